@@ -23,6 +23,11 @@ pub(crate) fn read(
         notes.error(host_refused(name, value));
         return None;
     }
+    read_value(field, value, notes)
+}
+
+/// Reads the condition on the values of `field`, or of a parameter or cookie of that name. `None`: an error is noted.
+pub(crate) fn read_value(field: &str, value: &Value<'_>, notes: &mut Notes) -> Option<HeaderTest> {
     if let Some(is_present) = value.get_ref().as_bool() {
         return Some(if is_present { HeaderTest::Present } else { HeaderTest::Absent });
     }

@@ -21,6 +21,7 @@ use crate::push;
 use crate::reach;
 use crate::report::{Errors, Kind, Note, Notes, Warnings, quoted};
 use crate::routes::{self, Known};
+use crate::sets;
 use crate::table::Table;
 use crate::websocket;
 
@@ -162,12 +163,14 @@ fn read(file: &Table<'_>, notes: &mut Notes) -> Config {
     let websocket = websocket::read(file, WebSocket::default(), notes);
     let log = log::read(file, notes);
     let hubs = push::read(file, notes);
+    let sets = sets::read(file, notes);
     let apps = lua::read(file, notes);
     let known = Known {
         listeners: &listeners,
         pools: &pools,
         apps: &apps,
         hubs: &hubs,
+        sets: &sets,
         websocket: &websocket,
     };
     let routes = routes::read(file, &known, notes);
@@ -184,6 +187,7 @@ fn read(file: &Table<'_>, notes: &mut Notes) -> Config {
         pools,
         push: hubs,
         websocket,
+        sets,
         lua: apps.0,
         log,
     }

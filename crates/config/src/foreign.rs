@@ -237,7 +237,7 @@ const ENTRIES: &[Entry] = &[
     ),
     (
         "[[route]]",
-        &["return", "status", "body", "deny"],
+        &["return", "status", "body"],
         "write respond = { status = 404 }, or redirect = \"https://example.com{path}{query}\"",
     ),
     (
@@ -256,19 +256,41 @@ const ENTRIES: &[Entry] = &[
     ),
     (
         "[[route]]",
-        &["rate-limit", "ratelimit", "rate-limits", "limit-req", "limit-conn", "throttle"],
-        "not in this version: requests are not limited by rate; the servers can limit them by X-Forwarded-For",
+        &["rate-limit", "ratelimit", "rate-limits", "limit-req", "throttle", "rates"],
+        "write rate = { limit = \"100/10s\", burst = 20 }",
     ),
     (
         "[[route]]",
-        &["basic-auth", "basicauth", "auth-basic", "auth", "auth-request", "forward-auth", "jwt"],
-        "not in this version: let the servers check passwords; `client-cert` tests client certificates",
+        &["error-page", "error-pages", "errorfile", "handle-errors", "error-document"],
+        "write errors = { 502 = \"errors/502.html\" }",
     ),
     (
         "[[route]]",
-        &["allow", "ip", "source", "src", "remote-ip", "client-address"],
-        "not in this version: a route cannot test the client's address; bind the listener to a private address, or use a \
-         packet filter",
+        &[
+            "basic-auth",
+            "basicauth",
+            "auth-basic",
+            "auth-request",
+            "forward-auth",
+            "jwt",
+            "users",
+            "htpasswd",
+        ],
+        "write auth = { basic = \"users.htpasswd\" }; `client-cert` tests client certificates",
+    ),
+    (
+        "[[route]]",
+        &[
+            "ip",
+            "source",
+            "src",
+            "remote-ip",
+            "client-address",
+            "clients",
+            "whitelist",
+            "blacklist",
+        ],
+        "write client = [\"10.0.0.0/8\"] as a condition, or allow = [\"10.0.0.0/8\"] or deny = [...] for a 403 response",
     ),
     (
         "[[route]]",
@@ -284,7 +306,6 @@ const ENTRIES: &[Entry] = &[
             "http-response",
             "middleware",
             "middlewares",
-            "cors",
         ],
         MIDDLEWARE_HELP,
     ),
@@ -305,9 +326,10 @@ const ENTRIES: &[Entry] = &[
     ),
     (
         "[[route]]",
-        &["query", "args", "params"],
-        "not in this version: a route cannot test the query; use `path`, `headers` or `host`",
+        &["args", "params", "parameters", "query-string"],
+        "write query = { debug = \"1\" }, or true for any value",
     ),
+    ("[[route]]", &["cookie"], "write cookies = { beta = \"1\" }, or true for any value"),
     (
         "[pool.NAME]",
         &[
@@ -347,8 +369,8 @@ const ENTRIES: &[Entry] = &[
     ),
     (
         "[pool.NAME]",
-        &["sticky", "cookie", "persist", "session"],
-        "write balance = { hash = \"header:x-user\" } or { hash = \"client-address\" }",
+        &["sticky-session", "sticky-cookie", "cookie", "persist", "session", "stick-table"],
+        "write sticky = { cookie = \"SRV\" }, or balance = { hash = \"client-address\" }",
     ),
     (
         "[pool.NAME]",

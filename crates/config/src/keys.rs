@@ -73,6 +73,8 @@ pub enum Shape {
     Named(&'static Section),
 }
 
+mod answers;
+mod auth;
 mod edits;
 mod https;
 mod listener;
@@ -80,11 +82,16 @@ mod log;
 mod lua;
 mod pool;
 mod push;
+mod rate;
 mod route;
 mod server;
+mod set;
+mod sticky;
 mod tls;
 mod websocket;
 
+pub use answers::{CORS, MAINTENANCE};
+pub use auth::AUTH;
 pub use edits::{REQUEST_EDITS, RESPONSE_EDITS};
 pub use https::{HSTS, HTTPS_REDIRECT};
 pub use listener::{CLIENT_TIMEOUTS, LIMITS, LISTENER, LISTENER_PROXY};
@@ -92,8 +99,11 @@ pub use log::{ACCESS, LOG};
 pub use lua::LUA;
 pub use pool::{BALANCE, POOL, REUSE, SERVER_TIMEOUTS, UPSTREAM};
 pub use push::{NAMESPACE, PUSH, ROUTE_PUSH};
+pub use rate::RATE;
 pub use route::{FIELD, PROXY, REDIRECT, RESPOND, ROUTE, ROUTE_CERTIFICATE};
 pub use server::SERVER;
+pub use set::SET;
+pub use sticky::STICKY;
 pub use tls::{CERTIFICATE, CLIENT_CERTIFICATE, LISTENER_TLS, POOL_TLS};
 pub(crate) use tls::{CLIENT_PROTOCOLS, SERVER_PROTOCOLS};
 pub use websocket::WEBSOCKET;
@@ -139,6 +149,13 @@ pub static FILE: Section = Section {
         key("pool", Named(&POOL), Absent, "Groups of servers that do the same work, by name.", ""),
         key("push", Named(&PUSH), Absent, "Push hubs, by name.", ""),
         key("lua", Named(&LUA), Absent, "Lua applications, by name.", ""),
+        key(
+            "set",
+            Named(&SET),
+            Absent,
+            "Sets of IP addresses, by name. Routes refer to them as \"set:NAME\".",
+            "",
+        ),
         key(
             "websocket",
             Table(&WEBSOCKET),
@@ -186,9 +203,13 @@ pub fn sections() -> Vec<&'static Section> {
     let mut next = 0;
     while let Some(&section) = found.get(next) {
         next += 1;
-        let inner = section.keys.iter().filter_map(|key| key.shape.section());
-        let inner: Vec<_> =
-            inner.filter(|inner| !found.iter().any(|known| known.path == inner.path)).collect();
+        let mut inner: Vec<&'static Section> = Vec::new();
+        for section in section.keys.iter().filter_map(|key| key.shape.section()) {
+            let is_known = |known: &&Section| known.path == section.path;
+            if !found.iter().any(is_known) && !inner.iter().any(is_known) {
+                inner.push(section);
+            }
+        }
         found.splice(next..next, inner);
     }
     found
@@ -219,7 +240,7 @@ mod tests {
     #[test]
     fn setting_names_are_unique_and_described() {
         let paths: Vec<_> = sections().iter().map(|section| section.path).collect();
-        assert_eq!(paths.len(), 32, "{paths:?}");
+        assert_eq!(paths.len(), 38, "{paths:?}");
         for section in sections() {
             for (index, key) in section.keys.iter().enumerate() {
                 assert!(key.about.ends_with('.'), "{}: {}", section.path, key.name);

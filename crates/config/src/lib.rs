@@ -4,8 +4,11 @@
 //! Limits: `FILE_BYTES_MAX`, `report::MISTAKES_MAX`; `keys` defines the range of every setting.
 #![forbid(unsafe_code)]
 
+mod answers;
 pub mod arrange;
+mod auth;
 mod client_cert;
+mod conditions;
 mod edits;
 mod embedded;
 mod field_test;
@@ -23,12 +26,16 @@ mod pattern;
 pub mod places;
 mod pools;
 mod push;
+mod rates;
 mod reach;
 mod rebind;
 mod reference;
 pub mod report;
 mod routes;
 mod schema;
+mod sets;
+mod sticky;
+mod supply;
 mod table;
 mod template;
 mod text_test;
@@ -43,4 +50,5 @@ pub use rebind::rebind;
 pub use reference::reference;
 pub use report::{Errors, Warnings};
 pub use schema::schema;
+pub use supply::{SUPPLIED_BYTES_MAX, supply};
 pub use words::Worded;

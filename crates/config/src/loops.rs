@@ -166,6 +166,7 @@ impl<'f> File<'f> {
             let every_request = route.paths.is_empty()
                 && route.methods.is_empty()
                 && route.headers.is_empty()
+                && route.conditions.is_empty()
                 && route.client_cert.is_none();
             every_request
                 && route.listener.is_none_or(|only| only == listener)
@@ -189,7 +190,8 @@ impl<'f> File<'f> {
         let same_method = keeps_method
             || route.methods.is_empty()
             || route.methods.iter().any(|method| method == "GET");
-        if !route.headers.is_empty() || route.client_cert.is_some() || !same_method {
+        let tests_more = !route.headers.is_empty() || !route.conditions.is_empty();
+        if tests_more || route.client_cert.is_some() || !same_method {
             return false;
         }
         let mut visit = Visit {
@@ -237,6 +239,7 @@ impl<'f> File<'f> {
             let is_certain = !is_open
                 && route.methods.is_empty()
                 && route.headers.is_empty()
+                && route.conditions.is_empty()
                 && route.client_cert.is_none();
             // A different host may be a different machine, unless a route names it.
             let is_ours = !visit.is_named || !route.hosts.is_empty();

@@ -7,13 +7,25 @@
 use core::net::IpAddr;
 use tidegate_base::{Span, limits};
 
+mod answers;
+mod auth;
+mod conditions;
 mod handling;
+mod networks;
+mod rate;
+mod sticky;
 
 pub use crate::lua::{LuaApp, LuaSetting};
 pub use crate::push::{Namespace, Permit, Push, PushRoute, Slow, Subscribe};
 pub use crate::text_test::{TextFault, TextKind, TextTest};
 
+pub use answers::{Cors, ErrorPage, Maintenance, Page};
+pub use auth::{BasicAuth, Users};
+pub use conditions::{Conditions, HeaderCondition, HeaderTest, NamedTest};
 pub use handling::{FieldEdits, Handling, Placeholder, Template, TemplatePiece};
+pub use networks::{AddressSet, Addresses, NetworkSet};
+pub use rate::{Rate, RateExcess};
+pub use sticky::{SameSite, Sticky};
 
 /// A whole configuration.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -30,6 +42,8 @@ pub struct Config {
     pub push: Vec<Push>,
     /// `[websocket]`.
     pub websocket: WebSocket,
+    /// `[set.NAME]`, in file order.
+    pub sets: Vec<AddressSet>,
     /// `[lua.NAME]`, in file order.
     pub lua: Vec<LuaApp>,
     /// `[log]`.
@@ -471,6 +485,8 @@ pub struct Route {
     pub headers: Vec<HeaderCondition>,
     /// Condition on the client's certificate; `None`: no condition.
     pub client_cert: Option<CertificateCondition>,
+    /// Conditions on the client's address, the query and cookies.
+    pub conditions: Conditions,
     /// Strict-Transport-Security of responses to https requests; `None`: the listener's.
     pub hsts: Option<Hsts>,
     /// Settings of the route's WebSocket connections; `None`: those of [`Config::websocket`].
@@ -514,26 +530,6 @@ pub enum Segment {
     Literal(String),
     /// `{name}`: any one non-empty segment.
     Any(String),
-}
-
-/// A condition on one header field, such as `headers = { "x-canary" = "yes" }`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HeaderCondition {
-    /// Field name, in lower case.
-    pub name: String,
-    /// What the field must be.
-    pub test: HeaderTest,
-}
-
-/// What a header condition requires.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum HeaderTest {
-    /// The field is present with any value (`true` in the file).
-    Present,
-    /// The field is absent (`false` in the file).
-    Absent,
-    /// At least one line of the field passes this test.
-    Text(TextTest),
 }
 
 /// `client-cert` of a route: a condition on the client's certificate. Only a certificate that was verified by
@@ -636,6 +632,8 @@ pub struct Pool {
     pub name: String,
     /// How the server for a request is chosen.
     pub balance: Balance,
+    /// Sessions that stay with a server; `None`: each request is balanced by itself.
+    pub sticky: Option<Sticky>,
     /// The servers; at least one, and at least one with a weight above 0.
     pub servers: Vec<Upstream>,
     /// Timeouts for servers.

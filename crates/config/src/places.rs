@@ -18,6 +18,10 @@ pub enum Owner {
     Listener(usize),
     /// The pool with this index.
     Pool(usize),
+    /// The route with this index.
+    Route(usize),
+    /// The set of addresses with this index.
+    Set(usize),
     /// The Lua application with this index.
     Lua(usize),
 }

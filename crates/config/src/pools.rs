@@ -13,6 +13,7 @@ use crate::model::{Balance, HashKey, Pool, Reuse, ServerAddress, ServerTimeouts,
 use crate::pattern::{self, Complaint};
 use crate::places::Owner;
 use crate::report::{Kind, Note, Notes};
+use crate::sticky;
 use crate::table::{Located, Table, Value, describe, wrong_type};
 use crate::tls;
 
@@ -74,6 +75,7 @@ fn named(name: String) -> Pool {
     Pool {
         name,
         balance: Balance::Random,
+        sticky: None,
         servers: Vec::new(),
         timeouts: ServerTimeouts::default(),
         reuse: Reuse::default(),
@@ -93,6 +95,7 @@ fn read_one(name: String, table: &Table<'_>, notes: &mut Notes) -> Pool {
     let mut pool = named(name);
     pool.servers = read_servers(table, notes);
     pool.balance = read_balance(table, notes);
+    pool.sticky = sticky::read(table, notes);
     table.set_number("retries", &mut pool.retries, notes);
     table.set_duration("retry-pause", &mut pool.retry_pause, notes);
     table.set_number("queue-max", &mut pool.queue_max, notes);

@@ -8,7 +8,8 @@ use core::ops::Range;
 
 use crate::listeners::Listeners;
 use crate::model::{
-    Action, CertificateCondition, ClientAuth, HostPattern, Listener, PathPattern, Route, Segment,
+    Action, CertificateCondition, ClientAuth, Conditions, HostPattern, Listener, PathPattern,
+    Route, Segment,
 };
 use crate::pools::Pools;
 use crate::report::{Kind, Note, Notes};
@@ -93,6 +94,7 @@ fn covers(early: &Route, late: &Route, only_one_listener: bool) -> bool {
     listener
         && methods
         && early.headers.iter().all(|condition| late.headers.contains(condition))
+        && covers_conditions(&early.conditions, &late.conditions)
         && covers_certificate(early.client_cert.as_ref(), late.client_cert.as_ref())
         && covers_each(&early.hosts, &late.hosts, covers_host)
         && covers_each(&early.paths, &late.paths, covers_path)
@@ -107,6 +109,12 @@ pub(crate) fn covers_each<T>(
 ) -> bool {
     let is_covered = |late: &T| early.iter().any(|early| covers(Some(early), Some(late)));
     early.is_empty() || (!late.is_empty() && late.iter().all(is_covered))
+}
+
+fn covers_conditions(early: &Conditions, late: &Conditions) -> bool {
+    (early.client.is_none() || early.client == late.client)
+        && early.query.iter().all(|condition| late.query.contains(condition))
+        && early.cookies.iter().all(|condition| late.cookies.contains(condition))
 }
 
 fn covers_certificate(

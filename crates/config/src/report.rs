@@ -24,6 +24,8 @@ pub enum Kind {
     Conflict,
     /// A name or an address that is already in use.
     Duplicate,
+    /// A file that cannot be read, or whose content is wrong.
+    File,
     /// Requests that would come back to the same listener or route.
     Loop,
     /// A required setting is absent.
@@ -58,6 +60,7 @@ impl Kind {
             Self::Certificate => "certificate",
             Self::Conflict => "conflict",
             Self::Duplicate => "duplicate",
+            Self::File => "file",
             Self::Loop => "loop",
             Self::Missing => "missing",
             Self::NotYet => "not-yet",

@@ -4,7 +4,10 @@
 
 use core::ops::Range;
 
+use crate::answers;
+use crate::auth;
 use crate::client_cert;
+use crate::conditions;
 use crate::edits::{self, Direction};
 use crate::field_test;
 use crate::https;
@@ -13,13 +16,16 @@ use crate::lua::Apps;
 use tidegate_base::limits::WEBSOCKET_SETTINGS_MAX;
 
 use crate::model::{
-    Action, Handling, HeaderCondition, PathPattern, Proxy, Push, Redirect, Respond, Route,
-    UpstreamHost, WebSocket,
+    Action, AddressSet, Handling, HeaderCondition, PathPattern, Placeholder, Proxy, Push, Redirect,
+    Respond, Route, UpstreamHost, WebSocket,
 };
 use crate::pattern::{self, Complaint};
+use crate::places::Owner;
 use crate::pools::Pools;
 use crate::push;
+use crate::rates;
 use crate::report::{Kind, Note, Notes, quoted};
+use crate::sets;
 use crate::table::{Located, Table, Value, texts_of, wrong_type};
 use crate::template::Paths;
 use crate::websocket;
@@ -47,6 +53,7 @@ pub(crate) struct Known<'a> {
     pub(crate) pools: &'a Pools,
     pub(crate) apps: &'a Apps,
     pub(crate) hubs: &'a [Push],
+    pub(crate) sets: &'a [AddressSet],
     pub(crate) websocket: &'a WebSocket,
 }
 
@@ -59,6 +66,7 @@ pub(crate) fn read(
     let mut routes = Vec::new();
     for table in file.open_rows("route", notes) {
         if let Some(route) = read_one(&table, known, notes) {
+            notes.places.assign(Owner::Route(routes.len()));
             routes.push((route, table.place.clone()));
         }
     }
@@ -80,7 +88,7 @@ const FILTERS_MAX: usize = u16::MAX as usize;
 fn check_filters(routes: &[(Route, Range<usize>)], listeners: &Listeners, notes: &mut Notes) {
     let policies = listeners.listeners.iter().filter(|listener| listener.hsts.is_some()).count();
     let count = |(route, _): &(Route, Range<usize>)| {
-        let edits = !route.handling.response_headers.is_empty();
+        let edits = route.handling.changes_responses();
         usize::from(route.hsts.is_some()) + if edits { 2 + policies } else { 0 }
     };
     let mut total = 1 + policies;
@@ -96,12 +104,14 @@ fn check_filters(routes: &[(Route, Range<usize>)], listeners: &Listeners, notes:
 
 fn read_one(table: &Table<'_>, known: &Known<'_>, notes: &mut Notes) -> Option<Route> {
     let listeners = known.listeners;
+    let sets = known.sets;
     let listener = table.text("listener", notes).and_then(|name| listeners.find(&name, notes));
     let hosts = read_patterns(table, "host", pattern::parse_host, notes);
     let paths = read_patterns(table, "path", pattern::parse_path, notes);
     let methods = read_methods(table, notes);
     let headers = read_conditions(table, notes);
     let client_cert = client_cert::read(table, listener, listeners, notes);
+    let conditions = conditions::read(table, sets, notes);
     let hsts = https::read_route(table, listener, listeners, notes);
     let changes = table.value("websocket").is_some();
     let websocket = changes.then(|| websocket::read(table, known.websocket.clone(), notes));
@@ -111,7 +121,7 @@ fn read_one(table: &Table<'_>, known: &Known<'_>, notes: &mut Notes) -> Option<R
         let note = Note::new(Kind::Value, table.key_place("path"), what);
         notes.error(note.allowed(format!("up to {PAIRS_MAX} pairs")).help("write several routes"));
     }
-    let handling = read_handling(table, Paths(&paths), notes);
+    let handling = read_handling(table, Paths(&paths), sets, notes);
     let action = read_action(table, known, Paths(&paths), notes)?;
     check_push_path(table, &action, &paths, notes);
     if !handling.request_headers.is_empty() && !matches!(action, Action::Proxy(_)) {
@@ -119,6 +129,12 @@ fn read_one(table: &Table<'_>, known: &Known<'_>, notes: &mut Notes) -> Option<R
         let note = Note::new(Kind::Conflict, table.key_place("request-headers"), what);
         notes.error(note.help("remove `request-headers`, or use `proxy` as the action"));
     }
+    if handling.auth.is_some() && !matches!(action, Action::Proxy(_)) {
+        let what = "`auth` protects servers, and this route sends no request to a server";
+        let note = Note::new(Kind::Conflict, table.key_place("auth"), what);
+        notes.error(note.help("remove `auth`, or use `proxy` as the action"));
+    }
+    check_user(table, &handling, notes);
     if changes && !matches!(action, Action::Echo | Action::Push(_) | Action::Lua(_)) {
         let what = "`websocket` has no effect, because the action of this route is not `echo`, `push` or `lua`";
         let note = Note::new(Kind::Conflict, table.key_place("websocket"), what);
@@ -131,6 +147,7 @@ fn read_one(table: &Table<'_>, known: &Known<'_>, notes: &mut Notes) -> Option<R
         methods,
         headers,
         client_cert,
+        conditions,
         hsts,
         websocket,
         handling,
@@ -138,10 +155,34 @@ fn read_one(table: &Table<'_>, known: &Known<'_>, notes: &mut Notes) -> Option<R
     })
 }
 
-fn read_handling(table: &Table<'_>, paths: Paths<'_>, notes: &mut Notes) -> Handling {
+fn read_handling(
+    table: &Table<'_>,
+    paths: Paths<'_>,
+    sets: &[AddressSet],
+    notes: &mut Notes,
+) -> Handling {
     Handling {
         request_headers: edits::read(table, Direction::Requests, paths, notes),
         response_headers: edits::read(table, Direction::Responses, paths, notes),
+        allow: sets::read_list(table, "allow", sets, notes),
+        deny: sets::read_list(table, "deny", sets, notes),
+        rates: rates::read(table, notes),
+        auth: auth::read(table, notes),
+        maintenance: answers::read_maintenance(table, sets, notes),
+        cors: answers::read_cors(table, notes),
+        errors: answers::read_errors(table, notes),
+        security_headers: table.is_true("security-headers", notes).unwrap_or(false),
+    }
+}
+
+/// Notes an error if a text of a route without `auth` names the user.
+fn check_user(table: &Table<'_>, handling: &Handling, notes: &mut Notes) {
+    let texts = handling.request_headers.written().chain(handling.response_headers.written());
+    let mut placeholders = texts.flat_map(|(_, text)| text.placeholders());
+    if handling.auth.is_none() && placeholders.any(|known| *known == Placeholder::User) {
+        let what = "{user} has no value, because the route has no `auth`";
+        let note = Note::new(Kind::Conflict, table.place.clone(), what);
+        notes.error(note.help("add auth = { basic = \"users.htpasswd\" }"));
     }
 }
 

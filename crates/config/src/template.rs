@@ -98,7 +98,7 @@ fn push_text(text: &str, pieces: &mut Vec<TemplatePiece>) {
 
 /// The names of placeholders, for messages.
 const NAMES: &str = "{client}, {host}, {method}, {scheme}, {path}, {rest}, {query}, {query:NAME}, {header:NAME}, \
-                     {cookie:NAME}, {tls:sni}, {id}, or a {name} of the route's path";
+                     {cookie:NAME}, {tls:sni}, {user}, {id}, or a {name} of the route's path";
 
 fn parse_name(name: &str, paths: Paths<'_>) -> Result<Placeholder, Complaint> {
     if paths.names(name) {
@@ -113,6 +113,7 @@ fn parse_name(name: &str, paths: Paths<'_>) -> Result<Placeholder, Complaint> {
             "path" => Placeholder::Path,
             "query" => Placeholder::Query,
             "id" => Placeholder::RequestId,
+            "user" => Placeholder::User,
             "rest" if paths.has_rest() => Placeholder::Rest,
             "rest" => {
                 let what = "{rest} stands for the end of a path such as \"/api/*\", and `path` of this route has none";

@@ -60,7 +60,7 @@ const ORIGIN_HELP: &str =
     "write \"same-origin\", \"https://example.com\", \"https://*.example.com\", \"null\" or \"*\"";
 
 /// Checks an entry of `origins`: scheme, host and port in ASCII (RFC 6454 section 6.2), or a word.
-fn check_origin(text: &str) -> Result<(), Complaint> {
+pub(crate) fn check_origin(text: &str) -> Result<(), Complaint> {
     if matches!(text, SAME_ORIGIN | "null" | "*") {
         return Ok(());
     }

@@ -5,8 +5,8 @@
 //! compile.
 
 use crate::model::{
-    AccessFilter, AccessFormat, Balance, ClientAuth, Compression, Permit, ProxyVersion, Slow,
-    SteerByCpu, Subscribe, TextKind, TlsVersion, Unretriable,
+    AccessFilter, AccessFormat, Balance, ClientAuth, Compression, Permit, ProxyVersion, RateExcess,
+    SameSite, Slow, SteerByCpu, Subscribe, TextKind, TlsVersion, Unretriable,
 };
 
 /// A type whose values are written as words.
@@ -105,6 +105,8 @@ worded!(Slow {
     "drop-newest" => DropNewest,
 });
 worded!(Compression { "off" => Off, "shared" => Shared, "dedicated" => Dedicated });
+worded!(SameSite { "strict" => Strict, "lax" => Lax, "none" => None });
+worded!(RateExcess { "deny" => Deny, "drop" => Drop });
 worded!(AccessFormat { "json" => Json, "http" => Http });
 worded!(AccessFilter { "all" => All, "errors" => Errors });
 worded!(TextKind {
@@ -139,6 +141,8 @@ mod tests {
         every_word_comes_back::<ActionKey>();
         every_word_comes_back::<TextKind>();
         every_word_comes_back::<Compression>();
+        every_word_comes_back::<RateExcess>();
+        every_word_comes_back::<SameSite>();
         every_word_comes_back::<Subscribe>();
         every_word_comes_back::<Permit>();
         every_word_comes_back::<Slow>();

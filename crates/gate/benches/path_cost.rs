@@ -10,7 +10,7 @@ use std::io::Write as _;
 use std::time::Instant;
 
 use tidegate_config::model::Config;
-use tidegate_gate::router::Router;
+use tidegate_gate::router::{Client, Router};
 use tidegate_wire::http1::{HeadDecoder, HeadLimits};
 use tidegate_wire::message::FieldStorage;
 
@@ -49,7 +49,7 @@ fn nanoseconds(router: &Router, path: &str) -> f64 {
     let mut time_of = |count: u32| {
         let began = Instant::now();
         for _ in 0..count {
-            black_box(router.route(0, black_box(&head), None, &mut scratch));
+            black_box(router.route(0, black_box(&head), &Client::default(), &mut scratch));
         }
         began.elapsed().as_nanos() as f64 / f64::from(count)
     };

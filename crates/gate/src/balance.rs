@@ -303,6 +303,21 @@ impl PoolState {
         self.servers.get(server).is_some_and(Server::is_open) && !tried.contains(server)
     }
 
+    /// Whether a session that stays with `server` can be served there now. A server with weight 0 keeps its sessions.
+    #[must_use]
+    pub fn can_keep(&self, server: usize, now: Moment, tried: &Tried) -> bool {
+        let serves = |server: &Server| {
+            server.up && server.in_use < server.in_use_max && server.avoid_until <= now
+        };
+        self.servers.get(server).is_some_and(serves) && !tried.contains(server)
+    }
+
+    /// Whether `server` is out of order, so that its sessions go to another server for good.
+    #[must_use]
+    pub fn has_lost(&self, server: usize, now: Moment) -> bool {
+        self.servers.get(server).is_none_or(|server| !server.up || server.avoid_until > now)
+    }
+
     /// Whether it makes sense to queue a request that was sent to the servers in `tried`: another server is
     /// up, and could take the request once it is below its limit.
     #[must_use]

@@ -18,6 +18,8 @@ pub struct Edits {
     written: Vec<(String, Template)>,
     /// Some written field has placeholders.
     is_dynamic: bool,
+    /// Fields that are written unless the message has a field of the same name.
+    defaults: &'static [(&'static str, &'static str)],
 }
 
 /// The number of bytes of the length before each part of the values.
@@ -27,13 +29,27 @@ impl Edits {
     /// Prepares `edits`; `None` if there are none.
     #[must_use]
     pub fn new(edits: &FieldEdits) -> Option<Self> {
-        if edits.is_empty() {
-            return None;
-        }
+        (!edits.is_empty()).then(|| Self::with_defaults(edits, &[]))
+    }
+
+    /// Prepares `edits`. A field of `defaults` (up to eight) is written unless the message has one of the same name.
+    #[must_use]
+    pub fn with_defaults(
+        edits: &FieldEdits,
+        defaults: &'static [(&'static str, &'static str)],
+    ) -> Self {
+        debug_assert!(defaults.len() <= 8, "a filter remembers up to eight");
         let set = edits.set.iter().map(|(name, _)| name);
         let written: Vec<_> = edits.written().cloned().collect();
         let is_dynamic = written.iter().any(|(_, template)| template.literal().is_none());
-        Some(Self { dropped: NameSet::new(edits.remove.iter().chain(set)), written, is_dynamic })
+        let dropped = NameSet::new(edits.remove.iter().chain(set));
+        Self { dropped, written, is_dynamic, defaults }
+    }
+
+    /// The fields that are written unless the message has a field of the same name.
+    #[must_use]
+    pub const fn defaults(&self) -> &'static [(&'static str, &'static str)] {
+        self.defaults
     }
 
     /// Whether a received field of this name is dropped.

@@ -64,6 +64,8 @@ pub struct Changes<'a> {
     pub edits: Option<&'a Edits>,
     /// The values of placeholders.
     pub values: &'a Values<'a>,
+    /// The request waits for a verdict about its user before it takes a server.
+    pub waits: bool,
 }
 
 /// A client's verified certificate, as it is forwarded to servers.
@@ -249,6 +251,8 @@ pub struct ResponseContext<'a> {
     pub via: &'a str,
     /// The request's method is HEAD.
     pub request_is_head: bool,
+    /// The value of a Set-Cookie field to add; empty: none.
+    pub cookie: &'a str,
 }
 
 /// Gives the final response head to the client's sink. Fields of the server's hop are omitted as for
@@ -268,6 +272,9 @@ pub fn encode_downstream_response(
     encode_response_fields(sink, head, trailers);
     if !head.has(FieldName::Date) {
         sink.field("Date", context.date);
+    }
+    if !context.cookie.is_empty() {
+        sink.field("Set-Cookie", context.cookie.as_bytes());
     }
     if length == BodyLength::None
         && let Some(stated) = stated_length(head, context.request_is_head)

@@ -3,10 +3,17 @@
 //! Never: anything for a route that only has an action: such a route has no entry.
 //! Limits: `EDITED_ROUTES_MAX` different edits of responses (a limit of the configuration).
 
+use core::net::IpAddr;
 use std::collections::BTreeMap;
 
-use tidegate_config::model::{Action, Config, Handling, PathPattern, Placeholder, Route, Template};
+use tidegate_config::model::{
+    Action, Addresses, BasicAuth, Config, ErrorPage, Handling, Maintenance, Page, PathPattern,
+    Placeholder, Rate, Route, Template,
+};
 
+use crate::conditions::AddressTest;
+use crate::cors::{self, CrossOrigin};
+use crate::denial::Denial;
 use crate::edits::Edits;
 use crate::filter::Filters;
 use crate::hsts::{HstsPolicies, PolicyId};
@@ -32,14 +39,135 @@ pub struct RouteHandling {
     pub needs_id: bool,
     /// Some placeholder is the server name of the TLS handshake.
     pub needs_server_name: bool,
+    /// Which clients are served.
+    access: Option<Access>,
+    /// Requests get a 503 response.
+    pub down: Option<Down>,
+    /// Pages of other origins may use the route.
+    pub cors: Option<CrossOrigin>,
+    /// Only users with a password are served.
+    pub auth: Option<Guard>,
+    /// Limits of the rate of requests; their tables are in `RateTables`.
+    pub rates: Vec<Rate>,
+}
+
+/// What a route does to its responses.
+#[derive(Debug)]
+pub struct ResponseRules {
+    /// Edits of fields.
+    pub edits: Edits,
+    /// Pages for error responses, by status.
+    pages: Vec<ErrorPage>,
+}
+
+impl ResponseRules {
+    /// The page for error responses of this status.
+    pub(crate) fn page(&self, status: u16) -> Option<&Page> {
+        let at = self.pages.binary_search_by_key(&status, |error| error.status).ok()?;
+        self.pages.get(at).map(|error| &error.page)
+    }
+}
+
+/// The fields of `security-headers`.
+const SECURITY_FIELDS: &[(&str, &str)] = &[
+    ("X-Content-Type-Options", "nosniff"),
+    ("X-Frame-Options", "SAMEORIGIN"),
+    ("Referrer-Policy", "strict-origin-when-cross-origin"),
+];
+
+/// What the route does to its responses; `None`: nothing.
+fn response_rules(handling: &Handling) -> Option<ResponseRules> {
+    if !handling.changes_responses() {
+        return None;
+    }
+    let mut edits = handling.response_headers.clone();
+    if let Some(cors) = &handling.cors {
+        cors::add_edits(cors, &mut edits);
+    }
+    let mut defaults: &'static [(&str, &str)] = &[];
+    if handling.security_headers {
+        edits.remove.push("x-powered-by".to_owned());
+        defaults = SECURITY_FIELDS;
+    }
+    let edits = Edits::with_defaults(&edits, defaults);
+    Some(ResponseRules { edits, pages: handling.errors.clone() })
+}
+
+/// `auth` of a route, prepared.
+#[derive(Debug)]
+pub struct Guard {
+    /// The users.
+    pub users: BasicAuth,
+    /// The value of WWW-Authenticate.
+    challenge: String,
+}
+
+impl Guard {
+    fn new(users: &BasicAuth) -> Self {
+        let challenge = format!("Basic realm=\"{}\", charset=\"UTF-8\"", users.realm);
+        Self { users: users.clone(), challenge }
+    }
+
+    /// The response to a request without the name and the password of a user.
+    #[must_use]
+    pub fn denial(&self) -> Denial<'_> {
+        let text = "this needs a user name and a password";
+        Denial { challenge: &self.challenge, ..Denial::new(401, text) }
+    }
+
+    /// The hash that the password of `user` must have, and whether the user exists. If not, the hash is that of another
+    /// user, so that verifying takes as long.
+    #[must_use]
+    pub fn hash_of(&self, user: &str) -> Option<(&str, bool)> {
+        let own = self.users.users.get(user).map(|hash| (hash.as_str(), true));
+        own.or_else(|| self.users.users.values().next().map(|hash| (hash.as_str(), false)))
+    }
+}
+
+/// `maintenance` of a route, prepared.
+#[derive(Debug)]
+pub struct Down {
+    settings: Maintenance,
+    except: AddressTest,
+}
+
+impl Down {
+    /// The response to a request; `None` if the client is served as usual.
+    #[must_use]
+    pub fn denial(&self, client: impl FnOnce() -> Option<IpAddr>) -> Option<Denial<'_>> {
+        if self.settings.except.is_some() && self.except.contains(client()) {
+            return None;
+        }
+        let retry_after = self.settings.retry_after.map_or(0, |span| span.as_secs().max(1));
+        let (page, text) = (self.settings.page.as_ref(), "the service is down for maintenance");
+        Some(Denial { page, retry_after, ..Denial::new(503, text) })
+    }
+}
+
+/// Which clients a route serves.
+#[derive(Debug)]
+struct Access {
+    allow: Option<AddressTest>,
+    deny: Option<AddressTest>,
+}
+
+impl RouteHandling {
+    /// Whether the route serves the client. `client` finds the client's address.
+    #[must_use]
+    pub fn admits(&self, client: impl FnOnce() -> Option<IpAddr>) -> bool {
+        let Some(access) = &self.access else { return true };
+        let client = client();
+        !access.deny.as_ref().is_some_and(|deny| deny.contains(client))
+            && access.allow.as_ref().is_none_or(|allow| allow.contains(client))
+    }
 }
 
 /// What the routes of a configuration do besides their actions, and the filters of their responses.
 pub struct Handlings {
     /// By route; `None` if the route only has an action.
     routes: Vec<Option<Box<RouteHandling>>>,
-    /// The different edits of responses.
-    responses: Vec<Edits>,
+    /// What routes do to their responses, without repetitions.
+    responses: Vec<ResponseRules>,
     /// The filters with edits: those with the number `hsts_count` and above.
     edited: Vec<(PolicyId, usize)>,
     /// The number of Strict-Transport-Security values. They are the first filters.
@@ -69,12 +197,15 @@ impl Handlings {
         let (mut known, mut numbers) = (BTreeMap::new(), BTreeMap::new());
         let listeners = config.listeners.len();
         for (index, route) in config.routes.iter().enumerate() {
-            let prepared = prepare(route).map(|mut handling| {
-                if let Some(edits) = Edits::new(&route.handling.response_headers) {
+            let prepared = prepare(route, config).map(|mut handling| {
+                if let Some(rules) = response_rules(&route.handling) {
+                    let settings = &route.handling;
+                    let key = (&settings.response_headers, &settings.cors, &settings.errors);
                     let place = handlings.responses.len();
-                    let place = *known.entry(&route.handling.response_headers).or_insert(place);
+                    let place = *known.entry((key, settings.security_headers)).or_insert(place);
+                    handling.renders_response = rules.edits.is_dynamic();
                     if place == handlings.responses.len() {
-                        handlings.responses.push(edits);
+                        handlings.responses.push(rules);
                     }
                     handling.response = Some(place);
                     handling.filters = handlings.filters_of(index, place, listeners, &mut numbers);
@@ -146,8 +277,8 @@ impl Handlings {
         match at.and_then(|at| self.edited.get(usize::from(at))) {
             None => Filters::policy(self.hsts.value(id)),
             Some(&(policy, place)) => {
-                let edits = self.responses.get(place).map(|edits| (edits, values));
-                Filters { hsts: self.hsts.value(policy), edits }
+                let rules = self.responses.get(place).map(|rules| (rules, values));
+                Filters { hsts: self.hsts.value(policy), rules }
             }
         }
     }
@@ -163,13 +294,13 @@ impl Handlings {
         values: &crate::template::Values<'_>,
     ) -> Result<(), crate::template::PlaceFault> {
         match handling.response.and_then(|at| self.responses.get(at)) {
-            Some(edits) => edits.render(out, values),
+            Some(rules) => rules.edits.render(out, values),
             None => Ok(()),
         }
     }
 }
 
-fn prepare(route: &Route) -> Option<Box<RouteHandling>> {
+fn prepare(route: &Route, config: &Config) -> Option<Box<RouteHandling>> {
     let path = match &route.action {
         Action::Proxy(proxy) => proxy.path.as_ref(),
         Action::Respond(_)
@@ -187,16 +318,29 @@ fn prepare(route: &Route) -> Option<Box<RouteHandling>> {
     let templates = path.into_iter().chain(of_edits.map(|(_, template)| template));
     let placeholders: Vec<&Placeholder> = templates.flat_map(Template::placeholders).collect();
     let has = |test: fn(&Placeholder) -> bool| placeholders.iter().any(|known| test(known));
-    let is_dynamic = |(_, template): &(String, Template)| template.literal().is_none();
+    let test = |list: &Option<Addresses>| {
+        list.as_ref().map(|addresses| AddressTest::new(addresses, &config.sets))
+    };
+    let has_access = handling.allow.is_some() || handling.deny.is_some();
+    let access =
+        has_access.then(|| Access { allow: test(&handling.allow), deny: test(&handling.deny) });
     Some(Box::new(RouteHandling {
         request: Edits::new(&handling.request_headers),
         response: None,
         filters: Vec::new(),
-        renders_response: handling.response_headers.written().any(is_dynamic),
+        renders_response: false,
         paths: route.paths.iter().map(canonical_path).collect(),
         needs_path: path.is_some()
             || has(|known| matches!(known, Placeholder::Rest | Placeholder::Segment(_))),
         needs_id: has(|known| matches!(known, Placeholder::RequestId)),
         needs_server_name: has(|known| matches!(known, Placeholder::ServerName)),
+        access,
+        down: handling.maintenance.as_ref().map(|settings| Down {
+            except: test(&settings.except).unwrap_or_default(),
+            settings: settings.clone(),
+        }),
+        cors: handling.cors.as_ref().map(CrossOrigin::new),
+        auth: handling.auth.as_ref().map(Guard::new),
+        rates: handling.rates.clone(),
     }))
 }

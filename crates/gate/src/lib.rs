@@ -6,9 +6,13 @@
 
 pub mod access;
 pub mod balance;
+pub mod basic;
 pub mod chain;
 pub mod client_fields;
+mod conditions;
 pub mod connection_auth;
+pub mod cors;
+pub mod denial;
 pub mod edits;
 pub mod filter;
 pub mod forward;
@@ -22,12 +26,14 @@ pub mod path_parameters;
 pub mod permits;
 pub mod push;
 pub mod queue;
+pub mod rate;
 pub mod respond;
 pub mod retry;
 pub mod rewrite;
 pub mod router;
 pub mod scheme;
 pub mod scripted;
+pub mod sticky;
 pub mod synthetic;
 mod table;
 pub mod template;

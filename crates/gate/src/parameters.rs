@@ -7,7 +7,12 @@ use tidegate_wire::message::{FieldName, RequestHead};
 /// The value of the first parameter `name` in `query`, as received; empty for a parameter without `=`.
 #[must_use]
 pub fn find_parameter<'q>(query: &'q str, name: &str) -> Option<&'q str> {
-    query.split('&').find_map(|pair| {
+    parameters(query, name).next()
+}
+
+/// The values of all parameters `name` in `query`, as received.
+pub fn parameters<'q>(query: &'q str, name: &str) -> impl Iterator<Item = &'q str> {
+    query.split('&').filter_map(move |pair| {
         let (own, value) = pair.split_once('=').unwrap_or((pair, ""));
         decoded(own).eq(name.bytes()).then_some(value)
     })
@@ -39,9 +44,14 @@ fn digit(byte: u8) -> Option<u8> {
 /// The value of the first cookie `name` (RFC 6265 section 4.2.1), as received.
 #[must_use]
 pub fn find_cookie<'h>(head: &RequestHead<'h>, name: &str) -> Option<&'h [u8]> {
+    cookies(head, name).next()
+}
+
+/// The values of all cookies `name`, as received.
+pub fn cookies<'h>(head: &RequestHead<'h>, name: &str) -> impl Iterator<Item = &'h [u8]> {
     let fields = head.fields().filter(|field| field.id == FieldName::Cookie);
-    let mut pairs = fields.flat_map(|field| field.value.split(|&byte| byte == b';'));
-    pairs.find_map(|pair| {
+    let pairs = fields.flat_map(|field| field.value.split(|&byte| byte == b';'));
+    pairs.filter_map(move |pair| {
         let pair = pair.trim_ascii();
         let value = pair.strip_prefix(name.as_bytes())?.strip_prefix(b"=")?;
         Some(value)

@@ -1,6 +1,6 @@
-//! Finds the route of a request by listener, host, path, method, header fields and client certificate. The
-//! first match wins.
-//! In: a decoded head, the client's certificate. Out: the route's index. The path is forwarded as it was
+//! Finds the route of a request by listener, host, path, query, method, header fields, cookies, client address and
+//! client certificate. The first match wins.
+//! In: a decoded head, its client. Out: the route's index. The path is forwarded as it was
 //! received (RFC 9110 section 7.7).
 //! Never: allocates (except for `scratch`); lets another spelling or reading of a path bypass a route.
 //! Limits: those of `table`; a path that servers interpret differently is looked up up to twelve times, once
@@ -8,14 +8,18 @@
 //! Invariant: the result equals that of testing every route in file order; no reading of the path belongs to
 //! an earlier route that does something else.
 
+use core::net::IpAddr;
 use std::collections::BTreeMap;
 
-use tidegate_config::model::{Config, HostPattern, PathPattern, Route, Segment};
+use tidegate_config::model::{Config, HostPattern, Network, PathPattern, Route, Segment};
 use tidegate_wire::message::{RequestHead, TargetForm};
 
+use crate::chain::client_address;
+use crate::conditions::Prepared;
 use crate::forward::ClientCertificate;
-use crate::path::{self, Normalized, Readings};
+use crate::path::{self, Normalized, Reach, Readings};
 use crate::scheme::Scheme;
+pub use crate::table::Unmet;
 use crate::table::{RequestParts, Rule, Table};
 
 /// The result of routing a request.
@@ -32,6 +36,24 @@ pub enum Routed {
 const TWO_READINGS: &str = "the path matches another route on servers that merge slashes, decode \"%2F\" or strip path parameters";
 const LITERAL_DOTS: &str =
     "the path matches another route on servers that do not resolve \".\" and \"..\"";
+
+/// What conditions test of the client.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Client<'a> {
+    /// The certificate, if it was verified.
+    pub certificate: Option<ClientCertificate<'a>>,
+    /// The address of the connection's client; `None` for a unix socket.
+    pub peer: Option<IpAddr>,
+    /// Proxies whose statements about the client are trusted.
+    pub trusted: &'a [Network],
+}
+
+impl Client<'_> {
+    /// The address of the client of `head`, behind trusted proxies.
+    pub(crate) fn address(&self, head: &RequestHead<'_>) -> Option<IpAddr> {
+        client_address(head, self.peer, self.trusted)
+    }
+}
 
 /// The routes of a configuration, prepared for searching.
 pub struct Router {
@@ -50,7 +72,7 @@ impl Router {
             Table::new(
                 rules
                     .filter(|(_, route)| route.listener.is_none_or(|only| only == listener))
-                    .flat_map(|(index, route)| rules_of(index, route))
+                    .flat_map(|(index, route)| rules_of(index, route, config))
                     .collect(),
             )
         };
@@ -58,21 +80,21 @@ impl Router {
         Self { listeners, same_as: first_equivalent(config) }
     }
 
-    /// Finds the first route of `listener` that matches `head` and the client's `certificate`. `scratch` is
+    /// Finds the first route of `listener` that matches `head` and its `client`. `scratch` is
     /// used for other spellings of the path; its contents are overwritten.
     #[must_use]
     pub fn route(
         &self,
         listener: usize,
         head: &RequestHead<'_>,
-        certificate: Option<ClientCertificate<'_>>,
+        client: &Client<'_>,
         scratch: &mut Vec<u8>,
     ) -> Routed {
         let Some(table) = self.listeners.get(listener) else {
             return Routed::NoRoute;
         };
         let host = host_name(head.host.unwrap_or_default());
-        let request = RequestParts { head, host, certificate };
+        let request = RequestParts { head, host, client };
         let find = |path: &str| table.find(&request, Some(path));
         if head.path == "*" {
             // "*" names no resource: only routes without a path match it (RFC 9110 section 7.1).
@@ -94,6 +116,28 @@ impl Router {
             Normalized::Refused(text) => return Routed::Refused(text),
         };
         found.map_or(Routed::NoRoute, Routed::Route)
+    }
+
+    /// For each route of `listener` in file order: the condition that the request does not meet, or `None` if the route
+    /// matches. Paths are compared in their first reading; [`Self::route`] decides which route takes the request.
+    #[must_use]
+    pub fn explain(
+        &self,
+        listener: usize,
+        head: &RequestHead<'_>,
+        client: &Client<'_>,
+    ) -> Vec<(usize, Option<Unmet>)> {
+        let Some(table) = self.listeners.get(listener) else { return Vec::new() };
+        let host = host_name(head.host.unwrap_or_default());
+        let request = RequestParts { head, host, client };
+        let mut scratch = Vec::new();
+        let path = match path::normalize_path(head.path, Reach::UNLIMITED, &mut scratch) {
+            _ if head.path == "*" => None,
+            Normalized::Same => Some(head.path),
+            Normalized::Equivalent(path) | Normalized::Changed { resolved: path, .. } => Some(path),
+            Normalized::Ambiguous(_) | Normalized::Refused(_) => Some(head.path),
+        };
+        table.unmet(&request, path)
     }
 
     /// Finds the route of an ambiguous path: that of its first reading, unless another reading is one of an
@@ -119,7 +163,7 @@ impl Router {
 }
 
 /// The rules of a route: one for each pair of a host and a path.
-fn rules_of(index: usize, route: &Route) -> Vec<Rule> {
+fn rules_of(index: usize, route: &Route, config: &Config) -> Vec<Rule> {
     let each = |count: usize| 0..count.max(1);
     let rule = |(host, path): (usize, usize)| Rule {
         route: index,
@@ -128,6 +172,7 @@ fn rules_of(index: usize, route: &Route) -> Vec<Rule> {
         methods: route.methods.clone(),
         headers: route.headers.clone(),
         client_cert: route.client_cert.clone(),
+        conditions: Prepared::new(&route.conditions, &config.sets),
     };
     let pairs = each(route.hosts.len())
         .flat_map(|host| each(route.paths.len()).map(move |path| (host, path)));

@@ -12,8 +12,10 @@ use tidegate_config::model::{
 };
 use tidegate_wire::message::{Method, RequestHead};
 
+use crate::conditions::Prepared as Conditions;
 use crate::forward::ClientCertificate;
 use crate::path::Reach;
+use crate::router::Client;
 
 /// Up to this many rules, testing each one is faster than a lookup.
 const LINEAR_SEARCH_MAX: usize = 8;
@@ -35,6 +37,7 @@ pub(crate) struct Rule {
     pub(crate) methods: Vec<String>,
     pub(crate) headers: Vec<HeaderCondition>,
     pub(crate) client_cert: Option<CertificateCondition>,
+    pub(crate) conditions: Conditions,
 }
 
 /// The parts of a request that conditions test, except for its path, which may have several readings.
@@ -43,8 +46,25 @@ pub(crate) struct RequestParts<'a> {
     pub(crate) head: &'a RequestHead<'a>,
     /// The host name, without port and trailing dot.
     pub(crate) host: &'a str,
-    /// The client's certificate, if it was verified.
-    pub(crate) certificate: Option<ClientCertificate<'a>>,
+    /// The client.
+    pub(crate) client: &'a Client<'a>,
+}
+
+/// The condition of a route that a request does not meet, in the order in which they are tested.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Unmet {
+    /// `host`.
+    Host,
+    /// `path`.
+    Path,
+    /// `method`.
+    Method,
+    /// `headers`.
+    Headers,
+    /// `query`, `cookies` or `client`.
+    Client,
+    /// `client-cert`.
+    Certificate,
 }
 
 /// Rules, prepared for searching.
@@ -105,6 +125,29 @@ impl Table {
         self.rules.get(first).map(|rule| rule.route)
     }
 
+    /// For each route in file order, the last condition that keeps one of its rules from taking the request.
+    pub(crate) fn unmet(
+        &self,
+        request: &RequestParts<'_>,
+        path: Option<&str>,
+    ) -> Vec<(usize, Option<Unmet>)> {
+        let mut found: Vec<(usize, Option<Unmet>)> = Vec::new();
+        for rule in &self.rules {
+            let unmet = rule.unmet(request, path);
+            match found.last_mut() {
+                // A route with several hosts or paths has several rules, one of which may take the request.
+                Some((route, known)) if *route == rule.route => {
+                    *known = match (*known, unmet) {
+                        (Some(known), Some(unmet)) => Some(known.max(unmet)),
+                        (None, _) | (_, None) => None,
+                    };
+                }
+                Some(_) | None => found.push((rule.route, unmet)),
+            }
+        }
+        found
+    }
+
     /// The positions of the rules with this key, in file order.
     fn positions(&self, key: u64) -> impl Iterator<Item = usize> {
         let start = self.places.partition_point(|place| place.0 < key);
@@ -114,6 +157,35 @@ impl Table {
 }
 
 impl Rule {
+    /// The first condition that the request does not meet; `None` if the rule takes it.
+    fn unmet(&self, request: &RequestParts<'_>, path: Option<&str>) -> Option<Unmet> {
+        let head = request.head;
+        let host = self.host.as_ref().is_none_or(|pattern| host_matches(pattern, request.host));
+        let path = self
+            .path
+            .as_ref()
+            .is_none_or(|pattern| path.is_some_and(|path| path_matches(pattern, path)));
+        let unmet_header = || self.headers.iter().any(|condition| !header_matches(condition, head));
+        match () {
+            () if !host => Some(Unmet::Host),
+            () if !path => Some(Unmet::Path),
+            () if !self.methods.is_empty() && !method_matches(&self.methods, head.method) => {
+                Some(Unmet::Method)
+            }
+            () if unmet_header() => Some(Unmet::Headers),
+            () if !self.conditions.hold(head, || request.client.address(head)) => {
+                Some(Unmet::Client)
+            }
+            () if !self.takes_certificate(request) => Some(Unmet::Certificate),
+            () => None,
+        }
+    }
+
+    fn takes_certificate(&self, request: &RequestParts<'_>) -> bool {
+        let condition = self.client_cert.as_ref();
+        condition.is_none_or(|condition| certificate_matches(condition, request.client.certificate))
+    }
+
     fn takes(&self, request: &RequestParts<'_>, path: Option<&str>) -> bool {
         let head = request.head;
         self.host.as_ref().is_none_or(|pattern| host_matches(pattern, request.host))
@@ -126,7 +198,8 @@ impl Rule {
             && self
                 .client_cert
                 .as_ref()
-                .is_none_or(|condition| certificate_matches(condition, request.certificate))
+                .is_none_or(|condition| certificate_matches(condition, request.client.certificate))
+            && self.conditions.hold(head, || request.client.address(head))
     }
 }
 
@@ -425,7 +498,15 @@ mod tests {
     use super::*;
 
     fn rule(route: usize, host: Option<HostPattern>, path: Option<PathPattern>) -> Rule {
-        Rule { route, host, path, methods: Vec::new(), headers: Vec::new(), client_cert: None }
+        Rule {
+            route,
+            host,
+            path,
+            methods: Vec::new(),
+            headers: Vec::new(),
+            client_cert: None,
+            conditions: Conditions::default(),
+        }
     }
 
     /// The most rules that a search tests.

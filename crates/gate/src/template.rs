@@ -34,8 +34,20 @@ pub struct Values<'a> {
     pub scheme: Scheme,
     /// The server name of the TLS handshake.
     pub server_name: Option<&'a [u8]>,
+    /// The origin of the page that sent the request, if `cors` of the route allows it.
+    pub allowed_origin: Option<&'a [u8]>,
+    /// The name of the user, if it was or will be verified before the request is served.
+    pub user: Option<&'a str>,
     /// The random number of the request.
     pub id: u128,
+}
+
+impl Values<'_> {
+    /// The client's address, behind trusted proxies.
+    #[must_use]
+    pub fn client(&self) -> Option<IpAddr> {
+        client_address(self.head, self.peer, self.trusted)
+    }
 }
 
 /// Why a text cannot be placed.
@@ -151,6 +163,11 @@ fn has_dot_segment(path: &[u8]) -> bool {
     false
 }
 
+/// Appends the value of a placeholder as it is in the request.
+pub(crate) fn push_plain(out: &mut Vec<u8>, placeholder: &Placeholder, values: &Values<'_>) {
+    push_value(out, placeholder, values, Place::Field);
+}
+
 fn render(out: &mut Vec<u8>, template: &Template, values: &Values<'_>, place: Place) {
     for piece in &template.pieces {
         match piece {
@@ -173,7 +190,7 @@ fn push_value(out: &mut Vec<u8>, placeholder: &Placeholder, values: &Values<'_>,
     };
     match placeholder {
         Placeholder::Client => {
-            if let Some(client) = client_address(head, values.peer, values.trusted) {
+            if let Some(client) = values.client() {
                 // Writing into a vector cannot fail.
                 let _ = write!(out, "{client}");
             }
@@ -203,6 +220,8 @@ fn push_value(out: &mut Vec<u8>, placeholder: &Placeholder, values: &Values<'_>,
         Placeholder::Header(name) => plain(out, head.find_named(name).unwrap_or_default()),
         Placeholder::Cookie(name) => plain(out, find_cookie(head, name).unwrap_or_default()),
         Placeholder::ServerName => plain(out, values.server_name.unwrap_or_default()),
+        Placeholder::AllowedOrigin => plain(out, values.allowed_origin.unwrap_or_default()),
+        Placeholder::User => plain(out, values.user.unwrap_or_default().as_bytes()),
         Placeholder::RequestId => {
             let _ = write!(out, "{:032x}", values.id);
         }

@@ -6,7 +6,8 @@ mod sink;
 
 use tidegate_base::{Prng, Span};
 use tidegate_config::model::{
-    Action, Config, Handling, HttpsRedirect, Redirect, RedirectPiece, Respond, Route, Server,
+    Action, Conditions, Config, Handling, HttpsRedirect, Redirect, RedirectPiece, Respond, Route,
+    Server,
 };
 use tidegate_gate::filter::hsts::Hsts;
 use tidegate_gate::filter::{Filtered, Filters};
@@ -202,6 +203,7 @@ fn answers(respond: Respond) -> Answers {
         methods: Vec::new(),
         headers: Vec::new(),
         client_cert: None,
+        conditions: Conditions::default(),
         hsts: None,
         websocket: None,
         handling: Handling::default(),

@@ -58,6 +58,8 @@ fn with_values<T>(
         trusted: &trusted,
         scheme: Scheme::Https,
         server_name: Some(b"sni.example"),
+        allowed_origin: None,
+        user: None,
         id: 0xab,
     })
 }
@@ -80,7 +82,7 @@ fn forward(config: &Config, text: &str) -> Result<String, ForwardFault> {
                 host: &proxy.host,
                 trailers: false,
                 close: false,
-                changes: Some(Changes { path: proxy.path.as_ref(), edits, values }),
+                changes: Some(Changes { path: proxy.path.as_ref(), edits, values, waits: false }),
             };
             let mut out = Vec::new();
             encode_upstream_request(&mut out, head, &context)?;
@@ -113,6 +115,7 @@ fn respond(config: &Config, text: &str, response: &str) -> Result<String, PlaceF
         date: b"Sun, 06 Nov 1994 08:49:37 GMT",
         via: "gate",
         request_is_head: false,
+        cookie: "",
     };
     let mut out = Vec::new();
     let mut encoder = ResponseEncoder::new(&mut out, Version::Http11, false);

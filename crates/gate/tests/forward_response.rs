@@ -43,8 +43,12 @@ fn context(body: BodyFraming) -> Client {
 
 /// Encodes the response for HTTP/1 and records it without a protocol. Both must state the same.
 fn encode_downstream_response(out: &mut Vec<u8>, head: &ResponseHead<'_>, client: &Client) {
-    let context =
-        ResponseContext { date: NOW, via: client.via, request_is_head: client.request_is_head };
+    let context = ResponseContext {
+        date: NOW,
+        via: client.via,
+        request_is_head: client.request_is_head,
+        cookie: "",
+    };
     let mut encoder = ResponseEncoder::new(out, client.client_version, !client.keep_alive);
     let sink = &mut Filtered::new(&mut encoder, Filters::policy(client.hsts));
     forward::encode_downstream_response(sink, head, &context);

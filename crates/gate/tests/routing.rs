@@ -4,13 +4,13 @@ mod path_reference;
 
 use proptest::prelude::*;
 use tidegate_config::model::{
-    Action, Bind, CertificateCondition, CertificateTest, ClientTimeouts, Config, Handling,
-    HeaderCondition, HeaderTest, HostPattern, Hsts, Listener, PathPattern, Proxy, RequestLimits,
-    Route, Segment, TextKind, TextTest, UpstreamHost,
+    Action, Bind, CertificateCondition, CertificateTest, ClientTimeouts, Conditions, Config,
+    Handling, HeaderCondition, HeaderTest, HostPattern, Hsts, Listener, PathPattern, Proxy,
+    RequestLimits, Route, Segment, TextKind, TextTest, UpstreamHost,
 };
 use tidegate_gate::forward::ClientCertificate;
 use tidegate_gate::path::{Normalized, Reach, Readings, normalize_path};
-use tidegate_gate::router::{Routed, Router};
+use tidegate_gate::router::{Client, Routed, Router};
 use tidegate_wire::http1::{HeadDecoder, HeadLimits};
 use tidegate_wire::message::FieldStorage;
 
@@ -40,6 +40,7 @@ fn any_route() -> Route {
         methods: Vec::new(),
         headers: Vec::new(),
         client_cert: None,
+        conditions: Conditions::default(),
         hsts: None,
         websocket: None,
         handling: Handling::default(),
@@ -106,7 +107,8 @@ fn find_for(
     let decoded =
         HeadDecoder::default().decode_request(&bytes, &HeadLimits::default(), &mut storage);
     let Ok(Some((head, _))) = decoded else { panic!("{decoded:?}: {request}") };
-    match router.route(listener, &head, certificate, &mut b"left from before".to_vec()) {
+    let client = Client { certificate, ..Client::default() };
+    match router.route(listener, &head, &client, &mut b"left from before".to_vec()) {
         Routed::Route(index) => Found::Route(index),
         Routed::NoRoute => Found::NoRoute,
         Routed::Refused(_) => Found::Refused,

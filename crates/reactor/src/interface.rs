@@ -101,6 +101,17 @@ pub enum Peer {
     Local,
 }
 
+impl Peer {
+    /// The address of a TCP peer, without the port.
+    #[must_use]
+    pub const fn ip(self) -> Option<core::net::IpAddr> {
+        match self {
+            Self::Tcp(address) => Some(address.ip()),
+            Self::Local => None,
+        }
+    }
+}
+
 /// Why a connection ended without the handler's request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CloseReason {

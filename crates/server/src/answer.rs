@@ -3,6 +3,8 @@
 //! Never: knows a connection; the carrier adds what only it knows (version, persistence).
 
 use tidegate_config::model::{HttpsRedirect, Redirect};
+use tidegate_gate::cors::CrossOrigin;
+use tidegate_gate::denial::Denial;
 use tidegate_gate::filter::{Filtered, Filters};
 use tidegate_gate::forward::{self, ResponseContext};
 use tidegate_gate::push;
@@ -27,6 +29,10 @@ pub(crate) enum Answer<'a> {
     Recipient(&'a RequestHead<'a>),
     /// A status with a short text; without content if the text is empty.
     Error { status: u16, text: &'a str },
+    /// A route does not serve the request.
+    Denied(Denial<'a>),
+    /// The response to a preflight request of a web page.
+    CorsPreflight { cors: &'a CrossOrigin, head: &'a RequestHead<'a> },
     /// A synthetic response that fits into one piece.
     Synthetic { order: &'a Synthetic, seed: Option<u64> },
     /// The help text of the action `synthetic`.
@@ -67,9 +73,23 @@ impl Answer<'_> {
                 respond::encode_final_recipient(sink, head, context);
                 200
             }
-            Answer::Error { status, text } => {
-                respond::encode_error(sink, status, text, context);
-                status
+            Answer::Error { status, text } => match filters.page(status) {
+                None => {
+                    respond::encode_error(sink, status, text, context);
+                    status
+                }
+                page => {
+                    Denial::new(status, text).encode(sink, page, context);
+                    status
+                }
+            },
+            Answer::Denied(denial) => {
+                denial.encode(sink, filters.page(denial.status), context);
+                denial.status
+            }
+            Answer::CorsPreflight { cors, head } => {
+                cors.encode_preflight(sink, head, context);
+                204
             }
             Answer::Synthetic { order, seed } => {
                 synthetic::encode_synthetic_head(sink, order, version, context);
@@ -122,8 +142,8 @@ pub(crate) enum Switch<'a> {
 
 /// The head of a response whose body follows in pieces.
 pub(crate) enum Head<'a> {
-    /// The final response of a server.
-    Relayed(&'a ResponseHead<'a>),
+    /// The final response of a server, and the value of a Set-Cookie field to add to it (empty: none).
+    Relayed(&'a ResponseHead<'a>, &'a str),
     /// A synthetic response.
     Synthetic(&'a Synthetic),
     /// A stream of events. `origin`: the page that may read it.
@@ -136,7 +156,7 @@ impl Head<'_> {
     /// The length of the body, as it is stated to the client.
     pub(crate) fn length(&self, is_head: bool) -> BodyLength {
         match self {
-            Head::Relayed(head) => match head.length {
+            Head::Relayed(head, _) => match head.length {
                 BodyLength::UntilClose => BodyLength::Streamed,
                 length => length,
             },
@@ -149,7 +169,7 @@ impl Head<'_> {
     /// The status.
     pub(crate) fn status(&self) -> u16 {
         match self {
-            Head::Relayed(head) => head.status,
+            Head::Relayed(head, _) => head.status,
             Head::Synthetic(order) => order.status,
             Head::Events { .. } => 200,
             Head::Scripted { status, .. } => *status,
@@ -166,10 +186,12 @@ impl Head<'_> {
         forwarding: &ResponseContext<'_>,
     ) {
         match self {
-            Head::Relayed(head) if filters.is_empty() => {
+            Head::Relayed(head, cookie) if filters.is_empty() => {
+                let forwarding = &ResponseContext { cookie, ..*forwarding };
                 forward::encode_downstream_response(sink, head, forwarding);
             }
-            Head::Relayed(head) => {
+            Head::Relayed(head, cookie) => {
+                let forwarding = &ResponseContext { cookie, ..*forwarding };
                 let sink = &mut Filtered::new(sink, filters);
                 forward::encode_downstream_response(sink, head, forwarding);
             }
@@ -190,7 +212,7 @@ impl Head<'_> {
     /// Whether the connection must close after the response.
     pub(crate) fn closes(&self) -> bool {
         match self {
-            Head::Relayed(_) | Head::Events { .. } | Head::Scripted { .. } => false,
+            Head::Relayed(..) | Head::Events { .. } | Head::Scripted { .. } => false,
             Head::Synthetic(order) => order.asks_to_close(),
         }
     }

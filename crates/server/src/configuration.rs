@@ -15,6 +15,7 @@ use tidegate_base::Address;
 use tidegate_config::arrange::{Arranged, Life};
 use tidegate_config::model::{Bind, Config};
 use tidegate_config::places::{Finding, Owner};
+use tidegate_gate::rate::RateTables;
 use tidegate_reactor::Sender;
 use tidegate_secure::TlsPlan;
 
@@ -93,6 +94,12 @@ pub(crate) struct Configuration {
     pub(crate) arranged: Arranged,
     pub(crate) addresses: Addresses,
     pub(crate) numbers: Numbers,
+    /// The tables of limits, which all workers share.
+    pub(crate) rates: RateTables,
+    /// The seed of these tables. Not known to clients.
+    pub(crate) rate_seed: u64,
+    /// The threads that verify passwords are running.
+    pub(crate) verifies_passwords: bool,
     /// The workers, in CPU order.
     pub(crate) workers: Vec<WorkerLink>,
     /// Shared with the main thread.
@@ -144,11 +151,14 @@ impl Configuration {
                 return Err(self.explain(&next, findings.collect()));
             }
         };
+        let own = &self.arranged.config;
+        let rates = RateTables::after(&next.config, own, &self.rates, self.rate_seed);
         let opened = self.opened(&next);
         self.check_addresses(&next, &opened)?;
         let earlier: Vec<_> =
             opened.iter().map(|at| (*at, earlier_on(&next.config.listeners[*at].bind))).collect();
-        self.apply(&mut next, &addresses, &plan)?;
+        self.apply(&mut next, &addresses, &rates, &plan)?;
+        self.rates = rates;
         warnings.iter().for_each(|line| log::warning(format_args!("{line}")));
         for line in notes {
             log::warning(format_args!("{line}"));
@@ -160,6 +170,14 @@ impl Configuration {
     /// Refuses other Lua applications and push hubs: their state in the workers belongs to those of the start.
     fn check_applications(&self, config: &Config) -> Result<(), String> {
         let own = &self.arranged.config;
+        let needs_passwords = config.routes.iter().any(|route| route.handling.auth.is_some());
+        if needs_passwords && !self.verifies_passwords {
+            return Err(
+                "tidegate: `auth` of a route is new, and passwords are verified only if a route had `auth` at the \
+                 start: restart (run with --takeover)"
+                    .to_owned(),
+            );
+        }
         let section = match (own.lua == config.lua, own.push == config.push) {
             (true, true) => return Ok(()),
             (false, _) => "lua",
@@ -178,7 +196,8 @@ impl Configuration {
             finding.owner = match finding.owner {
                 Owner::Listener(index) => Owner::Listener(place(&next.file_listeners, index)?),
                 Owner::Pool(index) => Owner::Pool(place(&next.file_pools, index)?),
-                Owner::Lua(index) => Owner::Lua(index),
+                // These have the same indexes as in the file.
+                other @ (Owner::Lua(_) | Owner::Route(_) | Owner::Set(_)) => other,
             };
             Some(finding)
         };
@@ -223,10 +242,16 @@ impl Configuration {
         &mut self,
         next: &mut Arranged,
         addresses: &Addresses,
+        rates: &RateTables,
         plan: &Arc<TlsPlan>,
     ) -> Result<(), String> {
         for (number, worker) in self.workers.iter().enumerate() {
-            let snapshot = Snapshot::arranged(next.clone(), addresses.clone(), &mut self.numbers);
+            let snapshot = Snapshot::arranged(
+                next.clone(),
+                addresses.clone(),
+                rates.clone(),
+                &mut self.numbers,
+            );
             let applied = self.hand_over(number, worker, (snapshot, Arc::clone(plan)));
             match applied {
                 Ok(bound) => next.set_bound(&bound),

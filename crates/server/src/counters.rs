@@ -78,6 +78,14 @@ counters! {
         evicted_unfinished,
         /// Idle client connections closed to make room.
         evicted_idle,
+        /// Requests of addresses that their route does not serve.
+        denied_requests,
+        /// Requests without a right password to routes that need one.
+        unauthenticated_requests,
+        /// Requests that were refused because too many passwords waited for verification.
+        auth_refusals,
+        /// Requests above the limit of their route's rate.
+        limited_requests,
         /// Requests that had to wait for room for a connection to their server.
         slot_waits,
         /// Bodies, in either direction, that made no progress within the timeout.

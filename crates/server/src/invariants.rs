@@ -205,7 +205,7 @@ impl Worker {
             assert_eq!(places, usize::from(stage == Stage::Queued), "{stage:?} in queues");
             let request = &exchange.request;
             match stage {
-                Stage::Buffering | Stage::Queued | Stage::Paused => {
+                Stage::Authorizing | Stage::Buffering | Stage::Queued | Stage::Paused => {
                     assert!(up.is_none(), "a {stage:?} exchange has a connection");
                     assert!(request.is_replayable(), "a {stage:?} request is not kept");
                 }
@@ -220,6 +220,9 @@ impl Worker {
                 }
             }
             match stage {
+                Stage::Authorizing => {
+                    assert!(exchange.is_new() && exchange.authorization.is_some());
+                }
                 Stage::Buffering => assert!(exchange.is_new() && !request.is_done()),
                 Stage::Queued => {}
                 Stage::Paused => assert!(exchange.needs_fresh && exchange.tried.is_empty()),

@@ -20,6 +20,7 @@ pub mod counters;
 mod delivery;
 
 mod eviction;
+pub mod explain;
 
 mod flow;
 pub mod fuzz;
@@ -28,6 +29,7 @@ mod listening_sockets;
 mod live;
 mod log;
 pub mod names;
+mod passwords;
 pub mod permits;
 pub mod ports;
 mod record;

@@ -236,6 +236,9 @@ mod tests {
             source: None,
             addresses: Vec::new(),
             numbers: Numbers::of(&config),
+            rates: tidegate_gate::rate::RateTables::new(&config, 0),
+            rate_seed: 0,
+            verifies_passwords: false,
             listening: Arc::new(Mutex::new(Listening {
                 config: Arc::new(config.clone()),
                 lives: Vec::new(),

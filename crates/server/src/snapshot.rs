@@ -12,8 +12,10 @@ use tidegate_config::model::{Bind, Config, Listener, Pool, Route, WebSocket};
 use tidegate_gate::access::Names;
 use tidegate_gate::client_fields::ClientAddressFields;
 use tidegate_gate::handling::Handlings;
+use tidegate_gate::rate::RateTables;
 use tidegate_gate::respond::Answers;
 use tidegate_gate::router::Router;
+use tidegate_gate::sticky::Sessions;
 use tidegate_gate::websocket::Endpoints;
 use tidegate_push::settings::Hubs;
 
@@ -34,6 +36,10 @@ pub struct Snapshot {
     pub(crate) client_address_fields: Vec<ClientAddressFields>,
     /// The encoded responses of `respond` actions, by route.
     pub(crate) answers: Answers,
+    /// The tables of limits of the rate of requests, shared by all workers.
+    pub(crate) rates: RateTables,
+    /// By pool: its sessions that stay with a server.
+    pub(crate) sessions: Vec<Option<Sessions>>,
     /// The names of routes and servers in logs.
     pub(crate) names: Names,
     /// What routes do besides their actions, and the filters of responses.
@@ -53,14 +59,17 @@ impl Snapshot {
     /// Prepares `config`; `addresses[pool][server]` are the resolved addresses.
     #[must_use]
     pub fn new(config: Config, addresses: Vec<Vec<Vec<Address>>>) -> Self {
-        Self::arranged(Arranged::first(config), addresses, &mut Numbers::default())
+        let rates = RateTables::new(&config, 0);
+        Self::arranged(Arranged::first(config), addresses, rates, &mut Numbers::default())
     }
 
-    /// Prepares a configuration. The values in `numbers` keep their numbers; new ones are added to it.
+    /// Prepares a configuration, with the tables of limits that all workers share. The values in `numbers` keep their
+    /// numbers; new ones are added to it.
     #[must_use]
     pub fn arranged(
         arranged: Arranged,
         addresses: Vec<Vec<Vec<Address>>>,
+        rates: RateTables,
         numbers: &mut Numbers,
     ) -> Self {
         let Arranged { config, generation, listeners, pools, .. } = arranged;
@@ -68,6 +77,7 @@ impl Snapshot {
         let answers = Answers::new(&config);
         let names = Names::new(&config);
         let handlings = Handlings::new(&config);
+        let sessions = config.pools.iter().map(Sessions::new).collect();
         let websockets = Endpoints::after(&config, &numbers.websockets);
         numbers.websockets = websockets.settings().cloned().collect();
         let hubs = Arc::new(Hubs::new(&config));
@@ -85,6 +95,8 @@ impl Snapshot {
             router,
             client_address_fields,
             answers,
+            rates,
+            sessions,
             names,
             handlings,
             websockets,

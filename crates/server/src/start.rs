@@ -20,6 +20,7 @@ use tidegate_config::arrange::{Arranged, Life};
 use tidegate_config::model::{self, Bind, Config, SteerByCpu};
 use tidegate_config::places::Finding;
 use tidegate_gate::permits;
+use tidegate_gate::rate::RateTables;
 use tidegate_reactor::{
     EpollReactor, LeavingListeners, Mailbox, Reactor, Sender, Waker, interrupts, make_wakers,
     signals, worker as thread_setup,
@@ -38,6 +39,7 @@ use crate::counters::Accounts;
 use crate::listening_sockets;
 use crate::log;
 use crate::names::{self, Addresses};
+use crate::passwords::{Entrance, Verdict, Verifiers};
 use crate::permits::{PERMIT_MAILS_MAX, PermitMail, PermitPost};
 use crate::ports;
 use crate::reload::{self, Reloader};
@@ -104,6 +106,8 @@ pub(crate) enum Mail {
     Tls(Arc<TlsPlan>),
     /// Use these settings.
     Settings(Arc<Handover>),
+    /// A thread has verified the password of a request.
+    Verdict(Verdict),
 }
 
 struct WorkerThread {
@@ -168,6 +172,7 @@ fn serve_until_stopped(
     let count = if count == 0 { cpus.len() } else { count }.clamp(1, limits::WORKERS_MAX);
     let steer_by_cpu = steers(config, &cpus, count);
     let mut plan = Plan {
+        rates: RateTables::new(&arranged.config, random_seed()),
         arranged: Arc::new(arranged),
         addresses: Arc::new(addresses),
         tls: Arc::new(tls),
@@ -181,8 +186,14 @@ fn serve_until_stopped(
     // table holds a copy of every waker's descriptor under the same number.
     let wakers = make_wakers(count).map_err(system("creating the workers' wakers"))?;
     let posts = permit_posts(&wakers);
-    let push_posts = push_posts(&plan.arranged.config, &wakers);
-    let access = plan.arranged.config.log.access.as_ref();
+    let config = &plan.arranged.config;
+    let needs_passwords = config.routes.iter().any(|route| route.handling.auth.is_some());
+    let entrance = match needs_passwords {
+        true => Some(Entrance::open().map_err(system("starting a thread for passwords"))?),
+        false => None,
+    };
+    let push_posts = push_posts(config, &wakers);
+    let access = config.log.access.as_ref();
     let mut access = access.map(access_log::Log::open).transpose().map_err(StartError::Log)?;
     let running = Arc::new(AtomicUsize::new(0));
     let mut workers: Vec<WorkerThread> = Vec::with_capacity(count);
@@ -191,13 +202,15 @@ fn serve_until_stopped(
         let cpu = (count <= cpus.len()).then(|| cpus[index]);
         let mailbox = Mailbox::new(limits::MAILBOX_LENGTH_MAX, waker.clone());
         let sender = mailbox.sender();
+        let verifiers = entrance.as_ref().map(|entrance| entrance.for_worker(sender.clone()));
         let running = Arc::clone(&running);
         let in_use = InUse::default();
         let published = Arc::clone(&in_use);
         let desk = access.as_mut().map(access_log::Log::desk);
         let started = share(&unix_listeners).and_then(|shared| {
             let (post, push_post) = post;
-            let links = Links { mailbox, post, push_post, running, in_use: published, desk };
+            let links =
+                Links { mailbox, post, push_post, verifiers, running, in_use: published, desk };
             start_worker(index, cpu, &plan, waker, links, shared)
         });
         match started {
@@ -227,6 +240,9 @@ fn serve_until_stopped(
         arranged: (*plan.arranged).clone(),
         addresses: (*plan.addresses).clone(),
         numbers: Numbers::of(&plan.arranged.config),
+        rates: plan.rates.clone(),
+        rate_seed: random_seed(),
+        verifies_passwords: entrance.is_some(),
         workers: workers.iter().map(WorkerThread::link).collect(),
         listening: Arc::clone(&listening),
         takeover: options.takeover,
@@ -323,6 +339,8 @@ struct Links {
     post: Option<PermitPost>,
     /// The exchange of messages about channels; `None` if there is no push hub, or only one worker.
     push_post: Option<PushPost>,
+    /// The threads that verify passwords.
+    verifiers: Option<Verifiers>,
     /// The number of workers that have not stopped.
     running: Arc<AtomicUsize>,
     /// What the worker still uses of what was removed from the configuration.
@@ -335,6 +353,7 @@ struct Links {
 #[derive(Clone)]
 struct Plan {
     arranged: Arc<Arranged>,
+    rates: RateTables,
     addresses: Arc<Addresses>,
     tls: Arc<TlsPlan>,
     scripts: Scripts,
@@ -352,7 +371,7 @@ fn start_worker(
     links: Links,
     shared: Vec<SharedListener>,
 ) -> Result<(thread::JoinHandle<()>, Bound), StartError> {
-    let Links { mailbox, post, push_post, running, in_use, desk } = links;
+    let Links { mailbox, post, push_post, verifiers, running, in_use, desk } = links;
     let plan = plan.clone();
     let (report, reported) = mpsc::sync_channel(1);
     let work = move || match prepare(index, cpu, &plan, waker, shared) {
@@ -362,6 +381,7 @@ fn start_worker(
                 prepared.worker.join(post);
             }
             prepared.worker.publish_in_use(in_use);
+            prepared.worker.passwords.verifiers = verifiers;
             if let Some(post) = push_post {
                 prepared.worker.join_hubs(post);
             }
@@ -420,6 +440,7 @@ fn prepare(
     let snapshot = Snapshot::arranged(
         (*plan.arranged).clone(),
         (*plan.addresses).clone(),
+        plan.rates.clone(),
         &mut Numbers::default(),
     );
     let limits = WorkerLimits {
@@ -470,6 +491,12 @@ fn serve(prepared: &mut Prepared, mailbox: &Mailbox<Mail>) {
                 (Some(Mail::Tls(_)), None) => {}
                 (Some(Mail::Settings(handover)), _) => {
                     change_settings(reactor, worker, tls, &handover);
+                }
+                (Some(Mail::Verdict(verdict)), None) => worker.receive_verdict(reactor, verdict),
+                (Some(Mail::Verdict(verdict)), Some(layer)) => {
+                    layer.between_turns(reactor, worker, |worker, view| {
+                        worker.receive_verdict(view, verdict);
+                    });
                 }
                 (None, _) => break,
             }

@@ -45,6 +45,7 @@ use crate::connection::Connections;
 use crate::counters::{Accounts, HandlerKind};
 use crate::eviction::Search;
 use crate::live::Live;
+use crate::passwords::Passwords;
 use crate::permits::PermitPost;
 use crate::record::Recorder;
 use crate::requester::Requester;
@@ -119,6 +120,10 @@ pub struct Worker {
     pub(crate) buffers: BufferPool,
     /// The values for the edits of a response that begins now, or of the request that was begun last.
     pub(crate) values: ResponseValues,
+    /// The verification of passwords.
+    pub(crate) passwords: Passwords,
+    /// A secret number, for hashes of credentials.
+    pub(crate) secret: u64,
     /// Random numbers for balancing and synthetic responses. Not for secrets.
     pub(crate) prng: Prng,
     /// The value of Date, rewritten when the second changes.
@@ -324,6 +329,8 @@ impl Worker {
             pools,
             buffers: BufferPool::default(),
             values: ResponseValues::default(),
+            passwords: Passwords::default(),
+            secret: tidegate_base::prng::mix64(!seed),
             prng: Prng::new(seed),
             date: DateField::new(0),
             arrivals: 0,

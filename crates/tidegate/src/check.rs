@@ -1,9 +1,11 @@
 //! `tidegate check FILE`: reads a configuration as `run` would, with its certificates, keys and scripts, resolves the
 //! names of its servers, and reports every error at its place.
 //! In: a path. Out: one line on stdout, or all errors on stderr and exit code 2; with `--json`, one JSON object.
+//! With `--request`: which route takes a request, and what happens to it.
 //! Never: opens a listener.
 //! Limits: `RESOLVE_MAX` for all names.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -13,6 +15,7 @@ use serde_json::{Value, json};
 use tidegate_config::model::Config;
 use tidegate_config::places::Finding;
 use tidegate_config::report::Mistake;
+use tidegate_server::explain::{self, Question};
 use tidegate_server::{apps, certificates, names};
 
 use crate::source::{self, Refusal, Source};
@@ -32,6 +35,18 @@ pub struct CheckArgs {
     /// Do not resolve the names of servers
     #[arg(long)]
     offline: bool,
+    /// Print which route takes this request, why earlier routes do not, and what its server receives
+    #[arg(long, value_name = "METHOD URL", conflicts_with = "json")]
+    request: Option<String>,
+    /// A header field of the request, such as "Cookie: a=b"
+    #[arg(long, value_name = "FIELD", requires = "request")]
+    header: Vec<String>,
+    /// The address of the request's client
+    #[arg(long, value_name = "ADDRESS", requires = "request", default_value = "127.0.0.1")]
+    client: IpAddr,
+    /// The listener that the request is sent to; without it, the one with the URL's port or scheme
+    #[arg(long, value_name = "NAME", requires = "request")]
+    listener: Option<String>,
 }
 
 /// Reads the file, its certificates and keys, and resolves the names of its servers.
@@ -69,6 +84,7 @@ pub fn run(args: &CheckArgs) -> ExitCode {
             });
             print_result(&format!("{result}\n"))
         }
+        Ok(source) if args.request.is_some() => explain(args, &source),
         Ok(source) => {
             print_message(&source.warnings_text());
             print_result(&format!("{file}: ok, {}\n", summary(&source.loaded.config)))
@@ -86,6 +102,23 @@ pub fn run(args: &CheckArgs) -> ExitCode {
             } else {
                 print_message(&refusal.to_string());
             }
+            ExitCode::from(USAGE)
+        }
+    }
+}
+
+/// Prints what happens to the request of the command line.
+fn explain(args: &CheckArgs, source: &Source) -> ExitCode {
+    let question = Question {
+        request: args.request.as_deref().unwrap_or_default(),
+        fields: &args.header,
+        client: args.client,
+        listener: args.listener.as_deref(),
+    };
+    match explain::explain(&source.loaded.config, &question) {
+        Ok(text) => print_result(&text),
+        Err(text) => {
+            print_message(&format!("tidegate: {text}\n"));
             ExitCode::from(USAGE)
         }
     }

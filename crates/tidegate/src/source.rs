@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 
-use tidegate_config::{Errors, FILE_BYTES_MAX, Loaded};
+use tidegate_config::{Errors, FILE_BYTES_MAX, Loaded, SUPPLIED_BYTES_MAX};
 
 /// Why a configuration cannot be used.
 #[derive(Debug)]
@@ -55,10 +55,22 @@ pub fn load(path: &Path) -> Result<Source, Refusal> {
     let folder = path.parent().unwrap_or(Path::new("")).to_str().ok_or_else(|| {
         unreadable("the path of the folder is not UTF-8; move the file".to_owned())
     })?;
-    match tidegate_config::parse_in_folder(&text, &name, folder) {
-        Ok(loaded) => Ok(Source { name, text, loaded }),
-        Err(errors) => Err(Refusal::Wrong(errors)),
+    let mut loaded =
+        tidegate_config::parse_in_folder(&text, &name, folder).map_err(Refusal::Wrong)?;
+    match tidegate_config::supply(&mut loaded.config, read_supply) {
+        Ok(()) => Ok(Source { name, text, loaded }),
+        Err(findings) => Err(Refusal::Wrong(loaded.places.errors(findings, &text, &name))),
     }
+}
+
+/// Reads a file that the configuration names.
+fn read_supply(path: &str) -> Result<Vec<u8>, String> {
+    let mut bytes = Vec::new();
+    // One byte more than allowed, so that a file that is too large is noticed.
+    let limit = SUPPLIED_BYTES_MAX + 1;
+    let file = File::open(path).map_err(|error| error.to_string())?;
+    file.take(limit).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
+    Ok(bytes)
 }
 
 fn read(path: &Path) -> Result<String, String> {

@@ -19,7 +19,8 @@ pub static REQUEST_EDITS: Section = Section {
              address, {host} the host with its port, {method} the method, {scheme} `http` or `https`, {path} the path, \
              {rest} what `*` at the end of the route's `path` stands for, {query} the query with its question mark, \
              {query:NAME} the decoded value of a parameter, {header:NAME} and {cookie:NAME} the value of a field or a \
-             cookie, {tls:sni} the server name of the TLS handshake, {id} 32 random hexadecimal digits, the same for \
+             cookie, {tls:sni} the server name of the TLS handshake, {user} the name of the user \
+             that `auth` has verified, {id} 32 random hexadecimal digits, the same for \
              all edits of a request, and {NAME} the segment that `path` of the route gives this name. `{{` and `}}` are \
              literal braces. A placeholder without a value is empty; a field whose value is empty is left out. A value \
              with a control character gets a 400 response.",

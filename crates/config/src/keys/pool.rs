@@ -3,6 +3,7 @@
 
 use super::Preset::{Absent, Required, Value};
 use super::Shape::{Boolean, List, Number, OneOf, Size, Table, Text, True, Word};
+use super::sticky::STICKY;
 use super::{COUNT_OR_UNLIMITED, POOL_TLS, Section, TIMEOUT, key};
 use crate::model::{Balance, ProxyVersion, Unretriable};
 use crate::words::Worded as _;
@@ -30,6 +31,13 @@ pub static POOL: Section = Section {
              the request.",
             "Two random choices spread the load nearly as well as comparing all servers, and never send all \
              requests to the same server.",
+        ),
+        key(
+            "sticky",
+            Table(&STICKY),
+            Absent,
+            "Requests of a client stay with one server, by a cookie.",
+            "",
         ),
         key("timeouts", Table(&SERVER_TIMEOUTS), Absent, "Timeouts for servers.", ""),
         key("reuse", Table(&REUSE), Absent, "Reuse of connections to servers.", ""),

@@ -3,9 +3,12 @@
 
 use super::Preset::{Absent, Required, Value};
 use super::Shape::{Boolean, Fields, List, Number, OneOf, Table, Text, True};
+use super::answers::{CORS, MAINTENANCE};
+use super::auth::AUTH;
 use super::edits::{REQUEST_EDITS, RESPONSE_EDITS};
 use super::https::{HSTS_ABOUT, HSTS_SHAPE};
 use super::push::ROUTE_PUSH;
+use super::rate::RATE;
 use super::websocket::WEBSOCKET;
 use super::{Section, Shape, key};
 
@@ -13,6 +16,8 @@ const HOST: &str = "\"example.com\" or \"*.example.com\"";
 const HOSTS: Shape = OneOf(&[Text(HOST), List(&Text(HOST))]);
 const PATH: &str = "\"/json\", \"/api/*\" or \"/users/{id}\"";
 const PATHS: Shape = OneOf(&[Text(PATH), List(&Text(PATH))]);
+const ADDRESS: &str = "\"10.0.0.0/8\", \"192.0.2.1\" or \"set:NAME\"";
+pub(super) const ADDRESSES: Shape = OneOf(&[Text(ADDRESS), List(&Text(ADDRESS))]);
 const FIELD_TEST: Shape = OneOf(&[Boolean, Text("the whole value"), Table(&FIELD)]);
 const FIELD_VALUES: Shape = OneOf(&[Text("a value"), List(&Text("a value"))]);
 
@@ -80,6 +85,87 @@ pub static ROUTE: Section = Section {
              none, and a table requires certain certificates. A certificate verified only by a proxy in \
              front does not count. Without this setting, clients match with or without a certificate.",
             "",
+        ),
+        key(
+            "client",
+            ADDRESSES,
+            Absent,
+            "Condition on the client's address: it must be one of these addresses or in one of these ranges or sets. \
+             Behind a proxy in `trusted` of the listener, the client is the one that the proxy states. A client of a \
+             unix socket has no address. Without it, any client matches.",
+            "",
+        ),
+        key(
+            "query",
+            Fields(&FIELD_TEST),
+            Absent,
+            "Conditions on parameters of the query, all of which must hold, written as in `headers`. Names and values \
+             are decoded (\"%41\" is \"A\", \"+\" is a space) and distinguish upper and lower case. If a query has \
+             several parameters of this name, the condition holds if any one of them has such a value.",
+            "",
+        ),
+        key(
+            "cookies",
+            Fields(&FIELD_TEST),
+            Absent,
+            "Conditions on cookies, all of which must hold, written as in `headers`. Names distinguish upper and lower \
+             case.",
+            "",
+        ),
+        key(
+            "allow",
+            ADDRESSES,
+            Absent,
+            "The only clients whose requests this route serves, as in `client`. The requests of other clients get a 403 \
+             response, and no later route is tried.",
+            "",
+        ),
+        key(
+            "deny",
+            ADDRESSES,
+            Absent,
+            "Clients whose requests get a 403 response, as in `client`. Comes before `allow`.",
+            "",
+        ),
+        key(
+            "auth",
+            Table(&AUTH),
+            Absent,
+            "Serves only users with a password. Only for `proxy`.",
+            "",
+        ),
+        key(
+            "rate",
+            OneOf(&[Table(&RATE), List(&Table(&RATE))]),
+            Absent,
+            "Limits how many requests the route serves, for example of each client.",
+            "",
+        ),
+        key(
+            "maintenance",
+            OneOf(&[Boolean, Table(&MAINTENANCE)]),
+            Value("false"),
+            "Whether all requests get a 503 response, without reaching the action. A table sets the page.",
+            "Routes are in service.",
+        ),
+        key("cors", Table(&CORS), Absent, "Lets web pages of other origins use the route.", ""),
+        key(
+            "errors",
+            Fields(&Text("the path of a file")),
+            Absent,
+            "Pages for error responses by Tidegate itself, by status: { 502 = \"errors/502.html\" }. Responses of \
+             servers are not replaced. Names of files end with .html, .htm, .json, .txt, .xml or .svg, which decides \
+             Content-Type. The files are read at start.",
+            "",
+        ),
+        key(
+            "security-headers",
+            Boolean,
+            Value("false"),
+            "Whether X-Content-Type-Options: nosniff, X-Frame-Options: SAMEORIGIN and Referrer-Policy: \
+             strict-origin-when-cross-origin are added to responses that do not have these fields, and X-Powered-By is \
+             removed. Strict-Transport-Security is set by `hsts`.",
+            "A page may have to appear in frames of other sites.",
         ),
         key("hsts", HSTS_SHAPE, Absent, HSTS_ABOUT, ""),
         key(
@@ -161,7 +247,7 @@ const IN_THE_VALUE: &str = "at least one character";
 /// `headers = { NAME = { ... } }` of a route.
 pub static FIELD: Section = Section {
     path: "[route.headers.NAME]",
-    about: "What the value of a header field must be. Exactly one of `equals`, `contains`, `prefix`, `suffix` \
+    about: "What the value of a header field, a parameter or a cookie must be. Exactly one of `equals`, `contains`, `prefix`, `suffix` \
              and `regex` is required; its text may have up to 1024 bytes.",
     keys: &[
         key("equals", Text("any text"), Absent, "The whole value.", ""),

@@ -1,7 +1,9 @@
-//! What a route does to requests and responses besides its action: path rewriting and edits of header fields.
+//! What a route does to requests and responses besides its action: path rewriting, edits of header fields, access.
 //! In: the reader of routes. Out: plain data.
 //! Invariant: every template was checked for the place where it is used; no edit names a field that frames a message or
 //! describes a connection.
+
+use super::{Addresses, BasicAuth, Cors, ErrorPage, Maintenance, Rate};
 
 /// Everything that a route does to its requests and responses besides its action.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -10,6 +12,33 @@ pub struct Handling {
     pub request_headers: FieldEdits,
     /// `response-headers`: edits of the fields that the client receives.
     pub response_headers: FieldEdits,
+    /// `allow`: the only addresses whose requests are served; `None`: all.
+    pub allow: Option<Addresses>,
+    /// `deny`: addresses whose requests get a 403 response.
+    pub deny: Option<Addresses>,
+    /// `rate`: limits that all must admit a request.
+    pub rates: Vec<Rate>,
+    /// `auth`: only users with a password are served.
+    pub auth: Option<BasicAuth>,
+    /// `maintenance`: requests get a 503 response; `None`: the route is in service.
+    pub maintenance: Option<Maintenance>,
+    /// `cors`: pages of other origins may use the route.
+    pub cors: Option<Cors>,
+    /// `errors`: pages for error responses by Tidegate, by status.
+    pub errors: Vec<ErrorPage>,
+    /// `security-headers`: fields that protect browsers are added to responses.
+    pub security_headers: bool,
+}
+
+impl Handling {
+    /// Whether responses are changed.
+    #[must_use]
+    pub fn changes_responses(&self) -> bool {
+        !self.response_headers.is_empty()
+            || self.cors.is_some()
+            || !self.errors.is_empty()
+            || self.security_headers
+    }
 }
 
 /// Edits of header fields. Names are in lower case.
@@ -99,6 +128,10 @@ pub enum Placeholder {
     Segment(String),
     /// `{tls:sni}`: the server name that the client requested in its TLS handshake.
     ServerName,
+    /// The Origin field, if `cors` of the route allows it. Files cannot name this value.
+    AllowedOrigin,
+    /// `{user}`: the name of the user that `auth` of the route has verified.
+    User,
     /// `{id}`: a random number of this request, 32 hexadecimal digits.
     RequestId,
 }

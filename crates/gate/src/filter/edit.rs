@@ -17,13 +17,15 @@ pub struct Edited<'a, S> {
     is_final: bool,
     /// The fields have been added.
     is_added: bool,
+    /// Bit N: the response has the field N of the defaults.
+    has_defaults: u8,
 }
 
 impl<'a, S: ResponseSink> Edited<'a, S> {
     /// Puts the filter in front of `sink`.
     #[must_use]
     pub const fn new(sink: S, edits: &'a Edits, values: &'a [u8]) -> Self {
-        Self { sink, edits, values, is_final: false, is_added: false }
+        Self { sink, edits, values, is_final: false, is_added: false, has_defaults: 0 }
     }
 
     /// The sink behind the filter.
@@ -31,15 +33,34 @@ impl<'a, S: ResponseSink> Edited<'a, S> {
         &self.sink
     }
 
-    fn drops(&self, name: &str) -> bool {
-        self.is_final && self.edits.drops(name)
+    /// Whether the field is dropped. Notes fields that need no default.
+    fn drops(&mut self, name: &str) -> bool {
+        let drops = self.is_final && self.edits.drops(name);
+        if !drops {
+            self.note(name);
+        }
+        drops
+    }
+
+    fn note(&mut self, name: &str) {
+        for (index, (default, _)) in self.edits.defaults().iter().enumerate() {
+            if default.eq_ignore_ascii_case(name) {
+                self.has_defaults |= 1 << index;
+            }
+        }
     }
 
     fn add(&mut self) {
         if self.is_final && !self.is_added {
             self.is_added = true;
             for (name, value) in self.edits.fields(self.values) {
+                self.note(name);
                 self.sink.field(name, value);
+            }
+            for (index, (name, value)) in self.edits.defaults().iter().enumerate() {
+                if self.has_defaults >> index & 1 == 0 {
+                    self.sink.field(name, value.as_bytes());
+                }
             }
         }
     }

@@ -23,7 +23,9 @@ pub mod hsts;
 
 use tidegate_wire::message::{BodyLength, Field, ResponseSink};
 
-use crate::edits::Edits;
+use tidegate_config::model::Page;
+
+use crate::handling::ResponseRules;
 use edit::Edited;
 use hsts::Hsts;
 
@@ -32,21 +34,28 @@ use hsts::Hsts;
 pub struct Filters<'a> {
     /// The value of Strict-Transport-Security, empty if the field is not sent.
     pub hsts: &'a str,
-    /// The edits of the route, and the values of the request.
-    pub edits: Option<(&'a Edits, &'a [u8])>,
+    /// What the route does to its responses, and the values of the request.
+    pub rules: Option<(&'a ResponseRules, &'a [u8])>,
 }
 
 impl<'a> Filters<'a> {
     /// Only the policy for Strict-Transport-Security.
     #[must_use]
     pub const fn policy(hsts: &'a str) -> Self {
-        Self { hsts, edits: None }
+        Self { hsts, rules: None }
     }
 
     /// Whether the response is not changed.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
-        self.hsts.is_empty() && self.edits.is_none()
+        self.hsts.is_empty() && self.rules.is_none()
+    }
+
+    /// The page of the route for error responses of this status.
+    #[must_use]
+    pub fn page(&self, status: u16) -> Option<&'a Page> {
+        let (rules, _) = self.rules?;
+        rules.page(status)
     }
 }
 
@@ -69,12 +78,12 @@ impl<'a, S: ResponseSink> Filtered<'a, S> {
     #[must_use]
     pub const fn new(sink: S, filters: Filters<'a>) -> Self {
         let hsts = filters.hsts;
-        match (filters.edits, hsts.is_empty()) {
+        match (filters.rules, hsts.is_empty()) {
             (None, true) => Self::Plain(sink),
             (None, false) => Self::Hsts(Hsts::new(sink, hsts)),
-            (Some((edits, values)), true) => Self::Edited(Edited::new(sink, edits, values)),
-            (Some((edits, values)), false) => {
-                Self::EditedHsts(Edited::new(Hsts::new(sink, hsts), edits, values))
+            (Some((rules, values)), true) => Self::Edited(Edited::new(sink, &rules.edits, values)),
+            (Some((rules, values)), false) => {
+                Self::EditedHsts(Edited::new(Hsts::new(sink, hsts), &rules.edits, values))
             }
         }
     }

@@ -4,14 +4,21 @@
 //! Invariant: the values for the edits of a response are rendered before the action begins, because the request's head
 //! is gone when the response comes.
 
+use tidegate_config::model::RateExcess;
+use tidegate_gate::basic::Credentials;
+use tidegate_gate::cors::CrossOrigin;
+use tidegate_gate::denial::Denial;
 use tidegate_gate::forward::Changes;
-use tidegate_gate::handling::RouteHandling;
+use tidegate_gate::handling::{Guard, RouteHandling};
+use tidegate_gate::rate::{self, Admission};
 use tidegate_gate::rewrite::MatchedPath;
 use tidegate_gate::scheme::Scheme;
 use tidegate_gate::template::Values;
-use tidegate_reactor::{Peer, Reactor};
+use tidegate_reactor::Reactor;
 use tidegate_wire::message::RequestHead;
 
+use crate::answer::Answer;
+use crate::passwords::Job;
 use crate::requester::Requester;
 use crate::worker::Worker;
 
@@ -78,17 +85,19 @@ impl Worker {
         let Some(down) = self.conns.downstream(to.sock) else {
             return self.note_bug(reactor, to.sock);
         };
-        let peer = match down.peer {
-            Peer::Tcp(address) => Some(address.ip()),
-            Peer::Local => None,
-        };
+        let peer = down.peer.ip();
         let facts = down.facts.as_ref().filter(|_| handling.needs_server_name);
         let server_name: Option<Vec<u8>> =
             facts.and_then(|facts| facts.server_name()).map(<[u8]>::to_vec);
         let trusted = &snapshot.listener(down.listener).trusted;
         let server_name = server_name.as_deref();
-        let values = Values { head, path: &path, peer, trusted, scheme, server_name, id };
-        self.begin_changed(reactor, to, route, handling, &values);
+        let allowed_origin = handling.cors.as_ref().and_then(|cors| cors.allowed(head));
+        let credentials = handling.auth.as_ref().and_then(|_| Credentials::of(head));
+        let user = credentials.as_ref().map(|known| known.user.as_str());
+        let path = &path;
+        let values =
+            Values { head, path, peer, trusted, scheme, server_name, allowed_origin, user, id };
+        self.begin_changed(reactor, to, (route, handling), &values, credentials.as_ref());
         self.path_scratch = scratch;
     }
 
@@ -100,13 +109,14 @@ impl Worker {
         }
     }
 
+    /// Begins the action, unless the route answers by itself.
     fn begin_changed<R: Reactor>(
         &mut self,
         reactor: &mut R,
         to: Requester,
-        route: usize,
-        handling: &RouteHandling,
+        (route, handling): (usize, &RouteHandling),
         values: &Values<'_>,
+        credentials: Option<&Credentials>,
     ) {
         let snapshot = self.settings_of(to);
         if handling.renders_response {
@@ -119,7 +129,95 @@ impl Worker {
                 return self.answer_error(reactor, to, fault.status(), fault.text(), false);
             }
         }
-        let changes = Changes { path: None, edits: handling.request.as_ref(), values };
-        self.begin_action(reactor, to, values.head, route, values.scheme, Some(changes));
+        if let Some(down) = &handling.down
+            && let Some(denial) = down.denial(|| values.client())
+        {
+            return self.answer(reactor, to, &Answer::Denied(denial), false);
+        }
+        if !handling.admits(|| values.client()) {
+            self.accounts.counters.denied_requests.add(1);
+            let text = "requests from this address are not served";
+            return self.answer_error(reactor, to, 403, text, false);
+        }
+        if let Some(cors) = &handling.cors
+            && CrossOrigin::is_preflight(values.head)
+        {
+            let head = values.head;
+            return self.answer(reactor, to, &Answer::CorsPreflight { cors, head }, false);
+        }
+        if !self.admit_rate(reactor, to, route, handling, values) {
+            return;
+        }
+        let edits = handling.request.as_ref();
+        let changes = Changes { path: None, edits, values, waits: false };
+        let Some(guard) = &handling.auth else {
+            let (head, scheme) = (values.head, values.scheme);
+            return self.begin_action(reactor, to, head, route, scheme, Some(changes));
+        };
+        self.begin_guarded(reactor, to, (route, guard), changes, credentials);
+    }
+
+    /// Begins the action of a request whose user was verified lately, or makes it wait for the verdict.
+    fn begin_guarded<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        to: Requester,
+        (route, guard): (usize, &Guard),
+        changes: Changes<'_>,
+        credentials: Option<&Credentials>,
+    ) {
+        let (head, scheme) = (changes.values.head, changes.values.scheme);
+        let hash = credentials.and_then(|credentials| guard.hash_of(&credentials.user));
+        let (Some(credentials), Some((hash, is_known))) = (credentials, hash) else {
+            self.accounts.counters.unauthenticated_requests.add(1);
+            return self.answer(reactor, to, &Answer::Denied(guard.denial()), false);
+        };
+        let key = credentials.key(&guard.users, self.secret);
+        if self.passwords.verified.contains(key, reactor.now()) {
+            return self.begin_action(reactor, to, head, route, scheme, Some(changes));
+        }
+        let changes = Changes { waits: true, ..changes };
+        self.begin_action(reactor, to, head, route, scheme, Some(changes));
+        // The action may have refused the request.
+        let Some(ticket) = self.waiting_exchange(to) else { return };
+        let (hash, password) = (hash.to_owned(), credentials.password.clone());
+        let job = Job { hash, password, is_known, ticket };
+        self.await_verdict(reactor, ticket, (route, key), job);
+    }
+
+    /// Counts the request in the limits of its route. Returns whether it is admitted; otherwise it has been answered.
+    fn admit_rate<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        to: Requester,
+        route: usize,
+        handling: &RouteHandling,
+        values: &Values<'_>,
+    ) -> bool {
+        if handling.rates.is_empty() {
+            return true;
+        }
+        let snapshot = self.settings_of(to);
+        let tables = snapshot.rates.of_route(route);
+        let mut refused = None;
+        for (rate, table) in handling.rates.iter().zip(tables) {
+            let hash = rate::hash_key(rate, values, &mut self.piece);
+            if let Admission::Refused(wait) = table.admit(hash, reactor.now()) {
+                refused = Some((rate.then, wait));
+                break;
+            }
+        }
+        let Some((then, wait)) = refused else { return true };
+        self.accounts.counters.limited_requests.add(1);
+        match then {
+            RateExcess::Deny => {
+                let (text, retry_after) =
+                    ("too many requests", wait.as_millis().div_ceil(1000) as u64);
+                let denial = Denial { retry_after, ..Denial::new(429, text) };
+                self.answer(reactor, to, &Answer::Denied(denial), false);
+            }
+            RateExcess::Drop => self.abandon_client(reactor, to),
+        }
+        false
     }
 }

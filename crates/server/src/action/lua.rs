@@ -36,6 +36,8 @@ pub(crate) struct ScriptedRequest {
     expects_body: bool,
     /// The response has a body.
     has_body: bool,
+    /// The values for the edits of the response; empty if there are none, and once the response begins.
+    values: Vec<u8>,
 }
 
 impl ScriptedRequest {
@@ -83,6 +85,7 @@ impl Worker {
             intake: Intake::NONE,
             expects_body,
             has_body: !matches!(head.method, Method::Head),
+            values: self.values.take(to),
         };
         let full = "the proxy is handling too many requests";
         let Ok(id) = self.scripted.insert(request) else {
@@ -174,6 +177,7 @@ impl Worker {
         id: Id<ScriptedRequest>,
         to: Requester,
     ) {
+        self.recall_scripted(id);
         self.forget_scripted(id);
         match self.progress(to) {
             Progress::Expected => {
@@ -271,6 +275,7 @@ impl Worker {
             match effect {
                 Effect::Answer { tag, status, fields, body } => {
                     let Some(to) = self.requester_of(*tag) else { continue };
+                    self.recall_scripted(id_of(*tag));
                     self.forget_scripted(id_of(*tag));
                     let (fields, body) = (outbox.get(fields), outbox.get(body));
                     let answer = Answer::Scripted { status: *status, fields, body };
@@ -278,6 +283,7 @@ impl Worker {
                 }
                 Effect::Begin { tag, status, fields } => {
                     let Some(to) = self.requester_of(*tag) else { continue };
+                    self.recall_scripted(id_of(*tag));
                     self.set_running(to, Running::Lua(id_of(*tag)));
                     let head = Head::Scripted { status: *status, fields: outbox.get(fields) };
                     self.begin_response(reactor, to, &head, Rest::Discarded);
@@ -305,6 +311,13 @@ impl Worker {
                 }
             }
         }
+    }
+
+    /// Makes the values of a request those of the response that begins now.
+    fn recall_scripted(&mut self, id: Id<ScriptedRequest>) {
+        let Some(request) = self.scripted.find_mut(id) else { return };
+        let (to, values) = (request.requester, core::mem::take(&mut request.values));
+        self.recall_values(to, values);
     }
 
     /// Sends a piece of a response body.

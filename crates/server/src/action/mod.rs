@@ -31,7 +31,7 @@ use tidegate_base::Id;
 use tidegate_config::model::{Action, HttpsRedirect, Listener};
 use tidegate_gate::forward::Changes;
 use tidegate_gate::handling::FilterId;
-use tidegate_gate::router::{self, Routed};
+use tidegate_gate::router::{self, Client, Routed};
 use tidegate_gate::scheme::{Scheme, request_scheme};
 use tidegate_reactor::{Peer, Reactor};
 use tidegate_wire::message::{BodyLength, Method, RequestHead};
@@ -388,8 +388,12 @@ fn decide(
     {
         return (Decision::Https(redirect), of_listener);
     }
-    let certificate = down.facts.as_ref().and_then(|facts| facts.certificate());
-    match snapshot.router.route(index, head, certificate, path_scratch) {
+    let client = Client {
+        certificate: down.facts.as_ref().and_then(|facts| facts.certificate()),
+        peer: down.peer.ip(),
+        trusted: &listener.trusted,
+    };
+    match snapshot.router.route(index, head, &client, path_scratch) {
         Routed::Route(route) => {
             (Decision::Route(route), snapshot.handlings.route_filters(index, route, scheme))
         }

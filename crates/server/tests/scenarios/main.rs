@@ -58,6 +58,7 @@ scenes! {
     early_response_of_a_server_that_closes_keeps_the_client
     early_response_streams_beside_the_request_body
     echo_sends_messages_back
+    edits_apply_to_every_response_of_a_route
     expect_continue_is_answered_by_the_server
     expect_continue_with_a_local_response_closes
     final_response_instead_of_100_continue_closes_both_sides
@@ -97,6 +98,7 @@ scenes! {
     response_body_timeout_cuts_the_response
     response_timeout_is_504
     responses_without_a_body
+    routes_refuse_requests_by_themselves
     silent_websockets_are_closed
     sloppy_requests_are_accepted
     sloppy_responses_are_forwarded_in_canonical_form

@@ -124,6 +124,16 @@ impl Answer {
         {
             return Err(format!("r{id} got the response to r{stated}"));
         }
+        // The route of this path writes the field from the request. Without `x-id`, Tidegate responds by itself.
+        let is_edited = request.path.starts_with("/p2/") && head.status() >= 200;
+        if let Some(of) = head.number("x-of")
+            && of != id
+        {
+            return Err(format!("the response to r{id} has the fields of the response to r{of}"));
+        }
+        if is_edited && head.field("x-id").is_some() && head.field("x-of").is_none() {
+            return Err(format!("the response to r{id} is not edited: {head:?}"));
+        }
         if let (Some(stated), Some(hash)) = (head.field("x-id"), head.number("x-request-hash")) {
             let known = request.seen.iter().any(|seen| seen.whole && seen.hash == hash);
             if !known {

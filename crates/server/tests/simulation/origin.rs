@@ -446,6 +446,7 @@ impl Origin {
             conn.requests += 1;
             self.check_identity(conn, &head, &identity, oracle);
         }
+        self.check_edits(&head, id, oracle);
         match request_framing(&head) {
             Ok(framing) => conn.reader.begin_body(framing),
             Err(error) => {
@@ -472,6 +473,23 @@ impl Origin {
             conn.peer = None;
         } else if self.prng.chance(self.behaviour.early_answer) {
             self.answer(conn, oracle);
+        }
+    }
+
+    /// Checks the fields that a route has written from the request, and the path that it has written anew.
+    fn check_edits(&self, head: &Head, id: Option<u64>, oracle: &mut Oracle) {
+        let Some(request) = id.and_then(|id| oracle.requests.get(&id)) else { return };
+        let path = request.path.split('?').next().unwrap_or_default();
+        if !path.starts_with("/p2/") {
+            return;
+        }
+        let client = request.identity.ip.map(|ip| ip.to_string());
+        let is_right = head.field("x-path") == Some(path)
+            && head.field("x-client").map(str::to_owned) == client
+            && head.start.split(' ').nth(1) == Some(request.path.as_str());
+        if !is_right {
+            let text = format!("o{}: wrong edits for {request:?}: {head:?}", self.index);
+            oracle.violate(text);
         }
     }
 

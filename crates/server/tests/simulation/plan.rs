@@ -151,6 +151,16 @@ impl Plan {
     }
 }
 
+/// The settings of a route that writes the path and fields anew, with values that clients and origins check.
+fn rewriting(pool: usize) -> String {
+    format!(
+        "proxy = {{ pool = \"p{pool}\", path = \"/p{pool}/{{rest}}\" }}\n\
+         request-headers = {{ set = {{ x-path = \"{{path}}\", x-client = \"{{client}}\" }} }}\n\
+         response-headers = {{ set = {{ x-of = \"{{header:x-id}}\" }} }}\n\
+         rate = {{ limit = \"1000000/s\", keys-max = 8 }}\nsecurity-headers = true"
+    )
+}
+
 /// A number below `top` that favours small numbers: `top` is first halved up to `halvings - 1` times.
 pub fn below_skewed(prng: &mut Prng, top: u64, halvings: u64) -> u64 {
     let bound = top >> prng.below(halvings);
@@ -211,7 +221,11 @@ impl Maker {
         let mut origins = Vec::new();
         let mut tries_max = 0;
         for pool in 0..self.pools {
-            let _ = writeln!(text, "[[route]]\npath = \"/p{pool}/*\"\nproxy = \"p{pool}\"");
+            // Not random, so that the other choices of a seed keep their meaning.
+            let _ = match pool {
+                0 | 1 => writeln!(text, "[[route]]\npath = \"/p{pool}/*\"\nproxy = \"p{pool}\""),
+                _ => writeln!(text, "[[route]]\npath = \"/p{pool}/*\"\n{}", rewriting(pool)),
+            };
         }
         for pool in 0..self.pools {
             let retries = self.prng.below(4);
@@ -273,6 +287,7 @@ impl Maker {
                     if self.is_calm { 0 } else { 2 * pick(prng, 500_000) };
             }
         }
+        let sticky = if pool == 2 { "sticky = { cookie = \"S\" }\n" } else { "" };
         let tls = match self.secured_pools[pool] {
             true => "tls = { server-name = \"a.example\" }\n",
             false => "",
@@ -288,7 +303,7 @@ impl Maker {
             "[pool.p{pool}]\nservers = [{}]\nbalance = {balance}\nretries = {retries}\n\
              retry-pause = \"{pause}\"\n\
              queue-max = {queue}\nrequest-buffer = \"{buffer}\"\n\
-             queue-half-closed = {}\ntrailers = {passes_trailers}\n{header_setting}{tls}\
+             queue-half-closed = {}\ntrailers = {passes_trailers}\n{header_setting}{tls}{sticky}\
              timeouts = {{ connect = \"{}s\", response-head = \"{}s\", body = \"{}s\", \
              queue = \"{}s\", tunnel = \"{}s\" }}\n\
              reuse = {{ idle-max = {}, idle-timeout = \"{}s\", requests-max = {}, \

@@ -8,6 +8,7 @@ use core::fmt::Write;
 use tidegate_base::{Moment, Prng, Span};
 use tidegate_config::arrange::Arranged;
 use tidegate_config::model::{Config, Pool};
+use tidegate_gate::rate::RateTables;
 use tidegate_reactor::SimReactor;
 use tidegate_secure::TlsPlan;
 use tidegate_server::Snapshot;
@@ -31,6 +32,7 @@ pub struct Reloads {
     /// The configuration in force.
     arranged: Arranged,
     numbers: Numbers,
+    rates: RateTables,
     /// By pool of the plan: whether its servers use TLS.
     secured_pools: Vec<bool>,
     /// When the next change begins; `None` if none follows.
@@ -62,6 +64,7 @@ impl Reloads {
             text: plan.config.clone(),
             arranged: Arranged::first(config.clone()),
             numbers: Numbers::of(config),
+            rates: RateTables::new(config, 0),
             secured_pools: plan.secured_pools.clone(),
             next_at,
             left,
@@ -135,7 +138,9 @@ impl Reloads {
         for worker in 0..harnesses.len() {
             let arranged = self.arranged.clone();
             let addresses = addresses(&arranged.config);
-            self.pending.push((worker, Snapshot::arranged(arranged, addresses, &mut self.numbers)));
+            let rates = self.rates.clone();
+            self.pending
+                .push((worker, Snapshot::arranged(arranged, addresses, rates, &mut self.numbers)));
         }
         let pause = self.prng.below(PAUSE_MAX.as_nanos() as u64);
         let pause = pause >> self.prng.below(12);

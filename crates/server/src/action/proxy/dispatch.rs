@@ -41,7 +41,7 @@ impl Worker {
         if is_new && self.pools[usize::from(pool_index)].unserved {
             self.serve_queue(reactor, pool_index);
         }
-        let kept = self.kept_server(id);
+        let kept = self.kept_server(id, reactor.now());
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
         let was_tried = !exchange.tried.is_empty();
         let pool = &mut self.pools[usize::from(pool_index)];
@@ -204,7 +204,7 @@ impl Worker {
             if !pool.state.has_room_for(&exchange.tried) {
                 continue;
             }
-            let kept = self.kept_server(id);
+            let kept = self.kept_server(id, reactor.now());
             let pool = &mut self.pools[usize::from(pool_index)];
             let Some(exchange) = self.exchanges.get(id) else { continue };
             let now = reactor.now();
@@ -415,7 +415,7 @@ impl Worker {
         let timeouts = &self.settings.of(exchange.era).pool(exchange.pool).timeouts;
         let up = exchange.attempt.up;
         let wait = match exchange.stage {
-            Stage::Buffering | Stage::Queued | Stage::Paused => return,
+            Stage::Authorizing | Stage::Buffering | Stage::Queued | Stage::Paused => return,
             Stage::Connecting => timeouts.connect,
             Stage::ExpectResponse | Stage::ExpectBody | Stage::ExpectRequestEnd
                 if self.is_server_blocked(reactor, up) =>
@@ -530,6 +530,7 @@ impl Worker {
                 return self.dispatch(reactor, id, NO_CONNECT);
             }
             Stage::Tunnel => return self.tunnel_due(reactor, id),
+            Stage::Authorizing => return self.fail(reactor, id, NO_VERDICT),
             Stage::Buffering
             | Stage::Queued
             | Stage::Connecting
@@ -546,6 +547,8 @@ impl Worker {
 }
 
 pub(crate) const NO_SERVER: Failure = Failure { status: 503, text: "no server is available" };
+const NO_VERDICT: Failure =
+    Failure { status: 503, text: "timed out waiting for the verification of the password" };
 const QUEUE_FULL: &str = "the request queue is full";
 const QUEUE_TIMEOUT: &str = "timed out in the request queue";
 /// This process has no slot, descriptor or memory for another connection.

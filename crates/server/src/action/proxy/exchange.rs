@@ -9,6 +9,7 @@ use tidegate_gate::balance::Tried;
 use tidegate_reactor::SockId;
 
 use crate::action::intake::Intake;
+use crate::action::proxy::authorization::Authorization;
 use crate::action::proxy::stored::StoredRequest;
 use crate::requester::Requester;
 use crate::settings::Era;
@@ -16,6 +17,9 @@ use crate::settings::Era;
 /// How far an exchange has progressed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Stage {
+    /// Waiting until the password of the user is verified. There is no upstream connection, and no place in the queue.
+    /// The deadline of the action ends it.
+    Authorizing,
     /// Waiting for the beginning of the request body (`request-buffer`). There is no upstream connection, and
     /// no place in the queue.
     Buffering,
@@ -51,11 +55,15 @@ pub(crate) struct RequestFacts {
     pub(crate) is_reusable: bool,
     /// The request has credentials that authenticate the upstream connection.
     pub(crate) authenticates: bool,
+    /// The request takes a server only after the beginning of its body has arrived.
+    pub(crate) buffers: bool,
     /// Trailers of the request are not forwarded.
     pub(crate) drops_trailers: bool,
     /// Hash of the request's key for hash balancing; `None` if the pool balances in another way or the
     /// request has no such key. Retries use the same hash.
     pub(crate) key_hash: Option<u64>,
+    /// The server that the client's session stays with, as its cookie states. Retries prefer it, too.
+    pub(crate) session: Option<u16>,
 }
 
 /// The current attempt to get a response from a server.
@@ -135,6 +143,8 @@ pub(crate) struct Exchange {
     pub(crate) request: StoredRequest,
     /// The directions that have ended, in `Stage::Tunnel`.
     pub(crate) ended: EndedSides,
+    /// What the request needs after the verdict, in `Stage::Authorizing`.
+    pub(crate) authorization: Option<Box<Authorization>>,
     /// The values for the edits of the response; empty if there are none, and once the response begins.
     pub(crate) values: Vec<u8>,
 }
@@ -148,7 +158,7 @@ impl Exchange {
     /// Whether the exchange has a connection to a server.
     pub(crate) fn has_server(&self) -> bool {
         match self.stage {
-            Stage::Buffering | Stage::Queued | Stage::Paused => false,
+            Stage::Authorizing | Stage::Buffering | Stage::Queued | Stage::Paused => false,
             Stage::Connecting
             | Stage::ExpectResponse
             | Stage::ExpectBody

@@ -1,6 +1,7 @@
 //! The action `proxy`: sends the request to a server and relays its response.
 //!
 //! - `exchange.rs`: the state of one proxied request; `stored.rs`: the request as it is sent
+//! - `authorization.rs`: requests whose user is being verified
 //! - `dispatch.rs`: pick a server, wait in the queue, connect, retry; `reuse.rs`: idle connections;
 //!   `shortage.rs`: requests that wait for room for a connection
 //! - `request.rs`: the request body on its way to the server
@@ -13,6 +14,7 @@
 //! Limits: one exchange for each requester; the pool's settings bound its queue and the attempts.
 //! Invariant: each `note_start` for a server is followed by exactly one `note_end` (`release_server`).
 
+pub(crate) mod authorization;
 pub(crate) mod dispatch;
 pub(crate) mod exchange;
 mod request;
@@ -40,6 +42,7 @@ use crate::action::proxy::stored::StoredRequest;
 use crate::answer::Answer;
 use crate::carrier::Progress;
 use crate::requester::Requester;
+use crate::snapshot::Snapshot;
 use crate::worker::Worker;
 
 /// The error response to a request whose exchange failed.
@@ -105,10 +108,15 @@ impl Worker {
             && !request.is_done()
             && request.has_waiting_room()
             && !head.expect_continue;
+        let waits = changes.is_some_and(|changes| changes.waits);
         self.arrivals += 1;
         let exchange = Exchange {
             requester: to,
-            stage: if buffers { Stage::Buffering } else { Stage::Queued },
+            stage: match buffers {
+                _ if waits => Stage::Authorizing,
+                true => Stage::Buffering,
+                false => Stage::Queued,
+            },
             era,
             pool: proxy.pool as u16,
             listener: listener_index,
@@ -117,12 +125,14 @@ impl Worker {
                 upgrades: forward::forwards_upgrade(head),
                 is_idempotent: head.method.is_idempotent(),
                 is_reusable,
+                buffers,
                 authenticates: connection_auth::request_authenticates(head),
                 // A trailer must not bring back a field that the route removes or sets.
                 drops_trailers: !pool.trailers
                     || changes.is_some_and(|changes| changes.edits.is_some())
                     || forward::names_fields(head.fields(), has_connection),
                 key_hash: hash_key(&pool.balance, head, peer, listener),
+                session: session_of(&snapshot, proxy.pool, head),
             },
             attempt: Attempt::NONE,
             needs_fresh: false,
@@ -133,6 +143,7 @@ impl Worker {
             intake: Intake::NONE,
             request,
             ended: EndedSides::default(),
+            authorization: None,
             values: self.values.take(to),
         };
         match self.exchanges.insert(exchange) {
@@ -140,7 +151,7 @@ impl Worker {
                 self.set_running(to, Running::Proxy(id));
                 self.accounts.counters.exchanges_now.add(1);
                 self.pools[proxy.pool].exchanges += 1;
-                if !buffers {
+                if !buffers && !waits {
                     self.dispatch_new(reactor, id);
                 }
             }
@@ -236,6 +247,12 @@ impl Worker {
             exchange.request.release(&mut self.buffers);
         }
     }
+}
+
+/// The server that the request's cookie names, if sessions of the pool stay with a server.
+fn session_of(snapshot: &Snapshot, pool: usize, head: &RequestHead<'_>) -> Option<u16> {
+    let sessions = snapshot.sessions.get(pool)?.as_ref()?;
+    sessions.server_of(head).map(|server| server as u16)
 }
 
 /// The hash of the request's key for hash balancing; `None` if the request has no such key.

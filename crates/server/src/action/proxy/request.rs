@@ -52,7 +52,7 @@ impl Worker {
             exchange.request.end(if exchange.facts.drops_trailers { b"" } else { trailers });
         }
         match exchange.stage {
-            Stage::Queued | Stage::Paused => {}
+            Stage::Authorizing | Stage::Queued | Stage::Paused => {}
             Stage::Buffering => self.dispatch_buffered(reactor, id),
             Stage::ExpectRequestEnd if end.is_some() => {
                 self.send_request_body(reactor, id, data);
@@ -70,11 +70,15 @@ impl Worker {
     }
 
     /// Dispatches a request once enough of its body has arrived.
-    fn dispatch_buffered<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
+    pub(super) fn dispatch_buffered<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
         let wanted = self.settings.of(exchange.era).pool(exchange.pool).request_buffer_bytes as u64;
         let request = &exchange.request;
-        if request.is_done() || exchange.intake.bytes >= wanted || !request.has_waiting_room() {
+        if !exchange.facts.buffers
+            || request.is_done()
+            || exchange.intake.bytes >= wanted
+            || !request.has_waiting_room()
+        {
             // Requests that became ready in the meantime are before this one.
             self.arrivals += 1;
             exchange.arrival = self.arrivals;
@@ -86,7 +90,9 @@ impl Worker {
     /// Whether the exchange waits for more of the request body, and not for a server.
     pub(in crate::action) fn exchange_expects_body(&self, id: Id<Exchange>) -> bool {
         let exchange = self.exchanges.get(id);
-        exchange.is_some_and(|exchange| !matches!(exchange.stage, Stage::Queued | Stage::Paused))
+        exchange.is_some_and(|exchange| {
+            !matches!(exchange.stage, Stage::Authorizing | Stage::Queued | Stage::Paused)
+        })
     }
 
     /// Whether the server does not take the part of the request body that has arrived.

@@ -4,6 +4,8 @@
 //! Never: sends a request again once a byte of the response has arrived.
 //! Invariant: after each of the failures here, the exchange has ended or has begun another attempt.
 
+use std::rc::Rc;
+
 use tidegate_base::Id;
 use tidegate_gate::access::Cause;
 use tidegate_gate::connection_auth;
@@ -18,6 +20,7 @@ use crate::action::proxy::tunnel::Side;
 use crate::answer::Head;
 use crate::carrier::Rest;
 use crate::carrier::output::{look_again_at, next_look};
+use crate::snapshot::Snapshot;
 use crate::worker::Worker;
 
 /// The response is relayed.
@@ -62,6 +65,7 @@ impl Worker {
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
         debug_assert_eq!(exchange.stage, Stage::ExpectResponse, "the head of a response");
         let (to, up) = (exchange.requester, exchange.attempt.up);
+        let (era, pool) = (exchange.era, usize::from(exchange.pool));
         exchange.attempt.keeps =
             exchange.facts.is_reusable && head.persistent && head.length != BodyLength::UntilClose;
         exchange.stage = Stage::ExpectBody;
@@ -76,11 +80,37 @@ impl Worker {
         // If the response is early, the rest of the request is still forwarded; but a server that closes will
         // not take it.
         let rest = if head.persistent { Rest::Taken } else { Rest::Unwanted };
-        self.begin_response(reactor, to, &Head::Relayed(head), rest);
+        let snapshot = self.settings.of(era);
+        let has_sessions = snapshot.sessions.get(pool).is_some_and(Option::is_some);
+        let snapshot = has_sessions.then(|| Rc::clone(snapshot));
+        let cookie =
+            snapshot.as_ref().map_or("", |snapshot| self.session_cookie(reactor, id, snapshot));
+        self.begin_response(reactor, to, &Head::Relayed(head, cookie), rest);
         if matches!(head.length, BodyLength::None | BodyLength::Length(0)) {
             self.finish_response(reactor, id, b"", b"", more_follows);
         } else {
             self.arm_upstream(reactor, id);
+        }
+    }
+
+    /// The value of the Set-Cookie field that names the server of the response; empty if the client's cookie names it
+    /// already, or names another server that is only busy.
+    fn session_cookie<'s, R: Reactor>(
+        &self,
+        reactor: &R,
+        id: Id<Exchange>,
+        snapshot: &'s Snapshot,
+    ) -> &'s str {
+        let Some(exchange) = self.exchanges.get(id) else { return "" };
+        let pool = usize::from(exchange.pool);
+        let Some(Some(sessions)) = snapshot.sessions.get(pool) else { return "" };
+        let state = &self.pools[pool].state;
+        let is_kept = |server: u16| {
+            server == exchange.attempt.server || !state.has_lost(usize::from(server), reactor.now())
+        };
+        match exchange.facts.session {
+            Some(server) if is_kept(server) => "",
+            Some(_) | None => sessions.field(usize::from(exchange.attempt.server)),
         }
     }
 
@@ -153,7 +183,8 @@ impl Worker {
         reactor.set_receiving(exchange.attempt.up, true);
         match stage {
             Stage::Tunnel => self.arm_tunnel(reactor, id),
-            Stage::Buffering
+            Stage::Authorizing
+            | Stage::Buffering
             | Stage::Queued
             | Stage::Paused
             | Stage::Connecting
@@ -216,7 +247,8 @@ impl Worker {
         match exchange.stage {
             Stage::Tunnel => self.tunnel_finished(reactor, id, Side::Server),
             Stage::ExpectRequestEnd => self.give_up_request(reactor, id),
-            Stage::Buffering
+            Stage::Authorizing
+            | Stage::Buffering
             | Stage::Queued
             | Stage::Paused
             | Stage::Connecting
@@ -269,7 +301,8 @@ impl Worker {
                 self.request_not_sent(reactor, sock, id);
             }
             (
-                Stage::Buffering
+                Stage::Authorizing
+                | Stage::Buffering
                 | Stage::Queued
                 | Stage::Paused
                 | Stage::Connecting
@@ -331,7 +364,11 @@ impl Worker {
                 let failure = Failure { status: 504, text };
                 self.attempt_failed(reactor, id, FailurePoint::Connect, failure);
             }
-            Stage::Buffering | Stage::Queued | Stage::Paused | Stage::ExpectResponse => {
+            Stage::Authorizing
+            | Stage::Buffering
+            | Stage::Queued
+            | Stage::Paused
+            | Stage::ExpectResponse => {
                 self.response_due(reactor, sock, id);
             }
             Stage::ExpectRequestEnd => self.request_end_due(reactor, sock, id),

@@ -5,7 +5,7 @@
 //! Invariant: a connection that is handed out is guarded (`Reactor::guard_send`), so bytes that were received
 //! before the request was sent are never taken for its response.
 
-use tidegate_base::{Id, Span};
+use tidegate_base::{Id, Moment, Span};
 use tidegate_reactor::{Reactor, SockId};
 
 use crate::action::proxy::exchange::Exchange;
@@ -32,10 +32,16 @@ pub(crate) struct Reused {
 }
 
 impl Worker {
-    /// The server that has authenticated a connection which is kept for the client of the exchange, if the
-    /// exchange could be sent to it now. The handshake of NTLM takes three requests on one connection.
-    pub(crate) fn kept_server(&mut self, id: Id<Exchange>) -> Option<usize> {
+    /// The server that the client's session stays with, or that has authenticated a connection which is kept for
+    /// the client of the exchange, if the exchange could be sent to it now. The handshake of NTLM takes three requests on one connection.
+    pub(crate) fn kept_server(&mut self, id: Id<Exchange>, now: Moment) -> Option<usize> {
         let exchange = self.exchanges.get(id)?;
+        if let Some(server) = exchange.facts.session.map(usize::from) {
+            let state = &self.pools[usize::from(exchange.pool)].state;
+            if state.can_keep(server, now, &exchange.tried) {
+                return Some(server);
+            }
+        }
         let client = exchange.requester.sock;
         let Some(down) = self.conns.downstream(client) else {
             self.note_absent(client);

@@ -177,6 +177,7 @@ impl Worker {
             date: self.date.as_bytes(),
             via: &self.settings.newest().config.server.via,
             request_is_head: is_head,
+            cookie: "",
         };
         head.encode(&mut encoder, version, filters, &context, &forwarding);
         debug_assert_eq!((encoder.framing(), encoder.closes()), (framing, !keep));

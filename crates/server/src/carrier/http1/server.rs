@@ -83,7 +83,8 @@ impl Worker {
             exchange.attempt.has_response = true;
             let rest = &bytes[used..];
             let step = match exchange.stage {
-                Stage::Buffering
+                Stage::Authorizing
+                | Stage::Buffering
                 | Stage::Queued
                 | Stage::Paused
                 | Stage::Connecting

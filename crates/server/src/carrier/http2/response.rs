@@ -83,6 +83,7 @@ impl Worker {
             date: self.date.as_bytes(),
             via: &self.settings.newest().config.server.via,
             request_is_head: is_head,
+            cookie: "",
         };
         response.encode(&mut head, Version::Http2, filters, &answer, &forwarding);
         self.accounts.counters.count_answer(head.status());

@@ -1,0 +1,120 @@
+//! Reads `auth` of a route, and files with users.
+//! In: the table of a route; the text of a file. Out: checked settings; users with the hashes of their passwords.
+//! Never: accepts a password in clear text, or a hash that is quick to break.
+//! Limits: `USERS_MAX` users in a file.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::listeners::refused;
+use crate::model::{BasicAuth, Users};
+use crate::pattern::Complaint;
+use crate::report::{Kind, Note, Notes};
+use crate::table::Table;
+
+/// Maximum number of users in a file.
+const USERS_MAX: usize = 100_000;
+/// What hashes of passwords begin with: bcrypt, argon2 and SHA-crypt.
+const HASHES: [&str; 8] =
+    ["$2a$", "$2b$", "$2y$", "$argon2id$", "$argon2i$", "$argon2d$", "$5$", "$6$"];
+/// The lowest and the highest cost of bcrypt.
+const BCRYPT_COST: core::ops::RangeInclusive<u32> = 4..=16;
+
+/// Reads `auth`; `None` if the setting is absent.
+pub(crate) fn read(route: &Table<'_>, notes: &mut Notes) -> Option<BasicAuth> {
+    let value = route.value("auth")?;
+    if value.get_ref().as_str().is_some() {
+        let note = Note::new(Kind::Type, value.span(), "`auth` cannot be a string");
+        notes.error(note.help("write auth = { basic = \"users.htpasswd\" }"));
+        return None;
+    }
+    let table = route.open_table("auth", notes)?;
+    let mut realm = "Restricted".to_owned();
+    if let Some(text) = table.text("realm", notes) {
+        let is_plain = |c: char| (c.is_ascii_graphic() || c == ' ') && c != '"' && c != '\\';
+        match text.text.chars().all(is_plain) {
+            true => realm = text.text,
+            false => {
+                let complaint = Complaint {
+                    what: "not printable ASCII without quotes and backslashes".to_owned(),
+                    help: "write realm = \"Team area\"".to_owned(),
+                };
+                notes.error(refused("realm", &text, complaint));
+            }
+        }
+    }
+    let path = table.text("basic", notes)?;
+    let file = notes.resolve(&path.text);
+    notes.places.mark(file.clone(), path.place);
+    Some(BasicAuth { file, realm, users: Users::default() })
+}
+
+/// Reads a file with users: `name:hash` in each line, as `htpasswd -B` writes it. `#` at the start begins a comment.
+///
+/// # Errors
+/// The line that is wrong, and why. The text contains no hash.
+pub(crate) fn parse_users(text: &str) -> Result<Users, String> {
+    let mut users = BTreeMap::new();
+    for (number, line) in text.lines().enumerate() {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let wrong = |what: &str| format!("line {}: {what}", number + 1);
+        let Some((name, hash)) = line.split_once(':') else {
+            return Err(wrong("not of the form name:hash"));
+        };
+        if name.is_empty() {
+            return Err(wrong("the name of the user is missing"));
+        }
+        if !HASHES.iter().any(|start| hash.starts_with(start)) {
+            let help = "the hash is not of bcrypt, argon2 or SHA-crypt; create it with htpasswd -B or openssl passwd -6";
+            return Err(wrong(help));
+        }
+        if hash.starts_with("$2") {
+            let cost = hash.split('$').nth(2).and_then(|cost| cost.parse::<u32>().ok());
+            if !cost.is_some_and(|cost| BCRYPT_COST.contains(&cost)) || hash.len() != 60 {
+                return Err(wrong("not a hash of bcrypt with a cost from 4 to 16"));
+            }
+        }
+        if users.len() == USERS_MAX {
+            return Err(wrong(&format!("more than {USERS_MAX} users")));
+        }
+        if users.insert(name.to_owned(), hash.to_owned()).is_some() {
+            return Err(wrong("the user is listed twice"));
+        }
+    }
+    match users.is_empty() {
+        true => Err("no users".to_owned()),
+        false => Ok(Arc::new(users)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn file_has_a_user_in_each_line() {
+        let bcrypt = format!("$2y$05${}", "a".repeat(53));
+        let text = format!(
+            "# team\nbob:{bcrypt}\n\neve:$6$salt$hash\nann:$argon2id$v=19$m=8,t=1,p=1$YQ$YQ\n"
+        );
+        let users = parse_users(&text).expect("a file");
+        assert_eq!(users.keys().collect::<Vec<_>>(), ["ann", "bob", "eve"]);
+        for (text, reason) in [
+            ("", "no users"),
+            ("bob", "line 1: not of the form"),
+            (":$6$a$b", "line 1: the name"),
+            ("\nbob:secret", "line 2: the hash is not of"),
+            ("bob:$apr1$a$b", "line 1: the hash is not of"),
+            ("bob:{SHA}abc", "line 1: the hash is not of"),
+            ("bob:$2y$31$short", "line 1: not a hash of bcrypt"),
+            ("bob:$6$a$b\nbob:$6$a$c", "line 2: the user is listed twice"),
+        ] {
+            let fault = parse_users(text).expect_err(text);
+            assert!(fault.starts_with(reason), "{text}: {fault}");
+            assert!(!fault.contains("secret"), "{fault}");
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! The settings of routes that answer before the action: maintenance, cross-origin requests.
+//! In: nothing. Out: the sections `[route.maintenance]` and `[route.cors]`.
+
+use super::Preset::{Absent, Required, Value};
+use super::Shape::{Boolean, Duration, List, OneOf, Text};
+use super::route::ADDRESSES;
+use super::{Section, Shape, key};
+
+const TOKENS: Shape = OneOf(&[Text("a name"), List(&Text("a name"))]);
+const ORIGIN: &str = "\"https://example.com\", \"https://*.example.com\", \"null\" or \"*\"";
+const DAY_MS: u64 = 24 * 3_600_000;
+
+/// `maintenance = { ... }` of a route.
+pub static MAINTENANCE: Section = Section {
+    path: "[route.maintenance]",
+    about: "All requests get a 503 response, without reaching the action.",
+    keys: &[
+        key(
+            "page",
+            Text("the path of a file"),
+            Absent,
+            "The content of the response. Without it, a short text.",
+            "",
+        ),
+        key(
+            "retry-after",
+            Duration(0, 30 * DAY_MS),
+            Value("\"0s\""),
+            "When clients should try again (Retry-After); \"0s\": not stated.",
+            "Only the operator knows how long it will take.",
+        ),
+        key(
+            "except",
+            ADDRESSES,
+            Absent,
+            "Clients whose requests are served as usual, as in `client`.",
+            "",
+        ),
+    ],
+    later: &[],
+};
+
+/// `cors = { ... }` of a route.
+pub static CORS: Section = Section {
+    path: "[route.cors]",
+    about: "Lets web pages of other origins use the route (CORS, a part of the Fetch standard). Tidegate answers the \
+             preflight requests of browsers, and sets Access-Control-Allow-Origin and Vary in the other responses; such \
+             fields of the server are removed. Requests are not refused: browsers hide the responses from other pages. If \
+             the route has `method`, it must list OPTIONS.",
+    keys: &[
+        key(
+            "origins",
+            OneOf(&[Text(ORIGIN), List(&Text(ORIGIN))]),
+            Required,
+            "The origins whose pages may use the route. \"*.\" stands for one or more labels; \"*\" alone is every page \
+             of the web.",
+            "",
+        ),
+        key(
+            "methods",
+            TOKENS,
+            Absent,
+            "The methods that pages may use. Without it, GET, HEAD, POST, PUT, PATCH and DELETE.",
+            "",
+        ),
+        key(
+            "headers",
+            TOKENS,
+            Absent,
+            "The request fields that pages may set. Without it, any field.",
+            "",
+        ),
+        key(
+            "expose",
+            TOKENS,
+            Absent,
+            "The response fields that pages may read besides the usual ones.",
+            "",
+        ),
+        key(
+            "credentials",
+            Boolean,
+            Value("false"),
+            "Whether pages may send the cookies of their user. Not with the origin \"*\".",
+            "With cookies, a page acts as its user.",
+        ),
+        key(
+            "max-age",
+            Duration(0, DAY_MS),
+            Value("\"2h\""),
+            "How long browsers remember the answer to a preflight request.",
+            "Chromium remembers for two hours at most.",
+        ),
+    ],
+    later: &[],
+};

@@ -1,0 +1,32 @@
+//! The settings of authentication.
+//! In: nothing. Out: the section `[route.auth]`.
+
+use super::Preset::{Required, Value};
+use super::Shape::Text;
+use super::{Section, key};
+
+/// `auth = { ... }` of a route.
+pub static AUTH: Section = Section {
+    path: "[route.auth]",
+    about: "Only users with a password are served (Basic authentication, RFC 7617); use it over https. Passwords are \
+             verified by threads of their own, and right ones are remembered for five minutes. If more than 64 passwords \
+             wait, requests get a 503 response; limit wrong ones by `rate`, which comes first.",
+    keys: &[
+        key(
+            "basic",
+            Text("the path of a file"),
+            Required,
+            "The file with the users, as `htpasswd -B` writes it: name:hash in each line. Hashes of bcrypt, argon2 and \
+             SHA-crypt ($5$, $6$) are accepted. The file is read at start.",
+            "",
+        ),
+        key(
+            "realm",
+            Text("\"Team area\""),
+            Value("\"Restricted\""),
+            "The name of the area, which clients may show to the user.",
+            "Some clients require one.",
+        ),
+    ],
+    later: &[("jwt", "write `basic`"), ("ask", "write `basic`")],
+};

@@ -1,0 +1,61 @@
+//! The settings of limits of the rate of requests.
+//! In: nothing. Out: the section `[route.rate]`.
+
+use super::Preset::{Required, Value};
+use super::Shape::{List, Number, OneOf, Text, Word};
+use super::{Section, key};
+use crate::model::RateExcess;
+use crate::words::Worded as _;
+
+const KEY: &str = "\"client-address\", \"host\", \"path\", \"method\", \"header:NAME\", \"cookie:NAME\" or \"query:NAME\"";
+
+/// `rate = { ... }` of a route.
+pub static RATE: Section = Section {
+    path: "[route.rate]",
+    about: "Limits how many requests with the same key a route serves, exactly and for all workers together. Several \
+             limits are written as an array, all of which must admit the request.",
+    keys: &[
+        key(
+            "limit",
+            Text("\"100/10s\""),
+            Required,
+            "The number of requests in a period of up to 24 hours: \"100/10s\" admits ten requests a second on average.",
+            "",
+        ),
+        key(
+            "by",
+            OneOf(&[Text(KEY), List(&Text(KEY))]),
+            Value("\"client-address\""),
+            "What requests are counted by; with an array, by all of its values together. Behind a proxy in `trusted` of \
+             the listener, the client's address is the one that the proxy states; IPv6 addresses count by their first 64 \
+             bits, because a client usually has that many. A request without the value of a field, cookie or parameter \
+             is counted by the client's address.",
+            "Clients cannot choose their address freely, unlike a field or a cookie.",
+        ),
+        key(
+            "burst",
+            Number(1, 1_000_000_000),
+            super::Preset::Absent,
+            "How many requests may come at once, before the limit spreads them over time. Without it, as many as \
+             `limit` states.",
+            "",
+        ),
+        key(
+            "then",
+            Word(RateExcess::WORDS),
+            Value("\"deny\""),
+            "What happens to a request above the limit: \"deny\" sends a 429 response with Retry-After, \"drop\" closes \
+             the connection without a response, or resets the stream.",
+            "",
+        ),
+        key(
+            "keys-max",
+            Number(8, 16_777_216),
+            Value("131072"),
+            "How many keys are counted at the same time; the next power of two counts. If there are more, keys that \
+             used least of the limit are forgotten first. Each takes 16 bytes.",
+            "2 MiB of memory, and more keys than most services have clients within a period.",
+        ),
+    ],
+    later: &[("tarpit", "`then` can be \"deny\" or \"drop\"")],
+};

@@ -1,0 +1,32 @@
+//! Sessions that stay with a server.
+//! In: the reader of pools. Out: plain data.
+
+use tidegate_base::Span;
+
+/// `sticky` of a pool: a cookie names the server of a client's session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sticky {
+    /// The name of the cookie.
+    pub cookie: String,
+    /// Whether browsers send the cookie only by https.
+    pub secure: bool,
+    /// To which requests from other sites browsers add the cookie.
+    pub same_site: SameSite,
+    /// The paths to which browsers send the cookie.
+    pub path: String,
+    /// The domain to whose hosts browsers send the cookie; `None`: only to the host that set it.
+    pub domain: Option<String>,
+    /// How long browsers keep the cookie; `None`: until they are closed.
+    pub lifetime: Option<Span>,
+}
+
+/// To which requests from other sites browsers add a cookie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SameSite {
+    /// To none.
+    Strict,
+    /// To those that open a page.
+    Lax,
+    /// To all.
+    None,
+}

@@ -1,0 +1,112 @@
+//! Puts the contents of the files that a configuration names into it.
+//! In: a checked configuration; a function that reads a file. Out: the configuration with the contents, or findings.
+//! Never: opens a file itself. Certificates and keys are read elsewhere, because they are renewed by themselves.
+//! Limits: `SUPPLIED_BYTES_MAX` for each file, `PAGE_BYTES_MAX` for each page.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::auth;
+use crate::model::Config;
+use crate::places::{Finding, Owner};
+use crate::report::Kind;
+use crate::sets;
+
+/// Maximum size of a file in bytes.
+pub const SUPPLIED_BYTES_MAX: u64 = 64 * 1024 * 1024;
+
+/// Reads all files that `config` names, and puts their contents into it. `read` returns the content of a file, of which
+/// it reads up to `SUPPLIED_BYTES_MAX` and one more byte, or the reason why the file cannot be read. A file that is named
+/// several times is read once.
+///
+/// # Errors
+/// A file cannot be read, or its content is wrong.
+pub fn supply(
+    config: &mut Config,
+    read: impl FnMut(&str) -> Result<Vec<u8>, String>,
+) -> Result<(), Vec<Finding>> {
+    let mut supplier = Supplier { read, known: BTreeMap::new(), findings: Vec::new() };
+    for (index, set) in config.sets.iter_mut().enumerate() {
+        if let Some(path) = &set.file {
+            let parsed = supplier.text(Owner::Set(index), path, sets::parse_file);
+            set.networks = parsed.unwrap_or_default();
+        }
+    }
+    for (index, route) in config.routes.iter_mut().enumerate() {
+        let handling = &mut route.handling;
+        if let Some(auth) = &mut handling.auth {
+            let users = supplier.text(Owner::Route(index), &auth.file, auth::parse_users);
+            auth.users = users.unwrap_or_default();
+        }
+        let pages = handling.errors.iter_mut().map(|error| &mut error.page);
+        let down = handling.maintenance.iter_mut().filter_map(|down| down.page.as_mut());
+        for page in pages.chain(down) {
+            let content = supplier.bytes(Owner::Route(index), &page.file, page_content);
+            page.content = content.unwrap_or_default();
+        }
+    }
+    match supplier.findings.is_empty() {
+        true => Ok(()),
+        false => Err(supplier.findings),
+    }
+}
+
+/// Maximum size of a page in bytes. It is sent in one piece.
+const PAGE_BYTES_MAX: usize = 256 * 1024;
+
+fn page_content(bytes: &[u8]) -> Result<Arc<[u8]>, String> {
+    match bytes.len() <= PAGE_BYTES_MAX {
+        true => Ok(bytes.into()),
+        false => Err(format!("larger than {} KiB", PAGE_BYTES_MAX >> 10)),
+    }
+}
+
+struct Supplier<F> {
+    /// Reads a file.
+    read: F,
+    /// The files read so far.
+    known: BTreeMap<String, Result<Vec<u8>, String>>,
+    /// What is wrong.
+    findings: Vec<Finding>,
+}
+
+impl<F: FnMut(&str) -> Result<Vec<u8>, String>> Supplier<F> {
+    /// What `parse` makes of the content of a file; `None` if something is wrong.
+    fn bytes<T>(
+        &mut self,
+        owner: Owner,
+        path: &str,
+        parse: impl FnOnce(&[u8]) -> Result<T, String>,
+    ) -> Option<T> {
+        let known = &mut self.known;
+        let content = known.entry(path.to_owned()).or_insert_with(|| (self.read)(path));
+        let parsed = match content {
+            Ok(bytes) if bytes.len() as u64 > SUPPLIED_BYTES_MAX => {
+                Err(format!("larger than {} MiB", SUPPLIED_BYTES_MAX >> 20))
+            }
+            Ok(bytes) => parse(bytes),
+            Err(reason) => Err(format!("cannot be read: {reason}")),
+        };
+        match parsed {
+            Ok(value) => Some(value),
+            Err(what) => {
+                let subject = path.to_owned();
+                self.findings.push(Finding { kind: Kind::File, owner, subject, what });
+                None
+            }
+        }
+    }
+
+    /// As [`Self::bytes`], for a text.
+    fn text<T>(
+        &mut self,
+        owner: Owner,
+        path: &str,
+        parse: impl FnOnce(&str) -> Result<T, String>,
+    ) -> Option<T> {
+        self.bytes(owner, path, |bytes| match core::str::from_utf8(bytes) {
+            Ok(text) => parse(text),
+            Err(error) => Err(format!("not UTF-8 at byte {}", error.valid_up_to())),
+        })
+    }
+}

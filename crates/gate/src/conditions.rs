@@ -1,0 +1,89 @@
+//! Conditions of routes on the client's address, parameters of the query and cookies, and access by address.
+//! In: the conditions of a route, the sets of the configuration, a request. Out: whether the conditions hold.
+//! Never: takes a parameter in another spelling for another parameter: names and values are decoded.
+//! Limits: a value with an encoding is copied to decode it; its length is that of the query at most.
+
+use core::net::IpAddr;
+
+use tidegate_config::model::{
+    AddressSet, Addresses, Conditions, HeaderTest, NamedTest, NetworkSet, TextTest,
+};
+use tidegate_wire::message::RequestHead;
+
+use crate::parameters::{cookies, decoded, parameters};
+
+/// Addresses, prepared for looking up.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct AddressTest {
+    /// The sets; an address has to be in one of them.
+    sets: Vec<NetworkSet>,
+}
+
+impl AddressTest {
+    /// Prepares `addresses`, which refers to `sets`.
+    pub(crate) fn new(addresses: &Addresses, sets: &[AddressSet]) -> Self {
+        let own = Some(addresses.networks.clone()).filter(|own| !own.is_empty());
+        let named = addresses.sets.iter().filter_map(|index| sets.get(*index));
+        Self { sets: own.into_iter().chain(named.map(|set| set.networks.clone())).collect() }
+    }
+
+    /// Whether the address is known and in one of the sets.
+    pub(crate) fn contains(&self, address: Option<IpAddr>) -> bool {
+        address.is_some_and(|address| self.sets.iter().any(|set| set.contains(address)))
+    }
+}
+
+/// The conditions of a route, prepared.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Prepared {
+    client: Option<AddressTest>,
+    query: Vec<NamedTest>,
+    cookies: Vec<NamedTest>,
+}
+
+impl Prepared {
+    pub(crate) fn new(conditions: &Conditions, sets: &[AddressSet]) -> Self {
+        Self {
+            client: conditions.client.as_ref().map(|client| AddressTest::new(client, sets)),
+            query: conditions.query.clone(),
+            cookies: conditions.cookies.clone(),
+        }
+    }
+
+    /// Whether all conditions hold. `client` finds the client's address.
+    pub(crate) fn hold(
+        &self,
+        head: &RequestHead<'_>,
+        client: impl FnOnce() -> Option<IpAddr>,
+    ) -> bool {
+        self.query.iter().all(|condition| query_holds(condition, head.query))
+            && self.cookies.iter().all(|condition| cookie_holds(condition, head))
+            && self.client.as_ref().is_none_or(|test| test.contains(client()))
+    }
+}
+
+fn query_holds(condition: &NamedTest, query: Option<&str>) -> bool {
+    let mut values = query.into_iter().flat_map(|query| parameters(query, &condition.name));
+    match &condition.test {
+        HeaderTest::Present => values.next().is_some(),
+        HeaderTest::Absent => values.next().is_none(),
+        HeaderTest::Text(test) => values.any(|value| value_matches(test, value)),
+    }
+}
+
+fn value_matches(test: &TextTest, value: &str) -> bool {
+    if !value.contains(['%', '+']) {
+        return test.matches(value.as_bytes());
+    }
+    let value: Vec<u8> = decoded(value).collect();
+    test.matches(&value)
+}
+
+fn cookie_holds(condition: &NamedTest, head: &RequestHead<'_>) -> bool {
+    let mut values = cookies(head, &condition.name);
+    match &condition.test {
+        HeaderTest::Present => values.next().is_some(),
+        HeaderTest::Absent => values.next().is_none(),
+        HeaderTest::Text(test) => values.any(|value| test.matches(value)),
+    }
+}

@@ -1,0 +1,104 @@
+//! Requests that wait until the password of their user is verified.
+//! In: requests in `Stage::Authorizing`, verdicts. Out: the same requests on their way to a server, or refused.
+//! Never: takes a server or a place in a queue for a request whose user is not verified.
+//! Limits: `VERDICT_MAX` for a verdict.
+
+use tidegate_base::{Id, Span};
+use tidegate_gate::basic::CredentialKey;
+use tidegate_gate::denial::Denial;
+use tidegate_reactor::Reactor;
+
+use crate::action::Running;
+use crate::action::proxy::Failure;
+use crate::action::proxy::exchange::{Exchange, Stage};
+use crate::answer::Answer;
+use crate::passwords::{Job, Verdict};
+use crate::requester::Requester;
+use crate::worker::Worker;
+
+/// How long a request waits for a verdict.
+const VERDICT_MAX: Span = Span::from_secs(30);
+const TOO_MANY: Failure = Failure { status: 503, text: "too many passwords are being verified" };
+
+/// What a request needs after the verdict.
+pub(crate) struct Authorization {
+    /// The route, whose response refuses a wrong password.
+    route: usize,
+    /// The credentials, to remember them.
+    key: CredentialKey,
+}
+
+impl Worker {
+    /// The exchange of a requester that waits for a verdict.
+    pub(in crate::action) fn waiting_exchange(&mut self, to: Requester) -> Option<Id<Exchange>> {
+        let running = match self.streams.get(to.stream) {
+            Some(stream) => stream.running(),
+            None => self.conns.downstream(to.sock)?.running(),
+        };
+        match running {
+            Running::Proxy(id) => {
+                let exchange = self.exchanges.find(id)?;
+                (exchange.stage == Stage::Authorizing).then_some(id)
+            }
+            Running::None
+            | Running::Synthetic(_)
+            | Running::WebSocket(_)
+            | Running::Lua(_)
+            | Running::Push(_) => None,
+        }
+    }
+
+    /// Has the password of a request verified.
+    pub(in crate::action) fn await_verdict<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<Exchange>,
+        (route, key): (usize, CredentialKey),
+        job: Job,
+    ) {
+        let Some(exchange) = self.exchanges.get_mut(id) else { return };
+        exchange.authorization = Some(Box::new(Authorization { route, key }));
+        let to = exchange.requester;
+        match self.passwords.submit(job) {
+            Ok(None) => {
+                let at = reactor.now().after(VERDICT_MAX);
+                self.set_action_deadline(reactor, to, at);
+            }
+            Ok(Some(verdict)) => self.apply_verdict(reactor, verdict),
+            Err(()) => {
+                self.accounts.counters.auth_refusals.add(1);
+                self.fail(reactor, id, TOO_MANY);
+            }
+        }
+    }
+
+    /// A thread has verified a password. Called between two turns.
+    pub(crate) fn receive_verdict<R: Reactor>(&mut self, reactor: &mut R, verdict: Verdict) {
+        self.apply_verdict(reactor, verdict);
+        self.settle(reactor);
+    }
+
+    /// Sends the request of a right password to a server, and refuses that of a wrong one.
+    fn apply_verdict<R: Reactor>(&mut self, reactor: &mut R, verdict: Verdict) {
+        let id = verdict.ticket;
+        // The client may have left.
+        let Some(exchange) = self.exchanges.find_mut(id) else { return };
+        let Some(authorization) = exchange.authorization.take() else { return };
+        let (to, is_done) = (exchange.requester, exchange.request.is_done());
+        if verdict.is_right {
+            exchange.stage = Stage::Buffering;
+            self.passwords.verified.insert(authorization.key, reactor.now());
+            self.dispatch_buffered(reactor, id);
+            return self.resume_request(to);
+        }
+        self.accounts.counters.unauthenticated_requests.add(1);
+        let values = core::mem::take(&mut exchange.values);
+        self.recall_values(to, values);
+        self.forget_exchange(id);
+        let snapshot = self.settings_of(to);
+        let handling = snapshot.handlings.of_route(authorization.route);
+        let guard = handling.and_then(|handling| handling.auth.as_ref());
+        let denial = guard.map_or(Denial::new(401, ""), |guard| guard.denial());
+        self.answer(reactor, to, &Answer::Denied(denial), !is_done);
+    }
+}
