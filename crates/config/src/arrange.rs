@@ -64,7 +64,8 @@ pub struct ServerLife {
 pub struct PoolLife {
     /// The life of the pool itself.
     pub life: Life,
-    /// The generation in which connections to its servers were last set up in another way (TLS, PROXY headers).
+    /// The generation in which connections to its servers were last set up in another way (TLS, PROXY headers,
+    /// protocol).
     pub connects_since: Generation,
     /// By server.
     pub servers: Vec<ServerLife>,
@@ -270,7 +271,8 @@ impl PoolLife {
         in_use: &BTreeSet<Place>,
     ) -> Result<(), IndexesUsedUp> {
         self.life.gone_since = None;
-        if (&settings.tls, settings.proxy_protocol) != (&next.tls, next.proxy_protocol) {
+        let connects = |pool: &Pool| (pool.tls.clone(), pool.proxy_protocol, pool.h2c);
+        if connects(settings) != connects(&next) {
             self.connects_since = generation;
         }
         let mut servers = core::mem::take(&mut settings.servers);

@@ -17,7 +17,6 @@ const CLIENT_CA_HELP: &str =
 const MIDDLEWARE_HELP: &str = "write request-headers = { set = { \"x-real-ip\" = \"{client}\" } } or response-headers = \
                                { remove = [\"server\"] }";
 const STRIP_HELP: &str = "write proxy = { pool = \"NAME\", path = \"/{rest}\" }, with path = \"/api/*\" in the route, to remove /api";
-const HTTP2_HELP: &str = "not in this version: servers speak HTTP/1.1";
 const HEALTH_HELP: &str = "not in this version: servers are not probed; if a connection fails, another server is tried \
                            (`retries`)";
 const BALANCE_HELP: &str =
@@ -402,7 +401,11 @@ const ENTRIES: &[Entry] = &[
         "write timeouts = { connect = \"3s\", response-head = \"60s\", body = \"60s\" }",
     ),
     ("[pool.NAME]", &["scheme", "protocol", "https", "ssl", "transport"], "write tls = true"),
-    ("[pool.NAME]", &["http2", "h2", "grpc"], HTTP2_HELP),
+    (
+        "[pool.NAME]",
+        &["h2", "grpc"],
+        "write tls = { alpn = [\"h2\", \"http/1.1\"] }, or h2c = true without TLS",
+    ),
     (
         "[pool.NAME]",
         &["send-proxy", "send-proxy-v2", "proxyprotocol"],

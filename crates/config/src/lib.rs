@@ -14,6 +14,7 @@ mod embedded;
 mod field_test;
 mod file;
 mod foreign;
+pub mod http2;
 mod https;
 pub mod keys;
 mod listeners;

@@ -659,6 +659,10 @@ pub struct Pool {
     pub strict: bool,
     /// TLS settings; `None`: plain HTTP.
     pub tls: Option<PoolTls>,
+    /// The servers speak HTTP/2 without TLS (prior knowledge). Only without `tls`.
+    pub h2c: bool,
+    /// Connections to servers that speak HTTP/2.
+    pub http2: crate::http2::PoolHttp2,
 }
 
 /// `proxy-protocol` of a pool: the version of the PROXY header.

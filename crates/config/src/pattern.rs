@@ -118,8 +118,10 @@ fn url_instead_of_server(scheme: &str, rest: &str) -> Complaint {
     let (port, add) = match scheme {
         "http" | "ws" => (80, ""),
         "https" | "wss" => (443, ", and tls = true in the pool"),
+        "h2c" | "grpc" => (80, ", and h2c = true in the pool"),
+        "grpcs" => (443, ", and tls = { alpn = [\"h2\"] } in the pool"),
         scheme => {
-            let what = format!("servers speak HTTP/1.1, not {scheme:?}");
+            let what = format!("servers speak HTTP/1.1 or HTTP/2, not {scheme:?}");
             let help = "write \"10.0.0.1:8000\", \"app.internal:8000\" or \"unix:/run/app.sock\"";
             return Complaint { what, help: help.to_owned() };
         }

@@ -7,6 +7,7 @@ use core::ops::Range;
 
 use tidegate_base::Span;
 
+use crate::http2;
 use crate::keys::{POOL, UPSTREAM};
 use crate::listeners::{refused, unknown_name};
 use crate::model::{Balance, HashKey, Pool, Reuse, ServerAddress, ServerTimeouts, Upstream};
@@ -88,6 +89,8 @@ fn named(name: String) -> Pool {
         trailers: false,
         strict: false,
         tls: None,
+        h2c: false,
+        http2: http2::PoolHttp2::default(),
     }
 }
 
@@ -119,6 +122,7 @@ fn read_one(name: String, table: &Table<'_>, notes: &mut Notes) -> Pool {
     table.set_flag("trailers", &mut pool.trailers, notes);
     table.set_flag("strict", &mut pool.strict, notes);
     pool.tls = tls::read_pool(table, notes);
+    http2::read(&mut pool, table, notes);
     pool
 }
 

@@ -178,16 +178,11 @@ fn read_names(
             found.push(text.text);
             continue;
         }
-        let h2 = name == "alpn" && text.text == "h2";
-        let kind = if h2 { Kind::NotYet } else { Kind::Value };
-        let what = match h2 {
-            true => "HTTP/2 towards servers is not supported by this version yet".to_owned(),
-            false => format!("`{name}` cannot contain {:?}", text.text),
-        };
-        let note = Note::new(kind, text.place.clone(), what).allowed(words.join(", "));
+        let what = format!("`{name}` cannot contain {:?}", text.text);
+        let note = Note::new(Kind::Value, text.place.clone(), what).allowed(words.join(", "));
         notes.error(match nearest(&text.text, words.iter().copied()) {
-            Some(near) if !h2 => note.help(format!("write {near:?}")),
-            _ => note.help("remove it"),
+            Some(near) => note.help(format!("write {near:?}")),
+            None => note.help("remove it"),
         });
     }
     found

@@ -96,6 +96,8 @@ struct Server {
     in_use_max: u32,
     /// The result of the last health check; true if the server is not checked.
     up: bool,
+    /// The connections to the server take no more requests, and no other one may be opened.
+    is_full: bool,
     /// Other servers are preferred until this moment.
     avoid_until: Moment,
     /// The server's current weight in smooth weighted round-robin.
@@ -265,6 +267,19 @@ impl PoolState {
         if let Some(server) = self.servers.get_mut(server) {
             server.up = up;
         }
+    }
+
+    /// Records whether the connections to `server` take no more requests.
+    pub fn set_full(&mut self, server: usize, is_full: bool) {
+        if let Some(server) = self.servers.get_mut(server) {
+            server.is_full = is_full;
+        }
+    }
+
+    /// Whether the connections to `server` take no more requests.
+    #[must_use]
+    pub fn is_full(&self, server: usize) -> bool {
+        self.servers.get(server).is_some_and(|server| server.is_full)
     }
 
     /// Whether `server` is marked as up.
@@ -551,6 +566,7 @@ impl Server {
             limit: upstream.connections_max.unwrap_or(u32::MAX),
             in_use_max: upstream.connections_max.unwrap_or(u32::MAX),
             up: true,
+            is_full: false,
             avoid_until: Moment::ZERO,
             credit: 0,
             life: ServerLife::default(),
@@ -564,7 +580,7 @@ impl Server {
     }
 
     fn is_open(&self) -> bool {
-        self.accepts_requests() && self.in_use < self.in_use_max
+        self.accepts_requests() && self.in_use < self.in_use_max && !self.is_full
     }
 }
 

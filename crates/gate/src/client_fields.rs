@@ -30,13 +30,18 @@ impl ClientAddressFields {
             return encode_last_chunk(out, trailers);
         }
         out.extend_from_slice(b"0\r\n");
-        for line in trailers.split_inclusive(|&byte| byte == b'\n') {
-            let name = line.split(|&byte| byte == b':').next().unwrap_or_default();
-            if !core::str::from_utf8(name).is_ok_and(|name| self.contains(name)) {
-                out.extend_from_slice(line);
-            }
+        for line in self.admitted_lines(trailers) {
+            out.extend_from_slice(line);
         }
         out.extend_from_slice(b"\r\n");
+    }
+
+    /// The lines of `trailers` except those of this set, each with its CRLF.
+    pub fn admitted_lines<'t>(&self, trailers: &'t [u8]) -> impl Iterator<Item = &'t [u8]> {
+        trailers.split_inclusive(|&byte| byte == b'\n').filter(|line| {
+            let name = line.split(|&byte| byte == b':').next().unwrap_or_default();
+            !core::str::from_utf8(name).is_ok_and(|name| self.contains(name))
+        })
     }
 }
 

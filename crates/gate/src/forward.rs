@@ -264,8 +264,8 @@ pub fn encode_downstream_response(
     context: &ResponseContext<'_>,
 ) {
     let length = match head.length {
-        BodyLength::UntilClose => BodyLength::Streamed,
-        length => length,
+        BodyLength::None if sink.ends_with_head() => BodyLength::None,
+        _ => downstream_length(head, context.request_is_head),
     };
     sink.begin(head.status, head.reason);
     let trailers = length == BodyLength::Streamed && sink.takes_trailers();
@@ -290,6 +290,19 @@ pub fn encode_downstream_response(
         sink.switch(core::iter::once(protocols));
     }
     sink.end();
+}
+
+/// The length of a response's body as it is stated to a client of HTTP/1. A response of HTTP/2 may end with its head
+/// without a statement of its length, which HTTP/1 requires if the method and the status admit a body (RFC 9110 section
+/// 6.4.1).
+#[must_use]
+pub const fn downstream_length(head: &ResponseHead<'_>, request_is_head: bool) -> BodyLength {
+    let admits_body = !request_is_head && !matches!(head.status, 100..=199 | 204 | 304);
+    match head.length {
+        BodyLength::UntilClose => BodyLength::Streamed,
+        BodyLength::None if admits_body => BodyLength::Length(0),
+        length => length,
+    }
 }
 
 /// Gives an interim response (1xx) to the client's sink, including 101 with its Upgrade field. The caller

@@ -13,6 +13,9 @@ pub enum FailurePoint {
     /// A reused connection had received bytes, its end or a reset before the first byte of the request was
     /// sent. The server has not received the request.
     NotSent,
+    /// The server has stated that it did not process the request: REFUSED_STREAM, or a GOAWAY that excludes its
+    /// stream (RFC 9113 section 8.7).
+    Refused,
     /// A reused connection was closed or reset before the first byte of the response. Most likely the
     /// server closed the idle connection while the request was on its way.
     ReusedReset,
@@ -48,7 +51,8 @@ pub struct FailedAttempt {
 ///
 /// If nothing was sent, the request is sent over another connection in any case. That is no retry, and the
 /// caller must not repeat it on a reused connection, so that it happens once.
-/// After a failed connect, every method is retried, because no server has received the request. After
+/// After a failed connect, every method is retried, because no server has received the request. The same holds
+/// if the server has refused the request before any processing. After
 /// a reset of a reused connection, only idempotent methods are retried, because the server may have
 /// executed the request before it closed. The same holds for a reset of a fresh connection, as at the restart of a
 /// server, but only once: the request itself may be what crashes servers, and it must not crash a whole pool. A
@@ -60,7 +64,7 @@ pub fn may_retry(failed: &FailedAttempt) -> bool {
     let allowed = failed.attempts <= failed.retries_max;
     let safe = match failed.point {
         FailurePoint::NotSent => return whole,
-        FailurePoint::Connect => true,
+        FailurePoint::Connect | FailurePoint::Refused => true,
         FailurePoint::ReusedReset => failed.idempotent,
         FailurePoint::FreshReset => failed.idempotent && !failed.reset_before,
         FailurePoint::ResponseTimeout | FailurePoint::InResponse => false,
@@ -92,7 +96,9 @@ mod tests {
 
     #[test]
     fn retries_follow_the_truth_table() {
-        use FailurePoint::{Connect, FreshReset, InResponse, ResponseTimeout, ReusedReset};
+        use FailurePoint::{
+            Connect, FreshReset, InResponse, Refused, ResponseTimeout, ReusedReset,
+        };
         // (idempotent, body_sent, body_replayable) -> may retry, while retries are left
         let shapes = [
             (true, false, false),
@@ -104,6 +110,7 @@ mod tests {
         ];
         let table = [
             (Connect, [true, true, false, true, true, false]),
+            (Refused, [true, true, false, true, true, false]),
             (ReusedReset, [true, true, false, false, false, false]),
             (FreshReset, [true, true, false, false, false, false]),
             (ResponseTimeout, [false; 6]),

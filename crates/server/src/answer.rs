@@ -7,6 +7,7 @@ use tidegate_gate::cors::CrossOrigin;
 use tidegate_gate::denial::Denial;
 use tidegate_gate::filter::{Filtered, Filters};
 use tidegate_gate::forward::{self, ResponseContext};
+use tidegate_gate::grpc;
 use tidegate_gate::push;
 use tidegate_gate::respond::{self, AnswerContext, Prepared};
 use tidegate_gate::scheme::Scheme;
@@ -29,6 +30,8 @@ pub(crate) enum Answer<'a> {
     Recipient(&'a RequestHead<'a>),
     /// A status with a short text; without content if the text is empty.
     Error { status: u16, text: &'a str },
+    /// An error of a call of gRPC.
+    CallError { status: u16, text: &'a str },
     /// A route does not serve the request.
     Denied(Denial<'a>),
     /// The response to a preflight request of a web page.
@@ -91,6 +94,7 @@ impl Answer<'_> {
                 cors.encode_preflight(sink, head, context);
                 204
             }
+            Answer::CallError { status, text } => grpc::encode_error(sink, status, text, context),
             Answer::Synthetic { order, seed } => {
                 synthetic::encode_synthetic_head(sink, order, version, context);
                 if order.has_body(context.is_head) && order.size > 0 {
@@ -156,10 +160,7 @@ impl Head<'_> {
     /// The length of the body, as it is stated to the client.
     pub(crate) fn length(&self, is_head: bool) -> BodyLength {
         match self {
-            Head::Relayed(head, _) => match head.length {
-                BodyLength::UntilClose => BodyLength::Streamed,
-                length => length,
-            },
+            Head::Relayed(head, _) => forward::downstream_length(head, is_head),
             Head::Synthetic(order) => order.body_length(is_head),
             Head::Events { .. } => push::events_length(is_head),
             Head::Scripted { status, .. } => scripted::scripted_length(*status, is_head),

@@ -18,7 +18,7 @@ use tidegate_reactor::{ListenError, ListenOptions, ListenerId, Reactor, SockId};
 
 use crate::action::Running;
 use crate::carrier::http1::client::Phase;
-use crate::connection::{ClientCarrier, Downstream};
+use crate::connection::{ClientCarrier, Downstream, ServerCarrier};
 use crate::requester::Requester;
 use crate::settings::Era;
 use crate::snapshot::Snapshot;
@@ -366,8 +366,14 @@ impl Worker {
         for sock in self.conns.upstream_ids() {
             // Closing one connection may close another.
             let Some(up) = self.conns.upstream(sock) else { continue };
-            if up.exchange.is_none() && !snapshot.may_keep(up.pool, up.server, up.generation) {
-                self.retire_upstream(reactor, sock);
+            if snapshot.may_keep(up.pool, up.server, up.generation) {
+                continue;
+            }
+            match (up.is_idle(), &up.carrier) {
+                (true, _) => self.retire_upstream(reactor, sock),
+                // Its requests go on.
+                (false, ServerCarrier::Http2(_)) => self.retire_http2_server(sock),
+                (false, ServerCarrier::Http1(_)) => {}
             }
         }
     }
@@ -423,11 +429,15 @@ impl Worker {
                 self.listeners.iter().any(|listener| listener.index == index)
                     || self.has_listener_users(index)
             }
-            Place::Pool(index) => pool(index).is_some_and(|pool| pool.exchanges > 0),
+            Place::Pool(index) => pool(index).is_some_and(|pool| {
+                let mut servers = 0..pool.state.len();
+                pool.exchanges > 0 || servers.any(|server| pool.shared.connection_count(server) > 0)
+            }),
             Place::Server(index, server) => pool(index).is_some_and(|pool| {
                 let server = usize::from(server);
                 pool.state.in_use(server) > 0
                     || pool.idle.count(server) > 0
+                    || pool.shared.connection_count(server) > 0
                     || pool.kept.get(server).is_some_and(|kept| *kept > 0)
             }),
         }

@@ -250,6 +250,7 @@ impl Worker {
     /// session belongs to a proxy in front, because the proxy's own certificate would pass for the client's.
     pub(crate) fn note_session(&mut self, sock: SockId, session: &mut TlsSession) {
         let keeps_sessions = self.settings.newest().keeps_sessions;
+        self.note_server_session(sock, session);
         // Sessions with servers have no client.
         let Some(down) = self.conns.downstream(sock) else { return };
         if session.facts().is_some_and(|facts| facts.alpn == Some(b"h2"))

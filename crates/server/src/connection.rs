@@ -16,6 +16,7 @@ use crate::action::proxy::exchange::Exchange;
 use crate::carrier::http1::client::{Http1Client, Phase};
 use crate::carrier::http1::server::Http1Server;
 use crate::carrier::http2::client::Http2Client;
+use crate::carrier::http2::server::Http2Server;
 use crate::client::ClientFacts;
 use crate::record::NO_RECORD;
 use crate::settings::Era;
@@ -91,6 +92,17 @@ pub(crate) enum ClientProtocol {
 pub(crate) enum ServerCarrier {
     /// HTTP/1.1.
     Http1(Http1Server),
+    /// HTTP/2, or a connection whose handshake may choose it.
+    Http2(Box<Http2Server>),
+}
+
+/// The protocol of a connection to a server, without its state.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum ServerProtocol {
+    /// HTTP/1.1.
+    Http1,
+    /// HTTP/2.
+    Http2,
 }
 
 impl Downstream {
@@ -222,7 +234,8 @@ pub(crate) struct Upstream {
     pub(crate) generation: Generation,
     /// Requests sent over the connection, compared with `reuse.requests-max`.
     pub(crate) requests: u32,
-    /// The exchange that uses the connection; `Id::NONE` while the connection is idle.
+    /// The exchange that uses the connection; `Id::NONE` while the connection is idle, and with HTTP/2, whose streams
+    /// each have an exchange.
     pub(crate) exchange: Id<Exchange>,
     /// The server authenticates this connection (NTLM, Negotiate), so it serves one client only. Once true, it
     /// stays true.
@@ -249,16 +262,28 @@ impl Upstream {
         }
     }
 
-    /// The HTTP/1 state.
-    pub(crate) fn http1(&mut self) -> &mut Http1Server {
-        let ServerCarrier::Http1(http1) = &mut self.carrier;
-        http1
+    /// The HTTP/1 state; `None` if the server speaks another protocol.
+    pub(crate) fn http1(&mut self) -> Option<&mut Http1Server> {
+        match &mut self.carrier {
+            ServerCarrier::Http1(http1) => Some(http1),
+            ServerCarrier::Http2(_) => None,
+        }
     }
 
-    /// Bytes received but not processed yet.
+    /// Whether no exchange uses the connection.
+    pub(crate) fn is_idle(&self) -> bool {
+        match &self.carrier {
+            ServerCarrier::Http1(_) => self.exchange.is_none(),
+            ServerCarrier::Http2(http2) => http2.is_idle(),
+        }
+    }
+
+    /// Bytes received but not processed yet, except those of streams.
     pub(crate) fn held_input_bytes(&self) -> usize {
-        let ServerCarrier::Http1(http1) = &self.carrier;
-        http1.input.len()
+        match &self.carrier {
+            ServerCarrier::Http1(http1) => http1.input.len(),
+            ServerCarrier::Http2(_) => 0,
+        }
     }
 }
 
@@ -388,6 +413,14 @@ impl Connections {
             }
             _ => None,
         }
+    }
+
+    /// The protocol of a connection to a server; `None` if `sock` is no such connection.
+    pub(crate) fn server_protocol(&mut self, sock: SockId) -> Option<ServerProtocol> {
+        Some(match self.upstream(sock)?.carrier {
+            ServerCarrier::Http1(_) => ServerProtocol::Http1,
+            ServerCarrier::Http2(_) => ServerProtocol::Http2,
+        })
     }
 
     /// Whether `sock` is a connection in the table.
@@ -557,7 +590,7 @@ impl Connections {
         let sock = SockId::new(self.hand as u32, slot.generation);
         match &slot.conn {
             Conn::Downstream(down) if down.is_idle() => Some((sock, Idle::Client(down))),
-            Conn::Upstream(up) if up.exchange.is_none() => Some((sock, Idle::Server)),
+            Conn::Upstream(up) if up.is_idle() => Some((sock, Idle::Server)),
             Conn::Vacant | Conn::Downstream(_) | Conn::Upstream(_) => None,
         }
     }

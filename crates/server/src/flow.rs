@@ -18,6 +18,7 @@
 //!
 //! bytes of a server (Received)
 //!   -> carrier/http1/server.rs: decode the response head and body
+//!      carrier/http2/server.rs: the same for the streams of a connection
 //!   -> action/proxy/response.rs: relay them to carrier/client.rs, as above
 //!
 //! the end of a connection (Closed, Finished) or of a deadline (Due)
@@ -130,7 +131,11 @@ impl Worker {
                 match work {
                     Work::Resume(to) => self.resume_client(reactor, to),
                     Work::Drained(to) => self.stream_drained(reactor, to),
+                    Work::Settle(sock) if self.conns.is_upstream(sock) => {
+                        self.settle_http2_server(reactor, sock);
+                    }
                     Work::Settle(sock) => self.settle_http2(reactor, sock),
+                    Work::ResumeServer(up) => self.resume_server_stream(reactor, up),
                     Work::ServeQueue(pool) => self.serve_queue(reactor, pool),
                 }
             }

@@ -10,9 +10,10 @@ use tidegate_reactor::{Reactor, SockId};
 use crate::action::Running;
 use crate::action::proxy::exchange::{Exchange, Stage};
 use crate::carrier::http2::stream::Http2Stream;
-use crate::connection::{ClientCarrier, Connections};
+use crate::connection::{ClientCarrier, Connections, ServerCarrier};
 use crate::record::NO_RECORD;
 use crate::requester::Requester;
+use crate::responder::Responder;
 use crate::settings::Settings;
 use crate::worker::Worker;
 
@@ -95,9 +96,24 @@ impl Worker {
             }
         }
         for sock in self.conns.upstream_ids() {
-            let exchange = self.conns.upstream(sock).map_or(Id::NONE, |up| up.exchange);
-            if !exchange.is_none() && Running::Proxy(exchange) == running {
+            if self.exchanges_on(sock).iter().any(|id| Running::Proxy(*id) == running) {
                 self.broken.push(sock);
+            }
+        }
+    }
+
+    /// The exchanges that use a connection to a server.
+    fn exchanges_on(&mut self, sock: SockId) -> Vec<Id<Exchange>> {
+        let Some(up) = self.conns.upstream(sock) else { return Vec::new() };
+        match &up.carrier {
+            ServerCarrier::Http1(_) if up.exchange.is_none() => Vec::new(),
+            ServerCarrier::Http1(_) => vec![up.exchange],
+            ServerCarrier::Http2(http2) => {
+                let streams = http2.streams().iter();
+                streams
+                    .filter_map(|id| self.server_streams.get(*id))
+                    .map(|stream| stream.exchange)
+                    .collect()
             }
         }
     }
@@ -105,13 +121,14 @@ impl Worker {
     /// Resets a connection whose state cannot be trusted, and the connection on the other side of its exchange.
     fn reset_broken<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         if let Some(up) = self.conns.upstream(sock) {
-            let (id, pool, server) = (up.exchange, up.pool, up.server);
-            let client = self.exchanges.find(id).map(|exchange| exchange.requester.sock);
-            match client.filter(|client| self.conns.contains(*client)) {
-                // Cancels the exchange, which resets this connection, too.
-                Some(client) => self.reset_broken(reactor, client),
-                None if !id.is_none() => self.release_server(pool, server),
-                None => {}
+            let (pool, server) = (up.pool, up.server);
+            for id in self.exchanges_on(sock) {
+                let client = self.exchanges.find(id).map(|exchange| exchange.requester.sock);
+                match client.filter(|client| self.conns.contains(*client)) {
+                    // Cancels the exchange, which resets this connection or its stream, too.
+                    Some(client) => self.reset_broken(reactor, client),
+                    None => self.release_server(pool, server),
+                }
             }
             if self.conns.contains(sock) {
                 self.discard_upstream(reactor, sock);
@@ -214,9 +231,17 @@ impl Worker {
                 | Stage::ExpectBody
                 | Stage::ExpectRequestEnd
                 | Stage::Tunnel => {
-                    let conn = self.conns.upstream(up).map(|up| (up.exchange, up.pool, up.server));
-                    let expected = (id, exchange.pool, exchange.attempt.server);
-                    assert_eq!(conn, Some(expected), "the connection of a {stage:?} exchange");
+                    let conn = self.conns.upstream(up.sock);
+                    let conn = conn.map(|up| (up.exchange, up.pool, up.server));
+                    let stream = self.server_streams.get(up.stream);
+                    let named = stream.map_or(id, |stream| stream.exchange);
+                    assert_eq!(named, id, "the stream of a {stage:?} exchange");
+                    let own = if up.is_stream() { Id::NONE } else { id };
+                    let expected = (own, exchange.pool, exchange.attempt.server);
+                    // A complete response may wait for its client longer than its connection lasts.
+                    if !stream.is_some_and(|stream| stream.is_response_done()) {
+                        assert_eq!(conn, Some(expected), "the connection of a {stage:?} exchange");
+                    }
                 }
             }
             match stage {
@@ -230,7 +255,8 @@ impl Worker {
                 Stage::ExpectResponse => {}
                 Stage::ExpectBody | Stage::Tunnel => assert!(exchange.attempt.has_response),
                 Stage::ExpectRequestEnd => {
-                    assert!(exchange.attempt.has_response && !request.is_done());
+                    assert!(exchange.attempt.has_response);
+                    assert!(up.is_stream() || !request.is_done(), "a request that is sent");
                 }
             }
         }
@@ -365,11 +391,26 @@ impl Worker {
             let Some(up) = self.conns.upstream(sock) else { panic!("{sock:?} is listed") };
             let (pool, server) = (usize::from(up.pool), usize::from(up.server));
             let (id, owner, input) = (up.exchange, up.owner, up.held_input_bytes());
+            if let ServerCarrier::Http2(http2) = &up.carrier {
+                attached += usize::from(!http2.is_idle());
+                for &stream in http2.streams() {
+                    let exchange = self.server_streams.get(stream).map(|stream| stream.exchange);
+                    let exchange = exchange.and_then(|id| self.exchanges.find(id));
+                    let used = exchange.map(|exchange| exchange.attempt.up);
+                    assert_eq!(used, Some(Responder { sock, stream }), "the exchange of a stream");
+                }
+                let streams = http2.streams().len() as u32;
+                let shared = self.pools[pool].shared.connections(server);
+                let counted = shared.filter(|(other, _)| *other == sock).map(|(_, count)| count);
+                assert!(counted.into_iter().all(|count| count == streams), "requests of {sock:?}");
+                continue;
+            }
             if !id.is_none() {
                 attached += 1;
                 assert!(owner.is_none(), "a connection in use has an owner");
                 let used = self.exchanges.find(id).map(|exchange| exchange.attempt.up);
-                assert_eq!(used, Some(sock), "the exchange of a connection to a server");
+                let own = Responder::connection(sock);
+                assert_eq!(used, Some(own), "the exchange of a connection to a server");
                 continue;
             }
             assert_eq!(input, 0, "an idle connection to a server holds input");

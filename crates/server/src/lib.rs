@@ -35,6 +35,7 @@ pub mod ports;
 mod record;
 mod reload;
 mod requester;
+mod responder;
 
 mod settings;
 pub mod snapshot;

@@ -18,6 +18,7 @@ use tidegate_gate::balance::PoolState;
 use tidegate_gate::idle::IdleConnections;
 use tidegate_gate::permits::Permits;
 use tidegate_gate::queue::WaitQueue;
+use tidegate_gate::shared::SharedConnections;
 use tidegate_reactor::{
     Completion, Driver, Handler, LeavingListeners, ListenError, ListenerId, Peer, Reactor, Room,
     Shortage, SockId,
@@ -38,6 +39,7 @@ use crate::action::websocket::{Actives, SharedCodecs, WebSocket};
 use crate::apps::{Apps, Meter, Scripts};
 use crate::buffers::BufferPool;
 use crate::carrier::http2::HeadBuffer;
+use crate::carrier::http2::server_stream::ServerStream;
 use crate::carrier::http2::stream::Http2Stream;
 use crate::change::{Gone, OpenListener};
 use crate::client::begins_with_header;
@@ -49,6 +51,7 @@ use crate::passwords::Passwords;
 use crate::permits::PermitPost;
 use crate::record::Recorder;
 use crate::requester::Requester;
+use crate::responder::Responder;
 use crate::settings::Settings;
 use crate::snapshot::Snapshot;
 use crate::timers::WorkerTimer;
@@ -100,6 +103,8 @@ pub struct Worker {
     pub(crate) streams: Slab<Http2Stream>,
     /// Scratch space for a list of the streams of one connection.
     pub(crate) stream_list: Vec<tidegate_base::Id<Http2Stream>>,
+    /// The streams of HTTP/2 to servers. Each one belongs to exactly one exchange.
+    pub(crate) server_streams: Slab<ServerStream>,
     /// Scratch space for header blocks of HTTP/2. Its contents are meaningless between two events.
     pub(crate) http2_scratch: tidegate_wire::http2::Scratch,
     /// Scratch space for the head of one response over HTTP/2.
@@ -201,6 +206,8 @@ pub(crate) struct WorkerPool {
     /// Idle connections that any client's request may use. Every entry is a live upstream connection without
     /// an exchange and without an owner.
     pub(crate) idle: IdleConnections<SockId>,
+    /// Connections of HTTP/2, which requests of any clients share. Every entry is a live upstream connection.
+    pub(crate) shared: SharedConnections<SockId>,
     /// By server: the number of idle connections kept for one client each.
     /// At most `reuse.idle-max`.
     pub(crate) kept: Vec<u32>,
@@ -233,6 +240,8 @@ pub(crate) enum Work {
     Drained(Requester),
     /// Send what waits on this HTTP/2 connection, and set its deadline.
     Settle(SockId),
+    /// The client has taken the output of this stream's exchange: hand over what the server has sent since.
+    ResumeServer(Responder),
     /// A server of this pool may have a free connection: assign it to a queued exchange.
     ServeQueue(u16),
 }
@@ -254,6 +263,8 @@ pub struct Leftovers {
     pub lua_clients: usize,
     /// Streams of HTTP/2 clients.
     pub streams: usize,
+    /// Streams of HTTP/2 to servers.
+    pub server_streams: usize,
     /// WebSocket connections that an action serves.
     pub websockets: usize,
     /// WebSocket connections that hold more memory than an idle one.
@@ -319,6 +330,7 @@ impl Worker {
             lua_ended: Vec::new(),
             streams: Slab::new(streams_max),
             stream_list: Vec::new(),
+            server_streams: Slab::new(limits.exchanges_max),
             http2_scratch: tidegate_wire::http2::Scratch::new(),
             http2_head: HeadBuffer::default(),
             websockets: Live::new(limits.exchanges_max),
@@ -538,6 +550,7 @@ impl Worker {
             in_vms: self.apps.requests(),
             lua_clients: self.lua_clients.len() + self.apps.clients(),
             streams: self.streams.len(),
+            server_streams: self.server_streams.len(),
             websockets: self.websockets.len(),
             active_websockets: self.actives.len(),
             push_sessions: self.sessions.len(),
@@ -635,6 +648,11 @@ impl WorkerPool {
             exchanges: 0,
             state: PoolState::new(pool, seed),
             idle: IdleConnections::new(pool.servers.len(), pool.reuse.idle_max as usize),
+            shared: SharedConnections::new(
+                pool.servers.len(),
+                pool.http2.connections_max as usize,
+                pool.http2.streams_max,
+            ),
             kept: vec![0; pool.servers.len()],
             queue: WaitQueue::new(pool.queue_max as usize),
             is_short: false,
@@ -658,11 +676,14 @@ impl WorkerPool {
         self.state.change(pool, lives, own, workers);
         let count = pool.servers.len();
         self.idle.change(count, pool.reuse.idle_max as usize);
+        let (connections_max, streams_max) = (pool.http2.connections_max, pool.http2.streams_max);
+        self.shared.change(count, connections_max as usize, streams_max);
         self.kept.resize(count, 0);
         self.preferred_address.resize(count, 0);
         for (server, (before, life)) in earlier.iter().zip(lives).enumerate() {
             if *before != life.life.since {
                 self.idle.forget_endurance(server);
+                self.shared.forget(server);
                 self.preferred_address[server] = 0;
             }
         }

@@ -107,8 +107,8 @@ pub static POOL: Section = Section {
             "trailers",
             Boolean,
             Value("false"),
-            "Forwards the trailer fields of chunked requests to the servers. Trailer fields of responses \
-             are always forwarded to the client.",
+            "Forwards the trailer fields of chunked requests to servers that speak HTTP/1.1. Trailer fields of \
+             responses, and those of requests to servers that speak HTTP/2, are always forwarded.",
             "Several HTTP/1.1 servers do not read the trailers of a request and take them for the next \
              request on that connection. Enable it only for servers known to read them.",
         ),
@@ -133,6 +133,14 @@ pub static POOL: Section = Section {
              authorities. Without this setting, connections use plain HTTP.",
             "",
         ),
+        key(
+            "h2c",
+            True,
+            Absent,
+            "Speaks HTTP/2 to the servers without TLS (prior knowledge). For a pool with `tls`, `alpn` decides.",
+            "",
+        ),
+        key("http2", Table(&POOL_HTTP2), Absent, "Connections to servers that speak HTTP/2.", ""),
     ],
     later: &[(
         "health",
@@ -141,6 +149,33 @@ pub static POOL: Section = Section {
 };
 
 const SERVER_ADDRESS: &str = "\"IP:PORT\", \"NAME:PORT\" or \"unix:PATH\"";
+
+/// `http2 = { ... }` of a pool.
+pub static POOL_HTTP2: Section = Section {
+    path: "[pool.NAME.http2]",
+    about: "Connections to servers that speak HTTP/2 (`h2c`, or `alpn` of `tls`).",
+    keys: &[
+        key(
+            "streams-max",
+            Number(1, 1000),
+            Value("100"),
+            "Maximum number of requests on one connection at once. The limit that the server states also applies. \
+             Another connection is opened when every connection to the server has reached its limit.",
+            "Servers usually allow 100 or more. A lower number spreads requests over more connections, so that a \
+             lost packet delays fewer of them.",
+        ),
+        key(
+            "connections-max",
+            Number(1, 10_000),
+            Value("256"),
+            "Maximum number of HTTP/2 connections of each worker to each server. Further requests wait in the \
+             queue (`queue-max`).",
+            "With 100 requests on each, more than enough; but a server that allows a single request on each \
+             connection must not take all of them.",
+        ),
+    ],
+    later: &[],
+};
 
 /// `{ address, ... }` of a pool's servers.
 pub static UPSTREAM: Section = Section {
@@ -168,7 +203,7 @@ pub static UPSTREAM: Section = Section {
             COUNT_OR_UNLIMITED,
             Value("\"unlimited\""),
             "Maximum number of requests and tunnels of the process that use the server at once, each \
-             on a connection of its own. Further requests wait in the queue (`queue-max`). The number \
+             on a connection of its own (HTTP/1.1) or on a stream (HTTP/2). Further requests wait in the queue (`queue-max`). The number \
              is never exceeded. Workers lend each other unused permits, so a request may wait for a \
              few turns until another worker lends one. Idle connections count too, except those that \
              are kept for one client (`proxy-protocol`).",

@@ -12,8 +12,8 @@ use crate::words::Worded as _;
 /// Application protocols (ALPN) that a listener may accept.
 pub(crate) const CLIENT_PROTOCOLS: &[&str] = &["h2", "http/1.1", "http/1.0"];
 
-/// Application protocols that a pool may offer to its servers: requests are sent as HTTP/1.1.
-pub(crate) const SERVER_PROTOCOLS: &[&str] = &["http/1.1"];
+/// Application protocols (ALPN) that a pool may offer to its servers.
+pub(crate) const SERVER_PROTOCOLS: &[&str] = &["h2", "http/1.1"];
 
 const CIPHERS_KEY: Key = key(
     "ciphers",
@@ -195,8 +195,11 @@ pub static POOL_TLS: Section = Section {
             "alpn",
             List(&Name(SERVER_PROTOCOLS)),
             Absent,
-            "Application protocols to offer. Without it, none is offered.",
-            "",
+            "Application protocols (ALPN) to offer, in order of preference. \"h2\" is HTTP/2: requests to such a \
+             server share connections. A server that chooses none gets HTTP/1.1, unless \"h2\" is the only one. \
+             Without this setting, none is offered.",
+            "HTTP/1.1 is what every server understands, and each of its requests has a connection of its own: \
+             nothing that one client does delays another one.",
         ),
         key("resume", Boolean, Value("true"), "Whether earlier sessions are resumed.", ""),
     ],

@@ -79,6 +79,10 @@ impl<S: ResponseSink> ResponseSink for Hsts<'_, S> {
         self.sink.takes_trailers()
     }
 
+    fn ends_with_head(&self) -> bool {
+        self.sink.ends_with_head()
+    }
+
     fn switch<'v>(&mut self, protocols: impl Iterator<Item = &'v [u8]>) {
         self.sink.switch(protocols);
     }

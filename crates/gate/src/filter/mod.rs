@@ -139,6 +139,10 @@ impl<S: ResponseSink> ResponseSink for Filtered<'_, S> {
         each!(self, sink => sink.takes_trailers())
     }
 
+    fn ends_with_head(&self) -> bool {
+        each!(self, sink => sink.ends_with_head())
+    }
+
     fn switch<'v>(&mut self, protocols: impl Iterator<Item = &'v [u8]>) {
         each!(self, sink => sink.switch(protocols));
     }

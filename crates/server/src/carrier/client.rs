@@ -17,6 +17,7 @@ use tidegate_wire::message::ResponseHead;
 use crate::action::Running;
 use crate::answer::{Answer, Head, Switch};
 use crate::carrier::http1::client::{Http1Client, Phase};
+use crate::carrier::http2::stream::Http2Stream;
 use crate::carrier::output::is_blocked;
 use crate::carrier::{Progress, Rest};
 use crate::client::begins_with_header;
@@ -106,7 +107,7 @@ impl Worker {
             }
         }
         for sock in self.conns.upstream_ids() {
-            if self.conns.upstream(sock).is_some_and(|up| up.exchange.is_none()) {
+            if self.conns.upstream(sock).is_some_and(|up| up.is_idle()) {
                 self.retire_upstream(reactor, sock);
             }
         }
@@ -318,6 +319,24 @@ impl Worker {
             true => self.cut_http2_response(reactor, to),
             false => self.cut_http1_response(reactor, to.sock),
         }
+    }
+
+    /// Passes on that the server has reset a response, with its code if the protocol has codes. The action has ended.
+    pub(crate) fn reset_response<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        to: Requester,
+        code: ErrorCode,
+    ) {
+        match to.is_stream() {
+            true => self.reset_http2_response(reactor, to, code),
+            false => self.cut_http1_response(reactor, to.sock),
+        }
+    }
+
+    /// Whether the request is a call of gRPC, whose client reads the codes of resets.
+    pub(crate) fn is_call(&self, to: Requester) -> bool {
+        self.streams.get(to.stream).is_some_and(Http2Stream::is_call)
     }
 
     /// How far the response to the requester has progressed.

@@ -3,26 +3,32 @@
 //! carrier and of `action/proxy/response.rs`.
 //! Never: encodes or decodes a byte of a protocol; reuses a connection if the end of its last response is in
 //! doubt.
-//! Invariant: an idle connection (`exchange` is `Id::NONE`) is either in its pool's idle list or kept for one
-//! client (client.rs), never both. Any byte received while idle, or before the next request has begun to be
-//! sent, closes it.
+//! Invariant: an idle connection of HTTP/1 (`exchange` is `Id::NONE`) is either in its pool's idle list or kept for
+//! one client (client.rs), never both. Any byte received while idle, or before the next request has begun to be
+//! sent, closes it. Connections of HTTP/2 are in their pool's `shared`.
 
 use tidegate_base::{Id, Moment, Span};
-use tidegate_reactor::{CloseReason, Reactor, SockId};
+use tidegate_reactor::{CloseReason, OutputLook, Reactor, SockId};
 
 use crate::action::proxy::exchange::Exchange;
 use crate::carrier::output::is_blocked;
-use crate::connection::ServerCarrier;
+use crate::connection::{ServerCarrier, ServerProtocol};
 use crate::requester::Requester;
+use crate::responder::Responder;
 use crate::worker::Worker;
 
-/// Events of connections to servers.
+/// Events of connections to servers, handed to the protocol of the connection.
 impl Worker {
     /// A connect succeeded.
     pub(crate) fn upstream_connected<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         let Some(up) = self.conns.upstream(sock) else { return self.note_bug(reactor, sock) };
-        let id = up.exchange;
-        self.server_connected(reactor, id);
+        match up.carrier {
+            ServerCarrier::Http1(_) => {
+                let id = up.exchange;
+                self.server_connected(reactor, id);
+            }
+            ServerCarrier::Http2(_) => self.http2_server_connected(reactor, sock),
+        }
     }
 
     /// A server sent bytes.
@@ -32,31 +38,20 @@ impl Worker {
         sock: SockId,
         bytes: &[u8],
     ) {
-        let Some(up) = self.conns.upstream(sock) else { return self.note_bug(reactor, sock) };
-        if up.exchange.is_none() {
-            // No request is in progress. The bytes must not be taken for the response to the next request.
-            self.accounts.counters.upstream_faults.add(1);
-            self.lose_idle(reactor, sock);
-            return reactor.abort(sock);
+        match self.conns.server_protocol(sock) {
+            Some(ServerProtocol::Http1) => self.http1_server_received(reactor, sock, bytes),
+            Some(ServerProtocol::Http2) => self.http2_server_received(reactor, sock, bytes),
+            None => self.note_bug(reactor, sock),
         }
-        if reactor.is_guarded(sock) {
-            // The server cannot have seen the request, so the bytes are not the response to it.
-            self.accounts.counters.upstream_faults.add(1);
-            let id = up.exchange;
-            return self.request_not_sent(reactor, sock, id);
-        }
-        self.http1_server_received(reactor, sock, bytes);
     }
 
     /// A server ended its direction of the connection.
     pub(crate) fn upstream_finished<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
-        let Some(up) = self.conns.upstream(sock) else { return self.note_bug(reactor, sock) };
-        if up.exchange.is_none() {
-            self.accounts.counters.upstream_idle_closes.add(1);
-            self.lose_idle(reactor, sock);
-            return reactor.close(sock);
+        match self.conns.server_protocol(sock) {
+            Some(ServerProtocol::Http1) => self.http1_server_finished(reactor, sock),
+            Some(ServerProtocol::Http2) => self.http2_server_finished(reactor, sock),
+            None => self.note_bug(reactor, sock),
         }
-        self.http1_server_finished(reactor, sock);
     }
 
     /// A connection to a server failed, was reset or ended.
@@ -68,20 +63,25 @@ impl Worker {
     ) {
         let Some(up) = self.conns.upstream(sock) else { return self.note_bug(reactor, sock) };
         let id = up.exchange;
-        if id.is_none() {
-            self.accounts.counters.upstream_idle_closes.add(1);
-            return self.lose_idle(reactor, sock);
+        match up.carrier {
+            ServerCarrier::Http2(_) => self.http2_server_closed(reactor, sock, reason),
+            ServerCarrier::Http1(_) if id.is_none() => {
+                self.accounts.counters.upstream_idle_closes.add(1);
+                self.lose_idle(reactor, sock);
+            }
+            ServerCarrier::Http1(_) => self.server_closed(reactor, id, reason),
         }
-        self.server_closed(reactor, sock, id, reason);
     }
 
     /// The blocked output to a server has drained.
     pub(crate) fn upstream_drained<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         let Some(up) = self.conns.upstream(sock) else { return self.note_bug(reactor, sock) };
         let id = up.exchange;
-        // An idle connection may drain after its exchange has ended.
-        if !id.is_none() {
-            self.server_drained(reactor, id);
+        match up.carrier {
+            ServerCarrier::Http2(_) => self.http2_server_drained(reactor, sock),
+            // An idle connection may drain after its exchange has ended.
+            ServerCarrier::Http1(_) if id.is_none() => {}
+            ServerCarrier::Http1(_) => self.server_drained(reactor, id),
         }
     }
 
@@ -89,18 +89,24 @@ impl Worker {
     pub(crate) fn upstream_due<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         let Some(up) = self.conns.upstream(sock) else { return self.note_bug(reactor, sock) };
         let id = up.exchange;
-        match id.is_none() {
-            true => self.retire_upstream(reactor, sock),
-            false => self.server_due(reactor, sock, id),
+        match up.carrier {
+            ServerCarrier::Http2(_) => self.http2_server_due(reactor, sock),
+            ServerCarrier::Http1(_) if id.is_none() => self.retire_upstream(reactor, sock),
+            ServerCarrier::Http1(_) => self.server_due(reactor, id),
         }
     }
 }
 
-/// Requests for servers. The action `proxy` calls these.
+/// Requests for servers. The action `proxy` calls these; each works for every protocol.
 impl Worker {
     /// Sends the stored request of an exchange over the connection of its attempt.
     pub(crate) fn send_request<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
-        self.send_http1_request(reactor, id);
+        let Some(exchange) = self.exchanges.get(id) else { return };
+        let up = exchange.attempt.up;
+        match up.is_stream() {
+            true => self.send_http2_request(reactor, up),
+            false => self.send_http1_request(reactor, id),
+        }
     }
 
     /// Sends a piece of the request body, and its end if the request is complete.
@@ -110,18 +116,107 @@ impl Worker {
         id: Id<Exchange>,
         data: &[u8],
     ) {
-        self.send_http1_request_body(reactor, id, data);
+        let Some(exchange) = self.exchanges.get(id) else { return };
+        let up = exchange.attempt.up;
+        match up.is_stream() {
+            true => self.send_http2_request_body(reactor, up, data),
+            false => self.send_http1_request_body(reactor, id, data),
+        }
     }
 
-    /// Whether the server does not take the request fast enough.
-    pub(crate) fn is_server_blocked<R: Reactor>(&self, reactor: &mut R, up: SockId) -> bool {
-        is_blocked(reactor, up)
+    /// Whether the server has received no byte of the request, so that all of it must be kept.
+    pub(crate) fn is_request_unsent<R: Reactor>(&self, reactor: &R, up: Responder) -> bool {
+        match up.is_stream() {
+            true => self.is_http2_unsent(reactor, up),
+            false => reactor.is_guarded(up.sock),
+        }
     }
 
-    /// Gives up an attempt: its connection is reset, because it may be in the middle of a message.
-    pub(crate) fn abandon_server<R: Reactor>(&mut self, reactor: &mut R, up: SockId) {
-        self.drop_upstream(up);
-        reactor.abort(up);
+    /// Whether the server, or its connection, does not take the request fast enough.
+    pub(crate) fn is_server_blocked<R: Reactor>(&self, reactor: &mut R, up: Responder) -> bool {
+        up.is_stream() && self.is_http2_server_behind(up) || is_blocked(reactor, up.sock)
+    }
+
+    /// Whether the server does not take this request fast enough.
+    pub(crate) fn is_server_behind<R: Reactor>(&self, reactor: &mut R, up: Responder) -> bool {
+        match up.is_stream() {
+            true => self.is_http2_server_behind(up),
+            false => is_blocked(reactor, up.sock),
+        }
+    }
+
+    /// Bytes of the request that the server has not taken, as far as is known without a look.
+    pub(crate) fn request_pending<R: Reactor>(&self, reactor: &R, up: Responder) -> usize {
+        match up.is_stream() {
+            true => self.http2_request_pending(up),
+            false => reactor.output_pending(up.sock),
+        }
+    }
+
+    /// Checks whether the server takes the request.
+    pub(crate) fn look_at_request<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        up: Responder,
+    ) -> OutputLook {
+        match up.is_stream() {
+            true => self.look_at_http2_request(up),
+            false => reactor.look_at_output(up.sock),
+        }
+    }
+
+    /// Sets when `server_due` is called.
+    pub(crate) fn set_server_deadline<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        up: Responder,
+        at: Moment,
+    ) {
+        match up.is_stream() {
+            true => self.set_server_stream_deadline(reactor, up, at),
+            false => reactor.set_deadline(up.sock, at),
+        }
+    }
+
+    /// Pauses or resumes what the action gets of a response.
+    pub(crate) fn set_server_receiving<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        up: Responder,
+        receives: bool,
+    ) {
+        match up.is_stream() {
+            true => self.set_server_stream_receiving(up, receives),
+            false => reactor.set_receiving(up.sock, receives),
+        }
+    }
+
+    /// Notes that the server authenticates the connection instead of the request.
+    pub(crate) fn note_authenticated<R: Reactor>(&mut self, reactor: &mut R, up: Responder) {
+        if up.is_stream() {
+            // Clients share the connection, so no further request may use it.
+            return self.retire_http2_server(up.sock);
+        }
+        match self.conns.upstream(up.sock) {
+            Some(up) => up.authenticated = true,
+            None => self.note_bug(reactor, up.sock),
+        }
+    }
+
+    /// Notes that the server has not responded within `span`.
+    pub(crate) fn note_silence<R: Reactor>(&mut self, reactor: &mut R, up: Responder, span: Span) {
+        if up.is_stream() {
+            self.doubt_http2_server(reactor, up.sock, span);
+        }
+    }
+
+    /// Gives up an attempt: its connection or its stream is reset, because it may be in the middle of a message.
+    pub(crate) fn abandon_server<R: Reactor>(&mut self, reactor: &mut R, up: Responder) {
+        if up.is_stream() {
+            return self.close_server_stream(reactor, up);
+        }
+        self.drop_upstream(up.sock);
+        reactor.abort(up.sock);
     }
 }
 
@@ -166,12 +261,22 @@ impl Worker {
     pub(crate) fn drop_upstream(&mut self, sock: SockId) {
         let Some(up) = self.conns.remove_upstream(sock) else { return self.note_absent(sock) };
         self.accounts.counters.upstream_now.sub(1);
-        self.attached -= usize::from(!up.exchange.is_none());
+        self.attached -= usize::from(!up.is_idle());
         if !up.owner.is_none() {
             self.pools[usize::from(up.pool)].kept[usize::from(up.server)] -= 1;
         }
         match up.carrier {
             ServerCarrier::Http1(mut http1) => http1.input.release(&mut self.buffers),
+            ServerCarrier::Http2(http2) => {
+                for &id in http2.streams() {
+                    if let Some(mut stream) = self.server_streams.remove(id) {
+                        stream.release(&mut self.buffers);
+                    }
+                }
+                let shared = &mut self.pools[usize::from(up.pool)].shared;
+                shared.remove(usize::from(up.server), sock);
+                self.note_shared(up.pool, up.server);
+            }
         }
     }
 
@@ -184,6 +289,10 @@ impl Worker {
     /// Removes an idle upstream connection from where it is kept, and closes it gracefully.
     pub(crate) fn retire_upstream<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         let now = reactor.now();
+        if self.conns.server_protocol(sock) == Some(ServerProtocol::Http2) {
+            self.say_goodbye(reactor, sock);
+            return self.close_upstream(reactor, sock);
+        }
         let server = self.conns.upstream(sock).map(|up| (up.pool, up.server));
         if let (Some((pool, server)), Some(age)) = (server, self.take_from_idle(sock, now)) {
             self.pools[usize::from(pool)].idle.note_open(usize::from(server), age);
@@ -194,7 +303,7 @@ impl Worker {
     /// Resets an upstream connection. Removes it from where it is kept if it is idle.
     pub(crate) fn discard_upstream<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         let Some(up) = self.conns.upstream(sock) else { return self.note_bug(reactor, sock) };
-        if up.exchange.is_none() {
+        if up.is_idle() {
             let now = reactor.now();
             self.take_from_idle(sock, now);
         }
@@ -210,6 +319,10 @@ impl Worker {
             return None;
         };
         let (pool, server, owner) = (up.pool, up.server, up.owner);
+        if matches!(up.carrier, ServerCarrier::Http2(_)) {
+            // It is in no list of idle connections; `drop_upstream` removes it from the shared ones.
+            return None;
+        }
         if owner.is_none() {
             // `take_idle` has taken it from the list already if it is not open.
             return self.pools[usize::from(pool)].idle.remove(usize::from(server), sock, now);

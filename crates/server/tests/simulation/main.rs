@@ -6,8 +6,11 @@
 
 mod client;
 mod floods;
+mod host;
 mod http2;
 mod http2_named;
+mod http2_origin;
+mod http2_servers;
 mod http2_smuggling;
 mod line;
 mod named;

@@ -12,6 +12,7 @@ use tidegate_reactor::SimServer;
 use tidegate_wire::proxy_protocol::{self, Endpoints};
 use tidegate_wire::tls::Acceptor;
 
+use crate::http2_origin::Http2Behaviour;
 use crate::line::Line;
 use crate::oracle::{ClientIdentity, Oracle};
 use crate::peer::body::{self, Hash};
@@ -59,6 +60,8 @@ pub struct Behaviour {
     pub skip_close_notify: u32,
     /// Sends a response that no request caused, on a connection that is idle.
     pub unsolicited: u32,
+    /// It speaks HTTP/2.
+    pub http2: Option<Http2Behaviour>,
 }
 
 /// What a canary's origins do wrong.

@@ -10,6 +10,7 @@ use tidegate_wire::tls::Version;
 
 use crate::client::{Habits, Op, ip_of};
 use crate::http2;
+use crate::http2_origin::Http2Behaviour;
 use crate::line::WINDOW_BYTES_MIN;
 use crate::oracle::{ClientIdentity, Expected, Request};
 use crate::origin::Behaviour;
@@ -43,6 +44,8 @@ pub struct Plan {
     pub tries_max: usize,
     /// `None`: nothing listens at this address.
     pub origins: Vec<(Address, Option<Behaviour>)>,
+    /// For each pool with TLS, whether its servers speak HTTP/2.
+    pub http2_pools: Vec<bool>,
     pub clients: Vec<(Vec<Op>, Habits)>,
     /// The clients that speak HTTP/2.
     pub http2_clients: Vec<http2::Script>,
@@ -93,7 +96,7 @@ impl Plan {
             requests: Vec::new(),
             body_limited: false,
         };
-        let (mut config, origins, tries_max) = maker.make_config();
+        let (mut config, mut origins, tries_max) = maker.make_config();
         let count = 1 + maker.prng.below(12) as usize;
         let clients = (0..count).map(|index| maker.make_client(index)).collect();
         // A generator of its own, so that the other choices of a seed keep their meaning.
@@ -116,6 +119,13 @@ impl Plan {
                 http2_clients.push(maker.make_script(index));
             }
         }
+        // Another generator of its own.
+        let mut origin_prng = Prng::new(seed ^ 0x6832_6f72_6967);
+        let http2_pools = (0..pools).map(|pool| {
+            let chosen = origin_prng.below(3) == 0;
+            chosen && maker.speak_http2(&mut origin_prng, pool, &mut config, &mut origins)
+        });
+        let http2_pools = http2_pools.collect();
         let mut prng = maker.prng;
         let stop = (!is_calm && prng.below(4) == 0).then(|| {
             let at = Moment::from_nanos(1_000_000_000 + prng.below(8_000_000_000));
@@ -143,6 +153,7 @@ impl Plan {
             is_crowded,
             tries_max,
             origins,
+            http2_pools,
             clients,
             http2_clients,
             requests: maker.requests,
@@ -319,6 +330,68 @@ impl Maker {
             1 + prng.below(10),
             1 + below_skewed(prng, 1000, 10),
         );
+    }
+
+    /// Lets a pool speak HTTP/2 to its servers, if that is possible. Returns whether the servers speak it: with TLS, some
+    /// choose HTTP/1.1.
+    fn speak_http2(
+        &self,
+        prng: &mut Prng,
+        pool: usize,
+        config: &mut String,
+        origins: &mut [(Address, Option<Behaviour>)],
+    ) -> bool {
+        let is_of_pool = |address: &Address| match address {
+            Address::Tcp(at) => match at.ip() {
+                core::net::IpAddr::V4(ip) => ip.octets()[2] == 1 + pool as u8,
+                core::net::IpAddr::V6(_) => false,
+            },
+            Address::Unix(path) => path.starts_with(&format!("/run/{pool}-")),
+        };
+        let mut behaviours = origins
+            .iter_mut()
+            .filter(|(address, _)| is_of_pool(address))
+            .filter_map(|(_, b)| b.as_mut());
+        let begin = format!("[pool.p{pool}]\n");
+        let prefix = format!("/p{pool}/");
+        let has_tunnels = self.requests.iter().any(|request| {
+            request.expected == Expected::Tunnel && request.path.starts_with(&prefix)
+        });
+        let is_secured = self.secured_pools[pool];
+        let chooses_http1 = is_secured && (has_tunnels || prng.below(3) == 0);
+        let streams_max = [100, 100, 10, 2, 1][prng.below(5) as usize];
+        let connections_max = [256, 256, 4, 1][prng.below(4) as usize];
+        let Some(at) = config.find(&begin).map(|at| at + begin.len()) else { return false };
+        let end = config[at..].find("[pool.").map_or(config.len(), |end| at + end);
+        let section = &config[at..end];
+        if section.contains("proxy-protocol") || has_tunnels && !chooses_http1 {
+            return false;
+        }
+        let limits = format!(
+            "http2 = {{ streams-max = {streams_max}, connections-max = {connections_max} }}\n"
+        );
+        let changed = match (is_secured, chooses_http1) {
+            (false, _) => format!("h2c = true\n{limits}{section}"),
+            (true, false) => {
+                let alpn = "\"a.example\", alpn = [\"h2\"]";
+                format!("{limits}{}", section.replacen("\"a.example\"", alpn, 1))
+            }
+            (true, true) => {
+                let alpn = "\"a.example\", alpn = [\"h2\", \"http/1.1\"]";
+                format!("{limits}{}", section.replacen("\"a.example\"", alpn, 1))
+            }
+        };
+        config.replace_range(at..end, &changed);
+        if !chooses_http1 {
+            behaviours.by_ref().for_each(|behaviour| {
+                let mut rate = |top| if self.is_calm { 0 } else { pick(prng, top) };
+                let (refuse, go_away) = (rate(400_000), rate(300_000));
+                let (narrow, tight, ping) =
+                    (pick(prng, 900_000), pick(prng, 900_000), pick(prng, 100_000));
+                behaviour.http2 = Some(Http2Behaviour { refuse, go_away, narrow, tight, ping });
+            });
+        }
+        !chooses_http1
     }
 
     fn make_client(&mut self, index: usize) -> (Vec<Op>, Habits) {
@@ -647,6 +720,7 @@ fn swarm_behaviour(prng: &mut Prng) -> Behaviour {
         secured: false,
         skip_close_notify: 0,
         unsolicited: 0,
+        http2: None,
         idle_close: (prng.below(3) == 0).then(|| Span::from_millis(prng.below(3000))),
         lie: None,
     }

@@ -10,6 +10,7 @@ use tidegate_reactor::{Reactor, SimNet, SimReactor};
 
 use crate::client::Client;
 use crate::http2::Http2Client;
+use crate::http2_origin::Http2Origin;
 use crate::oracle::Oracle;
 use crate::origin::{Lie, Origin};
 use crate::peer::harness::Harness;
@@ -39,6 +40,7 @@ struct Run {
     reloads: Option<Reloads>,
     keys: Keys,
     origins: Vec<Origin>,
+    http2_origins: Vec<Http2Origin>,
     clients: Vec<Client>,
     http2_clients: Vec<Http2Client>,
     oracle: Oracle,
@@ -97,7 +99,12 @@ impl Run {
             .map_err(|errors| format!("{errors}\n{text}"))?;
         let keys = Keys::new(seed, plan.version_max);
         let servers: Vec<usize> = config.pools.iter().map(|pool| pool.servers.len()).collect();
-        let tls = keys.plan(plan.secured, &plan.secured_pools, &servers);
+        let mut tls = keys.plan(plan.secured, &plan.secured_pools, &servers);
+        for (pool, is_http2) in tls.pools.iter_mut().zip(&plan.http2_pools) {
+            if let Some(pool) = pool.as_mut().filter(|_| *is_http2) {
+                pool.connector = keys.http2_connector.clone();
+            }
+        }
         let mut harnesses: Vec<Harness<SimReactor>> = (0..plan.workers as u64)
             .map(|at| Harness::simulated(&net, &config, plan.socks_max, seed ^ at).secured(&tls))
             .collect();
@@ -105,14 +112,20 @@ impl Run {
         Harness::join_all(&mut harnesses, if seed.is_multiple_of(2) { 1000 } else { 2 });
         let records = Records::of(&mut harnesses);
         let reloads = Reloads::new(seed, &plan, &config).filter(|_| lie != Some(Lie::Silence));
-        let mut origins = Vec::new();
+        let (mut origins, mut http2_origins) = (Vec::new(), Vec::new());
         for (index, (address, behaviour)) in plan.origins.into_iter().enumerate() {
             let Some(mut behaviour) = behaviour else { continue };
             behaviour.lie = lie;
             let server = net.serve(&address).ok_or("two origins have the same address")?;
             let acceptor = behaviour.secured.then(|| keys.acceptor.clone());
             let seed = seed ^ (index as u64 + 1000);
-            origins.push(Origin::new(index, server, seed, behaviour, acceptor));
+            match behaviour.http2.take() {
+                None => origins.push(Origin::new(index, server, seed, behaviour, acceptor)),
+                Some(http2) => {
+                    let behaviour = (behaviour, http2);
+                    http2_origins.push(Http2Origin::new(index, server, seed, behaviour, acceptor));
+                }
+            }
         }
         let pools = config.pools.iter().enumerate();
         let pools_of_origins =
@@ -155,6 +168,7 @@ impl Run {
             reloads,
             keys,
             origins,
+            http2_origins,
             clients,
             http2_clients,
             oracle,
@@ -213,6 +227,9 @@ impl Run {
             moved |= client.step(&self.net, &mut self.oracle);
         }
         self.oracle.workers_have_edges = self.net.has_edges();
+        for origin in &mut self.http2_origins {
+            moved |= origin.step(&mut self.oracle);
+        }
         for origin in &mut self.origins {
             moved |= origin.step(&mut self.oracle);
         }
@@ -259,6 +276,8 @@ impl Run {
         let http2_clients = self.http2_clients.iter().filter_map(|client| client.next_at(now));
         let clients = clients.chain(http2_clients);
         let origins = self.origins.iter().filter_map(|origin| origin.next_at(now));
+        let http2_origins = self.http2_origins.iter().filter_map(|origin| origin.next_at(now));
+        let origins = origins.chain(http2_origins);
         let stop = self.stop.map(|(at, _)| at);
         let net = self.net.next_event_at();
         let reload = self.reloads.as_ref().and_then(Reloads::next_at);

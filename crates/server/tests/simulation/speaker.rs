@@ -134,6 +134,25 @@ impl Speaker {
         assert_eq!(sent, Some(bytes.len()), "the window admits the data");
     }
 
+    /// Sends as much of `bytes` as the window admits, and the end of the request after them; returns how much that was.
+    pub fn data_some(&mut self, now: Moment, stream: u32, bytes: &[u8], ends: bool) -> usize {
+        if bytes.is_empty() {
+            return 0;
+        }
+        let sent = self.connection.send_data(now, &mut self.out, stream, bytes, ends);
+        sent.unwrap_or_default()
+    }
+
+    pub fn trailers(&mut self, stream: u32, name: &str, value: &str) {
+        let write = |fields: &mut FieldWriter<'_>| fields.field(name, value.as_bytes());
+        assert!(self.connection.send_trailers(&mut self.out, stream, write));
+    }
+
+    /// Credits bytes that were received on a stream in `unread`.
+    pub fn credit(&mut self, stream: u32, bytes: usize) {
+        self.connection.release(&mut self.out, stream, bytes);
+    }
+
     pub fn reset(&mut self, stream: u32) {
         self.connection.reset(&mut self.out, stream, ErrorCode::CANCEL);
     }

@@ -50,6 +50,11 @@ pub trait ResponseSink {
     /// Whether trailer fields may follow a `Streamed` body.
     fn takes_trailers(&self) -> bool;
 
+    /// Whether the head itself can end the response, so that a response without a body states no length.
+    fn ends_with_head(&self) -> bool {
+        false
+    }
+
     /// Names the protocols that the connection switches to (101) or should be upgraded to (426; RFC 9110
     /// sections 7.8 and 15.5.22). A carrier without upgrades ignores this.
     fn switch<'v>(&mut self, protocols: impl Iterator<Item = &'v [u8]>);
@@ -102,6 +107,11 @@ impl<S: ResponseSink> ResponseSink for &mut S {
     #[inline]
     fn takes_trailers(&self) -> bool {
         (**self).takes_trailers()
+    }
+
+    #[inline]
+    fn ends_with_head(&self) -> bool {
+        (**self).ends_with_head()
     }
 
     #[inline]

@@ -10,19 +10,31 @@ use tidegate_config::model::Unretriable;
 use tidegate_gate::access::{Cause, Phase};
 use tidegate_gate::balance::{Pick, Tried};
 use tidegate_gate::retry::{self, FailedAttempt, FailurePoint};
+use tidegate_gate::shared::Place;
 use tidegate_reactor::{Reactor, Shortage, SockId};
 
 use crate::action::proxy::Failure;
 use crate::action::proxy::exchange::{Attempt, Exchange, Stage};
-use crate::action::proxy::reuse::Proof;
+use crate::action::proxy::reuse::{Proof, Reused};
 use crate::carrier::output::look_span;
-use crate::connection::Upstream;
+use crate::connection::{ServerCarrier, Upstream};
 use crate::record::CLIENT_LEFT;
 use crate::requester::Requester;
+use crate::responder::Responder;
 use crate::worker::{Work, Worker};
 
 /// After this many attempts, a shortage that appears during a connect fails the request.
 const SHORTAGE_ATTEMPTS_MAX: u32 = 4;
+
+/// A connection for a request.
+enum Found {
+    /// One that carried a request before and is idle.
+    Idle(Reused),
+    /// One whose connect was just begun.
+    New(SockId),
+    /// One that other requests may use at the same time.
+    Shared(SockId),
+}
 
 impl Worker {
     /// Picks a server for the exchange, or puts the exchange into the pool's queue. If every server was tried, the
@@ -170,7 +182,7 @@ impl Worker {
     }
 
     /// Makes the current handler call serve the pool's queue.
-    fn note_unserved(&mut self, pool_index: u16) {
+    pub(crate) fn note_unserved(&mut self, pool_index: u16) {
         let pool = &mut self.pools[usize::from(pool_index)];
         if !pool.unserved && (!pool.queue.is_empty() || pool.permits.is_asked()) {
             pool.unserved = true;
@@ -258,28 +270,8 @@ impl Worker {
         let pool_index = exchange.pool;
         let pool = &mut self.pools[usize::from(pool_index)];
         pool.state.note_start(server);
-        let to = exchange.requester;
-        let needs_fresh = exchange.needs_fresh;
-        let need = self.proof_needed(id);
-        let idle = match needs_fresh {
-            true => None,
-            false => self.take_idle(reactor, to, pool_index, server, need),
-        };
-        let (idle, up) = match idle {
-            Some(idle) => (Some(idle), Ok(idle.sock)),
-            None => match self.connect_within_limit(reactor, pool_index, server, to) {
-                Err(shortage) if !needs_fresh && need == Proof::Age => {
-                    // A connection that is not proven is better than none.
-                    let idle = self.take_idle(reactor, to, pool_index, server, Proof::None);
-                    (idle, idle.map(|idle| idle.sock).ok_or(shortage))
-                }
-                begun => (None, begun),
-            },
-        };
-        if idle.is_some() {
-            self.accounts.counters.upstream_reuses.add(1);
-        }
-        if let Err(shortage) = up
+        let found = self.find_connection(reactor, id, server);
+        if let Err(shortage) = found
             && shortage != Shortage::Ports
         {
             self.pools[usize::from(pool_index)].state.note_end(server);
@@ -289,37 +281,100 @@ impl Worker {
         let Some(exchange) = self.exchanges.get_mut(id) else { return Ok(()) };
         exchange.tried.insert(server);
         exchange.attempts += 1;
-        let (is_reused, idle_age) = (idle.is_some(), idle.and_then(|idle| idle.age));
         let server = server as u16;
-        exchange.attempt = Attempt { server, is_reused, idle_age, ..Attempt::NONE };
-        let attempts = exchange.attempts;
+        exchange.attempt = Attempt { server, ..Attempt::NONE };
+        let (to, attempts) = (exchange.requester, exchange.attempts);
+        let is_reused = matches!(found, Ok(Found::Idle(_) | Found::Shared(_)));
         self.note_attempt(to, (pool_index, server), attempts, is_reused, reactor.now());
-        let Some(exchange) = self.exchanges.get_mut(id) else { return Ok(()) };
-        let Ok(up) = up else {
+        match found {
+            Ok(found) => self.use_connection(reactor, id, found),
             // Ports run out for one address only, so another server is tried.
-            self.attempt_failed(reactor, id, FailurePoint::Connect, NO_CONNECT);
-            return Ok(());
+            Err(_) => self.attempt_failed(reactor, id, FailurePoint::Connect, NO_CONNECT),
+        }
+        Ok(())
+    }
+
+    /// Finds a connection to `server` for the exchange, or begins a connect.
+    fn find_connection<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<Exchange>,
+        server: usize,
+    ) -> Result<Found, Shortage> {
+        let Some(exchange) = self.exchanges.get(id) else { return Err(Shortage::Slots) };
+        let (to, pool, needs_fresh) = (exchange.requester, exchange.pool, exchange.needs_fresh);
+        let lost_at = exchange.lost_at;
+        if self.settings.newest().pool(pool).may_speak_http2() {
+            match self.choose_shared(reactor, pool, server, lost_at) {
+                Place::On(sock) => return Ok(Found::Shared(sock)),
+                Place::Full => return Err(Shortage::Slots),
+                // The server may have chosen HTTP/1.1 for connections that are idle now.
+                Place::New => {}
+            }
+        }
+        let need = self.proof_needed(id);
+        let idle = match needs_fresh {
+            true => None,
+            false => self.take_idle(reactor, to, pool, server, need),
         };
-        exchange.attempt.up = up;
-        exchange.stage = if is_reused { Stage::ExpectResponse } else { Stage::Connecting };
-        let (authenticates, is_done) = (exchange.facts.authenticates, exchange.request.is_done());
-        let Some(conn) = self.conns.upstream(up) else {
+        let idle = match idle {
+            Some(idle) => Some(idle),
+            None => match self.connect_within_limit(reactor, pool, server, to) {
+                Err(shortage) if !needs_fresh && need == Proof::Age => {
+                    // A connection that is not proven is better than none.
+                    let idle = self.take_idle(reactor, to, pool, server, Proof::None);
+                    Some(idle.ok_or(shortage)?)
+                }
+                begun => return Ok(Found::New(begun?)),
+            },
+        };
+        idle.map(Found::Idle).ok_or(Shortage::Slots)
+    }
+
+    /// Sends the exchange's request over a connection.
+    fn use_connection<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>, found: Found) {
+        let (sock, idle_age) = match found {
+            Found::Idle(idle) => (idle.sock, idle.age),
+            Found::New(sock) | Found::Shared(sock) => (sock, None),
+        };
+        let Some(exchange) = self.exchanges.get(id) else { return };
+        let (to, authenticates) = (exchange.requester, exchange.facts.authenticates);
+        let is_done = exchange.request.is_done();
+        let Some(conn) = self.conns.upstream(sock) else {
             // Cancels the exchange.
-            self.note_bug(reactor, to.sock);
-            return Ok(());
+            return self.note_bug(reactor, to.sock);
         };
-        conn.exchange = id;
-        conn.authenticated |= authenticates;
+        let is_reused = conn.requests > 0;
         conn.requests = conn.requests.saturating_add(1);
-        self.attached += 1;
+        let up = match conn.carrier {
+            ServerCarrier::Http1(_) => {
+                conn.exchange = id;
+                conn.authenticated |= authenticates;
+                self.attached += 1;
+                Some(Responder::connection(sock))
+            }
+            ServerCarrier::Http2(_) => self.attach_stream(sock, id),
+        };
+        // There are as many streams as exchanges.
+        let Some(up) = up else { return self.note_bug(reactor, to.sock) };
+        let is_connecting = match up.is_stream() {
+            true => self.is_http2_connecting(sock),
+            false => !is_reused,
+        };
+        self.accounts.counters.upstream_reuses.add(u64::from(is_reused));
+        let Some(exchange) = self.exchanges.get_mut(id) else { return };
+        exchange.attempt = Attempt { up, is_reused, idle_age, ..exchange.attempt };
+        exchange.stage = if is_connecting { Stage::Connecting } else { Stage::ExpectResponse };
         self.send_request(reactor, id);
         if !is_done {
             // The rest of the request body may be waiting for the connection.
             self.resume_request(to);
         }
-        reactor.set_receiving(up, true);
+        if authenticates && up.is_stream() {
+            self.note_authenticated(reactor, up);
+        }
+        self.set_server_receiving(reactor, up, true);
         self.arm_upstream(reactor, id);
-        Ok(())
     }
 
     /// The proof that an idle connection needs before the exchange may use it.
@@ -402,6 +457,9 @@ impl Worker {
         counters.upstream_now.add(1);
         let generation = self.settings.newest().generation;
         self.conns.insert_upstream(up, Upstream::new(pool, server as u16, generation));
+        if settings.may_speak_http2() {
+            self.begin_http2_server(reactor, up);
+        }
         if let Some(version) = proxy_protocol {
             self.send_proxy_header(reactor, up, to.sock, version);
         }
@@ -418,7 +476,7 @@ impl Worker {
             Stage::Authorizing | Stage::Buffering | Stage::Queued | Stage::Paused => return,
             Stage::Connecting => timeouts.connect,
             Stage::ExpectResponse | Stage::ExpectBody | Stage::ExpectRequestEnd
-                if self.is_server_blocked(reactor, up) =>
+                if self.is_server_behind(reactor, up) =>
             {
                 look_span(timeouts.body)
             }
@@ -426,7 +484,8 @@ impl Worker {
             Stage::ExpectResponse | Stage::ExpectBody | Stage::ExpectRequestEnd => timeouts.body,
             Stage::Tunnel => timeouts.tunnel,
         };
-        reactor.set_deadline(up, reactor.now().after(wait));
+        let at = reactor.now().after(wait);
+        self.set_server_deadline(reactor, up, at);
     }
 
     /// A connect that was begun has failed because this process was short of a resource. The server is not
@@ -444,7 +503,7 @@ impl Worker {
         }
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
         let (pool, server) = (exchange.pool, exchange.attempt.server);
-        exchange.attempt.up = SockId::NONE;
+        exchange.attempt.up = Responder::NONE;
         // The server is not to blame.
         exchange.tried = Tried::default();
         let attempts = exchange.attempts;
@@ -479,8 +538,14 @@ impl Worker {
         {
             pool.idle.note_lost(server, age, reactor.now());
         }
-        exchange.attempt.up = SockId::NONE;
+        exchange.attempt.up = Responder::NONE;
         exchange.stage = Stage::Queued;
+        if matches!(
+            point,
+            FailurePoint::Connect | FailurePoint::ReusedReset | FailurePoint::FreshReset
+        ) {
+            exchange.lost_at = reactor.now();
+        }
         exchange.needs_fresh = true;
         let ended = (exchange.pool, exchange.attempt.server);
         self.release_server(ended.0, ended.1);

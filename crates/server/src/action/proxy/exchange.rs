@@ -4,14 +4,14 @@
 //! Invariant: `attempt.up` is a live connection in every stage except `Buffering`, `Queued` and `Paused`; the
 //! server counts this exchange in its load from the moment it was chosen until the attempt ends.
 
-use tidegate_base::Span;
+use tidegate_base::{Moment, Span};
 use tidegate_gate::balance::Tried;
-use tidegate_reactor::SockId;
 
 use crate::action::intake::Intake;
 use crate::action::proxy::authorization::Authorization;
 use crate::action::proxy::stored::StoredRequest;
 use crate::requester::Requester;
+use crate::responder::Responder;
 use crate::settings::Era;
 
 /// How far an exchange has progressed.
@@ -57,8 +57,10 @@ pub(crate) struct RequestFacts {
     pub(crate) authenticates: bool,
     /// The request takes a server only after the beginning of its body has arrived.
     pub(crate) buffers: bool,
-    /// Trailers of the request are not forwarded.
+    /// Trailers of the request are not forwarded, to no server.
     pub(crate) drops_trailers: bool,
+    /// No intermediary may put a field of the request into a compression table (RFC 7541 section 7.1.3).
+    pub(crate) is_sensitive: bool,
     /// Hash of the request's key for hash balancing; `None` if the pool balances in another way or the
     /// request has no such key. Retries use the same hash.
     pub(crate) key_hash: Option<u64>,
@@ -69,9 +71,9 @@ pub(crate) struct RequestFacts {
 /// The current attempt to get a response from a server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Attempt {
-    /// The server's connection; `SockId::NONE` before the first attempt and between two attempts. Its
+    /// The server's connection or stream; `Responder::NONE` before the first attempt and between two attempts. Its
     /// `exchange` names this exchange.
-    pub(crate) up: SockId,
+    pub(crate) up: Responder,
     /// Index of the chosen server in the pool. Meaningless before the first attempt.
     pub(crate) server: u16,
     /// The connection had carried a request before this one.
@@ -87,7 +89,7 @@ pub(crate) struct Attempt {
 impl Attempt {
     /// No attempt is in progress.
     pub(crate) const NONE: Self = Self {
-        up: SockId::NONE,
+        up: Responder::NONE,
         server: 0,
         is_reused: false,
         idle_age: None,
@@ -126,6 +128,8 @@ pub(crate) struct Exchange {
     /// An attempt failed, so the next one uses a fresh connection: other idle connections may have been
     /// closed by their server, too. Once true, it stays true.
     pub(crate) needs_fresh: bool,
+    /// When an attempt was last lost with its connection. Shared connections that were silent since are avoided.
+    pub(crate) lost_at: Moment,
     /// The number of the request among the proxied requests of its worker. A retry keeps it, and so its place in
     /// the queue.
     pub(crate) arrival: u64,

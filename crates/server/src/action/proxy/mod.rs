@@ -24,8 +24,8 @@ pub(crate) mod shortage;
 pub(crate) mod stored;
 pub(crate) mod tunnel;
 
-use tidegate_base::Id;
 use tidegate_base::prng::hash_bytes;
+use tidegate_base::{Id, Moment};
 use tidegate_config::model::{Balance, HashKey, Listener, Proxy};
 use tidegate_gate::access::Cause;
 use tidegate_gate::balance::Tried;
@@ -86,7 +86,7 @@ impl Worker {
             client_certificate: down.facts.as_ref().and_then(|facts| facts.certificate()),
             via: &snapshot.config.server.via,
             host: &proxy.host,
-            trailers: pool.trailers,
+            trailers: pool.trailers || pool.may_speak_http2(),
             close: !is_reusable,
             changes: changes.map(|changes| Changes { path: proxy.path.as_ref(), ..changes }),
         };
@@ -128,14 +128,16 @@ impl Worker {
                 buffers,
                 authenticates: connection_auth::request_authenticates(head),
                 // A trailer must not bring back a field that the route removes or sets.
-                drops_trailers: !pool.trailers
-                    || changes.is_some_and(|changes| changes.edits.is_some())
+                drops_trailers: changes.is_some_and(|changes| changes.edits.is_some())
                     || forward::names_fields(head.fields(), has_connection),
+                is_sensitive: pool.may_speak_http2()
+                    && head.fields().any(|field| field.is_sensitive),
                 key_hash: hash_key(&pool.balance, head, peer, listener),
                 session: session_of(&snapshot, proxy.pool, head),
             },
             attempt: Attempt::NONE,
             needs_fresh: false,
+            lost_at: Moment::ZERO,
             arrival: self.arrivals,
             attempts: 0,
             was_reset: false,
@@ -177,17 +179,20 @@ impl Worker {
         let is_done = exchange.request.is_done();
         let has_body = is_done && exchange.intake.bytes > 0 && !more_follows;
         // A server that responds before it has read the whole request may leave the rest unread.
-        let is_sent = is_done && reactor.output_pending(attempt.up) == 0;
+        let is_sent = is_done && self.request_pending(reactor, attempt.up) == 0;
         let stays_open = self.stays_open(to);
         self.release_server(pool, attempt.server);
         self.forget_exchange(id);
-        if attempt.keeps && is_sent && !more_follows && !self.stopping {
-            self.keep_idle(reactor, attempt.up, to, stays_open);
+        let up = attempt.up.sock;
+        if attempt.up.is_stream() {
+            self.abandon_server(reactor, attempt.up);
+        } else if attempt.keeps && is_sent && !more_follows && !self.stopping {
+            self.keep_idle(reactor, up, to, stays_open);
         } else if has_body {
             // A reset would destroy the part of the request body that the server has not read yet.
-            self.close_upstream(reactor, attempt.up);
+            self.close_upstream(reactor, up);
         } else {
-            self.discard_upstream(reactor, attempt.up);
+            self.discard_upstream(reactor, up);
         }
         self.release_requester(reactor, to);
     }
@@ -202,7 +207,7 @@ impl Worker {
         let (to, pool, attempt) = (exchange.requester, exchange.pool, exchange.attempt);
         self.release_server(pool, attempt.server);
         self.forget_exchange(id);
-        self.discard_upstream(reactor, attempt.up);
+        self.abandon_server(reactor, attempt.up);
         self.release_requester(reactor, to);
     }
 

@@ -23,17 +23,17 @@ impl Worker {
         if !exchange.has_server() {
             return if fits { WAITING_PIECE_BYTES_MAX } else { 0 };
         }
-        if !fits && reactor.is_guarded(up) {
-            // As long as nothing was sent, the request may have to go to another connection. `Drained` or the
-            // failure of the attempt resumes the body.
-            reactor.flush(up);
-            if reactor.is_guarded(up) {
+        if !fits && self.is_request_unsent(reactor, up) {
+            // As long as nothing was sent, the request may have to go to another connection. `Drained`, the failure of
+            // the attempt or a stream that opens resumes the body.
+            reactor.flush(up.sock);
+            if self.is_request_unsent(reactor, up) {
                 return 0;
             }
         }
-        match self.is_server_blocked(reactor, up) {
-            true => 0,
-            false if reactor.is_guarded(up) => WAITING_PIECE_BYTES_MAX,
+        match self.is_request_unsent(reactor, up) {
+            _ if self.is_server_blocked(reactor, up) => 0,
+            true => WAITING_PIECE_BYTES_MAX,
             false => usize::MAX,
         }
     }
@@ -55,8 +55,12 @@ impl Worker {
             Stage::Authorizing | Stage::Queued | Stage::Paused => {}
             Stage::Buffering => self.dispatch_buffered(reactor, id),
             Stage::ExpectRequestEnd if end.is_some() => {
+                let up = exchange.attempt.up;
                 self.send_request_body(reactor, id, data);
-                self.end_exchange(reactor, id, false);
+                // What a stream could not send yet follows as the server admits it.
+                if !up.is_stream() || !self.is_server_behind(reactor, up) {
+                    self.end_exchange(reactor, id, false);
+                }
             }
             Stage::Connecting
             | Stage::ExpectResponse
@@ -102,6 +106,6 @@ impl Worker {
         id: Id<Exchange>,
     ) -> bool {
         let exchange = self.exchanges.get(id);
-        exchange.is_some_and(|exchange| reactor.output_pending(exchange.attempt.up) > 0)
+        exchange.is_some_and(|exchange| self.request_pending(reactor, exchange.attempt.up) > 0)
     }
 }

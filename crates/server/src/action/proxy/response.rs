@@ -10,7 +10,8 @@ use tidegate_base::Id;
 use tidegate_gate::access::Cause;
 use tidegate_gate::connection_auth;
 use tidegate_gate::retry::FailurePoint;
-use tidegate_reactor::{CloseReason, OutputLook, Reactor, SockId};
+use tidegate_reactor::{CloseReason, OutputLook, Reactor};
+use tidegate_wire::http2::ErrorCode;
 use tidegate_wire::message::{BodyLength, ResponseHead};
 
 use crate::action::proxy::Failure;
@@ -18,8 +19,9 @@ use crate::action::proxy::dispatch::NO_CONNECT;
 use crate::action::proxy::exchange::{Exchange, Stage};
 use crate::action::proxy::tunnel::Side;
 use crate::answer::Head;
-use crate::carrier::Rest;
-use crate::carrier::output::{look_again_at, next_look};
+use crate::carrier::output::look_again_at;
+use crate::carrier::{Progress, Rest};
+use crate::responder::Responder;
 use crate::snapshot::Snapshot;
 use crate::worker::Worker;
 
@@ -53,13 +55,14 @@ impl Worker {
         }
     }
 
-    /// Relays the final head. `more_follows`: bytes follow the head, so a response without a body is too
-    /// long.
+    /// Relays the final head. `ends`: the response ends with it. `more_follows`: bytes follow the head, so a response
+    /// that ends is too long.
     pub(crate) fn relay_head<R: Reactor>(
         &mut self,
         reactor: &mut R,
         id: Id<Exchange>,
         head: &ResponseHead<'_>,
+        ends: bool,
         more_follows: bool,
     ) {
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
@@ -72,10 +75,7 @@ impl Worker {
         let values = core::mem::take(&mut exchange.values);
         self.recall_values(to, values);
         if connection_auth::response_authenticates(head) {
-            match self.conns.upstream(up) {
-                Some(up) => up.authenticated = true,
-                None => self.note_bug(reactor, up),
-            }
+            self.note_authenticated(reactor, up);
         }
         // If the response is early, the rest of the request is still forwarded; but a server that closes will
         // not take it.
@@ -86,7 +86,7 @@ impl Worker {
         let cookie =
             snapshot.as_ref().map_or("", |snapshot| self.session_cookie(reactor, id, snapshot));
         self.begin_response(reactor, to, &Head::Relayed(head, cookie), rest);
-        if matches!(head.length, BodyLength::None | BodyLength::Length(0)) {
+        if ends {
             self.finish_response(reactor, id, b"", b"", more_follows);
         } else {
             self.arm_upstream(reactor, id);
@@ -143,23 +143,24 @@ impl Worker {
     ) {
         let Some(exchange) = self.exchanges.get(id) else { return };
         debug_assert_eq!(exchange.stage, Stage::ExpectBody, "the end of a response");
-        let (to, is_done) = (exchange.requester, exchange.request.is_done());
+        let (to, up) = (exchange.requester, exchange.attempt.up);
+        let is_done = exchange.request.is_done();
         self.end_response(reactor, to, data, trailers);
         if more_follows {
             self.accounts.counters.upstream_faults.add(1);
         }
-        if is_done || self.awaits_continue(to) {
+        let is_sent = is_done && !(up.is_stream() && self.is_server_behind(reactor, up));
+        if is_sent || self.awaits_continue(to) {
             return self.end_exchange(reactor, id, more_follows);
         }
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
         exchange.stage = Stage::ExpectRequestEnd;
         // A server that answers early may take the rest of the body for the next request.
         exchange.attempt.keeps = false;
-        let up = exchange.attempt.up;
         if more_follows {
             return self.give_up_request(reactor, id);
         }
-        reactor.set_receiving(up, true);
+        self.set_server_receiving(reactor, up, true);
         self.arm_upstream(reactor, id);
         self.resume_request(to);
     }
@@ -168,7 +169,7 @@ impl Worker {
     fn hold_server<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get(id) else { return };
         let (to, up) = (exchange.requester, exchange.attempt.up);
-        reactor.set_receiving(up, false);
+        self.set_server_receiving(reactor, up, false);
         self.hold_client(reactor, to);
     }
 
@@ -179,8 +180,8 @@ impl Worker {
         id: Id<Exchange>,
     ) {
         let Some(exchange) = self.exchanges.get(id) else { return };
-        let stage = exchange.stage;
-        reactor.set_receiving(exchange.attempt.up, true);
+        let (stage, up) = (exchange.stage, exchange.attempt.up);
+        self.set_server_receiving(reactor, up, true);
         match stage {
             Stage::Tunnel => self.arm_tunnel(reactor, id),
             Stage::Authorizing
@@ -214,36 +215,66 @@ impl Worker {
     pub(crate) fn server_misbehaved<R: Reactor>(
         &mut self,
         reactor: &mut R,
-        sock: SockId,
         id: Id<Exchange>,
         text: &'static str,
     ) {
         self.accounts.counters.upstream_faults.add(1);
-        self.upstream_failed(reactor, sock, id, Failure { status: 502, text });
+        self.upstream_failed(reactor, id, Failure { status: 502, text });
+    }
+
+    /// The server has reset the stream of the exchange before its response was complete.
+    pub(crate) fn server_reset<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<Exchange>,
+        code: ErrorCode,
+    ) {
+        let Some(exchange) = self.exchanges.get(id) else { return };
+        let (to, pool, attempt) = (exchange.requester, exchange.pool, exchange.attempt);
+        if self.progress(to) != Progress::Begun && !self.is_call(to) {
+            let text = "the server reset the request";
+            return self.upstream_failed(reactor, id, Failure { status: 502, text });
+        }
+        self.blame(to, Cause::Server, "the server reset the request");
+        self.release_server(pool, attempt.server);
+        self.abandon_server(reactor, attempt.up);
+        self.forget_exchange(id);
+        // Other codes concern the connection to the server, or would make the client try again.
+        let code = match code {
+            ErrorCode::CANCEL | ErrorCode::ENHANCE_YOUR_CALM => code,
+            _ => ErrorCode::INTERNAL_ERROR,
+        };
+        self.reset_response(reactor, to, code);
+    }
+
+    /// The server has certainly not processed the request: it goes to another connection. If that happens again, it
+    /// counts as a failed attempt, so that a server which refuses everything does not get the request forever.
+    pub(crate) fn request_unprocessed<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
+        let Some(exchange) = self.exchanges.get(id) else { return };
+        if !exchange.needs_fresh {
+            return self.request_not_sent(reactor, id);
+        }
+        let up = exchange.attempt.up;
+        self.abandon_server(reactor, up);
+        let text = "the server refused the request";
+        self.attempt_failed(reactor, id, FailurePoint::Refused, Failure { status: 503, text });
     }
 
     /// A reused connection failed before the first byte of the request was sent: the request goes to another
     /// connection.
-    pub(crate) fn request_not_sent<R: Reactor>(
-        &mut self,
-        reactor: &mut R,
-        sock: SockId,
-        id: Id<Exchange>,
-    ) {
-        self.abandon_server(reactor, sock);
+    pub(crate) fn request_not_sent<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
+        let Some(exchange) = self.exchanges.get(id) else { return };
+        let up = exchange.attempt.up;
+        self.abandon_server(reactor, up);
         let text = "the server closed the connection before the request was sent";
         let failure = Failure { status: 502, text };
         self.attempt_failed(reactor, id, FailurePoint::NotSent, failure);
     }
 
     /// The server ended its direction before its response was complete.
-    pub(crate) fn server_finished<R: Reactor>(
-        &mut self,
-        reactor: &mut R,
-        sock: SockId,
-        id: Id<Exchange>,
-    ) {
+    pub(crate) fn server_finished<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get(id) else { return };
+        let up = exchange.attempt.up;
         match exchange.stage {
             Stage::Tunnel => self.tunnel_finished(reactor, id, Side::Server),
             Stage::ExpectRequestEnd => self.give_up_request(reactor, id),
@@ -254,11 +285,11 @@ impl Worker {
             | Stage::Connecting
             | Stage::ExpectResponse
             | Stage::ExpectBody => {
-                if reactor.is_guarded(sock) {
+                if reactor.is_guarded(up.sock) {
                     self.accounts.counters.upstream_idle_closes.add(1);
-                    self.request_not_sent(reactor, sock, id);
+                    self.request_not_sent(reactor, id);
                 } else {
-                    self.server_ended_early(reactor, sock, id);
+                    self.server_ended_early(reactor, id);
                 }
             }
         }
@@ -268,11 +299,11 @@ impl Worker {
     pub(crate) fn server_closed<R: Reactor>(
         &mut self,
         reactor: &mut R,
-        sock: SockId,
         id: Id<Exchange>,
         reason: CloseReason,
     ) {
         let Some(exchange) = self.exchanges.get(id) else { return };
+        let up = exchange.attempt.up;
         match (exchange.stage, reason) {
             (Stage::Tunnel, _) => {
                 let to = exchange.requester;
@@ -281,8 +312,8 @@ impl Worker {
             }
             (Stage::ExpectRequestEnd, _) => self.give_up_request(reactor, id),
             (Stage::Connecting, CloseReason::ConnectShortage(shortage)) => {
-                self.accounts.counters.upstream_connect_failures.add(1);
-                self.drop_upstream(sock);
+                self.note_connect_failure(up);
+                self.abandon_server(reactor, up);
                 self.attempt_hit_shortage(reactor, id, shortage);
             }
             (
@@ -292,13 +323,13 @@ impl Worker {
                 | CloseReason::Reset
                 | CloseReason::Unsent,
             ) => {
-                self.accounts.counters.upstream_connect_failures.add(1);
-                self.drop_upstream(sock);
+                self.note_connect_failure(up);
+                self.abandon_server(reactor, up);
                 self.attempt_failed(reactor, id, FailurePoint::Connect, NO_CONNECT);
             }
             (_, CloseReason::Unsent) => {
                 self.accounts.counters.upstream_idle_closes.add(1);
-                self.request_not_sent(reactor, sock, id);
+                self.request_not_sent(reactor, id);
             }
             (
                 Stage::Authorizing
@@ -309,126 +340,134 @@ impl Worker {
                 | Stage::ExpectResponse
                 | Stage::ExpectBody,
                 _,
-            ) => self.server_ended_early(reactor, sock, id),
+            ) => self.server_ended_early(reactor, id),
+        }
+    }
+
+    /// Counts a failed connect, unless the connection is shared, whose carrier counts it.
+    fn note_connect_failure(&self, up: Responder) {
+        if !up.is_stream() {
+            self.accounts.counters.upstream_connect_failures.add(1);
         }
     }
 
     /// The server ended the connection before its response was complete.
-    fn server_ended_early<R: Reactor>(&mut self, reactor: &mut R, sock: SockId, id: Id<Exchange>) {
+    pub(crate) fn server_ended_early<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get(id) else { return };
         let attempt = exchange.attempt;
         if attempt.has_response {
             let text = "the server closed the connection in the middle of its response";
-            return self.upstream_failed(reactor, sock, id, Failure { status: 502, text });
+            return self.upstream_failed(reactor, id, Failure { status: 502, text });
         }
         let point = match attempt.is_reused {
             true => FailurePoint::ReusedReset,
             false => FailurePoint::FreshReset,
         };
-        self.abandon_server(reactor, sock);
+        self.abandon_server(reactor, attempt.up);
         let text = "the server closed the connection without sending a response";
         self.attempt_failed(reactor, id, point, Failure { status: 502, text });
     }
 
     /// The attempt failed and must not be repeated: the request may have been executed.
-    fn upstream_failed<R: Reactor>(
-        &mut self,
-        reactor: &mut R,
-        sock: SockId,
-        id: Id<Exchange>,
-        failure: Failure,
-    ) {
-        if let Some(exchange) = self.exchanges.get(id) {
-            let (pool, server) = (exchange.pool, exchange.attempt.server);
-            self.release_server(pool, server);
-        }
-        self.abandon_server(reactor, sock);
+    fn upstream_failed<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>, failure: Failure) {
+        let Some(exchange) = self.exchanges.get(id) else { return };
+        let (pool, attempt) = (exchange.pool, exchange.attempt);
+        self.release_server(pool, attempt.server);
+        self.abandon_server(reactor, attempt.up);
         self.fail(reactor, id, failure);
     }
 
     /// The deadline of a connection to a server expired while it served an exchange.
-    pub(crate) fn server_due<R: Reactor>(
-        &mut self,
-        reactor: &mut R,
-        sock: SockId,
-        id: Id<Exchange>,
-    ) {
+    pub(crate) fn server_due<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get(id) else { return };
         match exchange.stage {
             Stage::Tunnel => self.tunnel_due(reactor, id),
-            Stage::Connecting => {
-                self.accounts.counters.connect_timeouts.add(1);
-                self.accounts.counters.upstream_connect_failures.add(1);
-                self.abandon_server(reactor, sock);
-                let text = "timed out connecting to the server";
-                let failure = Failure { status: 504, text };
-                self.attempt_failed(reactor, id, FailurePoint::Connect, failure);
-            }
+            Stage::Connecting => self.connect_timed_out(reactor, id),
             Stage::Authorizing
             | Stage::Buffering
             | Stage::Queued
             | Stage::Paused
             | Stage::ExpectResponse => {
-                self.response_due(reactor, sock, id);
+                self.response_due(reactor, id);
             }
-            Stage::ExpectRequestEnd => self.request_end_due(reactor, sock, id),
-            Stage::ExpectBody => self.response_body_due(reactor, sock, id),
+            Stage::ExpectRequestEnd => self.request_end_due(reactor, id),
+            Stage::ExpectBody => self.response_body_due(reactor, id),
         }
     }
 
-    /// The timeout for the head of the response has expired.
-    fn response_due<R: Reactor>(&mut self, reactor: &mut R, sock: SockId, id: Id<Exchange>) {
+    /// The connection to the server was not established in time.
+    pub(crate) fn connect_timed_out<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get(id) else { return };
-        let timeout = self.settings.of(exchange.era).pool(exchange.pool).timeouts.body;
-        let is_pending = reactor.output_pending(sock) > 0;
-        if !exchange.request.is_done() && !is_pending {
+        let up = exchange.attempt.up;
+        self.accounts.counters.connect_timeouts.add(1);
+        self.note_connect_failure(up);
+        self.abandon_server(reactor, up);
+        let text = "timed out connecting to the server";
+        let failure = Failure { status: 504, text };
+        self.attempt_failed(reactor, id, FailurePoint::Connect, failure);
+    }
+
+    /// The head of the response has not come in time.
+    fn response_due<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
+        let Some(exchange) = self.exchanges.get(id) else { return };
+        let timeouts = self.settings.of(exchange.era).pool(exchange.pool).timeouts;
+        let up = exchange.attempt.up;
+        let (is_done, has_sent_body) = (exchange.request.is_done(), exchange.intake.bytes > 0);
+        let is_pending = self.request_pending(reactor, up) > 0;
+        if !is_done && !is_pending {
             // The client sends its body slowly. The downstream deadline covers that.
             return self.arm_upstream(reactor, id);
         }
-        if is_pending || exchange.intake.bytes > 0 {
-            let look = reactor.look_at_output(sock);
+        if is_pending || has_sent_body {
+            let look = self.look_at_request(reactor, up);
             if look == OutputLook::Emptied {
                 // The time for the response begins when the server has the whole request.
                 return self.arm_upstream(reactor, id);
             }
-            if let Some(at) = look_again_at(look, reactor.now(), timeout) {
-                return reactor.set_deadline(sock, at);
+            if let Some(at) = look_again_at(look, reactor.now(), timeouts.body) {
+                return self.set_server_deadline(reactor, up, at);
             }
         }
         self.accounts.counters.response_timeouts.add(1);
+        self.note_silence(reactor, up, timeouts.response_head);
         let text = "timed out waiting for the server's response";
-        self.upstream_failed(reactor, sock, id, Failure { status: 504, text });
+        self.upstream_failed(reactor, id, Failure { status: 504, text });
     }
 
     /// The server has not taken the rest of the request in time, although it has sent the whole response.
-    fn request_end_due<R: Reactor>(&mut self, reactor: &mut R, sock: SockId, id: Id<Exchange>) {
+    fn request_end_due<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get(id) else { return };
         let timeout = self.settings.of(exchange.era).pool(exchange.pool).timeouts.body;
-        if reactor.output_pending(sock) == 0 {
+        let up = exchange.attempt.up;
+        if self.request_pending(reactor, up) == 0 {
             // The client sends its body slowly. The downstream deadline covers that.
             return self.arm_upstream(reactor, id);
         }
-        if let Some(at) = next_look(reactor, sock, timeout) {
-            return reactor.set_deadline(sock, at);
+        let look = self.look_at_request(reactor, up);
+        if let Some(at) = look_again_at(look, reactor.now(), timeout) {
+            return self.set_server_deadline(reactor, up, at);
         }
         self.accounts.counters.body_timeouts.add(1);
         self.give_up_request(reactor, id);
     }
 
     /// The response body has not progressed in time.
-    fn response_body_due<R: Reactor>(&mut self, reactor: &mut R, sock: SockId, id: Id<Exchange>) {
+    fn response_body_due<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get(id) else { return };
         let timeout = self.settings.of(exchange.era).pool(exchange.pool).timeouts.body;
         let (to, has_sent_body) = (exchange.requester, exchange.intake.bytes > 0);
+        let up = exchange.attempt.up;
         if self.is_client_held(to) {
             return self.arm_upstream(reactor, id);
         }
-        if has_sent_body && let Some(at) = next_look(reactor, sock, timeout) {
+        let look = if has_sent_body { self.look_at_request(reactor, up) } else { OutputLook::Idle };
+        if let Some(at) = look_again_at(look, reactor.now(), timeout) {
             // The response is early, and the server still takes the rest of the request.
-            return reactor.set_deadline(sock, at);
+            return self.set_server_deadline(reactor, up, at);
         }
         self.accounts.counters.body_timeouts.add(1);
+        self.note_silence(reactor, up, timeout);
         let text = "the server stopped sending its response";
-        self.upstream_failed(reactor, sock, id, Failure { status: 504, text });
+        self.upstream_failed(reactor, id, Failure { status: 504, text });
     }
 }

@@ -55,6 +55,17 @@ impl StoredRequest {
         &self.bytes[self.head_bytes..]
     }
 
+    /// Lends the stored bytes to the caller, who sends the body, which begins at the returned index, and calls
+    /// `restore` at once.
+    pub(crate) fn lend(&mut self) -> (Vec<u8>, usize) {
+        (core::mem::take(&mut self.bytes), self.head_bytes)
+    }
+
+    /// Takes the stored bytes back.
+    pub(crate) fn restore(&mut self, bytes: Vec<u8>) {
+        self.bytes = bytes;
+    }
+
     /// The trailers, as lines.
     pub(crate) fn trailers(&self) -> &[u8] {
         &self.trailers

@@ -51,7 +51,7 @@ impl Worker {
         bytes: &[u8],
     ) -> usize {
         let Some(exchange) = self.exchanges.get(id) else { return bytes.len() };
-        let (client, up) = (exchange.requester, exchange.attempt.up);
+        let (client, up) = (exchange.requester, exchange.attempt.up.sock);
         match from {
             Side::Client => {
                 reactor.send(up, bytes);
@@ -82,7 +82,7 @@ impl Worker {
         match by {
             Side::Client => {
                 exchange.ended.client = true;
-                reactor.finish(exchange.attempt.up);
+                reactor.finish(exchange.attempt.up.sock);
             }
             Side::Server => {
                 exchange.ended.server = true;
@@ -92,7 +92,7 @@ impl Worker {
         }
         let Some(exchange) = self.exchanges.get(id) else { return };
         if exchange.ended.client && exchange.ended.server {
-            let (to, up) = (exchange.requester, exchange.attempt.up);
+            let (to, up) = (exchange.requester, exchange.attempt.up.sock);
             self.end_tunnel(id);
             self.drop_upstream(up);
             reactor.close(up);
@@ -103,7 +103,7 @@ impl Worker {
     /// Resets both connections, because one of them was reset or the tunnel timed out.
     pub(crate) fn reset_tunnel<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get(id) else { return };
-        let (to, up) = (exchange.requester, exchange.attempt.up);
+        let (to, up) = (exchange.requester, exchange.attempt.up.sock);
         self.end_tunnel(id);
         self.drop_upstream(up);
         reactor.abort(up);
@@ -115,7 +115,7 @@ impl Worker {
     pub(crate) fn tunnel_due<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get(id) else { return };
         let timeout = self.settings.of(exchange.era).pool(exchange.pool).timeouts.tunnel;
-        let socks = [exchange.requester.sock, exchange.attempt.up];
+        let socks = [exchange.requester.sock, exchange.attempt.up.sock];
         let looks = socks.map(|sock| next_look(reactor, sock, timeout));
         if let Some(at) = looks.into_iter().flatten().min() {
             return socks.into_iter().for_each(|sock| reactor.set_deadline(sock, at));
@@ -129,7 +129,7 @@ impl Worker {
     /// Sets the deadlines of both connections: to the tunnel timeout, or to the first look at blocked output.
     pub(crate) fn arm_tunnel<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get(id) else { return };
-        let (down, up) = (exchange.requester.sock, exchange.attempt.up);
+        let (down, up) = (exchange.requester.sock, exchange.attempt.up.sock);
         let timeout = self.settings.of(exchange.era).pool(exchange.pool).timeouts.tunnel;
         let blocked = is_blocked(reactor, down) || is_blocked(reactor, up);
         let wait = if blocked { look_span(timeout) } else { timeout };

@@ -20,13 +20,15 @@ impl Worker {
         id: Id<Exchange>,
     ) {
         let Some(exchange) = self.exchanges.get(id) else { return };
-        let (up, request) = (exchange.attempt.up, &exchange.request);
+        let (up, request) = (exchange.attempt.up.sock, &exchange.request);
         reactor.send(up, request.head());
         send_framed(reactor, up, framing_of(request), request.body());
         if request.is_done() {
             let fields = &self.settings.of(exchange.era).client_address_fields
                 [usize::from(exchange.listener)];
-            end_body(reactor, up, request, fields);
+            let takes_trailers = self.settings.of(exchange.era).pool(exchange.pool).trailers;
+            let trailers = if takes_trailers { request.trailers() } else { b"" };
+            end_body(reactor, up, framing_of(request), trailers, fields);
         }
     }
 
@@ -38,12 +40,14 @@ impl Worker {
         data: &[u8],
     ) {
         let Some(exchange) = self.exchanges.get(id) else { return };
-        let (up, request) = (exchange.attempt.up, &exchange.request);
+        let (up, request) = (exchange.attempt.up.sock, &exchange.request);
         send_framed(reactor, up, framing_of(request), data);
         if request.is_done() {
             let fields = &self.settings.of(exchange.era).client_address_fields
                 [usize::from(exchange.listener)];
-            end_body(reactor, up, request, fields);
+            let takes_trailers = self.settings.of(exchange.era).pool(exchange.pool).trailers;
+            let trailers = if takes_trailers { request.trailers() } else { b"" };
+            end_body(reactor, up, framing_of(request), trailers, fields);
         }
     }
 }
@@ -61,12 +65,13 @@ fn framing_of(request: &StoredRequest) -> Framing {
 fn end_body<R: Reactor>(
     reactor: &mut R,
     up: SockId,
-    request: &StoredRequest,
+    framing: Framing,
+    trailers: &[u8],
     client_address_fields: &ClientAddressFields,
 ) {
-    if framing_of(request) == Framing::Chunked
+    if framing == Framing::Chunked
         && let Some(out) = reactor.output(up)
     {
-        client_address_fields.encode_last_chunk(out, request.trailers());
+        client_address_fields.encode_last_chunk(out, trailers);
     }
 }

@@ -12,6 +12,7 @@ use tidegate_wire::message::{BodyLength, FieldName, RequestKind, ResponseHead, R
 use crate::action::proxy::exchange::{Exchange, Stage};
 use crate::action::proxy::tunnel::Side;
 use crate::buffers::Input;
+use crate::connection::Upstream;
 use crate::worker::Worker;
 
 /// What the proxy answers if a response cannot be decoded.
@@ -39,7 +40,7 @@ impl Http1Server {
 }
 
 impl Worker {
-    /// A server sent bytes while an exchange uses the connection.
+    /// A server sent bytes.
     pub(in crate::carrier) fn http1_server_received<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -47,22 +48,35 @@ impl Worker {
         bytes: &[u8],
     ) {
         let Some(up) = self.conns.upstream(sock) else { return self.note_bug(reactor, sock) };
-        if up.http1().input.is_empty() {
+        let id = up.exchange;
+        if id.is_none() {
+            // No request is in progress. The bytes must not be taken for the response to the next request.
+            self.accounts.counters.upstream_faults.add(1);
+            self.lose_idle(reactor, sock);
+            return reactor.abort(sock);
+        }
+        if reactor.is_guarded(sock) {
+            // The server cannot have seen the request, so the bytes are not the response to it.
+            self.accounts.counters.upstream_faults.add(1);
+            return self.request_not_sent(reactor, id);
+        }
+        let Some(http1) = up.http1() else { return self.note_bug(reactor, sock) };
+        let mut input = core::mem::take(&mut http1.input);
+        if input.is_empty() {
             let used = self.decode_server(reactor, sock, bytes);
             // Decoding may have closed the connection.
-            if let Some(up) = self.conns.upstream(sock)
+            if let Some(http1) = self.conns.upstream(sock).and_then(Upstream::http1)
                 && used < bytes.len()
             {
-                up.http1().input.push(&bytes[used..], &mut self.buffers);
+                http1.input.push(&bytes[used..], &mut self.buffers);
             }
             return;
         }
-        let mut input = core::mem::take(&mut up.http1().input);
         input.push(bytes, &mut self.buffers);
         let used = self.decode_server(reactor, sock, input.as_slice());
         input.consume(used);
-        match self.conns.upstream(sock) {
-            Some(up) if !input.is_empty() => up.http1().input = input,
+        match self.conns.upstream(sock).and_then(Upstream::http1) {
+            Some(http1) if !input.is_empty() => http1.input = input,
             _ => input.release(&mut self.buffers),
         }
     }
@@ -122,18 +136,17 @@ impl Worker {
         };
         let is_strict = self.settings.of(exchange.era).pool(exchange.pool).strict;
         let limits = ResponseLimits { is_strict, ..ResponseLimits::default() };
-        let Some(up) = self.conns.upstream(sock) else {
+        let Some(http1) = self.conns.upstream(sock).and_then(Upstream::http1) else {
             self.note_bug(reactor, sock);
             return bytes.len();
         };
-        let http1 = up.http1();
         let mut storage = ResponseStorage::new();
         let (head, head_bytes) =
             match http1.decoder.decode_response(bytes, &limits, kind, &mut storage) {
                 Ok(None) => return 0,
                 Ok(Some(decoded)) => decoded,
                 Err(_) => {
-                    self.server_misbehaved(reactor, sock, id, MALFORMED);
+                    self.server_misbehaved(reactor, id, MALFORMED);
                     return bytes.len();
                 }
             };
@@ -147,12 +160,15 @@ impl Worker {
         match head.status {
             101 if !self.is_switch_requested(id, &head) => {
                 let text = "the server switched to a protocol that the client did not request";
-                self.server_misbehaved(reactor, sock, id, text);
+                self.server_misbehaved(reactor, id, text);
                 return bytes.len();
             }
             101 => self.begin_tunnel(reactor, id, &head),
             100..=199 => self.relay_interim(reactor, id, &head),
-            _ => self.relay_head(reactor, id, &head, bytes.len() > head_bytes),
+            _ => {
+                let ends = matches!(head.length, BodyLength::None | BodyLength::Length(0));
+                self.relay_head(reactor, id, &head, ends, bytes.len() > head_bytes);
+            }
         }
         head_bytes
     }
@@ -172,13 +188,13 @@ impl Worker {
         id: Id<Exchange>,
         bytes: &[u8],
     ) -> usize {
-        let Some(up) = self.conns.upstream(sock) else {
+        let Some(http1) = self.conns.upstream(sock).and_then(Upstream::http1) else {
             self.note_bug(reactor, sock);
             return bytes.len();
         };
-        let body = &mut up.http1().body;
+        let body = &mut http1.body;
         let Ok(step) = body.decode(bytes) else {
-            self.server_misbehaved(reactor, sock, id, MALFORMED);
+            self.server_misbehaved(reactor, id, MALFORMED);
             return bytes.len();
         };
         if step.done {
@@ -191,7 +207,7 @@ impl Worker {
         step.consumed
     }
 
-    /// A server ended its direction of a connection that serves an exchange.
+    /// A server ended its direction of a connection.
     pub(in crate::carrier) fn http1_server_finished<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -199,14 +215,19 @@ impl Worker {
     ) {
         let Some(up) = self.conns.upstream(sock) else { return self.note_bug(reactor, sock) };
         let id = up.exchange;
+        if id.is_none() {
+            self.accounts.counters.upstream_idle_closes.add(1);
+            self.lose_idle(reactor, sock);
+            return reactor.close(sock);
+        }
         let expects_body =
             self.exchanges.get(id).is_some_and(|exchange| exchange.stage == Stage::ExpectBody);
-        let Some(up) = self.conns.upstream(sock) else { return self.note_bug(reactor, sock) };
-        if expects_body && up.http1().body.handle_end().is_ok() {
+        let http1 = self.conns.upstream(sock).and_then(Upstream::http1);
+        if expects_body && http1.is_some_and(|http1| http1.body.handle_end().is_ok()) {
             self.finish_response(reactor, id, b"", b"", false);
             self.give_up_request(reactor, id);
         } else {
-            self.server_finished(reactor, sock, id);
+            self.server_finished(reactor, id);
         }
     }
 }

@@ -7,6 +7,7 @@
 
 use tidegate_base::{Id, Moment, Span};
 use tidegate_gate::access::Cause;
+use tidegate_gate::grpc;
 use tidegate_reactor::{Reactor, SockId};
 use tidegate_wire::http2::bounds::STREAMS_DEFAULT;
 use tidegate_wire::http2::{self, Connection, ErrorCode, Event, Request, Scratch};
@@ -213,6 +214,7 @@ impl Worker {
         self.begin_record(reactor, to, Some(&request.head));
         if let Some(stream) = self.streams.get_mut(to.stream) {
             stream.awaits_continue = request.head.expect_continue;
+            stream.is_call = grpc::is_call(&request.head);
         }
         self.limit_http2_requests(reactor, sock);
         let Some(down) = self.conns.downstream(sock) else { return };
@@ -692,7 +694,8 @@ impl Worker {
     #[must_use]
     pub fn stream_bytes_held(&self) -> usize {
         let held = self.streams.iter().map(|(_, stream)| stream.held_bytes());
-        held.sum()
+        let by_servers = self.server_streams.iter().map(|(_, stream)| stream.held_bytes());
+        held.chain(by_servers).sum()
     }
 
     /// The HTTP/2 state of the connection; `None` if the connection has been closed.

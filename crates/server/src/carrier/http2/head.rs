@@ -118,6 +118,10 @@ impl ResponseSink for HeadBuffer {
         true
     }
 
+    fn ends_with_head(&self) -> bool {
+        true
+    }
+
     fn switch<'v>(&mut self, _protocols: impl Iterator<Item = &'v [u8]>) {}
 
     fn end(&mut self) {}

@@ -6,6 +6,9 @@
 //! - `response.rs`: messages of actions, sent on a stream
 //! - `limits.rs`: the limits of a listener, applied to heads
 //! - `head.rs`: the head of a response on its way into a header block
+//! - `server.rs`: bytes and events of a connection to a server; its begin and end
+//! - `server_stream.rs`: one stream of such a connection: what its client or its server does not take yet
+//! - `request.rs`: requests of the action `proxy`, sent on a stream
 //!
 //! In: bytes and events of connections; messages. Out: messages; frames.
 //! Never: decides what a frame means (`wire::http2` has decided it); asks which action serves a stream.
@@ -13,7 +16,10 @@
 pub(crate) mod client;
 mod head;
 mod limits;
+mod request;
 mod response;
+pub(crate) mod server;
+pub(crate) mod server_stream;
 pub(crate) mod stream;
 
 pub(crate) use head::HeadBuffer;

@@ -37,6 +37,14 @@ impl Worker {
         let Some(stream) = self.streams.get_mut(to.stream) else { return };
         stream.progress = Progress::Ended;
         let (number, is_head) = (stream.number, stream.is_head);
+        let of_call;
+        let answer = match *answer {
+            Answer::Error { status, text } if stream.is_call => {
+                of_call = Answer::CallError { status, text };
+                &of_call
+            }
+            _ => answer,
+        };
         let context = AnswerContext {
             date: self.date.as_bytes(),
             server: &self.settings.newest().config.server.server_name,
@@ -201,6 +209,20 @@ impl Worker {
             stream.action = Running::None;
         }
         self.reset_http2_stream(reactor, to, ErrorCode::INTERNAL_ERROR);
+    }
+
+    /// Resets a response with the code of its server. The action has ended.
+    pub(in crate::carrier) fn reset_http2_response<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        to: Requester,
+        code: ErrorCode,
+    ) {
+        self.accounts.counters.upstream_truncations.add(1);
+        if let Some(stream) = self.streams.get_mut(to.stream) {
+            stream.action = Running::None;
+        }
+        self.reset_http2_stream(reactor, to, code);
     }
 
     /// Resets a stream and cancels its action.
@@ -394,7 +416,7 @@ impl Worker {
 }
 
 /// Writes trailers, which are lines as in HTTP/1.
-fn write_lines(writer: &mut FieldWriter<'_>, lines: &[u8]) {
+pub(super) fn write_lines(writer: &mut FieldWriter<'_>, lines: &[u8]) {
     for line in lines.split(|&byte| byte == b'\n') {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         let Some(colon) = line.iter().position(|&byte| byte == b':') else { continue };

@@ -31,6 +31,8 @@ pub(crate) struct Http2Stream {
     pub(super) record: u32,
     /// The method is HEAD, so the response has no body.
     pub(super) is_head: bool,
+    /// The request is a call of gRPC, whose errors are stated as gRPC does.
+    pub(super) is_call: bool,
     /// The client waits for 100 (Continue), which was not sent, and no byte of the body has arrived.
     pub(super) awaits_continue: bool,
     /// The request has ended, although its end may be behind `input`.
@@ -68,6 +70,7 @@ impl Http2Stream {
             filters: 0,
             record: NO_RECORD,
             is_head,
+            is_call: false,
             awaits_continue: false,
             has_request_ended: ends,
             is_request_done: ends,
@@ -116,6 +119,11 @@ impl Http2Stream {
     /// Records the filters of the response.
     pub(crate) fn set_filters(&mut self, filters: FilterId) {
         self.filters = filters;
+    }
+
+    /// Whether the request is a call of gRPC.
+    pub(crate) fn is_call(&self) -> bool {
+        self.is_call
     }
 
     /// How far the action has sent the response.

@@ -1,0 +1,259 @@
+//! Connections to servers that carry several requests at a time (HTTP/2), by server: which of them takes the next
+//! request, and when another one is opened.
+//! In: connections that open, end, or change how many requests they take. Out: a connection, the advice to open one,
+//! or the advice to wait.
+//! Never: owns a socket; names a connection that takes no more requests (GOAWAY).
+//! Limits: `connections_max` connections to each server; `streams_max` requests on each.
+//! Invariant: a connection is in one list, once, from its connect until it takes no more requests.
+//!
+//! The connection with the fewest requests is next, and of several the oldest: in quiet times, the younger ones become
+//! idle and close. Another one is opened only if all have as many requests as they take, because each costs the server
+//! memory and a handshake. Until a server has stated its limit, it is assumed to be the one that it stated last.
+
+use tidegate_base::Moment;
+
+/// One connection.
+struct Connection<T> {
+    id: T,
+    /// Requests on the connection, and those that wait until it is established.
+    streams: u32,
+    /// The most requests that the connection takes.
+    streams_max: u32,
+    /// When the server was last heard; `Moment::NEVER` until the connection is established.
+    heard_at: Moment,
+}
+
+/// One server.
+struct Server<T> {
+    /// In the order of their connects.
+    connections: Vec<Connection<T>>,
+    /// The limit that the server stated last.
+    streams_max: u32,
+    /// The server chose HTTP/1.1 last.
+    speaks_http1: bool,
+}
+
+/// Where a request goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place<T> {
+    /// To this connection.
+    On(T),
+    /// To a connection that must be opened.
+    New,
+    /// To no connection now: all of them are full, and no other one may be opened.
+    Full,
+}
+
+/// The shared connections of one pool and one worker.
+pub struct SharedConnections<T> {
+    servers: Vec<Server<T>>,
+    /// The most connections to a server.
+    connections_max: usize,
+    /// The most requests on a connection, whatever the server allows.
+    streams_max: u32,
+}
+
+impl<T: Copy + PartialEq> SharedConnections<T> {
+    /// Creates empty lists for `servers` servers.
+    #[must_use]
+    pub fn new(servers: usize, connections_max: usize, streams_max: u32) -> Self {
+        let server = || Server { connections: Vec::new(), streams_max, speaks_http1: false };
+        let servers = core::iter::repeat_with(server).take(servers).collect();
+        Self { servers, connections_max, streams_max }
+    }
+
+    /// Has lists for `servers` servers from now on, with other limits for connections that are opened from now on.
+    pub fn change(&mut self, servers: usize, connections_max: usize, streams_max: u32) {
+        let server = || Server { connections: Vec::new(), streams_max, speaks_http1: false };
+        let count = servers.max(self.servers.len());
+        self.servers.resize_with(count, server);
+        for server in &mut self.servers {
+            server.streams_max = server.streams_max.min(streams_max);
+        }
+        (self.connections_max, self.streams_max) = (connections_max, streams_max);
+    }
+
+    /// Forgets what is known of `server`: the index names another one now, or connections are set up in another way.
+    pub fn forget(&mut self, server: usize) {
+        let streams_max = self.streams_max;
+        if let Some(server) = self.servers.get_mut(server) {
+            (server.streams_max, server.speaks_http1) = (streams_max, false);
+        }
+    }
+
+    /// The connections to `server`.
+    #[must_use]
+    pub fn connection_count(&self, server: usize) -> usize {
+        self.servers.get(server).map_or(0, |server| server.connections.len())
+    }
+
+    /// Where the next request to `server` goes. `since`: an attempt of the request failed then, so it goes only to a
+    /// connection that has proven since that its server lives, or that is being opened, if there is such a connection
+    /// or another one may be opened.
+    #[must_use]
+    pub fn choose(&self, server: usize, since: Moment) -> Place<T> {
+        let Some(server) = self.servers.get(server) else { return Place::New };
+        if server.speaks_http1 {
+            return Place::New;
+        }
+        let has_room = |open: &&Connection<T>| open.streams < open.streams_max;
+        let least = |from: Moment| {
+            let open = server.connections.iter().filter(has_room);
+            open.filter(|open| open.heard_at >= from).min_by_key(|open| open.streams)
+        };
+        match least(since) {
+            Some(open) => Place::On(open.id),
+            None if server.connections.len() < self.connections_max => Place::New,
+            None => least(Moment::ZERO).map_or(Place::Full, |open| Place::On(open.id)),
+        }
+    }
+
+    /// Adds a connection whose connect was begun.
+    pub fn add(&mut self, server: usize, id: T) {
+        if let Some(server) = self.servers.get_mut(server) {
+            let streams_max = server.streams_max;
+            let open = Connection { id, streams: 0, streams_max, heard_at: Moment::NEVER };
+            server.connections.push(open);
+        }
+    }
+
+    /// Removes a connection that takes no more requests. Returns whether it was there.
+    pub fn remove(&mut self, server: usize, id: T) -> bool {
+        let Some(server) = self.servers.get_mut(server) else { return false };
+        let before = server.connections.len();
+        server.connections.retain(|open| open.id != id);
+        server.connections.len() < before
+    }
+
+    /// Records that a request goes to the connection.
+    pub fn note_start(&mut self, server: usize, id: T) {
+        if let Some(open) = self.find(server, id) {
+            open.streams += 1;
+        }
+    }
+
+    /// Records that a request has left the connection.
+    pub fn note_end(&mut self, server: usize, id: T) {
+        if let Some(open) = self.find(server, id) {
+            debug_assert!(open.streams > 0, "a request ended that never began");
+            open.streams = open.streams.saturating_sub(1);
+        }
+    }
+
+    /// Records that the server was heard on the connection.
+    pub fn note_heard(&mut self, server: usize, id: T, now: Moment) {
+        if let Some(open) = self.find(server, id) {
+            open.heard_at = now;
+        }
+    }
+
+    /// Records how many requests the server takes on the connection; `None` if it states no limit.
+    pub fn note_limit(&mut self, server: usize, id: T, streams_max: Option<u32>) {
+        let most = streams_max.unwrap_or(u32::MAX).min(self.streams_max);
+        if let Some(open) = self.find(server, id) {
+            open.streams_max = most;
+        }
+        if let Some(server) = self.servers.get_mut(server) {
+            // A server that takes no request for a moment will take some on its next connection.
+            server.streams_max = most.max(1);
+        }
+    }
+
+    /// Records which protocol the server has chosen.
+    pub fn note_protocol(&mut self, server: usize, is_http1: bool) {
+        if let Some(server) = self.servers.get_mut(server) {
+            server.speaks_http1 = is_http1;
+        }
+    }
+
+    /// Whether no connection to `server` takes another request and no other connection may be opened.
+    #[must_use]
+    pub fn is_full(&self, server: usize) -> bool {
+        matches!(self.choose(server, Moment::ZERO), Place::Full)
+    }
+
+    /// The connections to `server`, with the number of their requests. For tests.
+    pub fn connections(&self, server: usize) -> impl Iterator<Item = (T, u32)> {
+        let connections = self.servers.get(server).map(|server| &server.connections[..]);
+        connections.unwrap_or_default().iter().map(|open| (open.id, open.streams))
+    }
+
+    fn find(&mut self, server: usize, id: T) -> Option<&mut Connection<T>> {
+        self.servers.get_mut(server)?.connections.iter_mut().find(|open| open.id == id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn at(seconds: u64) -> Moment {
+        Moment::from_nanos(seconds * 1_000_000_000)
+    }
+
+    fn opened(connections: &[(u32, u32)]) -> SharedConnections<u32> {
+        let mut shared = SharedConnections::new(1, 3, 10);
+        for &(id, streams) in connections {
+            shared.add(0, id);
+            shared.note_heard(0, id, at(5));
+            (0..streams).for_each(|_| shared.note_start(0, id));
+        }
+        shared
+    }
+
+    #[test]
+    fn least_loaded_connection_is_next_and_the_oldest_of_several() {
+        for (connections, expected) in [
+            (&[][..], Place::New),
+            (&[(1, 0)], Place::On(1)),
+            (&[(1, 3), (2, 3)], Place::On(1)),
+            (&[(1, 4), (2, 3)], Place::On(2)),
+            (&[(1, 10), (2, 9)], Place::On(2)),
+            (&[(1, 10), (2, 10)], Place::New),
+            (&[(1, 10), (2, 10), (3, 10)], Place::Full),
+        ] {
+            let shared = opened(connections);
+            assert_eq!(shared.choose(0, Moment::ZERO), expected, "{connections:?}");
+            assert_eq!(shared.is_full(0), expected == Place::Full);
+        }
+    }
+
+    #[test]
+    fn request_whose_attempt_failed_avoids_connections_not_heard_since() {
+        let mut shared = opened(&[(1, 0), (2, 5)]);
+        assert_eq!(shared.choose(0, at(5)), Place::On(1));
+        assert_eq!(shared.choose(0, at(6)), Place::New);
+        shared.note_heard(0, 2, at(7));
+        assert_eq!(shared.choose(0, at(6)), Place::On(2));
+        shared.add(0, 3);
+        assert_eq!(shared.choose(0, at(8)), Place::On(3), "it is being opened");
+        assert!(shared.remove(0, 3) && !shared.remove(0, 3));
+        let shared = opened(&[(1, 0), (2, 5), (3, 1)]);
+        assert_eq!(shared.choose(0, at(6)), Place::On(1), "no other connection may be opened");
+    }
+
+    #[test]
+    fn stated_limit_holds_at_once_and_for_later_connections() {
+        let mut shared = opened(&[(1, 2)]);
+        shared.note_limit(0, 1, Some(2));
+        assert_eq!(shared.choose(0, Moment::ZERO), Place::New);
+        shared.add(0, 2);
+        (0..2).for_each(|_| shared.note_start(0, 2));
+        assert_eq!(shared.choose(0, Moment::ZERO), Place::New, "the limit is assumed");
+        shared.note_limit(0, 2, None);
+        shared.note_end(0, 1);
+        assert_eq!(shared.choose(0, Moment::ZERO), Place::On(1));
+        shared.note_limit(0, 1, Some(0));
+        assert_eq!(shared.choose(0, Moment::ZERO), Place::On(2));
+        assert_eq!(shared.connections(0).collect::<Vec<_>>(), [(1, 1), (2, 2)]);
+    }
+
+    #[test]
+    fn server_that_chose_http1_gets_a_connection_for_each_request() {
+        let mut shared = opened(&[(1, 0)]);
+        shared.note_protocol(0, true);
+        assert_eq!(shared.choose(0, Moment::ZERO), Place::New);
+        shared.note_protocol(0, false);
+        assert_eq!(shared.choose(0, Moment::ZERO), Place::On(1));
+    }
+}

@@ -1,0 +1,757 @@
+//! HTTP/2 towards servers: connections that many exchanges share, what arrives on them, and their end.
+//! In: bytes and events of connections to servers. Out: messages for `action/proxy/response.rs`; credit for what
+//! clients have taken.
+//! Never: lets one stream whose client is slow stop the others; gives a request to a connection that its server closes.
+//! Limits: `wire::http2::Config`; the pool's `http2` and `reuse`.
+//! Invariant: each stream in `streams` names its exchange, whose attempt names the stream. The connection is in its
+//! pool's `shared` until it takes no more requests.
+
+use tidegate_base::{Id, Moment, Span};
+use tidegate_reactor::{CloseReason, Reactor, SockId};
+use tidegate_wire::http2::{self, Connection, Event, ResetCause, Scratch};
+use tidegate_wire::message::{Fields, ResponseHead};
+use tidegate_wire::tls::TlsSession;
+
+use crate::action::proxy::exchange::Stage;
+use crate::carrier::http1::server::Http1Server;
+use crate::carrier::http2::server_stream::ServerStream;
+use crate::connection::ServerCarrier;
+use crate::responder::Responder;
+use crate::worker::Worker;
+
+/// How long a connection without streams keeps its compression tables and buffers.
+const SHRINK_SPAN: Span = Span::from_secs(1);
+/// The most requests on one connection. Its stream ids are used up after twice as many (RFC 9113 section 5.1.1).
+pub(super) const REQUESTS_MAX: u32 = 1 << 29;
+/// The most bytes of a waiting body that are handed over at once; then the client may have to be waited for.
+const PIECE_BYTES_MAX: usize = 16 * 1024;
+/// What the proxy answers if a response is not valid.
+const MALFORMED: &str = "the server's response is malformed";
+
+/// How far the beginning of a connection has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Phase {
+    /// The connect or the TLS handshake is in progress.
+    Connecting,
+    /// The server's SETTINGS are missing, so only one request is sent.
+    Greeting,
+    /// The connection is in use.
+    Open,
+}
+
+/// How a connection was lost.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Loss {
+    /// It failed, was reset or ended.
+    Closed(CloseReason),
+    /// The server ended its direction.
+    Finished,
+    /// The server has violated the protocol. GOAWAY is in the output.
+    Misbehaved,
+    /// The connection was not established in time.
+    ConnectTimeout,
+}
+
+/// The HTTP/2 state of a connection to a server.
+pub(crate) struct Http2Server {
+    /// The protocol.
+    pub(super) connection: Connection,
+    /// How far the beginning has come.
+    phase: Phase,
+    /// The server is known to speak HTTP/2, without a handshake (`h2c`).
+    has_prior_knowledge: bool,
+    /// The handshake has chosen a protocol other than HTTP/2, or none.
+    is_http1: bool,
+    /// The streams of requests whose attempts last.
+    pub(super) streams: Vec<Id<ServerStream>>,
+    /// Those of them that wait to be opened, in order of arrival.
+    pub(super) waiting: Vec<Id<ServerStream>>,
+    /// When the server was last heard.
+    heard_at: Moment,
+    /// The deadline of the connection: the earliest of its streams, `reuse.idle-timeout` without streams.
+    pub(super) due_at: Moment,
+    /// Since when the connection has had no stream. `NEVER` while it has one.
+    pub(super) idle_since: Moment,
+    /// The connection takes no more requests, and closes after those that it has.
+    is_retired: bool,
+    /// `settle_http2_server` will be called for the connection.
+    pub(super) is_settling: bool,
+}
+
+impl Http2Server {
+    /// A connection whose connect was just begun.
+    fn new(config: http2::Config, has_prior_knowledge: bool, now: Moment) -> Self {
+        Self {
+            connection: Connection::new(config, now),
+            phase: Phase::Connecting,
+            has_prior_knowledge,
+            is_http1: false,
+            streams: Vec::new(),
+            waiting: Vec::new(),
+            heard_at: now,
+            due_at: Moment::NEVER,
+            idle_since: Moment::NEVER,
+            is_retired: false,
+            is_settling: false,
+        }
+    }
+
+    /// Whether no request uses the connection.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.streams.is_empty()
+    }
+
+    /// Whether the connect or the handshake is in progress.
+    pub(crate) fn is_connecting(&self) -> bool {
+        self.phase == Phase::Connecting
+    }
+
+    /// Whether the connection is idle and nothing is received on it at the moment, so that its server may have closed
+    /// it.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.is_idle() && !self.is_connecting() && !self.is_settling
+    }
+
+    /// The streams of requests whose attempts last.
+    pub(crate) fn streams(&self) -> &[Id<ServerStream>] {
+        &self.streams
+    }
+
+    /// Takes all streams from a connection that ends.
+    pub(crate) fn take_streams(&mut self) -> Vec<Id<ServerStream>> {
+        self.waiting.clear();
+        core::mem::take(&mut self.streams)
+    }
+
+    /// Whether another stream may be opened now. One request is sent without a wait for the server's SETTINGS; with
+    /// more, the server might have to refuse some. Before the end of a handshake, it is not known whether the server
+    /// speaks HTTP/2.
+    fn may_open(&self) -> bool {
+        match self.phase {
+            Phase::Connecting if !self.has_prior_knowledge => false,
+            Phase::Connecting | Phase::Greeting => self.connection.open_streams() == 0,
+            Phase::Open => self.connection.available_streams() > 0,
+        }
+    }
+}
+
+/// The token of a stream in `Connection`.
+pub(super) fn token_of(id: Id<ServerStream>) -> u64 {
+    u64::from(id.index) << 32 | u64::from(id.generation)
+}
+
+/// The stream of a token.
+pub(super) fn id_of(token: u64) -> Id<ServerStream> {
+    Id::new((token >> 32) as u32, token as u32)
+}
+
+/// The beginning of a connection.
+impl Worker {
+    /// Makes a connection whose connect was just begun one of HTTP/2. With TLS, the handshake may still choose HTTP/1.1.
+    pub(crate) fn begin_http2_server<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
+        let now = reactor.now();
+        let Some(up) = self.conns.upstream(sock) else { return self.note_bug(reactor, sock) };
+        let (pool, server) = (up.pool, up.server);
+        let settings = self.settings.newest().pool(pool);
+        let config = http2::Config {
+            streams_max: settings.http2.streams_max,
+            // `request.rs` watches the output.
+            output_pause_bytes: u32::MAX,
+            ..http2::Config::client()
+        };
+        let mut http2 = Box::new(Http2Server::new(config, settings.h2c, now));
+        if settings.h2c
+            && let Some(out) = reactor.output(sock)
+        {
+            http2.connection.start(out);
+        }
+        up.carrier = ServerCarrier::Http2(http2);
+        self.pools[usize::from(pool)].shared.add(usize::from(server), sock);
+    }
+
+    /// Records which protocol the handshake with a server has chosen.
+    pub(crate) fn note_server_session(&mut self, sock: SockId, session: &TlsSession) {
+        let is_http2 = session.facts().is_some_and(|facts| facts.alpn == Some(b"h2"));
+        if let Some(http2) = self.http2_server(sock) {
+            http2.is_http1 = !is_http2;
+        }
+    }
+
+    /// The connect succeeded.
+    pub(in crate::carrier) fn http2_server_connected<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        sock: SockId,
+    ) {
+        let now = reactor.now();
+        let Some(up) = self.conns.upstream(sock) else { return self.note_bug(reactor, sock) };
+        let (pool, server) = (up.pool, usize::from(up.server));
+        let ServerCarrier::Http2(http2) = &mut up.carrier else { return };
+        let is_http1 = http2.is_http1;
+        let shared = &mut self.pools[usize::from(pool)].shared;
+        shared.note_protocol(server, is_http1);
+        if is_http1 {
+            return self.fall_back_to_http1(reactor, sock);
+        }
+        http2.phase = Phase::Greeting;
+        http2.heard_at = now;
+        shared.note_heard(server, sock, now);
+        if !self.settings.newest().pool(pool).h2c
+            && let Some(out) = reactor.output(sock)
+        {
+            http2.connection.start(out);
+        }
+        for id in self.list_server_streams(sock) {
+            if let Some(stream) = self.server_streams.get(id) {
+                let exchange = stream.exchange;
+                self.server_connected(reactor, exchange);
+            }
+        }
+        self.settle_http2_server(reactor, sock);
+    }
+
+    /// The handshake has not chosen HTTP/2: the first request takes the connection, the others need connections of
+    /// their own.
+    fn fall_back_to_http1<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
+        let Some(up) = self.conns.upstream(sock) else { return self.note_bug(reactor, sock) };
+        let (pool, server) = (up.pool, up.server);
+        if !self.settings.newest().pool(pool).may_speak_http1() {
+            return self.fail_http2_server(
+                reactor,
+                sock,
+                Loss::Closed(CloseReason::ConnectRefused),
+            );
+        }
+        let ServerCarrier::Http2(http2) = &mut up.carrier else { return };
+        let streams = http2.take_streams();
+        up.carrier = ServerCarrier::Http1(Http1Server::new());
+        self.pools[usize::from(pool)].shared.remove(usize::from(server), sock);
+        self.note_shared(pool, server);
+        let mut streams = streams.into_iter().filter_map(|id| {
+            let mut stream = self.server_streams.remove(id)?;
+            stream.release(&mut self.buffers);
+            Some(stream.exchange)
+        });
+        let Some(first) = streams.next() else { return self.discard_upstream(reactor, sock) };
+        let others: Vec<_> = streams.collect();
+        if let Some(up) = self.conns.upstream(sock) {
+            up.exchange = first;
+            up.requests = 1;
+        }
+        if let Some(exchange) = self.exchanges.get_mut(first) {
+            exchange.attempt.up = Responder::connection(sock);
+            let to = exchange.requester;
+            self.send_request(reactor, first);
+            self.server_connected(reactor, first);
+            self.resume_request(to);
+        }
+        for id in others {
+            self.request_not_sent(reactor, id);
+        }
+    }
+}
+
+/// What arrives.
+impl Worker {
+    /// A server sent bytes.
+    pub(in crate::carrier) fn http2_server_received<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        sock: SockId,
+        bytes: &[u8],
+    ) {
+        let now = reactor.now();
+        let Some(up) = self.conns.upstream(sock) else { return self.note_bug(reactor, sock) };
+        let (pool, server) = (usize::from(up.pool), usize::from(up.server));
+        let ServerCarrier::Http2(http2) = &mut up.carrier else { return };
+        http2.heard_at = now;
+        http2.is_settling = true;
+        self.pools[pool].shared.note_heard(server, sock, now);
+        let mut scratch = core::mem::take(&mut self.http2_scratch);
+        self.receive_from_http2_server(reactor, sock, bytes, &mut scratch);
+        self.http2_scratch = scratch;
+        self.settle_http2_server(reactor, sock);
+    }
+
+    fn receive_from_http2_server<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        sock: SockId,
+        bytes: &[u8],
+        scratch: &mut Scratch,
+    ) {
+        let now = reactor.now();
+        let mut input = bytes;
+        loop {
+            // An event may have closed the connection.
+            let Some(http2) = self.http2_server(sock) else { return };
+            let Some(out) = reactor.output(sock) else { return };
+            match http2.connection.receive(now, &mut input, scratch, out) {
+                Ok(None) => return,
+                Ok(Some(event)) => self.handle_http2_server_event(reactor, sock, event),
+                Err(_) => return self.fail_http2_server(reactor, sock, Loss::Misbehaved),
+            }
+        }
+    }
+
+    fn handle_http2_server_event<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        sock: SockId,
+        event: Event<'_>,
+    ) {
+        match event {
+            Event::Response { token, head, ends, .. } => {
+                self.take_server_head(reactor, id_of(token), &head, ends);
+            }
+            Event::Data { token, bytes, ends, .. } => {
+                self.take_server_data(reactor, id_of(token), bytes, ends);
+            }
+            Event::Trailers { token, fields, .. } => {
+                self.take_server_trailers(reactor, id_of(token), fields);
+            }
+            Event::Reset { token, cause, .. } => {
+                self.take_server_reset(reactor, id_of(token), cause);
+            }
+            Event::GoAway { .. } => {
+                self.retire_http2_server(sock);
+                self.send_waiting_elsewhere(reactor, sock);
+            }
+            Event::Settings => self.take_server_settings(reactor, sock),
+            // A client sees no requests, and sends no PING.
+            Event::Pong { .. }
+            | Event::Request { .. }
+            | Event::RequestTooLarge { .. }
+            | Event::Rejected { .. } => {}
+        }
+    }
+
+    /// The head of a response arrived.
+    fn take_server_head<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<ServerStream>,
+        head: &ResponseHead<'_>,
+        ends: bool,
+    ) {
+        let Some(stream) = self.server_streams.get_mut(id) else { return };
+        stream.is_response_done = ends;
+        let exchange_id = stream.exchange;
+        let Some(exchange) = self.exchanges.get_mut(exchange_id) else { return };
+        exchange.attempt.has_response = true;
+        match head.is_interim() {
+            true => self.relay_interim(reactor, exchange_id, head),
+            false => self.relay_head(reactor, exchange_id, head, ends, false),
+        }
+    }
+
+    /// Bytes of a response body arrived.
+    fn take_server_data<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<ServerStream>,
+        bytes: &[u8],
+        ends: bool,
+    ) {
+        let Some(stream) = self.server_streams.get_mut(id) else { return };
+        stream.is_response_done |= ends;
+        if stream.is_held || !stream.input.is_empty() {
+            return stream.input.push(bytes, &mut self.buffers);
+        }
+        self.hand_over_data(reactor, id, bytes, ends);
+    }
+
+    /// The trailers of a response arrived, which ends with them.
+    fn take_server_trailers<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<ServerStream>,
+        fields: Fields<'_>,
+    ) {
+        let Some(stream) = self.server_streams.get_mut(id) else { return };
+        for field in fields {
+            tidegate_wire::http1::encode_field(&mut stream.trailers, field.name, field.value);
+        }
+        self.take_server_data(reactor, id, b"", true);
+    }
+
+    /// Hands the action a piece of the response body, and the end of the response if `ends`.
+    fn hand_over_data<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<ServerStream>,
+        bytes: &[u8],
+        ends: bool,
+    ) {
+        let Some(stream) = self.server_streams.get_mut(id) else { return };
+        stream.unreleased += bytes.len();
+        let exchange = stream.exchange;
+        if !ends {
+            self.relay_data(reactor, exchange, bytes);
+            return self.release_server_window(reactor, id);
+        }
+        let trailers = core::mem::take(&mut stream.trailers);
+        self.finish_response(reactor, exchange, bytes, &trailers, false);
+        // The request may still be on its way.
+        if let Some(stream) = self.server_streams.get(id)
+            && stream.is_gone
+        {
+            self.give_up_request(reactor, exchange);
+        }
+    }
+
+    /// Lets the server send more on a stream whose client keeps up.
+    fn release_server_window<R: Reactor>(&mut self, reactor: &mut R, id: Id<ServerStream>) {
+        let Some(stream) = self.server_streams.get_mut(id) else { return };
+        if stream.is_held || stream.unreleased == 0 {
+            return;
+        }
+        let (sock, number) = (stream.sock, stream.number);
+        let bytes = core::mem::take(&mut stream.unreleased);
+        if let Some(http2) = self.http2_server(sock)
+            && let Some(out) = reactor.output(sock)
+        {
+            http2.connection.release(out, number, bytes);
+        }
+    }
+
+    /// Hands over what has waited for the client, as far as the client takes it. Called by the worker's queue.
+    pub(crate) fn resume_server_stream<R: Reactor>(&mut self, reactor: &mut R, up: Responder) {
+        // The stream may have ended after the work was queued, or in one of the steps.
+        while let Some(stream) = self.server_streams.get_mut(up.stream) {
+            if stream.is_held || stream.input.is_empty() && !stream.is_response_done {
+                break;
+            }
+            let is_ended = self.exchanges.find(stream.exchange).is_none_or(|exchange| {
+                matches!(exchange.stage, Stage::ExpectRequestEnd | Stage::ExpectResponse)
+            });
+            if is_ended {
+                // The end of the response was handed over already.
+                break;
+            }
+            let mut input = core::mem::take(&mut stream.input);
+            let count = input.len().min(PIECE_BYTES_MAX);
+            let ends = stream.is_response_done && count == input.len();
+            self.hand_over_data(reactor, up.stream, &input.as_slice()[..count], ends);
+            input.consume(count);
+            match self.server_streams.get_mut(up.stream) {
+                Some(stream) if !input.is_empty() => stream.input = input,
+                _ => input.release(&mut self.buffers),
+            }
+        }
+        self.release_server_window(reactor, up.stream);
+        self.settle_server_later(up.sock);
+    }
+
+    /// The server has reset a stream, or violated the protocol on it.
+    fn take_server_reset<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<ServerStream>,
+        cause: ResetCause,
+    ) {
+        let Some(stream) = self.server_streams.get_mut(id) else { return };
+        stream.is_gone = true;
+        let (exchange_id, is_done) = (stream.exchange, stream.is_response_done);
+        let Some(exchange) = self.exchanges.get(exchange_id) else { return };
+        let has_response = exchange.attempt.has_response;
+        if is_done {
+            // The response is complete: only the rest of the request is unwanted (RFC 9113 section 8.1).
+            return self.give_up_request(reactor, exchange_id);
+        }
+        match cause {
+            _ if cause.is_unprocessed() && !has_response => {
+                self.request_unprocessed(reactor, exchange_id);
+            }
+            ResetCause::Fault(_) => self.server_misbehaved(reactor, exchange_id, MALFORMED),
+            ResetCause::Peer(code) => self.server_reset(reactor, exchange_id, code),
+            ResetCause::GoneAway => self.server_ended_early(reactor, exchange_id),
+        }
+    }
+
+    /// The server's SETTINGS are in force.
+    fn take_server_settings<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
+        let Some(up) = self.conns.upstream(sock) else { return };
+        let (pool, server) = (up.pool, up.server);
+        let ServerCarrier::Http2(http2) = &mut up.carrier else { return };
+        http2.phase = Phase::Open;
+        let streams_max = http2.connection.peer_settings().streams_max;
+        let shared = &mut self.pools[usize::from(pool)].shared;
+        shared.note_limit(usize::from(server), sock, streams_max);
+        self.note_shared(pool, server);
+        self.open_waiting(reactor, sock);
+        // More requests wait than the server allows: they need another connection.
+        self.send_waiting_elsewhere(reactor, sock);
+    }
+
+    /// Gives the requests that wait on a connection to other connections.
+    fn send_waiting_elsewhere<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
+        while let Some(id) = self.http2_server(sock).and_then(|http2| http2.waiting.pop()) {
+            if let Some(stream) = self.server_streams.get(id) {
+                let exchange = stream.exchange;
+                self.request_not_sent(reactor, exchange);
+            }
+        }
+    }
+}
+
+/// Events of a connection.
+impl Worker {
+    /// A server ended its direction of the connection.
+    pub(in crate::carrier) fn http2_server_finished<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        sock: SockId,
+    ) {
+        self.fail_http2_server(reactor, sock, Loss::Finished);
+    }
+
+    /// A connection to a server failed, was reset or ended.
+    pub(in crate::carrier) fn http2_server_closed<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        sock: SockId,
+        reason: CloseReason,
+    ) {
+        self.fail_http2_server(reactor, sock, Loss::Closed(reason));
+    }
+
+    /// The blocked output to a server has drained.
+    pub(in crate::carrier) fn http2_server_drained<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        sock: SockId,
+    ) {
+        if let Some(http2) = self.http2_server(sock) {
+            http2.connection.output_drained();
+        }
+        for id in self.list_server_streams(sock) {
+            self.note_server_drained(reactor, id);
+        }
+        self.settle_http2_server(reactor, sock);
+    }
+
+    /// The deadline of a connection expired: its own, or that of some of its streams.
+    pub(in crate::carrier) fn http2_server_due<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        sock: SockId,
+    ) {
+        let now = reactor.now();
+        let Some(http2) = self.http2_server(sock) else { return self.note_bug(reactor, sock) };
+        if http2.is_connecting() {
+            return self.fail_http2_server(reactor, sock, Loss::ConnectTimeout);
+        }
+        if http2.is_idle() {
+            return self.idle_http2_server_due(reactor, sock);
+        }
+        http2.due_at = Moment::NEVER;
+        for id in self.list_server_streams(sock) {
+            let Some(stream) = self.server_streams.get_mut(id) else { continue };
+            if stream.due_at <= now {
+                stream.due_at = Moment::NEVER;
+                let exchange = stream.exchange;
+                self.server_due(reactor, exchange);
+            }
+            let due_at = self.server_streams.get(id).map_or(Moment::NEVER, |stream| stream.due_at);
+            if let Some(http2) = self.http2_server(sock) {
+                http2.due_at = http2.due_at.min(due_at);
+            }
+        }
+        self.settle_http2_server(reactor, sock);
+    }
+
+    /// The deadline of a connection without streams expired.
+    fn idle_http2_server_due<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
+        let now = reactor.now();
+        let Some(up) = self.conns.upstream(sock) else { return };
+        let timeout = self.settings.newest().pool(up.pool).reuse.idle_timeout;
+        let ServerCarrier::Http2(http2) = &mut up.carrier else { return };
+        let idle_until = http2.idle_since.after(timeout);
+        if now >= idle_until {
+            return self.retire_upstream(reactor, sock);
+        }
+        http2.connection.shrink();
+        http2.due_at = idle_until;
+        reactor.set_deadline(sock, idle_until);
+    }
+
+    /// Tells the server of a connection without streams that it ends.
+    pub(in crate::carrier) fn say_goodbye<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
+        if let Some(http2) = self.http2_server(sock)
+            && let Some(out) = reactor.output(sock)
+        {
+            http2.connection.stop_now(out);
+        }
+    }
+
+    /// The connection takes no more requests. Those that it has go on.
+    pub(crate) fn retire_http2_server(&mut self, sock: SockId) {
+        let Some(up) = self.conns.upstream(sock) else { return };
+        let (pool, server) = (up.pool, up.server);
+        let ServerCarrier::Http2(http2) = &mut up.carrier else { return };
+        http2.is_retired = true;
+        self.pools[usize::from(pool)].shared.remove(usize::from(server), sock);
+        self.note_shared(pool, server);
+        self.settle_server_later(sock);
+    }
+
+    /// Retires a connection on which nothing was heard for `span`: its server may be gone.
+    pub(in crate::carrier) fn doubt_http2_server<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        sock: SockId,
+        span: Span,
+    ) {
+        let now = reactor.now();
+        if self.http2_server(sock).is_some_and(|http2| http2.heard_at.after(span) <= now) {
+            self.retire_http2_server(sock);
+        }
+    }
+
+    /// Ends a connection that was lost, and with it what its streams have not finished.
+    pub(super) fn fail_http2_server<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        sock: SockId,
+        loss: Loss,
+    ) {
+        let Some(http2) = self.http2_server(sock) else { return self.note_bug(reactor, sock) };
+        let was_connecting = http2.is_connecting();
+        let streams = http2.take_streams();
+        let is_unsent = reactor.is_guarded(sock) || loss == Loss::Closed(CloseReason::Unsent);
+        let counters = &self.accounts.counters;
+        match loss {
+            Loss::Misbehaved => counters.upstream_faults.add(1),
+            _ if was_connecting => counters.upstream_connect_failures.add(1),
+            _ if streams.is_empty() || is_unsent => counters.upstream_idle_closes.add(1),
+            Loss::Closed(_) | Loss::Finished | Loss::ConnectTimeout => {}
+        }
+        self.attached -= usize::from(!streams.is_empty());
+        // Another connection may get the same slot.
+        self.drop_upstream(sock);
+        match loss {
+            Loss::Closed(_) => reactor.abort(sock),
+            Loss::Misbehaved | Loss::Finished => reactor.close(sock),
+            Loss::ConnectTimeout => reactor.abort(sock),
+        }
+        for id in streams {
+            self.fail_server_stream(reactor, id, loss, was_connecting, is_unsent);
+        }
+    }
+
+    /// Ends what a stream of a lost connection has not finished.
+    fn fail_server_stream<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<ServerStream>,
+        loss: Loss,
+        was_connecting: bool,
+        is_unsent: bool,
+    ) {
+        let Some(stream) = self.server_streams.get_mut(id) else { return };
+        stream.is_gone = true;
+        let (exchange, is_waiting) = (stream.exchange, stream.is_waiting());
+        if stream.is_response_done {
+            return self.give_up_request(reactor, exchange);
+        }
+        match loss {
+            Loss::ConnectTimeout => self.connect_timed_out(reactor, exchange),
+            Loss::Closed(reason) if was_connecting => self.server_closed(reactor, exchange, reason),
+            _ if is_waiting => self.request_not_sent(reactor, exchange),
+            _ if is_unsent => self.request_unprocessed(reactor, exchange),
+            Loss::Misbehaved => self.server_misbehaved(reactor, exchange, MALFORMED),
+            Loss::Closed(_) | Loss::Finished => self.server_ended_early(reactor, exchange),
+        }
+    }
+
+    /// Sends what windows and output admit, opens waiting streams, and sets the deadline of the connection. Called
+    /// after anything has happened on it.
+    pub(crate) fn settle_http2_server<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
+        self.open_waiting(reactor, sock);
+        self.send_admitted_to_server(reactor, sock);
+        let stopping = self.stopping;
+        // The connection may have been closed by what happened on it.
+        let Some(up) = self.conns.upstream(sock) else { return };
+        let reuse = self.settings.newest().pool(up.pool).reuse;
+        let ServerCarrier::Http2(http2) = &mut up.carrier else { return };
+        http2.is_settling = false;
+        if http2.connection.is_stopping() && !http2.is_retired {
+            self.retire_http2_server(sock);
+            self.send_waiting_elsewhere(reactor, sock);
+        }
+        let Some(http2) = self.http2_server(sock) else { return };
+        let is_ending = http2.is_retired || stopping || reuse.idle_max == 0;
+        let is_over = http2.connection.is_finished() && http2.connection.open_streams() == 0;
+        if http2.is_idle() && (is_ending || is_over) {
+            return self.retire_upstream(reactor, sock);
+        }
+        let now = reactor.now();
+        if http2.is_idle() && http2.idle_since == Moment::NEVER {
+            http2.idle_since = now;
+            http2.due_at = now.after(SHRINK_SPAN.min(reuse.idle_timeout));
+        }
+        if reactor.output_pending(sock) > 0 && !http2.is_connecting() && !reactor.is_guarded(sock) {
+            reactor.flush(sock);
+        }
+        let Some(http2) = self.http2_server(sock) else { return };
+        if reactor.output_pending(sock) == 0 {
+            // Most output is taken at once, and then no completion reports that.
+            http2.connection.output_drained();
+        }
+        reactor.set_deadline(sock, http2.due_at);
+    }
+
+    /// Makes the current handler call settle the connection.
+    pub(super) fn settle_server_later(&mut self, sock: SockId) {
+        if let Some(http2) = self.http2_server(sock)
+            && !core::mem::replace(&mut http2.is_settling, true)
+        {
+            self.work.push(crate::worker::Work::Settle(sock));
+        }
+    }
+
+    /// Opens the streams that wait, as far as the server allows.
+    fn open_waiting<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
+        while let Some(http2) = self.http2_server(sock)
+            && !http2.waiting.is_empty()
+            && http2.may_open()
+        {
+            let id = http2.waiting.remove(0);
+            self.open_server_stream(reactor, id);
+        }
+    }
+
+    /// Puts a stream at the end of those that wait, and opens it if that is possible at once.
+    pub(super) fn add_waiting<R: Reactor>(&mut self, reactor: &mut R, id: Id<ServerStream>) {
+        let Some(sock) = self.server_streams.get(id).map(|stream| stream.sock) else { return };
+        let Some(http2) = self.http2_server(sock) else { return self.note_bug(reactor, sock) };
+        http2.waiting.push(id);
+        self.open_waiting(reactor, sock);
+    }
+
+    /// Records whether the connections to a server take more requests.
+    pub(in crate::carrier) fn note_shared(&mut self, pool: u16, server: u16) {
+        let state = &mut self.pools[usize::from(pool)];
+        let server = usize::from(server);
+        let is_full = state.shared.is_full(server);
+        let was_full = state.state.is_full(server);
+        state.state.set_full(server, is_full);
+        if was_full && !is_full {
+            self.note_unserved(pool);
+        }
+    }
+
+    /// The streams of a connection.
+    fn list_server_streams(&mut self, sock: SockId) -> Vec<Id<ServerStream>> {
+        self.http2_server(sock).map_or_else(Vec::new, |http2| http2.streams.clone())
+    }
+
+    /// The HTTP/2 state of the connection; `None` if the connection has been closed or speaks HTTP/1.
+    pub(super) fn http2_server(&mut self, sock: SockId) -> Option<&mut Http2Server> {
+        match &mut self.conns.upstream(sock)?.carrier {
+            ServerCarrier::Http2(http2) => Some(http2),
+            ServerCarrier::Http1(_) => None,
+        }
+    }
+}
