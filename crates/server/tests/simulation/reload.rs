@@ -164,8 +164,8 @@ impl Reloads {
             }
             for (pool, name) in renamed.iter().enumerate() {
                 // The same servers under another name are another pool.
-                if *name > 0 && line == format!("proxy = \"p{pool}\"") {
-                    line = format!("proxy = \"p{pool}-{name}\"");
+                if *name > 0 && line.starts_with("proxy = ") {
+                    line = line.replace(&format!("\"p{pool}\""), &format!("\"p{pool}-{name}\""));
                 } else if *name > 0 && line == format!("[pool.p{pool}]") {
                     line = format!("[pool.p{pool}-{name}]");
                 }
