@@ -27,7 +27,7 @@ command -v go >/dev/null || missing+=(golang-go)
 # Installs servers from PyPI into a virtual environment for the tests.
 install_python_servers() {
   local environment=target/peers/python
-  local wanted=(cheroot==11.1.2 eventlet==0.40.4 websocket-client==1.8.0)
+  local wanted=(cheroot==11.1.2 eventlet==0.40.4 websocket-client==1.8.0 prometheus-client==0.21.1)
   "$environment/bin/python" - "${wanted[@]}" 2>/dev/null <<'CHECK' && return
 import importlib.metadata, sys
 for wanted in sys.argv[1:]:

@@ -9,6 +9,7 @@ pub mod address;
 pub mod calendar;
 pub mod counters;
 pub mod handlers;
+pub mod histogram;
 pub mod limits;
 pub mod prng;
 pub mod slab;

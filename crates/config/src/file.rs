@@ -8,6 +8,7 @@ use core::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use crate::admin;
 use crate::keys;
 use crate::listeners::{self, Listeners};
 use crate::log;
@@ -162,6 +163,7 @@ fn read(file: &Table<'_>, notes: &mut Notes) -> Config {
     let pools = pools::read(file, notes);
     let websocket = websocket::read(file, WebSocket::default(), notes);
     let log = log::read(file, notes);
+    let admin = admin::read(file, notes);
     let hubs = push::read(file, notes);
     let sets = sets::read(file, notes);
     let apps = lua::read(file, notes);
@@ -190,6 +192,7 @@ fn read(file: &Table<'_>, notes: &mut Notes) -> Config {
         sets,
         lua: apps.0,
         log,
+        admin,
     }
 }
 

@@ -464,6 +464,13 @@ const ENTRIES: &[Entry] = &[
     ("[websocket]", &["timeout", "read-timeout", "idle"], "write idle-timeout = \"5m\""),
     (
         "the file",
+        &["stats", "metrics", "prometheus", "management", "runtime-api"],
+        "write [admin] and below it bind = \"127.0.0.1:9901\"",
+    ),
+    ("[admin]", &["listen", "address", "socket"], "write bind = \"127.0.0.1:9901\""),
+    ("[admin]", &["token", "password", "auth"], "write token-file = \"admin.token\""),
+    (
+        "the file",
         &["access-log", "accesslog", "httplog", "logging"],
         "write [log] and below it access = { to = \"stdout\" }",
     ),

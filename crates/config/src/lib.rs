@@ -4,6 +4,7 @@
 //! Limits: `FILE_BYTES_MAX`, `report::MISTAKES_MAX`; `keys` defines the range of every setting.
 #![forbid(unsafe_code)]
 
+mod admin;
 mod answers;
 pub mod arrange;
 mod auth;

@@ -80,14 +80,7 @@ fn read_one(table: &Table<'_>, notes: &mut Notes) -> Listener {
     let mut name = String::new();
     if let Some(text) = table.text("bind", notes) {
         name.clone_from(&text.text);
-        match pattern::parse_bind(&text.text) {
-            Ok(Bind::Unix(path)) => match pattern::parse_unix(&notes.resolve(&path)) {
-                Ok(path) => bind = Bind::Unix(path),
-                Err(complaint) => notes.error(refused("bind", &text, complaint)),
-            },
-            Ok(address) => bind = address,
-            Err(complaint) => notes.error(refused("bind", &text, complaint)),
-        }
+        bind = read_bind(&text, notes).unwrap_or(bind);
     }
     if let Some(text) = table.text("name", notes) {
         match pattern::check_name(&text.text) {
@@ -121,6 +114,15 @@ fn read_one(table: &Table<'_>, notes: &mut Notes) -> Listener {
     let requests = &mut listener.requests_per_connection_max;
     table.set_bound("requests-per-connection-max", requests, notes);
     listener
+}
+
+/// The address in `bind`. An error is noted.
+pub(crate) fn read_bind(text: &Located, notes: &mut Notes) -> Option<Bind> {
+    let parsed = match pattern::parse_bind(&text.text) {
+        Ok(Bind::Unix(path)) => pattern::parse_unix(&notes.resolve(&path)).map(Bind::Unix),
+        parsed => parsed,
+    };
+    parsed.map_err(|complaint| notes.error(refused("bind", text, complaint))).ok()
 }
 
 fn read_limits(table: &Table<'_>, notes: &mut Notes) -> RequestLimits {

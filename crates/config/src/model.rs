@@ -48,6 +48,17 @@ pub struct Config {
     pub lua: Vec<LuaApp>,
     /// `[log]`.
     pub log: Log,
+    /// `[admin]`; `None`: there is no admin interface.
+    pub admin: Option<Admin>,
+}
+
+/// `[admin]`: the admin interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Admin {
+    /// The address.
+    pub bind: Bind,
+    /// Path of the file with the token; present unless `bind` is local.
+    pub token_file: Option<String>,
 }
 
 /// `[log]`: what is written about requests.

@@ -4,8 +4,9 @@
 use tidegate_base::Span;
 use tidegate_config::keys::{Preset, Section, Shape, sections};
 use tidegate_config::model::{
-    Action, Balance, Bind, Compression, HashKey, HeaderTest, HostPattern, PathPattern,
-    ServerAddress, TextKind, TextTest, Unretriable, UpstreamHost, WebSocket,
+    AccessFilter, AccessFormat, AccessLog, AccessTarget, Action, Admin, Balance, Bind, Compression,
+    HashKey, HeaderTest, HostPattern, PathPattern, ServerAddress, TextKind, TextTest, Unretriable,
+    UpstreamHost, WebSocket,
 };
 use tidegate_config::{model::Config, parse};
 
@@ -222,6 +223,29 @@ servers = ["[::1]:80"]
     assert_eq!(config.pools[1].reuse.unretriable, Unretriable::Proven);
     assert_eq!((pool.retries, pool.queue_max, pool.queue_half_closed), (0, 8, true));
     assert_eq!(config.pools[1].balance, Balance::RoundRobin);
+}
+
+#[test]
+fn access_log_and_admin_interface_are_in_the_model() {
+    let rest = "[[listener]]\nbind = \"127.0.0.1:80\"\n[[route]]\nrespond = {}\n";
+    let config = read(rest);
+    assert_eq!((config.log.access, config.admin), (None, None));
+    let text = "[log]\naccess = { to = \"file:logs/a\", format = \"http\", only = \"errors\", \
+                request-headers = [\"User-Agent\"] }\n\
+                [admin]\nbind = \"0.0.0.0:9901\"\ntoken-file = \"token\"\n";
+    let config = read(&format!("{text}{rest}"));
+    let access = AccessLog {
+        to: AccessTarget::File("logs/a".to_owned()),
+        format: AccessFormat::Http,
+        request_headers: vec!["user-agent".to_owned()],
+        only: AccessFilter::Errors,
+    };
+    assert_eq!(config.log.access, Some(access));
+    let bind = Bind::Tcp(([0, 0, 0, 0], 9901).into());
+    assert_eq!(config.admin, Some(Admin { bind, token_file: Some("token".to_owned()) }));
+    let config = read(&format!("[log]\naccess = {{ to = \"stdout\" }}\n{rest}"));
+    let access = config.log.access.map(|access| (access.to, access.format, access.only));
+    assert_eq!(access, Some((AccessTarget::Stdout, AccessFormat::Json, AccessFilter::All)));
 }
 
 #[test]

@@ -19,6 +19,7 @@ use tidegate_gate::rate::RateTables;
 use tidegate_reactor::Sender;
 use tidegate_secure::TlsPlan;
 
+use crate::admin::Operations;
 use crate::certificates::TlsLoader;
 use crate::change::{InUse, removed_in_use};
 use crate::listening_sockets;
@@ -104,6 +105,8 @@ pub(crate) struct Configuration {
     pub(crate) workers: Vec<WorkerLink>,
     /// Shared with the main thread.
     pub(crate) listening: Arc<Mutex<Listening>>,
+    /// The admin interface, which shows the configuration; `None` if there is none.
+    pub(crate) operations: Option<Arc<Operations>>,
     /// The process shares its addresses with another one.
     pub(crate) takeover: bool,
 }
@@ -140,6 +143,7 @@ impl Configuration {
         let mut next = self.arranged.next(config, &in_use).map_err(|error| line(&error))?;
         let notes = restart_notes(&self.arranged, &next);
         next.config.log.clone_from(&self.arranged.config.log);
+        next.config.admin.clone_from(&self.arranged.config.admin);
         let known = (&self.arranged.config, &self.addresses);
         let resolved = names::resolve_after(&next.config, known);
         let loaded = loader.load_arranged(&next, unix_seconds());
@@ -252,6 +256,10 @@ impl Configuration {
                 rates.clone(),
                 &mut self.numbers,
             );
+            let snapshot = match &self.operations {
+                Some(operations) => snapshot.counted_in(&operations.registry, number),
+                None => snapshot,
+            };
             let applied = self.hand_over(number, worker, (snapshot, Arc::clone(plan)));
             match applied {
                 Ok(bound) => next.set_bound(&bound),
@@ -322,6 +330,11 @@ impl Configuration {
         log::info(format_args!(
             "configuration reloaded: {listeners} listeners, {routes} routes, {pools} pools{changes}"
         ));
+        if let Some(operations) = &self.operations
+            && let Ok(mut config) = operations.config.lock()
+        {
+            *config = Arc::new(next.config.clone());
+        }
         if let Ok(mut listening) = self.listening.lock() {
             listening.config = Arc::new(next.config.clone());
             listening.lives.clone_from(&next.listeners);
@@ -363,6 +376,7 @@ fn restart_notes(before: &Arranged, after: &Arranged) -> Vec<String> {
         ("server.cpus", old.cpus != new.cpus),
         ("server.connections-max", old.connections_max != new.connections_max),
         ("server.steer-by-cpu", old.steer_by_cpu != new.steer_by_cpu),
+        ("[admin]", before.config.admin != after.config.admin),
         ("log.access", before.config.log != after.config.log),
     ];
     let mut notes: Vec<String> = changed

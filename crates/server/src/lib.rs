@@ -7,6 +7,7 @@
 
 pub mod access_log;
 mod action;
+mod admin;
 mod answer;
 pub mod apps;
 mod buffers;
@@ -40,6 +41,7 @@ mod responder;
 mod settings;
 pub mod snapshot;
 pub mod start;
+pub mod stats;
 
 mod threads;
 mod timers;

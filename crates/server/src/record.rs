@@ -1,4 +1,4 @@
-//! The record of a request: what the access log needs to know when the exchange has ended.
+//! The record of a request: what the access log and the statistics need to know when the exchange has ended.
 //! In: notes of carriers and actions while the exchange is under way. Out: one entry for each request, at its end.
 //! Never: reads a clock (the turn's time is the time); costs anything but a test of a flag while nothing is recorded.
 //! Limits: a record keeps at most `TEXT_BYTES_MAX` bytes of what the client sent.
@@ -19,6 +19,7 @@ use crate::access_log::Desk;
 use crate::connection::{ClientCarrier, Downstream};
 use crate::requester::Requester;
 use crate::snapshot::Snapshot;
+use crate::stats::Counted;
 use crate::worker::Worker;
 
 /// No record.
@@ -118,6 +119,11 @@ impl Record {
         }
     }
 
+    /// The counters of the settings.
+    fn counted(&self) -> Option<&Counted> {
+        self.settings.as_deref().map(|settings| &settings.counted)
+    }
+
     fn blame(&mut self, cause: Cause, reason: &'static str) {
         if self.cause == Cause::None && cause != Cause::None {
             self.cause = cause;
@@ -193,8 +199,10 @@ pub(crate) struct Refusal {
 /// The records of a worker.
 #[derive(Default)]
 pub(crate) struct Recorder {
-    /// Where the lines go; `None`: nothing is recorded.
+    /// Where the lines go; `None`: there is no access log.
     desk: Option<Desk>,
+    /// Requests are counted by listener, route and server.
+    counts: bool,
     /// Names of the request fields that lines contain.
     field_names: Vec<String>,
     /// The records, by the index that requesters name.
@@ -207,7 +215,7 @@ impl Recorder {
     /// Whether anything is recorded.
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
-        self.desk.is_some()
+        self.desk.is_some() || self.counts
     }
 
     /// The number of records of requests under way.
@@ -242,6 +250,12 @@ impl Worker {
     pub fn record_to(&mut self, desk: Desk) {
         self.recorder.field_names.clone_from(&desk.settings().request_headers);
         self.recorder.desk = Some(desk);
+    }
+
+    /// Makes the worker count requests by listener, route and server, in the counters of its settings. Called before
+    /// its first turn.
+    pub fn count_requests(&mut self) {
+        self.recorder.counts = true;
     }
 
     /// Begins the record of a request of HTTP/1, whose head is complete.
@@ -294,6 +308,9 @@ impl Worker {
         let (peer, listener) = (down.peer, down.listener);
         let index = self.recorder.take_free();
         let record = &mut self.recorder.records[index as usize];
+        if let Some(traffic) = settings.counted.listener(listener) {
+            traffic.begin();
+        }
         record.settings = Some(settings);
         record.began_at = reactor.now();
         record.head_span = head_span;
@@ -334,6 +351,9 @@ impl Worker {
     pub(crate) fn note_route(&mut self, to: Requester, route: usize) {
         if let Some(record) = self.record(to) {
             record.route = Some(route as u16);
+            if let Some(traffic) = record.counted().and_then(|of| of.route(route as u16)) {
+                traffic.begin();
+            }
         }
     }
 
@@ -356,6 +376,14 @@ impl Worker {
         now: Moment,
     ) {
         if let Some(record) = self.record(to) {
+            if let Some(counted) = record.counted() {
+                if let Some(traffic) = record.server.and_then(|server| counted.server(server)) {
+                    traffic.leave();
+                }
+                if let Some(traffic) = counted.server(server) {
+                    traffic.begin();
+                }
+            }
             record.server = Some(server);
             record.attempts = attempts;
             record.is_reused = is_reused;
@@ -490,7 +518,7 @@ impl Worker {
 
     fn write_entry<R: Reactor>(&mut self, reactor: &R, index: u32) {
         let loads = self.loads(self.recorder.records[index as usize].server);
-        let Recorder { desk, field_names, records, free } = &mut self.recorder;
+        let Recorder { desk, field_names, records, free, counts: _ } = &mut self.recorder;
         let record = &mut records[index as usize];
         if record.cause == Cause::None && record.phase != Phase::Last {
             debug_assert!(false, "{UNEXPLAINED}: {:?}", record.request_line());
@@ -498,7 +526,7 @@ impl Worker {
         }
         let now = reactor.now();
         let timers = record.timers(now);
-        if let (Some(desk), Some(settings)) = (desk, record.settings.take()) {
+        if let Some(settings) = record.settings.take() {
             let entry = Entry {
                 unix_millis: reactor.unix_millis().saturating_sub(timers.total.as_millis() as u64),
                 client: record.client,
@@ -525,7 +553,17 @@ impl Worker {
                     ends: &record.field_ends,
                 },
             };
-            desk.write(&entry);
+            let counted = &settings.counted;
+            let of_route = record.route.and_then(|route| counted.route(route));
+            let of_server = record.server.and_then(|server| counted.server(server));
+            for traffic in
+                [counted.listener(record.listener), of_route, of_server].into_iter().flatten()
+            {
+                traffic.end(&entry);
+            }
+            if let Some(desk) = desk {
+                desk.write(&entry);
+            }
         }
         record.clear();
         free.push(index);

@@ -248,6 +248,7 @@ mod tests {
             arranged: Arranged::first(config),
             workers: vec![worker],
             takeover: false,
+            operations: None,
         };
         let reloader = Reloader::new(configuration, TlsLoader::default(), before);
         let bell = reloader.watch().expect("a thread");

@@ -19,6 +19,8 @@ use tidegate_gate::sticky::Sessions;
 use tidegate_gate::websocket::Endpoints;
 use tidegate_push::settings::Hubs;
 
+use crate::stats::{Counted, Registry};
+
 /// The immutable settings of a worker, prepared for lookups.
 pub struct Snapshot {
     /// The configuration that the other fields were prepared from. Indexes of listeners, routes, pools and
@@ -40,10 +42,12 @@ pub struct Snapshot {
     pub(crate) rates: RateTables,
     /// By pool: its sessions that stay with a server.
     pub(crate) sessions: Vec<Option<Sessions>>,
-    /// The names of routes and servers in logs.
+    /// The names of routes and servers in logs and statistics.
     pub(crate) names: Names,
     /// What routes do besides their actions, and the filters of responses.
     pub(crate) handlings: Handlings,
+    /// The worker's counters of listeners, routes and servers.
+    pub(crate) counted: Counted,
     /// The settings of WebSocket connections that Tidegate serves itself.
     pub(crate) websockets: Endpoints,
     /// The settings of the push hubs.
@@ -99,11 +103,19 @@ impl Snapshot {
             sessions,
             names,
             handlings,
+            counted: Counted::default(),
             websockets,
             hubs,
             keeps_sessions,
             addresses,
         }
+    }
+
+    /// Counts the requests of worker `worker` in `registry`.
+    #[must_use]
+    pub fn counted_in(mut self, registry: &Registry, worker: usize) -> Self {
+        self.counted = registry.of_worker(worker, &self.config, &self.names);
+        self
     }
 
     /// The settings of listener `index`.

@@ -9,11 +9,10 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::rc::Rc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant, SystemTime};
 
 use tidegate_base::{Address, Span, limits};
 use tidegate_config::arrange::{Arranged, Life};
@@ -29,6 +28,7 @@ use tidegate_secure::{TlsLayer, TlsPlan};
 
 use crate::access_log::{self, Desk};
 use crate::action::push::{PUSH_MAILS_MAX, PushMail, PushPost};
+use crate::admin::{self, Operations, ServerChange};
 use crate::apps::{self, Meter, Scripts};
 use crate::certificates::TlsLoader;
 use crate::change::InUse;
@@ -44,6 +44,7 @@ use crate::permits::{PERMIT_MAILS_MAX, PermitMail, PermitPost};
 use crate::ports;
 use crate::reload::{self, Reloader};
 use crate::snapshot::{Numbers, Snapshot};
+use crate::stats::Registry;
 use crate::threads::{self, Ended};
 use crate::worker::{Leaving, Worker, WorkerLimits};
 
@@ -68,8 +69,8 @@ pub enum StartError {
     Listen(String),
     /// Another process listens on these addresses; each text states the address, the process and the fix.
     Taken(Vec<String>),
-    /// The access log cannot be opened.
-    Log(String),
+    /// The access log or the admin interface cannot be opened.
+    Open(String),
     /// A system call that the start needs has failed.
     System {
         /// What failed, such as "starting a worker thread".
@@ -89,7 +90,7 @@ impl core::fmt::Display for StartError {
                 }
                 Ok(())
             }
-            Self::Listen(text) | Self::Log(text) => write!(f, "{text}"),
+            Self::Listen(text) | Self::Open(text) => write!(f, "{text}"),
             Self::Taken(texts) => write!(f, "{}", texts.join("\ntidegate: ")),
             Self::System { what, cause } => write!(f, "{what} failed: {cause}"),
         }
@@ -106,6 +107,8 @@ pub(crate) enum Mail {
     Tls(Arc<TlsPlan>),
     /// Use these settings.
     Settings(Arc<Handover>),
+    /// Change the state of a server.
+    Server(Arc<ServerChange>),
     /// A thread has verified the password of a request.
     Verdict(Verdict),
 }
@@ -194,7 +197,13 @@ fn serve_until_stopped(
     };
     let push_posts = push_posts(config, &wakers);
     let access = config.log.access.as_ref();
-    let mut access = access.map(access_log::Log::open).transpose().map_err(StartError::Log)?;
+    let mut access = access.map(access_log::Log::open).transpose().map_err(StartError::Open)?;
+    let interface = config.admin.as_ref();
+    let interface =
+        interface.map(|admin| admin::Interface::open(admin, options.takeover)).transpose();
+    let interface = interface.map_err(StartError::Open)?;
+    let registry = interface.as_ref().map(|_| Arc::new(Registry::new(count)));
+    let accounts: Vec<Arc<Accounts>> = (0..count).map(|_| Arc::default()).collect();
     let running = Arc::new(AtomicUsize::new(0));
     let mut workers: Vec<WorkerThread> = Vec::with_capacity(count);
     let posts = posts.into_iter().zip(push_posts);
@@ -207,12 +216,12 @@ fn serve_until_stopped(
         let in_use = InUse::default();
         let published = Arc::clone(&in_use);
         let desk = access.as_mut().map(access_log::Log::desk);
-        let started = share(&unix_listeners).and_then(|shared| {
-            let (post, push_post) = post;
-            let links =
-                Links { mailbox, post, push_post, verifiers, running, in_use: published, desk };
-            start_worker(index, cpu, &plan, waker, links, shared)
-        });
+        let counts = Counts { accounts: Arc::clone(&accounts[index]), registry: registry.clone() };
+        let (post, push_post) = post;
+        let links =
+            Links { mailbox, post, push_post, verifiers, running, in_use: published, desk, counts };
+        let started = share(&unix_listeners)
+            .and_then(|shared| start_worker(index, cpu, &plan, waker, links, shared));
         match started {
             Ok((handle, bound)) => {
                 workers.push(WorkerThread { handle, sender, in_use });
@@ -229,6 +238,7 @@ fn serve_until_stopped(
     let access = access.map(access_log::Log::start).transpose();
     let access = access.map_err(system("starting the thread of the access log"))?;
     announce(&plan.arranged.config, count);
+    let operations = start_admin(interface, registry, &plan.arranged.config, accounts, &workers)?;
     let listening = Arc::new(Mutex::new(Listening {
         config: Arc::new(plan.arranged.config.clone()),
         lives: plan.arranged.listeners.clone(),
@@ -246,11 +256,15 @@ fn serve_until_stopped(
         workers: workers.iter().map(WorkerThread::link).collect(),
         listening: Arc::clone(&listening),
         takeover: options.takeover,
+        operations: operations.clone(),
     };
     let watching = Reloader::new(configuration, loader, seen).watch();
     let bell = watching.map_err(system("starting the thread that reloads"))?;
     if let Err(error) = wait_for_stop(access.as_ref(), || bell.ring()) {
         log::error(format_args!("waiting for a signal failed, so the process stops: {error}"));
+    }
+    if let Some(operations) = &operations {
+        operations.is_stopping.store(true, Ordering::SeqCst);
     }
     // If connections are steered by CPU, the program of the new process already steers the whole group.
     let hands_over = !(steer_by_cpu && count > 1);
@@ -331,13 +345,39 @@ fn push_posts(config: &Config, wakers: &[Waker]) -> Vec<Option<PushPost>> {
     mailboxes.into_iter().enumerate().map(post).collect()
 }
 
+/// Starts the admin interface, if there is one.
+fn start_admin(
+    interface: Option<admin::Interface>,
+    registry: Option<Arc<Registry>>,
+    config: &Config,
+    accounts: Vec<Arc<Accounts>>,
+    workers: &[WorkerThread],
+) -> Result<Option<Arc<Operations>>, StartError> {
+    let (Some(interface), Some(registry)) = (interface, registry) else { return Ok(None) };
+    let senders = workers.iter().map(|worker| worker.sender.clone()).collect();
+    let operations = Arc::new(Operations {
+        config: Mutex::new(Arc::new(config.clone())),
+        accounts,
+        registry,
+        notify: admin::notify_all(senders, Mail::Server),
+        started: (Instant::now(), SystemTime::now()),
+        is_stopping: AtomicBool::new(false),
+        states: Mutex::default(),
+    });
+    log::banner(format_args!("tidegate: admin interface on {}", interface.address()));
+    interface
+        .start(Arc::clone(&operations))
+        .map_err(system("starting the thread of the admin interface"))?;
+    Ok(Some(operations))
+}
+
 /// What connects a worker with other threads.
 struct Links {
-    /// Its mailbox.
+    /// Mail from the main thread and from cold threads.
     mailbox: Mailbox<Mail>,
-    /// The exchange of permits; `None` if there is only one worker.
+    /// Permits from and for other workers.
     post: Option<PermitPost>,
-    /// The exchange of messages about channels; `None` if there is no push hub, or only one worker.
+    /// Messages about channels from and for other workers.
     push_post: Option<PushPost>,
     /// The threads that verify passwords.
     verifiers: Option<Verifiers>,
@@ -347,6 +387,16 @@ struct Links {
     in_use: InUse,
     /// The access log.
     desk: Option<Desk>,
+    /// What the worker counts in.
+    counts: Counts,
+}
+
+/// What a worker counts in.
+struct Counts {
+    /// Events.
+    accounts: Arc<Accounts>,
+    /// Requests by listener, route and server; `None`: they are not counted.
+    registry: Option<Arc<Registry>>,
 }
 
 /// The settings that every worker is created from.
@@ -371,10 +421,10 @@ fn start_worker(
     links: Links,
     shared: Vec<SharedListener>,
 ) -> Result<(thread::JoinHandle<()>, Bound), StartError> {
-    let Links { mailbox, post, push_post, verifiers, running, in_use, desk } = links;
     let plan = plan.clone();
     let (report, reported) = mpsc::sync_channel(1);
-    let work = move || match prepare(index, cpu, &plan, waker, shared) {
+    let Links { mailbox, post, push_post, verifiers, running, in_use, desk, counts } = links;
+    let work = move || match prepare(index, cpu, &plan, waker, &counts, shared) {
         Ok(mut prepared) => {
             let bound = core::mem::take(&mut prepared.bound);
             if let Some(post) = post {
@@ -428,6 +478,7 @@ fn prepare(
     cpu: Option<usize>,
     plan: &Plan,
     waker: Waker,
+    counts: &Counts,
     shared: Vec<SharedListener>,
 ) -> Result<Prepared, StartError> {
     if let Some(cpu) = cpu {
@@ -437,21 +488,27 @@ fn prepare(
     let socks_max = connections_max(plan, index);
     let mut reactor =
         EpollReactor::new(socks_max, waker).map_err(system("creating the event queue"))?;
-    let snapshot = Snapshot::arranged(
+    let mut snapshot = Snapshot::arranged(
         (*plan.arranged).clone(),
         (*plan.addresses).clone(),
         plan.rates.clone(),
         &mut Numbers::default(),
     );
+    if let Some(registry) = &counts.registry {
+        snapshot = snapshot.counted_in(registry, index);
+    }
     let limits = WorkerLimits {
         exchanges_max: socks_max,
         workers: plan.workers,
         steer_by_cpu: plan.steer_by_cpu,
     };
     let seed = random_seed();
-    let accounts = Arc::new(Accounts::default());
+    let accounts = Arc::clone(&counts.accounts);
     let mut worker =
         Worker::new(Rc::new(snapshot), Arc::clone(&accounts), limits, seed ^ index as u64);
+    if counts.registry.is_some() {
+        worker.count_requests();
+    }
     let loaded = worker.load_apps(&plan.scripts, Meter::Time, index as u32, random_seed());
     loaded.and_then(|()| worker.start_apps(&mut reactor)).map_err(StartError::Values)?;
     let mut adopted = Vec::new();
@@ -491,6 +548,12 @@ fn serve(prepared: &mut Prepared, mailbox: &Mailbox<Mail>) {
                 (Some(Mail::Tls(_)), None) => {}
                 (Some(Mail::Settings(handover)), _) => {
                     change_settings(reactor, worker, tls, &handover);
+                }
+                (Some(Mail::Server(change)), None) => worker.change_server(reactor, &change),
+                (Some(Mail::Server(change)), Some(layer)) => {
+                    layer.between_turns(reactor, worker, |worker, view| {
+                        worker.change_server(view, &change);
+                    });
                 }
                 (Some(Mail::Verdict(verdict)), None) => worker.receive_verdict(reactor, verdict),
                 (Some(Mail::Verdict(verdict)), Some(layer)) => {
@@ -643,7 +706,7 @@ fn share(listeners: &[SharedListener]) -> Result<Vec<SharedListener>, StartError
 }
 
 /// Removes a socket file of an earlier run on which no process listens any more; it would prevent the bind.
-fn remove_left_behind(path: &str) {
+pub(crate) fn remove_left_behind(path: &str) {
     let is_socket = std::fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket());
     if is_socket && UnixStream::connect(path).is_err() {
         let _ = std::fs::remove_file(path);
@@ -655,6 +718,9 @@ fn unlink_unix_listeners(config: &Config) {
         if let Bind::Unix(path) = &listener.bind {
             let _ = std::fs::remove_file(path);
         }
+    }
+    if let Some(Bind::Unix(path)) = config.admin.as_ref().map(|admin| &admin.bind) {
+        let _ = std::fs::remove_file(path);
     }
 }
 

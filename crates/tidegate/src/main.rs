@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod check;
+mod ctl;
 mod run;
 mod schema;
 mod source;
@@ -39,6 +40,8 @@ enum Command {
     Run(run::RunArgs),
     /// Validate a configuration: reports every error with file, line, column and the fix
     Check(check::CheckArgs),
+    /// Send a command to the admin interface of a running process, such as: show stat
+    Ctl(ctl::CtlArgs),
     /// Print the JSON Schema of the configuration, for editors
     Schema,
     /// Measure a server: generate load, compare servers
@@ -55,6 +58,7 @@ fn main() -> ExitCode {
     match line.command {
         Command::Run(args) => run::run(&args),
         Command::Check(args) => check::run(&args),
+        Command::Ctl(args) => ctl::run(&args),
         Command::Schema => schema::run(),
         Command::Bench(args) => tidegate_bench::cli::run(args),
         Command::Tune(args) => tidegate_tune::cli::run(args),

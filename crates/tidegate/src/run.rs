@@ -63,7 +63,7 @@ pub fn run(args: &RunArgs) -> ExitCode {
             });
             ExitCode::from(match error {
                 StartError::Taken(_) | StartError::Values(_) => USAGE,
-                StartError::Listen(_) | StartError::Log(_) | StartError::System { .. } => FAILED,
+                StartError::Listen(_) | StartError::Open(_) | StartError::System { .. } => FAILED,
             })
         }
     }

@@ -58,7 +58,7 @@ impl Cause {
     pub const fn of_status(status: u16) -> Self {
         match status {
             408 => Self::ClientTimeout,
-            400..=499 | 501 | 505 => Self::Refused,
+            400..=499 | 501 | 505 | 508 => Self::Refused,
             502 => Self::Server,
             503 => Self::Limit,
             504 => Self::ServerTimeout,

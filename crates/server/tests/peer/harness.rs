@@ -13,6 +13,7 @@ use tidegate_server::apps::{self, Meter};
 use tidegate_server::change::InUse;
 use tidegate_server::counters::{Accounts, HandlerKind};
 use tidegate_server::permits::{PermitMail, PermitPost};
+use tidegate_server::stats::Registry;
 use tidegate_server::{Leftovers, PushMail, PushPost, Snapshot, Worker, WorkerLimits};
 
 /// The budget of a callback: the same in every run.
@@ -23,6 +24,8 @@ pub struct Harness<R> {
     pub worker: Worker,
     pub reactor: R,
     pub accounts: Arc<Accounts>,
+    /// The counters of listeners, routes and servers, if the worker counts them.
+    pub registry: Registry,
     /// The TLS layer, if the plan has any TLS.
     layer: Option<TlsLayer<Arc<Accounts>>>,
     /// The worker's listeners, in the order of the configuration.
@@ -44,7 +47,9 @@ impl<K: Kernel> Harness<Loop<K>> {
     /// A worker on `reactor`, listening.
     pub fn new(mut reactor: Loop<K>, config: &Config, socks_max: usize, seed: u64) -> Self {
         let accounts = Arc::new(Accounts::default());
-        let snapshot = Rc::new(Snapshot::new(config.clone(), addresses(config)));
+        let registry = Registry::new(1);
+        let snapshot = Snapshot::new(config.clone(), addresses(config)).counted_in(&registry, 0);
+        let snapshot = Rc::new(snapshot);
         let limits = WorkerLimits { exchanges_max: socks_max, workers: 1, steer_by_cpu: false };
         let mut worker = Worker::new(snapshot, Arc::clone(&accounts), limits, seed);
         let scripts = apps::read(config).unwrap_or_else(|what| panic!("{what:?}"));
@@ -59,7 +64,7 @@ impl<K: Kernel> Harness<Loop<K>> {
         let bound = listeners.iter().filter_map(|id| reactor.listener_address(*id)).collect();
         let in_use = InUse::default();
         worker.publish_in_use(Arc::clone(&in_use));
-        Self { worker, reactor, accounts, layer: None, listeners, bound, in_use }
+        Self { worker, reactor, accounts, registry, layer: None, listeners, bound, in_use }
     }
 
     /// Makes the workers one process, in which they lend each other permits over mailboxes of `mails` messages.

@@ -1,5 +1,5 @@
 //! The access log of a run, compared with what clients sent and received.
-//! In: the lines of all workers, the oracle, the workers' counters. Out: the first difference.
+//! In: the lines of all workers, the oracle, the workers' counters and statistics. Out: the first difference.
 //! Invariant: each request that was begun has exactly one line, with the status that its client received.
 
 use std::collections::BTreeMap;
@@ -9,6 +9,7 @@ use serde_json::Value;
 use tidegate_config::model::{AccessFilter, AccessFormat, AccessLog, AccessTarget};
 use tidegate_reactor::SimReactor;
 use tidegate_server::access_log::{Desk, Shelf};
+use tidegate_server::stats::Subject;
 
 use crate::oracle::Oracle;
 use crate::peer::harness::Harness;
@@ -34,6 +35,7 @@ impl Records {
         let shelves = harnesses.iter_mut().map(|harness| {
             let (desk, shelf) = Desk::without_writer(&settings);
             harness.worker.record_to(desk);
+            harness.worker.count_requests();
             shelf
         });
         Self { shelves: shelves.collect(), lines: String::new() }
@@ -96,7 +98,28 @@ impl Records {
         if logged != counted {
             return Err(format!("lines: {logged:?}, counters: {counted:?} (heads, 2xx to 5xx)"));
         }
-        Ok(())
+        check_statistics(self.lines.lines().count() as u64, workers)
+    }
+}
+
+/// What began has ended, on each listener, route and server; and each line was counted by its listener.
+fn check_statistics(lines: u64, workers: &[Harness<SimReactor>]) -> Result<(), String> {
+    let mut of_listeners = 0;
+    for (subject, totals) in workers.iter().flat_map(|worker| worker.registry.totals()) {
+        let [begun, ended, retries, now] =
+            ["begun", "ended", "retries", "under_way_now"].map(|name| totals.get(name));
+        if now != 0 || begun != ended + retries || totals.latency.count() != ended {
+            return Err(format!(
+                "{subject:?}: {begun} begun, {ended} ended, {retries} retries, {now} now"
+            ));
+        }
+        if matches!(subject, Subject::Listener(_)) {
+            of_listeners += ended;
+        }
+    }
+    match of_listeners == lines {
+        true => Ok(()),
+        false => Err(format!("{lines} lines, {of_listeners} requests of listeners")),
     }
 }
 

@@ -4,6 +4,7 @@
 //! test, and the failure names it.
 
 mod access_log;
+mod admin;
 mod autobahn;
 mod careless_servers;
 mod client_certificates;

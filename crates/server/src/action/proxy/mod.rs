@@ -4,7 +4,7 @@
 //! - `authorization.rs`: requests whose user is being verified
 //! - `dispatch.rs`: pick a server, wait in the queue, connect, retry; `reuse.rs`: idle connections;
 //!   `shortage.rs`: requests that wait for room for a connection
-//! - `request.rs`: the request body on its way to the server
+//! - `request.rs`: the request body on its way to the server; `servers.rs`: servers that operators take out
 //! - `response.rs`: the response on its way to the client, and what goes wrong with it
 //! - `tunnel.rs`: both directions after 101 (Switching Protocols)
 //!
@@ -20,6 +20,7 @@ pub(crate) mod exchange;
 mod request;
 mod response;
 pub(crate) mod reuse;
+mod servers;
 pub(crate) mod shortage;
 pub(crate) mod stored;
 pub(crate) mod tunnel;

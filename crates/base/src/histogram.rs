@@ -1,0 +1,150 @@
+//! A histogram of durations: one worker counts, any thread reads.
+//! In: durations. Out: how many were at most as long as each bound, and their sum.
+//! Never: allocates or takes a lock.
+//! Limits: bounds from 64 µs to 67 s, two for each doubling, so that a quantile is known within 1.5 times.
+//! Invariant: a duration is counted in the first bucket whose bound it does not exceed, or in the last one.
+
+use crate::counters::Counter;
+use crate::time::Span;
+
+/// Bounds for each doubling.
+const STEPS: u32 = 2;
+/// The first bound is 2^this microseconds.
+const FIRST: u32 = 6;
+/// The last bound is 2^this microseconds.
+const LAST: u32 = 26;
+/// The number of bounds.
+pub const BOUNDS: usize = ((LAST - FIRST) * STEPS + 1) as usize;
+
+/// The bounds in microseconds, ascending: 2^n, and the square root of 2 times that.
+pub const BOUNDS_US: [u64; BOUNDS] = {
+    let mut bounds = [0; BOUNDS];
+    let mut at = 0;
+    while at < BOUNDS {
+        let power = 1_u64 << (FIRST + at as u32 / STEPS);
+        // 1.41421 times the power.
+        bounds[at] = if at.is_multiple_of(2) { power } else { power * 141_421 / 100_000 };
+        at += 1;
+    }
+    bounds
+};
+
+/// Durations, counted by one worker.
+#[derive(Debug)]
+pub struct Histogram {
+    /// By bucket; the last one has no bound.
+    counts: [Counter; BOUNDS + 1],
+    /// The sum of all durations in microseconds.
+    sum_us: Counter,
+}
+
+impl Default for Histogram {
+    fn default() -> Self {
+        Self { counts: core::array::from_fn(|_| Counter::default()), sum_us: Counter::default() }
+    }
+}
+
+impl Histogram {
+    /// Counts a duration. Only the owning worker may call this.
+    pub fn note(&self, span: Span) {
+        let micros = u64::try_from(span.as_micros()).unwrap_or(u64::MAX);
+        self.counts[bucket_of(micros)].add(1);
+        self.sum_us.add(micros);
+    }
+}
+
+/// The bucket of a duration: the doubling of the longest power of two below it, then one comparison or two.
+fn bucket_of(micros: u64) -> usize {
+    if micros <= BOUNDS_US[0] {
+        return 0;
+    }
+    if micros > BOUNDS_US[BOUNDS - 1] {
+        return BOUNDS;
+    }
+    let power = 63 - (micros - 1).leading_zeros();
+    // `micros` is above 2^power and at most 2^(power + 1).
+    let at = ((power - FIRST) * STEPS + 1) as usize;
+    at + usize::from(micros > BOUNDS_US[at])
+}
+
+/// The sum of several histograms.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Durations {
+    /// By bucket; the last one has no bound.
+    counts: [u64; BOUNDS + 1],
+    /// The sum of all durations in microseconds.
+    sum_us: u64,
+}
+
+impl Default for Durations {
+    fn default() -> Self {
+        Self { counts: [0; BOUNDS + 1], sum_us: 0 }
+    }
+}
+
+impl Durations {
+    /// Adds what a histogram has counted.
+    pub fn add(&mut self, histogram: &Histogram) {
+        for (sum, count) in self.counts.iter_mut().zip(&histogram.counts) {
+            *sum += count.load();
+        }
+        self.sum_us += histogram.sum_us.load();
+    }
+
+    /// The number of durations.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+
+    /// The sum of the durations in microseconds.
+    #[must_use]
+    pub fn sum_us(&self) -> u64 {
+        self.sum_us
+    }
+
+    /// For each bound in microseconds, how many durations were at most as long.
+    pub fn cumulative(&self) -> impl Iterator<Item = (u64, u64)> {
+        let mut sum = 0;
+        BOUNDS_US.iter().zip(&self.counts).map(move |(bound, count)| {
+            sum += count;
+            (*bound, sum)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounds_ascend_from_64_microseconds_to_67_seconds() {
+        assert!(BOUNDS_US.is_sorted_by(|a, b| a < b));
+        assert_eq!(BOUNDS_US[..4], [64, 90, 128, 181]);
+        assert_eq!(BOUNDS_US[BOUNDS - 1], 1 << 26);
+    }
+
+    #[test]
+    fn each_duration_is_in_the_first_bucket_that_holds_it() {
+        let near = BOUNDS_US.iter().flat_map(|bound| [bound - 1, *bound, bound + 1]);
+        for micros in near.chain([0, 1, 1_000_000, u64::MAX]) {
+            let expected = BOUNDS_US.iter().position(|bound| micros <= *bound).unwrap_or(BOUNDS);
+            assert_eq!(bucket_of(micros), expected, "{micros}");
+        }
+    }
+
+    #[test]
+    fn sums_are_cumulative() {
+        let (one, other) = (Histogram::default(), Histogram::default());
+        one.note(Span::from_micros(10));
+        one.note(Span::from_micros(100));
+        other.note(Span::from_secs(100));
+        let mut sum = Durations::default();
+        sum.add(&one);
+        sum.add(&other);
+        assert_eq!((sum.count(), sum.sum_us()), (3, 100_000_110));
+        let cumulative: Vec<_> = sum.cumulative().collect();
+        assert_eq!(cumulative[..3], [(64, 1), (90, 1), (128, 2)]);
+        assert_eq!(cumulative[BOUNDS - 1], (1 << 26, 2));
+    }
+}

@@ -1,0 +1,32 @@
+//! The settings of the admin interface.
+//! In: nothing. Out: the section `[admin]`, which `FILE` refers to.
+
+use super::Preset::{Absent, Required};
+use super::Shape::Text;
+use super::{Section, key};
+
+/// `[admin]`.
+pub static ADMIN: Section = Section {
+    path: "[admin]",
+    about: "The admin interface: metrics, statistics, health of the process, and commands. Without it, there is none, \
+             and requests are not counted by listener, route and server.",
+    keys: &[
+        key(
+            "bind",
+            Text("\"IP:PORT\", \"[IPv6]:PORT\" or \"unix:PATH\""),
+            Required,
+            "Address of the interface. The socket of a path is accessible only to the user of the process. An address \
+             other than loopback needs `token-file`.",
+            "",
+        ),
+        key(
+            "token-file",
+            Text("the path of a file"),
+            Absent,
+            "A file with the token that clients must present: in the field `Authorization: Bearer TOKEN` of a \
+             request, or with the command `auth TOKEN`. The file is read at start.",
+            "",
+        ),
+    ],
+    later: &[],
+};

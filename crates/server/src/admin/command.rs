@@ -1,0 +1,222 @@
+//! The commands of the admin interface.
+//! In: words. Out: text, or an error that names the allowed values.
+//! To add a command, add it to `COMMANDS`, with a line of help and an example.
+
+use std::sync::{Arc, PoisonError};
+
+use rustix::process::{Signal, getpid, kill_process};
+use tidegate_gate::access::Names;
+
+use super::{Operations, ServerChange, ServerState, info, stat};
+
+/// The outcome of a command.
+#[derive(Debug)]
+pub(super) enum Reply {
+    /// It has shown this.
+    Shown(String),
+    /// It has changed something; the text may be empty.
+    Changed(String),
+}
+
+type Outcome = Result<Reply, String>;
+
+/// A command.
+struct Command {
+    /// Its first words.
+    words: &'static [&'static str],
+    /// What may follow them.
+    arguments: &'static str,
+    /// What it does.
+    about: &'static str,
+    /// An example.
+    example: &'static str,
+    run: fn(&[&str], &Operations) -> Outcome,
+}
+
+const COMMANDS: &[Command] = &[
+    Command {
+        words: &["show", "info"],
+        arguments: "[json]",
+        about: "the process: version, uptime, connections, requests",
+        example: "show info",
+        run: |arguments, operations| match arguments {
+            [] => Ok(Reply::Shown(info::text(operations))),
+            ["json"] => Ok(Reply::Shown(info::json(operations) + "\n")),
+            _ => Err(allowed("show info", arguments, &["", "json"])),
+        },
+    },
+    Command {
+        words: &["show", "stat"],
+        arguments: "[json]",
+        about: "listeners, pools and servers, with HAProxy's columns",
+        example: "show stat",
+        run: |arguments, operations| match arguments {
+            [] => Ok(Reply::Shown(stat::csv(operations))),
+            ["json"] => Ok(Reply::Shown(stat::json(operations) + "\n")),
+            _ => Err(allowed("show stat", arguments, &["", "json"])),
+        },
+    },
+    Command {
+        words: &["show", "servers", "state"],
+        arguments: "[POOL]",
+        about: "the state of each server, with HAProxy's columns",
+        example: "show servers state api",
+        run: show_servers_state,
+    },
+    Command {
+        words: &["set", "server"],
+        arguments: "POOL/SERVER state ready|drain|maint",
+        about: "stops or resumes sending requests to a server; requests under way complete",
+        example: "set server api/10.0.0.1:8000 state drain",
+        run: set_server,
+    },
+    Command {
+        words: &["reload"],
+        arguments: "",
+        about: "the same as SIGHUP",
+        example: "reload",
+        run: |arguments, _| signal("reload", arguments, Signal::HUP),
+    },
+    Command {
+        words: &["shutdown"],
+        arguments: "",
+        about: "the same as SIGTERM: completes what is in flight, then ends the process",
+        example: "shutdown",
+        run: |arguments, _| signal("shutdown", arguments, Signal::TERM),
+    },
+    Command {
+        words: &["help"],
+        arguments: "",
+        about: "this list",
+        example: "help",
+        run: |_, _| Ok(Reply::Shown(help())),
+    },
+];
+
+/// Runs the command that `words` begin with.
+pub(super) fn run(words: &[&str], operations: &Operations) -> Outcome {
+    for command in COMMANDS {
+        if let Some(arguments) = words.strip_prefix(command.words) {
+            return (command.run)(arguments, operations);
+        }
+    }
+    Err(format!("unknown command {:?}; the commands are:\n{}", words.join(" "), help().trim_end()))
+}
+
+fn help() -> String {
+    let mut text = String::new();
+    for command in COMMANDS {
+        let usage = format!("{} {}", command.words.join(" "), command.arguments);
+        text.push_str(&format!("  {:<52} : {}\n", usage.trim_end(), command.about));
+        if command.example != usage.trim_end() {
+            text.push_str(&format!("  {:<52}   such as: {}\n", "", command.example));
+        }
+    }
+    text.push_str("  prompt                                               : begins a session\n");
+    text.push_str("  quit                                                 : ends it\n");
+    text
+}
+
+/// An error: `given` is none of the allowed arguments.
+fn allowed(command: &str, given: &[&str], allowed: &[&str]) -> String {
+    let forms: Vec<String> = allowed
+        .iter()
+        .map(|form| format!("`{}`", format!("{command} {form}").trim_end()))
+        .collect();
+    format!("`{command}` cannot have {:?}; allowed: {}", given.join(" "), forms.join(", "))
+}
+
+/// The line that `show servers state` begins with, after the version of its format.
+const STATE_COLUMNS: &str = "# be_id be_name srv_id srv_name srv_addr srv_op_state srv_admin_state srv_uweight \
+    srv_iweight srv_time_since_last_change srv_check_status srv_check_result srv_check_health srv_check_state \
+    srv_agent_state bk_f_forced_id srv_f_forced_id srv_fqdn srv_port srvrecord srv_use_ssl srv_check_port \
+    srv_check_addr srv_agent_addr srv_agent_port";
+
+fn show_servers_state(arguments: &[&str], operations: &Operations) -> Outcome {
+    let config = &*operations.config();
+    let names = Names::new(config);
+    let only = match arguments {
+        [] => None,
+        [pool] if config.pools.iter().any(|known| known.name == *pool) => Some(*pool),
+        _ => {
+            let pools: Vec<&str> = config.pools.iter().map(|pool| pool.name.as_str()).collect();
+            return Err(format!(
+                "no pool {:?}; the pools are: {}",
+                arguments.join(" "),
+                pools.join(", ")
+            ));
+        }
+    };
+    let mut text = format!("1\n{STATE_COLUMNS}\n");
+    for (at, pool) in config.pools.iter().enumerate() {
+        if only.is_some_and(|only| only != pool.name) {
+            continue;
+        }
+        for (server_at, server) in pool.servers.iter().enumerate() {
+            let (_, name) = names.server(at, server_at);
+            // HAProxy's numbers: 2 running, 0 stopped; 1 forced maintenance, 8 forced drain.
+            let (operational, administrative) = match operations.state_of(&pool.name, name) {
+                ServerState::Ready => (2, 0),
+                ServerState::Drain => (2, 8),
+                ServerState::Maintenance => (0, 1),
+            };
+            let (host, port) = name.rsplit_once(':').unwrap_or((name, "0"));
+            let (weight, is_secured) = (server.weight, u8::from(pool.tls.is_some()));
+            text.push_str(&format!(
+                "{} {} {} {name} {host} {operational} {administrative} {weight} {weight} 0 1 0 0 0 0 0 0 - {port} - \
+                 {is_secured} 0 - - 0\n",
+                at + 1,
+                pool.name,
+                server_at + 1,
+            ));
+        }
+    }
+    Ok(Reply::Shown(text))
+}
+
+fn set_server(arguments: &[&str], operations: &Operations) -> Outcome {
+    let usage = "write: set server POOL/SERVER state ready|drain|maint";
+    let [place, "state", word] = arguments else { return Err(usage.to_owned()) };
+    let words = ServerState::WORDS;
+    let Some((_, state)) = words.iter().find(|(known, _)| known == word) else {
+        return Err(format!("`state` cannot be {word:?}; allowed: ready, drain, maint"));
+    };
+    let known = servers(operations);
+    let Some((pool, server)) =
+        known.iter().find(|(pool, server)| format!("{pool}/{server}") == *place)
+    else {
+        let list: Vec<String> =
+            known.iter().take(20).map(|(pool, server)| format!("{pool}/{server}")).collect();
+        return Err(format!("no server {place:?}; the servers are: {}", list.join(", ")));
+    };
+    let mut states = operations.states.lock().unwrap_or_else(PoisonError::into_inner);
+    states.insert((pool.clone(), server.clone()), *state);
+    drop(states);
+    let change = ServerChange { pool: pool.clone(), server: server.clone(), state: *state };
+    (operations.notify)(&Arc::new(change));
+    Ok(Reply::Changed(String::new()))
+}
+
+/// The names of all servers with those of their pools.
+fn servers(operations: &Operations) -> Vec<(String, String)> {
+    let config = operations.config();
+    let names = Names::new(&config);
+    let pools = config.pools.iter().enumerate();
+    pools
+        .flat_map(|(at, pool)| (0..pool.servers.len()).map(move |server| (at, server)))
+        .map(|(pool, server)| {
+            let (pool, server) = names.server(pool, server);
+            (pool.to_owned(), server.to_owned())
+        })
+        .collect()
+}
+
+/// Sends this process a signal, which its main thread handles.
+fn signal(command: &str, arguments: &[&str], signal: Signal) -> Outcome {
+    if !arguments.is_empty() {
+        return Err(allowed(command, arguments, &[""]));
+    }
+    kill_process(getpid(), signal)
+        .map_err(|error| format!("the signal cannot be sent: {error}"))?;
+    Ok(Reply::Changed(String::new()))
+}

@@ -1,0 +1,199 @@
+//! Metrics for Prometheus, in the text formats of OpenMetrics 1.0 and Prometheus 0.0.4.
+//! In: the counters of workers, listeners, routes and servers. Out: text.
+//! Limits: `SERIES_MAX` listeners, routes and servers each; the others are left out, and counted in
+//! `tidegate_metrics_left_out`.
+
+use std::fmt::Write as _;
+
+use super::Operations;
+use crate::stats::{Subject, Totals};
+
+/// Listeners, routes and servers that have metrics of their own.
+const SERIES_MAX: usize = 1000;
+
+/// The content type of a format.
+pub(super) const fn content_type(is_open: bool) -> &'static str {
+    match is_open {
+        true => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+        false => "text/plain; version=0.0.4; charset=utf-8",
+    }
+}
+
+/// The metrics of one kind of subject: the label texts, and the sums.
+type Series = Vec<(String, Totals)>;
+
+/// Writes all metrics. `is_open`: as OpenMetrics.
+pub(super) fn write(operations: &Operations, is_open: bool) -> String {
+    let mut text = Text { out: String::new(), is_open };
+    text.process(operations);
+    let (mut listeners, mut routes, mut servers) = (Series::new(), Series::new(), Series::new());
+    for (subject, totals) in operations.registry.totals() {
+        match subject {
+            Subject::Listener(name) => listeners.push((label("listener", &name), totals)),
+            Subject::Route(name) => routes.push((label("route", &name), totals)),
+            Subject::Server(pool, server) => {
+                let labels = format!("{},{}", label("pool", &pool), label("server", &server));
+                servers.push((labels, totals));
+            }
+        }
+    }
+    let mut left_out = 0;
+    for series in [&mut listeners, &mut routes, &mut servers] {
+        left_out += series.len().saturating_sub(SERIES_MAX);
+        series.truncate(SERIES_MAX);
+    }
+    text.traffic("listener", &listeners);
+    text.traffic("route", &routes);
+    text.traffic("server", &servers);
+    text.servers(&servers);
+    text.single(
+        "metrics_left_out",
+        "gauge",
+        "Listeners, routes and servers without metrics.",
+        left_out as u64,
+    );
+    if is_open {
+        text.out.push_str("# EOF\n");
+    }
+    text.out
+}
+
+/// The text so far.
+struct Text {
+    out: String,
+    is_open: bool,
+}
+
+impl Text {
+    /// Begins a metric. In OpenMetrics the name of a counter does not include its suffix.
+    fn begin(&mut self, name: &str, kind: &str, help: &str) {
+        let suffix = if kind == "counter" && !self.is_open { "_total" } else { "" };
+        // Writing to a String cannot fail.
+        let _ = writeln!(self.out, "# HELP tidegate_{name}{suffix} {help}");
+        let _ = writeln!(self.out, "# TYPE tidegate_{name}{suffix} {kind}");
+    }
+
+    fn sample(&mut self, name: &str, labels: &str, value: impl core::fmt::Display) {
+        let _ = match labels {
+            "" => writeln!(self.out, "tidegate_{name} {value}"),
+            _ => writeln!(self.out, "tidegate_{name}{{{labels}}} {value}"),
+        };
+    }
+
+    fn single(&mut self, name: &str, kind: &str, help: &str, value: u64) {
+        self.begin(name, kind, help);
+        let suffix = if kind == "counter" { "_total" } else { "" };
+        self.sample(&format!("{name}{suffix}"), "", value);
+    }
+
+    /// The process, and the counters of its workers.
+    fn process(&mut self, operations: &Operations) {
+        self.begin("build_info", "gauge", "The version.");
+        self.sample("build_info", &label("version", env!("CARGO_PKG_VERSION")), 1);
+        let start = operations.started.1.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        self.begin(
+            "start_time_seconds",
+            "gauge",
+            "When the process started, in seconds since 1970.",
+        );
+        self.sample("start_time_seconds", "", start.as_secs());
+        self.single("workers", "gauge", "Worker threads.", operations.accounts.len() as u64);
+        for (name, value) in operations.counters() {
+            match name.strip_suffix("_now") {
+                Some(name) => self.single(name, "gauge", "A counter of the workers.", value),
+                None => self.single(name, "counter", "A counter of the workers.", value),
+            }
+        }
+    }
+
+    /// Counts, bytes and times of listeners, routes or servers.
+    fn traffic(&mut self, kind: &str, series: &Series) {
+        let name = format!("{kind}_responses");
+        self.begin(&name, "counter", "Requests that ended, by class of the status.");
+        for (labels, totals) in series {
+            for (class, counter) in [
+                ("none", "status_none"),
+                ("1xx", "status_1xx"),
+                ("2xx", "status_2xx"),
+                ("3xx", "status_3xx"),
+                ("4xx", "status_4xx"),
+                ("5xx", "status_5xx"),
+            ] {
+                let labels = format!("{labels},{}", label("status", class));
+                self.sample(&format!("{name}_total"), &labels, totals.get(counter));
+            }
+        }
+        let name = format!("{kind}_failures");
+        self.begin(&name, "counter", "Requests that failed, by whose fault it was.");
+        for (labels, totals) in series {
+            for (cause, counter) in [
+                ("client", "client_failures"),
+                ("refused", "refusals"),
+                ("connect", "connect_failures"),
+                ("server", "server_failures"),
+                ("limit", "limit_failures"),
+            ] {
+                let labels = format!("{labels},{}", label("cause", cause));
+                self.sample(&format!("{name}_total"), &labels, totals.get(counter));
+            }
+        }
+        for (what, counter, help) in [
+            ("received_bytes", "bytes_in", "Bytes of request bodies."),
+            ("sent_bytes", "bytes_out", "Bytes of responses."),
+        ] {
+            let name = format!("{kind}_{what}");
+            self.begin(&name, "counter", help);
+            for (labels, totals) in series {
+                self.sample(&format!("{name}_total"), labels, totals.get(counter));
+            }
+        }
+        let name = format!("{kind}_requests_under_way");
+        self.begin(&name, "gauge", "Requests under way.");
+        for (labels, totals) in series {
+            self.sample(&name, labels, totals.get("under_way_now"));
+        }
+        self.durations(&format!("{kind}_duration_seconds"), series);
+    }
+
+    /// Histograms of the time from the first byte of a request head to the end of the response.
+    fn durations(&mut self, name: &str, series: &Series) {
+        self.begin(
+            name,
+            "histogram",
+            "Time from the first byte of a request to the end of its response.",
+        );
+        for (labels, totals) in series {
+            for (bound, count) in totals.latency.cumulative() {
+                let bound = format!("{}.{:06}", bound / 1_000_000, bound % 1_000_000);
+                let labels = format!("{labels},{}", label("le", &bound));
+                self.sample(&format!("{name}_bucket"), &labels, count);
+            }
+            let labels_all = format!("{labels},{}", label("le", "+Inf"));
+            let (count, sum) = (totals.latency.count(), totals.latency.sum_us());
+            self.sample(&format!("{name}_bucket"), &labels_all, count);
+            self.sample(&format!("{name}_count"), labels, count);
+            let sum = format!("{}.{:06}", sum / 1_000_000, sum % 1_000_000);
+            self.sample(&format!("{name}_sum"), labels, sum);
+        }
+    }
+
+    /// What only servers have.
+    fn servers(&mut self, series: &Series) {
+        for (what, counter, help) in [
+            ("retries", "retries", "Attempts that failed and were followed by another one."),
+            ("reuses", "reuses", "Requests on a connection that had carried one before."),
+        ] {
+            let name = format!("server_{what}");
+            self.begin(&name, "counter", help);
+            for (labels, totals) in series {
+                self.sample(&format!("{name}_total"), labels, totals.get(counter));
+            }
+        }
+    }
+}
+
+/// A label with its value escaped.
+fn label(name: &str, value: &str) -> String {
+    let value = value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+    format!("{name}=\"{value}\"")
+}

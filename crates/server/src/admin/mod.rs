@@ -1,0 +1,380 @@
+//! The admin interface: metrics, statistics, health of the process, and commands, over TCP or a unix socket.
+//! In: requests of HTTP/1 and command lines. Out: text, JSON, CSV; mail to the workers.
+//! Never: runs on a worker or waits for one; lets a page in a browser or a client without the token read or change
+//! anything. A connection speaks HTTP if its first line is that of an HTTP request (`http.rs`), and else the line
+//! protocol (`line.rs`).
+//! Limits: `CONNECTIONS_MAX` connections at once; `INPUT_BYTES_MAX` bytes of a request or line; `IO_TIMEOUT` for each
+//! read and write, which ends a line protocol that is silent.
+
+mod command;
+mod http;
+mod info;
+mod line;
+mod metrics;
+mod stat;
+
+use std::collections::BTreeMap;
+use std::io::{self, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+use tidegate_config::model::{Admin, Bind, Config};
+use tidegate_reactor::Sender;
+
+use crate::counters::Accounts;
+use crate::log;
+use crate::stats::Registry;
+use crate::threads::{self, Ended};
+
+/// Connections at once; further ones are closed.
+const CONNECTIONS_MAX: usize = 16;
+/// Bytes of a request head, or of a line of commands.
+const INPUT_BYTES_MAX: usize = 16 * 1024;
+/// How long a read or a write may take.
+const IO_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long a failed accept waits, because descriptors or memory are short; and a failed attempt to listen.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// What a server of a pool is told to do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum ServerState {
+    /// It takes requests.
+    Ready,
+    /// It takes no new requests.
+    Drain,
+    /// It takes no new requests, because it is being worked on.
+    Maintenance,
+}
+
+impl ServerState {
+    /// The words of commands.
+    pub(crate) const WORDS: [(&'static str, Self); 3] =
+        [("ready", Self::Ready), ("drain", Self::Drain), ("maint", Self::Maintenance)];
+
+    /// Whether the server takes requests.
+    pub(crate) fn is_up(self) -> bool {
+        self == Self::Ready
+    }
+}
+
+/// Tells a worker the state of a server.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct ServerChange {
+    /// The pool's name.
+    pub(crate) pool: String,
+    /// The server, as in the file.
+    pub(crate) server: String,
+    /// Its state.
+    pub(crate) state: ServerState,
+}
+
+/// Sends a change to a worker.
+pub(crate) type Notify = Box<dyn Fn(&Arc<ServerChange>) + Send + Sync>;
+
+/// What the interface shows and changes.
+pub(crate) struct Operations {
+    /// The configuration, with the actual addresses of listeners.
+    pub(crate) config: Mutex<Arc<Config>>,
+    /// The counters of each worker.
+    pub(crate) accounts: Vec<Arc<Accounts>>,
+    /// The counters of listeners, routes and servers.
+    pub(crate) registry: Arc<Registry>,
+    /// Tells all workers about a change.
+    pub(crate) notify: Notify,
+    /// When the process started.
+    pub(crate) started: (Instant, SystemTime),
+    /// The process is stopping.
+    pub(crate) is_stopping: AtomicBool,
+    /// The servers whose state was changed, by pool and server.
+    pub(crate) states: Mutex<BTreeMap<(String, String), ServerState>>,
+}
+
+impl Operations {
+    /// The configuration in force.
+    fn config(&self) -> Arc<Config> {
+        Arc::clone(&self.config.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The state of a server.
+    fn state_of(&self, pool: &str, server: &str) -> ServerState {
+        let states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (pool.to_owned(), server.to_owned());
+        states.get(&key).copied().unwrap_or(ServerState::Ready)
+    }
+
+    /// The sum of each counter over all workers.
+    fn counters(&self) -> BTreeMap<&'static str, u64> {
+        let mut sums = BTreeMap::new();
+        for accounts in &self.accounts {
+            for (name, value) in accounts.counters.all() {
+                *sums.entry(name).or_default() += value;
+            }
+        }
+        sums
+    }
+}
+
+/// An open interface, which nobody serves yet.
+pub(crate) struct Interface {
+    socket: Socket,
+    /// The token that clients must present; `None`: none is needed.
+    token: Option<String>,
+}
+
+enum Socket {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+    /// Another process, which this one replaces, still listens there.
+    Taken(Bind),
+}
+
+impl Interface {
+    /// Opens the interface. `takeover`: another process may still listen on the address, and this one waits for its
+    /// end.
+    ///
+    /// # Errors
+    /// The address cannot be listened on, or the token cannot be read; the text states which.
+    pub(crate) fn open(admin: &Admin, takeover: bool) -> Result<Self, String> {
+        let token = admin.token_file.as_deref().map(read_token).transpose()?;
+        let socket = match listen(&admin.bind) {
+            Ok(socket) => socket,
+            Err(error) if takeover && error.kind() == io::ErrorKind::AddrInUse => {
+                Socket::Taken(admin.bind.clone())
+            }
+            Err(error) => {
+                let place = name_of(&admin.bind);
+                return Err(format!("the admin interface cannot listen on {place}: {error}"));
+            }
+        };
+        Ok(Self { socket, token })
+    }
+
+    /// The address, for the lines of the start.
+    pub(crate) fn address(&self) -> String {
+        match &self.socket {
+            Socket::Taken(bind) => {
+                format!("{}, once the process that listens there has ended", name_of(bind))
+            }
+            Socket::Tcp(listener) => {
+                listener.local_addr().map_or_else(|_| String::new(), |at| format!("http://{at}/"))
+            }
+            Socket::Unix(listener) => {
+                let address = listener.local_addr().ok();
+                let path = address.as_ref().and_then(|address| address.as_pathname());
+                path.map_or_else(String::new, |path| format!("unix:{}", path.display()))
+            }
+        }
+    }
+
+    /// Starts the thread that accepts connections.
+    ///
+    /// # Errors
+    /// The kernel refused the thread.
+    pub(crate) fn start(self, operations: Arc<Operations>) -> io::Result<()> {
+        let Self { socket, token } = self;
+        let token = token.map(Arc::<str>::from);
+        let open = Arc::new(AtomicUsize::new(0));
+        threads::spawn("admin", move || {
+            let mut socket = socket;
+            loop {
+                let accepted = match &socket {
+                    Socket::Taken(bind) => {
+                        thread::sleep(ACCEPT_PAUSE);
+                        if let Ok(opened) = listen(bind) {
+                            socket = opened;
+                        }
+                        continue;
+                    }
+                    Socket::Tcp(listener) => listener
+                        .accept()
+                        .map(|(stream, from)| (Stream::Tcp(stream), from.to_string())),
+                    Socket::Unix(listener) => listener
+                        .accept()
+                        .map(|(stream, _)| (Stream::Unix(stream), "unix".to_owned())),
+                };
+                match accepted {
+                    Ok((stream, from)) => {
+                        let operations = Arc::clone(&operations);
+                        let caller = Caller { from, token: token.clone() };
+                        begin(stream, caller, operations, &open);
+                    }
+                    Err(_) => thread::sleep(ACCEPT_PAUSE),
+                }
+            }
+        })
+        .map(drop)
+    }
+}
+
+/// Serves a connection on a thread of its own, unless there are too many.
+fn begin(stream: Stream, caller: Caller, operations: Arc<Operations>, open: &Arc<AtomicUsize>) {
+    if open.fetch_add(1, Ordering::SeqCst) >= CONNECTIONS_MAX {
+        open.fetch_sub(1, Ordering::SeqCst);
+        return;
+    }
+    let ended = Arc::clone(open);
+    let work = move || {
+        // The client may leave at any time.
+        let _ = serve(stream, &caller, &operations);
+        ended.fetch_sub(1, Ordering::SeqCst);
+        Ended::AsPlanned
+    };
+    if threads::spawn("admin-client", work).is_err() {
+        open.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// A client of the interface.
+struct Caller {
+    /// Its address, for the log.
+    from: String,
+    /// The token that it must present.
+    token: Option<Arc<str>>,
+}
+
+impl Caller {
+    /// Whether `shown` is the token. The time that this takes does not depend on how much of it is right.
+    fn accepts(&self, shown: &str) -> bool {
+        let Some(token) = &self.token else { return true };
+        let differences = token.bytes().zip(shown.bytes()).map(|(one, other)| one ^ other);
+        token.len() == shown.len() && differences.fold(0, |sum, bits| sum | bits) == 0
+    }
+}
+
+/// A connection of a client.
+enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Read for &Stream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Stream::Tcp(stream) => (&*stream).read(buffer),
+            Stream::Unix(stream) => (&*stream).read(buffer),
+        }
+    }
+}
+
+impl Write for &Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Stream::Tcp(stream) => (&*stream).write(bytes),
+            Stream::Unix(stream) => (&*stream).write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn serve(stream: Stream, caller: &Caller, operations: &Operations) -> io::Result<()> {
+    match &stream {
+        Stream::Tcp(tcp) => {
+            tcp.set_read_timeout(Some(IO_TIMEOUT))?;
+            tcp.set_write_timeout(Some(IO_TIMEOUT))?;
+        }
+        Stream::Unix(unix) => {
+            unix.set_read_timeout(Some(IO_TIMEOUT))?;
+            unix.set_write_timeout(Some(IO_TIMEOUT))?;
+        }
+    }
+    let mut input = Input::default();
+    let Some(first) = input.read_line(&mut &stream)? else { return Ok(()) };
+    match first.trim_end().ends_with("HTTP/1.1") || first.trim_end().ends_with("HTTP/1.0") {
+        true => http::serve(&stream, first, input, caller, operations),
+        false => line::serve(&stream, first, input, caller, operations),
+    }
+}
+
+/// Bytes that were received.
+#[derive(Default)]
+struct Input(Vec<u8>);
+
+impl Input {
+    /// The next line with its end; `None` at the end of the input. The last line may have no end.
+    fn read_line(&mut self, stream: &mut impl Read) -> io::Result<Option<String>> {
+        let mut buffer = [0; 4096];
+        loop {
+            if let Some(end) = self.0.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.0.drain(..=end).collect();
+                return Ok(Some(String::from_utf8_lossy(&line).into_owned()));
+            }
+            if self.0.len() > INPUT_BYTES_MAX {
+                return Err(io::ErrorKind::InvalidData.into());
+            }
+            match stream.read(&mut buffer) {
+                Ok(0) if self.0.is_empty() => return Ok(None),
+                Ok(0) => {
+                    let rest = core::mem::take(&mut self.0);
+                    return Ok(Some(String::from_utf8_lossy(&rest).into_owned()));
+                }
+                Ok(count) => self.0.extend_from_slice(&buffer[..count]),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+/// Reads the token: the file without blanks around it.
+fn read_token(path: &str) -> Result<String, String> {
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        format!("the token of the admin interface, {path}, cannot be read: {error}")
+    })?;
+    match text.trim() {
+        "" => Err(format!("the token of the admin interface, {path}, is empty")),
+        token => Ok(token.to_owned()),
+    }
+}
+
+fn listen(bind: &Bind) -> io::Result<Socket> {
+    match bind {
+        Bind::Tcp(address) => TcpListener::bind(address).map(Socket::Tcp),
+        Bind::Unix(path) => open_unix(path).map(Socket::Unix),
+    }
+}
+
+/// An address as in the file.
+fn name_of(bind: &Bind) -> String {
+    match bind {
+        Bind::Tcp(address) => address.to_string(),
+        Bind::Unix(path) => format!("unix:{path}"),
+    }
+}
+
+/// Opens a unix socket that only the user of the process can connect to. The file mode mask of the process is changed
+/// for a moment; of the other threads, only that of the access log creates files.
+fn open_unix(path: &str) -> io::Result<UnixListener> {
+    crate::start::remove_left_behind(path);
+    let mask = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o177));
+    let listener = UnixListener::bind(path);
+    rustix::process::umask(mask);
+    listener
+}
+
+/// Logs a change that a client made.
+fn audit(caller: &Caller, command: &str) {
+    log::info(format_args!("admin: {} commanded: {command}", caller.from));
+}
+
+/// The senders of the workers' mailboxes as one function.
+pub(crate) fn notify_all<M: Clone + Send + 'static>(
+    senders: Vec<Sender<M>>,
+    mail: fn(Arc<ServerChange>) -> M,
+) -> Notify {
+    Box::new(move |change| {
+        for sender in &senders {
+            if sender.send(mail(Arc::clone(change))).is_err() {
+                log::error(format_args!(
+                    "admin: a worker's mailbox is full, so it did not get a change"
+                ));
+            }
+        }
+    })
+}

@@ -1,0 +1,196 @@
+//! `show stat`: listeners, pools and servers.
+//! In: the counters of the registry. Out: rows with HAProxy's columns, by name and in its order, as CSV or JSON. A
+//! column without a meaning here is empty.
+
+use std::collections::BTreeMap;
+
+use tidegate_config::model::{Balance, Bind, Config};
+use tidegate_gate::access::Names;
+
+use super::{Operations, ServerState, info};
+use crate::stats::{Subject, Totals};
+
+/// HAProxy's columns.
+const COLUMNS: &str = "pxname,svname,qcur,qmax,scur,smax,slim,stot,bin,bout,dreq,dresp,ereq,econ,eresp,wretr,wredis,\
+    status,weight,act,bck,chkfail,chkdown,lastchg,downtime,qlimit,pid,iid,sid,throttle,lbtot,tracked,type,rate,rate_lim,\
+    rate_max,check_status,check_code,check_duration,hrsp_1xx,hrsp_2xx,hrsp_3xx,hrsp_4xx,hrsp_5xx,hrsp_other,hanafail,\
+    req_rate,req_rate_max,req_tot,cli_abrt,srv_abrt,comp_in,comp_out,comp_byp,comp_rsp,lastsess,last_chk,last_agt,qtime,\
+    ctime,rtime,ttime,agent_status,agent_code,agent_duration,check_desc,agent_desc,check_rise,check_fall,check_health,\
+    agent_rise,agent_fall,agent_health,addr,cookie,mode,algo,conn_rate,conn_rate_max,conn_tot,intercepted,dcon,dses,wrew,\
+    connect,reuse,cache_lookups,cache_hits,srv_icur,src_ilim,qtime_max,ctime_max,rtime_max,ttime_max,eint,idle_conn_cur,\
+    safe_conn_cur,used_conn_cur,need_conn_est,uweight,agg_server_status,agg_server_check_status,agg_check_status";
+
+/// The values of a row, by column.
+type Row = BTreeMap<&'static str, String>;
+
+/// What all rows have.
+fn row(pool: &str, server: &str, totals: &Totals) -> Row {
+    let get = |name: &str| totals.get(name).to_string();
+    BTreeMap::from([
+        ("pxname", pool.to_owned()),
+        ("svname", server.to_owned()),
+        ("scur", get("under_way_now")),
+        ("smax", get("under_way_max")),
+        ("stot", get("begun")),
+        ("bin", get("bytes_in")),
+        ("bout", get("bytes_out")),
+        ("pid", "1".to_owned()),
+        ("hrsp_1xx", get("status_1xx")),
+        ("hrsp_2xx", get("status_2xx")),
+        ("hrsp_3xx", get("status_3xx")),
+        ("hrsp_4xx", get("status_4xx")),
+        ("hrsp_5xx", get("status_5xx")),
+        ("hrsp_other", get("status_none")),
+        ("req_tot", get("begun")),
+        ("cli_abrt", get("client_failures")),
+        ("mode", "http".to_owned()),
+    ])
+}
+
+/// What rows of servers and pools have in addition.
+fn add_server(row: &mut Row, totals: &Totals) {
+    let get = |name: &str| totals.get(name).to_string();
+    let connects = totals.get("begun").saturating_sub(totals.get("reuses"));
+    let times = [
+        ("qtime", "queue_us"),
+        ("ctime", "connect_us"),
+        ("rtime", "response_us"),
+        ("ttime", "total_us"),
+    ];
+    row.extend(times.map(|(column, name)| (column, totals.mean_ms(name).to_string())));
+    row.extend([
+        ("econ", get("connect_failures")),
+        ("eresp", get("server_failures")),
+        ("srv_abrt", get("server_failures")),
+        ("wretr", get("retries")),
+        ("lbtot", get("begun")),
+        ("connect", connects.to_string()),
+        ("reuse", get("reuses")),
+    ]);
+}
+
+fn rows(operations: &Operations) -> Vec<Row> {
+    let (config, totals) = (&*operations.config(), operations.registry.totals());
+    let none = Totals::default();
+    let mut rows = Vec::new();
+    for (at, listener) in config.listeners.iter().enumerate() {
+        let totals = totals.get(&Subject::Listener(listener.name.clone())).unwrap_or(&none);
+        let mut row = row(&listener.name, "FRONTEND", totals);
+        let most = config.server.connections_max.map_or(String::new(), |most| most.to_string());
+        let address = match &listener.bind {
+            Bind::Tcp(address) => address.to_string(),
+            Bind::Unix(path) => format!("unix:{path}"),
+        };
+        row.extend([
+            ("slim", most),
+            ("ereq", totals.get("refusals").to_string()),
+            ("status", "OPEN".to_owned()),
+            ("iid", (at + 1).to_string()),
+            ("sid", "0".to_owned()),
+            ("type", "0".to_owned()),
+            ("addr", address),
+        ]);
+        rows.push(row);
+    }
+    for pool in 0..config.pools.len() {
+        add_pool(&mut rows, operations, config, pool, &totals);
+    }
+    rows
+}
+
+/// The rows of a pool: its servers, then itself.
+fn add_pool(
+    rows: &mut Vec<Row>,
+    operations: &Operations,
+    config: &Config,
+    at: usize,
+    totals: &BTreeMap<Subject, Totals>,
+) {
+    let (names, none) = (Names::new(config), Totals::default());
+    let pool = &config.pools[at];
+    let iid = (config.listeners.len() + at + 1).to_string();
+    let (mut sum, mut weight, mut ready) = (Totals::default(), 0, 0);
+    for (server_at, server) in pool.servers.iter().enumerate() {
+        let (_, name) = names.server(at, server_at);
+        let subject = Subject::Server(pool.name.clone(), name.to_owned());
+        let totals = totals.get(&subject).unwrap_or(&none);
+        sum.merge(totals);
+        let state = operations.state_of(&pool.name, name);
+        if state == ServerState::Ready {
+            weight += u64::from(server.weight);
+            ready += 1;
+        }
+        let status = match state {
+            ServerState::Ready => "no check",
+            ServerState::Drain => "DRAIN",
+            ServerState::Maintenance => "MAINT",
+        };
+        let mut row = row(&pool.name, name, totals);
+        add_server(&mut row, totals);
+        row.extend([
+            ("slim", server.connections_max.map_or(String::new(), |most| most.to_string())),
+            ("status", status.to_owned()),
+            ("weight", server.weight.to_string()),
+            ("uweight", server.weight.to_string()),
+            ("act", "1".to_owned()),
+            ("bck", "0".to_owned()),
+            ("iid", iid.clone()),
+            ("sid", (server_at + 1).to_string()),
+            ("type", "2".to_owned()),
+            ("addr", name.to_owned()),
+        ]);
+        rows.push(row);
+    }
+    let mut row = row(&pool.name, "BACKEND", &sum);
+    add_server(&mut row, &sum);
+    let algorithm = match pool.balance {
+        Balance::Random => "random",
+        Balance::RoundRobin => "roundrobin",
+        Balance::LeastConnections => "leastconn",
+        Balance::Hash(_) => "hash",
+    };
+    row.extend([
+        ("status", if ready > 0 { "UP" } else { "DOWN" }.to_owned()),
+        ("weight", weight.to_string()),
+        ("act", ready.to_string()),
+        ("bck", "0".to_owned()),
+        ("iid", iid),
+        ("sid", "0".to_owned()),
+        ("type", "1".to_owned()),
+        ("qlimit", pool.queue_max.to_string()),
+        ("algo", algorithm.to_owned()),
+    ]);
+    rows.push(row);
+}
+
+/// The rows as CSV. Each line ends with a comma, as HAProxy's do.
+pub(super) fn csv(operations: &Operations) -> String {
+    let mut text = format!("# {COLUMNS},\n");
+    for row in rows(operations) {
+        for column in COLUMNS.split(',') {
+            let value = row.get(column).map_or("", String::as_str);
+            match value.contains([',', '"', '\n']) {
+                true => text.push_str(&format!("\"{}\"", value.replace('"', "\"\""))),
+                false => text.push_str(value),
+            }
+            text.push(',');
+        }
+        text.push('\n');
+    }
+    text
+}
+
+/// The rows as an array of JSON objects. Columns without a value are left out; numbers are numbers.
+pub(super) fn json(operations: &Operations) -> String {
+    let objects = rows(operations).into_iter().map(|row| {
+        let members = COLUMNS.split(',').filter_map(|column| {
+            let value = row.get(column).filter(|value| !value.is_empty())?;
+            Some(match value.parse::<u64>() {
+                Ok(number) => format!("\"{column}\":{number}"),
+                Err(_) => format!("\"{column}\":{}", info::quoted(value)),
+            })
+        });
+        format!("{{{}}}", members.collect::<Vec<_>>().join(","))
+    });
+    format!("[{}]", objects.collect::<Vec<_>>().join(","))
+}

@@ -1,0 +1,326 @@
+//! What the requests of each listener, route and server amount to: counts, bytes, times.
+//! In: the end of each exchange, noted by the worker that served it. Out: sums over all workers, by name.
+//! Never: takes a lock while a request is handled: the lock of the registry is taken when settings begin to be used
+//! and when statistics are read.
+//! Limits: one block of counters for each name and worker; a name that is no longer used keeps its block, so that
+//! counters never go back.
+//! Invariant: only the worker that a block belongs to writes to it.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tidegate_base::Span;
+use tidegate_base::counters;
+use tidegate_base::counters::Counter;
+use tidegate_base::histogram::{Durations, Histogram};
+use tidegate_config::model::Config;
+use tidegate_gate::access::{Cause, Entry, Names, Phase};
+
+/// The averages of times are those of about this many requests.
+const WINDOW: u64 = 1024;
+
+counters! {
+    /// Counts of one listener, route or server in one worker; names ending in `_now` are gauges.
+    pub struct Counts {
+        /// Requests that began.
+        begun,
+        /// Requests under way.
+        under_way_now,
+        /// The most requests that were under way at once.
+        under_way_max,
+        /// Requests that have ended.
+        ended,
+        /// Bytes of request bodies.
+        bytes_in,
+        /// Bytes of responses.
+        bytes_out,
+        /// Requests without a response.
+        status_none,
+        /// Responses with status 1xx.
+        status_1xx,
+        /// Responses with status 2xx.
+        status_2xx,
+        /// Responses with status 3xx.
+        status_3xx,
+        /// Responses with status 4xx.
+        status_4xx,
+        /// Responses with status 5xx.
+        status_5xx,
+        /// Requests that failed because the client left or was too slow.
+        client_failures,
+        /// Requests that were refused.
+        refusals,
+        /// Requests that failed because the server could not be reached.
+        connect_failures,
+        /// Requests that failed after the server was reached.
+        server_failures,
+        /// Requests that failed because of a limit of this process.
+        limit_failures,
+        /// Attempts after the first one.
+        retries,
+        /// Requests that were sent over a connection that had carried one before.
+        reuses,
+        /// Sum of queueing times in microseconds, of the last requests.
+        queue_us,
+        /// Sum of connect times, in the same way.
+        connect_us,
+        /// Sum of response times, in the same way.
+        response_us,
+        /// Sum of total times, in the same way.
+        total_us,
+    }
+}
+
+/// The counters of one listener, route or server in one worker.
+#[derive(Default, Debug)]
+pub struct Traffic {
+    /// Counts.
+    pub counts: Counts,
+    /// Total times.
+    pub latency: Histogram,
+}
+
+impl Traffic {
+    /// A request begins to use the listener, route or server.
+    pub(crate) fn begin(&self) {
+        let counts = &self.counts;
+        counts.begun.add(1);
+        counts.under_way_now.add(1);
+        let (now, most) = (counts.under_way_now.load(), counts.under_way_max.load());
+        counts.under_way_max.add(now.saturating_sub(most));
+    }
+
+    /// A request goes to another server.
+    pub(crate) fn leave(&self) {
+        self.counts.under_way_now.sub(1);
+        self.counts.retries.add(1);
+    }
+
+    /// A request has ended.
+    pub(crate) fn end(&self, entry: &Entry<'_>) {
+        let counts = &self.counts;
+        counts.under_way_now.sub(1);
+        counts.bytes_in.add(entry.bytes_in);
+        counts.bytes_out.add(entry.bytes_out);
+        match entry.status.map(|status| status / 100) {
+            None => counts.status_none.add(1),
+            Some(1) => counts.status_1xx.add(1),
+            Some(2) => counts.status_2xx.add(1),
+            Some(3) => counts.status_3xx.add(1),
+            Some(4) => counts.status_4xx.add(1),
+            Some(_) => counts.status_5xx.add(1),
+        }
+        match entry.cause {
+            Cause::None | Cause::Stopped | Cause::Bug => {}
+            Cause::Client | Cause::ClientTimeout => counts.client_failures.add(1),
+            Cause::Refused => counts.refusals.add(1),
+            Cause::Server | Cause::ServerTimeout if entry.phase <= Phase::Connect => {
+                counts.connect_failures.add(1);
+            }
+            Cause::Server | Cause::ServerTimeout => counts.server_failures.add(1),
+            Cause::QueueTimeout | Cause::Limit => counts.limit_failures.add(1),
+        }
+        counts.reuses.add(u64::from(entry.is_reused));
+        let timers = &entry.timers;
+        let ended = counts.ended.load();
+        for (sum, span) in [
+            (&counts.queue_us, timers.queue),
+            (&counts.connect_us, timers.connect),
+            (&counts.response_us, timers.response),
+            (&counts.total_us, Some(timers.total)),
+        ] {
+            slide(sum, ended, span.unwrap_or_default());
+        }
+        counts.ended.add(1);
+        self.latency.note(timers.total);
+    }
+}
+
+/// Adds to a sum over the last `WINDOW` values, as far as their mean is concerned.
+fn slide(sum: &Counter, count: u64, span: Span) {
+    if count >= WINDOW {
+        sum.sub(sum.load() / WINDOW);
+    }
+    sum.add(span.as_micros() as u64);
+}
+
+/// The sum of the counters of all workers.
+#[derive(Clone, Default, Debug)]
+pub struct Totals {
+    /// By counter, in the order of declaration.
+    values: Vec<(&'static str, u64)>,
+    /// Requests that the averages are over.
+    window: u64,
+    /// Total times.
+    pub latency: Durations,
+}
+
+impl Totals {
+    /// The sums of these blocks.
+    fn of<'a>(blocks: impl Iterator<Item = &'a Arc<Traffic>>) -> Self {
+        let mut totals = Self::default();
+        for block in blocks {
+            totals.add(block);
+        }
+        totals
+    }
+
+    fn add(&mut self, traffic: &Traffic) {
+        let values = traffic.counts.all();
+        if self.values.is_empty() {
+            self.values = values;
+        } else {
+            for ((_, sum), (_, value)) in self.values.iter_mut().zip(values) {
+                *sum += value;
+            }
+        }
+        self.window += traffic.counts.ended.load().min(WINDOW);
+        self.latency.add(&traffic.latency);
+    }
+
+    /// Adds other sums.
+    pub(crate) fn merge(&mut self, other: &Self) {
+        if self.values.is_empty() {
+            self.values.clone_from(&other.values);
+        } else {
+            for ((_, sum), (_, value)) in self.values.iter_mut().zip(&other.values) {
+                *sum += value;
+            }
+        }
+        self.window += other.window;
+    }
+
+    /// The value of a counter.
+    #[must_use]
+    pub fn get(&self, name: &str) -> u64 {
+        self.values.iter().find(|(other, _)| *other == name).map_or(0, |(_, value)| *value)
+    }
+
+    /// The mean of a time over the last requests, in milliseconds.
+    #[must_use]
+    pub fn mean_ms(&self, name: &str) -> u64 {
+        self.get(name).checked_div(self.window).unwrap_or(0) / 1000
+    }
+}
+
+/// What counters belong to.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Subject {
+    /// A listener.
+    Listener(String),
+    /// A route.
+    Route(String),
+    /// A server of a pool: the names of both.
+    Server(String, String),
+}
+
+/// The counters of all listeners, routes and servers, by worker.
+#[derive(Debug)]
+pub struct Registry {
+    workers: usize,
+    blocks: Mutex<BTreeMap<Subject, Vec<Arc<Traffic>>>>,
+}
+
+impl Registry {
+    /// A registry for this number of workers.
+    #[must_use]
+    pub fn new(workers: usize) -> Self {
+        Self { workers, blocks: Mutex::default() }
+    }
+
+    /// The counters of one worker for the listeners, routes and servers of `config`.
+    #[must_use]
+    pub fn of_worker(&self, worker: usize, config: &Config, names: &Names) -> Counted {
+        let mut blocks = self.blocks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut block = |subject: Subject| {
+            let of_workers = blocks
+                .entry(subject)
+                .or_insert_with(|| (0..self.workers).map(|_| Arc::default()).collect());
+            of_workers.get(worker).map_or_else(Arc::default, Arc::clone)
+        };
+        let listeners = config.listeners.iter();
+        let listeners = listeners.map(|at| block(Subject::Listener(at.name.clone()))).collect();
+        let routes = (0..config.routes.len())
+            .map(|route| block(Subject::Route(names.route(route).to_owned())))
+            .collect();
+        let pools = config.pools.iter().enumerate();
+        let servers = pools
+            .map(|(pool, settings)| {
+                (0..settings.servers.len())
+                    .map(|server| {
+                        let (pool, server) = names.server(pool, server);
+                        block(Subject::Server(pool.to_owned(), server.to_owned()))
+                    })
+                    .collect()
+            })
+            .collect();
+        Counted { listeners, routes, servers }
+    }
+
+    /// The sums of all workers.
+    #[must_use]
+    pub fn totals(&self) -> BTreeMap<Subject, Totals> {
+        let blocks = self.blocks.lock().unwrap_or_else(PoisonError::into_inner);
+        blocks.iter().map(|(subject, of)| (subject.clone(), Totals::of(of.iter()))).collect()
+    }
+}
+
+/// The counters of one worker, by the indexes of its settings. Empty if nothing is counted.
+#[derive(Clone, Default, Debug)]
+pub struct Counted {
+    listeners: Vec<Arc<Traffic>>,
+    routes: Vec<Arc<Traffic>>,
+    servers: Vec<Vec<Arc<Traffic>>>,
+}
+
+impl Counted {
+    pub(crate) fn listener(&self, index: u16) -> Option<&Traffic> {
+        self.listeners.get(usize::from(index)).map(Arc::as_ref)
+    }
+
+    pub(crate) fn route(&self, index: u16) -> Option<&Traffic> {
+        self.routes.get(usize::from(index)).map(Arc::as_ref)
+    }
+
+    pub(crate) fn server(&self, (pool, server): (u16, u16)) -> Option<&Traffic> {
+        self.servers.get(usize::from(pool))?.get(usize::from(server)).map(Arc::as_ref)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn means_are_those_of_the_last_requests() {
+        let sum = Counter::default();
+        for count in 0..WINDOW {
+            slide(&sum, count, Span::from_millis(2));
+        }
+        assert_eq!(sum.load(), WINDOW * 2000);
+        for count in WINDOW..20 * WINDOW {
+            slide(&sum, count, Span::from_millis(6));
+        }
+        let mean = sum.load() / WINDOW;
+        assert!((5990..=6000 + 1).contains(&mean), "{mean}");
+    }
+
+    #[test]
+    fn names_keep_their_counters_and_workers_have_their_own() {
+        let text = "[[listener]]\nname = \"web\"\nbind = \"127.0.0.1:0\"\n[[route]]\nproxy = \"p\"\n\
+            [pool.p]\nservers = [\"10.0.0.1:1\"]\n";
+        let config = tidegate_config::parse(text, "the test").expect("it is valid");
+        let (registry, names) = (Registry::new(2), Names::new(&config));
+        let first = registry.of_worker(0, &config, &names);
+        let second = registry.of_worker(1, &config, &names);
+        let again = registry.of_worker(0, &config, &names);
+        for counted in [&first, &second, &again] {
+            counted.server((0, 0)).expect("the server has counters").begin();
+        }
+        assert_eq!(first.server((0, 0)).map(|of| of.counts.begun.load()), Some(2));
+        let totals = registry.totals();
+        let subject = Subject::Server("p".to_owned(), "10.0.0.1:1".to_owned());
+        assert_eq!((totals.len(), totals[&subject].get("under_way_now")), (3, 3));
+        assert!(first.server((0, 1)).is_none() && first.route(1).is_none());
+    }
+}

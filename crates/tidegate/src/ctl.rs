@@ -1,0 +1,116 @@
+//! `tidegate ctl`: sends a command to the admin interface of a running process, and prints its reply.
+//! In: a command, the address of the interface or the file that configures it. Out: exit code 0; 1 if the command failed
+//! or no process listens; 2 if the address is invalid.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use tidegate_config::model::Bind;
+
+use crate::source;
+use crate::{DONE, FAILED, USAGE, print_message};
+
+/// Where the interface is unless stated otherwise.
+const ADDRESS: &str = "127.0.0.1:9901";
+/// How long a read or write may take.
+const IO_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Arguments of `tidegate ctl`.
+#[derive(Args, Debug)]
+pub struct CtlArgs {
+    /// Address of the admin interface: IP:PORT or unix:PATH [default: 127.0.0.1:9901]
+    #[arg(long, value_name = "ADDRESS", conflicts_with = "config")]
+    at: Option<String>,
+    /// File with the token of the interface
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// The configuration file of the process, whose `[admin]` states address and token
+    #[arg(short, long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// The command, such as: show stat; `help` lists all
+    #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true)]
+    command: Vec<String>,
+}
+
+/// Sends the command and prints the reply.
+pub fn run(args: &CtlArgs) -> ExitCode {
+    let (bind, token_file) = match place(args) {
+        Ok(place) => place,
+        Err(text) => {
+            print_message(&text);
+            return ExitCode::from(USAGE);
+        }
+    };
+    match send(&bind, token_file, &args.command.join(" ")) {
+        Ok(reply) => match reply.strip_prefix("error: ") {
+            Some(why) => {
+                print_message(&format!("tidegate: {}\n", why.trim_end()));
+                ExitCode::from(FAILED)
+            }
+            None => {
+                let _ = io::stdout().write_all(reply.trim_end_matches('\n').as_bytes());
+                let _ = io::stdout().write_all(if reply.trim().is_empty() { b"" } else { b"\n" });
+                ExitCode::from(DONE)
+            }
+        },
+        Err(error) => {
+            print_message(&format!(
+                "tidegate: the admin interface at {bind} cannot be used: {error}; is [admin] configured there?\n"
+            ));
+            ExitCode::from(FAILED)
+        }
+    }
+}
+
+/// The address of the interface, and the file of its token; the error is a text to print.
+fn place(args: &CtlArgs) -> Result<(String, Option<PathBuf>), String> {
+    let Some(path) = &args.config else {
+        let at = args.at.clone().unwrap_or_else(|| ADDRESS.to_owned());
+        return Ok((at, args.token_file.clone()));
+    };
+    let source = source::load(path).map_err(|refusal| refusal.to_string())?;
+    let Some(admin) = &source.loaded.config.admin else {
+        return Err(format!("tidegate: {} has no [admin]\n", path.display()));
+    };
+    let at = match &admin.bind {
+        Bind::Tcp(address) => address.to_string(),
+        Bind::Unix(path) => format!("unix:{path}"),
+    };
+    let token = args.token_file.clone().or_else(|| admin.token_file.clone().map(PathBuf::from));
+    Ok((at, token))
+}
+
+/// Sends one line, and returns what comes back until the end of the connection.
+fn send(at: &str, token_file: Option<PathBuf>, command: &str) -> io::Result<String> {
+    let mut line = String::new();
+    if let Some(path) = token_file {
+        line = format!("auth {}; ", std::fs::read_to_string(path)?.trim());
+    }
+    line.push_str(command);
+    line.push('\n');
+    match at.strip_prefix("unix:") {
+        Some(path) => {
+            let stream = UnixStream::connect(path)?;
+            stream.set_read_timeout(Some(IO_TIMEOUT))?;
+            exchange(stream, &line)
+        }
+        None => {
+            let address: SocketAddr = at.parse().map_err(io::Error::other)?;
+            let stream = TcpStream::connect_timeout(&address, IO_TIMEOUT)?;
+            stream.set_read_timeout(Some(IO_TIMEOUT))?;
+            exchange(stream, &line)
+        }
+    }
+}
+
+fn exchange(mut stream: impl Read + Write, line: &str) -> io::Result<String> {
+    stream.write_all(line.as_bytes())?;
+    let mut reply = Vec::new();
+    stream.read_to_end(&mut reply)?;
+    Ok(String::from_utf8_lossy(&reply).into_owned())
+}

@@ -1,0 +1,250 @@
+//! The admin interface of a running process, as Prometheus, scripts for HAProxy and `tidegate ctl` use it.
+//! In: requests, commands. Out: metrics that another parser accepts, HAProxy's columns, servers that take no requests.
+
+use std::collections::BTreeMap;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixStream;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+use tidegate_testing::command;
+
+use crate::process::{Folder, Process, free_address, run, run_well, text};
+use crate::requests::curl;
+
+/// A process with an admin interface, and an origin that does not exist beside one that does.
+struct Operated {
+    folder: Folder,
+    process: Process,
+    door: SocketAddr,
+    admin: SocketAddr,
+}
+
+impl Operated {
+    fn start(name: &str, settings: &str) -> Self {
+        let folder = Folder::new(name);
+        let (door, admin) = (free_address(), free_address());
+        let config = format!(
+            "[admin]\nbind = \"{admin}\"\n{settings}\n\
+             [[listener]]\nname = \"web\"\nbind = \"{door}\"\n\
+             [[route]]\npath = \"/app/*\"\nproxy = \"app\"\n\
+             [[route]]\npath = \"/json\"\nrespond = {{ body = \"{{}}\" }}\n\
+             [pool.app]\nservers = [\"{door}\"]\nretries = 0\n"
+        );
+        let file = folder.file("tidegate.toml", config);
+        let mut command = command(env!("CARGO_BIN_EXE_tidegate"));
+        let mut process = Process::spawn(command.args(["run", &file]));
+        process.wait_for_listener(door);
+        process.wait_for_listener(admin);
+        Self { folder, process, door, admin }
+    }
+
+    fn get(&self, target: &str) -> String {
+        run_well(curl().args(["-o", "-"]).arg(format!("http://{}{target}", self.door)))
+    }
+
+    fn page(&self, target: &str) -> String {
+        run_well(curl().arg(format!("http://{}{target}", self.admin)))
+    }
+
+    fn ctl(&self, words: &[&str]) -> Output {
+        let at = self.admin.to_string();
+        run(command(env!("CARGO_BIN_EXE_tidegate")).args(["ctl", "--at", &at]).args(words))
+    }
+
+    fn ctl_well(&self, words: &[&str]) -> String {
+        let output = self.ctl(words);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        text(&output.stdout).to_owned()
+    }
+}
+
+/// The rows of `show stat`, read as scripts do: columns by the names in the first line.
+fn rows(csv: &str) -> Vec<BTreeMap<String, String>> {
+    let mut lines = csv.lines().filter(|line| !line.is_empty());
+    let header = lines.next().expect("a header").trim_start_matches("# ").to_owned();
+    let names: Vec<String> = header.split(',').map(str::to_owned).collect();
+    lines
+        .map(|line| names.iter().cloned().zip(line.split(',').map(str::to_owned)).collect())
+        .collect()
+}
+
+#[test]
+fn metrics_are_accepted_by_the_parser_of_prometheus() {
+    let operated = Operated::start("metrics", "");
+    for _ in 0..3 {
+        assert_eq!(operated.get("/json"), "{}");
+    }
+    assert!(operated.get("/nothing").contains("no route"));
+    let check = "import sys\n\
+        from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics\n\
+        from prometheus_client.parser import text_string_to_metric_families as plain\n\
+        parse = open_metrics if sys.argv[1] == 'open' else plain\n\
+        for family in parse(open(sys.argv[2]).read()):\n\
+        \x20   for sample in family.samples:\n\
+        \x20       print(sample.name, sorted(sample.labels.items()), sample.value)\n";
+    let python = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/peers/python/bin/python");
+    for (kind, accept) in
+        [("open", "application/openmetrics-text; version=1.0.0"), ("plain", "*/*")]
+    {
+        let url = format!("http://{}/metrics", operated.admin);
+        let metrics = run_well(curl().args(["-H", &format!("Accept: {accept}")]).arg(url));
+        let file = operated.folder.file("metrics.txt", &metrics);
+        let samples = run_well(Command::new(python).args(["-c", check, kind, &file]));
+        for expected in [
+            "tidegate_route_responses_total [('route', '/json'), ('status', '2xx')] 3.0\n",
+            "tidegate_listener_responses_total [('listener', 'web'), ('status', '4xx')] 1.0\n",
+            "tidegate_listener_failures_total [('cause', 'refused'), ('listener', 'web')] 1.0\n",
+            "tidegate_route_duration_seconds_count [('route', '/json')] 3.0\n",
+            "tidegate_route_duration_seconds_bucket [('le', '+Inf'), ('route', '/json')] 3.0\n",
+            "tidegate_requests_total [] 4.0\n",
+            "tidegate_downstream [] ",
+        ] {
+            assert!(samples.contains(expected), "{kind}: no {expected:?} in\n{samples}");
+        }
+    }
+}
+
+#[test]
+fn health_endpoints_and_pages_answer() {
+    let operated = Operated::start("admin-pages", "");
+    assert_eq!((operated.page("/live"), operated.page("/ready")), ("ok\n".into(), "ok\n".into()));
+    let info: Value = serde_json::from_str(&operated.page("/info")).expect("it is JSON");
+    assert_eq!((&info["Name"], &info["Stopping"]), (&"Tidegate".into(), &0.into()));
+    assert!(info["counters"]["accepted"].is_u64(), "{info}");
+    let stat: Value = serde_json::from_str(&operated.page("/stat")).expect("it is JSON");
+    assert_eq!(stat[0]["svname"], "FRONTEND");
+    assert!(operated.page("/nothing").contains("GET /metrics"));
+    // A page of a browser that resolved its own name to this machine.
+    let url = format!("http://{}/metrics", operated.admin);
+    let foreign = run_well(curl().args(["-H", "Host: evil.example"]).arg(&url));
+    assert!(foreign.starts_with("connect by address"), "{foreign}");
+    let posted = run_well(curl().args(["--data", "shutdown"]).arg(&url));
+    assert!(posted.starts_with("only GET"), "{posted}");
+}
+
+#[test]
+fn statistics_have_the_columns_of_haproxy() {
+    let operated = Operated::start("admin-stat", "");
+    assert_eq!(operated.get("/json"), "{}");
+    // The pool's only server is the listener itself, which recognizes its own Via.
+    assert!(operated.get("/app/x").contains("too many times"));
+    let stat = operated.ctl_well(&["show", "stat"]);
+    let rows = rows(&stat);
+    let kinds: Vec<(&str, &str)> =
+        rows.iter().map(|row| (row["pxname"].as_str(), row["svname"].as_str())).collect();
+    let server = operated.door.to_string();
+    assert_eq!(kinds, [("web", "FRONTEND"), ("app", server.as_str()), ("app", "BACKEND")]);
+    let number = |row: usize, column: &str| rows[row][column].parse::<u64>().unwrap_or(u64::MAX);
+    assert!(number(0, "stot") >= 3 && number(0, "hrsp_2xx") == 1, "{stat}");
+    assert!(number(1, "stot") >= 1 && number(1, "bout") > 0 && number(1, "scur") == 0, "{stat}");
+    assert_eq!(rows[2]["status"], "UP");
+    assert!(operated.ctl_well(&["show", "info"]).contains("\nCumReq: "));
+    // The programs of HAProxy's users write the command and read until the end.
+    let mut socket = TcpStream::connect(operated.admin).expect("it listens");
+    socket.write_all(b"show info; show stat\n").expect("it reads");
+    let mut reply = String::new();
+    socket.read_to_string(&mut reply).expect("the reply is text");
+    assert!(reply.starts_with("Name: Tidegate\n") && reply.contains("\n# pxname,svname,qcur,"));
+}
+
+#[test]
+fn server_that_is_taken_out_gets_no_requests_until_it_is_ready() {
+    let operated = Operated::start("admin-set", "");
+    let name = format!("app/{}", operated.door);
+    let before = operated.get("/app/x");
+    assert!(!before.contains("no server is available"), "{before}");
+    assert_eq!(operated.ctl_well(&["set", "server", &name, "state", "maint"]), "");
+    let state = operated.ctl_well(&["show", "servers", "state"]);
+    assert!(
+        state.contains(&format!("1 app 1 {} {} 0 1 ", operated.door, operated.door.ip())),
+        "{state}"
+    );
+    let is_out = || operated.get("/app/x").contains("no server is available");
+    let mut tries = 0;
+    while !is_out() {
+        tries += 1;
+        assert!(tries < 1000, "the worker does not learn of the change");
+    }
+    assert!(operated.ctl_well(&["show", "stat"]).contains(",MAINT,"));
+    operated.ctl_well(&["set", "server", &name, "state", "ready"]);
+    while is_out() {
+        tries += 1;
+        assert!(tries < 2000, "the worker does not learn of the change");
+    }
+    for (words, expected) in [
+        (&["set", "server", &name, "state", "up"][..], "allowed: ready, drain, maint"),
+        (&["set", "server", "app/x", "state", "ready"][..], &format!("the servers are: {name}")),
+        (&["show", "servers", "state", "x"][..], "the pools are: app"),
+        (&["frobnicate"][..], "show stat [json]"),
+    ] {
+        let output = operated.ctl(words);
+        let said = text(&output.stderr).to_owned();
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains(expected), "{words:?}: {said}");
+    }
+}
+
+#[test]
+fn shutdown_stops_the_process_in_order() {
+    let mut operated = Operated::start("admin-shutdown", "");
+    operated.ctl_well(&["shutdown"]);
+    assert!(operated.process.wait().success());
+}
+
+#[test]
+fn token_is_required_where_one_is_configured() {
+    let folder = Folder::new("admin-token-file");
+    let token = folder.file("token", "secret-1\n");
+    let operated = Operated::start("admin-token", &format!("token-file = {token:?}"));
+    let url = format!("http://{}/metrics", operated.admin);
+    let code = |arguments: &[&str]| {
+        run_well(curl().args(["-o", "/dev/null", "-w", "%{http_code}"]).args(arguments).arg(&url))
+    };
+    assert_eq!(code(&[]), "401");
+    assert_eq!(code(&["-H", "Authorization: Bearer secret-2"]), "401");
+    assert_eq!(code(&["-H", "Authorization: Bearer secret-1"]), "200");
+    assert_eq!(operated.page("/live"), "ok\n");
+    assert!(text(&operated.ctl(&["show", "info"]).stderr).contains("present the token"));
+    let shown = operated.ctl_well(&["--token-file", &token, "show", "info"]);
+    assert!(shown.starts_with("Name: Tidegate\n"), "{shown}");
+}
+
+#[test]
+fn new_process_takes_the_interface_over_when_the_old_one_has_ended() {
+    let operated = Operated::start("admin-takeover", "");
+    let file = operated.folder.join("tidegate.toml");
+    let mut command = command(env!("CARGO_BIN_EXE_tidegate"));
+    let mut new = Process::spawn(command.args(["run", &file, "--takeover"]));
+    operated.process.terminate();
+    let expected = format!("Pid: {}\n", new.pid());
+    new.wait_until("the interface of the new process", || {
+        text(&operated.ctl(&["show", "info"]).stdout).contains(&expected)
+    });
+    new.terminate();
+    assert!(new.wait().success());
+}
+
+#[test]
+fn unix_socket_is_open_to_its_user_only() {
+    let folder = Folder::new("admin-unix");
+    let (door, path) = (free_address(), folder.join("admin.sock"));
+    let config = format!(
+        "[admin]\nbind = \"unix:{path}\"\n[[listener]]\nbind = \"{door}\"\n[[route]]\nrespond = {{}}\n"
+    );
+    let file = folder.file("tidegate.toml", config);
+    let mut process = Process::spawn(command(env!("CARGO_BIN_EXE_tidegate")).args(["run", &file]));
+    process.wait_for_listener(door);
+    process.wait_until("the socket", || UnixStream::connect(&path).is_ok());
+    let mode = std::fs::metadata(&path).expect("the socket exists").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let shown = run_well(
+        command(env!("CARGO_BIN_EXE_tidegate")).args(["ctl", "-c", &file, "show", "info"]),
+    );
+    assert!(shown.starts_with("Name: Tidegate\n"), "{shown}");
+    process.terminate();
+    assert!(process.wait().success());
+    assert!(!std::path::Path::new(&path).exists(), "the socket is removed");
+}
