@@ -157,10 +157,15 @@ impl<O: TlsObserver> TlsLayer<O> {
         }
     }
 
-    /// As [`Self::replace_plan`], for other listeners, each with its index in `plan.listeners`.
-    pub fn change(&mut self, plan: &TlsPlan, listeners: Vec<(ListenerId, u16)>) {
+    /// The settings of sessions that begin from now on.
+    #[must_use]
+    pub fn plan(&self) -> TlsPlan {
+        self.plan.clone()
+    }
+
+    /// Sets the worker's listeners, each with its index in `TlsPlan::listeners`.
+    pub fn set_listeners(&mut self, listeners: Vec<(ListenerId, u16)>) {
         self.listeners = listeners;
-        self.replace_plan(plan);
     }
 
     /// The number of sessions, for tests.

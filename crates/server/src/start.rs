@@ -579,13 +579,23 @@ fn change_settings(
     handover: &Handover,
 ) {
     let Some((snapshot, plan)) = handover.take() else { return };
+    if tls.is_none() && !plan.is_empty() {
+        *tls = Some(TlsLayer::new(&TlsPlan::default(), Vec::new(), worker.accounts()));
+    }
     let changed = match tls {
         None => worker.change_settings(reactor, snapshot, &[]),
         Some(layer) => {
+            // A waiting request may connect to a new server at once.
+            let before = layer.plan();
+            layer.replace_plan(&plan);
             let mut changed = Ok(());
             layer.between_turns(reactor, worker, |worker, view| {
                 changed = worker.change_settings(view, snapshot, &[]);
             });
+            if changed.is_err() {
+                layer.replace_plan(&before);
+            }
+            layer.set_listeners(worker.listeners());
             changed
         }
     };
@@ -593,14 +603,6 @@ fn change_settings(
         return handover.report(Err(error.to_string()));
     }
     let listeners = worker.listeners();
-    match tls {
-        Some(layer) => layer.change(&plan, listeners.clone()),
-        None if plan.is_empty() => {}
-        None => {
-            let layer = tls.insert(TlsLayer::new(&plan, Vec::new(), worker.accounts()));
-            layer.change(&plan, listeners.clone());
-        }
-    }
     let mut bound = vec![None; plan.listeners.len()];
     for (id, index) in listeners {
         if let Some(place) = bound.get_mut(usize::from(index)) {

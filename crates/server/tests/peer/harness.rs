@@ -109,15 +109,17 @@ impl<K: Kernel> Harness<Loop<K>> {
 
     /// Changes the settings of the worker. `plan` describes the TLS of the new settings.
     pub fn change(&mut self, snapshot: Snapshot, plan: &TlsPlan) -> Result<(), ListenError> {
+        let snapshot = snapshot.counted_in(&self.registry, 0);
         let worker = &mut self.worker;
         let Some(layer) = &mut self.layer else {
             return worker.change_settings(&mut self.reactor, snapshot, &[]);
         };
         let mut changed = Ok(());
+        layer.replace_plan(plan);
         layer.between_turns(&mut self.reactor, worker, |worker, view| {
             changed = worker.change_settings(view, snapshot, &[]);
         });
-        layer.change(plan, worker.listeners());
+        layer.set_listeners(worker.listeners());
         changed
     }
 

@@ -35,6 +35,8 @@ pub struct Reloads {
     rates: RateTables,
     /// By pool of the plan: whether its servers use TLS.
     secured_pools: Vec<bool>,
+    /// By pool of the plan: whether its servers speak HTTP/2.
+    http2_pools: Vec<bool>,
     /// When the next change begins; `None` if none follows.
     next_at: Option<Moment>,
     /// How many changes follow the next one.
@@ -66,6 +68,7 @@ impl Reloads {
             numbers: Numbers::of(config),
             rates: RateTables::new(config, 0),
             secured_pools: plan.secured_pools.clone(),
+            http2_pools: plan.http2_pools.clone(),
             next_at,
             left,
             pending: Vec::new(),
@@ -135,6 +138,13 @@ impl Reloads {
             config.pools.iter().map(|pool| self.secured_pools[number_of(pool)]).collect();
         let servers: Vec<usize> = config.pools.iter().map(|pool| pool.servers.len()).collect();
         self.tls = keys.plan_of_listeners(&listeners, &pools, &servers);
+        for (pool, settings) in self.tls.pools.iter_mut().zip(&config.pools) {
+            if let Some(pool) = pool
+                && self.http2_pools[number_of(settings)]
+            {
+                pool.connector = keys.http2_connector.clone();
+            }
+        }
         for worker in 0..harnesses.len() {
             let arranged = self.arranged.clone();
             let addresses = addresses(&arranged.config);
