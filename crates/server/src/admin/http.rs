@@ -53,7 +53,7 @@ pub(super) fn serve(
     let mut buffer = [0; 4096];
     loop {
         let mut storage = FieldStorage::new();
-        match decoder.decode_request(&mut bytes, &limits, &mut storage) {
+        match decoder.decode_request(&bytes, &limits, &mut storage) {
             Ok(Some((head, _))) => {
                 let page = page_of(&head, caller, operations);
                 let is_head = matches!(head.method, Method::Head);
