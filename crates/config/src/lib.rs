@@ -6,6 +6,7 @@
 
 mod admin;
 mod answers;
+pub mod arrange;
 mod auth;
 mod client_cert;
 mod conditions;

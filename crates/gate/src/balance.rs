@@ -7,6 +7,7 @@
 
 use tidegate_base::prng::{hash_bytes, mix64};
 use tidegate_base::{Moment, Prng, Span};
+use tidegate_config::arrange::{Generation, ServerLife};
 use tidegate_config::model::{self, Balance, ServerAddress};
 
 use crate::permits;
@@ -101,6 +102,11 @@ struct Server {
     avoid_until: Moment,
     /// The server's current weight in smooth weighted round-robin.
     credit: i64,
+    /// Since when the server exists, and since when it has its limit.
+    life: ServerLife,
+    /// More exchanges are in progress than the worker holds permits for, because the limit was changed since they
+    /// started.
+    is_over: bool,
 }
 
 /// One worker's state of a pool.
@@ -124,21 +130,15 @@ impl PoolState {
     /// rotation, so that workers do not all begin with the same server.
     #[must_use]
     pub fn new(pool: &model::Pool, seed: u64) -> Self {
-        let servers: Vec<Server> = pool.servers.iter().map(Server::new).collect();
-        let shares = servers
-            .iter()
-            .scan(0, |sum, server| {
-                *sum += u64::from(server.weight);
-                Some(*sum)
-            })
-            .collect();
-        let ring = match pool.balance {
-            Balance::Hash(_) => build_ring(&pool.servers),
-            Balance::Random | Balance::RoundRobin | Balance::LeastConnections => Vec::new(),
+        let mut state = Self {
+            balance: pool.balance.clone(),
+            servers: pool.servers.iter().map(Server::new).collect(),
+            shares: Vec::new(),
+            ring: Vec::new(),
+            in_use: 0,
+            limited: false,
         };
-        let limited = servers.iter().any(|server| server.in_use_max != u32::MAX);
-        let mut state =
-            Self { balance: pool.balance.clone(), servers, shares, ring, in_use: 0, limited };
+        state.prepare(pool);
         let period = state.weight_total().clamp(1, PHASE_STEPS_MAX);
         if state.balance == Balance::RoundRobin {
             for _ in 0..mix64(seed) % period {
@@ -146,6 +146,66 @@ impl PoolState {
             }
         }
         state
+    }
+
+    /// Uses other settings for the same pool. Each server that `lives` identifies as the same keeps its load, its
+    /// state and, unless its limit has changed, its permits. `own` of `workers` is this worker.
+    pub fn change(&mut self, pool: &model::Pool, lives: &[ServerLife], own: usize, workers: usize) {
+        for (index, (upstream, life)) in pool.servers.iter().zip(lives).enumerate() {
+            let mut fresh = Server { life: *life, ..Server::new(upstream) };
+            if fresh.limit != u32::MAX {
+                fresh.in_use_max = permits::share(fresh.limit, own, workers, index);
+            }
+            let Some(server) = self.servers.get_mut(index) else {
+                self.servers.push(fresh);
+                continue;
+            };
+            if server.life.life.since != life.life.since {
+                debug_assert_eq!(server.in_use, 0, "the index of a server in use was given away");
+                *server = fresh;
+                continue;
+            }
+            server.weight = fresh.weight;
+            if server.life.limit_since != life.limit_since {
+                (server.limit, server.in_use_max) = (fresh.limit, fresh.in_use_max);
+                server.is_over = server.in_use > server.in_use_max;
+            }
+            server.life = *life;
+        }
+        self.balance = pool.balance.clone();
+        self.prepare(pool);
+    }
+
+    /// Computes what depends on the settings of all servers.
+    fn prepare(&mut self, pool: &model::Pool) {
+        let sums = self.servers.iter().scan(0, |sum, server| {
+            *sum += u64::from(server.weight);
+            Some(*sum)
+        });
+        self.shares = sums.collect();
+        self.ring = match pool.balance {
+            Balance::Hash(_) => build_ring(&pool.servers),
+            Balance::Random | Balance::RoundRobin | Balance::LeastConnections => Vec::new(),
+        };
+        self.limited = self.servers.iter().any(|server| server.limit != u32::MAX);
+    }
+
+    /// By server: the generation in which it was added.
+    #[must_use]
+    pub fn since(&self) -> Vec<Generation> {
+        self.servers.iter().map(|server| server.life.life.since).collect()
+    }
+
+    /// The generation in which the limit of `server` was set. Permits of other generations are void.
+    #[must_use]
+    pub fn limit_since(&self, server: usize) -> Generation {
+        self.servers.get(server).map_or(0, |server| server.life.limit_since)
+    }
+
+    /// Whether `server` has more exchanges in progress than permits, because its limit was changed.
+    #[must_use]
+    pub fn is_over(&self, server: usize) -> bool {
+        self.servers.get(server).is_some_and(|server| server.is_over)
     }
 
     /// Picks a server for a request. `key_hash` is the hash of the key named by `balance = { hash = ... }`,
@@ -183,6 +243,7 @@ impl PoolState {
         if let Some(server) = self.servers.get_mut(server) {
             debug_assert!(server.in_use > 0, "an exchange ended without having begun");
             server.in_use = server.in_use.saturating_sub(1);
+            server.is_over &= server.in_use > server.in_use_max;
             self.in_use = self.in_use.saturating_sub(1);
         }
     }
@@ -508,6 +569,8 @@ impl Server {
             is_full: false,
             avoid_until: Moment::ZERO,
             credit: 0,
+            life: ServerLife::default(),
+            is_over: false,
         }
     }
 

@@ -100,6 +100,28 @@ impl<T: Copy + PartialEq> IdleConnections<T> {
         Self { servers, idle_max, total: 0, hand: 0 }
     }
 
+    /// Has lists for `servers` servers from now on, each with room for `idle_max` idle connections. The caller
+    /// removes those above it (`has_excess`).
+    pub fn change(&mut self, servers: usize, idle_max: usize) {
+        let server = || Server { idle: VecDeque::new(), endurance: Endurance::UNKNOWN };
+        let count = servers.max(self.servers.len());
+        self.servers.resize_with(count, server);
+        self.idle_max = idle_max;
+    }
+
+    /// Whether more connections to `server` are idle than there is room for.
+    #[must_use]
+    pub fn has_excess(&self, server: usize) -> bool {
+        self.count(server) > self.idle_max
+    }
+
+    /// Forgets how long `server` keeps idle connections open: the index names another server now.
+    pub fn forget_endurance(&mut self, server: usize) {
+        if let Some(server) = self.servers.get_mut(server) {
+            server.endurance = Endurance::UNKNOWN;
+        }
+    }
+
     /// Adds `id`, idle since `now`. Returns the connection that must be closed for it, if any: the one that
     /// has been idle longest, or `id` itself if no connection may be kept.
     #[must_use]

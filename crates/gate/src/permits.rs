@@ -12,6 +12,8 @@
 //! that another worker has already served causes a superfluous grant: the permit stays with its receiver until
 //! another worker asks for it. Each worker serves the workers that asked in cyclic order, so no worker starves.
 
+use tidegate_config::arrange::Generation;
+
 use crate::balance::PoolState;
 
 /// The share of worker `own` of `total`. The shares of all workers add up to `total`. `shift` moves the
@@ -35,6 +37,8 @@ pub enum PermitMessage {
         server: u16,
         /// How many permits; at least 1.
         count: u32,
+        /// The generation in which the limit was set whose permits these are.
+        limit_since: Generation,
     },
 }
 
@@ -68,12 +72,15 @@ pub struct Permits {
     gave_last: Vec<bool>,
     /// What this worker has asked for since it received the last grant.
     wanted: Ask,
-    /// Grants that are to be sent: worker, server, count. At most one for each worker and server.
-    grants: Vec<(usize, u16, u32)>,
+    /// Grants that are to be sent: worker, server, count, generation of the limit. At most one for each worker and
+    /// server.
+    grants: Vec<(usize, u16, u32, Generation)>,
     /// The number of workers in `others` whose `ask_due` is set.
     asks_due: usize,
     /// The worker after the one that an ask was sent to last.
     asks_from: usize,
+    /// Grants of workers that know a change of limits before this one: server, count, generation of the limit.
+    early: Vec<(u16, u32, Generation)>,
 }
 
 /// What this worker knows of another one.
@@ -99,6 +106,7 @@ impl Permits {
             grants: Vec::new(),
             asks_due: 0,
             asks_from: 0,
+            early: Vec::new(),
         }
     }
 
@@ -114,17 +122,52 @@ impl Permits {
         self.asking > 0
     }
 
+    /// Has `servers` servers from now on. Called after `PoolState::change`. Permits of limits that no longer apply
+    /// are void, and those that came too early are taken now.
+    pub fn change(&mut self, state: &mut PoolState, servers: usize) {
+        self.gave_last.resize(servers, false);
+        self.grants.retain(|grant| grant.3 == state.limit_since(usize::from(grant.1)));
+        // What was asked for may never come, because the other workers void it.
+        self.wanted = Ask::default();
+        for (server, count, limit_since) in core::mem::take(&mut self.early) {
+            self.take_grant(state, server, count, limit_since);
+        }
+    }
+
+    /// Takes over the grants that came too early for the pool whose index this pool has now.
+    pub fn take_early(&mut self, from: &mut Self) {
+        self.early.append(&mut from.early);
+    }
+
+    /// Takes permits of `server`, unless its limit has changed since they were dealt.
+    fn take_grant(
+        &mut self,
+        state: &mut PoolState,
+        server: u16,
+        count: u32,
+        limit_since: Generation,
+    ) {
+        let own = state.limit_since(usize::from(server));
+        if limit_since > own {
+            return self.early.push((server, count, limit_since));
+        }
+        self.wanted = Ask::default();
+        if limit_since < own {
+            return;
+        }
+        state.add_permits(usize::from(server), count);
+        // The permit is for this worker: its own queue is next.
+        if let Some(gave_last) = self.gave_last.get_mut(usize::from(server)) {
+            *gave_last = true;
+        }
+    }
+
     /// Takes a message of worker `from`. The caller then serves its queue and calls [`Self::settle`].
     pub fn receive(&mut self, state: &mut PoolState, from: usize, message: PermitMessage) {
         match message {
             PermitMessage::Ask(ask) => self.set_asked(from, ask),
-            PermitMessage::Grant { server, count } => {
-                state.add_permits(usize::from(server), count);
-                self.wanted = Ask::default();
-                // The permit is for this worker: its own queue is next.
-                if let Some(gave_last) = self.gave_last.get_mut(usize::from(server)) {
-                    *gave_last = true;
-                }
+            PermitMessage::Grant { server, count, limit_since } => {
+                self.take_grant(state, server, count, limit_since);
             }
         }
     }
@@ -175,7 +218,7 @@ impl Permits {
             }
             self.cursor = to + 1;
             self.set_asked(to, Ask::default());
-            self.add_grant(to, server as u16, count);
+            self.add_grant(to, server as u16, count, state.limit_since(server));
             return true;
         }
         false
@@ -189,11 +232,13 @@ impl Permits {
         }
     }
 
-    fn add_grant(&mut self, to: usize, server: u16, count: u32) {
-        let same = |grant: &&mut (usize, u16, u32)| (grant.0, grant.1) == (to, server);
+    fn add_grant(&mut self, to: usize, server: u16, count: u32, limit_since: Generation) {
+        let same = |grant: &&mut (usize, u16, u32, Generation)| {
+            (grant.0, grant.1, grant.3) == (to, server, limit_since)
+        };
         match self.grants.iter_mut().find(same) {
             Some(grant) => grant.2 += count,
-            None => self.grants.push((to, server, count)),
+            None => self.grants.push((to, server, count, limit_since)),
         }
     }
 
@@ -206,8 +251,8 @@ impl Permits {
 
     /// The next message that is to be sent, with its receiver.
     pub fn next_message(&mut self) -> Option<(usize, PermitMessage)> {
-        if let Some((to, server, count)) = self.grants.pop() {
-            return Some((to, PermitMessage::Grant { server, count }));
+        if let Some((to, server, count, limit_since)) = self.grants.pop() {
+            return Some((to, PermitMessage::Grant { server, count, limit_since }));
         }
         if self.asks_due == 0 {
             return None;
@@ -224,7 +269,9 @@ impl Permits {
     /// Takes back a message that the mailbox of `to` had no room for. It is sent again later.
     pub fn keep(&mut self, to: usize, message: PermitMessage) {
         match message {
-            PermitMessage::Grant { server, count } => self.add_grant(to, server, count),
+            PermitMessage::Grant { server, count, limit_since } => {
+                self.add_grant(to, server, count, limit_since);
+            }
             PermitMessage::Ask(_) => {
                 if let Some(other) = self.others.get_mut(to) {
                     self.asks_due += usize::from(!core::mem::replace(&mut other.ask_due, true));

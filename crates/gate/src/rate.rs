@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use tidegate_base::prng::{hash_bytes, mix64};
 use tidegate_base::{Moment, Span};
-use tidegate_config::model::{Config, Placeholder, Rate};
+use tidegate_config::model::{Config, Placeholder, Rate, Route};
 
 use crate::template::{Values, push_plain};
 
@@ -177,6 +177,24 @@ impl RateTables {
         Self {
             routes: routes.map(|route| route.handling.rates.iter().map(table).collect()).collect(),
         }
+    }
+
+    /// The tables for `config`, which follows `earlier`. A route with the same hosts, paths and limits keeps its
+    /// tables, and so what clients have used of them.
+    #[must_use]
+    pub fn after(config: &Config, earlier: &Config, tables: &Self, seed: u64) -> Self {
+        let mut fresh: Vec<_> = Self::new(config, seed).routes.to_vec();
+        for (route, own) in config.routes.iter().zip(&mut fresh) {
+            let is_same = |other: &Route| {
+                (&other.hosts, &other.paths, &other.handling.rates)
+                    == (&route.hosts, &route.paths, &route.handling.rates)
+            };
+            let before = earlier.routes.iter().position(is_same).filter(|_| !own.is_empty());
+            if let Some(known) = before.and_then(|at| tables.routes.get(at)) {
+                own.clone_from(known);
+            }
+        }
+        Self { routes: fresh.into() }
     }
 
     /// The tables of a route.

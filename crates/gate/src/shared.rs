@@ -62,6 +62,31 @@ impl<T: Copy + PartialEq> SharedConnections<T> {
         Self { servers, connections_max, streams_max }
     }
 
+    /// Has lists for `servers` servers from now on, with other limits for connections that are opened from now on.
+    pub fn change(&mut self, servers: usize, connections_max: usize, streams_max: u32) {
+        let server = || Server { connections: Vec::new(), streams_max, speaks_http1: false };
+        let count = servers.max(self.servers.len());
+        self.servers.resize_with(count, server);
+        for server in &mut self.servers {
+            server.streams_max = server.streams_max.min(streams_max);
+        }
+        (self.connections_max, self.streams_max) = (connections_max, streams_max);
+    }
+
+    /// Forgets what is known of `server`: the index names another one now, or connections are set up in another way.
+    pub fn forget(&mut self, server: usize) {
+        let streams_max = self.streams_max;
+        if let Some(server) = self.servers.get_mut(server) {
+            (server.streams_max, server.speaks_http1) = (streams_max, false);
+        }
+    }
+
+    /// The connections to `server`.
+    #[must_use]
+    pub fn connection_count(&self, server: usize) -> usize {
+        self.servers.get(server).map_or(0, |server| server.connections.len())
+    }
+
     /// Where the next request to `server` goes. `since`: an attempt of the request failed then, so it goes only to a
     /// connection that has proven since that its server lives, or that is being opened, if there is such a connection
     /// or another one may be opened.

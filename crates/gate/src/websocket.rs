@@ -4,7 +4,8 @@
 //! Limits: `WEBSOCKET_SETTINGS_MAX` routes with settings of their own.
 
 use tidegate_base::Span;
-use tidegate_config::model::{Compression, Config, WebSocket};
+use tidegate_base::limits::WEBSOCKET_SETTINGS_MAX;
+use tidegate_config::model::{Compression, Config, Route, WebSocket};
 use tidegate_wire::message::{RequestHead, ResponseSink};
 use tidegate_wire::websocket::{
     Accept, DeflateSettings, Limits, Origins, Policy, Refusal, WEBSOCKET_VERSION,
@@ -36,8 +37,9 @@ pub type EndpointId = u16;
 /// The endpoints of a configuration.
 #[derive(Debug)]
 pub struct Endpoints {
-    /// The first one has the settings of `[websocket]`, the others those of single routes.
-    endpoints: Vec<Endpoint>,
+    /// Each with different settings: those of `[websocket]` and of single routes, and those of earlier
+    /// configurations, which open connections may use.
+    endpoints: Vec<(WebSocket, Endpoint)>,
     /// By route.
     of_routes: Vec<EndpointId>,
 }
@@ -46,19 +48,37 @@ impl Endpoints {
     /// Prepares the settings of `config`.
     #[must_use]
     pub fn new(config: &Config) -> Self {
-        let mut endpoints = vec![Endpoint::new(&config.websocket)];
+        Self::after(config, &[])
+    }
+
+    /// As [`Self::new`]. The settings in `earlier` keep their numbers, which open connections hold. If no number is
+    /// left, all are given again, and open connections use the settings that have their numbers then.
+    #[must_use]
+    pub fn after(config: &Config, earlier: &[WebSocket]) -> Self {
+        let of_route =
+            |route: &Route| route.websocket.as_ref().unwrap_or(&config.websocket).clone();
+        let room = usize::from(EndpointId::MAX) - WEBSOCKET_SETTINGS_MAX;
+        let earlier = if earlier.len() < room { earlier } else { &[] };
+        let earlier =
+            if earlier.is_empty() { core::slice::from_ref(&config.websocket) } else { earlier };
+        let mut endpoints: Vec<_> = earlier.iter().map(Endpoint::prepared).collect();
         let mut of_routes = Vec::with_capacity(config.routes.len());
         for route in &config.routes {
-            of_routes.push(match &route.websocket {
-                // In range: the reader of the configuration checks `WEBSOCKET_SETTINGS_MAX`.
-                Some(settings) => {
-                    endpoints.push(Endpoint::new(settings));
-                    (endpoints.len() - 1) as EndpointId
-                }
-                None => 0,
+            let settings = of_route(route);
+            let known = endpoints.iter().position(|(other, _)| *other == settings);
+            let at = known.unwrap_or_else(|| {
+                endpoints.push(Endpoint::prepared(&settings));
+                endpoints.len() - 1
             });
+            // In range: the reader of the configuration checks `WEBSOCKET_SETTINGS_MAX`.
+            of_routes.push(at as EndpointId);
         }
         Self { endpoints, of_routes }
+    }
+
+    /// The settings of all endpoints, by number.
+    pub fn settings(&self) -> impl Iterator<Item = &WebSocket> {
+        self.endpoints.iter().map(|(settings, _)| settings)
     }
 
     /// The endpoint of `route`.
@@ -70,13 +90,18 @@ impl Endpoints {
     /// The settings of an endpoint.
     #[must_use]
     pub fn get(&self, id: EndpointId) -> &Endpoint {
-        &self.endpoints[usize::from(id)]
+        &self.endpoints[usize::from(id) % self.endpoints.len()].1
     }
 }
 
-const _: () = assert!(tidegate_base::limits::WEBSOCKET_SETTINGS_MAX < EndpointId::MAX as usize);
+const _: () = assert!(WEBSOCKET_SETTINGS_MAX < EndpointId::MAX as usize);
 
 impl Endpoint {
+    /// The settings, as written and as prepared.
+    fn prepared(settings: &WebSocket) -> (WebSocket, Self) {
+        (settings.clone(), Self::new(settings))
+    }
+
     fn new(settings: &WebSocket) -> Self {
         // The reader of the configuration has checked the list; an invalid list would allow no page.
         let origins = Origins::parse(settings.origins.iter().map(String::as_str));

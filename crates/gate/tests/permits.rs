@@ -136,7 +136,7 @@ impl Process {
     fn travelling(&self, server: usize) -> u32 {
         let messages = self.workers.iter().flat_map(|worker| &worker.mailbox);
         let count = |message: &PermitMessage| match message {
-            PermitMessage::Grant { server: of, count } if usize::from(*of) == server => *count,
+            PermitMessage::Grant { server: of, count, .. } if usize::from(*of) == server => *count,
             PermitMessage::Grant { .. } | PermitMessage::Ask(_) => 0,
         };
         messages.map(|(_, message)| count(message)).sum()

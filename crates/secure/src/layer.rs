@@ -44,8 +44,8 @@ const PLAIN_HTTP_RESPONSE: [&[u8]; 2] = [
 pub struct TlsLayer<O> {
     /// The settings of sessions that begin from now on.
     plan: TlsPlan,
-    /// The worker's listeners, in the order of `plan.listeners`.
-    listeners: Vec<ListenerId>,
+    /// The worker's listeners, each with its index in `plan.listeners`.
+    listeners: Vec<(ListenerId, u16)>,
     /// Receives events and log lines.
     observer: O,
     /// The connections, by the index of the reactor's id.
@@ -128,7 +128,7 @@ impl<O: TlsObserver> TlsLayer<O> {
     pub fn new(plan: &TlsPlan, listeners: Vec<ListenerId>, observer: O) -> Self {
         let mut layer = Self {
             plan: TlsPlan::default(),
-            listeners,
+            listeners: (0..).zip(listeners).map(|(index, id)| (id, index)).collect(),
             observer,
             slots: Vec::new(),
             dirty: Vec::new(),
@@ -155,6 +155,17 @@ impl<O: TlsObserver> TlsLayer<O> {
         for listener in self.plan.listeners.iter_mut().flatten() {
             listener.acceptor = listener.acceptor.with_own_refusals();
         }
+    }
+
+    /// The settings of sessions that begin from now on.
+    #[must_use]
+    pub fn plan(&self) -> TlsPlan {
+        self.plan.clone()
+    }
+
+    /// Sets the worker's listeners, each with its index in `TlsPlan::listeners`.
+    pub fn set_listeners(&mut self, listeners: Vec<(ListenerId, u16)>) {
+        self.listeners = listeners;
     }
 
     /// The number of sessions, for tests.
@@ -216,8 +227,8 @@ impl<O: TlsObserver> TlsLayer<O> {
     }
 
     fn acceptor(&self, listener: ListenerId) -> Option<&ListenerPlan> {
-        let index = self.listeners.iter().position(|id| *id == listener)?;
-        self.plan.listeners.get(index)?.as_ref()
+        let (_, index) = self.listeners.iter().find(|(id, _)| *id == listener)?;
+        self.plan.listeners.get(usize::from(*index))?.as_ref()
     }
 
     fn connector(&self, key: ServerKey) -> Option<(&PoolPlan, &ServerPlan)> {

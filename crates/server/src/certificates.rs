@@ -10,6 +10,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use tidegate_config::arrange::{Arranged, Life};
 use tidegate_config::model::{
     CertificatePaths, ClientAuth, Config, ListenerTls, Pool, PoolTls, ProxyVersion, ServerAddress,
     TicketSource, TlsIdentity, TlsVersion,
@@ -63,6 +64,8 @@ pub struct TlsLoader {
     /// Ticket keys in use, with the new contents of their files. Applied only if the whole load succeeds.
     changed_tickets: Vec<(Arc<TicketKeys>, TicketKeys)>,
     self_signed: Option<CertificateFiles>,
+    /// The last plan, from which removed listeners and pools keep their settings.
+    last: TlsPlan,
     /// At least one pool sends PROXY headers of version 2, which contain the server name that clients
     /// request.
     keeps_names: bool,
@@ -80,18 +83,54 @@ impl TlsLoader {
         now_unix_seconds: u64,
         make: bool,
     ) -> Result<TlsPlan, Vec<TlsFault>> {
+        self.load_except(config, now_unix_seconds, make, |_| false)
+    }
+
+    /// Reads every file that the configuration names. Removed listeners and pools keep their settings: their files
+    /// may be gone, too.
+    ///
+    /// # Errors
+    /// A fault for each file or setting that cannot be used.
+    pub(crate) fn load_arranged(
+        &mut self,
+        arranged: &Arranged,
+        now_unix_seconds: u64,
+    ) -> Result<TlsPlan, Vec<TlsFault>> {
+        let is_gone = |owner| match owner {
+            Owner::Listener(index) => arranged.listeners.get(index).is_some_and(Life::is_gone),
+            Owner::Pool(index) => arranged.pools.get(index).is_some_and(|pool| pool.life.is_gone()),
+            Owner::Lua(_) | Owner::Route(_) | Owner::Set(_) => false,
+        };
+        self.load_except(&arranged.config, now_unix_seconds, true, is_gone)
+    }
+
+    fn load_except(
+        &mut self,
+        config: &Config,
+        now_unix_seconds: u64,
+        make: bool,
+        keeps: impl Fn(Owner) -> bool,
+    ) -> Result<TlsPlan, Vec<TlsFault>> {
         self.clock.set(now_unix_seconds);
         let mut plan = TlsPlan { clock: self.clock.clone(), ..TlsPlan::default() };
         self.keeps_names =
             config.pools.iter().any(|pool| pool.proxy_protocol == Some(ProxyVersion::V2));
         let mut faults = Vec::new();
         for (index, listener) in config.listeners.iter().enumerate() {
+            if keeps(Owner::Listener(index)) {
+                plan.listeners.push(self.last.listeners.get(index).cloned().flatten());
+                continue;
+            }
             plan.listeners.push(listener.tls.as_ref().and_then(|tls| {
                 let mut reading = Reading::new(Owner::Listener(index), &listener.name, &mut faults);
                 self.load_listener(tls, &mut reading, now_unix_seconds, make)
             }));
         }
         for (index, pool) in config.pools.iter().enumerate() {
+            if keeps(Owner::Pool(index)) {
+                plan.pools.push(self.last.pools.get(index).cloned().flatten());
+                continue;
+            }
             plan.pools.push(pool.tls.as_ref().and_then(|tls| {
                 let mut reading = Reading::new(Owner::Pool(index), &pool.name, &mut faults);
                 load_pool(pool, tls, &mut reading, &self.clock)
@@ -104,6 +143,7 @@ impl TlsLoader {
         for (keys, by) in changed {
             keys.replace(by);
         }
+        self.last = plan.clone();
         Ok(plan)
     }
 

@@ -7,6 +7,7 @@
 //! memory.
 
 use tidegate_base::{Id, Moment, Span};
+use tidegate_config::arrange::Generation;
 use tidegate_gate::scheme::Scheme;
 use tidegate_reactor::{Peer, SockId};
 
@@ -143,6 +144,11 @@ impl Downstream {
         self.marks.era()
     }
 
+    /// Uses another generation of settings.
+    pub(crate) fn set_era(&mut self, era: Era) {
+        self.marks = Marks(self.marks.0 & Marks::SPOKE | era.number());
+    }
+
     /// How long the connection has been open. Exact only within the first 71 minutes.
     pub(crate) fn connected_span(&self, now: Moment) -> Span {
         Span::from_micros(u64::from(micros(now).wrapping_sub(self.accepted_us)))
@@ -224,6 +230,8 @@ pub(crate) struct Upstream {
     pub(crate) pool: u16,
     /// Index of the server in the pool. Never changes.
     pub(crate) server: u16,
+    /// The generation of settings in which the connection was opened.
+    pub(crate) generation: Generation,
     /// Requests sent over the connection, compared with `reuse.requests-max`.
     pub(crate) requests: u32,
     /// The exchange that uses the connection; `Id::NONE` while the connection is idle, and with HTTP/2, whose streams
@@ -241,10 +249,11 @@ pub(crate) struct Upstream {
 
 impl Upstream {
     /// A connection whose connect was just begun.
-    pub(crate) fn new(pool: u16, server: u16) -> Self {
+    pub(crate) fn new(pool: u16, server: u16, generation: Generation) -> Self {
         Self {
             pool,
             server,
+            generation,
             requests: 0,
             exchange: Id::NONE,
             authenticated: false,
@@ -624,7 +633,7 @@ mod tests {
     use super::*;
 
     fn upstream() -> Upstream {
-        Upstream::new(0, 0)
+        Upstream::new(0, 0, 0)
     }
 
     fn downstream() -> Downstream {

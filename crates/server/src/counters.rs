@@ -169,6 +169,10 @@ counters! {
         /// TLS connections closed because their keys reached their usage limit. TLS 1.2 keys cannot be
         /// renewed.
         tls_keys_used_up,
+        /// Changes of the settings that the worker has applied.
+        settings_changes,
+        /// Requests that had to continue with newer settings, because too many generations were in use.
+        settings_adopted,
         /// Lines of the access log that were lost because the writer was too slow.
         access_lines_lost,
         /// Broken invariants of this program, each handled by closing the connection.

@@ -38,6 +38,12 @@ impl<M: Clone> Delivery<M> {
         self.retry();
     }
 
+    /// Forgets the messages that are pending, because other mail replaces them.
+    pub(crate) fn forget_pending(&self) {
+        let Ok(mut workers) = self.workers.lock() else { return };
+        workers.iter_mut().for_each(|worker| worker.pending = None);
+    }
+
     /// Sends pending messages to mailboxes that have room now. Returns for how many workers a message is
     /// still pending.
     pub(crate) fn retry(&self) -> usize {

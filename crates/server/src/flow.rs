@@ -117,6 +117,7 @@ impl Worker {
             Some(WorkerTimer::Listeners) => self.close_listeners(reactor),
             Some(WorkerTimer::Permits) => self.send_permits_again(reactor),
             Some(WorkerTimer::Room) => self.retry_short_pools(reactor),
+            Some(WorkerTimer::Leave) => self.close_idle_of_removed(reactor),
             Some(WorkerTimer::Push) => self.send_push_mail(reactor),
             // Timers of a layer between the reactor and the worker.
             None => {}

@@ -458,6 +458,13 @@ impl Worker {
             Settings::count_user(&mut users, stream.era);
         }
         assert_eq!(users, self.settings.users(), "users of the generations of settings");
+        let mut of_listeners = vec![0; self.listener_users.len()];
+        for sock in self.conns.downstream_ids() {
+            if let Some(down) = self.conns.downstream(sock) {
+                of_listeners[usize::from(down.listener)] += 1;
+            }
+        }
+        assert_eq!(of_listeners, self.listener_users, "connections of the listeners");
         let eras: Vec<_> =
             self.exchanges.iter().map(|(_, exchange)| (exchange.era, exchange.requester)).collect();
         for (era, requester) in eras {
@@ -470,6 +477,10 @@ impl Worker {
         let mut in_use: Vec<Vec<u32>> =
             self.pools.iter().map(|pool| vec![0; pool.state.len()]).collect();
         let mut held = vec![0; self.pools.len()];
+        let mut requests = vec![0; self.pools.len()];
+        for (_, exchange) in self.exchanges.iter() {
+            requests[usize::from(exchange.pool)] += 1;
+        }
         for (_, exchange) in self.exchanges.iter().filter(|(_, exchange)| exchange.has_server()) {
             in_use[usize::from(exchange.pool)][usize::from(exchange.attempt.server)] += 1;
         }
@@ -480,6 +491,7 @@ impl Worker {
         }
         for (at, pool) in self.pools.iter().enumerate() {
             assert!(!pool.unserved, "a queue was not served");
+            assert_eq!(pool.exchanges, requests[at], "requests of pool {at}");
             assert_eq!(pool.held, held[at], "first requests of pool {at} that wait");
             let entries =
                 self.short_pools.iter().filter(|other| usize::from(**other) == at).count();
@@ -490,7 +502,8 @@ impl Worker {
                 assert_eq!(pool.state.in_use(server), *counted, "server {server} of pool {at}");
                 let connections = *counted as usize + pool.idle.count(server);
                 let has_permits = connections <= pool.state.permits(server) as usize;
-                assert!(has_permits || !pool.state.is_limited_at(server), "permits of {server}");
+                let is_free = pool.state.is_over(server) || !pool.state.is_limited_at(server);
+                assert!(has_permits || is_free, "permits of {server}");
             }
         }
     }

@@ -13,7 +13,9 @@ pub mod apps;
 mod buffers;
 mod carrier;
 pub mod certificates;
+pub mod change;
 mod client;
+mod configuration;
 mod connection;
 pub mod counters;
 mod delivery;
@@ -47,6 +49,7 @@ mod timers;
 pub mod worker;
 
 pub use action::push::{Key, PUSH_MAILS_MAX, PushMail, PushPost};
+pub use configuration::ConfigSource;
 pub use snapshot::Snapshot;
-pub use start::{RunOptions, StartError, run};
+pub use start::{RunOptions, StartError, run, run_from};
 pub use worker::{Leftovers, Worker, WorkerLimits};

@@ -30,29 +30,65 @@ pub fn check(config: &Config, wait_max: Duration) -> Vec<Finding> {
     check_with(config, wait_max, |server| resolve(server).err())
 }
 
-/// The addresses of all servers (`addresses[pool][server]`), without a bound on the time that the resolver takes.
+/// By pool and server: its addresses, in the resolver's order. Never empty.
+pub(crate) type Addresses = Vec<Vec<Vec<Address>>>;
+
+/// The addresses of all servers, without a bound on the time that the resolver takes.
 ///
 /// # Errors
 /// A finding for each server name that cannot be resolved.
-pub(crate) fn resolve_all(config: &Config) -> Result<Vec<Vec<Vec<Address>>>, Vec<Finding>> {
+pub(crate) fn resolve_all(config: &Config) -> Result<Addresses, Vec<Finding>> {
+    resolve_after(config, (&Config::default(), &Vec::new())).map(|(addresses, _)| addresses)
+}
+
+/// As [`resolve_all`], for the configuration that follows `known`. A name that cannot be resolved now keeps the
+/// addresses that it had; also returns a warning for each such name.
+///
+/// # Errors
+/// A finding for each other name that cannot be resolved.
+pub(crate) fn resolve_after(
+    config: &Config,
+    known: (&Config, &Addresses),
+) -> Result<(Addresses, Vec<String>), Vec<Finding>> {
+    let mut earlier: BTreeMap<Server, &Vec<Address>> = BTreeMap::new();
+    for (pool, addresses) in known.0.pools.iter().zip(known.1) {
+        for (server, addresses) in pool.servers.iter().zip(addresses) {
+            if let ServerAddress::Name(name, port) = &server.address {
+                earlier.insert((name.clone(), *port), addresses);
+            }
+        }
+    }
+    let mut resolved: BTreeMap<Server, Result<Vec<SocketAddr>, String>> = BTreeMap::new();
     let mut findings = Vec::new();
+    let mut warnings = Vec::new();
     let mut pools = Vec::with_capacity(config.pools.len());
     for (index, pool) in config.pools.iter().enumerate() {
         let addresses_of = |address: &ServerAddress| match address {
             ServerAddress::Ip(address) => vec![Address::Tcp(*address)],
             ServerAddress::Unix(path) => vec![Address::Unix(path.clone())],
-            ServerAddress::Name(name, port) => match resolve(&(name.clone(), *port)) {
-                Ok(addresses) => addresses.into_iter().map(Address::Tcp).collect(),
-                Err(what) => {
-                    findings.push(finding(index, name, *port, what));
-                    Vec::new()
+            ServerAddress::Name(name, port) => {
+                let server = (name.clone(), *port);
+                let found = resolved.entry(server.clone()).or_insert_with(|| resolve(&server));
+                match (found, earlier.get(&server)) {
+                    (Ok(addresses), _) => addresses.iter().copied().map(Address::Tcp).collect(),
+                    (Err(what), Some(addresses)) => {
+                        warnings.push(format!(
+                            "pool {}: {name}:{port}: {what}; its earlier addresses stay in use",
+                            pool.name
+                        ));
+                        addresses.to_vec()
+                    }
+                    (Err(what), None) => {
+                        findings.push(finding(index, name, *port, what.clone()));
+                        Vec::new()
+                    }
                 }
-            },
+            }
         };
         let servers: Vec<_> = pool.servers.iter().map(|server| &server.address).collect();
         pools.push(servers.into_iter().map(addresses_of).collect());
     }
-    if findings.is_empty() { Ok(pools) } else { Err(findings) }
+    if findings.is_empty() { Ok((pools, warnings)) } else { Err(findings) }
 }
 
 /// A finding about the name of a server of the pool with this index.

@@ -70,7 +70,7 @@ impl Worker {
             let Some(post) = &self.post else { return };
             let Some(mail) = post.mailbox.take() else { return };
             let Some(pool) = self.pools.get_mut(usize::from(mail.pool)) else {
-                self.note_absent(SockId::NONE);
+                // The sender has applied settings that this worker has not.
                 continue;
             };
             if let PermitMessage::Grant { count, .. } = mail.message {

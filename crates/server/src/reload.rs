@@ -1,5 +1,6 @@
-//! Reloads certificates while the process serves: on SIGHUP, and when a TLS file changes.
-//! In: a signal, changes in the folders of the files. Out: a new `TlsPlan`, mailed to every worker.
+//! Reloads while the process serves: the configuration and all TLS files on SIGHUP, TLS files also when they change.
+//! In: a signal, changes in the folders of the TLS files. Out: another configuration (`configuration.rs`), or a new
+//! `TlsPlan`, mailed to every worker.
 //! Never: leaves a worker without a plan: a broken file is reported; the previous settings stay in force.
 //! Limits: a reload begins `SETTLE_DELAY` after a change, so that a certificate and its key are both
 //! complete.
@@ -15,9 +16,9 @@ use std::time::{Duration, SystemTime};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::inotify::{CreateFlags, WatchFlags, add_watch, init};
 use tidegate_config::model::Config;
-use tidegate_reactor::Sender;
 
 use crate::certificates::{self, TlsLoader};
+use crate::configuration::Configuration;
 use crate::delivery::Delivery;
 use crate::log;
 use crate::start::Mail;
@@ -31,9 +32,10 @@ const CHECK_EVERY: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };
 /// How often mail is retried for workers whose mailboxes were full.
 const RETRY_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
-/// Reloads certificates and delivers them to the workers.
+/// Reloads the configuration and certificates, and delivers them to the workers.
 pub(crate) struct Reloader {
-    config: Arc<Config>,
+    /// The configuration in force.
+    configuration: Configuration,
     loader: TlsLoader,
     delivery: Delivery<Mail>,
     /// The signature of the files when they were last read.
@@ -56,19 +58,35 @@ impl ReloadBell {
 
 impl Reloader {
     /// `seen` was taken before the files were read, so that a file that changed in between is read again.
-    pub(crate) fn new(
-        config: Arc<Config>,
-        loader: TlsLoader,
-        workers: Vec<Sender<Mail>>,
-        seen: Signature,
-    ) -> Self {
-        Self { config, loader, delivery: Delivery::new(workers), seen }
+    pub(crate) fn new(configuration: Configuration, loader: TlsLoader, seen: Signature) -> Self {
+        let senders = configuration.workers.iter().map(|worker| worker.sender.clone()).collect();
+        Self { configuration, loader, delivery: Delivery::new(senders), seen }
     }
 
-    /// Reads all files again and delivers the new plan. If a file is broken, the previous plan stays in
-    /// force.
-    fn reload(&mut self) {
-        match self.loader.load(&self.config, unix_seconds(), true) {
+    /// Reads the configuration and all TLS files again. If anything is wrong, everything stays as it is.
+    fn reload_all(&mut self) {
+        if self.configuration.source.is_none() {
+            log::warning(format_args!(
+                "SIGHUP: no configuration is read again, because the process was started without a file"
+            ));
+            if !self.paths().is_empty() {
+                self.reload_certificates();
+            }
+            return;
+        }
+        // The new settings contain the TLS settings.
+        self.delivery.forget_pending();
+        self.configuration.reload(&mut self.loader);
+    }
+
+    /// The TLS files of the configuration in force.
+    fn paths(&self) -> Vec<PathBuf> {
+        certificates::paths(&self.configuration.arranged.config)
+    }
+
+    /// Reads all TLS files again and delivers the new plan. If a file is broken, the previous plan stays in force.
+    fn reload_certificates(&mut self) {
+        match self.loader.load_arranged(&self.configuration.arranged, unix_seconds()) {
             Ok(plan) => {
                 self.delivery.send_to_all(&Mail::Tls(Arc::new(plan)));
                 log::info(format_args!("certificates reloaded"));
@@ -87,17 +105,27 @@ impl Reloader {
     /// Starts a thread that watches the files until the process ends. Ringing the returned bell makes it
     /// reload.
     pub(crate) fn watch(mut self) -> std::io::Result<ReloadBell> {
-        let paths = certificates::paths(&self.config);
-        let watcher = watcher_of(&paths);
+        let mut paths = self.paths();
+        let mut watcher = watcher_of(&paths);
         let bell = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
         let bell_reader = bell.try_clone()?;
         let work = move || {
             let mut rung = false;
             loop {
                 let now = Signature::of_paths(&paths);
-                if rung || now != self.seen {
+                if rung {
+                    self.reload_all();
                     self.seen = now;
-                    self.reload();
+                    let changed = self.paths();
+                    if changed != paths {
+                        paths = changed;
+                        watcher = watcher_of(&paths);
+                        // Files that change before they are watched are read again.
+                        self.seen = Signature(Vec::new());
+                    }
+                } else if now != self.seen {
+                    self.seen = now;
+                    self.reload_certificates();
                 }
                 let pending = self.delivery.retry();
                 let wait_max = if pending > 0 { &RETRY_EVERY } else { &CHECK_EVERY };
@@ -105,7 +133,7 @@ impl Reloader {
                 self.loader.rotate_tickets(unix_seconds());
             }
         };
-        threads::spawn("certificates", work)?;
+        threads::spawn("reload", work)?;
         Ok(ReloadBell(bell))
     }
 }
@@ -175,8 +203,15 @@ pub(crate) fn unix_seconds() -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::sync::Mutex;
+
+    use tidegate_config::arrange::Arranged;
     use tidegate_reactor::{Mailbox, make_wakers};
+
+    use super::*;
+    use crate::change::InUse;
+    use crate::configuration::{Listening, WorkerLink};
+    use crate::snapshot::Numbers;
 
     #[test]
     fn change_between_reading_and_watching_is_reloaded() {
@@ -196,8 +231,26 @@ mod tests {
         std::fs::write(&cert, made.cert.pem() + "\n").expect("a file");
         let waker = make_wakers(1).expect("a waker").remove(0);
         let mailbox = Mailbox::new(4, waker);
-        let reloader =
-            Reloader::new(Arc::new(config), TlsLoader::default(), vec![mailbox.sender()], before);
+        let worker = WorkerLink { sender: mailbox.sender(), in_use: InUse::default() };
+        let configuration = Configuration {
+            source: None,
+            addresses: Vec::new(),
+            numbers: Numbers::of(&config),
+            rates: tidegate_gate::rate::RateTables::new(&config, 0),
+            rate_seed: 0,
+            verifies_passwords: false,
+            listening: Arc::new(Mutex::new(Listening {
+                config: Arc::new(config.clone()),
+                lives: Vec::new(),
+                earlier: Vec::new(),
+                is_stopping: false,
+            })),
+            arranged: Arranged::first(config),
+            workers: vec![worker],
+            takeover: false,
+            operations: None,
+        };
+        let reloader = Reloader::new(configuration, TlsLoader::default(), before);
         let bell = reloader.watch().expect("a thread");
         let mail = loop {
             match mailbox.take() {

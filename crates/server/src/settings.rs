@@ -67,6 +67,51 @@ impl Settings {
         &self.snapshots[era.place()]
     }
 
+    /// Whether another generation can begin.
+    pub(crate) fn has_room(&self) -> bool {
+        self.free_era().is_some()
+    }
+
+    /// An era without users that is not the current one.
+    fn free_era(&self) -> Option<Era> {
+        let eras = (0..GENERATIONS_MAX as u8).map(Era);
+        eras.into_iter().find(|era| *era != self.current && self.users[era.place()] == 0)
+    }
+
+    /// The oldest generation with users, except the current one.
+    pub(crate) fn oldest(&self) -> Era {
+        let eras = (0..GENERATIONS_MAX as u8).map(Era).filter(|era| *era != self.current);
+        let used = eras.filter(|era| self.users[era.place()] > 0);
+        used.min_by_key(|era| self.of(*era).generation).unwrap_or(self.current)
+    }
+
+    /// Begins another generation. The settings of earlier ones without users are freed.
+    pub(crate) fn replace(&mut self, snapshot: Rc<Snapshot>) {
+        let Some(era) = self.free_era() else {
+            debug_assert!(false, "the caller has made room");
+            return;
+        };
+        self.current = era;
+        self.snapshots[era.place()] = snapshot;
+        self.free_unused();
+    }
+
+    /// Frees the settings of earlier generations that have no users.
+    pub(crate) fn free_unused(&mut self) {
+        let newest = Rc::clone(self.newest());
+        for (snapshot, users) in self.snapshots.iter_mut().zip(self.users) {
+            if users == 0 && !Rc::ptr_eq(snapshot, &newest) {
+                *snapshot = Rc::clone(&newest);
+            }
+        }
+    }
+
+    /// How many earlier generations have users.
+    pub(crate) fn earlier_in_use(&self) -> usize {
+        let all = self.users.iter().enumerate();
+        all.filter(|(at, users)| *at != self.current.place() && **users > 0).count()
+    }
+
     /// A connection or a stream begins to use the current generation.
     pub(crate) fn begin_use(&mut self) -> Era {
         self.users[self.current.place()] += 1;
@@ -78,6 +123,9 @@ impl Settings {
         let users = &mut self.users[era.place()];
         debug_assert!(*users > 0, "a user of {era:?} has ended twice");
         *users = users.saturating_sub(1);
+        if *users == 0 && era != self.current {
+            self.snapshots[era.place()] = Rc::clone(self.newest());
+        }
     }
 
     /// The number of users of each era, for checks.

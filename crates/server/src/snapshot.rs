@@ -1,12 +1,14 @@
 //! The configuration in the form that a worker uses to handle requests.
 //! In: a validated configuration and the resolved addresses of its servers. Out: the settings
 //! that handling a request needs, readable without a lock. Never: changes after its creation.
-//! Invariant: `addresses[pool][server]` is never empty.
+//! Invariant: `addresses[pool][server]` is never empty. An index of a listener, a pool or a server means the same in
+//! all snapshots of a process, as long as anything uses it (`config::arrange`).
 
 use std::sync::Arc;
 
 use tidegate_base::Address;
-use tidegate_config::model::{Bind, Config, Listener, Pool, Route};
+use tidegate_config::arrange::{Arranged, Generation, Life, PoolLife};
+use tidegate_config::model::{Bind, Config, Listener, Pool, Route, WebSocket};
 use tidegate_gate::access::Names;
 use tidegate_gate::client_fields::ClientAddressFields;
 use tidegate_gate::handling::Handlings;
@@ -24,6 +26,12 @@ pub struct Snapshot {
     /// The configuration that the other fields were prepared from. Indexes of listeners, routes, pools and
     /// servers refer to it.
     pub config: Config,
+    /// The number of the configuration.
+    pub(crate) generation: Generation,
+    /// By listener: since when it exists, and whether it was removed.
+    pub(crate) listener_lives: Vec<Life>,
+    /// By pool: since when it and its servers exist, and which were removed.
+    pub(crate) pool_lives: Vec<PoolLife>,
     /// Finds the route of a request.
     pub(crate) router: Router,
     /// The fields that are removed from requests of clients that are not trusted, by listener.
@@ -56,22 +64,26 @@ impl Snapshot {
     #[must_use]
     pub fn new(config: Config, addresses: Vec<Vec<Vec<Address>>>) -> Self {
         let rates = RateTables::new(&config, 0);
-        Self::with_rates(config, addresses, rates)
+        Self::arranged(Arranged::first(config), addresses, rates, &mut Numbers::default())
     }
 
-    /// As [`Self::new`], with the tables of limits that all workers share.
+    /// Prepares a configuration, with the tables of limits that all workers share. The values in `numbers` keep their
+    /// numbers; new ones are added to it.
     #[must_use]
-    pub fn with_rates(
-        config: Config,
+    pub fn arranged(
+        arranged: Arranged,
         addresses: Vec<Vec<Vec<Address>>>,
         rates: RateTables,
+        numbers: &mut Numbers,
     ) -> Self {
+        let Arranged { config, generation, listeners, pools, .. } = arranged;
         let router = Router::new(&config);
         let answers = Answers::new(&config);
         let names = Names::new(&config);
         let handlings = Handlings::new(&config);
         let sessions = config.pools.iter().map(Sessions::new).collect();
-        let websockets = Endpoints::new(&config);
+        let websockets = Endpoints::after(&config, &numbers.websockets);
+        numbers.websockets = websockets.settings().cloned().collect();
         let hubs = Arc::new(Hubs::new(&config));
         let keeps_sessions = handlings.needs_server_name()
             || config.pools.iter().any(|pool| pool.proxy_protocol.is_some());
@@ -81,6 +93,9 @@ impl Snapshot {
             .collect();
         Self {
             config,
+            generation,
+            listener_lives: listeners,
+            pool_lives: pools,
             router,
             client_address_fields,
             answers,
@@ -108,6 +123,21 @@ impl Snapshot {
         &self.config.listeners[usize::from(index)]
     }
 
+    /// Whether listener `index` was removed: its connections end after their responses.
+    pub(crate) fn is_listener_gone(&self, index: u16) -> bool {
+        self.listener_lives.get(usize::from(index)).is_some_and(Life::is_gone)
+    }
+
+    /// Whether a connection to a server that was opened in `generation` may be used for other requests. It may not
+    /// if the server was removed since, or if connections are set up in another way now.
+    pub(crate) fn may_keep(&self, pool: u16, server: u16, generation: Generation) -> bool {
+        self.pool_lives.get(usize::from(pool)).is_some_and(|pool| {
+            let server = pool.servers.get(usize::from(server));
+            let is_gone = pool.life.is_gone() || server.is_none_or(|server| server.life.is_gone());
+            !is_gone && pool.connects_since <= generation
+        })
+    }
+
     /// The settings of route `index`.
     pub(crate) fn route(&self, index: usize) -> &Route {
         &self.config.routes[index]
@@ -125,5 +155,21 @@ impl Snapshot {
             Bind::Tcp(address) => Address::Tcp(*address),
             Bind::Unix(path) => Address::Unix(path.clone()),
         }
+    }
+}
+
+/// The numbers of values that connections hold for longer than a generation of settings.
+#[derive(Clone, Default, Debug)]
+pub struct Numbers {
+    /// The settings of WebSocket connections, by number.
+    websockets: Vec<WebSocket>,
+}
+
+impl Numbers {
+    /// The numbers that the values of the first configuration get.
+    #[must_use]
+    pub fn of(config: &Config) -> Self {
+        let websockets = Endpoints::new(config).settings().cloned().collect();
+        Self { websockets }
     }
 }

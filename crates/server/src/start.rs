@@ -10,11 +10,12 @@ use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use tidegate_base::{Address, Span, limits};
+use tidegate_config::arrange::{Arranged, Life};
 use tidegate_config::model::{self, Bind, Config, SteerByCpu};
 use tidegate_config::places::Finding;
 use tidegate_gate::permits;
@@ -30,15 +31,19 @@ use crate::action::push::{PUSH_MAILS_MAX, PushMail, PushPost};
 use crate::admin::{self, Operations, ServerChange};
 use crate::apps::{self, Meter, Scripts};
 use crate::certificates::TlsLoader;
+use crate::change::InUse;
+use crate::configuration::{
+    self, Bound, ConfigSource, Configuration, Handover, Listening, WorkerLink,
+};
 use crate::counters::Accounts;
 use crate::listening_sockets;
 use crate::log;
-use crate::names;
+use crate::names::{self, Addresses};
 use crate::passwords::{Entrance, Verdict, Verifiers};
 use crate::permits::{PERMIT_MAILS_MAX, PermitMail, PermitPost};
 use crate::ports;
-use crate::reload::{self, ReloadBell, Reloader};
-use crate::snapshot::Snapshot;
+use crate::reload::{self, Reloader};
+use crate::snapshot::{Numbers, Snapshot};
 use crate::stats::Registry;
 use crate::threads::{self, Ended};
 use crate::worker::{Leaving, Worker, WorkerLimits};
@@ -94,12 +99,14 @@ impl core::fmt::Display for StartError {
 impl std::error::Error for StartError {}
 
 /// Messages from other threads to a worker.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) enum Mail {
     /// Finish the requests in progress, then end. Connections still open after the span are reset.
     Stop(Span, Leaving),
     /// Use this plan for new TLS sessions.
     Tls(Arc<TlsPlan>),
+    /// Use these settings.
+    Settings(Arc<Handover>),
     /// Change the state of a server.
     Server(Arc<ServerChange>),
     /// A thread has verified the password of a request.
@@ -109,6 +116,7 @@ pub(crate) enum Mail {
 struct WorkerThread {
     handle: thread::JoinHandle<()>,
     sender: Sender<Mail>,
+    in_use: InUse,
 }
 
 /// Serves `config` until SIGTERM or SIGINT, then finishes the requests in progress.
@@ -117,21 +125,39 @@ struct WorkerThread {
 /// A server's name could not be resolved, or a listener, a TLS file or a system call failed. All threads have
 /// ended then.
 pub fn run(config: Config, options: RunOptions) -> Result<(), StartError> {
+    run_from(None, config, options)
+}
+
+/// As [`run`]. On SIGHUP the configuration is read again from `source`.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_from(
+    source: Option<Box<dyn ConfigSource>>,
+    config: Config,
+    options: RunOptions,
+) -> Result<(), StartError> {
     signals::block().map_err(system("blocking signals"))?;
     log::start().map_err(system("starting the log"))?;
     options.notes.lines().for_each(|line| log::banner(format_args!("{line}")));
-    let result = threads::guard_main(|| serve_until_stopped(config, options));
+    let result = threads::guard_main(|| serve_until_stopped(source, config, options));
     log::flush();
     result
 }
 
-fn serve_until_stopped(config: Config, options: RunOptions) -> Result<(), StartError> {
+fn serve_until_stopped(
+    source: Option<Box<dyn ConfigSource>>,
+    config: Config,
+    options: RunOptions,
+) -> Result<(), StartError> {
     let descriptors =
         thread_setup::raise_descriptor_limit().map_err(system("reading RLIMIT_NOFILE"))?;
     let mut loader = TlsLoader::default();
     let seen = reload::Signature::of(&config);
-    let loaded = loader.load(&config, reload::unix_seconds(), true);
-    let (tls, addresses) = match (loaded, names::resolve_all(&config)) {
+    let arranged = Arranged::first(config);
+    let loaded = loader.load_arranged(&arranged, reload::unix_seconds());
+    let config = &arranged.config;
+    let (tls, addresses) = match (loaded, names::resolve_all(config)) {
         (Ok(tls), Ok(addresses)) => (tls, addresses),
         (tls, addresses) => {
             let faults = tls.err().unwrap_or_default().into_iter().map(Finding::from);
@@ -139,20 +165,18 @@ fn serve_until_stopped(config: Config, options: RunOptions) -> Result<(), StartE
             return Err(StartError::Values(faults.chain(unresolved).collect()));
         }
     };
-    let scripts = apps::read(&config).map_err(StartError::Values)?;
-    refuse_taken_ports(&config, options.takeover)?;
-    let earlier = earlier_listeners(&config);
-    let unix_listeners = open_unix_listeners(&config)?;
+    let scripts = apps::read(config).map_err(StartError::Values)?;
+    refuse_taken_ports(config, options.takeover)?;
+    let earlier = earlier_listeners(config);
+    let unix_listeners = open_unix_listeners(config)?;
     let allowed = thread_setup::allowed_cpus().map_err(system("reading the CPU affinity"))?;
     let cpus = worker_cpus(allowed, config.server.cpus.as_deref())?;
     let count = usize::from(options.workers.or(config.server.workers).unwrap_or(0));
     let count = if count == 0 { cpus.len() } else { count }.clamp(1, limits::WORKERS_MAX);
-    let steer_by_cpu = steers(&config, &cpus, count);
-    let grace = config.server.shutdown_grace;
-    let uses_tls = !tls.is_empty();
+    let steer_by_cpu = steers(config, &cpus, count);
     let mut plan = Plan {
-        rates: RateTables::new(&config, random_seed()),
-        config: Arc::new(config),
+        rates: RateTables::new(&arranged.config, random_seed()),
+        arranged: Arc::new(arranged),
         addresses: Arc::new(addresses),
         tls: Arc::new(tls),
         scripts,
@@ -164,16 +188,17 @@ fn serve_until_stopped(config: Config, options: RunOptions) -> Result<(), StartE
     // All wakers are created before the first worker gets its own descriptor table, so that each worker's
     // table holds a copy of every waker's descriptor under the same number.
     let wakers = make_wakers(count).map_err(system("creating the workers' wakers"))?;
-    let posts = permit_posts(&plan.config, &wakers);
-    let needs_passwords = plan.config.routes.iter().any(|route| route.handling.auth.is_some());
+    let posts = permit_posts(&wakers);
+    let config = &plan.arranged.config;
+    let needs_passwords = config.routes.iter().any(|route| route.handling.auth.is_some());
     let entrance = match needs_passwords {
         true => Some(Entrance::open().map_err(system("starting a thread for passwords"))?),
         false => None,
     };
-    let push_posts = push_posts(&plan.config, &wakers);
-    let access = plan.config.log.access.as_ref();
+    let push_posts = push_posts(config, &wakers);
+    let access = config.log.access.as_ref();
     let mut access = access.map(access_log::Log::open).transpose().map_err(StartError::Open)?;
-    let interface = plan.config.admin.as_ref();
+    let interface = config.admin.as_ref();
     let interface =
         interface.map(|admin| admin::Interface::open(admin, options.takeover)).transpose();
     let interface = interface.map_err(StartError::Open)?;
@@ -188,20 +213,23 @@ fn serve_until_stopped(config: Config, options: RunOptions) -> Result<(), StartE
         let sender = mailbox.sender();
         let verifiers = entrance.as_ref().map(|entrance| entrance.for_worker(sender.clone()));
         let running = Arc::clone(&running);
+        let in_use = InUse::default();
+        let published = Arc::clone(&in_use);
         let desk = access.as_mut().map(access_log::Log::desk);
         let counts = Counts { accounts: Arc::clone(&accounts[index]), registry: registry.clone() };
         let (post, push_post) = post;
-        let links = Links { mailbox, post, push_post, verifiers, running, desk, counts };
+        let links =
+            Links { mailbox, post, push_post, verifiers, running, in_use: published, desk, counts };
         let started = share(&unix_listeners)
             .and_then(|shared| start_worker(index, cpu, &plan, waker, links, shared));
         match started {
             Ok((handle, bound)) => {
-                workers.push(WorkerThread { handle, sender });
+                workers.push(WorkerThread { handle, sender, in_use });
                 // Port 0 has become a real port, which the other workers must share.
-                plan.config = Arc::new(with_addresses(&plan.config, &bound));
+                Arc::make_mut(&mut plan.arranged).set_bound(&bound);
             }
             Err(error) => {
-                unlink_unix_listeners(&plan.config);
+                unlink_unix_listeners(&plan.arranged.config);
                 stop_all(workers, Span::ZERO, &Leaving::default());
                 return Err(error);
             }
@@ -209,25 +237,51 @@ fn serve_until_stopped(config: Config, options: RunOptions) -> Result<(), StartE
     }
     let access = access.map(access_log::Log::start).transpose();
     let access = access.map_err(system("starting the thread of the access log"))?;
-    announce(&plan.config, count);
-    let operations = start_admin(interface, registry, &plan.config, accounts, &workers)?;
-    let bell = match uses_tls {
-        true => {
-            let senders = workers.iter().map(|worker| worker.sender.clone()).collect();
-            let reloader = Reloader::new(Arc::clone(&plan.config), loader, senders, seen);
-            let watching = reloader.watch();
-            Some(watching.map_err(system("starting the thread that watches certificates"))?)
-        }
-        false => None,
+    announce(&plan.arranged.config, count);
+    let operations = start_admin(interface, registry, &plan.arranged.config, accounts, &workers)?;
+    let listening = Arc::new(Mutex::new(Listening {
+        config: Arc::new(plan.arranged.config.clone()),
+        lives: plan.arranged.listeners.clone(),
+        earlier,
+        is_stopping: false,
+    }));
+    let configuration = Configuration {
+        source,
+        arranged: (*plan.arranged).clone(),
+        addresses: (*plan.addresses).clone(),
+        numbers: Numbers::of(&plan.arranged.config),
+        rates: plan.rates.clone(),
+        rate_seed: random_seed(),
+        verifies_passwords: entrance.is_some(),
+        workers: workers.iter().map(WorkerThread::link).collect(),
+        listening: Arc::clone(&listening),
+        takeover: options.takeover,
+        operations: operations.clone(),
     };
-    if let Err(error) = wait_for_stop(access.as_ref(), || hang_up(bell.as_ref())) {
+    let watching = Reloader::new(configuration, loader, seen).watch();
+    let bell = watching.map_err(system("starting the thread that reloads"))?;
+    if let Err(error) = wait_for_stop(access.as_ref(), || bell.ring()) {
         log::error(format_args!("waiting for a signal failed, so the process stops: {error}"));
     }
     if let Some(operations) = &operations {
         operations.is_stopping.store(true, Ordering::SeqCst);
     }
+    // If connections are steered by CPU, the program of the new process already steers the whole group.
+    let hands_over = !(steer_by_cpu && count > 1);
+    stop(workers, &listening, hands_over, unix_listeners, access.as_ref());
+    Ok(())
+}
+
+/// Stops the workers in order, and waits until they have ended.
+fn stop(
+    workers: Vec<WorkerThread>,
+    listening: &Mutex<Listening>,
+    hands_over: bool,
+    unix_listeners: Vec<SharedListener>,
+    access: Option<&access_log::Bell>,
+) {
     // A second signal ends the process without waiting for the grace period.
-    let for_second = access.clone();
+    let for_second = access.cloned();
     let second = threads::spawn("signals", move || {
         if wait_for_stop(for_second.as_ref(), || {}).is_err() {
             return Ended::Failed("waiting for a second signal failed");
@@ -242,24 +296,34 @@ fn serve_until_stopped(config: Config, options: RunOptions) -> Result<(), StartE
         log::error(format_args!("cannot wait for a second signal: {error}"));
     }
     // Unlink unix sockets first, so that new clients fail fast instead of hanging.
-    unlink_unix_listeners(&plan.config);
+    let (config, lives, earlier) = {
+        let mut listening = listening.lock().unwrap_or_else(PoisonError::into_inner);
+        listening.is_stopping = true;
+        let earlier = core::mem::take(&mut listening.earlier);
+        (Arc::clone(&listening.config), listening.lives.clone(), earlier)
+    };
+    unlink_unix_listeners(&config);
     drop(unix_listeners);
-    // If connections are steered by CPU, the program of the new process already steers the whole group.
-    let hands_over = !(plan.steer_by_cpu && count > 1);
-    let leaving =
-        if hands_over { leaving(&plan.config, plan.workers, &earlier) } else { Leaving::default() };
-    stop_all(workers, grace, &leaving);
-    if let Some(access) = &access {
+    let leaving = if hands_over {
+        leaving(&config, &lives, workers.len() as u32, &earlier)
+    } else {
+        Leaving::default()
+    };
+    stop_all(workers, config.server.shutdown_grace, &leaving);
+    if let Some(access) = access {
         access.finish();
     }
-    Ok(())
 }
 
-/// The mailbox for permits of each worker; `None` if the worker exchanges no permits.
-fn permit_posts(config: &Config, wakers: &[Waker]) -> Vec<Option<PermitPost>> {
-    let is_limited = |server: &model::Upstream| server.connections_max.is_some();
-    let needed = config.pools.iter().any(|pool| pool.servers.iter().any(is_limited));
-    if wakers.len() < 2 || !needed {
+impl WorkerThread {
+    fn link(&self) -> WorkerLink {
+        WorkerLink { sender: self.sender.clone(), in_use: Arc::clone(&self.in_use) }
+    }
+}
+
+/// The mailbox for permits of each worker; `None` if there is only one worker. A later configuration may need them.
+fn permit_posts(wakers: &[Waker]) -> Vec<Option<PermitPost>> {
+    if wakers.len() < 2 {
         return wakers.iter().map(|_| None).collect();
     }
     let mailboxes: Vec<Mailbox<PermitMail>> =
@@ -285,14 +349,14 @@ fn push_posts(config: &Config, wakers: &[Waker]) -> Vec<Option<PushPost>> {
 fn start_admin(
     interface: Option<admin::Interface>,
     registry: Option<Arc<Registry>>,
-    config: &Arc<Config>,
+    config: &Config,
     accounts: Vec<Arc<Accounts>>,
     workers: &[WorkerThread],
 ) -> Result<Option<Arc<Operations>>, StartError> {
     let (Some(interface), Some(registry)) = (interface, registry) else { return Ok(None) };
     let senders = workers.iter().map(|worker| worker.sender.clone()).collect();
     let operations = Arc::new(Operations {
-        config: Arc::clone(config),
+        config: Mutex::new(Arc::new(config.clone())),
         accounts,
         registry,
         notify: admin::notify_all(senders, Mail::Server),
@@ -319,6 +383,8 @@ struct Links {
     verifiers: Option<Verifiers>,
     /// The number of workers that have not stopped.
     running: Arc<AtomicUsize>,
+    /// What the worker still uses of what was removed from the configuration.
+    in_use: InUse,
     /// The access log.
     desk: Option<Desk>,
     /// What the worker counts in.
@@ -336,18 +402,15 @@ struct Counts {
 /// The settings that every worker is created from.
 #[derive(Clone)]
 struct Plan {
-    config: Arc<Config>,
+    arranged: Arc<Arranged>,
     rates: RateTables,
-    addresses: Arc<Vec<Vec<Vec<Address>>>>,
+    addresses: Arc<Addresses>,
     tls: Arc<TlsPlan>,
     scripts: Scripts,
     workers: u32,
     steer_by_cpu: bool,
     descriptors: u64,
 }
-
-/// The actual addresses of a worker's listeners, in the order of the configuration.
-type Bound = Vec<Option<Address>>;
 
 /// Starts one worker and waits until its listeners are open, so that they are opened in CPU order.
 fn start_worker(
@@ -360,13 +423,14 @@ fn start_worker(
 ) -> Result<(thread::JoinHandle<()>, Bound), StartError> {
     let plan = plan.clone();
     let (report, reported) = mpsc::sync_channel(1);
-    let Links { mailbox, post, push_post, verifiers, running, desk, counts } = links;
+    let Links { mailbox, post, push_post, verifiers, running, in_use, desk, counts } = links;
     let work = move || match prepare(index, cpu, &plan, waker, &counts, shared) {
         Ok(mut prepared) => {
             let bound = core::mem::take(&mut prepared.bound);
             if let Some(post) = post {
                 prepared.worker.join(post);
             }
+            prepared.worker.publish_in_use(in_use);
             prepared.worker.passwords.verifiers = verifiers;
             if let Some(post) = push_post {
                 prepared.worker.join_hubs(post);
@@ -424,8 +488,12 @@ fn prepare(
     let socks_max = connections_max(plan, index);
     let mut reactor =
         EpollReactor::new(socks_max, waker).map_err(system("creating the event queue"))?;
-    let mut snapshot =
-        Snapshot::with_rates((*plan.config).clone(), (*plan.addresses).clone(), plan.rates.clone());
+    let mut snapshot = Snapshot::arranged(
+        (*plan.arranged).clone(),
+        (*plan.addresses).clone(),
+        plan.rates.clone(),
+        &mut Numbers::default(),
+    );
     if let Some(registry) = &counts.registry {
         snapshot = snapshot.counted_in(registry, index);
     }
@@ -458,17 +526,6 @@ fn prepare(
     Ok(Prepared { reactor, worker, tls, bound })
 }
 
-/// Returns `config` with the actual addresses of its listeners.
-fn with_addresses(config: &Config, bound: &Bound) -> Config {
-    let mut config = config.clone();
-    for (listener, address) in config.listeners.iter_mut().zip(bound) {
-        if let Some(Address::Tcp(address)) = address {
-            listener.bind = Bind::Tcp(*address);
-        }
-    }
-    config
-}
-
 /// Runs the turns of a worker and handles its mail until it has stopped.
 fn serve(prepared: &mut Prepared, mailbox: &Mailbox<Mail>) {
     let Prepared { reactor, worker, tls, .. } = prepared;
@@ -489,6 +546,9 @@ fn serve(prepared: &mut Prepared, mailbox: &Mailbox<Mail>) {
                 }
                 (Some(Mail::Tls(plan)), Some(layer)) => layer.replace_plan(&plan),
                 (Some(Mail::Tls(_)), None) => {}
+                (Some(Mail::Settings(handover)), _) => {
+                    change_settings(reactor, worker, tls, &handover);
+                }
                 (Some(Mail::Server(change)), None) => worker.change_server(reactor, &change),
                 (Some(Mail::Server(change)), Some(layer)) => {
                     layer.between_turns(reactor, worker, |worker, view| {
@@ -511,6 +571,47 @@ fn serve(prepared: &mut Prepared, mailbox: &Mailbox<Mail>) {
     worker.stop_apps(reactor);
 }
 
+/// Applies settings to a worker, and reports that.
+fn change_settings(
+    reactor: &mut EpollReactor,
+    worker: &mut Worker,
+    tls: &mut Option<TlsLayer<Arc<Accounts>>>,
+    handover: &Handover,
+) {
+    let Some((snapshot, plan)) = handover.take() else { return };
+    if tls.is_none() && !plan.is_empty() {
+        *tls = Some(TlsLayer::new(&TlsPlan::default(), Vec::new(), worker.accounts()));
+    }
+    let changed = match tls {
+        None => worker.change_settings(reactor, snapshot, &[]),
+        Some(layer) => {
+            // A waiting request may connect to a new server at once.
+            let before = layer.plan();
+            layer.replace_plan(&plan);
+            let mut changed = Ok(());
+            layer.between_turns(reactor, worker, |worker, view| {
+                changed = worker.change_settings(view, snapshot, &[]);
+            });
+            if changed.is_err() {
+                layer.replace_plan(&before);
+            }
+            layer.set_listeners(worker.listeners());
+            changed
+        }
+    };
+    if let Err(error) = changed {
+        return handover.report(Err(error.to_string()));
+    }
+    let listeners = worker.listeners();
+    let mut bound = vec![None; plan.listeners.len()];
+    for (id, index) in listeners {
+        if let Some(place) = bound.get_mut(usize::from(index)) {
+            *place = reactor.listener_address(id);
+        }
+    }
+    handover.report(Ok(bound));
+}
+
 /// After the worker has stopped, continues to lend its permits and to own its channels for workers that have not.
 fn lend_until_all_stopped(prepared: &mut Prepared, running: &AtomicUsize) {
     let Prepared { reactor, worker, tls, .. } = prepared;
@@ -529,10 +630,11 @@ const LEND_TURN_MAX: Span = Span::from_millis(10);
 /// the descriptors that the worker itself needs.
 fn connections_max(plan: &Plan, index: usize) -> usize {
     const OWN_DESCRIPTORS: u64 = 64;
-    let own = OWN_DESCRIPTORS + plan.config.listeners.len() as u64;
+    let own = OWN_DESCRIPTORS + plan.arranged.config.listeners.len() as u64;
     let most = plan.descriptors.saturating_sub(own).max(1);
     let share = |total| permits::share(total, index, plan.workers as usize, 0).max(1);
-    let configured = plan.config.server.connections_max.map_or(u64::MAX, |max| share(max).into());
+    let configured =
+        plan.arranged.config.server.connections_max.map_or(u64::MAX, |max| share(max).into());
     usize::try_from(most.min(configured)).unwrap_or(usize::MAX)
 }
 
@@ -652,11 +754,7 @@ fn refuse_taken_ports(config: &Config, takeover: bool) -> Result<(), StartError>
 
 /// By `[[listener]]`: the inodes of the sockets that listen on its address already.
 fn earlier_listeners(config: &Config) -> Vec<Vec<u64>> {
-    let on = |bind: &Bind| match bind {
-        Bind::Tcp(address) => listening_sockets::listeners_on(*address),
-        Bind::Unix(_) => Vec::new(),
-    };
-    config.listeners.iter().map(|listener| on(&listener.bind)).collect()
+    config.listeners.iter().map(|listener| configuration::earlier_on(&listener.bind)).collect()
 }
 
 /// Prints one line for each listener.
@@ -686,33 +784,22 @@ fn wait_for_stop(access: Option<&access_log::Bell>, hang_up: impl Fn()) -> io::R
     }
 }
 
-/// Handles SIGHUP: reloads the certificates, and logs what is not reloaded.
-fn hang_up(bell: Option<&ReloadBell>) {
-    let read = match bell {
-        Some(bell) => {
-            bell.ring();
-            "SIGHUP: reloading certificates and ticket keys"
-        }
-        None => "SIGHUP: nothing to reload, because the configuration uses no TLS",
-    };
-    log::warning(format_args!(
-        "{read}; the configuration file is not reloaded: to apply its changes, restart with --takeover"
-    ));
-}
-
 /// Which listeners steer new connections to a process that takes over. These are the TCP listeners on whose
 /// address another process listens, if no process that listened before this one still does: only then are
 /// this process's listeners the first ones of the SO_REUSEPORT group.
-fn leaving(config: &Config, workers: u32, earlier: &[Vec<u64>]) -> Leaving {
-    let own = |(listener, earlier): (&model::Listener, &Vec<u64>)| {
+fn leaving(config: &Config, lives: &[Life], workers: u32, earlier: &[Vec<u64>]) -> Leaving {
+    let own = |((listener, life), earlier): ((&model::Listener, &Life), &Vec<u64>)| {
         let Bind::Tcp(address) = listener.bind else { return None };
+        if life.is_gone() {
+            return None;
+        }
         // Each worker has one listener on the address. If there are more listeners, another process has the
         // rest. If fewer are found, the table cannot be read, and there may be another process.
         let is_alone = listening_sockets::listeners_on(address).len() == workers as usize;
         let is_first = !listening_sockets::any_still_listening(earlier, address);
         (is_first && !is_alone).then(|| Arc::new(LeavingListeners::new(workers)))
     };
-    config.listeners.iter().zip(earlier).map(own).collect()
+    config.listeners.iter().zip(lives).zip(earlier).map(own).collect()
 }
 
 /// Tells all workers to stop, and waits until they have ended.
@@ -754,8 +841,12 @@ mod tests {
         );
         let Ok(config) = tidegate_config::parse(&text, "the test") else { panic!("{text}") };
         let earlier = earlier_listeners(&config);
-        let leaves =
-            || leaving(&config, 2, &earlier).iter().map(Option::is_some).collect::<Vec<_>>();
+        let leaves = || {
+            leaving(&config, &[Life::default(); 2], 2, &earlier)
+                .iter()
+                .map(Option::is_some)
+                .collect::<Vec<_>>()
+        };
         assert_eq!(leaves(), [false, false]);
         drop(older);
         await_free(address);

@@ -18,13 +18,22 @@ pub(crate) enum WorkerTimer {
     Permits,
     /// Requests look for room for a connection again.
     Room,
+    /// Idle connections of removed listeners are closed.
+    Leave,
     /// Messages about channels that a full mailbox refused are sent again.
     Push,
 }
 
 impl WorkerTimer {
-    const ALL: [Self; 6] =
-        [Self::Grace, Self::Idle, Self::Listeners, Self::Permits, Self::Room, Self::Push];
+    const ALL: [Self; 7] = [
+        Self::Grace,
+        Self::Idle,
+        Self::Listeners,
+        Self::Permits,
+        Self::Room,
+        Self::Leave,
+        Self::Push,
+    ];
 
     /// The timer with this number in the reactor.
     pub(crate) fn of(number: u32) -> Option<Self> {

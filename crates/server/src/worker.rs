@@ -10,6 +10,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use tidegate_base::{Moment, Prng, Slab, Span};
+use tidegate_config::arrange::{Generation, ServerLife};
 use tidegate_config::model;
 use tidegate_config::places::Finding;
 use tidegate_gate::access::Cause;
@@ -19,8 +20,8 @@ use tidegate_gate::permits::Permits;
 use tidegate_gate::queue::WaitQueue;
 use tidegate_gate::shared::SharedConnections;
 use tidegate_reactor::{
-    Completion, Driver, Handler, LeavingListeners, ListenError, ListenOptions, ListenerId, Peer,
-    Reactor, Room, Shortage, SockId,
+    Completion, Driver, Handler, LeavingListeners, ListenError, ListenerId, Peer, Reactor, Room,
+    Shortage, SockId,
 };
 use tidegate_secure::{LayerHandler, Refused};
 use tidegate_wire::http2::bounds::STREAMS_DEFAULT;
@@ -40,6 +41,7 @@ use crate::buffers::BufferPool;
 use crate::carrier::http2::HeadBuffer;
 use crate::carrier::http2::server_stream::ServerStream;
 use crate::carrier::http2::stream::Http2Stream;
+use crate::change::{Gone, OpenListener};
 use crate::client::begins_with_header;
 use crate::connection::Connections;
 use crate::counters::{Accounts, HandlerKind};
@@ -165,8 +167,14 @@ pub struct Worker {
     pub(crate) until_sample: u32,
     /// The handler call being timed. `None` between two completions.
     pub(crate) sampling: Option<Sample>,
-    /// The open listeners, each with its index in the configuration.
-    listeners: Vec<(ListenerId, u16)>,
+    /// The open listeners, by their index in the configuration.
+    pub(crate) listeners: Vec<OpenListener>,
+    /// By listener: its client connections.
+    pub(crate) listener_users: Vec<u32>,
+    /// The removed parts of the configuration that are still in use.
+    pub(crate) gone: Gone,
+    /// The seed of the worker's random numbers.
+    pub(crate) seed: u64,
     /// By listener: the listeners that close together, if a stop leaves new connections to another process.
     leaving: Leaving,
     /// The bounds that the worker was created with.
@@ -189,6 +197,10 @@ pub(crate) struct Sample {
 
 /// One worker's state of a pool.
 pub(crate) struct WorkerPool {
+    /// The first generation of settings with this pool.
+    pub(crate) since: Generation,
+    /// The requests for this pool that have begun and not ended.
+    pub(crate) exchanges: u32,
     /// Load, availability and balancing state of each server. Counts only this worker's exchanges.
     pub(crate) state: PoolState,
     /// Idle connections that any client's request may use. Every entry is a live upstream connection without
@@ -273,6 +285,8 @@ pub struct Leftovers {
     pub kept: u64,
     /// Requests that the pools count as sent to a server.
     pub in_use: u64,
+    /// Earlier generations of settings, and removed parts of the configuration, that are in use.
+    pub earlier: usize,
 }
 
 /// By `[[listener]]`: this process's listeners on the address, if a stop steers new connections to the
@@ -348,6 +362,9 @@ impl Worker {
             until_sample: tidegate_base::handlers::SAMPLE_EVERY,
             sampling: None,
             listeners: Vec::new(),
+            listener_users: Vec::new(),
+            gone: Gone::default(),
+            seed,
             leaving: Leaving::default(),
             limits,
             recorder: Recorder::default(),
@@ -391,21 +408,8 @@ impl Worker {
         shared: &[(usize, ListenerId)],
     ) -> Result<Vec<ListenerId>, ListenError> {
         let snapshot = Rc::clone(self.settings.newest());
-        for (index, listener) in snapshot.config.listeners.iter().enumerate() {
-            if let Some((_, id)) = shared.iter().find(|(at, _)| *at == index) {
-                self.listeners.push((*id, index as u16));
-                continue;
-            }
-            let tcp = matches!(listener.bind, model::Bind::Tcp(_));
-            let options = ListenOptions {
-                backlog: listener.backlog,
-                reuse_port: tcp,
-                steer_by_cpu_over: (tcp && self.steers()).then_some(self.limits.workers),
-            };
-            let id = reactor.listen(&snapshot.listener_address(index), &options)?;
-            self.listeners.push((id, index as u16));
-        }
-        Ok(self.listeners.iter().map(|(id, _)| *id).collect())
+        self.open_listeners(reactor, &snapshot, shared)?;
+        Ok(self.listeners.iter().map(|listener| listener.id).collect())
     }
 
     /// Runs one turn of the reactor, then continues the actions that yielded.
@@ -432,6 +436,7 @@ impl Worker {
         if self.has_broken() {
             self.repair(reactor);
         }
+        self.look_at_gone(reactor);
         self.deliver_lines();
     }
 
@@ -453,8 +458,23 @@ impl Worker {
     }
 
     /// Whether new connections are steered by CPU.
-    fn steers(&self) -> bool {
+    pub(crate) fn steers(&self) -> bool {
         self.limits.steer_by_cpu && self.limits.workers > 1
+    }
+
+    /// The counters.
+    pub(crate) fn accounts(&self) -> Arc<Accounts> {
+        Arc::clone(&self.accounts)
+    }
+
+    /// The number of workers.
+    pub(crate) fn workers(&self) -> u32 {
+        self.limits.workers
+    }
+
+    /// The place of this worker among those that exchange permits, and their number.
+    pub(crate) fn place_among_workers(&self) -> (usize, usize) {
+        self.post.as_ref().map_or((0, 1), |post| (post.own, post.workers.len()))
     }
 
     /// Begins to stop. New connections are steered to the process that takes over, if there is one. The
@@ -472,9 +492,9 @@ impl Worker {
         if self.leaving.iter().all(Option::is_none) {
             return self.close_listeners(reactor);
         }
-        for (listener, index) in &self.listeners {
-            if let Some(Some(own)) = self.leaving.get(usize::from(*index)) {
-                reactor.steer_away(*listener, own);
+        for listener in &self.listeners {
+            if let Some(Some(own)) = self.leaving.get(usize::from(listener.index)) {
+                reactor.steer_away(listener.id, own);
             }
         }
         WorkerTimer::Listeners.set(reactor, now.after(STOP_LISTENERS_SPAN.min(grace)));
@@ -482,8 +502,8 @@ impl Worker {
 
     /// Closes the listeners after accepting the connections in their backlogs.
     pub(crate) fn close_listeners<R: Reactor>(&mut self, reactor: &mut R) {
-        for (listener, _) in &self.listeners {
-            reactor.stop_listening(*listener);
+        for listener in &self.listeners {
+            reactor.stop_listening(listener.id);
         }
         if self.conns.downstream_count() == 0 {
             self.close_idle(reactor);
@@ -516,7 +536,7 @@ impl Worker {
 
     /// The index of a listener in the configuration.
     pub(crate) fn listener_index(&self, listener: ListenerId) -> Option<u16> {
-        self.listeners.iter().find(|(id, _)| *id == listener).map(|(_, index)| *index)
+        self.listeners.iter().find(|open| open.id == listener).map(|open| open.index)
     }
 
     /// Counts the connections and requests in progress. All counts are zero once every connection is closed.
@@ -541,6 +561,7 @@ impl Worker {
             idle: self.pools.iter().map(|pool| pool.idle.len()).sum(),
             kept: self.pools.iter().flat_map(|pool| &pool.kept).map(|&kept| u64::from(kept)).sum(),
             in_use: self.pools.iter().map(|pool| pool.state.in_use_total()).sum(),
+            earlier: self.settings.earlier_in_use() + self.gone_in_use(),
         }
     }
 
@@ -548,8 +569,8 @@ impl Worker {
     /// a limit).
     #[must_use]
     pub fn server_use(&self, pool: usize, server: usize) -> (u32, u32) {
-        let state = &self.pools[pool].state;
-        (state.in_use(server), state.permits(server))
+        let state = self.pools.get(pool).map(|pool| &pool.state);
+        state.map_or((0, 0), |state| (state.in_use(server), state.permits(server)))
     }
 
     /// The largest number of buffered bytes of any one connection: (unprocessed input, unsent output).
@@ -621,8 +642,10 @@ impl LayerHandler for Worker {
 }
 
 impl WorkerPool {
-    fn new(pool: &model::Pool, seed: u64) -> Self {
+    pub(crate) fn new(pool: &model::Pool, seed: u64) -> Self {
         Self {
+            since: 0,
+            exchanges: 0,
             state: PoolState::new(pool, seed),
             idle: IdleConnections::new(pool.servers.len(), pool.reuse.idle_max as usize),
             shared: SharedConnections::new(
@@ -639,6 +662,33 @@ impl WorkerPool {
             permits: Permits::new(0, 1, pool.servers.len()),
             preferred_address: vec![0; pool.servers.len()],
         }
+    }
+
+    /// Uses other settings for the same pool and its servers, as worker `own` of `workers`.
+    pub(crate) fn change(
+        &mut self,
+        pool: &model::Pool,
+        lives: &[ServerLife],
+        own: usize,
+        workers: usize,
+    ) {
+        let earlier = self.state.since();
+        self.state.change(pool, lives, own, workers);
+        let count = pool.servers.len();
+        self.idle.change(count, pool.reuse.idle_max as usize);
+        let (connections_max, streams_max) = (pool.http2.connections_max, pool.http2.streams_max);
+        self.shared.change(count, connections_max as usize, streams_max);
+        self.kept.resize(count, 0);
+        self.preferred_address.resize(count, 0);
+        for (server, (before, life)) in earlier.iter().zip(lives).enumerate() {
+            if *before != life.life.since {
+                self.idle.forget_endurance(server);
+                self.shared.forget(server);
+                self.preferred_address[server] = 0;
+            }
+        }
+        self.permits.change(&mut self.state, count);
+        self.queue.set_length_max((pool.queue_max as usize).div_ceil(workers.max(1)));
     }
 
     /// Leaves worker `own` of `workers` with its share of the pool's limits.

@@ -5,13 +5,13 @@
 //! in use.
 //! Limits: `EMBEDDED_PORTS` ports are tried for the embedded configuration.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
 use tidegate_config::model::{Bind, Config};
 use tidegate_config::places::Finding;
-use tidegate_server::{RunOptions, StartError, ports};
+use tidegate_server::{ConfigSource, RunOptions, StartError, ports};
 
 use crate::source::{self, Refusal, Source};
 use crate::{DONE, FAILED, USAGE, print_message};
@@ -42,7 +42,7 @@ pub struct RunArgs {
 /// Serves until a signal stops the process.
 pub fn run(args: &RunArgs) -> ExitCode {
     let loaded = match args.file.as_ref().or(args.config.as_ref()) {
-        Some(path) => load(path, args),
+        Some(path) => load(path, args.bind.as_deref()),
         None => embedded(args),
     };
     let (config, notes, source) = match loaded {
@@ -53,7 +53,8 @@ pub fn run(args: &RunArgs) -> ExitCode {
         }
     };
     let options = RunOptions { workers: args.workers, takeover: args.takeover, notes };
-    match tidegate_server::run(config, options) {
+    let reread = source.as_ref().map(|source| Reread::boxed(source, args));
+    match tidegate_server::run_from(reread, config, options) {
         Ok(()) => ExitCode::from(DONE),
         Err(error) => {
             print_message(&match (&error, source) {
@@ -77,12 +78,40 @@ fn refusal(findings: &[Finding], source: &Source) -> String {
     Refusal::Wrong(errors).to_string()
 }
 
+/// Reads the configuration file again when the process is told to.
+struct Reread {
+    /// The path of the file.
+    path: PathBuf,
+    /// `--bind`.
+    bind: Option<String>,
+    /// The file as it was read last.
+    last: Option<Source>,
+}
+
+impl Reread {
+    fn boxed(source: &Source, args: &RunArgs) -> Box<dyn ConfigSource> {
+        Box::new(Self { path: PathBuf::from(&source.name), bind: args.bind.clone(), last: None })
+    }
+}
+
+impl ConfigSource for Reread {
+    fn read(&mut self) -> Result<(Config, String), String> {
+        let (config, warnings, source) = load(&self.path, self.bind.as_deref())?;
+        self.last = source;
+        Ok((config, warnings))
+    }
+
+    fn explain(&self, findings: Vec<Finding>) -> String {
+        self.last.as_ref().map_or_else(String::new, |source| refusal(&findings, source))
+    }
+}
+
 /// The configuration in a file, and its warnings; the error is a text to print.
-fn load(path: &std::path::Path, args: &RunArgs) -> Result<Served, String> {
+fn load(path: &Path, bind: Option<&str>) -> Result<Served, String> {
     let source = source::load(path).map_err(|refusal| refusal.to_string())?;
     let warnings = source.warnings_text();
     let mut config = source.loaded.config.clone();
-    if let Some(address) = &args.bind {
+    if let Some(address) = bind {
         tidegate_config::rebind(&mut config, address).map_err(error_line)?;
     }
     Ok((config, warnings, Some(source)))

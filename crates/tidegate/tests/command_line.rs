@@ -225,13 +225,71 @@ fn bind_replaces_the_address_of_the_only_listener() {
 }
 
 #[test]
-fn sighup_without_tls_states_that_nothing_is_reloaded() {
+fn sighup_without_a_file_states_that_nothing_is_read() {
     let (serving, mut lines, _, address) = listen(&["run", "--bind", "127.0.0.1:0"]);
     assert!(get(address, "/json").starts_with("HTTP/1.1 200 "));
     serving.send(Signal::HUP);
     let line = lines.next().expect("a line is printed").expect("stderr is text");
-    assert!(line.contains("Z warning SIGHUP: nothing to reload"), "{line}");
-    assert!(line.ends_with("to apply its changes, restart with --takeover"), "{line}");
+    assert!(line.contains("Z warning SIGHUP: no configuration is read again"), "{line}");
+}
+
+/// Reads lines up to one that contains `end`; returns them.
+fn lines_until(lines: &mut Lines<BufReader<ChildStderr>>, end: &str) -> Vec<String> {
+    let mut read = Vec::new();
+    for line in lines {
+        read.push(line.expect("stderr is text"));
+        if read.last().is_some_and(|line| line.contains(end)) {
+            return read;
+        }
+    }
+    panic!("{end:?} was not printed: {read:?}");
+}
+
+#[test]
+fn sighup_applies_the_file_or_refuses_it_as_a_whole() {
+    let folder = Folder::new("reload");
+    let first = "[server]\nworkers = 2\n[[listener]]\nbind = \"127.0.0.1:0\"\n";
+    let route = |text: &str| format!("[[route]]\nrespond = {{ body = {text:?} }}\n");
+    let file = folder.file("reload.toml", format!("{first}{}", route("first")));
+    let (serving, mut lines, _, address) = listen(&["run", &file]);
+    assert!(get(address, "/").ends_with("first"));
+    // Another listener, another route, and a setting that cannot change.
+    let second = first.replace("workers = 2", "workers = 1");
+    let listener = "[[listener]]\nname = \"added\"\nbind = \"127.0.0.1:0\"\n";
+    folder.file("reload.toml", format!("{second}{listener}{}", route("second")));
+    serving.send(Signal::HUP);
+    let read = lines_until(&mut lines, "configuration reloaded");
+    assert!(read[0].ends_with("server.workers has changed, which takes effect after a restart"));
+    let (_, added) = read[1].split_once("; opened ").expect("the listener is named");
+    let added: SocketAddr = added.parse().expect("an address");
+    assert!(get(address, "/").ends_with("second") && get(added, "/").ends_with("second"));
+    // One mistake, and nothing changes.
+    folder.file("reload.toml", format!("{first}{}colour = 1\n", route("third")));
+    serving.send(Signal::HUP);
+    let read = lines_until(&mut lines, "1 error");
+    assert!(read[0].contains("Z error the configuration was not reloaded"), "{read:?}");
+    assert!(read.iter().any(|line| line.ends_with("reload.toml:7:1")), "{read:?}");
+    assert!(get(address, "/").ends_with("second") && get(added, "/").ends_with("second"));
+    // A name that does not exist is a mistake, too, and an address in use is one.
+    let pool = "[[route]]\npath = \"/p\"\nproxy = \"p\"\n[pool.p]\nservers = [\"no.invalid:1\"]\n";
+    folder.file("reload.toml", format!("{first}{pool}"));
+    serving.send(Signal::HUP);
+    let read = lines_until(&mut lines, "1 error");
+    assert!(read.iter().any(|line| line.contains("the name cannot be resolved")), "{read:?}");
+    let other = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let other_at = other.local_addr().expect("it is bound");
+    let taken = format!("[[listener]]\nname = \"taken\"\nbind = \"{other_at}\"\n");
+    folder.file("reload.toml", format!("{first}{taken}{}", route("third")));
+    serving.send(Signal::HUP);
+    lines_until(&mut lines, "cannot listen on ");
+    assert!(get(address, "/").ends_with("second") && get(added, "/").ends_with("second"));
+    // The added listener goes.
+    folder.file("reload.toml", format!("{first}{}", route("fourth")));
+    serving.send(Signal::HUP);
+    let read = lines_until(&mut lines, "configuration reloaded");
+    assert!(read.last().is_some_and(|line| line.ends_with(&format!("; closed {added}"))));
+    assert!(get(address, "/").ends_with("fourth"));
+    assert!(TcpStream::connect(added).is_err(), "the listener is closed");
 }
 
 /// Starts `command` as a server, sends it `signals` and then a request, and ends it with `last`. `check` gets the

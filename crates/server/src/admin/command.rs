@@ -133,7 +133,7 @@ const STATE_COLUMNS: &str = "# be_id be_name srv_id srv_name srv_addr srv_op_sta
     srv_check_addr srv_agent_addr srv_agent_port";
 
 fn show_servers_state(arguments: &[&str], operations: &Operations) -> Outcome {
-    let config = &operations.config;
+    let config = &*operations.config();
     let names = Names::new(config);
     let only = match arguments {
         [] => None,
@@ -199,8 +199,9 @@ fn set_server(arguments: &[&str], operations: &Operations) -> Outcome {
 
 /// The names of all servers with those of their pools.
 fn servers(operations: &Operations) -> Vec<(String, String)> {
-    let names = Names::new(&operations.config);
-    let pools = operations.config.pools.iter().enumerate();
+    let config = operations.config();
+    let names = Names::new(&config);
+    let pools = config.pools.iter().enumerate();
     pools
         .flat_map(|(at, pool)| (0..pool.servers.len()).map(move |server| (at, server)))
         .map(|(pool, server)| {

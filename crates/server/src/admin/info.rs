@@ -12,7 +12,7 @@ fn fields(operations: &Operations) -> Vec<(&'static str, String)> {
     let uptime = operations.started.0.elapsed().as_secs();
     let start = operations.started.1.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     let maxconn =
-        operations.config.server.connections_max.map_or(String::new(), |most| most.to_string());
+        operations.config().server.connections_max.map_or(String::new(), |most| most.to_string());
     let uptime_text = format!(
         "{}d {}h{:02}m{:02}s",
         uptime / 86_400,
@@ -36,7 +36,7 @@ fn fields(operations: &Operations) -> Vec<(&'static str, String)> {
         ("CurrSslConns", counter("tls_sessions_now")),
         ("CumSslConns", counter("tls_handshakes")),
         ("Stopping", u8::from(operations.is_stopping.load(Ordering::SeqCst)).to_string()),
-        ("Listeners", operations.config.listeners.len().to_string()),
+        ("Listeners", operations.config().listeners.len().to_string()),
         ("DroppedLogs", counter("access_lines_lost")),
         ("Start_time_sec", start.as_secs().to_string()),
     ]

@@ -19,19 +19,19 @@ pub(super) fn serve(
     let mut next = Some(first);
     while let Some(line) = next {
         let mut output = String::new();
-        let mut is_last = !session.has_prompt;
+        let mut quits = false;
         for text in line.split(';').map(str::trim).filter(|text| !text.is_empty()) {
             match session.run(text, caller, operations) {
                 Some(reply) => output.push_str(&reply),
-                None => is_last = true,
+                None => quits = true,
             }
         }
-        if session.has_prompt && (!is_last || line.trim() == "prompt") {
+        let goes_on = session.has_prompt && !quits;
+        if goes_on {
             output.push_str("\n> ");
-            is_last = false;
         }
         stream.write_all(output.as_bytes())?;
-        if is_last {
+        if !goes_on {
             return Ok(());
         }
         next = input.read_line(&mut stream)?;

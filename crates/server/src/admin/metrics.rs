@@ -99,10 +99,9 @@ impl Text {
         self.sample("start_time_seconds", "", start.as_secs());
         self.single("workers", "gauge", "Worker threads.", operations.accounts.len() as u64);
         for (name, value) in operations.counters() {
-            match name.strip_suffix("_now") {
-                Some(name) => self.single(name, "gauge", "A counter of the workers.", value),
-                None => self.single(name, "counter", "A counter of the workers.", value),
-            }
+            // A gauge keeps its suffix, because a counter of the same name may exist.
+            let kind = if name.ends_with("_now") { "gauge" } else { "counter" };
+            self.single(name, kind, "A counter of the workers.", value);
         }
     }
 

@@ -78,7 +78,7 @@ pub(crate) type Notify = Box<dyn Fn(&Arc<ServerChange>) + Send + Sync>;
 /// What the interface shows and changes.
 pub(crate) struct Operations {
     /// The configuration, with the actual addresses of listeners.
-    pub(crate) config: Arc<Config>,
+    pub(crate) config: Mutex<Arc<Config>>,
     /// The counters of each worker.
     pub(crate) accounts: Vec<Arc<Accounts>>,
     /// The counters of listeners, routes and servers.
@@ -94,6 +94,11 @@ pub(crate) struct Operations {
 }
 
 impl Operations {
+    /// The configuration in force.
+    fn config(&self) -> Arc<Config> {
+        Arc::clone(&self.config.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
     /// The state of a server.
     fn state_of(&self, pool: &str, server: &str) -> ServerState {
         let states = self.states.lock().unwrap_or_else(PoisonError::into_inner);

@@ -70,7 +70,7 @@ fn add_server(row: &mut Row, totals: &Totals) {
 }
 
 fn rows(operations: &Operations) -> Vec<Row> {
-    let (config, totals) = (&operations.config, operations.registry.totals());
+    let (config, totals) = (&*operations.config(), operations.registry.totals());
     let none = Totals::default();
     let mut rows = Vec::new();
     for (at, listener) in config.listeners.iter().enumerate() {

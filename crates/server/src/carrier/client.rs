@@ -51,6 +51,7 @@ impl Worker {
         let scheme = Scheme::of_connection(settings.tls.is_some());
         let carrier = ClientCarrier::Http1(Http1Client::new(phase));
         let era = self.settings.begin_use();
+        self.note_listener_user(listener);
         let down = Downstream::new(peer, era, listener, scheme, carrier, reactor.now());
         self.conns.insert_downstream(sock, down);
         // The first head is subject to the head timeout. The idle timeout applies only after it.
@@ -71,6 +72,7 @@ impl Worker {
         self.accounts.counters.downstream_now.sub(1);
         let record = down.record();
         self.settings.end_use(down.era());
+        self.end_listener_user(&down);
         self.release_kept(reactor, &mut down);
         match down.carrier {
             ClientCarrier::Http1(mut http1) => {

@@ -234,6 +234,7 @@ impl Worker {
     ) {
         let Some(up) = self.conns.upstream(sock) else { return self.note_bug(reactor, sock) };
         let (pool, server) = (up.pool, up.server);
+        let may_keep = self.settings.newest().may_keep(pool, server, up.generation);
         let settings = self.settings.newest().pool(pool);
         let reuse = settings.reuse;
         let is_private = settings.proxy_protocol.is_some() || up.authenticated;
@@ -241,7 +242,7 @@ impl Worker {
             self.attached -= 1;
         }
         let is_used_up = reuse.requests_max.is_some_and(|most| up.requests >= most);
-        if is_used_up || reuse.idle_max == 0 || (is_private && !client_stays) {
+        if is_used_up || !may_keep || reuse.idle_max == 0 || (is_private && !client_stays) {
             return self.close_upstream(reactor, sock);
         }
         reactor.set_receiving(sock, true);

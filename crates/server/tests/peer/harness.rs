@@ -7,9 +7,10 @@ use std::sync::Arc;
 use tidegate_base::{Address, Span};
 use tidegate_config::model::{Config, ServerAddress};
 use tidegate_reactor::kernel::Kernel;
-use tidegate_reactor::{ListenerId, Loop, Mailbox, Reactor, SimNet, SimReactor};
+use tidegate_reactor::{ListenError, ListenerId, Loop, Mailbox, Reactor, SimNet, SimReactor};
 use tidegate_secure::{TlsLayer, TlsPlan};
 use tidegate_server::apps::{self, Meter};
+use tidegate_server::change::InUse;
 use tidegate_server::counters::{Accounts, HandlerKind};
 use tidegate_server::permits::{PermitMail, PermitPost};
 use tidegate_server::stats::Registry;
@@ -31,6 +32,8 @@ pub struct Harness<R> {
     listeners: Vec<ListenerId>,
     /// The addresses that the listeners are bound to.
     pub bound: Vec<Address>,
+    /// The removed parts of the configuration that the worker uses.
+    pub in_use: InUse,
 }
 
 impl Harness<SimReactor> {
@@ -59,7 +62,9 @@ impl<K: Kernel> Harness<Loop<K>> {
             Err(error) => panic!("{error}"),
         };
         let bound = listeners.iter().filter_map(|id| reactor.listener_address(*id)).collect();
-        Self { worker, reactor, accounts, registry, layer: None, listeners, bound }
+        let in_use = InUse::default();
+        worker.publish_in_use(Arc::clone(&in_use));
+        Self { worker, reactor, accounts, registry, layer: None, listeners, bound, in_use }
     }
 
     /// Makes the workers one process, in which they lend each other permits over mailboxes of `mails` messages.
@@ -100,6 +105,22 @@ impl<K: Kernel> Harness<Loop<K>> {
         if cfg!(debug_assertions) {
             self.worker.check_invariants(&self.reactor);
         }
+    }
+
+    /// Changes the settings of the worker. `plan` describes the TLS of the new settings.
+    pub fn change(&mut self, snapshot: Snapshot, plan: &TlsPlan) -> Result<(), ListenError> {
+        let snapshot = snapshot.counted_in(&self.registry, 0);
+        let worker = &mut self.worker;
+        let Some(layer) = &mut self.layer else {
+            return worker.change_settings(&mut self.reactor, snapshot, &[]);
+        };
+        let mut changed = Ok(());
+        layer.replace_plan(plan);
+        layer.between_turns(&mut self.reactor, worker, |worker, view| {
+            changed = worker.change_settings(view, snapshot, &[]);
+        });
+        layer.set_listeners(worker.listeners());
+        changed
     }
 
     pub fn stop(&mut self, grace: Span) {

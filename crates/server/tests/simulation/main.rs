@@ -26,8 +26,10 @@ mod proxy_header;
 mod proxy_protocol;
 mod push;
 mod records;
+mod reload;
 mod run;
 mod secured;
+mod settings;
 mod slow;
 mod speaker;
 mod stage;
@@ -93,6 +95,7 @@ struct Sums {
     evicted: u64,
     permits: u64,
     streams: u64,
+    reloads: u64,
 }
 
 impl Sums {
@@ -111,6 +114,7 @@ impl Sums {
         self.evicted += oracle.evicted;
         self.permits += oracle.permits;
         self.streams += oracle.streams;
+        self.reloads += oracle.reloads;
     }
 }
 
@@ -164,20 +168,21 @@ fn no_seed_breaks_an_invariant() {
     assert!(failures.is_empty(), "{}", failures.join("\n"));
     let Sums { good, failed, cut, resends, tunnels, refused, header_reuses, .. } = sums;
     let Sums { intrusions, handshakes, resumptions, truncations, permits, evicted, .. } = sums;
-    let streams = sums.streams;
+    let (streams, reloads) = (sums.streams, sums.reloads);
     eprintln!(
         "{count} seeds from {}: {good} responses ({failed} of them failures), {cut} cut off, {resends} \
          requests sent again, {tunnels} tunnels, {refused} invalid PROXY headers, {header_reuses} \
          further requests on connections with a PROXY header, {intrusions} unsolicited responses, \
          {handshakes} TLS handshakes \
          ({resumptions} resumed), {truncations} TLS truncations, {permits} permits given to \
-         other workers, {evicted} connections closed to make room, {streams} responses over HTTP/2",
+         other workers, {evicted} connections closed to make room, {streams} responses over HTTP/2, \
+         {reloads} changes of the configuration",
         seeds.last().map_or(0, |range| *range.start())
     );
     if count > 100 {
         let all = [good, failed, cut, resends, tunnels, refused, header_reuses];
         let all = [&all[..], &[intrusions, handshakes, resumptions, truncations]].concat();
-        let all = [&all[..], &[permits, evicted, streams]].concat();
+        let all = [&all[..], &[permits, evicted, streams, reloads]].concat();
         assert!(
             all.iter().all(|number| *number > 0),
             "one of these numbers must not be 0: {all:?}"

@@ -79,6 +79,8 @@ pub struct Oracle {
     /// The workers have too few slots. They may close clients without a request under way, and let requests
     /// wait until their time in the queue ends.
     pub is_crowded: bool,
+    /// By origin: the number of its pool. A request must not reach a server of another pool.
+    pub pools_of_origins: Vec<usize>,
     /// How often a request may be sent to origins.
     pub tries_max: usize,
     /// A worker has something to do in its next turn, perhaps a request.
@@ -115,6 +117,8 @@ pub struct Oracle {
     pub evicted: u64,
     /// Complete responses over HTTP/2.
     pub streams: u64,
+    /// Changes of the configuration that all workers have applied.
+    pub reloads: u64,
     /// A hash of all bytes and events on the network.
     pub trace_hash: u64,
 }
@@ -146,7 +150,12 @@ impl Oracle {
         request.seen.push(sighting);
         let count = request.seen.len();
         let expected = format!("{} {} HTTP/1.1", request.method, request.path);
+        let pool = self.pools_of_origins.get(origin).copied().unwrap_or_default();
+        let is_own = request.path.starts_with(&format!("/p{pool}/"));
         let (idempotent, seen) = (request.idempotent, request.seen.clone());
+        if !is_own {
+            self.violate(format!("r{id} reached o{origin}, a server of pool {pool}: {start:?}"));
+        }
         if start != expected {
             self.violate(format!("r{id} arrived as {start:?}, expected {expected:?}"));
         }

@@ -5,7 +5,7 @@
 
 use tidegate_base::limits::{OUTPUT_BYTES_MAX, READ_BUFFER_BYTES};
 use tidegate_base::{Address, Moment, Prng, Span};
-use tidegate_config::model::Pool;
+use tidegate_config::model::{Config, Pool};
 use tidegate_reactor::{Reactor, SimNet, SimReactor};
 
 use crate::client::Client;
@@ -17,6 +17,7 @@ use crate::peer::harness::Harness;
 use crate::plan::{LISTEN, Plan};
 use crate::progress::Progress;
 use crate::records::Records;
+use crate::reload::Reloads;
 use crate::secured::Keys;
 
 /// Calls of the handler of mail, in all workers: a number for the requests of a run, and for each second the mail
@@ -33,8 +34,11 @@ struct Run {
     net: SimNet,
     /// One for each worker.
     harnesses: Vec<Harness<SimReactor>>,
-    /// By pool and server: `connections-max`.
-    limits: Vec<Vec<Option<u32>>>,
+    /// The configuration at the start.
+    config: Config,
+    /// The changes of the configuration, if the run has any.
+    reloads: Option<Reloads>,
+    keys: Keys,
     origins: Vec<Origin>,
     http2_origins: Vec<Http2Origin>,
     clients: Vec<Client>,
@@ -86,7 +90,7 @@ impl Run {
     fn new(seed: u64, plan: Plan, traces: bool, lie: Option<Lie>) -> Result<Self, String> {
         let net = SimNet::new(seed, plan.faults.clone());
         net.set_window_bytes(plan.window_bytes);
-        let mut text = plan.config;
+        let mut text = plan.config.clone();
         if lie == Some(Lie::Silence) {
             // "8s" becomes "3008s".
             text = text.replace("response-head = \"", "response-head = \"300");
@@ -107,8 +111,7 @@ impl Run {
         // Some mailboxes hold so few messages that they are often full.
         Harness::join_all(&mut harnesses, if seed.is_multiple_of(2) { 1000 } else { 2 });
         let records = Records::of(&mut harnesses);
-        let limits_of = |pool: &Pool| pool.servers.iter().map(|s| s.connections_max).collect();
-        let limits = config.pools.iter().map(limits_of).collect();
+        let reloads = Reloads::new(seed, &plan, &config).filter(|_| lie != Some(Lie::Silence));
         let (mut origins, mut http2_origins) = (Vec::new(), Vec::new());
         for (index, (address, behaviour)) in plan.origins.into_iter().enumerate() {
             let Some(mut behaviour) = behaviour else { continue };
@@ -124,6 +127,9 @@ impl Run {
                 }
             }
         }
+        let pools = config.pools.iter().enumerate();
+        let pools_of_origins =
+            pools.flat_map(|(at, pool)| pool.servers.iter().map(move |_| at)).collect();
         let (ip, port) = LISTEN;
         let listen = Address::Tcp((ip, port).into());
         let http2_clients = plan
@@ -148,6 +154,7 @@ impl Run {
             is_calm: plan.is_calm,
             is_crowded: plan.is_crowded,
             tries_max: plan.tries_max,
+            pools_of_origins,
             traces,
             ..Oracle::default()
         };
@@ -157,7 +164,9 @@ impl Run {
         Ok(Self {
             net,
             harnesses,
-            limits,
+            config,
+            reloads,
+            keys,
             origins,
             http2_origins,
             clients,
@@ -175,7 +184,7 @@ impl Run {
     fn run_to_end(&mut self) -> Result<(), String> {
         while !self.is_over() {
             let mut moved = self.step_actors();
-            self.turn_workers();
+            self.turn_workers()?;
             self.check_bugs()?;
             self.check_limits()?;
             moved |= self.step_actors();
@@ -227,7 +236,7 @@ impl Run {
         moved
     }
 
-    fn turn_workers(&mut self) {
+    fn turn_workers(&mut self) -> Result<(), String> {
         if let Some((at, grace)) = self.stop
             && self.net.now() >= at
         {
@@ -238,6 +247,13 @@ impl Run {
             for harness in &mut self.harnesses {
                 harness.stop(grace);
             }
+            if let Some(reloads) = &mut self.reloads {
+                reloads.end();
+            }
+        }
+        if let Some(reloads) = &mut self.reloads {
+            reloads.step(self.net.now(), &self.keys, &mut self.harnesses)?;
+            self.oracle.reloads = reloads.applied;
         }
         let first = self.prng.below(self.harnesses.len() as u64) as usize;
         let count = self.harnesses.len();
@@ -250,6 +266,7 @@ impl Run {
                 harness.turn();
             }
         }
+        Ok(())
     }
 
     /// Advances the clock to the next event.
@@ -263,7 +280,8 @@ impl Run {
         let origins = origins.chain(http2_origins);
         let stop = self.stop.map(|(at, _)| at);
         let net = self.net.next_event_at();
-        let next = clients.chain(origins).chain(stop).chain(net).min();
+        let reload = self.reloads.as_ref().and_then(Reloads::next_at);
+        let next = clients.chain(origins).chain(stop).chain(reload).chain(net).min();
         let Some(next) = next else {
             if self.is_over() {
                 return Ok(());
@@ -290,9 +308,16 @@ impl Run {
 
     /// No server may have more requests in progress, or more permits, than its limit, in all workers together.
     fn check_limits(&self) -> Result<(), String> {
-        for (pool, limits) in self.limits.iter().enumerate() {
-            for (server, limit) in limits.iter().enumerate() {
-                let Some(limit) = limit else { continue };
+        let config = match &self.reloads {
+            None => &self.config,
+            Some(reloads) => match reloads.settled() {
+                Some(config) => config,
+                None => return Ok(()),
+            },
+        };
+        for (pool, Pool { servers, .. }) in config.pools.iter().enumerate() {
+            for (server, settings) in servers.iter().enumerate() {
+                let Some(limit) = &settings.connections_max else { continue };
                 let uses = self.harnesses.iter().map(|h| h.worker.server_use(pool, server));
                 let (in_use, held) =
                     uses.fold((0, 0), |sum, use_| (sum.0 + use_.0, sum.1 + use_.1));

@@ -20,6 +20,8 @@ const QUIET_TURNS_MAX: u32 = 100;
 pub struct Stage {
     pub net: SimNet,
     pub harness: Harness<SimReactor>,
+    /// The configuration.
+    pub text: String,
     origin: SimServer,
     /// The most bytes that one connection has held: input, output.
     held: (usize, usize),
@@ -56,7 +58,7 @@ impl Stage {
         let origin = Address::Tcp(([10, 0, 1, 1], 8000).into());
         let origin = net.serve(&origin).expect("the address is free");
         let harness = Harness::simulated(&net, &config, socks_max, 1);
-        Self { net, harness, origin, held: (0, 0) }
+        Self { net, harness, text, origin, held: (0, 0) }
     }
 
     /// A new client connection.

@@ -84,7 +84,7 @@ fn metrics_are_accepted_by_the_parser_of_prometheus() {
         parse = open_metrics if sys.argv[1] == 'open' else plain\n\
         for family in parse(open(sys.argv[2]).read()):\n\
         \x20   for sample in family.samples:\n\
-        \x20       print(sample.name, sorted(sample.labels.items()), sample.value)\n";
+        \x20       print(sample.name, sorted(sample.labels.items()), float(sample.value))\n";
     let python = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/peers/python/bin/python");
     for (kind, accept) in
         [("open", "application/openmetrics-text; version=1.0.0"), ("plain", "*/*")]
@@ -100,7 +100,7 @@ fn metrics_are_accepted_by_the_parser_of_prometheus() {
             "tidegate_route_duration_seconds_count [('route', '/json')] 3.0\n",
             "tidegate_route_duration_seconds_bucket [('le', '+Inf'), ('route', '/json')] 3.0\n",
             "tidegate_requests_total [] 4.0\n",
-            "tidegate_downstream [] ",
+            "tidegate_downstream_now [] ",
         ] {
             assert!(samples.contains(expected), "{kind}: no {expected:?} in\n{samples}");
         }

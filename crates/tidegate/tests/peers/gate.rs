@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::process::{ExitStatus, Stdio};
 use std::thread::JoinHandle;
 
-use tidegate_testing::command;
+use tidegate_testing::{Signal, command};
 
 use crate::process::{Folder, Process};
 
@@ -66,6 +66,10 @@ impl Gate {
 
     pub fn pid(&self) -> u32 {
         self.process.pid()
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        self.process.signal(signal);
     }
 
     pub fn terminate(&self) {

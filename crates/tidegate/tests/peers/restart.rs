@@ -1,5 +1,5 @@
-//! Stops and restarts of Tidegate and of the server behind it, under load.
-//! In: SIGTERM during the load. Out: no request in flight is lost, and the exit status is 0.
+//! Stops, restarts and reloads of Tidegate, and restarts of the server behind it, under load.
+//! In: SIGTERM or SIGHUP during the load. Out: no request in flight is lost, and the exit status is 0.
 
 use std::net::TcpStream;
 use std::process::Stdio;
@@ -11,6 +11,7 @@ use crate::gate::{Gate, proxy_config};
 use crate::load::{parse_wrk, wrk};
 use crate::origins::{Nginx, Script};
 use crate::process::{Folder, Process, free_address, program, run_well, text};
+use crate::proxy_protocol::make_certificate;
 use crate::requests::curl;
 
 /// Starts wrk and waits until it sends requests.
@@ -97,6 +98,63 @@ fn response_after_sigterm_has_connection_close() {
     assert!(answer.contains("connection: close\r\n"), "{answer}");
     assert!(answer.ends_with("waited\n"), "{answer}");
     assert!(gate.wait().0.success());
+}
+
+/// How many reloads a test makes. Every second one changes routes, pools, listeners and certificates.
+const RELOADS: usize = 200;
+/// How much the resident memory may grow during the second half of the reloads.
+const GROWTH_KIB_MAX: u64 = 8 * 1024;
+
+#[test]
+fn reloads_under_load_fail_no_request_and_keep_no_memory() {
+    let folder = Folder::new("reloads");
+    let nginx = Nginx::start(&folder);
+    nginx.file(&folder, "page", "page\n");
+    make_certificate(&folder);
+    std::fs::copy(folder.join("site.pem"), folder.join("other.pem")).expect("a file is copied");
+    let (first, second) = (free_address(), free_address());
+    let config = |at: usize| {
+        let (is_changed, name) = (at % 2 == 1, at % 6 / 2);
+        let mut text = format!("[[listener]]\nbind = \"{first}\"\n");
+        if is_changed {
+            let file = ["site.pem", "other.pem"][at / 2 % 2];
+            text += &format!(
+                "[[listener]]\nbind = \"{second}\"\n\
+                 tls = {{ certificates = [{{ cert = \"{file}\", key = \"site.key\" }}] }}\n\
+                 [[route]]\npath = \"/unused/{at}\"\nrespond = {{}}\n"
+            );
+        }
+        let pool = if is_changed { format!("changed-{name}") } else { "app".to_owned() };
+        text + &format!(
+            "[[route]]\npath = \"/number\"\nrespond = {{ body = \"{at}\" }}\n\
+             [[route]]\nproxy = \"{pool}\"\n[pool.{pool}]\nservers = [\"{}\"]\n",
+            nginx.address
+        )
+    };
+    let gate = Gate::start(&folder, &config(0));
+    let load = begin_wrk(&gate, &["--connections", "32", "--duration", "600s"]);
+    let mut memory_kib = 0;
+    for at in 1..=RELOADS {
+        // In one step, because the file is read at any time.
+        std::fs::write(folder.join("next.toml"), config(at)).expect("a file can be written");
+        std::fs::rename(folder.join("next.toml"), folder.join("tidegate.toml"))
+            .expect("it is ours");
+        gate.signal(Signal::HUP);
+        while run_well(curl().arg(gate.url("/number"))) != at.to_string() {}
+        if at == RELOADS / 2 {
+            memory_kib = gate.mark_memory_kib();
+        }
+    }
+    let peak_kib = gate.memory_peak_kib();
+    load.send(Signal::INT);
+    let report = end_wrk(load);
+    assert!(report.errors.is_empty(), "{}", report.text);
+    assert!(peak_kib < memory_kib + GROWTH_KIB_MAX, "{memory_kib} KiB, then {peak_kib} KiB");
+    gate.terminate();
+    let (status, messages) = gate.wait();
+    assert!(status.success(), "{status}: {messages}");
+    let reloaded = messages.lines().filter(|line| line.contains("configuration reloaded")).count();
+    assert_eq!((reloaded, messages.lines().count()), (RELOADS, RELOADS), "{messages}");
 }
 
 #[test]

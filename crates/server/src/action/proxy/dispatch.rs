@@ -455,7 +455,8 @@ impl Worker {
         let proxy_protocol = settings.proxy_protocol;
         let up = begun.inspect_err(|_| counters.upstream_connect_failures.add(1))?;
         counters.upstream_now.add(1);
-        self.conns.insert_upstream(up, Upstream::new(pool, server as u16));
+        let generation = self.settings.newest().generation;
+        self.conns.insert_upstream(up, Upstream::new(pool, server as u16, generation));
         if settings.may_speak_http2() {
             self.begin_http2_server(reactor, up);
         }

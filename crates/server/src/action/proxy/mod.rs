@@ -153,6 +153,7 @@ impl Worker {
             Ok(id) => {
                 self.set_running(to, Running::Proxy(id));
                 self.accounts.counters.exchanges_now.add(1);
+                self.pools[proxy.pool].exchanges += 1;
                 if !buffers && !waits {
                     self.dispatch_new(reactor, id);
                 }
@@ -247,6 +248,7 @@ impl Worker {
     pub(crate) fn forget_exchange(&mut self, id: Id<Exchange>) {
         if let Some(exchange) = self.exchanges.remove(id) {
             self.accounts.counters.exchanges_now.sub(1);
+            self.pools[usize::from(exchange.pool)].exchanges -= 1;
             self.buffers.put(exchange.values);
             exchange.request.release(&mut self.buffers);
         }

@@ -74,7 +74,7 @@ pub(crate) struct Http1Request {
     /// The method is HEAD, so the response has no body (RFC 9110 section 9.3.2).
     pub(super) is_head: bool,
     /// The connection may carry another request after this one. Once false, it stays false.
-    pub(super) keep: bool,
+    pub(crate) keep: bool,
     /// Closing the connection is cheaper than discarding the body, unless the action reads the body.
     pub(super) is_rest_costly: bool,
     /// The client waits for 100 (Continue), which was not sent, and no byte of the body has arrived. Whether
@@ -247,6 +247,7 @@ impl Worker {
 
     /// Sets receiving and the deadline according to the connection's phase.
     fn settle_client<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
+        self.renew_between_requests(sock);
         // Decoding may have closed the connection.
         let Some(down) = self.conns.downstream(sock) else { return };
         let timeouts = &self.settings.of(down.era()).listener(down.listener).timeouts;
@@ -381,6 +382,10 @@ impl Worker {
             self.note_bug(reactor, sock);
             return bytes.len();
         };
+        if down.era() != self.settings.era() {
+            self.renew_client(sock);
+        }
+        let Some(down) = self.conns.downstream(sock) else { return bytes.len() };
         let listener = self.settings.of(down.era()).listener(down.listener);
         let limits = HeadLimits {
             request_line_bytes_max: listener.limits.request_line_bytes_max,
@@ -416,7 +421,8 @@ impl Worker {
         let stopping = self.stopping;
         let Some(down) = self.conns.downstream(sock) else { return self.note_absent(sock) };
         let most = self.settings.of(down.era()).listener(down.listener).requests_per_connection_max;
-        let is_last = most.is_some_and(|most| down.requests >= most);
+        let is_gone = self.settings.of(down.era()).is_listener_gone(down.listener);
+        let is_last = is_gone || most.is_some_and(|most| down.requests >= most);
         let Some(http1) = down.http1() else { return };
         http1.decoder = HeadDecoder::default();
         http1.body = BodyDecoder::new(head.length);
@@ -703,6 +709,17 @@ impl Worker {
             Refusal { version: Version::Http11, status: Some(status), bytes, reason: text };
         self.record_refusal(reactor, sock, &refusal);
         self.close_client(reactor, sock);
+    }
+
+    /// Lets a connection without a request use the current settings.
+    fn renew_between_requests(&mut self, sock: SockId) {
+        let era = self.settings.era();
+        let Some(down) = self.conns.downstream(sock).filter(|down| down.era() != era) else {
+            return;
+        };
+        if down.http1().is_some_and(|http1| matches!(http1.phase, Phase::Head { .. })) {
+            self.renew_client(sock);
+        }
     }
 
     /// The HTTP/1 state of the connection; `None` if the connection has been closed.

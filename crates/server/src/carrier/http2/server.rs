@@ -586,7 +586,7 @@ impl Worker {
     }
 
     /// The connection takes no more requests. Those that it has go on.
-    pub(in crate::carrier) fn retire_http2_server(&mut self, sock: SockId) {
+    pub(crate) fn retire_http2_server(&mut self, sock: SockId) {
         let Some(up) = self.conns.upstream(sock) else { return };
         let (pool, server) = (up.pool, up.server);
         let ServerCarrier::Http2(http2) = &mut up.carrier else { return };

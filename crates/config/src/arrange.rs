@@ -1,0 +1,381 @@
+//! Gives a new configuration the indexes of the one before: what keeps its name keeps its index.
+//! In: the configuration in force, the next one, which removed parts are still in use. Out: the next one, arranged.
+//! Never: lets an index name something else while it is in use: a removed part stays in its list, marked, and its
+//! index is given away only when nothing uses it.
+//! Limits: `INDEXES_MAX` listeners, pools, and servers of a pool, the removed ones that are in use included.
+//! Invariant: a listener is known by its address, a pool by its name, a server by its pool and its address (of several
+//! with the same address, by their order). Routes refer to indexes of the same configuration.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use tidegate_base::Address;
+
+use crate::model::{Action, Bind, Config, Pool, ServerAddress, Upstream};
+
+/// The most indexes of one kind.
+pub const INDEXES_MAX: usize = u16::MAX as usize;
+
+/// The number of a configuration, counted from the start of the process.
+pub type Generation = u32;
+
+/// A part of a configuration that keeps its index as long as it is in use.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Place {
+    /// A listener.
+    Listener(u16),
+    /// A pool.
+    Pool(u16),
+    /// A server: its pool, and its index in the pool.
+    Server(u16, u16),
+}
+
+/// Since when an index names what it names.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Life {
+    /// The first generation in which the index named this part.
+    pub since: Generation,
+    /// The first generation without this part, which is only kept because it may be in use.
+    pub gone_since: Option<Generation>,
+}
+
+impl Life {
+    fn new(since: Generation) -> Self {
+        Self { since, gone_since: None }
+    }
+
+    /// Whether the configuration no longer has this part.
+    #[must_use]
+    pub fn is_gone(&self) -> bool {
+        self.gone_since.is_some()
+    }
+}
+
+/// Since when the settings of a server are what they are.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct ServerLife {
+    /// The life of the server itself.
+    pub life: Life,
+    /// The generation in which its `connections-max` was last set to another value.
+    pub limit_since: Generation,
+}
+
+/// The life of a pool.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct PoolLife {
+    /// The life of the pool itself.
+    pub life: Life,
+    /// The generation in which connections to its servers were last set up in another way (TLS, PROXY headers,
+    /// protocol).
+    pub connects_since: Generation,
+    /// By server.
+    pub servers: Vec<ServerLife>,
+}
+
+/// A configuration with the lives of its parts.
+#[derive(Clone, Debug, Default)]
+pub struct Arranged {
+    /// The configuration. Its lists also contain the removed parts that may be in use.
+    pub config: Config,
+    /// The number of the configuration.
+    pub generation: Generation,
+    /// By listener.
+    pub listeners: Vec<Life>,
+    /// By pool.
+    pub pools: Vec<PoolLife>,
+    /// The index of each listener of the file, in file order.
+    pub file_listeners: Vec<usize>,
+    /// The index of each pool of the file, in file order.
+    pub file_pools: Vec<usize>,
+    /// By listener: the address as in the file, where port 0 is a free port.
+    binds: Vec<Bind>,
+}
+
+/// Too many listeners, pools, or servers of a pool.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct IndexesUsedUp;
+
+impl core::fmt::Display for IndexesUsedUp {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(
+            f,
+            "more than {INDEXES_MAX} listeners, pools or servers of a pool, including removed ones that still have \
+             connections"
+        )
+    }
+}
+impl std::error::Error for IndexesUsedUp {}
+
+impl Arranged {
+    /// The configuration at the start of the process.
+    #[must_use]
+    pub fn first(config: Config) -> Self {
+        let servers = |pool: &Pool| vec![ServerLife::default(); pool.servers.len()];
+        let life = |pool: &Pool| PoolLife { servers: servers(pool), ..PoolLife::default() };
+        Self {
+            generation: 0,
+            listeners: vec![Life::default(); config.listeners.len()],
+            pools: config.pools.iter().map(life).collect(),
+            file_listeners: (0..config.listeners.len()).collect(),
+            file_pools: (0..config.pools.len()).collect(),
+            binds: config.listeners.iter().map(|listener| listener.bind.clone()).collect(),
+            config,
+        }
+    }
+
+    /// Arranges the configuration that follows this one. `in_use` are the removed parts that are still in use.
+    ///
+    /// # Errors
+    /// There are more parts of a kind than indexes.
+    pub fn next(
+        &self,
+        mut config: Config,
+        in_use: &BTreeSet<Place>,
+    ) -> Result<Self, IndexesUsedUp> {
+        let generation = self.generation + 1;
+        let mut next = Self {
+            generation,
+            listeners: self.listeners.clone(),
+            pools: self.pools.clone(),
+            binds: self.binds.clone(),
+            file_listeners: Vec::new(),
+            file_pools: Vec::new(),
+            config: Config::default(),
+        };
+        let listeners = core::mem::take(&mut config.listeners);
+        let pools = core::mem::take(&mut config.pools);
+        next.config = config;
+        next.config.listeners.clone_from(&self.config.listeners);
+        next.config.pools.clone_from(&self.config.pools);
+        next.file_listeners = next.place_listeners(listeners, in_use)?;
+        next.file_pools = next.place_pools(pools, in_use)?;
+        for route in &mut next.config.routes {
+            if let Some(listener) = &mut route.listener {
+                *listener = next.file_listeners[*listener];
+            }
+            if let Action::Proxy(proxy) = &mut route.action {
+                proxy.pool = next.file_pools[proxy.pool];
+            }
+        }
+        Ok(next)
+    }
+
+    /// Notes the addresses that listeners are bound to: port 0 has become a real port.
+    pub fn set_bound(&mut self, bound: &[Option<Address>]) {
+        for (listener, address) in self.config.listeners.iter_mut().zip(bound) {
+            if let Some(Address::Tcp(address)) = address {
+                listener.bind = Bind::Tcp(*address);
+            }
+        }
+    }
+
+    /// The removed parts that the lists still contain.
+    pub fn removed(&self) -> impl Iterator<Item = Place> {
+        removed(&self.listeners, &self.pools)
+    }
+
+    /// Puts the listeners at their indexes; returns these.
+    fn place_listeners(
+        &mut self,
+        listeners: Vec<crate::model::Listener>,
+        in_use: &BTreeSet<Place>,
+    ) -> Result<Vec<usize>, IndexesUsedUp> {
+        let generation = self.generation;
+        let earlier: Vec<String> = self.binds.iter().map(bind_key).collect();
+        let wanted: Vec<String> = listeners.iter().map(|l| bind_key(&l.bind)).collect();
+        let is_free = |index: usize| {
+            self.listeners[index].is_gone() && !in_use.contains(&Place::Listener(index as u16))
+        };
+        let indexes = assign(&earlier, &wanted, is_free)?;
+        let mut kept = vec![false; self.listeners.len()];
+        for (mut listener, placing) in listeners.into_iter().zip(&indexes) {
+            let index = placing.index;
+            match self.listeners.get_mut(index) {
+                Some(life) => {
+                    let was_open = placing.is_known && !life.is_gone();
+                    if was_open {
+                        // The same socket: port 0 has become a real port.
+                        listener.bind = self.config.listeners[index].bind.clone();
+                    } else {
+                        self.binds[index] = listener.bind.clone();
+                    }
+                    let since = if placing.is_known { life.since } else { generation };
+                    *life = Life::new(since);
+                    self.config.listeners[index] = listener;
+                    kept[index] = true;
+                }
+                None => {
+                    self.binds.push(listener.bind.clone());
+                    self.config.listeners.push(listener);
+                    self.listeners.push(Life::new(generation));
+                }
+            }
+        }
+        for (life, _) in self.listeners.iter_mut().zip(kept).filter(|(_, kept)| !kept) {
+            life.gone_since.get_or_insert(generation);
+        }
+        Ok(indexes.into_iter().map(|placing| placing.index).collect())
+    }
+
+    /// Puts the pools at their indexes; returns these.
+    fn place_pools(
+        &mut self,
+        pools: Vec<Pool>,
+        in_use: &BTreeSet<Place>,
+    ) -> Result<Vec<usize>, IndexesUsedUp> {
+        let generation = self.generation;
+        let earlier: Vec<String> = self.config.pools.iter().map(|pool| pool.name.clone()).collect();
+        let wanted: Vec<String> = pools.iter().map(|pool| pool.name.clone()).collect();
+        let is_free = |index: usize| {
+            self.pools[index].life.is_gone() && !in_use.contains(&Place::Pool(index as u16))
+        };
+        let indexes = assign(&earlier, &wanted, is_free)?;
+        let mut kept = vec![false; self.pools.len()];
+        for (pool, placing) in pools.into_iter().zip(&indexes) {
+            let index = placing.index;
+            if index >= self.pools.len() {
+                self.pools.push(PoolLife::born(&pool, generation));
+                self.config.pools.push(pool);
+                continue;
+            }
+            kept[index] = true;
+            let (life, settings) = (&mut self.pools[index], &mut self.config.pools[index]);
+            if placing.is_known {
+                life.succeed(index as u16, settings, pool, generation, in_use)?;
+            } else {
+                *life = PoolLife::born(&pool, generation);
+                *settings = pool;
+            }
+        }
+        for (pool, _) in self.pools.iter_mut().zip(kept).filter(|(_, kept)| !kept) {
+            pool.life.gone_since.get_or_insert(generation);
+        }
+        Ok(indexes.into_iter().map(|placing| placing.index).collect())
+    }
+}
+
+impl PoolLife {
+    /// The life of a pool that begins in `generation`.
+    fn born(pool: &Pool, generation: Generation) -> Self {
+        let server = ServerLife { life: Life::new(generation), limit_since: generation };
+        let servers = vec![server; pool.servers.len()];
+        Self { life: Life::new(generation), connects_since: generation, servers }
+    }
+
+    /// Replaces the settings of the pool by those of `next`, which has the same name.
+    fn succeed(
+        &mut self,
+        index: u16,
+        settings: &mut Pool,
+        mut next: Pool,
+        generation: Generation,
+        in_use: &BTreeSet<Place>,
+    ) -> Result<(), IndexesUsedUp> {
+        self.life.gone_since = None;
+        let connects = |pool: &Pool| (pool.tls.clone(), pool.proxy_protocol, pool.h2c);
+        if connects(settings) != connects(&next) {
+            self.connects_since = generation;
+        }
+        let mut servers = core::mem::take(&mut settings.servers);
+        let earlier: Vec<String> = servers.iter().map(server_key).collect();
+        let wanted: Vec<String> = next.servers.iter().map(server_key).collect();
+        let is_free = |server: usize| {
+            let place = Place::Server(index, server as u16);
+            self.servers[server].life.is_gone() && !in_use.contains(&place)
+        };
+        let indexes = assign(&earlier, &wanted, is_free)?;
+        let mut kept = vec![false; servers.len()];
+        let born = ServerLife { life: Life::new(generation), limit_since: generation };
+        for (server, placing) in core::mem::take(&mut next.servers).into_iter().zip(indexes) {
+            let at = placing.index;
+            match self.servers.get_mut(at) {
+                Some(life) if placing.is_known => {
+                    if servers[at].connections_max != server.connections_max {
+                        life.limit_since = generation;
+                    }
+                    life.life.gone_since = None;
+                }
+                Some(life) => *life = born,
+                None => {
+                    self.servers.push(born);
+                    servers.push(server);
+                    continue;
+                }
+            }
+            kept[at] = true;
+            servers[at] = server;
+        }
+        for (at, _) in kept.iter().enumerate().filter(|(_, kept)| !**kept) {
+            self.servers[at].life.gone_since.get_or_insert(generation);
+            // A removed server gets no new requests.
+            servers[at].weight = 0;
+        }
+        *settings = Pool { servers, ..next };
+        Ok(())
+    }
+}
+
+/// The parts that are gone, of these listeners and pools.
+pub fn removed<'a>(
+    listeners: &'a [Life],
+    pools: &'a [PoolLife],
+) -> impl Iterator<Item = Place> + use<'a> {
+    let is_gone = |(_, life): &(u16, &Life)| life.is_gone();
+    let of_listeners = (0..).zip(listeners).filter(is_gone);
+    let of_pools = (0..).zip(pools).flat_map(move |(at, pool)| {
+        let itself = pool.life.is_gone().then_some(Place::Pool(at));
+        let servers = (0..).zip(pool.servers.iter().map(|server| &server.life)).filter(is_gone);
+        itself.into_iter().chain(servers.map(move |(server, _)| Place::Server(at, server)))
+    });
+    of_listeners.map(|(at, _)| Place::Listener(at)).chain(of_pools)
+}
+
+/// Where a part is placed.
+struct Placing {
+    /// Its index. Indexes beyond the earlier ones are in the order of the wanted parts.
+    index: usize,
+    /// The index named the same part before.
+    is_known: bool,
+}
+
+/// Finds an index for each wanted key: that of the same key, else a free one, else a new one.
+fn assign(
+    earlier: &[String],
+    wanted: &[String],
+    is_free: impl Fn(usize) -> bool,
+) -> Result<Vec<Placing>, IndexesUsedUp> {
+    let mut known: BTreeMap<&str, VecDeque<usize>> = BTreeMap::new();
+    for (index, key) in earlier.iter().enumerate() {
+        known.entry(key).or_default().push_back(index);
+    }
+    let found: Vec<Option<usize>> = wanted
+        .iter()
+        .map(|key| known.get_mut(key.as_str()).and_then(VecDeque::pop_front))
+        .collect();
+    let taken: BTreeSet<usize> = found.iter().flatten().copied().collect();
+    let mut free = (0..earlier.len()).filter(|index| !taken.contains(index) && is_free(*index));
+    let mut end = earlier.len();
+    let mut placings = Vec::with_capacity(wanted.len());
+    for found in found {
+        let index = found.or_else(|| free.next()).unwrap_or_else(|| {
+            end += 1;
+            end - 1
+        });
+        placings.push(Placing { index, is_known: found.is_some() });
+    }
+    if end > INDEXES_MAX { Err(IndexesUsedUp) } else { Ok(placings) }
+}
+
+fn bind_key(bind: &Bind) -> String {
+    match bind {
+        Bind::Tcp(address) => address.to_string(),
+        Bind::Unix(path) => format!("unix:{path}"),
+    }
+}
+
+fn server_key(server: &Upstream) -> String {
+    match &server.address {
+        ServerAddress::Ip(address) => address.to_string(),
+        ServerAddress::Name(name, port) => format!("{name}:{port}"),
+        ServerAddress::Unix(path) => format!("unix:{path}"),
+    }
+}

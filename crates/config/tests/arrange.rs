@@ -1,0 +1,162 @@
+//! Arranged configurations: what keeps its name keeps its index, and an index in use is never given away.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+use proptest::prelude::*;
+use tidegate_config::arrange::{Arranged, Place};
+use tidegate_config::model::{Action, Bind, Config, ServerAddress};
+
+/// A configuration whose listeners have these ports, and whose pools these servers.
+fn config(ports: &[u16], pools: &[(&str, &[u16])]) -> Config {
+    let mut text = String::new();
+    for port in ports {
+        let _ = writeln!(text, "[[listener]]\nbind = \"10.0.0.1:{port}\"");
+    }
+    for (name, _) in pools {
+        let _ = writeln!(text, "[[route]]\npath = \"/{name}/*\"\nproxy = \"{name}\"");
+    }
+    text.push_str("[[route]]\nrespond = {}\n");
+    for (name, servers) in pools {
+        let servers: Vec<String> = servers.iter().map(|at| format!("\"10.0.0.2:{at}\"")).collect();
+        let _ = writeln!(text, "[pool.{name}]\nservers = [{}]", servers.join(", "));
+    }
+    tidegate_config::parse(&text, "the test").unwrap_or_else(|errors| panic!("{errors}\n{text}"))
+}
+
+/// The parts of a configuration that are not gone, each with its index.
+fn parts(arranged: &Arranged) -> Vec<(String, Place)> {
+    let mut parts = Vec::new();
+    for (index, listener) in arranged.config.listeners.iter().enumerate() {
+        if !arranged.listeners[index].is_gone() {
+            let Bind::Tcp(address) = &listener.bind else { panic!("{:?}", listener.bind) };
+            parts.push((address.to_string(), Place::Listener(index as u16)));
+        }
+    }
+    for (index, pool) in arranged.config.pools.iter().enumerate() {
+        if arranged.pools[index].life.is_gone() {
+            continue;
+        }
+        parts.push((pool.name.clone(), Place::Pool(index as u16)));
+        for (at, server) in pool.servers.iter().enumerate() {
+            if !arranged.pools[index].servers[at].life.is_gone() {
+                let ServerAddress::Ip(address) = &server.address else { panic!("{server:?}") };
+                let name = format!("{} {address}", pool.name);
+                parts.push((name, Place::Server(index as u16, at as u16)));
+            }
+        }
+    }
+    parts
+}
+
+#[test]
+fn removed_parts_keep_their_indexes_while_in_use() {
+    let first = Arranged::first(config(&[80, 81], &[("a", &[1, 2]), ("b", &[1])]));
+    let none = BTreeSet::new();
+    let used: BTreeSet<_> = [Place::Listener(0), Place::Pool(0), Place::Server(1, 0)].into();
+    let second = first.next(config(&[81], &[("b", &[2, 1])]), &used).expect("indexes are left");
+    assert_eq!((second.config.listeners.len(), second.config.pools.len()), (2, 2));
+    assert!(second.listeners[0].is_gone() && second.pools[0].life.is_gone());
+    let Action::Proxy(proxy) = &second.config.routes[0].action else { panic!("a proxy route") };
+    assert_eq!(proxy.pool, 1, "the route refers to the pool by its index");
+    let third = second.next(config(&[82], &[("c", &[1]), ("b", &[2])]), &used).expect("as above");
+    assert_eq!(third.config.listeners.len(), 3, "listener 0 is in use, listener 1 has just gone");
+    assert_eq!(third.config.pools[2].name, "c");
+    assert_eq!(third.config.pools[1].servers[0].weight, 0, "a removed server is drained");
+    let fourth = third.next(config(&[83], &[("d", &[1]), ("b", &[2])]), &none).expect("as above");
+    assert_eq!(fourth.config.listeners.len(), 3, "index 0 is given away");
+    assert_eq!((fourth.config.pools[0].name.as_str(), fourth.pools[0].life.since), ("d", 3));
+}
+
+#[test]
+fn removed_parts_come_back_at_their_indexes() {
+    let first = Arranged::first(config(&[80, 81], &[("a", &[1, 2])]));
+    let used: BTreeSet<_> = [Place::Listener(0), Place::Server(0, 0)].into();
+    let second = first.next(config(&[81], &[("a", &[2])]), &used).expect("indexes are left");
+    let third = second.next(config(&[81, 80], &[("a", &[2, 1])]), &used).expect("as above");
+    assert_eq!(parts(&third), parts(&first));
+    assert_eq!(third.pools[0].servers[0].life, first.pools[0].servers[0].life);
+    assert_eq!(third.config.pools[0].servers[0].weight, 1);
+}
+
+#[test]
+fn changes_of_limits_and_of_connections_are_dated() {
+    let text = |limit: u32, tls: &str| {
+        format!(
+            "[[listener]]\nbind = \"10.0.0.1:80\"\n[[route]]\nproxy = \"p\"\n[pool.p]\n{tls}\nservers = [\n\
+             {{ address = \"10.0.0.2:1\", connections-max = {limit} }}, \"10.0.0.2:2\"]\n"
+        )
+    };
+    let parse = |text: String| match tidegate_config::parse(&text, "the test") {
+        Ok(config) => config,
+        Err(errors) => panic!("{errors}"),
+    };
+    let none = BTreeSet::new();
+    let first = Arranged::first(parse(text(1, "")));
+    let second = first.next(parse(text(1, "")), &none).expect("indexes are left");
+    let since = |arranged: &Arranged| {
+        let pool = &arranged.pools[0];
+        (pool.connects_since, pool.servers[0].limit_since, pool.servers[1].limit_since)
+    };
+    assert_eq!(since(&second), (0, 0, 0));
+    let third = second.next(parse(text(2, "")), &none).expect("as above");
+    assert_eq!(since(&third), (0, 2, 0));
+    let fourth = third.next(parse(text(2, "proxy-protocol = \"v1\"")), &none).expect("as above");
+    assert_eq!(since(&fourth), (3, 2, 0));
+}
+
+proptest! {
+    #[test]
+    fn index_in_use_is_never_given_away(
+        steps in prop::collection::vec(
+            (
+                prop::collection::btree_set(80..86_u16, 1..4),
+                prop::collection::btree_map(0..5_usize, prop::collection::btree_set(1..6_u16, 1..4), 1..4),
+                any::<u64>(),
+            ),
+            1..20,
+        ),
+    ) {
+        const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
+        let mut arranged: Option<Arranged> = None;
+        // Every part that was ever used and has not been found unused since, with its name.
+        let mut used: Vec<(String, Place)> = Vec::new();
+        for (ports, pools, ends) in steps {
+            let ports: Vec<u16> = ports.into_iter().collect();
+            let pools: Vec<(&str, Vec<u16>)> =
+                pools.into_iter().map(|(at, ports)| (NAMES[at], ports.into_iter().collect())).collect();
+            let pools: Vec<(&str, &[u16])> =
+                pools.iter().map(|(name, ports)| (*name, ports.as_slice())).collect();
+            let config = config(&ports, &pools);
+            let in_use: BTreeSet<Place> = used.iter().map(|(_, place)| *place).collect();
+            let next = match &arranged {
+                None => Arranged::first(config),
+                Some(before) => before.next(config, &in_use).expect("indexes are left"),
+            };
+            let now = parts(&next);
+            prop_assert_eq!(now.len(), ports.len() + pools.len()
+                + pools.iter().map(|(_, servers)| servers.len()).sum::<usize>());
+            for (name, place) in &now {
+                for (other, taken) in &used {
+                    prop_assert_eq!(name == other, place == taken, "{} at {:?}, {} at {:?}",
+                        name, place, other, taken);
+                }
+            }
+            used.extend(now);
+            used.sort();
+            used.dedup();
+            // Some parts end. A server ends before its pool may.
+            let mut at = 0;
+            used.retain(|(_, place)| {
+                at += 1;
+                matches!(place, Place::Pool(_)) || ends >> (at % 64) & 1 == 0
+            });
+            let servers: BTreeSet<u16> = used.iter().filter_map(|(_, place)| match place {
+                Place::Server(pool, _) => Some(*pool),
+                Place::Listener(_) | Place::Pool(_) => None,
+            }).collect();
+            used.retain(|(_, place)| !matches!(place, Place::Pool(pool) if !servers.contains(pool)));
+            arranged = Some(next);
+        }
+    }
+}

@@ -1,0 +1,462 @@
+//! Changes the settings of a running worker: a new snapshot takes the place of the current one between two turns.
+//! In: a snapshot whose indexes continue those of the one before (`config::arrange`). Out: listeners opened and closed;
+//! pools with their new servers; connections that use the new settings; the removed parts that are still in use.
+//! Never: ends a request. Requests keep the settings that they began with.
+//! Limits: settings of `GENERATIONS_MAX` generations; if all are in use, the requests of the oldest continue with the
+//! newest settings (`settings_adopted`).
+//! Invariant: after a change, only client connections with a request under way, and streams, use an earlier
+//! generation. A removed part is in `gone` until nothing uses it.
+
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex};
+
+use tidegate_base::{Moment, Span};
+use tidegate_config::arrange::{self, Arranged, Generation, Place};
+use tidegate_config::model::{Bind, Listener};
+use tidegate_reactor::{ListenError, ListenOptions, ListenerId, Reactor, SockId};
+
+use crate::action::Running;
+use crate::carrier::http1::client::Phase;
+use crate::connection::{ClientCarrier, Downstream, ServerCarrier};
+use crate::requester::Requester;
+use crate::settings::Era;
+use crate::snapshot::Snapshot;
+use crate::timers::WorkerTimer;
+use crate::worker::{Work, Worker, WorkerPool};
+
+/// How long idle connections of a removed listener stay open. A client that has just received a response may send its
+/// next request without knowing of the removal (RFC 9112 section 9.6); that request is still answered.
+const LEAVE_IDLE_SPAN: Span = Span::from_millis(250);
+/// How often a worker looks whether removed parts are still in use.
+const GONE_LOOK_SPAN: Span = Span::from_millis(100);
+
+/// A listener of a worker.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OpenListener {
+    /// The listener in the reactor.
+    pub(crate) id: ListenerId,
+    /// Its index in the configuration.
+    pub(crate) index: u16,
+    /// The listener was removed and only accepts the connections that wait in its backlog.
+    pub(crate) is_closing: bool,
+}
+
+/// What a worker still uses of what was removed. Written by the worker, read by the thread that reloads.
+pub type InUse = Arc<Mutex<PartsInUse>>;
+
+/// See [`InUse`].
+#[derive(Default, Debug)]
+pub struct PartsInUse {
+    /// The generation of settings that the worker has applied.
+    pub generation: Generation,
+    /// The removed parts that it uses.
+    pub places: BTreeSet<Place>,
+}
+
+/// The removed parts of `arranged` that a worker uses or may use.
+#[must_use]
+pub fn removed_in_use(workers: &[InUse], arranged: &Arranged) -> BTreeSet<Place> {
+    let mut in_use = BTreeSet::new();
+    for worker in workers {
+        match worker.lock() {
+            Ok(parts) if parts.generation == arranged.generation => in_use.extend(&parts.places),
+            // The worker has not applied the settings yet.
+            _ => return arranged.removed().collect(),
+        }
+    }
+    in_use
+}
+
+/// The removed parts that a worker uses.
+#[derive(Default)]
+pub(crate) struct Gone {
+    /// The parts. A part that is no longer in use is removed within `GONE_LOOK_SPAN`.
+    places: BTreeSet<Place>,
+    /// When the worker looks at them again.
+    look_at: Moment,
+    /// Where they are published; `None` if no thread reloads.
+    published: Option<InUse>,
+    /// `published` is to be written.
+    is_changed: bool,
+}
+
+impl Gone {
+    /// Writes the parts where the thread that reloads finds them, unless that thread just reads them.
+    fn publish(&mut self, generation: Generation) {
+        let Some(published) = self.published.as_ref().filter(|_| self.is_changed) else { return };
+        if let Ok(mut parts) = published.try_lock() {
+            parts.generation = generation;
+            parts.places.clone_from(&self.places);
+            self.is_changed = false;
+        }
+    }
+}
+
+/// The change as a whole.
+impl Worker {
+    /// Uses the settings of `snapshot` from now on. Called between two turns.
+    ///
+    /// # Errors
+    /// The kernel refused a new listener. Nothing has changed.
+    pub fn change_settings<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        snapshot: Snapshot,
+        adopted: &[(usize, ListenerId)],
+    ) -> Result<(), ListenError> {
+        if self.stopping {
+            return Ok(());
+        }
+        let snapshot = Rc::new(snapshot);
+        self.open_listeners(reactor, &snapshot, adopted)?;
+        if !self.settings.has_room() {
+            self.adopt_requests(self.settings.oldest());
+        }
+        self.settings.replace(Rc::clone(&snapshot));
+        self.accounts.counters.settings_changes.add(1);
+        self.change_pools(reactor, &snapshot);
+        self.close_removed_listeners(reactor, &snapshot);
+        self.renew_clients(reactor, &snapshot);
+        self.close_stale_idle(reactor, &snapshot);
+        self.note_gone(&snapshot);
+        self.settle(reactor);
+        Ok(())
+    }
+
+    /// Publishes what the worker still uses of removed parts in `published`, from now on.
+    pub fn publish_in_use(&mut self, published: InUse) {
+        self.gone.published = Some(published);
+    }
+
+    /// The worker's listeners, each with its index in the configuration. Those that were removed are included until
+    /// they are closed.
+    #[must_use]
+    pub fn listeners(&self) -> Vec<(ListenerId, u16)> {
+        self.listeners.iter().map(|listener| (listener.id, listener.index)).collect()
+    }
+}
+
+/// Listeners.
+impl Worker {
+    /// Opens the listeners of `snapshot` that are not open. If one is refused, none is opened.
+    pub(crate) fn open_listeners<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        snapshot: &Snapshot,
+        adopted: &[(usize, ListenerId)],
+    ) -> Result<(), ListenError> {
+        let mut opened = Vec::new();
+        for (index, listener) in snapshot.config.listeners.iter().enumerate() {
+            if snapshot.is_listener_gone(index as u16) || self.is_open(index as u16) {
+                continue;
+            }
+            let adopted = adopted.iter().find(|(at, _)| *at == index).map(|(_, id)| *id);
+            let id = match adopted {
+                Some(id) => Ok(id),
+                None => {
+                    reactor.listen(&snapshot.listener_address(index), &self.options_of(listener))
+                }
+            };
+            match id {
+                Ok(id) => {
+                    opened.push(OpenListener { id, index: index as u16, is_closing: false });
+                }
+                Err(error) => {
+                    opened.into_iter().for_each(|listener| reactor.stop_listening(listener.id));
+                    return Err(error);
+                }
+            }
+        }
+        self.listeners.extend(opened);
+        self.listeners.sort_by_key(|listener| listener.index);
+        Ok(())
+    }
+
+    /// Whether the worker listens at the address of this listener and is not about to stop that.
+    fn is_open(&self, index: u16) -> bool {
+        self.listeners.iter().any(|listener| listener.index == index && !listener.is_closing)
+    }
+
+    fn options_of(&self, listener: &Listener) -> ListenOptions {
+        let tcp = matches!(listener.bind, Bind::Tcp(_));
+        ListenOptions {
+            backlog: listener.backlog,
+            reuse_port: tcp,
+            steer_by_cpu_over: (tcp && self.steers()).then_some(self.workers()),
+        }
+    }
+
+    /// Stops the listeners that were removed, after they have accepted the connections in their backlogs.
+    fn close_removed_listeners<R: Reactor>(&mut self, reactor: &mut R, snapshot: &Snapshot) {
+        self.listeners.retain(|listener| reactor.listener_address(listener.id).is_some());
+        let mut closes = false;
+        for listener in &mut self.listeners {
+            if snapshot.is_listener_gone(listener.index) && !listener.is_closing {
+                listener.is_closing = true;
+                closes = true;
+                reactor.stop_listening(listener.id);
+            }
+        }
+        if closes {
+            WorkerTimer::Leave.set(reactor, reactor.now().after(LEAVE_IDLE_SPAN));
+        }
+    }
+
+    /// Closes the idle connections of removed listeners. Those that have had no request may still send one.
+    pub(crate) fn close_idle_of_removed<R: Reactor>(&mut self, reactor: &mut R) {
+        for sock in self.conns.downstream_ids() {
+            let Some(down) = self.conns.downstream(sock) else { continue };
+            let is_idle = down.requests > 0 && down.has_nothing_under_way();
+            let is_http1 = matches!(down.carrier, ClientCarrier::Http1(_));
+            if is_http1 && is_idle && self.settings.newest().is_listener_gone(down.listener) {
+                self.close_client(reactor, sock);
+            }
+        }
+    }
+}
+
+/// Client connections.
+impl Worker {
+    /// Lets connections without a request under way use the current settings, and ends those of removed listeners
+    /// after their responses.
+    fn renew_clients<R: Reactor>(&mut self, reactor: &mut R, snapshot: &Snapshot) {
+        for sock in self.conns.downstream_ids() {
+            let Some(down) = self.conns.downstream(sock) else { continue };
+            let is_gone = snapshot.is_listener_gone(down.listener);
+            let is_http2 = match &mut down.carrier {
+                ClientCarrier::Http1(http1) => match &mut http1.phase {
+                    Phase::Request(request) => {
+                        request.keep &= !is_gone;
+                        continue;
+                    }
+                    // Such a connection may last for days.
+                    Phase::Switched(running) => {
+                        let running = *running;
+                        self.adopt_action(running);
+                        false
+                    }
+                    Phase::ProxyHeader
+                    | Phase::Http2
+                    | Phase::Head { .. }
+                    | Phase::Discard { .. } => false,
+                },
+                ClientCarrier::Http2(_) => true,
+            };
+            self.renew_client(sock);
+            if is_http2 && is_gone {
+                self.stop_http2_client(reactor, sock);
+            }
+        }
+    }
+
+    /// Lets a connection use the current settings, because none of its requests uses its own.
+    pub(crate) fn renew_client(&mut self, sock: SockId) {
+        let era = self.settings.era();
+        if let Some(down) = self.conns.downstream(sock).filter(|down| down.era() != era) {
+            self.settings.end_use(down.era());
+            down.set_era(self.settings.begin_use());
+        }
+    }
+
+    /// Lets an action use the current settings.
+    fn adopt_action(&mut self, running: Running) {
+        let era = self.settings.era();
+        match running {
+            Running::Proxy(id) => {
+                if let Some(exchange) = self.exchanges.get_mut(id) {
+                    exchange.era = era;
+                }
+            }
+            // These hold no index that changes its meaning.
+            Running::None
+            | Running::Synthetic(_)
+            | Running::Lua(_)
+            | Running::Push(_)
+            | Running::WebSocket(_) => {}
+        }
+    }
+
+    /// Lets the requests of a generation use the current settings, because no other generation may begin else. What the
+    /// indexes of their listeners, pools and servers mean does not change. Their responses have the filters of the
+    /// listener, because the routes may have other ones.
+    fn adopt_requests(&mut self, era: Era) {
+        let current = self.settings.era();
+        for sock in self.conns.downstream_ids() {
+            let Some(down) = self.conns.downstream(sock) else { continue };
+            let running = down.running();
+            let filters = self
+                .settings
+                .newest()
+                .handlings
+                .listener_filters(usize::from(down.listener), down.scheme);
+            let streams = match &down.carrier {
+                ClientCarrier::Http2(http2) => http2.streams().to_vec(),
+                ClientCarrier::Http1(_) => Vec::new(),
+            };
+            if down.era() == era {
+                self.accounts.counters.settings_adopted.add(1);
+                self.renew_client(sock);
+                self.adopt_action(running);
+                self.set_filters(Requester::connection(sock), filters);
+            }
+            for id in streams {
+                let Some(stream) = self.streams.get_mut(id).filter(|s| s.era == era) else {
+                    continue;
+                };
+                stream.era = current;
+                stream.set_filters(filters);
+                let running = stream.running();
+                self.settings.end_use(era);
+                self.settings.begin_use();
+                self.accounts.counters.settings_adopted.add(1);
+                self.adopt_action(running);
+            }
+        }
+    }
+}
+
+/// Pools.
+impl Worker {
+    /// Gives every pool its new settings. Its load, its queue and its idle connections stay.
+    fn change_pools<R: Reactor>(&mut self, reactor: &mut R, snapshot: &Snapshot) {
+        for (index, settings) in snapshot.config.pools.iter().enumerate() {
+            let life = &snapshot.pool_lives[index];
+            let (own, workers) = self.place_among_workers();
+            let known = self.pools.get(index).is_some_and(|pool| pool.since == life.life.since);
+            if known && life.life.is_gone() {
+                continue;
+            }
+            if !known {
+                let mut pool = WorkerPool::new(settings, self.seed);
+                pool.since = life.life.since;
+                pool.share(own, workers);
+                if let Some(place) = self.pools.get_mut(index) {
+                    pool.permits.take_early(&mut place.permits);
+                }
+                pool.change(settings, &life.servers, own, workers);
+                match self.pools.get_mut(index) {
+                    Some(place) => {
+                        // `short_pools` may still contain the index.
+                        pool.is_short = place.is_short;
+                        *place = pool;
+                    }
+                    None => self.pools.push(pool),
+                }
+                continue;
+            }
+            self.pools[index].change(settings, &life.servers, own, workers);
+            for server in 0..settings.servers.len() {
+                self.trim_idle(reactor, index as u16, server);
+                while self.pools[index].idle.has_excess(server)
+                    && let Some(sock) = self.pools[index].idle.pop_oldest(server, reactor.now())
+                {
+                    self.close_upstream(reactor, sock);
+                }
+            }
+            if !core::mem::replace(&mut self.pools[index].unserved, true) {
+                // A waiting request may be able to use a new server.
+                self.work.push(Work::ServeQueue(index as u16));
+            }
+        }
+    }
+
+    /// Closes the idle connections to servers that were removed, or to which connections are set up in another way.
+    fn close_stale_idle<R: Reactor>(&mut self, reactor: &mut R, snapshot: &Snapshot) {
+        for sock in self.conns.upstream_ids() {
+            // Closing one connection may close another.
+            let Some(up) = self.conns.upstream(sock) else { continue };
+            if snapshot.may_keep(up.pool, up.server, up.generation) {
+                continue;
+            }
+            match (up.is_idle(), &up.carrier) {
+                (true, _) => self.retire_upstream(reactor, sock),
+                // Its requests go on.
+                (false, ServerCarrier::Http2(_)) => self.retire_http2_server(sock),
+                (false, ServerCarrier::Http1(_)) => {}
+            }
+        }
+    }
+}
+
+/// Removed parts.
+impl Worker {
+    /// Notes which parts were removed, if they are still in use.
+    fn note_gone(&mut self, snapshot: &Snapshot) {
+        let removed = arrange::removed(&snapshot.listener_lives, &snapshot.pool_lives);
+        self.gone.places = removed.filter(|place| self.is_in_use(*place)).collect();
+        self.gone.is_changed = true;
+        self.gone.publish(snapshot.generation);
+    }
+
+    /// Looks which removed parts are still in use, if it is time.
+    pub(crate) fn look_at_gone<R: Reactor>(&mut self, reactor: &R) {
+        if self.gone.places.is_empty() && !self.gone.is_changed || reactor.now() < self.gone.look_at
+        {
+            return;
+        }
+        self.gone.look_at = reactor.now().after(GONE_LOOK_SPAN);
+        self.listeners.retain(|listener| reactor.listener_address(listener.id).is_some());
+        let before = self.gone.places.len();
+        let mut places = core::mem::take(&mut self.gone.places);
+        places.retain(|place| self.is_in_use(*place));
+        self.gone.is_changed |= places.len() < before;
+        self.gone.places = places;
+        let generation = self.settings.newest().generation;
+        self.gone.publish(generation);
+    }
+
+    /// How many removed parts are in use.
+    pub(crate) fn gone_in_use(&self) -> usize {
+        let in_use = |place: &&Place| match place {
+            // A listener that is about to close is no user.
+            Place::Listener(index) => self.has_listener_users(*index),
+            Place::Pool(_) | Place::Server(..) => self.is_in_use(**place),
+        };
+        self.gone.places.iter().filter(in_use).count()
+    }
+
+    /// Whether a client connection of this listener is open.
+    fn has_listener_users(&self, index: u16) -> bool {
+        self.listener_users.get(usize::from(index)).is_some_and(|users| *users > 0)
+    }
+
+    /// Whether a connection or a request refers to the part.
+    fn is_in_use(&self, place: Place) -> bool {
+        let pool = |index: u16| self.pools.get(usize::from(index));
+        match place {
+            Place::Listener(index) => {
+                self.listeners.iter().any(|listener| listener.index == index)
+                    || self.has_listener_users(index)
+            }
+            Place::Pool(index) => pool(index).is_some_and(|pool| {
+                let mut servers = 0..pool.state.len();
+                pool.exchanges > 0 || servers.any(|server| pool.shared.connection_count(server) > 0)
+            }),
+            Place::Server(index, server) => pool(index).is_some_and(|pool| {
+                let server = usize::from(server);
+                pool.state.in_use(server) > 0
+                    || pool.idle.count(server) > 0
+                    || pool.shared.connection_count(server) > 0
+                    || pool.kept.get(server).is_some_and(|kept| *kept > 0)
+            }),
+        }
+    }
+
+    /// A client connection of this listener was accepted.
+    pub(crate) fn note_listener_user(&mut self, listener: u16) {
+        let at = usize::from(listener);
+        if at >= self.listener_users.len() {
+            self.listener_users.resize(at + 1, 0);
+        }
+        self.listener_users[at] += 1;
+    }
+
+    /// A client connection has ended.
+    pub(crate) fn end_listener_user(&mut self, down: &Downstream) {
+        if let Some(users) = self.listener_users.get_mut(usize::from(down.listener)) {
+            debug_assert!(*users > 0, "a connection of a listener has ended twice");
+            *users = users.saturating_sub(1);
+        }
+    }
+}

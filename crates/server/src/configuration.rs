@@ -1,0 +1,397 @@
+//! The configuration in force, and how another one takes its place while the process serves.
+//! In: a source that reads the configuration again. Out: a snapshot for each worker, one worker after the other, so
+//! that listeners are opened in CPU order; log lines that state what has changed, or why nothing has.
+//! Never: applies a part of a configuration: one that cannot be used is refused as a whole. The exception is a shortage
+//! of descriptors or memory that hits only a later worker, which then serves without a new listener.
+//! Limits: a worker that has not applied the settings within `APPLY_SPAN` is reported, again and again.
+//! Invariant: the workers are changed one after the other, by one thread.
+
+use std::sync::mpsc::{self, RecvTimeoutError, SyncSender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use tidegate_base::Address;
+use tidegate_config::arrange::{Arranged, Life};
+use tidegate_config::model::{Bind, Config};
+use tidegate_config::places::{Finding, Owner};
+use tidegate_gate::rate::RateTables;
+use tidegate_reactor::Sender;
+use tidegate_secure::TlsPlan;
+
+use crate::admin::Operations;
+use crate::certificates::TlsLoader;
+use crate::change::{InUse, removed_in_use};
+use crate::listening_sockets;
+use crate::log;
+use crate::names::{self, Addresses};
+use crate::ports;
+use crate::reload::unix_seconds;
+use crate::snapshot::{Numbers, Snapshot};
+use crate::start::Mail;
+
+/// How long a worker may take to apply settings before that is reported.
+const APPLY_SPAN: Duration = Duration::from_secs(10);
+
+/// Where the configuration of a process is from.
+pub trait ConfigSource: Send {
+    /// Reads and checks the configuration again; also returns warnings, ready to print.
+    ///
+    /// # Errors
+    /// A text that states each mistake, with its place in the file.
+    fn read(&mut self) -> Result<(Config, String), String>;
+
+    /// States the findings about the configuration that was read last, each with its place in the file.
+    fn explain(&self, findings: Vec<Finding>) -> String;
+}
+
+/// The actual addresses of a worker's listeners, by their index in the configuration.
+pub(crate) type Bound = Vec<Option<Address>>;
+
+/// Settings on their way to a worker.
+pub(crate) struct Handover {
+    /// The settings; `None` once the worker has taken them.
+    settings: Mutex<Option<(Snapshot, Arc<TlsPlan>)>>,
+    /// Reports that the worker has applied them, or why it has not.
+    applied: SyncSender<Result<Bound, String>>,
+}
+
+impl Handover {
+    /// Takes the settings.
+    pub(crate) fn take(&self) -> Option<(Snapshot, Arc<TlsPlan>)> {
+        self.settings.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// Reports the result.
+    pub(crate) fn report(&self, applied: Result<Bound, String>) {
+        let _ = self.applied.send(applied);
+    }
+}
+
+/// A worker, for the thread that changes the configuration.
+pub(crate) struct WorkerLink {
+    /// The way to the worker's mailbox.
+    pub(crate) sender: Sender<Mail>,
+    /// What the worker still uses of what was removed.
+    pub(crate) in_use: InUse,
+}
+
+/// What a stop of the process needs to know of the configuration in force.
+pub(crate) struct Listening {
+    /// The configuration.
+    pub(crate) config: Arc<Config>,
+    /// By listener.
+    pub(crate) lives: Vec<Life>,
+    /// By listener: the sockets that listened on its address before this process.
+    pub(crate) earlier: Vec<Vec<u64>>,
+    /// The process stops: nothing is changed any more.
+    pub(crate) is_stopping: bool,
+}
+
+/// The configuration in force.
+pub(crate) struct Configuration {
+    /// Where it is from; `None` for the embedded configuration.
+    pub(crate) source: Option<Box<dyn ConfigSource>>,
+    pub(crate) arranged: Arranged,
+    pub(crate) addresses: Addresses,
+    pub(crate) numbers: Numbers,
+    /// The tables of limits, which all workers share.
+    pub(crate) rates: RateTables,
+    /// The seed of these tables. Not known to clients.
+    pub(crate) rate_seed: u64,
+    /// The threads that verify passwords are running.
+    pub(crate) verifies_passwords: bool,
+    /// The workers, in CPU order.
+    pub(crate) workers: Vec<WorkerLink>,
+    /// Shared with the main thread.
+    pub(crate) listening: Arc<Mutex<Listening>>,
+    /// The admin interface, which shows the configuration; `None` if there is none.
+    pub(crate) operations: Option<Arc<Operations>>,
+    /// The process shares its addresses with another one.
+    pub(crate) takeover: bool,
+}
+
+impl Configuration {
+    /// Reads the configuration again and applies it. Returns the TLS settings in force then; `None` if nothing has
+    /// changed. The reason is in the log.
+    pub(crate) fn reload(&mut self, loader: &mut TlsLoader) -> Option<Arc<TlsPlan>> {
+        let source = self.source.as_mut()?;
+        let reloaded = match source.read() {
+            Ok((config, warnings)) => {
+                warnings.lines().for_each(|line| log::banner(format_args!("{line}")));
+                self.replace(config, loader)
+            }
+            Err(text) => Err(text),
+        };
+        match reloaded {
+            Ok(plan) => Some(plan),
+            Err(text) => {
+                log::error(format_args!(
+                    "the configuration was not reloaded; the previous settings stay in force"
+                ));
+                text.lines().for_each(|line| log::banner(format_args!("{line}")));
+                None
+            }
+        }
+    }
+
+    /// Applies another configuration, or states why it cannot be used.
+    fn replace(&mut self, config: Config, loader: &mut TlsLoader) -> Result<Arc<TlsPlan>, String> {
+        self.check_applications(&config)?;
+        let in_use: Vec<InUse> = self.workers.iter().map(|w| Arc::clone(&w.in_use)).collect();
+        let in_use = removed_in_use(&in_use, &self.arranged);
+        let mut next = self.arranged.next(config, &in_use).map_err(|error| line(&error))?;
+        let notes = restart_notes(&self.arranged, &next);
+        next.config.log.clone_from(&self.arranged.config.log);
+        next.config.admin.clone_from(&self.arranged.config.admin);
+        let known = (&self.arranged.config, &self.addresses);
+        let resolved = names::resolve_after(&next.config, known);
+        let loaded = loader.load_arranged(&next, unix_seconds());
+        let (plan, (addresses, warnings)) = match (loaded, resolved) {
+            (Ok(plan), Ok(addresses)) => (Arc::new(plan), addresses),
+            (loaded, resolved) => {
+                let faults = loaded.err().unwrap_or_default().into_iter().map(Finding::from);
+                let findings = faults.chain(resolved.err().unwrap_or_default());
+                return Err(self.explain(&next, findings.collect()));
+            }
+        };
+        let own = &self.arranged.config;
+        let rates = RateTables::after(&next.config, own, &self.rates, self.rate_seed);
+        let opened = self.opened(&next);
+        self.check_addresses(&next, &opened)?;
+        let earlier: Vec<_> =
+            opened.iter().map(|at| (*at, earlier_on(&next.config.listeners[*at].bind))).collect();
+        self.apply(&mut next, &addresses, &rates, &plan)?;
+        self.rates = rates;
+        warnings.iter().for_each(|line| log::warning(format_args!("{line}")));
+        for line in notes {
+            log::warning(format_args!("{line}"));
+        }
+        self.commit(next, addresses, earlier);
+        Ok(plan)
+    }
+
+    /// Refuses other Lua applications and push hubs: their state in the workers belongs to those of the start.
+    fn check_applications(&self, config: &Config) -> Result<(), String> {
+        let own = &self.arranged.config;
+        let needs_passwords = config.routes.iter().any(|route| route.handling.auth.is_some());
+        if needs_passwords && !self.verifies_passwords {
+            return Err(
+                "tidegate: `auth` of a route is new, and passwords are verified only if a route had `auth` at the \
+                 start: restart (run with --takeover)"
+                    .to_owned(),
+            );
+        }
+        let section = match (own.lua == config.lua, own.push == config.push) {
+            (true, true) => return Ok(()),
+            (false, _) => "lua",
+            (true, false) => "push",
+        };
+        Err(format!(
+            "tidegate: [{section}.NAME] has changed, which takes a restart (run with --takeover): no other change of the \
+             file was applied"
+        ))
+    }
+
+    /// The findings, each at its place in the file.
+    fn explain(&self, next: &Arranged, findings: Vec<Finding>) -> String {
+        let place = |of_file: &[usize], index: usize| of_file.iter().position(|at| *at == index);
+        let in_file = |mut finding: Finding| {
+            finding.owner = match finding.owner {
+                Owner::Listener(index) => Owner::Listener(place(&next.file_listeners, index)?),
+                Owner::Pool(index) => Owner::Pool(place(&next.file_pools, index)?),
+                // These have the same indexes as in the file.
+                other @ (Owner::Lua(_) | Owner::Route(_) | Owner::Set(_)) => other,
+            };
+            Some(finding)
+        };
+        let findings = findings.into_iter().filter_map(in_file).collect();
+        self.source.as_ref().map_or_else(String::new, |source| source.explain(findings))
+    }
+
+    /// The listeners of `next` that are not open yet.
+    fn opened(&self, next: &Arranged) -> Vec<usize> {
+        let is_open =
+            |index: usize| self.arranged.listeners.get(index).is_some_and(|l| !l.is_gone());
+        let is_new = |index: &usize| !next.listeners[*index].is_gone() && !is_open(*index);
+        (0..next.listeners.len()).filter(is_new).collect()
+    }
+
+    /// Refuses addresses that cannot be opened, before any worker changes.
+    fn check_addresses(&self, next: &Arranged, opened: &[usize]) -> Result<(), String> {
+        let mut refusals = Vec::new();
+        for listener in opened.iter().map(|index| &next.config.listeners[*index]) {
+            match &listener.bind {
+                Bind::Unix(path) => refusals.push(format!(
+                    "tidegate: listener {}: unix:{path} is new, and unix sockets are opened only at start: restart, or \
+                     use an IP address",
+                    listener.name
+                )),
+                Bind::Tcp(address) => {
+                    // A socket of this process may have the same port of all addresses.
+                    let is_own = self.arranged.config.listeners.iter().any(
+                        |own| matches!(own.bind, Bind::Tcp(own) if own.port() == address.port()),
+                    );
+                    if !is_own && !self.takeover && address.port() != 0 && ports::is_taken(*address) {
+                        refusals.push(format!("tidegate: {}", ports::refusal(*address)));
+                    }
+                }
+            }
+        }
+        if refusals.is_empty() { Ok(()) } else { Err(refusals.join("\n")) }
+    }
+
+    /// Hands the settings to one worker after the other.
+    fn apply(
+        &mut self,
+        next: &mut Arranged,
+        addresses: &Addresses,
+        rates: &RateTables,
+        plan: &Arc<TlsPlan>,
+    ) -> Result<(), String> {
+        for (number, worker) in self.workers.iter().enumerate() {
+            let snapshot = Snapshot::arranged(
+                next.clone(),
+                addresses.clone(),
+                rates.clone(),
+                &mut self.numbers,
+            );
+            let snapshot = match &self.operations {
+                Some(operations) => snapshot.counted_in(&operations.registry, number),
+                None => snapshot,
+            };
+            let applied = self.hand_over(number, worker, (snapshot, Arc::clone(plan)));
+            match applied {
+                Ok(bound) => next.set_bound(&bound),
+                // No other worker has changed.
+                Err(text) if number == 0 => return Err(format!("tidegate: {text}")),
+                Err(text) => {
+                    log::error(format_args!(
+                        "worker {number} keeps the previous settings until the next reload: {text}"
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Hands settings to a worker, and waits until it has applied them.
+    fn hand_over(
+        &self,
+        number: usize,
+        worker: &WorkerLink,
+        settings: (Snapshot, Arc<TlsPlan>),
+    ) -> Result<Bound, String> {
+        let (applied, report) = mpsc::sync_channel(1);
+        let handover = Handover { settings: Mutex::new(Some(settings)), applied };
+        let mut mail = Mail::Settings(Arc::new(handover));
+        while let Err(refused) = worker.sender.send(mail) {
+            mail = refused;
+            thread::sleep(Duration::from_millis(1));
+        }
+        loop {
+            match report.recv_timeout(APPLY_SPAN) {
+                Ok(result) => return result,
+                Err(RecvTimeoutError::Timeout) => {
+                    if self.listening.lock().is_ok_and(|listening| listening.is_stopping) {
+                        return Err("the process stops".to_owned());
+                    }
+                    log::warning(format_args!(
+                        "worker {number} has not applied the new settings within {APPLY_SPAN:?}"
+                    ));
+                }
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err("the worker has ended".to_owned());
+                }
+            }
+        }
+    }
+
+    /// Notes that `next` is in force, and logs what has changed.
+    fn commit(&mut self, next: Arranged, addresses: Addresses, earlier: Vec<(usize, Vec<u64>)>) {
+        let was_open =
+            |index: usize| self.arranged.listeners.get(index).is_some_and(|l| !l.is_gone());
+        let mut changes = String::new();
+        for (index, listener) in next.config.listeners.iter().enumerate() {
+            let change = match (was_open(index), !next.listeners[index].is_gone()) {
+                (false, true) => "opened",
+                (true, false) => "closed",
+                (true, true) | (false, false) => continue,
+            };
+            if let (Bind::Unix(path), "closed") = (&listener.bind, change) {
+                let _ = std::fs::remove_file(path);
+            }
+            changes.push_str(&format!("; {change} {}", place_of(&listener.bind)));
+        }
+        let live = |gone: &mut dyn Iterator<Item = bool>| gone.filter(|gone| !gone).count();
+        let listeners = live(&mut next.listeners.iter().map(Life::is_gone));
+        let pools = live(&mut next.pools.iter().map(|pool| pool.life.is_gone()));
+        let routes = next.config.routes.len();
+        log::info(format_args!(
+            "configuration reloaded: {listeners} listeners, {routes} routes, {pools} pools{changes}"
+        ));
+        if let Some(operations) = &self.operations
+            && let Ok(mut config) = operations.config.lock()
+        {
+            *config = Arc::new(next.config.clone());
+        }
+        if let Ok(mut listening) = self.listening.lock() {
+            listening.config = Arc::new(next.config.clone());
+            listening.lives.clone_from(&next.listeners);
+            listening.earlier.resize(next.listeners.len(), Vec::new());
+            for (index, sockets) in earlier {
+                listening.earlier[index] = sockets;
+            }
+        }
+        self.arranged = next;
+        self.addresses = addresses;
+    }
+}
+
+/// The address of a listener, as it is logged.
+fn place_of(bind: &Bind) -> String {
+    match bind {
+        Bind::Tcp(address) => address.to_string(),
+        Bind::Unix(path) => format!("unix:{path}"),
+    }
+}
+
+/// The inodes of the sockets that listen on the address already.
+pub(crate) fn earlier_on(bind: &Bind) -> Vec<u64> {
+    match bind {
+        Bind::Tcp(address) => listening_sockets::listeners_on(*address),
+        Bind::Unix(_) => Vec::new(),
+    }
+}
+
+fn line(error: &dyn core::fmt::Display) -> String {
+    format!("tidegate: {error}")
+}
+
+/// The settings that have changed and take effect only after a restart.
+fn restart_notes(before: &Arranged, after: &Arranged) -> Vec<String> {
+    let (old, new) = (&before.config.server, &after.config.server);
+    let changed = [
+        ("server.workers", old.workers != new.workers),
+        ("server.cpus", old.cpus != new.cpus),
+        ("server.connections-max", old.connections_max != new.connections_max),
+        ("server.steer-by-cpu", old.steer_by_cpu != new.steer_by_cpu),
+        ("[admin]", before.config.admin != after.config.admin),
+        ("log.access", before.config.log != after.config.log),
+    ];
+    let mut notes: Vec<String> = changed
+        .iter()
+        .filter(|(_, changed)| *changed)
+        .map(|(name, _)| format!("{name} has changed, which takes effect after a restart"))
+        .collect();
+    let listeners = before.config.listeners.iter().zip(&after.config.listeners);
+    for ((old, new), life) in listeners.zip(&after.listeners) {
+        if old.backlog != new.backlog && !life.is_gone() {
+            notes.push(format!(
+                "backlog of listener {} has changed, which takes effect after a restart",
+                new.name
+            ));
+        }
+    }
+    notes
+}
