@@ -2,9 +2,10 @@
 //! In: the pattern of a route that matches, the path as the client sent it. Out: names and decoded values.
 //! Never: decides whether the path matches.
 
-use tidegate_config::model::{PathPattern, Segment};
+use tidegate_config::model::PathPattern;
 
-use crate::path::canonical_pattern;
+use crate::rewrite::MatchedPath;
+use crate::router::canonical_path;
 
 /// The parameters of `path` in the first of `patterns` that matches it. Values are percent-decoded once; invalid UTF-8
 /// is replaced.
@@ -14,27 +15,10 @@ pub fn path_parameters(patterns: &[PathPattern], path: &str) -> Vec<(String, Str
     if !patterns.iter().any(is_segments) {
         return Vec::new();
     }
-    // The router compares normalised paths.
-    let path = canonical_pattern(path);
-    let parts: Vec<&str> = path.split('/').skip(1).collect();
-    patterns.iter().find_map(|pattern| of_pattern(pattern, &parts)).unwrap_or_default()
-}
-
-/// The parameters, if the pattern matches.
-fn of_pattern(pattern: &PathPattern, parts: &[&str]) -> Option<Vec<(String, String)>> {
-    let PathPattern::Segments { segments, open_end } = pattern else { return None };
-    if parts.len() < segments.len() || (parts.len() > segments.len() && !open_end) {
-        return None;
-    }
-    let mut found = Vec::new();
-    for (segment, part) in segments.iter().zip(parts) {
-        match segment {
-            Segment::Any(name) if !part.is_empty() => found.push((name.clone(), decoded(part))),
-            Segment::Literal(literal) if canonical_pattern(literal) == *part => {}
-            Segment::Any(_) | Segment::Literal(_) => return None,
-        }
-    }
-    Some(found)
+    let patterns: Vec<PathPattern> = patterns.iter().map(canonical_path).collect();
+    let mut scratch = Vec::new();
+    let matched = MatchedPath::new(path, &patterns, &mut scratch);
+    matched.segments().map(|(name, value)| (name.to_owned(), decoded(value))).collect()
 }
 
 fn decoded(part: &str) -> String {
@@ -59,6 +43,7 @@ fn decoded(part: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tidegate_config::model::Segment;
 
     #[test]
     fn parameters_are_the_segments_in_place_of_names() {

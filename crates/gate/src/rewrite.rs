@@ -67,11 +67,22 @@ impl<'a> MatchedPath<'a> {
     /// The segment that the pattern gives this name.
     #[must_use]
     pub fn segment(&self, name: &str) -> &'a str {
-        let Some(PathPattern::Segments { segments, .. }) = self.pattern else { return "" };
-        let is_named = |segment: &Segment| matches!(segment, Segment::Any(own) if own == name);
-        let Some(at) = segments.iter().position(is_named) else { return "" };
+        let found = self.segments().find(|(own, _)| *own == name);
+        found.map_or("", |(_, value)| value)
+    }
+
+    /// The named segments of the pattern, in order: name, and segment of the path.
+    pub fn segments(&self) -> impl Iterator<Item = (&'a str, &'a str)> + use<'a> {
+        let segments: &[Segment] = match self.pattern {
+            Some(PathPattern::Segments { segments, .. }) => segments,
+            Some(PathPattern::Exact(_) | PathPattern::Below(_)) | None => &[],
+        };
         // The first part is empty, before the first slash.
-        self.text.split('/').nth(at + 1).unwrap_or_default()
+        let parts = self.text.split('/').skip(1);
+        segments.iter().zip(parts).filter_map(|(segment, part)| match segment {
+            Segment::Any(name) => Some((name.as_str(), part)),
+            Segment::Literal(_) => None,
+        })
     }
 }
 
