@@ -154,7 +154,9 @@ fn reloads_under_load_fail_no_request_and_keep_no_memory() {
     let (status, messages) = gate.wait();
     assert!(status.success(), "{status}: {messages}");
     let reloaded = messages.lines().filter(|line| line.contains("configuration reloaded")).count();
-    assert_eq!((reloaded, messages.lines().count()), (RELOADS, RELOADS), "{messages}");
+    // The certificates of a new listener are read once more when their files are watched.
+    let all_is_well = messages.lines().all(|line| line.contains("Z info "));
+    assert!(reloaded == RELOADS && all_is_well, "{reloaded} reloads\n{messages}");
 }
 
 #[test]
