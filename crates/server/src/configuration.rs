@@ -118,7 +118,7 @@ impl Configuration {
         let source = self.source.as_mut()?;
         let reloaded = match source.read() {
             Ok((config, warnings)) => {
-                warnings.lines().for_each(|line| log::banner(format_args!("{line}")));
+                warnings.lines().for_each(|line| log::warning(format_args!("{line}")));
                 self.replace(config, loader)
             }
             Err(text) => Err(text),
@@ -129,7 +129,7 @@ impl Configuration {
                 log::error(format_args!(
                     "the configuration was not reloaded; the previous settings stay in force"
                 ));
-                text.lines().for_each(|line| log::banner(format_args!("{line}")));
+                text.lines().for_each(|line| log::error(format_args!("{line}")));
                 None
             }
         }
