@@ -118,7 +118,10 @@ impl Configuration {
         let source = self.source.as_mut()?;
         let reloaded = match source.read() {
             Ok((config, warnings)) => {
-                warnings.lines().for_each(|line| log::warning(format_args!("{line}")));
+                for line in warnings.lines().filter(|line| !line.is_empty()) {
+                    let line = line.strip_prefix("warning: ").unwrap_or(line);
+                    log::warning(format_args!("{line}"));
+                }
                 self.replace(config, loader)
             }
             Err(text) => Err(text),
@@ -129,7 +132,10 @@ impl Configuration {
                 log::error(format_args!(
                     "the configuration was not reloaded; the previous settings stay in force"
                 ));
-                text.lines().for_each(|line| log::error(format_args!("{line}")));
+                for line in text.lines().filter(|line| !line.is_empty()) {
+                    let line = line.strip_prefix("error: ").unwrap_or(line);
+                    log::error(format_args!("{line}"));
+                }
                 None
             }
         }
