@@ -56,7 +56,7 @@ struct Channel {
     stream: Option<Stream>,
     /// The workers with subscribers.
     workers: Vec<u16>,
-    /// The clients that others see, by name.
+    /// The presence list: clients by name.
     visitors: BTreeMap<Arc<str>, Visitor>,
 }
 
@@ -146,7 +146,7 @@ impl Owned {
         Ok((Some(stream.position()), recovered))
     }
 
-    /// A client has subscribed that others see. Returns what subscribers are told, if the namespace tells it.
+    /// Adds a client to the presence list. Returns the message for the subscribers, if the namespace has `join-leave`.
     pub fn join(
         &mut self,
         hub: &HubSettings,
@@ -162,7 +162,8 @@ impl Owned {
         is_told.then(|| (report(), channel.workers.as_slice()))
     }
 
-    /// A client has left that others see. Returns what subscribers are told, if the namespace tells it.
+    /// Removes a client from the presence list. Returns the message for the subscribers, if the namespace has
+    /// `join-leave`.
     pub fn part(
         &mut self,
         hub: &HubSettings,
@@ -178,7 +179,7 @@ impl Owned {
         is_told.then(|| (report(), channel.workers.as_slice()))
     }
 
-    /// The clients of a channel that others see.
+    /// The presence list of a channel.
     ///
     /// # Errors
     /// The channel does not exist, or its namespace has no presence.

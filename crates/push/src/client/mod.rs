@@ -316,7 +316,7 @@ impl Connection {
         Ok(Ok(()))
     }
 
-    /// Whether the client may subscribe: whether others see it there, and when its token expires.
+    /// Whether the client may subscribe. Returns whether the presence list contains it, and when its token expires.
     fn may_subscribe<K>(
         &self,
         context: &Context<'_, K>,
@@ -632,7 +632,7 @@ fn require(id: u32) -> Result<u32, Disconnect> {
     if id > 0 { Ok(id) } else { Err(Disconnect::BAD_REQUEST) }
 }
 
-/// The claims of a token for a connection. A token for a subscription is none.
+/// The claims of a token for a connection. A token for a subscription is refused.
 fn connection_claims(keys: &Keys, token: &str, now: u64) -> Result<Claims, Refusal> {
     let claims = keys.verify(token, now)?;
     if claims.channel.is_some() { Err(Refusal::Invalid) } else { Ok(claims) }

@@ -26,7 +26,7 @@ use crate::worker::Worker;
 /// now.
 #[derive(Default)]
 pub(crate) struct ResponseValues {
-    /// Whose response they belong to; `None` if there are none.
+    /// The requester whose response they belong to; `None` if there are no values.
     owner: Option<Requester>,
     /// What `Edits::render` appended.
     bytes: Vec<u8>,

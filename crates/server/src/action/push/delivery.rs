@@ -73,7 +73,7 @@ impl Worker {
                         self.send_frame(reactor, socket, publication.frame(Form::Client));
                         self.is_websocket_held(reactor, socket);
                     }
-                    // Only clients of the client protocol are told who comes and goes.
+                    // Only clients of the client protocol receive joins and leaves.
                     _ if publication.content != Content::Message => {}
                     Kind::Events { .. } => {
                         if self.is_client_held(to) {
