@@ -5,6 +5,7 @@
 //! is gone when the response comes.
 
 use tidegate_config::model::RateExcess;
+use tidegate_gate::access::Cause;
 use tidegate_gate::basic::Credentials;
 use tidegate_gate::cors::CrossOrigin;
 use tidegate_gate::denial::Denial;
@@ -216,7 +217,9 @@ impl Worker {
                 let denial = Denial { retry_after, ..Denial::new(429, text) };
                 self.answer(reactor, to, &Answer::Denied(denial), false);
             }
-            RateExcess::Drop => self.abandon_client(reactor, to),
+            RateExcess::Drop => {
+                self.abandon_client(reactor, to, Cause::Refused, "the rate limit was exceeded");
+            }
         }
         false
     }

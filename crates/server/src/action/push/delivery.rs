@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use tidegate_base::Id;
+use tidegate_gate::access::Cause;
 use tidegate_push::client::Disconnect;
 use tidegate_push::publication::{Content, Form, Publication};
 use tidegate_push::queue::Queued;
@@ -15,6 +16,7 @@ use tidegate_reactor::Reactor;
 use crate::action::push::{Key, Kind, PushSession, PushState};
 use crate::action::service::Service;
 use crate::action::websocket::WebSocket;
+use crate::record::SLOW_CLIENT;
 use crate::worker::Worker;
 
 /// The most messages that a worker delivers before it looks at its other connections again. Each takes a few
@@ -139,7 +141,7 @@ impl Worker {
                         self.leave_channels(reactor, id);
                         self.disconnect(reactor, socket, Disconnect::SLOW);
                     }
-                    None => self.abandon_client(reactor, to),
+                    None => self.abandon_client(reactor, to, Cause::ClientTimeout, SLOW_CLIENT),
                 }
             }
         }
