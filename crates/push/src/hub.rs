@@ -260,9 +260,10 @@ impl<K: Copy + Eq> Hub<K> {
         self.local.is_busy()
     }
 
-    /// Continues a delivery: appends up to `most` subscribers that get the publication to `keys`.
-    pub fn deliver(&mut self, most: usize, keys: &mut Vec<K>) -> Option<Arc<Publication>> {
-        self.local.advance(most, keys)
+    /// Continues a delivery: appends subscribers that get the publication to `keys`, as many as `budget_bytes` contains
+    /// its `delivery_cost_bytes`, and at least one.
+    pub fn deliver(&mut self, budget_bytes: usize, keys: &mut Vec<K>) -> Option<Arc<Publication>> {
+        self.local.advance(budget_bytes, keys)
     }
 
     /// The number of subscriptions of this worker.

@@ -8,7 +8,7 @@
 //!
 //! In: requests of a push route; events of their requesters; publications. Out: responses, messages, mail.
 //! Never: decides who gets a publication (`tidegate_push` does).
-//! Limits: `DELIVERIES_PER_TURN_MAX`; the hub's settings.
+//! Limits: `DELIVERY_BYTES_PER_TURN_MAX`; the hub's settings.
 //! Invariant: every session has a requester or belongs to a WebSocket connection; its subscriptions end with it.
 
 mod api;
