@@ -7,6 +7,7 @@
 
 use tidegate_base::Id;
 use tidegate_config::places::Finding;
+use tidegate_gate::access::Cause;
 use tidegate_gate::path_parameters::path_parameters;
 use tidegate_gate::scheme::Scheme;
 use tidegate_lua::{Effect, Handler, Level, Origin, Outbox, Resumed, Verdict, Vm, Whose};
@@ -26,6 +27,8 @@ use crate::worker::Worker;
 
 /// Callbacks of an application that continue in one turn, so that connections get their share of it.
 const RESUMES_PER_TURN_MAX: usize = 256;
+/// The reason in the log and the error response of a request whose callback has failed.
+const APPLICATION_FAILED: &str = "the application failed";
 
 /// A request that an application answers.
 pub(crate) struct ScriptedRequest {
@@ -218,9 +221,10 @@ impl Worker {
     ) {
         self.recall_scripted(id);
         self.forget_scripted(id);
+        self.blame(to, Cause::Server, APPLICATION_FAILED);
         match self.progress(to) {
             Progress::Expected => {
-                self.answer_error(reactor, to, 500, "the application failed", false);
+                self.answer_error(reactor, to, 500, APPLICATION_FAILED, false);
             }
             Progress::Begun | Progress::Ended => self.cut_response(reactor, to),
         }
