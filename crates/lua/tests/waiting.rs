@@ -72,9 +72,9 @@ fn waits_nest_in_coroutines_and_protected_calls() {
 }
 
 #[test]
-fn waiting_inside_of_a_c_function_is_an_error_value() {
+fn waiting_in_the_handler_of_xpcall_is_an_error_value() {
     let mut app = app("local seen
-        table.sort({ 2, 1 }, function() seen = { tide.sleep(1) } return false end)
+        xpcall(error, function() seen = { tide.sleep(1) } end)
         response:finish(tostring(seen[1]) .. ' ' .. seen[2])");
     let (_, response) = app.get("/");
     let (_, body) = response.expect("it answers");
