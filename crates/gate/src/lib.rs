@@ -28,6 +28,7 @@ pub mod permits;
 pub mod push;
 pub mod queue;
 pub mod rate;
+mod rate_key;
 pub mod respond;
 pub mod retry;
 pub mod rewrite;
