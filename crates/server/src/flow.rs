@@ -6,6 +6,7 @@
 //! ```text
 //! bytes of a client (Received)
 //!   -> carrier/http1/client.rs: decode the request head, then the body
+//!      carrier/tcp.rs: without HTTP, choose the pool; then action/proxy/tcp.rs
 //!   -> action/mod.rs: find the route (gate::router), begin its action:
 //!        action/respond.rs, redirect.rs   a complete response
 //!        action/synthetic.rs              a response generated in pieces
