@@ -14,6 +14,7 @@ mod gate;
 mod grpc;
 mod http2;
 mod http2_clients;
+mod http2_servers;
 mod load;
 mod log;
 mod nginx_origin;

@@ -3,14 +3,8 @@
 package main
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 	"log"
-	"math/big"
 	"net"
 	"os"
 	"os/signal"
@@ -23,6 +17,8 @@ import (
 	"google.golang.org/grpc/interop"
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/orca"
+
+	"tidegate-clients/certificate"
 )
 
 func main() {
@@ -32,7 +28,8 @@ func main() {
 	}
 	options := []grpc.ServerOption{grpc.StreamInterceptor(report), orca.CallMetricsServerOption(nil)}
 	if len(os.Args) > 2 && os.Args[2] == "tls" {
-		options = append(options, grpc.Creds(credentials.NewServerTLSFromCert(selfSigned())))
+		own := certificate.SelfSigned()
+		options = append(options, grpc.Creds(credentials.NewServerTLSFromCert(&own)))
 	}
 	server := grpc.NewServer(options...)
 	metrics := interop.NewTestServerOptions{MetricsRecorder: orca.NewServerMetricsRecorder()}
@@ -63,22 +60,4 @@ func report(service any, stream grpc.ServerStream, info *grpc.StreamServerInfo, 
 		fmt.Println(line)
 	}
 	return err
-}
-
-func selfSigned() *tls.Certificate {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		log.Fatal(err)
-	}
-	template := x509.Certificate{
-		SerialNumber: big.NewInt(1),
-		NotBefore:    time.Now().Add(-time.Hour),
-		NotAfter:     time.Now().Add(time.Hour),
-		DNSNames:     []string{"localhost"},
-	}
-	certificate, err := x509.CreateCertificate(rand.Reader, &template, &template, key.Public(), key)
-	if err != nil {
-		log.Fatal(err)
-	}
-	return &tls.Certificate{Certificate: [][]byte{certificate}, PrivateKey: key}
 }
