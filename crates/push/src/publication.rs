@@ -58,6 +58,10 @@ impl Form {
     const COUNT: usize = 3;
 }
 
+/// What the delivery of a message costs besides its bytes, expressed in bytes: the kernel copies this much in the time
+/// of a system call.
+pub const DELIVERY_COST_BYTES: usize = 4096;
+
 impl Publication {
     /// A publication of `data`.
     #[must_use]
@@ -104,11 +108,29 @@ impl Publication {
         })
     }
 
+    /// The cost of the delivery to one subscriber, in bytes.
+    #[must_use]
+    pub fn delivery_cost_bytes(&self) -> usize {
+        DELIVERY_COST_BYTES + self.data.len()
+    }
+
     /// The memory that the publication takes, for the bounds of queues and histories.
     #[must_use]
     pub fn cost_bytes(&self) -> usize {
         size_of::<Self>() + self.data.len() + self.info.len() + self.tags.len()
     }
+}
+
+/// How many of `publications` take no more than `bytes_max` together.
+#[must_use]
+pub fn count_within(publications: &[Arc<Publication>], bytes_max: usize) -> usize {
+    let mut left = bytes_max;
+    let fits = |publication: &&Arc<Publication>| {
+        let rest = left.checked_sub(publication.cost_bytes());
+        left = rest.unwrap_or(0);
+        rest.is_some()
+    };
+    publications.iter().take_while(fits).count()
 }
 
 /// Replaces line breaks between the tokens of a JSON text. Strings of JSON contain no line break.

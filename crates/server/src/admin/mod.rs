@@ -39,7 +39,7 @@ const IO_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long a failed accept waits, because descriptors or memory are short; and a failed attempt to listen.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// What a server of a pool is told to do.
+/// The state of a server of a pool, as a command sets it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ServerState {
     /// It takes requests.
@@ -61,7 +61,7 @@ impl ServerState {
     }
 }
 
-/// Tells a worker the state of a server.
+/// A message to a worker: the new state of a server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct ServerChange {
     /// The pool's name.
@@ -83,7 +83,7 @@ pub(crate) struct Operations {
     pub(crate) accounts: Vec<Arc<Accounts>>,
     /// The counters of listeners, routes and servers.
     pub(crate) registry: Arc<Registry>,
-    /// Tells all workers about a change.
+    /// Sends a change to all workers.
     pub(crate) notify: Notify,
     /// When the process started.
     pub(crate) started: (Instant, SystemTime),
@@ -118,7 +118,7 @@ impl Operations {
     }
 }
 
-/// An open interface, which nobody serves yet.
+/// An open interface, before its threads are started.
 pub(crate) struct Interface {
     socket: Socket,
     /// The token that clients must present; `None`: none is needed.

@@ -5,12 +5,13 @@
 use std::sync::Arc;
 
 use tidegate_base::{Id, Span};
+use tidegate_gate::access::Cause;
 use tidegate_push::events;
 use tidegate_push::local::Place;
 use tidegate_push::mail::Subscribed;
 use tidegate_push::poll;
 use tidegate_push::position::Since;
-use tidegate_push::publication::{Form, Publication};
+use tidegate_push::publication::{Form, Publication, count_within};
 use tidegate_push::settings::{Client, Error};
 use tidegate_reactor::Reactor;
 use tidegate_wire::message::{Method, RequestHead};
@@ -219,8 +220,12 @@ impl Worker {
             }
             Kind::Poll { position, .. } => {
                 *position = reply.position;
+                // The next poll begins after the last publication of the response.
+                let hub = self.push.settings.get(session.hub);
+                let room = hub.map_or(0, |hub| hub.queue.bytes_max);
+                let count = count_within(missed, room).max(missed.len().min(1));
                 if is_lost || !missed.is_empty() {
-                    self.answer_poll(reactor, id, missed, is_lost);
+                    self.answer_poll(reactor, id, &missed[..count], is_lost);
                 }
             }
             Kind::Request { .. } | Kind::Exchange(_) | Kind::Client { .. } => {}
@@ -236,7 +241,9 @@ impl Worker {
                 self.forget_session(id);
                 self.answer_error(reactor, to, 503, "limit exceeded", false);
             }
-            Kind::Events { .. } => self.abandon_client(reactor, to),
+            Kind::Events { .. } => {
+                self.abandon_client(reactor, to, Cause::Limit, "limit exceeded");
+            }
             Kind::Request { .. } | Kind::Exchange(_) | Kind::Client { .. } => {}
         }
     }
