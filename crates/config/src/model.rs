@@ -11,6 +11,7 @@ mod answers;
 mod auth;
 mod conditions;
 mod handling;
+mod health;
 mod networks;
 mod rate;
 mod sticky;
@@ -23,6 +24,7 @@ pub use answers::{Cors, ErrorPage, Maintenance, Page};
 pub use auth::{BasicAuth, Users};
 pub use conditions::{Conditions, HeaderCondition, HeaderTest, NamedTest};
 pub use handling::{FieldEdits, Handling, Placeholder, Template, TemplatePiece};
+pub use health::{CheckKind, CheckMethod, HealthCheck, HttpCheck};
 pub use networks::{AddressSet, Addresses, NetworkSet};
 pub use rate::{Rate, RateExcess};
 pub use sticky::{SameSite, Sticky};
@@ -647,6 +649,8 @@ pub struct Pool {
     pub sticky: Option<Sticky>,
     /// The servers; at least one, and at least one with a weight above 0.
     pub servers: Vec<Upstream>,
+    /// How servers are checked; `None`: they are not.
+    pub health: Option<HealthCheck>,
     /// Timeouts for servers.
     pub timeouts: ServerTimeouts,
     /// Reuse of connections to the servers.
