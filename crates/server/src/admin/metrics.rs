@@ -195,6 +195,8 @@ impl Text {
     }
 }
 
+/// A counter of checks: its name, what it counts, its value.
+type Counted = (&'static str, &'static str, fn(&Checked) -> u64);
 /// A server with metrics of its health: its labels, and what is known about it.
 type Known = Vec<(String, View)>;
 
@@ -218,7 +220,7 @@ impl Text {
             self.sample("server_up", labels, u8::from(view.is_up()));
         }
         let checked = || known.iter().filter_map(|(labels, v)| Some((labels, v.checked.as_ref()?)));
-        let counters: [(&str, &str, fn(&Checked) -> u64); 3] = [
+        let counters: [Counted; 3] = [
             ("server_checks", "Health checks.", |checked| checked.checks),
             ("server_check_failures", "Health checks that failed.", |checked| checked.failures),
             ("server_downs", "How often checks took the server out.", |checked| checked.downs),
