@@ -67,7 +67,7 @@ pub struct Namespace {
     pub presence: bool,
     /// Who may read that list besides the server API.
     pub read_presence: Permit,
-    /// Whether clients are told who joins and leaves.
+    /// Whether clients receive a message when another client joins or leaves.
     pub join_leave: bool,
 }
 

@@ -4,7 +4,7 @@
 //! Never: keeps a password; verifies one, which is slow on purpose.
 //! Limits: `VERIFIED_MAX` credentials for `VERIFIED_SPAN` each; the oldest is forgotten first.
 //! Invariant: only credentials that a thread verified are remembered. Their key is a keyed hash of 128 bits, so that
-//! nobody can find other credentials with the same key, nor the password from the memory of the process.
+//! no client can find other credentials with the same key, nor the password from the memory of the process.
 
 use core::hash::Hasher as _;
 use std::collections::{BTreeMap, VecDeque};

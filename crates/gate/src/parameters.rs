@@ -19,7 +19,7 @@ pub fn parameters<'q>(query: &'q str, name: &str) -> impl Iterator<Item = &'q st
 }
 
 /// The bytes of a part of a query, decoded as forms are: `%41` is `A`, and `+` is a space. A `%` that begins no
-/// encoding stands for itself.
+/// encoding is taken literally.
 pub fn decoded(text: &str) -> impl Iterator<Item = u8> + '_ {
     let mut rest = text.as_bytes();
     core::iter::from_fn(move || {

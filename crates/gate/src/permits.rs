@@ -127,7 +127,7 @@ impl Permits {
     pub fn change(&mut self, state: &mut PoolState, servers: usize) {
         self.gave_last.resize(servers, false);
         self.grants.retain(|grant| grant.3 == state.limit_since(usize::from(grant.1)));
-        // What was asked for may never come, because the other workers void it.
+        // The requested permits may never arrive, because the other workers void the request.
         self.wanted = Ask::default();
         for (server, count, limit_since) in core::mem::take(&mut self.early) {
             self.take_grant(state, server, count, limit_since);

@@ -4,7 +4,7 @@
 //! Limits: a table has a fixed number of cells. If all cells of a key's set are in use, the key that has used least of
 //! its limit loses its cell; so a flood of keys displaces keys of the flood, and not those that exceed their limit.
 //! Invariant: a cell holds the theoretical arrival time of its key (GCRA, ITU-T I.371): the moment at which the key will
-//! have used nothing of its limit. A cell whose time has passed says nothing, so reusing it loses nothing.
+//! have used nothing of its limit. A cell whose time has passed contains no information, so it may be reused.
 //!
 //! Tolerance: exact, in every arrangement of workers, as long as no cell in use is displaced. While two workers displace
 //! the same cell at the same moment, each of them may admit one request too many.

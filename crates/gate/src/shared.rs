@@ -19,7 +19,7 @@ struct Connection<T> {
     streams: u32,
     /// The most requests that the connection takes.
     streams_max: u32,
-    /// When the server was last heard; `Moment::NEVER` until the connection is established.
+    /// When bytes of the server last arrived; `Moment::NEVER` until the connection is established.
     heard_at: Moment,
 }
 
@@ -140,7 +140,7 @@ impl<T: Copy + PartialEq> SharedConnections<T> {
         }
     }
 
-    /// Records that the server was heard on the connection.
+    /// Records that bytes of the server have arrived on the connection.
     pub fn note_heard(&mut self, server: usize, id: T, now: Moment) {
         if let Some(open) = self.find(server, id) {
             open.heard_at = now;

@@ -1,7 +1,7 @@
 //! Lua's patterns, with a bound on the work: LuaJIT's own matcher runs in C, where no budget can stop it, and a pattern such as
 //! `.-.-.-.-x` takes years on a text of some kilobytes.
 //! In: a text, a pattern (Lua 5.1 reference manual section 5.4.1, and `%f`), the position to begin at. Out: the match.
-//! Never: recurses deeper than `DEPTH_MAX`; runs on after `spend` has said stop.
+//! Never: recurses deeper than `DEPTH_MAX`; continues after `spend` has refused further steps.
 //! Limits: `CAPTURES_MAX` captures; `STEPS_PER_LOOK` steps between two looks at the budget.
 
 use core::ops::Range;

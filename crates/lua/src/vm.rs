@@ -227,7 +227,7 @@ fn numbers<T: ?Sized>(id: Id<T>) -> [Argument<'static>; 2] {
 }
 
 impl Failure {
-    /// Whether the failure says something about the application as a whole.
+    /// Whether a budget of time or memory was exceeded. Such failures count towards the restart of the VM.
     #[must_use]
     pub fn is_excess(&self) -> bool {
         matches!(self.excess, Some(Excess::Time | Excess::Memory))

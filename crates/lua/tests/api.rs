@@ -53,6 +53,38 @@ fn requests_have_the_documented_parts() {
 }
 
 #[test]
+fn sort_orders_any_items() {
+    for (expression, expected) in [
+        ("table.sort({}), table.sort({1})", "true"),
+        (
+            "(function() local t = {3, 1, 2, 3, -1} table.sort(t) return table.concat(t, ',') end)()",
+            "true -1,1,2,3,3",
+        ),
+        (
+            "(function() local t = {'b', 'a', 'c'} table.sort(t, function(a, b) return a > b end) \
+             return table.concat(t, ',') end)()",
+            "true c,b,a",
+        ),
+        (
+            "(function() local t = {} for i = 1, 1000 do t[i] = i * 7919 % 1009 end table.sort(t) \
+             for i = 2, 1000 do assert(t[i - 1] <= t[i]) end return #t end)()",
+            "true 1000",
+        ),
+        ("table.sort(1)", "false bad argument #1 to 'sort' (table expected, got number)"),
+        ("table.sort({}, 1)", "false bad argument #2 to 'sort' (function expected, got number)"),
+    ] {
+        let found = eval(expression);
+        let is_error = expected.starts_with("false ");
+        let rest = expected.strip_prefix("false ").unwrap_or(expected);
+        assert!(
+            if is_error { found.ends_with(rest) } else { found == expected },
+            "{expression}: {found}"
+        );
+    }
+    assert!(eval("table.sort({1, 'a'})").contains("attempt to compare"));
+}
+
+#[test]
 fn bodies_are_read_as_text_json_and_forms() {
     let text = "return { on_request = function(request, response)
         if request.path == '/form' then

@@ -26,6 +26,25 @@ const ENDLESS: [&str; 14] = [
     "for _ in function() return 1 end do end",
 ];
 
+/// Numbers in an order for which a quick sort by the median of three takes time in the square of their number (McIlroy, "A
+/// Killer Adversary for Quicksort", 1999), in the variant of Lua 5.1.
+const SORT_KILLER: &str = "
+    local count, order, killer = 30000, {}, {}
+    for i = 1, count do order[i] = i end
+    local low, high, value = 1, count, 1
+    while high - low >= 4 do
+        local middle = math.floor((low + high) / 2)
+        killer[order[low]], killer[order[middle]] = value, value + 1
+        value = value + 2
+        order[middle], order[high - 1] = order[high - 1], order[middle]
+        order[high - 1], order[low + 1] = order[low + 1], order[high - 1]
+        low = low + 2
+    end
+    for i = low, high do killer[order[i]], value = value, value + 1 end
+    table.sort(killer)
+    for i = 2, count do assert(killer[i - 1] < killer[i]) end
+";
+
 /// Work that LuaJIT would do in C, where no hook runs.
 const IN_C: [&str; 7] = [
     "return string.find(string.rep('a', 20000), '.-.-.-.-b')",
@@ -81,6 +100,24 @@ fn compiled_loop_is_stopped_after_about_its_budget_of_cpu_time() {
     assert!(matches!(&verdict, Verdict::Failed(failure) if failure.excess == Some(Excess::Time)));
     // The budget is 50 ms; a tick of the scheduler may be 10 ms.
     assert!(spent < Duration::from_millis(50 + 30), "{spent:?}");
+}
+
+#[test]
+fn sort_takes_no_longer_than_its_budget_whatever_the_order() {
+    let text = format!(
+        "return {{ on_request = function(request, response) {SORT_KILLER} response:finish('sorted') end }}"
+    );
+    let mut app = App::load(&text, &TIMED);
+    let begin = bench::cpu_time();
+    let verdict = app.get("/").0;
+    let spent = bench::cpu_time() - begin;
+    assert!(spent < Duration::from_millis(50 + 30), "{verdict:?} after {spent:?}");
+    let mut patient = App::load(&text, &COUNTED);
+    let (verdict, response) = patient.get("/");
+    match verdict {
+        Verdict::Done => assert_eq!(response, Some((200, "sorted".into()))),
+        Verdict::Failed(failure) => assert_eq!(failure.excess, Some(Excess::Time)),
+    }
 }
 
 #[test]

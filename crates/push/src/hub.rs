@@ -36,7 +36,8 @@ pub struct Hub<K> {
     owned: Vec<Owned>,
     /// By worker: mail that waits to be sent.
     outbox: Vec<VecDeque<Mail<K>>>,
-    /// What subscribers are told after the reply to a subscription: who has joined. Empty between two calls.
+    /// Messages about clients that have joined, which are sent after the reply to the subscription. Empty between two
+    /// calls.
     joins: Vec<(Arc<Publication>, Vec<u16>)>,
 }
 
@@ -127,7 +128,7 @@ impl<K: Copy + Eq> Hub<K> {
         Ok(Subscription { place, reply })
     }
 
-    /// Ends a subscription. `client`: its name, if others see it in the channel.
+    /// Ends a subscription. `client`: its name, if the presence list contains it.
     pub fn unsubscribe(
         &mut self,
         settings: &Hubs,
@@ -259,9 +260,10 @@ impl<K: Copy + Eq> Hub<K> {
         self.local.is_busy()
     }
 
-    /// Continues a delivery: appends up to `most` subscribers that get the publication to `keys`.
-    pub fn deliver(&mut self, most: usize, keys: &mut Vec<K>) -> Option<Arc<Publication>> {
-        self.local.advance(most, keys)
+    /// Continues a delivery: appends subscribers that get the publication to `keys`, as many as `budget_bytes` contains
+    /// its `delivery_cost_bytes`, and at least one.
+    pub fn deliver(&mut self, budget_bytes: usize, keys: &mut Vec<K>) -> Option<Arc<Publication>> {
+        self.local.advance(budget_bytes, keys)
     }
 
     /// The number of subscriptions of this worker.
@@ -378,14 +380,14 @@ impl<K: Copy + Eq> Hub<K> {
         }
     }
 
-    /// Tells subscribers who has joined, after the reply to the subscription.
+    /// Sends the messages about clients that have joined, after the reply to the subscription.
     fn tell_joins(&mut self) {
         for (publication, workers) in core::mem::take(&mut self.joins) {
             self.spread(&publication, &workers);
         }
     }
 
-    /// A client has left that others see.
+    /// A client that the channel's presence list contains has left.
     fn part(&mut self, settings: &Hubs, hub: u16, channel: &Arc<str>, client: &str) {
         let owned = self.owned.get_mut(usize::from(hub)).zip(settings.get(hub));
         let told = owned.and_then(|(owned, known)| owned.part(known, (hub, channel), client));

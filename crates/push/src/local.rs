@@ -302,10 +302,11 @@ impl<K: Copy + Eq> Local<K> {
     }
 
     /// Continues the delivery whose turn it is: appends up to `most` subscribers that get the publication to `keys`.
-    pub fn advance(&mut self, most: usize, keys: &mut Vec<K>) -> Option<Arc<Publication>> {
+    pub fn advance(&mut self, budget_bytes: usize, keys: &mut Vec<K>) -> Option<Arc<Publication>> {
         let number = self.busy.pop_front()?;
         let channel = self.channels.get_mut(number as usize)?.as_mut()?;
         let walk = channel.walks.front_mut()?;
+        let most = (budget_bytes / walk.publication.delivery_cost_bytes()).max(1);
         let end = keys.len() + most;
         let rest = channel.members.iter().skip(walk.cursor).take(most * PLACES_PER_SUBSCRIBER);
         for member in rest {

@@ -31,7 +31,7 @@ pub enum Mail<K> {
     },
     /// A publication for the subscribers of the receiver.
     Publication(Arc<Publication>),
-    /// A client that others see in the channel has left it.
+    /// A client that the channel's presence list contains has left the channel.
     Part {
         /// Index of the hub.
         hub: u16,
@@ -76,7 +76,7 @@ pub enum Call {
         channel: Arc<str>,
         /// Where the client was.
         since: Option<Since>,
-        /// The client, if others see it in the channel.
+        /// The client, if the channel's presence list contains it.
         visitor: Option<Visitor>,
     },
     /// The owner: publish a message.
@@ -186,7 +186,7 @@ pub struct Subscribed {
     pub recovered: Option<Recovered>,
 }
 
-/// A client as others see it.
+/// A client as presence, joins and leaves state it to other clients.
 #[derive(Clone, Debug)]
 pub struct Visitor {
     /// Its name.

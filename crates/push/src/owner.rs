@@ -2,7 +2,7 @@
 //! In: subscriptions and publications of all workers, time, random numbers. Out: positions, publications.
 //! Never: knows a subscriber.
 //! Limits: a worker's share of the hub's `history-memory-max`; `IDEMPOTENCY_KEYS_MAX` keys.
-//! Invariant: `bytes` is the sum of what the histories of the hub keep.
+//! Invariant: `bytes` is the sum of what the histories of the hub keep, and at most `bytes_max` between two calls.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
@@ -24,6 +24,8 @@ pub const IDEMPOTENCY_KEYS_MAX: usize = 65_536;
 const STREAM_COST_BYTES: usize = 256;
 /// How many channels one sweep looks at.
 const SWEEP_CHANNELS_MAX: usize = 256;
+/// How many unused channels one sweep removes, which takes about a millisecond.
+const SWEEP_UNUSED_MAX: usize = 4096;
 /// The most publications that a client recovers at once; more are reported as lost.
 pub const RECOVERY_MAX: usize = 300;
 
@@ -33,6 +35,8 @@ pub struct Owned {
     channels: BTreeMap<Arc<str>, Channel>,
     /// What the histories keep.
     bytes: usize,
+    /// The part of it that the histories take without their messages.
+    streams_bytes: usize,
     /// The most that the histories may keep.
     bytes_max: usize,
     /// The kept publications of all channels, oldest first. Contains some that are gone.
@@ -45,6 +49,9 @@ pub struct Owned {
     key_ages: VecDeque<(Moment, PublicationKey)>,
     /// Where the next sweep begins.
     sweep_from: Option<Arc<str>>,
+    /// Channels that had no message and no subscriber when they were appended, the one that is unused for longest first.
+    /// A channel is in it once at most (`Channel::is_listed_unused`).
+    unused: VecDeque<Arc<str>>,
 }
 
 /// A channel, and the idempotency key of a publication in it.
@@ -56,8 +63,17 @@ struct Channel {
     stream: Option<Stream>,
     /// The workers with subscribers.
     workers: Vec<u16>,
-    /// The clients that others see, by name.
+    /// The presence list: clients by name.
     visitors: BTreeMap<Arc<str>, Visitor>,
+    /// The channel is in `Owned::unused`.
+    is_listed_unused: bool,
+}
+
+impl Channel {
+    /// Whether the channel has a history without messages, and no subscriber.
+    fn is_unused(&self) -> bool {
+        self.workers.is_empty() && self.stream.as_ref().is_some_and(Stream::is_empty)
+    }
 }
 
 /// What a publication results in.
@@ -76,12 +92,14 @@ impl Owned {
         Self {
             channels: BTreeMap::new(),
             bytes: 0,
+            streams_bytes: 0,
             bytes_max,
             order: VecDeque::new(),
             kept: 0,
             keys: BTreeMap::new(),
             key_ages: VecDeque::new(),
             sweep_from: None,
+            unused: VecDeque::new(),
         }
     }
 
@@ -146,7 +164,7 @@ impl Owned {
         Ok((Some(stream.position()), recovered))
     }
 
-    /// A client has subscribed that others see. Returns what subscribers are told, if the namespace tells it.
+    /// Adds a client to the presence list. Returns the message for the subscribers, if the namespace has `join-leave`.
     pub fn join(
         &mut self,
         hub: &HubSettings,
@@ -162,7 +180,8 @@ impl Owned {
         is_told.then(|| (report(), channel.workers.as_slice()))
     }
 
-    /// A client has left that others see. Returns what subscribers are told, if the namespace tells it.
+    /// Removes a client from the presence list. Returns the message for the subscribers, if the namespace has
+    /// `join-leave`.
     pub fn part(
         &mut self,
         hub: &HubSettings,
@@ -178,7 +197,7 @@ impl Owned {
         is_told.then(|| (report(), channel.workers.as_slice()))
     }
 
-    /// The clients of a channel that others see.
+    /// The presence list of a channel.
     ///
     /// # Errors
     /// The channel does not exist, or its namespace has no presence.
@@ -210,6 +229,8 @@ impl Owned {
         channel.workers.retain(|other| *other != worker);
         if channel.workers.is_empty() && channel.stream.is_none() {
             self.channels.remove(name);
+        } else {
+            self.note_unused(name);
         }
     }
 
@@ -279,8 +300,10 @@ impl Owned {
         self.bytes -= stream.expire(now, limits.age_max).unsigned_abs();
         self.kept -= before - stream.len();
         stream.touch(now);
-        let publications = stream.excerpt(excerpt).ok_or(Error::UnrecoverablePosition)?;
-        Ok((publications, stream.position()))
+        let publications = stream.excerpt(excerpt).ok_or(Error::UnrecoverablePosition);
+        let position = stream.position();
+        self.note_unused(name);
+        Ok((publications?, position))
     }
 
     /// Drops the history of a channel. Its offset goes on.
@@ -293,6 +316,7 @@ impl Owned {
             self.kept -= stream.len();
             self.bytes -= stream.clear().unsigned_abs();
         }
+        self.note_unused(name);
         Ok(())
     }
 
@@ -301,7 +325,7 @@ impl Owned {
         self.forget_keys(now);
         let from = self.sweep_from.take();
         let range = (from.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
-        let mut unused = Vec::new();
+        let mut emptied = Vec::new();
         for (count, (name, channel)) in self.channels.range_mut::<Arc<str>, _>(range).enumerate() {
             if count == SWEEP_CHANNELS_MAX {
                 break;
@@ -312,43 +336,94 @@ impl Owned {
             let before = stream.len();
             self.bytes -= stream.expire(now, limits.age_max).unsigned_abs();
             self.kept -= before - stream.len();
-            let is_old = now.since(stream.used_at()) >= limits.age_max;
-            if is_old && stream.is_empty() && channel.workers.is_empty() {
-                unused.push(Arc::clone(name));
+            if channel.is_unused() {
+                emptied.push(Arc::clone(name));
             }
         }
-        for name in unused {
-            self.channels.remove(&name);
-            self.bytes -= stream_cost(&name);
+        for name in emptied {
+            self.note_unused(&name);
+        }
+        self.sweep_unused(hub, now);
+    }
+
+    /// Removes channels that have been unused for the age of their history: nothing that a client knows refers to them.
+    fn sweep_unused(&mut self, hub: &HubSettings, now: Moment) {
+        for _ in 0..SWEEP_UNUSED_MAX {
+            let Some(name) = self.unused.front() else { break };
+            let limits = hub.channel(name).ok().and_then(stream_limits);
+            let unused = self.channels.get(name).filter(|channel| channel.is_unused());
+            let used_at = unused.and_then(|channel| channel.stream.as_ref()).map(Stream::used_at);
+            if let Some((used_at, limits)) = used_at.zip(limits)
+                && now.since(used_at) < limits.age_max
+            {
+                break;
+            }
+            self.remove_unused();
         }
     }
 
-    /// Makes sure that the channel has a history.
+    /// Lists a channel as unused if it is.
+    fn note_unused(&mut self, name: &str) {
+        if let Some((name, _)) = self.channels.get_key_value(name)
+            && let name = Arc::clone(name)
+            && let Some(channel) = self.channels.get_mut(&name)
+            && channel.is_unused()
+            && !channel.is_listed_unused
+        {
+            channel.is_listed_unused = true;
+            self.unused.push_back(name);
+        }
+    }
+
+    /// Removes the first of the channels that are listed as unused, unless it is used again. Returns whether the list
+    /// had one.
+    fn remove_unused(&mut self) -> bool {
+        let Some(name) = self.unused.pop_front() else { return false };
+        let Some(channel) = self.channels.get_mut(&name) else { return true };
+        channel.is_listed_unused = false;
+        if channel.is_unused() {
+            self.channels.remove(&name);
+            self.bytes -= stream_cost(&name);
+            self.streams_bytes -= stream_cost(&name);
+        }
+        true
+    }
+
+    /// Makes sure that the channel has a history. Channels without messages and subscribers make room for it; they must
+    /// not displace messages of others, so the empty histories get half of the memory.
     fn open_stream(&mut self, name: &Arc<str>, now: Moment, random: u64) -> Result<(), Error> {
         if self.channels.get(name).is_some_and(|channel| channel.stream.is_some()) {
             return Ok(());
         }
         let cost = stream_cost(name);
-        self.bytes += cost;
-        self.evict();
-        if self.bytes > self.bytes_max {
-            self.bytes -= cost;
+        while (self.streams_bytes + cost > self.bytes_max / 2 || self.bytes + cost > self.bytes_max)
+            && self.remove_unused()
+        {}
+        if self.streams_bytes + cost > self.bytes_max / 2 {
             return Err(Error::LimitExceeded);
         }
+        self.bytes += cost;
+        self.streams_bytes += cost;
         let position = Position { epoch: Epoch::from_random(random), offset: 0 };
         let channel = self.channels.entry(Arc::clone(name)).or_default();
         channel.stream = Some(Stream::new(position, now));
+        self.evict();
         Ok(())
     }
 
-    /// Drops the oldest publications of all channels until they fit into the memory.
+    /// Drops channels that are unused, and then the oldest publications of all channels, until the rest fits into the
+    /// memory.
     fn evict(&mut self) {
         while self.bytes > self.bytes_max {
+            if self.remove_unused() {
+                continue;
+            }
             let Some((name, offset)) = self.order.pop_front() else { break };
             if let Some(stream) = self.channels.get_mut(&name).and_then(|c| c.stream.as_mut()) {
                 let before = stream.len();
                 self.bytes -= stream.evict(offset).unsigned_abs();
                 self.kept -= before - stream.len();
+                self.note_unused(&name);
             }
         }
         // Publications that went by age or number remain in `order`.

@@ -49,7 +49,7 @@ impl Epoch {
     }
 }
 
-/// An epoch that no history has, for text of clients that is none.
+/// An epoch that no history has. It replaces an epoch of a client that is malformed.
 const UNKNOWN_EPOCH: Epoch = Epoch([0; 8]);
 
 impl Since {

@@ -58,6 +58,10 @@ impl Form {
     const COUNT: usize = 3;
 }
 
+/// What the delivery of a message costs besides its bytes, expressed in bytes: the kernel copies this much in the time
+/// of a system call.
+pub const DELIVERY_COST_BYTES: usize = 4096;
+
 impl Publication {
     /// A publication of `data`.
     #[must_use]
@@ -102,6 +106,12 @@ impl Publication {
             }
             out.into_boxed_slice()
         })
+    }
+
+    /// The cost of the delivery to one subscriber, in bytes.
+    #[must_use]
+    pub fn delivery_cost_bytes(&self) -> usize {
+        DELIVERY_COST_BYTES + self.data.len()
     }
 
     /// The memory that the publication takes, for the bounds of queues and histories.

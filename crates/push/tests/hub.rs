@@ -13,7 +13,7 @@ use tidegate_push::hub::{Event, Hub};
 use tidegate_push::local::Place;
 use tidegate_push::mail::{Call, Mail, Order, Reply, ReplyTo, Subscribed};
 use tidegate_push::position::{Position, Since};
-use tidegate_push::publication::Publication;
+use tidegate_push::publication::{DELIVERY_COST_BYTES, Publication};
 use tidegate_push::settings::{Error, Hubs};
 
 const CHANNELS: [&str; 4] = ["plain", "h:a", "h:b", "h:c"];
@@ -175,7 +175,8 @@ impl Process {
 
     fn deliver(&mut self, worker: usize) {
         let (most, mut keys) = (1 + self.prng.below(3) as usize, Vec::new());
-        let Some(publication) = self.hubs[worker].deliver(most, &mut keys) else { return };
+        let budget_bytes = most * (DELIVERY_COST_BYTES + 10);
+        let Some(publication) = self.hubs[worker].deliver(budget_bytes, &mut keys) else { return };
         assert!(keys.len() <= most);
         for key in keys {
             let Some(subscriber) = self.subscribers.get_mut(&key) else { continue };
@@ -316,35 +317,74 @@ fn history_of_the_process_is_bounded_by_memory() {
     assert!((1 << 19..=1 << 20).contains(&kept), "{kept}");
 }
 
-#[test]
-fn flood_of_channel_names_is_refused_when_memory_is_used_up() {
-    let text = "history = 1\nhistory-memory-max = \"1MiB\"\n";
-    let mut process = Process::new(1, 1, text);
-    let mut refused = 0;
-    for number in 0..10_000 {
-        let channel = format!("c{number}");
-        let begun = process.hubs[0].subscribe(
-            &process.settings,
-            (0, &channel),
-            number,
-            (None, None),
-            (Moment::ZERO, 1),
-        );
-        match begun {
-            Ok(subscription) => {
-                let place = subscription.place;
-                process.hubs[0].unsubscribe(&process.settings, place, number, None);
-            }
+/// Publishes a message in each of 20 channels with history.
+fn publish_in_channels(process: &mut Process) {
+    for number in 0..20 {
+        let call = Call::Publish(order(&format!("kept{number}"), "1"));
+        let to = ReplyTo::Caller { key: 0, number: 0 };
+        let reply = process.hubs[0].call(&process.settings, to, call, (Moment::ZERO, number));
+        assert!(matches!(reply, Some(Reply::Published(Some(_)))), "{reply:?}");
+    }
+}
+
+/// How many of those messages are still in the history.
+fn count_kept(process: &mut Process) -> usize {
+    let kept = (0..20).map(|number| {
+        let channel: Arc<str> = format!("kept{number}").into();
+        let call = Call::History { hub: 0, channel, excerpt: Default::default() };
+        let to = ReplyTo::Caller { key: 0, number: 0 };
+        match process.hubs[0].call(&process.settings, to, call, (Moment::ZERO, 0)) {
+            Some(Reply::History { publications, .. }) => publications.len(),
+            other => panic!("{other:?}"),
+        }
+    });
+    kept.sum()
+}
+
+/// Subscribes to 20,000 invented names. Returns the places, and how many subscriptions were refused.
+fn flood(process: &mut Process, leaves: bool) -> (Vec<(u32, Place)>, usize) {
+    let (mut places, mut refused) = (Vec::new(), 0);
+    for number in 0..20_000 {
+        let name = format!("invented{number}");
+        let at = (Moment::ZERO, u64::from(number));
+        let hub = &mut process.hubs[0];
+        match hub.subscribe(&process.settings, (0, &name), number, (None, None), at) {
+            Ok(begun) if leaves => hub.unsubscribe(&process.settings, begun.place, number, None),
+            Ok(begun) => places.push((number, begun.place)),
             Err(error) => {
                 assert_eq!(error, Error::LimitExceeded);
                 refused += 1;
             }
         }
     }
-    assert!(refused > 1000 && process.hubs[0].subscriptions() == 0);
+    (places, refused)
+}
+
+#[test]
+fn flood_of_channel_names_displaces_no_message_and_no_new_channel() {
+    let text = "history = 1\nhistory-memory-max = \"1MiB\"\n";
+    let mut process = Process::new(1, 1, text);
+    publish_in_channels(&mut process);
+    assert_eq!(flood(&mut process, true).1, 0);
+    assert_eq!(count_kept(&mut process), 20);
     let later = Moment::ZERO.after(Span::from_secs(600));
-    (0..100).for_each(|_| process.hubs[0].sweep(&process.settings, later));
+    (0..4).for_each(|_| process.hubs[0].sweep(&process.settings, later));
     assert_eq!(process.hubs[0].channels_owned(), 0);
+}
+
+#[test]
+fn flood_of_subscriptions_is_refused_before_it_displaces_a_message() {
+    let text = "history = 1\nhistory-memory-max = \"1MiB\"\n";
+    let mut process = Process::new(1, 1, text);
+    publish_in_channels(&mut process);
+    let (places, refused) = flood(&mut process, false);
+    assert!(refused > 10_000 && places.len() > 1000, "{refused} refused");
+    assert_eq!(count_kept(&mut process), 20);
+    for (key, place) in places {
+        process.hubs[0].unsubscribe(&process.settings, place, key, None);
+    }
+    assert_eq!(flood(&mut process, true).1, 0, "names without subscribers make room");
+    assert_eq!(count_kept(&mut process), 20);
 }
 
 /// Sends a request to the API of the first worker and returns the body of the response.

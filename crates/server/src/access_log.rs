@@ -248,7 +248,7 @@ impl Log {
     }
 }
 
-/// Tells the writer what the process wants.
+/// Passes the requests of the process to the writer: open the file again, write the last lines.
 #[derive(Clone)]
 pub(crate) struct Bell(Arc<Shared>);
 

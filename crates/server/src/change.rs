@@ -250,7 +250,7 @@ impl Worker {
         }
     }
 
-    /// Lets a connection use the current settings, because none of its requests uses its own.
+    /// Lets a connection use the current settings, because none of its requests uses the settings that it has.
     pub(crate) fn renew_client(&mut self, sock: SockId) {
         let era = self.settings.era();
         if let Some(down) = self.conns.downstream(sock).filter(|down| down.era() != era) {

@@ -6,15 +6,18 @@
 //! ```text
 //! bytes of a client (Received)
 //!   -> carrier/http1/client.rs: decode the request head, then the body
-//!   -> action/mod.rs: find the route (gate::router), begin its action:
+//!      carrier/http2/client.rs: the same for the streams of a connection
+//!   -> action/mod.rs: find the route (gate::router)
+//!   -> action/handled.rs: what the route does besides its action: refuse the request, change its path and fields
+//!   -> begin the action:
 //!        action/respond.rs, redirect.rs   a complete response
 //!        action/synthetic.rs              a response generated in pieces
-//!        action/lua.rs                    an application answers
-//!        action/websocket.rs, service.rs  101; the bytes after it belong to the action (take_switched_bytes)
+//!        action/lua.rs                    a response of a Lua application
+//!        action/websocket.rs, service.rs  101; the following bytes are messages for the action (take_switched_bytes)
 //!        action/push/                     subscribe to a channel, publish; publications leave in `finish_push`
 //!        action/proxy/                    pick a server, connect or reuse a connection, send the request
 //!   -> carrier/client.rs: the messages of the response, for the requester
-//!   -> carrier/http1/response.rs: encode them into the client's output
+//!   -> carrier/http1/response.rs, carrier/http2/response.rs: encode them into the client's output
 //!
 //! bytes of a server (Received)
 //!   -> carrier/http1/server.rs: decode the response head and body
@@ -24,6 +27,12 @@
 //! the end of a connection (Closed, Finished) or of a deadline (Due)
 //!   -> carrier/: what it means for the message in progress
 //!   -> action/mod.rs (clients), action/proxy/response.rs (servers): cancel, retry, or send an error response
+//!
+//! mail of other workers (Woken)
+//!   -> permits.rs: permits of servers; action/push/post.rs: subscriptions and publications
+//!
+//! mail of other threads: start.rs takes it between two turns
+//!   -> new settings (change.rs), TLS files, the state of a server, the verdict on a password, the stop
 //! ```
 //!
 //! In: completions. Out: calls of the methods in the files named above. Never: decides anything about HTTP.

@@ -78,7 +78,7 @@ fn refusal(findings: &[Finding], source: &Source) -> String {
     Refusal::Wrong(errors).to_string()
 }
 
-/// Reads the configuration file again when the process is told to.
+/// Reads the configuration file again for a reload.
 struct Reread {
     /// The path of the file.
     path: PathBuf,

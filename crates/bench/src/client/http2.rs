@@ -39,7 +39,7 @@ pub(super) struct Session {
     was_full: bool,
 }
 
-/// What was received of a response.
+/// The part of a response that has been received.
 #[derive(Clone, Copy, Debug)]
 struct Exchange {
     /// The stream.

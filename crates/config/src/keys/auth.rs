@@ -17,7 +17,7 @@ pub static AUTH: Section = Section {
             Text("the path of a file"),
             Required,
             "The file with the users, as `htpasswd -B` writes it: name:hash in each line. Hashes of bcrypt, argon2 and \
-             SHA-crypt ($5$, $6$) are accepted. The file is read at start.",
+             SHA-crypt ($5$, $6$) are accepted. The file is read at start and at each reload.",
             "",
         ),
         key(

@@ -13,7 +13,7 @@ const SUBSCRIBE: Key = key(
     Value("\"token\""),
     "Who may subscribe. With \"token\", clients whose token names the channel; with \"users\", every client with a \
      valid token that names a user; with \"anyone\", also clients without a token.",
-    "A channel that nobody thought about must not be readable.",
+    "A channel must not become readable by mistake.",
 );
 const PUBLISH: Key = key(
     "publish",
@@ -28,7 +28,7 @@ const HISTORY: Key = key(
     "history",
     Number(0, 100_000),
     Value("0"),
-    "How many of its newest messages a channel keeps. A client that comes back gets what it missed, or is told that \
+    "How many of its newest messages a channel keeps. A client that comes back gets what it missed, or learns that \
      messages are lost. 0 turns history off; messages have no offsets then.",
     "History takes memory, and most applications load their state in another way.",
 );
@@ -52,7 +52,7 @@ const PRESENCE: Key = key(
     Boolean,
     Value("false"),
     "Whether the hub keeps a list of the clients of each channel. Only clients of the client protocol are in it.",
-    "Each subscription takes more memory, and its begin and end are told to the worker that owns the channel.",
+    "Each subscription takes more memory, and its begin and end are reported to the worker that owns the channel.",
 );
 const READ_PRESENCE: Key = key(
     "read-presence",
@@ -65,7 +65,7 @@ const JOIN_LEAVE: Key = key(
     "join-leave",
     Boolean,
     Value("false"),
-    "Whether the clients of a channel are told when another client subscribes to it or leaves it.",
+    "Whether the clients of a channel receive a message when another client subscribes to it or leaves it.",
     "In a channel with many clients, each of which comes and goes, this multiplies the messages.",
 );
 
@@ -140,9 +140,9 @@ pub static PUSH: Section = Section {
             "history-memory-max",
             Size(1 << 20, 1 << 40),
             Value("\"256MiB\""),
-            "Maximum memory of all histories, shared out among the workers. If it is used up, the oldest messages of \
-             the process are dropped first.",
-            "Somebody who may subscribe to channels of any name cannot use up the memory of the machine.",
+            "Maximum memory of all histories, shared out among the workers. If the share of a worker \
+             is used up, the oldest messages in it are dropped first.",
+            "A client that may subscribe to channels of any name cannot use up the memory of the machine.",
         ),
         key(
             "queue-max",

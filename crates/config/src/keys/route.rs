@@ -155,7 +155,7 @@ pub static ROUTE: Section = Section {
             Absent,
             "Pages for error responses by Tidegate itself, by status: { 502 = \"errors/502.html\" }. Responses of \
              servers are not replaced. Names of files end with .html, .htm, .json, .txt, .xml or .svg, which decides \
-             Content-Type. The files are read at start.",
+             Content-Type. The files are read at start and at each reload.",
             "",
         ),
         key(

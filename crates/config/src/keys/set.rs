@@ -18,7 +18,7 @@ pub static SET: Section = Section {
         Required,
         "The addresses and ranges, or the path of a file with one of them in each line; `#` begins a comment. A \
          relative path starts from the folder of the configuration file. The file may have up to 1,000,000 addresses \
-         and ranges, and is read at start.",
+         and ranges, and is read at start and at each reload.",
         "",
     )],
     later: &[],

@@ -23,9 +23,9 @@ pub struct Sticky {
 /// To which requests from other sites browsers add a cookie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SameSite {
-    /// To none.
+    /// To no request from another site.
     Strict,
-    /// To those that open a page.
+    /// To requests that open a page.
     Lax,
     /// To all.
     None,

@@ -1,7 +1,8 @@
 //! Lines of the access log with the fields of HAProxy's `option httplog`.
 //! In: an entry. Out: the fields in HAProxy's order (its configuration manual, section 8.2.3), without the prefix of
 //! syslog.
-//! Never: states a cookie: there is no persistence by cookie.
+//! Never: states a cookie: the fields for captured cookies are `-`, and those for the state of a session's cookie `--`,
+//! also if the pool has `sticky`.
 
 use core::fmt::{self, Write as _};
 

@@ -38,7 +38,8 @@ pub enum Cause {
     ClientTimeout,
     /// The request was malformed, or against a rule or a limit of requests.
     Refused,
-    /// The server could not be reached, ended its connection early or sent a malformed response.
+    /// The server could not be reached, ended its connection early or sent a malformed response; or the Lua
+    /// application failed.
     Server,
     /// The server was too slow.
     ServerTimeout,

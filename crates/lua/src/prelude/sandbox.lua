@@ -173,8 +173,42 @@ string_meta.__metatable = false
 -- Other libraries -------------------------------------------------------------------------------------------------
 
 local lib_table = {}
-for _, name in ipairs { "concat", "foreach", "foreachi", "getn", "insert", "maxn", "move", "remove", "sort" } do
+for _, name in ipairs { "concat", "foreach", "foreachi", "getn", "insert", "maxn", "move", "remove" } do
   lib_table[name] = table[name]
+end
+
+local function is_less(a, b) return a < b end
+
+-- Moves the item at `root` down until no item below it, up to `last`, comes after it.
+local function sift(t, root, last, before)
+  local item = t[root]
+  while true do
+    local child = 2 * root
+    if child > last then break end
+    if child < last and before(t[child], t[child + 1]) then child = child + 1 end
+    if not before(item, t[child]) then break end
+    t[root] = t[child]
+    root = child
+  end
+  t[root] = item
+end
+
+-- A heap sort. LuaJIT's own sort is in C, where no budget stops it, and takes time in the square of the length for chosen
+-- input: 1.5 s for 20,000 numbers.
+function lib_table.sort(t, before)
+  if type(t) ~= "table" then wrong("sort", 1, "table", t) end
+  if before == nil then
+    before = is_less
+  elseif type(before) ~= "function" then
+    wrong("sort", 2, "function", before)
+  end
+  local last = #t
+  for root = floor(last / 2), 1, -1 do sift(t, root, last, before) end
+  while last > 1 do
+    t[1], t[last] = t[last], t[1]
+    last = last - 1
+    sift(t, 1, last, before)
+  end
 end
 lib_table.unpack = unpack
 function lib_table.pack(...) return { n = select("#", ...), ... } end

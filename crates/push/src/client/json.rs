@@ -50,6 +50,14 @@ pub struct Command<'a> {
     pub ping: Option<serde::de::IgnoredAny>,
 }
 
+impl Command<'_> {
+    /// Whether the command reads a list or the history of a channel.
+    #[must_use]
+    pub const fn is_query(&self) -> bool {
+        self.presence.is_some() || self.presence_stats.is_some() || self.history.is_some()
+    }
+}
+
 /// The arguments of `connect`.
 #[derive(Debug, Default, Deserialize)]
 pub struct Connect<'a> {

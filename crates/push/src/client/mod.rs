@@ -1,7 +1,8 @@
 //! A client that speaks Centrifugo's client protocol: its session, subscriptions and rights.
 //! In: the text of its messages, replies of the hub. Out: calls of the hub; lines for the client; a disconnect.
 //! Never: knows how the lines reach the client; lets a client do what its namespace does not allow.
-//! Limits: `channels-max` and `message-max` of the hub; `json::COMMANDS_MAX` commands in a message.
+//! Limits: `channels-max` and `message-max` of the hub; `json::COMMANDS_MAX` commands in a message, `QUERIES_MAX` of them
+//! about history and presence; replies of `Context::room` bytes.
 //! Invariant: each entry of `subscriptions` has a place in the hub until `leave_all`.
 
 pub mod json;
@@ -16,15 +17,19 @@ use crate::hub::{Hub, Instance};
 use crate::local::Place;
 use crate::mail::{Call, Order, Reply, ReplyTo, Subscribed, Visitor};
 use crate::position::Since;
-use crate::publication::in_one_line;
+use crate::publication::{Publication, in_one_line};
 use crate::settings::{Client, Error, HubSettings, Hubs, is_permitted, stream_limits};
-use crate::stream::Excerpt;
+use crate::stream::{Excerpt, Recovered};
 use crate::token::{Claims, Keys, Refusal};
 
 /// How long a client may stay after its token has expired, in seconds.
 const EXPIRED_GRACE_SECONDS: u64 = 25;
 /// The most publications that a client reads from the history at once.
 const HISTORY_MAX: u32 = 300;
+/// The most commands about history and presence in a message. Each takes up to 0.1 ms.
+const QUERIES_MAX: u32 = 32;
+/// The bytes that the encoding of a visitor adds to its name and description.
+const VISITOR_COST_BYTES: usize = 8;
 /// The bit of `flag` with which a client prefers an error to `recovered: false`.
 const REJECTS_UNRECOVERED: u64 = 2;
 
@@ -118,6 +123,9 @@ pub struct Context<'c, K> {
     pub ping_seconds: Option<u64>,
     /// The name and version of this program.
     pub version: &'c str,
+    /// How many bytes of replies the client may be sent now; 0 while it does not read what was sent before. Only
+    /// replies with publications or visitors are bounded by it: the others are as short as their commands.
+    pub room: usize,
 }
 
 impl<K> Context<'_, K> {
@@ -173,7 +181,13 @@ impl Connection {
         out: &mut Vec<u8>,
     ) -> Result<(), Disconnect> {
         let commands = json::decode(text).map_err(|_| Disconnect::BAD_REQUEST)?;
+        let mut queries = 0;
         for command in commands {
+            queries += u32::from(command.is_query());
+            if command.is_query() && queries > QUERIES_MAX && self.is_connected && command.id > 0 {
+                json::encode_error(out, command.id, Error::TooManyRequests);
+                continue;
+            }
             self.handle(context, command, out)?;
         }
         Ok(())
@@ -316,7 +330,7 @@ impl Connection {
         Ok(Ok(()))
     }
 
-    /// Whether the client may subscribe: whether others see it there, and when its token expires.
+    /// Whether the client may subscribe. Returns whether the presence list contains it, and when its token expires.
     fn may_subscribe<K>(
         &self,
         context: &Context<'_, K>,
@@ -381,7 +395,19 @@ impl Connection {
             return json::encode_error(out, waiting.id, Error::UnrecoverablePosition);
         }
         let ttl = subscription.expires_at.map(|at| at.saturating_sub(context.unix_seconds));
-        json::encode_subscribed(out, waiting.id, reply, waiting.since, ttl);
+        let missed = reply.recovered.as_ref().map_or(&[][..], |recovered| &recovered.publications);
+        if fitting(missed, context.room, out) == missed.len() {
+            return json::encode_subscribed(out, waiting.id, reply, waiting.since, ttl);
+        }
+        if is_everything_left(context.room, out) {
+            // The client could never get that much.
+            let lost = Recovered { publications: Vec::new(), is_whole: false };
+            let reply = Subscribed { recovered: Some(lost), ..*reply };
+            return json::encode_subscribed(out, waiting.id, &reply, waiting.since, ttl);
+        }
+        let channel = Arc::clone(channel);
+        self.unsubscribe(context, &channel);
+        json::encode_error(out, waiting.id, Error::TooManyRequests);
     }
 
     /// The owner has refused a subscription, which has ended.
@@ -564,25 +590,7 @@ impl Connection {
         let at = context.next_instance();
         let to = ReplyTo::Caller { key: context.key, number: id };
         if let Some(reply) = context.hub.call(context.settings, to, call, at) {
-            self.take_reply(id, &reply, out);
-        }
-    }
-
-    /// The hub has replied to a command.
-    pub fn take_reply(&mut self, id: u32, reply: &Reply, out: &mut Vec<u8>) {
-        match reply {
-            Reply::Published(_) => json::encode_done(out, id, "publish"),
-            Reply::History { publications, position } => {
-                json::encode_history(out, id, publications, position);
-            }
-            Reply::Presence(presence) => json::encode_presence(out, id, presence),
-            Reply::PresenceStats { clients, users } => {
-                json::encode_presence_stats(out, id, *clients, *users);
-            }
-            Reply::Failed(error) => json::encode_error(out, id, *error),
-            Reply::Subscribed(_) | Reply::Done | Reply::Channels(_) | Reply::Info(_) => {
-                json::encode_error(out, id, Error::Internal);
-            }
+            take_reply(context.room, id, &reply, out);
         }
     }
 
@@ -597,7 +605,8 @@ impl Connection {
             return Err(Disconnect::STALE);
         }
         let now = context.unix_seconds;
-        let has_expired = |at: Option<u64>| at.is_some_and(|at| now > at + EXPIRED_GRACE_SECONDS);
+        let has_expired =
+            |at: Option<u64>| at.is_some_and(|at| now > at.saturating_add(EXPIRED_GRACE_SECONDS));
         if has_expired(self.expires_at) {
             return Err(Disconnect::EXPIRED);
         }
@@ -627,13 +636,193 @@ impl Connection {
     }
 }
 
+/// The hub has replied to a command. `room`: that of the context.
+pub fn take_reply(room: usize, id: u32, reply: &Reply, out: &mut Vec<u8>) {
+    match reply {
+        Reply::Published(_) => json::encode_done(out, id, "publish"),
+        Reply::History { publications, position } => match fitting(publications, room, out) {
+            0 if !publications.is_empty() => json::encode_error(out, id, Error::TooManyRequests),
+            count => json::encode_history(out, id, &publications[..count], position),
+        },
+        Reply::Presence(presence) => {
+            let cost = |one: &Visitor| one.client.len() + one.info.len() + VISITOR_COST_BYTES;
+            let bytes: usize = presence.visitors.iter().map(cost).sum();
+            if bytes <= room.saturating_sub(out.len()) {
+                json::encode_presence(out, id, presence);
+            } else if is_everything_left(room, out) {
+                json::encode_error(out, id, Error::LimitExceeded);
+            } else {
+                json::encode_error(out, id, Error::TooManyRequests);
+            }
+        }
+        Reply::PresenceStats { clients, users } => {
+            json::encode_presence_stats(out, id, *clients, *users);
+        }
+        Reply::Failed(error) => json::encode_error(out, id, *error),
+        Reply::Subscribed(_) | Reply::Done | Reply::Channels(_) | Reply::Info(_) => {
+            json::encode_error(out, id, Error::Internal);
+        }
+    }
+}
+
+/// How many of `publications` may be sent after `out`. The first one may always, if the client reads and nothing else
+/// was sent: so even one that is larger than the room arrives.
+fn fitting(publications: &[Arc<Publication>], room: usize, out: &[u8]) -> usize {
+    let mut left = room.saturating_sub(out.len());
+    let fits = |publication: &&Arc<Publication>| {
+        let rest = left.checked_sub(publication.cost_bytes());
+        left = rest.unwrap_or(0);
+        rest.is_some()
+    };
+    let count = publications.iter().take_while(fits).count();
+    if count == 0 && is_everything_left(room, out) { publications.len().min(1) } else { count }
+}
+
+/// Whether a reply cannot get more room than now.
+fn is_everything_left(room: usize, out: &[u8]) -> bool {
+    room > 0 && out.is_empty()
+}
+
 /// A command that wants a reply has an id.
 fn require(id: u32) -> Result<u32, Disconnect> {
     if id > 0 { Ok(id) } else { Err(Disconnect::BAD_REQUEST) }
 }
 
-/// The claims of a token for a connection. A token for a subscription is none.
+/// The claims of a token for a connection. A token for a subscription is refused.
 fn connection_claims(keys: &Keys, token: &str, now: u64) -> Result<Claims, Refusal> {
     let claims = keys.verify(token, now)?;
     if claims.channel.is_some() { Err(Refusal::Invalid) } else { Ok(claims) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidegate_base::Moment;
+
+    const QUEUE_MAX: usize = 100_000;
+    const MESSAGES: u64 = 8;
+
+    /// A hub whose channel `a` has messages of 30,000 bytes, and a connected client.
+    struct Fixture {
+        settings: Hubs,
+        hub: Hub<u32>,
+        client: Connection,
+        room: usize,
+    }
+
+    impl Fixture {
+        fn new() -> Self {
+            let text = "[[listener]]\nbind = \"127.0.0.1:80\"\n[push.p]\nanonymous = true\nsubscribe = \"anyone\"\n\
+                        history = 100\nread-history = \"anyone\"\npresence = true\nread-presence = \"anyone\"\n\
+                        queue-max = \"100000B\"\n";
+            let config = tidegate_config::parse(text, "the test").unwrap_or_else(|e| panic!("{e}"));
+            let settings = Hubs::new(&config);
+            let mut hub = Hub::new(&settings, 0, 1);
+            for number in 0..MESSAGES {
+                let order = Order {
+                    hub: 0,
+                    channel: "a".into(),
+                    data: format!("\"{}\"", "x".repeat(30_000)).into(),
+                    tags: "".into(),
+                    info: "".into(),
+                    skip_history: false,
+                    idempotency_key: "".into(),
+                };
+                let to = ReplyTo::Caller { key: 0, number: 1 };
+                hub.call(&settings, to, Call::Publish(order), (Moment::ZERO, number));
+            }
+            let client = Connection::new([1, 2]);
+            let mut fixture = Self { settings, hub, client, room: QUEUE_MAX };
+            assert!(fixture.send("{\"id\":1,\"connect\":{}}").contains("\"connect\""));
+            fixture
+        }
+
+        /// Sends a message. Returns the replies.
+        fn send(&mut self, text: &str) -> String {
+            let mut out = Vec::new();
+            let mut context = Context {
+                hub: &mut self.hub,
+                settings: &self.settings,
+                index: 0,
+                key: 7,
+                at: (Moment::ZERO, 3),
+                unix_seconds: 1_000_000,
+                ping_seconds: None,
+                version: "test",
+                room: self.room,
+            };
+            assert_eq!(self.client.receive(&mut context, text, &mut out), Ok(()));
+            String::from_utf8(out).unwrap_or_default()
+        }
+    }
+
+    fn subscribe(id: u64, offset: u64) -> String {
+        format!(
+            "{{\"id\":{id},\"subscribe\":{{\"channel\":\"a\",\"recover\":true,\"offset\":{offset}}}}}\n\
+             {{\"id\":{},\"unsubscribe\":{{\"channel\":\"a\"}}}}\n",
+            id + 1
+        )
+    }
+
+    const TOO_MANY: &str = "\"code\":111";
+
+    #[test]
+    fn replies_to_one_message_fit_into_the_queue() {
+        let mut fixture = Fixture::new();
+        let message: String = (0..300).map(|at| subscribe(2 + 2 * at, MESSAGES - 2)).collect();
+        let replies = fixture.send(&message);
+        assert_eq!(replies.matches("\"recovered\":true").count(), 1);
+        assert_eq!(replies.matches(TOO_MANY).count(), 299);
+        assert!(replies.len() < QUEUE_MAX + 300 * 100, "{}", replies.len());
+    }
+
+    #[test]
+    fn client_that_does_not_read_gets_no_history() {
+        let mut fixture = Fixture::new();
+        fixture.room = 0;
+        let history = "{\"id\":2,\"history\":{\"channel\":\"a\",\"limit\":5}}";
+        assert!(fixture.send(history).contains(TOO_MANY));
+        assert!(fixture.send(&subscribe(3, MESSAGES - 1)).contains(TOO_MANY));
+        fixture.room = QUEUE_MAX;
+        assert!(fixture.send(&subscribe(5, MESSAGES - 1)).contains("\"recovered\":true"));
+    }
+
+    #[test]
+    fn more_than_the_queue_takes_is_lost_and_history_comes_in_parts() {
+        let mut fixture = Fixture::new();
+        let replies = fixture.send(&subscribe(2, 0));
+        assert!(!replies.contains(TOO_MANY) && !replies.contains("\"recovered\":true"));
+        let history = "{\"id\":4,\"history\":{\"channel\":\"a\",\"limit\":100}}";
+        assert_eq!(fixture.send(history).matches("\"data\"").count(), 3);
+        fixture.room = 1;
+        assert_eq!(fixture.send(history).matches("\"data\"").count(), 1, "one always fits");
+    }
+
+    #[test]
+    fn queries_of_a_message_are_limited() {
+        let mut fixture = Fixture::new();
+        let message: String = (2..102)
+            .map(|id| format!("{{\"id\":{id},\"presence_stats\":{{\"channel\":\"a\"}}}}\n"))
+            .collect();
+        let replies = fixture.send(&message);
+        assert_eq!(replies.matches(TOO_MANY).count(), 100 - QUERIES_MAX as usize);
+    }
+
+    #[test]
+    fn token_without_a_representable_end_does_not_expire() {
+        let mut fixture = Fixture::new();
+        fixture.client.expires_at = Some(u64::MAX);
+        let mut context = Context {
+            hub: &mut fixture.hub,
+            settings: &fixture.settings,
+            index: 0,
+            key: 7,
+            at: (Moment::ZERO, 3),
+            unix_seconds: 1_000_000,
+            ping_seconds: None,
+            version: "test",
+            room: 0,
+        };
+        assert_eq!(fixture.client.check(&mut context, &mut Vec::new()), Ok(()));
+    }
 }

@@ -5,6 +5,7 @@
 //! is gone when the response comes.
 
 use tidegate_config::model::RateExcess;
+use tidegate_gate::access::Cause;
 use tidegate_gate::basic::Credentials;
 use tidegate_gate::cors::CrossOrigin;
 use tidegate_gate::denial::Denial;
@@ -26,7 +27,7 @@ use crate::worker::Worker;
 /// now.
 #[derive(Default)]
 pub(crate) struct ResponseValues {
-    /// Whose response they belong to; `None` if there are none.
+    /// The requester whose response they belong to; `None` if there are no values.
     owner: Option<Requester>,
     /// What `Edits::render` appended.
     bytes: Vec<u8>,
@@ -216,7 +217,9 @@ impl Worker {
                 let denial = Denial { retry_after, ..Denial::new(429, text) };
                 self.answer(reactor, to, &Answer::Denied(denial), false);
             }
-            RateExcess::Drop => self.abandon_client(reactor, to),
+            RateExcess::Drop => {
+                self.abandon_client(reactor, to, Cause::Refused, "the rate limit was exceeded");
+            }
         }
         false
     }

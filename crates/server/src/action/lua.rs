@@ -6,6 +6,7 @@
 
 use tidegate_base::Id;
 use tidegate_config::places::Finding;
+use tidegate_gate::access::Cause;
 use tidegate_gate::path_parameters::path_parameters;
 use tidegate_gate::scheme::Scheme;
 use tidegate_lua::{Effect, Handler, Level, Origin, Outbox, Verdict, Vm};
@@ -21,6 +22,9 @@ use crate::carrier::{Progress, Rest};
 use crate::log;
 use crate::requester::Requester;
 use crate::worker::Worker;
+
+/// The reason in the log and the error response of a request whose callback has failed.
+const APPLICATION_FAILED: &str = "the application failed";
 
 /// A request that an application answers.
 pub(crate) struct ScriptedRequest {
@@ -179,9 +183,10 @@ impl Worker {
     ) {
         self.recall_scripted(id);
         self.forget_scripted(id);
+        self.blame(to, Cause::Server, APPLICATION_FAILED);
         match self.progress(to) {
             Progress::Expected => {
-                self.answer_error(reactor, to, 500, "the application failed", false);
+                self.answer_error(reactor, to, 500, APPLICATION_FAILED, false);
             }
             Progress::Begun | Progress::Ended => self.cut_response(reactor, to),
         }

@@ -116,7 +116,7 @@ fn help() -> String {
     text
 }
 
-/// An error: `given` is none of the allowed arguments.
+/// An error: `given` is not one of the allowed arguments.
 fn allowed(command: &str, given: &[&str], allowed: &[&str]) -> String {
     let forms: Vec<String> = allowed
         .iter()

@@ -39,7 +39,7 @@ pub(super) fn serve(
     Ok(())
 }
 
-/// What a connection has said so far.
+/// The state of a connection.
 struct Session {
     /// The client wants a prompt, and to send more lines.
     has_prompt: bool,

@@ -73,7 +73,7 @@ impl Operations {
     }
 }
 
-/// An open interface, which nobody serves yet.
+/// An open interface, before its threads are started.
 pub(crate) struct Interface {
     socket: Socket,
     /// The token that clients must present; `None`: none is needed.

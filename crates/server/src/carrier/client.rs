@@ -409,8 +409,16 @@ impl Worker {
         self.work.push(Work::Resume(to));
     }
 
-    /// Ends a requester whose action has not ended: the action is cancelled.
-    pub(crate) fn abandon_client<R: Reactor>(&mut self, reactor: &mut R, to: Requester) {
+    /// Ends a requester whose action has not ended: the action is cancelled. `cause` and `reason` are those of the
+    /// record, unless an earlier cause was noted.
+    pub(crate) fn abandon_client<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        to: Requester,
+        cause: Cause,
+        reason: &'static str,
+    ) {
+        self.blame(to, cause, reason);
         match to.is_stream() {
             true => self.reset_http2_stream(reactor, to, ErrorCode::CANCEL),
             false => self.close_client(reactor, to.sock),

@@ -21,7 +21,7 @@ use crate::delivery::Delivery;
 use crate::log;
 use crate::start::Mail;
 
-/// What a server of a pool is told to do.
+/// The state of a server of a pool, as a command sets it.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) enum ServerState {
     /// It takes requests.

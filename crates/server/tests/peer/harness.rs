@@ -5,10 +5,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use tidegate_base::{Address, Span};
-use tidegate_config::model::{Config, ServerAddress};
+use tidegate_config::model::{
+    AccessFilter, AccessFormat, AccessLog, AccessTarget, Config, ServerAddress,
+};
 use tidegate_reactor::kernel::Kernel;
 use tidegate_reactor::{ListenError, ListenerId, Loop, Mailbox, Reactor, SimNet, SimReactor};
 use tidegate_secure::{TlsLayer, TlsPlan};
+use tidegate_server::access_log::{Desk, Shelf};
 use tidegate_server::apps::{self, Meter};
 use tidegate_server::change::InUse;
 use tidegate_server::counters::{Accounts, HandlerKind};
@@ -34,12 +37,14 @@ pub struct Harness<R> {
     pub bound: Vec<Address>,
     /// The removed parts of the configuration that the worker uses.
     pub in_use: InUse,
+    /// The lines of the access log, if the worker records its requests.
+    pub log: Option<Arc<Shelf>>,
 }
 
 impl Harness<SimReactor> {
-    /// A worker on a simulated network.
+    /// A worker on a simulated network. It records its requests.
     pub fn simulated(net: &SimNet, config: &Config, socks_max: usize, seed: u64) -> Self {
-        Self::new(SimReactor::new(net, socks_max), config, socks_max, seed)
+        Self::new(SimReactor::new(net, socks_max), config, socks_max, seed).recording()
     }
 }
 
@@ -64,7 +69,33 @@ impl<K: Kernel> Harness<Loop<K>> {
         let bound = listeners.iter().filter_map(|id| reactor.listener_address(*id)).collect();
         let in_use = InUse::default();
         worker.publish_in_use(Arc::clone(&in_use));
-        Self { worker, reactor, accounts, registry, layer: None, listeners, bound, in_use }
+        Self {
+            worker,
+            reactor,
+            accounts,
+            registry,
+            layer: None,
+            listeners,
+            bound,
+            in_use,
+            log: None,
+        }
+    }
+
+    /// Makes the worker record its requests. In debug builds, a request that ends without a cause is a panic then.
+    #[must_use]
+    pub fn recording(mut self) -> Self {
+        let settings = AccessLog {
+            to: AccessTarget::Stdout,
+            format: AccessFormat::Json,
+            request_headers: vec!["x-id".to_owned()],
+            only: AccessFilter::All,
+        };
+        let (desk, shelf) = Desk::without_writer(&settings);
+        self.worker.record_to(desk);
+        self.worker.count_requests();
+        self.log = Some(shelf);
+        self
     }
 
     /// Makes the workers one process, in which they lend each other permits over mailboxes of `mails` messages.

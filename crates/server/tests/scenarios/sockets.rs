@@ -162,7 +162,7 @@ fn serve(
         Ok(reactor) => reactor,
         Err(error) => return Some(error.to_string()),
     };
-    let mut harness = Harness::new(reactor, config, 100, 1);
+    let mut harness = Harness::new(reactor, config, 100, 1).recording();
     let _ = report.send(harness.bound[0].clone());
     loop {
         harness.worker.turn(&mut harness.reactor, Span::from_secs(1));

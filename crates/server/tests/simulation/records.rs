@@ -6,9 +6,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::Value;
-use tidegate_config::model::{AccessFilter, AccessFormat, AccessLog, AccessTarget};
 use tidegate_reactor::SimReactor;
-use tidegate_server::access_log::{Desk, Shelf};
+use tidegate_server::access_log::Shelf;
 use tidegate_server::stats::Subject;
 
 use crate::oracle::Oracle;
@@ -24,20 +23,9 @@ pub struct Records {
 }
 
 impl Records {
-    /// Makes the workers record their requests.
-    pub fn of(harnesses: &mut [Harness<SimReactor>]) -> Self {
-        let settings = AccessLog {
-            to: AccessTarget::Stdout,
-            format: AccessFormat::Json,
-            request_headers: vec!["x-id".to_owned()],
-            only: AccessFilter::All,
-        };
-        let shelves = harnesses.iter_mut().map(|harness| {
-            let (desk, shelf) = Desk::without_writer(&settings);
-            harness.worker.record_to(desk);
-            harness.worker.count_requests();
-            shelf
-        });
+    /// The records of `harnesses`.
+    pub fn of(harnesses: &[Harness<SimReactor>]) -> Self {
+        let shelves = harnesses.iter().filter_map(|harness| harness.log.clone());
         Self { shelves: shelves.collect(), lines: String::new() }
     }
 

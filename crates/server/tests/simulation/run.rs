@@ -110,7 +110,7 @@ impl Run {
             .collect();
         // Some mailboxes hold so few messages that they are often full.
         Harness::join_all(&mut harnesses, if seed.is_multiple_of(2) { 1000 } else { 2 });
-        let records = Records::of(&mut harnesses);
+        let records = Records::of(&harnesses);
         let reloads = Reloads::new(seed, &plan, &config).filter(|_| lie != Some(Lie::Silence));
         let (mut origins, mut http2_origins) = (Vec::new(), Vec::new());
         for (index, (address, behaviour)) in plan.origins.into_iter().enumerate() {

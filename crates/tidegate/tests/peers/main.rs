@@ -22,6 +22,7 @@ mod process;
 mod proxies;
 mod proxy_headers;
 mod proxy_protocol;
+mod push_clients;
 mod python_origin;
 mod requests;
 mod restart;

@@ -163,8 +163,7 @@ impl Worker {
             let to = exchange.requester;
             self.note_queue_departure(id);
             self.accounts.counters.client_aborts.add(1);
-            self.blame(to, Cause::Client, CLIENT_LEFT);
-            self.abandon_client(reactor, to);
+            self.abandon_client(reactor, to, Cause::Client, CLIENT_LEFT);
         }
     }
 

@@ -5,7 +5,7 @@
 
 use tidegate_base::Id;
 use tidegate_push::client::json::PING;
-use tidegate_push::client::{Connection, Context, Disconnect};
+use tidegate_push::client::{self, Connection, Context, Disconnect};
 use tidegate_push::local::Place;
 use tidegate_push::mail::{Reply, Subscribed};
 use tidegate_push::settings::Error;
@@ -65,7 +65,8 @@ impl Worker {
             return self.disconnect(reactor, socket, Disconnect::INAPPROPRIATE_PROTOCOL);
         };
         let mut out = self.buffers.take();
-        let result = self.with_client(reactor, id, |connection, context| {
+        let room = self.room_of_client(reactor, id);
+        let result = self.with_client(reactor, id, room, |connection, context| {
             connection.receive(context, text, &mut out)
         });
         if !out.is_empty() {
@@ -85,7 +86,7 @@ impl Worker {
     ) -> bool {
         let mut out = self.buffers.take();
         let checked = self
-            .with_client(reactor, id, |connection, context| connection.check(context, &mut out));
+            .with_client(reactor, id, 0, |connection, context| connection.check(context, &mut out));
         if !out.is_empty() {
             self.notify_websocket(reactor, socket, MessageKind::Text, &out);
         }
@@ -135,8 +136,8 @@ impl Worker {
         number: u32,
         reply: &Reply,
     ) {
-        self.tell_client(reactor, id, |connection, _, out| {
-            connection.take_reply(number, reply, out);
+        self.tell_client(reactor, id, |_, context, out| {
+            client::take_reply(context.room, number, reply, out);
         });
     }
 
@@ -149,18 +150,30 @@ impl Worker {
         let Some(session) = self.sessions.get(id) else { return };
         let Kind::Client { socket, .. } = session.kind else { return };
         let mut out = self.buffers.take();
-        self.with_client(reactor, id, |connection, context| work(connection, context, &mut out));
+        let room = self.room_of_client(reactor, id);
+        self.with_client(reactor, id, room, |connection, context| {
+            work(connection, context, &mut out);
+        });
         if !out.is_empty() {
             self.notify_websocket(reactor, socket, MessageKind::Text, &out);
         }
         self.buffers.put(out);
     }
 
-    /// Lets a client work with the hub.
+    /// How many bytes of replies a client may be sent now: those of the hub's queue, or none while it does not read.
+    fn room_of_client<R: Reactor>(&self, reactor: &mut R, id: Id<PushSession>) -> usize {
+        let Some(session) = self.sessions.get(id) else { return 0 };
+        let hub = self.push.settings.get(session.hub);
+        let is_blocked = self.is_client_blocked(reactor, session.requester);
+        hub.filter(|_| !is_blocked).map_or(0, |hub| hub.queue.bytes_max)
+    }
+
+    /// Lets a client work with the hub. `room`: how many bytes of replies it may be sent.
     fn with_client<R: Reactor, T>(
         &mut self,
         reactor: &R,
         id: Id<PushSession>,
+        room: usize,
         work: impl FnOnce(&mut Connection, &mut Context<'_, Key>) -> T,
     ) -> Option<T> {
         let at = self.instance(reactor);
@@ -179,6 +192,7 @@ impl Worker {
             unix_seconds: reactor.unix_seconds(),
             ping_seconds: ping_every.map(|every| every.as_millis().div_ceil(1000) as u64),
             version: VERSION,
+            room,
         };
         let before = connection.subscriptions() as u64;
         let result = work(connection, &mut context);
@@ -193,7 +207,7 @@ impl Worker {
     /// Ends the subscriptions of a client whose connection goes on.
     pub(super) fn leave_channels<R: Reactor>(&mut self, reactor: &R, id: Id<PushSession>) {
         let key = Key::of_session(id);
-        self.with_client(reactor, id, |connection, context| {
+        self.with_client(reactor, id, 0, |connection, context| {
             connection.leave_all(context.hub, context.settings, key);
         });
     }

@@ -1,35 +1,37 @@
 //! Publications on their way to the subscribers of this worker.
 //! In: the hub's deliveries, subscribers that read again. Out: messages; queues for subscribers that do not read.
 //! Never: delivers for so long that other connections wait.
-//! Limits: `DELIVERIES_PER_TURN_MAX`; `queue-max` and `queue-messages-max` of the hub for each subscriber.
+//! Limits: `DELIVERY_BYTES_PER_TURN_MAX`; `queue-max` and `queue-messages-max` of the hub for each subscriber.
 //! Invariant: a subscriber with a queue is held by its carrier, so its queue continues when its output has drained.
 
 use std::sync::Arc;
 
 use tidegate_base::Id;
+use tidegate_gate::access::Cause;
 use tidegate_push::client::Disconnect;
-use tidegate_push::publication::{Content, Form, Publication};
+use tidegate_push::publication::{Content, DELIVERY_COST_BYTES, Form, Publication};
 use tidegate_push::queue::Queued;
 use tidegate_reactor::Reactor;
 
 use crate::action::push::{Key, Kind, PushSession, PushState};
 use crate::action::service::Service;
 use crate::action::websocket::WebSocket;
+use crate::record::SLOW_CLIENT;
 use crate::worker::Worker;
 
-/// The most messages that a worker delivers before it looks at its other connections again. Each takes a few
-/// microseconds, most of them in the kernel.
-const DELIVERIES_PER_TURN_MAX: usize = 64;
+/// How much a worker delivers before it looks at its other connections again: 64 short messages, or fewer long ones. Each
+/// takes a few microseconds, most of them in the kernel.
+const DELIVERY_BYTES_PER_TURN_MAX: usize = 64 * DELIVERY_COST_BYTES;
 
 impl Worker {
     /// Continues deliveries after a turn.
     pub(crate) fn continue_deliveries<R: Reactor>(&mut self, reactor: &mut R) {
         let mut keys = core::mem::take(&mut self.push.keys);
-        let mut left = DELIVERIES_PER_TURN_MAX;
+        let mut left = DELIVERY_BYTES_PER_TURN_MAX;
         while left > 0 && self.push.is_delivering() {
             let Some(publication) = self.push.hub.deliver(left, &mut keys) else { break };
             // A slice without subscribers has looked at places, too.
-            left -= keys.len().clamp(1, left);
+            left = left.saturating_sub(keys.len().max(1) * publication.delivery_cost_bytes());
             for key in keys.drain(..) {
                 self.deliver_to(reactor, key, &publication);
             }
@@ -73,7 +75,7 @@ impl Worker {
                         self.send_frame(reactor, socket, publication.frame(Form::Client));
                         self.is_websocket_held(reactor, socket);
                     }
-                    // Only clients of the client protocol are told who comes and goes.
+                    // Only clients of the client protocol receive joins and leaves.
                     _ if publication.content != Content::Message => {}
                     Kind::Events { .. } => {
                         if self.is_client_held(to) {
@@ -139,7 +141,7 @@ impl Worker {
                         self.leave_channels(reactor, id);
                         self.disconnect(reactor, socket, Disconnect::SLOW);
                     }
-                    None => self.abandon_client(reactor, to),
+                    None => self.abandon_client(reactor, to, Cause::ClientTimeout, SLOW_CLIENT),
                 }
             }
         }

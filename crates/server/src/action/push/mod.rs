@@ -8,7 +8,7 @@
 //!
 //! In: requests of a push route; events of their requesters; publications. Out: responses, messages, mail.
 //! Never: decides who gets a publication (`tidegate_push` does).
-//! Limits: `DELIVERIES_PER_TURN_MAX`; the hub's settings.
+//! Limits: `DELIVERY_BYTES_PER_TURN_MAX`; the hub's settings.
 //! Invariant: every session has a requester or belongs to a WebSocket connection; its subscriptions end with it.
 
 mod api;
@@ -23,6 +23,7 @@ use std::sync::Arc;
 
 use tidegate_base::{Id, Moment};
 use tidegate_config::model::{PathPattern, PushRoute};
+use tidegate_gate::access::Cause;
 use tidegate_push::api::Exchange;
 use tidegate_push::client::Connection;
 use tidegate_push::hub::{Hub, Instance};
@@ -35,6 +36,7 @@ use tidegate_wire::message::RequestHead;
 
 use crate::action::intake::Intake;
 use crate::action::websocket::WebSocket;
+use crate::record::CLIENT_LEFT;
 use crate::requester::Requester;
 use crate::worker::Worker;
 
@@ -265,7 +267,9 @@ impl Worker {
         let Some(session) = self.sessions.get(id) else { return };
         let to = session.requester;
         match &session.kind {
-            Kind::Events { .. } | Kind::Poll { .. } => self.abandon_client(reactor, to),
+            Kind::Events { .. } | Kind::Poll { .. } => {
+                self.abandon_client(reactor, to, Cause::Client, CLIENT_LEFT);
+            }
             Kind::Request { .. } | Kind::Exchange(_) | Kind::Client { .. } => {}
         }
     }

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use tidegate_base::{Id, Span};
+use tidegate_gate::access::Cause;
 use tidegate_push::events;
 use tidegate_push::local::Place;
 use tidegate_push::mail::Subscribed;
@@ -236,7 +237,9 @@ impl Worker {
                 self.forget_session(id);
                 self.answer_error(reactor, to, 503, "limit exceeded", false);
             }
-            Kind::Events { .. } => self.abandon_client(reactor, to),
+            Kind::Events { .. } => {
+                self.abandon_client(reactor, to, Cause::Limit, "limit exceeded");
+            }
             Kind::Request { .. } | Kind::Exchange(_) | Kind::Client { .. } => {}
         }
     }

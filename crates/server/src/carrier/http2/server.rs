@@ -66,7 +66,7 @@ pub(crate) struct Http2Server {
     pub(super) streams: Vec<Id<ServerStream>>,
     /// Those of them that wait to be opened, in order of arrival.
     pub(super) waiting: Vec<Id<ServerStream>>,
-    /// When the server was last heard.
+    /// When bytes of the server last arrived.
     heard_at: Moment,
     /// The deadline of the connection: the earliest of its streams, `reuse.idle-timeout` without streams.
     pub(super) due_at: Moment,
@@ -576,7 +576,7 @@ impl Worker {
         reactor.set_deadline(sock, idle_until);
     }
 
-    /// Tells the server of a connection without streams that it ends.
+    /// Sends GOAWAY on a connection without streams.
     pub(in crate::carrier) fn say_goodbye<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         if let Some(http2) = self.http2_server(sock)
             && let Some(out) = reactor.output(sock)
@@ -596,7 +596,7 @@ impl Worker {
         self.settle_server_later(sock);
     }
 
-    /// Retires a connection on which nothing was heard for `span`: its server may be gone.
+    /// Retires a connection on which no byte arrived for `span`: its server may be gone.
     pub(in crate::carrier) fn doubt_http2_server<R: Reactor>(
         &mut self,
         reactor: &mut R,
