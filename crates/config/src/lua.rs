@@ -28,6 +28,8 @@ pub struct LuaApp {
     pub start_time_max: Span,
     /// Memory of one VM in bytes.
     pub memory_bytes_max: usize,
+    /// Timers and threads of one VM that exist at once.
+    pub timers_max: usize,
     /// Size of a request body in bytes.
     pub body_bytes_max: usize,
 }
@@ -41,6 +43,7 @@ impl Default for LuaApp {
             time_max: Span::from_millis(100),
             start_time_max: Span::from_secs(2),
             memory_bytes_max: 64 * 1024 * 1024,
+            timers_max: 4096,
             body_bytes_max: 1024 * 1024,
         }
     }
@@ -121,6 +124,7 @@ fn read_one(table: &Table<'_>, app: &mut LuaApp, notes: &mut Notes) {
     table.set_duration("time-max", &mut app.time_max, notes);
     table.set_duration("start-time-max", &mut app.start_time_max, notes);
     table.set_size("memory-max", &mut app.memory_bytes_max, notes);
+    table.set_number("timers-max", &mut app.timers_max, notes);
     table.set_size("body-max", &mut app.body_bytes_max, notes);
 }
 

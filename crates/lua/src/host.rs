@@ -2,13 +2,16 @@
 //! In: requests from the server; calls of native functions. Out: `Effect`s, which the server carries out in order.
 //! Never: sends a byte; keeps a request after its response.
 //! Limits: `EXCHANGES_MAX` requests at once; `FIELDS_BYTES_MAX` of response fields; `OUTPUT_BYTES_MAX` of bodies and
-//! messages in one callback; `LOG_LINES_MAX` lines of log in one callback.
+//! messages between two waits; `LOG_LINES_MAX` lines of log between two waits; those of `schedule.rs`. `write` sends by
+//! itself, and waits for the client, once `WRITTEN_BYTES_MAX` are collected.
 //! Invariant: an id of an ended exchange matches nothing. A response is answered, or begun and ended, exactly once.
 
 use core::ops::Range;
 
-use tidegate_base::{Id, Slab};
+use tidegate_base::{Id, Moment, Slab};
 use tidegate_wire::message::RequestHead;
+
+use crate::schedule::{Schedule, TaskId, Wait, Wake};
 
 /// Requests that a VM serves at once.
 pub const EXCHANGES_MAX: usize = 65_536;
@@ -18,7 +21,9 @@ const CLIENTS_MAX: usize = 1 << 24;
 const CLOSE_REASON_BYTES_MAX: usize = 123;
 /// Bytes of the header fields of one response.
 const FIELDS_BYTES_MAX: usize = 16 * 1024;
-/// Bytes that one callback may send.
+/// Bytes of a body that are collected before they are sent.
+pub(crate) const WRITTEN_BYTES_MAX: usize = 256 * 1024;
+/// Bytes that one callback may send without waiting.
 pub const OUTPUT_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Lines that one callback may log.
 const LOG_LINES_MAX: u32 = 100;
@@ -107,6 +112,11 @@ pub enum Effect {
         /// The reason in it.
         reason: Range<usize>,
     },
+    /// The VM wants to know when the client of a begun response has read what was sent (`Vm::note_drained`).
+    AwaitDrain {
+        /// The server's name of the exchange.
+        tag: u64,
+    },
     /// A line for the log.
     Log {
         /// How serious it is.
@@ -123,6 +133,8 @@ pub struct Outbox {
     pub effects: Vec<Effect>,
     /// The bytes that they refer to.
     pub bytes: Vec<u8>,
+    /// Waits, timers and threads that were refused because there were too many.
+    pub refusals: u64,
 }
 
 impl Outbox {
@@ -130,6 +142,7 @@ impl Outbox {
     pub fn clear(&mut self) {
         self.effects.clear();
         self.bytes.clear();
+        self.refusals = 0;
         if self.bytes.capacity() > 1024 * 1024 {
             self.bytes = Vec::new();
         }
@@ -163,7 +176,7 @@ enum Response {
 #[derive(Debug)]
 pub struct Exchange {
     /// The server's name of the exchange.
-    tag: u64,
+    pub(crate) tag: u64,
     /// The text of the request's head: the parts below.
     text: Vec<u8>,
     method: Range<usize>,
@@ -186,6 +199,10 @@ pub struct Exchange {
     written: Vec<u8>,
     status: u16,
     response: Response,
+    /// The coroutine of its handler, while it waits.
+    pub(crate) task: TaskId,
+    /// The coroutines that wait until the client has read. Some may be stale.
+    pub(crate) waiters: Vec<TaskId>,
 }
 
 /// What the server knows about a request besides its head.
@@ -255,16 +272,13 @@ pub type ClientId = Id<Client>;
 #[derive(Debug)]
 pub struct Client {
     /// The server's name of the client.
-    tag: u64,
+    pub(crate) tag: u64,
     /// Messages are still delivered.
     is_open: bool,
-}
-
-/// An operation that a coroutine waits for.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) enum Wait {
-    /// The coroutine yielded without an operation.
-    Nothing,
+    /// The coroutine of its handler, while it waits.
+    pub(crate) task: TaskId,
+    /// The request that opened the connection, until `on_open` has ended.
+    request: ExchangeId,
 }
 
 /// See the module.
@@ -280,6 +294,10 @@ pub(crate) struct Host {
     pub(crate) now_nanos: u64,
     /// What the coroutine that yielded waits for.
     pub(crate) wait: Wait,
+    /// Coroutines that wait, and jobs.
+    pub(crate) schedule: Schedule,
+    /// Clients whose `on_open` has not ended: each keeps a request.
+    opening: usize,
     /// The handlers of the script: a bit each.
     pub(crate) handlers: u32,
     /// Lines logged in this callback.
@@ -289,7 +307,7 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    pub(crate) fn new(facts: Facts, find_module: FindModule) -> Self {
+    pub(crate) fn new(facts: Facts, find_module: FindModule, jobs_max: usize) -> Self {
         Self {
             facts,
             find_module,
@@ -299,13 +317,25 @@ impl Host {
             unix_seconds: 0.0,
             now_nanos: 0,
             wait: Wait::Nothing,
+            schedule: Schedule::new(jobs_max),
+            opening: 0,
             handlers: 0,
             lines: 0,
             spare: Vec::new(),
         }
     }
 
-    /// A callback begins.
+    /// The time that scripts see.
+    pub(crate) fn now(&self) -> Moment {
+        Moment::from_nanos(self.now_nanos)
+    }
+
+    /// Requests whose responses the server expects.
+    pub(crate) fn requests(&self) -> usize {
+        self.exchanges.len() - self.opening
+    }
+
+    /// A callback begins, or continues after a wait.
     pub(crate) fn begin_callback(&mut self) {
         self.lines = 0;
         self.wait = Wait::Nothing;
@@ -322,11 +352,15 @@ impl Host {
         self.exchanges.insert(exchange).ok()
     }
 
-    /// Forgets an exchange.
+    /// Forgets an exchange. Its handler is cancelled if it waits, unless the response is complete.
     pub(crate) fn close(&mut self, id: ExchangeId) {
-        if let Some(mut exchange) = self.exchanges.remove(id)
-            && self.spare.len() < SPARE_MAX
-        {
+        let Some(mut exchange) = self.exchanges.remove(id) else { return };
+        match exchange.response {
+            Response::Ended => self.schedule.detach(exchange.task),
+            Response::Expected | Response::Begun => self.schedule.cancel(exchange.task),
+        }
+        self.schedule.wake_all(&exchange.waiters, Wake::Ended);
+        if self.spare.len() < SPARE_MAX {
             exchange.clear();
             self.spare.push(exchange);
         }
@@ -422,6 +456,12 @@ impl Host {
         }
     }
 
+    /// Whether so much was written that it has to be sent.
+    pub(crate) fn must_flush(&self, id: ExchangeId) -> bool {
+        let exchange = self.exchanges.get(id);
+        exchange.is_some_and(|exchange| exchange.written.len() > WRITTEN_BYTES_MAX)
+    }
+
     /// Sends what was written.
     pub(crate) fn flush(&mut self, id: ExchangeId) -> Result<(), &'static str> {
         let Self { exchanges, outbox, .. } = self;
@@ -481,7 +521,36 @@ impl Host {
 impl Host {
     /// Takes over a client.
     pub(crate) fn open_client(&mut self, tag: u64) -> Option<ClientId> {
-        self.clients.insert(Client { tag, is_open: true }).ok()
+        let (task, request) = (Id::NONE, Id::NONE);
+        self.clients.insert(Client { tag, is_open: true, task, request }).ok()
+    }
+
+    /// `on_open` of a client begins, with this request.
+    pub(crate) fn begin_opening(&mut self, id: ClientId, request: ExchangeId) {
+        if let Some(client) = self.clients.get_mut(id) {
+            client.request = request;
+            self.opening += 1;
+        }
+    }
+
+    /// `on_open` of a client has ended, if it had not before.
+    pub(crate) fn end_opening(&mut self, id: ClientId) {
+        if let Some(client) = self.clients.get_mut(id)
+            && !client.request.is_none()
+        {
+            let request = core::mem::replace(&mut client.request, Id::NONE);
+            self.opening -= 1;
+            self.close(request);
+        }
+    }
+
+    /// The connection of a client has ended: its handler is cancelled if it waits.
+    pub(crate) fn cancel_handler(&mut self, id: ClientId) {
+        self.end_opening(id);
+        if let Some(client) = self.clients.get_mut(id) {
+            let task = core::mem::replace(&mut client.task, Id::NONE);
+            self.schedule.cancel(task);
+        }
     }
 
     /// The server's name of a client whose connection is open.
@@ -562,6 +631,8 @@ impl Default for Exchange {
             written: Vec::new(),
             status: 200,
             response: Response::Expected,
+            task: Id::NONE,
+            waiters: Vec::new(),
         }
     }
 }
@@ -601,6 +672,8 @@ impl Exchange {
         (self.query, self.host) = (None, None);
         self.status = 200;
         self.response = Response::Expected;
+        self.task = Id::NONE;
+        self.waiters.clear();
     }
 
     fn put(&mut self, bytes: &[u8]) -> Range<usize> {

@@ -12,11 +12,13 @@ mod encoding;
 mod engine;
 mod host;
 mod pattern;
+mod schedule;
 mod vm;
+mod waiting;
 
 pub use engine::{Budget, Excess, Failure};
 pub use host::{
     ClientId, EXCHANGES_MAX, Effect, ExchangeId, Facts, FindModule, Level, OUTPUT_BYTES_MAX,
     Origin, Outbox, fields_of,
 };
-pub use vm::{Bounds, Handler, Script, Verdict, Vm};
+pub use vm::{Bounds, Handler, Resumed, Script, Verdict, Vm, Whose};

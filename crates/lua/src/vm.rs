@@ -7,8 +7,9 @@
 use tidegate_base::{Id, Moment};
 use tidegate_wire::message::RequestHead;
 
-use crate::engine::{Argument, Budget, Engine, Entry, Excess, Failure, Turn};
+use crate::engine::{Argument, Budget, Coroutine, Engine, Entry, Excess, Failure, Turn};
 use crate::host::{ClientId, ExchangeId, Facts, FindModule, Host, Origin, Outbox};
+use crate::schedule::{JobEnd, JobId, Owner, Ready, Task, Wake};
 
 /// The source of an application.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -28,6 +29,8 @@ pub struct Bounds {
     pub load_budget: Budget,
     /// Bytes that the VM may hold.
     pub memory_bytes_max: usize,
+    /// Timers and threads of the script that exist at once.
+    pub jobs_max: usize,
 }
 
 /// A function that the script exports.
@@ -52,9 +55,42 @@ pub enum Handler {
 pub enum Verdict {
     /// It has returned.
     Done,
+    /// It waits, and continues in `Vm::resume`.
+    Waiting,
     /// It was stopped by an error or a budget.
     Failed(Failure),
 }
+
+/// Whose callback has continued. Tags are the server's names.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Whose {
+    /// `on_request` of a request.
+    Request {
+        /// The request.
+        tag: u64,
+    },
+    /// A handler of a WebSocket client.
+    Client {
+        /// The client.
+        tag: u64,
+    },
+    /// The application.
+    Application,
+}
+
+/// A callback that has continued after a wait, or a timer or thread that has begun.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Resumed {
+    /// Whose it is.
+    pub whose: Whose,
+    /// What it is, for messages.
+    pub what: &'static str,
+    /// How it ended.
+    pub verdict: Verdict,
+}
+
+/// What jobs are called in messages.
+const JOB: &str = "a function of tide.timer or tide.spawn";
 
 /// See the module.
 pub struct Vm {
@@ -62,11 +98,12 @@ pub struct Vm {
 }
 
 /// The chunks of the prelude, in order.
-const PRELUDE: [(&core::ffi::CStr, &[u8]); 5] = [
+const PRELUDE: [(&core::ffi::CStr, &[u8]); 6] = [
     (c"=tidegate", include_bytes!("prelude/sandbox.lua")),
     (c"=tidegate", include_bytes!("prelude/tide.lua")),
     (c"=tidegate", include_bytes!("prelude/http.lua")),
     (c"=tidegate", include_bytes!("prelude/clients.lua")),
+    (c"=tidegate", include_bytes!("prelude/jobs.lua")),
     (c"=tidegate", include_bytes!("prelude/entries.lua")),
 ];
 
@@ -81,17 +118,20 @@ impl Vm {
         facts: Facts,
         find_module: FindModule,
     ) -> Result<Self, Failure> {
-        let host = Box::new(Host::new(facts, find_module));
+        let host = Box::new(Host::new(facts, find_module, bounds.jobs_max));
         let plain = |message| Failure { excess: None, message, trace: String::new() };
         let mut engine =
             Engine::new(host, bounds.budget, bounds.memory_bytes_max, &PRELUDE).map_err(plain)?;
         engine.set_budget(bounds.load_budget);
         let mut vm = Self { engine };
         let arguments = [Argument::Bytes(&script.text), Argument::Bytes(script.file.as_bytes())];
-        match vm.run(Entry::Load, &arguments) {
+        match vm.run(Entry::Load, (Owner::Application, "the script"), &arguments) {
             Verdict::Done => {
                 vm.engine.set_budget(bounds.budget);
                 Ok(vm)
+            }
+            Verdict::Waiting => {
+                Err(plain(format!("{}: a script cannot wait while it loads", script.file)))
             }
             Verdict::Failed(failure) => Err(failure),
         }
@@ -119,16 +159,28 @@ impl Vm {
     /// Runs `on_start`, if there is one.
     pub fn start(&mut self) -> Verdict {
         match self.has(Handler::Start) {
-            true => self.run(Entry::Start, &[]),
+            true => self.run(Entry::Start, (Owner::Application, "on_start"), &[]),
             false => Verdict::Done,
         }
     }
 
-    /// Runs `on_stop`, if there is one.
+    /// Cancels everything that waits, and runs `on_stop`, if there is one. `on_stop` cannot wait.
     pub fn stop(&mut self) -> Verdict {
-        match self.has(Handler::Stop) {
-            true => self.run(Entry::Stop, &[]),
+        self.engine.host().schedule.clear();
+        self.forget_dropped();
+        let verdict = match self.has(Handler::Stop) {
+            true => self.run(Entry::Stop, (Owner::Application, "on_stop"), &[]),
             false => Verdict::Done,
+        };
+        self.engine.host().schedule.clear();
+        self.forget_dropped();
+        match verdict {
+            Verdict::Waiting => Verdict::Failed(Failure {
+                excess: None,
+                message: "on_stop cannot wait".to_owned(),
+                trace: String::new(),
+            }),
+            verdict => verdict,
         }
     }
 
@@ -149,18 +201,30 @@ impl Vm {
 
     /// Runs `on_request` for a request whose body is complete.
     pub fn request(&mut self, id: ExchangeId) -> Verdict {
-        self.run(Entry::Request, &numbers(id))
+        self.run(Entry::Request, (Owner::Request(id), "on_request"), &numbers(id))
     }
 
     /// Forgets a request: its response is complete, or its client has left.
     pub fn close_request(&mut self, id: ExchangeId) {
         self.engine.host().close(id);
+        self.forget_dropped();
     }
 
-    /// The number of requests that the VM keeps.
+    /// The client of a begun response has read what was sent: `response:flush` returns.
+    pub fn note_drained(&mut self, id: ExchangeId) {
+        self.engine.host().note_drained(id);
+    }
+
+    /// The number of requests whose responses the server expects.
     #[must_use]
     pub fn requests(&self) -> usize {
-        self.engine.peek().exchanges.len()
+        self.engine.peek().requests()
+    }
+
+    /// The number of handlers of requests and clients that wait.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.engine.peek().schedule.owned()
     }
 
     /// Takes over a WebSocket client. `None` if the VM serves too many.
@@ -168,24 +232,28 @@ impl Vm {
         self.engine.host().open_client(tag)
     }
 
-    /// Runs `on_open` for a client and the request that opened its connection.
+    /// Runs `on_open` for a client and the request that opened its connection, which ends with the handler.
     pub fn opened(&mut self, client: ClientId, request: ExchangeId) -> Verdict {
+        self.engine.host().begin_opening(client, request);
         let ([a, b], [c, d]) = (numbers(client), numbers(request));
-        self.run(Entry::Open, &[a, b, c, d])
+        self.run(Entry::Open, (Owner::Client(client), "on_open"), &[a, b, c, d])
     }
 
     /// Runs `on_message`.
     pub fn message(&mut self, client: ClientId, data: &[u8], is_text: bool) -> Verdict {
         let [index, _] = numbers(client);
-        self.run(Entry::Message, &[index, Argument::Bytes(data), Argument::Boolean(is_text)])
+        let arguments = [index, Argument::Bytes(data), Argument::Boolean(is_text)];
+        self.run(Entry::Message, (Owner::Client(client), "on_message"), &arguments)
     }
 
-    /// Runs `on_close` and forgets the client.
+    /// Cancels the handler of a client if one waits, runs `on_close` and forgets the client.
     pub fn closed(&mut self, client: ClientId, code: u16, reason: &str) -> Verdict {
+        self.engine.host().cancel_handler(client);
         self.engine.host().note_closed(client);
         let [index, _] = numbers(client);
         let code = Argument::Number(f64::from(code));
-        let verdict = self.run(Entry::Close, &[index, code, Argument::Bytes(reason.as_bytes())]);
+        let arguments = [index, code, Argument::Bytes(reason.as_bytes())];
+        let verdict = self.run(Entry::Close, (Owner::Application, "on_close"), &arguments);
         self.engine.host().clients.remove(client);
         verdict
     }
@@ -198,25 +266,149 @@ impl Vm {
 
     /// Exchanges an empty outbox for the one with the effects since the last call.
     pub fn take_outbox(&mut self, outbox: &mut Outbox) {
-        core::mem::swap(outbox, &mut self.engine.host().outbox);
+        let host = self.engine.host();
+        host.outbox.refusals = core::mem::take(&mut host.schedule.refusals);
+        core::mem::swap(outbox, &mut host.outbox);
     }
 
-    fn run(&mut self, entry: Entry, arguments: &[Argument<'_>]) -> Verdict {
+    fn run(
+        &mut self,
+        entry: Entry,
+        whose: (Owner, &'static str),
+        arguments: &[Argument<'_>],
+    ) -> Verdict {
         self.engine.host().begin_callback();
-        match self.engine.call(entry, arguments) {
+        let turn = self.engine.call(entry, arguments);
+        self.finish_turn(whose, turn)
+    }
+
+    /// Keeps a coroutine that waits, and notes the end of one that has ended.
+    fn finish_turn(&mut self, (owner, what): (Owner, &'static str), turn: Turn) -> Verdict {
+        let verdict = match turn {
             Turn::Returned(coroutine) => {
                 self.engine.keep(coroutine);
                 Verdict::Done
             }
             Turn::Suspended(coroutine) => {
-                self.engine.forget(coroutine);
-                Verdict::Failed(Failure {
-                    excess: None,
-                    message: "attempt to yield outside of a coroutine".to_owned(),
-                    trace: String::new(),
-                })
+                match self.engine.host().suspend(coroutine, owner, what) {
+                    true => Verdict::Waiting,
+                    false => Verdict::Failed(Failure {
+                        excess: None,
+                        message: "attempt to yield outside of a coroutine".to_owned(),
+                        trace: String::new(),
+                    }),
+                }
             }
             Turn::Failed(failure) => Verdict::Failed(failure),
+        };
+        if verdict != Verdict::Waiting {
+            match owner {
+                Owner::Job(_) | Owner::Request(_) | Owner::Application => {}
+                Owner::Client(client) => self.engine.host().end_opening(client),
+            }
+        }
+        self.forget_dropped();
+        verdict
+    }
+
+    /// Gives up the coroutines of cancelled tasks.
+    fn forget_dropped(&mut self) {
+        while let Some(coroutine) = self.engine.host().schedule.take_dropped() {
+            self.engine.forget(coroutine);
+        }
+    }
+}
+
+/// Callbacks that wait, timers and threads.
+impl Vm {
+    /// When `collect_due` has something to do next.
+    #[must_use]
+    pub fn next_due(&mut self) -> Option<Moment> {
+        self.engine.host().schedule.next_due()
+    }
+
+    /// Makes ready what is due at the time of `set_time`.
+    pub fn collect_due(&mut self) {
+        let host = self.engine.host();
+        let now = host.now();
+        host.schedule.collect(now);
+    }
+
+    /// Whether `resume` has something to do.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.engine.peek().schedule.is_ready()
+    }
+
+    /// Runs what is ready, once: continues a callback, or begins a timer or thread. `None` if nothing is ready.
+    pub fn resume(&mut self) -> Option<Resumed> {
+        loop {
+            match self.engine.host().schedule.take_ready()? {
+                Ready::Task(id, wake) => {
+                    if let Some(task) = self.engine.host().schedule.take_task(id) {
+                        return Some(self.resume_task(task, wake));
+                    }
+                }
+                Ready::Job(id) => {
+                    if self.engine.host().schedule.has_job(id) {
+                        return Some(self.run_job(id, None));
+                    }
+                }
+            }
+        }
+    }
+
+    fn resume_task(&mut self, task: Task, wake: Wake) -> Resumed {
+        let Task { coroutine, owner, what, .. } = task;
+        if let Owner::Job(id) = owner {
+            return self.run_job(id, Some((coroutine, wake)));
+        }
+        let host = self.engine.host();
+        host.note_resumed(owner);
+        host.begin_callback();
+        let whose = host.whose(owner);
+        let turn = self.continue_with(coroutine, wake);
+        Resumed { whose, what, verdict: self.finish_turn((owner, what), turn) }
+    }
+
+    /// Begins or continues a job.
+    fn run_job(&mut self, id: JobId, suspended: Option<(Coroutine, Wake)>) -> Resumed {
+        let host = self.engine.host();
+        host.schedule.running = id;
+        host.begin_callback();
+        let turn = match suspended {
+            None => self.engine.call(Entry::Job, &numbers(id)[..1]),
+            Some((coroutine, wake)) => self.continue_with(coroutine, wake),
+        };
+        let verdict = self.finish_turn((Owner::Job(id), JOB), turn);
+        let host = self.engine.host();
+        host.schedule.running = Id::NONE;
+        let now = host.now();
+        if verdict != Verdict::Waiting
+            && host.schedule.finish_job(id, now) == JobEnd::Over
+            && let Verdict::Failed(failure) = &verdict
+        {
+            let message = Argument::Bytes(failure.message.as_bytes());
+            // The prelude's own code: a failure here means that there is no memory, and the job is forgotten.
+            if let Turn::Returned(coroutine) =
+                self.engine.call(Entry::JobFailed, &[numbers(id)[0], message])
+            {
+                self.engine.keep(coroutine);
+            }
+        }
+        Resumed { whose: Whose::Application, what: JOB, verdict }
+    }
+
+    /// Continues a coroutine, whose operation returns true, or false and an error.
+    fn continue_with(&mut self, coroutine: Coroutine, wake: Wake) -> Turn {
+        let is_done = Argument::Boolean(true);
+        let failed =
+            |text: &'static str| [Argument::Boolean(false), Argument::Bytes(text.as_bytes())];
+        match wake {
+            Wake::Done => self.engine.run(coroutine, &[is_done]),
+            Wake::Slept => self.engine.run(coroutine, &[is_done]),
+            Wake::Due => self.engine.run(coroutine, &failed("timeout")),
+            Wake::Ended => self.engine.run(coroutine, &failed("the response has ended")),
         }
     }
 }

@@ -117,6 +117,7 @@ fn sort_takes_no_longer_than_its_budget_whatever_the_order() {
     match verdict {
         Verdict::Done => assert_eq!(response, Some((200, "sorted".into()))),
         Verdict::Failed(failure) => assert_eq!(failure.excess, Some(Excess::Time)),
+        Verdict::Waiting => panic!("it waits for nothing"),
     }
 }
 

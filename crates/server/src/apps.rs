@@ -127,6 +127,7 @@ fn load(
         budget: budget(app.time_max),
         load_budget: budget(app.start_time_max),
         memory_bytes_max: app.memory_bytes_max,
+        jobs_max: app.timers_max,
     };
     let facts = Facts {
         app: app.name.clone(),
@@ -185,6 +186,8 @@ pub(crate) struct Apps {
     outbox: Outbox,
     /// The time of day at a moment of the reactor's clock, so that scripts see parts of a second.
     anchor: Option<(Moment, u64)>,
+    /// When `WorkerTimer::Lua` expires; `None` if it is not set.
+    armed: Option<Moment>,
 }
 
 /// What the VMs of a worker are created from.
@@ -220,7 +223,7 @@ impl Apps {
         }
         let config = config.lua.clone();
         let origin = Some(Source { config, scripts: Arc::clone(scripts), meter, place, seed });
-        Ok(Self { apps, origin, outbox: Outbox::default(), anchor: None })
+        Ok(Self { apps, origin, outbox: Outbox::default(), anchor: None, armed: None })
     }
 
     /// The number of applications.
@@ -249,14 +252,19 @@ impl Apps {
             return;
         }
         let (config, script) = (&source.config[index], &source.scripts[index]);
-        match load(config, script, source.meter, source.place, source.seed) {
+        let loaded = load(config, script, source.meter, source.place, source.seed);
+        let started = loaded.and_then(|mut vm| match vm.start() {
+            Verdict::Done | Verdict::Waiting => Ok(vm),
+            Verdict::Failed(failure) => Err(failure),
+        });
+        match started {
             Ok(vm) => {
                 log::info(format_args!("lua {}: the application begins again", config.name));
                 app.vm = Some(vm);
                 app.excesses = 0;
             }
             Err(failure) => {
-                report(&config.name, "loading the script again", &failure);
+                report(&config.name, "beginning the application again", &failure);
                 app.resumes_at = now.after(app.pause);
                 app.pause = (app.pause * 2).min(PAUSE_MAX);
             }
@@ -289,7 +297,7 @@ impl Apps {
         };
         let config = &source.config[index];
         let failure = match verdict {
-            Verdict::Done => {
+            Verdict::Done | Verdict::Waiting => {
                 app.excesses = 0;
                 app.pause = PAUSE_MIN;
                 return false;
@@ -346,6 +354,33 @@ impl Apps {
     pub(crate) fn put_outbox(&mut self, mut outbox: Outbox) {
         outbox.clear();
         self.outbox = outbox;
+    }
+
+    /// Whether a callback, a timer or a thread can continue.
+    pub(crate) fn has_ready(&self) -> bool {
+        self.apps.iter().filter_map(|app| app.vm.as_ref()).any(Vm::is_ready)
+    }
+
+    /// The time at which an application has something to do, if `WorkerTimer::Lua` must be set earlier for it.
+    pub(crate) fn arm(&mut self, app: usize) -> Option<Moment> {
+        let due = self.present(app)?.next_due()?;
+        let is_earlier = self.armed.is_none_or(|armed| due < armed);
+        is_earlier.then(|| *self.armed.insert(due))
+    }
+
+    /// `WorkerTimer::Lua` has expired: makes ready what is due.
+    pub(crate) fn collect_due(&mut self, now: Moment, unix_seconds: u64) {
+        self.armed = None;
+        for app in 0..self.apps.len() {
+            if let Some(vm) = self.vm(app, now, unix_seconds) {
+                vm.collect_due();
+            }
+        }
+    }
+
+    /// The number of handlers of requests and clients that wait.
+    pub(crate) fn waiting(&self) -> usize {
+        self.apps.iter().filter_map(|app| app.vm.as_ref()).map(Vm::waiting).sum()
     }
 
     /// The number of WebSocket clients that the VMs keep.
@@ -413,15 +448,15 @@ mod tests {
     fn application_that_keeps_exceeding_its_budget_pauses_and_begins_again() {
         let config = config(
             "excess",
-            "local n = 0 return { on_start = function() while true do n = n + 1 end end }",
+            "local n = 0 return { on_stop = function() while true do n = n + 1 end end }",
         );
         let scripts = read(&config).expect("it is readable");
         let loaded = Apps::load(&config, &scripts, Meter::Instructions(10_000), (0, 1), 1);
         let mut apps = loaded.expect("it loads");
         let mut now = Moment::ZERO.after(Span::from_secs(1));
         for round in 1..=EXCESSES_MAX {
-            let verdict = apps.vm(0, now, 100).expect("it runs").start();
-            assert_eq!(apps.note(0, "on_start", &verdict, now), round == EXCESSES_MAX);
+            let verdict = apps.vm(0, now, 100).expect("it runs").stop();
+            assert_eq!(apps.note(0, "on_stop", &verdict, now), round == EXCESSES_MAX);
         }
         assert!(apps.vm(0, now, 100).is_none(), "it pauses");
         now = now.after(PAUSE_MIN);

@@ -140,6 +140,8 @@ counters! {
         lua_slow_clients,
         /// VMs of Lua applications that were given up after exceeded budgets.
         lua_restarts,
+        /// Waits, timers and threads of Lua applications that were refused because there were too many.
+        lua_refusals,
         /// PROXY headers decoded.
         proxy_headers,
         /// Connections closed because they did not begin with the required PROXY header.

@@ -22,10 +22,12 @@ pub(crate) enum WorkerTimer {
     Leave,
     /// Messages about channels that a full mailbox refused are sent again.
     Push,
+    /// A callback of a Lua application continues, or a timer of one begins.
+    Lua,
 }
 
 impl WorkerTimer {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::Grace,
         Self::Idle,
         Self::Listeners,
@@ -33,6 +35,7 @@ impl WorkerTimer {
         Self::Room,
         Self::Leave,
         Self::Push,
+        Self::Lua,
     ];
 
     /// The timer with this number in the reactor.

@@ -261,6 +261,8 @@ pub struct Leftovers {
     pub in_vms: usize,
     /// WebSocket connections that Lua applications serve.
     pub lua_clients: usize,
+    /// Handlers of requests and clients that wait.
+    pub lua_waiting: usize,
     /// Streams of HTTP/2 clients.
     pub streams: usize,
     /// Streams of HTTP/2 to servers.
@@ -421,7 +423,7 @@ impl Worker {
 
     /// How long the next turn may wait for events.
     fn wait_at_most(&self, wait_max: Span) -> Span {
-        if !self.yielded.is_empty() || self.push.is_delivering() {
+        if !self.yielded.is_empty() || self.push.is_delivering() || self.apps.has_ready() {
             return Span::ZERO;
         }
         wait_max.min(if self.recorder.has_lines() { LINES_WAIT_MAX } else { TURN_WAIT_MAX })
@@ -432,6 +434,7 @@ impl Worker {
         self.conns.end_turn();
         self.retry_after_turn(reactor);
         self.serve_yielded(reactor);
+        self.resume_apps(reactor);
         self.finish_push(reactor);
         if self.has_broken() {
             self.repair(reactor);
@@ -549,6 +552,7 @@ impl Worker {
             scripted: self.scripted.len(),
             in_vms: self.apps.requests(),
             lua_clients: self.lua_clients.len() + self.apps.clients(),
+            lua_waiting: self.apps.waiting(),
             streams: self.streams.len(),
             server_streams: self.server_streams.len(),
             websockets: self.websockets.len(),

@@ -56,6 +56,14 @@ pub static LUA: Section = Section {
             "Enough for the state of some ten thousand connections, and a leak ends before the machine's memory does.",
         ),
         key(
+            "timers-max",
+            Number(0, 1_000_000),
+            Value("4096"),
+            "Timers and threads (`tide.timer`, `tide.spawn`) of one VM that exist at once. Beyond it, the functions \
+             return nil and an error.",
+            "A timer for each of some thousand connections; a script that adds timers without end is noticed early.",
+        ),
+        key(
             "body-max",
             Size(0, 1024 * 1024 * 1024),
             Value("\"1MiB\""),

@@ -9,6 +9,7 @@ use mlua_sys::lua51 as ffi;
 
 use super::guard::Guard;
 use crate::host::Host;
+use crate::schedule::Wait;
 
 /// A call in progress. The stack has room for `LUA_MINSTACK` results.
 #[derive(Clone, Copy)]
@@ -97,6 +98,29 @@ impl Call {
     pub(super) fn fail(self, text: &str) -> c_int {
         self.push_nil();
         self.push_bytes(text.as_bytes());
+        2
+    }
+
+    /// Whether the calling coroutine can wait.
+    pub(super) fn can_wait(self) -> bool {
+        // SAFETY: the state is live.
+        unsafe { super::lua_isyieldable(self.l) != 0 }
+    }
+
+    /// Suspends the calling coroutine. The native returns the result; the arguments of the next resumption become its
+    /// results. Returns false and an error if the coroutine cannot wait.
+    pub(super) fn wait(self, wait: Wait) -> c_int {
+        let error = match self.can_wait() {
+            false => "waiting is not possible here, such as in the error handler of xpcall",
+            true if !self.host().schedule.has_room() => "too many coroutines wait",
+            true => {
+                self.host().wait = wait;
+                // SAFETY: the coroutine is yieldable, so the call raises no error and does not unwind.
+                return unsafe { ffi::lua_yield(self.l, 0) };
+            }
+        };
+        self.push_boolean(false);
+        self.push_bytes(error.as_bytes());
         2
     }
 

@@ -105,10 +105,14 @@ pub(crate) enum Entry {
     Message,
     /// Runs `on_close`.
     Close,
+    /// Runs a job.
+    Job,
+    /// Ends a job that has failed.
+    JobFailed,
 }
 
 impl Entry {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 9] = [
         Self::Load,
         Self::Start,
         Self::Stop,
@@ -116,6 +120,8 @@ impl Entry {
         Self::Open,
         Self::Message,
         Self::Close,
+        Self::Job,
+        Self::JobFailed,
     ];
 
     const fn name(self) -> &'static CStr {
@@ -127,6 +133,8 @@ impl Entry {
             Self::Open => c"open",
             Self::Message => c"message",
             Self::Close => c"close",
+            Self::Job => c"job",
+            Self::JobFailed => c"job_failed",
         }
     }
 }
@@ -230,7 +238,8 @@ impl Engine {
         self.run(coroutine, arguments)
     }
 
-    fn run(&mut self, coroutine: Coroutine, arguments: &[Argument<'_>]) -> Turn {
+    /// Continues a coroutine that is new or suspended.
+    pub(crate) fn run(&mut self, coroutine: Coroutine, arguments: &[Argument<'_>]) -> Turn {
         let thread = coroutine.thread;
         // SAFETY: the coroutine is alive and either new with a function on its stack, or suspended. Strings are pushed
         // before Lua code runs; LuaJIT reserves LUA_MINSTACK slots for them.

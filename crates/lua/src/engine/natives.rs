@@ -7,13 +7,14 @@ use core::ffi::{CStr, c_int};
 
 use aws_lc_rs::{digest, hmac};
 use mlua_sys::lua51 as ffi;
-use tidegate_base::Id;
+use tidegate_base::{Id, Moment};
 
 use super::call::Call;
 use super::json;
 use crate::encoding;
 use crate::host::{ClientId, ExchangeId, Level, Part};
 use crate::pattern::{self, Capture};
+use crate::schedule::{Cancelled, JobId, Wait, span_of};
 
 /// Bytes of source in one chunk.
 const LOAD_BYTES_MAX: usize = 4 * 1024 * 1024;
@@ -32,6 +33,11 @@ pub(super) static ALL: &[(&CStr, ffi::lua_CFunction)] = &[
     (c"now", now),
     (c"elapsed", elapsed),
     (c"memory", memory),
+    (c"sleep", sleep),
+    (c"add_job", add_job),
+    (c"cancel_job", cancel_job),
+    (c"is_last_run", is_last_run),
+    (c"wait_job", wait_job),
     (c"send", send),
     (c"close", close),
     (c"is_open", is_open),
@@ -59,6 +65,11 @@ pub(super) static ALL: &[(&CStr, ffi::lua_CFunction)] = &[
 
 /// The client that the arguments 1 and 2 name.
 fn client(call: Call) -> ClientId {
+    Id::new(call.id(1), call.id(2))
+}
+
+/// The job that the arguments 1 and 2 name.
+fn job(call: Call) -> JobId {
     Id::new(call.id(1), call.id(2))
 }
 
@@ -221,7 +232,7 @@ natives! {
 
     /// () -> whether a coroutine of this callback waits for an operation.
     fn is_waiting(call) {
-        call.push_boolean(call.host().wait != crate::host::Wait::Nothing);
+        call.push_boolean(call.host().wait != Wait::Nothing);
         1
     }
 
@@ -241,6 +252,58 @@ natives! {
     fn memory(call) {
         call.push_number(call.guard().used_bytes() as f64);
         1
+    }
+
+    /// (seconds) -> true; false and an error.
+    fn sleep(call) {
+        let until = call.host().now().after(span_of(call.number(1).unwrap_or(0.0)));
+        call.wait(Wait::Until(until))
+    }
+
+    /// (delay, interval or nil) -> index, generation of a job; nil and an error.
+    fn add_job(call) {
+        let (delay, interval) = (span_of(call.number(1).unwrap_or(0.0)), call.number(2).map(span_of));
+        let now = call.host().now();
+        match call.host().schedule.add_job(now, delay, interval) {
+            Some(id) => {
+                call.push_number(f64::from(id.index));
+                call.push_number(f64::from(id.generation));
+                2
+            }
+            None => call.fail("the application has too many timers and threads"),
+        }
+    }
+
+    /// (index, generation) -> whether the job is gone; nil if it had ended before.
+    fn cancel_job(call) {
+        match call.host().schedule.cancel_job(job(call)) {
+            Cancelled::Gone => call.push_boolean(true),
+            Cancelled::Later => call.push_boolean(false),
+            Cancelled::Never => call.push_nil(),
+        }
+        1
+    }
+
+    /// (index, generation) -> whether the job ends when its function returns.
+    fn is_last_run(call) {
+        call.push_boolean(call.host().schedule.is_last_run(job(call)));
+        1
+    }
+
+    /// (index, generation, seconds or nil) -> true; false and an error.
+    fn wait_job(call) {
+        let job = job(call);
+        let seconds = call.number(3);
+        let host = call.host();
+        let by = seconds.map_or(Moment::NEVER, |seconds| host.now().after(span_of(seconds)));
+        let error = match host.schedule.has_job(job) {
+            true if host.schedule.running != job => return call.wait(Wait::Job(job, by)),
+            true => "a function cannot wait for its own end",
+            false => "the function was stopped",
+        };
+        call.push_boolean(false);
+        call.push_bytes(error.as_bytes());
+        2
     }
 
     /// (index, generation, data, is text)
@@ -327,10 +390,18 @@ natives! {
         call.done(result)
     }
 
-    /// (index, generation, data)
+    /// (index, generation, data) -> true, whether `flush` must follow.
     fn write(call) {
         let Some(data) = call.bytes(3) else { return call.fail("the data must be a string") };
-        call.done(call.host().write(exchange(call), data))
+        let id = exchange(call);
+        match call.host().write(id, data) {
+            Ok(()) => {
+                call.push_boolean(true);
+                call.push_boolean(call.host().must_flush(id));
+                2
+            }
+            Err(error) => call.fail(error),
+        }
     }
 
     /// (index, generation, value): writes it as JSON, and states so if no Content-Type was set.
@@ -348,9 +419,18 @@ natives! {
         call.done(result)
     }
 
-    /// (index, generation)
+    /// (index, generation) -> true once the client has read; false or nil, and an error.
     fn flush(call) {
-        call.done(call.host().flush(exchange(call)))
+        let id = exchange(call);
+        if let Err(error) = call.host().flush(id) {
+            return call.fail(error);
+        }
+        if !call.can_wait() {
+            call.push_boolean(true);
+            return 1;
+        }
+        call.host().order_drain(id);
+        call.wait(Wait::Drain(id))
     }
 
     /// (index, generation)

@@ -62,4 +62,6 @@ function entries.close(index, code, reason)
   if client and handlers.on_close then handlers.on_close(client, code, reason) end
 end
 
+entries.job, entries.job_failed = P.run_job, P.fail_job
+
 return entries

@@ -121,8 +121,12 @@ function response:write(...)
     elseif kind ~= "string" then
       wrong("write", at, "string", data)
     end
-    local ok, err = write(self[1], self[2], data)
-    if not ok then return nil, err end
+    local ok, must_flush = write(self[1], self[2], data)
+    if not ok then return nil, must_flush end
+    if must_flush then
+      local sent, err = flush(self[1], self[2])
+      if not sent then return nil, err end
+    end
   end
   return self
 end

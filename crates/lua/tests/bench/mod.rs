@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use tidegate_base::{Moment, Span};
 use tidegate_lua::{
-    Bounds, Budget, Effect, ExchangeId, Facts, Failure, Origin, Outbox, Script, Verdict, Vm,
+    Bounds, Budget, Effect, ExchangeId, Facts, Failure, Origin, Outbox, Resumed, Script, Verdict,
+    Vm,
 };
 use tidegate_wire::http1::{HeadDecoder, HeadLimits};
 use tidegate_wire::message::FieldStorage;
@@ -16,13 +17,19 @@ pub const TIMED: Bounds = Bounds {
     budget: Budget::Time(Span::from_millis(50)),
     load_budget: Budget::Time(Span::from_millis(200)),
     memory_bytes_max: 8 * 1024 * 1024,
+    jobs_max: JOBS_MAX,
 };
 /// Bounds as in the simulator.
 pub const COUNTED: Bounds = Bounds {
     budget: Budget::Instructions(2_000_000),
     load_budget: Budget::Instructions(2_000_000),
     memory_bytes_max: 8 * 1024 * 1024,
+    jobs_max: JOBS_MAX,
 };
+/// Timers and threads that exist at once.
+pub const JOBS_MAX: usize = 100;
+/// The time at which an application begins.
+const BEGIN_NANOS: u64 = 1_500_000_000;
 
 /// An application.
 pub struct App {
@@ -33,6 +40,13 @@ pub struct App {
     pub head: (u16, Vec<(String, String)>),
     /// What WebSocket clients got: tag, kind and data.
     pub sent: Vec<String>,
+    /// The body of the response in progress.
+    body: String,
+    /// The response is complete.
+    is_complete: bool,
+    /// The VM waits for this client to read.
+    pub awaits_drain: bool,
+    now_nanos: u64,
 }
 
 impl App {
@@ -62,7 +76,18 @@ impl App {
             Ok(found.map(|(module, text)| (format!("{module}.lua"), text.as_bytes().to_vec())))
         };
         let vm = Vm::load(&script, bounds, facts, Box::new(find_module))?;
-        Ok(Self { vm, log: Vec::new(), head: (0, Vec::new()), sent: Vec::new() })
+        let mut app = Self {
+            vm,
+            log: Vec::new(),
+            head: (0, Vec::new()),
+            sent: Vec::new(),
+            body: String::new(),
+            is_complete: false,
+            awaits_drain: false,
+            now_nanos: BEGIN_NANOS,
+        };
+        app.advance(0);
+        Ok(app)
     }
 
     /// Sends `GET target`. Returns the status and body, if there was a complete response.
@@ -73,11 +98,35 @@ impl App {
     pub fn send(&mut self, head: &str, body: &[u8]) -> (Verdict, Option<(u16, String)>) {
         let id = self.open(head);
         self.vm.add_body(id, body);
-        self.vm.set_time(Moment::from_nanos(1_500_000_000), 1_700_000_000.25);
-        let verdict = self.vm.request(id);
-        let response = self.effects();
+        let mut verdict = self.vm.request(id);
+        let mut response = self.effects();
+        while verdict == Verdict::Waiting && core::mem::take(&mut self.awaits_drain) {
+            self.vm.note_drained(id);
+            verdict = self.vm.resume().expect("it is ready").verdict;
+            response = self.effects();
+        }
         self.vm.close_request(id);
         (verdict, response)
+    }
+
+    /// Lets time pass, and runs what is due. Returns what ran.
+    pub fn advance(&mut self, millis: u64) -> Vec<Resumed> {
+        self.now_nanos += millis * 1_000_000;
+        let seconds = (self.now_nanos - BEGIN_NANOS) as f64 / 1e9;
+        self.vm.set_time(Moment::from_nanos(self.now_nanos), 1_700_000_000.25 + seconds);
+        self.vm.collect_due();
+        let mut resumed = Vec::new();
+        while let Some(one) = self.vm.resume() {
+            resumed.push(one);
+            assert!(resumed.len() < 10_000, "it never ends");
+        }
+        resumed
+    }
+
+    /// Milliseconds until something is due.
+    pub fn due_in(&mut self) -> Option<u64> {
+        let due = self.vm.next_due()?.as_nanos();
+        Some(due.saturating_sub(self.now_nanos) / 1_000_000)
     }
 
     pub fn open(&mut self, head: &str) -> ExchangeId {
@@ -97,18 +146,17 @@ impl App {
     pub fn effects(&mut self) -> Option<(u16, String)> {
         let mut outbox = Outbox::default();
         self.vm.take_outbox(&mut outbox);
-        let (mut text, mut complete) = (String::new(), false);
         for effect in &outbox.effects {
             match effect {
                 Effect::Answer { status, fields, body, .. } => {
                     self.note_head(*status, outbox.get(fields));
-                    text.push_str(&String::from_utf8_lossy(outbox.get(body)));
-                    complete = true;
+                    self.body.push_str(&String::from_utf8_lossy(outbox.get(body)));
+                    self.is_complete = true;
                 }
                 Effect::Begin { status, fields, .. } => self.note_head(*status, outbox.get(fields)),
                 Effect::Data { body, is_end, .. } => {
-                    text.push_str(&String::from_utf8_lossy(outbox.get(body)));
-                    complete |= is_end;
+                    self.body.push_str(&String::from_utf8_lossy(outbox.get(body)));
+                    self.is_complete |= is_end;
                 }
                 Effect::Send { tag, is_text, data } => {
                     let data = String::from_utf8_lossy(outbox.get(data)).into_owned();
@@ -119,13 +167,15 @@ impl App {
                     let reason = String::from_utf8_lossy(outbox.get(reason)).into_owned();
                     self.sent.push(format!("{tag} close {code} {reason}"));
                 }
+                Effect::AwaitDrain { .. } => self.awaits_drain = true,
                 Effect::Log { level, text } => {
                     let text = String::from_utf8_lossy(outbox.get(text)).into_owned();
                     self.log.push(format!("{level:?} {text}"));
                 }
             }
         }
-        complete.then_some((self.head.0, text))
+        let is_complete = core::mem::take(&mut self.is_complete);
+        is_complete.then(|| (self.head.0, core::mem::take(&mut self.body)))
     }
 
     fn note_head(&mut self, status: u16, fields: &[u8]) {

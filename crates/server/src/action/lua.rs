@@ -1,7 +1,8 @@
 //! The action `lua`: requests that an application answers.
 //! In: a request, its body, what the application's callbacks ordered. Out: calls of callbacks; responses.
 //! Never: asks which protocol the client speaks; runs Lua code while it carries out the effects of a callback.
-//! Limits: a body of `body-max` of the application; those of `tidegate_lua`.
+//! Limits: a body of `body-max` of the application; `RESUMES_PER_TURN_MAX` callbacks that continue in a turn; those of
+//! `tidegate_lua`.
 //! Invariant: each request that a VM keeps has an entry in `Worker::scripted`, and the reverse.
 
 use tidegate_base::Id;
@@ -9,7 +10,7 @@ use tidegate_config::places::Finding;
 use tidegate_gate::access::Cause;
 use tidegate_gate::path_parameters::path_parameters;
 use tidegate_gate::scheme::Scheme;
-use tidegate_lua::{Effect, Handler, Level, Origin, Outbox, Verdict, Vm};
+use tidegate_lua::{Effect, Handler, Level, Origin, Outbox, Resumed, Verdict, Vm, Whose};
 use tidegate_reactor::{Peer, Reactor};
 use tidegate_wire::message::{BodyLength, Method, RequestHead};
 
@@ -21,8 +22,11 @@ use crate::answer::{Answer, Head};
 use crate::carrier::{Progress, Rest};
 use crate::log;
 use crate::requester::Requester;
+use crate::timers::WorkerTimer;
 use crate::worker::Worker;
 
+/// Callbacks of an application that continue in one turn, so that connections get their share of it.
+const RESUMES_PER_TURN_MAX: usize = 256;
 /// The reason in the log and the error response of a request whose callback has failed.
 const APPLICATION_FAILED: &str = "the application failed";
 
@@ -166,12 +170,46 @@ impl Worker {
         request.expects_body = false;
         let (app, handle) = (request.app(), request.handle);
         let verdict = self.call_app(reactor, app, "on_request", None, |vm| vm.request(handle));
-        if let Some(request) = self.scripted.find(id) {
+        self.note_request_turn(reactor, id, verdict.as_ref());
+    }
+
+    /// `on_request` has ended or waits.
+    fn note_request_turn<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<ScriptedRequest>,
+        verdict: Option<&Verdict>,
+    ) {
+        // The response may be complete.
+        let Some(request) = self.scripted.find(id) else { return };
+        let to = request.requester;
+        match verdict {
+            Some(Verdict::Waiting) => self.set_running(to, Running::Lua(id)),
             // The callback has failed, or the application is gone.
-            let to = request.requester;
-            debug_assert!(verdict != Some(Verdict::Done), "on_request completes its response");
-            self.fail_scripted(reactor, id, to);
+            _ => {
+                debug_assert!(verdict != Some(&Verdict::Done), "on_request completes its response");
+                self.fail_scripted(reactor, id, to);
+            }
         }
+    }
+
+    /// The client has read what was sent.
+    pub(super) fn lua_drained(&mut self, id: Id<ScriptedRequest>) {
+        let Some(request) = self.scripted.get(id) else { return };
+        let (app, handle) = (request.app(), request.handle);
+        if let Some(vm) = self.apps.present(app) {
+            vm.note_drained(handle);
+        }
+    }
+
+    /// Carries out `Effect::AwaitDrain`.
+    fn await_drain<R: Reactor>(&mut self, reactor: &mut R, tag: u64) {
+        let Some(to) = self.requester_of(tag) else { return };
+        if self.is_client_blocked(reactor, to) {
+            return self.hold_client(reactor, to);
+        }
+        // The callback continues after the turn: a client that reads at once gets no more than its share.
+        self.lua_drained(id_of(tag));
     }
 
     /// Answers a request whose callback has failed.
@@ -241,19 +279,84 @@ impl Worker {
     ) -> Option<Verdict> {
         let (now, seconds) = (reactor.now(), reactor.unix_seconds());
         let verdict = call(self.apps.vm(app, now, seconds)?);
+        self.finish_call(reactor, app, (what, &verdict), reply);
+        Some(verdict)
+    }
+
+    /// Carries out what a callback ordered, and notes how it ended.
+    fn finish_call<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        app: usize,
+        (what, verdict): (&str, &Verdict),
+        reply: Option<(Id<LuaClient>, &mut Outlet<'_>)>,
+    ) {
         self.accounts.counters.lua_callbacks.add(1);
         let outbox = self.apps.take_outbox(app);
+        self.accounts.counters.lua_refusals.add(outbox.refusals);
         self.carry_out(reactor, app, &outbox, reply);
         self.apps.put_outbox(outbox);
-        if let Verdict::Failed(failure) = &verdict {
+        if let Verdict::Failed(failure) = verdict {
             self.accounts.counters.lua_failures.add(1);
             self.accounts.counters.lua_excesses.add(u64::from(failure.is_excess()));
         }
-        if self.apps.note(app, what, &verdict, now) {
+        if self.apps.note(app, what, verdict, reactor.now()) {
             self.accounts.counters.lua_restarts.add(1);
             self.abandon_app(reactor, app);
         }
-        Some(verdict)
+        if let Some(due) = self.apps.arm(app) {
+            WorkerTimer::Lua.set(reactor, due);
+        }
+    }
+
+    /// Continues callbacks whose wait is over, and begins timers and threads that are due.
+    pub(crate) fn resume_apps<R: Reactor>(&mut self, reactor: &mut R) {
+        if !self.apps.has_ready() {
+            return;
+        }
+        for app in 0..self.apps.len() {
+            for _ in 0..RESUMES_PER_TURN_MAX {
+                if !self.resume_app(reactor, app) {
+                    break;
+                }
+            }
+        }
+        self.arm_apps(reactor);
+        self.settle(reactor);
+    }
+
+    /// `WorkerTimer::Lua` has expired.
+    pub(crate) fn collect_due_apps<R: Reactor>(&mut self, reactor: &mut R) {
+        self.apps.collect_due(reactor.now(), reactor.unix_seconds());
+        self.arm_apps(reactor);
+    }
+
+    /// Sets `WorkerTimer::Lua` for what waits.
+    fn arm_apps<R: Reactor>(&mut self, reactor: &mut R) {
+        for app in 0..self.apps.len() {
+            if let Some(due) = self.apps.arm(app) {
+                WorkerTimer::Lua.set(reactor, due);
+            }
+        }
+    }
+
+    /// Continues one callback. Returns false if none is ready.
+    fn resume_app<R: Reactor>(&mut self, reactor: &mut R, app: usize) -> bool {
+        if !self.apps.present(app).is_some_and(|vm| vm.is_ready()) {
+            return false;
+        }
+        let (now, seconds) = (reactor.now(), reactor.unix_seconds());
+        let resumed = self.apps.vm(app, now, seconds).and_then(Vm::resume);
+        let Some(Resumed { whose, what, verdict }) = resumed else { return false };
+        self.finish_call(reactor, app, (what, &verdict), None);
+        match whose {
+            Whose::Request { tag } => {
+                self.note_request_turn(reactor, id_of(tag), Some(&verdict));
+            }
+            Whose::Client { tag } => self.note_client_turn(reactor, tag, verdict),
+            Whose::Application => {}
+        }
+        true
     }
 
     /// The VM of an application is gone: its requests get an error.
@@ -303,6 +406,7 @@ impl Worker {
                 Effect::Close { tag, code, reason } => {
                     self.close_by_lua(reactor, *tag, *code, outbox.get(reason));
                 }
+                Effect::AwaitDrain { tag } => self.await_drain(reactor, *tag),
                 Effect::Log { level, text } => {
                     let text = String::from_utf8_lossy(outbox.get(text));
                     let name = self.apps.name(app);

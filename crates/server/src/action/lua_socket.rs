@@ -1,9 +1,13 @@
 //! WebSocket clients of Lua applications.
 //! In: connections, their messages and their end. Out: calls of callbacks; messages and Close frames.
-//! Never: keeps a message; lets a client that does not read grow in memory.
-//! Limits: `QUEUE_BYTES_MAX` bytes wait for a client; one that exceeds it is closed with 1013.
+//! Never: runs two handlers of a client at once, or hands over its messages in another order; lets a client that does not
+//! read grow in memory.
+//! Limits: `QUEUE_BYTES_MAX` bytes wait for a client; one that exceeds it is closed with 1013. Messages that arrive while a
+//! handler of the client waits are kept up to `BACKLOG_BYTES_MAX`; then nothing is read from the client.
 //! Invariant: each client that a VM keeps has an entry in `Worker::lua_clients`, whose connection names the entry.
 //! A client whose callback fails is closed with 1011, and only that one.
+
+use std::collections::VecDeque;
 
 use tidegate_base::Id;
 use tidegate_lua::{ClientId, Verdict};
@@ -18,6 +22,9 @@ use crate::worker::Worker;
 
 /// Bytes that wait for a client that does not read.
 const QUEUE_BYTES_MAX: usize = 1024 * 1024;
+/// Bytes of messages that wait for a handler of the client, each with `BACKLOG_COST_BYTES`. Once reached, nothing is read.
+const BACKLOG_BYTES_MAX: usize = 64 * 1024;
+const BACKLOG_COST_BYTES: usize = 64;
 /// RFC 6455 section 7.1.5: the end of a connection without a Close frame, and a Close frame without a code.
 const ABNORMAL: u16 = 1006;
 const NO_CODE: u16 = 1005;
@@ -26,12 +33,25 @@ const NO_CODE: u16 = 1005;
 pub(crate) struct LuaClient {
     /// The index of the application.
     app: u16,
+    /// A handler of the client waits.
+    is_waiting: bool,
     /// The connection. `Id::NONE` while it is being opened.
     websocket: Id<WebSocket>,
     /// The VM's name of the client; `Id::NONE` if the VM is gone or does not know the client yet.
     handle: ClientId,
+    /// What few clients need.
+    extra: Option<Box<Extra>>,
+}
+
+/// What a client needs that has sent or got a Close frame, or whose handler waits.
+#[derive(Default)]
+struct Extra {
     /// The code and the reason of the first Close frame.
-    close: Option<Box<(u16, String)>>,
+    close: Option<(u16, String)>,
+    /// Messages that arrived while a handler of the client waits: whether they are text, and their bytes.
+    backlog: VecDeque<(bool, Vec<u8>)>,
+    /// The size of `backlog`, with `BACKLOG_COST_BYTES` for each message.
+    backlog_bytes: usize,
 }
 
 const _: () = assert!(size_of::<LuaClient>() <= 32);
@@ -48,6 +68,21 @@ impl LuaClient {
     }
 }
 
+impl Extra {
+    /// Keeps a message.
+    fn keep(&mut self, is_text: bool, data: &[u8]) {
+        self.backlog_bytes += data.len() + BACKLOG_COST_BYTES;
+        self.backlog.push_back((is_text, data.to_vec()));
+    }
+
+    /// Takes the message that has waited longest.
+    fn take(&mut self) -> Option<(bool, Vec<u8>)> {
+        let (is_text, data) = self.backlog.pop_front()?;
+        self.backlog_bytes -= data.len() + BACKLOG_COST_BYTES;
+        Some((is_text, data))
+    }
+}
+
 impl Worker {
     /// Opens a WebSocket for the application `app`, or refuses the request.
     pub(super) fn begin_lua_socket<R: Reactor>(
@@ -59,7 +94,8 @@ impl Worker {
         is_https: bool,
     ) {
         let (websocket, handle) = (Id::NONE, Id::NONE);
-        let client = LuaClient { app: app as u16, websocket, handle, close: None };
+        let client =
+            LuaClient { app: app as u16, is_waiting: false, websocket, handle, extra: None };
         let Ok(client) = self.lua_clients.insert(client) else {
             let text = "the proxy is handling too many requests";
             return self.answer_error(reactor, to, 503, text, true);
@@ -79,10 +115,7 @@ impl Worker {
         };
         entry.handle = handle;
         let verdict = self.call_app(reactor, app, "on_open", None, |vm| vm.opened(handle, request));
-        if let Some(vm) = self.apps.present(app) {
-            vm.close_request(request);
-        }
-        self.fail_lua_client(reactor, client, verdict);
+        self.note_handler_turn(reactor, client, verdict);
     }
 
     /// Hands a message to the application.
@@ -93,16 +126,63 @@ impl Worker {
         mut outlet: Outlet<'_>,
         message: &Message<'_>,
     ) {
-        let Some(entry) = self.lua_clients.get(client) else { return };
+        let Some(entry) = self.lua_clients.get_mut(client) else { return };
         let (app, handle) = (usize::from(entry.app), entry.handle);
         if handle.is_none() {
             return;
         }
         let (data, is_text) = (message.bytes(), message.kind() == Kind::Text);
+        if entry.is_waiting {
+            return entry.extra.get_or_insert_default().keep(is_text, data);
+        }
         let reply = Some((client, &mut outlet));
         let verdict = self
             .call_app(reactor, app, "on_message", reply, |vm| vm.message(handle, data, is_text));
-        self.fail_lua_client(reactor, client, verdict);
+        self.note_handler_turn(reactor, client, verdict);
+    }
+
+    /// Whether nothing more is read from the client of a connection, because messages wait for its handler.
+    pub(super) fn is_lua_full(&self, client: Id<LuaClient>) -> bool {
+        let extra = self.lua_clients.find(client).and_then(|entry| entry.extra.as_ref());
+        extra.is_some_and(|extra| extra.backlog_bytes >= BACKLOG_BYTES_MAX)
+    }
+
+    /// A handler of the client with this tag has continued.
+    pub(super) fn note_client_turn<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        tag: u64,
+        verdict: Verdict,
+    ) {
+        let client = id_of(tag);
+        self.note_handler_turn(reactor, client, Some(verdict));
+        let was_full = self.is_lua_full(client);
+        self.serve_backlog(reactor, client);
+        if was_full
+            && let Some(entry) = self.lua_clients.find(client)
+            && let Some(socket) = self.websockets.find(entry.websocket)
+        {
+            let to = socket.requester();
+            self.resume_request(to);
+        }
+    }
+
+    /// Hands over the messages that waited, until a handler waits again.
+    fn serve_backlog<R: Reactor>(&mut self, reactor: &mut R, client: Id<LuaClient>) {
+        while let Some(entry) = self.lua_clients.find_mut(client)
+            && !entry.is_waiting
+            && let Some((is_text, data)) = entry.extra.as_mut().and_then(|extra| extra.take())
+        {
+            let (app, handle, websocket) = (usize::from(entry.app), entry.handle, entry.websocket);
+            let is_closing = self.websockets.find(websocket).is_none_or(WebSocket::is_closing);
+            if handle.is_none() || is_closing {
+                continue;
+            }
+            let verdict = self.call_app(reactor, app, "on_message", None, |vm| {
+                vm.message(handle, &data, is_text)
+            });
+            self.note_handler_turn(reactor, client, verdict);
+        }
     }
 
     /// Notes the Close frame of a client.
@@ -110,7 +190,8 @@ impl Worker {
         if let Some(entry) = self.lua_clients.find_mut(client) {
             let (code, reason) =
                 close.map_or((NO_CODE, ""), |close| (close.code.get(), close.reason));
-            entry.close.get_or_insert_with(|| Box::new((code, reason.to_owned())));
+            let extra = entry.extra.get_or_insert_default();
+            extra.close.get_or_insert_with(|| (code, reason.to_owned()));
         }
     }
 
@@ -124,7 +205,8 @@ impl Worker {
             if handle.is_none() {
                 continue;
             }
-            let (code, reason) = entry.close.map_or((ABNORMAL, String::new()), |close| *close);
+            let close = entry.extra.and_then(|extra| extra.close);
+            let (code, reason) = close.unwrap_or((ABNORMAL, String::new()));
             self.call_app(reactor, app, "on_close", None, |vm| vm.closed(handle, code, &reason));
         }
         has_ended
@@ -193,22 +275,29 @@ impl Worker {
         let close = Close { code, reason };
         self.note_lua_close(client, Some(close));
         if let Some(entry) = self.lua_clients.find(client)
-            && self.websockets.find(entry.websocket).is_some()
+            && let Some(socket) = self.websockets.find(entry.websocket)
         {
-            let websocket = entry.websocket;
+            let (websocket, to) = (entry.websocket, socket.requester());
+            if self.is_lua_full(client) {
+                // The client's Close frame is read.
+                self.resume_request(to);
+            }
             self.close_websocket(reactor, websocket, close);
         }
     }
 
-    /// Closes a client whose callback has failed.
-    fn fail_lua_client<R: Reactor>(
+    /// A handler of a client has ended or waits. A client whose handler has failed is closed.
+    fn note_handler_turn<R: Reactor>(
         &mut self,
         reactor: &mut R,
         client: Id<LuaClient>,
         verdict: Option<Verdict>,
     ) {
+        if let Some(entry) = self.lua_clients.find_mut(client) {
+            entry.is_waiting = verdict == Some(Verdict::Waiting);
+        }
         match verdict {
-            Some(Verdict::Done) => {}
+            Some(Verdict::Done | Verdict::Waiting) => {}
             Some(Verdict::Failed(_)) | None => {
                 self.close_lua_client(reactor, client, CloseCode::INTERNAL_ERROR.get(), "");
             }

@@ -255,7 +255,8 @@ impl Worker {
     /// The output of a requester that was blocked has drained.
     pub(crate) fn client_drained<R: Reactor>(&mut self, reactor: &mut R, running: Running) {
         match running {
-            Running::None | Running::Lua(_) => {}
+            Running::None => {}
+            Running::Lua(id) => self.lua_drained(id),
             Running::Proxy(id) => self.resume_server(reactor, id),
             // The response continues after the turn: a client that takes everything at once gets no more than its
             // share of a turn.

@@ -51,6 +51,14 @@ impl Worker {
         }
     }
 
+    /// Whether the action takes no more messages until it calls `resume_request`.
+    pub(super) fn is_service_full(&self, service: Service) -> bool {
+        match service {
+            Service::Echo | Service::Raw(_) | Service::Client(_) => false,
+            Service::Lua(client) => self.is_lua_full(client),
+        }
+    }
+
     /// The client reads again: output that was suspended since `is_websocket_held` may continue.
     pub(super) fn resume_service<R: Reactor>(
         &mut self,

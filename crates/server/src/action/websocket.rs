@@ -176,6 +176,8 @@ enum Outcome {
     Done,
     /// The client does not read; the rest waits until its output has drained.
     Held,
+    /// The action takes no more messages; the rest waits for `resume_request`.
+    Full,
     /// The share of the turn is used up; the rest waits for the next turn.
     Yielded,
     /// The client has sent its Close frame.
@@ -322,7 +324,7 @@ impl Worker {
         let is_closing =
             self.websockets.get(id).is_some_and(|socket| socket.state == State::Closing);
         match outcome {
-            Outcome::Done => {
+            Outcome::Done | Outcome::Full => {
                 if !is_closing {
                     self.arm_websocket(reactor, id);
                 }
@@ -384,6 +386,10 @@ impl Worker {
         for _ in 0..WEBSOCKET_FRAMES_PER_TURN_MAX {
             if used == bytes.len() {
                 outcome = Outcome::Done;
+                break;
+            }
+            if !is_closing && self.is_service_full(service) {
+                outcome = Outcome::Full;
                 break;
             }
             let rest = &mut bytes[used..];
@@ -635,6 +641,12 @@ impl Worker {
         let endpoint = self.settings.newest().websockets.get(socket.endpoint);
         let (now, to) = (reactor.now(), socket.requester);
         let is_idle = endpoint.idle_timeout.is_some_and(|most| socket.quiet_span(now) >= most);
+        let (service, is_closing) = (socket.service, socket.state == State::Closing);
+        if !is_closing && self.is_service_full(service) {
+            // The client's Pong, or its message, may be among the bytes that are not read.
+            return self.arm_websocket(reactor, id);
+        }
+        let Some(socket) = self.websockets.get_mut(id) else { return };
         match socket.state {
             State::Open | State::Pinged if is_idle => {
                 self.accounts.counters.websocket_timeouts.add(1);

@@ -75,6 +75,7 @@ scenes! {
     interim_responses_are_relayed
     large_bodies_flow_both_ways
     lua_answers_requests
+    lua_handlers_wait
     lua_serves_websockets
     lost_server_cuts_a_body_with_a_length
     lost_server_cuts_a_chunked_body

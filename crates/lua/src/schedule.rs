@@ -1,0 +1,412 @@
+//! Coroutines that wait, and the functions that a script runs later (*jobs*: timers and threads).
+//! In: what a coroutine waits for, the time. Out: the coroutines and jobs whose turn it is, in order.
+//! Never: runs code; reads a clock.
+//! Limits: `TASKS_MAX` waiting coroutines; the `timers-max` of the application for jobs.
+//! Invariant: a task and a job are taken from `ready` at most once for each time they were put there; the id of one
+//! that has ended or was cancelled matches nothing.
+
+use core::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+use tidegate_base::{Id, Moment, Slab, Span};
+
+use crate::engine::Coroutine;
+use crate::host::{ClientId, ExchangeId};
+
+/// Coroutines that wait at once.
+const TASKS_MAX: usize = 1 << 20;
+/// The shortest interval of a repeated job: a shorter one would keep the worker busy.
+const INTERVAL_MIN: Span = Span::from_millis(1);
+/// Entries of `due` that may be stale before it is rebuilt, in addition to half of them.
+const STALE_MAX: usize = 64;
+
+/// Names a coroutine that waits.
+pub(crate) type TaskId = Id<Task>;
+/// Names a job.
+pub(crate) type JobId = Id<Job>;
+
+/// Whose handler a coroutine runs. Its end concerns the owner, and the end of the owner cancels it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Owner {
+    /// `on_request` of this exchange.
+    Request(ExchangeId),
+    /// A handler of this client.
+    Client(ClientId),
+    /// A job.
+    Job(JobId),
+    /// The application: `on_start`, `on_close`, and handlers that continue after their response.
+    Application,
+}
+
+/// What a coroutine waits for.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) enum Wait {
+    /// The coroutine yielded without an operation.
+    Nothing,
+    /// This time.
+    Until(Moment),
+    /// The end of a job, up to this time.
+    Job(JobId, Moment),
+    /// The client of this exchange has read what was sent.
+    Drain(ExchangeId),
+}
+
+/// Why a task continues.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Wake {
+    /// What it waited for has happened.
+    Done,
+    /// The time that it waited for has come.
+    Slept,
+    /// The time has passed before the event.
+    Due,
+    /// The response that it waited for has ended.
+    Ended,
+}
+
+/// A coroutine that waits.
+pub(crate) struct Task {
+    pub(crate) coroutine: Coroutine,
+    pub(crate) owner: Owner,
+    /// The handler, for messages.
+    pub(crate) what: &'static str,
+    /// When it continues at the latest.
+    due: Moment,
+    /// It waits for nothing but this time.
+    sleeps: bool,
+    /// It is in `ready`.
+    is_ready: bool,
+}
+
+/// A function that a script runs later.
+pub(crate) struct Job {
+    /// When it runs next; `NEVER` while it is in `ready`, runs or waits.
+    due: Moment,
+    /// When it was due last.
+    last: Moment,
+    /// The time between two runs; `None` if it runs once.
+    interval: Option<Span>,
+    /// The coroutine that runs it and waits; `Id::NONE` if it does not wait.
+    task: TaskId,
+    /// The tasks that wait for its end. Some may be stale.
+    waiters: Vec<TaskId>,
+}
+
+/// Something whose turn it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Ready {
+    Task(TaskId, Wake),
+    Job(JobId),
+}
+
+/// An entry of `due`, by time and then by order.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Due {
+    at: Moment,
+    order: u64,
+    is_job: bool,
+    index: u32,
+    generation: u32,
+}
+
+/// What became of a job whose function has returned or failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum JobEnd {
+    /// It runs again.
+    Repeats,
+    /// It is over.
+    Over,
+}
+
+/// How a job was cancelled.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Cancelled {
+    /// It is gone.
+    Gone,
+    /// It runs at present, and is over when it returns.
+    Later,
+    /// It had ended before.
+    Never,
+}
+
+/// See the module.
+pub(crate) struct Schedule {
+    tasks: Slab<Task>,
+    jobs: Slab<Job>,
+    ready: VecDeque<Ready>,
+    /// Times of tasks and jobs. An entry whose time is no longer that of its task or job is stale.
+    due: BinaryHeap<Reverse<Due>>,
+    /// The number of the next entry of `due`.
+    order: u64,
+    /// Coroutines of cancelled tasks, which the engine has to forget.
+    dropped: Vec<Coroutine>,
+    /// The job that runs at present.
+    pub(crate) running: JobId,
+    /// Waits and jobs that were refused because there were too many.
+    pub(crate) refusals: u64,
+}
+
+impl Schedule {
+    pub(crate) fn new(jobs_max: usize) -> Self {
+        Self {
+            tasks: Slab::new(TASKS_MAX),
+            jobs: Slab::new(jobs_max),
+            ready: VecDeque::new(),
+            due: BinaryHeap::new(),
+            order: 0,
+            dropped: Vec::new(),
+            running: Id::NONE,
+            refusals: 0,
+        }
+    }
+
+    /// Whether one more coroutine may wait.
+    pub(crate) fn has_room(&mut self) -> bool {
+        let has_room = self.tasks.len() < TASKS_MAX;
+        self.refusals += u64::from(!has_room);
+        has_room
+    }
+
+    /// Keeps a coroutine until it is woken, at the latest at `due`.
+    pub(crate) fn suspend(
+        &mut self,
+        coroutine: Coroutine,
+        (owner, what): (Owner, &'static str),
+        (due, sleeps): (Moment, bool),
+    ) -> Option<TaskId> {
+        let task = Task { coroutine, owner, what, due, sleeps, is_ready: false };
+        let id = match self.tasks.insert(task) {
+            Ok(id) => id,
+            Err(task) => {
+                self.dropped.push(task.coroutine);
+                return None;
+            }
+        };
+        if let Owner::Job(job) = owner
+            && let Some(job) = self.jobs.get_mut(job)
+        {
+            job.task = id;
+        }
+        self.push_due(due, false, (id.index, id.generation));
+        Some(id)
+    }
+
+    /// Makes `task` wait for the end of `job`. Returns false if the job has ended.
+    pub(crate) fn await_job(&mut self, task: TaskId, job: JobId) -> bool {
+        let Self { tasks, jobs, .. } = self;
+        let Some(job) = jobs.get_mut(job) else { return false };
+        add_waiter(tasks, &mut job.waiters, task);
+        true
+    }
+
+    /// Adds a task to a list of waiting tasks, and removes those from it that do not wait any more.
+    pub(crate) fn add_waiter(&self, waiters: &mut Vec<TaskId>, task: TaskId) {
+        add_waiter(&self.tasks, waiters, task);
+    }
+
+    /// Lets a task continue. Does nothing if the task is gone or continues already.
+    pub(crate) fn wake(&mut self, id: TaskId, wake: Wake) {
+        if let Some(task) = self.tasks.get_mut(id)
+            && !core::mem::replace(&mut task.is_ready, true)
+        {
+            task.due = Moment::NEVER;
+            self.ready.push_back(Ready::Task(id, wake));
+        }
+    }
+
+    /// Cancels a task: its coroutine never continues.
+    pub(crate) fn cancel(&mut self, id: TaskId) {
+        if let Some(task) = self.tasks.remove(id) {
+            self.dropped.push(task.coroutine);
+        }
+    }
+
+    /// Leaves a task to the application.
+    pub(crate) fn detach(&mut self, id: TaskId) {
+        if let Some(task) = self.tasks.get_mut(id) {
+            task.owner = Owner::Application;
+        }
+    }
+
+    /// Adds a job that runs after `delay`, or with each `interval`. `None` if there are too many.
+    pub(crate) fn add_job(
+        &mut self,
+        now: Moment,
+        delay: Span,
+        interval: Option<Span>,
+    ) -> Option<JobId> {
+        let due = now.after(delay);
+        let interval = interval.map(|interval| interval.max(INTERVAL_MIN));
+        let job = Job { due, last: due, interval, task: Id::NONE, waiters: Vec::new() };
+        let Ok(id) = self.jobs.insert(job) else {
+            self.refusals += 1;
+            return None;
+        };
+        match delay.is_zero() {
+            true => self.make_job_ready(id),
+            false => self.push_due(due, true, (id.index, id.generation)),
+        }
+        Some(id)
+    }
+
+    fn make_job_ready(&mut self, id: JobId) {
+        if let Some(job) = self.jobs.get_mut(id) {
+            job.last = core::mem::replace(&mut job.due, Moment::NEVER);
+            self.ready.push_back(Ready::Job(id));
+        }
+    }
+
+    /// Whether a job exists.
+    pub(crate) fn has_job(&self, id: JobId) -> bool {
+        self.jobs.get(id).is_some()
+    }
+
+    /// Whether this run of a job is its last one.
+    pub(crate) fn is_last_run(&self, id: JobId) -> bool {
+        self.jobs.get(id).is_none_or(|job| job.interval.is_none())
+    }
+
+    /// Cancels a job, and the coroutine that runs it if it waits.
+    pub(crate) fn cancel_job(&mut self, id: JobId) -> Cancelled {
+        let Some(job) = self.jobs.get_mut(id) else { return Cancelled::Never };
+        if self.running == id {
+            job.interval = None;
+            return Cancelled::Later;
+        }
+        if let Some(job) = self.jobs.remove(id) {
+            self.cancel(job.task);
+            self.wake_all(&job.waiters, Wake::Done);
+        }
+        Cancelled::Gone
+    }
+
+    /// The function of a job has returned, or has failed.
+    pub(crate) fn finish_job(&mut self, id: JobId, now: Moment) -> JobEnd {
+        let Some(job) = self.jobs.get_mut(id) else { return JobEnd::Repeats };
+        job.task = Id::NONE;
+        if let Some(interval) = job.interval {
+            job.due = job.last.after(interval).max(now);
+            let due = job.due;
+            self.push_due(due, true, (id.index, id.generation));
+            return JobEnd::Repeats;
+        }
+        if let Some(job) = self.jobs.remove(id) {
+            self.wake_all(&job.waiters, Wake::Done);
+        }
+        JobEnd::Over
+    }
+
+    /// Lets tasks continue.
+    pub(crate) fn wake_all(&mut self, waiters: &[TaskId], wake: Wake) {
+        for id in waiters {
+            self.wake(*id, wake);
+        }
+    }
+
+    fn push_due(&mut self, at: Moment, is_job: bool, (index, generation): (u32, u32)) {
+        if at == Moment::NEVER {
+            return;
+        }
+        if self.due.len() > 2 * (self.tasks.len() + self.jobs.len()) + STALE_MAX {
+            let due = core::mem::take(&mut self.due);
+            self.due = due.into_iter().filter(|Reverse(due)| self.is_current(due)).collect();
+        }
+        self.order += 1;
+        self.due.push(Reverse(Due { at, order: self.order, is_job, index, generation }));
+    }
+
+    fn is_current(&self, due: &Due) -> bool {
+        let at = match due.is_job {
+            true => self.jobs.get(Id::new(due.index, due.generation)).map(|job| job.due),
+            false => self.tasks.get(Id::new(due.index, due.generation)).map(|task| task.due),
+        };
+        at == Some(due.at)
+    }
+
+    /// When `collect` has something to do next.
+    pub(crate) fn next_due(&mut self) -> Option<Moment> {
+        while let Some(Reverse(due)) = self.due.peek() {
+            if self.is_current(due) {
+                return Some(due.at);
+            }
+            self.due.pop();
+        }
+        None
+    }
+
+    /// Makes everything ready whose time has come.
+    pub(crate) fn collect(&mut self, now: Moment) {
+        while let Some(at) = self.next_due()
+            && at <= now
+            && let Some(Reverse(due)) = self.due.pop()
+        {
+            match due.is_job {
+                true => self.make_job_ready(Id::new(due.index, due.generation)),
+                false => {
+                    let id = Id::new(due.index, due.generation);
+                    let sleeps = self.tasks.get(id).is_some_and(|task| task.sleeps);
+                    self.wake(id, if sleeps { Wake::Slept } else { Wake::Due });
+                }
+            }
+        }
+    }
+
+    /// Whether something may run now. What it is may have been cancelled since.
+    pub(crate) fn is_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// Takes what runs next.
+    pub(crate) fn take_ready(&mut self) -> Option<Ready> {
+        self.ready.pop_front()
+    }
+
+    /// Takes a task that runs now.
+    pub(crate) fn take_task(&mut self, id: TaskId) -> Option<Task> {
+        let task = self.tasks.remove(id)?;
+        if let Owner::Job(job) = task.owner
+            && let Some(job) = self.jobs.get_mut(job)
+        {
+            job.task = Id::NONE;
+        }
+        Some(task)
+    }
+
+    /// Takes a coroutine that the engine has to forget.
+    pub(crate) fn take_dropped(&mut self) -> Option<Coroutine> {
+        self.dropped.pop()
+    }
+
+    /// Cancels everything.
+    pub(crate) fn clear(&mut self) {
+        let tasks: Vec<TaskId> = self.tasks.iter().map(|(id, _)| id).collect();
+        for id in tasks {
+            self.cancel(id);
+        }
+        let jobs: Vec<JobId> = self.jobs.iter().map(|(id, _)| id).collect();
+        for id in jobs {
+            self.jobs.remove(id);
+        }
+        self.ready.clear();
+        self.due.clear();
+    }
+
+    /// The coroutines that wait on behalf of a request or a client.
+    pub(crate) fn owned(&self) -> usize {
+        let is_owned = |task: &Task| matches!(task.owner, Owner::Request(_) | Owner::Client(_));
+        self.tasks.iter().filter(|(_, task)| is_owned(task)).count()
+    }
+}
+
+fn add_waiter(tasks: &Slab<Task>, waiters: &mut Vec<TaskId>, task: TaskId) {
+    if waiters.len() == waiters.capacity() {
+        waiters.retain(|id| tasks.get(*id).is_some());
+    }
+    waiters.push(task);
+}
+
+/// The span of a number of seconds that a script states; what is negative or no number is none.
+pub(crate) fn span_of(seconds: f64) -> Span {
+    const SECONDS_MAX: f64 = 1e9;
+    Span::from_secs_f64(if seconds > 0.0 { seconds.min(SECONDS_MAX) } else { 0.0 })
+}

@@ -1,0 +1,107 @@
+//! What coroutines of a VM wait for: requests, clients, jobs and times.
+//! In: coroutines that have yielded, events. Out: entries of the schedule, and their owners' references to them.
+//! Never: runs code.
+//! Invariant: an exchange and a client name the task of their handler exactly while it waits.
+
+use tidegate_base::{Id, Moment};
+
+use crate::engine::Coroutine;
+use crate::host::{Effect, ExchangeId, Host};
+use crate::schedule::{Owner, Wait, Wake};
+use crate::vm::Whose;
+
+impl Host {
+    /// Keeps a coroutine that waits for `self.wait`. Returns false if it waits for nothing, and is given up.
+    pub(crate) fn suspend(
+        &mut self,
+        coroutine: Coroutine,
+        owner: Owner,
+        what: &'static str,
+    ) -> bool {
+        let wait = core::mem::replace(&mut self.wait, Wait::Nothing);
+        let due = match wait {
+            Wait::Nothing => Moment::NEVER,
+            Wait::Until(at) | Wait::Job(_, at) => at,
+            Wait::Drain(_) => Moment::NEVER,
+        };
+        let due = (due, matches!(wait, Wait::Until(_)));
+        let Some(task) = self.schedule.suspend(coroutine, (owner, what), due) else { return false };
+        match wait {
+            Wait::Nothing => {
+                self.schedule.cancel(task);
+                return false;
+            }
+            Wait::Until(_) => {}
+            Wait::Job(job, _) => {
+                if !self.schedule.await_job(task, job) {
+                    self.schedule.wake(task, Wake::Done);
+                }
+            }
+            Wait::Drain(exchange) => match self.exchanges.get_mut(exchange) {
+                Some(exchange) => self.schedule.add_waiter(&mut exchange.waiters, task),
+                None => self.schedule.wake(task, Wake::Ended),
+            },
+        }
+        match owner {
+            Owner::Request(exchange) => {
+                if let Some(exchange) = self.exchanges.get_mut(exchange) {
+                    exchange.task = task;
+                }
+            }
+            Owner::Client(client) => {
+                if let Some(client) = self.clients.get_mut(client) {
+                    client.task = task;
+                }
+            }
+            Owner::Job(_) | Owner::Application => {}
+        }
+        true
+    }
+
+    /// The coroutine of a handler continues.
+    pub(crate) fn note_resumed(&mut self, owner: Owner) {
+        match owner {
+            Owner::Request(exchange) => {
+                if let Some(exchange) = self.exchanges.get_mut(exchange) {
+                    exchange.task = Id::NONE;
+                }
+            }
+            Owner::Client(client) => {
+                if let Some(client) = self.clients.get_mut(client) {
+                    client.task = Id::NONE;
+                }
+            }
+            Owner::Job(_) | Owner::Application => {}
+        }
+    }
+
+    /// Whose a coroutine is, in the server's terms.
+    pub(crate) fn whose(&self, owner: Owner) -> Whose {
+        match owner {
+            Owner::Request(id) => match self.exchanges.get(id) {
+                Some(exchange) => Whose::Request { tag: exchange.tag },
+                None => Whose::Application,
+            },
+            Owner::Client(id) => match self.clients.get(id) {
+                Some(client) => Whose::Client { tag: client.tag },
+                None => Whose::Application,
+            },
+            Owner::Job(_) | Owner::Application => Whose::Application,
+        }
+    }
+
+    /// Orders to learn when the client of a begun response has read.
+    pub(crate) fn order_drain(&mut self, id: ExchangeId) {
+        if let Some(exchange) = self.exchanges.get(id) {
+            self.outbox.effects.push(Effect::AwaitDrain { tag: exchange.tag });
+        }
+    }
+
+    /// The client of a response has read what was sent.
+    pub(crate) fn note_drained(&mut self, id: ExchangeId) {
+        if let Some(exchange) = self.exchanges.get_mut(id) {
+            let waiters = core::mem::take(&mut exchange.waiters);
+            self.schedule.wake_all(&waiters, Wake::Done);
+        }
+    }
+}
