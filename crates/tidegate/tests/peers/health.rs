@@ -110,7 +110,8 @@ fn server_whose_checks_fail_gets_no_requests_until_they_pass() {
     assert!(metrics.contains(&format!("\ntidegate_server_up{labels} 0\n")), "{metrics}");
     assert!(metrics.contains("result=\"L7STS\"} 1\n"), "{metrics}");
     let state = checked.ctl(&["show", "servers", "state"]);
-    assert!(state.contains(&format!(" 1 {} 127.0.0.1 0 0 1 1 ", checked.first.address)), "{state}");
+    let first = checked.first.address;
+    assert!(state.contains(&format!(" 1 {first} {} 0 0 1 1 ", first.ip())), "{state}");
 
     // A reload keeps the state; and an operator's word holds beside the checks.
     let servers = [checked.first.address, checked.second.address];
