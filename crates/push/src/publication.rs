@@ -121,6 +121,18 @@ impl Publication {
     }
 }
 
+/// How many of `publications` take no more than `bytes_max` together.
+#[must_use]
+pub fn count_within(publications: &[Arc<Publication>], bytes_max: usize) -> usize {
+    let mut left = bytes_max;
+    let fits = |publication: &&Arc<Publication>| {
+        let rest = left.checked_sub(publication.cost_bytes());
+        left = rest.unwrap_or(0);
+        rest.is_some()
+    };
+    publications.iter().take_while(fits).count()
+}
+
 /// Replaces line breaks between the tokens of a JSON text. Strings of JSON contain no line break.
 pub(crate) fn in_one_line(data: &str) -> Box<str> {
     match data.contains(['\n', '\r']) {

@@ -17,7 +17,7 @@ use crate::hub::{Hub, Instance};
 use crate::local::Place;
 use crate::mail::{Call, Order, Reply, ReplyTo, Subscribed, Visitor};
 use crate::position::Since;
-use crate::publication::{Publication, in_one_line};
+use crate::publication::{Publication, count_within, in_one_line};
 use crate::settings::{Client, Error, HubSettings, Hubs, is_permitted, stream_limits};
 use crate::stream::{Excerpt, Recovered};
 use crate::token::{Claims, Keys, Refusal};
@@ -668,13 +668,7 @@ pub fn take_reply(room: usize, id: u32, reply: &Reply, out: &mut Vec<u8>) {
 /// How many of `publications` may be sent after `out`. The first one may always, if the client reads and nothing else
 /// was sent: so even one that is larger than the room arrives.
 fn fitting(publications: &[Arc<Publication>], room: usize, out: &[u8]) -> usize {
-    let mut left = room.saturating_sub(out.len());
-    let fits = |publication: &&Arc<Publication>| {
-        let rest = left.checked_sub(publication.cost_bytes());
-        left = rest.unwrap_or(0);
-        rest.is_some()
-    };
-    let count = publications.iter().take_while(fits).count();
+    let count = count_within(publications, room.saturating_sub(out.len()));
     if count == 0 && is_everything_left(room, out) { publications.len().min(1) } else { count }
 }
 
