@@ -11,6 +11,7 @@ mod client_certificates;
 mod cookbook;
 mod documents;
 mod gate;
+mod health;
 mod http2;
 mod http2_clients;
 mod load;
