@@ -12,6 +12,7 @@ mod cookbook;
 mod documents;
 mod gate;
 mod grpc;
+mod health;
 mod http2;
 mod http2_clients;
 mod http2_servers;
