@@ -21,6 +21,7 @@ pub mod owner;
 mod places;
 pub mod poll;
 pub mod position;
+pub mod protobuf;
 pub mod publication;
 pub mod queue;
 pub mod settings;
