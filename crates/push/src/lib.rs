@@ -18,7 +18,6 @@ pub mod hub;
 pub mod local;
 pub mod mail;
 pub mod owner;
-mod places;
 pub mod poll;
 pub mod position;
 pub mod protobuf;

@@ -7,7 +7,6 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use crate::places::Places;
 use crate::position::Position;
 use crate::publication::Publication;
 
@@ -31,7 +30,7 @@ pub struct Local<K> {
     walks: usize,
     /// The subscribers of all channels, by hub.
     subscriptions: Vec<u32>,
-    /// The nonce of the newest ticket; below 2^31.
+    /// The nonce of the newest ticket.
     nonce: u32,
 }
 
@@ -45,7 +44,7 @@ struct Channel<K> {
     /// The owner has replied: publications are delivered.
     is_confirmed: bool,
     /// The places of subscribers; `None` if free.
-    members: Places<Option<Member<K>>>,
+    members: Vec<Option<Member<K>>>,
     /// The places that are free.
     free: Vec<u32>,
     /// How many members have left since the places were last trimmed.
@@ -62,25 +61,12 @@ struct Member<K> {
     state: MemberState,
 }
 
-/// Whether a member waits (lowest bit), and for what: packed, because a channel may have millions of members.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct MemberState(u32);
-
-impl MemberState {
-    /// Waits for the owner's reply to the ticket with this nonce (modulo 2^31).
-    const fn waiting(nonce: u32) -> Self {
-        Self(nonce << 1 | 1)
-    }
-
-    /// Gets the publications after this one (`Channel::accepted`, modulo 2^31).
-    const fn since(accepted: u32) -> Self {
-        Self(accepted << 1)
-    }
-
-    /// Whether the member gets publication `number`. Numbers that are compared are less than 2^30 apart.
-    const fn gets(self, number: u32) -> bool {
-        self.0 & 1 == 0 && ((number << 1).wrapping_sub(self.0) as i32) > 0
-    }
+enum MemberState {
+    /// Waits for the owner's reply to the ticket with this nonce.
+    Waiting(u32),
+    /// Gets the publications after this one (`Channel::accepted`).
+    Since(u32),
 }
 
 /// A publication on its way through the members.
@@ -212,13 +198,13 @@ impl<K: Copy + Eq> Local<K> {
                 number
             }
         };
-        self.nonce = (self.nonce + 1) & (u32::MAX >> 1);
+        self.nonce = self.nonce.wrapping_add(1);
         let nonce = self.nonce;
         let channel = self.channels.get_mut(number as usize)?.as_mut()?;
         let is_confirmed = channel.is_confirmed && !asks;
         let state = match is_confirmed {
-            true => MemberState::since(channel.accepted),
-            false => MemberState::waiting(nonce),
+            true => MemberState::Since(channel.accepted),
+            false => MemberState::Waiting(nonce),
         };
         let place = Place { channel: number, member: channel.add(Member { key, state }) };
         self.subscriptions[usize::from(hub)] += 1;
@@ -249,10 +235,10 @@ impl<K: Copy + Eq> Local<K> {
         let channel = self.channels.get_mut(place.channel as usize)?.as_mut()?;
         let accepted = channel.accepted;
         let member = channel.members.get_mut(place.member as usize)?.as_mut()?;
-        if member.state != MemberState::waiting(nonce) {
+        if member.state != MemberState::Waiting(nonce) {
             return None;
         }
-        member.state = MemberState::since(accepted);
+        member.state = MemberState::Since(accepted);
         let key = member.key;
         channel.is_confirmed = true;
         channel.position = position;
@@ -264,7 +250,7 @@ impl<K: Copy + Eq> Local<K> {
         let channel = self.channels.get(ticket.place.channel as usize)?.as_ref()?;
         let member = channel.members.get(ticket.place.member as usize)?.as_ref()?;
         let key = member.key;
-        (member.state == MemberState::waiting(ticket.nonce))
+        (member.state == MemberState::Waiting(ticket.nonce))
             .then(|| (key, self.leave(ticket.place, key)))
     }
 
@@ -322,11 +308,11 @@ impl<K: Copy + Eq> Local<K> {
         let walk = channel.walks.front_mut()?;
         let most = (budget_bytes / walk.publication.delivery_cost_bytes()).max(1);
         let end = keys.len() + most;
-        let rest = channel.members.iter_from(walk.cursor).take(most * PLACES_PER_SUBSCRIBER);
+        let rest = channel.members.iter().skip(walk.cursor).take(most * PLACES_PER_SUBSCRIBER);
         for member in rest {
             walk.cursor += 1;
-            if let Some(Member { key, state }) = member
-                && state.gets(walk.number)
+            if let Some(Member { key, state: MemberState::Since(number) }) = member
+                && (walk.number.wrapping_sub(*number) as i32) > 0
             {
                 keys.push(*key);
                 if keys.len() == end {
@@ -353,7 +339,7 @@ impl<K: Copy> Channel<K> {
             name,
             position: None,
             is_confirmed: false,
-            members: Places::new(),
+            members: Vec::new(),
             free: Vec::new(),
             left: 0,
             accepted: 0,
@@ -368,9 +354,7 @@ impl<K: Copy> Channel<K> {
     fn add(&mut self, member: Member<K>) -> u32 {
         match self.free.pop() {
             Some(at) => {
-                if let Some(place) = self.members.get_mut(at as usize) {
-                    *place = Some(member);
-                }
+                self.members[at as usize] = Some(member);
                 at
             }
             None => {
@@ -393,6 +377,7 @@ impl<K: Copy> Channel<K> {
         }
         let length = self.members.len() as u32;
         self.free.retain(|at| *at < length);
+        self.members.shrink_to(self.members.len() * 2);
         self.free.shrink_to(self.free.len() * 2);
     }
 }
