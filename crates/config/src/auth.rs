@@ -40,6 +40,11 @@ pub(crate) fn read(route: &Table<'_>, notes: &mut Notes) -> Option<BasicAuth> {
         }
     }
     let path = table.text("basic", notes)?;
+    if route.value("rate").is_none() {
+        let what = "`auth` without `rate`: clients may try as many passwords as can be verified";
+        let note = Note::new(Kind::Value, value.span(), what);
+        notes.warn(note.help("add rate = { limit = \"600/m\", burst = 20 } to the route"));
+    }
     let file = notes.resolve(&path.text);
     notes.places.mark(file.clone(), path.place);
     Some(BasicAuth { file, realm, users: Users::default() })

@@ -1,15 +1,17 @@
 //! Basic authentication (RFC 7617): the credentials of a request, and a memory of credentials that were verified.
-//! In: the head of a request; the time; verdicts of the thread that verifies passwords. Out: the credentials; whether
-//! they were verified lately.
+//! In: the head of a request; the time; a random key; verdicts of the thread that verifies passwords. Out: the
+//! credentials; whether they were verified lately.
 //! Never: keeps a password; verifies one, which is slow on purpose.
 //! Limits: `VERIFIED_MAX` credentials for `VERIFIED_SPAN` each; the oldest is forgotten first.
-//! Invariant: only credentials that a thread verified are remembered. Their key is a keyed hash of 128 bits, so that
-//! no client can find other credentials with the same key, nor the password from the memory of the process.
+//! Invariant: only credentials that a thread verified are remembered. Their key is an HMAC (RFC 2104) with SHA-256, so
+//! that no client can find other credentials with the same key.
 
-use core::hash::Hasher as _;
 use std::collections::{BTreeMap, VecDeque};
-use std::hash::DefaultHasher;
 
+use aws_lc_rs::hmac;
+use base64::Engine as _;
+use base64::alphabet::STANDARD;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use tidegate_base::{Moment, Span};
 use tidegate_config::model::BasicAuth;
 use tidegate_wire::message::RequestHead;
@@ -59,28 +61,35 @@ impl Credentials {
 
     /// The key of these credentials for the users of `auth`.
     #[must_use]
-    pub fn key(&self, auth: &BasicAuth, seed: u64) -> CredentialKey {
-        let half = |salt: u64| {
-            let mut hasher = DefaultHasher::new();
-            hasher.write_u64(seed);
-            hasher.write_u64(salt);
-            // The stored text is part of the key, so that another password of the user invalidates the memory.
-            let stored = auth.users.get(&self.user).map_or("", String::as_str);
-            for part in
-                [auth.file.as_bytes(), stored.as_bytes(), self.user.as_bytes(), &self.password]
-            {
-                hasher.write_usize(part.len());
-                hasher.write(part);
-            }
-            hasher.finish()
-        };
-        CredentialKey(half(1), half(2))
+    pub fn key(&self, auth: &BasicAuth, secret: &CredentialSecret) -> CredentialKey {
+        // The stored text is part of the key, so that another password of the user invalidates the memory.
+        let stored = auth.users.get(&self.user).map_or("", String::as_str);
+        let parts = [auth.file.as_bytes(), stored.as_bytes(), self.user.as_bytes(), &self.password];
+        let mut context = hmac::Context::with_key(&secret.0);
+        for part in parts {
+            context.update(&(part.len() as u64).to_le_bytes());
+            context.update(part);
+        }
+        let mut key = [0; 32];
+        key.copy_from_slice(context.sign().as_ref());
+        CredentialKey(key)
+    }
+}
+
+/// The secret that the keys of credentials depend on.
+pub struct CredentialSecret(hmac::Key);
+
+impl CredentialSecret {
+    /// A secret of these random bytes.
+    #[must_use]
+    pub fn new(random: &[u8; 32]) -> Self {
+        Self(hmac::Key::new(hmac::HMAC_SHA256, random))
     }
 }
 
 /// Identifies credentials.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct CredentialKey(u64, u64);
+pub struct CredentialKey([u8; 32]);
 
 /// The credentials that were verified lately.
 #[derive(Debug, Default)]
@@ -112,32 +121,18 @@ impl Verified {
     }
 }
 
-/// Decodes base64 (RFC 4648 section 4), with or without padding; `None` if it is malformed or too long.
+/// Base64 (RFC 4648 section 4) with or without padding.
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &STANDARD,
+    GeneralPurposeConfig::new()
+        .with_decode_padding_mode(DecodePaddingMode::Indifferent)
+        .with_decode_allow_trailing_bits(true),
+);
+
+/// Decodes base64; `None` if it is malformed or too long.
 fn decode_base64(text: &[u8]) -> Option<Vec<u8>> {
-    let end = text.iter().rposition(|&byte| byte != b'=').map_or(0, |at| at + 1);
-    let (digits, padding) = text.split_at_checked(end)?;
-    if padding.len() > 2 || digits.len() % 4 == 1 || digits.len() > CREDENTIALS_BYTES_MAX / 3 * 4 {
-        return None;
-    }
-    let mut bytes = Vec::with_capacity(digits.len() / 4 * 3 + 2);
-    let (mut bits, mut count) = (0_u32, 0);
-    for &digit in digits {
-        let value = match digit {
-            b'A'..=b'Z' => digit - b'A',
-            b'a'..=b'z' => digit - b'a' + 26,
-            b'0'..=b'9' => digit - b'0' + 52,
-            b'+' => 62,
-            b'/' => 63,
-            _ => return None,
-        };
-        bits = bits << 6 | u32::from(value);
-        count += 6;
-        if count >= 8 {
-            count -= 8;
-            bytes.push((bits >> count) as u8);
-        }
-    }
-    Some(bytes)
+    let is_short = text.len() <= CREDENTIALS_BYTES_MAX.div_ceil(3) * 4;
+    is_short.then(|| BASE64.decode(text).ok()).flatten()
 }
 
 #[cfg(test)]
@@ -190,7 +185,7 @@ mod tests {
         let users = BTreeMap::from([("bob".to_owned(), stored.to_owned())]).into();
         let auth = BasicAuth { file: "users".to_owned(), realm: String::new(), users };
         let password = password.as_bytes().to_vec();
-        Credentials { user: user.to_owned(), password }.key(&auth, 7)
+        Credentials { user: user.to_owned(), password }.key(&auth, &CredentialSecret::new(&[7; 32]))
     }
 
     #[test]
@@ -211,16 +206,21 @@ mod tests {
     fn credentials_are_remembered_for_a_while_and_the_oldest_is_forgotten_first() {
         let mut verified = Verified::default();
         let at = |seconds| Moment::ZERO.after(Span::from_secs(seconds));
-        verified.insert(CredentialKey(0, 0), at(0));
-        assert!(verified.contains(CredentialKey(0, 0), at(299)));
-        assert!(!verified.contains(CredentialKey(0, 0), at(300)));
-        assert!(!verified.contains(CredentialKey(0, 1), at(0)));
-        for n in 1..=VERIFIED_MAX as u64 {
-            verified.insert(CredentialKey(n, 0), at(1));
-            verified.insert(CredentialKey(n, 0), at(1));
+        let key = |n: usize| {
+            let mut bytes = [0; 32];
+            bytes[..8].copy_from_slice(&n.to_le_bytes());
+            CredentialKey(bytes)
+        };
+        verified.insert(key(0), at(0));
+        assert!(verified.contains(key(0), at(299)));
+        assert!(!verified.contains(key(0), at(300)));
+        assert!(!verified.contains(key(1), at(0)));
+        for n in 1..=VERIFIED_MAX {
+            verified.insert(key(n), at(1));
+            verified.insert(key(n), at(1));
         }
-        assert!(!verified.contains(CredentialKey(0, 0), at(1)), "the oldest");
-        assert!(verified.contains(CredentialKey(1, 0), at(1)));
+        assert!(!verified.contains(key(0), at(1)), "the oldest");
+        assert!(verified.contains(key(1), at(1)));
         assert_eq!((verified.order.len(), verified.until.len()), (VERIFIED_MAX, VERIFIED_MAX));
     }
 }

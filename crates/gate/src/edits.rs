@@ -58,6 +58,24 @@ impl Edits {
         self.dropped.contains(name)
     }
 
+    /// The names of a list, as in the field Trailer, without those of dropped fields.
+    #[must_use]
+    pub(crate) fn kept_names(&self, list: &[u8]) -> Vec<u8> {
+        let names = list.split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
+        let kept = names.filter(|name| !self.drops(core::str::from_utf8(name).unwrap_or_default()));
+        kept.filter(|name| !name.is_empty()).collect::<Vec<_>>().join(&b", "[..])
+    }
+
+    /// The trailer fields, as lines, without those of dropped fields.
+    #[must_use]
+    pub fn kept_lines(&self, lines: &[u8]) -> Vec<u8> {
+        let is_kept = |line: &&[u8]| {
+            let name = line.split(|&byte| byte == b':').next().unwrap_or_default();
+            !self.drops(core::str::from_utf8(name).unwrap_or_default())
+        };
+        lines.split_inclusive(|&byte| byte == b'\n').filter(is_kept).flatten().copied().collect()
+    }
+
     /// Whether the values depend on the request.
     #[must_use]
     pub const fn is_dynamic(&self) -> bool {
@@ -130,4 +148,23 @@ fn take_part<'v>(rest: &mut &'v [u8]) -> &'v [u8] {
         after.split_at_checked(u32::from_le_bytes(*length) as usize).unwrap_or_default();
     *rest = after;
     part
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn trailers_lose_the_fields_that_are_dropped() {
+        let remove = ["x-secret", "x-powered-by"].map(str::to_owned).to_vec();
+        let edits = FieldEdits { remove, ..FieldEdits::default() };
+        let edits = Edits::new(&edits).expect("edits");
+        assert_eq!(
+            edits.kept_lines(b"X-Sum: 1\r\nx_secret: s\r\nX-Powered-By: php\r\ngrpc-status: 0\r\n"),
+            b"X-Sum: 1\r\ngrpc-status: 0\r\n"
+        );
+        assert_eq!(edits.kept_lines(b""), b"");
+        assert_eq!(edits.kept_names(b"x-powered-by, X-Sum ,x-secret,,a"), b"X-Sum, a");
+        assert_eq!(edits.kept_names(b"X-Secret"), b"");
+    }
 }

@@ -5,11 +5,14 @@
 
 use core::net::IpAddr;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use tidegate_config::model::{
     Action, Addresses, BasicAuth, Config, ErrorPage, Handling, Maintenance, Page, PathPattern,
     Placeholder, Rate, Route, Template,
 };
+
+use tidegate_config::password_hash::HashCost;
 
 use crate::conditions::AddressTest;
 use crate::cors::{self, CrossOrigin};
@@ -31,6 +34,8 @@ pub struct RouteHandling {
     filters: Vec<(PolicyId, FilterId)>,
     /// The edits of responses depend on the request.
     pub renders_response: bool,
+    /// Some edit of responses names the user.
+    pub response_names_user: bool,
     /// The path patterns, in canonical spelling.
     pub paths: Vec<PathPattern>,
     /// Placeholders or the rewriting of the path need a [`crate::rewrite::MatchedPath`].
@@ -98,14 +103,31 @@ fn response_rules(handling: &Handling) -> Option<ResponseRules> {
 pub struct Guard {
     /// The users.
     pub users: BasicAuth,
+    /// One hash of each cost in the file.
+    decoys: Decoys,
     /// The value of WWW-Authenticate.
     challenge: String,
+}
+
+/// Hashes of different costs. A wrong password is verified against one of each cost, so that the time does not depend on
+/// whether the user exists, nor on the cost of the user's own hash.
+pub type Decoys = Arc<[(HashCost, String)]>;
+
+/// The most costs of one file that wrong passwords are verified for: the highest ones of each algorithm's settings.
+const DECOYS_MAX: usize = 8;
+
+/// One hash of each cost.
+fn decoys_of(users: &BasicAuth) -> Decoys {
+    let costs = users.users.values().filter_map(|hash| Some((HashCost::of(hash).ok()?, hash)));
+    let by_cost: BTreeMap<HashCost, &String> = costs.collect();
+    let highest = by_cost.into_iter().rev().take(DECOYS_MAX);
+    highest.map(|(cost, hash)| (cost, hash.clone())).collect()
 }
 
 impl Guard {
     fn new(users: &BasicAuth) -> Self {
         let challenge = format!("Basic realm=\"{}\", charset=\"UTF-8\"", users.realm);
-        Self { users: users.clone(), challenge }
+        Self { users: users.clone(), decoys: decoys_of(users), challenge }
     }
 
     /// The response to a request without the name and the password of a user.
@@ -115,12 +137,16 @@ impl Guard {
         Denial { challenge: &self.challenge, ..Denial::new(401, text) }
     }
 
-    /// The hash that the password of `user` must have, and whether the user exists. If not, the hash is that of another
-    /// user, so that verifying takes as long.
+    /// The hash that the password of `user` must have; `None` if the user does not exist.
     #[must_use]
-    pub fn hash_of(&self, user: &str) -> Option<(&str, bool)> {
-        let own = self.users.users.get(user).map(|hash| (hash.as_str(), true));
-        own.or_else(|| self.users.users.values().next().map(|hash| (hash.as_str(), false)))
+    pub fn hash_of(&self, user: &str) -> Option<&str> {
+        self.users.users.get(user).map(String::as_str)
+    }
+
+    /// The hashes that a wrong password is verified against.
+    #[must_use]
+    pub const fn decoys(&self) -> &Decoys {
+        &self.decoys
     }
 }
 
@@ -329,6 +355,11 @@ fn prepare(route: &Route, config: &Config) -> Option<Box<RouteHandling>> {
         response: None,
         filters: Vec::new(),
         renders_response: false,
+        response_names_user: handling
+            .response_headers
+            .written()
+            .flat_map(|(_, template)| template.placeholders())
+            .any(|placeholder| matches!(placeholder, Placeholder::User)),
         paths: route.paths.iter().map(canonical_path).collect(),
         needs_path: path.is_some()
             || has(|known| matches!(known, Placeholder::Rest | Placeholder::Segment(_))),

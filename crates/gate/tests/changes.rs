@@ -360,3 +360,13 @@ fn session_cookie_replaces_the_servers_own_and_is_not_cached() {
         assert_eq!(of(&format!("Cache-Control: {shared}")), [""; 0], "{shared}");
     }
 }
+
+#[test]
+fn trailers_that_the_route_removes_are_not_announced() {
+    let config = config("proxy = \"app\"\nresponse-headers = { remove = [\"x-secret\"] }");
+    let response =
+        "HTTP/1.1 200 OK\nTransfer-Encoding: chunked\nTrailer: x-secret, x-sum\nX-Secret: s";
+    let head = respond(&config, "GET / HTTP/1.1\nHost: h", response).expect("a response");
+    assert_eq!(line(&head, "trailer"), ["x-sum"]);
+    assert_eq!(line(&head, "x-secret"), [""; 0]);
+}

@@ -82,7 +82,9 @@ counters! {
         denied_requests,
         /// Requests without a right password to routes that need one.
         unauthenticated_requests,
-        /// Requests that were refused because too many passwords waited for verification.
+        /// Passwords that were to be verified, also those of clients that left before. Remembered ones are not among them.
+        password_checks,
+        /// Requests that were refused because too many passwords, or too many of their address, waited for verification.
         auth_refusals,
         /// Requests above the limit of their route's rate.
         limited_requests,

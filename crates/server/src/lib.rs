@@ -31,6 +31,7 @@ mod listening_sockets;
 mod live;
 mod log;
 pub mod names;
+mod password_queue;
 mod passwords;
 pub mod permits;
 pub mod ports;

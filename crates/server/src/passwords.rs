@@ -1,37 +1,37 @@
 //! Verifies passwords on threads of their own, because that is slow on purpose.
 //! In: a hash and a password; the ticket of a waiting request. Out: a verdict in the mailbox of the request's worker.
 //! Never: blocks a worker; lets the time of a verdict depend on whether the user exists.
-//! Limits: `VERIFIERS` threads; `JOBS_MAX` passwords wait. A request that finds no place is refused (503).
+//! Limits: `VERIFIERS` threads; the places of `password_queue.rs`. A request that finds no place is refused (503).
 
 use std::io;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_base::Id;
+use tidegate_config::password_hash::HashCost;
 use tidegate_gate::basic::Verified;
+use tidegate_gate::handling::Decoys;
 use tidegate_reactor::Sender;
 
 use crate::action::proxy::exchange::Exchange;
+use crate::password_queue::{Origin, PasswordQueue, Place};
 use crate::start::Mail;
 use crate::threads::{self, Ended};
 
 /// The threads that verify passwords.
 const VERIFIERS: usize = 2;
-/// The passwords that wait for a thread.
-const JOBS_MAX: usize = 64;
 /// How often a verdict is offered to a full mailbox, and the time in between. Then the request's deadline ends it.
 const OFFERS_MAX: usize = 1000;
 const OFFER_PAUSE: Duration = Duration::from_millis(1);
 
 /// A password to verify.
 pub(crate) struct Job {
-    /// The stored hash, with its algorithm; of another user if this one does not exist.
-    pub(crate) hash: String,
+    /// The stored hash, with its algorithm; `None` if the user does not exist.
+    pub(crate) hash: Option<String>,
+    /// The hashes that a wrong password is verified against, so that it takes the same time for every user.
+    pub(crate) decoys: Decoys,
     /// The password of the request.
     pub(crate) password: Vec<u8>,
-    /// The user exists. Otherwise the verdict is negative, after the same work.
-    pub(crate) is_known: bool,
     /// The request that waits.
     pub(crate) ticket: Id<Exchange>,
 }
@@ -47,7 +47,7 @@ pub(crate) struct Verdict {
 
 /// The way of a worker to the threads.
 pub(crate) struct Verifiers {
-    jobs: SyncSender<(Job, Sender<Mail>)>,
+    door: Arc<Door>,
     /// The worker's own mailbox.
     own: Sender<Mail>,
 }
@@ -62,46 +62,62 @@ pub(crate) struct Passwords {
 }
 
 impl Passwords {
-    /// Hands a job to a thread. Returns the verdict if it is known at once, and `Err` if too many passwords wait.
-    pub(crate) fn submit(&self, job: Job) -> Result<Option<Verdict>, ()> {
-        let Some(verifiers) = &self.verifiers else { return Ok(Some(judge(&job))) };
-        let sent = verifiers.jobs.try_send((job, verifiers.own.clone()));
-        sent.map(|()| None).map_err(|_| ())
+    /// Hands a job to a thread.
+    pub(crate) fn submit(&self, origin: Origin, job: Job) -> Submitted {
+        let Some(verifiers) = &self.verifiers else { return Submitted::Judged(judge(&job)) };
+        let place = verifiers.door.0.add(origin, (job, verifiers.own.clone()));
+        place.map_or(Submitted::Refused, Submitted::Waits)
     }
 }
 
+/// What became of a job.
+pub(crate) enum Submitted {
+    /// A thread verifies it if the request keeps the place until then.
+    Waits(Place<Task>),
+    /// There is no thread; the verdict is known at once.
+    Judged(Verdict),
+    /// Too many passwords wait, or too many of this origin.
+    Refused,
+}
+
+/// A job, and the mailbox for its verdict.
+pub(crate) type Task = (Job, Sender<Mail>);
+
 /// The entrance to the threads, of which each worker gets its own.
-#[derive(Clone)]
-pub(crate) struct Entrance(SyncSender<(Job, Sender<Mail>)>);
+pub(crate) struct Entrance(Arc<Door>);
+
+/// Closes the queue when the last entrance is gone.
+struct Door(Arc<PasswordQueue<Task>>);
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
 
 impl Entrance {
-    /// Starts the threads. They end when the last entrance is gone.
+    /// Starts the threads. They end when the entrance and the workers are gone.
     ///
     /// # Errors
     /// The kernel refused a thread.
     pub(crate) fn open() -> io::Result<Self> {
-        let (jobs, waiting) = sync_channel(JOBS_MAX);
-        let waiting = Arc::new(Mutex::new(waiting));
+        let queue = Arc::new(PasswordQueue::new());
         for number in 0..VERIFIERS {
-            let waiting = Arc::clone(&waiting);
-            threads::spawn(format!("passwords-{number}"), move || verify(&waiting))?;
+            let queue = Arc::clone(&queue);
+            threads::spawn(format!("passwords-{number}"), move || verify(&queue))?;
         }
-        Ok(Self(jobs))
+        Ok(Self(Arc::new(Door(queue))))
     }
 
     /// The way of the worker with this mailbox.
     pub(crate) fn for_worker(&self, own: Sender<Mail>) -> Verifiers {
-        Verifiers { jobs: self.0.clone(), own }
+        Verifiers { door: Arc::clone(&self.0), own }
     }
 }
 
-fn verify(waiting: &Mutex<Receiver<(Job, Sender<Mail>)>>) -> Ended {
+fn verify(queue: &PasswordQueue<Task>) -> Ended {
     loop {
-        // The lock is held while waiting, so that one thread waits and the other verifies or waits for the lock.
-        let Ok(queue) = waiting.lock() else { return Ended::Failed("another thread panicked") };
-        let next = queue.recv();
-        drop(queue);
-        let Ok((job, worker)) = next else { return Ended::AsPlanned };
+        let Some((job, worker)) = queue.take() else { return Ended::AsPlanned };
         let verdict = judge(&job);
         for _ in 0..OFFERS_MAX {
             if worker.send(Mail::Verdict(verdict)).is_ok() {
@@ -112,8 +128,16 @@ fn verify(waiting: &Mutex<Receiver<(Job, Sender<Mail>)>>) -> Ended {
     }
 }
 
+/// Verifies a password. A wrong one is verified against one hash of each cost in the file, its own among them.
 fn judge(job: &Job) -> Verdict {
-    let is_right = matches(&job.hash, &job.password) && job.is_known;
+    let own = job.hash.as_deref();
+    let is_right = own.is_some_and(|hash| matches(hash, &job.password));
+    if !is_right {
+        let cost = own.and_then(|hash| HashCost::of(hash).ok());
+        for (_, decoy) in job.decoys.iter().filter(|(other, _)| Some(*other) != cost) {
+            core::hint::black_box(matches(decoy, &job.password));
+        }
+    }
     Verdict { ticket: job.ticket, is_right }
 }
 

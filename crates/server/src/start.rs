@@ -18,6 +18,7 @@ use tidegate_base::{Address, Span, limits};
 use tidegate_config::arrange::{Arranged, Life};
 use tidegate_config::model::{self, Bind, Config, SteerByCpu};
 use tidegate_config::places::Finding;
+use tidegate_gate::basic::CredentialSecret;
 use tidegate_gate::permits;
 use tidegate_gate::rate::RateTables;
 use tidegate_reactor::{
@@ -435,6 +436,7 @@ fn start_worker(
             }
             prepared.worker.publish_in_use(in_use);
             prepared.worker.passwords.verifiers = verifiers;
+            prepared.worker.secret = CredentialSecret::new(&random_bytes());
             if let Some(post) = push_post {
                 prepared.worker.join_hubs(post);
             }
@@ -820,6 +822,15 @@ fn stop_all(workers: Vec<WorkerThread>, grace: Span, leaving: &Leaving) {
 }
 
 /// A seed from the system's randomness, which the keys of std's hasher are drawn from.
+/// Random bytes for a secret.
+fn random_bytes() -> [u8; 32] {
+    let mut bytes = [0; 32];
+    for part in bytes.chunks_mut(8) {
+        part.copy_from_slice(&random_seed().to_le_bytes());
+    }
+    bytes
+}
+
 pub(crate) fn random_seed() -> u64 {
     use std::hash::{BuildHasher, Hasher};
     std::collections::hash_map::RandomState::new().build_hasher().finish()

@@ -15,6 +15,7 @@ use tidegate_config::model;
 use tidegate_config::places::Finding;
 use tidegate_gate::access::Cause;
 use tidegate_gate::balance::PoolState;
+use tidegate_gate::basic::CredentialSecret;
 use tidegate_gate::idle::IdleConnections;
 use tidegate_gate::permits::Permits;
 use tidegate_gate::queue::WaitQueue;
@@ -127,8 +128,8 @@ pub struct Worker {
     pub(crate) values: ResponseValues,
     /// The verification of passwords.
     pub(crate) passwords: Passwords,
-    /// A secret number, for hashes of credentials.
-    pub(crate) secret: u64,
+    /// The secret of the keys of credentials. Not made of `prng`, whose numbers clients may see as `{id}`.
+    pub(crate) secret: CredentialSecret,
     /// Random numbers for balancing and synthetic responses. Not for secrets.
     pub(crate) prng: Prng,
     /// The value of Date, rewritten when the second changes.
@@ -346,7 +347,7 @@ impl Worker {
             buffers: BufferPool::default(),
             values: ResponseValues::default(),
             passwords: Passwords::default(),
-            secret: tidegate_base::prng::mix64(!seed),
+            secret: CredentialSecret::new(&[0; 32]),
             prng: Prng::new(seed),
             date: DateField::new(0),
             arrivals: 0,

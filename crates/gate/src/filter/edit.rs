@@ -1,8 +1,8 @@
 //! The filter that edits the fields of a response as its route configures.
 //! In: the head of a response, the edits of a route, the values of the request. Out: the edited head.
-//! Never: changes an interim response.
+//! Never: adds a field to an interim response: only fields that the route removes or sets are dropped there.
 
-use tidegate_wire::message::{BodyLength, Field, ResponseSink};
+use tidegate_wire::message::{BodyLength, Field, FieldName, ResponseSink};
 
 use crate::edits::Edits;
 
@@ -35,7 +35,7 @@ impl<'a, S: ResponseSink> Edited<'a, S> {
 
     /// Whether the field is dropped. Notes fields that need no default.
     fn drops(&mut self, name: &str) -> bool {
-        let drops = self.is_final && self.edits.drops(name);
+        let drops = self.edits.drops(name);
         if !drops {
             self.note(name);
         }
@@ -79,8 +79,16 @@ impl<S: ResponseSink> ResponseSink for Edited<'_, S> {
     }
 
     fn received(&mut self, field: &Field<'_>) {
-        if !self.drops(field.name) {
-            self.sink.received(field);
+        match field.id {
+            _ if self.drops(field.name) => {}
+            // No trailer is announced that is removed.
+            FieldName::Trailer => {
+                let kept = self.edits.kept_names(field.value);
+                if !kept.is_empty() {
+                    self.sink.field(field.name, &kept);
+                }
+            }
+            _ => self.sink.received(field),
         }
     }
 

@@ -51,6 +51,19 @@ impl<'a> Filters<'a> {
         self.hsts.is_empty() && self.rules.is_none()
     }
 
+    /// The filters for interim responses, which get no field.
+    #[must_use]
+    pub const fn for_interim(self) -> Self {
+        Self { hsts: "", rules: self.rules }
+    }
+
+    /// The trailer fields of a response, as lines, as its client gets them; `None`: unchanged.
+    #[must_use]
+    pub fn kept_trailers(&self, lines: &[u8]) -> Option<Vec<u8>> {
+        let (rules, _) = self.rules.filter(|_| !lines.is_empty())?;
+        Some(rules.edits.kept_lines(lines))
+    }
+
     /// The page of the route for error responses of this status.
     #[must_use]
     pub fn page(&self, status: u16) -> Option<&'a Page> {

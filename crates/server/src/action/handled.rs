@@ -6,7 +6,7 @@
 
 use tidegate_config::model::RateExcess;
 use tidegate_gate::access::Cause;
-use tidegate_gate::basic::Credentials;
+use tidegate_gate::basic::{CredentialKey, Credentials};
 use tidegate_gate::cors::CrossOrigin;
 use tidegate_gate::denial::Denial;
 use tidegate_gate::forward::Changes;
@@ -18,7 +18,9 @@ use tidegate_gate::template::Values;
 use tidegate_reactor::Reactor;
 use tidegate_wire::message::RequestHead;
 
+use crate::action::proxy::authorization::Question;
 use crate::answer::Answer;
+use crate::password_queue::Origin;
 use crate::passwords::Job;
 use crate::requester::Requester;
 use crate::worker::Worker;
@@ -60,7 +62,30 @@ impl ResponseValues {
     }
 }
 
+/// The credentials of a request.
+struct Claim {
+    credentials: Credentials,
+    /// Their key.
+    key: CredentialKey,
+    /// They were verified lately.
+    is_verified: bool,
+}
+
 impl Worker {
+    /// Reads the credentials of a request to a route with `auth`.
+    fn read_claim<R: Reactor>(
+        &self,
+        reactor: &R,
+        head: &RequestHead<'_>,
+        handling: &RouteHandling,
+    ) -> Option<Claim> {
+        let guard = handling.auth.as_ref()?;
+        let credentials = Credentials::of(head)?;
+        let key = credentials.key(&guard.users, &self.secret);
+        let is_verified = self.passwords.verified.contains(key, reactor.now());
+        Some(Claim { credentials, key, is_verified })
+    }
+
     /// Begins the action of a request whose route does something besides it.
     pub(super) fn begin_handled<R: Reactor>(
         &mut self,
@@ -93,12 +118,13 @@ impl Worker {
         let trusted = &snapshot.listener(down.listener).trusted;
         let server_name = server_name.as_deref();
         let allowed_origin = handling.cors.as_ref().and_then(|cors| cors.allowed(head));
-        let credentials = handling.auth.as_ref().and_then(|_| Credentials::of(head));
-        let user = credentials.as_ref().map(|known| known.user.as_str());
+        let claim = self.read_claim(reactor, head, handling);
+        let verified = claim.as_ref().filter(|claim| claim.is_verified);
+        let user = verified.map(|claim| claim.credentials.user.as_str());
         let path = &path;
         let values =
             Values { head, path, peer, trusted, scheme, server_name, allowed_origin, user, id };
-        self.begin_changed(reactor, to, (route, handling), &values, credentials.as_ref());
+        self.begin_changed(reactor, to, (route, handling), &values, claim.as_ref());
         self.path_scratch = scratch;
     }
 
@@ -117,7 +143,7 @@ impl Worker {
         to: Requester,
         (route, handling): (usize, &RouteHandling),
         values: &Values<'_>,
-        credentials: Option<&Credentials>,
+        claim: Option<&Claim>,
     ) {
         let snapshot = self.settings_of(to);
         if handling.renders_response {
@@ -150,12 +176,12 @@ impl Worker {
             return;
         }
         let edits = handling.request.as_ref();
-        let changes = Changes { path: None, edits, values, waits: false };
         let Some(guard) = &handling.auth else {
+            let changes = Changes { path: None, edits, values, waits: false };
             let (head, scheme) = (values.head, values.scheme);
             return self.begin_action(reactor, to, head, route, scheme, Some(changes));
         };
-        self.begin_guarded(reactor, to, (route, guard), changes, credentials);
+        self.begin_guarded(reactor, to, (route, handling, guard), values, claim);
     }
 
     /// Begins the action of a request whose user was verified lately, or makes it wait for the verdict.
@@ -163,27 +189,62 @@ impl Worker {
         &mut self,
         reactor: &mut R,
         to: Requester,
-        (route, guard): (usize, &Guard),
-        changes: Changes<'_>,
-        credentials: Option<&Credentials>,
+        (route, handling, guard): (usize, &RouteHandling, &Guard),
+        values: &Values<'_>,
+        claim: Option<&Claim>,
     ) {
-        let (head, scheme) = (changes.values.head, changes.values.scheme);
-        let hash = credentials.and_then(|credentials| guard.hash_of(&credentials.user));
-        let (Some(credentials), Some((hash, is_known))) = (credentials, hash) else {
+        let (head, scheme) = (values.head, values.scheme);
+        let Some(claim) = claim else {
             self.accounts.counters.unauthenticated_requests.add(1);
             return self.answer(reactor, to, &Answer::Denied(guard.denial()), false);
         };
-        let key = credentials.key(&guard.users, self.secret);
-        if self.passwords.verified.contains(key, reactor.now()) {
-            return self.begin_action(reactor, to, head, route, scheme, Some(changes));
-        }
-        let changes = Changes { waits: true, ..changes };
+        let user = claim.credentials.user.as_str();
+        // The server gets the request only once the user is verified.
+        let values = &Values { user: Some(user), ..*values };
+        let edits = handling.request.as_ref();
+        let changes = Changes { path: None, edits, values, waits: !claim.is_verified };
         self.begin_action(reactor, to, head, route, scheme, Some(changes));
+        if claim.is_verified {
+            return;
+        }
         // The action may have refused the request.
         let Some(ticket) = self.waiting_exchange(to) else { return };
-        let (hash, password) = (hash.to_owned(), credentials.password.clone());
-        let job = Job { hash, password, is_known, ticket };
-        self.await_verdict(reactor, ticket, (route, key), job);
+        let question = Question {
+            route,
+            key: claim.key,
+            origin: Origin::of(values.client()),
+            values: self.render_with_user(to, handling, values),
+        };
+        let job = Job {
+            hash: guard.hash_of(user).map(str::to_owned),
+            decoys: guard.decoys().clone(),
+            password: claim.credentials.password.clone(),
+            ticket,
+        };
+        self.await_verdict(reactor, ticket, question, job);
+    }
+
+    /// The values for the edits of the response to a verified user, if they name the user.
+    fn render_with_user(
+        &mut self,
+        to: Requester,
+        handling: &RouteHandling,
+        values: &Values<'_>,
+    ) -> Option<Vec<u8>> {
+        if !handling.response_names_user {
+            return None;
+        }
+        let snapshot = self.settings_of(to);
+        let mut bytes = self.buffers.take();
+        let rendered = snapshot.handlings.render_response(handling, &mut bytes, values);
+        match rendered {
+            Ok(()) => Some(bytes),
+            // Too long with the name: the response gets the fields without it.
+            Err(_) => {
+                self.buffers.put(bytes);
+                None
+            }
+        }
     }
 
     /// Counts the request in the limits of its route. Returns whether it is admitted; otherwise it has been answered.

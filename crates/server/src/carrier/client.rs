@@ -318,10 +318,25 @@ impl Worker {
     ) {
         self.note_bytes_out(to, data.len());
         self.note_phase(to, RecordPhase::Last);
+        let kept = self.kept_trailers(to, trailers);
+        let trailers = kept.as_deref().unwrap_or(trailers);
         match to.is_stream() {
             true => self.end_http2_response(reactor, to, data, trailers),
             false => self.end_http1_response(reactor, to.sock, data, trailers),
         }
+    }
+
+    /// The trailers without the fields that the route removes from responses; `None`: unchanged.
+    fn kept_trailers(&mut self, to: Requester, trailers: &[u8]) -> Option<Vec<u8>> {
+        if trailers.is_empty() {
+            return None;
+        }
+        let filters = match self.streams.get(to.stream) {
+            Some(stream) => stream.filters,
+            None => self.http1_request(to.sock)?.filters,
+        };
+        let settings = self.settings.of(self.era_of(to));
+        settings.handlings.filters(filters, b"").kept_trailers(trailers)
     }
 
     /// The action has ended, after the end of its response.

@@ -12,7 +12,8 @@ use crate::action::Running;
 use crate::action::proxy::Failure;
 use crate::action::proxy::exchange::{Exchange, Stage};
 use crate::answer::Answer;
-use crate::passwords::{Job, Verdict};
+use crate::password_queue::{Origin, Place};
+use crate::passwords::{Job, Submitted, Task, Verdict};
 use crate::requester::Requester;
 use crate::worker::Worker;
 
@@ -26,6 +27,23 @@ pub(crate) struct Authorization {
     route: usize,
     /// The credentials, to remember them.
     key: CredentialKey,
+    /// The place of the password in the queue, which is free again when the request ends; `None` once the verdict is
+    /// known without waiting.
+    place: Option<Place<Task>>,
+    /// The values for the edits of the response to a wrong password, if they differ: those without the user.
+    values: Option<Vec<u8>>,
+}
+
+/// What the verdict about a request decides.
+pub(in crate::action) struct Question {
+    /// The route of the request.
+    pub(in crate::action) route: usize,
+    /// The credentials.
+    pub(in crate::action) key: CredentialKey,
+    /// Where the request comes from.
+    pub(in crate::action) origin: Origin,
+    /// The values for the edits of the response if the password is right, in case they differ.
+    pub(in crate::action) values: Option<Vec<u8>>,
 }
 
 impl Worker {
@@ -53,19 +71,29 @@ impl Worker {
         &mut self,
         reactor: &mut R,
         id: Id<Exchange>,
-        (route, key): (usize, CredentialKey),
+        question: Question,
         job: Job,
     ) {
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
-        exchange.authorization = Some(Box::new(Authorization { route, key }));
+        let Question { route, key, origin, values } = question;
+        let values = values.map(|right| core::mem::replace(&mut exchange.values, right));
+        let mut authorization = Box::new(Authorization { route, key, place: None, values });
         let to = exchange.requester;
-        match self.passwords.submit(job) {
-            Ok(None) => {
+        self.accounts.counters.password_checks.add(1);
+        let submitted = self.passwords.submit(origin, job);
+        match submitted {
+            Submitted::Waits(place) => {
+                authorization.place = Some(place);
+                exchange.authorization = Some(authorization);
                 let at = reactor.now().after(VERDICT_MAX);
                 self.set_action_deadline(reactor, to, at);
             }
-            Ok(Some(verdict)) => self.apply_verdict(reactor, verdict),
-            Err(()) => {
+            Submitted::Judged(verdict) => {
+                exchange.authorization = Some(authorization);
+                self.apply_verdict(reactor, verdict);
+            }
+            Submitted::Refused => {
+                exchange.authorization = Some(authorization);
                 self.accounts.counters.auth_refusals.add(1);
                 self.fail(reactor, id, TOO_MANY);
             }
@@ -93,7 +121,7 @@ impl Worker {
         }
         self.accounts.counters.unauthenticated_requests.add(1);
         let values = core::mem::take(&mut exchange.values);
-        self.recall_values(to, values);
+        self.recall_values(to, authorization.values.unwrap_or(values));
         self.forget_exchange(id);
         let snapshot = self.settings_of(to);
         let handling = snapshot.handlings.of_route(authorization.route);

@@ -87,8 +87,9 @@ impl Worker {
         let snapshot = self.settings.of(era);
         let has_sessions = snapshot.sessions.get(pool).is_some_and(Option::is_some);
         let snapshot = has_sessions.then(|| Rc::clone(snapshot));
-        let cookie =
-            snapshot.as_ref().map_or("", |snapshot| self.session_cookie(reactor, id, snapshot));
+        let cookie = snapshot
+            .as_ref()
+            .map_or("", |snapshot| self.session_cookie(reactor, id, head, snapshot));
         self.begin_response(reactor, to, &Head::Relayed(head, cookie), rest);
         if ends {
             self.finish_response(reactor, id, b"", b"", more_follows);
@@ -98,11 +99,12 @@ impl Worker {
     }
 
     /// The value of the Set-Cookie field that names the server of the response; empty if the client's cookie names it
-    /// already, or names another server that is only busy.
+    /// already, or names another server that is only busy, and the server does not replace the cookie by its own.
     fn session_cookie<'s, R: Reactor>(
         &self,
         reactor: &R,
         id: Id<Exchange>,
+        head: &ResponseHead<'_>,
         snapshot: &'s Snapshot,
     ) -> &'s str {
         let Some(exchange) = self.exchanges.get(id) else { return "" };
@@ -112,9 +114,13 @@ impl Worker {
         let is_kept = |server: u16| {
             server == exchange.attempt.server || !state.has_lost(usize::from(server), reactor.now())
         };
+        let field = sessions.field(usize::from(exchange.attempt.server));
         match exchange.facts.session {
-            Some(server) if is_kept(server) => "",
-            Some(_) | None => sessions.field(usize::from(exchange.attempt.server)),
+            Some(server) if is_kept(server) => {
+                let is_replaced = head.fields().any(|own| forward::sets_same(&own, field));
+                if is_replaced { sessions.field(usize::from(server)) } else { "" }
+            }
+            Some(_) | None => field,
         }
     }
 

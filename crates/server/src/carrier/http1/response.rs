@@ -195,12 +195,17 @@ impl Worker {
     ) {
         let Some(request) = self.http1_request(sock) else { return self.note_bug(reactor, sock) };
         request.awaits_continue &= head.status != 100;
+        let filters = request.filters;
+        let era = self.era_of(Requester::connection(sock));
+        let Some(request) = self.http1_request(sock) else { return self.note_bug(reactor, sock) };
         // RFC 9110 section 15.2: HTTP/1.0 clients do not know interim responses.
         if request.version >= Version::Http11
             && let Some(out) = reactor.output(sock)
         {
             let encoder = &mut ResponseEncoder::new(out, request.version, false);
-            forward::encode_interim(encoder, head, &self.settings.newest().config.server.via);
+            let filters = self.settings.of(era).handlings.filters(filters, b"").for_interim();
+            let sink = &mut Filtered::new(encoder, filters);
+            forward::encode_interim(sink, head, &self.settings.newest().config.server.via);
             self.accounts.counters.count_answer(head.status);
         }
     }
@@ -341,8 +346,9 @@ impl Worker {
             let encoder = &mut ResponseEncoder::new(out, Version::Http11, false);
             let status = match switch {
                 Switch::Relayed(head) => {
+                    let filters = self.settings.of(era).handlings.filters(filters, b"");
                     forward::encode_interim(
-                        encoder,
+                        &mut Filtered::new(encoder, filters.for_interim()),
                         head,
                         &self.settings.newest().config.server.via,
                     );

@@ -6,6 +6,7 @@
 
 use tidegate_base::Id;
 use tidegate_base::limits::OUTPUT_FLUSH_BYTES;
+use tidegate_gate::filter::Filtered;
 use tidegate_gate::forward::{self, ResponseContext};
 use tidegate_gate::respond::AnswerContext;
 use tidegate_reactor::{Reactor, SockId};
@@ -112,9 +113,11 @@ impl Worker {
         let Some(stream) = self.streams.get_mut(to.stream) else { return };
         stream.awaits_continue &= interim.status != 100;
         let number = stream.number;
+        let filters = self.settings.of(stream.era).handlings.filters(stream.filters, b"");
         let mut head = core::mem::take(&mut self.http2_head);
         head.clear();
-        forward::encode_interim(&mut head, interim, &self.settings.newest().config.server.via);
+        let sink = &mut Filtered::new(&mut head, filters.for_interim());
+        forward::encode_interim(sink, interim, &self.settings.newest().config.server.via);
         self.accounts.counters.count_answer(head.status());
         self.send_http2_head(reactor, to.sock, number, &head, false);
         self.http2_head = head;
