@@ -25,6 +25,8 @@ const FIELDS_BYTES_MAX: usize = 16 * 1024;
 pub(crate) const WRITTEN_BYTES_MAX: usize = 256 * 1024;
 /// Bytes that one callback may send without waiting.
 pub const OUTPUT_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// The error of output beyond this.
+pub(crate) const TOO_MUCH: &str = "a callback may send up to 16 MiB";
 /// Lines that one callback may log.
 const LOG_LINES_MAX: u32 = 100;
 /// Bytes of one line of the log.
@@ -405,7 +407,14 @@ impl Host {
         if !is_token(name) {
             return Err("this is not the name of a header field");
         }
-        let of_name = |(refused, _): &&(&str, &str)| name.eq_ignore_ascii_case(refused.as_bytes());
+        // Some programs behind a proxy take `_` for `-`.
+        let is_same = |(one, other): (&u8, u8)| match one {
+            b'_' => other == b'-',
+            one => one.to_ascii_lowercase() == other,
+        };
+        let of_name = |(refused, _): &&(&str, &str)| {
+            refused.len() == name.len() && name.iter().zip(refused.bytes()).all(is_same)
+        };
         if let Some((_, reason)) = FIELDS_REFUSED.iter().find(of_name) {
             return Err(reason);
         }
@@ -435,7 +444,7 @@ impl Host {
             return Err(ENDED);
         }
         if total + exchange.written.len() > OUTPUT_BYTES_MAX {
-            return Err("a callback may send up to 16 MiB");
+            return Err(TOO_MUCH);
         }
         exchange.written.extend_from_slice(data);
         Ok(())
@@ -573,7 +582,7 @@ impl Host {
             return Err("a text message must be UTF-8; send it as \"binary\"");
         }
         if self.outbox.bytes.len() + data.len() > OUTPUT_BYTES_MAX {
-            return Err("a callback may send up to 16 MiB");
+            return Err(TOO_MUCH);
         }
         let data = self.outbox.push(data);
         self.outbox.effects.push(Effect::Send { tag, is_text, data });

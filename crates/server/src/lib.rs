@@ -29,6 +29,7 @@ mod invariants;
 mod listening_sockets;
 mod live;
 mod log;
+mod lua_share;
 pub mod names;
 mod passwords;
 pub mod permits;

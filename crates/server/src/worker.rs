@@ -47,6 +47,7 @@ use crate::connection::Connections;
 use crate::counters::{Accounts, HandlerKind};
 use crate::eviction::Search;
 use crate::live::Live;
+use crate::lua_share::LuaShare;
 use crate::passwords::Passwords;
 use crate::permits::PermitPost;
 use crate::record::Recorder;
@@ -159,6 +160,8 @@ pub struct Worker {
     pub(crate) piece: Vec<u8>,
     /// Actions that used up their share of the turn. They continue after it. May contain stale ids.
     pub(crate) yielded: Vec<Running>,
+    /// What Lua callbacks may still take of the turn, and the requests that wait for the next one.
+    pub(crate) lua_share: LuaShare,
     /// A stop has begun: responses close their connections, and nothing becomes idle. Never reset.
     pub(crate) stopping: bool,
     /// The grace period of the stop has ended. Data that the kernel still has to send is left to it.
@@ -359,6 +362,7 @@ impl Worker {
             path_scratch: Vec::new(),
             piece: Vec::new(),
             yielded: Vec::new(),
+            lua_share: LuaShare::default(),
             stopping: false,
             grace_over: false,
             until_sample: tidegate_base::handlers::SAMPLE_EVERY,
@@ -423,7 +427,11 @@ impl Worker {
 
     /// How long the next turn may wait for events.
     fn wait_at_most(&self, wait_max: Span) -> Span {
-        if !self.yielded.is_empty() || self.push.is_delivering() || self.apps.has_ready() {
+        let has_work = !self.yielded.is_empty()
+            || self.push.is_delivering()
+            || self.apps.has_ready()
+            || self.lua_share.has_waiting();
+        if has_work {
             return Span::ZERO;
         }
         wait_max.min(if self.recorder.has_lines() { LINES_WAIT_MAX } else { TURN_WAIT_MAX })
@@ -433,8 +441,10 @@ impl Worker {
     fn end_turn<R: Reactor>(&mut self, reactor: &mut R) {
         self.conns.end_turn();
         self.retry_after_turn(reactor);
+        self.lua_share.renew();
         self.serve_yielded(reactor);
         self.resume_apps(reactor);
+        self.lua_share.renew();
         self.finish_push(reactor);
         if self.has_broken() {
             self.repair(reactor);

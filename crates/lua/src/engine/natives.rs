@@ -12,7 +12,7 @@ use tidegate_base::{Id, Moment};
 use super::call::Call;
 use super::json;
 use crate::encoding;
-use crate::host::{ClientId, ExchangeId, Level, Part};
+use crate::host::{ClientId, ExchangeId, Level, Part, TOO_MUCH};
 use crate::pattern::{self, Capture};
 use crate::schedule::{Cancelled, JobId, Wait, span_of};
 
@@ -390,7 +390,8 @@ natives! {
         call.done(result)
     }
 
-    /// (index, generation, data) -> true, whether `flush` must follow.
+    /// (index, generation, data) -> true, whether `flush` must follow; or nil, an error, whether the response would be
+    /// incomplete.
     fn write(call) {
         let Some(data) = call.bytes(3) else { return call.fail("the data must be a string") };
         let id = exchange(call);
@@ -400,7 +401,11 @@ natives! {
                 call.push_boolean(call.host().must_flush(id));
                 2
             }
-            Err(error) => call.fail(error),
+            Err(error) => {
+                let count = call.fail(error);
+                call.push_boolean(error == TOO_MUCH);
+                count + 1
+            }
         }
     }
 

@@ -392,6 +392,9 @@ impl Worker {
                 outcome = Outcome::Full;
                 break;
             }
+            if matches!(service, Service::Lua(_)) && self.lua_share.is_used_up() {
+                break;
+            }
             let rest = &mut bytes[used..];
             let decoded =
                 decoder.decode_message(rest, &endpoint.limits, buffer, inflater.as_deref_mut());
