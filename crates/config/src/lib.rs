@@ -15,6 +15,7 @@ mod embedded;
 mod field_test;
 mod file;
 mod foreign;
+mod health;
 pub mod http2;
 mod https;
 pub mod keys;

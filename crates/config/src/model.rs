@@ -11,8 +11,10 @@ mod answers;
 mod auth;
 mod conditions;
 mod handling;
+mod health;
 mod networks;
 mod rate;
+mod reuse;
 mod sticky;
 
 pub use crate::lua::{LuaApp, LuaSetting};
@@ -23,8 +25,10 @@ pub use answers::{Cors, ErrorPage, Maintenance, Page};
 pub use auth::{BasicAuth, Users};
 pub use conditions::{Conditions, HeaderCondition, HeaderTest, NamedTest};
 pub use handling::{FieldEdits, Handling, Placeholder, Template, TemplatePiece};
+pub use health::{CheckKind, CheckMethod, HealthCheck, HttpCheck};
 pub use networks::{AddressSet, Addresses, NetworkSet};
 pub use rate::{Rate, RateExcess};
+pub use reuse::{Reuse, Unretriable};
 pub use sticky::{SameSite, Sticky};
 
 /// A whole configuration.
@@ -647,6 +651,8 @@ pub struct Pool {
     pub sticky: Option<Sticky>,
     /// The servers; at least one, and at least one with a weight above 0.
     pub servers: Vec<Upstream>,
+    /// How servers are checked; `None`: they are not.
+    pub health: Option<HealthCheck>,
     /// Timeouts for servers.
     pub timeouts: ServerTimeouts,
     /// Reuse of connections to the servers.
@@ -747,33 +753,6 @@ pub struct ServerTimeouts {
     pub tunnel: Span,
 }
 
-/// Reuse of upstream connections.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reuse {
-    /// Maximum number of idle connections kept for each server and worker.
-    pub idle_max: u32,
-    /// How long an idle connection is kept.
-    pub idle_timeout: Span,
-    /// Number of requests on one connection before it is closed; `None`: unlimited.
-    pub requests_max: Option<u32>,
-    /// Whether a connection is reused after a request whose body the server may not expect, such as a GET with a
-    /// body.
-    pub after_unexpected_body: bool,
-    /// Which idle connections may carry a request that cannot be retried.
-    pub unretriable: Unretriable,
-}
-
-/// `reuse.unretriable` of a pool: which idle connections may carry a request that cannot be retried.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unretriable {
-    /// Connections that have been idle for less than half the time that the server is known to keep them open.
-    Proven,
-    /// All idle connections.
-    Always,
-    /// No idle connection: each such request opens a new one.
-    Never,
-}
-
 impl Default for Server {
     fn default() -> Self {
         Self {
@@ -849,18 +828,6 @@ impl Default for ServerTimeouts {
             body: Span::from_secs(60),
             queue: Span::from_secs(10),
             tunnel: Span::from_secs(3600),
-        }
-    }
-}
-
-impl Default for Reuse {
-    fn default() -> Self {
-        Self {
-            idle_max: 16_384,
-            idle_timeout: Span::from_secs(30),
-            requests_max: None,
-            after_unexpected_body: false,
-            unretriable: Unretriable::Proven,
         }
     }
 }

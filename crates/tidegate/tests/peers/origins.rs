@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};
 
-use tidegate_testing::command;
+use tidegate_testing::{Signal, command};
 
 use crate::process::{Folder, Process, free_address, program};
 
@@ -53,6 +53,12 @@ impl Nginx {
 
     pub fn terminate(&mut self) {
         self.process.terminate();
+        self.process.wait();
+    }
+
+    /// Ends nginx without giving it time to close its connections.
+    pub fn kill(&mut self) {
+        self.process.signal(Signal::KILL);
         self.process.wait();
     }
 
