@@ -280,6 +280,8 @@ pub struct Leftovers {
     pub subscriptions: usize,
     /// Subscribers for which messages wait.
     pub push_queues: usize,
+    /// Clients of push hubs that instructions may concern.
+    pub push_clients: usize,
     /// Records of requests that have not ended.
     pub records: usize,
     /// Requests that wait for a server.
@@ -428,7 +430,7 @@ impl Worker {
     /// How long the next turn may wait for events.
     fn wait_at_most(&self, wait_max: Span) -> Span {
         let has_work = !self.yielded.is_empty()
-            || self.push.is_delivering()
+            || self.push.is_busy()
             || self.apps.has_ready()
             || self.lua_share.has_waiting();
         if has_work {
@@ -440,6 +442,10 @@ impl Worker {
     /// Does the work that belongs to the end of a turn.
     fn end_turn<R: Reactor>(&mut self, reactor: &mut R) {
         self.conns.end_turn();
+        if !self.work.is_empty() {
+            // A TLS handshake has ended without a byte after it.
+            self.settle(reactor);
+        }
         self.retry_after_turn(reactor);
         self.lua_share.renew();
         self.serve_yielded(reactor);
@@ -570,6 +576,7 @@ impl Worker {
             push_sessions: self.sessions.len(),
             subscriptions: self.push.subscriptions(),
             push_queues: self.push.queues(),
+            push_clients: self.push.clients(),
             records: self.recorder.open_count(),
             queued: self.pools.iter().map(|pool| pool.queue.len()).sum::<usize>() + self.held.len(),
             idle: self.pools.iter().map(|pool| pool.idle.len()).sum(),
@@ -646,6 +653,7 @@ impl LayerHandler for Worker {
 
     fn handle_established(&mut self, sock: SockId, session: &mut TlsSession) {
         self.note_session(sock, session);
+        self.note_tcp_session(sock);
     }
 
     fn client_of(&mut self, sock: SockId) -> Option<(&str, Peer)> {
