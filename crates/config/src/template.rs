@@ -98,7 +98,7 @@ fn push_text(text: &str, pieces: &mut Vec<TemplatePiece>) {
 
 /// The names of placeholders, for messages.
 const NAMES: &str = "{client}, {host}, {method}, {scheme}, {path}, {rest}, {query}, {query:NAME}, {header:NAME}, \
-                     {cookie:NAME}, {tls:sni}, {user}, {id}, or a {name} of the route's path";
+                     {cookie:NAME}, {tls:sni}, {user}, {claim:NAME}, {id}, or a {name} of the route's path";
 
 fn parse_name(name: &str, paths: Paths<'_>) -> Result<Placeholder, Complaint> {
     if paths.names(name) {
@@ -131,6 +131,7 @@ fn parse_name(name: &str, paths: Paths<'_>) -> Result<Placeholder, Complaint> {
             Placeholder::Cookie(cookie.to_owned())
         }
         Some(("tls", "sni")) => Placeholder::ServerName,
+        Some(("claim", claim)) if !claim.is_empty() => Placeholder::Claim(claim.to_owned()),
         Some(_) => return unknown(name),
     })
 }
