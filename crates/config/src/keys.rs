@@ -95,7 +95,7 @@ mod websocket;
 
 pub use admin::ADMIN;
 pub use answers::{CORS, MAINTENANCE};
-pub use auth::AUTH;
+pub use auth::{AUTH, JWT};
 pub use edits::{REQUEST_EDITS, RESPONSE_EDITS};
 pub use health::HEALTH;
 pub use https::{HSTS, HTTPS_REDIRECT};
@@ -247,7 +247,7 @@ mod tests {
     #[test]
     fn setting_names_are_unique_and_described() {
         let paths: Vec<_> = sections().iter().map(|section| section.path).collect();
-        assert_eq!(paths.len(), 42, "{paths:?}");
+        assert_eq!(paths.len(), 43, "{paths:?}");
         for section in sections() {
             for (index, key) in section.keys.iter().enumerate() {
                 assert!(key.about.ends_with('.'), "{}: {}", section.path, key.name);

@@ -18,6 +18,7 @@ mod foreign;
 mod health;
 pub mod http2;
 mod https;
+mod jwt;
 pub mod keys;
 mod listeners;
 mod log;

@@ -24,7 +24,7 @@ pub use crate::push::{Namespace, Permit, Push, PushRoute, Slow, Subscribe};
 pub use crate::text_test::{TextFault, TextKind, TextTest};
 
 pub use answers::{Cors, ErrorPage, Maintenance, Page};
-pub use auth::{BasicAuth, Users};
+pub use auth::{BasicAuth, JwtAuth, KeyContent, Users};
 pub use client_fields::CLIENT_ADDRESS_HEADERS;
 pub use conditions::{Conditions, HeaderCondition, HeaderTest, NamedTest};
 pub use handling::{FieldEdits, Handling, Placeholder, Template, TemplatePiece};

@@ -60,27 +60,31 @@ impl Credentials {
     /// The key of these credentials for the users of `auth`.
     #[must_use]
     pub fn key(&self, auth: &BasicAuth, seed: u64) -> CredentialKey {
-        let half = |salt: u64| {
-            let mut hasher = DefaultHasher::new();
-            hasher.write_u64(seed);
-            hasher.write_u64(salt);
-            // The stored text is part of the key, so that another password of the user invalidates the memory.
-            let stored = auth.users.get(&self.user).map_or("", String::as_str);
-            for part in
-                [auth.file.as_bytes(), stored.as_bytes(), self.user.as_bytes(), &self.password]
-            {
-                hasher.write_usize(part.len());
-                hasher.write(part);
-            }
-            hasher.finish()
-        };
-        CredentialKey(half(1), half(2))
+        // The stored text is part of the key, so that another password of the user invalidates the memory.
+        let stored = auth.users.get(&self.user).map_or("", String::as_str);
+        let (file, user) = (auth.file.as_bytes(), self.user.as_bytes());
+        keyed_hash(seed, &[file, stored.as_bytes(), user, &self.password])
     }
 }
 
 /// Identifies credentials.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct CredentialKey(u64, u64);
+
+/// The key of what consists of these parts.
+pub(crate) fn keyed_hash(seed: u64, parts: &[&[u8]]) -> CredentialKey {
+    let half = |salt: u64| {
+        let mut hasher = DefaultHasher::new();
+        hasher.write_u64(seed);
+        hasher.write_u64(salt);
+        for part in parts {
+            hasher.write_usize(part.len());
+            hasher.write(part);
+        }
+        hasher.finish()
+    };
+    CredentialKey(half(1), half(2))
+}
 
 /// The credentials that were verified lately.
 #[derive(Debug, Default)]

@@ -17,6 +17,7 @@ use crate::denial::Denial;
 use crate::edits::Edits;
 use crate::filter::Filters;
 use crate::hsts::{HstsPolicies, PolicyId};
+use crate::jwt::TokenGuard;
 use crate::router::canonical_path;
 use crate::scheme::Scheme;
 
@@ -47,6 +48,8 @@ pub struct RouteHandling {
     pub cors: Option<CrossOrigin>,
     /// Only users with a password are served.
     pub auth: Option<Guard>,
+    /// Only requests with a valid token are served.
+    pub jwt: Option<TokenGuard>,
     /// Limits of the rate of requests; their tables are in `RateTables`.
     pub rates: Vec<Rate>,
 }
@@ -341,6 +344,7 @@ fn prepare(route: &Route, config: &Config) -> Option<Box<RouteHandling>> {
         }),
         cors: handling.cors.as_ref().map(CrossOrigin::new),
         auth: handling.auth.as_ref().map(Guard::new),
+        jwt: handling.jwt.as_ref().map(TokenGuard::new),
         rates: handling.rates.clone(),
     }))
 }

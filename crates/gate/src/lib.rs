@@ -21,6 +21,7 @@ pub mod handling;
 pub mod health;
 pub mod hsts;
 pub mod idle;
+pub mod jwt;
 pub mod name_set;
 pub mod parameters;
 pub mod path;

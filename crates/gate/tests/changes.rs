@@ -60,6 +60,7 @@ fn with_values<T>(
         server_name: Some(b"sni.example"),
         allowed_origin: None,
         user: None,
+        claims: None,
         id: 0xab,
     })
 }

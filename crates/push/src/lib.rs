@@ -11,7 +11,6 @@
 #![forbid(unsafe_code)]
 
 pub mod api;
-pub mod base64;
 pub mod client;
 pub mod events;
 pub mod hub;

@@ -30,6 +30,7 @@ use crate::ports;
 use crate::reload::unix_seconds;
 use crate::snapshot::{Numbers, Snapshot};
 use crate::start::Mail;
+use crate::tokens;
 
 /// How long a worker may take to apply settings before that is reported.
 const APPLY_SPAN: Duration = Duration::from_secs(10);
@@ -153,6 +154,10 @@ impl Configuration {
         let notes = restart_notes(&self.arranged, &next);
         next.config.log.clone_from(&self.arranged.config.log);
         next.config.admin.clone_from(&self.arranged.config.admin);
+        let unusable = tokens::check(&next.config);
+        if !unusable.is_empty() {
+            return Err(self.explain(&next, unusable));
+        }
         let known = (&self.arranged.config, &self.addresses);
         let resolved = names::resolve_after(&next.config, known);
         let loaded = loader.load_arranged(&next, unix_seconds());

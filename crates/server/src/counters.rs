@@ -80,8 +80,10 @@ counters! {
         evicted_idle,
         /// Requests of addresses that their route does not serve.
         denied_requests,
-        /// Requests without a right password to routes that need one.
+        /// Requests without a right password, or without a valid token, to routes that need one.
         unauthenticated_requests,
+        /// Tokens of requests that were verified. A token that is remembered is not verified again.
+        tokens_verified,
         /// Requests that were refused because too many passwords waited for verification.
         auth_refusals,
         /// Requests above the limit of their route's rate.

@@ -184,6 +184,7 @@ fn explain_route(
         server_name: None,
         allowed_origin: None,
         user: None,
+        claims: None,
         id: 0,
     };
     if let Some(handling) = handling {
@@ -225,6 +226,9 @@ fn explain_handling(text: &mut String, handling: &RouteHandling, values: &Values
     }
     if handling.auth.is_some() {
         note("401 without a user name and a password");
+    }
+    if handling.jwt.is_some() {
+        note("401 without a valid token, 403 if it lacks a claim of `claims`");
     }
 }
 

@@ -47,6 +47,7 @@ pub mod stats;
 
 mod threads;
 mod timers;
+pub mod tokens;
 
 pub mod worker;
 

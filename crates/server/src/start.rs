@@ -47,6 +47,7 @@ use crate::reload::{self, Reloader};
 use crate::snapshot::{Numbers, Snapshot};
 use crate::stats::Registry;
 use crate::threads::{self, Ended};
+use crate::tokens;
 use crate::worker::{Leaving, Worker, WorkerLimits};
 
 /// The options of the command line.
@@ -166,6 +167,10 @@ fn serve_until_stopped(
             return Err(StartError::Values(faults.chain(unresolved).collect()));
         }
     };
+    let unusable = tokens::check(config);
+    if !unusable.is_empty() {
+        return Err(StartError::Values(unusable));
+    }
     let scripts = apps::read(config).map_err(StartError::Values)?;
     refuse_taken_ports(config, options.takeover)?;
     let earlier = earlier_listeners(config);

@@ -16,6 +16,7 @@ use tidegate_config::places::Finding;
 use tidegate_gate::access::Cause;
 use tidegate_gate::balance::PoolState;
 use tidegate_gate::idle::IdleConnections;
+use tidegate_gate::jwt::Tokens;
 use tidegate_gate::permits::Permits;
 use tidegate_gate::queue::WaitQueue;
 use tidegate_gate::shared::SharedConnections;
@@ -128,6 +129,8 @@ pub struct Worker {
     pub(crate) values: ResponseValues,
     /// The verification of passwords.
     pub(crate) passwords: Passwords,
+    /// Tokens that were verified lately.
+    pub(crate) tokens: Tokens,
     /// A secret number, for hashes of credentials.
     pub(crate) secret: u64,
     /// Random numbers for balancing and synthetic responses. Not for secrets.
@@ -349,6 +352,7 @@ impl Worker {
             buffers: BufferPool::default(),
             values: ResponseValues::default(),
             passwords: Passwords::default(),
+            tokens: Tokens::default(),
             secret: tidegate_base::prng::mix64(!seed),
             prng: Prng::new(seed),
             date: DateField::new(0),

@@ -95,9 +95,19 @@ impl Worker {
         let allowed_origin = handling.cors.as_ref().and_then(|cors| cors.allowed(head));
         let credentials = handling.auth.as_ref().and_then(|_| Credentials::of(head));
         let user = credentials.as_ref().map(|known| known.user.as_str());
-        let path = &path;
-        let values =
-            Values { head, path, peer, trusted, scheme, server_name, allowed_origin, user, id };
+        let (path, claims) = (&path, None);
+        let values = Values {
+            head,
+            path,
+            peer,
+            trusted,
+            scheme,
+            server_name,
+            allowed_origin,
+            user,
+            claims,
+            id,
+        };
         self.begin_changed(reactor, to, (route, handling), &values, credentials.as_ref());
         self.path_scratch = scratch;
     }
@@ -119,16 +129,8 @@ impl Worker {
         values: &Values<'_>,
         credentials: Option<&Credentials>,
     ) {
-        let snapshot = self.settings_of(to);
-        if handling.renders_response {
-            let mut bytes = self.buffers.take();
-            let rendered = snapshot.handlings.render_response(handling, &mut bytes, values);
-            let before = self.values.set(to, bytes);
-            self.buffers.put(before);
-            if let Err(fault) = rendered {
-                // An error response has the fields whose values could be rendered.
-                return self.answer_error(reactor, to, fault.status(), fault.text(), false);
-            }
+        if !self.render_values(reactor, to, handling, values) {
+            return;
         }
         if let Some(down) = &handling.down
             && let Some(denial) = down.denial(|| values.client())
@@ -149,6 +151,9 @@ impl Worker {
         if !self.admit_rate(reactor, to, route, handling, values) {
             return;
         }
+        if let Some(guard) = &handling.jwt {
+            return self.begin_with_token(reactor, to, (route, handling), guard, values);
+        }
         let edits = handling.request.as_ref();
         let changes = Changes { path: None, edits, values, waits: false };
         let Some(guard) = &handling.auth else {
@@ -156,6 +161,31 @@ impl Worker {
             return self.begin_action(reactor, to, head, route, scheme, Some(changes));
         };
         self.begin_guarded(reactor, to, (route, guard), changes, credentials);
+    }
+
+    /// Renders the values for the edits of the response. Returns whether that succeeded; otherwise the request has been
+    /// answered.
+    pub(super) fn render_values<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        to: Requester,
+        handling: &RouteHandling,
+        values: &Values<'_>,
+    ) -> bool {
+        if !handling.renders_response {
+            return true;
+        }
+        let snapshot = self.settings_of(to);
+        let mut bytes = self.buffers.take();
+        let rendered = snapshot.handlings.render_response(handling, &mut bytes, values);
+        let before = self.values.set(to, bytes);
+        self.buffers.put(before);
+        if let Err(fault) = rendered {
+            // An error response has the fields whose values could be rendered.
+            self.answer_error(reactor, to, fault.status(), fault.text(), false);
+            return false;
+        }
+        true
     }
 
     /// Begins the action of a request whose user was verified lately, or makes it wait for the verdict.

@@ -7,6 +7,8 @@
 //! - `lua.rs`, `lua_socket.rs`: responses and WebSocket connections of Lua applications
 //! - `proxy/`: responses of a server
 //!
+//! Before them: `handled.rs`, `tokens.rs`: what routes do besides their actions.
+//!
 //! This file is the port between carriers and actions: it finds the action of a request, and passes the
 //! events of a requester to its running action. To add an action that continues after the call that begins
 //! it, add a variant to [`Running`]; the compiler then names each decision that the action has to make.
@@ -25,6 +27,7 @@ mod redirect;
 mod respond;
 pub(crate) mod service;
 pub(crate) mod synthetic;
+mod tokens;
 pub(crate) mod websocket;
 
 use tidegate_base::Id;
