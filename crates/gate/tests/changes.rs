@@ -83,6 +83,7 @@ fn forward(config: &Config, text: &str) -> Result<String, ForwardFault> {
                 host: &proxy.host,
                 trailers: false,
                 close: false,
+                websocket_key: None,
                 changes: Some(Changes { path: proxy.path.as_ref(), edits, values, waits: false }),
             };
             let mut out = Vec::new();

@@ -649,7 +649,7 @@ impl Default for Exchange {
 impl Exchange {
     fn set(&mut self, head: &RequestHead<'_>, origin: &Origin<'_>) {
         self.tag = origin.tag;
-        self.method = self.put(head.method.as_str().as_bytes());
+        self.method = self.put(head.judged_method().as_str().as_bytes());
         self.path = self.put(head.path.as_bytes());
         self.query = head.query.map(|query| self.put(query.as_bytes()));
         self.host = head.host.map(|host| self.put(host.as_bytes()));

@@ -253,6 +253,7 @@ fn forwarded(
         host: &proxy.host,
         trailers: config.pools[proxy.pool].trailers,
         close: false,
+        websocket_key: None,
         changes: Some(changes),
     };
     let mut out = Vec::new();

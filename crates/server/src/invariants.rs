@@ -305,7 +305,10 @@ impl Worker {
                         Some(request) => request.requester(),
                         None => panic!("{to:?} names a scripted request that does not exist"),
                     },
-                    Running::WebSocket(_) => panic!("{to:?} names a WebSocket"),
+                    Running::WebSocket(id) => match self.websockets.find(id) {
+                        Some(socket) => socket.requester(),
+                        None => panic!("{to:?} names a WebSocket that does not exist"),
+                    },
                     Running::Push(id) => match self.sessions.find(id) {
                         Some(session) => session.requester(),
                         None => panic!("{to:?} names a session that does not exist"),
@@ -321,7 +324,7 @@ impl Worker {
     fn check_websockets(&mut self) {
         let mut places = Vec::new();
         for (id, socket) in self.websockets.iter() {
-            let running = self.conns.downstream(socket.requester().sock).map(|d| d.running());
+            let running = running_of(&mut self.conns, &self.streams, socket.requester());
             assert_eq!(running, Some(Running::WebSocket(id)), "the requester of a WebSocket");
             places.extend(socket.place());
         }

@@ -13,10 +13,10 @@ use tidegate_lua::{Effect, Handler, Level, Origin, Outbox, Resumed, Verdict, Vm,
 use tidegate_reactor::{Peer, Reactor};
 use tidegate_wire::message::{BodyLength, Method, RequestHead};
 
-use crate::action::Running;
 use crate::action::intake::Intake;
 use crate::action::lua_socket::LuaClient;
 use crate::action::websocket::Outlet;
+use crate::action::{NO_WEBSOCKET, Running};
 use crate::answer::{Answer, Head};
 use crate::carrier::{Progress, Rest};
 use crate::log;
@@ -76,6 +76,9 @@ impl Worker {
         let is_https = scheme == Scheme::Https;
         if serves_sockets && (head.upgrade || !vm.has(Handler::Request)) {
             return self.begin_lua_socket(reactor, to, head, (route, app), is_https);
+        }
+        if head.protocol.is_some() {
+            return self.answer_error(reactor, to, 501, NO_WEBSOCKET, false);
         }
         let body_bytes_max = self.apps.settings(app).map_or(0, |app| app.body_bytes_max) as u64;
         if matches!(head.length, BodyLength::Length(length) if length > body_bytes_max) {

@@ -83,6 +83,9 @@ impl Running {
     }
 }
 
+/// The refusal of an extended CONNECT.
+const NO_WEBSOCKET: &str = "this route serves no WebSocket connections";
+
 /// How a request is answered.
 enum Decision {
     /// An error response. `closes`: the rest of the connection cannot be trusted.
@@ -137,6 +140,10 @@ impl Worker {
         let snapshot = self.settings_of(to);
         self.note_route(to, route);
         match &snapshot.route(route).action {
+            // A response of 2xx would open the WebSocket (RFC 9110 section 9.3.6).
+            Action::Respond(_) | Action::Synthetic if head.protocol.is_some() => {
+                self.answer_error(reactor, to, 501, NO_WEBSOCKET, false);
+            }
             Action::Respond(_) => self.respond(reactor, to, route),
             Action::Redirect(redirect) => self.redirect(reactor, to, head, redirect, scheme),
             Action::Synthetic => self.begin_synthetic(reactor, to, head),
@@ -374,8 +381,12 @@ fn decide(
     let listener = snapshot.listener(down.listener);
     let refused = |status, text, closes| Decision::Refused { status, text, closes };
     let of_listener = snapshot.handlings.listener_filters(index, scheme);
-    if matches!(head.method, Method::Connect) {
+    if matches!(head.method, Method::Connect) && !head.connects_websocket() {
         return (refused(501, "the CONNECT method is not supported", true), of_listener);
+    }
+    if head.connects_websocket() && !head.upgrade {
+        let text = "the stream of a WebSocket must stay open";
+        return (refused(400, text, false), of_listener);
     }
     if router::is_misdirected(head, scheme) && !is_trusted(down.peer, listener) {
         let text = "an https URI requires an encrypted connection";

@@ -12,6 +12,7 @@ mod http2_named;
 mod http2_origin;
 mod http2_servers;
 mod http2_smuggling;
+mod http2_websocket;
 mod line;
 mod lua;
 mod named;

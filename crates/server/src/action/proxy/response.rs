@@ -71,6 +71,11 @@ impl Worker {
     ) {
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
         debug_assert_eq!(exchange.stage, Stage::ExpectResponse, "the head of a response");
+        if exchange.facts.connects && matches!(head.status, 200..=299) {
+            // To the client, the response would open the tunnel that the server has not opened.
+            let text = "the server did not switch to the protocol that the client requested";
+            return self.server_misbehaved(reactor, id, text);
+        }
         let (to, up) = (exchange.requester, exchange.attempt.up);
         let (era, pool) = (exchange.era, usize::from(exchange.pool));
         exchange.attempt.keeps =
