@@ -77,6 +77,7 @@ mod admin;
 mod answers;
 mod auth;
 mod edits;
+mod eject;
 mod health;
 mod https;
 mod listener;
@@ -96,6 +97,7 @@ pub use admin::ADMIN;
 pub use answers::{CORS, MAINTENANCE};
 pub use auth::AUTH;
 pub use edits::{REQUEST_EDITS, RESPONSE_EDITS};
+pub use eject::EJECT;
 pub use health::HEALTH;
 pub use https::{HSTS, HTTPS_REDIRECT};
 pub use listener::{CLIENT_TIMEOUTS, LIMITS, LISTENER, LISTENER_PROXY};
@@ -245,7 +247,7 @@ mod tests {
     #[test]
     fn setting_names_are_unique_and_described() {
         let paths: Vec<_> = sections().iter().map(|section| section.path).collect();
-        assert_eq!(paths.len(), 41, "{paths:?}");
+        assert_eq!(paths.len(), 42, "{paths:?}");
         for section in sections() {
             for (index, key) in section.keys.iter().enumerate() {
                 assert!(key.about.ends_with('.'), "{}: {}", section.path, key.name);

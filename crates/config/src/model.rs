@@ -10,6 +10,7 @@ use tidegate_base::{Span, limits};
 mod answers;
 mod auth;
 mod conditions;
+mod eject;
 mod handling;
 mod health;
 mod networks;
@@ -24,6 +25,7 @@ pub use crate::text_test::{TextFault, TextKind, TextTest};
 pub use answers::{Cors, ErrorPage, Maintenance, Page};
 pub use auth::{BasicAuth, Users};
 pub use conditions::{Conditions, HeaderCondition, HeaderTest, NamedTest};
+pub use eject::Eject;
 pub use handling::{FieldEdits, Handling, Placeholder, Template, TemplatePiece};
 pub use health::{CheckKind, CheckMethod, HealthCheck, HttpCheck};
 pub use networks::{AddressSet, Addresses, NetworkSet};
@@ -653,6 +655,10 @@ pub struct Pool {
     pub servers: Vec<Upstream>,
     /// How servers are checked; `None`: they are not.
     pub health: Option<HealthCheck>,
+    /// When servers are avoided because their requests fail; `None`: only after a failed connect.
+    pub eject: Option<Eject>,
+    /// How long the weight of a server that is up again grows to its full value; zero: it has it at once.
+    pub slow_start: Span,
     /// Timeouts for servers.
     pub timeouts: ServerTimeouts,
     /// Reuse of connections to the servers.
@@ -725,6 +731,8 @@ pub struct Upstream {
     pub weight: u16,
     /// Maximum number of connections of the process in use at once; `None`: unlimited.
     pub connections_max: Option<u32>,
+    /// Whether the server gets requests only if no other one is available.
+    pub backup: bool,
 }
 
 /// The address of a server.

@@ -44,6 +44,8 @@ impl ServerState {
 pub(crate) struct View {
     /// What an operator has set.
     pub(crate) state: ServerState,
+    /// The weight that an operator has set; `None`: that of the file.
+    pub(crate) weight: Option<u16>,
     /// Its checks; `None` if it is not checked.
     pub(crate) checked: Option<Checked>,
     /// When it last began or ceased to take requests, or since when it exists.
@@ -91,6 +93,8 @@ struct Entry {
     id: ServerId,
     /// It was removed from the configuration.
     is_gone: bool,
+    /// Its weight in the file.
+    configured: u16,
     view: View,
 }
 
@@ -159,14 +163,18 @@ impl Roster {
                 let is_gone = life.life.is_gone() || server_life.life.is_gone();
                 let known = known.as_mut().and_then(|known| known.get_mut(server));
                 let known = known.filter(|known| known.id == id && !known.is_gone && !is_gone);
+                let configured = settings.servers[server].weight;
+                let keeps_weight =
+                    known.as_ref().is_some_and(|known| known.configured == configured);
                 let mut view = known.map_or_else(fresh_view, |known| known.view.clone());
+                view.weight = view.weight.filter(|_| keeps_weight);
                 view.checked = settings.health.as_ref().filter(|_| !is_gone).map(|check| {
                     let mut checked = view.checked.take().unwrap_or_else(|| Checked::new(check));
                     checked.health.change(check);
                     checked
                 });
                 let name = names.server(at, server).1.to_owned();
-                servers.push(Entry { name, id, is_gone, view });
+                servers.push(Entry { name, id, is_gone, configured, view });
             }
             pools.push(PoolEntry { name: settings.name.clone(), servers });
         }
@@ -175,8 +183,11 @@ impl Roster {
     /// Tells all workers which servers take requests. What a full mailbox refuses is sent by `deliver`.
     pub(crate) fn publish(&self) {
         let pools = self.pools();
-        let standing =
-            |entry: &Entry| Standing { since: entry.id.since, is_up: entry.view.is_up() };
+        let standing = |entry: &Entry| Standing {
+            since: entry.id.since,
+            is_up: entry.view.is_up(),
+            weight: entry.view.weight,
+        };
         let of_pool = |pool: &PoolEntry| pool.servers.iter().map(standing).collect();
         let standings: Standings = pools.iter().map(of_pool).collect();
         // Under the lock, so that an older list never replaces a newer one.
@@ -221,6 +232,23 @@ impl Roster {
     /// # Errors
     /// There is no such server; the servers that there are, as POOL/SERVER.
     pub(crate) fn set_state(&self, place: &str, state: ServerState) -> Result<(), Vec<String>> {
+        self.set(place, |view, _| view.state = state)
+    }
+
+    /// Sets the weight of a server, in place of that of the file, from the weight of the file.
+    ///
+    /// # Errors
+    /// As `set_state`.
+    pub(crate) fn set_weight(
+        &self,
+        place: &str,
+        weight: impl FnOnce(u16) -> u16,
+    ) -> Result<(), Vec<String>> {
+        self.set(place, |view, configured| view.weight = Some(weight(configured)))
+    }
+
+    /// Changes what an operator may set of a server, and tells the workers. `act` also receives the weight of the file.
+    fn set(&self, place: &str, act: impl FnOnce(&mut View, u16)) -> Result<(), Vec<String>> {
         let mut pools = self.pools();
         let named = |pool: &str, server: &str| {
             place.strip_prefix(pool).and_then(|rest| rest.strip_prefix('/')) == Some(server)
@@ -229,7 +257,8 @@ impl Roster {
             pool.servers.iter_mut().filter(|entry| !entry.is_gone).map(|entry| (&pool.name, entry))
         });
         if let Some((_, entry)) = all.find(|(pool, entry)| named(pool, &entry.name)) {
-            entry.change(|view| view.state = state);
+            let configured = entry.configured;
+            entry.change(|view| act(view, configured));
             drop(pools);
             self.publish();
             return Ok(());
@@ -255,7 +284,7 @@ impl Roster {
 
 fn fresh_view() -> View {
     let (changed, down_for) = (Instant::now(), Duration::ZERO);
-    View { state: ServerState::Ready, checked: None, changed, down_for }
+    View { state: ServerState::Ready, weight: None, checked: None, changed, down_for }
 }
 
 /// Logs that a server went up or down by its checks. `lasted`: how long it was in its state before.

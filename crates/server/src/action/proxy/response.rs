@@ -69,11 +69,13 @@ impl Worker {
         debug_assert_eq!(exchange.stage, Stage::ExpectResponse, "the head of a response");
         let (to, up) = (exchange.requester, exchange.attempt.up);
         let (era, pool) = (exchange.era, usize::from(exchange.pool));
+        let server = exchange.attempt.server;
         exchange.attempt.keeps =
             exchange.facts.is_reusable && head.persistent && head.length != BodyLength::UntilClose;
         exchange.stage = Stage::ExpectBody;
         let values = core::mem::take(&mut exchange.values);
         self.recall_values(to, values);
+        self.note_result(pool as u16, server, head.status >= 500, reactor.now());
         if connection_auth::response_authenticates(head) {
             self.note_authenticated(reactor, up);
         }
@@ -372,6 +374,7 @@ impl Worker {
     fn upstream_failed<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>, failure: Failure) {
         let Some(exchange) = self.exchanges.get(id) else { return };
         let (pool, attempt) = (exchange.pool, exchange.attempt);
+        self.note_result(pool, attempt.server, true, reactor.now());
         self.release_server(pool, attempt.server);
         self.abandon_server(reactor, attempt.up);
         self.fail(reactor, id, failure);
