@@ -172,6 +172,8 @@ pub struct Server {
     pub workers: Option<u16>,
     /// CPUs for the worker threads, ascending; `None` ("all"): those that this process may use.
     pub cpus: Option<Vec<usize>>,
+    /// When the configuration file is read again.
+    pub reload: ReloadOn,
     /// How long a stop waits for exchanges in flight.
     pub shutdown_grace: Span,
     /// Maximum number of connections of the process, shared out among the workers; `None`: what the descriptor
@@ -183,6 +185,15 @@ pub struct Server {
     pub via: String,
     /// Whether a connection goes to the worker of the CPU that received it.
     pub steer_by_cpu: SteerByCpu,
+}
+
+/// `server.reload`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReloadOn {
+    /// At SIGHUP and at the command `reload`.
+    Signal,
+    /// Also when the file has changed.
+    Watch,
 }
 
 /// `server.steer-by-cpu`.
@@ -766,6 +777,7 @@ impl Default for Server {
         Self {
             workers: None,
             cpus: None,
+            reload: ReloadOn::Signal,
             shutdown_grace: Span::from_secs(30),
             connections_max: None,
             server_name: "tidegate".to_owned(),

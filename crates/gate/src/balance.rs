@@ -346,11 +346,10 @@ impl PoolState {
     /// Whether no server but backups may take a request that was sent to the servers in `tried`. `avoid`: servers that
     /// have just failed do not count.
     fn needs_backup(&self, tried: &Tried, now: Moment, avoid: bool) -> bool {
-        !self.servers.iter().enumerate().any(|(index, server)| {
-            !server.is_backup
-                && server.accepts_requests()
-                && !(avoid && server.is_avoided(now))
-                && !tried.contains(index)
+        let mut servers = self.servers.iter().enumerate();
+        servers.all(|(index, server)| {
+            let is_avoided = avoid && server.is_avoided(now);
+            server.is_backup || is_avoided || !server.accepts_requests() || tried.contains(index)
         })
     }
 
@@ -453,8 +452,8 @@ impl PoolState {
     #[must_use]
     pub fn has_room_at(&self, server: usize, tried: &Tried) -> bool {
         let may_serve = |server: &Server| {
-            server.is_open()
-                && !(server.is_backup && !self.needs_backup(tried, Moment::ZERO, false))
+            let is_turn = !server.is_backup || self.needs_backup(tried, Moment::ZERO, false);
+            is_turn && server.is_open()
         };
         self.servers.get(server).is_some_and(may_serve) && !tried.contains(server)
     }
