@@ -90,6 +90,7 @@ mod route;
 mod server;
 mod set;
 mod sticky;
+mod tcp;
 mod tls;
 mod websocket;
 
@@ -110,6 +111,7 @@ pub use route::{FIELD, PROXY, REDIRECT, RESPOND, ROUTE, ROUTE_CERTIFICATE};
 pub use server::SERVER;
 pub use set::SET;
 pub use sticky::STICKY;
+pub use tcp::FORWARD;
 pub use tls::{CERTIFICATE, CLIENT_CERTIFICATE, LISTENER_TLS, POOL_TLS};
 pub(crate) use tls::{CLIENT_PROTOCOLS, SERVER_PROTOCOLS};
 pub use websocket::WEBSOCKET;
@@ -247,7 +249,7 @@ mod tests {
     #[test]
     fn setting_names_are_unique_and_described() {
         let paths: Vec<_> = sections().iter().map(|section| section.path).collect();
-        assert_eq!(paths.len(), 42, "{paths:?}");
+        assert_eq!(paths.len(), 43, "{paths:?}");
         for section in sections() {
             for (index, key) in section.keys.iter().enumerate() {
                 assert!(key.about.ends_with('.'), "{}: {}", section.path, key.name);

@@ -41,6 +41,7 @@ mod sets;
 mod sticky;
 mod supply;
 mod table;
+mod tcp;
 mod template;
 mod text_test;
 mod tls;

@@ -9,6 +9,7 @@ use tidegate_base::{Span, limits};
 
 mod answers;
 mod auth;
+mod client_fields;
 mod conditions;
 mod eject;
 mod handling;
@@ -17,6 +18,7 @@ mod networks;
 mod rate;
 mod reuse;
 mod sticky;
+mod tcp;
 
 pub use crate::lua::{LuaApp, LuaSetting};
 pub use crate::push::{Namespace, Permit, Push, PushRoute, Slow, Subscribe};
@@ -24,6 +26,7 @@ pub use crate::text_test::{TextFault, TextKind, TextTest};
 
 pub use answers::{Cors, ErrorPage, Maintenance, Page};
 pub use auth::{BasicAuth, Users};
+pub use client_fields::CLIENT_ADDRESS_HEADERS;
 pub use conditions::{Conditions, HeaderCondition, HeaderTest, NamedTest};
 pub use eject::Eject;
 pub use handling::{FieldEdits, Handling, Placeholder, Template, TemplatePiece};
@@ -32,6 +35,7 @@ pub use networks::{AddressSet, Addresses, NetworkSet};
 pub use rate::{Rate, RateExcess};
 pub use reuse::{Reuse, Unretriable};
 pub use sticky::{SameSite, Sticky};
+pub use tcp::Forward;
 
 /// A whole configuration.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -238,38 +242,9 @@ pub struct Listener {
     pub tls: Option<ListenerTls>,
     /// Whether clients may begin with HTTP/2 on a plain connection.
     pub h2c: bool,
+    /// Where connections are forwarded without reading HTTP; `None`: the listener serves HTTP.
+    pub forward: Option<Forward>,
 }
-
-/// The default of `client-address-headers`.
-pub const CLIENT_ADDRESS_HEADERS: [&str; 27] = [
-    "x-real-ip",
-    "x-client-ip",
-    "client-ip",
-    "true-client-ip",
-    "x-cluster-client-ip",
-    "x-original-forwarded-for",
-    "x-forwarded",
-    "forwarded-for",
-    "x-originating-ip",
-    "x-remote-ip",
-    "x-remote-addr",
-    "proxy-client-ip",
-    "wl-proxy-client-ip",
-    "x-envoy-external-address",
-    "cf-connecting-ip",
-    "cf-connecting-ipv6",
-    "cf-pseudo-ipv4",
-    "fastly-client-ip",
-    "fly-client-ip",
-    "cloudfront-viewer-address",
-    "x-azure-clientip",
-    "x-azure-socketip",
-    "x-appengine-user-ip",
-    "x-proxyuser-ip",
-    "x-nf-client-connection-ip",
-    "do-connecting-ip",
-    "incap-client-ip",
-];
 
 /// `redirect-to-https` of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,8 +5,9 @@ use tidegate_base::Span;
 use tidegate_config::keys::{Preset, Section, Shape, sections};
 use tidegate_config::model::{
     AccessFilter, AccessFormat, AccessLog, AccessTarget, Action, Admin, Balance, Bind, CheckKind,
-    CheckMethod, Compression, Eject, HashKey, HeaderTest, HealthCheck, HostPattern, HttpCheck,
-    PathPattern, ServerAddress, TextKind, TextTest, Unretriable, UpstreamHost, WebSocket,
+    CheckMethod, Compression, Eject, Forward, HashKey, HeaderTest, HealthCheck, HostPattern,
+    HttpCheck, PathPattern, ServerAddress, TextKind, TextTest, Unretriable, UpstreamHost,
+    WebSocket,
 };
 use tidegate_config::{model::Config, parse};
 
@@ -348,4 +349,28 @@ eject = true
     let span = Span::from_secs(10);
     let preset = Eject { failures: Some(5), errors: Some(50), span, ejected_max: 50 };
     assert_eq!((b.eject, b.slow_start), (Some(preset), Span::ZERO));
+}
+
+#[test]
+fn forward_is_a_pool_or_pools_by_server_name() {
+    let pools = "[pool.p]\nservers = [\"10.0.0.1:1\"]\n[pool.q]\nservers = [\"10.0.0.2:1\"]\n";
+    let listener = |more: &str| {
+        let text = format!("[[listener]]\nbind = \"127.0.0.1:1\"\n{more}\n{pools}");
+        read(&text).listeners.remove(0)
+    };
+    assert_eq!(listener("forward = \"q\"").forward, Some(Forward::Pool(1)));
+    let by_name =
+        "forward = { sni = { \"A.example\" = \"q\", \"*.b.example\" = \"p\" }, default = \"q\" }";
+    let expected = Forward::ByServerName {
+        names: vec![
+            (HostPattern::Exact("a.example".to_owned()), 1),
+            (HostPattern::Below(".b.example".to_owned()), 0),
+        ],
+        default: Some(1),
+    };
+    assert_eq!(listener(by_name).forward, Some(expected));
+    let alpn = |tls: &str| listener(&format!("forward = \"p\"\n{tls}")).tls.map(|tls| tls.alpn);
+    assert_eq!(alpn("tls = \"self-signed\""), Some(Vec::new()), "the protocol is unknown");
+    let stated = alpn("tls = { certificates = [{ cert = \"a\", key = \"b\" }], alpn = [\"h2\"] }");
+    assert_eq!(stated, Some(vec!["h2".to_owned()]));
 }

@@ -41,5 +41,6 @@ pub mod shared;
 pub mod sticky;
 pub mod synthetic;
 mod table;
+pub mod tcp;
 pub mod template;
 pub mod websocket;

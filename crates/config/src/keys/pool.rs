@@ -303,7 +303,8 @@ pub static SERVER_TIMEOUTS: Section = Section {
             "tunnel",
             TIMEOUT,
             Value("\"1h\""),
-            "Time without a transferred byte in either direction of a tunnel (WebSocket). A byte of \
+            "Time without a transferred byte in either direction of a tunnel (WebSocket), or of a \
+             connection that `forward` of a listener forwards. A byte of \
              pending output that a slow peer accepts also counts. When it expires, both connections \
              are closed.",
             "Quiet WebSocket connections are common, and an idle tunnel holds no buffers.",

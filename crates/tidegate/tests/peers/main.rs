@@ -29,6 +29,7 @@ mod python_origin;
 mod requests;
 mod restart;
 mod streaming;
+mod tcp;
 mod tls_in_front;
 mod tls_proxies;
 mod websocket;

@@ -151,6 +151,11 @@ impl Script {
         Self::start(folder, include_str!("websocket_server.py"), &[])
     }
 
+    /// `mail_server.py` on a port.
+    pub fn mail(folder: &Folder) -> Self {
+        Self::start(folder, include_str!("mail_server.py"), &[])
+    }
+
     /// `careless_origin.py`, running the server of this name.
     pub fn careless(folder: &Folder, server: &str) -> Self {
         let source = include_str!("careless_origin.py");
