@@ -2,10 +2,12 @@
 //! In: the configuration in force, results of checks, commands. Out: standings for the workers, log lines on each change,
 //! views for the admin interface.
 //! Never: decides when a server is checked (`prober.rs`) or which server takes a request (`gate::balance`).
+//! Limits: a command waits up to `TRIES_MAX` times `TRY_PAUSE` for a full mailbox.
 //! Invariant: entries have the indexes of the configuration in force. A server that was removed from the file loses
 //! its state: if it comes back, it is ready, and up until a check fails.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use tidegate_base::Span;
@@ -20,6 +22,10 @@ use super::{ServerId, Standings};
 use crate::delivery::Delivery;
 use crate::log;
 use crate::start::Mail;
+
+/// How often and how long a command waits for the full mailbox of a worker.
+const TRIES_MAX: usize = 5000;
+const TRY_PAUSE: Duration = Duration::from_millis(1);
 
 /// The state of a server of a pool, as a command sets it.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -194,6 +200,20 @@ impl Roster {
         self.delivery.send_to_all(&Mail::Standings(Arc::new(standings)));
     }
 
+    /// As `publish`, and waits until every worker has room for it, for `TRIES_MAX` tries at most. Not for the prober.
+    pub(crate) fn publish_to_all(&self) {
+        self.publish();
+        for _ in 0..TRIES_MAX {
+            if !self.deliver() {
+                return;
+            }
+            thread::sleep(TRY_PAUSE);
+        }
+        log::error(format_args!(
+            "a worker's mailbox is full, so it does not know the states of servers yet"
+        ));
+    }
+
     /// Sends what full mailboxes refused. Returns whether something is still to be sent.
     pub(crate) fn deliver(&self) -> bool {
         self.delivery.retry() > 0
@@ -260,7 +280,7 @@ impl Roster {
             let configured = entry.configured;
             entry.change(|view| act(view, configured));
             drop(pools);
-            self.publish();
+            self.publish_to_all();
             return Ok(());
         }
         let names = pools.iter().flat_map(|pool| {

@@ -275,10 +275,8 @@ impl Maker {
             };
             let limit = if limited { 1 + prng.below(3) } else { 1_000_000 };
             let weight = 1 + prng.below(3);
-            // Not random, so that the other choices of a seed keep their meaning.
-            let backup = server == 2 && pool != 2;
             servers.push(format!(
-                "{{ address = \"{name}\", weight = {weight}, connections-max = {limit}, backup = {backup} }}"
+                "{{ address = \"{name}\", weight = {weight}, connections-max = {limit} }}"
             ));
             let is_down = !self.is_calm && prng.below(8) == 0;
             let behaviour = if self.is_calm { calm_behaviour(prng) } else { swarm_behaviour(prng) };
@@ -306,10 +304,6 @@ impl Maker {
             false => "",
         };
         // Not random either.
-        let eject = match pool % 2 {
-            1 => "eject = { failures = 2, errors = \"off\", for = \"1s\" }\nslow-start = \"2s\"\n",
-            _ => "",
-        };
         let buffer = ["16KiB", "0B", "1KiB"][pool % 3];
         let queue = if self.is_calm { 1000 } else { prng.below(6) };
         let slow = if self.is_calm { 1000 } else { 1 };
@@ -320,7 +314,7 @@ impl Maker {
             "[pool.p{pool}]\nservers = [{}]\nbalance = {balance}\nretries = {retries}\n\
              retry-pause = \"{pause}\"\n\
              queue-max = {queue}\nrequest-buffer = \"{buffer}\"\n\
-             queue-half-closed = {}\ntrailers = {passes_trailers}\n{header_setting}{tls}{sticky}{eject}\
+             queue-half-closed = {}\ntrailers = {passes_trailers}\n{header_setting}{tls}{sticky}\
              timeouts = {{ connect = \"{}s\", response-head = \"{}s\", body = \"{}s\", \
              queue = \"{}s\", tunnel = \"{}s\" }}\n\
              reuse = {{ idle-max = {}, idle-timeout = \"{}s\", requests-max = {}, \

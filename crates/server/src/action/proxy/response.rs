@@ -37,6 +37,7 @@ impl Worker {
         self.note_connected(to, reactor.now());
         self.pools[usize::from(pool)].state.note_connect_success(usize::from(server));
         if is_tcp {
+            self.note_result(pool, server, false, reactor.now());
             return self.begin_tcp_tunnel(reactor, id);
         }
         self.arm_upstream(reactor, id);
