@@ -11,6 +11,7 @@ mod auth;
 mod client_cert;
 mod conditions;
 mod edits;
+mod eject;
 mod embedded;
 mod field_test;
 mod file;

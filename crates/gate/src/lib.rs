@@ -14,6 +14,7 @@ pub mod connection_auth;
 pub mod cors;
 pub mod denial;
 pub mod edits;
+pub mod eject;
 pub mod filter;
 pub mod forward;
 pub mod grpc;

@@ -35,6 +35,8 @@ counters! {
         answers_5xx,
         /// Connects to servers begun.
         upstream_connects,
+        /// Times that a server was ejected because its requests failed.
+        ejections,
         /// Connects to servers that failed.
         upstream_connect_failures,
         /// Requests sent over a connection that had carried one before.

@@ -68,7 +68,7 @@ impl Checks {
     /// Continues with another configuration.
     pub(crate) fn change(&mut self, arranged: &Arranged, addresses: &Addresses, plan: &TlsPlan) {
         self.roster.arrange(arranged);
-        self.roster.publish();
+        self.roster.publish_to_all();
         if let Err(error) = self.give_targets(arranged, addresses, plan) {
             log::error(format_args!(
                 "servers are not checked: starting the thread failed: {error}"

@@ -36,7 +36,8 @@ impl Worker {
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
         debug_assert_eq!(exchange.stage, Stage::ExpectResponse, "a switch of protocols");
         exchange.stage = Stage::Tunnel;
-        let to = exchange.requester;
+        let (to, pool, server) = (exchange.requester, exchange.pool, exchange.attempt.server);
+        self.note_result(pool, server, false, reactor.now());
         self.accounts.counters.tunnels.add(1);
         self.switch_client(reactor, to, &Switch::Relayed(head), Running::Proxy(id));
         self.arm_tunnel(reactor, id);
