@@ -6,12 +6,13 @@
 use tidegate_base::Span;
 use toml::de::DeValue;
 
-use crate::keys::LUA;
+use crate::keys::{DICTIONARY_BYTES_MAX, DICTIONARY_BYTES_MIN, LUA};
 use crate::listeners::{refused, unknown_name};
 use crate::pattern;
 use crate::places::Owner;
 use crate::report::{Kind, Note, Notes};
 use crate::table::{Located, Table, Value, wrong_type};
+use crate::units::parse_size;
 
 /// `[lua.NAME]`: a Lua application.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +23,8 @@ pub struct LuaApp {
     pub script: String,
     /// What the script reads as `tide.config`.
     pub settings: Vec<(String, LuaSetting)>,
+    /// The dictionaries that all its VMs share, and their sizes in bytes.
+    pub shared: Vec<(String, usize)>,
     /// CPU time of one callback.
     pub time_max: Span,
     /// CPU time of the script's top level.
@@ -40,6 +43,7 @@ impl Default for LuaApp {
             name: String::new(),
             script: String::new(),
             settings: Vec::new(),
+            shared: Vec::new(),
             time_max: Span::from_millis(100),
             start_time_max: Span::from_secs(2),
             memory_bytes_max: 64 * 1024 * 1024,
@@ -121,11 +125,34 @@ fn read_one(table: &Table<'_>, app: &mut LuaApp, notes: &mut Notes) {
             }
         }
     }
+    read_shared(table, app, notes);
     table.set_duration("time-max", &mut app.time_max, notes);
     table.set_duration("start-time-max", &mut app.start_time_max, notes);
     table.set_size("memory-max", &mut app.memory_bytes_max, notes);
     table.set_number("timers-max", &mut app.timers_max, notes);
     table.set_size("body-max", &mut app.body_bytes_max, notes);
+}
+
+/// Reads `shared`.
+fn read_shared(table: &Table<'_>, app: &mut LuaApp, notes: &mut Notes) {
+    for (name, value) in table.open_fields("shared", notes) {
+        if let Err(complaint) = pattern::check_name(&name.text) {
+            notes.error(refused("shared", &name, complaint));
+            continue;
+        }
+        let bytes = value.get_ref().as_str().and_then(parse_size);
+        match bytes.and_then(|bytes| usize::try_from(bytes).ok()) {
+            Some(bytes) if (DICTIONARY_BYTES_MIN..=DICTIONARY_BYTES_MAX).contains(&bytes) => {
+                app.shared.push((name.text, bytes));
+            }
+            _ => {
+                let subject = format!("`{}`", name.text);
+                let allowed =
+                    "a size from \"64KiB\" to \"64GiB\" (a string; units: B, KiB, MiB or GiB)";
+                notes.error(wrong_type(&subject, value, allowed));
+            }
+        }
+    }
 }
 
 /// A value of `settings`; `None` if it has another type.

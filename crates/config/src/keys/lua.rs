@@ -6,6 +6,10 @@ use super::Shape::{Boolean, Duration, Fields, Number, OneOf, Size, Text};
 use super::{Section, Shape, key};
 
 const SETTING: Shape = OneOf(&[Boolean, Number(0, 1 << 53), Text("any text")]);
+/// The size of a shared dictionary.
+const DICTIONARY: Shape = Size(DICTIONARY_BYTES_MIN as u64, DICTIONARY_BYTES_MAX as u64);
+pub(crate) const DICTIONARY_BYTES_MIN: usize = 64 * 1024;
+pub(crate) const DICTIONARY_BYTES_MAX: usize = 64 * 1024 * 1024 * 1024;
 /// Maximum of `time-max` and `start-time-max` in milliseconds.
 const TIME_MS_MAX: u64 = 60_000;
 
@@ -29,6 +33,14 @@ pub static LUA: Section = Section {
             Fields(&SETTING),
             Absent,
             "Values that the script reads as `tide.config`.",
+            "",
+        ),
+        key(
+            "shared",
+            Fields(&DICTIONARY),
+            Absent,
+            "Dictionaries that the application's VMs in all workers share, by name, and their sizes. The script reads \
+             and changes them as `tide.shared.NAME`. The entries that were not used for longest make room for others.",
             "",
         ),
         key(

@@ -13,6 +13,7 @@ mod http2_origin;
 mod http2_servers;
 mod http2_smuggling;
 mod line;
+mod lua;
 mod named;
 mod oracle;
 mod origin;
