@@ -17,6 +17,7 @@ done
 # Tests use the Python of the distribution: another one in PATH does not find the distribution's packages.
 [ -x /usr/bin/python3 ] || missing+=(python3)
 command -v node >/dev/null || missing+=(nodejs)
+command -v npm >/dev/null || missing+=(npm)
 command -v go >/dev/null || missing+=(golang-go)
 /usr/bin/python3 -c 'import websockets' 2>/dev/null || missing+=(python3-websockets)
 /usr/bin/python3 -c 'import h2' 2>/dev/null || missing+=(python3-h2)
@@ -27,7 +28,7 @@ command -v go >/dev/null || missing+=(golang-go)
 # Installs servers from PyPI into a virtual environment for the tests.
 install_python_servers() {
   local environment=target/peers/python
-  local wanted=(cheroot==11.1.2 eventlet==0.40.4 websocket-client==1.8.0 prometheus-client==0.21.1)
+  local wanted=(cheroot==11.1.2 eventlet==0.40.4 websocket-client==1.8.0 prometheus-client==0.21.1 hypercorn==0.17.3)
   "$environment/bin/python" - "${wanted[@]}" 2>/dev/null <<'CHECK' && return
 import importlib.metadata, sys
 for wanted in sys.argv[1:]:
@@ -45,9 +46,32 @@ install_h2spec() {
   (cd scripts/h2spec && go build -o ../../target/peers/go/h2spec github.com/summerwind/h2spec/cmd/h2spec)
 }
 
-# Builds the clients that are written in Go.
-build_go_clients() {
-  (cd crates/tidegate/tests/peers/go && go build -o ../../../../../target/peers/go/ ./...)
+# Builds the clients and servers that are written in Go. The client of push hubs is a module of its own, which needs Go
+# 1.25.
+build_go_programs() {
+  local programs=$PWD/target/peers/go
+  (cd crates/tidegate/tests/peers/go && go build -o "$programs/" ./...)
+  (cd crates/tidegate/tests/peers/go/push_client && go build -o "$programs/" ./...)
+}
+
+# Installs the clients that are written in JavaScript: Centrifugo's client library, and the WebSocket that it uses in Node.
+install_node_clients() {
+  local folder=target/peers/node lock=crates/tidegate/tests/peers/node
+  cat "$lock"/package{,-lock}.json | cmp --quiet - "$folder/installed" && return
+  mkdir -p "$folder"
+  cp "$lock"/package{,-lock}.json "$folder"
+  (cd "$folder" && npm ci --silent --no-audit --no-fund --ignore-scripts)
+  cat "$lock"/package{,-lock}.json >"$folder/installed"
+}
+
+# Installs Centrifugo's client and server libraries for Python.
+install_centrifuge() {
+  local environment=target/peers/centrifuge requirements=scripts/centrifuge/requirements.txt
+  cmp --quiet "$requirements" "$environment/installed" && return
+  /usr/bin/python3 -m venv --clear "$environment"
+  "$environment/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --only-binary :all: --require-hashes \
+    --requirement "$requirements"
+  cp "$requirements" "$environment/installed"
 }
 
 # Installs the test suite of WebSocket, which is written in Python 2, and converts it.
@@ -66,7 +90,9 @@ install_autobahn() {
 install_from_registries() {
   install_python_servers
   install_h2spec
-  build_go_clients
+  build_go_programs
+  install_node_clients
+  install_centrifuge
   install_autobahn
 }
 

@@ -6,6 +6,7 @@ use crate::compare::{self, CompareArgs};
 use crate::floor::{self, Floor, Role};
 use crate::http::{self, HttpArgs};
 use crate::plan::THREADS_MAX;
+use crate::push::{self, PushArgs};
 use clap::{Args, Subcommand};
 use core::net::SocketAddr;
 use std::io::{self, Write as _};
@@ -22,6 +23,8 @@ pub struct BenchArgs {
 enum BenchCommand {
     /// Load an HTTP server and report throughput, latency and CPU time per request
     Http(Box<HttpArgs>),
+    /// Load a push server: many WebSocket subscribers, and publications through its API
+    Push(Box<PushArgs>),
     /// Measure the kernel's floor: the CPU time of a request with receive and send alone
     Floor(FloorArgs),
     /// Compare Tidegate with the floor and the installed servers (nginx, HAProxy) in paired rounds
@@ -61,6 +64,7 @@ pub struct FloorArgs {
 pub fn run(args: BenchArgs) -> ExitCode {
     match args.command {
         BenchCommand::Http(args) => http::run(&args),
+        BenchCommand::Push(args) => push::run(&args),
         BenchCommand::Floor(args) => run_floor(&args),
         BenchCommand::Compare(args) => compare::run(&args),
     }

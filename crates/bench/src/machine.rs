@@ -187,6 +187,26 @@ pub fn resident_bytes(pid: u32) -> u64 {
     status_number(&status, "VmRSS:") * 1024
 }
 
+/// Memory of the kernel's objects (`Slab` of /proc/meminfo), bytes.
+#[must_use]
+pub fn slab_bytes() -> u64 {
+    status_number(&fs::read_to_string("/proc/meminfo").unwrap_or_default(), "Slab:") * 1024
+}
+
+/// Memory that the buffers of all TCP sockets hold (`mem` of /proc/net/sockstat), bytes.
+#[must_use]
+pub fn socket_bytes() -> u64 {
+    let maps = fs::read_to_string("/proc/self/smaps").unwrap_or_default();
+    let page_bytes = status_number(&maps, "KernelPageSize:") * 1024;
+    socket_pages(&fs::read_to_string("/proc/net/sockstat").unwrap_or_default()) * page_bytes
+}
+
+fn socket_pages(sockstat: &str) -> u64 {
+    let line = sockstat.lines().find_map(|line| line.strip_prefix("TCP:")).unwrap_or_default();
+    let mut words = line.split_ascii_whitespace().skip_while(|word| *word != "mem");
+    words.nth(1).and_then(|pages| pages.parse().ok()).unwrap_or(0)
+}
+
 fn context_switches(pid: u32) -> u64 {
     task_ids(pid)
         .iter()

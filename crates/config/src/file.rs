@@ -159,8 +159,8 @@ fn unquoted(key: &str) -> &str {
 
 fn read(file: &Table<'_>, notes: &mut Notes) -> Config {
     let server = read_server(file, notes);
-    let listeners = listeners::read(file, notes);
     let pools = pools::read(file, notes);
+    let listeners = listeners::read(file, &pools, notes);
     let websocket = websocket::read(file, WebSocket::default(), notes);
     let log = log::read(file, notes);
     let admin = admin::read(file, notes);

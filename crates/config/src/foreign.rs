@@ -17,8 +17,8 @@ const CLIENT_CA_HELP: &str =
 const MIDDLEWARE_HELP: &str = "write request-headers = { set = { \"x-real-ip\" = \"{client}\" } } or response-headers = \
                                { remove = [\"server\"] }";
 const STRIP_HELP: &str = "write proxy = { pool = \"NAME\", path = \"/{rest}\" }, with path = \"/api/*\" in the route, to remove /api";
-const HEALTH_HELP: &str = "not in this version: servers are not probed; if a connection fails, another server is tried \
-                           (`retries`)";
+const HEALTH_HELP: &str = "write health = { http = \"/healthz\", every = \"2s\", fall = 3 } in [pool.NAME]; if a connection \
+                           fails, another server is tried in any case (`retries`)";
 const BALANCE_HELP: &str =
     "write balance = \"least-connections\", \"round-robin\" or { hash = \"client-address\" }";
 

@@ -49,6 +49,9 @@ pub(crate) fn check(
         }
     }
     for (index, listener) in listeners.listeners.iter().enumerate() {
+        if listener.forward.is_some() {
+            continue;
+        }
         let holds = |route: &Route| route.listener.is_none_or(|only| only == index);
         if listener.redirect_to_https.is_some() {
             let all = !listener.may_serve_https();
@@ -76,7 +79,7 @@ pub(crate) fn check(
     }
     for (index, pool) in pools.pools.iter().enumerate() {
         let uses = |route: &Route| matches!(&route.action, Action::Proxy(p) if p.pool == index);
-        if !routes.iter().any(|(route, _)| uses(route)) {
+        if !routes.iter().any(|(route, _)| uses(route)) && !listeners.forward_to(index) {
             let what = format!("no route uses pool {:?}", pool.name);
             let note = Note::new(Kind::Unused, pools.places[index].clone(), what);
             notes.warn(

@@ -13,7 +13,7 @@ pub mod mailbox;
 mod outq;
 pub mod signals;
 pub mod sim;
-mod source;
+pub mod source;
 mod steering;
 pub mod waker;
 pub mod worker;

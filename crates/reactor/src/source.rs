@@ -12,7 +12,7 @@ use rustix::io::Errno;
 ///
 /// # Errors
 /// The error of bind(2): EADDRNOTAVAIL if no interface has that address.
-pub(crate) fn bind(socket: BorrowedFd<'_>, source: IpAddr) -> Result<(), Errno> {
+pub fn bind(socket: BorrowedFd<'_>, source: IpAddr) -> Result<(), Errno> {
     let is_on: libc::c_int = 1;
     // SAFETY: the pointer refers to `is_on`, which lives until the call returns, and the length is the size
     // of `is_on`, as ip(7) requires.

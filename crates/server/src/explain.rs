@@ -114,6 +114,12 @@ fn explain_head(
     let settings = &config.listeners[listener];
     let client = Client { certificate: None, peer: Some(client), trusted: &settings.trusted };
     let mut text = format!("listener {:?}\n", settings.name);
+    if settings.forward.is_some() {
+        text.push_str(
+            "connections are forwarded without reading requests (`forward`): no route applies\n",
+        );
+        return text;
+    }
     if scheme == Scheme::Http && settings.redirect_to_https.is_some() {
         text.push_str("redirected to https by the listener\n");
         return text;

@@ -25,6 +25,7 @@ pub mod explain;
 
 mod flow;
 pub mod fuzz;
+mod health;
 mod invariants;
 mod listening_sockets;
 mod live;

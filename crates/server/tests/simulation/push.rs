@@ -342,6 +342,28 @@ fn long_polls_wait_for_a_message_and_go_on_after_it() {
 }
 
 #[test]
+fn long_poll_returns_what_fits_into_the_queue_and_the_next_one_the_rest() {
+    let settings = format!("queue-max = \"100000B\"\n{SETTINGS}");
+    let mut process = Process::new(2, 9, 100, &settings);
+    let data = "x".repeat(30_000);
+    for _ in 0..8 {
+        process.api("publish", &format!("{{\"channel\":\"h:a\",\"data\":\"{data}\"}}"));
+    }
+    let epoch = process.api("history", "{\"channel\":\"h:a\",\"limit\":0}");
+    let epoch = epoch.split("\"epoch\":\"").nth(1).and_then(|rest| rest.split('"').next());
+    let mut since = format!("{}:0", epoch.expect("an epoch"));
+    let mut sizes = Vec::new();
+    while !since.ends_with(":8") {
+        let request = format!("GET /push/subscribe/h:a?since={since} HTTP/1.1\r\nHost: a\r\n\r\n");
+        let response = process.exchange(&request);
+        sizes.push(response.matches("\"offset\":").count());
+        since = response.split('"').rev().nth(1).expect("a position").to_owned();
+    }
+    assert_eq!(sizes, [3, 3, 2]);
+    process.finish(Vec::new());
+}
+
+#[test]
 fn nobody_subscribes_or_publishes_without_the_right_to() {
     let mut process = Process::new(1, 1, 1, "[push.p.namespace.open]\nsubscribe = \"anyone\"\n");
     let get = |path: &str, fields: &str| format!("GET {path} HTTP/1.1\r\nHost: a\r\n{fields}\r\n");

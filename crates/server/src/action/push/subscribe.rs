@@ -11,7 +11,7 @@ use tidegate_push::local::Place;
 use tidegate_push::mail::Subscribed;
 use tidegate_push::poll;
 use tidegate_push::position::Since;
-use tidegate_push::publication::{Form, Publication};
+use tidegate_push::publication::{Form, Publication, count_within};
 use tidegate_push::settings::{Client, Error};
 use tidegate_reactor::Reactor;
 use tidegate_wire::message::{Method, RequestHead};
@@ -220,8 +220,12 @@ impl Worker {
             }
             Kind::Poll { position, .. } => {
                 *position = reply.position;
+                // The next poll begins after the last publication of the response.
+                let hub = self.push.settings.get(session.hub);
+                let room = hub.map_or(0, |hub| hub.queue.bytes_max);
+                let count = count_within(missed, room).max(missed.len().min(1));
                 if is_lost || !missed.is_empty() {
-                    self.answer_poll(reactor, id, missed, is_lost);
+                    self.answer_poll(reactor, id, &missed[..count], is_lost);
                 }
             }
             Kind::Request { .. } | Kind::Exchange(_) | Kind::Client { .. } => {}

@@ -1,0 +1,292 @@
+//! The arguments of `tidegate bench push`, and the plan that they describe.
+//! In: text. Out: a `PushPlan`, or an error that states what to write.
+//! Never: resolves contradicting arguments silently.
+
+use super::payload::{NUMBER_MAX, Payload, SIZE_MIN, TAGS};
+use super::{Pace, PushPlan};
+use crate::handshake::parse_url;
+use crate::machine;
+use crate::plan::{CONNECTIONS_MAX, Plan, THREADS_MAX};
+use crate::quantity::{Sources, parse_duration, parse_rate, parse_sources};
+use crate::target::Url;
+use core::net::{IpAddr, Ipv4Addr, SocketAddr};
+use core::time::Duration;
+use std::time::{SystemTime, UNIX_EPOCH};
+use tidegate_base::Address;
+
+/// Descriptors that a thread needs besides its connections: standard streams, epoll, the publisher.
+const OWN_DESCRIPTORS: u64 = 32;
+/// The part of its local ports that a source uses on loopback if no sources are given. connect(2) prefers ports of one
+/// parity, and looks at all of them for each connection once they are used up.
+const PORTS_USED: f64 = 0.4;
+/// Most publications of a run, because their times are kept.
+const PUBLICATIONS_MAX: f64 = 10_000_000.0;
+
+/// Arguments of `tidegate bench push`.
+#[derive(clap::Args, Debug)]
+pub struct PushArgs {
+    /// The URL that subscribes: ws://HOST[:PORT]/PATH; `{}` in it stands for the number of the channel
+    #[arg(value_name = "URL")]
+    url: String,
+    /// Number of subscribers, each with its own connection
+    #[arg(short, long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=i64::from(CONNECTIONS_MAX)))]
+    connections: u32,
+    /// Number of client threads, each with its own descriptor limit [default: as many as that limit requires]
+    #[arg(short, long, value_parser = clap::value_parser!(u16).range(1..=i64::from(THREADS_MAX)))]
+    threads: Option<u16>,
+    /// Local addresses that connections use in turn: ADDR or ADDR-ADDR, comma-separated [default on loopback: as
+    /// many of 127.0.0.0/8 as the ports require]
+    #[arg(long, alias = "sources", value_name = "ADDR[,ADDR..]", value_parser = parse_sources)]
+    source: Option<Sources>,
+    /// Connections to begin per second [default: as fast as the server accepts them]
+    #[arg(long, value_name = "RATE", value_parser = parse_rate)]
+    setup_rate: Option<f64>,
+    /// Time limit for establishing a connection, and for missing messages after the last publication
+    #[arg(short = 'w', long, value_parser = parse_duration, default_value = "10s")]
+    timeout: Duration,
+    /// Wait between the last connection and the first publication
+    #[arg(long, value_parser = parse_duration, default_value = "1s")]
+    settle: Duration,
+    /// Number of publications, each after the receipt of the one before [default: 10, without --rate]
+    #[arg(short = 'n', long, value_name = "N", conflicts_with = "rate", value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
+    broadcasts: Option<u32>,
+    /// Pause after a broadcast has been received
+    #[arg(long, value_parser = parse_duration, default_value = "1s", conflicts_with = "rate")]
+    pause: Duration,
+    /// Publish at this rate over all channels instead, whatever was received: 10/s
+    #[arg(short = 'R', long, value_parser = parse_rate)]
+    rate: Option<f64>,
+    /// How long to publish at --rate
+    #[arg(short, long, value_parser = parse_duration, default_value = "10s", requires = "rate")]
+    duration: Duration,
+    /// Bytes of each message: 13, or 15 and more
+    #[arg(long, value_name = "BYTES", default_value_t = SIZE_MIN)]
+    size: usize,
+    /// Number of channels; subscribers and publications take them in turn
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(CONNECTIONS_MAX)))]
+    channels: u32,
+    /// The channel in the server API; `{}` stands for its number [default: the URL after /subscribe/]
+    #[arg(long, value_name = "NAME")]
+    channel: Option<String>,
+    /// Where publications are sent [default: api/publish instead of subscribe/CHANNEL in the URL]
+    #[arg(long, value_name = "URL")]
+    publish_url: Option<String>,
+    /// Key of the server API, in X-API-Key
+    #[arg(long, value_name = "KEY")]
+    api_key: Option<String>,
+    /// Send the message alone as the body of a publication, as nchan expects, instead of JSON for the server API;
+    /// `{}` in --publish-url stands for the number of the channel
+    #[arg(long, requires = "publish_url")]
+    publish_body: bool,
+    /// Additional header field of the subscribers' requests, 'name: value'; may be repeated
+    #[arg(short = 'H', long, value_name = "FIELD")]
+    pub(super) header: Vec<String>,
+    /// Connections without a handshake, for `bench floor --push`
+    #[arg(long)]
+    plain: bool,
+    /// Report the CPU time and memory of this process and its children; may be repeated
+    #[arg(long = "server-pid", value_name = "PID")]
+    pub(super) server_pids: Vec<u32>,
+    /// CPUs to which the client's threads are pinned in turn, comma-separated
+    #[arg(long, value_delimiter = ',', value_name = "N")]
+    pub(super) client_cpus: Vec<usize>,
+    /// Print a line of counts each second
+    #[arg(short = 'l', long, conflicts_with = "json")]
+    pub(super) lines: bool,
+    /// Print the report as JSON
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+impl PushArgs {
+    /// The plan of the load.
+    ///
+    /// # Errors
+    /// A message about an argument.
+    pub(super) fn plan(&self) -> Result<PushPlan, String> {
+        let url = parse_url(&self.url)?;
+        let Address::Tcp(address) = url.resolve()? else {
+            return Err(format!("{}: only TCP is supported", self.url));
+        };
+        if self.channels > 1 && !url.target.contains("{}") {
+            return Err("--channels needs a URL with {} in the place of the channel".to_owned());
+        }
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let tag = (since_epoch.as_millis() % u128::from(TAGS)) as u16;
+        let pace = match (self.rate, self.broadcasts) {
+            (Some(per_second), _) => Pace::Rate { per_second, duration: self.duration },
+            (None, count) => Pace::Broadcasts { count: count.unwrap_or(10), pause: self.pause },
+        };
+        let publications = match pace {
+            Pace::Rate { per_second, duration } => per_second * duration.as_secs_f64(),
+            Pace::Broadcasts { count, .. } => f64::from(count),
+        };
+        if publications > PUBLICATIONS_MAX {
+            return Err(format!(
+                "{publications:.0} publications are too many; allowed: {PUBLICATIONS_MAX:.0}"
+            ));
+        }
+        let limit = machine::raise_descriptor_limit().saturating_sub(OWN_DESCRIPTORS).max(1);
+        let needed = u64::from(self.connections).div_ceil(limit);
+        let threads = u64::from(self.threads.map_or(0, u16::from));
+        if needed > u64::from(THREADS_MAX) || (threads > 0 && threads < needed) {
+            return Err(format!(
+                "{} connections need {needed} threads, because each may have {limit} descriptors; \
+                 use --threads {needed}, or raise the limit (ulimit -n)",
+                self.connections
+            ));
+        }
+        let threads =
+            self.threads.unwrap_or(needed as u16).min(self.connections.min(65_535) as u16);
+        let connections = Plan {
+            connections: self.connections,
+            threads,
+            sources: self.sources(address)?,
+            ..Plan::default()
+        };
+        let (publish_url, channel) = self.publishing(&url)?;
+        Ok(PushPlan {
+            connections,
+            threads,
+            channels: self.channels,
+            target: url.target.clone(),
+            url,
+            address,
+            publish_url,
+            channel,
+            api_key: self.api_key.clone(),
+            publishes_body: self.publish_body,
+            setup_rate: self.setup_rate,
+            timeout: self.timeout,
+            settle: self.settle,
+            pace,
+            publications: (publications.ceil() as u32).min(NUMBER_MAX),
+            payload: Payload::new(self.size, tag)?,
+            is_plain: self.plain,
+        })
+    }
+
+    /// The local addresses. On loopback, more are used if the ports of one are too few.
+    fn sources(&self, address: SocketAddr) -> Result<Vec<IpAddr>, String> {
+        let ports = machine::local_ports();
+        let sources = match &self.source {
+            Some(Sources(sources)) => sources.clone(),
+            None if address.ip().is_loopback() && address.is_ipv4() => {
+                let each = (ports as f64 * PORTS_USED) as u32;
+                let count = self.connections.div_ceil(each.max(1));
+                let first = u32::from(Ipv4Addr::LOCALHOST);
+                (0..count).map(|index| IpAddr::V4(Ipv4Addr::from(first + index))).collect()
+            }
+            None => Vec::new(),
+        };
+        let connections = u64::from(self.connections);
+        let needed = connections.div_ceil(ports.max(1));
+        if needed > sources.len().max(1) as u64 {
+            return Err(format!(
+                "{connections} connections need {needed} source addresses, because each has {ports} local ports; \
+                 give more in --source"
+            ));
+        }
+        Ok(sources)
+    }
+
+    /// Where publications are sent, and the name of their channel.
+    fn publishing(&self, url: &Url) -> Result<(Url, String), String> {
+        let path = url.target.split('?').next().unwrap_or(&url.target);
+        let parts = path.split_once("/subscribe/");
+        let publish_url = match (&self.publish_url, parts) {
+            (Some(text), _) => parse_url(text)?,
+            (None, Some((before, _))) => {
+                Url { target: format!("{before}/api/publish"), ..url.clone() }
+            }
+            (None, None) => {
+                return Err(format!(
+                    "{url} does not contain /subscribe/; give --publish-url and --channel"
+                ));
+            }
+        };
+        let channel = match (&self.channel, parts) {
+            (Some(channel), _) => channel.clone(),
+            (None, Some((_, channel))) => decode_percent(channel),
+            (None, None) if self.publish_body => String::new(),
+            (None, None) => {
+                return Err("give the channel of publications with --channel".to_owned());
+            }
+        };
+        Ok((publish_url, channel))
+    }
+}
+
+/// Text without percent-encoding (RFC 3986 section 2.1). Incomplete triplets stay.
+fn decode_percent(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&first, after)) = rest.split_first() {
+        let digits = after.get(..2).and_then(|digits| core::str::from_utf8(digits).ok());
+        let byte = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        match byte.filter(|_| first == b'%') {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = &after[2..];
+            }
+            None => {
+                bytes.push(first);
+                rest = after;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: PushArgs,
+    }
+
+    fn plan(arguments: &[&str]) -> Result<PushPlan, String> {
+        let line = Line::try_parse_from([&["bench"], arguments].concat());
+        line.map_err(|error| error.to_string())?.args.plan()
+    }
+
+    #[test]
+    fn publish_url_and_channel_come_from_the_subscribers_url() {
+        let plan = plan(&["ws://127.0.0.1:1/push/subscribe/a%3Ab%20c?x=1"]).unwrap();
+        assert_eq!(plan.publish_url.target, "/push/api/publish");
+        assert_eq!((plan.channel.as_str(), plan.publications), ("a:b c", 10));
+        assert_eq!(plan.pace, Pace::Broadcasts { count: 10, pause: Duration::from_secs(1) });
+    }
+
+    #[test]
+    fn contradicting_arguments_are_refused() {
+        const URL: &str = "ws://127.0.0.1:1/subscribe/a";
+        for arguments in [
+            &["ws://127.0.0.1:1/x"][..],
+            &["wss://127.0.0.1:1/subscribe/a"],
+            &[URL, "--channels", "2"],
+            &[URL, "--rate", "1/s", "--broadcasts", "2"],
+            &[URL, "--rate", "1M/s", "--duration", "1h"],
+            &[URL, "--size", "14"],
+            &[URL, "--connections", "200000", "--source", "127.0.0.1"],
+            &[URL, "--connections", "4000000", "--threads", "1"],
+        ] {
+            assert!(plan(arguments).is_err(), "{arguments:?}");
+        }
+    }
+
+    #[test]
+    fn loopback_addresses_multiply_the_ports() {
+        let plan = plan(&["ws://127.0.0.1:1/subscribe/a", "-c", "45000", "-t", "60"]).unwrap();
+        let sources: Vec<String> =
+            plan.connections.sources.iter().map(ToString::to_string).collect();
+        // A source has up to 64,512 ports, and the kernel's default is 28,232.
+        assert!((2..=4).contains(&sources.len()), "{sources:?}");
+        assert_eq!(sources[..2], ["127.0.0.1", "127.0.0.2"]);
+        assert_eq!(plan.threads, 60);
+    }
+}

@@ -1,0 +1,568 @@
+//! The subscribers of one thread: many WebSocket connections that mostly wait.
+//! In: readiness of sockets, the phase of the run. Out: receipts, times, failures.
+//! Never: allocates for a connection that waits; sends anything but handshakes, Pongs and Close frames.
+//! Limits: `OPENING_MAX` connections are being established at once; a connection holds 16 bytes (asserted), and
+//! up to `PARTIAL_BYTES_MAX` while a frame or a head arrives in pieces.
+//! Invariant: a member has a socket from `Connecting` to `Open`, and none before and after.
+
+use super::ledger::{Ledger, Receipts};
+use super::payload::{Payload, SIZE_MAX};
+use super::{Phase, PushPlan, Shared};
+use crate::handshake::Handshake;
+use crate::histogram::Times;
+use crate::machine;
+use crate::plan::{Schedule, Share};
+use crate::socket::{self, EVENTS_MAX, READ_BYTES, Received};
+use core::net::SocketAddr;
+use core::sync::atomic::Ordering::Relaxed;
+use rustix::event::epoll::{self, EventFlags};
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::io;
+use std::time::{Duration, Instant};
+use tidegate_base::Span;
+use tidegate_wire::websocket::{
+    Close, CloseCode, FrameHead, FrameRules, Opcode, Role, encode_close_reply, encode_pong,
+};
+
+/// How many connections of a thread are being established at once, unless a rate limits them.
+const OPENING_MAX: usize = 32;
+/// How many connections are begun between two looks at the others.
+const OPENINGS_PER_TURN_MAX: usize = 32;
+/// Bytes that are kept of an incomplete frame or head.
+const PARTIAL_BYTES_MAX: usize = SIZE_MAX + 32 * 1024;
+/// How long a thread waits for events before it looks at the phase of the run.
+const WAIT_MAX: Duration = Duration::from_millis(250);
+/// The key of the frames that subscribers send. It need not be random: it protects proxies from browsers.
+const MASK: [u8; 4] = [0x5a, 0xa5, 0x3c, 0xc3];
+/// Server frames have no key, and no extension was offered.
+const RULES: FrameRules = FrameRules { role: Role::Client, allows_deflate: false };
+
+/// A subscriber.
+struct Member {
+    socket: Option<OwnedFd>,
+    state: State,
+}
+
+const _: () = assert!(size_of::<Member>() <= 16);
+
+/// The state of a subscriber.
+#[derive(Clone, Copy)]
+enum State {
+    /// Not begun, or over.
+    Absent,
+    /// The TCP connection is pending since this time, in microseconds from the start.
+    Connecting(u32),
+    /// The response to the handshake is pending since then.
+    Greeting(u32),
+    /// Subscribed.
+    Open(Ledger),
+}
+
+/// When the receipts of one publication came, in nanoseconds from the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Spread {
+    /// The number of receipts.
+    pub count: u64,
+    /// The first one.
+    pub first: u64,
+    /// The last one.
+    pub last: u64,
+}
+
+impl Spread {
+    /// Adds receipts.
+    pub fn add(&mut self, other: Self) {
+        if other.count == 0 {
+            return;
+        }
+        self.first = if self.count == 0 { other.first } else { self.first.min(other.first) };
+        self.last = self.last.max(other.last);
+        self.count += other.count;
+    }
+}
+
+/// What happened to the subscribers of one thread, or of all.
+#[derive(Debug)]
+pub struct CrowdOutcome {
+    /// Subscriptions that were established, by channel.
+    pub opened: Vec<u64>,
+    /// Connections that could not be established, by reason.
+    pub failed: BTreeMap<String, u64>,
+    /// Subscriptions that ended before the run did, by reason.
+    pub lost: BTreeMap<String, u64>,
+    /// When the last subscription was established, in nanoseconds from the start.
+    pub opened_last: u64,
+    /// Connection attempt to subscription.
+    pub setup: Times,
+    /// Publish call to receipt.
+    pub latency: Times,
+    /// The receipts.
+    pub receipts: Receipts,
+    /// When each of the first publications was received.
+    pub spreads: Vec<Spread>,
+    /// Time that the threads used while publications were sent: on a CPU, waiting for a CPU, and in all.
+    pub used: ThreadTime,
+    /// The largest part of its time that one thread was on a CPU.
+    pub busiest: f64,
+}
+
+/// Time of threads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ThreadTime {
+    /// On a CPU.
+    pub cpu: Duration,
+    /// Ready to run, without a CPU.
+    pub delay: Duration,
+    /// All of it.
+    pub wall: Duration,
+}
+
+impl CrowdOutcome {
+    /// Nothing, for runs with so many channels of which so many publications are tracked.
+    #[must_use]
+    pub fn new(channels: usize, tracked: usize) -> Self {
+        Self {
+            opened: vec![0; channels],
+            failed: BTreeMap::new(),
+            lost: BTreeMap::new(),
+            opened_last: 0,
+            setup: Times::fine(),
+            latency: Times::fine(),
+            receipts: Receipts::default(),
+            spreads: vec![Spread::default(); tracked],
+            used: ThreadTime::default(),
+            busiest: 0.0,
+        }
+    }
+
+    /// Adds the outcome of another thread.
+    pub fn add(&mut self, other: &Self) {
+        for (sum, count) in self.opened.iter_mut().zip(&other.opened) {
+            *sum += count;
+        }
+        for (all, some) in [(&mut self.failed, &other.failed), (&mut self.lost, &other.lost)] {
+            for (reason, count) in some {
+                *all.entry(reason.clone()).or_default() += count;
+            }
+        }
+        self.opened_last = self.opened_last.max(other.opened_last);
+        self.setup.add(&other.setup);
+        self.latency.add(&other.latency);
+        self.receipts.add(&other.receipts);
+        for (sum, spread) in self.spreads.iter_mut().zip(&other.spreads) {
+            sum.add(*spread);
+        }
+        self.used.cpu += other.used.cpu;
+        self.used.delay += other.used.delay;
+        self.used.wall += other.used.wall;
+        self.busiest = self.busiest.max(other.busiest);
+    }
+}
+
+/// The subscribers of one thread.
+pub(super) struct Crowd<'a> {
+    plan: &'a PushPlan,
+    shared: &'a Shared,
+    /// The counts that the other threads see; index of this thread.
+    thread: usize,
+    address: SocketAddr,
+    handshake: &'a Handshake,
+    payload: Payload,
+    share: Share,
+    epoll: OwnedFd,
+    members: Vec<Member>,
+    /// How many members were begun.
+    begun: u32,
+    /// When the next member is due, if a rate limits them.
+    schedule: Option<(Schedule, Duration)>,
+    /// Members that were begun, with the time in microseconds, oldest first. Some are established already.
+    opening: VecDeque<(u32, u32)>,
+    /// How many members are `Connecting` or `Greeting`.
+    pending: usize,
+    /// The first bytes of heads and frames that arrived in pieces.
+    partial: HashMap<u32, Vec<u8>>,
+    /// The receive buffer of all members.
+    buffer: Vec<u8>,
+    outcome: CrowdOutcome,
+    /// The thread's time at the start of the publications.
+    before: Option<(Duration, Duration, Instant)>,
+    /// Members that were established.
+    opened: u64,
+    /// Members that were lost.
+    lost: u64,
+    /// Members that could not be established.
+    failed: u64,
+}
+
+impl<'a> Crowd<'a> {
+    /// The subscribers of thread `thread`.
+    ///
+    /// # Errors
+    /// If epoll fails.
+    pub(super) fn new(
+        plan: &'a PushPlan,
+        shared: &'a Shared,
+        thread: u16,
+        address: SocketAddr,
+        handshake: &'a Handshake,
+    ) -> io::Result<Self> {
+        let share = plan.share(thread);
+        let mut members = Vec::with_capacity(share.connections as usize);
+        members.resize_with(share.connections as usize, || Member {
+            socket: None,
+            state: State::Absent,
+        });
+        let schedule = plan.setup_rate.map(|rate| {
+            let threads = f64::from(plan.threads);
+            let phase = f64::from(thread) / threads;
+            let mut schedule = Schedule::new(
+                rate / threads,
+                Span::ZERO,
+                crate::plan::Arrivals::Constant,
+                phase,
+                1,
+            );
+            let first = Duration::from_secs_f64(schedule.next_arrival().as_secs_f64());
+            (schedule, first)
+        });
+        Ok(Self {
+            plan,
+            shared,
+            thread: usize::from(thread),
+            address,
+            handshake,
+            payload: plan.payload,
+            share,
+            epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
+            members,
+            begun: 0,
+            schedule,
+            opening: VecDeque::new(),
+            pending: 0,
+            partial: HashMap::new(),
+            buffer: vec![0; READ_BYTES],
+            outcome: CrowdOutcome::new(plan.channels as usize, plan.tracked()),
+            before: None,
+            opened: 0,
+            lost: 0,
+            failed: 0,
+        })
+    }
+
+    /// Opens the connections and receives until the run ends.
+    ///
+    /// # Errors
+    /// If epoll fails.
+    pub(super) fn run(mut self) -> io::Result<CrowdOutcome> {
+        let mut events = Vec::with_capacity(EVENTS_MAX);
+        loop {
+            let phase = self.shared.phase();
+            if phase == Phase::Over {
+                break;
+            }
+            if phase == Phase::Publishing && self.before.is_none() {
+                self.before =
+                    Some((machine::thread_cpu_time(), machine::thread_run_delay(), Instant::now()));
+            }
+            let wait = self.open_members();
+            events.clear();
+            let timeout = rustix::event::Timespec {
+                tv_sec: 0,
+                tv_nsec: wait.as_nanos().try_into().unwrap_or(0),
+            };
+            let spare = rustix::buffer::spare_capacity(&mut events);
+            match epoll::wait(&self.epoll, spare, Some(&timeout)) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+            for event in &events {
+                self.handle_event(event.data.u64() as u32, event.flags);
+            }
+            self.give_up_slow();
+            self.publish_counts();
+        }
+        if let Some((cpu, delay, start)) = self.before {
+            let used = &mut self.outcome.used;
+            used.cpu = machine::thread_cpu_time().saturating_sub(cpu);
+            used.delay = machine::thread_run_delay().saturating_sub(delay);
+            used.wall = start.elapsed();
+            self.outcome.busiest = used.cpu.as_secs_f64() / used.wall.as_secs_f64().max(1e-9);
+        }
+        self.members
+            .iter()
+            .filter_map(|member| member.socket.as_ref())
+            .for_each(socket::reset_on_close);
+        Ok(self.outcome)
+    }
+
+    /// Begins members that are due. Returns how long the thread may wait for events.
+    fn open_members(&mut self) -> Duration {
+        let due_in = |at: Duration, now: Duration| at.saturating_sub(now).min(WAIT_MAX);
+        for _ in 0..OPENINGS_PER_TURN_MAX {
+            if self.begun >= self.share.connections {
+                return if self.pending > 0 { WAIT_MAX / 4 } else { WAIT_MAX };
+            }
+            let now = self.shared.start.elapsed();
+            if let Some((schedule, at)) = &mut self.schedule {
+                if *at > now {
+                    return due_in(*at, now);
+                }
+                *at = Duration::from_secs_f64(schedule.next_arrival().as_secs_f64());
+            } else if self.pending >= OPENING_MAX {
+                return WAIT_MAX / 4;
+            }
+            self.open_member(now.as_micros() as u32);
+        }
+        Duration::ZERO
+    }
+
+    fn open_member(&mut self, now_us: u32) {
+        let index = self.begun;
+        self.begun += 1;
+        let source = self.plan.source(self.share.connection_first + index);
+        match socket::connect(&self.epoll, self.address, source, index) {
+            Ok(socket) => {
+                self.members[index as usize] =
+                    Member { socket: Some(socket), state: State::Connecting(now_us) };
+                self.opening.push_back((index, now_us));
+                self.pending += 1;
+            }
+            Err(error) => {
+                let reason = match error {
+                    Errno::ADDRNOTAVAIL => {
+                        "no local port or address is left (EADDRNOTAVAIL)".into()
+                    }
+                    Errno::MFILE => "the descriptor limit of a thread was reached (EMFILE)".into(),
+                    _ => format!("connect: {}", io::Error::from(error)),
+                };
+                *self.outcome.failed.entry(reason).or_default() += 1;
+                self.failed += 1;
+            }
+        }
+    }
+
+    /// Gives up connections that are not established in time.
+    fn give_up_slow(&mut self) {
+        let now = self.shared.start.elapsed().as_micros() as u32;
+        while let Some(&(index, at)) = self.opening.front() {
+            let is_pending = match self.members[index as usize].state {
+                State::Connecting(since) | State::Greeting(since) => since == at,
+                State::Absent | State::Open(_) => false,
+            };
+            if is_pending {
+                if u128::from(now.wrapping_sub(at)) < self.plan.timeout.as_micros() {
+                    break;
+                }
+                self.end_member(index, "not established in time");
+            }
+            self.opening.pop_front();
+        }
+    }
+
+    /// Ends a member: a failure if it was not established, a loss if it was.
+    fn end_member(&mut self, index: u32, reason: &str) {
+        let member = &mut self.members[index as usize];
+        member.socket = None;
+        self.partial.remove(&index);
+        match core::mem::replace(&mut member.state, State::Absent) {
+            State::Absent => {}
+            State::Connecting(_) | State::Greeting(_) => {
+                self.pending -= 1;
+                self.failed += 1;
+                *self.outcome.failed.entry(reason.to_owned()).or_default() += 1;
+            }
+            State::Open(_) => {
+                self.lost += 1;
+                *self.outcome.lost.entry(reason.to_owned()).or_default() += 1;
+            }
+        }
+    }
+
+    fn handle_event(&mut self, index: u32, flags: EventFlags) {
+        let Some(Member { socket: Some(socket), state }) = self.members.get_mut(index as usize)
+        else {
+            return;
+        };
+        if let State::Connecting(since) = *state {
+            if let Err(error) = socket::outcome(socket) {
+                let reason = format!("connect: {}", io::Error::from(error));
+                return self.end_member(index, &reason);
+            }
+            if !flags.contains(EventFlags::OUT) {
+                return;
+            }
+            if self.plan.is_plain {
+                *state = State::Greeting(since);
+                return self.note_open(index);
+            }
+            let mut request = Vec::with_capacity(512);
+            let number = self.share.connection_first + index;
+            self.handshake.encode(&self.plan.target_of(number), &mut request);
+            match socket::send(socket, &request) {
+                Ok(count) if count == request.len() => *state = State::Greeting(since),
+                Ok(_) => return self.end_member(index, "the handshake did not fit the socket"),
+                Err(error) => {
+                    let reason = format!("send: {}", io::Error::from(error));
+                    return self.end_member(index, &reason);
+                }
+            }
+        }
+        let is_readable = EventFlags::IN | EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR;
+        if flags.intersects(is_readable) {
+            self.receive(index, flags.intersects(EventFlags::RDHUP | EventFlags::HUP));
+        }
+    }
+
+    /// Receives until the socket is empty.
+    fn receive(&mut self, index: u32, is_ending: bool) {
+        let mut buffer = core::mem::take(&mut self.buffer);
+        while let Some(socket) = &self.members[index as usize].socket {
+            let ended = match socket::receive(socket, &mut buffer) {
+                Received::Bytes(count) => {
+                    let handled = self.handle_bytes(index, &buffer[..count]);
+                    if handled.is_ok() && count < buffer.len() && !is_ending {
+                        break;
+                    }
+                    handled
+                }
+                Received::Nothing => break,
+                Received::End => Err("the server closed the connection".to_owned()),
+                Received::Broken(error) => Err(format!("receive: {}", io::Error::from(error))),
+            };
+            if let Err(reason) = ended {
+                self.end_member(index, &reason);
+            }
+        }
+        self.buffer = buffer;
+    }
+
+    /// Handles received bytes; keeps an incomplete end. An error ends the member.
+    fn handle_bytes(&mut self, index: u32, bytes: &[u8]) -> Result<(), String> {
+        let Some(mut kept) = self.partial.remove(&index) else {
+            let used = self.handle_input(index, bytes)?;
+            if used < bytes.len() {
+                self.partial.insert(index, bytes[used..].to_vec());
+            }
+            return Ok(());
+        };
+        kept.extend_from_slice(bytes);
+        let used = self.handle_input(index, &kept)?;
+        if kept.len() - used > PARTIAL_BYTES_MAX {
+            return Err("the server sent a frame that is too long".to_owned());
+        }
+        if used < kept.len() {
+            kept.drain(..used);
+            self.partial.insert(index, kept);
+        }
+        Ok(())
+    }
+
+    /// Handles complete heads and frames at the start of `input`. Returns their length.
+    fn handle_input(&mut self, index: u32, input: &[u8]) -> Result<usize, String> {
+        let mut used = 0;
+        if let State::Greeting(_) = self.members[index as usize].state {
+            match self.handshake.check(input)? {
+                Some((length, _)) => used = length,
+                None => return Ok(0),
+            }
+            self.note_open(index);
+        }
+        while let Some((head, start)) = FrameHead::decode(&input[used..], RULES)
+            .map_err(|fault| format!("the server broke the protocol: {}", fault.reason()))?
+        {
+            let from = used + start;
+            let length = usize::try_from(head.length).unwrap_or(usize::MAX);
+            let Some(payload) = from.checked_add(length).and_then(|end| input.get(from..end))
+            else {
+                if length > PARTIAL_BYTES_MAX {
+                    return Err("the server sent a frame that is too long".to_owned());
+                }
+                break;
+            };
+            used = from + length;
+            match head.opcode {
+                Opcode::Text | Opcode::Binary if head.is_final => self.note_message(index, payload),
+                Opcode::Text | Opcode::Binary | Opcode::Continuation => {
+                    return Err("the server sent a message in fragments".to_owned());
+                }
+                Opcode::Ping => self.answer_ping(index, payload),
+                Opcode::Pong => {}
+                Opcode::Close => return Err(self.answer_close(index, payload)),
+            }
+        }
+        Ok(used)
+    }
+
+    fn note_open(&mut self, index: u32) {
+        let now = self.shared.start.elapsed();
+        let state = &mut self.members[index as usize].state;
+        if let State::Connecting(since) | State::Greeting(since) = *state {
+            let took = (now.as_micros() as u32).wrapping_sub(since);
+            self.outcome.setup.record(Duration::from_micros(took.into()));
+            self.pending -= 1;
+        }
+        *state = State::Open(Ledger::default());
+        self.outcome.opened_last = now.as_nanos() as u64;
+        let channel = (self.share.connection_first + index) % self.plan.channels;
+        self.outcome.opened[channel as usize] += 1;
+        self.opened += 1;
+    }
+
+    fn note_message(&mut self, index: u32, message: &[u8]) {
+        let now = self.shared.start.elapsed().as_nanos() as u64;
+        let channels = self.plan.channels;
+        let channel = (self.share.connection_first + index) % channels;
+        let published = self
+            .payload
+            .decode(message)
+            .filter(|number| number % channels == channel)
+            .and_then(|number| Some((number, self.shared.published_at(number)?)));
+        let (Some((number, at)), State::Open(ledger)) =
+            (published, &mut self.members[index as usize].state)
+        else {
+            self.outcome.receipts.foreign += 1;
+            return;
+        };
+        self.outcome.receipts.note(ledger.note(number / channels));
+        self.outcome.latency.record(Duration::from_nanos(now.saturating_sub(at)));
+        if let Some(spread) = self.outcome.spreads.get_mut(number as usize) {
+            spread.add(Spread { count: 1, first: now, last: now });
+        }
+    }
+
+    fn answer_ping(&mut self, index: u32, payload: &[u8]) {
+        let mut frame = Vec::with_capacity(16);
+        let encoded = encode_pong(&mut frame, payload, Some(MASK));
+        if let (Ok(()), Some(socket)) = (encoded, &self.members[index as usize].socket) {
+            // A broken connection is seen by the next receive call.
+            let _ = socket::send(socket, &frame);
+        }
+    }
+
+    /// Replies to a Close frame. Returns why the connection ends.
+    fn answer_close(&mut self, index: u32, payload: &[u8]) -> String {
+        let code = payload.first_chunk().map(|code| u16::from_be_bytes(*code));
+        let text = String::from_utf8_lossy(payload.get(2..).unwrap_or_default()).into_owned();
+        let close = code.and_then(CloseCode::new).map(|code| Close { code, reason: "" });
+        let mut frame = Vec::with_capacity(16);
+        encode_close_reply(&mut frame, close, Some(MASK));
+        if let Some(socket) = &self.members[index as usize].socket {
+            let _ = socket::send(socket, &frame);
+        }
+        match code {
+            Some(code) if text.is_empty() => format!("the server closed with code {code}"),
+            Some(code) => format!("the server closed with code {code}: {text}"),
+            None => "the server closed without a code".to_owned(),
+        }
+    }
+
+    fn publish_counts(&self) {
+        let counts = &self.shared.counts[self.thread];
+        counts.opened.store(self.opened, Relaxed);
+        counts.failed.store(self.failed, Relaxed);
+        counts.lost.store(self.lost, Relaxed);
+        counts.received.store(self.outcome.receipts.received, Relaxed);
+    }
+}

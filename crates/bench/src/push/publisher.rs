@@ -1,0 +1,154 @@
+//! The publisher: one publication after the other, each a POST on a kept connection.
+//! In: the number of a publication. Out: when the call began, how long it took, whether the server accepted it.
+//! Never: repeats a publication: a repetition could deliver it twice.
+//! Limits: `RESPONSE_BYTES_MAX`; `--timeout` for each call.
+//! Invariant: the time of a publication is noted before its first byte is sent.
+
+use super::{PushPlan, Shared};
+use serde_json::json;
+use std::io::{self, Read as _, Write as _};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+/// Largest response to a publication.
+const RESPONSE_BYTES_MAX: usize = 64 * 1024;
+/// A connection that was unused for longer is not used again: the server may be closing it.
+const UNUSED_MAX: Duration = Duration::from_secs(2);
+
+/// The publisher's connection.
+pub(super) struct Publisher<'a> {
+    plan: &'a PushPlan,
+    /// The connection, and when it was last used; `None` before the first publication, and after a failure.
+    stream: Option<(TcpStream, Instant)>,
+}
+
+impl<'a> Publisher<'a> {
+    pub(super) fn new(plan: &'a PushPlan) -> Self {
+        Self { plan, stream: None }
+    }
+
+    /// Publishes. Returns how long the call took.
+    ///
+    /// # Errors
+    /// Why the server did not accept the publication, in words.
+    pub(super) fn publish(&mut self, number: u32, shared: &Shared) -> Result<Duration, String> {
+        let request = self.request(number);
+        let mut stream = match self.stream.take() {
+            Some((stream, used_at)) if used_at.elapsed() < UNUSED_MAX => stream,
+            _ => self.connect().map_err(|error| format!("cannot connect: {error}"))?,
+        };
+        let begun = shared.note_publication(number);
+        stream.write_all(&request).map_err(|error| format!("cannot send: {error}"))?;
+        let (status, body, is_kept) = read_response(&mut stream)?;
+        let took = shared.start.elapsed().saturating_sub(begun);
+        if is_kept {
+            self.stream = Some((stream, Instant::now()));
+        }
+        // The server API reports errors with status 200.
+        let is_error = !self.plan.publishes_body && find(&body, b"\"error\"").is_some();
+        if !(200..300).contains(&status) || is_error {
+            let text = String::from_utf8_lossy(&body[..body.len().min(200)]).into_owned();
+            return Err(format!("status {status}: {text}"));
+        }
+        Ok(took)
+    }
+
+    fn connect(&self) -> io::Result<TcpStream> {
+        let url = &self.plan.publish_url;
+        let address = url.resolve().map_err(io::Error::other)?;
+        let tidegate_base::Address::Tcp(address) = address else {
+            return Err(io::Error::other("only TCP is supported"));
+        };
+        let stream = TcpStream::connect_timeout(&address, self.plan.timeout)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(self.plan.timeout))?;
+        stream.set_write_timeout(Some(self.plan.timeout))?;
+        Ok(stream)
+    }
+
+    fn request(&self, number: u32) -> Vec<u8> {
+        let plan = self.plan;
+        let data = plan.payload.encode(number);
+        let channel = (number % plan.channels).to_string();
+        let body = match plan.publishes_body {
+            true => data,
+            false => {
+                let name = json!(plan.channel.replace("{}", &channel));
+                format!("{{\"channel\":{name},\"data\":{data}}}")
+            }
+        };
+        let url = &plan.publish_url;
+        let mut request = format!(
+            "POST {} HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n",
+            url.target.replace("{}", &channel),
+            url.authority,
+            body.len()
+        );
+        if let Some(key) = &plan.api_key {
+            request.push_str("X-API-Key: ");
+            request.push_str(key);
+            request.push_str("\r\n");
+        }
+        request.push_str("\r\n");
+        request.push_str(&body);
+        request.into_bytes()
+    }
+}
+
+/// Reads a response: its status, its body, and whether the connection can be used again.
+fn read_response(stream: &mut TcpStream) -> Result<(u16, Vec<u8>, bool), String> {
+    let mut input = Vec::new();
+    loop {
+        if let Some((status, body, is_kept)) = parse_response(&input) {
+            return Ok((status, body.to_vec(), is_kept));
+        }
+        let mut piece = [0; 4096];
+        match stream.read(&mut piece) {
+            Ok(0) => return Err("the server closed the connection before its response".to_owned()),
+            Ok(count) => input.extend_from_slice(&piece[..count]),
+            Err(error) => return Err(format!("no response: {error}")),
+        }
+        if input.len() > RESPONSE_BYTES_MAX {
+            return Err("the response is too long".to_owned());
+        }
+    }
+}
+
+/// The status, the body so far and whether the connection can be used again, if the response is complete. A response
+/// without Content-Length counts as complete after its head; its connection is not used again.
+fn parse_response(input: &[u8]) -> Option<(u16, &[u8], bool)> {
+    let end = find(input, b"\r\n\r\n")? + 4;
+    let head = core::str::from_utf8(&input[..end]).unwrap_or_default().to_ascii_lowercase();
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0);
+    let value = |name: &str| head.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+    let Some(length) = value("content-length:").and_then(|length| length.parse::<usize>().ok())
+    else {
+        return Some((status, &input[end..], false));
+    };
+    let body = input.get(end..end.checked_add(length)?)?;
+    Some((status, body, value("connection:") != Some("close")))
+}
+
+fn find(bytes: &[u8], what: &[u8]) -> Option<usize> {
+    memchr::memmem::find(bytes, what)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn response_is_complete_with_its_last_byte() {
+        let response = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}";
+        for length in 0..response.len() {
+            assert_eq!(parse_response(&response[..length]), None, "{length} bytes");
+        }
+        assert_eq!(parse_response(response), Some((200, &b"{}"[..], true)));
+        let closing = b"HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+        assert_eq!(parse_response(closing), Some((202, &b""[..], false)));
+        assert_eq!(
+            parse_response(b"HTTP/1.1 204 No Content\r\n\r\n"),
+            Some((204, &b""[..], false))
+        );
+    }
+}

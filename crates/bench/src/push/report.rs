@@ -1,0 +1,415 @@
+//! The report of `bench push`, for people and for programs, and its lines of progress.
+//! In: what the threads and the course of the run counted. Out: text, or one JSON object.
+//! Never: states a percentile that has too few samples; hides that the client or its CPUs limited the figures.
+
+use super::crowd::CrowdOutcome;
+use super::{Course, Pace, PushPlan, Shared, Sum};
+use crate::histogram::{PERCENTILES, Times};
+use crate::machine::{self, NetworkUse, Spent};
+use crate::quantity::{counted, micros, short};
+use core::fmt::Write as _;
+use core::time::Duration;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+
+/// How many percentiles the report shows: up to p99.9.
+const PERCENTILES_SHOWN: usize = 4;
+/// A client whose threads waited for a CPU for more than this part of their working time adds to the latency.
+const DELAYED_MAX: f64 = 0.05;
+/// A thread that was on a CPU for more than this part of the time limited the figures.
+const BUSY_MAX: f64 = 0.95;
+
+/// Memory of the server, the client and the kernel at one moment, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Memory {
+    /// Resident memory of the server.
+    pub server: u64,
+    /// Resident memory of this process.
+    pub client: u64,
+    /// Kernel objects of the whole machine (`Slab` of /proc/meminfo).
+    pub slab: u64,
+    /// Socket buffers of the whole machine (`mem` of /proc/net/sockstat).
+    pub sockets: u64,
+}
+
+impl Memory {
+    /// The memory now; 0 where it is unknown.
+    #[must_use]
+    pub fn now(server_pids: &[u32]) -> Self {
+        Self {
+            server: server_pids
+                .iter()
+                .filter_map(|pid| machine::spent(*pid))
+                .map(|spent| spent.resident_bytes)
+                .sum(),
+            client: machine::resident_bytes(std::process::id()),
+            slab: machine::slab_bytes(),
+            sockets: machine::socket_bytes(),
+        }
+    }
+}
+
+/// The figures of a run.
+pub struct PushReport<'a> {
+    plan: &'a PushPlan,
+    outcome: CrowdOutcome,
+    course: Course<'a>,
+    /// Messages that should have been received.
+    expected: u64,
+    /// Publish call to first receipt, and to last receipt, of each tracked publication that all subscribers got.
+    first: Times,
+    last: Times,
+    /// Deliveries per second during these broadcasts.
+    per_second: f64,
+}
+
+impl<'a> PushReport<'a> {
+    /// The report of a run.
+    pub(super) fn new(
+        plan: &'a PushPlan,
+        outcome: CrowdOutcome,
+        course: Course<'a>,
+        shared: &Shared,
+    ) -> Self {
+        let (mut expected, mut first, mut last) = (0, Times::fine(), Times::fine());
+        let (mut deliveries, mut seconds) = (0, 0.0);
+        for &number in &course.accepted {
+            expected += outcome.opened[(number % plan.channels) as usize];
+            let spread = outcome.spreads.get(number as usize).filter(|spread| spread.count > 0);
+            if let (Some(spread), Some(at)) = (spread, shared.published_at(number)) {
+                let since = |time: u64| Duration::from_nanos(time.saturating_sub(at));
+                first.record(since(spread.first));
+                last.record(since(spread.last));
+                deliveries += spread.count;
+                seconds += since(spread.last).as_secs_f64();
+            }
+        }
+        let per_second = deliveries as f64 / f64::max(seconds, 1e-9);
+        Self { plan, outcome, course, expected, first, last, per_second }
+    }
+
+    /// Whether all connections were established and kept, and all messages arrived, each once and in order.
+    #[must_use]
+    pub fn is_well(&self) -> bool {
+        let receipts = &self.outcome.receipts;
+        self.outcome.failed.is_empty()
+            && self.outcome.lost.is_empty()
+            && self.course.failed.is_empty()
+            && self.opened() > 0
+            && receipts.lost(self.expected) == 0
+            && receipts.duplicated + receipts.out_of_order == 0
+    }
+
+    fn opened(&self) -> u64 {
+        self.outcome.opened.iter().sum()
+    }
+
+    /// Bytes for each connection, of the memory that `of` selects.
+    fn per_connection(&self, of: impl Fn(&Memory) -> u64) -> f64 {
+        let (before, idle) = &self.course.memory;
+        of(idle).saturating_sub(of(before)) as f64 / self.opened().max(1) as f64
+    }
+
+    /// What the reader must know before the figures.
+    fn caveats(&self) -> Vec<String> {
+        let mut words = Vec::new();
+        if self.course.was_stopped {
+            words.push("Stopped early by a signal.".to_owned());
+        }
+        let busiest = self.outcome.busiest;
+        if busiest > BUSY_MAX {
+            words.push(format!(
+                "CLIENT SATURATED: a thread was busy {:.0} % of the time. The server may be faster than these \
+                 figures show.",
+                busiest * 100.0
+            ));
+        }
+        let used = self.outcome.used;
+        let working = used.cpu + used.delay;
+        let delayed = used.delay.as_secs_f64() / working.as_secs_f64().max(1e-9);
+        if delayed > DELAYED_MAX {
+            words.push(format!(
+                "The client's threads waited for a CPU for {:.0} % of the time in which they had work, because \
+                 the server or other programs used the CPUs. The latency of messages includes this.",
+                delayed * 100.0
+            ));
+        }
+        if self.plan.publications as usize > self.outcome.spreads.len() {
+            words.push(format!(
+                "First and last receipt: only of the first {} publications.",
+                self.outcome.spreads.len()
+            ));
+        }
+        words
+    }
+
+    /// The report for people.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        let mut text = String::new();
+        for words in self.caveats() {
+            let _ = writeln!(text, "{words}");
+        }
+        // Writing to a String cannot fail.
+        let _ = self.write_load(&mut text);
+        let _ = self.write_counts(&mut text);
+        let _ = self.write_times(&mut text);
+        let _ = self.write_use(&mut text);
+        text
+    }
+
+    fn write_load(&self, text: &mut String) -> core::fmt::Result {
+        let plan = self.plan;
+        let threads = counted(plan.threads.into(), "thread");
+        let sources = match plan.connections.sources.len() as u64 {
+            0 | 1 => String::new(),
+            count => format!(" from {count} addresses"),
+        };
+        let channels = match plan.channels {
+            1 => String::new(),
+            count => format!(" in {count} channels"),
+        };
+        let publications = match plan.pace {
+            Pace::Broadcasts { count, pause } => {
+                let count = counted(count.into(), "broadcast");
+                format!("{count} of {} bytes, {pause:?} apart", plan.payload.size())
+            }
+            Pace::Rate { per_second, duration } => {
+                let rate = short(per_second);
+                format!("{rate}/s of {} bytes for {duration:?}", plan.payload.size())
+            }
+        };
+        let host = plan.address;
+        writeln!(text, "ws://{host}{}", plan.target)?;
+        writeln!(
+            text,
+            "  {} on {threads}{sources}{channels}, {publications}",
+            counted(plan.connections.connections.into(), "connection")
+        )
+    }
+
+    fn write_counts(&self, text: &mut String) -> core::fmt::Result {
+        let outcome = &self.outcome;
+        let seconds = outcome.opened_last as f64 / 1e9;
+        let failed: u64 = outcome.failed.values().sum();
+        let lost: u64 = outcome.lost.values().sum();
+        let opened = self.opened();
+        writeln!(
+            text,
+            "  setup        {opened} established, {failed} failed, in {seconds:.2} s: {}/s",
+            short(opened as f64 / seconds.max(1e-9))
+        )?;
+        write_reasons(text, "failed", &outcome.failed)?;
+        writeln!(text, "  connections  {} active at the end, {lost} lost", opened - lost)?;
+        write_reasons(text, "lost", &outcome.lost)?;
+        let refused: u64 = self.course.failed.values().sum();
+        writeln!(text, "  published    {} accepted, {refused} failed", self.course.accepted.len())?;
+        write_reasons(text, "failed", &self.course.failed)?;
+        let receipts = &outcome.receipts;
+        writeln!(
+            text,
+            "  messages     {} expected, {} received, {} lost, {} duplicated, {} out of order",
+            self.expected,
+            receipts.received,
+            receipts.lost(self.expected),
+            receipts.duplicated,
+            receipts.out_of_order
+        )?;
+        if receipts.foreign > 0 {
+            writeln!(text, "               {} messages of other publishers", receipts.foreign)?;
+        }
+        Ok(())
+    }
+
+    fn write_times(&self, text: &mut String) -> core::fmt::Result {
+        write!(text, "\n  {:<12}", "")?;
+        for (name, _) in PERCENTILES.iter().take(PERCENTILES_SHOWN) {
+            write!(text, "{:>10}", name.replace('_', "."))?;
+        }
+        writeln!(text, "{:>10}{:>10}", "max", "mean")?;
+        for (name, times) in self.rows() {
+            if times.count() == 0 {
+                continue;
+            }
+            write!(text, "  {name:<12}")?;
+            for (_, percent) in PERCENTILES.iter().take(PERCENTILES_SHOWN) {
+                let value = times.carried_us(*percent).map_or_else(|| "-".to_owned(), micros);
+                write!(text, "{value:>10}")?;
+            }
+            writeln!(text, "{:>10}{:>10}", micros(times.max_us()), micros(times.mean_us()))?;
+        }
+        writeln!(
+            text,
+            "  latency: publish call to receipt, each message; first, last: to the first and the last\n  \
+             subscriber's receipt, each publication; call: publish call to its response."
+        )?;
+        if self.last.count() > 0 {
+            writeln!(
+                text,
+                "\n  last receipt {} min, {} mean, {} max after the publish call: {} deliveries/s",
+                micros(self.last.percentile_us(0.0)),
+                micros(self.last.mean_us()),
+                micros(self.last.max_us()),
+                short(self.per_second)
+            )?;
+        }
+        Ok(())
+    }
+
+    fn rows(&self) -> [(&'static str, &Times); 6] {
+        [
+            ("setup", &self.outcome.setup),
+            ("latency", &self.outcome.latency),
+            ("first", &self.first),
+            ("last", &self.last),
+            ("call", &self.course.calls),
+            ("publish lag", &self.course.lag),
+        ]
+    }
+
+    fn write_use(&self, text: &mut String) -> core::fmt::Result {
+        let (_, idle) = &self.course.memory;
+        if self.course.server.is_some() {
+            writeln!(
+                text,
+                "  server       {:.0} bytes of resident memory per idle connection ({} MiB in all)",
+                self.per_connection(|memory| memory.server),
+                idle.server / (1 << 20)
+            )?;
+        }
+        writeln!(
+            text,
+            "  kernel       {:.0} bytes of objects per connection (both ends on this host), {} MiB in socket buffers",
+            self.per_connection(|memory| memory.slab),
+            idle.sockets / (1 << 20)
+        )?;
+        writeln!(
+            text,
+            "  client       {:.0} bytes of resident memory per connection",
+            self.per_connection(|memory| memory.client)
+        )?;
+        for (who, setup, delivery) in self.cpu() {
+            writeln!(
+                text,
+                "  {who} CPU   {setup:.2} µs per connection, {delivery:.2} µs per message"
+            )?;
+        }
+        Ok(())
+    }
+
+    /// CPU time in microseconds of server and client: for each established connection, for each received message.
+    fn cpu(&self) -> Vec<(&'static str, f64, f64)> {
+        let micros = |from: Duration, to: Duration, count: u64| {
+            to.saturating_sub(from).as_secs_f64() * 1e6 / count.max(1) as f64
+        };
+        let (opened, received) = (self.opened(), self.outcome.receipts.received);
+        let mut rows = Vec::new();
+        let server = self.course.server.map(|uses| uses.map(|spent: Spent| spent.cpu));
+        for (who, cpu) in [("server", server), ("client", Some(self.course.client))] {
+            if let Some([before, idle, after]) = cpu {
+                rows.push((who, micros(before, idle, opened), micros(idle, after, received)));
+            }
+        }
+        rows
+    }
+
+    /// The report for programs.
+    #[must_use]
+    pub fn to_json(&self) -> Value {
+        let outcome = &self.outcome;
+        let mut object = Map::new();
+        let mut put = |name: &str, value: Value| {
+            object.insert(name.to_owned(), value);
+        };
+        let sum = |counts: &BTreeMap<String, u64>| counts.values().sum::<u64>();
+        put("connections", json!(self.plan.connections.connections));
+        put("threads", json!(self.plan.threads));
+        put("channels", json!(self.plan.channels));
+        put("message_bytes", json!(self.plan.payload.size()));
+        put("established", json!(self.opened()));
+        put("setup_failed", json!(sum(&outcome.failed)));
+        put("setup_failures", json!(outcome.failed));
+        let seconds = outcome.opened_last as f64 / 1e9;
+        put("setup_s", json!(seconds));
+        put("setup_per_s", json!(self.opened() as f64 / seconds.max(1e-9)));
+        put("connections_lost", json!(sum(&outcome.lost)));
+        put("connection_losses", json!(outcome.lost));
+        put("published", json!(self.course.accepted.len()));
+        put("publish_failed", json!(sum(&self.course.failed)));
+        put("publish_failures", json!(self.course.failed));
+        put("expected", json!(self.expected));
+        put("received", json!(outcome.receipts.received));
+        put("lost", json!(outcome.receipts.lost(self.expected)));
+        put("duplicated", json!(outcome.receipts.duplicated));
+        put("out_of_order", json!(outcome.receipts.out_of_order));
+        put("foreign", json!(outcome.receipts.foreign));
+        for (name, times) in self.rows() {
+            put(&format!("{}_us", name.replace(' ', "_")), times_to_json(times));
+        }
+        put("deliveries_per_s", json!(self.per_second));
+        put("publishing_s", json!(self.course.span.as_secs_f64()));
+        put("memory", self.memory_to_json());
+        for (who, setup, delivery) in self.cpu() {
+            put(&format!("{who}_cpu_us_per_connection"), json!(setup));
+            put(&format!("{who}_cpu_us_per_message"), json!(delivery));
+        }
+        put("stopped_early", json!(self.course.was_stopped));
+        put("caveats", json!(self.caveats()));
+        Value::Object(object)
+    }
+
+    fn memory_to_json(&self) -> Value {
+        let (_, idle) = &self.course.memory;
+        let server = self.course.server.map(|_| self.per_connection(|memory| memory.server));
+        json!({
+            "server_bytes_per_connection": server,
+            "server_bytes": self.course.server.map(|_| idle.server),
+            "client_bytes_per_connection": self.per_connection(|memory| memory.client),
+            "kernel_bytes_per_connection": self.per_connection(|memory| memory.slab),
+            "socket_buffer_bytes": idle.sockets,
+        })
+    }
+}
+
+fn write_reasons(
+    text: &mut String,
+    what: &str,
+    reasons: &BTreeMap<String, u64>,
+) -> core::fmt::Result {
+    for (reason, count) in reasons {
+        writeln!(text, "               {what} {count}: {reason}")?;
+    }
+    Ok(())
+}
+
+fn times_to_json(times: &Times) -> Value {
+    let mut object = Map::new();
+    for (name, percent) in PERCENTILES {
+        object.insert(name.to_owned(), json!(times.carried_us(percent)));
+    }
+    let of = |value: f64| (times.count() > 0).then_some(value);
+    object.insert("min".to_owned(), json!(of(times.percentile_us(0.0))));
+    object.insert("mean".to_owned(), json!(of(times.mean_us())));
+    object.insert("max".to_owned(), json!(of(times.max_us())));
+    Value::Object(object)
+}
+
+/// The names of the columns of `line`.
+pub(super) fn lines_header() -> &'static str {
+    "#  time     active     failed       lost       received  packets-in/s  softirq/s  sockmem-MiB"
+}
+
+/// A line of progress: counts so far, and the host's network use in the last second.
+pub(super) fn line(now: Duration, sum: Sum, network: NetworkUse) -> String {
+    format!(
+        "{:>7.1} {:>10} {:>10} {:>10} {:>14} {:>13} {:>10} {:>12}",
+        now.as_secs_f64(),
+        sum.opened - sum.lost,
+        sum.failed,
+        sum.lost,
+        sum.received,
+        network.packets_in,
+        network.soft_interrupts,
+        machine::socket_bytes() >> 20
+    )
+}

@@ -1,0 +1,258 @@
+// The client library of Centrifugo for JavaScript against a push hub: what its users rely on.
+// Arguments: the folder of the packages, the address of the hub, json or protobuf. Prints a word for each part that works.
+import { createHmac } from "node:crypto";
+import { createRequire } from "node:module";
+
+const [folder, address, protocol] = process.argv.slice(2);
+const isProtobuf = protocol === "protobuf";
+const load = createRequire(`${folder}/`);
+const { Centrifuge } = load(isProtobuf ? "centrifuge/build/protobuf" : "centrifuge");
+const WebSocket = load("ws");
+
+const KEY = "0123456789abcdef";
+const LIMIT_MS = 60000;
+const ROOM = "chat:room";
+
+/** Messages of Protobuf contain bytes, those of JSON values. */
+const pack = (value) => (isProtobuf ? new TextEncoder().encode(JSON.stringify(value)) : value);
+const unpack = (data) => (isProtobuf ? JSON.parse(new TextDecoder().decode(data)) : data);
+
+const base64 = (value) => Buffer.from(JSON.stringify(value)).toString("base64url");
+function token(claims) {
+  const signed = `${base64({ alg: "HS256", typ: "JWT" })}.${base64(claims)}`;
+  return `${signed}.${createHmac("sha256", "a-secret-of-the-test").update(signed).digest("base64url")}`;
+}
+/** So many seconds from now. */
+const after = (seconds) => Math.floor(Date.now() / 1000) + seconds;
+
+/** A client, and its newest socket. */
+function client(options, hub = "push") {
+  const sockets = [];
+  class Socket extends WebSocket {
+    constructor(...args) {
+      super(...args);
+      sockets.push(this);
+    }
+  }
+  const delays = { minReconnectDelay: 50, maxReconnectDelay: 200 };
+  const one = new Centrifuge(`ws://${address}/${hub}/connection/websocket`, { websocket: Socket, ...delays, ...options });
+  one.cutConnection = () => sockets.at(-1).terminate();
+  return one;
+}
+
+async function api(method, body) {
+  const headers = { "X-API-Key": KEY };
+  const response = await fetch(`http://${address}/push/api/${method}`, { method: "POST", headers, body: JSON.stringify(body) });
+  const { result, error } = await response.json();
+  assert(!error, `${method}: ${JSON.stringify(error)}`);
+  return result;
+}
+
+function assert(holds, what) {
+  if (!holds) throw new Error(what);
+}
+
+function once(emitter, event) {
+  return new Promise((resolve) => emitter.once(event, resolve));
+}
+
+/** Collects the numbers of publications; `wait` resolves when there are so many. */
+function collect(subscription) {
+  const data = [];
+  let check = () => {};
+  subscription.on("publication", (context) => {
+    data.push(unpack(context.data).n);
+    check();
+  });
+  const wait = (count) => new Promise((resolve) => {
+    check = () => data.length >= count && resolve();
+    check();
+  });
+  return { data, wait };
+}
+
+function numbers(from, to) {
+  return Array.from({ length: to - from + 1 }, (_, at) => from + at);
+}
+
+async function connectAndSubscribe() {
+  const alice = client({ token: token({ sub: "alice", info: { name: "Alice" } }) });
+  const bob = client({ token: token({ sub: "bob" }) });
+  const connected = once(alice, "connected");
+  // Commands of one frame: the subscription travels with the connection.
+  const room = alice.newSubscription(ROOM);
+  room.subscribe();
+  const subscription = once(room, "subscribed");
+  alice.connect();
+  assert((await connected).client.length === 36, "a name of the client");
+  const subscribed = await subscription;
+  assert(subscribed.recoverable && subscribed.positioned, "recovery");
+  bob.connect();
+  await once(bob, "connected");
+  const other = bob.newSubscription(ROOM);
+  const joined = new Promise((resolve) => room.on("join", (context) => context.info.user === "bob" && resolve()));
+  other.subscribe();
+  await Promise.all([once(other, "subscribed"), joined]);
+  console.log("subscribe");
+  return { alice, bob, room, other };
+}
+
+async function publishAndRead({ room, other }) {
+  const [mine, theirs] = [collect(room), collect(other)];
+  for (const n of numbers(1, 20)) await api("publish", { channel: ROOM, data: { n } });
+  await other.publish(pack({ n: 21 }));
+  await Promise.all([mine.wait(21), theirs.wait(21)]);
+  const expected = numbers(1, 21).join();
+  assert(mine.data.join() === expected && theirs.data.join() === expected, `order: ${mine.data}`);
+  console.log("publish");
+
+  const history = await room.history({ limit: 3, reverse: true });
+  assert(history.publications.map((one) => unpack(one.data).n).join() === "21,20,19", "history");
+  assert(history.publications[0].info.user === "bob" && history.offset === 21, "publisher");
+  const since = { offset: 18, epoch: history.epoch };
+  const later = await room.history({ limit: 2, since });
+  assert(later.publications.map((one) => one.offset).join() === "19,20", "history since a position");
+  const failure = await room.history({ limit: 2, since: { offset: 18, epoch: "other" } }).catch((error) => error);
+  assert(failure.code === 112, "history of another epoch");
+  console.log("history");
+
+  const presence = await room.presence();
+  const users = Object.values(presence.clients).map((one) => one.user).sort();
+  assert(users.join() === "alice,bob", `presence: ${users}`);
+  const named = Object.values(presence.clients).find((one) => one.user === "alice");
+  assert(unpack(named.connInfo).name === "Alice", "info of the token");
+  const stats = await room.presenceStats();
+  assert(stats.numClients === 2 && stats.numUsers === 2, "counts");
+  console.log("presence");
+  return theirs;
+}
+
+async function recover({ alice, bob, room, other }, theirs) {
+  const left = new Promise((resolve) => room.on("leave", (context) => context.info.user === "bob" && resolve()));
+  bob.disconnect();
+  await left;
+  for (const n of numbers(22, 30)) await api("publish", { channel: ROOM, data: { n } });
+  const again = once(other, "subscribed");
+  bob.connect();
+  const context = await again;
+  assert(context.wasRecovering && context.recovered, "recovered");
+  await theirs.wait(30);
+  assert(theirs.data.slice(21).join() === numbers(22, 30).join(), `missed: ${theirs.data}`);
+
+  // The connection is cut while messages are published.
+  const cut = once(other, "subscribed");
+  for (const n of numbers(31, 90)) {
+    await api("publish", { channel: ROOM, data: { n } });
+    if (n === 40) bob.cutConnection();
+  }
+  assert((await cut).recovered, "recovered after the cut");
+  await theirs.wait(90);
+  assert(theirs.data.join() === numbers(1, 90).join(), `around the cut: ${theirs.data}`);
+  console.log("recovery");
+
+  bob.disconnect();
+  for (const n of numbers(91, 200)) await api("publish", { channel: ROOM, data: { n } });
+  const late = once(other, "subscribed");
+  bob.connect();
+  const lost = await late;
+  assert(lost.wasRecovering && !lost.recovered, "told that messages are lost");
+  console.log("lost");
+  room.unsubscribe();
+  alice.disconnect();
+  bob.disconnect();
+}
+
+/** Tokens of connections and subscriptions are renewed when they end. */
+async function renewTokens() {
+  let asked = 0;
+  const spans = [2, 1000];
+  let renewed = () => {};
+  const getToken = async () => {
+    if (asked === 1) renewed();
+    return token({ sub: "carol", exp: after(spans[asked++] ?? 1000) });
+  };
+  const done = new Promise((resolve) => { renewed = resolve; });
+  // The library gets a new token if the hub refuses the first one as expired.
+  const carol = client({ token: token({ sub: "carol", exp: 1000 }), getToken });
+  const errors = [];
+  carol.on("error", (context) => errors.push(context.error.code));
+  carol.connect();
+  await once(carol, "connected");
+  assert(errors.join() === "109", `an expired token: ${errors}`);
+
+  let subscriptions = 0;
+  const own = "closed:own";
+  let ready = () => {};
+  const again = new Promise((resolve) => { ready = resolve; });
+  const subscription = carol.newSubscription(own, {
+    getToken: async () => {
+      subscriptions += 1;
+      if (subscriptions === 2) ready();
+      return token({ sub: "carol", channel: own, exp: after(subscriptions === 1 ? 2 : 1000) });
+    },
+  });
+  subscription.subscribe();
+  await once(subscription, "subscribed");
+  await Promise.all([done, again]);
+  // The hub has accepted both: a command succeeds on the same connection.
+  const failure = await subscription.publish(pack({})).catch((error) => error);
+  assert(failure.code === 103 && carol.state === "connected" && subscription.state === "subscribed", "renewed");
+  carol.disconnect();
+  console.log("tokens");
+}
+
+async function rights() {
+  const nobody = client({});
+  const refused = once(nobody, "disconnected");
+  nobody.connect();
+  assert((await refused).code === 3501, "no token");
+  const forged = client({ token: token({ sub: "eve" }).slice(0, -4) + "AAAA" });
+  const invalid = once(forged, "disconnected");
+  forged.connect();
+  assert((await invalid).code === 3500, "a forged token");
+
+  const dave = client({ token: token({ sub: "dave" }) });
+  dave.connect();
+  for (const [channel, code] of [["closed", 103], ["unknown:a", 102], ["$chat:own", 103]]) {
+    const closed = dave.newSubscription(channel);
+    const denied = once(closed, "unsubscribed");
+    closed.subscribe();
+    assert((await denied).code === code, `${channel}: ${(await denied).code}`);
+  }
+  for (const [what, code] of [[dave.publish(ROOM, pack({})), 103], [dave.history(ROOM, {}), 103],
+    [dave.presence("closed:a"), 108], [dave.rpc("method", pack({})), 108]]) {
+    const failure = await what.catch((error) => error);
+    assert(failure.code === code, `${failure.code} in place of ${code}`);
+  }
+  dave.disconnect();
+
+  const anonymous = client({}, "open");
+  const room = anonymous.newSubscription("news");
+  const got = once(room, "publication");
+  room.subscribe();
+  anonymous.connect();
+  await once(room, "subscribed");
+  await room.publish(pack({ text: "\u{1f30a}" }));
+  assert(unpack((await got).data).text === "\u{1f30a}", "text");
+  const removed = once(room, "unsubscribed");
+  room.unsubscribe();
+  assert((await removed).code === 0, "unsubscribed");
+  anonymous.disconnect();
+  console.log("rights");
+}
+
+const limit = setTimeout(() => {
+  console.log("timeout");
+  process.exit(1);
+}, LIMIT_MS);
+try {
+  const clients = await connectAndSubscribe();
+  const theirs = await publishAndRead(clients);
+  await recover(clients, theirs);
+  await renewTokens();
+  await rights();
+} catch (error) {
+  console.log(error instanceof Error ? error.stack : JSON.stringify(error));
+}
+clearTimeout(limit);
+process.exit(0);
