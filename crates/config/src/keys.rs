@@ -102,7 +102,7 @@ pub use https::{HSTS, HTTPS_REDIRECT};
 pub use listener::{CLIENT_TIMEOUTS, LIMITS, LISTENER, LISTENER_PROXY};
 pub use log::{ACCESS, LOG};
 pub use lua::LUA;
-pub(crate) use lua::{DICTIONARY_BYTES_MAX, DICTIONARY_BYTES_MIN};
+pub(crate) use lua::DICTIONARY;
 pub use pool::{BALANCE, POOL, POOL_HTTP2, REUSE, SERVER_TIMEOUTS, UPSTREAM};
 pub use push::{NAMESPACE, PUSH, ROUTE_PUSH};
 pub use rate::RATE;

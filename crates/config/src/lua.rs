@@ -6,13 +6,12 @@
 use tidegate_base::Span;
 use toml::de::DeValue;
 
-use crate::keys::{DICTIONARY_BYTES_MAX, DICTIONARY_BYTES_MIN, LUA};
+use crate::keys::{DICTIONARY, LUA};
 use crate::listeners::{refused, unknown_name};
 use crate::pattern;
 use crate::places::Owner;
 use crate::report::{Kind, Note, Notes};
-use crate::table::{Located, Table, Value, wrong_type};
-use crate::units::parse_size;
+use crate::table::{Located, Scalar, Table, Value, conform, describe, wrong_type};
 
 /// `[lua.NAME]`: a Lua application.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -140,16 +139,12 @@ fn read_shared(table: &Table<'_>, app: &mut LuaApp, notes: &mut Notes) {
             notes.error(refused("shared", &name, complaint));
             continue;
         }
-        let bytes = value.get_ref().as_str().and_then(parse_size);
-        match bytes.and_then(|bytes| usize::try_from(bytes).ok()) {
-            Some(bytes) if (DICTIONARY_BYTES_MIN..=DICTIONARY_BYTES_MAX).contains(&bytes) => {
-                app.shared.push((name.text, bytes));
-            }
+        match conform(&DICTIONARY, value.get_ref()) {
+            Some(Scalar::Size(bytes)) => app.shared.push((name.text, bytes as usize)),
             _ => {
-                let subject = format!("`{}`", name.text);
-                let allowed =
-                    "a size from \"64KiB\" to \"64GiB\" (a string; units: B, KiB, MiB or GiB)";
-                notes.error(wrong_type(&subject, value, allowed));
+                let what = format!("the dictionary `{}` cannot have this size", name.text);
+                let note = Note::new(Kind::Value, value.span(), what);
+                notes.error(note.allowed(describe(&DICTIONARY)));
             }
         }
     }

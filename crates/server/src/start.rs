@@ -217,7 +217,6 @@ fn serve_until_stopped(
         let verifiers = entrance.as_ref().map(|entrance| entrance.for_worker(sender.clone()));
         let running = Arc::clone(&running);
         let in_use = InUse::default();
-        let published = Arc::clone(&in_use);
         let desk = access.as_mut().map(access_log::Log::desk);
         let counts = Counts { accounts: Arc::clone(&accounts[index]), registry: registry.clone() };
         let (post, push_post) = post;
@@ -228,7 +227,7 @@ fn serve_until_stopped(
             lua_post: lua_posts.next(),
             verifiers,
             running,
-            in_use: published,
+            in_use: Arc::clone(&in_use),
             desk,
             counts,
         };

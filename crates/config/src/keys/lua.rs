@@ -7,9 +7,7 @@ use super::{Section, Shape, key};
 
 const SETTING: Shape = OneOf(&[Boolean, Number(0, 1 << 53), Text("any text")]);
 /// The size of a shared dictionary.
-const DICTIONARY: Shape = Size(DICTIONARY_BYTES_MIN as u64, DICTIONARY_BYTES_MAX as u64);
-pub(crate) const DICTIONARY_BYTES_MIN: usize = 64 * 1024;
-pub(crate) const DICTIONARY_BYTES_MAX: usize = 64 * 1024 * 1024 * 1024;
+pub(crate) const DICTIONARY: Shape = Size(64 * 1024, 64 * 1024 * 1024 * 1024);
 /// Maximum of `time-max` and `start-time-max` in milliseconds.
 const TIME_MS_MAX: u64 = 60_000;
 
