@@ -103,6 +103,7 @@ pub use health::HEALTH;
 pub use https::{HSTS, HTTPS_REDIRECT};
 pub use listener::{CLIENT_TIMEOUTS, LIMITS, LISTENER, LISTENER_PROXY};
 pub use log::{ACCESS, LOG};
+pub(crate) use lua::DICTIONARY;
 pub use lua::LUA;
 pub use pool::{BALANCE, POOL, POOL_HTTP2, REUSE, SERVER_TIMEOUTS, UPSTREAM};
 pub use push::{NAMESPACE, PUSH, ROUTE_PUSH};

@@ -7,11 +7,13 @@
 //! Invariant: an id of an ended exchange matches nothing. A response is answered, or begun and ended, exactly once.
 
 use core::ops::Range;
+use std::sync::Arc;
 
 use tidegate_base::{Id, Moment, Slab};
 use tidegate_wire::message::RequestHead;
 
 use crate::schedule::{Schedule, TaskId, Wait, Wake};
+use crate::shared::Dictionary;
 
 /// Requests that a VM serves at once.
 pub const EXCHANGES_MAX: usize = 65_536;
@@ -109,6 +111,24 @@ pub enum Effect {
     Close {
         /// The server's name of the client.
         tag: u64,
+        /// The code of the Close frame.
+        code: u16,
+        /// The reason in it.
+        reason: Range<usize>,
+    },
+    /// A message for a client of another worker.
+    SendAway {
+        /// The client.
+        to: Away,
+        /// It is text, not binary.
+        is_text: bool,
+        /// The message.
+        data: Range<usize>,
+    },
+    /// The end of a WebSocket connection of another worker.
+    CloseAway {
+        /// The client.
+        to: Away,
         /// The code of the Close frame.
         code: u16,
         /// The reason in it.
@@ -262,6 +282,10 @@ pub struct Facts {
     pub settings: Vec<u8>,
     /// The seed of `math.random`.
     pub seed: u64,
+    /// The number of the VM among those that this worker has had for the application.
+    pub life: u32,
+    /// The dictionaries of the application, by name.
+    pub shared: Vec<(String, Arc<Dictionary>)>,
 }
 
 /// A function that finds the source of a module: its file name and text.
@@ -269,6 +293,17 @@ pub type FindModule = Box<dyn Fn(&str) -> Result<Option<(String, Vec<u8>)>, Stri
 
 /// Names a WebSocket client of a VM.
 pub type ClientId = Id<Client>;
+
+/// A client of another worker.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Away {
+    /// The number of the worker.
+    pub worker: u32,
+    /// The number of its VM (`Facts::life`).
+    pub life: u32,
+    /// The name of the client there.
+    pub client: ClientId,
+}
 
 /// A WebSocket client.
 #[derive(Debug)]
@@ -279,6 +314,8 @@ pub struct Client {
     is_open: bool,
     /// The coroutine of its handler, while it waits.
     pub(crate) task: TaskId,
+    /// Bytes that wait for the client, as far as known: those sent since the server last counted them.
+    pub(crate) queued: usize,
     /// The request that opened the connection, until `on_open` has ended.
     request: ExchangeId,
 }
@@ -531,7 +568,7 @@ impl Host {
     /// Takes over a client.
     pub(crate) fn open_client(&mut self, tag: u64) -> Option<ClientId> {
         let (task, request) = (Id::NONE, Id::NONE);
-        self.clients.insert(Client { tag, is_open: true, task, request }).ok()
+        self.clients.insert(Client { tag, is_open: true, task, queued: 0, request }).ok()
     }
 
     /// `on_open` of a client begins, with this request.
@@ -578,14 +615,48 @@ impl Host {
         is_text: bool,
     ) -> Result<(), &'static str> {
         let tag = self.client(id)?;
-        if is_text && core::str::from_utf8(data).is_err() {
-            return Err("a text message must be UTF-8; send it as \"binary\"");
-        }
-        if self.outbox.bytes.len() + data.len() > OUTPUT_BYTES_MAX {
-            return Err(TOO_MUCH);
+        self.check_message(data, is_text)?;
+        if let Some(client) = self.clients.get_mut(id) {
+            client.queued += data.len();
         }
         let data = self.outbox.push(data);
         self.outbox.effects.push(Effect::Send { tag, is_text, data });
+        Ok(())
+    }
+
+    fn check_message(&self, data: &[u8], is_text: bool) -> Result<(), &'static str> {
+        if is_text && core::str::from_utf8(data).is_err() {
+            return Err("a text message must be UTF-8; send it as \"binary\"");
+        }
+        match self.outbox.bytes.len() + data.len() > OUTPUT_BYTES_MAX {
+            true => Err(TOO_MUCH),
+            false => Ok(()),
+        }
+    }
+
+    /// Sends a message to a client of another worker.
+    pub(crate) fn send_away(
+        &mut self,
+        to: Away,
+        data: &[u8],
+        is_text: bool,
+    ) -> Result<(), &'static str> {
+        self.check_message(data, is_text)?;
+        let data = self.outbox.push(data);
+        self.outbox.effects.push(Effect::SendAway { to, is_text, data });
+        Ok(())
+    }
+
+    /// Ends a connection of another worker.
+    pub(crate) fn close_away(
+        &mut self,
+        to: Away,
+        code: u32,
+        reason: &[u8],
+    ) -> Result<(), &'static str> {
+        check_close(code, reason)?;
+        let reason = self.outbox.push(reason);
+        self.outbox.effects.push(Effect::CloseAway { to, code: code as u16, reason });
         Ok(())
     }
 
@@ -597,13 +668,7 @@ impl Host {
         reason: &[u8],
     ) -> Result<(), &'static str> {
         let tag = self.client(id)?;
-        // RFC 6455 section 7.4: codes that an endpoint may send.
-        if !matches!(code, 1000 | 1001 | 1003 | 1007..=1014 | 3000..=4999) {
-            return Err("the code must be 1000, 1001, 1003, 1007 to 1014 or 3000 to 4999");
-        }
-        if reason.len() > CLOSE_REASON_BYTES_MAX || core::str::from_utf8(reason).is_err() {
-            return Err("the reason must be UTF-8 of up to 123 bytes");
-        }
+        check_close(code, reason)?;
         self.note_closed(id);
         let reason = self.outbox.push(reason);
         self.outbox.effects.push(Effect::Close { tag, code: code as u16, reason });
@@ -616,6 +681,18 @@ impl Host {
             client.is_open = false;
         }
     }
+}
+
+/// Checks the contents of a Close frame.
+fn check_close(code: u32, reason: &[u8]) -> Result<(), &'static str> {
+    // RFC 6455 section 7.4: codes that an endpoint may send.
+    if !matches!(code, 1000 | 1001 | 1003 | 1007..=1014 | 3000..=4999) {
+        return Err("the code must be 1000, 1001, 1003, 1007 to 1014 or 3000 to 4999");
+    }
+    if reason.len() > CLOSE_REASON_BYTES_MAX || core::str::from_utf8(reason).is_err() {
+        return Err("the reason must be UTF-8 of up to 123 bytes");
+    }
+    Ok(())
 }
 
 /// The error of an operation on a response that is complete or whose client has left.

@@ -17,7 +17,9 @@ use tidegate_base::{Moment, Span};
 use tidegate_config::model::{Config, LuaApp, LuaSetting};
 use tidegate_config::places::{Finding, Owner};
 use tidegate_config::report::Kind;
-use tidegate_lua::{Bounds, Budget, Excess, Facts, Failure, Outbox, Script, Verdict, Vm};
+use tidegate_lua::{
+    Bounds, Budget, Dictionary, Excess, Facts, Failure, Outbox, Script, Verdict, Vm,
+};
 
 use crate::log;
 
@@ -43,8 +45,16 @@ pub enum Meter {
     Instructions(u64),
 }
 
-/// The scripts of all applications, by their index in the configuration.
-pub type Scripts = Arc<[Script]>;
+/// The scripts of all applications and what their VMs share, by their index in the configuration.
+pub type Scripts = Arc<[Program]>;
+
+/// An application, as every worker loads it.
+#[derive(Clone, Debug)]
+pub struct Program {
+    script: Script,
+    /// The dictionaries, by name.
+    shared: Vec<(String, Arc<Dictionary>)>,
+}
 
 /// The modules of an application that do not come from files; for tests.
 type Find = Rc<dyn Fn(&str) -> Result<Option<(String, Vec<u8>)>, String>>;
@@ -58,11 +68,19 @@ pub fn read(config: &Config) -> Result<Scripts, Vec<Finding>> {
     let mut scripts = Vec::new();
     for (index, app) in config.lua.iter().enumerate() {
         match read_file(Path::new(&app.script)) {
-            Ok(text) => scripts.push(Script { file: app.script.clone(), text }),
+            Ok(text) => scripts.push(Program {
+                script: Script { file: app.script.clone(), text },
+                shared: dictionaries(app),
+            }),
             Err(what) => findings.push(finding(index, app, what)),
         }
     }
     if findings.is_empty() { Ok(scripts.into()) } else { Err(findings) }
+}
+
+fn dictionaries(app: &LuaApp) -> Vec<(String, Arc<Dictionary>)> {
+    let new = |(name, bytes): &(String, usize)| (name.clone(), Arc::new(Dictionary::new(*bytes)));
+    app.shared.iter().map(new).collect()
 }
 
 /// Loads every script once, as `tidegate check` does. Returns what is wrong.
@@ -73,7 +91,7 @@ pub fn check(config: &Config) -> Vec<Finding> {
         Err(findings) => return findings,
     };
     let fails = |(index, app)| {
-        let failure = load(app, &scripts[index], Meter::Time, (0, 1), 0).err()?;
+        let failure = load(app, &scripts[index], Meter::Time, Place::ONLY, 0).err()?;
         Some(finding(index, app, failure.message))
     };
     config.lua.iter().enumerate().filter_map(fails).collect()
@@ -115,14 +133,29 @@ fn modules_in(folder: PathBuf) -> Find {
     })
 }
 
-/// Creates a VM and loads a script. `place`: the number of the worker, and of all workers.
+/// Where a VM runs.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    /// The number of the worker, and of all workers.
+    worker: (u32, u32),
+    /// The number of the VM among those that the worker has had for the application.
+    life: u32,
+}
+
+impl Place {
+    /// The first VM of the only worker.
+    const ONLY: Self = Self { worker: (0, 1), life: 0 };
+}
+
+/// Creates a VM and loads a script.
 fn load(
     app: &LuaApp,
-    script: &Script,
+    program: &Program,
     meter: Meter,
-    place: (u32, u32),
+    place: Place,
     seed: u64,
 ) -> Result<Vm, Failure> {
+    let script = &program.script;
     let budget = |span| match meter {
         Meter::Time => Budget::Time(span),
         Meter::Instructions(count) => Budget::Instructions(count),
@@ -135,10 +168,12 @@ fn load(
     };
     let facts = Facts {
         app: app.name.clone(),
-        worker: place.0,
-        workers: place.1,
+        worker: place.worker.0,
+        workers: place.worker.1,
         settings: settings_as_json(app),
         seed,
+        life: place.life,
+        shared: program.shared.clone(),
     };
     let folder = Path::new(&script.file).parent().unwrap_or(Path::new("")).to_path_buf();
     let find = modules_in(folder);
@@ -172,6 +207,8 @@ fn settings_as_json(app: &LuaApp) -> Vec<u8> {
 struct App {
     /// `None` while the application pauses after failures.
     vm: Option<Vm>,
+    /// The number of the VM.
+    life: u32,
     /// Exceeded time budgets since a callback ended well.
     excesses: u32,
     /// When the first of them was exceeded.
@@ -221,7 +258,7 @@ impl Apps {
     ) -> Result<Self, Vec<Finding>> {
         let (mut apps, mut findings) = (Vec::new(), Vec::new());
         for (index, (app, script)) in config.lua.iter().zip(scripts.iter()).enumerate() {
-            match load(app, script, meter, place, seed) {
+            match load(app, script, meter, Place { worker: place, life: 0 }, seed) {
                 Ok(vm) => apps.push(App::new(vm)),
                 Err(failure) => findings.push(finding(index, app, failure.message)),
             }
@@ -260,7 +297,9 @@ impl Apps {
             return;
         }
         let (config, script) = (&source.config[index], &source.scripts[index]);
-        let loaded = load(config, script, source.meter, source.place, source.seed);
+        app.life = app.life.wrapping_add(1);
+        let place = Place { worker: source.place, life: app.life };
+        let loaded = load(config, script, source.meter, place, source.seed);
         let started = loaded.and_then(|mut vm| match vm.start() {
             Verdict::Done | Verdict::Waiting => Ok(vm),
             Verdict::Failed(failure) => Err(failure),
@@ -417,6 +456,7 @@ impl App {
     fn new(vm: Vm) -> Self {
         Self {
             vm: Some(vm),
+            life: 0,
             excesses: 0,
             exceeded_at: Moment::ZERO,
             has_served: false,

@@ -152,6 +152,8 @@ counters! {
         lua_restarts,
         /// Waits, timers and threads of Lua applications that were refused because there were too many.
         lua_refusals,
+        /// Messages of Lua applications for clients of another worker that were dropped, because it did not keep up.
+        lua_mail_drops,
         /// PROXY headers decoded.
         proxy_headers,
         /// Connections closed because they did not begin with the required PROXY header.

@@ -51,6 +51,7 @@ pub mod tokens;
 
 pub mod worker;
 
+pub use action::lua_mail::LuaPost;
 pub use action::push::{Key, PUSH_MAILS_MAX, PushMail, PushPost};
 pub use configuration::ConfigSource;
 pub use snapshot::Snapshot;

@@ -32,6 +32,7 @@ use tidegate_wire::tls::TlsSession;
 use crate::action::Running;
 use crate::action::handled::ResponseValues;
 use crate::action::lua::ScriptedRequest;
+use crate::action::lua_mail::LuaPost;
 use crate::action::lua_socket::LuaClient;
 use crate::action::proxy::exchange::Exchange;
 use crate::action::push::{PushSession, PushState};
@@ -101,6 +102,8 @@ pub struct Worker {
     pub(crate) lua_clients: Live<LuaClient>,
     /// Those of them that have ended and whose `on_close` has not run. Empty between two completions.
     pub(crate) lua_ended: Vec<tidegate_base::Id<LuaClient>>,
+    /// Mail of the applications from and for other workers; `None` if this is the only worker.
+    pub(crate) lua_post: Option<LuaPost>,
     /// The streams of HTTP/2 clients. Each one belongs to exactly one downstream connection.
     pub(crate) streams: Slab<Http2Stream>,
     /// Scratch space for a list of the streams of one connection.
@@ -338,6 +341,7 @@ impl Worker {
             apps: Apps::default(),
             lua_clients: Live::new(limits.exchanges_max),
             lua_ended: Vec::new(),
+            lua_post: None,
             streams: Slab::new(streams_max),
             stream_list: Vec::new(),
             server_streams: Slab::new(limits.exchanges_max),

@@ -4,7 +4,9 @@
 //! Limits: `IDLE_COROUTINES_MAX` coroutines are kept for the next callbacks.
 //! Invariant: a coroutine that was stopped or that failed is never resumed.
 
+#[macro_use]
 mod call;
+mod dictionary;
 mod guard;
 mod json;
 mod natives;
@@ -107,6 +109,8 @@ pub(crate) enum Entry {
     Message,
     /// Runs `on_close`.
     Close,
+    /// Runs `on_drain`.
+    Drain,
     /// Runs a job.
     Job,
     /// Ends a job that has failed.
@@ -114,7 +118,7 @@ pub(crate) enum Entry {
 }
 
 impl Entry {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 10] = [
         Self::Load,
         Self::Start,
         Self::Stop,
@@ -122,6 +126,7 @@ impl Entry {
         Self::Open,
         Self::Message,
         Self::Close,
+        Self::Drain,
         Self::Job,
         Self::JobFailed,
     ];
@@ -135,6 +140,7 @@ impl Entry {
             Self::Open => c"open",
             Self::Message => c"message",
             Self::Close => c"close",
+            Self::Drain => c"drain",
             Self::Job => c"job",
             Self::JobFailed => c"job_failed",
         }
@@ -396,8 +402,8 @@ unsafe extern "C-unwind" fn open_libraries(l: *mut ffi::lua_State) -> c_int {
             ffi::lua_pushstring_(l, name.as_ptr());
             ffi::lua_call(l, 1, 0);
         }
-        ffi::lua_createtable(l, 0, natives::ALL.len() as c_int);
-        for (name, function) in natives::ALL {
+        ffi::lua_createtable(l, 0, (natives::ALL.len() + dictionary::ALL.len()) as c_int);
+        for (name, function) in natives::ALL.iter().chain(dictionary::ALL) {
             ffi::lua_pushcfunction(l, *function);
             ffi::lua_setfield(l, -2, name.as_ptr());
         }

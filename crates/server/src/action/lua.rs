@@ -426,6 +426,12 @@ impl Worker {
                 Effect::Close { tag, code, reason } => {
                     self.close_by_lua(reactor, *tag, *code, outbox.get(reason));
                 }
+                Effect::SendAway { to, is_text, data } => {
+                    self.send_lua_away(app, *to, (*is_text, outbox.get(data)));
+                }
+                Effect::CloseAway { to, code, reason } => {
+                    self.close_lua_away(app, *to, *code, outbox.get(reason));
+                }
                 Effect::AwaitDrain { tag } => self.await_drain(reactor, *tag),
                 Effect::Log { level, text } => {
                     let text = String::from_utf8_lossy(outbox.get(text));

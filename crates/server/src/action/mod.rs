@@ -4,7 +4,7 @@
 //! - `synthetic.rs`: responses generated in pieces
 //! - `push/`: messages of channels for their subscribers
 //! - `echo.rs`: WebSocket messages sent back; `service.rs`, `websocket.rs`: what every action over WebSocket needs
-//! - `lua.rs`, `lua_socket.rs`: responses and WebSocket connections of Lua applications
+//! - `lua.rs`, `lua_socket.rs`, `lua_mail.rs`: responses and WebSocket connections of Lua applications
 //! - `proxy/`: responses of a server
 //!
 //! Before them: `handled.rs`, `tokens.rs`: what routes do besides their actions.
@@ -20,6 +20,7 @@ mod echo;
 pub(crate) mod handled;
 pub(crate) mod intake;
 pub(crate) mod lua;
+pub(crate) mod lua_mail;
 pub(crate) mod lua_socket;
 pub(crate) mod proxy;
 pub(crate) mod push;

@@ -15,6 +15,7 @@ mod http2_smuggling;
 mod http2_websocket;
 mod line;
 mod lua;
+mod lua_share;
 mod named;
 mod oracle;
 mod origin;

@@ -79,6 +79,7 @@ impl Worker {
                 is_tcp: true,
                 is_head: false,
                 upgrades: false,
+                connects: false,
                 is_idempotent: false,
                 is_reusable: false,
                 buffers: false,
