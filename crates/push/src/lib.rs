@@ -18,6 +18,7 @@ pub mod instruction;
 pub mod local;
 pub mod mail;
 pub mod owner;
+mod places;
 pub mod poll;
 pub mod position;
 pub mod protobuf;

@@ -347,7 +347,7 @@ impl Worker {
             server_streams: Slab::new(limits.exchanges_max),
             http2_scratch: tidegate_wire::http2::Scratch::new(),
             http2_head: HeadBuffer::default(),
-            websockets: Live::new(limits.exchanges_max),
+            websockets: Live::reserved(limits.exchanges_max),
             actives: Actives::default(),
             codecs: SharedCodecs::default(),
             sessions: Live::new(streams_max),
@@ -666,7 +666,7 @@ impl LayerHandler for Worker {
 
     fn client_of(&mut self, sock: SockId) -> Option<(&str, Peer)> {
         let down = self.conns.downstream(sock)?;
-        let (era, listener, peer) = (down.era(), usize::from(down.listener), down.peer);
+        let (era, listener, peer) = (down.era(), usize::from(down.listener), down.peer());
         Some((&self.settings.of(era).config.listeners.get(listener)?.name, peer))
     }
 }

@@ -86,7 +86,7 @@ impl Worker {
         let Some(down) = self.conns.downstream(to.sock) else {
             return self.note_bug(reactor, to.sock);
         };
-        let peer = down.peer.ip();
+        let peer = down.peer().ip();
         let facts = down.facts.as_ref().filter(|_| handling.needs_server_name);
         let server_name: Option<Vec<u8>> =
             facts.and_then(|facts| facts.server_name()).map(<[u8]>::to_vec);

@@ -125,7 +125,7 @@ impl Worker {
         tag: u64,
     ) -> Option<tidegate_lua::ExchangeId> {
         let snapshot = self.settings_of(to);
-        let client = match self.conns.downstream(to.sock)?.peer {
+        let client = match self.conns.downstream(to.sock)?.peer() {
             Peer::Tcp(address) => address.ip().to_string(),
             Peer::Local => String::new(),
         };

@@ -112,7 +112,7 @@ impl Worker {
             return self.note_bug(reactor, to.sock);
         };
         let listener = snapshot.listener(down.listener);
-        let scheme = request_scheme(head, down.scheme, is_trusted(down.peer, listener));
+        let scheme = request_scheme(head, down.scheme, is_trusted(down.peer(), listener));
         let (decision, filters) = decide(&snapshot, down, head, scheme, &mut path_scratch);
         self.path_scratch = path_scratch;
         self.set_filters(to, filters);
@@ -389,7 +389,7 @@ fn decide(
         let text = "the stream of a WebSocket must stay open";
         return (refused(400, text, false), of_listener);
     }
-    if router::is_misdirected(head, scheme) && !is_trusted(down.peer, listener) {
+    if router::is_misdirected(head, scheme) && !is_trusted(down.peer(), listener) {
         let text = "an https URI requires an encrypted connection";
         return (refused(421, text, false), of_listener);
     }
@@ -406,7 +406,7 @@ fn decide(
     }
     let client = Client {
         certificate: down.facts.as_ref().and_then(|facts| facts.certificate()),
-        peer: down.peer.ip(),
+        peer: down.peer().ip(),
         trusted: &listener.trusted,
     };
     match snapshot.router.route(index, head, &client, path_scratch) {

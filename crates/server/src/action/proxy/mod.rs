@@ -76,7 +76,7 @@ impl Worker {
         };
         let listener_index = down.listener;
         let listener = snapshot.listener(listener_index);
-        let peer = match down.peer {
+        let peer = match down.peer() {
             Peer::Tcp(address) => Some(address.ip()),
             Peer::Local => None,
         };

@@ -67,7 +67,7 @@ impl Worker {
             self.note_bug(reactor, to.sock);
             return None;
         };
-        let (listener, peer) = (down.listener, down.peer);
+        let (listener, peer) = (down.listener, down.peer());
         self.arrivals += 1;
         Some(Exchange {
             requester: to,
