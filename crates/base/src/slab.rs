@@ -52,10 +52,31 @@ impl<T: ?Sized> fmt::Debug for Id<T> {
 struct Slot<T> {
     /// Odd while the slot is taken, even while it is free.
     generation: u32,
-    /// Index of the next free slot, or `END`. Meaningful only while this slot is free.
-    next_free: u32,
-    /// `Some` exactly while the slot is taken.
-    value: Option<T>,
+    content: Content<T>,
+}
+
+/// What a slot holds. An enum, because a free slot needs no room for a value, and a taken one none for a link.
+enum Content<T> {
+    /// The value.
+    Taken(T),
+    /// The slot is free. The index of the next free slot, or `END`.
+    Free(u32),
+}
+
+impl<T> Content<T> {
+    const fn value(&self) -> Option<&T> {
+        match self {
+            Self::Taken(value) => Some(value),
+            Self::Free(_) => None,
+        }
+    }
+
+    const fn value_mut(&mut self) -> Option<&mut T> {
+        match self {
+            Self::Taken(value) => Some(value),
+            Self::Free(_) => None,
+        }
+    }
 }
 
 /// A table of at most `capacity_max` values that hands out generation-checked ids.
@@ -78,6 +99,13 @@ impl<T> Slab<T> {
         Self { slots: Vec::new(), first_free: END, taken: 0, capacity_max }
     }
 
+    /// As `new`, with memory reserved (but not touched) for `reserved` values. A table that grows to many values then
+    /// never copies them, and leaves no smaller copies behind.
+    #[must_use]
+    pub fn with_capacity(capacity_max: usize, reserved: usize) -> Self {
+        Self { slots: Vec::with_capacity(reserved.min(capacity_max)), ..Self::new(capacity_max) }
+    }
+
     /// The number of stored values.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -98,17 +126,21 @@ impl<T> Slab<T> {
         if self.taken >= self.capacity_max {
             return Err(value);
         }
-        let index = if self.first_free == END {
-            self.slots.push(Slot { generation: 0, next_free: END, value: None });
-            (self.slots.len() - 1) as u32
-        } else {
-            let index = self.first_free;
-            self.first_free = self.slots[index as usize].next_free;
-            index
+        let index = self.first_free;
+        let index = match self.slots.get(index as usize).map(|slot| &slot.content) {
+            Some(Content::Free(next)) => {
+                self.first_free = *next;
+                index
+            }
+            // END, which is above every index.
+            Some(Content::Taken(_)) | None => {
+                self.slots.push(Slot { generation: 0, content: Content::Free(END) });
+                (self.slots.len() - 1) as u32
+            }
         };
         let slot = &mut self.slots[index as usize];
         slot.generation = slot.generation.wrapping_add(1) | 1;
-        slot.value = Some(value);
+        slot.content = Content::Taken(value);
         self.taken += 1;
         Ok(Id::new(index, slot.generation))
     }
@@ -117,13 +149,13 @@ impl<T> Slab<T> {
     #[must_use]
     pub fn get(&self, id: Id<T>) -> Option<&T> {
         let slot = self.slots.get(id.index as usize)?;
-        if slot.generation == id.generation { slot.value.as_ref() } else { None }
+        if slot.generation == id.generation { slot.content.value() } else { None }
     }
 
     /// The value named by `id`, mutably, unless it was removed.
     pub fn get_mut(&mut self, id: Id<T>) -> Option<&mut T> {
         let slot = self.slots.get_mut(id.index as usize)?;
-        if slot.generation == id.generation { slot.value.as_mut() } else { None }
+        if slot.generation == id.generation { slot.content.value_mut() } else { None }
     }
 
     /// Removes the value named by `id` and returns it. The id is stale afterwards.
@@ -132,9 +164,12 @@ impl<T> Slab<T> {
         if slot.generation != id.generation {
             return None;
         }
-        let value = slot.value.take()?;
+        let content = core::mem::replace(&mut slot.content, Content::Free(self.first_free));
+        let Content::Taken(value) = content else {
+            slot.content = content;
+            return None;
+        };
         slot.generation = slot.generation.wrapping_add(1);
-        slot.next_free = self.first_free;
         self.first_free = id.index;
         self.taken -= 1;
         Some(value)
@@ -143,7 +178,7 @@ impl<T> Slab<T> {
     /// All stored values with their ids, in slot order.
     pub fn iter(&self) -> impl Iterator<Item = (Id<T>, &T)> {
         self.slots.iter().enumerate().filter_map(|(index, slot)| {
-            slot.value.as_ref().map(|value| (Id::new(index as u32, slot.generation), value))
+            slot.content.value().map(|value| (Id::new(index as u32, slot.generation), value))
         })
     }
 }

@@ -23,15 +23,36 @@ struct Node {
     next: u32,
     /// The previous key in the bucket's list, or `NONE` for the first one.
     previous: u32,
-    /// The tick at which the key fires.
-    tick: u64,
-    /// The bucket that holds the key (`level * BUCKETS + index`), or `OUT` if the key is not scheduled.
-    bucket: u16,
+    /// In the upper 48 bits, the tick at which the key fires. In the lower 16 bits, the bucket that holds the key
+    /// (`level * BUCKETS + index`), or `OUT` if the key is not scheduled. The tick of `Moment::NEVER` has 41 bits.
+    place: u64,
 }
+
+const _: () = assert!(size_of::<Node>() <= 16);
 
 /// The bucket number of a key that is not scheduled.
 const OUT: u16 = u16::MAX;
-const EMPTY: Node = Node { next: NONE, previous: NONE, tick: 0, bucket: OUT };
+/// Bits of the bucket in `Node::place`.
+const BUCKET_BITS: u32 = u16::BITS;
+const EMPTY: Node = Node { next: NONE, previous: NONE, place: OUT as u64 };
+
+impl Node {
+    const fn tick(self) -> u64 {
+        self.place >> BUCKET_BITS
+    }
+
+    const fn bucket(self) -> u16 {
+        self.place as u16
+    }
+
+    const fn set_tick(&mut self, tick: u64) {
+        self.place = tick << BUCKET_BITS | self.bucket() as u64;
+    }
+
+    const fn set_bucket(&mut self, bucket: u16) {
+        self.place = self.tick() << BUCKET_BITS | bucket as u64;
+    }
+}
 
 /// A hierarchical timer wheel over dense keys.
 pub struct Wheel {
@@ -82,7 +103,7 @@ impl Wheel {
     /// Whether `key` is scheduled.
     #[must_use]
     pub fn contains(&self, key: u32) -> bool {
-        self.nodes.get(key as usize).is_some_and(|node| node.bucket != OUT)
+        self.nodes.get(key as usize).is_some_and(|node| node.bucket() != OUT)
     }
 
     /// Schedules `key` for `at`; if it was already scheduled, moves it.
@@ -91,11 +112,23 @@ impl Wheel {
             self.nodes.resize(key as usize + 1, EMPTY);
         }
         self.cancel(key);
-        // Round up, so that a key never fires before its moment.
-        let tick = (at.as_nanos() >> TICK_BITS).saturating_add(1).max(self.tick + 1);
-        self.nodes[key as usize].tick = tick;
+        let tick = self.tick_of(at);
+        self.nodes[key as usize].set_tick(tick);
         self.link(key);
         self.scheduled += 1;
+    }
+
+    /// Schedules `key` for `at`, unless it fires by then already, often much earlier.
+    pub fn schedule_by(&mut self, key: u32, at: Moment) {
+        let fires = self.nodes.get(key as usize).filter(|node| node.bucket() != OUT);
+        if fires.is_none_or(|node| node.tick() > self.tick_of(at)) {
+            self.schedule(key, at);
+        }
+    }
+
+    /// The tick at which a key for `at` fires: rounded up, so that it never fires before its moment.
+    fn tick_of(&self, at: Moment) -> u64 {
+        (at.as_nanos() >> TICK_BITS).saturating_add(1).max(self.tick + 1)
     }
 
     /// Cancels `key`; does nothing if it is not scheduled.
@@ -170,7 +203,7 @@ impl Wheel {
 
     /// Puts `key` into the bucket of its tick.
     fn link(&mut self, key: u32) {
-        let tick = self.nodes[key as usize].tick.max(self.tick);
+        let tick = self.nodes[key as usize].tick().max(self.tick);
         let distance = tick - self.tick;
         let mut level = 0;
         while level + 1 < LEVELS && distance >= 1 << (LEVEL_BITS * (level as u32 + 1)) {
@@ -187,7 +220,7 @@ impl Wheel {
         let node = &mut self.nodes[key as usize];
         node.next = head;
         node.previous = NONE;
-        node.bucket = bucket as u16;
+        node.set_bucket(bucket as u16);
         self.heads[bucket] = key;
         self.taken[level] |= 1 << (bucket % BUCKETS);
     }
@@ -195,7 +228,7 @@ impl Wheel {
     /// Takes `key` out of its bucket.
     fn unlink(&mut self, key: u32) {
         let node = self.nodes[key as usize];
-        let bucket = usize::from(node.bucket);
+        let bucket = usize::from(node.bucket());
         if node.previous == NONE {
             self.heads[bucket] = node.next;
         } else {
@@ -207,7 +240,7 @@ impl Wheel {
         if self.heads[bucket] == NONE {
             self.taken[bucket / BUCKETS] &= !(1 << (bucket % BUCKETS));
         }
-        self.nodes[key as usize].bucket = OUT;
+        self.nodes[key as usize].set_bucket(OUT);
     }
 }
 
@@ -265,6 +298,20 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn earlier_firing_is_kept_and_a_later_one_is_moved() {
+        let at = |tick: u64| Moment::from_nanos(tick * TICK);
+        let mut wheel = Wheel::new(Moment::ZERO);
+        for (tick, fires) in [(100, 101), (200, 101), (100, 101), (50, 51), (70, 51)] {
+            wheel.schedule_by(1, at(tick));
+            assert_eq!((wheel.nodes[1].tick(), wheel.len()), (fires, 1), "scheduled by {tick}");
+        }
+        let mut fired = 0;
+        wheel.advance(at(60), |_| fired += 1);
+        wheel.schedule_by(1, Moment::NEVER);
+        assert_eq!((fired, wheel.len()), (1, 1));
     }
 
     #[test]

@@ -6,8 +6,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::jwt;
 use crate::listeners::refused;
-use crate::model::{BasicAuth, Users};
+use crate::model::{BasicAuth, JwtAuth, Users};
 use crate::password_hash::HashCost;
 use crate::pattern::Complaint;
 use crate::report::{Kind, Note, Notes};
@@ -16,8 +17,21 @@ use crate::table::Table;
 /// Maximum number of users in a file.
 const USERS_MAX: usize = 100_000;
 
-/// Reads `auth`; `None` if the setting is absent.
-pub(crate) fn read(route: &Table<'_>, notes: &mut Notes) -> Option<BasicAuth> {
+/// Who may use a route.
+#[derive(Default)]
+pub(crate) struct Auth {
+    /// Users with passwords.
+    pub(crate) basic: Option<BasicAuth>,
+    /// Requests with tokens.
+    pub(crate) jwt: Option<JwtAuth>,
+}
+
+/// Reads `auth`.
+pub(crate) fn read(route: &Table<'_>, notes: &mut Notes) -> Auth {
+    read_one(route, notes).unwrap_or_default()
+}
+
+fn read_one(route: &Table<'_>, notes: &mut Notes) -> Option<Auth> {
     let value = route.value("auth")?;
     if value.get_ref().as_str().is_some() {
         let note = Note::new(Kind::Type, value.span(), "`auth` cannot be a string");
@@ -39,15 +53,43 @@ pub(crate) fn read(route: &Table<'_>, notes: &mut Notes) -> Option<BasicAuth> {
             }
         }
     }
-    let path = table.text("basic", notes)?;
-    if route.value("rate").is_none() {
-        let what = "`auth` without `rate`: clients may try as many passwords as can be verified";
-        let note = Note::new(Kind::Value, value.span(), what);
-        notes.warn(note.help("add rate = { limit = \"600/m\", burst = 20 } to the route"));
+    match (table.value("basic"), table.value("jwt")) {
+        (Some(_), None) => {
+            if route.value("rate").is_none() {
+                let what =
+                    "`auth` without `rate`: clients may try as many passwords as can be verified";
+                let note = Note::new(Kind::Value, value.span(), what);
+                notes.warn(note.help("add rate = { limit = \"600/m\", burst = 20 } to the route"));
+            }
+            let file = read_file("basic", &table, notes)?;
+            let basic = Some(BasicAuth { file, realm, users: Users::default() });
+            Some(Auth { basic, jwt: None })
+        }
+        (None, Some(_)) => {
+            let jwt = jwt::read(&table.open_table("jwt", notes)?, realm, notes);
+            Some(Auth { basic: None, jwt })
+        }
+        (found, _) if !table.has_later() => {
+            let what = match found {
+                Some(_) => "`auth` has both `basic` and `jwt`",
+                None => "`auth` has neither `basic` nor `jwt`",
+            };
+            let note = Note::new(Kind::Missing, value.span(), what);
+            notes.error(note.help(
+                "write auth = { basic = \"users.htpasswd\" } or auth = { jwt = { keys = \"keys.json\" } }",
+            ));
+            None
+        }
+        _ => None,
     }
+}
+
+/// Reads the path of a file.
+pub(crate) fn read_file(name: &str, table: &Table<'_>, notes: &mut Notes) -> Option<String> {
+    let path = table.text(name, notes)?;
     let file = notes.resolve(&path.text);
     notes.places.mark(file.clone(), path.place);
-    Some(BasicAuth { file, realm, users: Users::default() })
+    Some(file)
 }
 
 /// Reads a file with users: `name:hash` in each line, as `htpasswd -B` writes it, or `name:hash:comment`. `#` at the start

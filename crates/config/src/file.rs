@@ -213,6 +213,7 @@ fn read_server(file: &Table<'_>, notes: &mut Notes) -> Server {
             )),
         }
     }
+    table.set_word("reload", &mut server.reload, notes);
     table.set_duration("shutdown-grace", &mut server.shutdown_grace, notes);
     table.set_bound("connections-max", &mut server.connections_max, notes);
     if let Some(name) = table.text("server-name", notes) {

@@ -418,8 +418,8 @@ const ENTRIES: &[Entry] = &[
     ),
     (
         "[pool.NAME.servers]",
-        &["backup", "priority"],
-        "not in this version: a pool has no backup servers; if a connection fails, another server is tried (`retries`)",
+        &["priority", "fallback", "standby"],
+        "write backup = true for a server that gets requests only while the others are down",
     ),
     ("[pool.NAME.servers]", &["check", "health", "max-fails", "fail-timeout"], HEALTH_HELP),
     (

@@ -77,6 +77,7 @@ mod admin;
 mod answers;
 mod auth;
 mod edits;
+mod eject;
 mod health;
 mod https;
 mod listener;
@@ -95,12 +96,14 @@ mod websocket;
 
 pub use admin::ADMIN;
 pub use answers::{CORS, MAINTENANCE};
-pub use auth::AUTH;
+pub use auth::{AUTH, JWT};
 pub use edits::{REQUEST_EDITS, RESPONSE_EDITS};
+pub use eject::EJECT;
 pub use health::HEALTH;
 pub use https::{HSTS, HTTPS_REDIRECT};
 pub use listener::{CLIENT_TIMEOUTS, LIMITS, LISTENER, LISTENER_PROXY};
 pub use log::{ACCESS, LOG};
+pub(crate) use lua::DICTIONARY;
 pub use lua::LUA;
 pub use pool::{BALANCE, POOL, POOL_HTTP2, REUSE, SERVER_TIMEOUTS, UPSTREAM};
 pub use push::{NAMESPACE, PUSH, ROUTE_PUSH};
@@ -247,7 +250,7 @@ mod tests {
     #[test]
     fn setting_names_are_unique_and_described() {
         let paths: Vec<_> = sections().iter().map(|section| section.path).collect();
-        assert_eq!(paths.len(), 42, "{paths:?}");
+        assert_eq!(paths.len(), 44, "{paths:?}");
         for section in sections() {
             for (index, key) in section.keys.iter().enumerate() {
                 assert!(key.about.ends_with('.'), "{}: {}", section.path, key.name);

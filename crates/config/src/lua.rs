@@ -6,12 +6,12 @@
 use tidegate_base::Span;
 use toml::de::DeValue;
 
-use crate::keys::LUA;
+use crate::keys::{DICTIONARY, LUA};
 use crate::listeners::{refused, unknown_name};
 use crate::pattern;
 use crate::places::Owner;
 use crate::report::{Kind, Note, Notes};
-use crate::table::{Located, Table, Value, wrong_type};
+use crate::table::{Located, Scalar, Table, Value, conform, describe, wrong_type};
 
 /// `[lua.NAME]`: a Lua application.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +22,8 @@ pub struct LuaApp {
     pub script: String,
     /// What the script reads as `tide.config`.
     pub settings: Vec<(String, LuaSetting)>,
+    /// The dictionaries that all its VMs share, and their sizes in bytes.
+    pub shared: Vec<(String, usize)>,
     /// CPU time of one callback.
     pub time_max: Span,
     /// CPU time of the script's top level.
@@ -40,6 +42,7 @@ impl Default for LuaApp {
             name: String::new(),
             script: String::new(),
             settings: Vec::new(),
+            shared: Vec::new(),
             time_max: Span::from_millis(100),
             start_time_max: Span::from_secs(2),
             memory_bytes_max: 64 * 1024 * 1024,
@@ -121,11 +124,30 @@ fn read_one(table: &Table<'_>, app: &mut LuaApp, notes: &mut Notes) {
             }
         }
     }
+    read_shared(table, app, notes);
     table.set_duration("time-max", &mut app.time_max, notes);
     table.set_duration("start-time-max", &mut app.start_time_max, notes);
     table.set_size("memory-max", &mut app.memory_bytes_max, notes);
     table.set_number("timers-max", &mut app.timers_max, notes);
     table.set_size("body-max", &mut app.body_bytes_max, notes);
+}
+
+/// Reads `shared`.
+fn read_shared(table: &Table<'_>, app: &mut LuaApp, notes: &mut Notes) {
+    for (name, value) in table.open_fields("shared", notes) {
+        if let Err(complaint) = pattern::check_name(&name.text) {
+            notes.error(refused("shared", &name, complaint));
+            continue;
+        }
+        match conform(&DICTIONARY, value.get_ref()) {
+            Some(Scalar::Size(bytes)) => app.shared.push((name.text, bytes as usize)),
+            _ => {
+                let what = format!("the dictionary `{}` cannot have this size", name.text);
+                let note = Note::new(Kind::Value, value.span(), what);
+                notes.error(note.allowed(describe(&DICTIONARY)));
+            }
+        }
+    }
 }
 
 /// A value of `settings`; `None` if it has another type.

@@ -11,6 +11,7 @@ mod answers;
 mod auth;
 mod client_fields;
 mod conditions;
+mod eject;
 mod handling;
 mod health;
 mod networks;
@@ -24,9 +25,10 @@ pub use crate::push::{Namespace, Permit, Push, PushRoute, Slow, Subscribe};
 pub use crate::text_test::{TextFault, TextKind, TextTest};
 
 pub use answers::{Cors, ErrorPage, Maintenance, Page};
-pub use auth::{BasicAuth, Users};
+pub use auth::{BasicAuth, JwtAuth, KeyContent, Users};
 pub use client_fields::CLIENT_ADDRESS_HEADERS;
 pub use conditions::{Conditions, HeaderCondition, HeaderTest, NamedTest};
+pub use eject::Eject;
 pub use handling::{FieldEdits, Handling, Placeholder, Template, TemplatePiece};
 pub use health::{CheckKind, CheckMethod, HealthCheck, HttpCheck};
 pub use networks::{AddressSet, Addresses, NetworkSet};
@@ -174,6 +176,8 @@ pub struct Server {
     pub workers: Option<u16>,
     /// CPUs for the worker threads, ascending; `None` ("all"): those that this process may use.
     pub cpus: Option<Vec<usize>>,
+    /// When the configuration file is read again.
+    pub reload: ReloadOn,
     /// How long a stop waits for exchanges in flight.
     pub shutdown_grace: Span,
     /// Maximum number of connections of the process, shared out among the workers; `None`: what the descriptor
@@ -185,6 +189,15 @@ pub struct Server {
     pub via: String,
     /// Whether a connection goes to the worker of the CPU that received it.
     pub steer_by_cpu: SteerByCpu,
+}
+
+/// `server.reload`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReloadOn {
+    /// At SIGHUP and at the command `reload`.
+    Signal,
+    /// Also when the file has changed.
+    Watch,
 }
 
 /// `server.steer-by-cpu`.
@@ -628,6 +641,10 @@ pub struct Pool {
     pub servers: Vec<Upstream>,
     /// How servers are checked; `None`: they are not.
     pub health: Option<HealthCheck>,
+    /// When servers are avoided because their requests fail; `None`: only after a failed connect.
+    pub eject: Option<Eject>,
+    /// How long the weight of a server that is up again grows to its full value; zero: it has it at once.
+    pub slow_start: Span,
     /// Timeouts for servers.
     pub timeouts: ServerTimeouts,
     /// Reuse of connections to the servers.
@@ -700,6 +717,8 @@ pub struct Upstream {
     pub weight: u16,
     /// Maximum number of connections of the process in use at once; `None`: unlimited.
     pub connections_max: Option<u32>,
+    /// Whether the server gets requests only if no other one is available.
+    pub backup: bool,
 }
 
 /// The address of a server.
@@ -733,6 +752,7 @@ impl Default for Server {
         Self {
             workers: None,
             cpus: None,
+            reload: ReloadOn::Signal,
             shutdown_grace: Span::from_secs(30),
             connections_max: None,
             server_name: "tidegate".to_owned(),

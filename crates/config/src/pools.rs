@@ -7,6 +7,7 @@ use core::ops::Range;
 
 use tidegate_base::Span;
 
+use crate::eject;
 use crate::health;
 use crate::http2;
 use crate::keys::{POOL, UPSTREAM};
@@ -79,6 +80,8 @@ fn named(name: String) -> Pool {
         balance: Balance::Random,
         sticky: None,
         health: None,
+        eject: None,
+        slow_start: Span::ZERO,
         servers: Vec::new(),
         timeouts: ServerTimeouts::default(),
         reuse: Reuse::default(),
@@ -126,6 +129,8 @@ fn read_one(name: String, table: &Table<'_>, notes: &mut Notes) -> Pool {
     pool.tls = tls::read_pool(table, notes);
     http2::read(&mut pool, table, notes);
     pool.health = health::read(&pool, table, notes);
+    pool.eject = eject::read(table, notes);
+    table.set_duration("slow-start", &mut pool.slow_start, notes);
     pool
 }
 
@@ -170,7 +175,7 @@ fn read_server(value: &Value<'_>, notes: &mut Notes) -> Option<Upstream> {
     if let Some(text) = value.get_ref().as_str() {
         let text = Located { text: text.to_owned(), place: value.span() };
         let address = read_address("servers", &text, notes)?;
-        return Some(Upstream { address, weight: 1, connections_max: None });
+        return Some(Upstream { address, weight: 1, connections_max: None, backup: false });
     }
     if value.get_ref().as_table().is_none() {
         notes.error(wrong_type("an entry of `servers`", value, "a string or a table"));
@@ -181,8 +186,10 @@ fn read_server(value: &Value<'_>, notes: &mut Notes) -> Option<Upstream> {
     table.set_number("weight", &mut weight, notes);
     let mut connections_max = None;
     table.set_bound("connections-max", &mut connections_max, notes);
+    let mut backup = false;
+    table.set_flag("backup", &mut backup, notes);
     let address = read_address("address", &table.text("address", notes)?, notes)?;
-    Some(Upstream { address, weight, connections_max })
+    Some(Upstream { address, weight, connections_max, backup })
 }
 
 fn read_address(key: &str, text: &Located, notes: &mut Notes) -> Option<ServerAddress> {

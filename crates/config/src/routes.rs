@@ -17,7 +17,7 @@ use tidegate_base::limits::WEBSOCKET_SETTINGS_MAX;
 
 use crate::model::{
     Action, AddressSet, Handling, HeaderCondition, PathPattern, Placeholder, Proxy, Push, Redirect,
-    Respond, Route, UpstreamHost, WebSocket,
+    Respond, Route, Template, UpstreamHost, WebSocket,
 };
 use crate::pattern::{self, Complaint};
 use crate::places::Owner;
@@ -142,7 +142,7 @@ fn read_one(table: &Table<'_>, known: &Known<'_>, notes: &mut Notes) -> Option<R
         let note = Note::new(Kind::Conflict, table.key_place("auth"), what);
         notes.error(note.help("remove `auth`, or use `proxy` as the action"));
     }
-    check_user(table, &handling, notes);
+    check_user(table, &handling, &action, notes);
     if changes && !matches!(action, Action::Echo | Action::Push(_) | Action::Lua(_)) {
         let what = "`websocket` has no effect, because the action of this route is not `echo`, `push` or `lua`";
         let note = Note::new(Kind::Conflict, table.key_place("websocket"), what);
@@ -169,13 +169,15 @@ fn read_handling(
     sets: &[AddressSet],
     notes: &mut Notes,
 ) -> Handling {
+    let auth = auth::read(table, notes);
     Handling {
         request_headers: edits::read(table, Direction::Requests, paths, notes),
         response_headers: edits::read(table, Direction::Responses, paths, notes),
         allow: sets::read_list(table, "allow", sets, notes),
         deny: sets::read_list(table, "deny", sets, notes),
         rates: rates::read(table, notes),
-        auth: auth::read(table, notes),
+        auth: auth.basic,
+        jwt: auth.jwt,
         maintenance: answers::read_maintenance(table, sets, notes),
         cors: answers::read_cors(table, notes),
         errors: answers::read_errors(table, notes),
@@ -183,14 +185,27 @@ fn read_handling(
     }
 }
 
-/// Notes an error if a text of a route without `auth` names the user.
-fn check_user(table: &Table<'_>, handling: &Handling, notes: &mut Notes) {
-    let texts = handling.request_headers.written().chain(handling.response_headers.written());
-    let mut placeholders = texts.flat_map(|(_, text)| text.placeholders());
-    if handling.auth.is_none() && placeholders.any(|known| *known == Placeholder::User) {
+/// Notes an error if a text of a route without `auth` names the user or a claim.
+fn check_user(table: &Table<'_>, handling: &Handling, action: &Action, notes: &mut Notes) {
+    let path = match action {
+        Action::Proxy(proxy) => proxy.path.as_ref(),
+        _ => None,
+    };
+    let fields = handling.request_headers.written().chain(handling.response_headers.written());
+    let texts = fields.map(|(_, text)| text).chain(path);
+    let placeholders: Vec<&Placeholder> = texts.flat_map(Template::placeholders).collect();
+    let has_auth = handling.auth.is_some() || handling.jwt.is_some();
+    if !has_auth && placeholders.contains(&&Placeholder::User) {
         let what = "{user} has no value, because the route has no `auth`";
         let note = Note::new(Kind::Conflict, table.place.clone(), what);
         notes.error(note.help("add auth = { basic = \"users.htpasswd\" }"));
+    }
+    if handling.jwt.is_none()
+        && placeholders.iter().any(|known| matches!(known, Placeholder::Claim(_)))
+    {
+        let what = "{claim:NAME} has no value, because the route has no `auth` with `jwt`";
+        let note = Note::new(Kind::Conflict, table.place.clone(), what);
+        notes.error(note.help("add auth = { jwt = { keys = \"keys.json\" } }"));
     }
 }
 

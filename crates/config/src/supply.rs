@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::auth;
-use crate::model::Config;
+use crate::model::{Config, KeyContent};
 use crate::places::{Finding, Owner};
 use crate::report::Kind;
 use crate::sets;
@@ -38,6 +38,10 @@ pub fn supply(
             let users = supplier.text(Owner::Route(index), &auth.file, auth::parse_users);
             auth.users = users.unwrap_or_default();
         }
+        if let Some(jwt) = &mut handling.jwt {
+            let content = supplier.bytes(Owner::Route(index), &jwt.file, key_content);
+            jwt.content = KeyContent(content.unwrap_or_default());
+        }
         let pages = handling.errors.iter_mut().map(|error| &mut error.page);
         let down = handling.maintenance.iter_mut().filter_map(|down| down.page.as_mut());
         for page in pages.chain(down) {
@@ -58,6 +62,16 @@ fn page_content(bytes: &[u8]) -> Result<Arc<[u8]>, String> {
     match bytes.len() <= PAGE_BYTES_MAX {
         true => Ok(bytes.into()),
         false => Err(format!("larger than {} KiB", PAGE_BYTES_MAX >> 10)),
+    }
+}
+
+/// Maximum size of a file with keys in bytes.
+const KEYS_BYTES_MAX: usize = 256 * 1024;
+
+fn key_content(bytes: &[u8]) -> Result<Arc<[u8]>, String> {
+    match bytes.len() <= KEYS_BYTES_MAX {
+        true => Ok(bytes.into()),
+        false => Err(format!("larger than {} KiB", KEYS_BYTES_MAX >> 10)),
     }
 }
 

@@ -42,7 +42,7 @@ pub(crate) struct Table<'t> {
 }
 
 /// A value that conforms to its shape.
-enum Scalar {
+pub(crate) enum Scalar {
     Text(String),
     Word(String),
     Name,
@@ -387,7 +387,7 @@ fn type_name(value: &DeValue<'_>) -> &'static str {
     }
 }
 
-fn conform(shape: &Shape, value: &DeValue<'_>) -> Option<Scalar> {
+pub(crate) fn conform(shape: &Shape, value: &DeValue<'_>) -> Option<Scalar> {
     match shape {
         Shape::Boolean => value.as_bool().map(Scalar::Boolean),
         Shape::True => value.as_bool().filter(|truth| *truth).map(Scalar::Boolean),

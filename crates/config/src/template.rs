@@ -106,7 +106,7 @@ fn push_text(text: &str, pieces: &mut Vec<TemplatePiece>) {
 
 /// The names of placeholders, for messages.
 const NAMES: &str = "{client}, {host}, {method}, {scheme}, {path}, {rest}, {query}, {query:NAME}, {header:NAME}, \
-                     {cookie:NAME}, {tls:sni}, {user}, {id}, or a {name} of the route's path";
+                     {cookie:NAME}, {tls:sni}, {user}, {claim:NAME}, {id}, or a {name} of the route's path";
 
 /// The placeholders without a parameter. A segment of this name cannot be used in texts.
 const BUILT_IN: [&str; 9] =
@@ -153,6 +153,7 @@ fn parse_name(name: &str, paths: Paths<'_>) -> Result<Placeholder, Complaint> {
             Placeholder::Cookie(cookie.to_owned())
         }
         Some(("tls", "sni")) => Placeholder::ServerName,
+        Some(("claim", claim)) if !claim.is_empty() => Placeholder::Claim(claim.to_owned()),
         Some(_) => return unknown(name),
     })
 }

@@ -4,9 +4,10 @@
 use tidegate_base::Span;
 use tidegate_config::keys::{Preset, Section, Shape, sections};
 use tidegate_config::model::{
-    AccessFilter, AccessFormat, AccessLog, AccessTarget, Action, Admin, Balance, Bind, Compression,
-    Forward, HashKey, HeaderTest, HostPattern, PathPattern, ServerAddress, TextKind, TextTest,
-    Unretriable, UpstreamHost, WebSocket,
+    AccessFilter, AccessFormat, AccessLog, AccessTarget, Action, Admin, Balance, Bind, CheckKind,
+    CheckMethod, Compression, Eject, Forward, HashKey, HeaderTest, HealthCheck, HostPattern,
+    HttpCheck, PathPattern, ServerAddress, TextKind, TextTest, Unretriable, UpstreamHost,
+    WebSocket,
 };
 use tidegate_config::{model::Config, parse};
 
@@ -280,6 +281,74 @@ tls = { ca = "j", crl = ["k", "/l"], client-cert = { cert = "m", key = "n" }, se
     let long = format!("/{}", "x".repeat(120));
     let errors = tidegate_config::parse_in_folder(text, "site.toml", &long).expect_err("too long");
     assert!(errors.to_string().contains("the path has 1"), "{errors}");
+}
+
+#[test]
+fn health_of_servers_is_in_the_model() {
+    let config = read(
+        r#"
+[[listener]]
+bind = "127.0.0.1:80"
+[[route]]
+path = "/a"
+proxy = "a"
+[[route]]
+path = "/b"
+proxy = "b"
+[pool.a]
+servers = ["10.0.0.1:80", { address = "10.0.0.2:80", backup = true }]
+slow-start = "30s"
+eject = { failures = 7, errors = "off", for = "1m", ejected-max = "10%" }
+tls = true
+[pool.a.health]
+http = "/up?x"
+host = "app.example"
+method = "HEAD"
+status = "200, 300-302"
+every = "5s"
+fast-every = "9s"
+timeout = "3s"
+rise = 4
+fall = 5
+port = 8080
+tls = false
+[pool.b]
+servers = ["10.0.0.1:80"]
+health = "/healthz"
+eject = true
+"#,
+    );
+    let [a, b] = &config.pools[..] else { panic!("two pools") };
+    let http = HttpCheck {
+        target: "/up?x".to_owned(),
+        host: Some("app.example".to_owned()),
+        method: CheckMethod::Head,
+        status: vec![(200, 200), (300, 302)],
+    };
+    let health = HealthCheck {
+        kind: CheckKind::Http(http),
+        every: Span::from_secs(5),
+        fast_every: Span::from_secs(5),
+        timeout: Span::from_secs(3),
+        rise: 4,
+        fall: 5,
+        port: Some(8080),
+        is_secured: false,
+    };
+    assert_eq!(a.health, Some(health));
+    assert_eq!((a.slow_start, a.servers[1].backup), (Span::from_secs(30), true));
+    let span = Span::from_secs(60);
+    assert_eq!(a.eject, Some(Eject { failures: Some(7), errors: None, span, ejected_max: 10 }));
+    let http = HttpCheck {
+        target: "/healthz".to_owned(),
+        host: None,
+        method: CheckMethod::Get,
+        status: vec![(200, 399)],
+    };
+    assert_eq!(b.health.as_ref().map(|health| &health.kind), Some(&CheckKind::Http(http)));
+    let span = Span::from_secs(10);
+    let preset = Eject { failures: Some(5), errors: Some(50), span, ejected_max: 50 };
+    assert_eq!((b.eject, b.slow_start), (Some(preset), Span::ZERO));
 }
 
 #[test]

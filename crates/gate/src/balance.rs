@@ -8,8 +8,9 @@
 use tidegate_base::prng::{hash_bytes, mix64};
 use tidegate_base::{Moment, Prng, Span};
 use tidegate_config::arrange::{Generation, ServerLife};
-use tidegate_config::model::{self, Balance, ServerAddress};
+use tidegate_config::model::{self, Balance, Eject, ServerAddress};
 
+use crate::eject::{self, Record};
 use crate::permits;
 
 /// How long a server is avoided after a failed connect, if another server is available.
@@ -27,6 +28,8 @@ const BOUNDED_LOAD_NUMERATOR: u64 = 5;
 const BOUNDED_LOAD_DENOMINATOR: u64 = 4;
 /// The most draws for a second choice that differs from the first.
 const SECOND_DRAWS_MAX: usize = 4;
+/// The steps in which the weight of a server grows (`slow-start`).
+const RAMP_STEPS: u32 = 20;
 /// The most steps by which the rotations of two workers are shifted against each other.
 const PHASE_STEPS_MAX: u64 = 1024;
 
@@ -49,6 +52,8 @@ pub struct Standing {
     pub since: Generation,
     /// The server may take requests: its checks pass, and no operator has taken it out.
     pub is_up: bool,
+    /// The weight that an operator has set; `None`: that of the settings.
+    pub weight: Option<u16>,
 }
 
 /// The servers to which one request has been sent so far.
@@ -95,8 +100,18 @@ impl Tried {
 
 /// One server, as one worker sees it.
 struct Server {
-    /// The configured weight.
+    /// The weight now, in the units of the pool.
     weight: u32,
+    /// The weight of the settings.
+    configured: u32,
+    /// The weight that an operator has set.
+    set: Option<u16>,
+    /// When the server came up, while its weight grows; `NEVER` otherwise.
+    ramps_from: Moment,
+    /// It gets requests only while no other server may get them.
+    is_backup: bool,
+    /// The results of its requests, if servers are ejected.
+    record: Record,
     /// Exchanges with this server that have started and not ended. At most `in_use_max`.
     in_use: u32,
     /// `connections-max`; `u32::MAX` if there is no limit.
@@ -132,6 +147,16 @@ pub struct PoolState {
     in_use: u64,
     /// At least one server has a limit.
     limited: bool,
+    /// At least one server is a backup.
+    has_backups: bool,
+    /// When servers are ejected.
+    eject: Option<Eject>,
+    /// How long the weight of a server grows; zero if it does not.
+    slow_start: Span,
+    /// When a weight grows next; `NEVER` if none does.
+    ramp_at: Moment,
+    /// The addresses of the servers, for the ring. Empty unless `balance` is by hash.
+    identities: Vec<u64>,
 }
 
 impl PoolState {
@@ -146,8 +171,13 @@ impl PoolState {
             ring: Vec::new(),
             in_use: 0,
             limited: false,
+            has_backups: false,
+            eject: None,
+            slow_start: Span::ZERO,
+            ramp_at: Moment::NEVER,
+            identities: Vec::new(),
         };
-        state.prepare(pool);
+        state.adopt(pool);
         let period = state.weight_total().clamp(1, PHASE_STEPS_MAX);
         if state.balance == Balance::RoundRobin {
             for _ in 0..mix64(seed) % period {
@@ -174,7 +204,12 @@ impl PoolState {
                 *server = fresh;
                 continue;
             }
-            server.weight = fresh.weight;
+            server.configured = fresh.configured;
+            if life.life.is_gone() {
+                // A weight that an operator has set must not bring a removed server back.
+                server.set = None;
+            }
+            server.is_backup = fresh.is_backup;
             if server.life.limit_since != life.limit_since {
                 (server.limit, server.in_use_max) = (fresh.limit, fresh.in_use_max);
                 server.is_over = server.in_use > server.in_use_max;
@@ -182,21 +217,47 @@ impl PoolState {
             server.life = *life;
         }
         self.balance = pool.balance.clone();
-        self.prepare(pool);
+        self.adopt(pool);
     }
 
-    /// Computes what depends on the settings of all servers.
-    fn prepare(&mut self, pool: &model::Pool) {
+    /// Adopts the settings of the pool as a whole. Those of the servers are adopted already.
+    fn adopt(&mut self, pool: &model::Pool) {
+        let is_hash = matches!(pool.balance, Balance::Hash(_));
+        self.identities = match is_hash {
+            true => identities(&pool.servers),
+            false => Vec::new(),
+        };
+        self.slow_start = if is_hash { Span::ZERO } else { pool.slow_start };
+        self.eject = pool.eject;
+        self.limited = self.servers.iter().any(|server| server.limit != u32::MAX);
+        self.has_backups = self.servers.iter().any(|server| server.is_backup);
+        self.weigh(Moment::ZERO);
+    }
+
+    /// Computes the weights and what depends on them.
+    fn weigh(&mut self, now: Moment) {
+        let unit = if self.slow_start.is_zero() { 1 } else { RAMP_STEPS };
+        self.ramp_at = Moment::NEVER;
+        for server in &mut self.servers {
+            let steps = server.steps(now, self.slow_start);
+            if steps < RAMP_STEPS {
+                self.ramp_at = now.after(self.slow_start / RAMP_STEPS);
+            } else {
+                server.ramps_from = Moment::NEVER;
+            }
+            server.weight = server.full_weight() * if unit == 1 { 1 } else { steps };
+        }
         let sums = self.servers.iter().scan(0, |sum, server| {
-            *sum += u64::from(server.weight);
+            // A backup is found when no draw finds a server.
+            *sum += if server.is_backup { 0 } else { u64::from(server.weight) };
             Some(*sum)
         });
         self.shares = sums.collect();
-        self.ring = match pool.balance {
-            Balance::Hash(_) => build_ring(&pool.servers),
-            Balance::Random | Balance::RoundRobin | Balance::LeastConnections => Vec::new(),
+        let weights = self.servers.iter().map(Server::full_weight);
+        self.ring = match self.identities.is_empty() {
+            true => Vec::new(),
+            false => build_ring(&self.identities, &weights.collect::<Vec<_>>()),
         };
-        self.limited = self.servers.iter().any(|server| server.limit != u32::MAX);
     }
 
     /// By server: the generation in which it was added.
@@ -227,13 +288,24 @@ impl PoolState {
         key_hash: Option<u64>,
         tried: &Tried,
     ) -> Pick {
-        // Servers without a recent connect failure are preferred.
+        if now >= self.ramp_at {
+            self.weigh(now);
+        }
+        // Servers that have just failed are the last resort.
         for avoid in [true, false] {
-            let eligible = move |index: usize, server: &Server| {
-                server.is_open() && !(avoid && server.avoid_until > now) && !tried.contains(index)
-            };
-            if let Some(server) = self.choose(prng, key_hash, eligible) {
-                return Pick::Server(server);
+            for is_backup in [false, true] {
+                if is_backup && !(self.has_backups && self.needs_backup(tried, now, avoid)) {
+                    continue;
+                }
+                let eligible = move |index: usize, server: &Server| {
+                    server.is_open()
+                        && server.is_backup == is_backup
+                        && !(avoid && server.is_avoided(now))
+                        && !tried.contains(index)
+                };
+                if let Some(server) = self.choose(prng, key_hash, eligible) {
+                    return Pick::Server(server);
+                }
             }
         }
         if self.may_wait(tried) { Pick::Full } else { Pick::None }
@@ -271,6 +343,36 @@ impl PoolState {
         }
     }
 
+    /// Whether no server but backups may take a request that was sent to the servers in `tried`. `avoid`: servers that
+    /// have just failed do not count.
+    fn needs_backup(&self, tried: &Tried, now: Moment, avoid: bool) -> bool {
+        let mut servers = self.servers.iter().enumerate();
+        servers.all(|(index, server)| {
+            let is_avoided = avoid && server.is_avoided(now);
+            server.is_backup || is_avoided || !server.accepts_requests() || tried.contains(index)
+        })
+    }
+
+    /// Records the result of a request to `server`. If the server is ejected with it, returns for how long.
+    pub fn note_result(&mut self, server: usize, failed: bool, now: Moment) -> Option<Span> {
+        let eject = self.eject?;
+        if !self.servers.get_mut(server)?.record.note(&eject, failed, now) {
+            return None;
+        }
+        let usable = || self.servers.iter().filter(|server| server.accepts_requests());
+        let ejected = usable().filter(|server| server.record.is_ejected(now)).count();
+        if !eject::has_room(&eject, ejected, usable().count()) {
+            return None;
+        }
+        let server = self.servers.get_mut(server)?;
+        let span = server.record.eject(&eject, now);
+        if !self.slow_start.is_zero() {
+            server.ramps_from = server.record.until();
+            self.ramp_at = self.ramp_at.min(server.ramps_from);
+        }
+        Some(span)
+    }
+
     /// Marks `server` as up or down.
     pub fn set_up(&mut self, server: usize, up: bool) {
         if let Some(server) = self.servers.get_mut(server) {
@@ -279,13 +381,22 @@ impl PoolState {
     }
 
     /// Applies what the process knows about the servers, by index. Returns whether anything has changed.
-    pub fn stand(&mut self, standings: &[Standing]) -> bool {
+    pub fn stand(&mut self, standings: &[Standing], now: Moment) -> bool {
         let mut changed = false;
         for (server, standing) in self.servers.iter_mut().zip(standings) {
-            if server.life.life.since == standing.since && server.up != standing.is_up {
-                server.up = standing.is_up;
-                changed = true;
+            let is_same = (server.up, server.set) == (standing.is_up, standing.weight);
+            if server.life.life.since != standing.since || is_same {
+                continue;
             }
+            if standing.is_up && !server.up {
+                server.ramps_from = now;
+                server.record = Record::default();
+            }
+            (server.up, server.set) = (standing.is_up, standing.weight);
+            changed = true;
+        }
+        if changed {
+            self.weigh(now);
         }
         changed
     }
@@ -330,20 +441,28 @@ impl PoolState {
     /// Whether a request that was sent to the servers in `tried` could be sent to another server now.
     #[must_use]
     pub fn has_room_for(&self, tried: &Tried) -> bool {
-        (0..self.servers.len()).any(|server| self.has_room_at(server, tried))
+        let needs_backup = self.has_backups && self.needs_backup(tried, Moment::ZERO, false);
+        let mut servers = self.servers.iter().enumerate();
+        servers.any(|(index, server)| {
+            server.is_open() && (!server.is_backup || needs_backup) && !tried.contains(index)
+        })
     }
 
     /// Whether a request that was sent to the servers in `tried` could be sent to `server` now.
     #[must_use]
     pub fn has_room_at(&self, server: usize, tried: &Tried) -> bool {
-        self.servers.get(server).is_some_and(Server::is_open) && !tried.contains(server)
+        let may_serve = |server: &Server| {
+            let is_turn = !server.is_backup || self.needs_backup(tried, Moment::ZERO, false);
+            is_turn && server.is_open()
+        };
+        self.servers.get(server).is_some_and(may_serve) && !tried.contains(server)
     }
 
     /// Whether a session that stays with `server` can be served there now. A server with weight 0 keeps its sessions.
     #[must_use]
     pub fn can_keep(&self, server: usize, now: Moment, tried: &Tried) -> bool {
         let serves = |server: &Server| {
-            server.up && server.in_use < server.in_use_max && server.avoid_until <= now
+            server.up && server.in_use < server.in_use_max && !server.is_avoided(now)
         };
         self.servers.get(server).is_some_and(serves) && !tried.contains(server)
     }
@@ -351,7 +470,7 @@ impl PoolState {
     /// Whether `server` is out of order, so that its sessions go to another server for good.
     #[must_use]
     pub fn has_lost(&self, server: usize, now: Moment) -> bool {
-        self.servers.get(server).is_none_or(|server| !server.up || server.avoid_until > now)
+        self.servers.get(server).is_none_or(|server| !server.up || server.is_avoided(now))
     }
 
     /// Whether it makes sense to queue a request that was sent to the servers in `tried`: another server is
@@ -519,7 +638,15 @@ impl PoolState {
         eligible: impl Fn(usize, &Server) -> bool,
     ) -> Option<usize> {
         let count = self.servers.len();
-        let start = self.draw(prng).unwrap_or_else(|| prng.below(count as u64) as usize);
+        let start = match self.has_backups {
+            false => self.draw(prng).unwrap_or_else(|| prng.below(count as u64) as usize),
+            // A server drawn by weight may be one that may not be used now, which would favour the one after it.
+            true => {
+                let usable = || (0..count).filter(|&index| eligible(index, &self.servers[index]));
+                let most = usable().count().max(1) as u64;
+                usable().nth(prng.below(most) as usize)?
+            }
+        };
         let mut best: Option<usize> = None;
         for index in (start..count).chain(0..start) {
             if eligible(index, &self.servers[index])
@@ -583,6 +710,11 @@ impl Server {
     fn new(upstream: &model::Upstream) -> Self {
         Self {
             weight: u32::from(upstream.weight),
+            configured: u32::from(upstream.weight),
+            set: None,
+            ramps_from: Moment::NEVER,
+            is_backup: upstream.backup,
+            record: Record::default(),
             in_use: 0,
             limit: upstream.connections_max.unwrap_or(u32::MAX),
             in_use_max: upstream.connections_max.unwrap_or(u32::MAX),
@@ -593,6 +725,26 @@ impl Server {
             life: ServerLife::default(),
             is_over: false,
         }
+    }
+
+    /// The weight that the server has unless it just came up.
+    fn full_weight(&self) -> u32 {
+        self.set.map_or(self.configured, u32::from)
+    }
+
+    /// How many twentieths of its weight the server has.
+    fn steps(&self, now: Moment, slow_start: Span) -> u32 {
+        if self.ramps_from == Moment::NEVER || slow_start.is_zero() {
+            return RAMP_STEPS;
+        }
+        let grown = now.since(self.ramps_from).as_nanos() * u128::from(RAMP_STEPS);
+        let grown = grown / slow_start.as_nanos().max(1);
+        u32::try_from(grown).unwrap_or(RAMP_STEPS).clamp(1, RAMP_STEPS)
+    }
+
+    /// Whether other servers are preferred, because the server has just failed.
+    fn is_avoided(&self, now: Moment) -> bool {
+        self.avoid_until > now || self.record.is_ejected(now)
     }
 
     /// Whether new requests may be sent to the server, as far as its limit allows. A weight of 0 drains it.
@@ -608,32 +760,36 @@ impl Server {
 /// Computes the sorted points of the ring. A server's points depend only on its address (and on how many
 /// earlier servers have the same address), so that adding or removing a server moves only the keys that this
 /// server gains or loses.
-fn build_ring(servers: &[model::Upstream]) -> Vec<(u64, u16)> {
-    let unit = servers.iter().fold(0, |unit, server| common_divisor(unit, server.weight)).max(1);
-    let points_of = |weight: u16| u64::from(weight / unit) * RING_POINTS_PER_WEIGHT;
-    let wanted: u64 = servers.iter().map(|server| points_of(server.weight)).sum();
-    let mut identities: Vec<u64> = Vec::with_capacity(servers.len());
+fn build_ring(identities: &[u64], weights: &[u32]) -> Vec<(u64, u16)> {
+    let unit = weights.iter().fold(0, |unit, &weight| common_divisor(unit, weight)).max(1);
+    let points_of = |weight: u32| u64::from(weight / unit) * RING_POINTS_PER_WEIGHT;
+    let wanted: u64 = weights.iter().map(|&weight| points_of(weight)).sum();
     let mut ring = Vec::new();
-    for (index, server) in servers.iter().enumerate() {
+    for (index, (&identity, &weight)) in identities.iter().zip(weights).enumerate() {
         let Ok(owner) = u16::try_from(index) else {
             break;
         };
-        let address = identity(&server.address);
-        let earlier = identities.iter().filter(|&&other| other == address).count() as u64;
-        identities.push(address);
-        let mut points = points_of(server.weight);
+        let mut points = points_of(weight);
         if wanted > RING_POINTS_MAX as u64 {
             points = points * RING_POINTS_MAX as u64 / wanted;
         }
         // A server of weight 0 has no point, so that its keys move to other servers.
-        let points = if server.weight == 0 { 0 } else { points.max(1) };
+        let points = if weight == 0 { 0 } else { points.max(1) };
         for point in 0..points {
-            let hash = mix64(mix64(address.wrapping_add(earlier)).wrapping_add(point << 1 | 1));
+            let hash = mix64(mix64(identity).wrapping_add(point << 1 | 1));
             ring.push((hash, owner));
         }
     }
     ring.sort_unstable();
     ring
+}
+
+/// What the points of each server are computed from: its address, and how many earlier servers have the same one.
+fn identities(servers: &[model::Upstream]) -> Vec<u64> {
+    let addresses: Vec<u64> = servers.iter().map(|server| identity(&server.address)).collect();
+    let earlier =
+        |at: usize| addresses[..at].iter().filter(|other| **other == addresses[at]).count();
+    (0..addresses.len()).map(|at| addresses[at].wrapping_add(earlier(at) as u64)).collect()
 }
 
 fn identity(address: &ServerAddress) -> u64 {
@@ -644,6 +800,6 @@ fn identity(address: &ServerAddress) -> u64 {
     }
 }
 
-fn common_divisor(a: u16, b: u16) -> u16 {
+fn common_divisor(a: u32, b: u32) -> u32 {
     if b == 0 { a } else { common_divisor(b, a % b) }
 }

@@ -64,19 +64,12 @@ impl Credentials {
     pub fn key(&self, auth: &BasicAuth, secret: &CredentialSecret) -> CredentialKey {
         // The stored text is part of the key, so that another password of the user invalidates the memory.
         let stored = auth.users.get(&self.user).map_or("", String::as_str);
-        let parts = [auth.file.as_bytes(), stored.as_bytes(), self.user.as_bytes(), &self.password];
-        let mut context = hmac::Context::with_key(&secret.0);
-        for part in parts {
-            context.update(&(part.len() as u64).to_le_bytes());
-            context.update(part);
-        }
-        let mut key = [0; 32];
-        key.copy_from_slice(context.sign().as_ref());
-        CredentialKey(key)
+        let (file, user) = (auth.file.as_bytes(), self.user.as_bytes());
+        secret.key_of(&[file, stored.as_bytes(), user, &self.password])
     }
 }
 
-/// The secret that the keys of credentials depend on.
+/// The secret that the keys of credentials and tokens depend on.
 pub struct CredentialSecret(hmac::Key);
 
 impl CredentialSecret {
@@ -84,6 +77,18 @@ impl CredentialSecret {
     #[must_use]
     pub fn new(random: &[u8; 32]) -> Self {
         Self(hmac::Key::new(hmac::HMAC_SHA256, random))
+    }
+
+    /// The key of what consists of these parts.
+    pub(crate) fn key_of(&self, parts: &[&[u8]]) -> CredentialKey {
+        let mut context = hmac::Context::with_key(&self.0);
+        for part in parts {
+            context.update(&(part.len() as u64).to_le_bytes());
+            context.update(part);
+        }
+        let mut key = [0; 32];
+        key.copy_from_slice(context.sign().as_ref());
+        CredentialKey(key)
     }
 }
 

@@ -16,6 +16,7 @@ use tidegate_wire::message::{
     BodyLength, CERTIFICATE_CLAIM, FORWARDING_CLAIM, Field, FieldName, Fields, Method, RequestHead,
     ResponseHead, ResponseSink, Version, is_claim,
 };
+use tidegate_wire::websocket::ClientKey;
 
 use crate::chain::{self, Node, Stated};
 use crate::client_fields::ClientAddressFields;
@@ -51,6 +52,8 @@ pub struct RequestContext<'a> {
     pub trailers: bool,
     /// The upstream connection ends after the response, so the request contains `Connection: close`.
     pub close: bool,
+    /// The key for the server of an extended CONNECT (RFC 8441), whose request has none.
+    pub websocket_key: Option<ClientKey>,
     /// What the route changes; `None` for most routes.
     pub changes: Option<Changes<'a>>,
 }
@@ -166,7 +169,7 @@ pub fn encode_upstream_request(
             encode_field(out, field.name, field.value);
         }
     }
-    encode_length(out, head.length);
+    encode_length(out, upstream_length(head));
     if let Some(hops) = max_forwards {
         encode_field_u64(out, "Max-Forwards", hops);
     }
@@ -174,6 +177,9 @@ pub fn encode_upstream_request(
         out.extend_from_slice(b"Expect: 100-continue\r\n");
     }
     encode_hop_fields(out, head, context.close);
+    if let Some(key) = &context.websocket_key {
+        encode_field(out, "Sec-WebSocket-Key", key.as_bytes());
+    }
     encode_via_field(out, head, context.via);
     encode_forwarded(out, head, context);
     match context.client_certificate {
@@ -207,14 +213,20 @@ pub fn has_unexpected_body(head: &RequestHead<'_>) -> bool {
         | Method::Connect => true,
         Method::Post | Method::Put | Method::Patch | Method::Other(_) => false,
     };
-    expects_none && has_body(head.length)
+    expects_none && has_body(upstream_length(head))
+}
+
+/// The length of the body as the server gets it. What follows an extended CONNECT is no body (RFC 8441 section 5).
+#[must_use]
+pub const fn upstream_length(head: &RequestHead<'_>) -> BodyLength {
+    if head.protocol.is_some() { BodyLength::None } else { head.length }
 }
 
 /// Whether the request's Upgrade field is forwarded, so that a server may answer with 101: it names a
 /// protocol other than HTTP or TLS. Those two would bypass the proxy's routes and rules.
 #[must_use]
 pub fn forwards_upgrade(head: &RequestHead<'_>) -> bool {
-    head.upgrade && upgrades(head).next().is_some()
+    head.upgrade && (head.protocol.is_some() || upgrades(head).next().is_some())
 }
 
 /// Whether a 101 response switches to a requested protocol (RFC 9110 section 7.8). `request` begins with the
@@ -324,6 +336,17 @@ pub fn encode_interim(sink: &mut impl ResponseSink, head: &ResponseHead<'_>, via
     sink.end();
 }
 
+/// Gives the response to an extended CONNECT to the client's sink, whose server has switched protocols: the status is
+/// 200, and the key of the server's hop is not accepted to the client (RFC 8441 section 5).
+pub fn encode_connected(sink: &mut impl ResponseSink, head: &ResponseHead<'_>, via: &str) {
+    sink.begin(200, "");
+    encode_response_fields(sink, head, false, |field| {
+        !field.name.eq_ignore_ascii_case("sec-websocket-accept")
+    });
+    sink.field_with("Via", |out| encode_via(out, head.fields(), head.version, via));
+    sink.end();
+}
+
 /// The value of Max-Forwards to forward; `None` if the field does not apply (RFC 9110 section 7.6.2).
 fn max_forwards(head: &RequestHead<'_>) -> Result<Option<u64>, ForwardFault> {
     if !head.has(FieldName::MaxForwards) || !matches!(head.method, Method::Options | Method::Trace)
@@ -369,10 +392,10 @@ fn encode_target_line(
     let rewritten = changes.filter(|_| head.path != "*");
     let path = rewritten.and_then(|changes| Some((changes.path?, changes.values)));
     if path.is_none() && head.query.is_none() {
-        encode_request_line(out, head.method.as_str(), head.path);
+        encode_request_line(out, head.judged_method().as_str(), head.path);
         return Ok(());
     }
-    out.extend_from_slice(head.method.as_str().as_bytes());
+    out.extend_from_slice(head.judged_method().as_str().as_bytes());
     out.push(b' ');
     match path {
         Some((template, values)) => {
@@ -426,6 +449,8 @@ fn passes_upstream(
         // HTTP/1.0 has no expectations (RFC 9110 section 10.1.1).
         FieldName::Expect => !head.expect_continue && head.version > Version::Http10,
         FieldName::XForwardedPort => context.trusted,
+        // RFC 8441 section 5: the server gets a key of this hop.
+        FieldName::Other if head.protocol.is_some() && field.name == "sec-websocket-key" => false,
         _ => {
             context.trusted
                 || !is_claim(field.name, FORWARDING_CLAIM)
@@ -480,6 +505,7 @@ fn encode_hop_fields(out: &mut Vec<u8>, head: &RequestHead<'_>, close: bool) {
     }
     if upgrade {
         out.extend_from_slice(b"Upgrade: ");
+        out.extend_from_slice(head.protocol.unwrap_or_default().as_bytes());
         for (index, protocol) in upgrades(head).enumerate() {
             if index > 0 {
                 out.extend_from_slice(b", ");

@@ -20,6 +20,7 @@ use crate::denial::Denial;
 use crate::edits::Edits;
 use crate::filter::Filters;
 use crate::hsts::{HstsPolicies, PolicyId};
+use crate::jwt::TokenGuard;
 use crate::router::canonical_path;
 use crate::scheme::Scheme;
 
@@ -52,6 +53,8 @@ pub struct RouteHandling {
     pub cors: Option<CrossOrigin>,
     /// Only users with a password are served.
     pub auth: Option<Guard>,
+    /// Only requests with a valid token are served.
+    pub jwt: Option<TokenGuard>,
     /// Limits of the rate of requests; their tables are in `RateTables`.
     pub rates: Vec<Rate>,
 }
@@ -372,6 +375,7 @@ fn prepare(route: &Route, config: &Config) -> Option<Box<RouteHandling>> {
         }),
         cors: handling.cors.as_ref().map(CrossOrigin::new),
         auth: handling.auth.as_ref().map(Guard::new),
+        jwt: handling.jwt.as_ref().map(TokenGuard::new),
         rates: handling.rates.clone(),
     }))
 }

@@ -169,7 +169,9 @@ impl Rule {
         match () {
             () if !host => Some(Unmet::Host),
             () if !path => Some(Unmet::Path),
-            () if !self.methods.is_empty() && !method_matches(&self.methods, head.method) => {
+            () if !self.methods.is_empty()
+                && !method_matches(&self.methods, head.judged_method()) =>
+            {
                 Some(Unmet::Method)
             }
             () if unmet_header() => Some(Unmet::Headers),
@@ -193,7 +195,7 @@ impl Rule {
                 .path
                 .as_ref()
                 .is_none_or(|pattern| path.is_some_and(|path| path_matches(pattern, path)))
-            && (self.methods.is_empty() || method_matches(&self.methods, head.method))
+            && (self.methods.is_empty() || method_matches(&self.methods, head.judged_method()))
             && self.headers.iter().all(|condition| header_matches(condition, head))
             && self
                 .client_cert

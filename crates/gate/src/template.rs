@@ -9,6 +9,7 @@ use std::io::Write as _;
 
 use tidegate_base::limits::HEAD_BYTES_MAX;
 use tidegate_config::model::{Network, Placeholder, Template, TemplatePiece};
+use tidegate_wire::jwt::Claims;
 use tidegate_wire::message::RequestHead;
 
 use crate::chain::client_address;
@@ -38,6 +39,8 @@ pub struct Values<'a> {
     pub allowed_origin: Option<&'a [u8]>,
     /// The name of the user, if it was or will be verified before the request is served.
     pub user: Option<&'a str>,
+    /// The claims of the token, once it is verified.
+    pub claims: Option<&'a Claims>,
     /// The random number of the request.
     pub id: u128,
 }
@@ -234,6 +237,14 @@ fn push_value(out: &mut Vec<u8>, placeholder: &Placeholder, values: &Values<'_>,
             plain(out, values.allowed_origin.map_or(&b""[..], |_| b"true"));
         }
         Placeholder::User => plain(out, values.user.unwrap_or_default().as_bytes()),
+        Placeholder::Claim(name) => {
+            let start = out.len();
+            values.claims.iter().for_each(|claims| claims.append(name, out));
+            if place == Place::Path {
+                let value = out.split_off(start);
+                value.iter().for_each(|&byte| push_path_byte(out, byte, false));
+            }
+        }
         Placeholder::RequestId => {
             let _ = write!(out, "{:032x}", values.id);
         }

@@ -6,9 +6,9 @@
 use tidegate_base::Span;
 use tidegate_base::limits::WEBSOCKET_SETTINGS_MAX;
 use tidegate_config::model::{Compression, Config, Route, WebSocket};
-use tidegate_wire::message::{RequestHead, ResponseSink};
+use tidegate_wire::message::{RequestHead, ResponseHead, ResponseSink};
 use tidegate_wire::websocket::{
-    Accept, DeflateSettings, Limits, Origins, Policy, Refusal, WEBSOCKET_VERSION,
+    Accept, DeflateSettings, Limits, Origins, Policy, Refusal, WEBSOCKET_VERSION, is_key_accepted,
 };
 
 use crate::respond::{AnswerContext, encode_answer_fields, encode_text};
@@ -153,7 +153,19 @@ pub fn check_request<'p>(
     policy: &'p Policy,
     head: &RequestHead<'_>,
 ) -> Result<Accept<'p>, Refusal> {
+    if head.protocol.is_some() {
+        return policy
+            .check_connect(head.fields().map(|field| (field.name, field.value)), head.host);
+    }
     policy.check(head)
+}
+
+/// Whether a 101 response accepts the key of the request whose head was sent (RFC 6455 section 4.1).
+#[must_use]
+pub fn accepts_key(request: &[u8], head: &ResponseHead<'_>) -> bool {
+    let mut lines = request.split(|&byte| byte == b'\n');
+    let key = lines.find_map(|line| line.strip_prefix(b"Sec-WebSocket-Key: "));
+    key.is_some_and(|key| is_key_accepted(key.trim_ascii(), head))
 }
 
 /// Gives the response to an accepted request to a sink.
@@ -162,7 +174,9 @@ pub fn encode_switch(
     accept: &Accept<'_>,
     context: &AnswerContext<'_>,
 ) {
-    encode_answer_fields(sink, 101, context);
+    // The response to an extended CONNECT is 200 (RFC 8441 section 5).
+    let status = if accept.accept_key.is_some() { 101 } else { 200 };
+    encode_answer_fields(sink, status, context);
     if let Some(key) = &accept.accept_key {
         sink.field("Sec-WebSocket-Accept", key);
     }

@@ -1,9 +1,9 @@
 //! Balancing: shares, limits, avoidance of failed servers, and the stability of hashing.
 
 use tidegate_base::prng::{hash_bytes, mix64};
-use tidegate_base::{Moment, Prng};
-use tidegate_config::model::{Balance, HashKey, Pool, ServerAddress, Upstream};
-use tidegate_gate::balance::{AVOID_AFTER_FAILURE, Pick, PoolState, TRIED_MAX, Tried};
+use tidegate_base::{Moment, Prng, Span};
+use tidegate_config::model::{Balance, Eject, HashKey, Pool, ServerAddress, Upstream};
+use tidegate_gate::balance::{AVOID_AFTER_FAILURE, Pick, PoolState, Standing, TRIED_MAX, Tried};
 
 const NOW: Moment = Moment::from_nanos(1);
 const WAYS: [Balance; 4] =
@@ -11,7 +11,7 @@ const WAYS: [Balance; 4] =
 
 fn upstream(number: u16, weight: u16, connections_max: Option<u32>) -> Upstream {
     let address = ServerAddress::Name(format!("server-{number}"), 8000);
-    Upstream { address, weight, connections_max }
+    Upstream { address, weight, connections_max, backup: false }
 }
 
 fn pool(balance: Balance, servers: Vec<Upstream>) -> Pool {
@@ -317,4 +317,174 @@ fn in_use_counts_started_and_not_ended_exchanges() {
             assert!((0..4).all(|s| state.in_use(s) <= [3, 0, 5, 2][s]));
         }
     }
+}
+
+/// A pool whose last `backups` servers of `all` are backups.
+fn with_backups(balance: &Balance, all: u16, backups: u16) -> PoolState {
+    let servers = (0..all).map(|number| {
+        let backup = number >= all - backups;
+        Upstream { backup, ..upstream(number, 1, Some(2)) }
+    });
+    PoolState::new(&pool(balance.clone(), servers.collect()), 7)
+}
+
+fn standing(is_up: bool, weight: Option<u16>) -> Standing {
+    Standing { since: 0, is_up, weight }
+}
+
+#[test]
+fn backup_servers_get_requests_only_while_no_other_server_may() {
+    for balance in &WAYS {
+        let mut state = with_backups(balance, 4, 2);
+        let mut prng = Prng::new(1);
+        let all = |state: &mut PoolState, prng: &mut Prng, tried: &Tried| -> Vec<usize> {
+            let mut picked: Vec<usize> = (0..100)
+                .filter_map(|number| match state.pick(NOW, prng, key(number), tried) {
+                    Pick::Server(server) => Some(server),
+                    Pick::Full | Pick::None => None,
+                })
+                .collect();
+            picked.sort_unstable();
+            picked.dedup();
+            picked
+        };
+        let none = Tried::default();
+        assert_eq!(all(&mut state, &mut prng, &none), [0, 1], "{balance:?}");
+        state.set_up(0, false);
+        assert_eq!(all(&mut state, &mut prng, &none), [1]);
+        let mut tried = Tried::default();
+        tried.insert(1);
+        assert_eq!(all(&mut state, &mut prng, &tried), [2, 3], "a retry");
+        assert!(state.has_room_at(2, &tried) && !state.has_room_at(2, &none));
+        // A server at its limit is not down.
+        state.note_start(1);
+        state.note_start(1);
+        assert_eq!(state.pick(NOW, &mut prng, key(1), &none), Pick::Full);
+        assert!(!state.has_room_for(&none) && state.has_room_for(&tried));
+        state.note_end(1);
+        state.note_end(1);
+        state.note_connect_failure(1, NOW);
+        assert_eq!(all(&mut state, &mut prng, &none), [2, 3], "a server that just failed");
+        state.set_up(2, false);
+        state.set_up(3, false);
+        assert_eq!(all(&mut state, &mut prng, &none), [1], "the last resort");
+        state.set_up(1, false);
+        assert_eq!(state.pick(NOW, &mut prng, key(1), &none), Pick::None);
+    }
+}
+
+#[test]
+fn weight_that_an_operator_sets_replaces_that_of_the_file() {
+    for balance in &WAYS {
+        let mut state = weighted(balance, &[1, 1]);
+        let standings = [standing(true, Some(3)), standing(true, None)];
+        assert!(state.stand(&standings, NOW) && !state.stand(&standings, NOW));
+        let counts = shares(&mut state, 8_000);
+        assert!((5_000..7_000).contains(&counts[0]), "{balance:?}: {counts:?}");
+        assert!(state.stand(&[standing(true, Some(0)), standing(true, None)], NOW));
+        assert_eq!(shares(&mut state, 100), [0, 100]);
+        let void = Standing { since: 7, ..standing(true, None) };
+        assert!(!state.stand(&[void], NOW), "the standing of another server");
+    }
+}
+
+#[test]
+fn weight_of_a_server_that_is_up_again_grows_in_steps() {
+    for balance in [Balance::Random, Balance::RoundRobin] {
+        let servers = vec![upstream(0, 5, None), upstream(1, 5, None)];
+        let slow = Span::from_secs(20);
+        let slow_start = Pool { slow_start: slow, ..pool(balance.clone(), servers) };
+        let mut state = PoolState::new(&slow_start, 3);
+        let share = |state: &mut PoolState, now: Moment| {
+            let mut prng = Prng::new(4);
+            let picked = (0..10_000)
+                .filter(|_| state.pick(now, &mut prng, None, &Tried::default()) == Pick::Server(0));
+            picked.count()
+        };
+        assert!(share(&mut state, NOW).abs_diff(5_000) < 300, "the start is not slow");
+        state.stand(&[standing(false, None), standing(true, None)], NOW);
+        assert_eq!(share(&mut state, NOW), 0);
+        state.stand(&[standing(true, None), standing(true, None)], NOW);
+        // With a twentieth of the weight of the other server, then with half, then with all of it. Two choices compare
+        // servers without load, which are alike.
+        let mut last = share(&mut state, NOW);
+        assert!((300..1_500).contains(&last), "{balance:?}: {last}");
+        for (seconds, least, most) in [(10, 2_800, 4_500), (20, 4_700, 5_300)] {
+            let now = share(&mut state, NOW.after(Span::from_secs(seconds)));
+            assert!(
+                (least..most).contains(&now) && now > last,
+                "{balance:?} after {seconds} s: {now}"
+            );
+            last = now;
+        }
+    }
+}
+
+const EJECT: Eject =
+    Eject { failures: Some(3), errors: Some(50), span: Span::from_secs(10), ejected_max: 50 };
+
+fn ejecting(servers: u16) -> PoolState {
+    let servers = (0..servers).map(|number| upstream(number, 1, None)).collect();
+    PoolState::new(&Pool { eject: Some(EJECT), ..pool(Balance::Random, servers) }, 1)
+}
+
+#[test]
+fn server_whose_requests_fail_is_avoided_for_a_while() {
+    let mut state = ejecting(2);
+    let mut prng = Prng::new(1);
+    let none = Tried::default();
+    assert_eq!(state.note_result(0, true, NOW), None);
+    assert_eq!(state.note_result(0, true, NOW), None);
+    assert_eq!(state.note_result(0, false, NOW), None, "a success begins the count again");
+    for _ in 0..2 {
+        assert_eq!(state.note_result(0, true, NOW), None);
+    }
+    assert_eq!(state.note_result(0, true, NOW), Some(EJECT.span));
+    assert!((0..100).all(|_| state.pick(NOW, &mut prng, None, &none) == Pick::Server(1)));
+    // Half of two servers is one.
+    assert!((0..50).all(|_| state.note_result(1, true, NOW).is_none()));
+    // With the other one down, an ejected server is better than none.
+    state.set_up(1, false);
+    assert_eq!(state.pick(NOW, &mut prng, None, &none), Pick::Server(0));
+    state.set_up(1, true);
+    let later = NOW.after(EJECT.span);
+    assert!((0..100).any(|_| state.pick(later, &mut prng, None, &none) == Pick::Server(0)));
+    // Again: once more as long each time, and at most ten times as long.
+    let mut now = later;
+    for times in 2..=12 {
+        let spans: Vec<Span> = (0..3).filter_map(|_| state.note_result(0, true, now)).collect();
+        assert_eq!(spans, [EJECT.span * times.min(10)]);
+        now = now.after(spans[0]);
+    }
+}
+
+#[test]
+fn server_that_fails_every_other_request_is_avoided() {
+    let mut state = ejecting(4);
+    let mut ejected = Vec::new();
+    for number in 0..100 {
+        if state.note_result(2, number % 2 == 1, NOW).is_some() {
+            ejected.push(number);
+        }
+    }
+    assert_eq!(ejected.first(), Some(&19), "the first of at least 20 requests");
+    // Half of the requests of each window of 10 s count, not those before it.
+    let mut state = ejecting(4);
+    for second in 0..100 {
+        let now = NOW.after(Span::from_secs(second));
+        assert_eq!(state.note_result(1, second % 2 == 0, now), None, "19 requests are too few");
+    }
+}
+
+#[test]
+fn pool_never_ejects_more_than_its_part() {
+    for servers in 1..10_u16 {
+        let mut state = ejecting(servers);
+        let ejected = (0..servers).filter(|server| {
+            (0..10).any(|_| state.note_result(usize::from(*server), true, NOW).is_some())
+        });
+        assert_eq!(ejected.count(), usize::from(servers / 2), "{servers}");
+    }
+    let mut state = weighted(&Balance::Random, &[1, 1]);
+    assert!((0..100).all(|_| state.note_result(0, true, NOW).is_none()), "without `eject`");
 }

@@ -60,6 +60,7 @@ fn with_values<T>(
         server_name: Some(b"sni.example"),
         allowed_origin: None,
         user: None,
+        claims: None,
         id: 0xab,
     })
 }
@@ -82,6 +83,7 @@ fn forward(config: &Config, text: &str) -> Result<String, ForwardFault> {
                 host: &proxy.host,
                 trailers: false,
                 close: false,
+                websocket_key: None,
                 changes: Some(Changes { path: proxy.path.as_ref(), edits, values, waits: false }),
             };
             let mut out = Vec::new();

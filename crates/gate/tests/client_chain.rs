@@ -40,6 +40,7 @@ fn forward(fields: &str) -> Vec<u8> {
         host: &host,
         trailers: false,
         close: false,
+        websocket_key: None,
         changes: None,
     };
     with_head(&request(fields), |head| {

@@ -32,6 +32,7 @@ fn context() -> RequestContext<'static> {
         host: &KEEP,
         trailers: false,
         close: false,
+        websocket_key: None,
         changes: None,
     }
 }
@@ -633,6 +634,7 @@ fn request_of_http2_is_forwarded_in_the_form_of_http11() {
         host: &KEEP,
         trailers: true,
         close: false,
+        websocket_key: None,
         changes: None,
     };
     let mut out = Vec::new();

@@ -7,11 +7,13 @@
 //! Invariant: an id of an ended exchange matches nothing. A response is answered, or begun and ended, exactly once.
 
 use core::ops::Range;
+use std::sync::Arc;
 
 use tidegate_base::{Id, Moment, Slab};
 use tidegate_wire::message::RequestHead;
 
 use crate::schedule::{Schedule, TaskId, Wait, Wake};
+use crate::shared::Dictionary;
 
 /// Requests that a VM serves at once.
 pub const EXCHANGES_MAX: usize = 65_536;
@@ -25,6 +27,8 @@ const FIELDS_BYTES_MAX: usize = 16 * 1024;
 pub(crate) const WRITTEN_BYTES_MAX: usize = 256 * 1024;
 /// Bytes that one callback may send without waiting.
 pub const OUTPUT_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// The error of output beyond this.
+pub(crate) const TOO_MUCH: &str = "a callback may send up to 16 MiB";
 /// Lines that one callback may log.
 const LOG_LINES_MAX: u32 = 100;
 /// Bytes of one line of the log.
@@ -107,6 +111,24 @@ pub enum Effect {
     Close {
         /// The server's name of the client.
         tag: u64,
+        /// The code of the Close frame.
+        code: u16,
+        /// The reason in it.
+        reason: Range<usize>,
+    },
+    /// A message for a client of another worker.
+    SendAway {
+        /// The client.
+        to: Away,
+        /// It is text, not binary.
+        is_text: bool,
+        /// The message.
+        data: Range<usize>,
+    },
+    /// The end of a WebSocket connection of another worker.
+    CloseAway {
+        /// The client.
+        to: Away,
         /// The code of the Close frame.
         code: u16,
         /// The reason in it.
@@ -260,6 +282,10 @@ pub struct Facts {
     pub settings: Vec<u8>,
     /// The seed of `math.random`.
     pub seed: u64,
+    /// The number of the VM among those that this worker has had for the application.
+    pub life: u32,
+    /// The dictionaries of the application, by name.
+    pub shared: Vec<(String, Arc<Dictionary>)>,
 }
 
 /// A function that finds the source of a module: its file name and text.
@@ -267,6 +293,17 @@ pub type FindModule = Box<dyn Fn(&str) -> Result<Option<(String, Vec<u8>)>, Stri
 
 /// Names a WebSocket client of a VM.
 pub type ClientId = Id<Client>;
+
+/// A client of another worker.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Away {
+    /// The number of the worker.
+    pub worker: u32,
+    /// The number of its VM (`Facts::life`).
+    pub life: u32,
+    /// The name of the client there.
+    pub client: ClientId,
+}
 
 /// A WebSocket client.
 #[derive(Debug)]
@@ -277,6 +314,8 @@ pub struct Client {
     is_open: bool,
     /// The coroutine of its handler, while it waits.
     pub(crate) task: TaskId,
+    /// Bytes that wait for the client, as far as known: those sent since the server last counted them.
+    pub(crate) queued: usize,
     /// The request that opened the connection, until `on_open` has ended.
     request: ExchangeId,
 }
@@ -405,7 +444,14 @@ impl Host {
         if !is_token(name) {
             return Err("this is not the name of a header field");
         }
-        let of_name = |(refused, _): &&(&str, &str)| name.eq_ignore_ascii_case(refused.as_bytes());
+        // Some programs behind a proxy take `_` for `-`.
+        let is_same = |(one, other): (&u8, u8)| match one {
+            b'_' => other == b'-',
+            one => one.to_ascii_lowercase() == other,
+        };
+        let of_name = |(refused, _): &&(&str, &str)| {
+            refused.len() == name.len() && name.iter().zip(refused.bytes()).all(is_same)
+        };
         if let Some((_, reason)) = FIELDS_REFUSED.iter().find(of_name) {
             return Err(reason);
         }
@@ -435,7 +481,7 @@ impl Host {
             return Err(ENDED);
         }
         if total + exchange.written.len() > OUTPUT_BYTES_MAX {
-            return Err("a callback may send up to 16 MiB");
+            return Err(TOO_MUCH);
         }
         exchange.written.extend_from_slice(data);
         Ok(())
@@ -522,7 +568,7 @@ impl Host {
     /// Takes over a client.
     pub(crate) fn open_client(&mut self, tag: u64) -> Option<ClientId> {
         let (task, request) = (Id::NONE, Id::NONE);
-        self.clients.insert(Client { tag, is_open: true, task, request }).ok()
+        self.clients.insert(Client { tag, is_open: true, task, queued: 0, request }).ok()
     }
 
     /// `on_open` of a client begins, with this request.
@@ -569,14 +615,48 @@ impl Host {
         is_text: bool,
     ) -> Result<(), &'static str> {
         let tag = self.client(id)?;
-        if is_text && core::str::from_utf8(data).is_err() {
-            return Err("a text message must be UTF-8; send it as \"binary\"");
-        }
-        if self.outbox.bytes.len() + data.len() > OUTPUT_BYTES_MAX {
-            return Err("a callback may send up to 16 MiB");
+        self.check_message(data, is_text)?;
+        if let Some(client) = self.clients.get_mut(id) {
+            client.queued += data.len();
         }
         let data = self.outbox.push(data);
         self.outbox.effects.push(Effect::Send { tag, is_text, data });
+        Ok(())
+    }
+
+    fn check_message(&self, data: &[u8], is_text: bool) -> Result<(), &'static str> {
+        if is_text && core::str::from_utf8(data).is_err() {
+            return Err("a text message must be UTF-8; send it as \"binary\"");
+        }
+        match self.outbox.bytes.len() + data.len() > OUTPUT_BYTES_MAX {
+            true => Err(TOO_MUCH),
+            false => Ok(()),
+        }
+    }
+
+    /// Sends a message to a client of another worker.
+    pub(crate) fn send_away(
+        &mut self,
+        to: Away,
+        data: &[u8],
+        is_text: bool,
+    ) -> Result<(), &'static str> {
+        self.check_message(data, is_text)?;
+        let data = self.outbox.push(data);
+        self.outbox.effects.push(Effect::SendAway { to, is_text, data });
+        Ok(())
+    }
+
+    /// Ends a connection of another worker.
+    pub(crate) fn close_away(
+        &mut self,
+        to: Away,
+        code: u32,
+        reason: &[u8],
+    ) -> Result<(), &'static str> {
+        check_close(code, reason)?;
+        let reason = self.outbox.push(reason);
+        self.outbox.effects.push(Effect::CloseAway { to, code: code as u16, reason });
         Ok(())
     }
 
@@ -588,13 +668,7 @@ impl Host {
         reason: &[u8],
     ) -> Result<(), &'static str> {
         let tag = self.client(id)?;
-        // RFC 6455 section 7.4: codes that an endpoint may send.
-        if !matches!(code, 1000 | 1001 | 1003 | 1007..=1014 | 3000..=4999) {
-            return Err("the code must be 1000, 1001, 1003, 1007 to 1014 or 3000 to 4999");
-        }
-        if reason.len() > CLOSE_REASON_BYTES_MAX || core::str::from_utf8(reason).is_err() {
-            return Err("the reason must be UTF-8 of up to 123 bytes");
-        }
+        check_close(code, reason)?;
         self.note_closed(id);
         let reason = self.outbox.push(reason);
         self.outbox.effects.push(Effect::Close { tag, code: code as u16, reason });
@@ -607,6 +681,18 @@ impl Host {
             client.is_open = false;
         }
     }
+}
+
+/// Checks the contents of a Close frame.
+fn check_close(code: u32, reason: &[u8]) -> Result<(), &'static str> {
+    // RFC 6455 section 7.4: codes that an endpoint may send.
+    if !matches!(code, 1000 | 1001 | 1003 | 1007..=1014 | 3000..=4999) {
+        return Err("the code must be 1000, 1001, 1003, 1007 to 1014 or 3000 to 4999");
+    }
+    if reason.len() > CLOSE_REASON_BYTES_MAX || core::str::from_utf8(reason).is_err() {
+        return Err("the reason must be UTF-8 of up to 123 bytes");
+    }
+    Ok(())
 }
 
 /// The error of an operation on a response that is complete or whose client has left.
@@ -640,7 +726,7 @@ impl Default for Exchange {
 impl Exchange {
     fn set(&mut self, head: &RequestHead<'_>, origin: &Origin<'_>) {
         self.tag = origin.tag;
-        self.method = self.put(head.method.as_str().as_bytes());
+        self.method = self.put(head.judged_method().as_str().as_bytes());
         self.path = self.put(head.path.as_bytes());
         self.query = head.query.map(|query| self.put(query.as_bytes()));
         self.host = head.host.map(|host| self.put(host.as_bytes()));

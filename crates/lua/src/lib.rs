@@ -13,12 +13,14 @@ mod engine;
 mod host;
 mod pattern;
 mod schedule;
+mod shared;
 mod vm;
 mod waiting;
 
 pub use engine::{Budget, Excess, Failure};
 pub use host::{
-    ClientId, EXCHANGES_MAX, Effect, ExchangeId, Facts, FindModule, Level, OUTPUT_BYTES_MAX,
+    Away, ClientId, EXCHANGES_MAX, Effect, ExchangeId, Facts, FindModule, Level, OUTPUT_BYTES_MAX,
     Origin, Outbox, fields_of,
 };
+pub use shared::Dictionary;
 pub use vm::{Bounds, Handler, Resumed, Script, Verdict, Vm, Whose};

@@ -48,6 +48,8 @@ pub enum Handler {
     Message,
     /// `on_close`
     Close,
+    /// `on_drain`
+    Drain,
 }
 
 /// How a callback ended.
@@ -98,11 +100,12 @@ pub struct Vm {
 }
 
 /// The chunks of the prelude, in order.
-const PRELUDE: [(&core::ffi::CStr, &[u8]); 6] = [
+const PRELUDE: [(&core::ffi::CStr, &[u8]); 7] = [
     (c"=tidegate", include_bytes!("prelude/sandbox.lua")),
     (c"=tidegate", include_bytes!("prelude/tide.lua")),
     (c"=tidegate", include_bytes!("prelude/http.lua")),
     (c"=tidegate", include_bytes!("prelude/clients.lua")),
+    (c"=tidegate", include_bytes!("prelude/shared.lua")),
     (c"=tidegate", include_bytes!("prelude/jobs.lua")),
     (c"=tidegate", include_bytes!("prelude/entries.lua")),
 ];
@@ -256,6 +259,41 @@ impl Vm {
         let verdict = self.run(Entry::Close, (Owner::Application, "on_close"), &arguments);
         self.engine.host().clients.remove(client);
         verdict
+    }
+
+    /// Forgets the client with this tag, without a callback.
+    pub fn abandon_client(&mut self, tag: u64) {
+        let host = self.engine.host();
+        let found = host.clients.iter().find(|(_, client)| client.tag == tag).map(|(id, _)| id);
+        if let Some(id) = found {
+            host.cancel_handler(id);
+            host.clients.remove(id);
+            self.forget_dropped();
+        }
+    }
+
+    /// Notes how many bytes wait for a client.
+    pub fn note_queued(&mut self, client: ClientId, bytes: usize) {
+        if let Some(client) = self.engine.host().clients.get_mut(client) {
+            client.queued = bytes;
+        }
+    }
+
+    /// Runs `on_drain` for a client that has read the bytes that waited for it.
+    pub fn drained(&mut self, client: ClientId) -> Verdict {
+        let [index, _] = numbers(client);
+        // Another handler of the client may wait, so this one belongs to the application.
+        self.run(Entry::Drain, (Owner::Application, "on_drain"), &[index])
+    }
+
+    /// The server's name of a client of the VM with this number, if it is open.
+    #[must_use]
+    pub fn tag_of(&self, life: u32, client: ClientId) -> Option<u64> {
+        let host = self.engine.peek();
+        if host.facts.life != life {
+            return None;
+        }
+        host.client(client).ok()
     }
 
     /// The number of WebSocket clients.

@@ -53,6 +53,18 @@ fn requests_have_the_documented_parts() {
 }
 
 #[test]
+fn response_that_would_be_incomplete_fails() {
+    let text = "return { on_request = function(request, response)
+        response:finish(string.rep('x', 17 * 1024 * 1024))
+    end }";
+    let bounds = tidegate_lua::Bounds { memory_bytes_max: 1 << 28, ..TIMED };
+    let Verdict::Failed(failure) = App::load(text, &bounds).get("/").0 else {
+        panic!("it is sent")
+    };
+    assert!(failure.message.contains("16 MiB"), "{}", failure.message);
+}
+
+#[test]
 fn sort_orders_any_items() {
     for (expression, expected) in [
         ("table.sort({}), table.sort({1})", "true"),

@@ -56,7 +56,9 @@ fn handle_of_an_earlier_client_reaches_no_later_one() {
                 assert(old == nil and err == 'the connection is closed')
                 assert(first:send('lost') == nil and first:close() == nil and not first:is_open())
                 assert(tide.client(client:id()) == client and tide.client('x') == nil)
-                assert(select(2, tide.client('3-0-1')) == 'the client is on another worker')
+                assert(tide.client('4-0-0-1') == nil and tide.client('1-1-0-1') == nil)
+                local away = tide.client('3-7-0-1')
+                assert(away:id() == '3-7-0-1' and away:send('hello') and away:close(4000))
                 client:send('ok')
             end,
         }";
@@ -67,7 +69,9 @@ fn handle_of_an_earlier_client_reaches_no_later_one() {
     assert_eq!(first.index, second.index);
     assert_eq!(app.vm.message(second, b"", true), Verdict::Done);
     app.effects();
-    assert_eq!(app.sent, ["2 text ok"]);
+    let away = "Away { worker: 3, life: 7, client: 0.1 }";
+    let (sent, closed) = (format!("{away} text hello"), format!("{away} close 4000"));
+    assert_eq!(app.sent, [sent, closed, "2 text ok".to_owned()]);
 }
 
 #[test]

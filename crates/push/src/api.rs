@@ -9,7 +9,6 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::base64;
 use crate::client::json;
 use crate::instruction::{Instruction, Steering};
 use crate::mail::{Call, Counts, Order, Reply};
@@ -17,6 +16,7 @@ use crate::position::Since;
 use crate::publication::Publication;
 use crate::settings::{Error, HubSettings};
 use crate::stream::Excerpt;
+use tidegate_wire::base64;
 
 /// The most calls of one request.
 pub const COMMANDS_MAX: usize = 10_000;

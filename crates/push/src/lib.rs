@@ -11,7 +11,6 @@
 #![forbid(unsafe_code)]
 
 pub mod api;
-pub mod base64;
 pub mod client;
 pub mod events;
 pub mod hub;
@@ -19,6 +18,7 @@ pub mod instruction;
 pub mod local;
 pub mod mail;
 pub mod owner;
+mod places;
 pub mod poll;
 pub mod position;
 pub mod protobuf;

@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use crate::places::Places;
 use crate::position::Position;
 use crate::publication::Publication;
 
@@ -30,7 +31,7 @@ pub struct Local<K> {
     walks: usize,
     /// The subscribers of all channels, by hub.
     subscriptions: Vec<u32>,
-    /// The nonce of the newest ticket.
+    /// The nonce of the newest ticket; below 2^31.
     nonce: u32,
 }
 
@@ -44,7 +45,7 @@ struct Channel<K> {
     /// The owner has replied: publications are delivered.
     is_confirmed: bool,
     /// The places of subscribers; `None` if free.
-    members: Vec<Option<Member<K>>>,
+    members: Places<Option<Member<K>>>,
     /// The places that are free.
     free: Vec<u32>,
     /// How many members have left since the places were last trimmed.
@@ -61,12 +62,25 @@ struct Member<K> {
     state: MemberState,
 }
 
+/// Whether a member waits (lowest bit), and for what: packed, because a channel may have millions of members.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum MemberState {
-    /// Waits for the owner's reply to the ticket with this nonce.
-    Waiting(u32),
-    /// Gets the publications after this one (`Channel::accepted`).
-    Since(u32),
+struct MemberState(u32);
+
+impl MemberState {
+    /// Waits for the owner's reply to the ticket with this nonce (modulo 2^31).
+    const fn waiting(nonce: u32) -> Self {
+        Self(nonce << 1 | 1)
+    }
+
+    /// Gets the publications after this one (`Channel::accepted`, modulo 2^31).
+    const fn since(accepted: u32) -> Self {
+        Self(accepted << 1)
+    }
+
+    /// Whether the member gets publication `number`. Numbers that are compared are less than 2^30 apart.
+    const fn gets(self, number: u32) -> bool {
+        self.0 & 1 == 0 && ((number << 1).wrapping_sub(self.0) as i32) > 0
+    }
 }
 
 /// A publication on its way through the members.
@@ -198,13 +212,13 @@ impl<K: Copy + Eq> Local<K> {
                 number
             }
         };
-        self.nonce = self.nonce.wrapping_add(1);
+        self.nonce = (self.nonce + 1) & (u32::MAX >> 1);
         let nonce = self.nonce;
         let channel = self.channels.get_mut(number as usize)?.as_mut()?;
         let is_confirmed = channel.is_confirmed && !asks;
         let state = match is_confirmed {
-            true => MemberState::Since(channel.accepted),
-            false => MemberState::Waiting(nonce),
+            true => MemberState::since(channel.accepted),
+            false => MemberState::waiting(nonce),
         };
         let place = Place { channel: number, member: channel.add(Member { key, state }) };
         self.subscriptions[usize::from(hub)] += 1;
@@ -235,10 +249,10 @@ impl<K: Copy + Eq> Local<K> {
         let channel = self.channels.get_mut(place.channel as usize)?.as_mut()?;
         let accepted = channel.accepted;
         let member = channel.members.get_mut(place.member as usize)?.as_mut()?;
-        if member.state != MemberState::Waiting(nonce) {
+        if member.state != MemberState::waiting(nonce) {
             return None;
         }
-        member.state = MemberState::Since(accepted);
+        member.state = MemberState::since(accepted);
         let key = member.key;
         channel.is_confirmed = true;
         channel.position = position;
@@ -250,7 +264,7 @@ impl<K: Copy + Eq> Local<K> {
         let channel = self.channels.get(ticket.place.channel as usize)?.as_ref()?;
         let member = channel.members.get(ticket.place.member as usize)?.as_ref()?;
         let key = member.key;
-        (member.state == MemberState::Waiting(ticket.nonce))
+        (member.state == MemberState::waiting(ticket.nonce))
             .then(|| (key, self.leave(ticket.place, key)))
     }
 
@@ -308,11 +322,11 @@ impl<K: Copy + Eq> Local<K> {
         let walk = channel.walks.front_mut()?;
         let most = (budget_bytes / walk.publication.delivery_cost_bytes()).max(1);
         let end = keys.len() + most;
-        let rest = channel.members.iter().skip(walk.cursor).take(most * PLACES_PER_SUBSCRIBER);
+        let rest = channel.members.iter_from(walk.cursor).take(most * PLACES_PER_SUBSCRIBER);
         for member in rest {
             walk.cursor += 1;
-            if let Some(Member { key, state: MemberState::Since(number) }) = member
-                && (walk.number.wrapping_sub(*number) as i32) > 0
+            if let Some(Member { key, state }) = member
+                && state.gets(walk.number)
             {
                 keys.push(*key);
                 if keys.len() == end {
@@ -339,7 +353,7 @@ impl<K: Copy> Channel<K> {
             name,
             position: None,
             is_confirmed: false,
-            members: Vec::new(),
+            members: Places::new(),
             free: Vec::new(),
             left: 0,
             accepted: 0,
@@ -354,7 +368,9 @@ impl<K: Copy> Channel<K> {
     fn add(&mut self, member: Member<K>) -> u32 {
         match self.free.pop() {
             Some(at) => {
-                self.members[at as usize] = Some(member);
+                if let Some(place) = self.members.get_mut(at as usize) {
+                    *place = Some(member);
+                }
                 at
             }
             None => {
@@ -377,7 +393,6 @@ impl<K: Copy> Channel<K> {
         }
         let length = self.members.len() as u32;
         self.free.retain(|at| *at < length);
-        self.members.shrink_to(self.members.len() * 2);
         self.free.shrink_to(self.free.len() * 2);
     }
 }

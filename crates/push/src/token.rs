@@ -1,16 +1,10 @@
-//! JSON Web Tokens (RFC 7519) in compact form, signed with HMAC (RFC 7518 section 3.2).
-//! In: a token, keys, the time. Out: claims, or why the token is refused. Never: accepts `none`, or an algorithm that
-//! the key is not meant for.
-//! Limits: `TOKEN_BYTES_MAX`.
+//! The claims of the tokens that clients connect and subscribe with (JSON Web Tokens, RFC 7519).
+//! In: a token, keys, the time. Out: claims, or why the token is refused. Never: verifies a signature itself (`wire::jwt`).
 
-use aws_lc_rs::hmac;
 use serde::Deserialize;
 use serde_json::value::RawValue;
-
-use crate::base64;
-
-/// The longest token.
-pub const TOKEN_BYTES_MAX: usize = 16 * 1024;
+use tidegate_wire::jwt::KeySet;
+pub use tidegate_wire::jwt::Refusal;
 
 /// The claims of a token.
 #[derive(Debug, Default, Deserialize)]
@@ -46,32 +40,15 @@ pub enum Audience {
     Many(Vec<String>),
 }
 
-#[derive(Deserialize)]
-struct Header {
-    alg: String,
-}
-
-/// Why a token is refused.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Refusal {
-    /// It is malformed, or its signature is wrong.
-    Invalid,
-    /// It has expired or is not valid yet.
-    Expired,
-}
-
 /// The keys that sign tokens.
 #[derive(Debug, Default)]
-pub struct Keys {
-    /// The secret of HS256, HS384 and HS512; empty: none.
-    secret: Vec<u8>,
-}
+pub struct Keys(KeySet);
 
 impl Keys {
     /// Keys with this secret; none if it is empty.
     #[must_use]
     pub fn new(secret: &str) -> Self {
-        Self { secret: secret.as_bytes().to_vec() }
+        Self(KeySet::of_secret(secret.as_bytes()))
     }
 
     /// Verifies a token at a time in seconds since 1970.
@@ -79,22 +56,8 @@ impl Keys {
     /// # Errors
     /// Why it is refused.
     pub fn verify(&self, token: &str, unix_seconds: u64) -> Result<Claims, Refusal> {
-        if token.len() > TOKEN_BYTES_MAX || self.secret.is_empty() {
-            return Err(Refusal::Invalid);
-        }
-        let (signed, signature) = token.rsplit_once('.').ok_or(Refusal::Invalid)?;
-        let (header, claims) = signed.split_once('.').ok_or(Refusal::Invalid)?;
-        let header: Header = parse(header).ok_or(Refusal::Invalid)?;
-        let algorithm = match header.alg.as_str() {
-            "HS256" => hmac::HMAC_SHA256,
-            "HS384" => hmac::HMAC_SHA384,
-            "HS512" => hmac::HMAC_SHA512,
-            _ => return Err(Refusal::Invalid),
-        };
-        let signature = base64::decode(signature.as_bytes()).ok_or(Refusal::Invalid)?;
-        let key = hmac::Key::new(algorithm, &self.secret);
-        hmac::verify(&key, signed.as_bytes(), &signature).map_err(|_| Refusal::Invalid)?;
-        let claims: Claims = parse(claims).ok_or(Refusal::Invalid)?;
+        let text = self.0.verify(token)?;
+        let claims: Claims = serde_json::from_slice(&text).map_err(|_| Refusal::Invalid)?;
         let now = unix_seconds as f64;
         match claims.exp.is_some_and(|end| end <= now)
             || claims.nbf.is_some_and(|begin| begin > now)
@@ -116,12 +79,12 @@ impl Claims {
     }
 }
 
-fn parse<T: for<'de> Deserialize<'de>>(encoded: &str) -> Option<T> {
-    serde_json::from_slice(&base64::decode(encoded.as_bytes())?).ok()
-}
-
 #[cfg(test)]
 mod tests {
+    use aws_lc_rs::hmac;
+    use tidegate_wire::base64;
+    use tidegate_wire::jwt::TOKEN_BYTES_MAX;
+
     use super::*;
 
     fn encode(bytes: &[u8]) -> String {
@@ -151,7 +114,8 @@ mod tests {
     #[test]
     fn example_of_rfc_7515_is_valid_until_it_expires() {
         let secret = "AyM1SysPpbyDfgZld3umj1qzKObwVMkoqQ-EstJQLr_T-1qS0gZH75aKtMN3Yj0iPS4hcgUuTwjAzZr1Z9CAow";
-        let keys = Keys { secret: base64::decode(secret.as_bytes()).expect("base64") };
+        let secret = base64::decode(secret.as_bytes()).expect("base64");
+        let keys = Keys(KeySet::of_secret(&secret));
         let text = "eyJ0eXAiOiJKV1QiLA0KICJhbGciOiJIUzI1NiJ9.eyJpc3MiOiJqb2UiLA0KICJleHAiOjEzMDA4MTkzODAsDQogImh0dHA6\
                     Ly9leGFtcGxlLmNvbS9pc19yb290Ijp0cnVlfQ.dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk";
         let claims = keys.verify(text, 1_300_819_379).expect("valid");

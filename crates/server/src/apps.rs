@@ -2,8 +2,9 @@
 //! In: the configuration, the folders of the scripts. Out: VMs; what is wrong with a script.
 //! Never: reads a script while it serves, except for a module that a script requires for the first time: the script
 //! itself is read at start, so all workers run the same text.
-//! Limits: `FILE_BYTES_MAX` bytes of a script or module; `EXCESSES_MAX` exceeded budgets in a row until a VM is replaced;
-//! `PAUSE_MIN` to `PAUSE_MAX` until then.
+//! Limits: `FILE_BYTES_MAX` bytes of a script or module; a VM is replaced if its script keeps most of the memory it may,
+//! or after `EXCESSES_MAX` exceeded budgets in a row within at least `EXCESSES_SPAN`. If it has served nothing since it
+//! began, the next one begins after a pause of `PAUSE_MIN` to `PAUSE_MAX`.
 //! Invariant: an application without a VM answers nothing until its pause is over.
 
 use std::fs;
@@ -16,7 +17,9 @@ use tidegate_base::{Moment, Span};
 use tidegate_config::model::{Config, LuaApp, LuaSetting};
 use tidegate_config::places::{Finding, Owner};
 use tidegate_config::report::Kind;
-use tidegate_lua::{Bounds, Budget, Facts, Failure, Outbox, Script, Verdict, Vm};
+use tidegate_lua::{
+    Bounds, Budget, Dictionary, Excess, Facts, Failure, Outbox, Script, Verdict, Vm,
+};
 
 use crate::log;
 
@@ -24,7 +27,10 @@ use crate::log;
 const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
 /// Exceeded budgets in a row, without a callback between them that ended well, until the VM is replaced.
 const EXCESSES_MAX: u32 = 16;
-/// How long an application whose VM has failed answers nothing. Doubled with each failure in a row.
+/// How long no callback has ended well until the VM is replaced. One client with slow requests cannot keep the callbacks of
+/// the others from ending well for so long.
+const EXCESSES_SPAN: Span = Span::from_secs(10);
+/// How long an application whose VM has served nothing answers nothing. Doubled with each failure in a row.
 const PAUSE_MIN: Span = Span::from_secs(1);
 const PAUSE_MAX: Span = Span::from_secs(60);
 /// Lines of a Lua error that are logged.
@@ -39,8 +45,16 @@ pub enum Meter {
     Instructions(u64),
 }
 
-/// The scripts of all applications, by their index in the configuration.
-pub type Scripts = Arc<[Script]>;
+/// The scripts of all applications and what their VMs share, by their index in the configuration.
+pub type Scripts = Arc<[Program]>;
+
+/// An application, as every worker loads it.
+#[derive(Clone, Debug)]
+pub struct Program {
+    script: Script,
+    /// The dictionaries, by name.
+    shared: Vec<(String, Arc<Dictionary>)>,
+}
 
 /// The modules of an application that do not come from files; for tests.
 type Find = Rc<dyn Fn(&str) -> Result<Option<(String, Vec<u8>)>, String>>;
@@ -54,11 +68,19 @@ pub fn read(config: &Config) -> Result<Scripts, Vec<Finding>> {
     let mut scripts = Vec::new();
     for (index, app) in config.lua.iter().enumerate() {
         match read_file(Path::new(&app.script)) {
-            Ok(text) => scripts.push(Script { file: app.script.clone(), text }),
+            Ok(text) => scripts.push(Program {
+                script: Script { file: app.script.clone(), text },
+                shared: dictionaries(app),
+            }),
             Err(what) => findings.push(finding(index, app, what)),
         }
     }
     if findings.is_empty() { Ok(scripts.into()) } else { Err(findings) }
+}
+
+fn dictionaries(app: &LuaApp) -> Vec<(String, Arc<Dictionary>)> {
+    let new = |(name, bytes): &(String, usize)| (name.clone(), Arc::new(Dictionary::new(*bytes)));
+    app.shared.iter().map(new).collect()
 }
 
 /// Loads every script once, as `tidegate check` does. Returns what is wrong.
@@ -69,7 +91,7 @@ pub fn check(config: &Config) -> Vec<Finding> {
         Err(findings) => return findings,
     };
     let fails = |(index, app)| {
-        let failure = load(app, &scripts[index], Meter::Time, (0, 1), 0).err()?;
+        let failure = load(app, &scripts[index], Meter::Time, Place::ONLY, 0).err()?;
         Some(finding(index, app, failure.message))
     };
     config.lua.iter().enumerate().filter_map(fails).collect()
@@ -111,14 +133,29 @@ fn modules_in(folder: PathBuf) -> Find {
     })
 }
 
-/// Creates a VM and loads a script. `place`: the number of the worker, and of all workers.
+/// Where a VM runs.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    /// The number of the worker, and of all workers.
+    worker: (u32, u32),
+    /// The number of the VM among those that the worker has had for the application.
+    life: u32,
+}
+
+impl Place {
+    /// The first VM of the only worker.
+    const ONLY: Self = Self { worker: (0, 1), life: 0 };
+}
+
+/// Creates a VM and loads a script.
 fn load(
     app: &LuaApp,
-    script: &Script,
+    program: &Program,
     meter: Meter,
-    place: (u32, u32),
+    place: Place,
     seed: u64,
 ) -> Result<Vm, Failure> {
+    let script = &program.script;
     let budget = |span| match meter {
         Meter::Time => Budget::Time(span),
         Meter::Instructions(count) => Budget::Instructions(count),
@@ -131,10 +168,12 @@ fn load(
     };
     let facts = Facts {
         app: app.name.clone(),
-        worker: place.0,
-        workers: place.1,
+        worker: place.worker.0,
+        workers: place.worker.1,
         settings: settings_as_json(app),
         seed,
+        life: place.life,
+        shared: program.shared.clone(),
     };
     let folder = Path::new(&script.file).parent().unwrap_or(Path::new("")).to_path_buf();
     let find = modules_in(folder);
@@ -168,8 +207,14 @@ fn settings_as_json(app: &LuaApp) -> Vec<u8> {
 struct App {
     /// `None` while the application pauses after failures.
     vm: Option<Vm>,
-    /// Exceeded budgets since a callback ended well.
+    /// The number of the VM.
+    life: u32,
+    /// Exceeded time budgets since a callback ended well.
     excesses: u32,
+    /// When the first of them was exceeded.
+    exceeded_at: Moment,
+    /// A callback has ended well since the VM began.
+    has_served: bool,
     /// When the application may begin again.
     resumes_at: Moment,
     /// The pause after the next failure.
@@ -213,7 +258,7 @@ impl Apps {
     ) -> Result<Self, Vec<Finding>> {
         let (mut apps, mut findings) = (Vec::new(), Vec::new());
         for (index, (app, script)) in config.lua.iter().zip(scripts.iter()).enumerate() {
-            match load(app, script, meter, place, seed) {
+            match load(app, script, meter, Place { worker: place, life: 0 }, seed) {
                 Ok(vm) => apps.push(App::new(vm)),
                 Err(failure) => findings.push(finding(index, app, failure.message)),
             }
@@ -252,7 +297,9 @@ impl Apps {
             return;
         }
         let (config, script) = (&source.config[index], &source.scripts[index]);
-        let loaded = load(config, script, source.meter, source.place, source.seed);
+        app.life = app.life.wrapping_add(1);
+        let place = Place { worker: source.place, life: app.life };
+        let loaded = load(config, script, source.meter, place, source.seed);
         let started = loaded.and_then(|mut vm| match vm.start() {
             Verdict::Done | Verdict::Waiting => Ok(vm),
             Verdict::Failed(failure) => Err(failure),
@@ -262,6 +309,7 @@ impl Apps {
                 log::info(format_args!("lua {}: the application begins again", config.name));
                 app.vm = Some(vm);
                 app.excesses = 0;
+                app.has_served = false;
             }
             Err(failure) => {
                 report(&config.name, "beginning the application again", &failure);
@@ -300,28 +348,38 @@ impl Apps {
             Verdict::Done | Verdict::Waiting => {
                 app.excesses = 0;
                 app.pause = PAUSE_MIN;
+                app.has_served = true;
                 return false;
             }
             Verdict::Failed(failure) => failure,
         };
         report(&config.name, what, failure);
-        if !failure.is_excess() {
-            return false;
-        }
-        app.excesses += 1;
+        let Some(excess) = failure.excess else { return false };
+        // What a callback has left behind was collected.
         let used = app.vm.as_ref().map_or(0, Vm::used_bytes);
-        if app.excesses < EXCESSES_MAX && used <= config.memory_bytes_max {
+        let is_broken = match excess {
+            Excess::Memory => used > config.memory_bytes_max / 4 * 3,
+            Excess::Time => {
+                if app.excesses == 0 {
+                    app.exceeded_at = now;
+                }
+                app.excesses += 1;
+                app.excesses >= EXCESSES_MAX && now.since(app.exceeded_at) >= EXCESSES_SPAN
+            }
+        };
+        if !is_broken {
             return false;
         }
         log::error(format_args!(
-            "lua {}: the application is stopped for {} ms: {} exceeded budgets in a row, {used} bytes held",
-            config.name,
-            app.pause.as_millis(),
-            app.excesses,
+            "lua {}: the application begins again: {} exceeded time budgets in a row, {used} bytes held",
+            config.name, app.excesses,
         ));
         app.vm = None;
-        app.resumes_at = now.after(app.pause);
-        app.pause = (app.pause * 2).min(PAUSE_MAX);
+        app.resumes_at = now;
+        if !app.has_served {
+            app.resumes_at = now.after(app.pause);
+            app.pause = (app.pause * 2).min(PAUSE_MAX);
+        }
         true
     }
 
@@ -396,7 +454,15 @@ impl Apps {
 
 impl App {
     fn new(vm: Vm) -> Self {
-        Self { vm: Some(vm), excesses: 0, resumes_at: Moment::ZERO, pause: PAUSE_MIN }
+        Self {
+            vm: Some(vm),
+            life: 0,
+            excesses: 0,
+            exceeded_at: Moment::ZERO,
+            has_served: false,
+            resumes_at: Moment::ZERO,
+            pause: PAUSE_MIN,
+        }
     }
 }
 
@@ -445,7 +511,7 @@ mod tests {
     }
 
     #[test]
-    fn application_that_keeps_exceeding_its_budget_pauses_and_begins_again() {
+    fn application_that_keeps_exceeding_its_budget_begins_again() {
         let config = config(
             "excess",
             "local n = 0 return { on_stop = function() while true do n = n + 1 end end }",
@@ -454,12 +520,41 @@ mod tests {
         let loaded = Apps::load(&config, &scripts, Meter::Instructions(10_000), (0, 1), 1);
         let mut apps = loaded.expect("it loads");
         let mut now = Moment::ZERO.after(Span::from_secs(1));
-        for round in 1..=EXCESSES_MAX {
+        let fail = |apps: &mut Apps, now| {
             let verdict = apps.vm(0, now, 100).expect("it runs").stop();
-            assert_eq!(apps.note(0, "on_stop", &verdict, now), round == EXCESSES_MAX);
-        }
-        assert!(apps.vm(0, now, 100).is_none(), "it pauses");
+            apps.note(0, "on_stop", &verdict, now)
+        };
+        assert!((0..100).all(|_| !fail(&mut apps, now)), "a burst of one client");
+        now = now.after(EXCESSES_SPAN);
+        assert!(fail(&mut apps, now));
+        assert!(apps.vm(0, now, 100).is_none(), "it pauses, because it has served nothing");
         now = now.after(PAUSE_MIN);
         assert!(apps.vm(0, now, 101).is_some(), "it begins again");
+        assert!(!apps.note(0, "on_stop", &Verdict::Done, now));
+        assert!(!fail(&mut apps, now));
+        now = now.after(EXCESSES_SPAN);
+        assert!((2..EXCESSES_MAX).all(|_| !fail(&mut apps, now)));
+        assert!(fail(&mut apps, now));
+        assert!(apps.vm(0, now, 120).is_some(), "without a pause, because it has served");
+    }
+
+    #[test]
+    fn requests_for_too_much_memory_do_not_stop_the_application() {
+        let config = config(
+            "bomb",
+            "return { on_stop = function() return string.rep('x', 900000) .. string.rep('y', 900000) end }",
+        );
+        let scripts = read(&config).expect("it is readable");
+        let loaded = Apps::load(&config, &scripts, Meter::Time, (0, 1), 1);
+        let mut apps = loaded.expect("it loads");
+        let mut now = Moment::ZERO.after(Span::from_secs(1));
+        for _ in 0..100 {
+            now = now.after(Span::from_secs(1));
+            let verdict = apps.vm(0, now, 100).expect("it runs").stop();
+            let Verdict::Failed(failure) = &verdict else { panic!("it has enough memory") };
+            assert_eq!(failure.excess, Some(Excess::Memory));
+            assert!(!apps.note(0, "on_stop", &verdict, now));
+        }
+        assert!(apps.apps[0].vm.as_ref().is_some_and(|vm| vm.used_bytes() < 512 * 1024));
     }
 }

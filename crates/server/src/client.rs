@@ -225,12 +225,12 @@ impl Worker {
             // The addresses of the connection itself are the client's.
             Endpoints::Local | Endpoints::Unknown => {}
             Endpoints::Ip { source, destination, .. } => {
-                down.peer = Peer::Tcp(canonical(source));
+                down.set_peer(Peer::Tcp(canonical(source)));
                 if keeps_sessions {
                     facts_of(down).destination = Some(destination);
                 }
             }
-            Endpoints::Unix { .. } => down.peer = Peer::Local,
+            Endpoints::Unix { .. } => down.set_peer(Peer::Local),
         }
         let mut extensions = header.extensions;
         let tls_extension = extensions.find_map(|extension| match extension {
@@ -369,7 +369,7 @@ fn encode_header(
 ) {
     let facts = client.facts.as_deref();
     let destination = facts.and_then(|facts| facts.destination).or(local);
-    let endpoints = match (client.peer, destination) {
+    let endpoints = match (client.peer(), destination) {
         (Peer::Tcp(source), Some(destination)) => of_one_version(source, destination),
         (Peer::Tcp(_) | Peer::Local, _) => Endpoints::Unknown,
     };

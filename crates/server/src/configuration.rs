@@ -6,6 +6,7 @@
 //! Limits: a worker that has not applied the settings within `APPLY_SPAN` is reported, again and again.
 //! Invariant: the workers are changed one after the other, by one thread.
 
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, RecvTimeoutError, SyncSender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -13,7 +14,7 @@ use std::time::Duration;
 
 use tidegate_base::Address;
 use tidegate_config::arrange::{Arranged, Life};
-use tidegate_config::model::{Bind, Config};
+use tidegate_config::model::{Bind, Config, ReloadOn};
 use tidegate_config::places::{Finding, Owner};
 use tidegate_gate::rate::RateTables;
 use tidegate_reactor::Sender;
@@ -30,6 +31,7 @@ use crate::ports;
 use crate::reload::unix_seconds;
 use crate::snapshot::{Numbers, Snapshot};
 use crate::start::Mail;
+use crate::tokens;
 
 /// How long a worker may take to apply settings before that is reported.
 const APPLY_SPAN: Duration = Duration::from_secs(10);
@@ -41,6 +43,9 @@ pub trait ConfigSource: Send {
     /// # Errors
     /// A text that states each mistake, with its place in the file.
     fn read(&mut self) -> Result<(Config, String), String>;
+
+    /// The file that it is read from.
+    fn path(&self) -> &Path;
 
     /// States the findings about the configuration that was read last, each with its place in the file.
     fn explain(&self, findings: Vec<Finding>) -> String;
@@ -115,6 +120,15 @@ pub(crate) struct Configuration {
 }
 
 impl Configuration {
+    /// The file that is read again when it changes; `None`: only at SIGHUP.
+    pub(crate) fn watched(&self) -> Option<PathBuf> {
+        let source = self.source.as_ref()?;
+        match self.arranged.config.server.reload {
+            ReloadOn::Signal => None,
+            ReloadOn::Watch => Some(source.path().to_owned()),
+        }
+    }
+
     /// Reads the configuration again and applies it. Returns the TLS settings in force then; `None` if nothing has
     /// changed. The reason is in the log.
     pub(crate) fn reload(&mut self, loader: &mut TlsLoader) -> Option<Arc<TlsPlan>> {
@@ -153,6 +167,10 @@ impl Configuration {
         let notes = restart_notes(&self.arranged, &next);
         next.config.log.clone_from(&self.arranged.config.log);
         next.config.admin.clone_from(&self.arranged.config.admin);
+        let unusable = tokens::check(&next.config);
+        if !unusable.is_empty() {
+            return Err(self.explain(&next, unusable));
+        }
         let known = (&self.arranged.config, &self.addresses);
         let resolved = names::resolve_after(&next.config, known);
         let loaded = loader.load_arranged(&next, unix_seconds());

@@ -3,8 +3,10 @@
 //! Never: holds a buffer while the connection is idle.
 //! Invariant: `slots[sock.index]` belongs to that socket as long as its id is live; a stale id finds nothing.
 //! A client without a complete request is in exactly one of the lists of newcomers.
-//! Limits: a slot is at most 160 bytes (asserted). It is the largest part of an idle connection's user
+//! Limits: a slot is at most 152 bytes (asserted). It is the largest part of an idle connection's user
 //! memory.
+
+use core::net::{Ipv4Addr, SocketAddr, SocketAddrV6};
 
 use tidegate_base::{Id, Moment, Span};
 use tidegate_config::arrange::Generation;
@@ -25,7 +27,7 @@ use crate::settings::Era;
 /// A connection towards a client.
 pub(crate) struct Downstream {
     /// The client's address: the socket's peer address, or the source address in a PROXY header.
-    pub(crate) peer: Peer,
+    peer: PackedPeer,
     /// Index of the listener that accepted the connection. Never changes.
     pub(crate) listener: u16,
     /// The scheme of the client's connection: to this process, or to a proxy in front that sent it in a PROXY
@@ -45,6 +47,53 @@ pub(crate) struct Downstream {
     pub(crate) facts: Option<Box<ClientFacts>>,
     /// The protocol that the client speaks, and its state.
     pub(crate) carrier: ClientCarrier,
+}
+
+/// A `Peer` in 24 bytes. The flow label of IPv6 is left out: nothing uses it.
+#[derive(Clone, Copy)]
+struct PackedPeer {
+    /// An IPv4 address is in the first 4 bytes.
+    address: [u8; 16],
+    scope: u32,
+    port: u16,
+    family: Family,
+}
+
+const _: () = assert!(size_of::<PackedPeer>() <= 24);
+
+#[derive(Clone, Copy)]
+enum Family {
+    V4,
+    V6,
+    Local,
+}
+
+impl PackedPeer {
+    fn new(peer: Peer) -> Self {
+        let mut packed = Self { address: [0; 16], scope: 0, port: 0, family: Family::Local };
+        match peer {
+            Peer::Tcp(SocketAddr::V4(v4)) => {
+                packed.address[..4].copy_from_slice(&v4.ip().octets());
+                (packed.port, packed.family) = (v4.port(), Family::V4);
+            }
+            Peer::Tcp(SocketAddr::V6(v6)) => {
+                packed.address = v6.ip().octets();
+                packed.scope = v6.scope_id();
+                (packed.port, packed.family) = (v6.port(), Family::V6);
+            }
+            Peer::Local => {}
+        }
+        packed
+    }
+
+    fn unpack(self) -> Peer {
+        let [a, b, c, d, ..] = self.address;
+        Peer::Tcp(match self.family {
+            Family::V4 => (Ipv4Addr::new(a, b, c, d), self.port).into(),
+            Family::V6 => SocketAddrV6::new(self.address.into(), self.port, 0, self.scope).into(),
+            Family::Local => return Peer::Local,
+        })
+    }
 }
 
 /// An era, and whether the client has sent a byte, which decides in which list of newcomers it is.
@@ -121,7 +170,7 @@ impl Downstream {
         now: Moment,
     ) -> Self {
         Self {
-            peer,
+            peer: PackedPeer::new(peer),
             listener,
             scheme,
             marks: Marks::new(era),
@@ -131,6 +180,16 @@ impl Downstream {
             facts: None,
             carrier,
         }
+    }
+
+    /// The client's address.
+    pub(crate) fn peer(&self) -> Peer {
+        self.peer.unpack()
+    }
+
+    /// Replaces the client's address, by that of a PROXY header.
+    pub(crate) fn set_peer(&mut self, peer: Peer) {
+        self.peer = PackedPeer::new(peer);
     }
 
     /// The record of the current request of a connection without streams, or `NO_RECORD`.
@@ -319,7 +378,7 @@ struct Slot {
     conn: Conn,
 }
 
-const _: () = assert!(size_of::<Slot>() <= 160);
+const _: () = assert!(size_of::<Slot>() <= 152);
 
 /// No slot.
 const NO_SLOT: u32 = u32::MAX;

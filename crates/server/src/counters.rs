@@ -35,6 +35,8 @@ counters! {
         answers_5xx,
         /// Connects to servers begun.
         upstream_connects,
+        /// Times that a server was ejected because its requests failed.
+        ejections,
         /// Connects to servers that failed.
         upstream_connect_failures,
         /// Requests sent over a connection that had carried one before.
@@ -80,10 +82,12 @@ counters! {
         evicted_idle,
         /// Requests of addresses that their route does not serve.
         denied_requests,
-        /// Requests without a right password to routes that need one.
+        /// Requests without a right password, or without a valid token, to routes that need one.
         unauthenticated_requests,
         /// Passwords that were to be verified, also those of clients that left before. Remembered ones are not among them.
         password_checks,
+        /// Tokens of requests that were verified. A token that is remembered is not verified again.
+        tokens_verified,
         /// Requests that were refused because too many passwords, or too many of their address, waited for verification.
         auth_refusals,
         /// Requests above the limit of their route's rate.
@@ -150,6 +154,8 @@ counters! {
         lua_restarts,
         /// Waits, timers and threads of Lua applications that were refused because there were too many.
         lua_refusals,
+        /// Messages of Lua applications for clients of another worker that were dropped, because it did not keep up.
+        lua_mail_drops,
         /// PROXY headers decoded.
         proxy_headers,
         /// Connections closed because they did not begin with the required PROXY header.

@@ -184,6 +184,7 @@ fn explain_route(
         server_name: None,
         allowed_origin: None,
         user: None,
+        claims: None,
         id: 0,
     };
     if let Some(handling) = handling {
@@ -226,6 +227,9 @@ fn explain_handling(text: &mut String, handling: &RouteHandling, values: &Values
     if handling.auth.is_some() {
         note("401 without a user name and a password");
     }
+    if handling.jwt.is_some() {
+        note("401 without a valid token, 403 if it lacks a claim of `claims`");
+    }
 }
 
 /// The head that the server receives, indented.
@@ -249,6 +253,7 @@ fn forwarded(
         host: &proxy.host,
         trailers: config.pools[proxy.pool].trailers,
         close: false,
+        websocket_key: None,
         changes: Some(changes),
     };
     let mut out = Vec::new();

@@ -98,6 +98,7 @@ impl<R: Reactor> Handler<R> for Worker {
             Completion::Woken => {
                 self.receive_permits(reactor);
                 self.receive_push_mail(reactor);
+                self.receive_lua_mail(reactor);
             }
             Completion::AcceptPaused { .. } => self.accounts.counters.accept_pauses.add(1),
         }

@@ -9,6 +9,7 @@ use tidegate_reactor::{Reactor, SockId};
 
 use crate::action::Running;
 use crate::action::proxy::exchange::{Exchange, Stage};
+use crate::action::websocket::WebSocket;
 use crate::carrier::http2::stream::Http2Stream;
 use crate::connection::{ClientCarrier, Connections, ServerCarrier};
 use crate::record::NO_RECORD;
@@ -63,8 +64,12 @@ impl Worker {
             self.accounts.counters.bugs.add(1);
             self.find_users(Running::Lua(id));
         }
-        for _ in self.lua_clients.take_missed() {
+        for id in self.lua_clients.take_missed() {
             self.accounts.counters.bugs.add(1);
+            let names = |socket: &&WebSocket| socket.lua_client() == Some(id);
+            let users = self.websockets.iter().map(|(_, socket)| socket).filter(names);
+            self.broken.extend(users.map(|socket| socket.requester().sock));
+            self.abandon_in_vms(id);
         }
         for id in self.websockets.take_missed() {
             self.accounts.counters.bugs.add(1);
@@ -305,7 +310,10 @@ impl Worker {
                         Some(request) => request.requester(),
                         None => panic!("{to:?} names a scripted request that does not exist"),
                     },
-                    Running::WebSocket(_) => panic!("{to:?} names a WebSocket"),
+                    Running::WebSocket(id) => match self.websockets.find(id) {
+                        Some(socket) => socket.requester(),
+                        None => panic!("{to:?} names a WebSocket that does not exist"),
+                    },
                     Running::Push(id) => match self.sessions.find(id) {
                         Some(session) => session.requester(),
                         None => panic!("{to:?} names a session that does not exist"),
@@ -321,7 +329,7 @@ impl Worker {
     fn check_websockets(&mut self) {
         let mut places = Vec::new();
         for (id, socket) in self.websockets.iter() {
-            let running = self.conns.downstream(socket.requester().sock).map(|d| d.running());
+            let running = running_of(&mut self.conns, &self.streams, socket.requester());
             assert_eq!(running, Some(Running::WebSocket(id)), "the requester of a WebSocket");
             places.extend(socket.place());
         }
@@ -536,6 +544,7 @@ mod tests {
     use tidegate_reactor::{Faults, SimNet, SimPeer, SimReactor, SimServer};
 
     use super::*;
+    use crate::apps::{self, Meter};
     use crate::counters::Accounts;
     use crate::{Leftovers, Snapshot, WorkerLimits};
 
@@ -552,17 +561,24 @@ mod tests {
 
     /// A worker that serves the request `GET {target}`.
     fn serve(target: &str) -> Setup {
+        serve_with(CONFIG, &format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n"))
+    }
+
+    /// A worker with this configuration that serves a request.
+    fn serve_with(config: &str, request: &str) -> Setup {
         let at = |last| Address::Tcp(SocketAddr::from((Ipv4Addr::new(10, 0, 0, last), 80)));
         let net = SimNet::new(1, Faults::none());
         let server = net.serve(&at(2)).expect("the address is free");
-        let config = tidegate_config::parse(CONFIG, "the test").expect("it is valid");
+        let config = tidegate_config::parse(config, "the test").expect("it is valid");
+        let scripts = apps::read(&config).expect("they are readable");
         let snapshot = Rc::new(Snapshot::new(config, vec![vec![vec![at(2)]]]));
         let limits = WorkerLimits { exchanges_max: 16, workers: 1, steer_by_cpu: false };
         let mut worker = Worker::new(snapshot, Arc::new(Accounts::default()), limits, 1);
         let mut reactor = SimReactor::new(&net, 32);
+        assert!(worker.load_apps(&scripts, Meter::Instructions(100_000), 0, 1).is_ok());
         assert!(worker.listen(&mut reactor).is_ok());
         let client = net.dial(&at(1)).expect("the worker listens");
-        client.send(format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes());
+        client.send(request.as_bytes());
         let mut setup = Setup { worker, reactor, net, server, client };
         setup.turns();
         setup
@@ -607,6 +623,22 @@ mod tests {
         let (id, _) = setup.worker.synthetics.iter().next().expect("a response");
         setup.worker.synthetics.remove(id);
         misuse(|| setup.worker.synthetics.remove(id).is_none());
+        setup.turns();
+        assert_eq!((setup.worker.leftovers(), setup.bugs()), (Leftovers::default(), 1));
+        assert!(setup.client.was_reset());
+    }
+
+    #[test]
+    fn connection_of_a_missing_lua_client_is_counted_and_reset() {
+        let config = "[[listener]]\nbind = \"10.0.0.1:80\"\n[[route]]\nlua = \"s\"\n\
+            [lua.s]\nscript = \"tests/scripts/socket.lua\"\n\
+            [pool.p]\nservers = [\"10.0.0.2:80\"]\n";
+        let request = "GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+            Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+        let mut setup = serve_with(config, request);
+        let (id, _) = setup.worker.lua_clients.iter().next().expect("a client");
+        setup.worker.lua_clients.remove(id);
+        misuse(|| setup.worker.lua_clients.get_mut(id).is_none());
         setup.turns();
         assert_eq!((setup.worker.leftovers(), setup.bugs()), (Leftovers::default(), 1));
         assert!(setup.client.was_reset());

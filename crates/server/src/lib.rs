@@ -30,11 +30,13 @@ mod invariants;
 mod listening_sockets;
 mod live;
 mod log;
+mod lua_share;
 pub mod names;
 mod password_queue;
 mod passwords;
 pub mod permits;
 pub mod ports;
+mod randomness;
 mod record;
 mod reload;
 mod requester;
@@ -47,9 +49,11 @@ pub mod stats;
 
 mod threads;
 mod timers;
+pub mod tokens;
 
 pub mod worker;
 
+pub use action::lua_mail::LuaPost;
 pub use action::push::{Key, PUSH_MAILS_MAX, PushMail, PushPost};
 pub use configuration::ConfigSource;
 pub use snapshot::Snapshot;

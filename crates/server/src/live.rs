@@ -7,6 +7,9 @@ use core::cell::RefCell;
 
 use tidegate_base::{Id, Slab};
 
+/// The most values for which memory is reserved.
+const RESERVED_MAX: usize = 1 << 18;
+
 /// A slab that notes ids which name nothing.
 pub(crate) struct Live<T> {
     slab: Slab<T>,
@@ -18,6 +21,12 @@ impl<T> Live<T> {
     /// Creates an empty slab for at most `capacity_max` values.
     pub(crate) fn new(capacity_max: usize) -> Self {
         Self { slab: Slab::new(capacity_max), missed: RefCell::default() }
+    }
+
+    /// As `new`, with memory reserved (but not touched) for values that long connections hold.
+    pub(crate) fn reserved(capacity_max: usize) -> Self {
+        let slab = Slab::with_capacity(capacity_max, RESERVED_MAX);
+        Self { slab, missed: RefCell::default() }
     }
 
     /// The value named by `id`, which must exist.

@@ -322,7 +322,7 @@ impl Worker {
         let head_span = self.head_span(reactor, to.sock);
         let settings = self.settings_of(to);
         let down = self.conns.downstream(to.sock)?;
-        let (peer, listener) = (down.peer, down.listener);
+        let (peer, listener) = (down.peer(), down.listener);
         let index = self.recorder.take_free();
         let record = &mut self.recorder.records[index as usize];
         if let Some(traffic) = settings.counted.listener(listener) {

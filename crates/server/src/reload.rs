@@ -1,5 +1,6 @@
-//! Reloads while the process serves: the configuration and all TLS files on SIGHUP, TLS files also when they change.
-//! In: a signal, changes in the folders of the TLS files. Out: another configuration (`configuration.rs`), or a new
+//! Reloads while the process serves: the configuration and all TLS files on SIGHUP, TLS files also when they change, and
+//! the configuration too with `reload = "watch"`.
+//! In: a signal, changes in the folders of these files. Out: another configuration (`configuration.rs`), or a new
 //! `TlsPlan`, mailed to every worker.
 //! Never: leaves a worker without a plan: a broken file is reported; the previous settings stay in force.
 //! Limits: a reload begins `SETTLE_DELAY` after a change, so that a certificate and its key are both
@@ -38,8 +39,10 @@ pub(crate) struct Reloader {
     configuration: Configuration,
     loader: TlsLoader,
     delivery: Delivery<Mail>,
-    /// The signature of the files when they were last read.
+    /// The signature of the TLS files when they were last read.
     seen: Signature,
+    /// The same of the configuration file, if it is watched.
+    seen_file: Signature,
 }
 
 /// Inode, size and modification time of each file. A different signature means that files have changed.
@@ -60,7 +63,9 @@ impl Reloader {
     /// `seen` was taken before the files were read, so that a file that changed in between is read again.
     pub(crate) fn new(configuration: Configuration, loader: TlsLoader, seen: Signature) -> Self {
         let senders = configuration.workers.iter().map(|worker| worker.sender.clone()).collect();
-        Self { configuration, loader, delivery: Delivery::new(senders), seen }
+        let seen_file =
+            Signature::of_paths(&configuration.watched().into_iter().collect::<Vec<_>>());
+        Self { configuration, loader, delivery: Delivery::new(senders), seen, seen_file }
     }
 
     /// Reads the configuration and all TLS files again. If anything is wrong, everything stays as it is.
@@ -82,6 +87,11 @@ impl Reloader {
     /// The TLS files of the configuration in force.
     fn paths(&self) -> Vec<PathBuf> {
         certificates::paths(&self.configuration.arranged.config)
+    }
+
+    /// The configuration file, if it is watched.
+    fn file(&self) -> Vec<PathBuf> {
+        self.configuration.watched().into_iter().collect()
     }
 
     /// Reads all TLS files again and delivers the new plan. If a file is broken, the previous plan stays in force.
@@ -107,20 +117,25 @@ impl Reloader {
     /// reload.
     pub(crate) fn watch(mut self) -> std::io::Result<ReloadBell> {
         let mut paths = self.paths();
-        let mut watcher = watcher_of(&paths);
+        let mut file = self.file();
+        let mut watcher = watcher_of(&paths, &file);
         let bell = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
         let bell_reader = bell.try_clone()?;
         let work = move || {
             let mut rung = false;
             loop {
                 let now = Signature::of_paths(&paths);
-                if rung {
+                let file_now = Signature::of_paths(&file);
+                if rung || file_now != self.seen_file {
                     self.reload_all();
-                    self.seen = now;
-                    let changed = self.paths();
-                    if changed != paths {
-                        paths = changed;
-                        watcher = watcher_of(&paths);
+                    (self.seen, self.seen_file) = (now, file_now);
+                    let changed = (self.paths(), self.file());
+                    if changed.1 != file {
+                        self.seen_file = Signature::of_paths(&changed.1);
+                    }
+                    if (&changed.0, &changed.1) != (&paths, &file) {
+                        (paths, file) = changed;
+                        watcher = watcher_of(&paths, &file);
                         // Files that change before they are watched are read again.
                         self.seen = Signature(Vec::new());
                     }
@@ -156,11 +171,12 @@ impl Signature {
 }
 
 /// Watches the folders rather than the files, because renewal usually replaces a file by another one.
-fn watcher_of(paths: &[PathBuf]) -> Option<OwnedFd> {
+fn watcher_of(paths: &[PathBuf], file: &[PathBuf]) -> Option<OwnedFd> {
     let watcher = init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).ok()?;
     let own = |path: &PathBuf| path.parent().map(PathBuf::from).unwrap_or_default();
     let folders: BTreeSet<PathBuf> = paths
         .iter()
+        .chain(file)
         .map(own)
         .map(|folder| if folder.as_os_str().is_empty() { PathBuf::from(".") } else { folder })
         .collect();

@@ -28,6 +28,7 @@ use tidegate_reactor::{
 use tidegate_secure::{TlsLayer, TlsPlan};
 
 use crate::access_log::{self, Desk};
+use crate::action::lua_mail::LuaPost;
 use crate::action::push::{PUSH_MAILS_MAX, PushMail, PushPost};
 use crate::admin::{self, Operations};
 use crate::apps::{self, Meter, Scripts};
@@ -44,10 +45,12 @@ use crate::names::{self, Addresses};
 use crate::passwords::{Entrance, Verdict, Verifiers};
 use crate::permits::{PERMIT_MAILS_MAX, PermitMail, PermitPost};
 use crate::ports;
+use crate::randomness::{random_bytes, random_seed};
 use crate::reload::{self, Reloader};
 use crate::snapshot::{Numbers, Snapshot};
 use crate::stats::Registry;
 use crate::threads::{self, Ended};
+use crate::tokens;
 use crate::worker::{Leaving, Worker, WorkerLimits};
 
 /// The options of the command line.
@@ -167,6 +170,10 @@ fn serve_until_stopped(
             return Err(StartError::Values(faults.chain(unresolved).collect()));
         }
     };
+    let unusable = tokens::check(config);
+    if !unusable.is_empty() {
+        return Err(StartError::Values(unusable));
+    }
     let scripts = apps::read(config).map_err(StartError::Values)?;
     refuse_taken_ports(config, options.takeover)?;
     let earlier = earlier_listeners(config);
@@ -209,6 +216,7 @@ fn serve_until_stopped(
     let running = Arc::new(AtomicUsize::new(0));
     let mut workers: Vec<WorkerThread> = Vec::with_capacity(count);
     let posts = posts.into_iter().zip(push_posts);
+    let mut lua_posts = LuaPost::for_workers(config, &wakers).into_iter();
     for ((index, waker), post) in wakers.into_iter().enumerate().zip(posts) {
         let cpu = (count <= cpus.len()).then(|| cpus[index]);
         let mailbox = Mailbox::new(limits::MAILBOX_LENGTH_MAX, waker.clone());
@@ -216,12 +224,20 @@ fn serve_until_stopped(
         let verifiers = entrance.as_ref().map(|entrance| entrance.for_worker(sender.clone()));
         let running = Arc::clone(&running);
         let in_use = InUse::default();
-        let published = Arc::clone(&in_use);
         let desk = access.as_mut().map(access_log::Log::desk);
         let counts = Counts { accounts: Arc::clone(&accounts[index]), registry: registry.clone() };
         let (post, push_post) = post;
-        let links =
-            Links { mailbox, post, push_post, verifiers, running, in_use: published, desk, counts };
+        let links = Links {
+            mailbox,
+            post,
+            push_post,
+            lua_post: lua_posts.next(),
+            verifiers,
+            running,
+            in_use: Arc::clone(&in_use),
+            desk,
+            counts,
+        };
         let started = share(&unix_listeners)
             .and_then(|shared| start_worker(index, cpu, &plan, waker, links, shared));
         match started {
@@ -383,6 +399,8 @@ struct Links {
     post: Option<PermitPost>,
     /// Messages about channels from and for other workers.
     push_post: Option<PushPost>,
+    /// Mail of Lua applications from and for other workers.
+    lua_post: Option<LuaPost>,
     /// The threads that verify passwords.
     verifiers: Option<Verifiers>,
     /// The number of workers that have not stopped.
@@ -427,7 +445,8 @@ fn start_worker(
 ) -> Result<(thread::JoinHandle<()>, Bound), StartError> {
     let plan = plan.clone();
     let (report, reported) = mpsc::sync_channel(1);
-    let Links { mailbox, post, push_post, verifiers, running, in_use, desk, counts } = links;
+    let Links { mailbox, post, push_post, lua_post, verifiers, running, in_use, desk, counts } =
+        links;
     let work = move || match prepare(index, cpu, &plan, waker, &counts, shared) {
         Ok(mut prepared) => {
             let bound = core::mem::take(&mut prepared.bound);
@@ -439,6 +458,9 @@ fn start_worker(
             prepared.worker.secret = CredentialSecret::new(&random_bytes());
             if let Some(post) = push_post {
                 prepared.worker.join_hubs(post);
+            }
+            if let Some(post) = lua_post {
+                prepared.worker.join_apps(post);
             }
             if let Some(desk) = desk {
                 prepared.worker.record_to(desk);
@@ -819,21 +841,6 @@ fn stop_all(workers: Vec<WorkerThread>, grace: Span, leaving: &Leaving) {
     for worker in workers {
         let _ = worker.handle.join();
     }
-}
-
-/// A seed from the system's randomness, which the keys of std's hasher are drawn from.
-/// Random bytes for a secret.
-fn random_bytes() -> [u8; 32] {
-    let mut bytes = [0; 32];
-    for part in bytes.chunks_mut(8) {
-        part.copy_from_slice(&random_seed().to_le_bytes());
-    }
-    bytes
-}
-
-pub(crate) fn random_seed() -> u64 {
-    use std::hash::{BuildHasher, Hasher};
-    std::collections::hash_map::RandomState::new().build_hasher().finish()
 }
 
 fn system(what: &'static str) -> impl Fn(io::Error) -> StartError {

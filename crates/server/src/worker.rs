@@ -17,6 +17,7 @@ use tidegate_gate::access::Cause;
 use tidegate_gate::balance::PoolState;
 use tidegate_gate::basic::CredentialSecret;
 use tidegate_gate::idle::IdleConnections;
+use tidegate_gate::jwt::Tokens;
 use tidegate_gate::permits::Permits;
 use tidegate_gate::queue::WaitQueue;
 use tidegate_gate::shared::SharedConnections;
@@ -32,6 +33,7 @@ use tidegate_wire::tls::TlsSession;
 use crate::action::Running;
 use crate::action::handled::ResponseValues;
 use crate::action::lua::ScriptedRequest;
+use crate::action::lua_mail::LuaPost;
 use crate::action::lua_socket::LuaClient;
 use crate::action::proxy::exchange::Exchange;
 use crate::action::push::{PushSession, PushState};
@@ -48,6 +50,7 @@ use crate::connection::Connections;
 use crate::counters::{Accounts, HandlerKind};
 use crate::eviction::Search;
 use crate::live::Live;
+use crate::lua_share::LuaShare;
 use crate::passwords::Passwords;
 use crate::permits::PermitPost;
 use crate::record::Recorder;
@@ -100,6 +103,8 @@ pub struct Worker {
     pub(crate) lua_clients: Live<LuaClient>,
     /// Those of them that have ended and whose `on_close` has not run. Empty between two completions.
     pub(crate) lua_ended: Vec<tidegate_base::Id<LuaClient>>,
+    /// Mail of the applications from and for other workers; `None` if this is the only worker.
+    pub(crate) lua_post: Option<LuaPost>,
     /// The streams of HTTP/2 clients. Each one belongs to exactly one downstream connection.
     pub(crate) streams: Slab<Http2Stream>,
     /// Scratch space for a list of the streams of one connection.
@@ -128,6 +133,8 @@ pub struct Worker {
     pub(crate) values: ResponseValues,
     /// The verification of passwords.
     pub(crate) passwords: Passwords,
+    /// Tokens that were verified lately.
+    pub(crate) tokens: Tokens,
     /// The secret of the keys of credentials. Not made of `prng`, whose numbers clients may see as `{id}`.
     pub(crate) secret: CredentialSecret,
     /// Random numbers for balancing and synthetic responses. Not for secrets.
@@ -160,6 +167,8 @@ pub struct Worker {
     pub(crate) piece: Vec<u8>,
     /// Actions that used up their share of the turn. They continue after it. May contain stale ids.
     pub(crate) yielded: Vec<Running>,
+    /// What Lua callbacks may still take of the turn, and the requests that wait for the next one.
+    pub(crate) lua_share: LuaShare,
     /// A stop has begun: responses close their connections, and nothing becomes idle. Never reset.
     pub(crate) stopping: bool,
     /// The grace period of the stop has ended. Data that the kernel still has to send is left to it.
@@ -333,12 +342,13 @@ impl Worker {
             apps: Apps::default(),
             lua_clients: Live::new(limits.exchanges_max),
             lua_ended: Vec::new(),
+            lua_post: None,
             streams: Slab::new(streams_max),
             stream_list: Vec::new(),
             server_streams: Slab::new(limits.exchanges_max),
             http2_scratch: tidegate_wire::http2::Scratch::new(),
             http2_head: HeadBuffer::default(),
-            websockets: Live::new(limits.exchanges_max),
+            websockets: Live::reserved(limits.exchanges_max),
             actives: Actives::default(),
             codecs: SharedCodecs::default(),
             sessions: Live::new(streams_max),
@@ -347,6 +357,7 @@ impl Worker {
             buffers: BufferPool::default(),
             values: ResponseValues::default(),
             passwords: Passwords::default(),
+            tokens: Tokens::default(),
             secret: CredentialSecret::new(&[0; 32]),
             prng: Prng::new(seed),
             date: DateField::new(0),
@@ -362,6 +373,7 @@ impl Worker {
             path_scratch: Vec::new(),
             piece: Vec::new(),
             yielded: Vec::new(),
+            lua_share: LuaShare::default(),
             stopping: false,
             grace_over: false,
             until_sample: tidegate_base::handlers::SAMPLE_EVERY,
@@ -426,7 +438,11 @@ impl Worker {
 
     /// How long the next turn may wait for events.
     fn wait_at_most(&self, wait_max: Span) -> Span {
-        if !self.yielded.is_empty() || self.push.is_busy() || self.apps.has_ready() {
+        let has_work = !self.yielded.is_empty()
+            || self.push.is_busy()
+            || self.apps.has_ready()
+            || self.lua_share.has_waiting();
+        if has_work {
             return Span::ZERO;
         }
         wait_max.min(if self.recorder.has_lines() { LINES_WAIT_MAX } else { TURN_WAIT_MAX })
@@ -440,8 +456,10 @@ impl Worker {
             self.settle(reactor);
         }
         self.retry_after_turn(reactor);
+        self.lua_share.renew();
         self.serve_yielded(reactor);
         self.resume_apps(reactor);
+        self.lua_share.renew();
         self.finish_push(reactor);
         if self.has_broken() {
             self.repair(reactor);
@@ -649,7 +667,7 @@ impl LayerHandler for Worker {
 
     fn client_of(&mut self, sock: SockId) -> Option<(&str, Peer)> {
         let down = self.conns.downstream(sock)?;
-        let (era, listener, peer) = (down.era(), usize::from(down.listener), down.peer);
+        let (era, listener, peer) = (down.era(), usize::from(down.listener), down.peer());
         Some((&self.settings.of(era).config.listeners.get(listener)?.name, peer))
     }
 }

@@ -16,7 +16,7 @@ use tidegate_config::model::Config;
 use tidegate_config::places::Finding;
 use tidegate_config::report::Mistake;
 use tidegate_server::explain::{self, Question};
-use tidegate_server::{apps, certificates, names};
+use tidegate_server::{apps, certificates, names, tokens};
 
 use crate::source::{self, Refusal, Source};
 use crate::{USAGE, print_message, print_result};
@@ -56,6 +56,7 @@ fn load(args: &CheckArgs) -> Result<Source, Refusal> {
     let faults = certificates::check(&loaded.config).err().unwrap_or_default();
     let mut findings: Vec<Finding> = faults.into_iter().map(Finding::from).collect();
     findings.extend(apps::check(&loaded.config));
+    findings.extend(tokens::check(&loaded.config));
     if !args.offline {
         findings.extend(names::check(&loaded.config, RESOLVE_MAX));
     }

@@ -101,6 +101,10 @@ impl ConfigSource for Reread {
         Ok((config, warnings))
     }
 
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
     fn explain(&self, findings: Vec<Finding>) -> String {
         self.last.as_ref().map_or_else(String::new, |source| refusal(&findings, source))
     }

@@ -1,8 +1,8 @@
 //! The settings of authentication.
-//! In: nothing. Out: the section `[route.auth]`.
+//! In: nothing. Out: the section `[route.auth]` and its table `jwt`.
 
-use super::Preset::{Required, Value};
-use super::Shape::Text;
+use super::Preset::{Absent, Value};
+use super::Shape::{Duration, Fields, List, OneOf, Table, Text};
 use super::{Section, key};
 
 /// `auth = { ... }` of a route.
@@ -17,10 +17,17 @@ pub static AUTH: Section = Section {
         key(
             "basic",
             Text("the path of a file"),
-            Required,
+            Absent,
             "The file with the users, as `htpasswd -B` writes it: name:hash in each line. Hashes of bcrypt, argon2 and \
              SHA-crypt ($5$, $6$) are accepted: bcrypt with a cost of 4 to 16, SHA-crypt with 1000 to 2000000 \
              rounds, argon2 with up to 256 MiB (m=262144), t=16 and p=16. The file is read at start and at each reload.",
+            "",
+        ),
+        key(
+            "jwt",
+            Table(&JWT),
+            Absent,
+            "Serves only requests with a valid JSON Web Token, in place of `basic`. For every action.",
             "",
         ),
         key(
@@ -31,5 +38,73 @@ pub static AUTH: Section = Section {
             "Some clients require one.",
         ),
     ],
-    later: &[("jwt", "write `basic`"), ("ask", "write `basic`")],
+    later: &[("ask", "write `basic` or `jwt`")],
+};
+
+/// `jwt = { ... }` of `auth`.
+pub static JWT: Section = Section {
+    path: "[route.auth.jwt]",
+    about: "Only requests with a valid JSON Web Token (RFC 7519) are served; use it over https. A request without one \
+             gets a 401 response, as RFC 6750 describes. The keys decide which algorithms are accepted: RS256 to \
+             RS512 and PS256 to PS512 for RSA, ES256 and ES384 for curves, EdDSA for Ed25519, HS256 to HS512 for a \
+             secret; `none` never. A valid token is remembered until it expires (each worker remembers up to 4096). \
+             Texts of the route may use its claims: `{claim:NAME}`, and `{user}` for `sub`.",
+    keys: &[
+        key(
+            "keys",
+            Text("the path of a file"),
+            Absent,
+            "The file with public keys in PEM, or with a set of keys in JSON (JWKS, RFC 7517). A token with `kid` is \
+             verified with the key of this name, any other one with up to eight keys. The file is read at start and at \
+             each reload.",
+            "",
+        ),
+        key(
+            "secret-file",
+            Text("the path of a file"),
+            Absent,
+            "The file with the secret of HS256, HS384 and HS512, in place of `keys`. It has at least 32 bytes; \
+             whitespace around it does not count.",
+            "",
+        ),
+        key(
+            "audience",
+            OneOf(&[Text("\"app\""), List(&Text("\"app\""))]),
+            Absent,
+            "The audience that a token must name (`aud`), or several of which it must name one. Without this setting, \
+             tokens that were issued for other services are accepted, too.",
+            "",
+        ),
+        key(
+            "issuer",
+            Text("\"https://id.example\""),
+            Absent,
+            "The issuer that a token must name (`iss`).",
+            "",
+        ),
+        key(
+            "claims",
+            Fields(&Text("\"admin\"")),
+            Absent,
+            "Values that claims must have, by name. A list must contain the value, and so must the words of `scope`. A \
+             dot leads into an object: \"realm_access.roles\". Without such a claim, the response is 403.",
+            "",
+        ),
+        key(
+            "leeway",
+            Duration(0, 300_000),
+            Value("\"30s\""),
+            "How far the clocks of the issuer and of this machine may differ, for the times in tokens (`exp`, `nbf`).",
+            "Clocks of machines differ by seconds, and a token should be valid as soon as it is issued.",
+        ),
+        key(
+            "cookie",
+            Text("\"session\""),
+            Absent,
+            "The cookie that may have the token if there is no Authorization field with one. Browsers send cookies \
+             with requests of other sites, too: set `SameSite` when you create the cookie.",
+            "",
+        ),
+    ],
+    later: &[],
 };

@@ -6,6 +6,8 @@ use super::Shape::{Boolean, Duration, Fields, Number, OneOf, Size, Text};
 use super::{Section, Shape, key};
 
 const SETTING: Shape = OneOf(&[Boolean, Number(0, 1 << 53), Text("any text")]);
+/// The size of a shared dictionary.
+pub(crate) const DICTIONARY: Shape = Size(64 * 1024, 64 * 1024 * 1024 * 1024);
 /// Maximum of `time-max` and `start-time-max` in milliseconds.
 const TIME_MS_MAX: u64 = 60_000;
 
@@ -29,6 +31,14 @@ pub static LUA: Section = Section {
             Fields(&SETTING),
             Absent,
             "Values that the script reads as `tide.config`.",
+            "",
+        ),
+        key(
+            "shared",
+            Fields(&DICTIONARY),
+            Absent,
+            "Dictionaries that the application's VMs in all workers share, by name, and their sizes. The script reads \
+             and changes them as `tide.shared.NAME`. The entries that were not used for longest make room for others.",
             "",
         ),
         key(

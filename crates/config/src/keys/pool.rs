@@ -2,10 +2,11 @@
 //! In: nothing. Out: the section `[pool.NAME]`, which `FILE` refers to, and its tables.
 
 use super::Preset::{Absent, Required, Value};
-use super::Shape::{Boolean, List, Number, OneOf, Size, Table, Text, True, Word};
+use super::Shape::{Boolean, Duration, List, Number, OneOf, Size, Table, Text, True, Word};
+use super::eject::EJECT;
 use super::health::HEALTH;
 use super::sticky::STICKY;
-use super::{COUNT_OR_UNLIMITED, POOL_TLS, Section, TIMEOUT, key};
+use super::{COUNT_OR_UNLIMITED, POOL_TLS, Section, TIMEOUT, TIMEOUT_MS_MAX, key};
 use crate::model::{Balance, ProxyVersion, Unretriable};
 use crate::words::Worded as _;
 use tidegate_base::limits;
@@ -47,6 +48,22 @@ pub static POOL: Section = Section {
             "Checks the servers. A string is the path of `http`. Without this setting, servers are not checked; if a \
              connection fails, another server is tried (`retries`).",
             "",
+        ),
+        key(
+            "eject",
+            OneOf(&[True, Table(&EJECT)]),
+            Absent,
+            "Avoids servers whose requests fail. `true` uses the defaults. Without this setting, a server is avoided for a \
+             second after a failed connect.",
+            "",
+        ),
+        key(
+            "slow-start",
+            Duration(0, TIMEOUT_MS_MAX),
+            Value("\"0s\""),
+            "How long a server that is up again gets fewer requests than its weight states: from a twentieth at first up to \
+             its weight, in equal steps. Not at the start of the process, and not with `balance = { hash = ... }`.",
+            "Most servers take their full load at once. Set it for those that fill caches or compile first.",
         ),
         key("timeouts", Table(&SERVER_TIMEOUTS), Absent, "Timeouts for servers.", ""),
         key("reuse", Table(&REUSE), Absent, "Reuse of connections to servers.", ""),
@@ -214,6 +231,14 @@ pub static UPSTREAM: Section = Section {
              few turns until another worker lends one. Idle connections count too, except those that \
              are kept for one client (`proxy-protocol`).",
             "Only the operator knows how many connections a server can handle.",
+        ),
+        key(
+            "backup",
+            Boolean,
+            Value("false"),
+            "Gives the server requests only while every other server is down, taken out or was tried in vain. Several backup \
+             servers share them.",
+            "Servers do the same work unless the operator says otherwise.",
         ),
     ],
     later: &[],

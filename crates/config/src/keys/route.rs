@@ -131,7 +131,7 @@ pub static ROUTE: Section = Section {
             "auth",
             Table(&AUTH),
             Absent,
-            "Serves only users with a password. Only for `proxy`.",
+            "Serves only users with a password (`basic`, only for `proxy`), or requests with a token (`jwt`).",
             "",
         ),
         key(

@@ -6,7 +6,7 @@ use tidegate_base::limits;
 use super::Preset::Value;
 use super::Shape::{Duration, NoNumber, Number, OneOf, Text, Word};
 use super::{Section, key};
-use crate::model::SteerByCpu;
+use crate::model::{ReloadOn, SteerByCpu};
 use crate::words::Worded as _;
 
 /// `[server]`.
@@ -30,6 +30,14 @@ pub static SERVER: Section = Section {
              left to the interrupts of the network card and to other programs.",
             "On most machines workers and interrupts share all CPUs well. At millions of packets per \
              second, separate CPUs for the interrupts allow more requests.",
+        ),
+        key(
+            "reload",
+            Word(ReloadOn::WORDS),
+            Value("\"signal\""),
+            "When the configuration file is read again: \"signal\" at SIGHUP and `ctl reload`, \"watch\" also 0.3 s after it has \
+             changed. Files that it names are read again with it; certificates are always watched.",
+            "An editor may save a file that is not complete yet. If programs write the file, watching it is convenient.",
         ),
         key(
             "shutdown-grace",

@@ -4,6 +4,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use tidegate_base::Span;
+
 /// `auth = { basic = "FILE" }`: users with passwords (RFC 7617).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct BasicAuth {
@@ -17,3 +19,36 @@ pub struct BasicAuth {
 
 /// Users and the hashes of their passwords. Clones share the memory.
 pub type Users = Arc<BTreeMap<String, String>>;
+
+/// `auth = { jwt = { ... } }`: requests with a valid JSON Web Token (RFC 7519).
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct JwtAuth {
+    /// The path of the file with the secret or the keys.
+    pub file: String,
+    /// The file contains a secret; otherwise public keys, or a set of keys.
+    pub is_secret: bool,
+    /// The content of the file; empty until it is read.
+    pub content: KeyContent,
+    /// What clients may show to the user.
+    pub realm: String,
+    /// The audiences of which a token must name one; empty: any.
+    pub audience: Vec<String>,
+    /// The issuer that a token must name; `None`: any.
+    pub issuer: Option<String>,
+    /// Names of claims, and the value that each must have or contain.
+    pub claims: Vec<(String, String)>,
+    /// The difference of clocks that is tolerated.
+    pub leeway: Span,
+    /// The cookie that may have the token; `None`: only the Authorization field.
+    pub cookie: Option<String>,
+}
+
+/// The content of a file with keys. Clones share the memory, and messages do not show it.
+#[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct KeyContent(pub Arc<[u8]>);
+
+impl core::fmt::Debug for KeyContent {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "{} bytes", self.0.len())
+    }
+}

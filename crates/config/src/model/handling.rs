@@ -3,7 +3,7 @@
 //! Invariant: every template was checked for the place where it is used; no edit names a field that frames a message or
 //! describes a connection.
 
-use super::{Addresses, BasicAuth, Cors, ErrorPage, Maintenance, Rate};
+use super::{Addresses, BasicAuth, Cors, ErrorPage, JwtAuth, Maintenance, Rate};
 
 /// Everything that a route does to its requests and responses besides its action.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -20,6 +20,8 @@ pub struct Handling {
     pub rates: Vec<Rate>,
     /// `auth`: only users with a password are served.
     pub auth: Option<BasicAuth>,
+    /// `auth = { jwt = ... }`: only requests with a valid token are served.
+    pub jwt: Option<JwtAuth>,
     /// `maintenance`: requests get a 503 response; `None`: the route is in service.
     pub maintenance: Option<Maintenance>,
     /// `cors`: pages of other origins may use the route.
@@ -134,6 +136,8 @@ pub enum Placeholder {
     OriginAllowed,
     /// `{user}`: the name of the user that `auth` of the route has verified.
     User,
+    /// `{claim:NAME}`: the claim of this name in the token that `auth` of the route has verified.
+    Claim(String),
     /// `{id}`: a random number of this request, 32 hexadecimal digits.
     RequestId,
 }

@@ -10,6 +10,18 @@ use mlua_sys::lua51 as ffi;
 use super::guard::Guard;
 use crate::host::Host;
 use crate::schedule::Wait;
+use crate::shared::Value;
+
+/// Declares native functions: each gets the call and returns the number of its results.
+macro_rules! natives {
+    ($($(#[$about:meta])* fn $name:ident($call:ident) $body:block)+) => {$(
+        $(#[$about])*
+        unsafe extern "C-unwind" fn $name(l: *mut ffi::lua_State) -> c_int {
+            let $call = Call { l };
+            $body
+        }
+    )+};
+}
 
 /// A call in progress. The stack has room for `LUA_MINSTACK` results.
 #[derive(Clone, Copy)]
@@ -44,6 +56,28 @@ impl Call {
     /// The argument at `index` as an index or generation of an id; 0 if it is none.
     pub(super) fn id(self, index: c_int) -> u32 {
         self.number(index).map_or(0, |number| number as u32)
+    }
+
+    /// The argument at `index`, if it is a value that VMs share.
+    pub(super) fn value(self, index: c_int) -> Option<Value> {
+        // SAFETY: the state is live during the call.
+        let kind = unsafe { ffi::lua_type(self.l, index) };
+        match kind {
+            ffi::LUA_TBOOLEAN => Some(Value::Boolean(self.is_true(index))),
+            ffi::LUA_TNUMBER => self.number(index).map(Value::Number),
+            ffi::LUA_TSTRING => self.bytes(index).map(|bytes| Value::Bytes(bytes.to_vec())),
+            _ => None,
+        }
+    }
+
+    /// Pushes a value that VMs share; nil for none.
+    pub(super) fn push_value(self, value: Option<&Value>) {
+        match value {
+            None => self.push_nil(),
+            Some(Value::Boolean(is)) => self.push_boolean(*is),
+            Some(Value::Number(number)) => self.push_number(*number),
+            Some(Value::Bytes(bytes)) => self.push_bytes(bytes),
+        }
     }
 
     /// Whether the argument at `index` is neither nil nor false.

@@ -4,7 +4,9 @@
 //! Limits: `IDLE_COROUTINES_MAX` coroutines are kept for the next callbacks.
 //! Invariant: a coroutine that was stopped or that failed is never resumed.
 
+#[macro_use]
 mod call;
+mod dictionary;
 mod guard;
 mod json;
 mod natives;
@@ -23,6 +25,8 @@ pub use guard::{Budget, Excess};
 const IDLE_COROUTINES_MAX: usize = 64;
 /// Levels of a traceback's text that are kept, in bytes.
 const TRACE_BYTES_MAX: usize = 4096;
+/// Collections after a callback that has exceeded the memory limit.
+const COLLECTIONS_MAX: u32 = 16;
 
 // Functions of LuaJIT 2.1 beyond Lua 5.1.
 unsafe extern "C-unwind" {
@@ -105,6 +109,8 @@ pub(crate) enum Entry {
     Message,
     /// Runs `on_close`.
     Close,
+    /// Runs `on_drain`.
+    Drain,
     /// Runs a job.
     Job,
     /// Ends a job that has failed.
@@ -112,7 +118,7 @@ pub(crate) enum Entry {
 }
 
 impl Entry {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 10] = [
         Self::Load,
         Self::Start,
         Self::Stop,
@@ -120,6 +126,7 @@ impl Entry {
         Self::Open,
         Self::Message,
         Self::Close,
+        Self::Drain,
         Self::Job,
         Self::JobFailed,
     ];
@@ -133,6 +140,7 @@ impl Entry {
             Self::Open => c"open",
             Self::Message => c"message",
             Self::Close => c"close",
+            Self::Drain => c"drain",
             Self::Job => c"job",
             Self::JobFailed => c"job_failed",
         }
@@ -267,10 +275,22 @@ impl Engine {
                 let failure = unsafe { self.failure_of(thread, excess) };
                 self.forget(coroutine);
                 if failure.excess == Some(Excess::Memory) {
-                    // SAFETY: no Lua code runs; the collector raises no error without finalizers.
-                    unsafe { ffi::lua_gc(self.main, ffi::LUA_GCCOLLECT, 0) };
+                    self.collect();
                 }
                 Turn::Failed(failure)
+            }
+        }
+    }
+
+    /// Frees what the script does not hold any more. A collection halves LuaJIT's buffer for strings in construction, so
+    /// after a long string it takes several.
+    fn collect(&mut self) {
+        for _ in 0..COLLECTIONS_MAX {
+            let before = self.guard.used_bytes();
+            // SAFETY: no Lua code runs; the collector raises no error without finalizers.
+            unsafe { ffi::lua_gc(self.main, ffi::LUA_GCCOLLECT, 0) };
+            if self.guard.used_bytes() > before - before / 8 {
+                break;
             }
         }
     }
@@ -382,8 +402,8 @@ unsafe extern "C-unwind" fn open_libraries(l: *mut ffi::lua_State) -> c_int {
             ffi::lua_pushstring_(l, name.as_ptr());
             ffi::lua_call(l, 1, 0);
         }
-        ffi::lua_createtable(l, 0, natives::ALL.len() as c_int);
-        for (name, function) in natives::ALL {
+        ffi::lua_createtable(l, 0, (natives::ALL.len() + dictionary::ALL.len()) as c_int);
+        for (name, function) in natives::ALL.iter().chain(dictionary::ALL) {
             ffi::lua_pushcfunction(l, *function);
             ffi::lua_setfield(l, -2, name.as_ptr());
         }

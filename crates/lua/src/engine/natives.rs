@@ -12,7 +12,7 @@ use tidegate_base::{Id, Moment};
 use super::call::Call;
 use super::json;
 use crate::encoding;
-use crate::host::{ClientId, ExchangeId, Level, Part};
+use crate::host::{Away, ClientId, ExchangeId, Level, Part, TOO_MUCH};
 use crate::pattern::{self, Capture};
 use crate::schedule::{Cancelled, JobId, Wait, span_of};
 
@@ -41,6 +41,9 @@ pub(super) static ALL: &[(&CStr, ffi::lua_CFunction)] = &[
     (c"send", send),
     (c"close", close),
     (c"is_open", is_open),
+    (c"queued", queued),
+    (c"send_away", send_away),
+    (c"close_away", close_away),
     (c"part", part),
     (c"field", field),
     (c"fields", fields),
@@ -68,20 +71,14 @@ fn client(call: Call) -> ClientId {
     Id::new(call.id(1), call.id(2))
 }
 
+/// The client of another worker that the arguments 1, 2, 5 and 6 name.
+fn away(call: Call) -> Away {
+    Away { worker: call.id(5), life: call.id(6), client: client(call) }
+}
+
 /// The job that the arguments 1 and 2 name.
 fn job(call: Call) -> JobId {
     Id::new(call.id(1), call.id(2))
-}
-
-/// Declares native functions: each gets the call and returns the number of its results.
-macro_rules! natives {
-    ($($(#[$about:meta])* fn $name:ident($call:ident) $body:block)+) => {$(
-        $(#[$about])*
-        unsafe extern "C-unwind" fn $name(l: *mut ffi::lua_State) -> c_int {
-            let $call = Call { l };
-            $body
-        }
-    )+};
 }
 
 /// The exchange that the arguments 1 and 2 name.
@@ -211,6 +208,7 @@ natives! {
             Some(b"worker") => call.push_number(f64::from(facts.worker)),
             Some(b"workers") => call.push_number(f64::from(facts.workers)),
             Some(b"settings") => call.push_bytes(&facts.settings),
+            Some(b"life") => call.push_number(f64::from(facts.life)),
             Some(b"seed") => call.push_number((facts.seed >> 11) as f64),
             _ => call.push_nil(),
         }
@@ -324,6 +322,25 @@ natives! {
         1
     }
 
+    /// (index, generation) -> bytes that wait for the client; 0 if its connection is closed.
+    fn queued(call) {
+        let queued = call.host().clients.get(client(call)).map_or(0, |client| client.queued);
+        call.push_number(queued as f64);
+        1
+    }
+
+    /// (index, generation, data, is text, worker, life): to a client of another worker.
+    fn send_away(call) {
+        let Some(data) = call.bytes(3) else { return call.fail("the data must be a string") };
+        call.done(call.host().send_away(away(call), data, call.is_true(4)))
+    }
+
+    /// (index, generation, code, reason, worker, life): of a client of another worker.
+    fn close_away(call) {
+        let Some(reason) = call.bytes(4) else { return call.fail("the reason must be a string") };
+        call.done(call.host().close_away(away(call), call.id(3), reason))
+    }
+
     /// (index, generation, part) -> a part of the request; nil if it has none.
     fn part(call) {
         let part = Part::of(call.id(3)).zip(call.host().exchanges.get(exchange(call)));
@@ -390,7 +407,8 @@ natives! {
         call.done(result)
     }
 
-    /// (index, generation, data) -> true, whether `flush` must follow.
+    /// (index, generation, data) -> true, whether `flush` must follow; or nil, an error, whether the response would be
+    /// incomplete.
     fn write(call) {
         let Some(data) = call.bytes(3) else { return call.fail("the data must be a string") };
         let id = exchange(call);
@@ -400,7 +418,11 @@ natives! {
                 call.push_boolean(call.host().must_flush(id));
                 2
             }
-            Err(error) => call.fail(error),
+            Err(error) => {
+                let count = call.fail(error);
+                call.push_boolean(error == TOO_MUCH);
+                count + 1
+            }
         }
     }
 

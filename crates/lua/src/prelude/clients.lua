@@ -3,31 +3,45 @@ local native, P = ...
 
 local type, tostring, tonumber, error, setmetatable = type, tostring, tonumber, error, setmetatable
 local find, send, close, is_open = native.find, native.send, native.close, native.is_open
-local own_worker = native.fact("worker")
+local send_away, close_away, queued = native.send_away, native.close_away, native.queued
+local own_worker, own_life, workers = native.fact("worker"), native.fact("life"), native.fact("workers")
 local wrong = P.wrong
 
 -- By index. A client holds its index, its generation, and its state once a script has asked for it.
 local clients = {}
 
-local client = {}
-function client:send(data, kind)
+-- The data and kind of a message.
+local function message(data, kind)
   if type(data) ~= "string" then
     if type(data) ~= "number" then wrong("send", 1, "string", data) end
     data = tostring(data)
   end
   if kind ~= nil and kind ~= "text" and kind ~= "binary" then
-    error("bad argument #2 to 'send' (\"text\" or \"binary\" expected)", 2)
+    error("bad argument #2 to 'send' (\"text\" or \"binary\" expected)", 3)
   end
-  return send(self[1], self[2], data, kind ~= "binary")
+  return data, kind ~= "binary"
 end
-function client:close(code, reason)
+
+-- The code and reason of a Close frame.
+local function ending(code, reason)
   if code == nil then code = 1000 end
   if type(code) ~= "number" then wrong("close", 1, "number", code) end
   if reason == nil then reason = "" end
   if type(reason) ~= "string" then wrong("close", 2, "string", reason) end
+  return code, reason
+end
+
+local client = {}
+function client:send(data, kind)
+  local bytes, is_text = message(data, kind)
+  return send(self[1], self[2], bytes, is_text)
+end
+function client:close(code, reason)
+  code, reason = ending(code, reason)
   return close(self[1], self[2], code, reason)
 end
-function client:id() return own_worker .. "-" .. self[1] .. "-" .. self[2] end
+function client:id() return own_worker .. "-" .. own_life .. "-" .. self[1] .. "-" .. self[2] end
+function client:queued() return queued(self[1], self[2]) end
 function client:is_open() return is_open(self[1], self[2]) end
 function client:state()
   local state = self[3]
@@ -40,14 +54,29 @@ end
 
 local Client = { __index = client, __metatable = "client" }
 
--- The client with this id, if it is on this worker.
+-- A client of another worker: its index, its generation, the worker and its VM.
+local away = {}
+function away:send(data, kind)
+  local bytes, is_text = message(data, kind)
+  return send_away(self[1], self[2], bytes, is_text, self[3], self[4])
+end
+function away:close(code, reason)
+  code, reason = ending(code, reason)
+  return close_away(self[1], self[2], code, reason, self[3], self[4])
+end
+function away:id() return self[3] .. "-" .. self[4] .. "-" .. self[1] .. "-" .. self[2] end
+local Away = { __index = away, __metatable = "client of another worker" }
+
+-- The client with this id.
 function P.tide.client(id)
   if type(id) ~= "string" then wrong("tide.client", 1, "string", id) end
-  local from, _, worker, index, generation = find(id, "^(%d+)%-(%d+)%-(%d+)$", 1, false, true)
+  local from, _, worker, life, index, generation = find(id, "^(%d+)%-(%d+)%-(%d+)%-(%d+)$", 1, false, true)
   if not from then return nil, "this is no id of a client" end
-  if tonumber(worker) ~= own_worker then return nil, "the client is on another worker" end
-  local found = clients[tonumber(index)]
-  if found and found[2] == tonumber(generation) then return found end
+  worker, life, index, generation = tonumber(worker), tonumber(life), tonumber(index), tonumber(generation)
+  if worker >= workers then return nil, "this is no id of a client" end
+  if worker ~= own_worker then return setmetatable({ index, generation, worker, life }, Away) end
+  local found = clients[index]
+  if life == own_life and found and found[2] == generation then return found end
   return nil, "the connection is closed"
 end
 

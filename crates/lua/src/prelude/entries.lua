@@ -6,8 +6,8 @@ local new_request, new_response = P.new_request, P.new_response
 local has_ended, finish = native.has_ended, native.finish
 
 -- The handlers of the script, and the number of each.
-local NUMBERS = { on_start = 0, on_stop = 1, on_request = 2, on_open = 3, on_message = 4, on_close = 5 }
-local NAMES = "on_request, on_open, on_message, on_close, on_start, on_stop"
+local NUMBERS = { on_start = 0, on_stop = 1, on_request = 2, on_open = 3, on_message = 4, on_close = 5, on_drain = 6 }
+local NAMES = "on_request, on_open, on_message, on_close, on_drain, on_start, on_stop"
 local handlers = {}
 local entries = {}
 
@@ -60,6 +60,11 @@ function entries.close(index, code, reason)
   local client = clients[index]
   clients[index] = nil
   if client and handlers.on_close then handlers.on_close(client, code, reason) end
+end
+
+function entries.drain(index)
+  local client = clients[index]
+  if client then handlers.on_drain(client) end
 end
 
 entries.job, entries.job_failed = P.run_job, P.fail_job

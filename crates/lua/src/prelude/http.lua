@@ -95,6 +95,13 @@ local function check(ok, err)
   if not ok then error(err, 3) end
 end
 
+-- A response that would lack a part of its body must fail: few scripts look at the results of `write`.
+local function append(self, data)
+  local ok, result, is_incomplete = write(self[1], self[2], data)
+  if is_incomplete then error(result, 3) end
+  return ok, result
+end
+
 local response = {}
 function response:status(code)
   if type(code) ~= "number" then wrong("status", 1, "number", code) end
@@ -121,7 +128,7 @@ function response:write(...)
     elseif kind ~= "string" then
       wrong("write", at, "string", data)
     end
-    local ok, must_flush = write(self[1], self[2], data)
+    local ok, must_flush = append(self, data)
     if not ok then return nil, must_flush end
     if must_flush then
       local sent, err = flush(self[1], self[2])
@@ -139,7 +146,7 @@ function response:finish(data)
   if data ~= nil then
     if type(data) == "number" then data = tostring(data) end
     if type(data) ~= "string" then wrong("finish", 1, "string", data) end
-    local ok, err = write(self[1], self[2], data)
+    local ok, err = append(self, data)
     if not ok then return nil, err end
   end
   return finish(self[1], self[2])

@@ -2,12 +2,13 @@
 //! In: the text of a script. Out: verdicts and responses.
 #![allow(dead_code)]
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_base::{Moment, Span};
 use tidegate_lua::{
-    Bounds, Budget, Effect, ExchangeId, Facts, Failure, Origin, Outbox, Resumed, Script, Verdict,
-    Vm,
+    Bounds, Budget, Dictionary, Effect, ExchangeId, Facts, Failure, Origin, Outbox, Resumed,
+    Script, Verdict, Vm,
 };
 use tidegate_wire::http1::{HeadDecoder, HeadLimits};
 use tidegate_wire::message::FieldStorage;
@@ -28,6 +29,8 @@ pub const COUNTED: Bounds = Bounds {
 };
 /// Timers and threads that exist at once.
 pub const JOBS_MAX: usize = 100;
+/// The size of the dictionary `cache`.
+const SHARED_BYTES: usize = 64 * 1024;
 /// The time at which an application begins.
 const BEGIN_NANOS: u64 = 1_500_000_000;
 
@@ -63,6 +66,20 @@ impl App {
         bounds: &Bounds,
         modules: &'static [(&str, &str)],
     ) -> Result<Self, Failure> {
+        Self::load_on(text, bounds, modules, &Arc::new(Dictionary::new(SHARED_BYTES)))
+    }
+
+    pub fn load_sharing(text: &str, bounds: &Bounds, shared: &Arc<Dictionary>) -> Self {
+        let loaded = Self::load_on(text, bounds, &[], shared);
+        loaded.unwrap_or_else(|failure| panic!("{failure}\n{text}"))
+    }
+
+    fn load_on(
+        text: &str,
+        bounds: &Bounds,
+        modules: &'static [(&str, &str)],
+        shared: &Arc<Dictionary>,
+    ) -> Result<Self, Failure> {
         let script = Script { file: "app.lua".to_owned(), text: text.as_bytes().to_vec() };
         let facts = Facts {
             app: "test".to_owned(),
@@ -70,6 +87,8 @@ impl App {
             workers: 4,
             settings: br#"{"greeting":"hello","most":3}"#.to_vec(),
             seed: 7,
+            life: 2,
+            shared: vec![("cache".to_owned(), Arc::clone(shared))],
         };
         let find_module = move |name: &str| {
             let found = modules.iter().find(|(module, _)| *module == name);
@@ -166,6 +185,14 @@ impl App {
                 Effect::Close { tag, code, reason } => {
                     let reason = String::from_utf8_lossy(outbox.get(reason)).into_owned();
                     self.sent.push(format!("{tag} close {code} {reason}"));
+                }
+                Effect::SendAway { to, is_text, data } => {
+                    let data = String::from_utf8_lossy(outbox.get(data)).into_owned();
+                    let kind = if *is_text { "text" } else { "binary" };
+                    self.sent.push(format!("{to:?} {kind} {data}"));
+                }
+                Effect::CloseAway { to, code, .. } => {
+                    self.sent.push(format!("{to:?} close {code}"));
                 }
                 Effect::AwaitDrain { .. } => self.awaits_drain = true,
                 Effect::Log { level, text } => {

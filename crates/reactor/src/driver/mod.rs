@@ -320,14 +320,12 @@ impl<K: Kernel> Loop<K> {
     }
 
     /// Sets the deadline of slot `index` to `at`. The wheel is changed only if it would fire later than `at`. If it
-    /// fires earlier, the slot is then rescheduled. So postponing a deadline is a single store, and the wheel changes
+    /// fires earlier, the slot is then rescheduled. So postponing a deadline is a store and a look, and the wheel changes
     /// once per elapsed period instead of once per request.
     fn schedule(&mut self, index: u32, at: Moment) {
-        let slot = self.slots.at(index);
-        slot.deadline = at;
-        if at < slot.scheduled {
-            slot.scheduled = at;
-            self.deadlines.schedule(index, at);
+        self.slots.at(index).deadline = at;
+        if at != Moment::NEVER {
+            self.deadlines.schedule_by(index, at);
         }
     }
 
@@ -338,7 +336,6 @@ impl<K: Kernel> Loop<K> {
         for &index in &due {
             let now = self.now;
             let slot = self.slots.at(index);
-            slot.scheduled = Moment::NEVER;
             if slot.deadline > now {
                 let deadline = slot.deadline;
                 self.schedule(index, deadline);

@@ -1,6 +1,6 @@
 //! One slot per connection: everything that the driver stores for an idle connection.
 //! In: `SockId`s and tokens. Out: the slot of exactly that connection, or nothing.
-//! Limits: `socks_max` slots of 40 bytes. The timer wheel adds 24 bytes: 64 for each idle connection.
+//! Limits: `socks_max` slots of 32 bytes. The timer wheel adds 16 bytes: 48 for each idle connection.
 //! Invariant: a slot's generation is odd while the slot is taken and even while it is free.
 
 use tidegate_base::Moment;
@@ -53,10 +53,8 @@ pub(super) enum Guard {
 pub(super) const NO_OUTPUT: u32 = u32::MAX;
 
 pub(super) struct Slot<H> {
-    /// When `Due` comes; for a closing connection, when the driver stops waiting and frees it.
+    /// When `Due` comes; for a closing connection, when the driver stops waiting and frees it. The wheel fires no later.
     pub(super) deadline: Moment,
-    /// When the wheel fires for this slot: never later than `deadline`, often much earlier.
-    pub(super) scheduled: Moment,
     /// Odd while the slot is taken, even while it is free.
     pub(super) generation: u32,
     /// `Some` exactly while the slot is taken, except in `State::Failed`.
@@ -88,13 +86,12 @@ pub(super) struct Slot<H> {
 }
 
 // The real kernel's handle is a descriptor. It has a niche, so the option needs no extra space.
-const _: () = assert!(size_of::<Slot<rustix::fd::OwnedFd>>() <= 40);
+const _: () = assert!(size_of::<Slot<rustix::fd::OwnedFd>>() <= 32);
 
 impl<H> Slot<H> {
     fn free() -> Self {
         Self {
             deadline: Moment::NEVER,
-            scheduled: Moment::NEVER,
             generation: 0,
             handle: None,
             output: NO_OUTPUT,
@@ -165,8 +162,8 @@ impl<H> Slots<H> {
     pub(super) fn remove(&mut self, index: u32) -> Option<H> {
         let slot = &mut self.slots[index as usize];
         let handle = slot.handle.take();
-        let (scheduled, generation) = (slot.scheduled, slot.generation.wrapping_add(1));
-        *slot = Slot { scheduled, generation, ..Slot::free() };
+        let generation = slot.generation.wrapping_add(1);
+        *slot = Slot { generation, ..Slot::free() };
         self.free.push(index);
         handle
     }

@@ -111,7 +111,7 @@ impl Worker {
         let Some(down) = self.conns.downstream(to.sock) else {
             return self.note_bug(reactor, to.sock);
         };
-        let peer = down.peer.ip();
+        let peer = down.peer().ip();
         let facts = down.facts.as_ref().filter(|_| handling.needs_server_name);
         let server_name: Option<Vec<u8>> =
             facts.and_then(|facts| facts.server_name()).map(<[u8]>::to_vec);
@@ -121,9 +121,19 @@ impl Worker {
         let claim = self.read_claim(reactor, head, handling);
         let verified = claim.as_ref().filter(|claim| claim.is_verified);
         let user = verified.map(|claim| claim.credentials.user.as_str());
-        let path = &path;
-        let values =
-            Values { head, path, peer, trusted, scheme, server_name, allowed_origin, user, id };
+        let (path, claims) = (&path, None);
+        let values = Values {
+            head,
+            path,
+            peer,
+            trusted,
+            scheme,
+            server_name,
+            allowed_origin,
+            user,
+            claims,
+            id,
+        };
         self.begin_changed(reactor, to, (route, handling), &values, claim.as_ref());
         self.path_scratch = scratch;
     }
@@ -145,16 +155,8 @@ impl Worker {
         values: &Values<'_>,
         claim: Option<&Claim>,
     ) {
-        let snapshot = self.settings_of(to);
-        if handling.renders_response {
-            let mut bytes = self.buffers.take();
-            let rendered = snapshot.handlings.render_response(handling, &mut bytes, values);
-            let before = self.values.set(to, bytes);
-            self.buffers.put(before);
-            if let Err(fault) = rendered {
-                // An error response has the fields whose values could be rendered.
-                return self.answer_error(reactor, to, fault.status(), fault.text(), false);
-            }
+        if !self.render_values(reactor, to, handling, values) {
+            return;
         }
         if let Some(down) = &handling.down
             && let Some(denial) = down.denial(|| values.client())
@@ -175,6 +177,9 @@ impl Worker {
         if !self.admit_rate(reactor, to, route, handling, values) {
             return;
         }
+        if let Some(guard) = &handling.jwt {
+            return self.begin_with_token(reactor, to, (route, handling), guard, values);
+        }
         let edits = handling.request.as_ref();
         let Some(guard) = &handling.auth else {
             let changes = Changes { path: None, edits, values, waits: false };
@@ -182,6 +187,31 @@ impl Worker {
             return self.begin_action(reactor, to, head, route, scheme, Some(changes));
         };
         self.begin_guarded(reactor, to, (route, handling, guard), values, claim);
+    }
+
+    /// Renders the values for the edits of the response. Returns whether that succeeded; otherwise the request has been
+    /// answered.
+    pub(super) fn render_values<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        to: Requester,
+        handling: &RouteHandling,
+        values: &Values<'_>,
+    ) -> bool {
+        if !handling.renders_response {
+            return true;
+        }
+        let snapshot = self.settings_of(to);
+        let mut bytes = self.buffers.take();
+        let rendered = snapshot.handlings.render_response(handling, &mut bytes, values);
+        let before = self.values.set(to, bytes);
+        self.buffers.put(before);
+        if let Err(fault) = rendered {
+            // An error response has the fields whose values could be rendered.
+            self.answer_error(reactor, to, fault.status(), fault.text(), false);
+            return false;
+        }
+        true
     }
 
     /// Begins the action of a request whose user was verified lately, or makes it wait for the verdict.

@@ -1,8 +1,7 @@
 //! The action `lua`: requests that an application answers.
 //! In: a request, its body, what the application's callbacks ordered. Out: calls of callbacks; responses.
 //! Never: asks which protocol the client speaks; runs Lua code while it carries out the effects of a callback.
-//! Limits: a body of `body-max` of the application; `RESUMES_PER_TURN_MAX` callbacks that continue in a turn; those of
-//! `tidegate_lua`.
+//! Limits: a body of `body-max` of the application; the share of a turn (`LuaShare`); those of `tidegate_lua`.
 //! Invariant: each request that a VM keeps has an entry in `Worker::scripted`, and the reverse.
 
 use tidegate_base::Id;
@@ -14,10 +13,10 @@ use tidegate_lua::{Effect, Handler, Level, Origin, Outbox, Resumed, Verdict, Vm,
 use tidegate_reactor::{Peer, Reactor};
 use tidegate_wire::message::{BodyLength, Method, RequestHead};
 
-use crate::action::Running;
 use crate::action::intake::Intake;
 use crate::action::lua_socket::LuaClient;
 use crate::action::websocket::Outlet;
+use crate::action::{NO_WEBSOCKET, Running};
 use crate::answer::{Answer, Head};
 use crate::carrier::{Progress, Rest};
 use crate::log;
@@ -25,8 +24,6 @@ use crate::requester::Requester;
 use crate::timers::WorkerTimer;
 use crate::worker::Worker;
 
-/// Callbacks of an application that continue in one turn, so that connections get their share of it.
-const RESUMES_PER_TURN_MAX: usize = 256;
 /// The reason in the log and the error response of a request whose callback has failed.
 const APPLICATION_FAILED: &str = "the application failed";
 
@@ -80,6 +77,9 @@ impl Worker {
         if serves_sockets && (head.upgrade || !vm.has(Handler::Request)) {
             return self.begin_lua_socket(reactor, to, head, (route, app), is_https);
         }
+        if head.protocol.is_some() {
+            return self.answer_error(reactor, to, 501, NO_WEBSOCKET, false);
+        }
         let body_bytes_max = self.apps.settings(app).map_or(0, |app| app.body_bytes_max) as u64;
         if matches!(head.length, BodyLength::Length(length) if length > body_bytes_max) {
             let text = "the request body exceeds the application's limit";
@@ -125,7 +125,7 @@ impl Worker {
         tag: u64,
     ) -> Option<tidegate_lua::ExchangeId> {
         let snapshot = self.settings_of(to);
-        let client = match self.conns.downstream(to.sock)?.peer {
+        let client = match self.conns.downstream(to.sock)?.peer() {
             Peer::Tcp(address) => address.ip().to_string(),
             Peer::Local => String::new(),
         };
@@ -164,10 +164,21 @@ impl Worker {
         self.scripted.get(id).is_some_and(|request| request.expects_body)
     }
 
-    /// Runs `on_request`.
+    /// Runs `on_request`, in a later turn if callbacks have used up their share of this one.
     fn run_request<R: Reactor>(&mut self, reactor: &mut R, id: Id<ScriptedRequest>) {
         let Some(request) = self.scripted.get_mut(id) else { return };
         request.expects_body = false;
+        let to = request.requester;
+        if self.lua_share.is_used_up() {
+            self.lua_share.put_off(to.sock, id);
+            return self.set_running(to, Running::Lua(id));
+        }
+        self.call_on_request(reactor, id);
+    }
+
+    fn call_on_request<R: Reactor>(&mut self, reactor: &mut R, id: Id<ScriptedRequest>) {
+        // Its client may have left while it waited.
+        let Some(request) = self.scripted.find(id) else { return };
         let (app, handle) = (request.app(), request.handle);
         let verdict = self.call_app(reactor, app, "on_request", None, |vm| vm.request(handle));
         self.note_request_turn(reactor, id, verdict.as_ref());
@@ -278,7 +289,10 @@ impl Worker {
         call: impl FnOnce(&mut Vm) -> Verdict,
     ) -> Option<Verdict> {
         let (now, seconds) = (reactor.now(), reactor.unix_seconds());
-        let verdict = call(self.apps.vm(app, now, seconds)?);
+        let vm = self.apps.vm(app, now, seconds)?;
+        let began = reactor.read_clock();
+        let verdict = call(vm);
+        self.lua_share.note_call(reactor.read_clock().since(began));
         self.finish_call(reactor, app, (what, &verdict), reply);
         Some(verdict)
     }
@@ -309,17 +323,21 @@ impl Worker {
         }
     }
 
-    /// Continues callbacks whose wait is over, and begins timers and threads that are due.
+    /// Begins the callbacks of requests that had to wait, continues those whose wait is over, and begins timers and
+    /// threads that are due, as far as their share of the turn goes.
     pub(crate) fn resume_apps<R: Reactor>(&mut self, reactor: &mut R) {
-        if !self.apps.has_ready() {
+        if !self.apps.has_ready() && !self.lua_share.has_waiting() {
             return;
         }
+        // Requests and threads get a share each, so that neither keeps the others waiting.
+        while !self.lua_share.is_used_up()
+            && let Some(id) = self.lua_share.take_next()
+        {
+            self.call_on_request(reactor, id);
+        }
+        self.lua_share.renew();
         for app in 0..self.apps.len() {
-            for _ in 0..RESUMES_PER_TURN_MAX {
-                if !self.resume_app(reactor, app) {
-                    break;
-                }
-            }
+            while !self.lua_share.is_used_up() && self.resume_app(reactor, app) {}
         }
         self.arm_apps(reactor);
         self.settle(reactor);
@@ -346,7 +364,9 @@ impl Worker {
             return false;
         }
         let (now, seconds) = (reactor.now(), reactor.unix_seconds());
+        let began = reactor.read_clock();
         let resumed = self.apps.vm(app, now, seconds).and_then(Vm::resume);
+        self.lua_share.note_call(reactor.read_clock().since(began));
         let Some(Resumed { whose, what, verdict }) = resumed else { return false };
         self.finish_call(reactor, app, (what, &verdict), None);
         match whose {
@@ -406,16 +426,21 @@ impl Worker {
                 Effect::Close { tag, code, reason } => {
                     self.close_by_lua(reactor, *tag, *code, outbox.get(reason));
                 }
+                Effect::SendAway { to, is_text, data } => {
+                    self.send_lua_away(app, *to, (*is_text, outbox.get(data)));
+                }
+                Effect::CloseAway { to, code, reason } => {
+                    self.close_lua_away(app, *to, *code, outbox.get(reason));
+                }
                 Effect::AwaitDrain { tag } => self.await_drain(reactor, *tag),
                 Effect::Log { level, text } => {
                     let text = String::from_utf8_lossy(outbox.get(text));
                     let name = self.apps.name(app);
-                    for line in text.lines() {
-                        match level {
-                            Level::Error => log::error(format_args!("lua {name}: {line}")),
-                            Level::Warning => log::warning(format_args!("lua {name}: {line}")),
-                            Level::Info => log::info(format_args!("lua {name}: {line}")),
-                        }
+                    // The log escapes line breaks, so that a client cannot forge a line.
+                    match level {
+                        Level::Error => log::error(format_args!("lua {name}: {text}")),
+                        Level::Warning => log::warning(format_args!("lua {name}: {text}")),
+                        Level::Info => log::info(format_args!("lua {name}: {text}")),
                     }
                 }
             }

@@ -10,7 +10,7 @@
 use std::collections::VecDeque;
 
 use tidegate_base::Id;
-use tidegate_lua::{ClientId, Verdict};
+use tidegate_lua::{ClientId, Handler, Verdict};
 use tidegate_reactor::Reactor;
 use tidegate_wire::message::RequestHead;
 use tidegate_wire::websocket::{Close, CloseCode, Kind, Message};
@@ -200,6 +200,10 @@ impl Worker {
         let mut has_ended = false;
         while let Some(client) = self.lua_ended.pop() {
             has_ended = true;
+            // A missing entry was counted when it was missed.
+            if self.lua_clients.find(client).is_none() {
+                continue;
+            }
             let Some(entry) = self.lua_clients.remove(client) else { continue };
             let (app, handle) = (usize::from(entry.app), entry.handle);
             if handle.is_none() {
@@ -226,6 +230,15 @@ impl Worker {
         }
     }
 
+    /// Makes the VMs forget a client whose entry is missing.
+    pub(crate) fn abandon_in_vms(&mut self, client: Id<LuaClient>) {
+        for app in 0..self.apps.len() {
+            if let Some(vm) = self.apps.present(app) {
+                vm.abandon_client(tag_of(client));
+            }
+        }
+    }
+
     /// Carries out `Effect::Send`. `reply`: the client whose message is being handled, and its outlet.
     pub(super) fn send_lua_message<R: Reactor>(
         &mut self,
@@ -248,6 +261,44 @@ impl Worker {
                 self.send_message(reactor, outlet.reborrow(), kind, data);
             }
             _ => self.notify_websocket(reactor, websocket, kind, data),
+        }
+        self.note_lua_queue(reactor, client);
+    }
+
+    /// Tells the VM how many bytes wait for a client. While the client does not read, nothing is read from it.
+    fn note_lua_queue<R: Reactor>(&mut self, reactor: &mut R, client: Id<LuaClient>) {
+        let Some(entry) = self.lua_clients.find(client) else { return };
+        let (app, handle, websocket) = (usize::from(entry.app), entry.handle, entry.websocket);
+        let Some(socket) = self.websockets.find(websocket) else { return };
+        let (to, sock) = (socket.requester(), socket.requester().sock);
+        let queued = match self.is_client_blocked(reactor, to) {
+            true => reactor.output_pending(sock),
+            false => 0,
+        };
+        if queued > 0 && !self.is_client_held(to) {
+            self.hold_client(reactor, to);
+        }
+        if let Some(vm) = self.apps.present(app) {
+            vm.note_queued(handle, queued);
+        }
+    }
+
+    /// The client reads again.
+    pub(super) fn lua_client_drained<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        client: Id<LuaClient>,
+    ) {
+        let Some(entry) = self.lua_clients.find(client) else { return };
+        let (app, handle) = (usize::from(entry.app), entry.handle);
+        let Some(vm) = self.apps.present(app) else { return };
+        vm.note_queued(handle, 0);
+        if handle.is_none() || !vm.has(Handler::Drain) {
+            return;
+        }
+        let verdict = self.call_app(reactor, app, "on_drain", None, |vm| vm.drained(handle));
+        if let Some(Verdict::Failed(_)) | None = verdict {
+            self.close_lua_client(reactor, client, CloseCode::INTERNAL_ERROR.get(), "");
         }
     }
 

@@ -4,8 +4,10 @@
 //! - `synthetic.rs`: responses generated in pieces
 //! - `push/`: messages of channels for their subscribers
 //! - `echo.rs`: WebSocket messages sent back; `service.rs`, `websocket.rs`: what every action over WebSocket needs
-//! - `lua.rs`, `lua_socket.rs`: responses and WebSocket connections of Lua applications
+//! - `lua.rs`, `lua_socket.rs`, `lua_mail.rs`: responses and WebSocket connections of Lua applications
 //! - `proxy/`: responses of a server
+//!
+//! Before them: `handled.rs`, `tokens.rs`: what routes do besides their actions.
 //!
 //! This file is the port between carriers and actions: it finds the action of a request, and passes the
 //! events of a requester to its running action. To add an action that continues after the call that begins
@@ -18,6 +20,7 @@ mod echo;
 pub(crate) mod handled;
 pub(crate) mod intake;
 pub(crate) mod lua;
+pub(crate) mod lua_mail;
 pub(crate) mod lua_socket;
 pub(crate) mod proxy;
 pub(crate) mod push;
@@ -25,6 +28,7 @@ mod redirect;
 mod respond;
 pub(crate) mod service;
 pub(crate) mod synthetic;
+mod tokens;
 pub(crate) mod websocket;
 
 use tidegate_base::Id;
@@ -80,6 +84,9 @@ impl Running {
     }
 }
 
+/// The refusal of an extended CONNECT.
+const NO_WEBSOCKET: &str = "this route serves no WebSocket connections";
+
 /// How a request is answered.
 enum Decision {
     /// An error response. `closes`: the rest of the connection cannot be trusted.
@@ -105,7 +112,7 @@ impl Worker {
             return self.note_bug(reactor, to.sock);
         };
         let listener = snapshot.listener(down.listener);
-        let scheme = request_scheme(head, down.scheme, is_trusted(down.peer, listener));
+        let scheme = request_scheme(head, down.scheme, is_trusted(down.peer(), listener));
         let (decision, filters) = decide(&snapshot, down, head, scheme, &mut path_scratch);
         self.path_scratch = path_scratch;
         self.set_filters(to, filters);
@@ -134,6 +141,10 @@ impl Worker {
         let snapshot = self.settings_of(to);
         self.note_route(to, route);
         match &snapshot.route(route).action {
+            // A response of 2xx would open the WebSocket (RFC 9110 section 9.3.6).
+            Action::Respond(_) | Action::Synthetic if head.protocol.is_some() => {
+                self.answer_error(reactor, to, 501, NO_WEBSOCKET, false);
+            }
             Action::Respond(_) => self.respond(reactor, to, route),
             Action::Redirect(redirect) => self.redirect(reactor, to, head, redirect, scheme),
             Action::Synthetic => self.begin_synthetic(reactor, to, head),
@@ -371,10 +382,14 @@ fn decide(
     let listener = snapshot.listener(down.listener);
     let refused = |status, text, closes| Decision::Refused { status, text, closes };
     let of_listener = snapshot.handlings.listener_filters(index, scheme);
-    if matches!(head.method, Method::Connect) {
+    if matches!(head.method, Method::Connect) && !head.connects_websocket() {
         return (refused(501, "the CONNECT method is not supported", true), of_listener);
     }
-    if router::is_misdirected(head, scheme) && !is_trusted(down.peer, listener) {
+    if head.connects_websocket() && !head.upgrade {
+        let text = "the stream of a WebSocket must stay open";
+        return (refused(400, text, false), of_listener);
+    }
+    if router::is_misdirected(head, scheme) && !is_trusted(down.peer(), listener) {
         let text = "an https URI requires an encrypted connection";
         return (refused(421, text, false), of_listener);
     }
@@ -391,7 +406,7 @@ fn decide(
     }
     let client = Client {
         certificate: down.facts.as_ref().and_then(|facts| facts.certificate()),
-        peer: down.peer.ip(),
+        peer: down.peer().ip(),
         trusted: &listener.trusted,
     };
     match snapshot.router.route(index, head, &client, path_scratch) {

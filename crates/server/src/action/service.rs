@@ -67,7 +67,8 @@ impl Worker {
         service: Service,
     ) {
         match service {
-            Service::Echo | Service::Lua(_) => {}
+            Service::Echo => {}
+            Service::Lua(client) => self.lua_client_drained(reactor, client),
             Service::Raw(_) => self.resume_raw(reactor, id),
             Service::Client(session) => self.resume_client_session(reactor, id, session),
         }

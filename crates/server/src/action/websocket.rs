@@ -25,6 +25,7 @@ use tidegate_wire::websocket::{
 };
 
 use crate::action::Running;
+use crate::action::lua_socket::LuaClient;
 use crate::action::push::PushSession;
 use crate::action::service::Service;
 use crate::answer::{Answer, Switch};
@@ -416,6 +417,9 @@ impl Worker {
                 outcome = Outcome::Full;
                 break;
             }
+            if matches!(service, Service::Lua(_)) && self.lua_share.is_used_up() {
+                break;
+            }
             let rest = &mut bytes[used..];
             let decoded =
                 decoder.decode_message(rest, &endpoint.limits, buffer, inflater.as_deref_mut());
@@ -721,6 +725,14 @@ impl WebSocket {
     /// The settings.
     pub(crate) fn endpoint(&self) -> EndpointId {
         self.endpoint
+    }
+
+    /// The client of a Lua application that the connection belongs to.
+    pub(crate) fn lua_client(&self) -> Option<Id<LuaClient>> {
+        match self.service {
+            Service::Lua(client) => Some(client),
+            Service::Echo | Service::Raw(_) | Service::Client(_) => None,
+        }
     }
 
     /// The session of a push hub that the connection belongs to.

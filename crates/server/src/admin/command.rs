@@ -64,8 +64,8 @@ const COMMANDS: &[Command] = &[
     },
     Command {
         words: &["set", "server"],
-        arguments: "POOL/SERVER state ready|drain|maint",
-        about: "stops or resumes sending requests to a server; requests under way complete",
+        arguments: "POOL/SERVER state ready|drain|maint, or weight N|N%",
+        about: "stops or resumes sending requests to a server, or changes its share; requests under way complete",
         example: "set server api/10.0.0.1:8000 state drain",
         run: set_server,
     },
@@ -161,6 +161,9 @@ fn show_servers_state(arguments: &[&str], operations: &Operations) -> Outcome {
     Ok(Reply::Shown(text))
 }
 
+/// The largest weight, as in the file.
+const WEIGHT_MAX: u16 = 1000;
+
 /// The place of a line of `show servers state`.
 struct StateLine<'a> {
     pool: (usize, &'a str),
@@ -193,9 +196,10 @@ impl StateLine<'_> {
             }
         };
         let ((pool_at, pool), (server_at, name)) = (self.pool, self.server);
+        let set = view.weight.unwrap_or(weight);
         let (host, port) = name.rsplit_once(':').unwrap_or((name, "0"));
         text.push_str(&format!(
-            "{} {pool} {} {name} {host} {operational} {administrative} {weight} {weight} {since} {status} {result} \
+            "{} {pool} {} {name} {host} {operational} {administrative} {set} {weight} {since} {status} {result} \
              {score} {state} 0 0 0 - {port} - {} 0 - - 0\n",
             pool_at + 1,
             server_at + 1,
@@ -222,13 +226,34 @@ fn status_number(code: &str) -> u8 {
 }
 
 fn set_server(arguments: &[&str], operations: &Operations) -> Outcome {
-    let usage = "write: set server POOL/SERVER state ready|drain|maint";
-    let [place, "state", word] = arguments else { return Err(usage.to_owned()) };
-    let words = ServerState::WORDS;
-    let Some((_, state)) = words.iter().find(|(known, _)| known == word) else {
-        return Err(format!("`state` cannot be {word:?}; allowed: ready, drain, maint"));
+    let usage = "write: set server POOL/SERVER state ready|drain|maint, or weight N";
+    let [place, what @ ("state" | "weight"), word] = arguments else {
+        return Err(usage.to_owned());
     };
-    operations.roster.set_state(place, *state).map_err(|known| {
+    let set = match *what {
+        "state" => {
+            let words = ServerState::WORDS;
+            let Some((_, state)) = words.iter().find(|(known, _)| known == word) else {
+                return Err(format!("`state` cannot be {word:?}; allowed: ready, drain, maint"));
+            };
+            operations.roster.set_state(place, *state)
+        }
+        _ => {
+            let number = word.strip_suffix('%').unwrap_or(word).parse::<u16>().ok();
+            let Some(number) = number.filter(|number| *number <= WEIGHT_MAX) else {
+                return Err(format!(
+                    "`weight` cannot be {word:?}; allowed: 0 to {WEIGHT_MAX}, or a percentage of that of the file"
+                ));
+            };
+            let is_part = word.ends_with('%');
+            operations.roster.set_weight(place, |configured| match is_part {
+                // Rounded up, so that a part of a weight is not 0.
+                true => (u32::from(configured) * u32::from(number)).div_ceil(100).min(1000) as u16,
+                false => number,
+            })
+        }
+    };
+    set.map_err(|known| {
         let list: Vec<String> = known.into_iter().take(20).collect();
         format!("no server {place:?}; the servers are: {}", list.join(", "))
     })?;

@@ -143,26 +143,27 @@ fn add_pool(
     let (names, none) = (Names::new(config), Totals::default());
     let pool = &config.pools[at];
     let iid = (config.listeners.len() + at + 1).to_string();
-    let (mut sum, mut weight, mut ready) = (Totals::default(), 0, 0);
+    let (mut sum, mut weight, mut ready) = (Totals::default(), 0, [0, 0]);
     for (server_at, server) in pool.servers.iter().enumerate() {
         let (_, name) = names.server(at, server_at);
         let subject = Subject::Server(pool.name.clone(), name.to_owned());
         let totals = totals.get(&subject).unwrap_or(&none);
         sum.merge(totals);
         let Some(view) = operations.roster.view(at, server_at) else { continue };
+        let own_weight = view.weight.unwrap_or(server.weight);
         if view.is_up() {
-            weight += u64::from(server.weight);
-            ready += 1;
+            weight += u64::from(own_weight);
+            ready[usize::from(server.backup)] += 1;
         }
         let mut row = row(&pool.name, name, totals);
         add_server(&mut row, totals);
         row.extend([
             ("slim", server.connections_max.map_or(String::new(), |most| most.to_string())),
             ("status", status(&view)),
-            ("weight", server.weight.to_string()),
-            ("uweight", server.weight.to_string()),
-            ("act", "1".to_owned()),
-            ("bck", "0".to_owned()),
+            ("weight", own_weight.to_string()),
+            ("uweight", own_weight.to_string()),
+            ("act", u8::from(!server.backup).to_string()),
+            ("bck", u8::from(server.backup).to_string()),
             ("iid", iid.clone()),
             ("sid", (server_at + 1).to_string()),
             ("type", "2".to_owned()),
@@ -184,10 +185,10 @@ fn add_pool(
         Balance::Hash(_) => "hash",
     };
     row.extend([
-        ("status", if ready > 0 { "UP" } else { "DOWN" }.to_owned()),
+        ("status", if ready != [0, 0] { "UP" } else { "DOWN" }.to_owned()),
         ("weight", weight.to_string()),
-        ("act", ready.to_string()),
-        ("bck", "0".to_owned()),
+        ("act", ready[0].to_string()),
+        ("bck", ready[1].to_string()),
         ("iid", iid),
         ("sid", "0".to_owned()),
         ("type", "1".to_owned()),

@@ -6,7 +6,7 @@
 
 use std::rc::Rc;
 
-use tidegate_base::Moment;
+use tidegate_base::{Moment, Span};
 use tidegate_gate::access::{Cause, Phase as RecordPhase};
 use tidegate_gate::handling::FilterId;
 use tidegate_gate::scheme::Scheme;
@@ -18,7 +18,7 @@ use crate::action::Running;
 use crate::answer::{Answer, Head, Switch};
 use crate::carrier::http1::client::{Http1Client, Phase};
 use crate::carrier::http2::stream::Http2Stream;
-use crate::carrier::output::is_blocked;
+use crate::carrier::output::{is_blocked, next_look};
 use crate::carrier::{Progress, Rest};
 use crate::client::begins_with_header;
 use crate::connection::{ClientCarrier, ClientProtocol, Downstream};
@@ -104,7 +104,10 @@ impl Worker {
         for sock in self.conns.downstream_ids() {
             let Some(down) = self.conns.downstream(sock) else { continue };
             match &down.carrier {
-                ClientCarrier::Http2(_) => self.stop_http2_client(reactor, sock),
+                ClientCarrier::Http2(_) => {
+                    self.stop_switched_streams(reactor, sock);
+                    self.stop_http2_client(reactor, sock);
+                }
                 ClientCarrier::Http1(_) | ClientCarrier::Tcp(_) if down.has_nothing_under_way() => {
                     self.close_client(reactor, sock);
                 }
@@ -460,7 +463,8 @@ impl Worker {
     }
 }
 
-/// Switched connections: after 101 (Switching Protocols) the bytes of both directions belong to the action.
+/// Switched requesters: after 101 (Switching Protocols), or 200 to an extended CONNECT of HTTP/2, the bytes of both
+/// directions belong to the action.
 impl Worker {
     /// Sends the response after which the connection belongs to the action `running`. From then on the action gets
     /// the client's bytes (`take_switched_bytes`).
@@ -471,7 +475,10 @@ impl Worker {
         switch: &Switch<'_>,
         running: Running,
     ) {
-        self.switch_http1(reactor, to.sock, switch, running);
+        match to.is_stream() {
+            true => self.switch_http2(reactor, to, switch, running),
+            false => self.switch_http1(reactor, to.sock, switch, running),
+        }
     }
 
     /// Sends bytes. The action pauses its source while `is_client_blocked`.
@@ -482,7 +489,10 @@ impl Worker {
         bytes: &[u8],
     ) {
         self.note_bytes_out(to, bytes.len());
-        reactor.send(to.sock, bytes);
+        match to.is_stream() {
+            true => self.send_http2_switched(reactor, to, bytes),
+            false => reactor.send(to.sock, bytes),
+        }
     }
 
     /// Sends the bytes that `encode` appends, without a copy if the protocol allows that.
@@ -492,7 +502,10 @@ impl Worker {
         to: Requester,
         encode: impl FnOnce(&mut Vec<u8>),
     ) {
-        if let Some(out) = reactor.output(to.sock) {
+        if to.is_stream() {
+            let bytes = self.encode_http2_switched(reactor, to, encode);
+            self.note_bytes_out(to, bytes);
+        } else if let Some(out) = reactor.output(to.sock) {
             let before = out.len();
             encode(out);
             let bytes = out.len() - before;
@@ -507,23 +520,57 @@ impl Worker {
         to: Requester,
         is_paused: bool,
     ) {
-        reactor.set_receiving(to.sock, !is_paused);
+        match to.is_stream() {
+            true => self.pause_http2_switched(to, is_paused),
+            false => reactor.set_receiving(to.sock, !is_paused),
+        }
+    }
+
+    /// Makes the carrier call `client_drained` for a duplex action whose client is blocked.
+    pub(crate) fn await_client_drain(&mut self, to: Requester) {
+        // The output of a connection reports that by itself.
+        if to.is_stream() {
+            self.await_http2_drain(to);
+        }
+    }
+
+    /// Looks at output that the client of a duplex action is slow to take: when to look again, or `None` if the client
+    /// has taken nothing for `timeout` or nothing is pending.
+    pub(crate) fn look_at_client<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        to: Requester,
+        timeout: Span,
+    ) -> Option<Moment> {
+        match to.is_stream() {
+            true => self.look_at_switched(reactor, to, timeout),
+            false => next_look(reactor, to.sock, timeout),
+        }
     }
 
     /// Ends the direction towards the client.
     pub(crate) fn finish_switched<R: Reactor>(&mut self, reactor: &mut R, to: Requester) {
-        reactor.finish(to.sock);
+        match to.is_stream() {
+            true => self.finish_http2_switched(reactor, to),
+            false => reactor.finish(to.sock),
+        }
     }
 
     /// The action has ended: closes its connection after everything that was sent.
     pub(crate) fn end_switched<R: Reactor>(&mut self, reactor: &mut R, to: Requester) {
         self.note_phase(to, RecordPhase::Last);
+        if to.is_stream() {
+            return self.end_http2_switched(reactor, to);
+        }
         self.detach_client(to.sock);
         self.close_client(reactor, to.sock);
     }
 
     /// The action has failed: resets its connection.
     pub(crate) fn abort_switched<R: Reactor>(&mut self, reactor: &mut R, to: Requester) {
+        if to.is_stream() {
+            return self.abort_http2_switched(reactor, to);
+        }
         self.detach_client(to.sock);
         self.drop_client(reactor, to.sock);
         reactor.abort(to.sock);

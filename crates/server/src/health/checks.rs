@@ -68,7 +68,7 @@ impl Checks {
     /// Continues with another configuration.
     pub(crate) fn change(&mut self, arranged: &Arranged, addresses: &Addresses, plan: &TlsPlan) {
         self.roster.arrange(arranged);
-        self.roster.publish();
+        self.roster.publish_to_all();
         if let Err(error) = self.give_targets(arranged, addresses, plan) {
             log::error(format_args!(
                 "servers are not checked: starting the thread failed: {error}"
@@ -112,7 +112,7 @@ fn spawn(roster: Arc<Roster>) -> io::Result<Sender<ProberMail>> {
     let sender = mailbox.sender();
     let descriptors = worker::descriptor_limit().saturating_sub(OTHER_DESCRIPTORS).max(1);
     let socks_max = usize::try_from(descriptors.min(CONNECTIONS_MAX)).unwrap_or(1);
-    let prober = Prober::new(roster, crate::start::random_seed());
+    let prober = Prober::new(roster, crate::randomness::random_seed());
     let (report, reported) = mpsc::sync_channel(1);
     threads::spawn("health", move || match EpollReactor::new(socks_max, waker) {
         Ok(reactor) => {

@@ -2,10 +2,12 @@
 //! In: the configuration in force, results of checks, commands. Out: standings for the workers, log lines on each change,
 //! views for the admin interface.
 //! Never: decides when a server is checked (`prober.rs`) or which server takes a request (`gate::balance`).
+//! Limits: a command waits up to `TRIES_MAX` times `TRY_PAUSE` for a full mailbox.
 //! Invariant: entries have the indexes of the configuration in force. A server that was removed from the file loses
 //! its state: if it comes back, it is ready, and up until a check fails.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use tidegate_base::Span;
@@ -20,6 +22,10 @@ use super::{ServerId, Standings};
 use crate::delivery::Delivery;
 use crate::log;
 use crate::start::Mail;
+
+/// How often and how long a command waits for the full mailbox of a worker.
+const TRIES_MAX: usize = 5000;
+const TRY_PAUSE: Duration = Duration::from_millis(1);
 
 /// The state of a server of a pool, as a command sets it.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -44,6 +50,8 @@ impl ServerState {
 pub(crate) struct View {
     /// What an operator has set.
     pub(crate) state: ServerState,
+    /// The weight that an operator has set; `None`: that of the file.
+    pub(crate) weight: Option<u16>,
     /// Its checks; `None` if it is not checked.
     pub(crate) checked: Option<Checked>,
     /// When it last began or ceased to take requests, or since when it exists.
@@ -91,6 +99,8 @@ struct Entry {
     id: ServerId,
     /// It was removed from the configuration.
     is_gone: bool,
+    /// Its weight in the file.
+    configured: u16,
     view: View,
 }
 
@@ -159,14 +169,18 @@ impl Roster {
                 let is_gone = life.life.is_gone() || server_life.life.is_gone();
                 let known = known.as_mut().and_then(|known| known.get_mut(server));
                 let known = known.filter(|known| known.id == id && !known.is_gone && !is_gone);
+                let configured = settings.servers[server].weight;
+                let keeps_weight =
+                    known.as_ref().is_some_and(|known| known.configured == configured);
                 let mut view = known.map_or_else(fresh_view, |known| known.view.clone());
+                view.weight = view.weight.filter(|_| keeps_weight);
                 view.checked = settings.health.as_ref().filter(|_| !is_gone).map(|check| {
                     let mut checked = view.checked.take().unwrap_or_else(|| Checked::new(check));
                     checked.health.change(check);
                     checked
                 });
                 let name = names.server(at, server).1.to_owned();
-                servers.push(Entry { name, id, is_gone, view });
+                servers.push(Entry { name, id, is_gone, configured, view });
             }
             pools.push(PoolEntry { name: settings.name.clone(), servers });
         }
@@ -175,12 +189,29 @@ impl Roster {
     /// Tells all workers which servers take requests. What a full mailbox refuses is sent by `deliver`.
     pub(crate) fn publish(&self) {
         let pools = self.pools();
-        let standing =
-            |entry: &Entry| Standing { since: entry.id.since, is_up: entry.view.is_up() };
+        let standing = |entry: &Entry| Standing {
+            since: entry.id.since,
+            is_up: entry.view.is_up(),
+            weight: entry.view.weight,
+        };
         let of_pool = |pool: &PoolEntry| pool.servers.iter().map(standing).collect();
         let standings: Standings = pools.iter().map(of_pool).collect();
         // Under the lock, so that an older list never replaces a newer one.
         self.delivery.send_to_all(&Mail::Standings(Arc::new(standings)));
+    }
+
+    /// As `publish`, and waits until every worker has room for it, for `TRIES_MAX` tries at most. Not for the prober.
+    pub(crate) fn publish_to_all(&self) {
+        self.publish();
+        for _ in 0..TRIES_MAX {
+            if !self.deliver() {
+                return;
+            }
+            thread::sleep(TRY_PAUSE);
+        }
+        log::error(format_args!(
+            "a worker's mailbox is full, so it does not know the states of servers yet"
+        ));
     }
 
     /// Sends what full mailboxes refused. Returns whether something is still to be sent.
@@ -221,6 +252,23 @@ impl Roster {
     /// # Errors
     /// There is no such server; the servers that there are, as POOL/SERVER.
     pub(crate) fn set_state(&self, place: &str, state: ServerState) -> Result<(), Vec<String>> {
+        self.set(place, |view, _| view.state = state)
+    }
+
+    /// Sets the weight of a server, in place of that of the file, from the weight of the file.
+    ///
+    /// # Errors
+    /// As `set_state`.
+    pub(crate) fn set_weight(
+        &self,
+        place: &str,
+        weight: impl FnOnce(u16) -> u16,
+    ) -> Result<(), Vec<String>> {
+        self.set(place, |view, configured| view.weight = Some(weight(configured)))
+    }
+
+    /// Changes what an operator may set of a server, and tells the workers. `act` also receives the weight of the file.
+    fn set(&self, place: &str, act: impl FnOnce(&mut View, u16)) -> Result<(), Vec<String>> {
         let mut pools = self.pools();
         let named = |pool: &str, server: &str| {
             place.strip_prefix(pool).and_then(|rest| rest.strip_prefix('/')) == Some(server)
@@ -229,9 +277,10 @@ impl Roster {
             pool.servers.iter_mut().filter(|entry| !entry.is_gone).map(|entry| (&pool.name, entry))
         });
         if let Some((_, entry)) = all.find(|(pool, entry)| named(pool, &entry.name)) {
-            entry.change(|view| view.state = state);
+            let configured = entry.configured;
+            entry.change(|view| act(view, configured));
             drop(pools);
-            self.publish();
+            self.publish_to_all();
             return Ok(());
         }
         let names = pools.iter().flat_map(|pool| {
@@ -255,7 +304,7 @@ impl Roster {
 
 fn fresh_view() -> View {
     let (changed, down_for) = (Instant::now(), Duration::ZERO);
-    View { state: ServerState::Ready, checked: None, changed, down_for }
+    View { state: ServerState::Ready, weight: None, checked: None, changed, down_for }
 }
 
 /// Logs that a server went up or down by its checks. `lasted`: how long it was in its state before.

@@ -130,9 +130,12 @@ impl Stage {
     }
 
     fn reload(&mut self, servers: usize, health: &str) {
+        self.reload_with(config(servers, health));
+    }
+
+    fn reload_with(&mut self, config: tidegate_config::model::Config) {
         let in_use = std::collections::BTreeSet::new();
-        self.arranged =
-            self.arranged.next(config(servers, health), &in_use).expect("there are indexes");
+        self.arranged = self.arranged.next(config, &in_use).expect("there are indexes");
         self.roster.arrange(&self.arranged);
         self.roster.publish();
         self.give_targets();
@@ -245,6 +248,23 @@ fn operator_and_checks_must_both_agree() {
     assert!(stage.is_up_for_worker(0));
     let unknown = stage.roster.set_state("p/x", ServerState::Drain);
     assert_eq!(unknown, Err(vec!["p/10.0.0.0:80".to_owned()]));
+}
+
+#[test]
+fn weight_that_an_operator_sets_lasts_until_the_file_has_another() {
+    let mut stage = Stage::new(2, "", Faults::none(), 5);
+    let told = |stage: &mut Stage| {
+        stage.turn();
+        stage.told.as_ref().map(|standings| standings[0][0].weight)
+    };
+    stage.roster.set_weight("p/10.0.0.0:80", |configured| configured * 50).expect("it exists");
+    assert_eq!((told(&mut stage), stage.view(0).weight), (Some(Some(50)), Some(50)));
+    stage.reload(3, HTTP);
+    assert_eq!(told(&mut stage), Some(Some(50)));
+    let mut changed = config(3, "");
+    changed.pools[0].servers[0].weight = 7;
+    stage.reload_with(changed);
+    assert_eq!((told(&mut stage), stage.view(0).weight), (Some(None), None));
 }
 
 #[test]

@@ -12,12 +12,12 @@ use tidegate_reactor::kernel::Kernel;
 use tidegate_reactor::{ListenError, ListenerId, Loop, Mailbox, Reactor, SimNet, SimReactor};
 use tidegate_secure::{TlsLayer, TlsPlan};
 use tidegate_server::access_log::{Desk, Shelf};
-use tidegate_server::apps::{self, Meter};
+use tidegate_server::apps::{self, Meter, Scripts};
 use tidegate_server::change::InUse;
 use tidegate_server::counters::{Accounts, HandlerKind};
 use tidegate_server::permits::{PermitMail, PermitPost};
 use tidegate_server::stats::Registry;
-use tidegate_server::{Leftovers, PushMail, PushPost, Snapshot, Worker, WorkerLimits};
+use tidegate_server::{Leftovers, LuaPost, PushMail, PushPost, Snapshot, Worker, WorkerLimits};
 
 /// The budget of a callback: the same in every run.
 const CALLBACK_INSTRUCTIONS: u64 = 200_000;
@@ -46,20 +46,48 @@ impl Harness<SimReactor> {
     pub fn simulated(net: &SimNet, config: &Config, socks_max: usize, seed: u64) -> Self {
         Self::new(SimReactor::new(net, socks_max), config, socks_max, seed).recording()
     }
+
+    /// The workers of a process with Lua applications on a simulated network.
+    pub fn process(net: &SimNet, config: &Config, workers: u32, socks_max: usize) -> Vec<Self> {
+        let scripts = apps::read(config).unwrap_or_else(|what| panic!("{what:?}"));
+        let worker = |own| {
+            let reactor = SimReactor::new(net, socks_max);
+            Self::placed(reactor, config, &scripts, (own, workers), socks_max, u64::from(own))
+        };
+        let mut harnesses: Vec<Self> = (0..workers).map(worker).collect();
+        let wakers: Vec<_> = harnesses.iter().map(|harness| harness.reactor.waker()).collect();
+        for (post, harness) in LuaPost::for_workers(config, &wakers).into_iter().zip(&mut harnesses)
+        {
+            harness.worker.join_apps(post);
+        }
+        harnesses
+    }
 }
 
 impl<K: Kernel> Harness<Loop<K>> {
     /// A worker on `reactor`, listening.
-    pub fn new(mut reactor: Loop<K>, config: &Config, socks_max: usize, seed: u64) -> Self {
+    pub fn new(reactor: Loop<K>, config: &Config, socks_max: usize, seed: u64) -> Self {
+        let scripts = apps::read(config).unwrap_or_else(|what| panic!("{what:?}"));
+        Self::placed(reactor, config, &scripts, (0, 1), socks_max, seed)
+    }
+
+    /// Worker `own` of `workers`.
+    fn placed(
+        mut reactor: Loop<K>,
+        config: &Config,
+        scripts: &Scripts,
+        (own, workers): (u32, u32),
+        socks_max: usize,
+        seed: u64,
+    ) -> Self {
         let accounts = Arc::new(Accounts::default());
         let registry = Registry::new(1);
         let snapshot = Snapshot::new(config.clone(), addresses(config)).counted_in(&registry, 0);
         let snapshot = Rc::new(snapshot);
-        let limits = WorkerLimits { exchanges_max: socks_max, workers: 1, steer_by_cpu: false };
+        let limits = WorkerLimits { exchanges_max: socks_max, workers, steer_by_cpu: false };
         let mut worker = Worker::new(snapshot, Arc::clone(&accounts), limits, seed);
-        let scripts = apps::read(config).unwrap_or_else(|what| panic!("{what:?}"));
-        let loaded =
-            worker.load_apps(&scripts, Meter::Instructions(CALLBACK_INSTRUCTIONS), 0, seed);
+        let meter = Meter::Instructions(CALLBACK_INSTRUCTIONS);
+        let loaded = worker.load_apps(scripts, meter, own, seed);
         let started = loaded.and_then(|()| worker.start_apps(&mut reactor));
         started.unwrap_or_else(|what| panic!("{what:?}"));
         let listeners = match worker.listen(&mut reactor) {

@@ -33,6 +33,8 @@ return {
         assert(response:write(body:sub(at, at + 39999)))
         at = at + 40000
       end
+    elseif path == "/large" then
+      for _ = 1, 20 do response:write(("x"):rep(40000)) end
     elseif path == "/forever" then
       response:write("begun"):flush()
       tide.sleep(1000000)

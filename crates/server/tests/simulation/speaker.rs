@@ -118,7 +118,25 @@ impl Speaker {
         ends: bool,
         write: impl FnOnce(&mut FieldWriter<'_>),
     ) -> u32 {
-        let line = RequestLine { method, scheme: "http", authority: "a", path, protocol: None };
+        self.request_for(None, method, path, ends, write)
+    }
+
+    /// Begins an extended CONNECT for a protocol (RFC 8441).
+    pub fn connect(&mut self, protocol: &str, path: &str, ends: bool) -> u32 {
+        self.request_for(Some(protocol), "CONNECT", path, ends, |fields| {
+            fields.field("sec-websocket-version", b"13");
+        })
+    }
+
+    fn request_for(
+        &mut self,
+        protocol: Option<&str>,
+        method: &str,
+        path: &str,
+        ends: bool,
+        write: impl FnOnce(&mut FieldWriter<'_>),
+    ) -> u32 {
+        let line = RequestLine { method, scheme: "http", authority: "a", path, protocol };
         let sent = self.connection.send_request(&mut self.out, 0, &line, ends, write);
         let stream = sent.expect("the connection takes a request");
         self.responses.insert(stream, Response::default());

@@ -138,6 +138,35 @@ fn server_whose_checks_fail_gets_no_requests_until_they_pass() {
 }
 
 #[test]
+fn changed_file_is_read_again_without_a_signal() {
+    let folder = Folder::new("watched");
+    let config = |body: &str| {
+        format!(
+            "[server]\nreload = \"watch\"\n[[listener]]\nbind = \"127.0.0.1:0\"\n\
+             [[route]]\nrespond = {{ body = \"{body}\" }}\n"
+        )
+    };
+    let gate = Gate::start(&folder, &config("one"));
+    let get = || run_well(curl().arg(gate.url("/")));
+    assert_eq!(get(), "one");
+    // A file that is refused changes nothing, and a replaced file counts as changed.
+    folder.file("tidegate.toml", "[[listener]]\nbnid = 1\n");
+    let new = folder.file("new.toml", config("two"));
+    std::fs::rename(new, folder.join("tidegate.toml")).expect("a file is replaced");
+    for body in ["two", "three"] {
+        let mut tries = 0;
+        while get() != body {
+            tries += 1;
+            assert!(tries < 1000, "the file is not read again");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        folder.file("tidegate.toml", config("three"));
+    }
+    gate.terminate();
+    assert!(gate.wait().0.success());
+}
+
+#[test]
 fn get_requests_survive_the_kill_of_a_server_under_load() {
     let health = "{ http = \"/up\", every = \"100ms\", timeout = \"20s\" }";
     let mut checked = Checked::start("health-kill", health);

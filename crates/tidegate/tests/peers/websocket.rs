@@ -79,6 +79,27 @@ fn go_and_node_talk_to_the_echo() {
     }
 }
 
+/// Python's h2 and wsproto, with the action `echo` and with a server of HTTP/1.1, on plain connections and over TLS.
+#[test]
+fn websockets_run_over_streams_of_http_2() {
+    let folder = Folder::new("websocket-h2");
+    let server = Script::websocket(&folder);
+    let config = format!(
+        "[[listener]]\nbind = \"127.0.0.1:0\"\nh2c = true\n\
+         [[listener]]\nbind = \"127.0.0.1:0\"\ntls = \"self-signed\"\n\
+         [[route]]\npath = \"/echo\"\nmethod = \"GET\"\necho = true\n[[route]]\nproxy = \"app\"\n\
+         [pool.app]\nservers = [\"{}\"]\n",
+        server.address
+    );
+    let gate = Gate::start(&folder, &config);
+    let script = folder.file("h2.py", include_str!("http2_websocket.py"));
+    for (scheme, address) in ["http", "https"].into_iter().zip(gate.addresses()) {
+        let url = format!("{scheme}://{address}");
+        let printed = run_well(python_with_packages().args([&*script, &url, "/echo", "/chat"]));
+        assert_eq!(printed, "/echo\n/chat\n", "{url}");
+    }
+}
+
 #[test]
 fn example_of_the_guide_echoes() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/websocket.md");

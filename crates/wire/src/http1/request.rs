@@ -34,6 +34,7 @@ pub(super) fn validate_request<'a>(
         length,
         persistent: options.is_persistent(version),
         expect_continue: is_http11 && expects_continue(&fields),
+        protocol: None,
         upgrade: is_http11 && options.upgrade && fields.has(FieldName::Upgrade) && !has_body,
         fields,
     })

@@ -30,8 +30,6 @@ pub struct Request<'a> {
     pub head: RequestHead<'a>,
     /// The scheme that the client states: http or https, in any case.
     pub scheme: &'a str,
-    /// The protocol of an extended CONNECT (RFC 8441), such as "websocket".
-    pub protocol: Option<&'a str>,
 }
 
 /// What a header block contains.
@@ -310,6 +308,10 @@ impl FieldArena {
         let target = parse_path(&method, path)?;
         let host = effective_host(self.pseudo(Pseudo::Authority), &fields)?;
         let stated = content_length(&fields, false).map_err(|_| FaultKind::ContentLengthInvalid)?;
+        if protocol.is_some() && stated.is_some() {
+            // CONNECT has no content (RFC 9110 section 9.3.6): a server of HTTP/1.1 would wait for it.
+            return Err(FaultKind::ContentLengthInvalid);
+        }
         let head = RequestHead {
             method,
             target: path,
@@ -321,10 +323,11 @@ impl FieldArena {
             length: body_length(stated, ends)?,
             persistent: true,
             expect_continue: expects_continue(&fields),
-            upgrade: false,
+            upgrade: protocol.is_some() && !ends,
+            protocol,
             fields,
         };
-        Ok(Request { head, scheme, protocol })
+        Ok(Request { head, scheme })
     }
 
     /// The block as a response head.
@@ -583,7 +586,7 @@ mod tests {
         let options = [(":method", "OPTIONS"), GET[1], GET[2], (":path", "*")];
         assert_eq!(request(&options, true, |request| request.head.form), Ok(TargetForm::Asterisk));
         let connect = [(":method", "CONNECT"), (":protocol", "websocket"), GET[1], GET[2], GET[3]];
-        let protocol = request(&connect, false, |request| request.protocol.map(str::to_owned));
+        let protocol = request(&connect, false, |request| request.head.protocol.map(str::to_owned));
         assert_eq!(protocol, Ok(Some("websocket".to_owned())));
         let block = arena(BlockKind::Request, &connect).unwrap();
         let refused = block.request(&Config::server(), false).err();

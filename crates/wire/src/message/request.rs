@@ -41,13 +41,32 @@ pub struct RequestHead<'a> {
     /// 10.1.1).
     pub expect_continue: bool,
     /// Whether the client requests another protocol (RFC 9110 section 7.8): HTTP/1.1, an Upgrade
-    /// field, `upgrade` listed in Connection, and no body.
+    /// field, `upgrade` listed in Connection, and no body. In HTTP/2: an extended CONNECT whose stream stays open.
     pub upgrade: bool,
+    /// The protocol of an extended CONNECT (RFC 8441), such as "websocket". `None` in HTTP/1, and for other methods.
+    pub protocol: Option<&'a str>,
     /// The fields, classified. In HTTP/2 without pseudo-header fields, and with one Cookie field at most.
     pub(crate) fields: FieldTable<'a>,
 }
 
 field_accessors!(RequestHead);
+
+impl<'a> RequestHead<'a> {
+    /// The method by which routes and rules judge the request. An extended CONNECT requests what GET with an Upgrade
+    /// field requests in HTTP/1.1 (RFC 8441 section 5).
+    #[must_use]
+    #[inline]
+    pub const fn judged_method(&self) -> Method<'a> {
+        if self.protocol.is_some() { Method::Get } else { self.method }
+    }
+
+    /// Whether the request is an extended CONNECT for a WebSocket (RFC 8441).
+    #[must_use]
+    #[inline]
+    pub fn connects_websocket(&self) -> bool {
+        self.protocol == Some("websocket")
+    }
+}
 
 /// The value of the Host field: a host, or `None` if there is no field or if it is empty.
 #[inline]

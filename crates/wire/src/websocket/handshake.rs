@@ -386,6 +386,13 @@ fn check_version<'f>(fields: impl Iterator<Item = (&'f str, &'f [u8])>) -> Resul
     }
 }
 
+/// Whether a response accepts `key` (section 4.1, step 4).
+#[must_use]
+pub fn is_key_accepted(key: &[u8], head: &ResponseHead<'_>) -> bool {
+    let fields = head.fields().map(|field| (field.name, field.value));
+    single(fields, ACCEPT) == Some(&accept_key(key))
+}
+
 /// Whether `key` is the base64 form of 16 bytes. The unused bits of the last digit may have any value.
 fn is_key(key: &[u8]) -> bool {
     let is_digit = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');

@@ -38,6 +38,7 @@ pub use field::Malformed;
 pub use frame::{CONTROL_BYTES_MAX, FRAME_HEAD_BYTES_MAX, FrameHead, FrameRules, Opcode, Role};
 pub use handshake::{
     Accept, Agreed, BadResponse, ClientKey, Offer, Policy, Refusal, WEBSOCKET_VERSION,
+    is_key_accepted,
 };
 pub use inflate::Inflater;
 pub use mask::{MaskKey, apply_mask};

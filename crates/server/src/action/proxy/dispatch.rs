@@ -557,6 +557,9 @@ impl Worker {
         }
         exchange.needs_fresh = true;
         let ended = (exchange.pool, exchange.attempt.server);
+        if matches!(point, FailurePoint::Connect | FailurePoint::FreshReset) {
+            self.note_result(ended.0, ended.1, true, reactor.now());
+        }
         self.release_server(ended.0, ended.1);
         let pool = &self.pools[pool_index];
         let Some(exchange) = self.exchanges.get_mut(id) else { return };

@@ -49,6 +49,8 @@ pub(crate) struct RequestFacts {
     pub(crate) is_head: bool,
     /// The request was forwarded with an Upgrade field, so the server may answer 101.
     pub(crate) upgrades: bool,
+    /// The request is an extended CONNECT (RFC 8441).
+    pub(crate) connects: bool,
     /// The method is idempotent (RFC 9110 section 9.2.2), so the request may be retried after a reused
     /// connection was reset.
     pub(crate) is_idempotent: bool,

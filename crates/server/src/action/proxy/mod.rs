@@ -36,6 +36,7 @@ use tidegate_gate::connection_auth;
 use tidegate_gate::forward::{self, Changes, ForwardFault, RequestContext};
 use tidegate_reactor::{Peer, Reactor};
 use tidegate_wire::message::{FieldName, Method, RequestHead};
+use tidegate_wire::websocket::ClientKey;
 
 use crate::action::Running;
 use crate::action::intake::Intake;
@@ -69,12 +70,13 @@ impl Worker {
         changes: Option<Changes<'_>>,
     ) {
         let (era, snapshot) = (self.era_of(to), self.settings_of(to));
+        let websocket_key = self.websocket_key(head);
         let Some(down) = self.conns.downstream(to.sock) else {
             return self.note_bug(reactor, to.sock);
         };
         let listener_index = down.listener;
         let listener = snapshot.listener(listener_index);
-        let peer = match down.peer {
+        let peer = match down.peer() {
             Peer::Tcp(address) => Some(address.ip()),
             Peer::Local => None,
         };
@@ -90,6 +92,7 @@ impl Worker {
             host: &proxy.host,
             trailers: pool.trailers || pool.may_speak_http2(),
             close: !is_reusable,
+            websocket_key,
             changes: changes.map(|changes| Changes { path: proxy.path.as_ref(), ..changes }),
         };
         let mut encoded = self.buffers.take();
@@ -105,7 +108,7 @@ impl Worker {
             };
         }
         let has_connection = head.has(FieldName::Connection);
-        let request = StoredRequest::new(encoded, head.length);
+        let request = StoredRequest::new(encoded, forward::upstream_length(head));
         let buffers = pool.request_buffer_bytes > 0
             && !request.is_done()
             && request.has_waiting_room()
@@ -126,7 +129,8 @@ impl Worker {
                 is_tcp: false,
                 is_head: matches!(head.method, Method::Head),
                 upgrades: forward::forwards_upgrade(head),
-                is_idempotent: head.method.is_idempotent(),
+                connects: head.protocol.is_some(),
+                is_idempotent: head.judged_method().is_idempotent(),
                 is_reusable,
                 buffers,
                 authenticates: connection_auth::request_authenticates(head),
@@ -167,6 +171,16 @@ impl Worker {
                 self.answer_error(reactor, to, 503, text, true);
             }
         }
+    }
+
+    /// The key for the server of an extended CONNECT; `None` for other requests.
+    fn websocket_key(&mut self, head: &RequestHead<'_>) -> Option<ClientKey> {
+        head.protocol?;
+        let random = [self.prng.next_u64(), self.prng.next_u64()];
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&random[0].to_le_bytes());
+        bytes[8..].copy_from_slice(&random[1].to_le_bytes());
+        Some(ClientKey::from_random(bytes))
     }
 
     /// Ends an exchange whose response is complete and whose request will not be forwarded any further. Keeps or

@@ -37,6 +37,7 @@ impl Worker {
         self.note_connected(to, reactor.now());
         self.pools[usize::from(pool)].state.note_connect_success(usize::from(server));
         if is_tcp {
+            self.note_result(pool, server, false, reactor.now());
             return self.begin_tcp_tunnel(reactor, id);
         }
         self.arm_upstream(reactor, id);
@@ -71,13 +72,20 @@ impl Worker {
     ) {
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
         debug_assert_eq!(exchange.stage, Stage::ExpectResponse, "the head of a response");
+        if exchange.facts.connects && matches!(head.status, 200..=299) {
+            // To the client, the response would open the tunnel that the server has not opened.
+            let text = "the server did not switch to the protocol that the client requested";
+            return self.server_misbehaved(reactor, id, text);
+        }
         let (to, up) = (exchange.requester, exchange.attempt.up);
         let (era, pool) = (exchange.era, usize::from(exchange.pool));
+        let server = exchange.attempt.server;
         exchange.attempt.keeps =
             exchange.facts.is_reusable && head.persistent && head.length != BodyLength::UntilClose;
         exchange.stage = Stage::ExpectBody;
         let values = core::mem::take(&mut exchange.values);
         self.recall_values(to, values);
+        self.note_result(pool as u16, server, head.status >= 500, reactor.now());
         if connection_auth::response_authenticates(head) {
             self.note_authenticated(reactor, up);
         }
@@ -382,6 +390,7 @@ impl Worker {
     fn upstream_failed<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>, failure: Failure) {
         let Some(exchange) = self.exchanges.get(id) else { return };
         let (pool, attempt) = (exchange.pool, exchange.attempt);
+        self.note_result(pool, attempt.server, true, reactor.now());
         self.release_server(pool, attempt.server);
         self.abandon_server(reactor, attempt.up);
         self.fail(reactor, id, failure);

@@ -1,20 +1,35 @@
 //! Servers that take no requests for a time: their checks fail, or an operator has taken them out.
-//! In: what the process knows about its servers. Out: the states of the pools; queued requests that can go on.
+//! In: what the process knows about its servers, results of requests. Out: the states of the pools; queued requests that can go on.
 //! Never: ends an exchange: those with a server that goes down are completed.
 
+use tidegate_base::Moment;
 use tidegate_reactor::Reactor;
 
 use crate::health::Standings;
+use crate::log;
 use crate::worker::Worker;
 
 impl Worker {
     /// Applies what the process knows about its servers.
     pub(crate) fn stand<R: Reactor>(&mut self, reactor: &mut R, standings: &Standings) {
         for (pool, standings) in standings.iter().enumerate() {
-            if self.pools.get_mut(pool).is_some_and(|pool| pool.state.stand(standings)) {
+            let now = reactor.now();
+            if self.pools.get_mut(pool).is_some_and(|pool| pool.state.stand(standings, now)) {
                 self.note_unserved(pool as u16);
             }
         }
         self.settle(reactor);
+    }
+
+    /// Notes the result of a request. The server may be avoided for a while because of it (`eject`).
+    pub(crate) fn note_result(&mut self, pool: u16, server: u16, failed: bool, now: Moment) {
+        let Some(state) = self.pools.get_mut(usize::from(pool)) else { return };
+        let Some(span) = state.state.note_result(usize::from(server), failed, now) else { return };
+        self.accounts.counters.ejections.add(1);
+        let names = &self.settings.newest().names;
+        let (pool, server) = names.server(usize::from(pool), usize::from(server));
+        log::warning(format_args!(
+            "pool {pool}: server {server} is avoided for {span:?}, because its requests fail"
+        ));
     }
 }

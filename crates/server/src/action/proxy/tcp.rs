@@ -67,7 +67,7 @@ impl Worker {
             self.note_bug(reactor, to.sock);
             return None;
         };
-        let (listener, peer) = (down.listener, down.peer);
+        let (listener, peer) = (down.listener, down.peer());
         self.arrivals += 1;
         Some(Exchange {
             requester: to,
@@ -79,6 +79,7 @@ impl Worker {
                 is_tcp: true,
                 is_head: false,
                 upgrades: false,
+                connects: false,
                 is_idempotent: false,
                 is_reusable: false,
                 buffers: false,

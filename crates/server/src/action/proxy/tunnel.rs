@@ -1,4 +1,5 @@
-//! Tunnels after 101 (Switching Protocols): bytes are relayed between two connections, with backpressure.
+//! Tunnels after 101 (Switching Protocols): bytes are relayed between a client (a connection, or a stream of HTTP/2) and
+//! the connection to its server, with backpressure.
 //! In: bytes and ends of both connections. Out: the same on the other connection.
 //! Never: begins before the server has sent 101 (early bytes of the client wait; RFC 9110 section 7.8).
 //! Limits: a tunnel ends if no byte is transferred in either direction for `timeouts.tunnel`. A byte that a slow
@@ -13,7 +14,6 @@ use crate::action::Running;
 use crate::action::proxy::exchange::{Exchange, Stage};
 use crate::answer::Switch;
 use crate::carrier::output::{is_blocked, look_span, next_look};
-use crate::requester::Requester;
 use crate::worker::Worker;
 
 /// A side of a tunnel.
@@ -36,7 +36,8 @@ impl Worker {
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
         debug_assert_eq!(exchange.stage, Stage::ExpectResponse, "a switch of protocols");
         exchange.stage = Stage::Tunnel;
-        let to = exchange.requester;
+        let (to, pool, server) = (exchange.requester, exchange.pool, exchange.attempt.server);
+        self.note_result(pool, server, false, reactor.now());
         self.accounts.counters.tunnels.add(1);
         self.switch_client(reactor, to, &Switch::Relayed(head), Running::Proxy(id));
         self.arm_tunnel(reactor, id);
@@ -63,6 +64,7 @@ impl Worker {
                 self.send_switched(reactor, client, bytes);
                 if self.is_client_blocked(reactor, client) {
                     reactor.set_receiving(up, false);
+                    self.await_client_drain(client);
                 }
             }
         }
@@ -115,13 +117,13 @@ impl Worker {
     pub(crate) fn tunnel_due<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get(id) else { return };
         let timeout = self.settings.of(exchange.era).pool(exchange.pool).timeouts.tunnel;
-        let socks = [exchange.requester.sock, exchange.attempt.up.sock];
-        let looks = socks.map(|sock| next_look(reactor, sock, timeout));
+        let (to, up) = (exchange.requester, exchange.attempt.up.sock);
+        let looks = [self.look_at_client(reactor, to, timeout), next_look(reactor, up, timeout)];
         if let Some(at) = looks.into_iter().flatten().min() {
-            return socks.into_iter().for_each(|sock| reactor.set_deadline(sock, at));
+            self.set_action_deadline(reactor, to, at);
+            return reactor.set_deadline(up, at);
         }
         self.accounts.counters.tunnel_timeouts.add(1);
-        let to = Requester::connection(socks[0]);
         self.blame(to, Cause::ClientTimeout, "no byte was transferred in the tunnel");
         self.reset_tunnel(reactor, id);
     }
@@ -129,12 +131,12 @@ impl Worker {
     /// Sets the deadlines of both connections: to the tunnel timeout, or to the first look at blocked output.
     pub(crate) fn arm_tunnel<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get(id) else { return };
-        let (down, up) = (exchange.requester.sock, exchange.attempt.up.sock);
+        let (to, up) = (exchange.requester, exchange.attempt.up.sock);
         let timeout = self.settings.of(exchange.era).pool(exchange.pool).timeouts.tunnel;
-        let blocked = is_blocked(reactor, down) || is_blocked(reactor, up);
+        let blocked = self.is_client_blocked(reactor, to) || is_blocked(reactor, up);
         let wait = if blocked { look_span(timeout) } else { timeout };
         let at = reactor.now().after(wait);
-        reactor.set_deadline(down, at);
+        self.set_action_deadline(reactor, to, at);
         reactor.set_deadline(up, at);
     }
 

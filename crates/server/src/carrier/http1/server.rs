@@ -4,7 +4,7 @@
 //! Invariant: bytes after a complete response are never taken for the next one; they end the connection.
 
 use tidegate_base::Id;
-use tidegate_gate::forward;
+use tidegate_gate::{forward, websocket};
 use tidegate_reactor::{Reactor, SockId};
 use tidegate_wire::http1::{BodyDecoder, HeadDecoder, ResponseLimits};
 use tidegate_wire::message::{BodyLength, FieldName, RequestKind, ResponseHead, ResponseStorage};
@@ -176,8 +176,11 @@ impl Worker {
     /// Whether a 101 response matches the request.
     fn is_switch_requested(&self, id: Id<Exchange>, head: &ResponseHead<'_>) -> bool {
         let exchange = self.exchanges.get(id);
-        exchange
-            .is_some_and(|exchange| forward::switches_as_requested(exchange.request.head(), head))
+        exchange.is_some_and(|exchange| {
+            let request = exchange.request.head();
+            forward::switches_as_requested(request, head)
+                && (!exchange.facts.connects || websocket::accepts_key(request, head))
+        })
     }
 
     /// Decodes bytes of the response body and hands them over. Returns how many were processed.

@@ -16,7 +16,7 @@ use tidegate_wire::message::{Fields, Method};
 use crate::action::Running;
 use crate::carrier::Progress;
 use crate::carrier::http2::limits;
-use crate::carrier::http2::stream::Http2Stream;
+use crate::carrier::http2::stream::{Connect, Http2Stream};
 use crate::carrier::output::{look_span, next_look};
 use crate::connection::ClientCarrier;
 use crate::record::{CLIENT_LEFT, SLOW_CLIENT};
@@ -215,6 +215,9 @@ impl Worker {
         if let Some(stream) = self.streams.get_mut(to.stream) {
             stream.awaits_continue = request.head.expect_continue;
             stream.is_call = grpc::is_call(&request.head);
+            if request.head.protocol.is_some() {
+                stream.connect = Connect::Requested;
+            }
         }
         self.limit_http2_requests(reactor, sock);
         let Some(down) = self.conns.downstream(sock) else { return };
@@ -308,6 +311,12 @@ impl Worker {
         fields: Fields<'_>,
     ) {
         let Some(stream) = self.streams.get_mut(id) else { return };
+        if stream.connect != Connect::No {
+            // RFC 9113 section 8.5: only DATA may follow CONNECT.
+            let to = Requester { sock: stream.sock, stream: id };
+            self.accounts.counters.requests_refused.add(1);
+            return self.reset_http2_stream(reactor, to, ErrorCode::PROTOCOL_ERROR);
+        }
         stream.has_request_ended = true;
         for field in fields {
             tidegate_wire::http1::encode_field(
@@ -322,6 +331,9 @@ impl Worker {
 
     /// Hands the action as much of the request body as it takes.
     pub(crate) fn resume_http2_stream<R: Reactor>(&mut self, reactor: &mut R, to: Requester) {
+        if self.streams.get(to.stream).is_some_and(|stream| stream.connect != Connect::No) {
+            return self.resume_switched(reactor, to);
+        }
         // The stream may have ended after the work was queued, or in one of the steps.
         while let Some(stream) = self.streams.get(to.stream) {
             let running = stream.action;
@@ -409,7 +421,7 @@ impl Worker {
     }
 
     /// The connection's streams, in the worker's scratch list. The caller puts the list back.
-    fn list_streams(&mut self, sock: SockId) -> Vec<Id<Http2Stream>> {
+    pub(super) fn list_streams(&mut self, sock: SockId) -> Vec<Id<Http2Stream>> {
         let mut list = core::mem::take(&mut self.stream_list);
         list.clear();
         if let Some(http2) = self.http2_client(sock) {
@@ -443,7 +455,9 @@ impl Worker {
         for &id in &list {
             let Some(stream) = self.streams.get(id) else { continue };
             let running = stream.action;
-            if stream.has_request_ended || !self.needs_whole_body(running) {
+            if stream.is_switched() {
+                self.end_switched_input(reactor, Requester { sock, stream: id });
+            } else if stream.has_request_ended || !self.needs_whole_body(running) {
                 self.client_half_closed(reactor, running);
             } else {
                 self.accounts.counters.client_aborts.add(1);
@@ -538,6 +552,10 @@ impl Worker {
     /// Sets the deadline of a stream after its request has progressed.
     fn settle_stream<R: Reactor>(&mut self, reactor: &mut R, to: Requester) {
         let Some(stream) = self.streams.get(to.stream) else { return };
+        if stream.connect != Connect::No {
+            // What follows is no body.
+            return;
+        }
         let (running, is_waiting) = (stream.action, stream.input.is_empty());
         let expects_body = is_waiting && !stream.is_request_done && self.expects_body(running);
         let Some(down) = self.conns.downstream(to.sock) else { return };
@@ -643,11 +661,13 @@ impl Worker {
         let Some(stream) = self.streams.get_mut(to.stream) else { return };
         stream.due_at = Moment::NEVER;
         let (running, is_behind, is_held) = (stream.action, stream.is_behind(), stream.is_held);
-        if is_behind || is_held {
+        let (is_switched, is_tunnel) = (stream.is_switched(), stream.is_tunnel());
+        if (is_behind || is_held) && !is_tunnel {
             return self.slow_stream_due(reactor, to);
         }
-        let (is_done, is_input_empty) = (stream.is_request_done, stream.input.is_empty());
-        if !self.expects_body(running) {
+        let is_done = stream.is_request_done || stream.connect != Connect::No;
+        let is_input_empty = stream.input.is_empty();
+        if is_switched || !self.expects_body(running) {
             return self.action_due(reactor, running);
         }
         if is_done {

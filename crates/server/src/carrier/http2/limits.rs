@@ -30,6 +30,7 @@ pub(super) fn connection_config(limits: &RequestLimits) -> http2::Config {
     http2::Config {
         header_fields_max: fields as u16,
         header_list_bytes_max: list_bytes as u32,
+        connect_protocol: true,
         // `response.rs` watches the output.
         output_pause_bytes: u32::MAX,
         ..http2::Config::server()

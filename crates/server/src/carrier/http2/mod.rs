@@ -21,5 +21,6 @@ mod response;
 pub(crate) mod server;
 pub(crate) mod server_stream;
 pub(crate) mod stream;
+mod switched;
 
 pub(crate) use head::HeadBuffer;

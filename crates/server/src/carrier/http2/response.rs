@@ -139,7 +139,7 @@ impl Worker {
     }
 
     /// Sends a head. Returns how many bytes it has.
-    fn send_http2_head<R: Reactor>(
+    pub(super) fn send_http2_head<R: Reactor>(
         &mut self,
         reactor: &mut R,
         sock: SockId,
@@ -276,13 +276,16 @@ impl Worker {
     pub(crate) fn stream_drained<R: Reactor>(&mut self, reactor: &mut R, to: Requester) {
         // The stream may have ended after the work was queued.
         let Some(stream) = self.streams.get(to.stream) else { return };
-        let running = stream.action;
+        let (running, is_switched) = (stream.action, stream.is_switched());
         self.client_drained(reactor, running);
+        if is_switched {
+            self.resume_switched(reactor, to);
+        }
         self.settle_later(to.sock);
     }
 
     /// Makes the current handler call settle the connection.
-    fn settle_later(&mut self, sock: SockId) {
+    pub(super) fn settle_later(&mut self, sock: SockId) {
         if let Some(http2) = self.http2_client(sock)
             && !core::mem::replace(&mut http2.is_settling, true)
         {
@@ -291,7 +294,7 @@ impl Worker {
     }
 
     /// Sends bytes on a stream; `ends`: they are the last ones. What the windows do not admit waits.
-    fn send_on_stream<R: Reactor>(
+    pub(super) fn send_on_stream<R: Reactor>(
         &mut self,
         reactor: &mut R,
         to: Requester,
@@ -353,10 +356,12 @@ impl Worker {
         let Some(down) = self.conns.downstream(to.sock) else { return };
         let at =
             reactor.now().after(self.settings.of(down.era()).listener(down.listener).timeouts.body);
-        if let Some(stream) = self.streams.get_mut(to.stream) {
-            stream.admitted_bytes = 0;
+        let Some(stream) = self.streams.get_mut(to.stream) else { return };
+        stream.admitted_bytes = 0;
+        // The action has set the deadline of a tunnel.
+        if !stream.is_tunnel() {
+            self.set_stream_deadline(reactor, to, at);
         }
-        self.set_stream_deadline(reactor, to, at);
     }
 
     /// Sends the trailers of a response, which end it.

@@ -13,6 +13,17 @@ use crate::carrier::Progress;
 use crate::record::NO_RECORD;
 use crate::settings::Era;
 
+/// What an extended CONNECT (RFC 8441) has become.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Connect {
+    /// The request is another one.
+    No,
+    /// The request has no response yet. What the client sends after it waits.
+    Requested,
+    /// The stream belongs to its action. `is_paused`: the action takes no bytes of the client.
+    Switched { is_paused: bool },
+}
+
 /// One stream. `Worker::streams` holds it from its request until its action has ended and the client's windows have
 /// admitted the whole response.
 pub(crate) struct Http2Stream {
@@ -33,6 +44,8 @@ pub(crate) struct Http2Stream {
     pub(super) is_head: bool,
     /// The request is a call of gRPC, whose errors are stated as gRPC does.
     pub(super) is_call: bool,
+    /// Whether the request is an extended CONNECT, and what it has become.
+    pub(super) connect: Connect,
     /// The client waits for 100 (Continue), which was not sent, and no byte of the body has arrived.
     pub(super) awaits_continue: bool,
     /// The request has ended, although its end may be behind `input`.
@@ -71,6 +84,7 @@ impl Http2Stream {
             record: NO_RECORD,
             is_head,
             is_call: false,
+            connect: Connect::No,
             awaits_continue: false,
             has_request_ended: ends,
             is_request_done: ends,
@@ -84,6 +98,16 @@ impl Http2Stream {
             admitted_bytes: 0,
             due_at: Moment::NEVER,
         }
+    }
+
+    /// Whether the stream belongs to its action, as after an upgrade of HTTP/1.1.
+    pub(crate) fn is_switched(&self) -> bool {
+        matches!(self.connect, Connect::Switched { .. })
+    }
+
+    /// Whether the stream belongs to an action that itself decides when the client is too slow.
+    pub(super) fn is_tunnel(&self) -> bool {
+        self.is_switched() && self.action.is_duplex()
     }
 
     /// Whether the client has not taken all that was sent.

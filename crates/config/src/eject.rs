@@ -1,0 +1,57 @@
+//! Reads `eject` of a pool.
+//! In: the table of a pool. Out: checked settings.
+
+use tidegate_base::Span;
+
+use crate::listeners::refused;
+use crate::model::Eject;
+use crate::pattern::Complaint;
+use crate::report::{Kind, Note, Notes};
+use crate::table::Table;
+
+/// Reads when servers are ejected; `None` if they are not.
+pub(crate) fn read(pool: &Table<'_>, notes: &mut Notes) -> Option<Eject> {
+    let mut eject =
+        Eject { failures: Some(5), errors: Some(50), span: Span::from_secs(10), ejected_max: 50 };
+    let value = pool.value("eject")?;
+    if value.get_ref().as_bool().is_some() {
+        let is_on = pool.flag("eject", notes);
+        return is_on.then_some(eject);
+    }
+    let table = pool.open_table("eject", notes)?;
+    table.set_bound("failures", &mut eject.failures, notes);
+    match table.text("errors", notes) {
+        Some(text) if text.text == "off" => eject.errors = None,
+        Some(_) => {
+            if let Some(percent) = read_percent("errors", &table, notes) {
+                eject.errors = Some(percent);
+            }
+        }
+        None => {}
+    }
+    table.set_duration("for", &mut eject.span, notes);
+    if let Some(percent) = read_percent("ejected-max", &table, notes) {
+        eject.ejected_max = percent;
+    }
+    if eject.failures.is_none() && eject.errors.is_none() {
+        let what = "with `failures` and `errors` both off, no server is ever ejected";
+        let note = Note::new(Kind::Conflict, value.span(), what);
+        notes.error(note.help("remove `eject`, or write failures = 5"));
+    }
+    Some(eject)
+}
+
+/// A part from 1% to 100%.
+fn read_percent(key: &str, table: &Table<'_>, notes: &mut Notes) -> Option<u8> {
+    let text = table.text(key, notes)?;
+    let number = text.text.strip_suffix('%').and_then(|number| number.parse::<u8>().ok());
+    if let Some(percent) = number.filter(|percent| (1..=100).contains(percent)) {
+        return Some(percent);
+    }
+    let complaint = Complaint {
+        what: "not a part from 1% to 100%".to_owned(),
+        help: format!("write {key} = \"50%\""),
+    };
+    notes.error(refused(key, &text, complaint));
+    None
+}

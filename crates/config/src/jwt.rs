@@ -1,0 +1,61 @@
+//! Reads `auth = { jwt = ... }` of a route.
+//! In: the table of the setting. Out: checked settings, without the content of their file.
+//! Never: reads a key.
+
+use tidegate_base::Span;
+
+use crate::auth::read_file;
+use crate::listeners::refused;
+use crate::model::{JwtAuth, KeyContent};
+use crate::pattern::{self, Complaint};
+use crate::report::{Kind, Note, Notes};
+use crate::table::{Table, texts_of, wrong_type};
+
+/// Reads the settings of tokens; `None` if the file of the keys is missing.
+pub(crate) fn read(table: &Table<'_>, realm: String, notes: &mut Notes) -> Option<JwtAuth> {
+    let (secret, keys) = (table.value("secret-file"), table.value("keys"));
+    if secret.is_some() == keys.is_some() {
+        let what = "`jwt` needs either `secret-file` or `keys`";
+        let note = Note::new(Kind::Missing, table.place.clone(), what);
+        notes.error(note.help(
+            "write keys = \"keys.json\" for public keys or a set of keys, secret-file = \"secret\" for HMAC",
+        ));
+        return None;
+    }
+    let is_secret = secret.is_some();
+    let file = read_file(if is_secret { "secret-file" } else { "keys" }, table, notes)?;
+    let mut jwt = JwtAuth {
+        file,
+        is_secret,
+        content: KeyContent::default(),
+        realm,
+        audience: Vec::new(),
+        issuer: table.text("issuer", notes).map(|text| text.text),
+        claims: Vec::new(),
+        leeway: Span::from_secs(30),
+        cookie: None,
+    };
+    if let Some(value) = table.value("audience") {
+        jwt.audience =
+            texts_of("`audience`", value, notes).into_iter().map(|text| text.text).collect();
+    }
+    for (name, value) in table.open_fields("claims", notes) {
+        match value.get_ref().as_str() {
+            Some(wanted) => jwt.claims.push((name.text, wanted.to_owned())),
+            None => notes.error(wrong_type("a value of `claims`", value, "a string")),
+        }
+    }
+    table.set_duration("leeway", &mut jwt.leeway, notes);
+    if let Some(cookie) = table.text("cookie", notes) {
+        if pattern::is_token(&cookie.text) {
+            jwt.cookie = Some(cookie.text);
+        } else {
+            let complaint = Complaint {
+                what: "not the name of a cookie".to_owned(),
+                help: "write cookie = \"session\"".to_owned(),
+            };
+            notes.error(refused("cookie", &cookie, complaint));
+        }
+    }
+    Some(jwt)
+}

@@ -1,0 +1,84 @@
+//! Which servers are avoided for a while because their requests fail (`eject`).
+//! In: the result of each request, times. Out: how long a server is avoided.
+//! Never: looks at a response, or shares its counts with another worker.
+//! Limits: `TIMES_MAX` times `for` is the longest time; at most `ejected-max` of the servers are avoided at once.
+//! Invariant: the failures of a window are at most its requests.
+
+use tidegate_base::{Moment, Span};
+use tidegate_config::model::Eject;
+
+/// Failure rates are those of windows of this length.
+const WINDOW: Span = Span::from_secs(10);
+/// Requests in a window below which its failure rate means nothing.
+const REQUESTS_MIN: u32 = 20;
+/// A server that is ejected again is avoided once more as long, up to this many times `for`.
+const TIMES_MAX: u32 = 10;
+
+/// What a worker remembers about the requests of a server.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Record {
+    /// Failures since the last success.
+    in_row: u32,
+    /// When the window began.
+    began: Moment,
+    /// Requests in the window that have ended.
+    requests: u32,
+    /// Those that failed.
+    failures: u32,
+    /// The server is avoided until then.
+    until: Moment,
+    /// How often in a row it was ejected. A window without an ejection counts one less.
+    times: u32,
+}
+
+impl Record {
+    /// Notes the result of a request. Returns whether the server deserves to be ejected.
+    pub fn note(&mut self, eject: &Eject, failed: bool, now: Moment) -> bool {
+        if now.since(self.began) >= WINDOW {
+            if now.since(self.until) >= WINDOW {
+                self.times = self.times.saturating_sub(1);
+            }
+            (self.began, self.requests, self.failures) = (now, 0, 0);
+        }
+        self.requests = self.requests.saturating_add(1);
+        if !failed {
+            self.in_row = 0;
+            return false;
+        }
+        self.in_row = self.in_row.saturating_add(1);
+        self.failures = self.failures.saturating_add(1);
+        let rate = u64::from(self.failures) * 100 / u64::from(self.requests);
+        let is_too_often = eject
+            .errors
+            .is_some_and(|most| self.requests >= REQUESTS_MIN && rate >= u64::from(most));
+        let is_too_many = eject.failures.is_some_and(|most| self.in_row >= most);
+        (is_too_often || is_too_many) && !self.is_ejected(now)
+    }
+
+    /// Ejects the server. Returns for how long.
+    pub fn eject(&mut self, eject: &Eject, now: Moment) -> Span {
+        self.times = (self.times + 1).min(TIMES_MAX);
+        let span = eject.span.saturating_mul(self.times);
+        self.until = now.after(span);
+        (self.in_row, self.began, self.requests, self.failures) = (0, now, 0, 0);
+        span
+    }
+
+    /// Whether the server is avoided.
+    #[must_use]
+    pub fn is_ejected(&self, now: Moment) -> bool {
+        self.until > now
+    }
+
+    /// Until when the server is avoided.
+    #[must_use]
+    pub fn until(&self) -> Moment {
+        self.until
+    }
+}
+
+/// Whether another server of a pool may be ejected, if `ejected` of its `all` servers are.
+#[must_use]
+pub fn has_room(eject: &Eject, ejected: usize, all: usize) -> bool {
+    (ejected + 1) * 100 <= all * usize::from(eject.ejected_max)
+}

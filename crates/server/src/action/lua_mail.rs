@@ -1,0 +1,143 @@
+//! Mail of Lua applications between the workers of a process: messages for WebSocket clients of another worker.
+//! In: messages in the worker's mailbox; effects of callbacks. Out: messages to the mailboxes of other workers; messages
+//! and Close frames for clients.
+//! Never: waits for another worker; changes the order of mail to a worker.
+//! Limits: `LUA_MAILS_MAX` messages and `MAIL_BYTES_MAX` bytes on their way to a worker; more are dropped and counted
+//! (`lua_mail_drops`). `MAILS_PER_TURN_MAX` of them are taken in a turn.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use tidegate_base::limits::MAILS_PER_TURN_MAX;
+use tidegate_config::model::Config;
+use tidegate_lua::Away;
+use tidegate_reactor::{Mailbox, Reactor, Sender, Waker};
+
+use crate::worker::Worker;
+
+/// The most messages of applications that a worker's mailbox holds.
+const LUA_MAILS_MAX: usize = 4096;
+/// Bytes of messages in a worker's mailbox.
+const MAIL_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// A message of an application for another worker.
+pub struct LuaMail {
+    /// The index of the application.
+    app: u16,
+    /// The client.
+    to: Away,
+    /// What happens to it.
+    order: Order,
+}
+
+/// What happens to a client of another worker.
+enum Order {
+    /// It gets a message.
+    Send { is_text: bool, data: Box<[u8]> },
+    /// Its connection ends.
+    Close { code: u16, reason: Box<[u8]> },
+}
+
+impl LuaMail {
+    fn bytes(&self) -> usize {
+        match &self.order {
+            Order::Send { data, .. } => data.len(),
+            Order::Close { reason, .. } => reason.len(),
+        }
+    }
+}
+
+/// A worker's mailbox for messages of applications, and the senders to the mailboxes of all workers.
+pub struct LuaPost {
+    /// The worker's index in `workers`.
+    own: usize,
+    /// The worker's mailbox, which wakes the worker's reactor.
+    mailbox: Mailbox<LuaMail>,
+    /// The mailboxes of all workers, including this worker's own, each with the bytes in it.
+    workers: Vec<(Sender<LuaMail>, Arc<AtomicUsize>)>,
+}
+
+impl LuaPost {
+    /// The mailboxes of the workers with these wakers; empty if there is no application, or only one worker.
+    #[must_use]
+    pub fn for_workers(config: &Config, wakers: &[Waker]) -> Vec<Self> {
+        if wakers.len() < 2 || config.lua.is_empty() {
+            return Vec::new();
+        }
+        let mailboxes: Vec<_> =
+            wakers.iter().map(|waker| Mailbox::new(LUA_MAILS_MAX, waker.clone())).collect();
+        let workers: Vec<_> =
+            mailboxes.iter().map(|mailbox| (mailbox.sender(), Arc::default())).collect();
+        let post = |(own, mailbox)| Self { own, mailbox, workers: workers.clone() };
+        mailboxes.into_iter().enumerate().map(post).collect()
+    }
+
+    /// Sends a message. Returns false if the mailbox has no room for it.
+    fn send(&self, worker: usize, mail: LuaMail) -> bool {
+        let Some((sender, waiting)) = self.workers.get(worker) else { return false };
+        let bytes = mail.bytes();
+        if waiting.fetch_add(bytes, Relaxed) > MAIL_BYTES_MAX || sender.send(mail).is_err() {
+            waiting.fetch_sub(bytes, Relaxed);
+            return false;
+        }
+        true
+    }
+
+    /// Takes the oldest message.
+    fn take(&self) -> Option<LuaMail> {
+        let mail = self.mailbox.take()?;
+        if let Some((_, waiting)) = self.workers.get(self.own) {
+            waiting.fetch_sub(mail.bytes(), Relaxed);
+        }
+        Some(mail)
+    }
+}
+
+impl Worker {
+    /// Makes the worker one of several whose applications reach each other's clients. Called once, before the first
+    /// turn.
+    pub fn join_apps(&mut self, post: LuaPost) {
+        self.lua_post = Some(post);
+    }
+
+    /// Takes messages of applications.
+    pub(crate) fn receive_lua_mail<R: Reactor>(&mut self, reactor: &mut R) {
+        for _ in 0..MAILS_PER_TURN_MAX {
+            let Some(mail) = self.lua_post.as_ref().and_then(LuaPost::take) else { return };
+            let LuaMail { app, to, order } = mail;
+            let vm = self.apps.present(usize::from(app));
+            // The client may have left since.
+            let Some(tag) = vm.and_then(|vm| vm.tag_of(to.life, to.client)) else { continue };
+            match order {
+                Order::Send { is_text, data } => {
+                    self.send_lua_message(reactor, tag, (is_text, &data), None);
+                }
+                Order::Close { code, reason } => {
+                    self.close_by_lua(reactor, tag, code, &reason);
+                }
+            }
+        }
+        if let Some(post) = &self.lua_post
+            && !post.mailbox.is_empty()
+        {
+            post.mailbox.ring_again();
+        }
+    }
+
+    /// Carries out `Effect::SendAway`.
+    pub(super) fn send_lua_away(&self, app: usize, to: Away, (is_text, data): (bool, &[u8])) {
+        self.mail_lua(app, to, Order::Send { is_text, data: data.into() });
+    }
+
+    /// Carries out `Effect::CloseAway`.
+    pub(super) fn close_lua_away(&self, app: usize, to: Away, code: u16, reason: &[u8]) {
+        self.mail_lua(app, to, Order::Close { code, reason: reason.into() });
+    }
+
+    fn mail_lua(&self, app: usize, to: Away, order: Order) {
+        let mail = LuaMail { app: app as u16, to, order };
+        let is_sent =
+            self.lua_post.as_ref().is_some_and(|post| post.send(to.worker as usize, mail));
+        self.accounts.counters.lua_mail_drops.add(u64::from(!is_sent));
+    }
+}

@@ -1,0 +1,112 @@
+//! How much of a turn Lua callbacks may take, and the requests whose callbacks wait for a later turn.
+//! In: the time that callbacks took; requests that are ready to be handled. Out: the request whose turn it is.
+//! Never: reads a clock or calls a callback.
+//! Limits: `SPAN_MAX` and `CALLS_MAX` of a turn, exceeded by one callback at most, which has a budget of its own.
+//! Invariant: connections take turns: one with many requests delays another connection by one of them.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use tidegate_base::{Id, Span};
+use tidegate_reactor::SockId;
+
+use crate::action::lua::ScriptedRequest;
+
+/// How long callbacks may run in each half of a turn: while events are handled, and after them.
+const SPAN_MAX: Span = Span::from_millis(5);
+/// How many callbacks may run in each half of a turn. Bounds turns in which no time passes, as in the simulator.
+const CALLS_MAX: u32 = 256;
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct LuaShare {
+    /// How long callbacks have run since `renew`.
+    spent: Span,
+    /// How many callbacks have run since `renew`.
+    calls: u32,
+    /// By the slot of their connection: requests whose callbacks wait. Some may have ended. No queue is empty.
+    waiting: BTreeMap<u32, VecDeque<Id<ScriptedRequest>>>,
+    /// The slot of the connection that was served last.
+    served: Option<u32>,
+}
+
+impl LuaShare {
+    /// Begins a new share.
+    pub(crate) fn renew(&mut self) {
+        (self.spent, self.calls) = (Span::ZERO, 0);
+    }
+
+    /// A callback has run.
+    pub(crate) fn note_call(&mut self, span: Span) {
+        self.spent += span;
+        self.calls += 1;
+    }
+
+    /// Whether further callbacks have to wait.
+    pub(crate) fn is_used_up(&self) -> bool {
+        self.spent >= SPAN_MAX || self.calls >= CALLS_MAX
+    }
+
+    /// Whether a request waits.
+    pub(crate) fn has_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// Lets the callback of a request wait.
+    pub(crate) fn put_off(&mut self, sock: SockId, id: Id<ScriptedRequest>) {
+        self.waiting.entry(sock.index).or_default().push_back(id);
+    }
+
+    /// Takes the next request: the oldest one of the connection after the one that was served last.
+    pub(crate) fn take_next(&mut self) -> Option<Id<ScriptedRequest>> {
+        let after = self.served.and_then(|served| {
+            let later = (core::ops::Bound::Excluded(served), core::ops::Bound::Unbounded);
+            self.waiting.range(later).next()
+        });
+        let (&slot, _) = after.or_else(|| self.waiting.first_key_value())?;
+        self.served = Some(slot);
+        let queue = self.waiting.get_mut(&slot)?;
+        let next = queue.pop_front();
+        if queue.is_empty() {
+            self.waiting.remove(&slot);
+        }
+        next
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(index: u32) -> Id<ScriptedRequest> {
+        Id::new(index, 1)
+    }
+
+    #[test]
+    fn connections_take_turns() {
+        let mut share = LuaShare::default();
+        let socks: Vec<SockId> = (0..3).map(|index| SockId::new(index, 1)).collect();
+        for index in 0..4 {
+            share.put_off(socks[0], request(index));
+        }
+        share.put_off(socks[2], request(10));
+        share.put_off(socks[1], request(20));
+        share.put_off(socks[1], request(21));
+        let order: Vec<_> = core::iter::from_fn(|| share.take_next()).map(|id| id.index).collect();
+        assert_eq!(order, [0, 20, 10, 1, 21, 2, 3]);
+        assert!(!share.has_waiting());
+    }
+
+    #[test]
+    fn share_ends_by_time_or_by_number() {
+        let mut share = LuaShare::default();
+        share.note_call(Span::from_millis(4));
+        assert!(!share.is_used_up());
+        share.note_call(Span::from_millis(1));
+        assert!(share.is_used_up());
+        share.renew();
+        (1..CALLS_MAX).for_each(|_| share.note_call(Span::ZERO));
+        assert!(!share.is_used_up());
+        share.note_call(Span::ZERO);
+        assert!(share.is_used_up());
+    }
+}

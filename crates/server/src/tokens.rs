@@ -1,0 +1,21 @@
+//! The keys that verify the tokens of requests.
+//! In: a configuration with the contents of its files. Out: what is wrong with them.
+//! Never: shows a part of a key.
+
+use tidegate_config::model::Config;
+use tidegate_config::places::{Finding, Owner};
+use tidegate_config::report::Kind;
+use tidegate_gate::jwt;
+
+/// Reads the keys of all routes. Returns what is wrong.
+#[must_use]
+pub fn check(config: &Config) -> Vec<Finding> {
+    let routes = config.routes.iter().enumerate();
+    let wrong = routes.filter_map(|(index, route)| {
+        let settings = route.handling.jwt.as_ref()?;
+        let what = jwt::key_set(settings).err()?;
+        let (owner, subject) = (Owner::Route(index), settings.file.clone());
+        Some(Finding { kind: Kind::File, owner, subject, what })
+    });
+    wrong.collect()
+}

@@ -1,0 +1,238 @@
+//! Tokens of the standards, tokens by keys made here, and tokens that must be refused.
+
+use aws_lc_rs::encoding::AsDer;
+use aws_lc_rs::rand::SystemRandom;
+use aws_lc_rs::rsa::KeySize;
+use aws_lc_rs::signature::{
+    ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair, RSA_PKCS1_SHA256, RSA_PSS_SHA256,
+    RsaKeyPair,
+};
+
+use super::*;
+
+fn encode(bytes: &[u8]) -> String {
+    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    let mut out = String::new();
+    for group in bytes.chunks(3) {
+        let mut bits = [0; 4];
+        bits[1..=group.len()].copy_from_slice(group);
+        let bits = u32::from_be_bytes(bits);
+        for place in 0..=group.len() {
+            out.push(char::from(ALPHABET[(bits >> (18 - 6 * place)) as usize & 63]));
+        }
+    }
+    out
+}
+
+/// A token with this header and signature.
+fn token(header: &str, sign: impl Fn(&[u8]) -> Vec<u8>) -> String {
+    let signed = format!("{}.{}", encode(header.as_bytes()), encode(b"{\"sub\":\"bob\"}"));
+    format!("{signed}.{}", encode(&sign(signed.as_bytes())))
+}
+
+fn hmac_with(secret: &[u8]) -> impl Fn(&[u8]) -> Vec<u8> {
+    let key = aws_lc_rs::hmac::Key::new(aws_lc_rs::hmac::HMAC_SHA256, secret);
+    move |signed| aws_lc_rs::hmac::sign(&key, signed).as_ref().to_vec()
+}
+
+fn set(json: &str) -> KeySet {
+    KeySet::parse(json.as_bytes()).unwrap_or_else(|what| panic!("{what}: {json}"))
+}
+
+fn pem(label: &str, der: &[u8]) -> String {
+    let standard = encode(der).replace('-', "+").replace('_', "/");
+    let padding = "=".repeat((4 - standard.len() % 4) % 4);
+    let body = standard + &padding;
+    let lines: Vec<&str> =
+        body.as_bytes().chunks(64).filter_map(|line| core::str::from_utf8(line).ok()).collect();
+    format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", lines.join("\n"))
+}
+
+/// RFC 7515 appendix A.3, RFC 8037 appendix A.4.
+#[test]
+fn examples_of_the_standards_are_verified() {
+    let cases = [
+        (
+            r#"{"kty":"EC","crv":"P-256","x":"f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU",
+                "y":"x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0"}"#,
+            "eyJhbGciOiJFUzI1NiJ9.eyJpc3MiOiJqb2UiLA0KICJleHAiOjEzMDA4MTkzODAsDQogImh0dHA6Ly9leGFtcGxlLmNvbS9pc19yb2\
+             90Ijp0cnVlfQ.DtEhU3ljbEg8L38VWAfUAqOyKAM6-Xx-F4GawxaepmXFCgfTjDxw5djxLa8ISlSApmWQxfKTUJqPP3-Kg6NU1Q",
+            "{\"iss\":\"joe\",\r\n \"exp\":1300819380,\r\n \"http://example.com/is_root\":true}",
+        ),
+        (
+            r#"{"kty":"OKP","crv":"Ed25519","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}"#,
+            "eyJhbGciOiJFZERTQSJ9.RXhhbXBsZSBvZiBFZDI1NTE5IHNpZ25pbmc.hgyY0il_MGCjP0JzlnLWG1PPOt7-09PGcvMg3AIbQR6dW\
+             bhijcNR4ki4iylGjg5BhVsPt9g7sVvpAr_MuM0KAg",
+            "Example of Ed25519 signing",
+        ),
+    ];
+    for (key, token, claims) in cases {
+        assert_eq!(set(key).verify(token), Ok(claims.as_bytes().to_vec()));
+        let wrong = token.replace(".h", ".i").replace(".D", ".E");
+        assert_eq!(set(key).verify(&wrong), Err(Refusal::Invalid));
+    }
+}
+
+#[test]
+fn rsa_and_curves_are_verified_from_pem_and_json() {
+    let random = SystemRandom::new();
+    let rsa = RsaKeyPair::generate(KeySize::Rsa2048).expect("a key");
+    let with = |padding: &'static dyn aws_lc_rs::signature::RsaEncoding| {
+        let (rsa, random) = (&rsa, &random);
+        move |signed: &[u8]| {
+            let mut signature = vec![0; rsa.public_modulus_len()];
+            rsa.sign(padding, random, signed, &mut signature).expect("a signature");
+            signature
+        }
+    };
+    let public = rsa.public_key();
+    let modulus = public.modulus().big_endian_without_leading_zero().to_vec();
+    let json =
+        format!(r#"{{"keys":[{{"kty":"RSA","kid":"1","n":"{}","e":"AQAB"}}]}}"#, encode(&modulus));
+    let der = public.as_der().expect("DER");
+    let sets = [
+        set(&json),
+        set(&pem("PUBLIC KEY", der.as_ref())),
+        set(&pem("RSA PUBLIC KEY", public.as_ref())),
+    ];
+    for keys in sets {
+        let good = token(r#"{"alg":"RS256","kid":"1"}"#, with(&RSA_PKCS1_SHA256));
+        assert_eq!(keys.verify(&good), Ok(b"{\"sub\":\"bob\"}".to_vec()));
+        let good = token(r#"{"alg":"PS256"}"#, with(&RSA_PSS_SHA256));
+        assert!(keys.verify(&good).is_ok());
+        for header in
+            [r#"{"alg":"PS256"}"#, r#"{"alg":"RS512"}"#, r#"{"alg":"ES256"}"#, r#"{"alg":"none"}"#]
+        {
+            let wrong = token(header, with(&RSA_PKCS1_SHA256));
+            assert_eq!(keys.verify(&wrong), Err(Refusal::Invalid), "{header}");
+        }
+        // The public key is no secret, so it must not serve as the key of an HMAC.
+        for secret in [der.as_ref(), public.as_ref(), pem("PUBLIC KEY", der.as_ref()).as_bytes()] {
+            let forged = token(r#"{"alg":"HS256"}"#, hmac_with(secret));
+            assert_eq!(keys.verify(&forged), Err(Refusal::Invalid));
+        }
+    }
+    let pair = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).expect("a key");
+    let der = pair.public_key().as_der().expect("DER");
+    let sign = |signed: &[u8]| pair.sign(&random, signed).expect("a signature").as_ref().to_vec();
+    let keys = set(&pem("PUBLIC KEY", der.as_ref()));
+    assert!(keys.verify(&token(r#"{"alg":"ES256"}"#, sign)).is_ok());
+    assert!(keys.verify(&token(r#"{"alg":"ES384"}"#, sign)).is_err());
+}
+
+#[test]
+fn name_and_algorithm_of_a_key_bind() {
+    let secret = encode(&[7; 32]);
+    let sign = hmac_with(&[7; 32]);
+    let key = |more: &str| set(&format!(r#"{{"keys":[{{"kty":"oct","k":"{secret}"{more}}}]}}"#));
+    let plain = r#"{"alg":"HS256"}"#;
+    for (more, header, is_valid) in [
+        ("", plain, true),
+        ("", r#"{"alg":"HS256","kid":"x"}"#, true),
+        (r#","kid":"x""#, r#"{"alg":"HS256","kid":"x"}"#, true),
+        (r#","kid":"x""#, r#"{"alg":"HS256","kid":"y"}"#, false),
+        (r#","kid":"x""#, plain, true),
+        (r#","alg":"HS256""#, plain, true),
+        (r#","alg":"HS512""#, plain, false),
+        ("", r#"{"alg":"HS256","crit":["b64"]}"#, false),
+        ("", r#"{"alg":"HS256","alg":"none"}"#, false),
+        ("", r#"{"kid":"x"}"#, false),
+        ("", "[]", false),
+    ] {
+        assert_eq!(key(more).verify(&token(header, &sign)).is_ok(), is_valid, "{more} {header}");
+    }
+    let long = token(plain, &sign) + &"a".repeat(TOKEN_BYTES_MAX);
+    for wrong in ["", ".", "..", "a.b.c", "a.b", &long] {
+        assert_eq!(key("").verify(wrong), Err(Refusal::Invalid));
+    }
+    assert!(KeySet::of_secret(b"").verify(&token(plain, hmac_with(b""))).is_err(), "no secret");
+    assert!(KeySet::of_secret(&[7; 32]).verify(&token(plain, &sign)).is_ok());
+}
+
+#[test]
+fn unusable_files_are_named() {
+    let short = encode(&[7; 31]);
+    for (content, what) in [
+        (String::new(), "neither PEM nor JSON"),
+        ("secret".to_owned(), "neither PEM nor JSON"),
+        ("{".to_owned(), "not a set of keys (RFC 7517): line 1"),
+        (r#"{"keys":[]}"#.to_owned(), "no key"),
+        (r#"{"keys":[{"kty":"RSA","use":"enc"},{"kty":"other"}]}"#.to_owned(), "no key"),
+        (r#"{"keys":[{"kty":"RSA","n":"AQAB","e":"AQAB"}]}"#.to_owned(), "key 1: RSA with less"),
+        (r#"{"kty":"EC","crv":"P-256","x":"AA"}"#.to_owned(), "key 1: a part of it is missing"),
+        (r#"{"kty":"EC","crv":"P-256","x":"AA","y":"AA"}"#.to_owned(), "key 1: not a valid"),
+        (format!(r#"{{"kty":"oct","k":"{short}"}}"#), "key 1: a secret of less than 32 bytes"),
+        (pem("PRIVATE KEY", b"x"), "a private key"),
+        (pem("CERTIFICATE", b"x"), "a certificate"),
+        (pem("PUBLIC KEY", b"x"), "a public key that is not of RSA"),
+    ] {
+        let found = KeySet::parse(content.as_bytes()).expect_err(&content);
+        assert!(found.starts_with(what), "{content}: {found}");
+    }
+}
+
+#[test]
+fn claims_are_found_by_name() {
+    let claims = Claims::parse(
+        br#"{"sub":"bob","n":7,"admin":true,"roles":["a","b",3],"a.b":"dot","realm":{"roles":["x"],"n":1},
+            "scope":"read write","aud":"app","none":null}"#,
+    )
+    .expect("an object");
+    let text = |name: &str| {
+        let mut out = Vec::new();
+        claims.append(name, &mut out);
+        String::from_utf8(out).expect("text")
+    };
+    for (name, expected) in [
+        ("sub", "bob"),
+        ("n", "7"),
+        ("admin", "true"),
+        ("roles", "a,b,3"),
+        ("a.b", "dot"),
+        ("realm.roles", "x"),
+        ("realm.n", "1"),
+        ("realm", ""),
+        ("realm.x.y", ""),
+        ("none", ""),
+        ("missing", ""),
+    ] {
+        assert_eq!(text(name), expected, "{name}");
+    }
+    for (name, wanted, expected) in [
+        ("sub", "bob", true),
+        ("sub", "bo", false),
+        ("roles", "b", true),
+        ("roles", "3", true),
+        ("roles", "a,b", false),
+        ("realm.roles", "x", true),
+        ("scope", "write", true),
+        ("scope", "read write", false),
+        ("admin", "true", true),
+        ("none", "", false),
+        ("missing", "", false),
+    ] {
+        assert_eq!(claims.holds(name, wanted), expected, "{name} {wanted}");
+    }
+    assert_eq!((claims.text("sub"), claims.text("n")), (Some("bob"), None));
+    assert!(Claims::parse(b"[]").is_err() && Claims::parse(b"").is_err());
+}
+
+#[test]
+fn times_have_a_leeway() {
+    let check = |claims: &str, now| {
+        Claims::parse(claims.as_bytes()).and_then(|claims| claims.check_times(now, 5))
+    };
+    for (claims, now, expected) in [
+        ("{}", 100, Ok(())),
+        (r#"{"exp":100}"#, 104, Ok(())),
+        (r#"{"exp":100}"#, 105, Err(Refusal::Expired)),
+        (r#"{"exp":100.5}"#, 105, Ok(())),
+        (r#"{"nbf":105}"#, 100, Ok(())),
+        (r#"{"nbf":106}"#, 100, Err(Refusal::Expired)),
+        (r#"{"exp":"100"}"#, 0, Err(Refusal::Invalid)),
+        (r#"{"exp":null}"#, 0, Err(Refusal::Invalid)),
+        (r#"{"exp":1e300}"#, u64::MAX / 2, Ok(())),
+    ] {
+        assert_eq!(check(claims, now), expected, "{claims} {now}");
+    }
+}
