@@ -163,7 +163,7 @@ fn read(file: &Table<'_>, notes: &mut Notes) -> Config {
     let pools = pools::read(file, notes);
     let websocket = websocket::read(file, WebSocket::default(), notes);
     let log = log::read(file, notes);
-    let admin = admin::read(file, notes);
+    let admin = admin::read(file, &listeners, notes);
     let hubs = push::read(file, notes);
     let sets = sets::read(file, notes);
     let apps = lua::read(file, notes);

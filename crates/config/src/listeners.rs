@@ -81,6 +81,7 @@ fn read_one(table: &Table<'_>, notes: &mut Notes) -> Listener {
     if let Some(text) = table.text("bind", notes) {
         name.clone_from(&text.text);
         bind = read_bind(&text, notes).unwrap_or(bind);
+        notes.places.mark(bind.to_string(), text.place);
     }
     if let Some(text) = table.text("name", notes) {
         match pattern::check_name(&text.text) {

@@ -91,7 +91,7 @@ impl<F: FnMut(&str) -> Result<Vec<u8>, String>> Supplier<F> {
             Ok(value) => Some(value),
             Err(what) => {
                 let subject = path.to_owned();
-                self.findings.push(Finding { kind: Kind::File, owner, subject, what });
+                self.findings.push(Finding { kind: Kind::File, owner, subject, what, help: None });
                 None
             }
         }

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,6 +22,8 @@ use tidegate_wire::tls::{
     self, Acceptor, AcceptorSettings, CertificateFiles, Connector, ConnectorSettings, PeerIdentity,
     Roots, SetupFault, SetupKind, TicketKeys, TlsClock, Version,
 };
+
+use crate::files;
 
 /// The most bytes of one file. Bundles of certificate authorities are the largest files.
 const FILE_BYTES_MAX: u64 = 16 * 1024 * 1024;
@@ -49,7 +51,7 @@ impl std::error::Error for TlsFault {}
 impl From<TlsFault> for Finding {
     fn from(fault: TlsFault) -> Self {
         let TlsFault { owner, subject, what, .. } = fault;
-        Self { kind: Kind::Certificate, owner, subject, what }
+        Self { kind: Kind::Certificate, owner, subject, what, help: None }
     }
 }
 
@@ -440,8 +442,7 @@ impl<'a> Reading<'a> {
 }
 
 fn read(path: &Path) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    fs::File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+    let bytes = files::read(path, FILE_BYTES_MAX)?;
     if bytes.len() as u64 > FILE_BYTES_MAX {
         return Err(io::Error::other("larger than 16 MiB"));
     }

@@ -22,6 +22,7 @@ mod delivery;
 
 mod eviction;
 pub mod explain;
+pub mod files;
 
 mod flow;
 pub mod fuzz;
@@ -31,6 +32,7 @@ mod live;
 mod log;
 pub mod names;
 mod passwords;
+pub mod paths;
 pub mod permits;
 pub mod ports;
 mod record;
