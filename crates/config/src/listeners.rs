@@ -117,6 +117,16 @@ fn read_one(table: &Table<'_>, notes: &mut Notes) -> Listener {
     listener
 }
 
+/// As in the file.
+impl core::fmt::Display for Bind {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Tcp(address) => write!(f, "{address}"),
+            Self::Unix(path) => write!(f, "unix:{path}"),
+        }
+    }
+}
+
 /// The address in `bind`. An error is noted.
 pub(crate) fn read_bind(text: &Located, notes: &mut Notes) -> Option<Bind> {
     let parsed = match pattern::parse_bind(&text.text) {

@@ -427,16 +427,6 @@ pub enum Bind {
     Unix(String),
 }
 
-/// As in the file.
-impl core::fmt::Display for Bind {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        match self {
-            Self::Tcp(address) => write!(f, "{address}"),
-            Self::Unix(path) => write!(f, "unix:{path}"),
-        }
-    }
-}
-
 /// A range of addresses, such as `10.0.0.0/8` or `::1`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Network {

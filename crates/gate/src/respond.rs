@@ -212,25 +212,9 @@ pub fn encode_https_redirect(
         );
         return 400;
     };
-    // Old clients may not know 308 (RFC 7538, 2015), but all know 301. Only GET and HEAD are certain to be
-    // repeated unchanged after 301 (RFC 9110 section 15.4.2).
-    let usual = if matches!(head.method, Method::Get | Method::Head) { 301 } else { 308 };
-    let status = redirect.status.unwrap_or(usual);
+    let status = https_status(redirect, head);
     encode_answer_fields(sink, status, context);
-    sink.field_with("Location", |out| {
-        out.extend_from_slice(b"https://");
-        out.extend_from_slice(host.as_bytes());
-        if redirect.port != 443 {
-            out.push(b':');
-            out.extend_from_slice(itoa::Buffer::new().format(redirect.port).as_bytes());
-        }
-        // A path begins with a slash, so that no part of it can be taken for a part of the host.
-        encode_uri(out, if head.path.starts_with('/') { head.path } else { "/" });
-        if let Some(query) = head.query {
-            out.push(b'?');
-            encode_uri(out, query);
-        }
-    });
+    sink.field_with("Location", |out| encode_https_location(out, redirect, host, head));
     encode_text(sink, status, "see Location", None, context);
     status
 }
@@ -346,7 +330,49 @@ pub(crate) fn encode_text(
     }
 }
 
-fn encode_location(out: &mut Vec<u8>, redirect: &Redirect, head: &RequestHead<'_>, scheme: Scheme) {
+/// The status and the Location of the redirect of `head` to https; `None`: it gets a 400 response.
+#[must_use]
+pub fn https_redirect(redirect: HttpsRedirect, head: &RequestHead<'_>) -> Option<(u16, Vec<u8>)> {
+    let host = head.host.and_then(plain_host)?;
+    let mut out = Vec::new();
+    encode_https_location(&mut out, redirect, host, head);
+    Some((https_status(redirect, head), out))
+}
+
+fn https_status(redirect: HttpsRedirect, head: &RequestHead<'_>) -> u16 {
+    // Old clients may not know 308 (RFC 7538, 2015), but all know 301. Only GET and HEAD are certain to be
+    // repeated unchanged after 301 (RFC 9110 section 15.4.2).
+    let usual = if matches!(head.method, Method::Get | Method::Head) { 301 } else { 308 };
+    redirect.status.unwrap_or(usual)
+}
+
+fn encode_https_location(
+    out: &mut Vec<u8>,
+    redirect: HttpsRedirect,
+    host: &str,
+    head: &RequestHead<'_>,
+) {
+    out.extend_from_slice(b"https://");
+    out.extend_from_slice(host.as_bytes());
+    if redirect.port != 443 {
+        out.push(b':');
+        out.extend_from_slice(itoa::Buffer::new().format(redirect.port).as_bytes());
+    }
+    // A path begins with a slash, so that no part of it can be taken for a part of the host.
+    encode_uri(out, if head.path.starts_with('/') { head.path } else { "/" });
+    if let Some(query) = head.query {
+        out.push(b'?');
+        encode_uri(out, query);
+    }
+}
+
+/// Appends the Location of the redirect of `head`, which was sent by `scheme`.
+pub fn encode_location(
+    out: &mut Vec<u8>,
+    redirect: &Redirect,
+    head: &RequestHead<'_>,
+    scheme: Scheme,
+) {
     for (index, piece) in redirect.to.iter().enumerate() {
         let first = index == 0;
         match piece {
