@@ -28,7 +28,7 @@ command -v go >/dev/null || missing+=(golang-go)
 # Installs servers from PyPI into a virtual environment for the tests.
 install_python_servers() {
   local environment=target/peers/python
-  local wanted=(cheroot==11.1.2 eventlet==0.40.4 websocket-client==1.8.0 prometheus-client==0.21.1)
+  local wanted=(cheroot==11.1.2 eventlet==0.40.4 websocket-client==1.8.0 prometheus-client==0.21.1 hypercorn==0.17.3)
   "$environment/bin/python" - "${wanted[@]}" 2>/dev/null <<'CHECK' && return
 import importlib.metadata, sys
 for wanted in sys.argv[1:]:
@@ -46,8 +46,9 @@ install_h2spec() {
   (cd scripts/h2spec && go build -o ../../target/peers/go/h2spec github.com/summerwind/h2spec/cmd/h2spec)
 }
 
-# Builds the clients that are written in Go. The client of push hubs is a module of its own, which needs Go 1.25.
-build_go_clients() {
+# Builds the clients and servers that are written in Go. The client of push hubs is a module of its own, which needs Go
+# 1.25.
+build_go_programs() {
   local programs=$PWD/target/peers/go
   (cd crates/tidegate/tests/peers/go && go build -o "$programs/" ./...)
   (cd crates/tidegate/tests/peers/go/push_client && go build -o "$programs/" ./...)
@@ -89,7 +90,7 @@ install_autobahn() {
 install_from_registries() {
   install_python_servers
   install_h2spec
-  build_go_clients
+  build_go_programs
   install_node_clients
   install_centrifuge
   install_autobahn

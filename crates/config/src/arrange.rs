@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use tidegate_base::Address;
 
-use crate::model::{Action, Bind, Config, Pool, ServerAddress, Upstream};
+use crate::model::{Action, Bind, Config, Forward, Pool, ServerAddress, Upstream};
 
 /// The most indexes of one kind.
 pub const INDEXES_MAX: usize = u16::MAX as usize;
@@ -148,6 +148,7 @@ impl Arranged {
         next.config.pools.clone_from(&self.config.pools);
         next.file_listeners = next.place_listeners(listeners, in_use)?;
         next.file_pools = next.place_pools(pools, in_use)?;
+        next.place_forwards();
         for route in &mut next.config.routes {
             if let Some(listener) = &mut route.listener {
                 *listener = next.file_listeners[*listener];
@@ -157,6 +158,21 @@ impl Arranged {
             }
         }
         Ok(next)
+    }
+
+    /// Lets `forward` of each listener refer to the indexes of this configuration. A removed listener keeps its own as
+    /// long as they mean the same.
+    fn place_forwards(&mut self) {
+        let generation = self.generation;
+        let (of_file, pools) = (&self.file_listeners, &self.file_pools);
+        for (index, listener) in self.config.listeners.iter_mut().enumerate() {
+            let Some(forward) = &mut listener.forward else { continue };
+            if of_file.contains(&index) {
+                forward.map_pools(|pool| pools[pool]);
+            } else if forward.pools().any(|pool| self.pools[pool].life.since == generation) {
+                *forward = Forward::ByServerName { names: Vec::new(), default: None };
+            }
+        }
     }
 
     /// Notes the addresses that listeners are bound to: port 0 has become a real port.

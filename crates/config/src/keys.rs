@@ -77,6 +77,7 @@ mod admin;
 mod answers;
 mod auth;
 mod edits;
+mod health;
 mod https;
 mod listener;
 mod log;
@@ -88,6 +89,7 @@ mod route;
 mod server;
 mod set;
 mod sticky;
+mod tcp;
 mod tls;
 mod websocket;
 
@@ -95,6 +97,7 @@ pub use admin::ADMIN;
 pub use answers::{CORS, MAINTENANCE};
 pub use auth::AUTH;
 pub use edits::{REQUEST_EDITS, RESPONSE_EDITS};
+pub use health::HEALTH;
 pub use https::{HSTS, HTTPS_REDIRECT};
 pub use listener::{CLIENT_TIMEOUTS, LIMITS, LISTENER, LISTENER_PROXY};
 pub use log::{ACCESS, LOG};
@@ -106,6 +109,7 @@ pub use route::{FIELD, PROXY, REDIRECT, RESPOND, ROUTE, ROUTE_CERTIFICATE};
 pub use server::SERVER;
 pub use set::SET;
 pub use sticky::STICKY;
+pub use tcp::FORWARD;
 pub use tls::{CERTIFICATE, CLIENT_CERTIFICATE, LISTENER_TLS, POOL_TLS};
 pub(crate) use tls::{CLIENT_PROTOCOLS, SERVER_PROTOCOLS};
 pub use websocket::WEBSOCKET;
@@ -243,7 +247,7 @@ mod tests {
     #[test]
     fn setting_names_are_unique_and_described() {
         let paths: Vec<_> = sections().iter().map(|section| section.path).collect();
-        assert_eq!(paths.len(), 40, "{paths:?}");
+        assert_eq!(paths.len(), 42, "{paths:?}");
         for section in sections() {
             for (index, key) in section.keys.iter().enumerate() {
                 assert!(key.about.ends_with('.'), "{}: {}", section.path, key.name);

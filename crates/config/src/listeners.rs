@@ -1,5 +1,5 @@
 //! Reads `[[listener]]`.
-//! In: the root table of the file. Out: checked listeners and the place of each.
+//! In: the root table of the file, the checked pools. Out: checked listeners and the place of each.
 //! Never: binds an address.
 //! Invariant: names are unique, and so are addresses (except those with port 0).
 
@@ -13,8 +13,10 @@ use crate::model::{
 use crate::nearest::nearest;
 use crate::pattern::{self, Complaint};
 use crate::places::Owner;
+use crate::pools::Pools;
 use crate::report::{Kind, Note, Notes, quoted};
 use crate::table::{Located, Table, describe};
+use crate::tcp;
 use crate::tls;
 
 /// The listeners of a file.
@@ -34,6 +36,12 @@ impl Listeners {
             notes.error(unknown_name("listener", name, &known));
         }
         found
+    }
+
+    /// Whether a listener forwards connections without HTTP to the pool with this index.
+    pub(crate) fn forward_to(&self, pool: usize) -> bool {
+        let mut all = self.listeners.iter().filter_map(|listener| listener.forward.as_ref());
+        all.any(|forward| forward.pools().any(|other| other == pool))
     }
 }
 
@@ -57,10 +65,10 @@ pub(crate) fn refused(key: &str, located: &Located, complaint: Complaint) -> Not
 }
 
 /// Reads all listeners.
-pub(crate) fn read(file: &Table<'_>, notes: &mut Notes) -> Listeners {
+pub(crate) fn read(file: &Table<'_>, pools: &Pools, notes: &mut Notes) -> Listeners {
     let mut found = Listeners { listeners: Vec::new(), places: Vec::new() };
     for table in file.open_rows("listener", notes) {
-        let listener = read_one(&table, notes);
+        let listener = read_one(&table, pools, notes);
         check_duplicates(&found, &listener, &table, notes);
         notes.places.assign(Owner::Listener(found.listeners.len()));
         found.listeners.push(listener);
@@ -75,7 +83,7 @@ pub(crate) fn read(file: &Table<'_>, notes: &mut Notes) -> Listeners {
     found
 }
 
-fn read_one(table: &Table<'_>, notes: &mut Notes) -> Listener {
+fn read_one(table: &Table<'_>, pools: &Pools, notes: &mut Notes) -> Listener {
     let mut bind = Bind::Unix(String::new());
     let mut name = String::new();
     if let Some(text) = table.text("bind", notes) {
@@ -104,6 +112,7 @@ fn read_one(table: &Table<'_>, notes: &mut Notes) -> Listener {
         hsts: None,
         tls: tls::read_listener(table, notes),
         h2c: table.is_true("h2c", notes).unwrap_or(false),
+        forward: None,
     };
     if listener.h2c && listener.tls.is_some() {
         let what = "`h2c` is for a listener without TLS";
@@ -111,6 +120,7 @@ fn read_one(table: &Table<'_>, notes: &mut Notes) -> Listener {
         notes.error(note.help("remove it; with `tls`, `alpn` offers \"h2\" by default"));
     }
     https::read_listener(table, &mut listener, notes);
+    tcp::read(table, &mut listener, pools, notes);
     table.set_number("backlog", &mut listener.backlog, notes);
     let requests = &mut listener.requests_per_connection_max;
     table.set_bound("requests-per-connection-max", requests, notes);

@@ -74,7 +74,9 @@ pub(crate) fn check(
         }
     }
     for (listener, place) in file.listeners.iter().zip(&listeners.places) {
-        if port_of(&listener.bind) == Some(443) && !listener.may_serve_https() {
+        check_forward(listener, place, pools, notes);
+        let is_plain = listener.forward.is_none() && !listener.may_serve_https();
+        if port_of(&listener.bind) == Some(443) && is_plain {
             let what = format!(
                 "listener {:?} has port 443 but no `tls`: browsers cannot use it",
                 listener.name
@@ -85,19 +87,33 @@ pub(crate) fn check(
             ));
         }
     }
-    for (pool, place) in pools.pools.iter().zip(&pools.places) {
+    for (index, (pool, place)) in pools.pools.iter().zip(&pools.places).enumerate() {
         let is_https = |address: &ServerAddress| match address {
             ServerAddress::Ip(address) => address.port() == 443,
             ServerAddress::Name(_, port) => *port == 443,
             ServerAddress::Unix(_) => false,
         };
-        if pool.tls.is_none() && pool.servers.iter().any(|server| is_https(&server.address)) {
+        // Connections that are forwarded as they are may use TLS.
+        let is_plain = pool.tls.is_none() && !listeners.forward_to(index);
+        if is_plain && pool.servers.iter().any(|server| is_https(&server.address)) {
             let what = format!("pool {:?} has a server with port 443 but no `tls`", pool.name);
             let note = Note::new(Kind::Conflict, place.clone(), what);
             notes.warn(
                 note.help("add tls = true to the pool, or use the server's port for plain HTTP"),
             );
         }
+    }
+}
+
+/// Notes a warning if the listener forwards connections to itself.
+fn check_forward(listener: &Listener, place: &Range<usize>, pools: &Pools, notes: &mut Notes) {
+    let Some(forward) = &listener.forward else { return };
+    let mut servers =
+        forward.pools().filter_map(|pool| pools.pools.get(pool)).flat_map(|pool| &pool.servers);
+    if servers.any(|server| is_own(&listener.bind, &server.address)) {
+        let what = format!("listener {:?} forwards connections to itself", listener.name);
+        let note = Note::new(Kind::Loop, place.clone(), what);
+        notes.warn(note.help("write the address of the server in the pool"));
     }
 }
 

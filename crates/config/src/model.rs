@@ -9,11 +9,15 @@ use tidegate_base::{Span, limits};
 
 mod answers;
 mod auth;
+mod client_fields;
 mod conditions;
 mod handling;
+mod health;
 mod networks;
 mod rate;
+mod reuse;
 mod sticky;
+mod tcp;
 
 pub use crate::lua::{LuaApp, LuaSetting};
 pub use crate::push::{Namespace, Permit, Push, PushRoute, Slow, Subscribe};
@@ -21,11 +25,15 @@ pub use crate::text_test::{TextFault, TextKind, TextTest};
 
 pub use answers::{Cors, ErrorPage, Maintenance, Page};
 pub use auth::{BasicAuth, Users};
+pub use client_fields::CLIENT_ADDRESS_HEADERS;
 pub use conditions::{Conditions, HeaderCondition, HeaderTest, NamedTest};
 pub use handling::{FieldEdits, Handling, Placeholder, Template, TemplatePiece};
+pub use health::{CheckKind, CheckMethod, HealthCheck, HttpCheck};
 pub use networks::{AddressSet, Addresses, NetworkSet};
 pub use rate::{Rate, RateExcess};
+pub use reuse::{Reuse, Unretriable};
 pub use sticky::{SameSite, Sticky};
+pub use tcp::Forward;
 
 /// A whole configuration.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -221,38 +229,9 @@ pub struct Listener {
     pub tls: Option<ListenerTls>,
     /// Whether clients may begin with HTTP/2 on a plain connection.
     pub h2c: bool,
+    /// Where connections are forwarded without reading HTTP; `None`: the listener serves HTTP.
+    pub forward: Option<Forward>,
 }
-
-/// The default of `client-address-headers`.
-pub const CLIENT_ADDRESS_HEADERS: [&str; 27] = [
-    "x-real-ip",
-    "x-client-ip",
-    "client-ip",
-    "true-client-ip",
-    "x-cluster-client-ip",
-    "x-original-forwarded-for",
-    "x-forwarded",
-    "forwarded-for",
-    "x-originating-ip",
-    "x-remote-ip",
-    "x-remote-addr",
-    "proxy-client-ip",
-    "wl-proxy-client-ip",
-    "x-envoy-external-address",
-    "cf-connecting-ip",
-    "cf-connecting-ipv6",
-    "cf-pseudo-ipv4",
-    "fastly-client-ip",
-    "fly-client-ip",
-    "cloudfront-viewer-address",
-    "x-azure-clientip",
-    "x-azure-socketip",
-    "x-appengine-user-ip",
-    "x-proxyuser-ip",
-    "x-nf-client-connection-ip",
-    "do-connecting-ip",
-    "incap-client-ip",
-];
 
 /// `redirect-to-https` of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -647,6 +626,8 @@ pub struct Pool {
     pub sticky: Option<Sticky>,
     /// The servers; at least one, and at least one with a weight above 0.
     pub servers: Vec<Upstream>,
+    /// How servers are checked; `None`: they are not.
+    pub health: Option<HealthCheck>,
     /// Timeouts for servers.
     pub timeouts: ServerTimeouts,
     /// Reuse of connections to the servers.
@@ -747,33 +728,6 @@ pub struct ServerTimeouts {
     pub tunnel: Span,
 }
 
-/// Reuse of upstream connections.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reuse {
-    /// Maximum number of idle connections kept for each server and worker.
-    pub idle_max: u32,
-    /// How long an idle connection is kept.
-    pub idle_timeout: Span,
-    /// Number of requests on one connection before it is closed; `None`: unlimited.
-    pub requests_max: Option<u32>,
-    /// Whether a connection is reused after a request whose body the server may not expect, such as a GET with a
-    /// body.
-    pub after_unexpected_body: bool,
-    /// Which idle connections may carry a request that cannot be retried.
-    pub unretriable: Unretriable,
-}
-
-/// `reuse.unretriable` of a pool: which idle connections may carry a request that cannot be retried.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unretriable {
-    /// Connections that have been idle for less than half the time that the server is known to keep them open.
-    Proven,
-    /// All idle connections.
-    Always,
-    /// No idle connection: each such request opens a new one.
-    Never,
-}
-
 impl Default for Server {
     fn default() -> Self {
         Self {
@@ -849,18 +803,6 @@ impl Default for ServerTimeouts {
             body: Span::from_secs(60),
             queue: Span::from_secs(10),
             tunnel: Span::from_secs(3600),
-        }
-    }
-}
-
-impl Default for Reuse {
-    fn default() -> Self {
-        Self {
-            idle_max: 16_384,
-            idle_timeout: Span::from_secs(30),
-            requests_max: None,
-            after_unexpected_body: false,
-            unretriable: Unretriable::Proven,
         }
     }
 }

@@ -7,6 +7,7 @@ use core::ops::Range;
 
 use tidegate_base::Span;
 
+use crate::health;
 use crate::http2;
 use crate::keys::{POOL, UPSTREAM};
 use crate::listeners::{refused, unknown_name};
@@ -77,6 +78,7 @@ fn named(name: String) -> Pool {
         name,
         balance: Balance::Random,
         sticky: None,
+        health: None,
         servers: Vec::new(),
         timeouts: ServerTimeouts::default(),
         reuse: Reuse::default(),
@@ -123,6 +125,7 @@ fn read_one(name: String, table: &Table<'_>, notes: &mut Notes) -> Pool {
     table.set_flag("strict", &mut pool.strict, notes);
     pool.tls = tls::read_pool(table, notes);
     http2::read(&mut pool, table, notes);
+    pool.health = health::read(&pool, table, notes);
     pool
 }
 

@@ -8,8 +8,8 @@ use core::ops::Range;
 
 use crate::listeners::Listeners;
 use crate::model::{
-    Action, CertificateCondition, ClientAuth, Conditions, HostPattern, Listener, PathPattern,
-    Route, Segment,
+    Action, Addresses, CertificateCondition, ClientAuth, Conditions, HostPattern, Listener,
+    PathPattern, Route, Segment,
 };
 use crate::pools::Pools;
 use crate::report::{Kind, Note, Notes};
@@ -49,6 +49,9 @@ pub(crate) fn check(
         }
     }
     for (index, listener) in listeners.listeners.iter().enumerate() {
+        if listener.forward.is_some() {
+            continue;
+        }
         let holds = |route: &Route| route.listener.is_none_or(|only| only == index);
         if listener.redirect_to_https.is_some() {
             let all = !listener.may_serve_https();
@@ -76,7 +79,7 @@ pub(crate) fn check(
     }
     for (index, pool) in pools.pools.iter().enumerate() {
         let uses = |route: &Route| matches!(&route.action, Action::Proxy(p) if p.pool == index);
-        if !routes.iter().any(|(route, _)| uses(route)) {
+        if !routes.iter().any(|(route, _)| uses(route)) && !listeners.forward_to(index) {
             let what = format!("no route uses pool {:?}", pool.name);
             let note = Note::new(Kind::Unused, pools.places[index].clone(), what);
             notes.warn(
@@ -112,7 +115,13 @@ pub(crate) fn covers_each<T>(
 }
 
 fn covers_conditions(early: &Conditions, late: &Conditions) -> bool {
-    (early.client.is_none() || early.client == late.client)
+    let covers_client = |early: &Addresses| {
+        late.client.as_ref().is_some_and(|late| {
+            late.sets.iter().all(|set| early.sets.contains(set))
+                && early.networks.covers(&late.networks)
+        })
+    };
+    early.client.as_ref().is_none_or(covers_client)
         && early.query.iter().all(|condition| late.query.contains(condition))
         && early.cookies.iter().all(|condition| late.cookies.contains(condition))
 }

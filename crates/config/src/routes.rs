@@ -105,7 +105,15 @@ fn check_filters(routes: &[(Route, Range<usize>)], listeners: &Listeners, notes:
 fn read_one(table: &Table<'_>, known: &Known<'_>, notes: &mut Notes) -> Option<Route> {
     let listeners = known.listeners;
     let sets = known.sets;
-    let listener = table.text("listener", notes).and_then(|name| listeners.find(&name, notes));
+    let listener = table.text("listener", notes).and_then(|name| {
+        let index = listeners.find(&name, notes)?;
+        if listeners.listeners[index].forward.is_some() {
+            let what = format!("listener {:?} has `forward`: it reads no requests", name.text);
+            let note = Note::new(Kind::Conflict, name.place, what);
+            notes.error(note.help("use another listener, or remove `forward` there"));
+        }
+        Some(index)
+    });
     let hosts = read_patterns(table, "host", pattern::parse_host, notes);
     let paths = read_patterns(table, "path", pattern::parse_path, notes);
     let methods = read_methods(table, notes);

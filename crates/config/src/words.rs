@@ -5,8 +5,9 @@
 //! compile.
 
 use crate::model::{
-    AccessFilter, AccessFormat, Balance, ClientAuth, Compression, Permit, ProxyVersion, RateExcess,
-    SameSite, Slow, SteerByCpu, Subscribe, TextKind, TlsVersion, Unretriable,
+    AccessFilter, AccessFormat, Balance, CheckMethod, ClientAuth, Compression, Permit,
+    ProxyVersion, RateExcess, SameSite, Slow, SteerByCpu, Subscribe, TextKind, TlsVersion,
+    Unretriable,
 };
 
 /// A type whose values are written as words.
@@ -47,6 +48,7 @@ macro_rules! worded {
 worded!(SteerByCpu { "auto" => Auto, "on" => On, "off" => Off });
 worded!(TlsVersion { "1.2" => Tls12, "1.3" => Tls13 });
 worded!(ClientAuth { "off" => Off, "optional" => Optional, "required" => Required });
+worded!(CheckMethod { "GET" => Get, "HEAD" => Head, "OPTIONS" => Options });
 worded!(ProxyVersion { "v1" => V1, "v2" => V2 });
 worded!(Unretriable { "proven" => Proven, "always" => Always, "never" => Never });
 worded!(Balance {

@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use proptest::prelude::*;
 use tidegate_config::arrange::{Arranged, Place};
-use tidegate_config::model::{Action, Bind, Config, ServerAddress};
+use tidegate_config::model::{Action, Bind, Config, Forward, ServerAddress};
 
 /// A configuration whose listeners have these ports, and whose pools these servers.
 fn config(ports: &[u16], pools: &[(&str, &[u16])]) -> Config {
@@ -47,6 +47,28 @@ fn parts(arranged: &Arranged) -> Vec<(String, Place)> {
         }
     }
     parts
+}
+
+#[test]
+fn forwarding_listeners_refer_to_their_pools() {
+    let config = |listeners: &str, pools: &[&str]| {
+        let pools = pools.iter().map(|name| format!("[pool.{name}]\nservers = [\"10.0.0.2:1\"]\n"));
+        let text = format!("{listeners}{}", pools.collect::<String>());
+        tidegate_config::parse(&text, "the test").unwrap_or_else(|errors| panic!("{errors}"))
+    };
+    let forward =
+        |port: u16, to: &str| format!("[[listener]]\nbind = \"10.0.0.1:{port}\"\nforward = {to}\n");
+    let names = "{ sni = { \"a.example\" = \"a\" }, default = \"b\" }";
+    let first = Arranged::first(config(&forward(1, names), &["a", "b"]));
+    let used: BTreeSet<_> = [Place::Listener(0)].into();
+    let second = first.next(config(&forward(2, "\"b\""), &["c", "b"]), &used).expect("indexes");
+    assert_eq!(second.config.listeners[1].forward, Some(Forward::Pool(1)), "b keeps its index");
+    let of_removed = |at: &Arranged| at.config.listeners[0].forward.clone();
+    assert_eq!(of_removed(&second), of_removed(&first), "both pools still have their indexes");
+    let third = second.next(config(&forward(2, "\"b\""), &["d", "b"]), &used).expect("indexes");
+    assert_eq!(third.config.pools[0].name, "d", "the index of a is given away");
+    let nowhere = Forward::ByServerName { names: Vec::new(), default: None };
+    assert_eq!(of_removed(&third), Some(nowhere), "its pool must not become another one");
 }
 
 #[test]

@@ -5,8 +5,8 @@ use tidegate_base::Span;
 use tidegate_config::keys::{Preset, Section, Shape, sections};
 use tidegate_config::model::{
     AccessFilter, AccessFormat, AccessLog, AccessTarget, Action, Admin, Balance, Bind, Compression,
-    HashKey, HeaderTest, HostPattern, PathPattern, ServerAddress, TextKind, TextTest, Unretriable,
-    UpstreamHost, WebSocket,
+    Forward, HashKey, HeaderTest, HostPattern, PathPattern, ServerAddress, TextKind, TextTest,
+    Unretriable, UpstreamHost, WebSocket,
 };
 use tidegate_config::{model::Config, parse};
 
@@ -280,4 +280,28 @@ tls = { ca = "j", crl = ["k", "/l"], client-cert = { cert = "m", key = "n" }, se
     let long = format!("/{}", "x".repeat(120));
     let errors = tidegate_config::parse_in_folder(text, "site.toml", &long).expect_err("too long");
     assert!(errors.to_string().contains("the path has 1"), "{errors}");
+}
+
+#[test]
+fn forward_is_a_pool_or_pools_by_server_name() {
+    let pools = "[pool.p]\nservers = [\"10.0.0.1:1\"]\n[pool.q]\nservers = [\"10.0.0.2:1\"]\n";
+    let listener = |more: &str| {
+        let text = format!("[[listener]]\nbind = \"127.0.0.1:1\"\n{more}\n{pools}");
+        read(&text).listeners.remove(0)
+    };
+    assert_eq!(listener("forward = \"q\"").forward, Some(Forward::Pool(1)));
+    let by_name =
+        "forward = { sni = { \"A.example\" = \"q\", \"*.b.example\" = \"p\" }, default = \"q\" }";
+    let expected = Forward::ByServerName {
+        names: vec![
+            (HostPattern::Exact("a.example".to_owned()), 1),
+            (HostPattern::Below(".b.example".to_owned()), 0),
+        ],
+        default: Some(1),
+    };
+    assert_eq!(listener(by_name).forward, Some(expected));
+    let alpn = |tls: &str| listener(&format!("forward = \"p\"\n{tls}")).tls.map(|tls| tls.alpn);
+    assert_eq!(alpn("tls = \"self-signed\""), Some(Vec::new()), "the protocol is unknown");
+    let stated = alpn("tls = { certificates = [{ cert = \"a\", key = \"b\" }], alpn = [\"h2\"] }");
+    assert_eq!(stated, Some(vec!["h2".to_owned()]));
 }

@@ -42,6 +42,15 @@ pub enum Pick {
     None,
 }
 
+/// What the process knows about a server, beyond its settings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// The generation in which the server was added. For another server at the same index, the standing is void.
+    pub since: Generation,
+    /// The server may take requests: its checks pass, and no operator has taken it out.
+    pub is_up: bool,
+}
+
 /// The servers to which one request has been sent so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tried {
@@ -94,7 +103,7 @@ struct Server {
     limit: u32,
     /// The permits that this worker holds (`permits`); `u32::MAX` if there is no limit.
     in_use_max: u32,
-    /// The result of the last health check; true if the server is not checked.
+    /// The server may take requests, as far as its checks and the operator are concerned.
     up: bool,
     /// The connections to the server take no more requests, and no other one may be opened.
     is_full: bool,
@@ -262,11 +271,23 @@ impl PoolState {
         }
     }
 
-    /// Marks `server` as up or down, according to its health check.
+    /// Marks `server` as up or down.
     pub fn set_up(&mut self, server: usize, up: bool) {
         if let Some(server) = self.servers.get_mut(server) {
             server.up = up;
         }
+    }
+
+    /// Applies what the process knows about the servers, by index. Returns whether anything has changed.
+    pub fn stand(&mut self, standings: &[Standing]) -> bool {
+        let mut changed = false;
+        for (server, standing) in self.servers.iter_mut().zip(standings) {
+            if server.life.life.since == standing.since && server.up != standing.is_up {
+                server.up = standing.is_up;
+                changed = true;
+            }
+        }
+        changed
     }
 
     /// Records whether the connections to `server` take no more requests.

@@ -268,7 +268,9 @@ pub fn encode_downstream_response(
         _ => downstream_length(head, context.request_is_head),
     };
     sink.begin(head.status, head.reason);
-    let trailers = length == BodyLength::Streamed && sink.takes_trailers();
+    let trailers = sink.takes_trailers()
+        && (length == BodyLength::Streamed
+            || sink.ends_with_head() && admits_trailers(head.version, length));
     encode_response_fields(sink, head, trailers);
     if !head.has(FieldName::Date) {
         sink.field("Date", context.date);
@@ -416,7 +418,7 @@ fn passes_upstream(
         | FieldName::XForwardedHost
         | FieldName::XForwardedProto => false,
         // The field announces trailers, so it is forwarded only if trailers may follow.
-        FieldName::Trailer => context.trailers && head.length == BodyLength::Streamed,
+        FieldName::Trailer => context.trailers && admits_trailers(head.version, head.length),
         FieldName::MaxForwards => !matches!(head.method, Method::Options | Method::Trace),
         // HTTP/1.0 has no expectations (RFC 9110 section 10.1.1).
         FieldName::Expect => !head.expect_continue && head.version > Version::Http10,
@@ -436,6 +438,14 @@ fn encode_length(out: &mut Vec<u8>, length: BodyLength) {
         BodyLength::None | BodyLength::UntilClose => {}
         BodyLength::Length(length) => encode_field_u64(out, "Content-Length", length),
         BodyLength::Streamed => out.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
+    }
+}
+
+/// Whether trailers may follow a body of this length. In HTTP/2 they may follow although the length is stated.
+fn admits_trailers(version: Version, length: BodyLength) -> bool {
+    match version {
+        Version::Http2 => length != BodyLength::None,
+        Version::Http10 | Version::Http11 => length == BodyLength::Streamed,
     }
 }
 

@@ -16,11 +16,18 @@ use crate::respond::{AnswerContext, encode_answer_fields, encode_text};
 /// The protocol's name in Upgrade.
 const PROTOCOL: &[u8] = b"websocket";
 
+/// The subprotocol of clients of push hubs that speak JSON. Most of them state none.
+pub const HUB_JSON: &str = "centrifuge-json";
+/// The subprotocol of clients of push hubs that speak Protocol Buffers.
+pub const HUB_PROTOBUF: &str = "centrifuge-protobuf";
+
 /// The settings of an endpoint, prepared for its connections.
 #[derive(Debug)]
 pub struct Endpoint {
     /// Which requests are accepted.
     pub policy: Policy,
+    /// As `policy`, for clients of push hubs, with the subprotocols of their protocol.
+    pub hub_policy: Policy,
     /// What messages may cost.
     pub limits: Limits,
     /// Time without a message, after which the connection is closed; `None`: unlimited.
@@ -116,12 +123,15 @@ impl Endpoint {
             peer_keeps_context: keeps,
             ..DeflateSettings::default()
         });
+        let policy = Policy {
+            subprotocols: settings.subprotocols.clone(),
+            origins: origins.unwrap_or_default(),
+            deflate,
+        };
+        let subprotocols = [HUB_JSON, HUB_PROTOBUF].map(str::to_owned).to_vec();
         Self {
-            policy: Policy {
-                subprotocols: settings.subprotocols.clone(),
-                origins: origins.unwrap_or_default(),
-                deflate,
-            },
+            hub_policy: Policy { subprotocols, ..policy.clone() },
+            policy,
             limits: Limits {
                 // A compressed message may be a little longer than the message.
                 frame_bytes_max: settings.frame_bytes_max.unwrap_or(u32::MAX),

@@ -19,7 +19,7 @@ fn proxied() -> Entry<'static> {
             target: "/api/users?page=2",
             host: "api.example.com",
         }),
-        version: Version::Http11,
+        version: Some(Version::Http11),
         route: Some("/api/*"),
         server: Some(("api", "10.0.0.1:8000")),
         attempts: 2,
@@ -213,4 +213,24 @@ fn stamp_follows_the_second() {
             "1970-01-01T00:01:01.001Z"
         ]
     );
+}
+
+#[test]
+fn lines_of_connections_without_http() {
+    let entry = Entry {
+        version: None,
+        request: Some(RequestLine { method: "", target: "", host: "a\"b" }),
+        route: None,
+        status: None,
+        ..proxied()
+    };
+    let json = line(AccessFormat::Json, &entry);
+    let start = "{\"time\":\"2026-11-22T06:49:01.007Z\",\"listener\":\"web\",\"client\":\"192.0.2.7:51234\",\
+                 \"protocol\":\"tcp\",\"server_name\":\"a\\\"b\",\"bytes_in\":0,";
+    assert!(json.starts_with(start), "{json}");
+    let nameless = Entry { request: None, ..entry };
+    assert!(!line(AccessFormat::Json, &nameless).contains("server_name"));
+    assert!(line(AccessFormat::Http, &entry).ends_with(" 5/4/3/2/1 0/1 \"<TCP>\""));
+    assert!(!entry.passes(AccessFilter::Errors), "it has no status, but nothing went wrong");
+    assert!(Entry { cause: Cause::Server, ..entry }.passes(AccessFilter::Errors));
 }

@@ -29,6 +29,7 @@ fn listener(name: &str) -> Listener {
         hsts: None,
         tls: None,
         h2c: false,
+        forward: None,
     }
 }
 

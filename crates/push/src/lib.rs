@@ -20,6 +20,7 @@ pub mod mail;
 pub mod owner;
 pub mod poll;
 pub mod position;
+pub mod protobuf;
 pub mod publication;
 pub mod queue;
 pub mod settings;

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use tidegate_wire::websocket::{Kind, encode_message};
 
-use crate::client::json;
+use crate::client::codec::{Codec, Push};
 use crate::events;
 use crate::position::Position;
 
@@ -50,12 +50,14 @@ pub enum Form {
     Raw,
     /// An event of a stream of events.
     Event,
-    /// A push of the client protocol, in a WebSocket text message.
-    Client,
+    /// A push of the client protocol as JSON, in a WebSocket text message.
+    Json,
+    /// A push of the client protocol as Protocol Buffers, in a WebSocket binary message.
+    Protobuf,
 }
 
 impl Form {
-    const COUNT: usize = 3;
+    const COUNT: usize = 4;
 }
 
 /// What the delivery of a message costs besides its bytes, expressed in bytes: the kernel copies this much in the time
@@ -98,14 +100,17 @@ impl Publication {
             match form {
                 Form::Raw => encode_message(&mut out, Kind::Text, self.data.as_bytes(), None),
                 Form::Event => events::encode_publication(&mut out, self),
-                Form::Client => {
-                    let mut line = Vec::with_capacity(self.data.len() + 64);
-                    json::encode_push(&mut line, self);
-                    encode_message(&mut out, Kind::Text, &line, None);
-                }
+                Form::Json => self.encode_push(&mut out, Codec::Json, Kind::Text),
+                Form::Protobuf => self.encode_push(&mut out, Codec::Protobuf, Kind::Binary),
             }
             out.into_boxed_slice()
         })
+    }
+
+    fn encode_push(&self, out: &mut Vec<u8>, codec: Codec, kind: Kind) {
+        let mut push = Vec::with_capacity(self.data.len() + 64);
+        codec.encode_push(&mut push, &Push::Publication(self));
+        encode_message(out, kind, &push, None);
     }
 
     /// The cost of the delivery to one subscriber, in bytes.

@@ -242,6 +242,11 @@ impl Worker {
                     | Phase::Discard { .. } => false,
                 },
                 ClientCarrier::Http2(_) => true,
+                ClientCarrier::Tcp(tcp) => {
+                    let running = tcp.running();
+                    self.adopt_action(running);
+                    false
+                }
             };
             self.renew_client(sock);
             if is_http2 && is_gone {
@@ -292,7 +297,7 @@ impl Worker {
                 .listener_filters(usize::from(down.listener), down.scheme);
             let streams = match &down.carrier {
                 ClientCarrier::Http2(http2) => http2.streams().to_vec(),
-                ClientCarrier::Http1(_) => Vec::new(),
+                ClientCarrier::Http1(_) | ClientCarrier::Tcp(_) => Vec::new(),
             };
             if down.era() == era {
                 self.accounts.counters.settings_adopted.add(1);

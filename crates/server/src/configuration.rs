@@ -22,6 +22,7 @@ use tidegate_secure::TlsPlan;
 use crate::admin::Operations;
 use crate::certificates::TlsLoader;
 use crate::change::{InUse, removed_in_use};
+use crate::health::Checks;
 use crate::listening_sockets;
 use crate::log;
 use crate::names::{self, Addresses};
@@ -107,6 +108,8 @@ pub(crate) struct Configuration {
     pub(crate) listening: Arc<Mutex<Listening>>,
     /// The admin interface, which shows the configuration; `None` if there is none.
     pub(crate) operations: Option<Arc<Operations>>,
+    /// The health checks.
+    pub(crate) checks: Checks,
     /// The process shares its addresses with another one.
     pub(crate) takeover: bool,
 }
@@ -174,6 +177,7 @@ impl Configuration {
             log::warning(format_args!("{line}"));
         }
         self.commit(next, addresses, earlier);
+        self.checks.change(&self.arranged, &self.addresses, &plan);
         Ok(plan)
     }
 

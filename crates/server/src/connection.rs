@@ -17,6 +17,7 @@ use crate::carrier::http1::client::{Http1Client, Phase};
 use crate::carrier::http1::server::Http1Server;
 use crate::carrier::http2::client::Http2Client;
 use crate::carrier::http2::server::Http2Server;
+use crate::carrier::tcp::{TcpClient, TcpStage};
 use crate::client::ClientFacts;
 use crate::record::NO_RECORD;
 use crate::settings::Era;
@@ -77,6 +78,8 @@ pub(crate) enum ClientCarrier {
     Http1(Http1Client),
     /// HTTP/2.
     Http2(Box<Http2Client>),
+    /// Bytes that are forwarded without being read.
+    Tcp(TcpClient),
 }
 
 /// The protocol of a client connection, without its state.
@@ -86,6 +89,8 @@ pub(crate) enum ClientProtocol {
     Http1,
     /// HTTP/2.
     Http2,
+    /// Bytes that are forwarded without being read.
+    Tcp,
 }
 
 /// The protocol of a connection to a server.
@@ -158,7 +163,7 @@ impl Downstream {
     pub(crate) fn http1(&mut self) -> Option<&mut Http1Client> {
         match &mut self.carrier {
             ClientCarrier::Http1(http1) => Some(http1),
-            ClientCarrier::Http2(_) => None,
+            ClientCarrier::Http2(_) | ClientCarrier::Tcp(_) => None,
         }
     }
 
@@ -169,6 +174,7 @@ impl Downstream {
             && match &self.carrier {
                 ClientCarrier::Http1(http1) => http1.is_idle(),
                 ClientCarrier::Http2(http2) => http2.is_idle(),
+                ClientCarrier::Tcp(_) => false,
             }
     }
 
@@ -177,6 +183,7 @@ impl Downstream {
         match &self.carrier {
             ClientCarrier::Http1(http1) => http1.has_nothing_under_way(),
             ClientCarrier::Http2(http2) => http2.is_idle(),
+            ClientCarrier::Tcp(tcp) => tcp.has_nothing_under_way(),
         }
     }
 
@@ -184,7 +191,7 @@ impl Downstream {
     pub(crate) fn has_started_head(&self) -> bool {
         match &self.carrier {
             ClientCarrier::Http1(http1) => http1.has_started_head(),
-            ClientCarrier::Http2(_) => false,
+            ClientCarrier::Http2(_) | ClientCarrier::Tcp(_) => false,
         }
     }
 
@@ -193,6 +200,7 @@ impl Downstream {
         match &self.carrier {
             ClientCarrier::Http1(http1) => http1.finished,
             ClientCarrier::Http2(http2) => http2.has_finished(),
+            ClientCarrier::Tcp(tcp) => tcp.finished,
         }
     }
 
@@ -201,13 +209,16 @@ impl Downstream {
         match &self.carrier {
             ClientCarrier::Http1(http1) => http1.running(),
             ClientCarrier::Http2(_) => Running::None,
+            ClientCarrier::Tcp(tcp) => tcp.running(),
         }
     }
 
     /// Detaches the current request of a connection without streams from its action.
     pub(crate) fn forget_action(&mut self) {
-        if let ClientCarrier::Http1(http1) = &mut self.carrier {
-            http1.phase = Phase::NEXT_HEAD;
+        match &mut self.carrier {
+            ClientCarrier::Http1(http1) => http1.phase = Phase::NEXT_HEAD,
+            ClientCarrier::Http2(_) => {}
+            ClientCarrier::Tcp(tcp) => tcp.stage = TcpStage::Ended,
         }
     }
 
@@ -216,6 +227,7 @@ impl Downstream {
         match &self.carrier {
             ClientCarrier::Http1(http1) => http1.input.len(),
             ClientCarrier::Http2(_) => 0,
+            ClientCarrier::Tcp(tcp) => tcp.input.len(),
         }
     }
 }
@@ -401,6 +413,7 @@ impl Connections {
         Some(match self.downstream(sock)?.carrier {
             ClientCarrier::Http1(_) => ClientProtocol::Http1,
             ClientCarrier::Http2(_) => ClientProtocol::Http2,
+            ClientCarrier::Tcp(_) => ClientProtocol::Tcp,
         })
     }
 

@@ -98,6 +98,12 @@ counters! {
         tunnel_timeouts,
         /// Tunnels opened.
         tunnels,
+        /// Connections forwarded without HTTP that were assigned to a pool.
+        tcp_connections,
+        /// Connections closed because no pool is set for their server name.
+        tcp_unmatched,
+        /// Connections on such listeners that began with a malformed or oversized TLS handshake.
+        tcp_hello_faults,
         /// WebSocket connections that this process serves itself and that are open now.
         websockets_now,
         /// WebSocket connections that this process has served itself.

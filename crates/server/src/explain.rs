@@ -155,6 +155,12 @@ fn explain_head(
     let settings = &config.listeners[listener];
     let client = Client { certificate: None, peer: Some(client), trusted: &settings.trusted };
     let mut text = format!("listener {}\n", place_of(settings));
+    if settings.forward.is_some() {
+        text.push_str(
+            "connections are forwarded without reading requests (`forward`): no route applies\n",
+        );
+        return text;
+    }
     if scheme == Scheme::Https && settings.tls.is_none() {
         text.push_str("a proxy in front, which `trusted` names, received the request by https\n");
     }

@@ -7,6 +7,7 @@
 //! bytes of a client (Received)
 //!   -> carrier/http1/client.rs: decode the request head, then the body
 //!      carrier/http2/client.rs: the same for the streams of a connection
+//!      carrier/tcp.rs: without HTTP, choose the pool; then action/proxy/tcp.rs
 //!   -> action/mod.rs: find the route (gate::router)
 //!   -> action/handled.rs: what the route does besides its action: refuse the request, change its path and fields
 //!   -> begin the action:

@@ -86,6 +86,7 @@ impl Worker {
             let Some(down) = self.conns.downstream(sock) else { continue };
             let names = match &down.carrier {
                 ClientCarrier::Http1(http1) => http1.running() == running,
+                ClientCarrier::Tcp(tcp) => tcp.running() == running,
                 ClientCarrier::Http2(http2) => http2
                     .streams()
                     .iter()

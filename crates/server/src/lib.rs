@@ -26,6 +26,7 @@ pub mod files;
 
 mod flow;
 pub mod fuzz;
+mod health;
 mod invariants;
 mod listening_sockets;
 mod live;

@@ -48,8 +48,8 @@ struct Record {
     client: Option<core::net::SocketAddr>,
     /// Index of the listener.
     listener: u16,
-    /// The version of the request.
-    version: Version,
+    /// The version of the request; `None`: a connection in TCP mode.
+    version: Option<Version>,
     /// Method, target, host and captured fields, one after another. Empty if the head was not decoded.
     text: Vec<u8>,
     /// Where method, target and host end in `text`.
@@ -93,7 +93,7 @@ impl Record {
             head_span: Span::ZERO,
             client: None,
             listener: 0,
-            version: Version::Http11,
+            version: Some(Version::Http11),
             text: Vec::new(),
             ends: [0; 3],
             field_ends: Vec::new(),
@@ -152,7 +152,8 @@ impl Record {
     fn request_line(&self) -> Option<RequestLine<'_>> {
         let ends = self.ends.map(usize::from);
         let part = |start: usize, end: usize| core::str::from_utf8(self.text.get(start..end)?).ok();
-        let method = part(0, ends[0]).filter(|method| !method.is_empty())?;
+        let known = if self.version.is_some() { ends[0] } else { ends[2] };
+        let method = part(0, ends[0]).filter(|_| known > 0)?;
         Some(RequestLine { method, target: part(ends[0], ends[1])?, host: part(ends[1], ends[2])? })
     }
 
@@ -284,12 +285,12 @@ impl Worker {
         let Some(index) = self.open_record(reactor, to) else { return };
         let record = &mut self.recorder.records[index as usize];
         if let Some(head) = head {
-            record.version = head.version;
+            record.version = Some(head.version);
             record.note_head(head, &self.recorder.field_names);
         }
         match self.streams.get_mut(to.stream) {
             Some(stream) => {
-                record.version = Version::Http2;
+                record.version = Some(Version::Http2);
                 stream.set_record(index);
             }
             None => {
@@ -297,6 +298,22 @@ impl Worker {
                     down.set_record(index);
                 }
             }
+        }
+    }
+
+    /// Begins the record of a connection in TCP mode, whose client requested the server `name`.
+    pub(crate) fn begin_tcp_record<R: Reactor>(
+        &mut self,
+        reactor: &R,
+        sock: SockId,
+        name: Option<&str>,
+    ) {
+        let to = Requester::connection(sock);
+        self.begin_record(reactor, to, None);
+        if let Some(record) = self.record(to) {
+            record.version = None;
+            record.text.extend_from_slice(cut(name.unwrap_or_default(), HOST_BYTES_MAX).as_bytes());
+            record.ends[2] = record.text.len() as u16;
         }
     }
 
@@ -498,7 +515,7 @@ impl Worker {
         }
         let Some(index) = self.open_record(reactor, Requester::connection(sock)) else { return };
         let record = &mut self.recorder.records[index as usize];
-        record.version = refusal.version;
+        record.version = Some(refusal.version);
         record.status = refusal.status.unwrap_or_default();
         record.bytes_out = refusal.bytes as u64;
         record.blame(Cause::of_status(refusal.status.unwrap_or(400)), refusal.reason);

@@ -88,6 +88,7 @@ impl Reloader {
     fn reload_certificates(&mut self) {
         match self.loader.load_arranged(&self.configuration.arranged, unix_seconds()) {
             Ok(plan) => {
+                self.configuration.checks.change_tls(&self.configuration.arranged, &plan);
                 self.delivery.send_to_all(&Mail::Tls(Arc::new(plan)));
                 log::info(format_args!("certificates reloaded"));
             }
@@ -207,10 +208,12 @@ mod tests {
 
     use tidegate_config::arrange::Arranged;
     use tidegate_reactor::{Mailbox, make_wakers};
+    use tidegate_secure::TlsPlan;
 
     use super::*;
     use crate::change::InUse;
     use crate::configuration::{Listening, WorkerLink};
+    use crate::health::{Checks, Roster};
     use crate::snapshot::Numbers;
 
     #[test]
@@ -232,8 +235,12 @@ mod tests {
         let waker = make_wakers(1).expect("a waker").remove(0);
         let mailbox = Mailbox::new(4, waker);
         let worker = WorkerLink { sender: mailbox.sender(), in_use: InUse::default() };
+        let arranged = Arranged::first(config.clone());
+        let roster = Arc::new(Roster::new(&arranged, Vec::new()));
+        let checks = Checks::start(roster, &arranged, &Vec::new(), &TlsPlan::default());
         let configuration = Configuration {
             source: None,
+            checks: checks.expect("no server is checked"),
             addresses: Vec::new(),
             numbers: Numbers::of(&config),
             rates: tidegate_gate::rate::RateTables::new(&config, 0),
@@ -245,7 +252,7 @@ mod tests {
                 earlier: Vec::new(),
                 is_stopping: false,
             })),
-            arranged: Arranged::first(config),
+            arranged,
             workers: vec![worker],
             takeover: false,
             operations: None,

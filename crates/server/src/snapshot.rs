@@ -16,6 +16,7 @@ use tidegate_gate::rate::RateTables;
 use tidegate_gate::respond::Answers;
 use tidegate_gate::router::Router;
 use tidegate_gate::sticky::Sessions;
+use tidegate_gate::tcp::TcpTargets;
 use tidegate_gate::websocket::Endpoints;
 use tidegate_push::settings::Hubs;
 
@@ -42,6 +43,8 @@ pub struct Snapshot {
     pub(crate) rates: RateTables,
     /// By pool: its sessions that stay with a server.
     pub(crate) sessions: Vec<Option<Sessions>>,
+    /// By listener: where it forwards connections without HTTP.
+    tcp_targets: Vec<Option<TcpTargets>>,
     /// The names of routes and servers in logs and statistics.
     pub(crate) names: Names,
     /// What routes do besides their actions, and the filters of responses.
@@ -82,6 +85,8 @@ impl Snapshot {
         let names = Names::new(&config);
         let handlings = Handlings::new(&config);
         let sessions = config.pools.iter().map(Sessions::new).collect();
+        let forward_of = |listener: &Listener| listener.forward.as_ref().map(TcpTargets::new);
+        let tcp_targets = config.listeners.iter().map(forward_of).collect();
         let websockets = Endpoints::after(&config, &numbers.websockets);
         numbers.websockets = websockets.settings().cloned().collect();
         let hubs = Arc::new(Hubs::new(&config));
@@ -101,6 +106,7 @@ impl Snapshot {
             answers,
             rates,
             sessions,
+            tcp_targets,
             names,
             handlings,
             counted: Counted::default(),
@@ -121,6 +127,11 @@ impl Snapshot {
     /// The settings of listener `index`.
     pub(crate) fn listener(&self, index: u16) -> &Listener {
         &self.config.listeners[usize::from(index)]
+    }
+
+    /// Where listener `index` forwards connections without HTTP; `None` if it serves HTTP.
+    pub(crate) fn tcp_targets(&self, index: u16) -> Option<&TcpTargets> {
+        self.tcp_targets.get(usize::from(index))?.as_ref()
     }
 
     /// Whether listener `index` was removed: its connections end after their responses.

@@ -28,7 +28,7 @@ use tidegate_secure::{TlsLayer, TlsPlan};
 
 use crate::access_log::{self, Desk};
 use crate::action::push::{PUSH_MAILS_MAX, PushMail, PushPost};
-use crate::admin::{self, Operations, ServerChange};
+use crate::admin::{self, Operations};
 use crate::apps::{self, Meter, Scripts};
 use crate::certificates::TlsLoader;
 use crate::change::InUse;
@@ -36,6 +36,7 @@ use crate::configuration::{
     self, Bound, ConfigSource, Configuration, Handover, Listening, WorkerLink,
 };
 use crate::counters::Accounts;
+use crate::health::{Checks, Roster, Standings};
 use crate::listening_sockets;
 use crate::log;
 use crate::names::{self, Addresses};
@@ -107,8 +108,8 @@ pub(crate) enum Mail {
     Tls(Arc<TlsPlan>),
     /// Use these settings.
     Settings(Arc<Handover>),
-    /// Change the state of a server.
-    Server(Arc<ServerChange>),
+    /// Which servers take requests.
+    Standings(Arc<Standings>),
     /// A thread has verified the password of a request.
     Verdict(Verdict),
 }
@@ -238,7 +239,12 @@ fn serve_until_stopped(
     let access = access.map(access_log::Log::start).transpose();
     let access = access.map_err(system("starting the thread of the access log"))?;
     announce(&plan.arranged.config, count);
-    let operations = start_admin(interface, registry, &plan.arranged.config, accounts, &workers)?;
+    let senders = workers.iter().map(|worker| worker.sender.clone()).collect();
+    let roster = Arc::new(Roster::new(&plan.arranged, senders));
+    let counts = (registry, accounts, Arc::clone(&roster));
+    let operations = start_admin(interface, &plan.arranged.config, counts)?;
+    let checks = Checks::start(roster, &plan.arranged, &plan.addresses, &plan.tls)
+        .map_err(system("starting the thread of the health checks"))?;
     let listening = Arc::new(Mutex::new(Listening {
         config: Arc::new(plan.arranged.config.clone()),
         lives: plan.arranged.listeners.clone(),
@@ -257,6 +263,7 @@ fn serve_until_stopped(
         listening: Arc::clone(&listening),
         takeover: options.takeover,
         operations: operations.clone(),
+        checks,
     };
     let watching = Reloader::new(configuration, loader, seen).watch();
     let bell = watching.map_err(system("starting the thread that reloads"))?;
@@ -348,21 +355,17 @@ fn push_posts(config: &Config, wakers: &[Waker]) -> Vec<Option<PushPost>> {
 /// Starts the admin interface, if there is one.
 fn start_admin(
     interface: Option<admin::Interface>,
-    registry: Option<Arc<Registry>>,
     config: &Config,
-    accounts: Vec<Arc<Accounts>>,
-    workers: &[WorkerThread],
+    (registry, accounts, roster): (Option<Arc<Registry>>, Vec<Arc<Accounts>>, Arc<Roster>),
 ) -> Result<Option<Arc<Operations>>, StartError> {
     let (Some(interface), Some(registry)) = (interface, registry) else { return Ok(None) };
-    let senders = workers.iter().map(|worker| worker.sender.clone()).collect();
     let operations = Arc::new(Operations {
         config: Mutex::new(Arc::new(config.clone())),
         accounts,
         registry,
-        notify: admin::notify_all(senders, Mail::Server),
+        roster,
         started: (Instant::now(), SystemTime::now()),
         is_stopping: AtomicBool::new(false),
-        states: Mutex::default(),
         places: admin::Places::default(),
     });
     log::banner(format_args!("tidegate: admin interface on {}", interface.address()));
@@ -550,10 +553,10 @@ fn serve(prepared: &mut Prepared, mailbox: &Mailbox<Mail>) {
                 (Some(Mail::Settings(handover)), _) => {
                     change_settings(reactor, worker, tls, &handover);
                 }
-                (Some(Mail::Server(change)), None) => worker.change_server(reactor, &change),
-                (Some(Mail::Server(change)), Some(layer)) => {
+                (Some(Mail::Standings(standings)), None) => worker.stand(reactor, &standings),
+                (Some(Mail::Standings(standings)), Some(layer)) => {
                     layer.between_turns(reactor, worker, |worker, view| {
-                        worker.change_server(view, &change);
+                        worker.stand(view, &standings);
                     });
                 }
                 (Some(Mail::Verdict(verdict)), None) => worker.receive_verdict(reactor, verdict),
@@ -832,7 +835,7 @@ fn stop_all(workers: Vec<WorkerThread>, grace: Span, leaving: &Leaving) {
 }
 
 /// A seed from the system's randomness, which the keys of std's hasher are drawn from.
-fn random_seed() -> u64 {
+pub(crate) fn random_seed() -> u64 {
     use std::hash::{BuildHasher, Hasher};
     std::collections::hash_map::RandomState::new().build_hasher().finish()
 }

@@ -103,6 +103,7 @@ impl Traffic {
         counts.bytes_in.add(entry.bytes_in);
         counts.bytes_out.add(entry.bytes_out);
         match entry.status.map(|status| status / 100) {
+            None if entry.version.is_none() => {}
             None => counts.status_none.add(1),
             Some(1) => counts.status_1xx.add(1),
             Some(2) => counts.status_2xx.add(1),

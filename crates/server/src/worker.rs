@@ -432,6 +432,10 @@ impl Worker {
     /// Does the work that belongs to the end of a turn.
     fn end_turn<R: Reactor>(&mut self, reactor: &mut R) {
         self.conns.end_turn();
+        if !self.work.is_empty() {
+            // A TLS handshake has ended without a byte after it.
+            self.settle(reactor);
+        }
         self.retry_after_turn(reactor);
         self.serve_yielded(reactor);
         self.resume_apps(reactor);
@@ -636,6 +640,7 @@ impl LayerHandler for Worker {
 
     fn handle_established(&mut self, sock: SockId, session: &mut TlsSession) {
         self.note_session(sock, session);
+        self.note_tcp_session(sock);
     }
 
     fn client_of(&mut self, sock: SockId) -> Option<(&str, Peer)> {

@@ -17,7 +17,7 @@ use tidegate_base::limits::TRAILER_BYTES_MAX;
 
 pub use crate::http2::fuzz::{fuzz_http2_connection, fuzz_http2_frames};
 pub use crate::http2::hpack::fuzz::fuzz_hpack;
-pub use crate::tls::fuzz::fuzz_records;
+pub use crate::tls::fuzz::{fuzz_client_hello, fuzz_records};
 pub use crate::websocket::fuzz::fuzz_websocket;
 
 /// Decodes `data` as a request head, whole and in pieces, and encodes and decodes an accepted head again.

@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::Path;
 use tidegate_wire::fuzz::{
-    fuzz_chunked, fuzz_hpack, fuzz_http2_connection, fuzz_http2_frames, fuzz_proxy_header,
-    fuzz_records, fuzz_request, fuzz_response, fuzz_websocket,
+    fuzz_chunked, fuzz_client_hello, fuzz_hpack, fuzz_http2_connection, fuzz_http2_frames,
+    fuzz_proxy_header, fuzz_records, fuzz_request, fuzz_response, fuzz_websocket,
 };
 
 fn replay(target: &str, body: fn(&[u8])) {
@@ -106,4 +106,9 @@ fn seeded_record_steps_pass() {
         let outcome = std::panic::catch_unwind(|| fuzz_records(&steps));
         assert!(outcome.is_ok(), "seed {seed}");
     }
+}
+
+#[test]
+fn client_hello_corpus_passes() {
+    replay("client_hello", fuzz_client_hello);
 }

@@ -6,6 +6,7 @@ use tidegate_base::limits;
 use super::Preset::{Absent, Required, Value};
 use super::Shape::{Boolean, List, NoNumber, Number, OneOf, Size, Table, Text, True, Word};
 use super::https::{HSTS_ABOUT, HSTS_SHAPE, HTTPS_REDIRECT};
+use super::tcp::{FORWARD_ABOUT, FORWARD_SHAPE};
 use super::{COUNT_OR_UNLIMITED, LISTENER_TLS, Section, TIMEOUT, key};
 use crate::words::{TlsWord, Worded as _};
 
@@ -97,6 +98,7 @@ pub static LISTENER: Section = Section {
             "",
         ),
         key("hsts", HSTS_SHAPE, Absent, HSTS_ABOUT, ""),
+        key("forward", FORWARD_SHAPE, Absent, FORWARD_ABOUT, ""),
         key(
             "tls",
             OneOf(&[Word(TlsWord::WORDS), Table(&LISTENER_TLS)]),

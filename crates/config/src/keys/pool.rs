@@ -3,6 +3,7 @@
 
 use super::Preset::{Absent, Required, Value};
 use super::Shape::{Boolean, List, Number, OneOf, Size, Table, Text, True, Word};
+use super::health::HEALTH;
 use super::sticky::STICKY;
 use super::{COUNT_OR_UNLIMITED, POOL_TLS, Section, TIMEOUT, key};
 use crate::model::{Balance, ProxyVersion, Unretriable};
@@ -37,6 +38,14 @@ pub static POOL: Section = Section {
             Table(&STICKY),
             Absent,
             "Requests of a client stay with one server, by a cookie.",
+            "",
+        ),
+        key(
+            "health",
+            OneOf(&[Text("\"/healthz\""), Table(&HEALTH)]),
+            Absent,
+            "Checks the servers. A string is the path of `http`. Without this setting, servers are not checked; if a \
+             connection fails, another server is tried (`retries`).",
             "",
         ),
         key("timeouts", Table(&SERVER_TIMEOUTS), Absent, "Timeouts for servers.", ""),
@@ -142,10 +151,7 @@ pub static POOL: Section = Section {
         ),
         key("http2", Table(&POOL_HTTP2), Absent, "Connections to servers that speak HTTP/2.", ""),
     ],
-    later: &[(
-        "health",
-        "servers are not probed; if a connection fails, another server is tried (`retries`)",
-    )],
+    later: &[],
 };
 
 const SERVER_ADDRESS: &str = "\"IP:PORT\", \"NAME:PORT\" or \"unix:PATH\"";
@@ -272,7 +278,8 @@ pub static SERVER_TIMEOUTS: Section = Section {
             "tunnel",
             TIMEOUT,
             Value("\"1h\""),
-            "Time without a transferred byte in either direction of a tunnel (WebSocket). A byte of \
+            "Time without a transferred byte in either direction of a tunnel (WebSocket), or of a \
+             connection that `forward` of a listener forwards. A byte of \
              pending output that a slow peer accepts also counts. When it expires, both connections \
              are closed.",
             "Quiet WebSocket connections are common, and an idle tunnel holds no buffers.",

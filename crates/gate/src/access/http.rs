@@ -92,12 +92,13 @@ fn joined(out: &mut Vec<u8>, numbers: &[u64]) {
 }
 
 fn request(entry: &Entry<'_>, out: &mut Vec<u8>) {
+    let Some(version) = entry.version else { return out.extend_from_slice(b" \"<TCP>\"") };
     let Some(request) = &entry.request else { return out.extend_from_slice(b" \"<BADREQ>\"") };
     out.extend_from_slice(b" \"");
     escape::haproxy(out, request.method.as_bytes(), false);
     out.push(b' ');
     escape::haproxy(out, request.target.as_bytes(), false);
-    out.extend_from_slice(match entry.version {
+    out.extend_from_slice(match version {
         Version::Http10 => b" HTTP/1.0\"",
         Version::Http11 => b" HTTP/1.1\"",
         Version::Http2 => b" HTTP/2.0\"",

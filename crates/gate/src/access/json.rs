@@ -28,7 +28,9 @@ pub(super) fn encode(entry: &Entry<'_>, stamp: &str, out: &mut Vec<u8>) {
         None => out.extend_from_slice(b"unix"),
     }
     out.push(b'"');
-    if let Some(request) = &entry.request {
+    if let Some(request) = &entry.request
+        && entry.version.is_some()
+    {
         text(out, ",\"method\":\"", request.method.as_bytes());
         if !request.host.is_empty() {
             text(out, ",\"host\":\"", request.host.as_bytes());
@@ -36,10 +38,16 @@ pub(super) fn encode(entry: &Entry<'_>, stamp: &str, out: &mut Vec<u8>) {
         text(out, ",\"target\":\"", request.target.as_bytes());
     }
     out.extend_from_slice(match entry.version {
-        Version::Http10 => b",\"version\":\"1.0\"",
-        Version::Http11 => b",\"version\":\"1.1\"",
-        Version::Http2 => b",\"version\":\"2.0\"",
+        Some(Version::Http10) => b",\"version\":\"1.0\"",
+        Some(Version::Http11) => b",\"version\":\"1.1\"",
+        Some(Version::Http2) => b",\"version\":\"2.0\"",
+        None => b",\"protocol\":\"tcp\"",
     });
+    if entry.version.is_none()
+        && let Some(name) = entry.request.map(|request| request.host)
+    {
+        text(out, ",\"server_name\":\"", name.as_bytes());
+    }
     if let Some(status) = entry.status {
         value(out, ",\"status\":", status.into());
     }

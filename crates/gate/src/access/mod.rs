@@ -202,10 +202,11 @@ pub struct Entry<'a> {
     pub client: Option<SocketAddr>,
     /// The listener's name.
     pub listener: &'a str,
-    /// The request line; `None` if the head was malformed or incomplete.
+    /// The request line; `None` if the head was malformed or incomplete. Of a connection in TCP mode, only the host: the
+    /// server name that the client requested.
     pub request: Option<RequestLine<'a>>,
-    /// The version of the protocol.
-    pub version: Version,
+    /// The version of the protocol; `None`: the connection was forwarded without HTTP (TCP mode).
+    pub version: Option<Version>,
     /// The route; `None` if no route matched.
     pub route: Option<&'a str>,
     /// The pool and the last server; `None` if no server was chosen.
@@ -253,7 +254,8 @@ impl Entry<'_> {
         match filter {
             AccessFilter::All => true,
             AccessFilter::Errors => {
-                self.cause != Cause::None || self.status.is_none_or(|status| status >= 400)
+                let is_error = |status: Option<u16>| status.is_none_or(|status| status >= 400);
+                self.cause != Cause::None || self.version.is_some() && is_error(self.status)
             }
         }
     }

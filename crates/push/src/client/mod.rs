@@ -1,18 +1,22 @@
 //! A client that speaks Centrifugo's client protocol: its session, subscriptions and rights.
-//! In: the text of its messages, replies of the hub. Out: calls of the hub; lines for the client; a disconnect.
-//! Never: knows how the lines reach the client; lets a client do what its namespace does not allow.
-//! Limits: `channels-max` and `message-max` of the hub; `json::COMMANDS_MAX` commands in a message, `QUERIES_MAX` of them
+//! In: its messages, replies of the hub. Out: calls of the hub; replies and pushes for the client; a disconnect.
+//! Never: knows how they are encoded (`codec.rs`) or reach the client; lets a client do what its namespace does not allow.
+//! Limits: `channels-max` and `message-max` of the hub; `COMMANDS_MAX` commands in a message, `QUERIES_MAX` of them
 //! about history and presence; replies of `Context::room` bytes.
 //! Invariant: each entry of `subscriptions` has a place in the hub until `leave_all`.
 
+pub mod codec;
+pub mod command;
 pub mod json;
+mod protobuf;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tidegate_config::model::Namespace;
 
-use crate::client::json::{Command, Connected, Subscribe};
+use crate::client::codec::{Answer, Codec, Connected, Joined, Push};
+use crate::client::command::{Command, History, Renewal, Subscribe};
 use crate::hub::{Hub, Instance};
 use crate::local::Place;
 use crate::mail::{Call, Order, Reply, ReplyTo, Subscribed, Visitor};
@@ -36,6 +40,8 @@ const REJECTS_UNRECOVERED: u64 = 2;
 /// A client.
 #[derive(Debug)]
 pub struct Connection {
+    /// The encoding of its messages.
+    codec: Codec,
     /// Its name, which other clients see.
     client: Arc<str>,
     /// Its user; empty: anonymous.
@@ -143,7 +149,7 @@ impl<K> Context<'_, K> {
 impl Connection {
     /// A client that has not connected. `random`: 128 random bits for its name.
     #[must_use]
-    pub fn new(random: [u64; 2]) -> Self {
+    pub fn new(codec: Codec, random: [u64; 2]) -> Self {
         let [high, low] = random;
         // The form of a version 4 UUID (RFC 9562).
         let client = format!(
@@ -155,6 +161,7 @@ impl Connection {
             low & 0xffff_ffff_ffff
         );
         Self {
+            codec,
             client: client.into(),
             user: "".into(),
             conn_info: "".into(),
@@ -162,6 +169,12 @@ impl Connection {
             expires_at: None,
             subscriptions: BTreeMap::new(),
         }
+    }
+
+    /// The encoding of its messages.
+    #[must_use]
+    pub const fn codec(&self) -> Codec {
+        self.codec
     }
 
     /// The number of subscriptions.
@@ -177,15 +190,15 @@ impl Connection {
     pub fn receive<K: Copy + Eq>(
         &mut self,
         context: &mut Context<'_, K>,
-        text: &str,
+        message: &[u8],
         out: &mut Vec<u8>,
     ) -> Result<(), Disconnect> {
-        let commands = json::decode(text).map_err(|_| Disconnect::BAD_REQUEST)?;
+        let commands = self.codec.decode(message).map_err(|_| Disconnect::BAD_REQUEST)?;
         let mut queries = 0;
         for command in commands {
             queries += u32::from(command.is_query());
             if command.is_query() && queries > QUERIES_MAX && self.is_connected && command.id > 0 {
-                json::encode_error(out, command.id, Error::TooManyRequests);
+                self.codec.encode_error(out, command.id, Error::TooManyRequests);
                 continue;
             }
             self.handle(context, command, out)?;
@@ -217,7 +230,7 @@ impl Connection {
             self.subscribe(context, require(id)?, &subscribe, out)?
         } else if let Some(named) = command.unsubscribe {
             self.unsubscribe(context, &named.channel);
-            json::encode_done(out, require(id)?, "unsubscribe");
+            self.codec.encode_answer(out, require(id)?, &Answer::Unsubscribed);
             Ok(())
         } else if let Some(publish) = command.publish {
             let data = publish.data.map(serde_json::value::RawValue::get);
@@ -242,7 +255,7 @@ impl Connection {
             return Err(Disconnect::BAD_REQUEST);
         };
         if let Err(error) = result {
-            json::encode_error(out, id, error);
+            self.codec.encode_error(out, id, error);
         }
         Ok(())
     }
@@ -270,7 +283,7 @@ impl Connection {
                 }
                 Err(Refusal::Invalid) => return Err(Disconnect::INVALID_TOKEN),
                 Err(Refusal::Expired) => {
-                    json::encode_error(out, id, Error::TokenExpired);
+                    self.codec.encode_error(out, id, Error::TokenExpired);
                     return Ok(());
                 }
             }
@@ -282,7 +295,7 @@ impl Connection {
             ttl_seconds: self.expires_at.map(|at| at.saturating_sub(now)),
             ping_seconds: context.ping_seconds,
         };
-        json::encode_connected(out, id, &connected);
+        self.codec.encode_answer(out, id, &Answer::Connected(connected));
         Ok(())
     }
 
@@ -296,6 +309,13 @@ impl Connection {
         let name = subscribe.channel.as_str();
         if name.is_empty() {
             return Err(Disconnect::BAD_REQUEST);
+        }
+        // Without the filter the client would get messages that it does not expect.
+        if subscribe.filter.is_some() {
+            return Ok(Err(Error::BadRequest));
+        }
+        if subscribe.kind != 0 {
+            return Ok(Err(Error::NotAvailable));
         }
         let (is_visible, expires_at) = match self.may_subscribe(context, subscribe)? {
             Ok(granted) => granted,
@@ -392,22 +412,24 @@ impl Connection {
         if is_lost && waiting.rejects_unrecovered {
             let channel = Arc::clone(channel);
             self.unsubscribe(context, &channel);
-            return json::encode_error(out, waiting.id, Error::UnrecoverablePosition);
+            return self.codec.encode_error(out, waiting.id, Error::UnrecoverablePosition);
         }
         let ttl = subscription.expires_at.map(|at| at.saturating_sub(context.unix_seconds));
         let missed = reply.recovered.as_ref().map_or(&[][..], |recovered| &recovered.publications);
         if fitting(missed, context.room, out) == missed.len() {
-            return json::encode_subscribed(out, waiting.id, reply, waiting.since, ttl);
+            let joined = Joined::new(reply, waiting.since, ttl);
+            return self.codec.encode_answer(out, waiting.id, &Answer::Subscribed(joined));
         }
         if is_everything_left(context.room, out) {
             // The client could never get that much.
             let lost = Recovered { publications: Vec::new(), is_whole: false };
             let reply = Subscribed { recovered: Some(lost), ..*reply };
-            return json::encode_subscribed(out, waiting.id, &reply, waiting.since, ttl);
+            let joined = Joined::new(&reply, waiting.since, ttl);
+            return self.codec.encode_answer(out, waiting.id, &Answer::Subscribed(joined));
         }
         let channel = Arc::clone(channel);
         self.unsubscribe(context, &channel);
-        json::encode_error(out, waiting.id, Error::TooManyRequests);
+        self.codec.encode_error(out, waiting.id, Error::TooManyRequests);
     }
 
     /// The owner has refused a subscription, which has ended.
@@ -420,7 +442,7 @@ impl Connection {
         let channel = Arc::clone(channel);
         self.subscriptions.remove(&channel);
         if let Some(waiting) = waiting {
-            json::encode_error(out, waiting.id, error);
+            self.codec.encode_error(out, waiting.id, error);
         }
     }
 
@@ -473,7 +495,7 @@ impl Connection {
         &mut self,
         context: &mut Context<'_, K>,
         id: u32,
-        history: &json::History,
+        history: &History,
         out: &mut Vec<u8>,
     ) -> Result<(), Error> {
         let namespace = context.hub_settings()?.channel(&history.channel)?;
@@ -547,7 +569,8 @@ impl Connection {
             Err(Refusal::Expired) => return Err(Disconnect::EXPIRED),
         }
         let ttl = self.expires_at.map(|at| at.saturating_sub(context.unix_seconds));
-        json::encode_renewed(out, id, "refresh", Some(&self.client), ttl);
+        let answer = Answer::Renewed { client: &self.client, ttl_seconds: ttl };
+        self.codec.encode_answer(out, id, &answer);
         Ok(Ok(()))
     }
 
@@ -555,7 +578,7 @@ impl Connection {
         &mut self,
         context: &Context<'_, K>,
         id: u32,
-        renewal: &json::Renewal,
+        renewal: &Renewal,
         out: &mut Vec<u8>,
     ) -> Result<Result<(), Error>, Disconnect> {
         let Ok(hub) = context.hub_settings() else { return Ok(Err(Error::Internal)) };
@@ -576,7 +599,7 @@ impl Connection {
         };
         subscription.expires_at = claims.ends_at();
         let ttl = subscription.expires_at.map(|at| at.saturating_sub(now));
-        json::encode_renewed(out, id, "sub_refresh", None, ttl);
+        self.codec.encode_answer(out, id, &Answer::SubscriptionRenewed { ttl_seconds: ttl });
         Ok(Ok(()))
     }
 
@@ -590,8 +613,38 @@ impl Connection {
         let at = context.next_instance();
         let to = ReplyTo::Caller { key: context.key, number: id };
         if let Some(reply) = context.hub.call(context.settings, to, call, at) {
-            take_reply(context.room, id, &reply, out);
+            self.take_reply(context.room, id, &reply, out);
         }
+    }
+
+    /// The hub has replied to a command. `room`: that of the context.
+    pub fn take_reply(&self, room: usize, id: u32, reply: &Reply, out: &mut Vec<u8>) {
+        let answer = match reply {
+            Reply::Published(_) => Answer::Published,
+            Reply::History { publications, position } => match fitting(publications, room, out) {
+                0 if !publications.is_empty() => Answer::Failed(Error::TooManyRequests),
+                count => Answer::History { publications: &publications[..count], position },
+            },
+            Reply::Presence(presence) => {
+                let cost = |one: &Visitor| one.client.len() + one.info.len() + VISITOR_COST_BYTES;
+                let bytes: usize = presence.visitors.iter().map(cost).sum();
+                if bytes <= room.saturating_sub(out.len()) {
+                    Answer::Presence(presence)
+                } else if is_everything_left(room, out) {
+                    Answer::Failed(Error::LimitExceeded)
+                } else {
+                    Answer::Failed(Error::TooManyRequests)
+                }
+            }
+            Reply::PresenceStats { clients, users } => {
+                Answer::PresenceStats { clients: *clients, users: *users }
+            }
+            Reply::Failed(error) => Answer::Failed(*error),
+            Reply::Subscribed(_) | Reply::Done | Reply::Channels(_) | Reply::Info(_) => {
+                Answer::Failed(Error::Internal)
+            }
+        };
+        self.codec.encode_answer(out, id, &answer);
     }
 
     /// Why the client must be disconnected now, if it must. To be called at intervals. Subscriptions whose tokens have
@@ -614,7 +667,8 @@ impl Connection {
         let expired: Vec<Arc<str>> = expired.map(|(channel, _)| Arc::clone(channel)).collect();
         for channel in expired {
             self.unsubscribe(context, &channel);
-            json::encode_unsubscribe(out, &channel, 2501, "subscription expired");
+            let (code, reason) = (2501, "subscription expired");
+            self.codec.encode_push(out, &Push::Unsubscribed { channel: &channel, code, reason });
         }
         Ok(())
     }
@@ -633,35 +687,6 @@ impl Connection {
         info.push(b'}');
         let info = String::from_utf8(info).unwrap_or_default().into();
         Visitor { client: Arc::clone(&self.client), user: Arc::clone(&self.user), info }
-    }
-}
-
-/// The hub has replied to a command. `room`: that of the context.
-pub fn take_reply(room: usize, id: u32, reply: &Reply, out: &mut Vec<u8>) {
-    match reply {
-        Reply::Published(_) => json::encode_done(out, id, "publish"),
-        Reply::History { publications, position } => match fitting(publications, room, out) {
-            0 if !publications.is_empty() => json::encode_error(out, id, Error::TooManyRequests),
-            count => json::encode_history(out, id, &publications[..count], position),
-        },
-        Reply::Presence(presence) => {
-            let cost = |one: &Visitor| one.client.len() + one.info.len() + VISITOR_COST_BYTES;
-            let bytes: usize = presence.visitors.iter().map(cost).sum();
-            if bytes <= room.saturating_sub(out.len()) {
-                json::encode_presence(out, id, presence);
-            } else if is_everything_left(room, out) {
-                json::encode_error(out, id, Error::LimitExceeded);
-            } else {
-                json::encode_error(out, id, Error::TooManyRequests);
-            }
-        }
-        Reply::PresenceStats { clients, users } => {
-            json::encode_presence_stats(out, id, *clients, *users);
-        }
-        Reply::Failed(error) => json::encode_error(out, id, *error),
-        Reply::Subscribed(_) | Reply::Done | Reply::Channels(_) | Reply::Info(_) => {
-            json::encode_error(out, id, Error::Internal);
-        }
     }
 }
 
@@ -725,7 +750,7 @@ mod tests {
                 let to = ReplyTo::Caller { key: 0, number: 1 };
                 hub.call(&settings, to, Call::Publish(order), (Moment::ZERO, number));
             }
-            let client = Connection::new([1, 2]);
+            let client = Connection::new(Codec::Json, [1, 2]);
             let mut fixture = Self { settings, hub, client, room: QUEUE_MAX };
             assert!(fixture.send("{\"id\":1,\"connect\":{}}").contains("\"connect\""));
             fixture
@@ -745,7 +770,7 @@ mod tests {
                 version: "test",
                 room: self.room,
             };
-            assert_eq!(self.client.receive(&mut context, text, &mut out), Ok(()));
+            assert_eq!(self.client.receive(&mut context, text.as_bytes(), &mut out), Ok(()));
             String::from_utf8(out).unwrap_or_default()
         }
     }

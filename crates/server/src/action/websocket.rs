@@ -19,9 +19,9 @@ use tidegate_push::client::Disconnect;
 use tidegate_reactor::Reactor;
 use tidegate_wire::message::RequestHead;
 use tidegate_wire::websocket::{
-    Close, CloseCode, Closing, Decoder, DeflateParameters, Deflater, Effort, Fault, FrameHead,
-    FrameRules, Incoming, Inflater, Kind, Opcode, Role, WINDOW_BITS_MAX, encode_close,
-    encode_close_reply, encode_deflated, encode_message, encode_ping, encode_pong,
+    Accept, Close, CloseCode, Closing, Decoder, DeflateParameters, Deflater, Effort, Fault,
+    FrameHead, FrameRules, Incoming, Inflater, Kind, Opcode, Policy, Role, WINDOW_BITS_MAX,
+    encode_close, encode_close_reply, encode_deflated, encode_message, encode_ping, encode_pong,
 };
 
 use crate::action::Running;
@@ -200,14 +200,38 @@ impl Worker {
     ) -> Option<Id<WebSocket>> {
         let snapshot = self.settings_of(to);
         let endpoint = snapshot.websockets.of_route(route);
-        let accept = match check_request(&snapshot.websockets.get(endpoint).policy, head) {
-            Ok(accept) => accept,
+        let policy = &snapshot.websockets.get(endpoint).policy;
+        let accept = self.check_websocket(reactor, to, head, policy)?;
+        self.switch_websocket(reactor, to, endpoint, &accept, service)
+    }
+
+    /// Checks a request for a WebSocket. Returns `None` if the request was refused.
+    pub(super) fn check_websocket<'p, R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        to: Requester,
+        head: &RequestHead<'_>,
+        policy: &'p Policy,
+    ) -> Option<Accept<'p>> {
+        match check_request(policy, head) {
+            Ok(accept) => Some(accept),
             Err(refusal) => {
                 self.accounts.counters.websocket_refusals.add(1);
                 self.answer(reactor, to, &Answer::WebSocketRefusal(refusal), false);
-                return None;
+                None
             }
-        };
+        }
+    }
+
+    /// Switches a connection whose request was accepted. Returns `None` if there is no room for it.
+    pub(super) fn switch_websocket<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        to: Requester,
+        endpoint: EndpointId,
+        accept: &Accept<'_>,
+        service: Service,
+    ) -> Option<Id<WebSocket>> {
         if self.stopping {
             self.answer_error(reactor, to, 503, "the server is stopping", true);
             return None;
@@ -229,7 +253,7 @@ impl Worker {
         }
         self.accounts.counters.websockets.add(1);
         self.accounts.counters.websockets_now.add(1);
-        self.switch_client(reactor, to, &Switch::WebSocket(&accept), Running::WebSocket(id));
+        self.switch_client(reactor, to, &Switch::WebSocket(accept), Running::WebSocket(id));
         self.arm_websocket(reactor, id);
         Some(id)
     }

@@ -2,12 +2,11 @@
 //! In: words. Out: text, or an error that names the allowed values.
 //! To add a command, add it to `COMMANDS`, with a line of help and an example.
 
-use std::sync::{Arc, PoisonError};
-
 use rustix::process::{Signal, getpid, kill_process};
 use tidegate_gate::access::Names;
 
-use super::{Operations, ServerChange, ServerState, info, stat};
+use super::{Operations, info, stat};
+use crate::health::{ServerState, View};
 
 /// The outcome of a command.
 #[derive(Debug)]
@@ -168,24 +167,72 @@ fn show_servers_state(arguments: &[&str], operations: &Operations) -> Outcome {
         }
         for (server_at, server) in pool.servers.iter().enumerate() {
             let (_, name) = names.server(at, server_at);
-            // HAProxy's numbers: 2 running, 0 stopped; 1 forced maintenance, 8 forced drain.
-            let (operational, administrative) = match operations.state_of(&pool.name, name) {
-                ServerState::Ready => (2, 0),
-                ServerState::Drain => (2, 8),
-                ServerState::Maintenance => (0, 1),
-            };
-            let (host, port) = name.rsplit_once(':').unwrap_or((name, "0"));
-            let (weight, is_secured) = (server.weight, u8::from(pool.tls.is_some()));
-            text.push_str(&format!(
-                "{} {} {} {name} {host} {operational} {administrative} {weight} {weight} 0 1 0 0 0 0 0 0 - {port} - \
-                 {is_secured} 0 - - 0\n",
-                at + 1,
-                pool.name,
-                server_at + 1,
-            ));
+            let Some(view) = operations.roster.view(at, server_at) else { continue };
+            let line = StateLine { pool: (at, &pool.name), server: (server_at, name) };
+            line.write(&mut text, server.weight, pool.tls.is_some(), &view);
         }
     }
     Ok(Reply::Shown(text))
+}
+
+/// The place of a line of `show servers state`.
+struct StateLine<'a> {
+    pool: (usize, &'a str),
+    server: (usize, &'a str),
+}
+
+impl StateLine<'_> {
+    fn write(&self, text: &mut String, weight: u16, is_secured: bool, view: &View) {
+        // HAProxy's numbers: 2 running, 0 stopped; 1 forced maintenance, 8 forced drain.
+        let administrative = match view.state {
+            ServerState::Ready => 0,
+            ServerState::Drain => 8,
+            ServerState::Maintenance => 1,
+        };
+        let runs = view.state != ServerState::Maintenance
+            && view.checked.as_ref().is_none_or(|checked| checked.health.is_up());
+        let operational = if runs { 2 } else { 0 };
+        let since = view.changed.elapsed().as_secs();
+        // Check results: 0 unknown, 2 failed, 3 passed; check states: 0 none, 6 configured and enabled.
+        let (status, result, score, state) = match &view.checked {
+            None => (0, 0, 0, 0),
+            Some(checked) => {
+                let result = match checked.last {
+                    None => 0,
+                    Some((outcome, _)) if outcome.is_success() => 3,
+                    Some(_) => 2,
+                };
+                let status = checked.last.map_or(1, |(outcome, _)| status_number(outcome.code()));
+                (status, result, checked.health.numbers().0, 6)
+            }
+        };
+        let ((pool_at, pool), (server_at, name)) = (self.pool, self.server);
+        let (host, port) = name.rsplit_once(':').unwrap_or((name, "0"));
+        text.push_str(&format!(
+            "{} {pool} {} {name} {host} {operational} {administrative} {weight} {weight} {since} {status} {result} \
+             {score} {state} 0 0 0 - {port} - {} 0 - - 0\n",
+            pool_at + 1,
+            server_at + 1,
+            u8::from(is_secured),
+        ));
+    }
+}
+
+/// HAProxy's number of a check's result.
+fn status_number(code: &str) -> u8 {
+    match code {
+        "L4OK" => 6,
+        "L4TOUT" => 7,
+        "L4CON" => 8,
+        "L6OK" => 9,
+        "L6TOUT" => 10,
+        "L6RSP" => 11,
+        "L7TOUT" => 12,
+        "L7RSP" => 13,
+        "L7OK" => 15,
+        "L7STS" => 17,
+        _ => 0,
+    }
 }
 
 fn set_server(arguments: &[&str], operations: &Operations) -> Outcome {
@@ -195,34 +242,11 @@ fn set_server(arguments: &[&str], operations: &Operations) -> Outcome {
     let Some((_, state)) = words.iter().find(|(known, _)| known == word) else {
         return Err(format!("`state` cannot be {word:?}; allowed: ready, drain, maint"));
     };
-    let known = servers(operations);
-    let Some((pool, server)) =
-        known.iter().find(|(pool, server)| format!("{pool}/{server}") == *place)
-    else {
-        let list: Vec<String> =
-            known.iter().take(20).map(|(pool, server)| format!("{pool}/{server}")).collect();
-        return Err(format!("no server {place:?}; the servers are: {}", list.join(", ")));
-    };
-    let mut states = operations.states.lock().unwrap_or_else(PoisonError::into_inner);
-    states.insert((pool.clone(), server.clone()), *state);
-    drop(states);
-    let change = ServerChange { pool: pool.clone(), server: server.clone(), state: *state };
-    (operations.notify)(&Arc::new(change));
+    operations.roster.set_state(place, *state).map_err(|known| {
+        let list: Vec<String> = known.into_iter().take(20).collect();
+        format!("no server {place:?}; the servers are: {}", list.join(", "))
+    })?;
     Ok(Reply::Changed(String::new()))
-}
-
-/// The names of all servers with those of their pools.
-fn servers(operations: &Operations) -> Vec<(String, String)> {
-    let config = operations.config();
-    let names = Names::new(&config);
-    let pools = config.pools.iter().enumerate();
-    pools
-        .flat_map(|(at, pool)| (0..pool.servers.len()).map(move |server| (at, server)))
-        .map(|(pool, server)| {
-            let (pool, server) = names.server(pool, server);
-            (pool.to_owned(), server.to_owned())
-        })
-        .collect()
 }
 
 /// Sends this process a signal, which its main thread handles.

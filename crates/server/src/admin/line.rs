@@ -120,15 +120,17 @@ const DENIED: &str = "error: present the token first: auth TOKEN\n\n";
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
     use std::io::{Read as _, Write as _};
     use std::os::unix::net::UnixStream;
     use std::sync::{Arc, Mutex};
     use std::time::{Instant, SystemTime};
 
+    use tidegate_config::arrange::Arranged;
+
     use super::super::connection::{Places, Stream};
-    use super::super::{ServerState, serve as serve_any};
+    use super::super::serve as serve_any;
     use super::*;
+    use crate::health::{Roster, ServerState};
     use crate::stats::Registry;
 
     const FILE: &str = "[[listener]]\nbind = \"127.0.0.1:1\"\n[[route]]\nproxy = \"p\"\n\
@@ -136,23 +138,20 @@ mod tests {
 
     fn operations() -> Operations {
         let Ok(config) = tidegate_config::parse(FILE, "the test") else { panic!("{FILE}") };
+        let arranged = Arranged::first(config.clone());
         Operations {
             config: Mutex::new(Arc::new(config)),
             accounts: Vec::new(),
             registry: Arc::new(Registry::new(1)),
-            notify: Box::new(|_| {}),
+            roster: Arc::new(Roster::new(&arranged, Vec::new())),
             started: (Instant::now(), SystemTime::now()),
             is_stopping: false.into(),
-            states: Mutex::default(),
             places: Places::default(),
         }
     }
 
-    /// What a client that sends `bytes` receives, and the states of servers after that.
-    fn exchange(
-        bytes: &[u8],
-        token: Option<&str>,
-    ) -> (String, BTreeMap<(String, String), ServerState>) {
+    /// What a client that sends `bytes` receives, and whether the server is in maintenance after that.
+    fn exchange(bytes: &[u8], token: Option<&str>) -> (String, bool) {
         let operations = operations();
         let (mut client, own) = UnixStream::pair().expect("a pair of sockets");
         client.write_all(bytes).expect("room");
@@ -163,7 +162,8 @@ mod tests {
         let mut reply = String::new();
         // Bytes that were not read reset the connection.
         let _ = client.read_to_string(&mut reply);
-        (reply, operations.states.into_inner().expect("no thread holds it"))
+        let view = operations.roster.view(0, 0).expect("the server");
+        (reply, view.state == ServerState::Maintenance)
     }
 
     const SET: &str = "set server p/127.0.0.1:2 state maint";
@@ -196,9 +196,9 @@ mod tests {
             .map(String::into_bytes),
         );
         for input in inputs {
-            let (reply, states) = exchange(&input, None);
+            let (reply, is_set) = exchange(&input, None);
             let text = String::from_utf8_lossy(&input);
-            assert!(states.is_empty(), "{text}: {reply}");
+            assert!(!is_set, "{text}: {reply}");
             assert!(!reply.contains("Uptime"), "{text}: {reply}");
         }
         let (reply, _) = exchange(format!("{SET};frobnicate\n").as_bytes(), None);
@@ -208,23 +208,23 @@ mod tests {
 
     #[test]
     fn known_commands_of_a_line_run_in_order() {
-        let (reply, states) = exchange(format!("show info;\t{SET}\r\n").as_bytes(), None);
+        let (reply, is_set) = exchange(format!("show info;\t{SET}\r\n").as_bytes(), None);
         assert!(reply.starts_with("Name: Tidegate\n"), "{reply}");
-        assert_eq!(states.len(), 1);
-        let (reply, states) = exchange(format!("prompt\n{SET}\nquit\n").as_bytes(), None);
-        assert_eq!((reply.as_str(), states.len()), ("\n> \n\n> ", 1));
+        assert!(is_set);
+        let (reply, is_set) = exchange(format!("prompt\n{SET}\nquit\n").as_bytes(), None);
+        assert_eq!((reply.as_str(), is_set), ("\n> \n\n> ", true));
     }
 
     #[test]
     fn command_without_the_token_runs_nothing_after_it() {
         let denied = |line: &str| {
-            let (reply, states) = exchange(line.as_bytes(), Some("secret"));
-            assert!(states.is_empty() && reply == DENIED, "{line}: {reply}");
+            let (reply, is_set) = exchange(line.as_bytes(), Some("secret"));
+            assert!(!is_set && reply == DENIED, "{line}: {reply}");
         };
         denied(&format!("{SET}\n"));
         denied(&format!("auth Secret;{SET}\n"));
         denied(&format!("auth wrong;auth secret;{SET}\n"));
         denied(&format!("{SET};auth secret;{SET}\n"));
-        assert_eq!(exchange(format!("auth secret;{SET}\n").as_bytes(), Some("secret")).1.len(), 1);
+        assert!(exchange(format!("auth secret;{SET}\n").as_bytes(), Some("secret")).1);
     }
 }

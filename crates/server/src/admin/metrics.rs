@@ -5,7 +5,10 @@
 
 use std::fmt::Write as _;
 
+use tidegate_gate::access::Names;
+
 use super::Operations;
+use crate::health::{Checked, View};
 use crate::stats::{Subject, Totals};
 
 /// Listeners, routes and servers that have metrics of their own.
@@ -46,6 +49,7 @@ pub(super) fn write(operations: &Operations, is_open: bool) -> String {
     text.traffic("route", &routes);
     text.traffic("server", &servers);
     text.servers(&servers);
+    text.health(operations);
     text.single(
         "metrics_left_out",
         "gauge",
@@ -186,6 +190,60 @@ impl Text {
             self.begin(&name, "counter", help);
             for (labels, totals) in series {
                 self.sample(&format!("{name}_total"), labels, totals.get(counter));
+            }
+        }
+    }
+}
+
+/// A counter of checks: its name, what it counts, its value.
+type Counted = (&'static str, &'static str, fn(&Checked) -> u64);
+/// A server with metrics of its health: its labels, and what is known about it.
+type Known = Vec<(String, View)>;
+
+impl Text {
+    /// Which servers take requests, and their checks.
+    fn health(&mut self, operations: &Operations) {
+        let config = operations.config();
+        let names = Names::new(&config);
+        let places = config.pools.iter().enumerate();
+        let places = places.flat_map(|(at, pool)| (0..pool.servers.len()).map(move |s| (at, s)));
+        let known: Known = places
+            .filter_map(|(at, server)| {
+                let view = operations.roster.view(at, server)?;
+                let (pool, server) = names.server(at, server);
+                Some((format!("{},{}", label("pool", pool), label("server", server)), view))
+            })
+            .take(SERIES_MAX)
+            .collect();
+        self.begin("server_up", "gauge", "1 if the server takes requests.");
+        for (labels, view) in &known {
+            self.sample("server_up", labels, u8::from(view.is_up()));
+        }
+        let checked = || known.iter().filter_map(|(labels, v)| Some((labels, v.checked.as_ref()?)));
+        let counters: [Counted; 3] = [
+            ("server_checks", "Health checks.", |checked| checked.checks),
+            ("server_check_failures", "Health checks that failed.", |checked| checked.failures),
+            ("server_downs", "How often checks took the server out.", |checked| checked.downs),
+        ];
+        for (name, help, value) in counters {
+            self.begin(name, "counter", help);
+            for (labels, checked) in checked() {
+                self.sample(&format!("{name}_total"), labels, value(checked));
+            }
+        }
+        self.begin("server_check_last", "gauge", "The result of the last check.");
+        for (labels, checked) in checked() {
+            if let Some((outcome, _)) = checked.last {
+                let labels = format!("{labels},{}", label("result", outcome.code()));
+                self.sample("server_check_last", &labels, 1);
+            }
+        }
+        self.begin("server_check_duration_seconds", "gauge", "How long the last check took.");
+        for (labels, checked) in checked() {
+            if let Some((_, took)) = checked.last {
+                let (seconds, micros) = (took.as_secs(), took.subsec_micros());
+                let value = format!("{seconds}.{micros:06}");
+                self.sample("server_check_duration_seconds", labels, value);
             }
         }
     }

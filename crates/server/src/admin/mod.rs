@@ -24,11 +24,11 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use tidegate_config::model::{Admin, Bind, Config};
-use tidegate_reactor::Sender;
 
 pub(crate) use self::connection::Places;
 use self::connection::{Connection, Stream};
 use crate::counters::Accounts;
+use crate::health::Roster;
 use crate::log;
 use crate::stats::Registry;
 use crate::threads::{self, Ended};
@@ -38,42 +38,6 @@ const INPUT_BYTES_MAX: usize = 16 * 1024;
 /// How long a failed accept waits, because descriptors or memory are short; and a failed attempt to listen.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// The state of a server of a pool, as a command sets it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum ServerState {
-    /// It takes requests.
-    Ready,
-    /// It takes no new requests.
-    Drain,
-    /// It takes no new requests, because it is being worked on.
-    Maintenance,
-}
-
-impl ServerState {
-    /// The words of commands.
-    pub(crate) const WORDS: [(&'static str, Self); 3] =
-        [("ready", Self::Ready), ("drain", Self::Drain), ("maint", Self::Maintenance)];
-
-    /// Whether the server takes requests.
-    pub(crate) fn is_up(self) -> bool {
-        self == Self::Ready
-    }
-}
-
-/// A message to a worker: the new state of a server.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct ServerChange {
-    /// The pool's name.
-    pub(crate) pool: String,
-    /// The server, as in the file.
-    pub(crate) server: String,
-    /// Its state.
-    pub(crate) state: ServerState,
-}
-
-/// Sends a change to a worker.
-pub(crate) type Notify = Box<dyn Fn(&Arc<ServerChange>) + Send + Sync>;
-
 /// What the interface shows and changes.
 pub(crate) struct Operations {
     /// The configuration, with the actual addresses of listeners.
@@ -82,14 +46,12 @@ pub(crate) struct Operations {
     pub(crate) accounts: Vec<Arc<Accounts>>,
     /// The counters of listeners, routes and servers.
     pub(crate) registry: Arc<Registry>,
-    /// Sends a change to all workers.
-    pub(crate) notify: Notify,
+    /// The servers.
+    pub(crate) roster: Arc<Roster>,
     /// When the process started.
     pub(crate) started: (Instant, SystemTime),
     /// The process is stopping.
     pub(crate) is_stopping: AtomicBool,
-    /// The servers whose state was changed, by pool and server.
-    pub(crate) states: Mutex<BTreeMap<(String, String), ServerState>>,
     /// The connections of the interface.
     pub(crate) places: Places,
 }
@@ -98,13 +60,6 @@ impl Operations {
     /// The configuration in force.
     fn config(&self) -> Arc<Config> {
         Arc::clone(&self.config.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// The state of a server.
-    fn state_of(&self, pool: &str, server: &str) -> ServerState {
-        let states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = (pool.to_owned(), server.to_owned());
-        states.get(&key).copied().unwrap_or(ServerState::Ready)
     }
 
     /// The sum of each counter over all workers.
@@ -325,20 +280,4 @@ fn open_unix(path: &str) -> io::Result<UnixListener> {
 /// Logs a change that a client made.
 fn audit(caller: &Caller, command: &str) {
     log::info(format_args!("admin: {} commanded: {command}", caller.from));
-}
-
-/// The senders of the workers' mailboxes as one function.
-pub(crate) fn notify_all<M: Clone + Send + 'static>(
-    senders: Vec<Sender<M>>,
-    mail: fn(Arc<ServerChange>) -> M,
-) -> Notify {
-    Box::new(move |change| {
-        for sender in &senders {
-            if sender.send(mail(Arc::clone(change))).is_err() {
-                log::error(format_args!(
-                    "admin: a worker's mailbox is full, so it did not get a change"
-                ));
-            }
-        }
-    })
 }

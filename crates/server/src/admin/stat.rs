@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use tidegate_config::model::{Balance, Bind, Config};
 use tidegate_gate::access::Names;
 
-use super::{Operations, ServerState, info};
+use super::{Operations, info};
+use crate::health::{Checked, ServerState, View};
 use crate::stats::{Subject, Totals};
 
 /// HAProxy's columns.
@@ -69,6 +70,39 @@ fn add_server(row: &mut Row, totals: &Totals) {
     ]);
 }
 
+/// The state of a server in HAProxy's words.
+fn status(view: &View) -> String {
+    match (view.state, &view.checked) {
+        (ServerState::Maintenance, _) => "MAINT".to_owned(),
+        (_, Some(checked)) if !checked.health.is_up() => checked.health.word(),
+        (ServerState::Drain, _) => "DRAIN".to_owned(),
+        (ServerState::Ready, None) => "no check".to_owned(),
+        (ServerState::Ready, Some(checked)) => checked.health.word(),
+    }
+}
+
+/// What rows of checked servers have in addition.
+fn add_checks(row: &mut Row, checked: &Checked) {
+    let (score, rise, fall) = checked.health.numbers();
+    row.extend([
+        ("chkfail", checked.failures.to_string()),
+        ("chkdown", checked.downs.to_string()),
+        ("check_rise", rise.to_string()),
+        ("check_fall", fall.to_string()),
+        ("check_health", score.to_string()),
+    ]);
+    let Some((outcome, took)) = checked.last else {
+        row.insert("check_status", "INI".to_owned());
+        return;
+    };
+    row.extend([
+        ("check_status", outcome.code().to_owned()),
+        ("check_code", outcome.status().map_or(String::new(), |status| status.to_string())),
+        ("check_duration", took.as_millis().to_string()),
+        ("check_desc", outcome.to_string()),
+    ]);
+}
+
 fn rows(operations: &Operations) -> Vec<Row> {
     let (config, totals) = (&*operations.config(), operations.registry.totals());
     let none = Totals::default();
@@ -115,21 +149,16 @@ fn add_pool(
         let subject = Subject::Server(pool.name.clone(), name.to_owned());
         let totals = totals.get(&subject).unwrap_or(&none);
         sum.merge(totals);
-        let state = operations.state_of(&pool.name, name);
-        if state == ServerState::Ready {
+        let Some(view) = operations.roster.view(at, server_at) else { continue };
+        if view.is_up() {
             weight += u64::from(server.weight);
             ready += 1;
         }
-        let status = match state {
-            ServerState::Ready => "no check",
-            ServerState::Drain => "DRAIN",
-            ServerState::Maintenance => "MAINT",
-        };
         let mut row = row(&pool.name, name, totals);
         add_server(&mut row, totals);
         row.extend([
             ("slim", server.connections_max.map_or(String::new(), |most| most.to_string())),
-            ("status", status.to_owned()),
+            ("status", status(&view)),
             ("weight", server.weight.to_string()),
             ("uweight", server.weight.to_string()),
             ("act", "1".to_owned()),
@@ -138,7 +167,12 @@ fn add_pool(
             ("sid", (server_at + 1).to_string()),
             ("type", "2".to_owned()),
             ("addr", name.to_owned()),
+            ("lastchg", view.changed.elapsed().as_secs().to_string()),
+            ("downtime", view.down_for.as_secs().to_string()),
         ]);
+        if let Some(checked) = &view.checked {
+            add_checks(&mut row, checked);
+        }
         rows.push(row);
     }
     let mut row = row(&pool.name, "BACKEND", &sum);

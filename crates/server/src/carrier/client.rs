@@ -43,19 +43,23 @@ impl Worker {
         let listener = self.listener_index(listener).unwrap_or_default();
         let settings = self.settings.newest().listener(listener);
         // On a listener with TLS, the PROXY header precedes the handshake, and the TLS layer reads it.
-        let phase = match settings.tls.is_none() && begins_with_header(settings, peer) {
-            true => Phase::ProxyHeader,
-            false => Phase::NEXT_HEAD,
-        };
+        let has_header = settings.tls.is_none() && begins_with_header(settings, peer);
+        let phase = if has_header { Phase::ProxyHeader } else { Phase::NEXT_HEAD };
         let head_timeout = settings.timeouts.head;
         let scheme = Scheme::of_connection(settings.tls.is_some());
-        let carrier = ClientCarrier::Http1(Http1Client::new(phase));
+        let tcp = settings.forward.as_ref().and_then(|_| self.tcp_carrier(listener, has_header));
+        let is_tcp = tcp.is_some();
+        let carrier = tcp.unwrap_or_else(|| ClientCarrier::Http1(Http1Client::new(phase)));
         let era = self.settings.begin_use();
         self.note_listener_user(listener);
         let down = Downstream::new(peer, era, listener, scheme, carrier, reactor.now());
         self.conns.insert_downstream(sock, down);
         // The first head is subject to the head timeout. The idle timeout applies only after it.
         reactor.set_deadline(sock, reactor.now().after(head_timeout));
+        if is_tcp {
+            // A server may send the first bytes.
+            self.resume_tcp_client(reactor, sock);
+        }
     }
 
     /// Closes the connection gracefully: pending output is still sent.
@@ -86,6 +90,11 @@ impl Worker {
                     self.drop_stream(reactor, id);
                 }
             }
+            ClientCarrier::Tcp(mut tcp) => {
+                tcp.input.release(&mut self.buffers);
+                self.cancel(reactor, tcp.running());
+                self.finish_record(reactor, record);
+            }
         }
     }
 
@@ -96,9 +105,11 @@ impl Worker {
             let Some(down) = self.conns.downstream(sock) else { continue };
             match &down.carrier {
                 ClientCarrier::Http2(_) => self.stop_http2_client(reactor, sock),
-                ClientCarrier::Http1(_) if down.has_nothing_under_way() => {
+                ClientCarrier::Http1(_) | ClientCarrier::Tcp(_) if down.has_nothing_under_way() => {
                     self.close_client(reactor, sock);
                 }
+                // The protocol of a tunnel is unknown, so it lasts until the end of the grace period.
+                ClientCarrier::Tcp(_) => {}
                 ClientCarrier::Http1(http1) => {
                     if let Some(running) = http1.switched_to() {
                         self.stop_switched(reactor, running);
@@ -126,6 +137,7 @@ impl Worker {
         match self.conns.client_protocol(sock) {
             Some(ClientProtocol::Http1) => self.http1_client_received(reactor, sock, bytes),
             Some(ClientProtocol::Http2) => self.http2_client_received(reactor, sock, bytes),
+            Some(ClientProtocol::Tcp) => self.tcp_client_received(reactor, sock, bytes),
             None => self.note_bug(reactor, sock),
         }
     }
@@ -135,6 +147,7 @@ impl Worker {
         match self.conns.client_protocol(sock) {
             Some(ClientProtocol::Http1) => self.http1_client_finished(reactor, sock),
             Some(ClientProtocol::Http2) => self.http2_client_finished(reactor, sock),
+            Some(ClientProtocol::Tcp) => self.tcp_client_finished(reactor, sock),
             None => self.note_bug(reactor, sock),
         }
     }
@@ -144,6 +157,8 @@ impl Worker {
         match self.conns.client_protocol(sock) {
             Some(ClientProtocol::Http1) => self.http1_client_hung_up(reactor, sock),
             Some(ClientProtocol::Http2) => self.http2_client_hung_up(reactor, sock),
+            // The bytes before the end are still wanted.
+            Some(ClientProtocol::Tcp) => {}
             None => self.note_bug(reactor, sock),
         }
     }
@@ -153,6 +168,7 @@ impl Worker {
         match self.conns.client_protocol(sock) {
             Some(ClientProtocol::Http1) => self.http1_client_closed(reactor, sock),
             Some(ClientProtocol::Http2) => self.http2_client_closed(reactor, sock),
+            Some(ClientProtocol::Tcp) => self.tcp_client_closed(reactor, sock),
             None => self.note_bug(reactor, sock),
         }
     }
@@ -162,6 +178,7 @@ impl Worker {
         match self.conns.client_protocol(sock) {
             Some(ClientProtocol::Http1) => self.http1_client_drained(reactor, sock),
             Some(ClientProtocol::Http2) => self.http2_client_drained(reactor, sock),
+            Some(ClientProtocol::Tcp) => self.tcp_client_drained(reactor, sock),
             None => self.note_bug(reactor, sock),
         }
     }
@@ -171,15 +188,17 @@ impl Worker {
         match self.conns.client_protocol(sock) {
             Some(ClientProtocol::Http1) => self.http1_client_due(reactor, sock),
             Some(ClientProtocol::Http2) => self.http2_client_due(reactor, sock),
+            Some(ClientProtocol::Tcp) => self.tcp_client_due(reactor, sock),
             None => self.note_bug(reactor, sock),
         }
     }
 
     /// Hands the action of a requester more of the request body, or decodes the next request.
     pub(crate) fn resume_client<R: Reactor>(&mut self, reactor: &mut R, to: Requester) {
-        match to.is_stream() {
-            true => self.resume_http2_stream(reactor, to),
-            false => self.resume_http1_client(reactor, to.sock),
+        match self.conns.client_protocol(to.sock) {
+            _ if to.is_stream() => self.resume_http2_stream(reactor, to),
+            Some(ClientProtocol::Tcp) => self.resume_tcp_client(reactor, to.sock),
+            _ => self.resume_http1_client(reactor, to.sock),
         }
     }
 }
@@ -484,14 +503,21 @@ impl Worker {
     /// The action has ended: closes its connection after everything that was sent.
     pub(crate) fn end_switched<R: Reactor>(&mut self, reactor: &mut R, to: Requester) {
         self.note_phase(to, RecordPhase::Last);
-        self.detach_http1(to.sock);
+        self.detach_client(to.sock);
         self.close_client(reactor, to.sock);
     }
 
     /// The action has failed: resets its connection.
     pub(crate) fn abort_switched<R: Reactor>(&mut self, reactor: &mut R, to: Requester) {
-        self.detach_http1(to.sock);
+        self.detach_client(to.sock);
         self.drop_client(reactor, to.sock);
         reactor.abort(to.sock);
+    }
+    /// The connection belongs to no action any more.
+    fn detach_client(&mut self, sock: SockId) {
+        match self.conns.client_protocol(sock) {
+            Some(ClientProtocol::Tcp) => self.detach_tcp(sock),
+            _ => self.detach_http1(sock),
+        }
     }
 }

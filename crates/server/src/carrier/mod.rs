@@ -22,6 +22,7 @@ pub(crate) mod http1;
 pub(crate) mod http2;
 pub(crate) mod output;
 pub(crate) mod server;
+pub(crate) mod tcp;
 
 /// What happens to the rest of a request whose response begins before the request is complete.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -109,6 +109,18 @@ scenes! {
     stop_resets_exchanges_after_the_grace_period
     strict_pool_rejects_sloppy_responses
     synthetic_response_sends_100_if_it_needs_the_body
+    tcp_connection_without_a_server_is_closed
+    tcp_default_pool_takes_other_names
+    tcp_end_before_the_connect_is_passed_on
+    tcp_ends_each_direction_by_itself
+    tcp_full_queue_closes_the_connection
+    tcp_large_streams_flow_both_ways
+    tcp_refused_connect_is_retried_on_another_server
+    tcp_reset_is_passed_on
+    tcp_server_may_speak_and_end_first
+    tcp_server_name_chooses_the_pool
+    tcp_silent_connection_is_reset
+    tcp_stop_ends_tunnels_after_the_grace_period
     trailers_are_forwarded_both_ways
     trailers_cannot_forge_client_fields
     unexpected_body_closes_its_connection

@@ -217,6 +217,11 @@ fn unquote(text: &str) -> Result<Vec<u8>, String> {
             Some('0') => 0,
             // A byte that is not valid in UTF-8.
             Some('f') => 0xff,
+            // Any byte, by two digits.
+            Some('x') => {
+                let digits: String = chars.by_ref().take(2).collect();
+                u8::from_str_radix(&digits, 16).map_err(|_| bad())?
+            }
             Some(c @ ('"' | '\\')) => c as u8,
             _ => return Err(bad()),
         });

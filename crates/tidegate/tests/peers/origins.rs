@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};
 
-use tidegate_testing::command;
+use tidegate_testing::{Signal, command};
 
 use crate::process::{Folder, Process, free_address, program};
 
@@ -53,6 +53,12 @@ impl Nginx {
 
     pub fn terminate(&mut self) {
         self.process.terminate();
+        self.process.wait();
+    }
+
+    /// Ends nginx without giving it time to close its connections.
+    pub fn kill(&mut self) {
+        self.process.signal(Signal::KILL);
         self.process.wait();
     }
 
@@ -143,6 +149,11 @@ impl Script {
     /// `websocket_server.py` on a port.
     pub fn websocket(folder: &Folder) -> Self {
         Self::start(folder, include_str!("websocket_server.py"), &[])
+    }
+
+    /// `mail_server.py` on a port.
+    pub fn mail(folder: &Folder) -> Self {
+        Self::start(folder, include_str!("mail_server.py"), &[])
     }
 
     /// `careless_origin.py`, running the server of this name.

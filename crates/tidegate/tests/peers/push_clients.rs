@@ -34,7 +34,7 @@ fn python() -> Command {
 
 /// Runs a client with each encoding of the protocol.
 fn run_client(name: &str, client: impl Fn(&Folder) -> Command) {
-    for protocol in ["json"] {
+    for protocol in ["json", "protobuf"] {
         let folder = Folder::new(&format!("push-{name}-{protocol}"));
         let gate = Gate::start(&folder, CONFIG);
         let mut client = client(&folder);

@@ -33,6 +33,9 @@ pub const PRIORITY_BYTES_MAX: usize = 256;
 /// Windows below this delay data instead of splitting it into tiny frames, once the allowance for tiny frames
 /// is used up (CVE-2019-9511).
 pub const SEND_BYTES_MIN: usize = 1024;
+/// The same for a peer whose initial windows are smaller. Half of them, but not less than this, is enough to send,
+/// because a peer returns a window when it has consumed half of it.
+pub const SEND_BYTES_FLOOR: usize = 64;
 /// Streams that a client may open before it knows SETTINGS_MAX_CONCURRENT_STREAMS. RFC 9113 section 6.5.2
 /// recommends servers to allow at least 100.
 pub const STREAMS_ASSUMED: u32 = 100;

@@ -1,11 +1,13 @@
 //! Sends messages: heads, data, trailers, resets, and credit for data that was consumed.
 //! In: messages of the caller. Out: frames appended to its output, or how much was accepted.
 //! Never: sends DATA beyond a window, or anything on a stream that has ended.
-//! Limits: `Config::output_pause_bytes`, `DATA_BYTES_MAX`, `SEND_BYTES_MIN`.
+//! Limits: `Config::output_pause_bytes`, `DATA_BYTES_MAX`, `SEND_BYTES_MIN`, `SEND_BYTES_FLOOR`.
 //! Invariant: a stream whose data was not accepted completely is in the write queue, and `poll_writable`
 //! returns it once it can go on.
 
-use super::bounds::{DATA_BYTES_MAX, SEND_BYTES_MIN, STREAM_ID_MAX, WINDOW_INITIAL};
+use super::bounds::{
+    DATA_BYTES_MAX, SEND_BYTES_FLOOR, SEND_BYTES_MIN, STREAM_ID_MAX, WINDOW_INITIAL,
+};
 use super::connection::{Connection, Phase, Role};
 use super::fault::ErrorCode;
 use super::flood::Cost;
@@ -182,11 +184,13 @@ impl Connection {
         let Some(stream) = self.streams.get_mut(id) else { return 0 };
         let window = stream.send.available(initial_window).min(connection_window);
         stream.wanted_window = 1;
-        if window >= rest.len() || window >= SEND_BYTES_MIN {
+        // The windows of a peer with small initial windows may never be larger.
+        let enough = (initial_window as usize / 2).clamp(SEND_BYTES_FLOOR, SEND_BYTES_MIN);
+        if window >= rest.len() || window >= enough {
             return window.min(rest.len()).min(DATA_BYTES_MAX);
         }
         if window > 0 && self.allowances.charge(now, Cost::TinySend).is_err() {
-            stream.wanted_window = rest.len().min(SEND_BYTES_MIN) as u16;
+            stream.wanted_window = rest.len().min(enough) as u16;
             return 0;
         }
         window

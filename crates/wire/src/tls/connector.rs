@@ -172,6 +172,16 @@ impl Connector {
         Self { config: Arc::new(config), ..self.clone() }
     }
 
+    /// A connector with the same settings that offers only HTTP/1.1, if it offers a protocol at all.
+    #[must_use]
+    pub fn with_http1_only(&self) -> Self {
+        let mut config = ClientConfig::clone(&self.config);
+        if !config.alpn_protocols.is_empty() {
+            config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        }
+        Self { config: Arc::new(config), ..self.clone() }
+    }
+
     /// Checks a name for `connect`.
     ///
     /// # Errors

@@ -1,4 +1,5 @@
-//! Body of the fuzz target `records`: a client and a server exchange records, which are altered in transit.
+//! Bodies of the fuzz targets `records` (a client and a server exchange records, which are altered in transit) and
+//! `client_hello` (the server name of a handshake that is not decrypted).
 //! In: any bytes, read as steps. Out: nothing; panics if a check fails.
 //! Checks: no panic, at most `HELD_BYTES_MAX` bytes held, no plain byte that the other end did not seal, and
 //! an end that failed stays failed.
@@ -6,7 +7,7 @@
 
 use super::{
     Acceptor, AcceptorSettings, CertificateFiles, Connector, ConnectorSettings, Fault,
-    HELD_BYTES_MAX, Roots, TicketKeys, TlsClock, TlsSession,
+    HELD_BYTES_MAX, HelloPeek, Peeked, Roots, TicketKeys, TlsClock, TlsSession,
 };
 use std::sync::{Arc, OnceLock};
 
@@ -15,6 +16,28 @@ const UNIX_SECONDS: u64 = 1_798_761_600;
 /// Bytes of one step: the action (one), the offset (two), and a byte for the action (one).
 const STEP_BYTES: usize = 4;
 const STEPS_MAX: usize = 64;
+/// Looks at `data` as the beginning of a connection whose server name is wanted, whole and in pieces.
+pub fn fuzz_client_hello(data: &[u8]) {
+    let whole = peek(data, data.len().max(1));
+    for step in [1, 2, 7] {
+        assert_eq!(peek(data, step), whole, "pieces of {step} bytes");
+    }
+}
+
+/// What is known after the last of these pieces, and the name.
+fn peek(data: &[u8], step: usize) -> (&'static str, Option<String>) {
+    let (mut state, mut scratch, mut end) = (HelloPeek::default(), Vec::new(), 0);
+    loop {
+        match state.look(&data[..end], &mut scratch) {
+            Peeked::Incomplete if end < data.len() => end = (end + step).min(data.len()),
+            Peeked::Incomplete => return ("incomplete", None),
+            Peeked::Hello(name) => return ("hello", name.map(str::to_owned)),
+            Peeked::NotTls => return ("not TLS", None),
+            Peeked::Malformed => return ("malformed", None),
+        }
+    }
+}
+
 const CLIENT_MESSAGE: &[u8] = b"from the client";
 const SERVER_MESSAGE: &[u8] = b"from the server";
 

@@ -9,7 +9,7 @@ const NAME_BYTES_MAX: usize = 255;
 /// Bytes of a message: type, length, body.
 const MESSAGE_BYTES_MAX: usize = 4 + 65_535;
 
-const CLIENT_HELLO: u8 = 1;
+pub(super) const CLIENT_HELLO: u8 = 1;
 const SERVER_NAME: u16 = 0;
 const HOST_NAME: u8 = 0;
 
@@ -31,12 +31,13 @@ impl HelloReader {
         if kind != CLIENT_HELLO || 4 + length > MESSAGE_BYTES_MAX {
             return Some(None);
         }
-        Some(name_of(Reader(self.message.get(4..4 + length)?)))
+        Some(name_of(self.message.get(4..4 + length)?).map(str::to_owned))
     }
 }
 
 /// The name in the body of a ClientHello (RFC 8446 section 4.1.2).
-fn name_of(mut hello: Reader<'_>) -> Option<String> {
+pub(super) fn name_of(body: &[u8]) -> Option<&str> {
+    let mut hello = Reader(body);
     hello.take(2 + 32)?;
     hello.prefixed_u8()?;
     hello.prefixed_u16()?;
@@ -55,7 +56,7 @@ fn name_of(mut hello: Reader<'_>) -> Option<String> {
         let name = core::str::from_utf8(names.prefixed_u16()?.0).ok()?;
         let sound = (1..=NAME_BYTES_MAX).contains(&name.len())
             && name.bytes().all(|byte| byte.is_ascii_graphic());
-        return sound.then(|| name.to_owned());
+        return sound.then_some(name);
     }
 }
 
@@ -87,15 +88,17 @@ impl<'a> Reader<'a> {
     }
 }
 
+/// A message for tests.
 #[cfg(test)]
-mod tests {
+pub(super) mod test {
     use super::*;
 
     fn prefixed(bytes: &[u8]) -> Vec<u8> {
         [&(bytes.len() as u16).to_be_bytes()[..], bytes].concat()
     }
 
-    fn hello(name: &str) -> Vec<u8> {
+    /// A ClientHello with this server name.
+    pub(in crate::tls) fn hello(name: &str) -> Vec<u8> {
         let entry = [&[HOST_NAME][..], &prefixed(name.as_bytes())].concat();
         let content = prefixed(&prefixed(&entry));
         let extensions = [&[0, 10, 0, 2, 0, 0][..], &[0, 0], &content].concat();
@@ -110,6 +113,12 @@ mod tests {
         .concat();
         [&[CLIENT_HELLO, 0][..], &prefixed(&body)].concat()
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::test::hello;
+    use super::*;
 
     /// Reads the name from content that arrives in pieces of `size`; the number of pieces that it took.
     fn read(content: &[u8], size: usize) -> Option<(Option<String>, usize)> {

@@ -113,12 +113,30 @@ fn last_bytes_are_sent_once_the_window_holds_them() {
         assert_eq!(watch.send(1, 5_000, false), Some(1));
         watch.feed(&Frames::new().window(1, 1).0, 100);
     }
-    assert_eq!(watch.send(1, 500, true), Some(0));
-    watch.feed(&Frames::new().window(1, 498).0, 100);
+    assert_eq!(watch.send(1, 50, true), Some(0));
+    watch.feed(&Frames::new().window(1, 48).0, 100);
     assert_eq!(watch.connection.poll_writable(&watch.out), None);
     watch.feed(&Frames::new().window(1, 1).0, 100);
     assert_eq!(watch.connection.poll_writable(&watch.out), Some(1));
-    assert_eq!(watch.send(1, 500, true), Some(500));
+    assert_eq!(watch.send(1, 50, true), Some(50));
+}
+
+#[test]
+fn peer_with_small_windows_gets_everything_if_it_returns_half_of_them() {
+    const PIECES: usize = 4 * TINY_SENDS_MAX as usize;
+    for (initial, returned) in [(2_000, 1_000), (1_023, 1_023), (1_023, 512), (200, 100), (128, 64)]
+    {
+        let mut watch = responding(ROOMY, 1, &[(4, initial)]);
+        let mut left = initial as usize + returned as usize * PIECES;
+        left -= watch.send(1, left, true).unwrap();
+        for _ in 0..PIECES {
+            watch.feed(&Frames::new().window(0, returned).window(1, returned).0, 100);
+            assert_eq!(watch.connection.poll_writable(&watch.out), Some(1), "{initial} {returned}");
+            left -= watch.send(1, left, true).unwrap();
+        }
+        assert_eq!(left, 0, "{initial} {returned}");
+        assert_eq!(watch.connection.open_streams(), 0);
+    }
 }
 
 /// A server that receives bodies on streams 1, 3, ... up to `count`.

@@ -159,7 +159,8 @@ impl Worker {
         let Some(exchange) = self.exchanges.get(id) else { return };
         let pool = self.settings.of(exchange.era).pool(exchange.pool);
         let waits = matches!(exchange.stage, Stage::Queued | Stage::Paused);
-        if waits && !pool.queue_half_closed {
+        // Without HTTP, the end of one direction says nothing about the other.
+        if waits && !pool.queue_half_closed && !exchange.facts.is_tcp {
             let to = exchange.requester;
             self.note_queue_departure(id);
             self.accounts.counters.client_aborts.add(1);
@@ -301,9 +302,16 @@ impl Worker {
         server: usize,
     ) -> Result<Found, Shortage> {
         let Some(exchange) = self.exchanges.get(id) else { return Err(Shortage::Slots) };
-        let (to, pool, needs_fresh) = (exchange.requester, exchange.pool, exchange.needs_fresh);
+        let is_tcp = exchange.facts.is_tcp;
+        let (to, pool) = (exchange.requester, exchange.pool);
+        let needs_fresh = exchange.needs_fresh || is_tcp;
         let lost_at = exchange.lost_at;
-        if self.settings.newest().pool(pool).may_speak_http2() {
+        let shares = self.settings.newest().pool(pool).may_speak_http2();
+        if is_tcp && shares {
+            // A reload changed the pool while the connection waited: no server of it can be used.
+            return Err(Shortage::Ports);
+        }
+        if shares {
             match self.choose_shared(reactor, pool, server, lost_at) {
                 Place::On(sock) => return Ok(Found::Shared(sock)),
                 Place::Full => return Err(Shortage::Slots),
@@ -338,7 +346,7 @@ impl Worker {
         };
         let Some(exchange) = self.exchanges.get(id) else { return };
         let (to, authenticates) = (exchange.requester, exchange.facts.authenticates);
-        let is_done = exchange.request.is_done();
+        let (is_done, is_tcp) = (exchange.request.is_done(), exchange.facts.is_tcp);
         let Some(conn) = self.conns.upstream(sock) else {
             // Cancels the exchange.
             return self.note_bug(reactor, to.sock);
@@ -364,7 +372,9 @@ impl Worker {
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
         exchange.attempt = Attempt { up, is_reused, idle_age, ..exchange.attempt };
         exchange.stage = if is_connecting { Stage::Connecting } else { Stage::ExpectResponse };
-        self.send_request(reactor, id);
+        if !is_tcp {
+            self.send_request(reactor, id);
+        }
         if !is_done {
             // The rest of the request body may be waiting for the connection.
             self.resume_request(to);

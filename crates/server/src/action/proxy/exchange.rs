@@ -43,6 +43,8 @@ pub(crate) enum Stage {
 /// Facts about a request that never change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct RequestFacts {
+    /// There is no request: the connection of the client is forwarded without HTTP (TCP mode).
+    pub(crate) is_tcp: bool,
     /// The method is HEAD, so the response has no body (RFC 9110 section 9.3.2).
     pub(crate) is_head: bool,
     /// The request was forwarded with an Upgrade field, so the server may answer 101.

@@ -6,7 +6,7 @@
 //!   `shortage.rs`: requests that wait for room for a connection
 //! - `request.rs`: the request body on its way to the server; `servers.rs`: servers that operators take out
 //! - `response.rs`: the response on its way to the client, and what goes wrong with it
-//! - `tunnel.rs`: both directions after 101 (Switching Protocols)
+//! - `tunnel.rs`: both directions after 101 (Switching Protocols); `tcp.rs`: connections without HTTP
 //!
 //! In: requests and their bodies (`action/mod.rs`), responses of servers (`carrier/server.rs`). Out: messages for
 //! requesters and for servers.
@@ -23,6 +23,7 @@ pub(crate) mod reuse;
 mod servers;
 pub(crate) mod shortage;
 pub(crate) mod stored;
+mod tcp;
 pub(crate) mod tunnel;
 
 use tidegate_base::prng::hash_bytes;
@@ -122,6 +123,7 @@ impl Worker {
             pool: proxy.pool as u16,
             listener: listener_index,
             facts: RequestFacts {
+                is_tcp: false,
                 is_head: matches!(head.method, Method::Head),
                 upgrades: forward::forwards_upgrade(head),
                 is_idempotent: head.method.is_idempotent(),
@@ -217,10 +219,14 @@ impl Worker {
     pub(crate) fn fail<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>, failure: Failure) {
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
         let (to, is_done) = (exchange.requester, exchange.request.is_done());
+        let is_tcp = exchange.facts.is_tcp;
         let values = core::mem::take(&mut exchange.values);
         self.recall_values(to, values);
         self.blame(to, Cause::of_status(failure.status), failure.text);
         self.forget_exchange(id);
+        if is_tcp {
+            return self.end_switched(reactor, to);
+        }
         match self.progress(to) {
             Progress::Expected => {
                 self.answer_error(reactor, to, failure.status, failure.text, !is_done);

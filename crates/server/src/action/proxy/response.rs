@@ -33,8 +33,12 @@ impl Worker {
         debug_assert_eq!(exchange.stage, Stage::Connecting, "a connection that was open");
         exchange.stage = Stage::ExpectResponse;
         let (pool, server, to) = (exchange.pool, exchange.attempt.server, exchange.requester);
+        let is_tcp = exchange.facts.is_tcp;
         self.note_connected(to, reactor.now());
         self.pools[usize::from(pool)].state.note_connect_success(usize::from(server));
+        if is_tcp {
+            return self.begin_tcp_tunnel(reactor, id);
+        }
         self.arm_upstream(reactor, id);
     }
 

@@ -1,25 +1,20 @@
-//! Servers that an operator takes out of use and puts back.
-//! In: changes from the admin interface. Out: the state of the pool; queued requests that can go on.
-//! Never: ends an exchange: those with a server that is taken out are completed.
-
-use std::rc::Rc;
+//! Servers that take no requests for a time: their checks fail, or an operator has taken them out.
+//! In: what the process knows about its servers. Out: the states of the pools; queued requests that can go on.
+//! Never: ends an exchange: those with a server that goes down are completed.
 
 use tidegate_reactor::Reactor;
 
-use crate::admin::ServerChange;
+use crate::health::Standings;
 use crate::worker::Worker;
 
 impl Worker {
-    /// Changes the state of a server, if the current settings have it.
-    pub(crate) fn change_server<R: Reactor>(&mut self, reactor: &mut R, change: &ServerChange) {
-        let snapshot = Rc::clone(self.settings.newest());
-        let pools = &snapshot.config.pools;
-        let Some(pool) = pools.iter().position(|pool| pool.name == change.pool) else { return };
-        let mut servers = 0..pools[pool].servers.len();
-        let named = servers.find(|server| snapshot.names.server(pool, *server).1 == change.server);
-        let (Some(server), Some(state)) = (named, self.pools.get_mut(pool)) else { return };
-        state.state.set_up(server, change.state.is_up());
-        self.note_unserved(pool as u16);
+    /// Applies what the process knows about its servers.
+    pub(crate) fn stand<R: Reactor>(&mut self, reactor: &mut R, standings: &Standings) {
+        for (pool, standings) in standings.iter().enumerate() {
+            if self.pools.get_mut(pool).is_some_and(|pool| pool.state.stand(standings)) {
+                self.note_unserved(pool as u16);
+            }
+        }
         self.settle(reactor);
     }
 }

@@ -4,8 +4,10 @@
 //! Invariant: the session and its WebSocket connection name each other, and end together.
 
 use tidegate_base::Id;
-use tidegate_push::client::json::PING;
-use tidegate_push::client::{self, Connection, Context, Disconnect};
+use tidegate_gate::parameters::parameters;
+use tidegate_gate::websocket::HUB_PROTOBUF;
+use tidegate_push::client::codec::Codec;
+use tidegate_push::client::{Connection, Context, Disconnect};
 use tidegate_push::local::Place;
 use tidegate_push::mail::{Reply, Subscribed};
 use tidegate_push::settings::Error;
@@ -32,9 +34,15 @@ impl Worker {
         head: &RequestHead<'_>,
         (route, hub): (usize, u16),
     ) {
+        let snapshot = self.settings_of(to);
+        let endpoint = snapshot.websockets.of_route(route);
+        let policy = &snapshot.websockets.get(endpoint).hub_policy;
+        let Some(accept) = self.check_websocket(reactor, to, head, policy) else { return };
+        let codec = choose_codec(accept.subprotocol, head.query);
         let service = Service::Client(Id::NONE);
-        let Some(socket) = self.open_websocket(reactor, to, head, route, service) else { return };
-        let connection = Connection::new([self.prng.next_u64(), self.prng.next_u64()]);
+        let socket = self.switch_websocket(reactor, to, endpoint, &accept, service);
+        let Some(socket) = socket else { return };
+        let connection = Connection::new(codec, [self.prng.next_u64(), self.prng.next_u64()]);
         let kind = Kind::Client { socket, connection: Box::new(connection) };
         let session = PushSession { requester: to, hub, intake: Intake::NONE, kind };
         match self.sessions.insert(session) {
@@ -57,20 +65,17 @@ impl Worker {
         outlet: Outlet<'_>,
         message: &Message<'_>,
     ) {
-        let text = match message.kind() {
-            MessageKind::Text => core::str::from_utf8(message.bytes()).ok(),
-            MessageKind::Binary => None,
-        };
-        let Some(text) = text else {
+        let Some(codec) = self.codec_of(id) else { return };
+        if message.kind() != kind_of(codec) {
             return self.disconnect(reactor, socket, Disconnect::INAPPROPRIATE_PROTOCOL);
-        };
+        }
         let mut out = self.buffers.take();
         let room = self.room_of_client(reactor, id);
         let result = self.with_client(reactor, id, room, |connection, context| {
-            connection.receive(context, text, &mut out)
+            connection.receive(context, message.bytes(), &mut out)
         });
         if !out.is_empty() {
-            self.send_message(reactor, outlet, MessageKind::Text, &out);
+            self.send_message(reactor, outlet, kind_of(codec), &out);
         }
         self.buffers.put(out);
         if let Some(Err(disconnect)) = result {
@@ -84,16 +89,17 @@ impl Worker {
         reactor: &mut R,
         (socket, id): (Id<WebSocket>, Id<PushSession>),
     ) -> bool {
+        let Some(codec) = self.codec_of(id) else { return false };
         let mut out = self.buffers.take();
         let checked = self
             .with_client(reactor, id, 0, |connection, context| connection.check(context, &mut out));
         if !out.is_empty() {
-            self.notify_websocket(reactor, socket, MessageKind::Text, &out);
+            self.notify_websocket(reactor, socket, kind_of(codec), &out);
         }
         self.buffers.put(out);
         match checked {
             Some(Ok(())) => {
-                self.notify_websocket(reactor, socket, MessageKind::Text, PING.as_bytes());
+                self.notify_websocket(reactor, socket, kind_of(codec), codec.ping());
                 true
             }
             Some(Err(disconnect)) => {
@@ -136,8 +142,8 @@ impl Worker {
         number: u32,
         reply: &Reply,
     ) {
-        self.tell_client(reactor, id, |_, context, out| {
-            client::take_reply(context.room, number, reply, out);
+        self.tell_client(reactor, id, |connection, context, out| {
+            connection.take_reply(context.room, number, reply, out);
         });
     }
 
@@ -148,16 +154,27 @@ impl Worker {
         work: impl FnOnce(&mut Connection, &mut Context<'_, Key>, &mut Vec<u8>),
     ) {
         let Some(session) = self.sessions.get(id) else { return };
-        let Kind::Client { socket, .. } = session.kind else { return };
+        let Kind::Client { socket, connection } = &session.kind else { return };
+        let (socket, kind) = (*socket, kind_of(connection.codec()));
         let mut out = self.buffers.take();
         let room = self.room_of_client(reactor, id);
         self.with_client(reactor, id, room, |connection, context| {
             work(connection, context, &mut out);
         });
         if !out.is_empty() {
-            self.notify_websocket(reactor, socket, MessageKind::Text, &out);
+            self.notify_websocket(reactor, socket, kind, &out);
         }
         self.buffers.put(out);
+    }
+
+    /// The encoding of a client.
+    pub(super) fn codec_of(&self, id: Id<PushSession>) -> Option<Codec> {
+        match &self.sessions.get(id)?.kind {
+            Kind::Client { connection, .. } => Some(connection.codec()),
+            Kind::Request { .. } | Kind::Exchange(_) | Kind::Events { .. } | Kind::Poll { .. } => {
+                None
+            }
+        }
     }
 
     /// How many bytes of replies a client may be sent now: those of the hub's queue, or none while it does not read.
@@ -221,5 +238,43 @@ impl Worker {
     ) {
         let code = CloseCode::new(code).unwrap_or(CloseCode::INTERNAL_ERROR);
         self.close_websocket(reactor, socket, Close { code, reason });
+    }
+}
+
+/// The encoding that a client has chosen with its subprotocol, or else in its URL.
+fn choose_codec(subprotocol: Option<&str>, query: Option<&str>) -> Codec {
+    let states = |name| parameters(query.unwrap_or_default(), name).any(|v| v == "protobuf");
+    let is_protobuf = match subprotocol {
+        Some(name) => name == HUB_PROTOBUF,
+        None => states("cf_protocol") || states("format"),
+    };
+    if is_protobuf { Codec::Protobuf } else { Codec::Json }
+}
+
+/// The kind of the messages with an encoding.
+const fn kind_of(codec: Codec) -> MessageKind {
+    match codec {
+        Codec::Json => MessageKind::Text,
+        Codec::Protobuf => MessageKind::Binary,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn encoding_is_that_of_the_subprotocol_or_of_the_url() {
+        for (subprotocol, query, expected) in [
+            (None, None, Codec::Json),
+            (None, Some("cf_protocol_version=v2"), Codec::Json),
+            (None, Some("cf_protocol=protobuf"), Codec::Protobuf),
+            (None, Some("a=b&format=protobuf"), Codec::Protobuf),
+            (None, Some("format=json"), Codec::Json),
+            (Some("centrifuge-json"), Some("format=protobuf"), Codec::Json),
+            (Some("centrifuge-protobuf"), None, Codec::Protobuf),
+        ] {
+            assert_eq!(choose_codec(subprotocol, query), expected, "{subprotocol:?} {query:?}");
+        }
     }
 }

@@ -66,13 +66,13 @@ impl Worker {
                 let Some(session) = self.sessions.find(id) else { return };
                 let to = session.requester;
                 match &session.kind {
-                    Kind::Client { socket, .. } => {
-                        let socket = *socket;
+                    Kind::Client { socket, connection } => {
+                        let (socket, form) = (*socket, connection.codec().form());
                         if self.is_client_held(to) {
                             return self.enqueue_publication(reactor, key, publication);
                         }
                         self.accounts.counters.push_deliveries.add(1);
-                        self.send_frame(reactor, socket, publication.frame(Form::Client));
+                        self.send_frame(reactor, socket, publication.frame(form));
                         self.is_websocket_held(reactor, socket);
                     }
                     // Only clients of the client protocol receive joins and leaves.
@@ -159,7 +159,8 @@ impl Worker {
         id: Id<WebSocket>,
         session: Id<PushSession>,
     ) {
-        self.resume_socket(reactor, id, Key::of_session(session), Form::Client);
+        let Some(codec) = self.codec_of(session) else { return };
+        self.resume_socket(reactor, id, Key::of_session(session), codec.form());
     }
 
     fn resume_socket<R: Reactor>(

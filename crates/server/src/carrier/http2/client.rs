@@ -702,7 +702,7 @@ impl Worker {
     pub(super) fn http2_client(&mut self, sock: SockId) -> Option<&mut Http2Client> {
         match &mut self.conns.downstream(sock)?.carrier {
             ClientCarrier::Http2(http2) => Some(http2),
-            ClientCarrier::Http1(_) => None,
+            ClientCarrier::Http1(_) | ClientCarrier::Tcp(_) => None,
         }
     }
 }

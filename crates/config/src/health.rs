@@ -1,0 +1,188 @@
+//! Reads `health` of a pool.
+//! In: the table of a pool, and what the pool speaks. Out: checked settings.
+//! Limits: `RANGES_MAX` ranges of statuses.
+//! Invariant: a check passes with at least one status; its times and counts are in the ranges of the table of settings.
+
+use tidegate_base::Span;
+
+use crate::listeners::refused;
+use crate::model::{CheckKind, CheckMethod, HealthCheck, HttpCheck, Pool};
+use crate::pattern::{self, Complaint, complain};
+use crate::report::{Kind, Note, Notes};
+use crate::table::{Located, Table};
+
+/// Maximum number of ranges in `status`.
+const RANGES_MAX: usize = 32;
+/// The statuses that a final response can have.
+const STATUS: core::ops::RangeInclusive<u16> = 200..=599;
+
+/// Reads the health checks of `pool`, whose other settings were read; `None` if there are none.
+pub(crate) fn read(pool: &Pool, table: &Table<'_>, notes: &mut Notes) -> Option<HealthCheck> {
+    let value = table.value("health")?;
+    if value.get_ref().as_str().is_some() {
+        let target = read_target("health", table, notes)?;
+        check_protocol(pool, table, notes);
+        return Some(preset(pool, http(target)));
+    }
+    if value.get_ref().as_bool() == Some(true) {
+        let note = Note::new(Kind::Type, value.span(), "`health` cannot be true");
+        notes.error(note.help("write health = \"/healthz\", or health = { tcp = true }"));
+        return None;
+    }
+    let settings = table.open_table("health", notes)?;
+    let mut health = preset(pool, CheckKind::Tcp);
+    read_times(&settings, &mut health, notes);
+    if let Some(secured) = settings.is_true("tls", notes) {
+        if secured && pool.tls.is_none() {
+            let what = "the pool has no `tls`, so there are no settings for it";
+            let note = Note::new(Kind::Conflict, settings.key_place("tls"), what);
+            notes.error(note.help("remove `tls` here, or add `tls` to the pool"));
+        }
+        health.is_secured = secured;
+    }
+    let tcp = settings.flag("tcp", notes);
+    let http = read_http(&settings, notes);
+    match (settings.value("http").is_some(), tcp) {
+        (true, false) => {
+            check_protocol(pool, table, notes);
+            health.kind = CheckKind::Http(http?);
+        }
+        (false, true) => refuse_for_tcp(&settings, notes),
+        (true, true) => {
+            let what = "`http` and `tcp` exclude each other";
+            let note = Note::new(Kind::Conflict, settings.key_place("tcp"), what);
+            notes.error(note.help("remove `tcp`: a check by `http` opens a connection, too"));
+        }
+        (false, false) => {
+            let note = Note::new(Kind::Missing, value.span(), "`health` states no check");
+            notes.error(note.help("add http = \"/healthz\" or tcp = true"));
+        }
+    }
+    Some(health)
+}
+
+fn read_times(settings: &Table<'_>, health: &mut HealthCheck, notes: &mut Notes) {
+    settings.set_duration("every", &mut health.every, notes);
+    settings.set_duration("fast-every", &mut health.fast_every, notes);
+    health.fast_every = health.fast_every.min(health.every);
+    settings.set_duration("timeout", &mut health.timeout, notes);
+    settings.set_number("rise", &mut health.rise, notes);
+    settings.set_number("fall", &mut health.fall, notes);
+    let mut port = 0_u16;
+    settings.set_number("port", &mut port, notes);
+    health.port = Some(port).filter(|port| *port > 0);
+}
+
+/// Refuses settings of a request in a check without one.
+fn refuse_for_tcp(settings: &Table<'_>, notes: &mut Notes) {
+    for key in ["host", "method", "status"] {
+        if settings.value(key).is_some() {
+            let what = format!("`{key}` is for checks by `http`");
+            let note = Note::new(Kind::Conflict, settings.key_place(key), what);
+            notes.error(note.help(format!("remove `{key}`, or write http = \"/healthz\"")));
+        }
+    }
+}
+
+/// The defaults.
+fn preset(pool: &Pool, kind: CheckKind) -> HealthCheck {
+    HealthCheck {
+        kind,
+        every: Span::from_secs(2),
+        fast_every: Span::from_secs(1),
+        timeout: Span::from_secs(1),
+        rise: 2,
+        fall: 3,
+        port: None,
+        is_secured: pool.tls.is_some(),
+    }
+}
+
+fn http(target: String) -> CheckKind {
+    let (host, method, status) = (None, CheckMethod::Get, vec![(200, 399)]);
+    CheckKind::Http(HttpCheck { target, host, method, status })
+}
+
+/// Refuses requests of checks to servers that speak only HTTP/2.
+fn check_protocol(pool: &Pool, table: &Table<'_>, notes: &mut Notes) {
+    if !pool.may_speak_http1() {
+        let what =
+            "a check by `http` sends an HTTP/1.1 request, which servers of this pool do not speak";
+        let note = Note::new(Kind::Conflict, table.key_place("health"), what);
+        notes.error(note.help("write health = { tcp = true }"));
+    }
+}
+
+fn read_http(settings: &Table<'_>, notes: &mut Notes) -> Option<HttpCheck> {
+    let mut check = HttpCheck {
+        target: String::new(),
+        host: None,
+        method: CheckMethod::Get,
+        status: vec![(200, 399)],
+    };
+    settings.set_word("method", &mut check.method, notes);
+    if let Some(text) = settings.text("host", notes) {
+        match pattern::parse_authority(&text.text) {
+            Ok(host) => check.host = Some(host),
+            Err(complaint) => {
+                let help = "write host = \"app.example\"".to_owned();
+                notes.error(refused("host", &text, Complaint { help, ..complaint }));
+            }
+        }
+    }
+    if let Some(status) = read_status(settings, notes) {
+        check.status = status;
+    }
+    check.target = read_target("http", settings, notes)?;
+    Some(check)
+}
+
+/// The path of a request.
+fn read_target(key: &str, table: &Table<'_>, notes: &mut Notes) -> Option<String> {
+    let text = table.text(key, notes)?;
+    let is_plain = text.text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#');
+    if text.text.starts_with('/') && is_plain {
+        return Some(text.text);
+    }
+    let what = "not a path".to_owned();
+    notes.error(refused(
+        key,
+        &text,
+        Complaint { what, help: format!("write {key} = \"/healthz\"") },
+    ));
+    None
+}
+
+fn read_status(settings: &Table<'_>, notes: &mut Notes) -> Option<Vec<(u16, u16)>> {
+    let value = settings.value("status")?;
+    if value.get_ref().as_str().is_none() {
+        let mut status = 0;
+        settings.set_number("status", &mut status, notes);
+        return (status > 0).then(|| vec![(status, status)]);
+    }
+    let text = settings.text("status", notes)?;
+    match parse_status(&text) {
+        Ok(ranges) => Some(ranges),
+        Err(complaint) => {
+            notes.error(refused("status", &text, complaint));
+            None
+        }
+    }
+}
+
+fn parse_status(text: &Located) -> Result<Vec<(u16, u16)>, Complaint> {
+    const HELP: &str = "write status = \"200-399\" or \"200,204\"; statuses are from 200 to 599";
+    let mut ranges = Vec::new();
+    for part in text.text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let number = |text: &str| text.trim().parse::<u16>().ok().filter(|n| STATUS.contains(n));
+        match (number(first), number(last)) {
+            (Some(first), Some(last)) if first <= last => ranges.push((first, last)),
+            _ => return complain("not a list of statuses", HELP),
+        }
+    }
+    match ranges.len() > RANGES_MAX {
+        true => complain(format!("more than {RANGES_MAX} ranges"), HELP),
+        false => Ok(ranges),
+    }
+}

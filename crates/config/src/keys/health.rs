@@ -1,0 +1,107 @@
+//! The settings of health checks.
+//! In: nothing. Out: the section `[pool.NAME.health]`.
+
+use super::Preset::{Absent, Value};
+use super::Shape::{Boolean, Number, OneOf, Text, True, Word};
+use super::{Section, TIMEOUT, key};
+use crate::model::CheckMethod;
+use crate::words::Worded as _;
+
+/// `health = { ... }` of a pool.
+pub static HEALTH: Section = Section {
+    path: "[pool.NAME.health]",
+    about: "Checks every server of the pool by a request (`http`) or a connection (`tcp`), from one place in the process. \
+             A server that fails gets no new requests until it passes again. At the start a server counts as up, but its \
+             first failed check takes it out. Checks use TLS and the PROXY protocol as the pool does.",
+    keys: &[
+        key(
+            "http",
+            Text("\"/healthz\""),
+            Absent,
+            "Path of the request, with its query. The check passes if the status of the response is one of `status`. \
+             The request is HTTP/1.1.",
+            "",
+        ),
+        key(
+            "tcp",
+            True,
+            Absent,
+            "The check passes if a connection can be opened, with TLS if the pool has `tls`.",
+            "",
+        ),
+        key(
+            "host",
+            Text("\"app.example\""),
+            Absent,
+            "Host of the request. Without it, the address of the server as in `servers`.",
+            "",
+        ),
+        key(
+            "method",
+            Word(CheckMethod::WORDS),
+            Value("\"GET\""),
+            "Method of the request.",
+            "Every server knows it, and a page of health usually has a short body.",
+        ),
+        key(
+            "status",
+            OneOf(&[Text("\"200-399\" or \"200,204\""), Number(200, 599)]),
+            Value("\"200-399\""),
+            "The statuses with which a check passes.",
+            "A redirect to a login page is a sign of life; 4xx states that the path is wrong, and 5xx that the server \
+             cannot serve.",
+        ),
+        key(
+            "every",
+            TIMEOUT,
+            Value("\"2s\""),
+            "Time from the start of a check to the start of the next. Up to a tenth less at random, so that checks \
+             do not reach a server at the same time from several proxies.",
+            "Notices a dead server within seconds, and costs a server less than a request a second.",
+        ),
+        key(
+            "fast-every",
+            TIMEOUT,
+            Value("\"1s\""),
+            "As `every`, while the results of a server differ from its state: between the first failure and `fall`, and \
+             between the first success and `rise`. At most `every`.",
+            "A server in doubt gets its remaining requests for a shorter time.",
+        ),
+        key(
+            "timeout",
+            TIMEOUT,
+            Value("\"1s\""),
+            "Time for a check as a whole: to connect, with TLS if it is used, and to the end of the response's head.",
+            "A server that takes a second for a page of health is too slow to be sent requests.",
+        ),
+        key(
+            "rise",
+            Number(1, 1000),
+            Value("2"),
+            "How many checks in a row must pass until a server that is down is up.",
+            "One success may be an accident during a start.",
+        ),
+        key(
+            "fall",
+            Number(1, 1000),
+            Value("3"),
+            "How many checks in a row must fail until a server that is up is down.",
+            "One lost packet must not take a server out.",
+        ),
+        key(
+            "port",
+            Number(1, 65_535),
+            Absent,
+            "Port that is checked instead of the server's own.",
+            "",
+        ),
+        key(
+            "tls",
+            Boolean,
+            Absent,
+            "`false` checks without TLS although the pool has `tls`, such as on another `port`.",
+            "",
+        ),
+    ],
+    later: &[("body", "write `status`: the body of the response is not read")],
+};

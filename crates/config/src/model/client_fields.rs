@@ -1,0 +1,32 @@
+//! The fields in which proxies state the address of a client. In: nothing. Out: names.
+
+/// The default of `client-address-headers`.
+pub const CLIENT_ADDRESS_HEADERS: [&str; 27] = [
+    "x-real-ip",
+    "x-client-ip",
+    "client-ip",
+    "true-client-ip",
+    "x-cluster-client-ip",
+    "x-original-forwarded-for",
+    "x-forwarded",
+    "forwarded-for",
+    "x-originating-ip",
+    "x-remote-ip",
+    "x-remote-addr",
+    "proxy-client-ip",
+    "wl-proxy-client-ip",
+    "x-envoy-external-address",
+    "cf-connecting-ip",
+    "cf-connecting-ipv6",
+    "cf-pseudo-ipv4",
+    "fastly-client-ip",
+    "fly-client-ip",
+    "cloudfront-viewer-address",
+    "x-azure-clientip",
+    "x-azure-socketip",
+    "x-appengine-user-ip",
+    "x-proxyuser-ip",
+    "x-nf-client-connection-ip",
+    "do-connecting-ip",
+    "incap-client-ip",
+];

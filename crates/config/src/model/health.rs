@@ -1,0 +1,58 @@
+//! Health checks of servers.
+//! In: the reader of pools. Out: plain data.
+
+use tidegate_base::Span;
+
+/// `health` of a pool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HealthCheck {
+    /// What a check does.
+    pub kind: CheckKind,
+    /// Time from the start of a check to the start of the next.
+    pub every: Span,
+    /// The same, while results differ from the state of the server; at most `every`.
+    pub fast_every: Span,
+    /// Time for a check.
+    pub timeout: Span,
+    /// Successes in a row until a server is up; at least 1.
+    pub rise: u32,
+    /// Failures in a row until a server is down; at least 1.
+    pub fall: u32,
+    /// The port that is checked; `None`: that of the server.
+    pub port: Option<u16>,
+    /// Whether the connection is secured. Only if the pool has TLS settings.
+    pub is_secured: bool,
+}
+
+/// What a check does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CheckKind {
+    /// It opens a connection.
+    Tcp,
+    /// It sends a request.
+    Http(HttpCheck),
+}
+
+/// The request of a check.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HttpCheck {
+    /// The path with its query.
+    pub target: String,
+    /// Host; `None`: the address of the server.
+    pub host: Option<String>,
+    /// The method.
+    pub method: CheckMethod,
+    /// The statuses with which the check passes, as inclusive ranges; at least one.
+    pub status: Vec<(u16, u16)>,
+}
+
+/// `method` of a check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CheckMethod {
+    /// GET.
+    Get,
+    /// HEAD.
+    Head,
+    /// OPTIONS.
+    Options,
+}

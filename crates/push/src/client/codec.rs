@@ -1,0 +1,176 @@
+//! What the hub and its clients tell each other, and the two encodings of it.
+//! In: messages of a client; replies and pushes as values. Out: commands; bytes for the client.
+//! Never: decides what a reply contains; mixes the encodings of a connection.
+//! Limits: those of the encodings.
+
+use std::sync::Arc;
+
+use crate::client::command::Command;
+use crate::client::{json, protobuf};
+use crate::mail::{Presence, Subscribed};
+use crate::position::Position;
+use crate::publication::{Form, Publication};
+use crate::settings::Error;
+use crate::stream::Recovered;
+
+/// The encoding of a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Codec {
+    /// Lines of JSON, in text messages.
+    Json,
+    /// Protocol Buffers, each with its length, in binary messages.
+    Protobuf,
+}
+
+/// A message is not a list of commands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Malformed;
+
+/// The reply to a command.
+#[derive(Clone, Copy, Debug)]
+pub enum Answer<'a> {
+    /// The command has failed.
+    Failed(Error),
+    /// The session has begun.
+    Connected(Connected<'a>),
+    /// The client is subscribed.
+    Subscribed(Joined<'a>),
+    /// The client is not subscribed any more.
+    Unsubscribed,
+    /// The message was published.
+    Published,
+    /// A part of the history.
+    History {
+        /// The publications.
+        publications: &'a [Arc<Publication>],
+        /// After the newest publication of the channel.
+        position: &'a Position,
+    },
+    /// The clients of a channel.
+    Presence(&'a Presence),
+    /// How many clients and different users a channel has.
+    PresenceStats {
+        /// Clients.
+        clients: u64,
+        /// Users.
+        users: u64,
+    },
+    /// The token of the connection was renewed.
+    Renewed {
+        /// The name of the client.
+        client: &'a str,
+        /// How long the new token is valid; `None`: it does not expire.
+        ttl_seconds: Option<u64>,
+    },
+    /// The token of a subscription was renewed.
+    SubscriptionRenewed {
+        /// How long the new token is valid; `None`: it does not expire.
+        ttl_seconds: Option<u64>,
+    },
+}
+
+/// What the reply to `connect` states.
+#[derive(Clone, Copy, Debug)]
+pub struct Connected<'c> {
+    /// The name of the client.
+    pub client: &'c str,
+    /// The version of the server.
+    pub version: &'c str,
+    /// How long the token is valid; `None`: it does not expire.
+    pub ttl_seconds: Option<u64>,
+    /// How often the server sends a ping; `None`: never.
+    pub ping_seconds: Option<u64>,
+}
+
+/// What the reply to `subscribe` states.
+#[derive(Clone, Copy, Debug)]
+pub struct Joined<'a> {
+    /// Before the first publication that the client gets; `None` if the channel has no history.
+    pub position: Option<Position>,
+    /// What the client missed; `None` if it did not state where it was.
+    pub recovered: Option<&'a Recovered>,
+    /// How long the token of the subscription is valid; `None`: it does not expire.
+    pub ttl_seconds: Option<u64>,
+}
+
+/// What a client is told without a command.
+#[derive(Clone, Copy, Debug)]
+pub enum Push<'a> {
+    /// A message, a join or a leave.
+    Publication(&'a Publication),
+    /// The hub has ended a subscription.
+    Unsubscribed {
+        /// The channel.
+        channel: &'a str,
+        /// Why: below 2500 the client stays unsubscribed.
+        code: u32,
+        /// Why, in words; never empty.
+        reason: &'a str,
+    },
+}
+
+impl<'a> Joined<'a> {
+    /// The reply that follows from that of the owner. `since`: the offset that the client stated.
+    #[must_use]
+    pub fn new(reply: &'a Subscribed, since: Option<u64>, ttl_seconds: Option<u64>) -> Self {
+        let recovered = reply.recovered.as_ref();
+        let position = reply.position.map(|top| match (recovered, since) {
+            // The publications follow the client's own position.
+            (Some(Recovered { is_whole: true, .. }), Some(offset)) => Position { offset, ..top },
+            _ => top,
+        });
+        Self { position, recovered, ttl_seconds }
+    }
+}
+
+impl Codec {
+    /// Reads the commands of a message.
+    ///
+    /// # Errors
+    /// The message is empty, malformed, or contains too many commands.
+    pub fn decode(self, message: &[u8]) -> Result<Vec<Command<'_>>, Malformed> {
+        match self {
+            Self::Json => json::decode(core::str::from_utf8(message).map_err(|_| Malformed)?),
+            Self::Protobuf => protobuf::decode(message),
+        }
+    }
+
+    /// Appends a reply.
+    pub fn encode_answer(self, out: &mut Vec<u8>, id: u32, answer: &Answer<'_>) {
+        match self {
+            Self::Json => json::encode_answer(out, id, answer),
+            Self::Protobuf => protobuf::encode_answer(out, id, answer),
+        }
+    }
+
+    /// Appends an error as the reply.
+    pub fn encode_error(self, out: &mut Vec<u8>, id: u32, error: Error) {
+        self.encode_answer(out, id, &Answer::Failed(error));
+    }
+
+    /// Appends a push.
+    pub fn encode_push(self, out: &mut Vec<u8>, push: &Push<'_>) {
+        match self {
+            Self::Json => json::encode_push(out, push),
+            Self::Protobuf => protobuf::encode_push(out, push),
+        }
+    }
+
+    /// The ping of the server: a message without content.
+    #[must_use]
+    pub const fn ping(self) -> &'static [u8] {
+        match self {
+            Self::Json => json::PING,
+            Self::Protobuf => protobuf::PING,
+        }
+    }
+
+    /// The form of publications for clients with this encoding.
+    #[must_use]
+    pub const fn form(self) -> Form {
+        match self {
+            Self::Json => Form::Json,
+            Self::Protobuf => Form::Protobuf,
+        }
+    }
+}

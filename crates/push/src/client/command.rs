@@ -1,0 +1,145 @@
+//! The commands of Centrifugo's client protocol, version 2, as a client states them in either encoding.
+//! In: the values of a command. Out: the same. Never: decides whether a command is permitted.
+//! Invariant: the data of a publication is JSON, whatever the encoding of the command.
+
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::value::RawValue;
+
+/// The most commands of one message.
+pub const COMMANDS_MAX: usize = 1024;
+
+/// A command of a client. Exactly one member is set, except in a pong, which has none.
+#[derive(Debug, Default, Deserialize)]
+pub struct Command<'a> {
+    /// Comes back in the reply; 0: no reply is wanted.
+    #[serde(default)]
+    pub id: u32,
+    /// Begins the session.
+    pub connect: Option<Connect>,
+    /// Subscribes to a channel.
+    pub subscribe: Option<Subscribe>,
+    /// Ends a subscription.
+    pub unsubscribe: Option<Named>,
+    /// Publishes a message.
+    #[serde(borrow)]
+    pub publish: Option<Publish<'a>>,
+    /// Lists the clients of a channel.
+    pub presence: Option<Named>,
+    /// Counts the clients of a channel.
+    pub presence_stats: Option<Named>,
+    /// Reads the history of a channel.
+    pub history: Option<History>,
+    /// Renews the token of the connection.
+    pub refresh: Option<Renewal>,
+    /// Renews the token of a subscription.
+    pub sub_refresh: Option<Renewal>,
+    /// Calls the application.
+    pub rpc: Option<IgnoredAny>,
+    /// A message to the application.
+    pub send: Option<IgnoredAny>,
+    /// Only servers send pings.
+    pub ping: Option<IgnoredAny>,
+}
+
+impl Command<'_> {
+    /// Whether the command reads a list or the history of a channel.
+    #[must_use]
+    pub const fn is_query(&self) -> bool {
+        self.presence.is_some() || self.presence_stats.is_some() || self.history.is_some()
+    }
+}
+
+/// The arguments of `connect`.
+#[derive(Debug, Default, Deserialize)]
+pub struct Connect {
+    /// The token of the connection; empty: none.
+    #[serde(default)]
+    pub token: String,
+}
+
+/// The arguments of `subscribe`.
+#[derive(Debug, Default, Deserialize)]
+pub struct Subscribe {
+    /// The channel.
+    #[serde(default)]
+    pub channel: String,
+    /// The token of the subscription; empty: none.
+    #[serde(default)]
+    pub token: String,
+    /// The client wants what it missed.
+    #[serde(default)]
+    pub recover: bool,
+    /// The epoch of the client's position.
+    #[serde(default)]
+    pub epoch: String,
+    /// The offset of the client's position.
+    #[serde(default)]
+    pub offset: u64,
+    /// Bit 2: the client wants an error instead of `recovered: false`.
+    #[serde(default)]
+    pub flag: u64,
+    /// A filter of tags.
+    #[serde(rename = "tf")]
+    pub filter: Option<IgnoredAny>,
+    /// What the client subscribes to; 0: the messages of a channel.
+    #[serde(default, rename = "type")]
+    pub kind: i32,
+}
+
+/// Only a channel.
+#[derive(Debug, Default, Deserialize)]
+pub struct Named {
+    /// The channel.
+    #[serde(default)]
+    pub channel: String,
+}
+
+/// The arguments of `publish`.
+#[derive(Debug, Default, Deserialize)]
+pub struct Publish<'a> {
+    /// The channel.
+    #[serde(default)]
+    pub channel: String,
+    /// The data; `None` if it is missing, or no JSON.
+    #[serde(borrow)]
+    pub data: Option<&'a RawValue>,
+}
+
+/// The arguments of `history`.
+#[derive(Debug, Default, Deserialize)]
+pub struct History {
+    /// The channel.
+    #[serde(default)]
+    pub channel: String,
+    /// How many publications; 0: only the position; below 0: all.
+    #[serde(default)]
+    pub limit: i64,
+    /// The place to begin at.
+    pub since: Option<Start>,
+    /// The newest first.
+    #[serde(default)]
+    pub reverse: bool,
+}
+
+/// A position.
+#[derive(Debug, Default, Deserialize)]
+pub struct Start {
+    /// The offset.
+    #[serde(default)]
+    pub offset: u64,
+    /// The epoch.
+    #[serde(default)]
+    pub epoch: String,
+}
+
+/// The arguments of `refresh` and `sub_refresh`.
+#[derive(Debug, Default, Deserialize)]
+pub struct Renewal {
+    /// The channel, of `sub_refresh`.
+    #[serde(default)]
+    pub channel: String,
+    /// The new token.
+    #[serde(default)]
+    pub token: String,
+}

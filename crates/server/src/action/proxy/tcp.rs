@@ -1,0 +1,146 @@
+//! Connections that are forwarded without HTTP (TCP mode): an exchange without a request, which is a tunnel as soon as a
+//! server is connected.
+//! In: a client and its pool (`carrier/tcp.rs`). Out: an exchange in `dispatch.rs`; then a tunnel (`tunnel.rs`).
+//! Never: sends a byte of the client before the connect has succeeded, so that another server can be tried; reuses a
+//! connection, or keeps one for reuse.
+//! Limits: as for requests: the pool's queue, attempts and timeouts.
+
+use tidegate_base::prng::hash_bytes;
+use tidegate_base::{Id, Moment};
+use tidegate_config::model::{Balance, HashKey};
+use tidegate_gate::access::{Cause, Phase};
+use tidegate_gate::balance::Tried;
+use tidegate_reactor::{Peer, Reactor, SockId};
+use tidegate_wire::message::BodyLength;
+
+use crate::action::intake::Intake;
+use crate::action::proxy::exchange::{Attempt, EndedSides, Exchange, RequestFacts, Stage};
+use crate::action::proxy::stored::StoredRequest;
+use crate::action::proxy::tunnel::Side;
+use crate::carrier::tcp::TcpStage;
+use crate::requester::Requester;
+use crate::worker::Worker;
+
+impl Worker {
+    /// Begins to forward the connection of a client, which requested the server `name`, to a server of `pool`.
+    pub(crate) fn begin_forward<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        sock: SockId,
+        pool: u16,
+        name: Option<&str>,
+    ) {
+        let to = Requester::connection(sock);
+        self.conns.note_request(sock);
+        self.begin_tcp_record(reactor, sock, name);
+        self.accounts.counters.tcp_connections.add(1);
+        // The kernel keeps the client's bytes until a server takes them.
+        reactor.set_receiving(sock, false);
+        reactor.set_deadline(sock, Moment::NEVER);
+        let Some(exchange) = self.exchange_without_request(reactor, to, pool) else { return };
+        match self.exchanges.insert(exchange) {
+            Ok(id) => {
+                if let Some(tcp) = self.tcp_client(sock) {
+                    tcp.stage = TcpStage::Forwarded(id);
+                }
+                self.accounts.counters.exchanges_now.add(1);
+                self.pools[usize::from(pool)].exchanges += 1;
+                self.dispatch_new(reactor, id);
+            }
+            Err(exchange) => {
+                exchange.request.release(&mut self.buffers);
+                self.blame(to, Cause::Limit, "the proxy is handling too many requests");
+                self.end_switched(reactor, to);
+            }
+        }
+    }
+
+    /// The exchange of a connection in TCP mode.
+    fn exchange_without_request<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        to: Requester,
+        pool: u16,
+    ) -> Option<Exchange> {
+        let era = self.era_of(to);
+        let Some(down) = self.conns.downstream(to.sock) else {
+            self.note_bug(reactor, to.sock);
+            return None;
+        };
+        let (listener, peer) = (down.listener, down.peer);
+        self.arrivals += 1;
+        Some(Exchange {
+            requester: to,
+            stage: Stage::Queued,
+            era,
+            pool,
+            listener,
+            facts: RequestFacts {
+                is_tcp: true,
+                is_head: false,
+                upgrades: false,
+                is_idempotent: false,
+                is_reusable: false,
+                buffers: false,
+                authenticates: false,
+                drops_trailers: false,
+                is_sensitive: false,
+                key_hash: hash_peer(&self.settings.of(era).pool(pool).balance, peer),
+                session: None,
+            },
+            attempt: Attempt::NONE,
+            needs_fresh: false,
+            lost_at: Moment::ZERO,
+            arrival: self.arrivals,
+            attempts: 0,
+            was_reset: false,
+            tried: Tried::default(),
+            intake: Intake::NONE,
+            request: StoredRequest::new(Vec::new(), BodyLength::None),
+            ended: EndedSides::default(),
+            authorization: None,
+            values: Vec::new(),
+        })
+    }
+
+    /// The server is connected: relays the bytes that wait, and everything that follows.
+    pub(in crate::action::proxy) fn begin_tcp_tunnel<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<Exchange>,
+    ) {
+        let Some(exchange) = self.exchanges.get_mut(id) else { return };
+        exchange.stage = Stage::Tunnel;
+        // Once a server is connected, no other server is tried.
+        exchange.attempt.has_response = true;
+        let (to, up) = (exchange.requester, exchange.attempt.up.sock);
+        self.accounts.counters.tunnels.add(1);
+        self.note_phase(to, Phase::Data);
+        let Some(tcp) = self.tcp_client(to.sock) else { return self.note_bug(reactor, to.sock) };
+        let (mut input, finished) = (core::mem::take(&mut tcp.input), tcp.finished);
+        reactor.set_receiving(to.sock, true);
+        reactor.set_receiving(up, true);
+        if !input.is_empty() {
+            let taken = self.tunnel_received(reactor, id, Side::Client, input.as_slice());
+            self.note_bytes_in(to, taken);
+        }
+        input.release(&mut self.buffers);
+        if finished {
+            self.tunnel_finished(reactor, id, Side::Client);
+        }
+        self.arm_tunnel(reactor, id);
+    }
+}
+
+/// The hash of the client's address for hash balancing; `None` if the pool balances in another way.
+fn hash_peer(balance: &Balance, peer: Peer) -> Option<u64> {
+    match (balance, peer.ip()?) {
+        (Balance::Hash(HashKey::ClientAddress), core::net::IpAddr::V4(ip)) => {
+            Some(hash_bytes(&ip.octets()))
+        }
+        (Balance::Hash(HashKey::ClientAddress), core::net::IpAddr::V6(ip)) => {
+            Some(hash_bytes(&ip.octets()))
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,40 @@
+//! The health of servers: which of them take requests, by their checks and by what an operator has set.
+//!
+//! ```text
+//!   prober.rs (thread "health")          admin/command.rs (set server)
+//!         | results of checks                  | state
+//!         v                                    v
+//!   roster.rs: one entry for each server of the process, whose standings are mailed to every worker
+//!         v
+//!   action/proxy/servers.rs -> gate::balance (which server takes a request)
+//! ```
+//!
+//! In: the configuration in force, results, commands. Out: mail to the workers, log lines, what the admin interface
+//! shows. Never: connects on a worker; ends a request because its server went down.
+
+mod checks;
+mod prober;
+mod roster;
+mod target;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use checks::Checks;
+pub(crate) use roster::{Checked, Roster, ServerState, View};
+
+use tidegate_config::arrange::Generation;
+use tidegate_gate::balance::Standing;
+
+/// Names a server of the process. An index that was given to another server has another generation.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct ServerId {
+    /// Index of the pool.
+    pub(crate) pool: u16,
+    /// Index of the server in the pool.
+    pub(crate) server: u16,
+    /// The generation in which the server was added.
+    pub(crate) since: Generation,
+}
+
+/// What the workers know about servers, by pool and server.
+pub(crate) type Standings = Vec<Vec<Standing>>;

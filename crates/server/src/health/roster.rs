@@ -1,0 +1,278 @@
+//! The servers of the process: what their checks have resulted in, and the states that an operator has set.
+//! In: the configuration in force, results of checks, commands. Out: standings for the workers, log lines on each change,
+//! views for the admin interface.
+//! Never: decides when a server is checked (`prober.rs`) or which server takes a request (`gate::balance`).
+//! Invariant: entries have the indexes of the configuration in force. A server that was removed from the file loses
+//! its state: if it comes back, it is ready, and up until a check fails.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tidegate_base::Span;
+use tidegate_config::arrange::Arranged;
+use tidegate_config::model::HealthCheck;
+use tidegate_gate::access::Names;
+use tidegate_gate::balance::Standing;
+use tidegate_gate::health::{Health, Outcome};
+use tidegate_reactor::Sender;
+
+use super::{ServerId, Standings};
+use crate::delivery::Delivery;
+use crate::log;
+use crate::start::Mail;
+
+/// The state of a server of a pool, as a command sets it.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) enum ServerState {
+    /// It takes requests.
+    #[default]
+    Ready,
+    /// It takes no new requests.
+    Drain,
+    /// It takes no new requests, because it is being worked on.
+    Maintenance,
+}
+
+impl ServerState {
+    /// The words of commands.
+    pub(crate) const WORDS: [(&'static str, Self); 3] =
+        [("ready", Self::Ready), ("drain", Self::Drain), ("maint", Self::Maintenance)];
+}
+
+/// What is known about a server.
+#[derive(Clone, Debug)]
+pub(crate) struct View {
+    /// What an operator has set.
+    pub(crate) state: ServerState,
+    /// Its checks; `None` if it is not checked.
+    pub(crate) checked: Option<Checked>,
+    /// When it last began or ceased to take requests, or since when it exists.
+    pub(crate) changed: Instant,
+    /// How long it has taken no requests, up to now.
+    pub(crate) down_for: Duration,
+}
+
+impl View {
+    /// Whether the server takes requests, as far as its weight allows.
+    pub(crate) fn is_up(&self) -> bool {
+        self.state == ServerState::Ready && self.checked.as_ref().is_none_or(Checked::is_up)
+    }
+}
+
+/// The checks of a server.
+#[derive(Clone, Debug)]
+pub(crate) struct Checked {
+    /// Counts the results.
+    pub(crate) health: Health,
+    /// The last result, and how long the check took.
+    pub(crate) last: Option<(Outcome, Span)>,
+    /// Checks so far.
+    pub(crate) checks: u64,
+    /// Those that failed.
+    pub(crate) failures: u64,
+    /// How often the server went down.
+    pub(crate) downs: u64,
+}
+
+impl Checked {
+    fn new(check: &HealthCheck) -> Self {
+        Self { health: Health::new(check), last: None, checks: 0, failures: 0, downs: 0 }
+    }
+
+    fn is_up(&self) -> bool {
+        self.health.is_up()
+    }
+}
+
+/// A server of a pool.
+struct Entry {
+    /// Its name in its pool.
+    name: String,
+    id: ServerId,
+    /// It was removed from the configuration.
+    is_gone: bool,
+    view: View,
+}
+
+impl Entry {
+    /// Applies `act`, and notes when the server begins or ceases to take requests.
+    fn change<T>(&mut self, act: impl FnOnce(&mut View) -> T) -> T {
+        let was_up = self.view.is_up();
+        let result = act(&mut self.view);
+        if was_up != self.view.is_up() {
+            let now = Instant::now();
+            if !was_up {
+                self.view.down_for += now - self.view.changed;
+            }
+            self.view.changed = now;
+        }
+        result
+    }
+}
+
+/// A pool.
+struct PoolEntry {
+    name: String,
+    servers: Vec<Entry>,
+}
+
+impl PoolEntry {
+    /// How many servers take requests, and how many there are.
+    fn count_up(&self) -> (usize, usize) {
+        let servers = self.servers.iter().filter(|entry| !entry.is_gone);
+        (servers.clone().filter(|entry| entry.view.is_up()).count(), servers.count())
+    }
+}
+
+/// See the header.
+pub(crate) struct Roster {
+    /// By the index of the configuration in force.
+    pools: Mutex<Vec<PoolEntry>>,
+    /// The way to the workers.
+    delivery: Delivery<Mail>,
+}
+
+impl Roster {
+    /// The servers at the start: each is ready, and up until a check fails.
+    pub(crate) fn new(arranged: &Arranged, workers: Vec<Sender<Mail>>) -> Self {
+        let roster = Self { pools: Mutex::default(), delivery: Delivery::new(workers) };
+        roster.arrange(arranged);
+        roster
+    }
+
+    fn pools(&self) -> MutexGuard<'_, Vec<PoolEntry>> {
+        self.pools.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Continues with another configuration. Servers that stay keep their state.
+    pub(crate) fn arrange(&self, arranged: &Arranged) {
+        let names = Names::new(&arranged.config);
+        let mut pools = self.pools();
+        let mut earlier = core::mem::take(&mut *pools);
+        for (at, (settings, life)) in arranged.config.pools.iter().zip(&arranged.pools).enumerate()
+        {
+            let mut servers = Vec::with_capacity(life.servers.len());
+            let mut known = earlier.get_mut(at).map(|pool| core::mem::take(&mut pool.servers));
+            for (server, server_life) in life.servers.iter().enumerate() {
+                let since = server_life.life.since;
+                let id = ServerId { pool: at as u16, server: server as u16, since };
+                let is_gone = life.life.is_gone() || server_life.life.is_gone();
+                let known = known.as_mut().and_then(|known| known.get_mut(server));
+                let known = known.filter(|known| known.id == id && !known.is_gone && !is_gone);
+                let mut view = known.map_or_else(fresh_view, |known| known.view.clone());
+                view.checked = settings.health.as_ref().filter(|_| !is_gone).map(|check| {
+                    let mut checked = view.checked.take().unwrap_or_else(|| Checked::new(check));
+                    checked.health.change(check);
+                    checked
+                });
+                let name = names.server(at, server).1.to_owned();
+                servers.push(Entry { name, id, is_gone, view });
+            }
+            pools.push(PoolEntry { name: settings.name.clone(), servers });
+        }
+    }
+
+    /// Tells all workers which servers take requests. What a full mailbox refuses is sent by `deliver`.
+    pub(crate) fn publish(&self) {
+        let pools = self.pools();
+        let standing =
+            |entry: &Entry| Standing { since: entry.id.since, is_up: entry.view.is_up() };
+        let of_pool = |pool: &PoolEntry| pool.servers.iter().map(standing).collect();
+        let standings: Standings = pools.iter().map(of_pool).collect();
+        // Under the lock, so that an older list never replaces a newer one.
+        self.delivery.send_to_all(&Mail::Standings(Arc::new(standings)));
+    }
+
+    /// Sends what full mailboxes refused. Returns whether something is still to be sent.
+    pub(crate) fn deliver(&self) -> bool {
+        self.delivery.retry() > 0
+    }
+
+    /// Notes the result of a check. Returns the server's health after it, and whether it went up or down; `None` if the
+    /// server is not checked any more.
+    pub(crate) fn note(
+        &self,
+        id: ServerId,
+        outcome: Outcome,
+        took: Span,
+    ) -> Option<(Health, bool)> {
+        let mut pools = self.pools();
+        let pool = pools.get_mut(usize::from(id.pool))?;
+        let entry = pool.servers.get_mut(usize::from(id.server)).filter(|entry| entry.id == id)?;
+        let since = entry.view.changed;
+        let (health, changed) = entry.change(|view| {
+            let checked = view.checked.as_mut()?;
+            checked.checks += 1;
+            checked.failures += u64::from(!outcome.is_success());
+            checked.last = Some((outcome, took));
+            let changed = checked.health.note(outcome.is_success());
+            checked.downs += u64::from(changed && !outcome.is_success());
+            Some((checked.health, changed))
+        })?;
+        if changed {
+            let name = entry.name.clone();
+            log_change(pool, &name, outcome, took, since.elapsed());
+        }
+        Some((health, changed))
+    }
+
+    /// Sets the state of a server.
+    ///
+    /// # Errors
+    /// There is no such server; the servers that there are, as POOL/SERVER.
+    pub(crate) fn set_state(&self, place: &str, state: ServerState) -> Result<(), Vec<String>> {
+        let mut pools = self.pools();
+        let named = |pool: &str, server: &str| {
+            place.strip_prefix(pool).and_then(|rest| rest.strip_prefix('/')) == Some(server)
+        };
+        let mut all = pools.iter_mut().flat_map(|pool| {
+            pool.servers.iter_mut().filter(|entry| !entry.is_gone).map(|entry| (&pool.name, entry))
+        });
+        if let Some((_, entry)) = all.find(|(pool, entry)| named(pool, &entry.name)) {
+            entry.change(|view| view.state = state);
+            drop(pools);
+            self.publish();
+            return Ok(());
+        }
+        let names = pools.iter().flat_map(|pool| {
+            let servers = pool.servers.iter().filter(|entry| !entry.is_gone);
+            servers.map(|entry| format!("{}/{}", pool.name, entry.name))
+        });
+        Err(names.collect())
+    }
+
+    /// What is known about a server of the configuration in force; `None` if it was removed.
+    pub(crate) fn view(&self, pool: usize, server: usize) -> Option<View> {
+        let pools = self.pools();
+        let entry = pools.get(pool)?.servers.get(server).filter(|entry| !entry.is_gone)?;
+        let mut view = entry.view.clone();
+        if !view.is_up() {
+            view.down_for += view.changed.elapsed();
+        }
+        Some(view)
+    }
+}
+
+fn fresh_view() -> View {
+    let (changed, down_for) = (Instant::now(), Duration::ZERO);
+    View { state: ServerState::Ready, checked: None, changed, down_for }
+}
+
+/// Logs that a server went up or down by its checks. `lasted`: how long it was in its state before.
+fn log_change(pool: &PoolEntry, server: &str, outcome: Outcome, took: Span, lasted: Duration) {
+    let (up, all) = pool.count_up();
+    let (pool, took) = (&pool.name, took.as_millis());
+    let lasted = lasted.as_secs();
+    if outcome.is_success() {
+        log::info(format_args!(
+            "pool {pool}: server {server} is up after {lasted} s: {outcome} in {took} ms; {up} of {all} servers are up"
+        ));
+        return;
+    }
+    log::warning(format_args!(
+        "pool {pool}: server {server} is down: {outcome} after {took} ms; {up} of {all} servers are up"
+    ));
+    if up == 0 {
+        log::error(format_args!("pool {pool}: no server is up"));
+    }
+}

@@ -1,0 +1,199 @@
+//! Health checks of nginx, over plain HTTP and TLS, and restarts of a server under load.
+//! In: files that nginx serves or lacks, a server that is stopped and started. Out: requests go only to servers that
+//! are well; none fails.
+
+use std::net::SocketAddr;
+use std::process::Stdio;
+use std::time::Duration;
+
+use tidegate_testing::{Signal, command, start};
+
+use crate::gate::Gate;
+use crate::load::{parse_wrk, wrk};
+use crate::origins::Nginx;
+use crate::process::{Folder, Process, free_address, run_well, text};
+use crate::requests::curl;
+
+/// Tidegate in front of two servers of nginx, with an admin interface.
+struct Checked {
+    folder: Folder,
+    gate: Gate,
+    admin: SocketAddr,
+    first: Nginx,
+    second: Nginx,
+    /// The folders of the servers.
+    homes: [Folder; 2],
+}
+
+impl Checked {
+    fn start(name: &str, health: &str) -> Self {
+        let folder = Folder::new(name);
+        let homes = [Folder::new(&format!("{name}-1")), Folder::new(&format!("{name}-2"))];
+        let (first, second) = (Nginx::start(&homes[0]), Nginx::start(&homes[1]));
+        for (nginx, home, page) in [(&first, &homes[0], "one\n"), (&second, &homes[1], "two\n")] {
+            nginx.file(home, "page", page);
+            nginx.file(home, "up", "well\n");
+        }
+        let admin = free_address();
+        let gate =
+            Gate::start(&folder, &Self::config(admin, [first.address, second.address], health));
+        Self { folder, gate, admin, first, second, homes }
+    }
+
+    fn config(admin: SocketAddr, servers: [SocketAddr; 2], health: &str) -> String {
+        format!(
+            "[admin]\nbind = \"{admin}\"\n[[listener]]\nbind = \"127.0.0.1:0\"\n[[route]]\nproxy = \"app\"\n\
+             [pool.app]\nservers = [\"{}\", \"{}\"]\nhealth = {health}\n",
+            servers[0], servers[1]
+        )
+    }
+
+    fn ctl(&self, words: &[&str]) -> String {
+        let mut command = command(env!("CARGO_BIN_EXE_tidegate"));
+        run_well(command.args(["ctl", "--at", &self.admin.to_string()]).args(words))
+    }
+
+    /// A column of a server in `show stat`.
+    fn stat(&self, server: &Nginx, column: &str) -> String {
+        let csv = self.ctl(&["show", "stat"]);
+        let mut lines = csv.lines();
+        let header = lines.next().expect("a header").trim_start_matches("# ");
+        let at = header.split(',').position(|name| name == column).expect("a column of HAProxy");
+        let row = format!("app,{},", server.address);
+        let line = lines.find(|line| line.starts_with(&row)).expect("a row of the server");
+        line.split(',').nth(at).unwrap_or_default().to_owned()
+    }
+
+    /// Waits until a column of a server has a value.
+    fn wait_for(&mut self, is_first: bool, column: &str, value: &str) {
+        let mut tries = 0;
+        loop {
+            let server = if is_first { &self.first } else { &self.second };
+            let found = self.stat(server, column);
+            if found == value {
+                return;
+            }
+            tries += 1;
+            assert!(tries < 1000, "{column} is {found}, not {value}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// The pages of ten requests.
+    fn pages(&self) -> Vec<String> {
+        let get = |_| run_well(curl().arg(self.gate.url("/page")));
+        (0..10).map(get).collect()
+    }
+
+    fn end(self) -> String {
+        self.gate.terminate();
+        let (status, messages) = self.gate.wait();
+        assert!(status.success(), "{status}: {messages}");
+        messages
+    }
+}
+
+#[test]
+fn server_whose_checks_fail_gets_no_requests_until_they_pass() {
+    let health = "{ http = \"/up\", every = \"50ms\", timeout = \"20s\" }";
+    let mut checked = Checked::start("health-http", health);
+    checked.wait_for(true, "check_status", "L7OK");
+    let up = checked.homes[0].join("files/up");
+    std::fs::remove_file(&up).expect("the file exists");
+    checked.wait_for(true, "status", "DOWN");
+    assert_eq!(checked.stat(&checked.first, "check_status"), "L7STS");
+    assert_eq!(checked.stat(&checked.first, "check_code"), "404");
+    assert_eq!(checked.stat(&checked.first, "chkdown"), "1");
+    assert!(checked.pages().iter().all(|page| page == "two\n"));
+    let metrics = run_well(curl().arg(format!("http://{}/metrics", checked.admin)));
+    let labels = format!("{{pool=\"app\",server=\"{}\"}}", checked.first.address);
+    assert!(metrics.contains(&format!("\ntidegate_server_up{labels} 0\n")), "{metrics}");
+    assert!(metrics.contains("result=\"L7STS\"} 1\n"), "{metrics}");
+    let state = checked.ctl(&["show", "servers", "state"]);
+    let first = checked.first.address;
+    assert!(state.contains(&format!(" 1 {first} {} 0 0 1 1 ", first.ip())), "{state}");
+
+    // A reload keeps the state; and an operator's word holds beside the checks.
+    let servers = [checked.first.address, checked.second.address];
+    let health = "{ http = \"/up\", every = \"60ms\", timeout = \"20s\" }";
+    let config = Checked::config(checked.admin, servers, health);
+    checked.folder.file("tidegate.toml", config);
+    checked.ctl(&["set", "server", &format!("app/{}", servers[1]), "state", "drain"]);
+    checked.ctl(&["reload"]);
+    checked.wait_for(false, "status", "DRAIN");
+    assert_eq!(checked.stat(&checked.first, "chkdown"), "1");
+    let refused = || run_well(curl().args(["-o", "-"]).arg(checked.gate.url("/page")));
+    assert!(refused().contains("no server is available"));
+
+    std::fs::write(&up, "well\n").expect("a file");
+    checked.wait_for(true, "status", "UP");
+    assert!(checked.pages().iter().all(|page| page == "one\n"));
+    checked.ctl(&["set", "server", &format!("app/{}", servers[1]), "state", "ready"]);
+    let (first, all) = (checked.first.address, checked.pages());
+    assert!(all.iter().all(|page| page == "one\n" || page == "two\n"));
+    let messages = checked.end();
+    let down = format!("warning pool app: server {first} is down: status 404 after ");
+    let up = format!("info pool app: server {first} is up after ");
+    assert!(messages.contains(&down) && messages.contains(&up), "{messages}");
+}
+
+#[test]
+fn get_requests_survive_the_kill_of_a_server_under_load() {
+    let health = "{ http = \"/up\", every = \"100ms\", timeout = \"20s\" }";
+    let mut checked = Checked::start("health-kill", health);
+    checked.wait_for(true, "status", "UP");
+    let mut load = wrk();
+    load.args(["--connections", "16", "--duration", "6s"]).arg(checked.gate.url("/page"));
+    let load = start(load.stdout(Stdio::piped()).stderr(Stdio::piped()));
+    std::thread::sleep(Duration::from_millis(500));
+    checked.first.kill();
+    checked.wait_for(true, "status", "DOWN");
+    assert_eq!(checked.stat(&checked.first, "check_status"), "L4CON");
+    checked.first = Nginx::start_on(&checked.homes[0], checked.first.address);
+    checked.wait_for(true, "status", "UP");
+    let output = load.output();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let report = parse_wrk(text(&output.stdout));
+    assert!(report.errors.is_empty() && report.requests > 100, "{}", report.text);
+    checked.end();
+}
+
+#[test]
+fn checks_over_tls_verify_the_certificate() {
+    let folder = Folder::new("health-tls");
+    crate::proxy_protocol::make_certificate(&folder);
+    let (address, admin) = (free_address(), free_address());
+    let origin = format!(
+        "[[listener]]\nbind = \"{address}\"\ntls = {{ certificates = [{{ cert = {0:?}, key = {1:?} }}] }}\n\
+         [[route]]\nrespond = {{ body = \"well\" }}\n",
+        folder.join("site.pem"),
+        folder.join("site.key"),
+    );
+    let file = folder.file("origin.toml", origin);
+    let mut command = command(env!("CARGO_BIN_EXE_tidegate"));
+    let mut origin = Process::spawn(command.args(["run", &file]));
+    origin.wait_for_listener(address);
+    let config = format!(
+        "[admin]\nbind = \"{admin}\"\n[[listener]]\nbind = \"127.0.0.1:0\"\n[[route]]\nproxy = \"app\"\n\
+         [pool.app]\nservers = [\"{address}\"]\nhealth = \"/\"\n\
+         tls = {{ ca = {0:?}, server-name = \"NAME\", alpn = [\"h2\", \"http/1.1\"] }}\n\
+         [pool.tcp]\nservers = [\"{address}\"]\nhealth = {{ tcp = true }}\n\
+         tls = {{ ca = {0:?}, server-name = \"localhost\" }}\n",
+        folder.join("ca.pem"),
+    );
+    for (name, expected) in [("localhost", ",L7OK,200,"), ("b.example", ",L6RSP,,")] {
+        // The certificate is for another name than b.example.
+        let gate = Gate::start(&folder, &config.replace("NAME", name));
+        let url = format!("http://{admin}/");
+        let shown = || {
+            let mut command = tidegate_testing::command(env!("CARGO_BIN_EXE_tidegate"));
+            run_well(command.args(["ctl", "--at", &admin.to_string(), "show", "stat"]))
+        };
+        origin.wait_until(&format!("checked as {name} by {url}"), || {
+            let shown = shown();
+            shown.contains(expected) && shown.contains(",L6OK,,")
+        });
+        gate.signal(Signal::TERM);
+        assert!(gate.wait().0.success());
+    }
+}
