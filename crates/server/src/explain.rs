@@ -90,7 +90,7 @@ fn parse_url(url: &str) -> Result<Url<'_>, String> {
 /// the scheme of the URL.
 fn find_listener(config: &Config, name: Option<&str>, url: &Url<'_>) -> Result<usize, String> {
     let listeners = &config.listeners;
-    let all = || listeners.iter().map(|listener| place_of(listener)).collect::<Vec<_>>().join(", ");
+    let all = || listeners.iter().map(place_of).collect::<Vec<_>>().join(", ");
     let port_of = |listener: &Listener| match &listener.bind {
         Bind::Tcp(address) => Some(address.port()),
         Bind::Unix(_) => None,
