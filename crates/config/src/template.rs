@@ -2,7 +2,8 @@
 //! In: a text, where it is placed, and the path pattern of its route. Out: a template, or a complaint with the fix.
 //! Never: accepts literal text that is not allowed in its place; the values of placeholders are checked for each request.
 //! Limits: `TEMPLATE_BYTES_MAX`, `PLACEHOLDERS_MAX`.
-//! Invariant: a name in braces that the route's path defines means that segment, before any other meaning.
+//! Invariant: a name in braces has one meaning: a name that is both that of a segment of the route's path and that of
+//! another value, such as {user}, is refused, so that a client cannot choose a value that Tidegate states.
 
 use crate::model::{PathPattern, Placeholder, Segment, Template, TemplatePiece};
 use crate::pattern::{self, Complaint, complain};
@@ -28,11 +29,12 @@ pub(crate) struct Paths<'a>(pub(crate) &'a [PathPattern]);
 impl Paths<'_> {
     /// Whether each path has a segment of this name.
     fn names(self, name: &str) -> bool {
-        let has = |path: &PathPattern| {
-            matches!(path, PathPattern::Segments { segments, .. }
-                if segments.iter().any(|segment| matches!(segment, Segment::Any(own) if own == name)))
-        };
-        !self.0.is_empty() && self.0.iter().all(has)
+        !self.0.is_empty() && self.0.iter().all(|path| has_segment(path, name))
+    }
+
+    /// Whether some path has a segment of this name.
+    fn some_names(self, name: &str) -> bool {
+        self.0.iter().any(|path| has_segment(path, name))
     }
 
     /// Whether each path has a part that `{rest}` stands for.
@@ -43,6 +45,12 @@ impl Paths<'_> {
             PathPattern::Segments { open_end, .. } => *open_end,
         })
     }
+}
+
+/// Whether the path has a segment of this name.
+fn has_segment(path: &PathPattern, name: &str) -> bool {
+    matches!(path, PathPattern::Segments { segments, .. }
+        if segments.iter().any(|segment| matches!(segment, Segment::Any(own) if own == name)))
 }
 
 /// Reads `text`, which is placed at `place` by a route with these `paths`.
@@ -100,7 +108,21 @@ fn push_text(text: &str, pieces: &mut Vec<TemplatePiece>) {
 const NAMES: &str = "{client}, {host}, {method}, {scheme}, {path}, {rest}, {query}, {query:NAME}, {header:NAME}, \
                      {cookie:NAME}, {tls:sni}, {user}, {id}, or a {name} of the route's path";
 
+/// The placeholders without a parameter. A segment of this name cannot be used in texts.
+const BUILT_IN: [&str; 9] =
+    ["client", "host", "method", "scheme", "path", "rest", "query", "user", "id"];
+
 fn parse_name(name: &str, paths: Paths<'_>) -> Result<Placeholder, Complaint> {
+    if BUILT_IN.contains(&name) && paths.some_names(name) {
+        let meaning = match name {
+            "user" => "the user that `auth` has verified",
+            "client" => "the client's address",
+            "id" => "a random number of the request",
+            _ => "another value of the request",
+        };
+        let what = format!("{{{name}}} is both a segment of `path` of this route and {meaning}");
+        return complain(what, format!("give the segment another name, such as {{{name}-part}}"));
+    }
     if paths.names(name) {
         return Ok(Placeholder::Segment(name.to_owned()));
     }
@@ -217,10 +239,23 @@ mod tests {
     }
 
     #[test]
-    fn name_of_the_path_comes_before_another_meaning() {
+    fn segment_cannot_take_the_name_of_another_value() {
         let pieces = |path| read("{id}", Place::Field, path).expect("a template").pieces;
-        assert_eq!(pieces("/users/{id}"), [Value(Placeholder::Segment("id".into()))]);
         assert_eq!(pieces("/users/*"), [Value(Placeholder::RequestId)]);
+        for name in BUILT_IN {
+            let text = format!("/a/{{{name}}}");
+            let path = parse_path(&format!("/d/{{{name}}}/*")).expect("a path");
+            let other = parse_path("/d/{other}/*").expect("a path");
+            for place in [Place::Field, Place::Path] {
+                let refused = parse(&text, place, Paths(core::slice::from_ref(&path)));
+                assert!(refused.is_err_and(|complaint| complaint.what.contains("both")), "{name}");
+                // Some paths of the route suffice.
+                assert!(parse(&text, place, Paths(&[other.clone(), path.clone()])).is_err());
+            }
+        }
+        let names = NAMES.split(", ").filter_map(|name| name.strip_prefix('{')?.strip_suffix('}'));
+        let plain: Vec<&str> = names.filter(|name| !name.contains(':')).collect();
+        assert_eq!(plain, BUILT_IN, "every name of the message is checked");
     }
 
     #[test]

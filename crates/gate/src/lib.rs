@@ -30,6 +30,7 @@ pub mod probe;
 pub mod push;
 pub mod queue;
 pub mod rate;
+mod rate_key;
 pub mod respond;
 pub mod retry;
 pub mod rewrite;

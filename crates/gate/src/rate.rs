@@ -1,8 +1,10 @@
 //! Limits the rate of requests by a key, such as the client's address, for all workers of the process together.
-//! In: the hash of a key, the time. Out: whether the request is admitted, or when the next one will be.
+//! In: the values of a request (`rate_key.rs` makes its key), the time. Out: whether the request is admitted, or when
+//! the next one will be.
 //! Never: takes a lock, waits, allocates after its creation, or limits one key because of another.
-//! Limits: a table has a fixed number of cells. If all cells of a key's set are in use, the key that has used least of
-//! its limit loses its cell; so a flood of keys displaces keys of the flood, and not those that exceed their limit.
+//! Limits: a table has a fixed number of cells, in sets of `WAYS`. If all cells of a key's set are in use, the key that
+//! has used least of its limit loses its cell. A flood of keys within their limit therefore displaces only keys of the
+//! flood; a key at its limit is displaced only if all keys of its set are at their limits, too.
 //! Invariant: a cell holds the theoretical arrival time of its key (GCRA, ITU-T I.371): the moment at which the key will
 //! have used nothing of its limit. A cell whose time has passed contains no information, so it may be reused.
 //!
@@ -12,15 +14,15 @@
 //! The cells are atomic numbers that workers share. One request changes one number by compare-and-swap; a mailbox between
 //! the workers would make requests wait, or admit several times the limit.
 
-use core::net::IpAddr;
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
-use tidegate_base::prng::{hash_bytes, mix64};
+use tidegate_base::prng::mix64;
 use tidegate_base::{Moment, Span};
-use tidegate_config::model::{Config, Placeholder, Rate, Route};
+use tidegate_config::model::{Config, Rate, Route};
 
-use crate::template::{Values, push_plain};
+use crate::rate_key;
+use crate::template::Values;
 
 /// The cells in which a key may be: two cache lines.
 const WAYS: usize = 8;
@@ -39,7 +41,7 @@ struct Cell {
 pub struct RateTable {
     /// `WAYS` cells for each set. The number of sets is a power of two.
     cells: Box<[Cell]>,
-    /// Mixed into each key, so that a client cannot choose keys that share a set.
+    /// The secret of each key, so that a client can choose neither keys that share a set nor one that equals another's.
     seed: u64,
     /// Nanoseconds that one request uses up.
     cost: u64,
@@ -68,6 +70,12 @@ impl RateTable {
             cost,
             tolerance: cost.saturating_mul(u64::from(rate.burst) - 1),
         }
+    }
+
+    /// The key of a request that `rate` counts, for [`Self::admit`]. `scratch` is overwritten.
+    #[must_use]
+    pub fn key_of(&self, rate: &Rate, values: &Values<'_>, scratch: &mut Vec<u8>) -> u64 {
+        rate_key::hash_key(rate, values, self.seed, scratch)
     }
 
     /// Counts a request with the key `hash` at `now`, unless it exceeds the limit.
@@ -123,41 +131,6 @@ impl RateTable {
     #[must_use]
     pub fn keys(&self) -> usize {
         self.cells.iter().filter(|cell| cell.key.load(Ordering::Relaxed) != 0).count()
-    }
-}
-
-/// The hash of the key of `rate` for the request. `scratch` is overwritten.
-#[must_use]
-pub fn hash_key(rate: &Rate, values: &Values<'_>, scratch: &mut Vec<u8>) -> u64 {
-    let mut hash = 0;
-    for placeholder in rate.key.placeholders() {
-        let part = match placeholder {
-            Placeholder::Client => hash_client(values),
-            _ => {
-                scratch.clear();
-                push_plain(scratch, placeholder, values);
-                match scratch.is_empty() {
-                    true => hash_client(values),
-                    false => hash_bytes(scratch),
-                }
-            }
-        };
-        // The order of the values counts.
-        hash = mix64(hash ^ part);
-    }
-    hash
-}
-
-/// The hash of the client's address. An IPv6 address counts by its first 64 bits.
-fn hash_client(values: &Values<'_>) -> u64 {
-    match values.client() {
-        Some(IpAddr::V4(address)) => hash_bytes(&address.octets()),
-        Some(IpAddr::V6(address)) => {
-            let [network @ .., _, _, _, _, _, _, _, _] = address.octets();
-            hash_bytes(&network)
-        }
-        // All clients of unix sockets are one.
-        None => 0,
     }
 }
 

@@ -201,7 +201,7 @@ pub fn is_misdirected(head: &RequestHead<'_>, scheme: Scheme) -> bool {
 }
 
 /// The host name in `host[:port]`, without a trailing dot.
-fn host_name(host: &str) -> &str {
+pub(crate) fn host_name(host: &str) -> &str {
     let name = match host.find(']') {
         Some(end) => &host[..=end],
         None => host.split_once(':').map_or(host, |(name, _)| name),

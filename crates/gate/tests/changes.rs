@@ -137,7 +137,7 @@ fn path_of_the_server_is_written_as_configured() {
         ("/api/*", "/{rest}", "/api", "/"),
         ("/api/*", "/v2/{rest}", "/api/a%2Fb;c", "/v2/a%2Fb;c"),
         ("/api/*", "/v2/{rest}", "/x/../api/./a", "/v2/a"),
-        ("/u/{id}/*", "/users/{id}/x/{rest}", "/u/a%20b/c?d", "/users/a%20b/x/c?d"),
+        ("/u/{name}/*", "/users/{name}/x/{rest}", "/u/a%20b/c?d", "/users/a%20b/x/c?d"),
         ("/*", "/mirror{path}", "/a/b", "/mirror/a/b"),
         ("/*", "/{host}/{rest}", "/a", "/h/a"),
         ("/*", "/{query:q}/x", "/?q=a%2Fb%20c%25", "/a%2Fb%20c%25/x?q=a%2Fb%20c%25"),

@@ -11,6 +11,7 @@ use serde_json::value::RawValue;
 
 use crate::base64;
 use crate::client::json;
+use crate::instruction::{Instruction, Steering};
 use crate::mail::{Call, Counts, Order, Reply};
 use crate::position::Since;
 use crate::publication::Publication;
@@ -63,6 +64,7 @@ enum Method {
     PresenceStats,
     Channels,
     Info,
+    Steer(Steering),
     Unknown,
 }
 
@@ -196,6 +198,8 @@ impl Exchange {
                 slot.counts.subscriptions += counts.subscriptions;
                 slot.counts.channels += counts.channels;
             }
+            // What one worker has refused has failed.
+            reply if matches!(slot.reply, Some(Reply::Failed(_))) => drop(reply),
             reply => slot.reply = Some(reply),
         }
     }
@@ -237,6 +241,10 @@ impl Method {
             "presence_stats" => Self::PresenceStats,
             "channels" => Self::Channels,
             "info" => Self::Info,
+            "subscribe" => Self::Steer(Steering::Subscribe),
+            "unsubscribe" => Self::Steer(Steering::Unsubscribe),
+            "disconnect" => Self::Steer(Steering::Disconnect),
+            "refresh" => Self::Steer(Steering::Refresh),
             _ => Self::Unknown,
         }
     }
@@ -251,6 +259,10 @@ impl Method {
             Self::PresenceStats => "presence_stats",
             Self::Channels => "channels",
             Self::Info => "info",
+            Self::Steer(Steering::Subscribe) => "subscribe",
+            Self::Steer(Steering::Unsubscribe) => "unsubscribe",
+            Self::Steer(Steering::Disconnect) => "disconnect",
+            Self::Steer(Steering::Refresh) => "refresh",
             Self::Unknown => "unknown",
         }
     }
@@ -283,6 +295,10 @@ impl Method {
                 calls.push(Call::Info { hub: index });
                 Ok(())
             }
+            Self::Steer(steering) => {
+                let read = Instruction::read(hub, steering, body).map_err(|_| Malformed)?;
+                read.map(|instruction| calls.push(Call::Instruct(Arc::new(instruction))))
+            }
             Self::Unknown => Err(Error::MethodNotFound),
         })
     }
@@ -299,6 +315,7 @@ impl Method {
             | Self::History
             | Self::Channels
             | Self::Info
+            | Self::Steer(_)
             | Self::Unknown => {}
         }
         let since = history.since.as_ref().map(|since| Since::new(&since.epoch, since.offset));
@@ -423,6 +440,7 @@ impl Slot {
             | Method::HistoryRemove
             | Method::Presence
             | Method::PresenceStats
+            | Method::Steer(_)
             | Method::Unknown => self.encode(out, name, node),
         }
     }

@@ -13,11 +13,13 @@ use tidegate_base::Moment;
 use tidegate_base::prng::mix64;
 
 use crate::api::matches_pattern;
+use crate::instruction::Instruction;
 use crate::local::{Deserted, Joined, Local, Place, Ticket};
 use crate::mail::{Call, Counts, Mail, Order, Reply, ReplyTo, Subscribed, Target, Visitor};
 use crate::owner::{Outcome, Owned};
 use crate::position::Since;
 use crate::publication::Publication;
+use crate::roster::Roster;
 use crate::settings::{Error, Hubs};
 
 /// The most mail that waits for a worker before publications are refused.
@@ -32,6 +34,8 @@ pub struct Hub<K> {
     workers: u16,
     /// The subscribers of this worker.
     local: Local<K>,
+    /// The connected clients of this worker.
+    roster: Roster<K>,
     /// By hub: the channels that this worker owns.
     owned: Vec<Owned>,
     /// By worker: mail that waits to be sent.
@@ -77,6 +81,7 @@ impl<K: Copy + Eq> Hub<K> {
             own,
             workers,
             local: Local::new(settings.len()),
+            roster: Roster::default(),
             owned: owned.collect(),
             outbox: (0..workers).map(|_| VecDeque::new()).collect(),
             joins: Vec::new(),
@@ -260,6 +265,28 @@ impl<K: Copy + Eq> Hub<K> {
         self.local.is_busy()
     }
 
+    /// The connected clients of this worker.
+    pub fn roster(&mut self) -> &mut Roster<K> {
+        &mut self.roster
+    }
+
+    /// The number of connected clients of this worker.
+    #[must_use]
+    pub fn clients(&self) -> usize {
+        self.roster.len()
+    }
+
+    /// Whether clients have not got an instruction.
+    #[must_use]
+    pub fn is_instructing(&self) -> bool {
+        self.roster.is_busy()
+    }
+
+    /// Continues an instruction: appends up to `most` clients that it concerns to `keys`.
+    pub fn instruct(&mut self, most: usize, keys: &mut Vec<K>) -> Option<Arc<Instruction>> {
+        self.roster.advance(most, keys)
+    }
+
     /// Continues a delivery: appends subscribers that get the publication to `keys`, as many as `budget_bytes` contains
     /// its `delivery_cost_bytes`, and at least one.
     pub fn deliver(&mut self, budget_bytes: usize, keys: &mut Vec<K>) -> Option<Arc<Publication>> {
@@ -338,6 +365,7 @@ impl<K: Copy + Eq> Hub<K> {
                 let matching = all.filter(|(name, _)| matches_pattern(&pattern, name));
                 Ok(Reply::Channels(matching.map(|(name, n)| (Arc::clone(name), n)).collect()))
             }
+            Call::Instruct(instruction) => self.roster.accept(instruction).map(|()| Reply::Done),
             Call::Info { hub } => {
                 let subscriptions = self.local.subscriptions(hub);
                 self.with(settings, hub, |owned, _| {

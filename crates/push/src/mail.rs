@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use crate::instruction::Instruction;
 use crate::local::Ticket;
 use crate::position::{Position, Since};
 use crate::publication::Publication;
@@ -118,6 +119,8 @@ pub enum Call {
         /// A pattern with `*` and `?`; empty: all.
         pattern: Arc<str>,
     },
+    /// Every worker: do something with the clients of a user.
+    Instruct(Arc<Instruction>),
     /// Every worker: count.
     Info {
         /// Index of the hub.
@@ -235,7 +238,7 @@ impl Call {
             | Self::PresenceStats { channel, .. }
             | Self::HistoryRemove { channel, .. } => Target::Owner(channel),
             Self::Publish(order) => Target::Owner(&order.channel),
-            Self::Channels { .. } | Self::Info { .. } => Target::All,
+            Self::Channels { .. } | Self::Info { .. } | Self::Instruct(_) => Target::All,
         }
     }
 }

@@ -510,3 +510,49 @@ fn patterns_match_whole_names() {
         assert_eq!(matches_pattern(pattern, name), expected, "{pattern} {name}");
     }
 }
+
+/// The clients of a worker that the waiting instructions concern.
+fn instructed(process: &mut Process, worker: usize) -> Vec<u32> {
+    let mut keys = Vec::new();
+    while process.hubs[worker].is_instructing() {
+        process.hubs[worker].instruct(1, &mut keys);
+    }
+    keys
+}
+
+#[test]
+fn instructions_reach_the_clients_of_a_user_on_every_worker() {
+    let mut process = Process::new(3, 5, "");
+    for (key, (worker, user)) in [(0, "ann"), (1, "ann"), (1, "bob"), (2, "ann")].iter().enumerate()
+    {
+        let client: Arc<str> = format!("c{key}").into();
+        process.hubs[*worker].roster().enter(0, &(*user).into(), &client, key as u32);
+    }
+    let done = r#"{"result":{}}"#;
+    let denied = |code, text| format!(r#"{{"error":{{"code":{code},"message":"{text}"}}}}"#);
+    for (method, body, expected, concerned) in [
+        ("disconnect", r#"{"user":"ann"}"#, done, vec![0, 1, 3]),
+        ("refresh", r#"{"user":"ann","client":"c3","expired":true}"#, done, vec![3]),
+        ("unsubscribe", r#"{"user":"bob","channel":"a"}"#, done, vec![2]),
+        ("subscribe", r#"{"user":"none","channel":"a"}"#, done, vec![]),
+        ("subscribe", r#"{"user":"ann","channel":"x:a"}"#, &denied(102, "unknown channel"), vec![]),
+        ("disconnect", "{}", &denied(107, "bad request"), vec![]),
+    ] {
+        assert_eq!(request(&mut process, method, body), expected, "{method} {body}");
+        let found: Vec<u32> = (0..3).flat_map(|worker| instructed(&mut process, worker)).collect();
+        assert_eq!(found, concerned, "{method} {body}");
+    }
+}
+
+#[test]
+fn worker_that_is_behind_with_instructions_fails_the_request() {
+    let mut process = Process::new(2, 5, "");
+    let most = tidegate_push::roster::INSTRUCTIONS_MAX;
+    for _ in 0..most {
+        request(&mut process, "disconnect", r#"{"user":"ann"}"#);
+    }
+    // The other worker has room again, but this one has not.
+    instructed(&mut process, 1);
+    let reply = request(&mut process, "disconnect", r#"{"user":"ann"}"#);
+    assert!(reply.contains("\"code\":111"), "{reply}");
+}

@@ -277,6 +277,8 @@ pub struct Leftovers {
     pub subscriptions: usize,
     /// Subscribers for which messages wait.
     pub push_queues: usize,
+    /// Clients of push hubs that instructions may concern.
+    pub push_clients: usize,
     /// Records of requests that have not ended.
     pub records: usize,
     /// Requests that wait for a server.
@@ -423,7 +425,7 @@ impl Worker {
 
     /// How long the next turn may wait for events.
     fn wait_at_most(&self, wait_max: Span) -> Span {
-        if !self.yielded.is_empty() || self.push.is_delivering() || self.apps.has_ready() {
+        if !self.yielded.is_empty() || self.push.is_busy() || self.apps.has_ready() {
             return Span::ZERO;
         }
         wait_max.min(if self.recorder.has_lines() { LINES_WAIT_MAX } else { TURN_WAIT_MAX })
@@ -564,6 +566,7 @@ impl Worker {
             push_sessions: self.sessions.len(),
             subscriptions: self.push.subscriptions(),
             push_queues: self.push.queues(),
+            push_clients: self.push.clients(),
             records: self.recorder.open_count(),
             queued: self.pools.iter().map(|pool| pool.queue.len()).sum::<usize>() + self.held.len(),
             idle: self.pools.iter().map(|pool| pool.idle.len()).sum(),

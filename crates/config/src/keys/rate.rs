@@ -28,8 +28,11 @@ pub static RATE: Section = Section {
             Value("\"client-address\""),
             "What requests are counted by; with an array, by all of its values together. Behind a proxy in `trusted` of \
              the listener, the client's address is the one that the proxy states; IPv6 addresses count by their first 64 \
-             bits, because a client usually has that many. A request without the value of a field, cookie or parameter \
-             is counted by the client's address.",
+             bits, because a client usually has that many. A request that does not have exactly one value of a field, \
+             cookie or parameter is counted by the client's address. Paths count in the spelling in which routes \
+             compare them, with slashes merged and without parameters and the slash at the end; hosts in lower case, \
+             without the port and a dot at the end; all unknown methods together. On a route without `host`, clients \
+             choose the host freely.",
             "Clients cannot choose their address freely, unlike a field or a cookie.",
         ),
         key(
@@ -53,7 +56,8 @@ pub static RATE: Section = Section {
             Number(8, 16_777_216),
             Value("131072"),
             "How many keys are counted at the same time; the next power of two counts. If there are more, keys that \
-             used least of the limit are forgotten first. Each takes 16 bytes.",
+             used least of the limit are forgotten first; keys at their limit only if all other keys in the same set \
+             of eight are at their limits, too. Each takes 16 bytes.",
             "2 MiB of memory, and more keys than most services have clients within a period.",
         ),
     ],

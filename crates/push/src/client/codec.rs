@@ -107,6 +107,20 @@ pub enum Push<'a> {
         /// Why, in words; never empty.
         reason: &'a str,
     },
+    /// The hub has subscribed the client to a channel.
+    Subscribed {
+        /// The channel.
+        channel: &'a str,
+        /// Before the first publication that the client gets; `None` if the channel has no history.
+        position: Option<Position>,
+        /// Data of the application: JSON; empty: none.
+        data: &'a str,
+    },
+    /// The end of the connection has changed.
+    Renewed {
+        /// How long the connection may last; `None`: it does not expire.
+        ttl_seconds: Option<u64>,
+    },
 }
 
 impl<'a> Joined<'a> {

@@ -66,6 +66,18 @@ pub(super) fn encode_push(out: &mut Vec<u8>, push: &Push<'_>) {
         Push::Unsubscribed { channel, code, reason } => {
             encode_unsubscribe(out, channel, *code, reason);
         }
+        Push::Subscribed { channel, position, data } => {
+            encode_subscribe(out, channel, *position, data);
+        }
+        Push::Renewed { ttl_seconds } => {
+            begin_line(out);
+            out.extend_from_slice(b"{\"push\":{\"refresh\":{");
+            if let Some(ttl) = ttl_seconds {
+                out.extend_from_slice(b"\"expires\":true");
+                encode_member(out, "ttl", *ttl);
+            }
+            out.extend_from_slice(b"}}}");
+        }
     }
 }
 
@@ -249,6 +261,27 @@ fn encode_publication(out: &mut Vec<u8>, publication: &Publication) {
         }
     }
     out.extend_from_slice(b"}}");
+}
+
+/// Appends the push that tells that the hub has subscribed the client.
+fn encode_subscribe(out: &mut Vec<u8>, channel: &str, position: Option<Position>, data: &str) {
+    begin_line(out);
+    out.extend_from_slice(b"{\"push\":{\"channel\":");
+    encode_text(out, channel);
+    out.extend_from_slice(b",\"subscribe\":{");
+    if let Some(Position { epoch, offset }) = position {
+        out.extend_from_slice(b"\"recoverable\":true,\"positioned\":true,\"epoch\":");
+        encode_text(out, epoch.as_str());
+        encode_member(out, "offset", offset);
+    }
+    if !data.is_empty() {
+        if position.is_some() {
+            out.push(b',');
+        }
+        out.extend_from_slice(b"\"data\":");
+        out.extend_from_slice(data.as_bytes());
+    }
+    out.extend_from_slice(b"}}}");
 }
 
 /// Appends the push that tells that a subscription has ended.

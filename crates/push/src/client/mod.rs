@@ -7,6 +7,7 @@
 
 pub mod codec;
 pub mod command;
+mod instruct;
 pub mod json;
 mod protobuf;
 
@@ -68,14 +69,23 @@ struct Subscription {
     expires_at: Option<u64>,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Waiting {
-    /// The id of the command.
-    id: u32,
+    /// What waits for the owner's reply.
+    asker: Asker,
     /// The offset that the client stated.
     since: Option<u64>,
     /// The client prefers an error if messages are lost.
     rejects_unrecovered: bool,
+}
+
+/// What has asked for a subscription.
+#[derive(Clone, Debug)]
+enum Asker {
+    /// The command of the client with this id.
+    Client(u32),
+    /// The application, with this data for the client.
+    Application(Box<str>),
 }
 
 /// Why a client is disconnected: the code and reason of the Close frame. The reason is never empty, and no JSON.
@@ -289,6 +299,7 @@ impl Connection {
             }
         }
         self.is_connected = true;
+        self.enter(context);
         let connected = Connected {
             client: &self.client,
             version: context.version,
@@ -322,6 +333,25 @@ impl Connection {
             Err(error) => return Ok(Err(error)),
         };
         let since = subscribe.recover.then(|| Since::new(&subscribe.epoch, subscribe.offset));
+        let waiting = Waiting {
+            asker: Asker::Client(id),
+            since: since.map(|since| since.offset),
+            rejects_unrecovered: subscribe.flag & REJECTS_UNRECOVERED > 0,
+        };
+        let granted = (is_visible, expires_at);
+        Ok(self.begin_subscription(context, name, since, granted, waiting, out))
+    }
+
+    /// Subscribes the client, which others see if it `is_visible`. The reply follows when the owner has replied.
+    fn begin_subscription<K: Copy + Eq>(
+        &mut self,
+        context: &mut Context<'_, K>,
+        name: &str,
+        since: Option<Since>,
+        (is_visible, expires_at): (bool, Option<u64>),
+        waiting: Waiting,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Error> {
         let visitor = is_visible.then(|| self.visitor());
         let at = context.next_instance();
         let begun = context.hub.subscribe(
@@ -330,24 +360,15 @@ impl Connection {
             context.key,
             (since, visitor),
             at,
-        );
-        let begun = match begun {
-            Ok(begun) => begun,
-            Err(error) => return Ok(Err(error)),
-        };
-        let waiting = Waiting {
-            id,
-            since: since.map(|since| since.offset),
-            rejects_unrecovered: subscribe.flag & REJECTS_UNRECOVERED > 0,
-        };
-        let subscription =
-            Subscription { place: begun.place, waiting: Some(waiting), is_visible, expires_at };
+        )?;
+        let waiting = Some(waiting);
+        let subscription = Subscription { place: begun.place, waiting, is_visible, expires_at };
         let channel = context.hub.channel(begun.place).map_or_else(|| name.into(), Arc::clone);
         self.subscriptions.insert(channel, subscription);
         if let Some(reply) = begun.reply {
             self.confirm(context, begun.place, &reply, out);
         }
-        Ok(Ok(()))
+        Ok(())
     }
 
     /// Whether the client may subscribe. Returns whether the presence list contains it, and when its token expires.
@@ -408,41 +429,45 @@ impl Connection {
         let found = self.subscriptions.iter_mut().find(|(_, known)| known.place == place);
         let Some((channel, subscription)) = found else { return };
         let Some(waiting) = subscription.waiting.take() else { return };
+        let id = match waiting.asker {
+            Asker::Client(id) => id,
+            Asker::Application(data) => {
+                let channel = Arc::clone(channel);
+                return self.confirm_added(context, &channel, reply, (waiting.since, &data), out);
+            }
+        };
         let is_lost = reply.recovered.as_ref().is_some_and(|recovered| !recovered.is_whole);
         if is_lost && waiting.rejects_unrecovered {
             let channel = Arc::clone(channel);
             self.unsubscribe(context, &channel);
-            return self.codec.encode_error(out, waiting.id, Error::UnrecoverablePosition);
+            return self.codec.encode_error(out, id, Error::UnrecoverablePosition);
         }
         let ttl = subscription.expires_at.map(|at| at.saturating_sub(context.unix_seconds));
         let missed = reply.recovered.as_ref().map_or(&[][..], |recovered| &recovered.publications);
         if fitting(missed, context.room, out) == missed.len() {
             let joined = Joined::new(reply, waiting.since, ttl);
-            return self.codec.encode_answer(out, waiting.id, &Answer::Subscribed(joined));
+            return self.codec.encode_answer(out, id, &Answer::Subscribed(joined));
         }
         if is_everything_left(context.room, out) {
             // The client could never get that much.
             let lost = Recovered { publications: Vec::new(), is_whole: false };
             let reply = Subscribed { recovered: Some(lost), ..*reply };
             let joined = Joined::new(&reply, waiting.since, ttl);
-            return self.codec.encode_answer(out, waiting.id, &Answer::Subscribed(joined));
+            return self.codec.encode_answer(out, id, &Answer::Subscribed(joined));
         }
         let channel = Arc::clone(channel);
         self.unsubscribe(context, &channel);
-        self.codec.encode_error(out, waiting.id, Error::TooManyRequests);
+        self.codec.encode_error(out, id, Error::TooManyRequests);
     }
 
     /// The owner has refused a subscription, which has ended.
     pub fn refuse(&mut self, place: Place, error: Error, out: &mut Vec<u8>) {
-        let mut found = self.subscriptions.iter().filter(|(_, known)| known.place == place);
-        let Some((channel, waiting)) = found.next().map(|(name, known)| (name, known.waiting))
-        else {
-            return;
-        };
+        let mut all = self.subscriptions.iter();
+        let Some((channel, _)) = all.find(|(_, known)| known.place == place) else { return };
         let channel = Arc::clone(channel);
-        self.subscriptions.remove(&channel);
-        if let Some(waiting) = waiting {
-            self.codec.encode_error(out, waiting.id, error);
+        let ended = self.subscriptions.remove(&channel);
+        if let Some(Waiting { asker: Asker::Client(id), .. }) = ended.and_then(|one| one.waiting) {
+            self.codec.encode_error(out, id, error);
         }
     }
 
@@ -453,7 +478,13 @@ impl Connection {
     }
 
     /// Ends all subscriptions. The client has gone.
-    pub fn leave_all<K: Copy + Eq>(&mut self, hub: &mut Hub<K>, settings: &Hubs, key: K) {
+    pub fn leave_all<K: Copy + Eq>(
+        &mut self,
+        hub: &mut Hub<K>,
+        settings: &Hubs,
+        (index, key): (u16, K),
+    ) {
+        hub.roster().leave(index, &self.user, &self.client);
         for (_, subscription) in core::mem::take(&mut self.subscriptions) {
             let client = subscription.is_visible.then_some(&self.client);
             hub.unsubscribe(settings, subscription.place, key, client);
@@ -714,134 +745,4 @@ fn connection_claims(keys: &Keys, token: &str, now: u64) -> Result<Claims, Refus
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use tidegate_base::Moment;
-
-    const QUEUE_MAX: usize = 100_000;
-    const MESSAGES: u64 = 8;
-
-    /// A hub whose channel `a` has messages of 30,000 bytes, and a connected client.
-    struct Fixture {
-        settings: Hubs,
-        hub: Hub<u32>,
-        client: Connection,
-        room: usize,
-    }
-
-    impl Fixture {
-        fn new() -> Self {
-            let text = "[[listener]]\nbind = \"127.0.0.1:80\"\n[push.p]\nanonymous = true\nsubscribe = \"anyone\"\n\
-                        history = 100\nread-history = \"anyone\"\npresence = true\nread-presence = \"anyone\"\n\
-                        queue-max = \"100000B\"\n";
-            let config = tidegate_config::parse(text, "the test").unwrap_or_else(|e| panic!("{e}"));
-            let settings = Hubs::new(&config);
-            let mut hub = Hub::new(&settings, 0, 1);
-            for number in 0..MESSAGES {
-                let order = Order {
-                    hub: 0,
-                    channel: "a".into(),
-                    data: format!("\"{}\"", "x".repeat(30_000)).into(),
-                    tags: "".into(),
-                    info: "".into(),
-                    skip_history: false,
-                    idempotency_key: "".into(),
-                };
-                let to = ReplyTo::Caller { key: 0, number: 1 };
-                hub.call(&settings, to, Call::Publish(order), (Moment::ZERO, number));
-            }
-            let client = Connection::new(Codec::Json, [1, 2]);
-            let mut fixture = Self { settings, hub, client, room: QUEUE_MAX };
-            assert!(fixture.send("{\"id\":1,\"connect\":{}}").contains("\"connect\""));
-            fixture
-        }
-
-        /// Sends a message. Returns the replies.
-        fn send(&mut self, text: &str) -> String {
-            let mut out = Vec::new();
-            let mut context = Context {
-                hub: &mut self.hub,
-                settings: &self.settings,
-                index: 0,
-                key: 7,
-                at: (Moment::ZERO, 3),
-                unix_seconds: 1_000_000,
-                ping_seconds: None,
-                version: "test",
-                room: self.room,
-            };
-            assert_eq!(self.client.receive(&mut context, text.as_bytes(), &mut out), Ok(()));
-            String::from_utf8(out).unwrap_or_default()
-        }
-    }
-
-    fn subscribe(id: u64, offset: u64) -> String {
-        format!(
-            "{{\"id\":{id},\"subscribe\":{{\"channel\":\"a\",\"recover\":true,\"offset\":{offset}}}}}\n\
-             {{\"id\":{},\"unsubscribe\":{{\"channel\":\"a\"}}}}\n",
-            id + 1
-        )
-    }
-
-    const TOO_MANY: &str = "\"code\":111";
-
-    #[test]
-    fn replies_to_one_message_fit_into_the_queue() {
-        let mut fixture = Fixture::new();
-        let message: String = (0..300).map(|at| subscribe(2 + 2 * at, MESSAGES - 2)).collect();
-        let replies = fixture.send(&message);
-        assert_eq!(replies.matches("\"recovered\":true").count(), 1);
-        assert_eq!(replies.matches(TOO_MANY).count(), 299);
-        assert!(replies.len() < QUEUE_MAX + 300 * 100, "{}", replies.len());
-    }
-
-    #[test]
-    fn client_that_does_not_read_gets_no_history() {
-        let mut fixture = Fixture::new();
-        fixture.room = 0;
-        let history = "{\"id\":2,\"history\":{\"channel\":\"a\",\"limit\":5}}";
-        assert!(fixture.send(history).contains(TOO_MANY));
-        assert!(fixture.send(&subscribe(3, MESSAGES - 1)).contains(TOO_MANY));
-        fixture.room = QUEUE_MAX;
-        assert!(fixture.send(&subscribe(5, MESSAGES - 1)).contains("\"recovered\":true"));
-    }
-
-    #[test]
-    fn more_than_the_queue_takes_is_lost_and_history_comes_in_parts() {
-        let mut fixture = Fixture::new();
-        let replies = fixture.send(&subscribe(2, 0));
-        assert!(!replies.contains(TOO_MANY) && !replies.contains("\"recovered\":true"));
-        let history = "{\"id\":4,\"history\":{\"channel\":\"a\",\"limit\":100}}";
-        assert_eq!(fixture.send(history).matches("\"data\"").count(), 3);
-        fixture.room = 1;
-        assert_eq!(fixture.send(history).matches("\"data\"").count(), 1, "one always fits");
-    }
-
-    #[test]
-    fn queries_of_a_message_are_limited() {
-        let mut fixture = Fixture::new();
-        let message: String = (2..102)
-            .map(|id| format!("{{\"id\":{id},\"presence_stats\":{{\"channel\":\"a\"}}}}\n"))
-            .collect();
-        let replies = fixture.send(&message);
-        assert_eq!(replies.matches(TOO_MANY).count(), 100 - QUERIES_MAX as usize);
-    }
-
-    #[test]
-    fn token_without_a_representable_end_does_not_expire() {
-        let mut fixture = Fixture::new();
-        fixture.client.expires_at = Some(u64::MAX);
-        let mut context = Context {
-            hub: &mut fixture.hub,
-            settings: &fixture.settings,
-            index: 0,
-            key: 7,
-            at: (Moment::ZERO, 3),
-            unix_seconds: 1_000_000,
-            ping_seconds: None,
-            version: "test",
-            room: 0,
-        };
-        assert_eq!(fixture.client.check(&mut context, &mut Vec::new()), Ok(()));
-    }
-}
+mod tests;

@@ -51,6 +51,8 @@ mod push {
     pub const JOIN: u32 = 5;
     pub const LEAVE: u32 = 6;
     pub const UNSUBSCRIBE: u32 = 7;
+    pub const SUBSCRIBE: u32 = 9;
+    pub const REFRESH: u32 = 12;
 }
 
 impl From<protobuf::Malformed> for Malformed {
@@ -342,6 +344,21 @@ pub(super) fn encode_push(out: &mut Vec<u8>, push: &Push<'_>) {
                     put_number(out, 2, (*code).into());
                     put_bytes(out, 3, reason.as_bytes());
                 });
+            }
+            Push::Subscribed { channel, position, data } => {
+                put_bytes(out, push::CHANNEL, channel.as_bytes());
+                put_message(out, push::SUBSCRIBE, |out| {
+                    put_flag(out, 1, position.is_some());
+                    if let Some(position) = position {
+                        put_bytes(out, 4, position.epoch.as_str().as_bytes());
+                        put_number(out, 5, position.offset);
+                        put_flag(out, 6, true);
+                    }
+                    put_bytes(out, 7, data.as_bytes());
+                });
+            }
+            Push::Renewed { ttl_seconds } => {
+                put_message(out, push::REFRESH, |out| put_ttl(out, (1, 2), *ttl_seconds));
             }
         });
     });

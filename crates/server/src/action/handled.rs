@@ -11,7 +11,7 @@ use tidegate_gate::cors::CrossOrigin;
 use tidegate_gate::denial::Denial;
 use tidegate_gate::forward::Changes;
 use tidegate_gate::handling::{Guard, RouteHandling};
-use tidegate_gate::rate::{self, Admission};
+use tidegate_gate::rate::Admission;
 use tidegate_gate::rewrite::MatchedPath;
 use tidegate_gate::scheme::Scheme;
 use tidegate_gate::template::Values;
@@ -202,7 +202,7 @@ impl Worker {
         let tables = snapshot.rates.of_route(route);
         let mut refused = None;
         for (rate, table) in handling.rates.iter().zip(tables) {
-            let hash = rate::hash_key(rate, values, &mut self.piece);
+            let hash = table.key_of(rate, values, &mut self.piece);
             if let Admission::Refused(wait) = table.admit(hash, reactor.now()) {
                 refused = Some((rate.then, wait));
                 break;

@@ -1,4 +1,5 @@
-//! Client libraries of Centrifugo for JavaScript, Go and Python against a hub of several workers.
+//! Client libraries of Centrifugo for JavaScript, Go and Python, and its server library for Python, against a hub of
+//! several workers.
 //! In: a configuration with hubs. Out: what the users of the libraries rely on works.
 
 use std::path::Path;
@@ -32,21 +33,21 @@ fn python() -> Command {
     command(installed("centrifuge/bin/python"))
 }
 
-/// Runs a client with each encoding of the protocol.
-fn run_client(name: &str, client: impl Fn(&Folder) -> Command) {
+/// Runs a client with each encoding of the protocol. It prints its parts.
+fn run_client(name: &str, parts: &str, client: impl Fn(&Folder) -> Command) {
     for protocol in ["json", "protobuf"] {
         let folder = Folder::new(&format!("push-{name}-{protocol}"));
         let gate = Gate::start(&folder, CONFIG);
         let mut client = client(&folder);
         client.env_remove("http_proxy").args([&gate.address().to_string(), protocol]);
-        assert_eq!(run_well(&mut client), PARTS, "{name}, {protocol}");
+        assert_eq!(run_well(&mut client), parts, "{name}, {protocol}");
     }
 }
 
 #[test]
 fn centrifuge_js_works_with_a_hub() {
     let packages = installed("node");
-    run_client("js", |folder| {
+    run_client("js", PARTS, |folder| {
         let mut node = node();
         node.args([&folder.file("client.mjs", include_str!("push_client.mjs")), &packages]);
         node
@@ -55,14 +56,24 @@ fn centrifuge_js_works_with_a_hub() {
 
 #[test]
 fn centrifuge_go_works_with_a_hub() {
-    run_client("go", |_| go_program("push_client"));
+    run_client("go", PARTS, |_| go_program("push_client"));
 }
 
 #[test]
 fn centrifuge_python_works_with_a_hub() {
-    run_client("python", |folder| {
+    run_client("python", PARTS, |folder| {
         let mut python = python();
         python.arg(folder.file("client.py", include_str!("push_client.py")));
+        python
+    });
+}
+
+#[test]
+fn server_library_of_python_works_with_a_hub() {
+    let parts = "messages\nlists\nsubscriptions\nconnections\n";
+    run_client("server-api", parts, |folder| {
+        let mut python = python();
+        python.arg(folder.file("client.py", include_str!("push_server_api.py")));
         python
     });
 }

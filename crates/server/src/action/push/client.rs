@@ -147,7 +147,7 @@ impl Worker {
         });
     }
 
-    fn tell_client<R: Reactor>(
+    pub(super) fn tell_client<R: Reactor>(
         &mut self,
         reactor: &mut R,
         id: Id<PushSession>,
@@ -225,7 +225,7 @@ impl Worker {
     pub(super) fn leave_channels<R: Reactor>(&mut self, reactor: &R, id: Id<PushSession>) {
         let key = Key::of_session(id);
         self.with_client(reactor, id, 0, |connection, context| {
-            connection.leave_all(context.hub, context.settings, key);
+            connection.leave_all(context.hub, context.settings, (context.index, key));
         });
     }
 

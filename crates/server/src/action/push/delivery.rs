@@ -28,7 +28,7 @@ impl Worker {
     pub(crate) fn continue_deliveries<R: Reactor>(&mut self, reactor: &mut R) {
         let mut keys = core::mem::take(&mut self.push.keys);
         let mut left = DELIVERY_BYTES_PER_TURN_MAX;
-        while left > 0 && self.push.is_delivering() {
+        while left > 0 && self.push.hub.is_delivering() {
             let Some(publication) = self.push.hub.deliver(left, &mut keys) else { break };
             // A slice without subscribers has looked at places, too.
             left = left.saturating_sub(keys.len().max(1) * publication.delivery_cost_bytes());

@@ -4,6 +4,7 @@
 //! - `client.rs`: clients that speak Centrifugo's client protocol
 //! - `api.rs`: requests of the application to the server API
 //! - `delivery.rs`: publications on their way to the subscribers of this worker, a slice each turn
+//! - `instruct.rs`: what the application does with clients
 //! - `post.rs`: mail between the workers
 //!
 //! In: requests of a push route; events of their requesters; publications. Out: responses, messages, mail.
@@ -14,6 +15,7 @@
 mod api;
 mod client;
 mod delivery;
+mod instruct;
 mod post;
 mod subscribe;
 
@@ -140,9 +142,14 @@ impl PushState {
         }
     }
 
-    /// Whether publications are being delivered, so that the next turn must not wait.
-    pub(crate) fn is_delivering(&self) -> bool {
-        self.hub.is_delivering()
+    /// Whether publications are being delivered, or instructions carried out, so that the next turn must not wait.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.hub.is_delivering() || self.hub.is_instructing()
+    }
+
+    /// The number of connected clients of the client protocol.
+    pub(crate) fn clients(&self) -> usize {
+        self.hub.clients()
     }
 
     /// The number of subscriptions.
@@ -288,7 +295,7 @@ impl Worker {
             Kind::Request { body, .. } => self.buffers.put(body),
             Kind::Client { mut connection, .. } => {
                 counters.push_clients_now.sub(1);
-                connection.leave_all(hub, settings, key);
+                connection.leave_all(hub, settings, (session.hub, key));
             }
             Kind::Exchange(_) | Kind::Events { .. } | Kind::Poll { .. } => {}
         }

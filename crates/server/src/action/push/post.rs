@@ -119,7 +119,10 @@ impl Worker {
 
     /// Does what a turn leaves for the hubs: deliveries, mail, the sweep.
     pub(crate) fn finish_push<R: Reactor>(&mut self, reactor: &mut R) {
-        if self.push.is_delivering() {
+        if self.push.hub.is_instructing() {
+            self.continue_instruction(reactor);
+        }
+        if self.push.hub.is_delivering() {
             self.continue_deliveries(reactor);
             if self.has_push_mail() {
                 self.receive_push_mail(reactor);

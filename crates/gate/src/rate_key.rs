@@ -1,0 +1,312 @@
+//! The key by which `rate` counts a request.
+//! In: the values that the limit names, a secret. Out: a hash.
+//! Never: gives requests different keys because of a spelling that servers read as the same value; gives a request
+//! without a value the key of a request with one.
+//! Limits: one pass over each value.
+//! Invariant: each part of a key is hashed with its kind and its length, so that no value of one kind equals one of
+//! another, and no two neighbouring values equal two others that are divided differently.
+
+use core::hash::Hasher;
+use core::net::IpAddr;
+use std::hash::DefaultHasher;
+
+use tidegate_config::model::{Placeholder, Rate};
+use tidegate_wire::message::{Method, fold};
+
+use crate::parameters::{cookies, decoded, parameters};
+use crate::path::{Normalized, Reach, normalize_path};
+use crate::router::host_name;
+use crate::template::{Values, push_plain};
+
+/// What a part of a key is.
+#[derive(Clone, Copy)]
+enum Part {
+    /// The client's address: 4 bytes, 8 bytes (the first 64 bits of an IPv6 address), or none for a unix socket.
+    Client = 1,
+    /// The client's address, because the request does not have exactly one value.
+    Absent = 2,
+    /// A value of the request other than its path.
+    Value = 3,
+    /// The path.
+    Path = 4,
+}
+
+/// The hash of the key of `rate` for the request. `scratch` is overwritten.
+pub(crate) fn hash_key(
+    rate: &Rate,
+    values: &Values<'_>,
+    secret: u64,
+    scratch: &mut Vec<u8>,
+) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    hasher.write_u64(secret);
+    for placeholder in rate.key.placeholders() {
+        scratch.clear();
+        let part = match placeholder {
+            Placeholder::Client => Part::Client,
+            Placeholder::Path => {
+                hasher.write_u8(Part::Path as u8);
+                let length = hash_path(&mut hasher, values.head.path, scratch);
+                hasher.write_usize(length);
+                continue;
+            }
+            other => {
+                push_value(scratch, other, values);
+                if scratch.is_empty() { Part::Absent } else { Part::Value }
+            }
+        };
+        if matches!(part, Part::Client | Part::Absent) {
+            push_client(scratch, values);
+        }
+        hasher.write_u8(part as u8);
+        hasher.write(scratch);
+        hasher.write_usize(scratch.len());
+    }
+    hasher.finish()
+}
+
+/// Appends the client's address. An IPv6 address counts by its first 64 bits.
+fn push_client(out: &mut Vec<u8>, values: &Values<'_>) {
+    match values.client() {
+        Some(IpAddr::V4(address)) => out.extend_from_slice(&address.octets()),
+        Some(IpAddr::V6(address)) => {
+            let [network @ .., _, _, _, _, _, _, _, _] = address.octets();
+            out.extend_from_slice(&network);
+        }
+        // All clients of unix sockets are one.
+        None => {}
+    }
+}
+
+/// Appends a value in the one spelling in which it is counted; nothing if the request has no value, or several, of
+/// which the server might read another one.
+fn push_value(out: &mut Vec<u8>, placeholder: &Placeholder, values: &Values<'_>) {
+    let head = values.head;
+    match placeholder {
+        Placeholder::Host => {
+            let host = host_name(head.host.unwrap_or_default());
+            out.extend(host.bytes().map(|byte| byte.to_ascii_lowercase()));
+        }
+        // All methods that are not known are one.
+        Placeholder::Method => out.extend_from_slice(match &head.method {
+            Method::Other(_) => b"other",
+            known => known.as_str().as_bytes(),
+        }),
+        Placeholder::QueryValue(name) => {
+            let all = parameters(head.query.unwrap_or_default(), name);
+            out.extend(decoded(only(all).unwrap_or_default()));
+        }
+        Placeholder::Cookie(name) => {
+            out.extend_from_slice(only(cookies(head, name)).unwrap_or_default());
+        }
+        Placeholder::Header(name) => {
+            let named = head.fields().filter(|field| is_same_name(field.name, name));
+            out.extend_from_slice(only(named).map_or(b"", |field| field.value));
+        }
+        other => push_plain(out, other, values),
+    }
+}
+
+/// The only value.
+fn only<T>(mut values: impl Iterator<Item = T>) -> Option<T> {
+    let first = values.next();
+    first.filter(|_| values.next().is_none())
+}
+
+/// Whether a field has this name for servers that map `_` to `-`, too.
+fn is_same_name(name: &str, wanted: &str) -> bool {
+    name.len() == wanted.len() && name.bytes().map(fold).eq(wanted.bytes().map(fold))
+}
+
+/// Hashes the path as the most lenient server reads it: percent-encodings decoded and dot segments resolved as for
+/// routes, slashes of all kinds merged, parameters and the slash at the end removed. Returns the number of bytes.
+/// `scratch` is overwritten.
+fn hash_path(hasher: &mut DefaultHasher, path: &str, scratch: &mut Vec<u8>) -> usize {
+    let mut hash = |text: &str| {
+        let mut count = 0;
+        each_lenient(text.as_bytes(), |byte| {
+            hasher.write_u8(byte);
+            count += 1;
+        });
+        count
+    };
+    match normalize_path(path, Reach::UNLIMITED, scratch) {
+        Normalized::Same => hash(path),
+        Normalized::Equivalent(text) | Normalized::Changed { resolved: text, .. } => hash(text),
+        Normalized::Ambiguous(mut readings) => hash(readings.next().unwrap_or_default()),
+        // Such a request has no route.
+        Normalized::Refused(_) => 0,
+    }
+}
+
+/// Calls `each` with the bytes of a path whose encodings are canonical, in its most lenient reading.
+fn each_lenient(path: &[u8], mut each: impl FnMut(u8)) {
+    let mut rest = path;
+    let mut slash_waits = false;
+    while let Some((&first, mut after)) = rest.split_first() {
+        let mut byte = first;
+        match rest {
+            [b'%', b'2', b'F', tail @ ..] | [b'%', b'5', b'C', tail @ ..] => {
+                (byte, after) = (b'/', tail);
+            }
+            [b'%', b'3', b'B', tail @ ..] => (byte, after) = (b';', tail),
+            [b'\\', ..] => byte = b'/',
+            _ => {}
+        }
+        rest = after;
+        match byte {
+            b';' => {
+                // Servers differ in whether an encoded slash ends a parameter: only a plain one certainly does.
+                let end = rest.iter().position(|&byte| byte == b'/').unwrap_or(rest.len());
+                rest = rest.get(end..).unwrap_or_default();
+            }
+            b'/' => slash_waits = true,
+            _ => {
+                if slash_waits {
+                    each(b'/');
+                }
+                slash_waits = false;
+                each(byte);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::net::IpAddr;
+
+    use super::*;
+    use tidegate_base::Span;
+    use tidegate_config::model::{RateExcess, Template, TemplatePiece};
+    use tidegate_wire::http1::{HeadDecoder, HeadLimits};
+    use tidegate_wire::message::FieldStorage;
+
+    use crate::rewrite::MatchedPath;
+    use crate::scheme::Scheme;
+
+    fn query(name: &str) -> Placeholder {
+        Placeholder::QueryValue(name.to_owned())
+    }
+
+    /// The key of a request of `client` with this first line and these fields.
+    fn key(by: &[Placeholder], client: &str, head: &str) -> u64 {
+        let pieces = by.iter().cloned().map(TemplatePiece::Value).collect();
+        let rate = Rate {
+            count: 1,
+            per: Span::from_secs(1),
+            burst: 1,
+            key: Template { pieces },
+            keys_max: 8,
+            then: RateExcess::Deny,
+        };
+        let bytes = [head.as_bytes(), b"\r\n\r\n"].concat();
+        let mut storage = FieldStorage::new();
+        let mut decoder = HeadDecoder::default();
+        let decoded = decoder.decode_request(&bytes, &HeadLimits::default(), &mut storage);
+        let Ok(Some((head, _))) = decoded else { panic!("{head:?}: {decoded:?}") };
+        let values = Values {
+            head: &head,
+            path: &MatchedPath::whole(head.path),
+            peer: client.parse::<IpAddr>().ok(),
+            trusted: &[],
+            scheme: Scheme::Http,
+            server_name: None,
+            allowed_origin: None,
+            user: None,
+            id: 0,
+        };
+        hash_key(&rate, &values, 7, &mut Vec::new())
+    }
+
+    fn get(by: &[Placeholder], path: &str) -> u64 {
+        key(by, "192.0.2.1", &format!("GET {path} HTTP/1.1\r\nHost: h"))
+    }
+
+    #[test]
+    fn spellings_of_one_path_have_one_key() {
+        let by = [Placeholder::Client, Placeholder::Path];
+        for path in [
+            "/%72l",
+            "/r%6c",
+            "/%72%6C",
+            "/rl/",
+            "/./rl",
+            "/x/../rl",
+            "/%2e/rl",
+            "//rl",
+            "///rl//",
+            "/rl;x",
+            "/rl;x=%2Fy",
+            "/rl%3bx",
+            "/%2frl",
+            "/rl%2F",
+            "/%5Crl",
+            "/rl?a=b",
+        ] {
+            assert_eq!(get(&by, path), get(&by, "/rl"), "{path}");
+        }
+        for path in ["/", "/r", "/RL", "/rl/x", "/r/l", "/rl%20"] {
+            assert_ne!(get(&by, path), get(&by, "/rl"), "{path}");
+        }
+        assert_eq!(get(&by, "/a/%2F;x/b//"), get(&by, "/a/b"));
+    }
+
+    #[test]
+    fn spellings_of_one_host_have_one_key() {
+        let of = |host| {
+            let head = format!("GET / HTTP/1.1\r\nHost: {host}");
+            key(&[Placeholder::Host], "192.0.2.1", &head)
+        };
+        for host in ["LOCALHOST", "lOcalhost", "localhost.", "localhost:1", "LocalHost.:2"] {
+            assert_eq!(of(host), of("localhost"), "{host}");
+        }
+        assert_eq!(of("[::1]:80"), of("[::1]"));
+        assert_ne!(of("localhost"), of("other"));
+    }
+
+    #[test]
+    fn unknown_methods_have_one_key() {
+        let of = |method| {
+            let head = format!("{method} / HTTP/1.1\r\nHost: h");
+            key(&[Placeholder::Method], "192.0.2.1", &head)
+        };
+        assert_eq!(of("X0"), of("get"));
+        assert_ne!(of("X0"), of("GET"));
+        assert_ne!(of("POST"), of("GET"));
+    }
+
+    #[test]
+    fn absent_value_never_equals_a_present_one() {
+        // 203.0.113.7, and 2001:db8:1:2::/64.
+        for (client, bytes) in
+            [("203.0.113.7", "%cb%00%71%07"), ("2001:db8:1:2::9", "%20%01%0d%b8%00%01%00%02")]
+        {
+            let victim = key(&[query("k")], client, "GET / HTTP/1.1\r\nHost: h");
+            assert_ne!(victim, get(&[query("k")], &format!("/?k={bytes}")), "{client}");
+            assert_ne!(victim, key(&[Placeholder::Client], client, "GET / HTTP/1.1\r\nHost: h"));
+        }
+        // Parts are not divided in another way.
+        let by = [query("a"), query("b")];
+        assert_ne!(get(&by, "/?a=12&b=3"), get(&by, "/?a=1&b=23"));
+        assert_ne!(get(&by, "/?a=1"), get(&by, "/?b=1"));
+    }
+
+    #[test]
+    fn several_values_count_as_none() {
+        let by = [query("k")];
+        assert_eq!(get(&by, "/?k=1&%6b=2"), get(&by, "/"));
+        assert_eq!(get(&by, "/?k="), get(&by, "/"));
+        assert_ne!(get(&by, "/?k=1"), get(&by, "/"));
+        let of = |by: &Placeholder, fields: &str| {
+            let head = format!("GET / HTTP/1.1\r\nHost: h{fields}");
+            key(core::slice::from_ref(by), "192.0.2.1", &head)
+        };
+        let header = Placeholder::Header("x-key".to_owned());
+        assert_eq!(of(&header, "\r\nX-Key: 1\r\nX_Key: 2"), of(&header, ""));
+        assert_ne!(of(&header, "\r\nX-Key: 1"), of(&header, ""));
+        let cookie = Placeholder::Cookie("sid".to_owned());
+        assert_eq!(of(&cookie, "\r\nCookie: sid=1; sid=2"), of(&cookie, ""));
+        assert_ne!(of(&cookie, "\r\nCookie: sid=1"), of(&cookie, ""));
+    }
+}

@@ -1,0 +1,99 @@
+//! What the application does with a client: the instructions of the server API.
+//! In: instructions that concern the client. Out: calls of the hub; pushes for the client.
+//! Never: tells the client of a subscription before the owner has replied.
+//! Limits: `channels-max` of the hub; recovered messages of `Context::room` bytes, as for a client that subscribes.
+
+use std::sync::Arc;
+
+use crate::client::codec::{Joined, Push};
+use crate::client::{Asker, Connection, Context, Waiting, fitting};
+use crate::mail::Subscribed;
+use crate::position::Since;
+use crate::settings::Error;
+
+impl Connection {
+    /// Subscribes the client to a channel, unless it is subscribed, or has too many channels. The push follows when the
+    /// owner has replied. `expires_at`: when the subscription ends.
+    pub fn add_subscription<K: Copy + Eq>(
+        &mut self,
+        context: &mut Context<'_, K>,
+        channel: &str,
+        (since, expires_at, data): (Option<Since>, Option<u64>, &str),
+        out: &mut Vec<u8>,
+    ) {
+        let Ok(hub) = context.hub_settings() else { return };
+        let Ok(namespace) = hub.channel(channel) else { return };
+        let is_full = self.subscriptions.len() >= hub.push.channels_max as usize;
+        if is_full || self.subscriptions.contains_key(channel) {
+            return;
+        }
+        let is_visible = namespace.presence || namespace.join_leave;
+        let waiting = Waiting {
+            asker: Asker::Application(data.into()),
+            since: since.map(|since| since.offset),
+            rejects_unrecovered: false,
+        };
+        // The application cannot be told that a channel of another worker has no room; neither is the client.
+        let granted = (is_visible, expires_at);
+        let begun = self.begin_subscription(context, channel, since, granted, waiting, out);
+        debug_assert!(begun.is_ok() || !self.subscriptions.contains_key(channel));
+    }
+
+    /// The owner has replied to a subscription that the application has made.
+    pub(super) fn confirm_added<K: Copy + Eq>(
+        &mut self,
+        context: &Context<'_, K>,
+        channel: &str,
+        reply: &Subscribed,
+        (since, data): (Option<u64>, &str),
+        out: &mut Vec<u8>,
+    ) {
+        let whole = reply.recovered.as_ref().filter(|recovered| recovered.is_whole);
+        let missed = whole.map_or(&[][..], |recovered| &recovered.publications);
+        let fits = fitting(missed, context.room, out) == missed.len();
+        let since = since.filter(|_| fits);
+        let position = Joined::new(reply, since, None).position;
+        self.codec.encode_push(out, &Push::Subscribed { channel, position, data });
+        for publication in missed.iter().filter(|_| fits) {
+            self.codec.encode_push(out, &Push::Publication(publication));
+        }
+    }
+
+    /// Ends a subscription of the client, if it has it.
+    pub fn end_subscription<K: Copy + Eq>(
+        &mut self,
+        context: &mut Context<'_, K>,
+        channel: &str,
+        out: &mut Vec<u8>,
+    ) {
+        let Some(subscription) = self.subscriptions.get(channel) else { return };
+        match subscription.waiting.as_ref().map(|waiting| &waiting.asker) {
+            Some(Asker::Client(id)) => self.codec.encode_error(out, *id, Error::PermissionDenied),
+            // The client knows nothing of it.
+            Some(Asker::Application(_)) => {}
+            None => {
+                let (code, reason) = (2000, "server unsubscribe");
+                self.codec.encode_push(out, &Push::Unsubscribed { channel, code, reason });
+            }
+        }
+        self.unsubscribe(context, channel);
+    }
+
+    /// Changes when the connection ends; `None`: never.
+    pub fn change_end<K>(
+        &mut self,
+        context: &Context<'_, K>,
+        expires_at: Option<u64>,
+        out: &mut Vec<u8>,
+    ) {
+        self.expires_at = expires_at;
+        let ttl_seconds = expires_at.map(|at| at.saturating_sub(context.unix_seconds));
+        self.codec.encode_push(out, &Push::Renewed { ttl_seconds });
+    }
+
+    /// Notes that the client has connected, so that instructions reach it.
+    pub(super) fn enter<K: Copy + Eq>(&self, context: &mut Context<'_, K>) {
+        let (user, client) = (Arc::clone(&self.user), Arc::clone(&self.client));
+        context.hub.roster().enter(context.index, &user, &client, context.key);
+    }
+}

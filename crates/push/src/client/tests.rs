@@ -1,0 +1,182 @@
+//! Sessions of one client with a hub of one worker: what replies may cost, and what the application does with it.
+//! In: messages of the client, instructions. Out: what the client is sent.
+
+use super::*;
+use tidegate_base::Moment;
+
+const QUEUE_MAX: usize = 100_000;
+const MESSAGES: u64 = 8;
+
+/// A hub whose channel `a` has messages of 30,000 bytes, and a connected client.
+struct Fixture {
+    settings: Hubs,
+    hub: Hub<u32>,
+    client: Connection,
+    room: usize,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        let text = "[[listener]]\nbind = \"127.0.0.1:80\"\n[push.p]\nanonymous = true\nsubscribe = \"anyone\"\n\
+                    history = 100\nread-history = \"anyone\"\npresence = true\nread-presence = \"anyone\"\n\
+                    queue-max = \"100000B\"\n";
+        let config = tidegate_config::parse(text, "the test").unwrap_or_else(|e| panic!("{e}"));
+        let settings = Hubs::new(&config);
+        let mut hub = Hub::new(&settings, 0, 1);
+        for number in 0..MESSAGES {
+            let order = Order {
+                hub: 0,
+                channel: "a".into(),
+                data: format!("\"{}\"", "x".repeat(30_000)).into(),
+                tags: "".into(),
+                info: "".into(),
+                skip_history: false,
+                idempotency_key: "".into(),
+            };
+            let to = ReplyTo::Caller { key: 0, number: 1 };
+            hub.call(&settings, to, Call::Publish(order), (Moment::ZERO, number));
+        }
+        let client = Connection::new(Codec::Json, [1, 2]);
+        let mut fixture = Self { settings, hub, client, room: QUEUE_MAX };
+        assert!(fixture.send("{\"id\":1,\"connect\":{}}").contains("\"connect\""));
+        fixture
+    }
+
+    /// Sends a message. Returns the replies.
+    fn send(&mut self, text: &str) -> String {
+        self.work(|client, context, out| {
+            assert_eq!(client.receive(context, text.as_bytes(), out), Ok(()));
+        })
+    }
+
+    /// Lets the client work. Returns what it is sent.
+    fn work(
+        &mut self,
+        work: impl FnOnce(&mut Connection, &mut Context<'_, u32>, &mut Vec<u8>),
+    ) -> String {
+        let mut out = Vec::new();
+        let mut context = Context {
+            hub: &mut self.hub,
+            settings: &self.settings,
+            index: 0,
+            key: 7,
+            at: (Moment::ZERO, 3),
+            unix_seconds: 1_000_000,
+            ping_seconds: None,
+            version: "test",
+            room: self.room,
+        };
+        work(&mut self.client, &mut context, &mut out);
+        String::from_utf8(out).unwrap_or_default()
+    }
+}
+
+fn subscribe(id: u64, offset: u64) -> String {
+    format!(
+        "{{\"id\":{id},\"subscribe\":{{\"channel\":\"a\",\"recover\":true,\"offset\":{offset}}}}}\n\
+         {{\"id\":{},\"unsubscribe\":{{\"channel\":\"a\"}}}}\n",
+        id + 1
+    )
+}
+
+const TOO_MANY: &str = "\"code\":111";
+
+#[test]
+fn replies_to_one_message_fit_into_the_queue() {
+    let mut fixture = Fixture::new();
+    let message: String = (0..300).map(|at| subscribe(2 + 2 * at, MESSAGES - 2)).collect();
+    let replies = fixture.send(&message);
+    assert_eq!(replies.matches("\"recovered\":true").count(), 1);
+    assert_eq!(replies.matches(TOO_MANY).count(), 299);
+    assert!(replies.len() < QUEUE_MAX + 300 * 100, "{}", replies.len());
+}
+
+#[test]
+fn client_that_does_not_read_gets_no_history() {
+    let mut fixture = Fixture::new();
+    fixture.room = 0;
+    let history = "{\"id\":2,\"history\":{\"channel\":\"a\",\"limit\":5}}";
+    assert!(fixture.send(history).contains(TOO_MANY));
+    assert!(fixture.send(&subscribe(3, MESSAGES - 1)).contains(TOO_MANY));
+    fixture.room = QUEUE_MAX;
+    assert!(fixture.send(&subscribe(5, MESSAGES - 1)).contains("\"recovered\":true"));
+}
+
+#[test]
+fn more_than_the_queue_takes_is_lost_and_history_comes_in_parts() {
+    let mut fixture = Fixture::new();
+    let replies = fixture.send(&subscribe(2, 0));
+    assert!(!replies.contains(TOO_MANY) && !replies.contains("\"recovered\":true"));
+    let history = "{\"id\":4,\"history\":{\"channel\":\"a\",\"limit\":100}}";
+    assert_eq!(fixture.send(history).matches("\"data\"").count(), 3);
+    fixture.room = 1;
+    assert_eq!(fixture.send(history).matches("\"data\"").count(), 1, "one always fits");
+}
+
+#[test]
+fn queries_of_a_message_are_limited() {
+    let mut fixture = Fixture::new();
+    let message: String = (2..102)
+        .map(|id| format!("{{\"id\":{id},\"presence_stats\":{{\"channel\":\"a\"}}}}\n"))
+        .collect();
+    let replies = fixture.send(&message);
+    assert_eq!(replies.matches(TOO_MANY).count(), 100 - QUERIES_MAX as usize);
+}
+
+#[test]
+fn token_without_a_representable_end_does_not_expire() {
+    let mut fixture = Fixture::new();
+    fixture.client.expires_at = Some(u64::MAX);
+    fixture.work(|client, context, out| assert_eq!(client.check(context, out), Ok(())));
+}
+
+#[test]
+fn application_subscribes_and_unsubscribes_the_client() {
+    let mut fixture = Fixture::new();
+    let since = Some(Since::new("", MESSAGES - 1));
+    let told = fixture.work(|client, context, out| {
+        client.add_subscription(context, "a", (since, None, "{\"x\":1}"), out);
+        // It is subscribed already.
+        client.add_subscription(context, "a", (None, None, ""), out);
+    });
+    let lines: Vec<&str> = told.split('\n').collect();
+    assert_eq!(lines.len(), 2, "the subscription, and what was missed");
+    assert!(lines[0].contains("\"offset\":7,\"data\":{\"x\":1}"), "{}", lines[0]);
+    assert!(lines[1].contains("\"offset\":8"), "the push of a publication");
+    assert_eq!((fixture.client.subscriptions(), fixture.hub.clients()), (1, 1));
+    let told = fixture.work(|client, context, out| client.end_subscription(context, "a", out));
+    let unsubscribe = "\"unsubscribe\":{\"code\":2000,\"reason\":\"server unsubscribe\"}";
+    assert_eq!(told, format!("{{\"push\":{{\"channel\":\"a\",{unsubscribe}}}}}"));
+    assert_eq!(fixture.client.subscriptions(), 0);
+    assert!(
+        fixture.work(|client, context, out| client.end_subscription(context, "a", out)).is_empty()
+    );
+}
+
+#[test]
+fn missed_messages_beyond_the_room_are_not_sent_after_a_subscription_of_the_application() {
+    let mut fixture = Fixture::new();
+    let told = fixture.work(|client, context, out| {
+        client.add_subscription(context, "a", (Some(Since::new("", 0)), None, ""), out);
+    });
+    assert!(!told.contains('\n') && told.contains("\"offset\":8"), "{told}");
+}
+
+#[test]
+fn refresh_of_the_application_moves_the_end() {
+    let mut fixture = Fixture::new();
+    let told =
+        fixture.work(|client, context, out| client.change_end(context, Some(1_000_060), out));
+    assert_eq!(told, "{\"push\":{\"refresh\":{\"expires\":true,\"ttl\":60}}}");
+    let told = fixture.work(|client, context, out| client.change_end(context, None, out));
+    assert_eq!(told, "{\"push\":{\"refresh\":{}}}");
+}
+
+#[test]
+fn clients_that_have_left_are_not_instructed() {
+    let mut fixture = Fixture::new();
+    fixture.work(|client, context, _| {
+        client.leave_all(context.hub, context.settings, (context.index, context.key));
+    });
+    assert_eq!(fixture.hub.clients(), 0);
+}

@@ -1,0 +1,260 @@
+//! What the application does with the clients of a user: the methods `subscribe`, `unsubscribe`, `disconnect` and
+//! `refresh` of the server API.
+//! In: the body of a request. Out: an instruction, or why it is refused.
+//! Never: accepts an argument that it would have to ignore.
+//! Limits: `SPARED_MAX` clients in `whitelist`; reasons of 123 bytes, which a Close frame has room for.
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::value::RawValue;
+
+use crate::position::Since;
+use crate::publication::in_one_line;
+use crate::settings::{Error, HubSettings};
+
+/// The most clients that a `disconnect` spares.
+const SPARED_MAX: usize = 1000;
+/// The longest reason of a disconnect (RFC 6455 section 5.5).
+const REASON_BYTES_MAX: usize = 123;
+
+/// What clients must do.
+#[derive(Debug)]
+pub struct Instruction {
+    /// Index of the hub.
+    pub hub: u16,
+    /// The user of the clients; empty: anonymous.
+    pub user: Arc<str>,
+    /// The name of the only client that is meant; empty: all of the user.
+    pub client: Arc<str>,
+    /// The names of clients that are not meant.
+    pub spared: Vec<Arc<str>>,
+    /// What is done.
+    pub what: Intervention,
+}
+
+/// What is done with a client.
+#[derive(Debug)]
+pub enum Intervention {
+    /// It gets the messages of a channel.
+    Subscribe {
+        /// The channel.
+        channel: Arc<str>,
+        /// It gets what it missed since then.
+        since: Option<Since>,
+        /// Data for the client: JSON in one line; empty: none.
+        data: Box<str>,
+        /// When the subscription ends, in seconds since 1970.
+        expires_at: Option<u64>,
+    },
+    /// It gets no more messages of a channel.
+    Unsubscribe {
+        /// The channel.
+        channel: Arc<str>,
+    },
+    /// It is disconnected.
+    Disconnect {
+        /// The code of the Close frame.
+        code: u16,
+        /// The reason.
+        reason: Box<str>,
+    },
+    /// Its connection ends at another time; `None`: never.
+    Refresh {
+        /// In seconds since 1970.
+        expires_at: Option<u64>,
+    },
+}
+
+/// The methods that instruct clients.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Steering {
+    /// See `Intervention`.
+    Subscribe,
+    /// See `Intervention`.
+    Unsubscribe,
+    /// See `Intervention`.
+    Disconnect,
+    /// See `Intervention`.
+    Refresh,
+}
+
+#[derive(Deserialize)]
+struct Request<'a> {
+    #[serde(default)]
+    user: String,
+    #[serde(default)]
+    client: String,
+    #[serde(default)]
+    channel: String,
+    #[serde(default)]
+    whitelist: Vec<String>,
+    disconnect: Option<Code>,
+    #[serde(default)]
+    expired: bool,
+    #[serde(default)]
+    expire_at: i64,
+    recover_since: Option<Start>,
+    #[serde(borrow)]
+    data: Option<&'a RawValue>,
+    #[serde(default)]
+    session: String,
+    info: Option<IgnoredAny>,
+    b64info: Option<IgnoredAny>,
+    b64data: Option<IgnoredAny>,
+    #[serde(rename = "override")]
+    overrides: Option<IgnoredAny>,
+}
+
+#[derive(Deserialize)]
+struct Code {
+    #[serde(default)]
+    code: u16,
+    #[serde(default)]
+    reason: String,
+}
+
+#[derive(Deserialize)]
+struct Start {
+    #[serde(default)]
+    offset: u64,
+    #[serde(default)]
+    epoch: String,
+}
+
+impl Instruction {
+    /// Reads a request. The outer error is that of malformed JSON.
+    ///
+    /// # Errors
+    /// Why the request is refused.
+    pub fn read(
+        (hub, settings): (u16, &HubSettings),
+        steering: Steering,
+        body: &str,
+    ) -> Result<Result<Self, Error>, serde_json::Error> {
+        let request: Request<'_> = serde_json::from_str(body)?;
+        Ok(request.check(settings, steering).map(|what| Self {
+            hub,
+            user: request.user.into(),
+            client: request.client.into(),
+            spared: request.whitelist.into_iter().map(Arc::from).collect(),
+            what,
+        }))
+    }
+
+    /// Whether this client is not meant.
+    #[must_use]
+    pub fn spares(&self, client: &str) -> bool {
+        self.spared.iter().any(|spared| **spared == *client)
+    }
+}
+
+impl Request<'_> {
+    fn check(&self, settings: &HubSettings, steering: Steering) -> Result<Intervention, Error> {
+        // All anonymous clients together are no user.
+        if self.user.is_empty() && self.client.is_empty() {
+            return Err(Error::BadRequest);
+        }
+        let has_more = [&self.info, &self.b64info, &self.b64data, &self.overrides];
+        if !self.session.is_empty() || has_more.into_iter().any(Option::is_some) {
+            return Err(Error::NotAvailable);
+        }
+        if self.whitelist.len() > SPARED_MAX {
+            return Err(Error::LimitExceeded);
+        }
+        let expires_at = u64::try_from(self.expire_at).ok().filter(|at| *at > 0);
+        match steering {
+            Steering::Subscribe => {
+                settings.channel(&self.channel)?;
+                let data = self.data.map_or_else(Box::default, |data| in_one_line(data.get()));
+                if data.len() > settings.push.message_bytes_max {
+                    return Err(Error::LimitExceeded);
+                }
+                let since = self.recover_since.as_ref();
+                let since = since.map(|since| Since::new(&since.epoch, since.offset));
+                let channel = self.channel.as_str().into();
+                Ok(Intervention::Subscribe { channel, since, data, expires_at })
+            }
+            Steering::Unsubscribe => {
+                settings.channel(&self.channel)?;
+                Ok(Intervention::Unsubscribe { channel: self.channel.as_str().into() })
+            }
+            Steering::Disconnect => self.check_disconnect(),
+            Steering::Refresh if self.expired => {
+                Ok(Intervention::Disconnect { code: 3005, reason: "connection expired".into() })
+            }
+            Steering::Refresh => Ok(Intervention::Refresh { expires_at }),
+        }
+    }
+
+    fn check_disconnect(&self) -> Result<Intervention, Error> {
+        let Some(Code { code, reason }) = &self.disconnect else {
+            let reason = "force disconnect".into();
+            return Ok(Intervention::Disconnect { code: 3503, reason });
+        };
+        // Client libraries act on a code only if there is a reason, and first try to read the reason as JSON.
+        let is_plain = serde_json::from_str::<IgnoredAny>(reason).is_err();
+        let is_reason = !reason.is_empty() && reason.len() <= REASON_BYTES_MAX && is_plain;
+        if !(3000..5000).contains(code) || !is_reason {
+            return Err(Error::BadRequest);
+        }
+        Ok(Intervention::Disconnect { code: *code, reason: reason.as_str().into() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::Hubs;
+
+    #[test]
+    fn requests_are_complete_or_refused() {
+        let file = "[[listener]]\nbind = \"127.0.0.1:80\"\n[push.p]\n";
+        let config = tidegate_config::parse(file, "the test").unwrap_or_else(|e| panic!("{e}"));
+        let hubs = Hubs::new(&config);
+        let hub = hubs.get(0).expect("a hub");
+        let read = |steering, body| Instruction::read((0, hub), steering, body);
+        let long = format!(
+            r#"{{"user":"u","disconnect":{{"code":4000,"reason":"{}"}}}}"#,
+            "x".repeat(124)
+        );
+        for (steering, body, expected) in [
+            (Steering::Disconnect, r#"{"user":"u"}"#, None),
+            (Steering::Disconnect, r#"{"client":"c"}"#, None),
+            (Steering::Disconnect, "{}", Some(Error::BadRequest)),
+            (Steering::Disconnect, r#"{"user":"u","session":"s"}"#, Some(Error::NotAvailable)),
+            (
+                Steering::Disconnect,
+                r#"{"user":"u","disconnect":{"code":4001,"reason":"gone"}}"#,
+                None,
+            ),
+            (
+                Steering::Disconnect,
+                r#"{"user":"u","disconnect":{"code":1000,"reason":"gone"}}"#,
+                Some(Error::BadRequest),
+            ),
+            (
+                Steering::Disconnect,
+                r#"{"user":"u","disconnect":{"code":4001,"reason":"{}"}}"#,
+                Some(Error::BadRequest),
+            ),
+            (Steering::Disconnect, &long, Some(Error::BadRequest)),
+            (Steering::Subscribe, r#"{"user":"u","channel":"a"}"#, None),
+            (Steering::Subscribe, r#"{"user":"u","channel":"n:a"}"#, Some(Error::UnknownChannel)),
+            (
+                Steering::Subscribe,
+                r#"{"user":"u","channel":"a","info":{}}"#,
+                Some(Error::NotAvailable),
+            ),
+            (Steering::Unsubscribe, r#"{"user":"u"}"#, Some(Error::BadRequest)),
+            (Steering::Refresh, r#"{"user":"u","expire_at":5}"#, None),
+        ] {
+            let found = read(steering, body).expect("JSON");
+            assert_eq!(found.err(), expected, "{body}");
+        }
+        assert!(read(Steering::Refresh, "[").is_err());
+        let empty = read(Steering::Disconnect, r#"{"user":"u","disconnect":{"code":4001}}"#);
+        assert_eq!(empty.expect("JSON").err(), Some(Error::BadRequest), "a reason is needed");
+    }
+}

@@ -1,0 +1,59 @@
+//! What the application does with clients: instructions of the server API, carried out at the end of a turn.
+//! In: the hub's instructions. Out: pushes; Close frames. Never: decides which clients an instruction concerns.
+//! Limits: `CLIENTS_PER_TURN_MAX`.
+
+use tidegate_base::Id;
+use tidegate_push::instruction::{Instruction, Intervention};
+use tidegate_reactor::Reactor;
+use tidegate_wire::websocket::{Close, CloseCode};
+
+use crate::action::push::{Key, PushSession};
+use crate::worker::Worker;
+
+/// The most clients that get an instruction before the worker looks at its other connections again.
+const CLIENTS_PER_TURN_MAX: usize = 64;
+
+impl Worker {
+    /// Continues the first of the instructions.
+    pub(super) fn continue_instruction<R: Reactor>(&mut self, reactor: &mut R) {
+        let mut keys = core::mem::take(&mut self.push.keys);
+        if let Some(instruction) = self.push.hub.instruct(CLIENTS_PER_TURN_MAX, &mut keys) {
+            for key in keys.drain(..) {
+                self.instruct(reactor, key, &instruction);
+            }
+        }
+        self.push.keys = keys;
+        self.settle(reactor);
+    }
+
+    fn instruct<R: Reactor>(&mut self, reactor: &mut R, key: Key, instruction: &Instruction) {
+        let Key::Session(id) = key else { return };
+        let id: Id<PushSession> = Id::new(id.index, id.generation);
+        // An earlier client of the slice may have ended the connection.
+        let Some(Some(socket)) = self.sessions.find(id).map(PushSession::socket) else { return };
+        match &instruction.what {
+            Intervention::Subscribe { channel, since, data, expires_at } => {
+                self.tell_client(reactor, id, |connection, context, out| {
+                    let wanted = (*since, *expires_at, &**data);
+                    connection.add_subscription(context, channel, wanted, out);
+                });
+            }
+            Intervention::Unsubscribe { channel } => {
+                self.tell_client(reactor, id, |connection, context, out| {
+                    connection.end_subscription(context, channel, out);
+                });
+            }
+            Intervention::Refresh { expires_at } => {
+                self.tell_client(reactor, id, |connection, context, out| {
+                    connection.change_end(context, *expires_at, out);
+                });
+            }
+            Intervention::Disconnect { code, reason } => {
+                self.forget_queue(key);
+                self.leave_channels(reactor, id);
+                let code = CloseCode::new(*code).unwrap_or(CloseCode::INTERNAL_ERROR);
+                self.close_websocket(reactor, socket, Close { code, reason });
+            }
+        }
+    }
+}
