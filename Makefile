@@ -1,11 +1,12 @@
 # Users need `make run`; contributors need `make test`. The other targets are for development and releases.
-.PHONY: run test lint fuzz soak compare figures build dist peers
+.PHONY: run test lint fuzz soak compare c1000k figures build dist peers
 SHELL := /bin/bash
 LOGS := target/test-logs
 SEEDS ?= 5000
 FIRST ?= 0
 FUZZ_SECONDS ?= 60
 WHAT ?= all
+CONNECTIONS ?= 1200000
 
 run:            ## build quickly (profile quick) and serve the embedded configuration on 127.0.0.1:8080
 	cargo run --profile quick --no-default-features --package tidegate -- run
@@ -38,6 +39,9 @@ fuzz:           ## run each fuzz target for FUZZ_SECONDS; installs cargo-fuzz, a
 
 compare: build  ## paired rounds against the installed servers and clients: make compare WHAT=proxy
 	target/release/tidegate bench compare $(WHAT)
+
+c1000k: build   ## 1.2 million WebSocket connections and 10 broadcasts: make c1000k CONNECTIONS=200000 for fewer
+	CONNECTIONS=$(CONNECTIONS) scripts/c1000k.sh
 
 figures:        ## rewrite the tables of figures in README.md from benches/results
 	scripts/figures.py

@@ -54,6 +54,9 @@ pub struct FloorArgs {
     /// Respond with the 13-byte plain text of the pipelining case
     #[arg(long, requires = "listen", conflicts_with_all = ["proxy", "body_bytes"])]
     plaintext: bool,
+    /// Send each publication of `bench push --plain` to all connections: the floor of a push server
+    #[arg(long, requires = "listen", conflicts_with_all = ["proxy", "body_bytes", "plaintext"])]
+    push: bool,
     /// Respond with a body of this many bytes
     #[arg(long, value_name = "N", requires = "listen", conflicts_with = "proxy")]
     body_bytes: Option<usize>,
@@ -112,7 +115,11 @@ fn run_floor(args: &FloorArgs) -> ExitCode {
     let mut stdout = io::stdout();
     // The server also runs if stdout is closed.
     let _ = writeln!(stdout, "listening on {}", floor.address()).and_then(|()| stdout.flush());
-    let served = if args.threads == 1 { floor.serve() } else { floor.serve_on(args.threads) };
+    let served = match args.threads {
+        threads if args.push => floor.serve_push(threads),
+        1 => floor.serve(),
+        threads => floor.serve_on(threads),
+    };
     match served {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

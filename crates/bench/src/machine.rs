@@ -193,6 +193,12 @@ pub fn slab_bytes() -> u64 {
     status_number(&fs::read_to_string("/proc/meminfo").unwrap_or_default(), "Slab:") * 1024
 }
 
+/// Memory that programs can still use (`MemAvailable` of /proc/meminfo), bytes.
+#[must_use]
+pub fn available_bytes() -> u64 {
+    status_number(&fs::read_to_string("/proc/meminfo").unwrap_or_default(), "MemAvailable:") * 1024
+}
+
 /// Memory that the buffers of all TCP sockets hold (`mem` of /proc/net/sockstat), bytes.
 #[must_use]
 pub fn socket_bytes() -> u64 {

@@ -1,24 +1,20 @@
 //! Reads `auth` of a route, and files with users.
 //! In: the table of a route; the text of a file. Out: checked settings; users with the hashes of their passwords.
 //! Never: accepts a password in clear text, or a hash that is quick to break.
-//! Limits: `USERS_MAX` users in a file.
+//! Limits: `USERS_MAX` users in a file; those of `password_hash.rs` for each hash.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::listeners::refused;
 use crate::model::{BasicAuth, Users};
+use crate::password_hash::HashCost;
 use crate::pattern::Complaint;
 use crate::report::{Kind, Note, Notes};
 use crate::table::Table;
 
 /// Maximum number of users in a file.
 const USERS_MAX: usize = 100_000;
-/// What hashes of passwords begin with: bcrypt, argon2 and SHA-crypt.
-const HASHES: [&str; 8] =
-    ["$2a$", "$2b$", "$2y$", "$argon2id$", "$argon2i$", "$argon2d$", "$5$", "$6$"];
-/// The lowest and the highest cost of bcrypt.
-const BCRYPT_COST: core::ops::RangeInclusive<u32> = 4..=16;
 
 /// Reads `auth`; `None` if the setting is absent.
 pub(crate) fn read(route: &Table<'_>, notes: &mut Notes) -> Option<BasicAuth> {
@@ -49,7 +45,8 @@ pub(crate) fn read(route: &Table<'_>, notes: &mut Notes) -> Option<BasicAuth> {
     Some(BasicAuth { file, realm, users: Users::default() })
 }
 
-/// Reads a file with users: `name:hash` in each line, as `htpasswd -B` writes it. `#` at the start begins a comment.
+/// Reads a file with users: `name:hash` in each line, as `htpasswd -B` writes it, or `name:hash:comment`. `#` at the start
+/// begins a comment.
 ///
 /// # Errors
 /// The line that is wrong, and why. The text contains no hash.
@@ -67,15 +64,10 @@ pub(crate) fn parse_users(text: &str) -> Result<Users, String> {
         if name.is_empty() {
             return Err(wrong("the name of the user is missing"));
         }
-        if !HASHES.iter().any(|start| hash.starts_with(start)) {
-            let help = "the hash is not of bcrypt, argon2 or SHA-crypt; create it with htpasswd -B or openssl passwd -6";
-            return Err(wrong(help));
-        }
-        if hash.starts_with("$2") {
-            let cost = hash.split('$').nth(2).and_then(|cost| cost.parse::<u32>().ok());
-            if !cost.is_some_and(|cost| BCRYPT_COST.contains(&cost)) || hash.len() != 60 {
-                return Err(wrong("not a hash of bcrypt with a cost from 4 to 16"));
-            }
+        let hash = hash.split(':').next().unwrap_or_default().trim_end();
+        if let Err(what) = HashCost::of(hash) {
+            let help = "create it with htpasswd -B or openssl passwd -6";
+            return Err(wrong(&format!("{what}; {help}")));
         }
         if users.len() == USERS_MAX {
             return Err(wrong(&format!("more than {USERS_MAX} users")));
@@ -97,20 +89,25 @@ mod tests {
     #[test]
     fn file_has_a_user_in_each_line() {
         let bcrypt = format!("$2y$05${}", "a".repeat(53));
-        let text = format!(
-            "# team\nbob:{bcrypt}\n\neve:$6$salt$hash\nann:$argon2id$v=19$m=8,t=1,p=1$YQ$YQ\n"
-        );
+        let sha = format!("$6$salt${}", "a".repeat(86));
+        let argon = format!("$argon2id$v=19$m=8,t=1,p=1$c29tZXNhbHQ${}", "a".repeat(43));
+        let text = format!("# team\nbob:{bcrypt}\n\neve:{sha}: the admin\r\nann:{argon}:\n");
         let users = parse_users(&text).expect("a file");
         assert_eq!(users.keys().collect::<Vec<_>>(), ["ann", "bob", "eve"]);
+        assert_eq!(users.get("eve"), Some(&sha), "without the comment");
+        let twice = format!("bob:{sha}\nbob:{sha}");
+        let costly = format!("bob:{sha}\nal:{}", argon.replace("m=8", "m=4194304"));
         for (text, reason) in [
             ("", "no users"),
             ("bob", "line 1: not of the form"),
             (":$6$a$b", "line 1: the name"),
+            ("bob:$6$x", "line 1: not a whole hash of SHA-crypt; create it with"),
+            (&costly, "line 2: `m` of argon2 is 4194304; allowed: 8 to 262144 KiB"),
             ("\nbob:secret", "line 2: the hash is not of"),
             ("bob:$apr1$a$b", "line 1: the hash is not of"),
             ("bob:{SHA}abc", "line 1: the hash is not of"),
-            ("bob:$2y$31$short", "line 1: not a hash of bcrypt"),
-            ("bob:$6$a$b\nbob:$6$a$c", "line 2: the user is listed twice"),
+            ("bob:$2y$31$short", "line 1: not a whole hash of bcrypt"),
+            (&twice, "line 2: the user is listed twice"),
         ] {
             let fault = parse_users(text).expect_err(text);
             assert!(fault.starts_with(reason), "{text}: {fault}");

@@ -26,6 +26,7 @@ mod loops;
 mod lua;
 pub mod model;
 mod nearest;
+pub mod password_hash;
 mod pattern;
 pub mod places;
 mod pools;

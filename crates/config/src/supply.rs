@@ -94,7 +94,7 @@ impl<F: FnMut(&str) -> Result<Vec<u8>, String>> Supplier<F> {
         }
     }
 
-    /// As [`Self::bytes`], for a text.
+    /// As [`Self::bytes`], for a text. A byte order mark at its start, as some editors write it, is ignored.
     fn text<T>(
         &mut self,
         owner: Owner,
@@ -102,7 +102,7 @@ impl<F: FnMut(&str) -> Result<Vec<u8>, String>> Supplier<F> {
         parse: impl FnOnce(&str) -> Result<T, String>,
     ) -> Option<T> {
         self.bytes(owner, path, SUPPLIED_BYTES_MAX, |bytes| match core::str::from_utf8(bytes) {
-            Ok(text) => parse(text),
+            Ok(text) => parse(text.strip_prefix('\u{feff}').unwrap_or(text)),
             Err(error) => Err(format!("not UTF-8 at byte {}", error.valid_up_to())),
         })
     }

@@ -48,7 +48,10 @@ impl CrossOrigin {
     /// The origin of the page that sent the request, if it is allowed.
     #[must_use]
     pub fn allowed<'h>(&self, head: &RequestHead<'h>) -> Option<&'h [u8]> {
-        let origin = head.find_named("origin")?;
+        let mut origins = head.fields().filter(|field| field.name.eq_ignore_ascii_case("origin"));
+        // Servers differ in which of two fields they take.
+        let (Some(field), None) = (origins.next(), origins.next()) else { return None };
+        let origin = field.value;
         self.origins.allows(Some(origin), None).then_some(origin)
     }
 
@@ -93,7 +96,10 @@ pub(crate) fn add_edits(cors: &Cors, edits: &mut FieldEdits) {
         edits.add.push(("vary".to_owned(), text("Origin")));
     }
     match cors.credentials {
-        true => edits.set.push((ALLOW_CREDENTIALS.to_owned(), text("true"))),
+        true => {
+            let allowed = TemplatePiece::Value(Placeholder::OriginAllowed);
+            edits.set.push((ALLOW_CREDENTIALS.to_owned(), Template { pieces: vec![allowed] }));
+        }
         false => edits.remove.push(ALLOW_CREDENTIALS.to_owned()),
     }
     match cors.expose.as_slice() {

@@ -271,11 +271,14 @@ pub fn encode_downstream_response(
     let trailers = sink.takes_trailers()
         && (length == BodyLength::Streamed
             || sink.ends_with_head() && admits_trailers(head.version, length));
-    encode_response_fields(sink, head, trailers);
+    match context.cookie {
+        "" => encode_response_fields(sink, head, trailers, |_| true),
+        cookie => encode_response_fields(sink, head, trailers, |field| !sets_same(field, cookie)),
+    }
     if !head.has(FieldName::Date) {
         sink.field("Date", context.date);
     }
-    if !context.cookie.is_empty() {
+    if !context.cookie.is_empty() && !is_shared(head) {
         sink.field("Set-Cookie", context.cookie.as_bytes());
     }
     if length == BodyLength::None
@@ -312,7 +315,7 @@ pub const fn downstream_length(head: &ResponseHead<'_>, request_is_head: bool) -
 /// true for the request.
 pub fn encode_interim(sink: &mut impl ResponseSink, head: &ResponseHead<'_>, via: &str) {
     sink.begin(head.status, head.reason);
-    encode_response_fields(sink, head, false);
+    encode_response_fields(sink, head, false, |_| true);
     sink.field_with("Via", |out| encode_via(out, head.fields(), head.version, via));
     if head.status == 101 {
         let upgrades = head.fields().filter(|field| field.id == FieldName::Upgrade);
@@ -820,8 +823,34 @@ fn encode_address(out: &mut Vec<u8>, address: IpAddr) {
     }
 }
 
-/// Passes on the fields that are forwarded unchanged. `trailers`: trailer fields may follow the body.
-fn encode_response_fields(sink: &mut impl ResponseSink, head: &ResponseHead<'_>, trailers: bool) {
+/// Whether the field sets a cookie with the name of the one that the value `cookie` of Set-Cookie sets.
+#[must_use]
+pub fn sets_same(field: &Field<'_>, cookie: &str) -> bool {
+    let name = |value: &[u8]| {
+        value.split(|&byte| byte == b'=').next().map(<[u8]>::trim_ascii).map(<[u8]>::to_vec)
+    };
+    field.id == FieldName::SetCookie && name(field.value) == name(cookie.as_bytes())
+}
+
+/// Whether caches may give the response to several clients (RFC 9111 section 5.2.2), so that it must not contain a cookie
+/// of one of them.
+fn is_shared(head: &ResponseHead<'_>) -> bool {
+    let fields = head.fields().filter(|field| field.id == FieldName::CacheControl);
+    let mut directives = fields.flat_map(|field| field.value.split(|&byte| byte == b','));
+    directives.any(|directive| {
+        let name = directive.split(|&byte| byte == b'=').next().unwrap_or_default().trim_ascii();
+        name.eq_ignore_ascii_case(b"public") || name.eq_ignore_ascii_case(b"s-maxage")
+    })
+}
+
+/// Passes on the fields that are forwarded unchanged, unless `wanted` refuses them. `trailers`: trailer fields may follow
+/// the body.
+fn encode_response_fields(
+    sink: &mut impl ResponseSink,
+    head: &ResponseHead<'_>,
+    trailers: bool,
+    wanted: impl Fn(&Field<'_>) -> bool,
+) {
     let nominated = Nominated::new(head.fields(), head.has(FieldName::Connection));
     for (index, field) in head.fields().enumerate() {
         let passes = match field.id {
@@ -844,7 +873,7 @@ fn encode_response_fields(sink: &mut impl ResponseSink, head: &ResponseHead<'_>,
             }
             _ => true,
         };
-        if passes && !nominated.has(index) {
+        if passes && !nominated.has(index) && wanted(&field) {
             sink.received(&field);
         }
     }

@@ -173,7 +173,8 @@ pub fn encode_error(
 }
 
 /// Gives the sink the redirect `redirect` for the request `head`, which was sent by `scheme`. Returns the
-/// status of the response, which is 400 if the target needs a host and the request has none.
+/// status of the response, which is 400 if the target needs a host and the request has none, or one that is no plain
+/// name or address.
 ///
 /// A request cannot redirect its client to another host: the host is validated, a path at the start of the
 /// target has exactly one leading slash, and characters that are not allowed in a URI are percent-encoded.
@@ -184,8 +185,10 @@ pub fn encode_redirect(
     scheme: Scheme,
     context: &AnswerContext<'_>,
 ) -> u16 {
-    if head.host.is_none() && redirect.to.contains(&RedirectPiece::Host) {
-        encode_error(sink, 400, "this redirect requires a Host field", context);
+    let has_plain_host = || head.host.is_some_and(|host| plain_host(host).is_some());
+    if redirect.to.contains(&RedirectPiece::Host) && !has_plain_host() {
+        let text = "this redirect requires a Host field with a plain host name";
+        encode_error(sink, 400, text, context);
         return 400;
     }
     encode_answer_fields(sink, redirect.status, context);
@@ -219,16 +222,26 @@ pub fn encode_https_redirect(
     status
 }
 
-/// The host without its port, if it is an IP address or a name of letters, digits, `-`, `_` and `.`.
+/// The host without its port, if it is an IP address or a name of letters, digits, `-`, `_` and `.`, without empty labels
+/// except after a dot at the end. The port must not be 0.
 fn plain_host(host: &str) -> Option<&str> {
     if let Some(rest) = host.strip_prefix('[') {
-        let (literal, _) = rest.split_once(']')?;
-        let sound = literal.parse::<core::net::Ipv6Addr>().is_ok();
+        let (literal, port) = rest.split_once(']')?;
+        let is_port = port.is_empty() || port.strip_prefix(':').is_some_and(is_port);
+        let sound = is_port && literal.parse::<core::net::Ipv6Addr>().is_ok();
         return if sound { host.get(..literal.len() + 2) } else { None };
     }
-    let name = host.split_once(':').map_or(host, |(name, _)| name);
-    let sound = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
-    (sound && !name.is_empty()).then_some(name)
+    let (name, port) = host.split_once(':').unwrap_or((host, ""));
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    let is_label = |label: &str| !label.is_empty() && label.bytes().all(is_plain);
+    let mut labels = name.strip_suffix('.').unwrap_or(name).split('.');
+    (is_port(port) && labels.all(is_label)).then_some(name)
+}
+
+/// Whether the text is a port that a client can connect to, or empty: the default port (RFC 3986 section 3.2.3).
+fn is_port(text: &str) -> bool {
+    let is_digits = text.bytes().all(|byte| byte.is_ascii_digit());
+    text.is_empty() || is_digits && text.parse::<u16>().is_ok_and(|port| port > 0)
 }
 
 /// Gives the sink the response to a request whose Max-Forwards is 0 (RFC 9110 section 7.6.2). The response to

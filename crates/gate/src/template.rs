@@ -115,7 +115,8 @@ pub fn render_field(
 /// Appends the path of a request.
 ///
 /// # Errors
-/// The path would have a dot segment, or begin with two slashes, or is too long. Nothing has been appended then.
+/// The path would have a control character, even an encoded one, or a dot segment, or begin with two slashes, or is too
+/// long. Nothing has been appended then.
 pub fn render_path(
     out: &mut Vec<u8>,
     template: &Template,
@@ -127,7 +128,7 @@ pub fn render_path(
     let fault = match path {
         _ if path.len() > RENDERED_BYTES_MAX => Some(PlaceFault::TooLong),
         [b'/', b'/', ..] => Some(PlaceFault::Unplaceable),
-        [b'/', ..] if !has_dot_segment(path) => None,
+        [b'/', ..] if !has_control(path) && !has_dot_segment(path) => None,
         _ => Some(PlaceFault::Unplaceable),
     };
     match fault {
@@ -139,24 +140,32 @@ pub fn render_path(
     }
 }
 
+/// Whether the path has a control character, also an encoded one. Servers written in C end a path at NUL.
+fn has_control(path: &[u8]) -> bool {
+    core::str::from_utf8(path).is_ok_and(|path| decoded(path).any(|byte| byte.is_ascii_control()))
+}
+
 /// Whether some server could take a segment of the path for "." or "..": one that decodes the path, splits it at
-/// backslashes, or strips parameters.
+/// backslashes, strips parameters, decodes once more what follows "?" or "#", or trims spaces (Windows).
 fn has_dot_segment(path: &[u8]) -> bool {
     let Ok(path) = core::str::from_utf8(path) else { return true };
     // The number of dots at the start of the segment, and whether it has ended or has other characters.
     let (mut dots, mut is_plain, mut is_parameter) = (0_u32, true, false);
-    // `+` is itself in a path, and a space is as little a dot.
+    // Servers that trim spaces trim the dots between them, too.
+    let mut has_space = false;
+    // `+` is itself in a path; a segment of dots and `+` is refused with those of dots and spaces.
     for byte in decoded(path).chain([b'/']) {
         match byte {
             b'/' | b'\\' => {
-                if is_plain && (1..=2).contains(&dots) {
+                if is_plain && ((1..=2).contains(&dots) || has_space && dots > 0) {
                     return true;
                 }
-                (dots, is_plain, is_parameter) = (0, true, false);
+                (dots, is_plain, is_parameter, has_space) = (0, true, false, false);
             }
-            b';' => is_parameter = true,
+            b';' | b'?' | b'#' => is_parameter = true,
             _ if is_parameter => {}
             b'.' => dots += 1,
+            b' ' => has_space = true,
             _ => is_plain = false,
         }
     }
@@ -221,6 +230,9 @@ fn push_value(out: &mut Vec<u8>, placeholder: &Placeholder, values: &Values<'_>,
         Placeholder::Cookie(name) => plain(out, find_cookie(head, name).unwrap_or_default()),
         Placeholder::ServerName => plain(out, values.server_name.unwrap_or_default()),
         Placeholder::AllowedOrigin => plain(out, values.allowed_origin.unwrap_or_default()),
+        Placeholder::OriginAllowed => {
+            plain(out, values.allowed_origin.map_or(&b""[..], |_| b"true"));
+        }
         Placeholder::User => plain(out, values.user.unwrap_or_default().as_bytes()),
         Placeholder::RequestId => {
             let _ = write!(out, "{:032x}", values.id);

@@ -93,6 +93,16 @@ fn forward(config: &Config, text: &str) -> Result<String, ForwardFault> {
 
 /// The head of the response to `text`, whose server sends `response`.
 fn respond(config: &Config, text: &str, response: &str) -> Result<String, PlaceFault> {
+    respond_with(config, text, response, "")
+}
+
+/// As [`respond`], with a cookie that names the server.
+fn respond_with(
+    config: &Config,
+    text: &str,
+    response: &str,
+    cookie: &str,
+) -> Result<String, PlaceFault> {
     let handlings = Handlings::new(config);
     let handling = handlings.of_route(0).expect("the route changes something");
     let mut rendered = Vec::new();
@@ -115,7 +125,7 @@ fn respond(config: &Config, text: &str, response: &str) -> Result<String, PlaceF
         date: b"Sun, 06 Nov 1994 08:49:37 GMT",
         via: "gate",
         request_is_head: false,
-        cookie: "",
+        cookie,
     };
     let mut out = Vec::new();
     let mut encoder = ResponseEncoder::new(&mut out, Version::Http11, false);
@@ -163,6 +173,19 @@ fn path_that_servers_could_read_otherwise_is_refused() {
         ("/a/{query:q}", "/api/?q=b%5C.."),
         ("/{header:x-a}", "/api/"),
         ("/.{rest}", "/api/."),
+        ("/a/{query:q}", "/api/?q=a%00b"),
+        ("/a/{query:q}", "/api/?q=%0d%0a"),
+        ("/a/{query:q}", "/api/?q=%7F"),
+        ("/a/{query:q}/z", "/api/?q=..%00"),
+        ("/a/{query:q}/z", "/api/?q=..%09"),
+        ("/a/{query:q}/z", "/api/?q=..%20"),
+        ("/a/{query:q}/z", "/api/?q=%20..%20"),
+        ("/a/{query:q}/z", "/api/?q=..%20."),
+        ("/a/{query:q}/z", "/api/?q=..%3F"),
+        ("/a/{query:q}/z", "/api/?q=..%3Fx"),
+        ("/a/{query:q}/z", "/api/?q=..%23"),
+        ("/a/{rest}", "/api/a%0Ab"),
+        ("/a/{rest}", "/api/a%7fb"),
     ] {
         let config = config(&format!(
             "path = \"/api/*\"\nproxy = {{ pool = \"app\", path = {template:?} }}"
@@ -315,5 +338,25 @@ proptest! {
                 prop_assert!(own.contains(&&*field.name.to_ascii_lowercase()), "{}", field.name);
             }
         }
+    }
+}
+
+#[test]
+fn session_cookie_replaces_the_servers_own_and_is_not_cached() {
+    let config = config("proxy = \"app\"\nresponse-headers = { remove = [\"x-none\"] }");
+    let cookies = |fields: &str| {
+        let response = format!("HTTP/1.1 200 OK\nContent-Length: 0\n{fields}");
+        let head = respond_with(&config, "GET / HTTP/1.1\nHost: h", &response, "S=1; Path=/");
+        line(&head.expect("a response"), "set-cookie").iter().map(|v| (*v).to_owned()).collect()
+    };
+    let of = |fields: &str| -> Vec<String> { cookies(fields) };
+    assert_eq!(of("X-A: b"), ["S=1; Path=/"]);
+    assert_eq!(
+        of("Set-Cookie: S=evil; Path=/\nSet-Cookie: SS=a\nset-cookie: S =b"),
+        ["SS=a", "S=1; Path=/"]
+    );
+    assert_eq!(of("Cache-Control: no-cache, private"), ["S=1; Path=/"]);
+    for shared in ["public", "max-age=9, Public", "s-maxage=60", "no-cache, S-MaxAge=1"] {
+        assert_eq!(of(&format!("Cache-Control: {shared}")), [""; 0], "{shared}");
     }
 }

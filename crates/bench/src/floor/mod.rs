@@ -8,6 +8,7 @@
 
 mod answer;
 mod proxy;
+mod push;
 
 use core::net::SocketAddr;
 use rustix::event::epoll;

@@ -41,6 +41,9 @@ pub struct PushArgs {
     /// Connections to begin per second [default: as fast as the server accepts them]
     #[arg(long, value_name = "RATE", value_parser = parse_rate)]
     setup_rate: Option<f64>,
+    /// Open no more connections once the host has less memory available than this many MiB
+    #[arg(long, value_name = "MIB", default_value_t = 0)]
+    memory_min: u64,
     /// Time limit for establishing a connection, and for missing messages after the last publication
     #[arg(short = 'w', long, value_parser = parse_duration, default_value = "10s")]
     timeout: Duration,
@@ -157,6 +160,7 @@ impl PushArgs {
             api_key: self.api_key.clone(),
             publishes_body: self.publish_body,
             setup_rate: self.setup_rate,
+            memory_min: self.memory_min << 20,
             timeout: self.timeout,
             settle: self.settle,
             pace,

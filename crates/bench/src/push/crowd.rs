@@ -301,7 +301,7 @@ impl<'a> Crowd<'a> {
     fn open_members(&mut self) -> Duration {
         let due_in = |at: Duration, now: Duration| at.saturating_sub(now).min(WAIT_MAX);
         for _ in 0..OPENINGS_PER_TURN_MAX {
-            if self.begun >= self.share.connections {
+            if self.begun >= self.share.connections || self.shared.is_full.load(Relaxed) {
                 return if self.pending > 0 { WAIT_MAX / 4 } else { WAIT_MAX };
             }
             let now = self.shared.start.elapsed();
@@ -560,6 +560,7 @@ impl<'a> Crowd<'a> {
 
     fn publish_counts(&self) {
         let counts = &self.shared.counts[self.thread];
+        counts.begun.store(self.begun.into(), Relaxed);
         counts.opened.store(self.opened, Relaxed);
         counts.failed.store(self.failed, Relaxed);
         counts.lost.store(self.lost, Relaxed);

@@ -66,6 +66,8 @@ pub struct PushPlan {
     /// The message alone is the body of a publication.
     publishes_body: bool,
     setup_rate: Option<f64>,
+    /// With less memory available, no more connections are opened. Bytes.
+    memory_min: u64,
     timeout: Duration,
     settle: Duration,
     pace: Pace,
@@ -133,6 +135,8 @@ struct Shared {
     /// The start of all times.
     start: Instant,
     phase: AtomicU8,
+    /// No more connections are opened.
+    is_full: AtomicBool,
     /// By thread.
     counts: Vec<Counts>,
     /// When each publication was sent, in nanoseconds from the start; 0: not yet.
@@ -143,6 +147,7 @@ struct Shared {
 #[derive(Default)]
 #[repr(align(128))]
 struct Counts {
+    begun: AtomicU64,
     opened: AtomicU64,
     failed: AtomicU64,
     lost: AtomicU64,
@@ -152,6 +157,7 @@ struct Counts {
 /// The sum of all threads' counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Sum {
+    begun: u64,
     opened: u64,
     failed: u64,
     lost: u64,
@@ -163,6 +169,7 @@ impl Shared {
         Self {
             start: Instant::now(),
             phase: AtomicU8::new(0),
+            is_full: AtomicBool::new(false),
             counts: (0..plan.threads).map(|_| Counts::default()).collect(),
             published: (0..plan.publications).map(|_| AtomicU64::new(0)).collect(),
         }
@@ -197,6 +204,7 @@ impl Shared {
 
     fn sum(&self) -> Sum {
         self.counts.iter().fold(Sum::default(), |sum, counts| Sum {
+            begun: sum.begun + counts.begun.load(Relaxed),
             opened: sum.opened + counts.opened.load(Relaxed),
             failed: sum.failed + counts.failed.load(Relaxed),
             lost: sum.lost + counts.lost.load(Relaxed),
@@ -326,8 +334,18 @@ impl<'a> Course<'a> {
         let before = (self.server_use(), machine::process_cpu_time());
         self.memory.0 = Memory::now(&self.args.server_pids);
         let total = u64::from(self.plan.connections.connections);
-        self.wait_until(None, |sum| sum.opened + sum.failed >= total);
-        // The client has lost no time here: connections that are still opening are over by now.
+        let (plan, shared) = (self.plan, self.shared);
+        let mut look_at = TICK;
+        self.wait_until(None, |sum| {
+            let now = shared.start.elapsed();
+            if plan.memory_min > 0 && now >= look_at {
+                look_at = now + TICK / 4;
+                if machine::available_bytes() < plan.memory_min {
+                    shared.is_full.store(true, Relaxed);
+                }
+            }
+            sum.opened + sum.failed >= if shared.is_full.load(Relaxed) { sum.begun } else { total }
+        });
         self.wait_until(Some(self.plan.settle), |_| false);
         self.memory.1 = Memory::now(&self.args.server_pids);
         let settled = (self.server_use(), machine::process_cpu_time());

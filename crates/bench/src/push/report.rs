@@ -8,6 +8,7 @@ use crate::histogram::{PERCENTILES, Times};
 use crate::machine::{self, NetworkUse, Spent};
 use crate::quantity::{counted, micros, short};
 use core::fmt::Write as _;
+use core::sync::atomic::Ordering::Relaxed;
 use core::time::Duration;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -61,6 +62,8 @@ pub struct PushReport<'a> {
     last: Times,
     /// Deliveries per second during these broadcasts.
     per_second: f64,
+    /// Connections were not opened because memory became scarce.
+    is_full: bool,
 }
 
 impl<'a> PushReport<'a> {
@@ -85,7 +88,8 @@ impl<'a> PushReport<'a> {
             }
         }
         let per_second = deliveries as f64 / f64::max(seconds, 1e-9);
-        Self { plan, outcome, course, expected, first, last, per_second }
+        let is_full = shared.is_full.load(Relaxed);
+        Self { plan, outcome, course, expected, first, last, per_second, is_full }
     }
 
     /// Whether all connections were established and kept, and all messages arrived, each once and in order.
@@ -115,6 +119,12 @@ impl<'a> PushReport<'a> {
         let mut words = Vec::new();
         if self.course.was_stopped {
             words.push("Stopped early by a signal.".to_owned());
+        }
+        if self.is_full {
+            words.push(format!(
+                "Fewer connections than planned: the host had less than {} MiB of memory available.",
+                self.plan.memory_min >> 20
+            ));
         }
         let busiest = self.outcome.busiest;
         if busiest > BUSY_MAX {
@@ -354,6 +364,7 @@ impl<'a> PushReport<'a> {
             put(&format!("{who}_cpu_us_per_message"), json!(delivery));
         }
         put("stopped_early", json!(self.course.was_stopped));
+        put("memory_exhausted", json!(self.is_full));
         put("caveats", json!(self.caveats()));
         Value::Object(object)
     }

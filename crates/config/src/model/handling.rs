@@ -130,6 +130,8 @@ pub enum Placeholder {
     ServerName,
     /// The Origin field, if `cors` of the route allows it. Files cannot name this value.
     AllowedOrigin,
+    /// "true" if `cors` of the route allows the request's origin. Files cannot name this value.
+    OriginAllowed,
     /// `{user}`: the name of the user that `auth` of the route has verified.
     User,
     /// `{id}`: a random number of this request, 32 hexadecimal digits.
