@@ -185,8 +185,7 @@ pub fn encode_redirect(
     scheme: Scheme,
     context: &AnswerContext<'_>,
 ) -> u16 {
-    let has_plain_host = || head.host.is_some_and(|host| plain_host(host).is_some());
-    if redirect.to.contains(&RedirectPiece::Host) && !has_plain_host() {
+    if lacks_host(redirect, head) {
         let text = "this redirect requires a Host field with a plain host name";
         encode_error(sink, 400, text, context);
         return 400;
@@ -379,13 +378,23 @@ fn encode_https_location(
     }
 }
 
-/// Appends the Location of the redirect of `head`, which was sent by `scheme`.
-pub fn encode_location(
-    out: &mut Vec<u8>,
-    redirect: &Redirect,
-    head: &RequestHead<'_>,
-    scheme: Scheme,
-) {
+/// Whether the target needs a host, and the request has none that is a plain name.
+fn lacks_host(redirect: &Redirect, head: &RequestHead<'_>) -> bool {
+    redirect.to.contains(&RedirectPiece::Host) && head.host.and_then(plain_host).is_none()
+}
+
+/// The Location of the redirect of `head`, which was sent by `scheme`; `None`: it gets a 400 response.
+#[must_use]
+pub fn location(redirect: &Redirect, head: &RequestHead<'_>, scheme: Scheme) -> Option<Vec<u8>> {
+    let mut out = Vec::new();
+    if lacks_host(redirect, head) {
+        return None;
+    }
+    encode_location(&mut out, redirect, head, scheme);
+    Some(out)
+}
+
+fn encode_location(out: &mut Vec<u8>, redirect: &Redirect, head: &RequestHead<'_>, scheme: Scheme) {
     for (index, piece) in redirect.to.iter().enumerate() {
         let first = index == 0;
         match piece {

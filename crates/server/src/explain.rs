@@ -6,7 +6,7 @@
 use core::fmt::Write as _;
 use core::net::IpAddr;
 
-use tidegate_config::model::{Action, Bind, Config, Listener, Proxy, RedirectPiece};
+use tidegate_config::model::{Action, Bind, Config, Listener, Proxy};
 use tidegate_gate::basic::Credentials;
 use tidegate_gate::client_fields::ClientAddressFields;
 use tidegate_gate::cors::CrossOrigin;
@@ -246,15 +246,12 @@ fn explain_route(
             let _ = writeln!(text, "  action: respond with {}", respond.status);
         }
         Action::Redirect(redirect) => {
-            let needs_host = redirect.to.contains(&RedirectPiece::Host);
-            let mut to = Vec::new();
-            respond::encode_location(&mut to, redirect, head, scheme);
-            let to = String::from_utf8_lossy(&to);
-            let _ = match needs_host && head.host.is_none() {
-                true => writeln!(text, "  400: the redirect needs a Host field"),
-                false => {
+            let _ = match respond::location(redirect, head, scheme) {
+                Some(to) => {
+                    let to = String::from_utf8_lossy(&to);
                     writeln!(text, "  action: redirect with {}, Location: {to}", redirect.status)
                 }
+                None => writeln!(text, "  400: the redirect needs a Host field with a plain name"),
             };
         }
         Action::Synthetic => text.push_str("  action: synthetic response\n"),
