@@ -2,17 +2,30 @@
 //! In: the table of the file. Out: checked settings.
 //! Invariant: an interface beyond the machine itself has a token.
 
+use crate::listeners::Listeners;
 use crate::model::{Admin, Bind};
+use crate::places::Owner;
 use crate::report::{Kind, Note, Notes};
 use crate::table::Table;
 
 /// Reads `[admin]` of the file.
-pub(crate) fn read(file: &Table<'_>, notes: &mut Notes) -> Option<Admin> {
+pub(crate) fn read(file: &Table<'_>, listeners: &Listeners, notes: &mut Notes) -> Option<Admin> {
     let table = file.open_table("admin", notes)?;
-    let token_file = table.text("token-file", notes).map(|path| notes.resolve(&path.text));
+    let token_file = table.text("token-file", notes).map(|path| {
+        let resolved = notes.resolve(&path.text);
+        notes.places.mark(resolved.clone(), path.place);
+        resolved
+    });
     let bind = table.text("bind", notes)?;
     let place = bind.place.clone();
     let bind = crate::listeners::read_bind(&bind, notes)?;
+    notes.places.mark(bind.to_string(), place.clone());
+    notes.places.assign(Owner::Admin);
+    if let Some(taken) = listeners.listeners.iter().find(|known| collide(&known.bind, &bind)) {
+        let what = format!("listener {:?} already has this address", taken.name);
+        let note = Note::new(Kind::Duplicate, place.clone(), what);
+        notes.error(note.help("use another port for the admin interface"));
+    }
     let is_local = match &bind {
         Bind::Tcp(address) => address.ip().is_loopback(),
         Bind::Unix(_) => true,
@@ -25,4 +38,20 @@ pub(crate) fn read(file: &Table<'_>, notes: &mut Notes) -> Option<Admin> {
         );
     }
     Some(Admin { bind, token_file })
+}
+
+/// Whether only one of the addresses can be listened on.
+fn collide(one: &Bind, other: &Bind) -> bool {
+    match (one, other) {
+        (Bind::Tcp(one), Bind::Tcp(other)) => {
+            let (left, right) = (one.ip(), other.ip());
+            let covers_all = left.is_unspecified() || right.is_unspecified();
+            let is_same_kind = left.is_ipv4() == right.is_ipv4();
+            one.port() != 0
+                && one.port() == other.port()
+                && (left == right || (covers_all && is_same_kind))
+        }
+        (Bind::Unix(one), Bind::Unix(other)) => one == other,
+        (Bind::Tcp(_), Bind::Unix(_)) | (Bind::Unix(_), Bind::Tcp(_)) => false,
+    }
 }

@@ -9,6 +9,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use crate::admin;
+use crate::hazards;
 use crate::keys;
 use crate::listeners::{self, Listeners};
 use crate::log;
@@ -94,7 +95,7 @@ pub fn parse_in_folder(text: &str, file_name: &str, folder: &str) -> Result<Load
         return Err(notes.into_errors(text, file_name));
     }
     let file = Table::open_root(&keys::FILE, &root, &mut notes);
-    let config = read(&file, &mut notes);
+    let config = read(&file, root.get_ref(), &mut notes);
     if !notes.is_clean() {
         return Err(notes.into_errors(text, file_name));
     }
@@ -157,13 +158,13 @@ fn unquoted(key: &str) -> &str {
     key.trim_matches(['"', '\''])
 }
 
-fn read(file: &Table<'_>, notes: &mut Notes) -> Config {
+fn read<'t>(file: &Table<'t>, root: &'t DeTable<'t>, notes: &mut Notes) -> Config {
     let server = read_server(file, notes);
     let pools = pools::read(file, notes);
     let listeners = listeners::read(file, &pools, notes);
     let websocket = websocket::read(file, WebSocket::default(), notes);
     let log = log::read(file, notes);
-    let admin = admin::read(file, notes);
+    let admin = admin::read(file, &listeners, notes);
     let hubs = push::read(file, notes);
     let sets = sets::read(file, notes);
     let apps = lua::read(file, notes);
@@ -179,6 +180,9 @@ fn read(file: &Table<'_>, notes: &mut Notes) -> Config {
     if notes.is_clean() {
         reach::check(&routes, &listeners, &pools, notes);
         loops::check(&routes, &listeners, &pools, notes);
+        let (listeners, pools, sets, hubs) = (&listeners, &pools, &sets, &hubs);
+        let parts = hazards::Parts { routes: &routes, listeners, pools, sets, hubs, root };
+        hazards::check(&parts, notes);
     }
     let Listeners { listeners, .. } = listeners;
     let Pools { pools, .. } = pools;

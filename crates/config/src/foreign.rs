@@ -24,6 +24,16 @@ const BALANCE_HELP: &str =
 
 const ENTRIES: &[Entry] = &[
     (
+        "[pool.NAME.sticky]",
+        &["max-age", "expires", "ttl", "duration", "timeout"],
+        "write `lifetime`, such as lifetime = \"1h\"",
+    ),
+    (
+        "[pool.NAME.sticky]",
+        &["http-only", "httponly"],
+        "remove it: the cookie always has the attribute HttpOnly",
+    ),
+    (
         "the file",
         &[
             "backend",
@@ -518,6 +528,20 @@ const VALUES: &[Entry] = &[
 /// The fix for the setting `word` in the section of `path`.
 pub(crate) fn setting(path: &str, word: &str) -> Option<&'static str> {
     find(ENTRIES, path, word)
+}
+
+/// How to write the table of the section of `path` for which the file has a short form that does not exist; `shown` is
+/// the text in the file, in quotes, or empty.
+pub(crate) fn table(path: &str, shown: &str) -> Option<String> {
+    let value = |usual: &str| if shown.is_empty() { usual.to_owned() } else { shown.to_owned() };
+    match path {
+        "[route.rate]" => Some("write rate = { limit = \"100/10s\" }".to_owned()),
+        "[route.cors]" => {
+            Some(format!("write cors = {{ origins = {} }}", value("\"https://app.example\"")))
+        }
+        "[log.access]" => Some(format!("write access = {{ to = {} }}", value("\"stdout\""))),
+        _ => None,
+    }
 }
 
 /// What to write as the value of the setting `name` instead of `word`.

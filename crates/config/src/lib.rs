@@ -16,6 +16,7 @@ mod embedded;
 mod field_test;
 mod file;
 mod foreign;
+mod hazards;
 mod health;
 pub mod http2;
 mod https;

@@ -89,6 +89,7 @@ fn read_one(table: &Table<'_>, pools: &Pools, notes: &mut Notes) -> Listener {
     if let Some(text) = table.text("bind", notes) {
         name.clone_from(&text.text);
         bind = read_bind(&text, notes).unwrap_or(bind);
+        notes.places.mark(bind.to_string(), text.place);
     }
     if let Some(text) = table.text("name", notes) {
         match pattern::check_name(&text.text) {
@@ -124,6 +125,16 @@ fn read_one(table: &Table<'_>, pools: &Pools, notes: &mut Notes) -> Listener {
     let requests = &mut listener.requests_per_connection_max;
     table.set_bound("requests-per-connection-max", requests, notes);
     listener
+}
+
+/// As in the file.
+impl core::fmt::Display for Bind {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Tcp(address) => write!(f, "{address}"),
+            Self::Unix(path) => write!(f, "unix:{path}"),
+        }
+    }
 }
 
 /// The address in `bind`. An error is noted.

@@ -4,6 +4,7 @@
 
 use crate::model::{AccessFilter, AccessFormat, AccessLog, AccessTarget, Log};
 use crate::pattern::is_token;
+use crate::places::Owner;
 use crate::report::{Kind, Note, Notes, quoted};
 use crate::table::Table;
 
@@ -33,7 +34,10 @@ fn read_access(table: &Table<'_>, notes: &mut Notes) -> Option<AccessLog> {
     match (to.text.as_str(), to.text.strip_prefix("file:")) {
         ("stdout", _) => {}
         (_, Some(path)) if !path.is_empty() && !path.ends_with('/') && !path.contains('\0') => {
-            access.to = AccessTarget::File(notes.resolve(path));
+            let path = notes.resolve(path);
+            notes.places.mark(path.clone(), to.place);
+            notes.places.assign(Owner::Log);
+            access.to = AccessTarget::File(path);
         }
         (text, _) => {
             let what = format!("`to` cannot be {}", quoted(text));

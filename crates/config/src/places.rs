@@ -24,6 +24,10 @@ pub enum Owner {
     Set(usize),
     /// The Lua application with this index.
     Lua(usize),
+    /// `[admin]`.
+    Admin,
+    /// `[log]`.
+    Log,
 }
 
 /// Something wrong with a value that the file names.
@@ -37,6 +41,8 @@ pub struct Finding {
     pub subject: String,
     /// What is wrong.
     pub what: String,
+    /// The suggested fix, if there is one.
+    pub help: Option<String>,
 }
 
 /// A value and its place in the file.
@@ -73,14 +79,18 @@ impl Places {
     #[must_use]
     pub fn errors(&self, findings: Vec<Finding>, text: &str, file_name: &str) -> Errors {
         let mut notes = Notes::default();
-        for Finding { kind, owner, subject, what } in findings {
+        for Finding { kind, owner, subject, what, help } in findings {
             let place_of = |subject: &str| {
                 let of_owner = |mark: &&Mark| mark.owner == Some(owner) && mark.subject == subject;
                 self.0.iter().find(of_owner).map(|mark| mark.place.clone())
             };
             let place = place_of(&subject).or_else(|| place_of(TLS)).unwrap_or(0..0);
             let what = if subject == TLS { what } else { format!("{subject}: {what}") };
-            notes.error(Note::new(kind, place, what));
+            let note = Note::new(kind, place, what);
+            notes.error(match help {
+                Some(help) => note.help(help),
+                None => note,
+            });
         }
         notes.into_errors(text, file_name)
     }

@@ -8,8 +8,8 @@ use core::ops::Range;
 
 use crate::listeners::Listeners;
 use crate::model::{
-    Action, CertificateCondition, ClientAuth, Conditions, HostPattern, Listener, PathPattern,
-    Route, Segment,
+    Action, Addresses, CertificateCondition, ClientAuth, Conditions, HostPattern, Listener,
+    PathPattern, Route, Segment,
 };
 use crate::pools::Pools;
 use crate::report::{Kind, Note, Notes};
@@ -115,7 +115,13 @@ pub(crate) fn covers_each<T>(
 }
 
 fn covers_conditions(early: &Conditions, late: &Conditions) -> bool {
-    (early.client.is_none() || early.client == late.client)
+    let covers_client = |early: &Addresses| {
+        late.client.as_ref().is_some_and(|late| {
+            late.sets.iter().all(|set| early.sets.contains(set))
+                && early.networks.covers(&late.networks)
+        })
+    };
+    early.client.as_ref().is_none_or(covers_client)
         && early.query.iter().all(|condition| late.query.contains(condition))
         && early.cookies.iter().all(|condition| late.cookies.contains(condition))
 }

@@ -30,6 +30,10 @@ pub enum Kind {
     Loop,
     /// A required setting is absent.
     Missing,
+    /// A valid setting that leaves a service open to more clients than its author may think.
+    Open,
+    /// A valid setting that does not have its effect.
+    Vain,
     /// A setting that only a later version supports.
     NotYet,
     /// The name of a server that cannot be resolved.
@@ -64,6 +68,7 @@ impl Kind {
             Self::Loop => "loop",
             Self::Missing => "missing",
             Self::NotYet => "not-yet",
+            Self::Open => "open",
             Self::Name => "name",
             Self::Reference => "reference",
             Self::Script => "script",
@@ -72,6 +77,7 @@ impl Kind {
             Self::UnknownKey => "unknown-key",
             Self::Unreachable => "unreachable",
             Self::Unused => "unused",
+            Self::Vain => "vain",
             Self::Value => "value",
         }
     }

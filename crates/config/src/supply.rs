@@ -4,7 +4,6 @@
 //! Limits: `SUPPLIED_BYTES_MAX` for each file, `PAGE_BYTES_MAX` for each page.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use crate::auth;
 use crate::model::{Config, KeyContent};
@@ -39,13 +38,17 @@ pub fn supply(
             auth.users = users.unwrap_or_default();
         }
         if let Some(jwt) = &mut handling.jwt {
-            let content = supplier.bytes(Owner::Route(index), &jwt.file, key_content);
+            let content = supplier
+                .bytes(Owner::Route(index), &jwt.file, KEYS_BYTES_MAX, |bytes| Ok(bytes.into()));
             jwt.content = KeyContent(content.unwrap_or_default());
         }
         let pages = handling.errors.iter_mut().map(|error| &mut error.page);
         let down = handling.maintenance.iter_mut().filter_map(|down| down.page.as_mut());
         for page in pages.chain(down) {
-            let content = supplier.bytes(Owner::Route(index), &page.file, page_content);
+            let content =
+                supplier.bytes(Owner::Route(index), &page.file, PAGE_BYTES_MAX, |bytes| {
+                    Ok(bytes.into())
+                });
             page.content = content.unwrap_or_default();
         }
     }
@@ -56,24 +59,10 @@ pub fn supply(
 }
 
 /// Maximum size of a page in bytes. It is sent in one piece.
-const PAGE_BYTES_MAX: usize = 256 * 1024;
-
-fn page_content(bytes: &[u8]) -> Result<Arc<[u8]>, String> {
-    match bytes.len() <= PAGE_BYTES_MAX {
-        true => Ok(bytes.into()),
-        false => Err(format!("larger than {} KiB", PAGE_BYTES_MAX >> 10)),
-    }
-}
+const PAGE_BYTES_MAX: u64 = 256 * 1024;
 
 /// Maximum size of a file with keys in bytes.
-const KEYS_BYTES_MAX: usize = 256 * 1024;
-
-fn key_content(bytes: &[u8]) -> Result<Arc<[u8]>, String> {
-    match bytes.len() <= KEYS_BYTES_MAX {
-        true => Ok(bytes.into()),
-        false => Err(format!("larger than {} KiB", KEYS_BYTES_MAX >> 10)),
-    }
-}
+const KEYS_BYTES_MAX: u64 = 256 * 1024;
 
 struct Supplier<F> {
     /// Reads a file.
@@ -90,14 +79,16 @@ impl<F: FnMut(&str) -> Result<Vec<u8>, String>> Supplier<F> {
         &mut self,
         owner: Owner,
         path: &str,
+        bytes_max: u64,
         parse: impl FnOnce(&[u8]) -> Result<T, String>,
     ) -> Option<T> {
         let known = &mut self.known;
         let content = known.entry(path.to_owned()).or_insert_with(|| (self.read)(path));
         let parsed = match content {
-            Ok(bytes) if bytes.len() as u64 > SUPPLIED_BYTES_MAX => {
-                Err(format!("larger than {} MiB", SUPPLIED_BYTES_MAX >> 20))
-            }
+            Ok(bytes) if bytes.len() as u64 > bytes_max => match bytes_max >> 20 {
+                0 => Err(format!("larger than {} KiB", bytes_max >> 10)),
+                most => Err(format!("larger than {most} MiB")),
+            },
             Ok(bytes) => parse(bytes),
             Err(reason) => Err(format!("cannot be read: {reason}")),
         };
@@ -105,7 +96,7 @@ impl<F: FnMut(&str) -> Result<Vec<u8>, String>> Supplier<F> {
             Ok(value) => Some(value),
             Err(what) => {
                 let subject = path.to_owned();
-                self.findings.push(Finding { kind: Kind::File, owner, subject, what });
+                self.findings.push(Finding { kind: Kind::File, owner, subject, what, help: None });
                 None
             }
         }
@@ -118,7 +109,7 @@ impl<F: FnMut(&str) -> Result<Vec<u8>, String>> Supplier<F> {
         path: &str,
         parse: impl FnOnce(&str) -> Result<T, String>,
     ) -> Option<T> {
-        self.bytes(owner, path, |bytes| match core::str::from_utf8(bytes) {
+        self.bytes(owner, path, SUPPLIED_BYTES_MAX, |bytes| match core::str::from_utf8(bytes) {
             Ok(text) => parse(text.strip_prefix('\u{feff}').unwrap_or(text)),
             Err(error) => Err(format!("not UTF-8 at byte {}", error.valid_up_to())),
         })

@@ -65,9 +65,13 @@ impl<'t> Table<'t> {
             let is_rows = value.get_ref().as_array().is_some_and(|rows| {
                 !rows.is_empty() && rows.iter().all(|row| row.get_ref().as_table().is_some())
             });
+            let shown = value.get_ref().as_str().map_or_else(String::new, quoted);
             notes.error(match is_rows {
                 true => note.help("write the header with single brackets: [ ] instead of [[ ]]"),
-                false => note,
+                false => match foreign::table(section.path, &shown) {
+                    Some(help) => note.help(help),
+                    None => note,
+                },
             });
             return None;
         };
@@ -133,7 +137,13 @@ impl<'t> Table<'t> {
             return Vec::new();
         };
         let Some(entries) = value.get_ref().as_table() else {
-            notes.error(wrong_type(&format!("`{name}`"), value, "a table"));
+            let note = wrong_type(&format!("`{name}`"), value, "a table");
+            let has_names =
+                self.section.key(name).is_some_and(|key| matches!(key.shape, Shape::Named(_)));
+            notes.error(match has_names {
+                true => note.help(format!("write [{name}.NAME], with a name of your choice")),
+                false => note,
+            });
             return Vec::new();
         };
         let mut fields: Vec<_> = entries
@@ -431,6 +441,11 @@ fn refused(key: &Key, value: &Value<'_>) -> Note {
     };
     let what = format!("`{}` cannot be {found}", key.name);
     let note = Note::new(Kind::Value, value.span(), what).allowed(describe(&key.shape));
+    if let Some(number) = bare_number(value.get_ref()).filter(|_| is_duration(&key.shape)) {
+        let name = key.name;
+        return note
+            .help(format!("state the unit: {name} = \"{number}ms\" or {name} = \"{number}s\""));
+    }
     if let Some(help) = suggest(&key.shape, value.get_ref()) {
         return note.help(format!("write {} = {help}", key.name));
     }
@@ -439,6 +454,22 @@ fn refused(key: &Key, value: &Value<'_>) -> Note {
     match word.and_then(|word| foreign::value(key.name, &word)) {
         Some(instead) => note.help(format!("write {} = {instead}", key.name)),
         None => note,
+    }
+}
+
+/// The number that a value states without a unit.
+fn bare_number(value: &DeValue<'_>) -> Option<u64> {
+    number(value).or_else(|| value.as_str()?.trim().parse().ok())
+}
+
+fn is_duration(shape: &Shape) -> bool {
+    match shape {
+        Shape::Duration(..) => true,
+        Shape::OneOf(shapes) => {
+            shapes.iter().any(is_duration)
+                && !shapes.iter().any(|shape| matches!(shape, Shape::Number(..)))
+        }
+        _ => false,
     }
 }
 

@@ -59,6 +59,18 @@ pub enum TextFault {
 }
 
 impl TextTest {
+    /// The kind of the test.
+    #[must_use]
+    pub fn kind(&self) -> TextKind {
+        self.kind
+    }
+
+    /// The text, or the regular expression.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
     /// Prepares a test.
     ///
     /// # Errors

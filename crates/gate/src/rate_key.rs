@@ -214,6 +214,7 @@ mod tests {
             server_name: None,
             allowed_origin: None,
             user: None,
+            claims: None,
             id: 0,
         };
         hash_key(&rate, &values, 7, &mut Vec::new())

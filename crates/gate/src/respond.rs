@@ -185,8 +185,7 @@ pub fn encode_redirect(
     scheme: Scheme,
     context: &AnswerContext<'_>,
 ) -> u16 {
-    let has_plain_host = || head.host.is_some_and(|host| plain_host(host).is_some());
-    if redirect.to.contains(&RedirectPiece::Host) && !has_plain_host() {
+    if lacks_host(redirect, head) {
         let text = "this redirect requires a Host field with a plain host name";
         encode_error(sink, 400, text, context);
         return 400;
@@ -215,25 +214,9 @@ pub fn encode_https_redirect(
         );
         return 400;
     };
-    // Old clients may not know 308 (RFC 7538, 2015), but all know 301. Only GET and HEAD are certain to be
-    // repeated unchanged after 301 (RFC 9110 section 15.4.2).
-    let usual = if matches!(head.method, Method::Get | Method::Head) { 301 } else { 308 };
-    let status = redirect.status.unwrap_or(usual);
+    let status = https_status(redirect, head);
     encode_answer_fields(sink, status, context);
-    sink.field_with("Location", |out| {
-        out.extend_from_slice(b"https://");
-        out.extend_from_slice(host.as_bytes());
-        if redirect.port != 443 {
-            out.push(b':');
-            out.extend_from_slice(itoa::Buffer::new().format(redirect.port).as_bytes());
-        }
-        // A path begins with a slash, so that no part of it can be taken for a part of the host.
-        encode_uri(out, if head.path.starts_with('/') { head.path } else { "/" });
-        if let Some(query) = head.query {
-            out.push(b'?');
-            encode_uri(out, query);
-        }
-    });
+    sink.field_with("Location", |out| encode_https_location(out, redirect, host, head));
     encode_text(sink, status, "see Location", None, context);
     status
 }
@@ -357,6 +340,58 @@ pub(crate) fn encode_text(
     if length > 0 && !context.is_head {
         sink.content(&parts);
     }
+}
+
+/// The status and the Location of the redirect of `head` to https; `None`: it gets a 400 response.
+#[must_use]
+pub fn https_redirect(redirect: HttpsRedirect, head: &RequestHead<'_>) -> Option<(u16, Vec<u8>)> {
+    let host = head.host.and_then(plain_host)?;
+    let mut out = Vec::new();
+    encode_https_location(&mut out, redirect, host, head);
+    Some((https_status(redirect, head), out))
+}
+
+fn https_status(redirect: HttpsRedirect, head: &RequestHead<'_>) -> u16 {
+    // Old clients may not know 308 (RFC 7538, 2015), but all know 301. Only GET and HEAD are certain to be
+    // repeated unchanged after 301 (RFC 9110 section 15.4.2).
+    let usual = if matches!(head.method, Method::Get | Method::Head) { 301 } else { 308 };
+    redirect.status.unwrap_or(usual)
+}
+
+fn encode_https_location(
+    out: &mut Vec<u8>,
+    redirect: HttpsRedirect,
+    host: &str,
+    head: &RequestHead<'_>,
+) {
+    out.extend_from_slice(b"https://");
+    out.extend_from_slice(host.as_bytes());
+    if redirect.port != 443 {
+        out.push(b':');
+        out.extend_from_slice(itoa::Buffer::new().format(redirect.port).as_bytes());
+    }
+    // A path begins with a slash, so that no part of it can be taken for a part of the host.
+    encode_uri(out, if head.path.starts_with('/') { head.path } else { "/" });
+    if let Some(query) = head.query {
+        out.push(b'?');
+        encode_uri(out, query);
+    }
+}
+
+/// Whether the target needs a host, and the request has none that is a plain name.
+fn lacks_host(redirect: &Redirect, head: &RequestHead<'_>) -> bool {
+    redirect.to.contains(&RedirectPiece::Host) && head.host.and_then(plain_host).is_none()
+}
+
+/// The Location of the redirect of `head`, which was sent by `scheme`; `None`: it gets a 400 response.
+#[must_use]
+pub fn location(redirect: &Redirect, head: &RequestHead<'_>, scheme: Scheme) -> Option<Vec<u8>> {
+    let mut out = Vec::new();
+    if lacks_host(redirect, head) {
+        return None;
+    }
+    encode_location(&mut out, redirect, head, scheme);
+    Some(out)
 }
 
 fn encode_location(out: &mut Vec<u8>, redirect: &Redirect, head: &RequestHead<'_>, scheme: Scheme) {

@@ -9,7 +9,7 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::{self, Thread};
@@ -20,6 +20,7 @@ use rustix::io::Errno;
 use tidegate_config::model::{AccessLog, AccessTarget};
 use tidegate_gate::access::{Entry, LineEncoder};
 
+use crate::files;
 use crate::log;
 use crate::threads::{self, Ended};
 
@@ -284,9 +285,21 @@ impl Sink {
                 .append(true)
                 .create(true)
                 .mode(0o640)
+                // A fifo without a reader is an error, and does not make the start wait.
+                .custom_flags(files::open_flags())
                 .open(path)
                 .map(Self::File)
-                .map_err(|error| format!("the access log {path} cannot be opened: {error}")),
+                .map_err(|error| {
+                    let is_fifo =
+                        std::fs::metadata(path).is_ok_and(|meta| meta.file_type().is_fifo());
+                    match is_fifo && error.raw_os_error() == Some(Errno::NXIO.raw_os_error()) {
+                        true => format!(
+                            "the access log {path} cannot be opened: it is a fifo that no program \
+                             reads; start the reader first, or name a file"
+                        ),
+                        false => format!("the access log {path} cannot be opened: {error}"),
+                    }
+                }),
         }
     }
 
@@ -297,14 +310,16 @@ impl Sink {
         }
     }
 
-    /// Writes `bytes`. Returns how many bytes were accepted before an error.
-    fn write(&self, bytes: &[u8]) -> usize {
+    /// Writes `bytes`. Returns how many bytes were accepted before an error, or before the destination is to be opened
+    /// again because it accepts none.
+    fn write(&self, bytes: &[u8], reopens: &AtomicBool) -> usize {
         let mut written = 0;
         while let Some(rest) = bytes.get(written..).filter(|rest| !rest.is_empty()) {
             match rustix::io::write(self.as_fd(), rest) {
                 Ok(0) => break,
                 Ok(count) => written += count,
                 Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) if reopens.load(Ordering::SeqCst) => break,
                 Err(Errno::AGAIN) => {
                     let fd = self.as_fd();
                     // Looks again after the wait, whatever its result.
@@ -383,13 +398,13 @@ impl Writer {
 
     fn write_pile(&mut self) {
         if self.mid_line {
-            if self.sink.write(b"\n") == 0 {
+            if self.sink.write(b"\n", &self.shared.reopens) == 0 {
                 self.unwritten += self.pile.lines;
                 return;
             }
             self.mid_line = false;
         }
-        let written = self.sink.write(&self.pile.bytes);
+        let written = self.sink.write(&self.pile.bytes, &self.shared.reopens);
         if written < self.pile.bytes.len() {
             let (done, rest) = self.pile.bytes.split_at(written);
             self.unwritten += rest.iter().filter(|byte| **byte == b'\n').count() as u64;

@@ -7,8 +7,6 @@
 //! began, the next one begins after a pause of `PAUSE_MIN` to `PAUSE_MAX`.
 //! Invariant: an application without a VM answers nothing until its pause is over.
 
-use std::fs;
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -21,6 +19,7 @@ use tidegate_lua::{
     Bounds, Budget, Dictionary, Excess, Facts, Failure, Outbox, Script, Verdict, Vm,
 };
 
+use crate::files;
 use crate::log;
 
 /// Bytes of a script or a module.
@@ -98,14 +97,18 @@ pub fn check(config: &Config) -> Vec<Finding> {
 }
 
 fn finding(index: usize, app: &LuaApp, what: String) -> Finding {
-    Finding { kind: Kind::Script, owner: Owner::Lua(index), subject: app.script.clone(), what }
+    Finding {
+        kind: Kind::Script,
+        owner: Owner::Lua(index),
+        subject: app.script.clone(),
+        what,
+        help: None,
+    }
 }
 
 fn read_file(path: &Path) -> Result<Vec<u8>, String> {
-    let mut text = Vec::new();
-    let file = fs::File::open(path).map_err(|error| format!("cannot be read: {error}"))?;
-    let read = file.take(FILE_BYTES_MAX + 1).read_to_end(&mut text);
-    read.map_err(|error| format!("cannot be read: {error}"))?;
+    let text =
+        files::read(path, FILE_BYTES_MAX).map_err(|error| format!("cannot be read: {error}"))?;
     match text.len() as u64 > FILE_BYTES_MAX {
         true => Err(format!("is larger than {FILE_BYTES_MAX} bytes")),
         false => Ok(text),
@@ -476,6 +479,8 @@ pub(crate) fn report(app: &str, what: &str, failure: &Failure) {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     /// A configuration with one application whose script is `text`, in a folder of its own.

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,6 +22,8 @@ use tidegate_wire::tls::{
     self, Acceptor, AcceptorSettings, CertificateFiles, Connector, ConnectorSettings, PeerIdentity,
     Roots, SetupFault, SetupKind, TicketKeys, TlsClock, Version,
 };
+
+use crate::files;
 
 /// The most bytes of one file. Bundles of certificate authorities are the largest files.
 const FILE_BYTES_MAX: u64 = 16 * 1024 * 1024;
@@ -49,7 +51,7 @@ impl std::error::Error for TlsFault {}
 impl From<TlsFault> for Finding {
     fn from(fault: TlsFault) -> Self {
         let TlsFault { owner, subject, what, .. } = fault;
-        Self { kind: Kind::Certificate, owner, subject, what }
+        Self { kind: Kind::Certificate, owner, subject, what, help: None }
     }
 }
 
@@ -99,7 +101,7 @@ impl TlsLoader {
         let is_gone = |owner| match owner {
             Owner::Listener(index) => arranged.listeners.get(index).is_some_and(Life::is_gone),
             Owner::Pool(index) => arranged.pools.get(index).is_some_and(|pool| pool.life.is_gone()),
-            Owner::Lua(_) | Owner::Route(_) | Owner::Set(_) => false,
+            Owner::Lua(_) | Owner::Route(_) | Owner::Set(_) | Owner::Admin | Owner::Log => false,
         };
         self.load_except(&arranged.config, now_unix_seconds, true, is_gone)
     }
@@ -401,7 +403,7 @@ impl<'a> Reading<'a> {
             Owner::Listener(_) => format!("listener {name}"),
             Owner::Pool(_) => format!("pool {name}"),
             Owner::Lua(_) => format!("application {name}"),
-            Owner::Route(_) | Owner::Set(_) => name.to_owned(),
+            Owner::Route(_) | Owner::Set(_) | Owner::Admin | Owner::Log => name.to_owned(),
         };
         Self { owner, place, faults }
     }
@@ -440,8 +442,7 @@ impl<'a> Reading<'a> {
 }
 
 fn read(path: &Path) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    fs::File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+    let bytes = files::read(path, FILE_BYTES_MAX)?;
     if bytes.len() as u64 > FILE_BYTES_MAX {
         return Err(io::Error::other("larger than 16 MiB"));
     }

@@ -229,7 +229,11 @@ impl Configuration {
                 Owner::Listener(index) => Owner::Listener(place(&next.file_listeners, index)?),
                 Owner::Pool(index) => Owner::Pool(place(&next.file_pools, index)?),
                 // These have the same indexes as in the file.
-                other @ (Owner::Lua(_) | Owner::Route(_) | Owner::Set(_)) => other,
+                other @ (Owner::Lua(_)
+                | Owner::Route(_)
+                | Owner::Set(_)
+                | Owner::Admin
+                | Owner::Log) => other,
             };
             Some(finding)
         };

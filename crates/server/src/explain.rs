@@ -1,14 +1,18 @@
-//! Explains what happens to a request: which route takes it, why earlier routes do not, what the server receives.
+//! Explains what happens to a request: which route takes it, why earlier routes do not, what the server receives, or what
+//! Tidegate answers by itself.
 //! In: a configuration, a request as text. Out: a text for the operator.
 //! Never: opens a connection, or counts the request in a limit.
 
 use core::fmt::Write as _;
 use core::net::IpAddr;
 
-use tidegate_config::model::{Action, Config, Proxy};
+use tidegate_config::model::{Action, Bind, Config, Listener, Proxy};
+use tidegate_gate::basic::Credentials;
 use tidegate_gate::client_fields::ClientAddressFields;
-use tidegate_gate::forward::{Changes, RequestContext, encode_upstream_request};
+use tidegate_gate::cors::CrossOrigin;
+use tidegate_gate::forward::{self, Changes, RequestContext, encode_upstream_request};
 use tidegate_gate::handling::{Handlings, RouteHandling};
+use tidegate_gate::respond;
 use tidegate_gate::rewrite::MatchedPath;
 use tidegate_gate::router::{Client, Routed, Router, Unmet};
 use tidegate_gate::scheme::Scheme;
@@ -33,7 +37,8 @@ pub struct Question<'a> {
 struct Url<'a> {
     scheme: Scheme,
     authority: &'a str,
-    port: u16,
+    /// The port, if the URL states one.
+    port: Option<u16>,
     target: &'a str,
 }
 
@@ -64,9 +69,9 @@ pub fn explain(config: &Config, question: &Question<'_>) -> Result<String, Strin
 }
 
 fn parse_url(url: &str) -> Result<Url<'_>, String> {
-    let (scheme, rest, usual) = match (url.strip_prefix("http://"), url.strip_prefix("https://")) {
-        (Some(rest), _) => (Scheme::Http, rest, 80),
-        (None, Some(rest)) => (Scheme::Https, rest, 443),
+    let (scheme, rest) = match (url.strip_prefix("http://"), url.strip_prefix("https://")) {
+        (Some(rest), _) => (Scheme::Http, rest),
+        (None, Some(rest)) => (Scheme::Https, rest),
         (None, None) => {
             return Err(format!("{url:?} is no URL; help: write \"GET https://example.com/path\""));
         }
@@ -75,32 +80,68 @@ fn parse_url(url: &str) -> Result<Url<'_>, String> {
     let (authority, target) = rest.split_at(end);
     let port = authority.rsplit_once(':').and_then(|(_, port)| port.parse().ok());
     match target {
-        "" => Ok(Url { scheme, authority, port: port.unwrap_or(usual), target: "/" }),
-        _ if target.starts_with('/') => {
-            Ok(Url { scheme, authority, port: port.unwrap_or(usual), target })
-        }
+        "" => Ok(Url { scheme, authority, port, target: "/" }),
+        _ if target.starts_with('/') => Ok(Url { scheme, authority, port, target }),
         _ => Err(format!("{url:?} has no path; help: write a slash before the question mark")),
     }
 }
 
-/// The listener that gets the request.
+/// The listener that gets the request: that with the name, else that with the port of the URL, else the first one with
+/// the scheme of the URL.
 fn find_listener(config: &Config, name: Option<&str>, url: &Url<'_>) -> Result<usize, String> {
     let listeners = &config.listeners;
-    if let Some(name) = name {
-        let names: Vec<&str> = listeners.iter().map(|listener| listener.name.as_str()).collect();
-        let found = names.iter().position(|known| *known == name);
-        return found
-            .ok_or(format!("there is no listener {name:?}; allowed: {}", names.join(", ")));
-    }
-    let port_of = |at: usize| match &listeners[at].bind {
-        tidegate_config::model::Bind::Tcp(address) => Some(address.port()),
-        tidegate_config::model::Bind::Unix(_) => None,
+    let all = || listeners.iter().map(place_of).collect::<Vec<_>>().join(", ");
+    let port_of = |listener: &Listener| match &listener.bind {
+        Bind::Tcp(address) => Some(address.port()),
+        Bind::Unix(_) => None,
     };
-    let mut all = 0..listeners.len();
-    let by_port = all.clone().find(|at| port_of(*at) == Some(url.port));
-    let is_https = url.scheme == Scheme::Https;
-    let by_scheme = all.find(|at| listeners[*at].tls.is_some() == is_https);
-    by_port.or(by_scheme).or((!listeners.is_empty()).then_some(0)).ok_or("no listener".to_owned())
+    let (is_https, usual) = match url.scheme {
+        Scheme::Http => (false, 80),
+        Scheme::Https => (true, 443),
+    };
+    let with_port =
+        |port: u16| listeners.iter().position(|listener| port_of(listener) == Some(port));
+    let found = match (name, url.port) {
+        (Some(name), _) => listeners
+            .iter()
+            .position(|listener| listener.name == name)
+            .ok_or_else(|| format!("there is no listener {name:?}; the listeners are: {}", all()))?,
+        (None, Some(port)) => with_port(port).ok_or_else(|| {
+            let all = all();
+            format!(
+                "no listener has port {port}; the listeners are: {all}; help: if another program forwards this port, \
+                 name the listener with --listener"
+            )
+        })?,
+        (None, None) => {
+            let by_scheme = || listeners.iter().position(|at| at.tls.is_some() == is_https);
+            let in_front = || listeners.iter().position(Listener::may_serve_https);
+            let found = with_port(usual).or_else(by_scheme);
+            found.or_else(|| in_front().filter(|_| is_https)).ok_or_else(|| match is_https {
+                true => format!("no listener serves https; the listeners are: {}", all()),
+                false => format!("no listener serves plain http; the listeners are: {}", all()),
+            })?
+        }
+    };
+    let listener = &listeners[found];
+    let place = place_of(listener);
+    match (is_https, listener.tls.is_some()) {
+        (true, false) if !listener.may_serve_https() => Err(format!(
+            "listener {place} has no `tls`, and trusts no proxy that could have: no request to it is https; help: write \
+             http://, or `trusted` in the listener"
+        )),
+        (false, true) => Err(format!("listener {place} serves only https; help: write https://")),
+        (true, _) | (false, false) => Ok(found),
+    }
+}
+
+/// The name and the address of a listener.
+fn place_of(listener: &Listener) -> String {
+    let address = listener.bind.to_string();
+    match listener.name == address {
+        true => format!("{address:?}"),
+        false => format!("{:?} ({address})", listener.name),
+    }
 }
 
 fn explain_head(
@@ -113,15 +154,24 @@ fn explain_head(
     let router = Router::new(config);
     let settings = &config.listeners[listener];
     let client = Client { certificate: None, peer: Some(client), trusted: &settings.trusted };
-    let mut text = format!("listener {:?}\n", settings.name);
+    let mut text = format!("listener {}\n", place_of(settings));
     if settings.forward.is_some() {
         text.push_str(
             "connections are forwarded without reading requests (`forward`): no route applies\n",
         );
         return text;
     }
-    if scheme == Scheme::Http && settings.redirect_to_https.is_some() {
-        text.push_str("redirected to https by the listener\n");
+    if scheme == Scheme::Https && settings.tls.is_none() {
+        text.push_str("a proxy in front, which `trusted` names, received the request by https\n");
+    }
+    if let Some(redirect) = settings.redirect_to_https.filter(|_| scheme == Scheme::Http) {
+        let _ = match respond::https_redirect(redirect, head) {
+            Some((status, to)) => {
+                let to = String::from_utf8_lossy(&to);
+                writeln!(text, "the listener redirects to https: {status}, Location: {to}")
+            }
+            None => writeln!(text, "the listener redirects to https, but the host is unusual: 400"),
+        };
         return text;
     }
     let routed = router.route(listener, head, &client, &mut Vec::new());
@@ -187,15 +237,23 @@ fn explain_route(
         claims: None,
         id: 0,
     };
-    if let Some(handling) = handling {
-        explain_handling(text, handling, &values);
+    if let Some(handling) = handling
+        && explain_handling(text, handling, &values)
+    {
+        return;
     }
     match &config.routes[route].action {
         Action::Respond(respond) => {
             let _ = writeln!(text, "  action: respond with {}", respond.status);
         }
         Action::Redirect(redirect) => {
-            let _ = writeln!(text, "  action: redirect with {}", redirect.status);
+            let _ = match respond::location(redirect, head, scheme) {
+                Some(to) => {
+                    let to = String::from_utf8_lossy(&to);
+                    writeln!(text, "  action: redirect with {}, Location: {to}", redirect.status)
+                }
+                None => writeln!(text, "  400: the redirect needs a Host field with a plain name"),
+            };
         }
         Action::Synthetic => text.push_str("  action: synthetic response\n"),
         Action::Push(_) => text.push_str("  action: push hub\n"),
@@ -211,25 +269,47 @@ fn explain_route(
     }
 }
 
-fn explain_handling(text: &mut String, handling: &RouteHandling, values: &Values<'_>) {
+/// Explains what the route does before its action, in the order of `action/handled.rs`. Returns whether that is the
+/// response.
+fn explain_handling(text: &mut String, handling: &RouteHandling, values: &Values<'_>) -> bool {
     let mut note = |line: &str| {
         let _ = writeln!(text, "  {line}");
     };
     if handling.down.as_ref().is_some_and(|down| down.denial(|| values.client()).is_some()) {
         note("503: the route is in maintenance");
+        return true;
     }
     if !handling.admits(|| values.client()) {
         note("403: `allow` or `deny` refuses the client");
+        return true;
+    }
+    if let Some(cors) = handling.cors.as_ref().filter(|_| CrossOrigin::is_preflight(values.head)) {
+        note(match cors.allowed(values.head) {
+            Some(_) => "204: `cors` answers the preflight request, and allows the origin",
+            None => "204: `cors` answers the preflight request, and does not allow the origin",
+        });
+        return true;
     }
     if !handling.rates.is_empty() {
         note("429 if the request exceeds `rate`");
     }
-    if handling.auth.is_some() {
-        note("401 without a user name and a password");
+    if let Some(guard) = &handling.auth {
+        match Credentials::of(values.head) {
+            None => {
+                note("401: the request has no user name and password (Authorization: Basic)");
+                return true;
+            }
+            Some(known) if !guard.users.users.contains_key(&known.user) => {
+                note("401: the file of `auth` has no user of this name");
+                return true;
+            }
+            Some(_) => note("401 if the password is wrong; it is not verified here"),
+        }
     }
     if handling.jwt.is_some() {
         note("401 without a valid token, 403 if it lacks a claim of `claims`");
     }
+    false
 }
 
 /// The head that the server receives, indented.
@@ -243,6 +323,9 @@ fn forwarded(
     let settings = &config.listeners[listener];
     let edits = handling.and_then(|handling| handling.request.as_ref());
     let changes = Changes { path: proxy.path.as_ref(), edits, values, waits: false };
+    let pool = &config.pools[proxy.pool];
+    let is_reusable =
+        pool.reuse.after_unexpected_body || !forward::has_unexpected_body(values.head);
     let context = RequestContext {
         peer: values.peer,
         trusted: values.peer.is_some_and(|ip| settings.trusted.iter().any(|net| net.contains(ip))),
@@ -251,9 +334,9 @@ fn forwarded(
         client_certificate: None,
         via: &config.server.via,
         host: &proxy.host,
-        trailers: config.pools[proxy.pool].trailers,
-        close: false,
         websocket_key: None,
+        trailers: pool.trailers || pool.may_speak_http2(),
+        close: !is_reusable,
         changes: Some(changes),
     };
     let mut out = Vec::new();
@@ -279,13 +362,82 @@ mod tests {
         [[route]]\npath = \"/v1/*\"\nmethod = \"POST\"\nrespond = {}\n\
         [[route]]\npath = \"/v1/*\"\nclient = \"10.0.0.0/8\"\nrespond = {}\n\
         [[route]]\npath = \"/v1/*\"\nproxy = { pool = \"app\", path = \"/in/{rest}\" }\n\
-        request-headers = { set = { x-client = \"{client}\" } }\ndeny = \"192.0.2.0/24\"\n\
+        request-headers = { set = { x-client = \"{client}\" } }\ndeny = \"198.51.100.0/24\"\n\
         [pool.app]\nservers = [\"127.0.0.1:8000\"]\n";
 
     fn answer(request: &str) -> Result<String, String> {
-        let config = tidegate_config::parse(FILE, "the test").unwrap_or_else(|e| panic!("{e}"));
+        ask(FILE, request, &[])
+    }
+
+    fn ask(file: &str, request: &str, fields: &[&str]) -> Result<String, String> {
+        let config = tidegate_config::parse(file, "the test").unwrap_or_else(|e| panic!("{e}"));
         let client = IpAddr::from([192, 0, 2, 7]);
-        explain(&config, &Question { request, fields: &[], client, listener: None })
+        let fields: Vec<String> = fields.iter().map(|field| (*field).to_owned()).collect();
+        explain(&config, &Question { request, fields: &fields, client, listener: None })
+    }
+
+    #[test]
+    fn url_that_no_listener_serves_is_refused() {
+        for (request, reason) in [
+            ("GET https://a.example/x", "no listener serves https; the listeners are: "),
+            ("GET http://a.example:9999/x", "no listener has port 9999; the listeners are: "),
+            ("GET https://a.example:80/x", "no request to it is https"),
+        ] {
+            let text = answer(request).expect_err(request);
+            assert!(text.contains(reason), "{request}: {text}");
+        }
+        let trusting = FILE.replacen(":80\"\n", ":80\"\ntrusted = [\"10.0.0.0/8\"]\n", 1);
+        let text = ask(&trusting, "GET https://a.example/x", &[]).expect("an explanation");
+        assert!(text.contains("a proxy in front"), "{text}");
+    }
+
+    #[test]
+    fn only_what_happens_is_printed() {
+        let file = "[[listener]]\nbind = \"127.0.0.1:80\"\n\
+            [[listener]]\nname = \"up\"\nbind = \"127.0.0.1:81\"\nredirect-to-https = true\n\
+            [[route]]\npath = \"/m\"\nmaintenance = {}\nproxy = \"app\"\n\
+            [[route]]\npath = \"/d\"\ndeny = \"192.0.2.0/24\"\nproxy = \"app\"\n\
+            [[route]]\npath = \"/a\"\nauth = { basic = \"users\" }\nproxy = \"app\"\n\
+            [[route]]\npath = \"/c\"\ncors = { origins = \"https://a.example\" }\nproxy = \"app\"\n\
+            [[route]]\npath = \"/r/*\"\nredirect = \"https://new.example{path}{query}\"\n\
+            [[route]]\nproxy = \"app\"\n[pool.app]\nservers = [\"127.0.0.1:8000\"]\n";
+        let preflight = ["Origin: https://a.example", "Access-Control-Request-Method: PUT"];
+        for (request, fields, last) in [
+            ("GET http://a/m", &[][..], "  503: the route is in maintenance\n"),
+            ("GET http://a/d", &[], "  403: `allow` or `deny` refuses the client\n"),
+            (
+                "GET http://a/a",
+                &[],
+                "  401: the request has no user name and password (Authorization: Basic)\n",
+            ),
+            (
+                "GET http://a/a",
+                &["Authorization: Basic Ym9iOng="],
+                "  401: the file of `auth` has no user of this name\n",
+            ),
+            (
+                "OPTIONS http://a/c",
+                &preflight,
+                "  204: `cors` answers the preflight request, and allows the origin\n",
+            ),
+            (
+                "GET http://a/r/x?y=1",
+                &[],
+                "  action: redirect with 302, Location: https://new.example/r/x?y=1\n",
+            ),
+            (
+                "GET http://a:81/x",
+                &[],
+                "the listener redirects to https: 301, Location: https://a/x\n",
+            ),
+        ] {
+            let text = ask(file, request, fields).expect("an explanation");
+            assert!(text.ends_with(last) && !text.contains("receives"), "{request}: {text}");
+        }
+        let text = ask(file, "GET http://a/x", &["Content-Length: 5"]).expect("an explanation");
+        assert!(text.to_ascii_lowercase().contains("    connection: close\n"), "{text}");
+        let text = ask(file, "GET http://a/c", &preflight).expect("an explanation");
+        assert!(text.contains("whose server receives"), "{text}");
     }
 
     #[test]
@@ -296,7 +448,8 @@ mod tests {
             "route 2: no, `path` does not match\n",
             "route 3: no, `method` does not match\n",
             "route 4: no, `query`, `cookies` or `client` does not match\n",
-            "route 5: yes\n  403: `allow` or `deny` refuses the client\n  action: proxy to pool \"app\"",
+            "listener \"127.0.0.1:80\"\n",
+            "route 5: yes\n  action: proxy to pool \"app\"",
             "    GET /in/x?y=1 HTTP/1.1\n",
             "    x-client: 192.0.2.7\n",
         ] {

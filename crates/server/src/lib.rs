@@ -22,6 +22,7 @@ mod delivery;
 
 mod eviction;
 pub mod explain;
+pub mod files;
 
 mod flow;
 pub mod fuzz;
@@ -34,6 +35,7 @@ mod lua_share;
 pub mod names;
 mod password_queue;
 mod passwords;
+pub mod paths;
 pub mod permits;
 pub mod ports;
 mod randomness;

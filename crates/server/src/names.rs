@@ -94,7 +94,7 @@ pub(crate) fn resolve_after(
 /// A finding about the name of a server of the pool with this index.
 fn finding(pool: usize, name: &str, port: u16, what: String) -> Finding {
     let (owner, subject) = (Owner::Pool(pool), format!("{name}:{port}"));
-    Finding { kind: Kind::Name, owner, subject, what }
+    Finding { kind: Kind::Name, owner, subject, what, help: None }
 }
 
 fn check_with(

@@ -7,7 +7,7 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileTypeExt;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
@@ -383,6 +383,7 @@ fn start_admin(
         roster,
         started: (Instant::now(), SystemTime::now()),
         is_stopping: AtomicBool::new(false),
+        places: admin::Places::default(),
     });
     log::banner(format_args!("tidegate: admin interface on {}", interface.address()));
     interface
@@ -737,9 +738,23 @@ fn share(listeners: &[SharedListener]) -> Result<Vec<SharedListener>, StartError
 /// Removes a socket file of an earlier run on which no process listens any more; it would prevent the bind.
 pub(crate) fn remove_left_behind(path: &str) {
     let is_socket = std::fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket());
-    if is_socket && UnixStream::connect(path).is_err() {
+    if is_socket && is_refused(path) {
         let _ = std::fs::remove_file(path);
     }
+}
+
+/// Whether the kernel refuses connections to the unix socket at `path`, because no process listens. Does not wait for a
+/// process whose queue of connections is full.
+fn is_refused(path: &str) -> bool {
+    use rustix::net::{
+        AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with,
+    };
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let Ok(socket) = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None) else {
+        return false;
+    };
+    SocketAddrUnix::new(path).and_then(|address| connect(&socket, &address))
+        == Err(rustix::io::Errno::CONNREFUSED)
 }
 
 fn unlink_unix_listeners(config: &Config) {

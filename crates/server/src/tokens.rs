@@ -15,7 +15,7 @@ pub fn check(config: &Config) -> Vec<Finding> {
         let settings = route.handling.jwt.as_ref()?;
         let what = jwt::key_set(settings).err()?;
         let (owner, subject) = (Owner::Route(index), settings.file.clone());
-        Some(Finding { kind: Kind::File, owner, subject, what })
+        Some(Finding { kind: Kind::File, owner, subject, what, help: None })
     });
     wrong.collect()
 }

@@ -3,26 +3,19 @@
 //! In: a path. Out: one line on stdout, or all errors on stderr and exit code 2; with `--json`, one JSON object.
 //! With `--request`: which route takes a request, and what happens to it.
 //! Never: opens a listener.
-//! Limits: `RESOLVE_MAX` for all names.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use clap::Args;
 use serde_json::{Value, json};
 use tidegate_config::model::Config;
-use tidegate_config::places::Finding;
 use tidegate_config::report::Mistake;
 use tidegate_server::explain::{self, Question};
-use tidegate_server::{apps, certificates, names, tokens};
 
 use crate::source::{self, Refusal, Source};
 use crate::{USAGE, print_message, print_result};
-
-/// How long the names of all servers may take to resolve.
-const RESOLVE_MAX: Duration = Duration::from_secs(10);
 
 /// Arguments of `tidegate check`.
 #[derive(Args, Debug)]
@@ -51,19 +44,7 @@ pub struct CheckArgs {
 
 /// Reads the file, its certificates and keys, and resolves the names of its servers.
 fn load(args: &CheckArgs) -> Result<Source, Refusal> {
-    let source = source::load(&args.file)?;
-    let Source { name, text, loaded } = &source;
-    let faults = certificates::check(&loaded.config).err().unwrap_or_default();
-    let mut findings: Vec<Finding> = faults.into_iter().map(Finding::from).collect();
-    findings.extend(apps::check(&loaded.config));
-    findings.extend(tokens::check(&loaded.config));
-    if !args.offline {
-        findings.extend(names::check(&loaded.config, RESOLVE_MAX));
-    }
-    match findings.is_empty() {
-        true => Ok(source),
-        false => Err(Refusal::Wrong(loaded.places.errors(findings, text, name))),
-    }
+    source::examine(source::load(&args.file)?, &args.file, !args.offline)
 }
 
 /// Checks the file and prints the result.

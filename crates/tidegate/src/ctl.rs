@@ -11,12 +11,15 @@ use std::time::Duration;
 
 use clap::Args;
 use tidegate_config::model::Bind;
+use tidegate_server::files;
 
 use crate::source;
 use crate::{DONE, FAILED, USAGE, print_message};
 
 /// Where the interface is unless stated otherwise.
 const ADDRESS: &str = "127.0.0.1:9901";
+/// Bytes of the file of the token.
+const TOKEN_BYTES_MAX: u64 = 4096;
 /// How long a read or write may take.
 const IO_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -89,7 +92,8 @@ fn place(args: &CtlArgs) -> Result<(String, Option<PathBuf>), String> {
 fn send(at: &str, token_file: Option<PathBuf>, command: &str) -> io::Result<String> {
     let mut line = String::new();
     if let Some(path) = token_file {
-        line = format!("auth {}; ", std::fs::read_to_string(path)?.trim());
+        let token = files::read(path, TOKEN_BYTES_MAX)?;
+        line = format!("auth {}; ", String::from_utf8_lossy(&token).trim());
     }
     line.push_str(command);
     line.push('\n');

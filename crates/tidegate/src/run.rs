@@ -112,7 +112,7 @@ impl ConfigSource for Reread {
 
 /// The configuration in a file, and its warnings; the error is a text to print.
 fn load(path: &Path, bind: Option<&str>) -> Result<Served, String> {
-    let source = source::load(path).map_err(|refusal| refusal.to_string())?;
+    let source = source::load_to_serve(path).map_err(|refusal| refusal.to_string())?;
     let warnings = source.warnings_text();
     let mut config = source.loaded.config.clone();
     if let Some(address) = bind {

@@ -1,12 +1,16 @@
 //! Reads a configuration file and parses it.
-//! In: a path. Out: a `Source`, or a `Refusal` to print.
-//! Limits: reads at most one byte more than `FILE_BYTES_MAX`.
+//! In: a path. Out: a `Source`, or a `Refusal` to print: also about the files, paths and names in the configuration.
+//! Limits: reads at most one byte more than `FILE_BYTES_MAX`; `RESOLVE_MAX` for all names.
 
-use std::fs::File;
-use std::io::Read as _;
 use std::path::Path;
+use std::time::Duration;
 
+use tidegate_config::places::Finding;
 use tidegate_config::{Errors, FILE_BYTES_MAX, Loaded, SUPPLIED_BYTES_MAX};
+use tidegate_server::{apps, certificates, files, names, paths, tokens};
+
+/// How long the names of all servers may take to resolve.
+const RESOLVE_MAX: Duration = Duration::from_secs(10);
 
 /// Why a configuration cannot be used.
 #[derive(Debug)]
@@ -63,23 +67,41 @@ pub fn load(path: &Path) -> Result<Source, Refusal> {
     }
 }
 
+/// As [`load`], and checks the paths at which the start reads or creates something. What else is wrong is reported with
+/// them; without them, the start itself finds it.
+pub fn load_to_serve(path: &Path) -> Result<Source, Refusal> {
+    let source = load(path)?;
+    match paths::check(&source.loaded.config, path).is_empty() {
+        true => Ok(source),
+        false => examine(source, path, true),
+    }
+}
+
+/// Checks everything that `source`, read from `path`, names outside of itself. `resolves`: also the names of servers.
+pub fn examine(source: Source, path: &Path, resolves: bool) -> Result<Source, Refusal> {
+    let Source { name, text, loaded } = &source;
+    let faults = certificates::check(&loaded.config).err().unwrap_or_default();
+    let mut findings: Vec<Finding> = faults.into_iter().map(Finding::from).collect();
+    findings.extend(apps::check(&loaded.config));
+    findings.extend(tokens::check(&loaded.config));
+    findings.extend(paths::check(&loaded.config, path));
+    if resolves {
+        findings.extend(names::check(&loaded.config, RESOLVE_MAX));
+    }
+    match findings.is_empty() {
+        true => Ok(source),
+        false => Err(Refusal::Wrong(loaded.places.errors(findings, text, name))),
+    }
+}
+
 /// Reads a file that the configuration names.
 fn read_supply(path: &str) -> Result<Vec<u8>, String> {
-    let mut bytes = Vec::new();
-    // One byte more than allowed, so that a file that is too large is noticed.
-    let limit = SUPPLIED_BYTES_MAX + 1;
-    let file = File::open(path).map_err(|error| error.to_string())?;
-    file.take(limit).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
-    Ok(bytes)
+    files::read(path, SUPPLIED_BYTES_MAX).map_err(|error| error.to_string())
 }
 
 fn read(path: &Path) -> Result<String, String> {
-    let mut bytes = Vec::new();
-    // One byte more than allowed, so that the parser can report a file that is too large.
-    let limit = FILE_BYTES_MAX as u64 + 1;
-    let file = File::open(path).map_err(|error| format!("cannot open the file: {error}"))?;
-    file.take(limit)
-        .read_to_end(&mut bytes)
+    // One byte more than allowed is read, so that the parser can report a file that is too large.
+    let bytes = files::read(path, FILE_BYTES_MAX as u64)
         .map_err(|error| format!("cannot read the file: {error}"))?;
     String::from_utf8(bytes).map_err(|error| {
         format!(

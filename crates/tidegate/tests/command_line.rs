@@ -124,6 +124,61 @@ fn check_and_run_report_files_and_names_at_their_places() {
 }
 
 #[test]
+fn check_and_run_report_paths_at_which_the_start_would_fail() {
+    let folder = Folder::new("paths");
+    folder.file("empty", " \n");
+    folder.file("short", "01234\n");
+    std::fs::create_dir_all(folder.0.join("sub")).expect("a folder can be made");
+    for (settings, place, expected) in [
+        ("bind = \"0.0.0.0:0\"\ntoken-file = \"none\"", "2:14", "the token cannot be read: "),
+        (
+            "bind = \"127.0.0.1:0\"\ntoken-file = \"empty\"",
+            "2:14",
+            "the file of the token is empty",
+        ),
+        ("bind = \"0.0.0.0:0\"\ntoken-file = \"short\"", "2:14", "the token has 5 characters"),
+        ("bind = \"127.0.0.1:0\"\ntoken-file = \"short\"", "", ""),
+        ("bind = \"unix:none/s\"", "1:8", "the folder "),
+        ("bind = \"unix:empty\"", "1:8", "there is a file that is no socket"),
+        ("bind = \"unix:s\"", "", ""),
+        ("bind = \"127.0.0.1:1\"", "1:8", "already has this address"),
+        ("bind = \"127.0.0.1:0\"\n[log.access]\nto = \"file:none/x\"", "3:6", "the folder "),
+        ("bind = \"127.0.0.1:0\"\n[log.access]\nto = \"file:sub\"", "3:6", "it is a folder"),
+        (
+            "bind = \"127.0.0.1:0\"\n[log.access]\nto = \"file:a.toml\"",
+            "3:6",
+            "the configuration file itself",
+        ),
+        ("bind = \"127.0.0.1:0\"\n[log.access]\nto = \"file:x\"", "", ""),
+    ] {
+        let (before, after) =
+            ("[admin]\n", "\n[[listener]]\nbind = \"127.0.0.1:1\"\n[[route]]\nrespond = {}\n");
+        let file = folder.file("a.toml", format!("{before}{settings}{after}"));
+        let output = tidegate(&["check", &file]);
+        let messages = text(&output.stderr);
+        if place.is_empty() {
+            assert_eq!((output.status.code(), messages.as_str()), (Some(0), ""), "{settings}");
+            continue;
+        }
+        let (line, column) = place.split_once(':').expect("a place");
+        let line = line.parse::<usize>().expect("a number") + 1;
+        assert_eq!(output.status.code(), Some(2), "{settings}");
+        assert!(
+            messages.contains(&format!("--> {file}:{line}:{column}\n")),
+            "{settings}: {messages}"
+        );
+        assert!(
+            messages.contains(expected) && messages.contains("= help: "),
+            "{settings}: {messages}"
+        );
+        let output = tidegate(&["run", &file]);
+        assert_eq!(output.status.code(), Some(2), "{settings}");
+        assert_eq!(text(&output.stderr), messages, "run prints what check prints");
+    }
+    assert!(!folder.0.join("x").exists(), "check creates no file");
+}
+
+#[test]
 fn unreadable_file_is_named_with_exit_code_2() {
     let folder = Folder::new("unreadable");
     let odd = folder.file("odd.toml", b"a = \"\xff\"");

@@ -52,6 +52,20 @@ impl NetworkSet {
     pub fn is_empty(&self) -> bool {
         self.v4.is_empty() && self.v6.is_empty()
     }
+
+    /// Whether each range of `other` is within one range of this set.
+    #[must_use]
+    pub fn covers(&self, other: &Self) -> bool {
+        covers_all(&self.v4, &other.v4) && covers_all(&self.v6, &other.v6)
+    }
+}
+
+fn covers_all<T: Ord + Copy>(outer: &[(T, T)], inner: &[(T, T)]) -> bool {
+    inner.iter().all(|(first, last)| {
+        let after = outer.partition_point(|(begin, _)| begin <= first);
+        let before = after.checked_sub(1).and_then(|at| outer.get(at));
+        before.is_some_and(|(_, end)| last <= end)
+    })
 }
 
 /// Sorts the ranges, and joins those that overlap.

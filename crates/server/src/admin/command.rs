@@ -99,7 +99,21 @@ pub(super) fn run(words: &[&str], operations: &Operations) -> Outcome {
             return (command.run)(arguments, operations);
         }
     }
-    Err(format!("unknown command {:?}; the commands are:\n{}", words.join(" "), help().trim_end()))
+    Err(unknown(words))
+}
+
+/// Whether `words` begin with a command.
+pub(super) fn is_known(words: &[&str]) -> bool {
+    COMMANDS.iter().any(|command| words.starts_with(command.words))
+}
+
+/// The error for words that are not a command.
+pub(super) fn unknown(words: &[&str]) -> String {
+    format!(
+        "unknown command {:?}: no command of the line was executed; the commands are:\n{}",
+        words.join(" "),
+        help().trim_end()
+    )
 }
 
 fn help() -> String {

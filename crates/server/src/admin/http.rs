@@ -3,13 +3,14 @@
 //! Never: answers a page of a browser that reaches the interface by a name (DNS rebinding).
 
 use core::net::IpAddr;
-use std::io::{self, Read as _, Write};
+use std::io::{self, Read as _, Write as _};
 use std::sync::atomic::Ordering;
 
 use tidegate_wire::http1::{HeadDecoder, HeadLimits};
 use tidegate_wire::message::{FieldStorage, Method, RequestHead, reason_phrase};
 
-use super::{Caller, INPUT_BYTES_MAX, Input, Operations, Stream, info, metrics, stat};
+use super::connection::Connection;
+use super::{Caller, INPUT_BYTES_MAX, Input, Operations, info, metrics, stat};
 
 const TEXT: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
@@ -36,14 +37,14 @@ impl Page {
 
 /// Serves one request whose first line is `first`.
 pub(super) fn serve(
-    mut stream: &Stream,
+    mut connection: Connection,
     first: String,
     mut input: Input,
     caller: &Caller,
     operations: &Operations,
 ) -> io::Result<()> {
     let mut bytes = first.into_bytes();
-    bytes.append(&mut input.0);
+    bytes.append(&mut input.bytes);
     let limits = HeadLimits {
         request_line_bytes_max: INPUT_BYTES_MAX,
         head_bytes_max: INPUT_BYTES_MAX,
@@ -57,14 +58,20 @@ pub(super) fn serve(
             Ok(Some((head, _))) => {
                 let page = page_of(&head, caller, operations);
                 let is_head = matches!(head.method, Method::Head);
-                return send(&mut stream, &page, is_head);
+                match page.status {
+                    200 | 503 => connection.is_served(),
+                    _ => connection.is_refused(),
+                }
+                return send(&mut connection, &page, is_head);
             }
             Ok(None) => {}
             Err(fault) => {
-                return send(&mut stream, &Page::text(fault.status(), fault.reason()), false);
+                connection.is_refused();
+                let page = Page::text(fault.status(), fault.reason());
+                return send(&mut connection, &page, false);
             }
         }
-        let count = stream.read(&mut buffer)?;
+        let count = connection.read(&mut buffer)?;
         if count == 0 {
             return Ok(());
         }
@@ -119,7 +126,7 @@ fn is_address(host: &str) -> bool {
     name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok()
 }
 
-fn send(stream: &mut impl Write, page: &Page, is_head: bool) -> io::Result<()> {
+fn send(stream: &mut Connection, page: &Page, is_head: bool) -> io::Result<()> {
     let Page { status, kind, body } = page;
     let (reason, length) = (reason_phrase(*status), body.len());
     let challenge = if *status == 401 { "WWW-Authenticate: Bearer\r\n" } else { "" };

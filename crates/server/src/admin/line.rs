@@ -1,15 +1,18 @@
 //! The line protocol of the admin interface, as scripts for HAProxy's Runtime API use it.
 //! In: lines of commands, separated by `;`. Out: for each command its text and an empty line. After a line the
 //! connection closes, unless `prompt` began a session.
+//! Never: runs a part of a line: every command of a line is looked up before the first one runs. Runs anything after a
+//! line that was refused: lines of another protocol may contain commands.
 
-use std::io::{self, Write};
+use std::io::{self, Write as _};
 
 use super::command::{self, Reply};
-use super::{Caller, Input, Operations, Stream};
+use super::connection::Connection;
+use super::{Caller, Input, Operations};
 
 /// Serves the line `first` and, in a session, the lines after it.
 pub(super) fn serve(
-    mut stream: &Stream,
+    mut connection: Connection,
     first: String,
     mut input: Input,
     caller: &Caller,
@@ -18,23 +21,23 @@ pub(super) fn serve(
     let mut session = Session { has_prompt: false, is_known: caller.token.is_none() };
     let mut next = Some(first);
     while let Some(line) = next {
-        let mut output = String::new();
-        let mut quits = false;
-        for text in line.split(';').map(str::trim).filter(|text| !text.is_empty()) {
-            match session.run(text, caller, operations) {
-                Some(reply) => output.push_str(&reply),
-                None => quits = true,
-            }
+        let (mut output, goes_on) = session.run_line(&line, caller, operations);
+        match session.is_known {
+            true => connection.is_served(),
+            false => connection.is_refused(),
         }
-        let goes_on = session.has_prompt && !quits;
         if goes_on {
             output.push_str("\n> ");
         }
-        stream.write_all(output.as_bytes())?;
+        connection.write_all(output.as_bytes())?;
         if !goes_on {
             return Ok(());
         }
-        next = input.read_line(&mut stream)?;
+        // Without the token, the time of the first line goes on.
+        if session.is_known {
+            connection.awaits_line();
+        }
+        next = input.read_line(&mut connection)?;
     }
     Ok(())
 }
@@ -47,34 +50,181 @@ struct Session {
     is_known: bool,
 }
 
-impl Session {
-    /// Runs a command. Returns its text, or `None` to close the connection.
-    fn run(&mut self, text: &str, caller: &Caller, operations: &Operations) -> Option<String> {
+/// A command of a line.
+enum Step<'l> {
+    /// Ends the connection after the line.
+    Quit,
+    /// Begins or ends a session.
+    Prompt,
+    /// Presents the token.
+    Auth(&'l str),
+    /// A command of `command.rs`.
+    Run(Vec<&'l str>),
+}
+
+impl<'l> Step<'l> {
+    /// The step of one command; the error states the commands.
+    fn of(text: &'l str) -> Result<Self, String> {
         let words: Vec<&str> = text.split_ascii_whitespace().collect();
         match words.as_slice() {
-            ["quit" | "exit"] => return None,
-            ["prompt"] => {
-                self.has_prompt = !self.has_prompt;
-                return Some(String::new());
-            }
-            ["auth", token] => {
-                self.is_known = caller.accepts(token);
-                return Some(if self.is_known { String::new() } else { denied() });
-            }
-            _ if !self.is_known => return Some(denied()),
-            _ => {}
+            ["quit" | "exit"] => Ok(Self::Quit),
+            ["prompt"] => Ok(Self::Prompt),
+            ["auth", token] => Ok(Self::Auth(token)),
+            _ if command::is_known(&words) => Ok(Self::Run(words)),
+            _ => Err(command::unknown(&words)),
         }
-        Some(match command::run(&words, operations) {
-            Ok(Reply::Shown(text)) => text + "\n",
-            Ok(Reply::Changed(text)) => {
-                super::audit(caller, &words.join(" "));
-                text + "\n"
-            }
-            Err(why) => format!("error: {why}\n\n"),
-        })
     }
 }
 
-fn denied() -> String {
-    "error: present the token first: auth TOKEN\n\n".to_owned()
+impl Session {
+    /// Runs the commands of a line, if all of them are known. Returns their texts, and whether another line may follow.
+    fn run_line(&mut self, line: &str, caller: &Caller, operations: &Operations) -> (String, bool) {
+        let texts = line.split(';').map(str::trim).filter(|text| !text.is_empty());
+        let steps: Vec<Step<'_>> = match texts.map(Step::of).collect() {
+            Ok(steps) => steps,
+            Err(why) => return (format!("error: {why}\n\n"), false),
+        };
+        let (mut output, mut quits) = (String::new(), false);
+        for step in steps {
+            match step {
+                Step::Quit => quits = true,
+                Step::Prompt => self.has_prompt = !self.has_prompt,
+                Step::Auth(token) => {
+                    self.is_known = caller.accepts(token);
+                    if !self.is_known {
+                        return (output + DENIED, false);
+                    }
+                }
+                Step::Run(_) if !self.is_known => return (output + DENIED, false),
+                Step::Run(words) => output.push_str(&run(&words, caller, operations)),
+            }
+        }
+        (output, self.has_prompt && !quits)
+    }
+}
+
+/// Runs one command. Returns its text.
+fn run(words: &[&str], caller: &Caller, operations: &Operations) -> String {
+    match command::run(words, operations) {
+        Ok(Reply::Shown(text)) => text + "\n",
+        Ok(Reply::Changed(text)) => {
+            super::audit(caller, &words.join(" "));
+            text + "\n"
+        }
+        Err(why) => format!("error: {why}\n\n"),
+    }
+}
+
+/// The reply to a client without the token.
+const DENIED: &str = "error: present the token first: auth TOKEN\n\n";
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::os::unix::net::UnixStream;
+    use std::sync::{Arc, Mutex};
+    use std::time::{Instant, SystemTime};
+
+    use tidegate_config::arrange::Arranged;
+
+    use super::super::connection::{Places, Stream};
+    use super::super::serve as serve_any;
+    use super::*;
+    use crate::health::{Roster, ServerState};
+    use crate::stats::Registry;
+
+    const FILE: &str = "[[listener]]\nbind = \"127.0.0.1:1\"\n[[route]]\nproxy = \"p\"\n\
+        [pool.p]\nservers = [\"127.0.0.1:2\"]\n";
+
+    fn operations() -> Operations {
+        let Ok(config) = tidegate_config::parse(FILE, "the test") else { panic!("{FILE}") };
+        let arranged = Arranged::first(config.clone());
+        Operations {
+            config: Mutex::new(Arc::new(config)),
+            accounts: Vec::new(),
+            registry: Arc::new(Registry::new(1)),
+            roster: Arc::new(Roster::new(&arranged, Vec::new())),
+            started: (Instant::now(), SystemTime::now()),
+            is_stopping: false.into(),
+            places: Places::default(),
+        }
+    }
+
+    /// What a client that sends `bytes` receives, and whether the server is in maintenance after that.
+    fn exchange(bytes: &[u8], token: Option<&str>) -> (String, bool) {
+        let operations = operations();
+        let (mut client, own) = UnixStream::pair().expect("a pair of sockets");
+        client.write_all(bytes).expect("room");
+        client.shutdown(std::net::Shutdown::Write).expect("it is open");
+        let connection = operations.places.take(Stream::Unix(own)).expect("a place");
+        let caller = Caller { from: "the test".to_owned(), token: token.map(Arc::from) };
+        let _ = serve_any(connection, &caller, &operations);
+        let mut reply = String::new();
+        // Bytes that were not read reset the connection.
+        let _ = client.read_to_string(&mut reply);
+        let view = operations.roster.view(0, 0).expect("the server");
+        (reply, view.state == ServerState::Maintenance)
+    }
+
+    const SET: &str = "set server p/127.0.0.1:2 state maint";
+
+    #[test]
+    fn bytes_of_another_protocol_run_no_command() {
+        let hello = |text: &str| {
+            let mut hello = b"\x16\x03\x01\0\x7a\x01\0\0\x76\x03\x03random\x20".to_vec();
+            hello.extend_from_slice(text.as_bytes());
+            hello.extend_from_slice(b"\0\x0a\0\x08\0\x06\0\x1d");
+            hello
+        };
+        let mut inputs = vec![
+            hello(&format!(";{SET};zzz")),
+            hello(&format!("\n{SET}\n")),
+            format!("show info;\0;{SET}\n").into_bytes(),
+            format!("{SET}\u{7f}\n").into_bytes(),
+            format!("{SET};\u{e9}\n").into_bytes(),
+        ];
+        inputs.extend(
+            [
+                format!("EHLO x;{SET}\n"),
+                format!("EHLO x\r\n{SET}\r\n"),
+                format!("POST /;{SET};\n{SET}\n"),
+                format!("{SET};frobnicate\n"),
+                format!("prompt\nfrobnicate\n{SET}\n"),
+                format!("GET /;{SET}; HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n{SET}\n"),
+                format!("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n{SET}\n"),
+            ]
+            .map(String::into_bytes),
+        );
+        for input in inputs {
+            let (reply, is_set) = exchange(&input, None);
+            let text = String::from_utf8_lossy(&input);
+            assert!(!is_set, "{text}: {reply}");
+            assert!(!reply.contains("Uptime"), "{text}: {reply}");
+        }
+        let (reply, _) = exchange(format!("{SET};frobnicate\n").as_bytes(), None);
+        let expected = "error: unknown command \"frobnicate\": no command of the line was executed; the commands are:\n";
+        assert!(reply.starts_with(expected), "{reply}");
+    }
+
+    #[test]
+    fn known_commands_of_a_line_run_in_order() {
+        let (reply, is_set) = exchange(format!("show info;\t{SET}\r\n").as_bytes(), None);
+        assert!(reply.starts_with("Name: Tidegate\n"), "{reply}");
+        assert!(is_set);
+        let (reply, is_set) = exchange(format!("prompt\n{SET}\nquit\n").as_bytes(), None);
+        assert_eq!((reply.as_str(), is_set), ("\n> \n\n> ", true));
+    }
+
+    #[test]
+    fn command_without_the_token_runs_nothing_after_it() {
+        let denied = |line: &str| {
+            let (reply, is_set) = exchange(line.as_bytes(), Some("secret"));
+            assert!(!is_set && reply == DENIED, "{line}: {reply}");
+        };
+        denied(&format!("{SET}\n"));
+        denied(&format!("auth Secret;{SET}\n"));
+        denied(&format!("auth wrong;auth secret;{SET}\n"));
+        denied(&format!("{SET};auth secret;{SET}\n"));
+        assert!(exchange(format!("auth secret;{SET}\n").as_bytes(), Some("secret")).1);
+    }
 }

@@ -1,41 +1,40 @@
 //! The admin interface: metrics, statistics, health of the process, and commands, over TCP or a unix socket.
 //! In: requests of HTTP/1 and command lines. Out: text, JSON, CSV; mail to the workers.
 //! Never: runs on a worker or waits for one; lets a page in a browser or a client without the token read or change
-//! anything. A connection speaks HTTP if its first line is that of an HTTP request (`http.rs`), and else the line
-//! protocol (`line.rs`).
-//! Limits: `CONNECTIONS_MAX` connections at once; `INPUT_BYTES_MAX` bytes of a request or line; `IO_TIMEOUT` for each
-//! read and write, which ends a line protocol that is silent.
+//! anything, also if bytes of another protocol contain commands. A connection speaks HTTP if its first line is that of
+//! an HTTP request (`http.rs`), and else the line protocol (`line.rs`).
+//! Limits: the places and deadlines of `connection.rs`; `INPUT_BYTES_MAX` bytes of a request or line.
 
 mod command;
+mod connection;
 mod http;
 mod info;
 mod line;
 mod metrics;
 mod stat;
+pub(crate) mod token;
 
 use std::collections::BTreeMap;
-use std::io::{self, Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::io::{self, Read};
+use std::net::TcpListener;
+use std::os::unix::net::UnixListener;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use tidegate_config::model::{Admin, Bind, Config};
 
+pub(crate) use self::connection::Places;
+use self::connection::{Connection, Stream};
 use crate::counters::Accounts;
 use crate::health::Roster;
 use crate::log;
 use crate::stats::Registry;
 use crate::threads::{self, Ended};
 
-/// Connections at once; further ones are closed.
-const CONNECTIONS_MAX: usize = 16;
 /// Bytes of a request head, or of a line of commands.
 const INPUT_BYTES_MAX: usize = 16 * 1024;
-/// How long a read or a write may take.
-const IO_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long a failed accept waits, because descriptors or memory are short; and a failed attempt to listen.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -53,6 +52,8 @@ pub(crate) struct Operations {
     pub(crate) started: (Instant, SystemTime),
     /// The process is stopping.
     pub(crate) is_stopping: AtomicBool,
+    /// The connections of the interface.
+    pub(crate) places: Places,
 }
 
 impl Operations {
@@ -63,7 +64,10 @@ impl Operations {
 
     /// The sum of each counter over all workers.
     fn counters(&self) -> BTreeMap<&'static str, u64> {
-        let mut sums = BTreeMap::new();
+        let mut sums = BTreeMap::from([
+            ("admin_connections_displaced", self.places.displaced()),
+            ("admin_connections_now", self.places.open()),
+        ]);
         for accounts in &self.accounts {
             for (name, value) in accounts.counters.all() {
                 *sums.entry(name).or_default() += value;
@@ -94,14 +98,17 @@ impl Interface {
     /// # Errors
     /// The address cannot be listened on, or the token cannot be read; the text states which.
     pub(crate) fn open(admin: &Admin, takeover: bool) -> Result<Self, String> {
-        let token = admin.token_file.as_deref().map(read_token).transpose()?;
+        let token = token::read(admin).map_err(|(what, help)| {
+            let path = admin.token_file.as_deref().unwrap_or_default();
+            format!("the admin interface cannot be opened: {path}: {what}; help: {help}")
+        })?;
         let socket = match listen(&admin.bind) {
             Ok(socket) => socket,
             Err(error) if takeover && error.kind() == io::ErrorKind::AddrInUse => {
                 Socket::Taken(admin.bind.clone())
             }
             Err(error) => {
-                let place = name_of(&admin.bind);
+                let place = &admin.bind;
                 return Err(format!("the admin interface cannot listen on {place}: {error}"));
             }
         };
@@ -112,7 +119,7 @@ impl Interface {
     pub(crate) fn address(&self) -> String {
         match &self.socket {
             Socket::Taken(bind) => {
-                format!("{}, once the process that listens there has ended", name_of(bind))
+                format!("{bind}, once the process that listens there has ended")
             }
             Socket::Tcp(listener) => {
                 listener.local_addr().map_or_else(|_| String::new(), |at| format!("http://{at}/"))
@@ -132,7 +139,6 @@ impl Interface {
     pub(crate) fn start(self, operations: Arc<Operations>) -> io::Result<()> {
         let Self { socket, token } = self;
         let token = token.map(Arc::<str>::from);
-        let open = Arc::new(AtomicUsize::new(0));
         threads::spawn("admin", move || {
             let mut socket = socket;
             loop {
@@ -155,7 +161,7 @@ impl Interface {
                     Ok((stream, from)) => {
                         let operations = Arc::clone(&operations);
                         let caller = Caller { from, token: token.clone() };
-                        begin(stream, caller, operations, &open);
+                        begin(stream, caller, operations);
                     }
                     Err(_) => thread::sleep(ACCEPT_PAUSE),
                 }
@@ -165,22 +171,16 @@ impl Interface {
     }
 }
 
-/// Serves a connection on a thread of its own, unless there are too many.
-fn begin(stream: Stream, caller: Caller, operations: Arc<Operations>, open: &Arc<AtomicUsize>) {
-    if open.fetch_add(1, Ordering::SeqCst) >= CONNECTIONS_MAX {
-        open.fetch_sub(1, Ordering::SeqCst);
-        return;
-    }
-    let ended = Arc::clone(open);
+/// Serves a connection on a thread of its own, unless all places are taken by connections that are being served.
+fn begin(stream: Stream, caller: Caller, operations: Arc<Operations>) {
+    let Some(connection) = operations.places.take(stream) else { return };
     let work = move || {
         // The client may leave at any time.
-        let _ = serve(stream, &caller, &operations);
-        ended.fetch_sub(1, Ordering::SeqCst);
+        let _ = serve(connection, &caller, &operations);
         Ended::AsPlanned
     };
-    if threads::spawn("admin-client", work).is_err() {
-        open.fetch_sub(1, Ordering::SeqCst);
-    }
+    // If the kernel refuses the thread, the connection is dropped with the work.
+    let _ = threads::spawn("admin-client", work);
 }
 
 /// A client of the interface.
@@ -200,76 +200,54 @@ impl Caller {
     }
 }
 
-/// A connection of a client.
-enum Stream {
-    Tcp(TcpStream),
-    Unix(UnixStream),
-}
-
-impl Read for &Stream {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Stream::Tcp(stream) => (&*stream).read(buffer),
-            Stream::Unix(stream) => (&*stream).read(buffer),
-        }
-    }
-}
-
-impl Write for &Stream {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Stream::Tcp(stream) => (&*stream).write(bytes),
-            Stream::Unix(stream) => (&*stream).write(bytes),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-fn serve(stream: Stream, caller: &Caller, operations: &Operations) -> io::Result<()> {
-    match &stream {
-        Stream::Tcp(tcp) => {
-            tcp.set_read_timeout(Some(IO_TIMEOUT))?;
-            tcp.set_write_timeout(Some(IO_TIMEOUT))?;
-        }
-        Stream::Unix(unix) => {
-            unix.set_read_timeout(Some(IO_TIMEOUT))?;
-            unix.set_write_timeout(Some(IO_TIMEOUT))?;
-        }
-    }
+fn serve(mut connection: Connection, caller: &Caller, operations: &Operations) -> io::Result<()> {
     let mut input = Input::default();
-    let Some(first) = input.read_line(&mut &stream)? else { return Ok(()) };
+    let Some(first) = input.read_line(&mut connection)? else { return Ok(()) };
     match first.trim_end().ends_with("HTTP/1.1") || first.trim_end().ends_with("HTTP/1.0") {
-        true => http::serve(&stream, first, input, caller, operations),
-        false => line::serve(&stream, first, input, caller, operations),
+        true => http::serve(connection, first, input, caller, operations),
+        false => line::serve(connection, first, input, caller, operations),
     }
 }
 
 /// Bytes that were received.
 #[derive(Default)]
-struct Input(Vec<u8>);
+struct Input {
+    bytes: Vec<u8>,
+    /// The first bytes that have been examined: they are text, and contain no end of a line.
+    examined: usize,
+}
 
 impl Input {
     /// The next line with its end; `None` at the end of the input. The last line may have no end.
+    ///
+    /// # Errors
+    /// A byte is not part of a text. Such bytes are of another protocol, such as the ClientHello of a browser whose
+    /// session id another site has chosen: no part of it is a command.
     fn read_line(&mut self, stream: &mut impl Read) -> io::Result<Option<String>> {
         let mut buffer = [0; 4096];
         loop {
-            if let Some(end) = self.0.iter().position(|byte| *byte == b'\n') {
-                let line: Vec<u8> = self.0.drain(..=end).collect();
+            let (_, new) = self.bytes.split_at(self.examined);
+            if let Some(found) = new.iter().position(|byte| *byte == b'\n' || !is_text(*byte)) {
+                let end = self.examined + found;
+                if self.bytes.get(end) != Some(&b'\n') {
+                    return Err(io::ErrorKind::InvalidData.into());
+                }
+                self.examined = 0;
+                let line: Vec<u8> = self.bytes.drain(..=end).collect();
                 return Ok(Some(String::from_utf8_lossy(&line).into_owned()));
             }
-            if self.0.len() > INPUT_BYTES_MAX {
+            self.examined = self.bytes.len();
+            if self.bytes.len() > INPUT_BYTES_MAX {
                 return Err(io::ErrorKind::InvalidData.into());
             }
             match stream.read(&mut buffer) {
-                Ok(0) if self.0.is_empty() => return Ok(None),
+                Ok(0) if self.bytes.is_empty() => return Ok(None),
                 Ok(0) => {
-                    let rest = core::mem::take(&mut self.0);
+                    self.examined = 0;
+                    let rest = core::mem::take(&mut self.bytes);
                     return Ok(Some(String::from_utf8_lossy(&rest).into_owned()));
                 }
-                Ok(count) => self.0.extend_from_slice(&buffer[..count]),
+                Ok(count) => self.bytes.extend_from_slice(&buffer[..count]),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
@@ -277,29 +255,15 @@ impl Input {
     }
 }
 
-/// Reads the token: the file without blanks around it.
-fn read_token(path: &str) -> Result<String, String> {
-    let text = std::fs::read_to_string(path).map_err(|error| {
-        format!("the token of the admin interface, {path}, cannot be read: {error}")
-    })?;
-    match text.trim() {
-        "" => Err(format!("the token of the admin interface, {path}, is empty")),
-        token => Ok(token.to_owned()),
-    }
+/// Whether a byte may be part of a line: printable ASCII, tab or CR.
+fn is_text(byte: u8) -> bool {
+    matches!(byte, b'\t' | b'\r' | b' '..=b'~')
 }
 
 fn listen(bind: &Bind) -> io::Result<Socket> {
     match bind {
         Bind::Tcp(address) => TcpListener::bind(address).map(Socket::Tcp),
         Bind::Unix(path) => open_unix(path).map(Socket::Unix),
-    }
-}
-
-/// An address as in the file.
-fn name_of(bind: &Bind) -> String {
-    match bind {
-        Bind::Tcp(address) => address.to_string(),
-        Bind::Unix(path) => format!("unix:{path}"),
     }
 }
 

@@ -338,7 +338,8 @@ impl Worker {
             Some(stream) => stream.filters,
             None => self.http1_request(to.sock)?.filters,
         };
-        let settings = self.settings.of(self.era_of(to));
+        let era = self.era_of(to);
+        let settings = self.settings.of(era);
         settings.handlings.filters(filters, b"").kept_trailers(trailers)
     }
 

@@ -139,6 +139,62 @@ fn file_that_cannot_be_opened_ends_the_start() {
         .output()
         .expect("the program starts");
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(1), "{text}");
-    assert!(text.contains("missing/access.log cannot be opened: "), "{text}");
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    let folder = folder.join("missing");
+    assert!(text.contains(&format!("access.log: the folder {folder} cannot be used: ")), "{text}");
+}
+
+/// Makes a fifo that no program has opened.
+fn make_fifo(path: &str) {
+    run_well(Command::new("mkfifo").arg(path));
+}
+
+#[test]
+fn fifo_without_a_reader_ends_the_start() {
+    let folder = Folder::new("access-log-fifo");
+    let path = folder.join("fifo");
+    make_fifo(&path);
+    let access = format!("{{ to = {:?} }}", format!("file:{path}"));
+    let file = folder.file("tidegate.toml", config(free_address(), &access));
+    let mut program = command(env!("CARGO_BIN_EXE_tidegate"));
+    let output = program.args(["run", &file]).output().expect("the program starts");
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert!(
+        text.contains("the access log cannot be opened: it is a fifo that no program reads"),
+        "{text}"
+    );
+}
+
+#[test]
+fn fifos_do_not_stop_rotation_and_reloads() {
+    let folder = Folder::new("access-log-fifo-later");
+    let address = free_address();
+    let path = folder.join("access.log");
+    let file = folder.join("tidegate.toml");
+    let access = format!("{{ to = {:?} }}", format!("file:{path}"));
+    let mut process = start(&folder, address, &access, Stdio::null());
+    let get = || run_well(curl().arg(format!("http://{address}/json")));
+    let text = std::fs::read_to_string(&file).expect("the configuration");
+    for name in [&path, &file] {
+        std::fs::remove_file(name).expect("the file exists");
+        make_fifo(name);
+    }
+    // Neither the writer of the log nor the thread that reloads may wait for the other end.
+    process.signal(Signal::USR1);
+    process.signal(Signal::HUP);
+    assert_eq!(get(), "{}");
+    for name in [&path, &file] {
+        std::fs::remove_file(name).expect("the fifo exists");
+    }
+    std::fs::write(&file, text.replace("\"{}\"", "\"[]\"")).expect("the configuration is written");
+    let id = process.pid().to_string();
+    process.wait_until("serving the new configuration, with a line in the new log", || {
+        // The process may have handled an earlier signal before the files were there.
+        run_well(Command::new("kill").args(["-USR1", &id]));
+        run_well(Command::new("kill").args(["-HUP", &id]));
+        get() == "[]" && !lines(&path).is_empty()
+    });
+    process.terminate();
+    assert!(process.wait().success());
 }

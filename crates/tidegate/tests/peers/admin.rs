@@ -248,3 +248,56 @@ fn unix_socket_is_open_to_its_user_only() {
     assert!(process.wait().success());
     assert!(!std::path::Path::new(&path).exists(), "the socket is removed");
 }
+
+/// The bytes of a ClientHello whose session id is `id`, which a site in a browser can choose.
+fn client_hello(id: &str) -> Vec<u8> {
+    let mut body = b"\x03\x03".to_vec();
+    body.extend_from_slice(&[0x41; 32]);
+    body.push(32);
+    body.extend_from_slice(format!("{id:z<32}").as_bytes());
+    body.extend_from_slice(
+        b"\x00\x02\x13\x01\x01\x00\x00\x0c\x00\x0a\x00\x08\x00\x06\x00\x1d\x00\x17\x00\x18",
+    );
+    let mut record = vec![0x16, 3, 1, 0, body.len() as u8 + 4, 1, 0, 0, body.len() as u8];
+    record.extend_from_slice(&body);
+    record
+}
+
+#[test]
+fn client_hello_with_a_command_in_it_runs_nothing() {
+    let mut operated = Operated::start("admin-poison", "");
+    for id in [";shutdown;", "\nshutdown\n"] {
+        let mut socket = TcpStream::connect(operated.admin).expect("it listens");
+        socket.write_all(&client_hello(id)).expect("it reads");
+        let mut reply = Vec::new();
+        // Bytes that were not read reset the connection.
+        let _ = socket.read_to_end(&mut reply);
+        assert!(reply.is_empty(), "{}", String::from_utf8_lossy(&reply));
+    }
+    assert_eq!(operated.get("/json"), "{}");
+    assert!(operated.ctl_well(&["show", "info"]).contains("\nStopping: 0\n"));
+    operated.process.terminate();
+    assert!(operated.process.wait().success());
+}
+
+#[test]
+fn clients_that_never_complete_a_request_do_not_occupy_the_interface() {
+    let folder = Folder::new("admin-flood-token");
+    let token = folder.file("token", "secret-of-16-chars-or-more\n");
+    let operated = Operated::start("admin-flood", &format!("token-file = {token:?}"));
+    let mut dripping = Vec::new();
+    for round in 0..3 {
+        for _ in 0..20 {
+            let mut socket = TcpStream::connect(operated.admin).expect("it listens");
+            socket.write_all(b"prompt\nx").expect("room");
+            dripping.push(socket);
+        }
+        for socket in &mut dripping {
+            // Sockets that gave way are closed.
+            let _ = socket.write_all(b"x");
+        }
+        assert_eq!(operated.page("/live"), "ok\n", "round {round}");
+        let shown = operated.ctl_well(&["--token-file", &token, "show", "info"]);
+        assert!(shown.contains("\nadmin_connections_displaced: "), "{shown}");
+    }
+}

@@ -105,7 +105,7 @@ fn check(recipe: &str, folder: &Folder, gate: &Gate, command: &str, lines: &[&st
     let words = arguments(command);
     assert_eq!(words.first().map(String::as_str), Some("curl"), "{recipe}: {command}");
     let mut curl = curl();
-    curl.current_dir(folder.path()).arg("--include");
+    curl.current_dir(folder.path());
     for word in words.iter().skip(1) {
         curl.arg(word.replace(PUBLIC, &format!("http://{}", gate.address())));
     }

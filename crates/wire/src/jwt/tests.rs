@@ -86,9 +86,10 @@ fn rsa_and_curves_are_verified_from_pem_and_json() {
         }
     };
     let public = rsa.public_key();
-    let modulus = public.modulus().big_endian_without_leading_zero().to_vec();
+    // The header of the sequence (4 bytes), that of the modulus (4 bytes), and a zero byte (RFC 8017 appendix A.1.1).
+    let modulus = &public.as_ref()[9..9 + 256];
     let json =
-        format!(r#"{{"keys":[{{"kty":"RSA","kid":"1","n":"{}","e":"AQAB"}}]}}"#, encode(&modulus));
+        format!(r#"{{"keys":[{{"kty":"RSA","kid":"1","n":"{}","e":"AQAB"}}]}}"#, encode(modulus));
     let der = public.as_der().expect("DER");
     let sets = [
         set(&json),

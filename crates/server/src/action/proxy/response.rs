@@ -9,6 +9,7 @@ use std::rc::Rc;
 use tidegate_base::Id;
 use tidegate_gate::access::Cause;
 use tidegate_gate::connection_auth;
+use tidegate_gate::forward;
 use tidegate_gate::retry::FailurePoint;
 use tidegate_reactor::{CloseReason, OutputLook, Reactor};
 use tidegate_wire::http2::ErrorCode;

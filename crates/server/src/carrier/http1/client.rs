@@ -68,7 +68,7 @@ pub(crate) struct Http1Request {
     /// The action that serves the request. `Running::None` until the action has begun something that lasts.
     pub(super) action: Running,
     /// The filters of the response.
-    pub(super) filters: FilterId,
+    pub(in crate::carrier) filters: FilterId,
     /// The version of the request. It decides which framing the client can receive.
     pub(super) version: Version,
     /// The method is HEAD, so the response has no body (RFC 9110 section 9.3.2).
@@ -728,7 +728,7 @@ impl Worker {
     }
 
     /// The current request of the connection; `None` if the connection or its request has ended.
-    pub(super) fn http1_request(&mut self, sock: SockId) -> Option<&mut Http1Request> {
+    pub(in crate::carrier) fn http1_request(&mut self, sock: SockId) -> Option<&mut Http1Request> {
         self.http1_client(sock)?.request()
     }
 }

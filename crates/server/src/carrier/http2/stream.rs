@@ -37,7 +37,7 @@ pub(crate) struct Http2Stream {
     /// The generation of settings that the request began with.
     pub(crate) era: Era,
     /// The filters of the response.
-    pub(super) filters: FilterId,
+    pub(in crate::carrier) filters: FilterId,
     /// The record of the request, or `NO_RECORD`.
     pub(super) record: u32,
     /// The method is HEAD, so the response has no body.

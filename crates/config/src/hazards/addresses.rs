@@ -1,0 +1,70 @@
+//! Warnings about addresses: proxies that could be anyone, clients that are allowed and denied, empty sets.
+
+use toml::de::DeTable;
+
+use super::{Step, open, place, place_of, vain};
+use crate::model::{AddressSet, Addresses, Listener, Network, Route};
+use crate::report::Notes;
+
+/// `trusted` and `proxy-protocol` that contain all addresses.
+pub(super) fn check_listener(listener: &Listener, table: &DeTable<'_>, notes: &mut Notes) {
+    let all = |networks: &[Network]| networks.iter().position(|network| network.prefix_bits == 0);
+    if let Some(at) = all(&listener.trusted) {
+        let what = "every client is trusted as if it were a proxy: it can state any address as its own, and https";
+        let help = "list the addresses of the proxies in front, such as \"10.0.0.0/8\"";
+        notes.warn(open(place(table, &[Step::Key("trusted"), Step::Entry(at)]), what, help));
+    }
+    if let Some(at) = listener.proxy_protocol.as_ref().and_then(|from| all(&from.networks)) {
+        let steps = [Step::Key("proxy-protocol"), Step::Key("from"), Step::Entry(at)];
+        let what = "every client may send a PROXY header: it can state any address as its own";
+        let help = "list the addresses of the proxies in front, such as \"10.0.0.0/8\"";
+        notes.warn(open(place(table, &steps), what, help));
+    }
+}
+
+/// `allow` and `deny` that serve no client, or refuse none.
+pub(super) fn check_route(
+    route: &Route,
+    sets: &[AddressSet],
+    table: &DeTable<'_>,
+    notes: &mut Notes,
+) {
+    let (allow, deny) = (&route.handling.allow, &route.handling.deny);
+    for (key, list, effect) in
+        [("allow", allow, "it serves no client"), ("deny", deny, "it refuses no client")]
+    {
+        let Some(list) = list else { continue };
+        let is_empty = |set: &usize| {
+            sets.get(*set).is_some_and(|set| set.file.is_none() && set.networks.is_empty())
+        };
+        if list.networks.is_empty() && !list.sets.is_empty() && list.sets.iter().all(is_empty) {
+            let what = format!("`{key}` names only sets without an address: {effect}");
+            notes.warn(vain(place_of(table, key), what, "add addresses to the set"));
+        }
+    }
+    if let (Some(allow), Some(deny)) = (allow, deny)
+        && !allow.is_empty()
+        && is_within(allow, deny, sets)
+    {
+        let what = "`deny` contains every address of `allow`: the route serves no client";
+        notes.warn(vain(
+            place_of(table, "deny"),
+            what,
+            "remove the range from `deny`: with `allow`, other addresses are refused anyway",
+        ));
+    }
+}
+
+/// Whether every address of `inner` is certainly in `outer`. What the files of sets contain is unknown.
+fn is_within(inner: &Addresses, outer: &Addresses, sets: &[AddressSet]) -> bool {
+    let networks = outer.sets.iter().filter_map(|set| sets.get(*set)).map(|set| &set.networks);
+    let outers = || networks.clone().chain([&outer.networks]);
+    let named = |set: &usize| {
+        outer.sets.contains(set)
+            || sets.get(*set).is_some_and(|set| {
+                set.file.is_none() && outers().any(|outer| outer.covers(&set.networks))
+            })
+    };
+    inner.sets.iter().all(named)
+        && (inner.networks.is_empty() || outers().any(|outer| outer.covers(&inner.networks)))
+}

@@ -1,0 +1,27 @@
+//! Warnings about redirects to https that no listener answers.
+
+use toml::de::DeTable;
+
+use super::{Parts, place_of, vain};
+use crate::model::Listener;
+use crate::report::Notes;
+
+/// `redirect-to-https` where neither this process nor, as far as the file says, a proxy in front has TLS.
+pub(super) fn check(
+    listener: &Listener,
+    parts: &Parts<'_>,
+    table: &DeTable<'_>,
+    notes: &mut Notes,
+) {
+    let has_https = |listener: &Listener| listener.tls.is_some();
+    if listener.redirect_to_https.is_none()
+        || listener.may_serve_https()
+        || parts.listeners.listeners.iter().any(has_https)
+    {
+        return;
+    }
+    let what = "no listener serves https, and this one trusts no proxy: if a proxy in front has TLS, its requests are \
+                redirected again and again";
+    let help = "list the proxy in `trusted`, so that its X-Forwarded-Proto counts; or add a [[listener]] with `tls`";
+    notes.warn(vain(place_of(table, "redirect-to-https"), what, help));
+}

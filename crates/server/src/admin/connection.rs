@@ -1,0 +1,259 @@
+//! A connection of the admin interface, and the places that connections take.
+//! In: accepted sockets. Out: bytes until a deadline; the end of the connection that gives way to a new one.
+//! Never: lets a client without the token keep a place: while it has not completed its first request or line, and the
+//! token, it has `REQUEST_SPAN` in all, and gives way to a new connection if no place is free.
+//! Limits: `CONNECTIONS_MAX` connections, and as many more that are ending.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Connections at once.
+pub(super) const CONNECTIONS_MAX: usize = 16;
+/// How long a client has from its connection until its first request or line, and its token, are complete.
+const REQUEST_SPAN: Duration = Duration::from_secs(10);
+/// How long a client has to take a reply.
+const REPLY_SPAN: Duration = Duration::from_secs(30);
+/// How long a session waits for its next line.
+const SESSION_SPAN: Duration = Duration::from_secs(60);
+
+/// A socket of a client.
+pub(super) enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Stream {
+    fn set_timeout(&self, is_read: bool, span: Duration) -> io::Result<()> {
+        match (self, is_read) {
+            (Self::Tcp(stream), true) => stream.set_read_timeout(Some(span)),
+            (Self::Tcp(stream), false) => stream.set_write_timeout(Some(span)),
+            (Self::Unix(stream), true) => stream.set_read_timeout(Some(span)),
+            (Self::Unix(stream), false) => stream.set_write_timeout(Some(span)),
+        }
+    }
+
+    /// Ends the connection. A thread that reads or writes it goes on at once.
+    fn end(&self) {
+        // The client may have left already.
+        let _ = match self {
+            Self::Tcp(stream) => stream.shutdown(Shutdown::Both),
+            Self::Unix(stream) => stream.shutdown(Shutdown::Both),
+        };
+    }
+}
+
+/// What a connection waits for, in the order in which connections give way to a new one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Phase {
+    /// For the rest of the first request or line, or for the token.
+    Unproven,
+    /// For the next line of a session.
+    Idle,
+    /// For nothing: it is being served, and does not give way.
+    Served,
+    /// It has been ended, and its thread is about to notice.
+    Ended,
+}
+
+/// A connection that takes a place.
+struct Holder {
+    /// Distinguishes the connection from others; later connections have higher numbers.
+    number: u64,
+    phase: Phase,
+    stream: Arc<Stream>,
+}
+
+/// The connections, oldest first.
+#[derive(Default)]
+struct Held {
+    holders: Vec<Holder>,
+    /// How many connections there have been.
+    accepted: u64,
+    /// How many were closed, or never served, because the places were taken.
+    displaced: u64,
+}
+
+/// The places of all connections.
+#[derive(Clone, Default)]
+pub(crate) struct Places(Arc<Mutex<Held>>);
+
+impl Places {
+    fn lock(&self) -> MutexGuard<'_, Held> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives a place to a new connection. If no place is free, the oldest connection that is not being served is ended;
+    /// `None` if all are being served.
+    pub(super) fn take(&self, stream: Stream) -> Option<Connection> {
+        let mut held = self.lock();
+        let used = held.holders.iter().filter(|holder| holder.phase != Phase::Ended).count();
+        if used >= CONNECTIONS_MAX {
+            held.displaced += 1;
+            let may_end = held.holders.len() < 2 * CONNECTIONS_MAX;
+            let open = held.holders.iter_mut().filter(|holder| holder.phase < Phase::Served);
+            let oldest = open.min_by_key(|holder| (holder.phase, holder.number));
+            let oldest = oldest.filter(|_| may_end)?;
+            oldest.phase = Phase::Ended;
+            oldest.stream.end();
+        }
+        let (number, stream) = (held.accepted, Arc::new(stream));
+        held.accepted += 1;
+        let holder = Holder { number, phase: Phase::Unproven, stream: Arc::clone(&stream) };
+        held.holders.push(holder);
+        drop(held);
+        let deadline = Instant::now() + REQUEST_SPAN;
+        Some(Connection { stream, deadline, number, places: self.clone() })
+    }
+
+    /// How many connections were closed because the places were taken.
+    pub(super) fn displaced(&self) -> u64 {
+        self.lock().displaced
+    }
+
+    /// How many places are taken.
+    pub(super) fn open(&self) -> u64 {
+        self.lock().holders.len() as u64
+    }
+}
+
+/// A connection that has a place. Its reads and writes fail after its deadline.
+pub(super) struct Connection {
+    stream: Arc<Stream>,
+    deadline: Instant,
+    number: u64,
+    places: Places,
+}
+
+impl Connection {
+    /// The request, or a line, is complete, and the client has the token if one is needed: the reply follows.
+    pub(super) fn is_served(&mut self) {
+        self.enter(Phase::Served, REPLY_SPAN);
+    }
+
+    /// The reply to a client that did not present the token follows.
+    pub(super) fn is_refused(&mut self) {
+        self.deadline = self.deadline.max(Instant::now() + Duration::from_secs(1));
+    }
+
+    /// The session waits for its next line.
+    pub(super) fn awaits_line(&mut self) {
+        self.enter(Phase::Idle, SESSION_SPAN);
+    }
+
+    fn enter(&mut self, phase: Phase, span: Duration) {
+        self.deadline = Instant::now() + span;
+        let mut held = self.places.lock();
+        let own = held.holders.iter_mut().find(|holder| holder.number == self.number);
+        if let Some(own) = own.filter(|own| own.phase != Phase::Ended) {
+            own.phase = phase;
+        }
+    }
+
+    /// Limits the next read or write to the time that is left.
+    fn arm(&self, is_read: bool) -> io::Result<()> {
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        self.stream.set_timeout(is_read, left)
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.places.lock().holders.retain(|holder| holder.number != self.number);
+    }
+}
+
+impl Read for Connection {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.arm(true)?;
+        match &*self.stream {
+            Stream::Tcp(stream) => (&mut &*stream).read(buffer),
+            Stream::Unix(stream) => (&mut &*stream).read(buffer),
+        }
+    }
+}
+
+impl Write for Connection {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.arm(false)?;
+        match &*self.stream {
+            Stream::Tcp(stream) => (&mut &*stream).write(bytes),
+            Stream::Unix(stream) => (&mut &*stream).write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn connect(places: &Places) -> (UnixStream, Option<Connection>) {
+        let (client, own) = UnixStream::pair().expect("a pair of sockets");
+        (client, places.take(Stream::Unix(own)))
+    }
+
+    /// Whether the other side has ended the connection.
+    fn is_ended(mut client: &UnixStream) -> bool {
+        client.set_nonblocking(true).expect("a mode");
+        matches!(client.read(&mut [0]), Ok(0))
+    }
+
+    #[test]
+    fn oldest_connection_without_a_request_gives_way_then_the_oldest_session() {
+        let places = Places::default();
+        let mut all: Vec<_> = (0..CONNECTIONS_MAX).map(|_| connect(&places)).collect();
+        for (_, connection) in &mut all[..2] {
+            connection.as_mut().expect("a place").is_served();
+        }
+        all[2].1.as_mut().expect("a place").awaits_line();
+        // Each of the new ones is being served, so that it does not give way itself.
+        for expected in (3..CONNECTIONS_MAX).chain([2]) {
+            let (client, mut new) = connect(&places);
+            new.as_mut().expect("a place").is_served();
+            let ended: Vec<usize> =
+                (0..CONNECTIONS_MAX).filter(|at| is_ended(&all[*at].0)).collect();
+            assert!(ended.contains(&expected), "{expected}: {ended:?}");
+            assert_eq!(all[expected].1.as_mut().expect("a place").read(&mut [0]).ok(), Some(0));
+            all[expected].1 = None;
+            all.push((client, new));
+        }
+        let (client, refused) = connect(&places);
+        assert!(refused.is_none() && is_ended(&client), "all are being served");
+        assert!(!is_ended(&all[0].0) && !is_ended(&all[1].0));
+        assert_eq!((places.open(), places.displaced()), (16, 15));
+        all.clear();
+        assert!(places.open() == 0 && connect(&places).1.is_some());
+    }
+
+    #[test]
+    fn connections_that_are_ending_are_bounded() {
+        let places = Places::default();
+        let all: Vec<_> = (0..3 * CONNECTIONS_MAX).map(|_| connect(&places)).collect();
+        let served = all.iter().filter(|(_, connection)| connection.is_some()).count();
+        assert_eq!(served, 2 * CONNECTIONS_MAX);
+    }
+
+    #[test]
+    fn deadline_is_absolute() {
+        let places = Places::default();
+        let (mut client, connection) = connect(&places);
+        let mut connection = connection.expect("a place");
+        client.write_all(b"x").expect("room");
+        assert_eq!(connection.read(&mut [0]).ok(), Some(1));
+        connection.deadline = Instant::now();
+        client.write_all(b"x").expect("room");
+        let error = connection.read(&mut [0]).expect_err("the time is over");
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        connection.is_served();
+        assert_eq!(connection.read(&mut [0]).ok(), Some(1));
+    }
+}

@@ -1,0 +1,77 @@
+//! The token of the admin interface.
+//! In: `[admin]`. Out: the token, or why the file cannot be used and the fix.
+//! Limits: `TOKEN_BYTES_MAX`; at least `TOKEN_CHARS_MIN` characters if other machines may reach the interface.
+
+use tidegate_config::model::{Admin, Bind};
+
+use crate::files;
+
+/// Bytes of the file.
+const TOKEN_BYTES_MAX: u64 = 4096;
+/// Characters of a token that clients of other machines could guess.
+const TOKEN_CHARS_MIN: usize = 16;
+const MAKE: &str = "write a random token: openssl rand -hex 32";
+
+/// Why a token cannot be used: what is wrong, and the fix.
+pub(crate) type Fault = (String, String);
+
+/// The token: the content of the file without blanks around it; `None` if none is configured.
+///
+/// # Errors
+/// The file cannot be read, or its content is not a token.
+pub(crate) fn read(admin: &Admin) -> Result<Option<String>, Fault> {
+    let Some(path) = &admin.token_file else { return Ok(None) };
+    let bytes = files::read(path, TOKEN_BYTES_MAX)
+        .map_err(|error| (format!("the token cannot be read: {error}"), MAKE.to_owned()))?;
+    let is_local = match &admin.bind {
+        Bind::Tcp(address) => address.ip().is_loopback(),
+        Bind::Unix(_) => true,
+    };
+    check(&bytes, is_local).map(Some)
+}
+
+fn check(bytes: &[u8], is_local: bool) -> Result<String, Fault> {
+    let fault = |what: &str| Err((what.to_owned(), MAKE.to_owned()));
+    let Ok(text) = core::str::from_utf8(bytes) else {
+        return fault("the token is not text");
+    };
+    let token = text.trim();
+    match token.len() {
+        0 => fault("the file of the token is empty"),
+        _ if bytes.len() as u64 > TOKEN_BYTES_MAX => fault("the token is longer than 4096 bytes"),
+        // A token with a blank or a semicolon cannot be presented on the command line.
+        _ if !token.bytes().all(|byte| byte.is_ascii_graphic() && byte != b';') => {
+            fault("the token has a character other than letters, digits and signs except `;`")
+        }
+        count if count < TOKEN_CHARS_MIN && !is_local => fault(&format!(
+            "the token has {count} characters, and other machines can reach the interface: it needs {TOKEN_CHARS_MIN}"
+        )),
+        _ => Ok(token.to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn token_is_one_word_and_long_enough_for_other_machines() {
+        for (bytes, local, remote) in [
+            (&b"0123456789abcdef\n"[..], true, true),
+            (b" 0123456789abcdef ", true, true),
+            (b"0123456789abcde\n", true, false),
+            (b"x", true, false),
+            (b"", false, false),
+            (b" \n", false, false),
+            (b"0123456789abcdef 0123456789abcdef", false, false),
+            (b"0123456789;abcdef", false, false),
+            (b"0123456789\xff0123456789", false, false),
+            (&[b'x'; 4096], true, true),
+            (&[b'x'; 4097], false, false),
+        ] {
+            let text = String::from_utf8_lossy(bytes);
+            assert_eq!(check(bytes, true).is_ok(), local, "{text}");
+            assert_eq!(check(bytes, false).is_ok(), remote, "{text}");
+        }
+    }
+}
