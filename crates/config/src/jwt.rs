@@ -14,18 +14,19 @@ use crate::table::{Table, texts_of, wrong_type};
 /// Reads the settings of tokens; `None` if the file of the keys is missing.
 pub(crate) fn read(table: &Table<'_>, realm: String, notes: &mut Notes) -> Option<JwtAuth> {
     let (secret, keys) = (table.value("secret-file"), table.value("keys"));
-    if secret.is_some() == keys.is_some() {
+    let is_one = secret.is_some() != keys.is_some();
+    if !is_one {
         let what = "`jwt` needs either `secret-file` or `keys`";
         let note = Note::new(Kind::Missing, table.place.clone(), what);
         notes.error(note.help(
             "write keys = \"keys.json\" for public keys or a set of keys, secret-file = \"secret\" for HMAC",
         ));
-        return None;
     }
     let is_secret = secret.is_some();
-    let file = read_file(if is_secret { "secret-file" } else { "keys" }, table, notes)?;
+    // Every mistake is reported, also beside a file that is missing.
+    let file = read_file(if is_secret { "secret-file" } else { "keys" }, table, notes);
     let mut jwt = JwtAuth {
-        file,
+        file: file.clone().unwrap_or_default(),
         is_secret,
         content: KeyContent::default(),
         realm,
@@ -57,5 +58,5 @@ pub(crate) fn read(table: &Table<'_>, realm: String, notes: &mut Notes) -> Optio
             notes.error(refused("cookie", &cookie, complaint));
         }
     }
-    Some(jwt)
+    file.filter(|_| is_one).map(|_| jwt)
 }

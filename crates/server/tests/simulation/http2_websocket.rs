@@ -65,7 +65,7 @@ fn switching(request: &str, rest: &str) -> Vec<u8> {
     let mut storage = FieldStorage::new();
     let decoded = HeadDecoder::default().decode_request(request.as_bytes(), &limits, &mut storage);
     let (head, _) = decoded.expect("a valid head").expect("a whole head");
-    let origins = Origins::parse(["*"].into_iter()).expect("a list of origins");
+    let origins = Origins::parse(["*"]).expect("a list of origins");
     let policy = Policy { subprotocols: Vec::new(), origins, deflate: None };
     let accept = policy.check(&head).expect("a request for a WebSocket");
     let mut response = b"HTTP/1.1 101 Switching Protocols\r\n".to_vec();
