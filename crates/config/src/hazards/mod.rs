@@ -64,7 +64,7 @@ pub(crate) fn check(parts: &Parts<'_>, notes: &mut Notes) {
 impl<'f> Parts<'f> {
     /// The table of an entry of `[[name]]`.
     fn row(&self, name: &str, index: usize) -> Option<&'f DeTable<'f>> {
-        self.root.get(name)?.get_ref().as_array()?.iter().nth(index)?.get_ref().as_table()
+        self.root.get(name)?.get_ref().as_array()?.get(index)?.get_ref().as_table()
     }
 
     /// The table `[section.name]`.
@@ -101,7 +101,7 @@ fn place(table: &DeTable<'_>, steps: &[Step<'_>]) -> Range<usize> {
     for step in rest {
         let next = match (value.get_ref(), step) {
             (DeValue::Table(table), Step::Key(key)) => table.get(*key),
-            (DeValue::Array(entries), Step::Entry(index)) => entries.iter().nth(*index),
+            (DeValue::Array(entries), Step::Entry(index)) => entries.get(*index),
             // One entry may be written without an array.
             (_, Step::Entry(0)) => Some(value),
             (_, Step::Key(_) | Step::Entry(_)) => None,
