@@ -155,7 +155,7 @@ fn check_source(path: &str, text: &str) -> Vec<String> {
     let source_of = path.strip_prefix("crates/").and_then(|rest| rest.split_once("/src/"));
     let is_source_of = |crates: &[&str]| source_of.is_some_and(|(name, _)| crates.contains(&name));
     let (sans_io, serving) = (is_source_of(SANS_IO), is_source_of(SERVING));
-    let mut in_tests = false;
+    let mut in_tests = path.ends_with("/tests.rs");
     for (index, line) in text.lines().enumerate() {
         let number = index + 1;
         in_tests |= line.trim_start().starts_with("#[cfg(test)]");

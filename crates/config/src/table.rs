@@ -442,9 +442,15 @@ fn refused(key: &Key, value: &Value<'_>) -> Note {
     let what = format!("`{}` cannot be {found}", key.name);
     let note = Note::new(Kind::Value, value.span(), what).allowed(describe(&key.shape));
     if let Some(number) = bare_number(value.get_ref()).filter(|_| is_duration(&key.shape)) {
-        let name = key.name;
-        return note
-            .help(format!("state the unit: {name} = \"{number}ms\" or {name} = \"{number}s\""));
+        let fits =
+            |text: &String| conform(&key.shape, &DeValue::String(text.as_str().into())).is_some();
+        let forms = ["ms", "s"].map(|unit| format!("{number}{unit}"));
+        let forms = forms.iter().filter(|text| fits(text));
+        let forms: Vec<String> = forms.map(|text| format!("{} = {text:?}", key.name)).collect();
+        return match forms.is_empty() {
+            true => note,
+            false => note.help(format!("state the unit: {}", forms.join(" or "))),
+        };
     }
     if let Some(help) = suggest(&key.shape, value.get_ref()) {
         return note.help(format!("write {} = {help}", key.name));

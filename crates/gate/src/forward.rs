@@ -22,6 +22,7 @@ use crate::chain::{self, Node, Stated};
 use crate::client_fields::ClientAddressFields;
 use crate::edits::Edits;
 use crate::scheme::Scheme;
+use crate::sticky;
 use crate::template::{PlaceFault, Values, render_path};
 
 /// A request is considered a loop if `Via` contains this proxy's name this many times (RFC 9110 section 7.6
@@ -285,12 +286,14 @@ pub fn encode_downstream_response(
             || sink.ends_with_head() && admits_trailers(head.version, length));
     match context.cookie {
         "" => encode_response_fields(sink, head, trailers, |_| true),
-        cookie => encode_response_fields(sink, head, trailers, |field| !sets_same(field, cookie)),
+        cookie => {
+            encode_response_fields(sink, head, trailers, |field| !sticky::sets_same(field, cookie))
+        }
     }
     if !head.has(FieldName::Date) {
         sink.field("Date", context.date);
     }
-    if !context.cookie.is_empty() && !is_shared(head) {
+    if !context.cookie.is_empty() && !sticky::is_shared(head) {
         sink.field("Set-Cookie", context.cookie.as_bytes());
     }
     if length == BodyLength::None
@@ -847,26 +850,6 @@ fn encode_address(out: &mut Vec<u8>, address: IpAddr) {
             debug_assert!(written.is_ok());
         }
     }
-}
-
-/// Whether the field sets a cookie with the name of the one that the value `cookie` of Set-Cookie sets.
-#[must_use]
-pub fn sets_same(field: &Field<'_>, cookie: &str) -> bool {
-    let name = |value: &[u8]| {
-        value.split(|&byte| byte == b'=').next().map(<[u8]>::trim_ascii).map(<[u8]>::to_vec)
-    };
-    field.id == FieldName::SetCookie && name(field.value) == name(cookie.as_bytes())
-}
-
-/// Whether caches may give the response to several clients (RFC 9111 section 5.2.2), so that it must not contain a cookie
-/// of one of them.
-fn is_shared(head: &ResponseHead<'_>) -> bool {
-    let fields = head.fields().filter(|field| field.id == FieldName::CacheControl);
-    let mut directives = fields.flat_map(|field| field.value.split(|&byte| byte == b','));
-    directives.any(|directive| {
-        let name = directive.split(|&byte| byte == b'=').next().unwrap_or_default().trim_ascii();
-        name.eq_ignore_ascii_case(b"public") || name.eq_ignore_ascii_case(b"s-maxage")
-    })
 }
 
 /// Passes on the fields that are forwarded unchanged, unless `wanted` refuses them. `trailers`: trailer fields may follow

@@ -8,7 +8,7 @@ use core::fmt::Write as _;
 
 use tidegate_base::prng::hash_bytes;
 use tidegate_config::model::{Pool, SameSite, ServerAddress, Sticky};
-use tidegate_wire::message::RequestHead;
+use tidegate_wire::message::{Field, FieldName, RequestHead, ResponseHead};
 
 use crate::parameters::cookies;
 
@@ -75,6 +75,26 @@ fn field_of(sticky: &Sticky, name: &str) -> String {
         SameSite::None => "; SameSite=None",
     });
     field
+}
+
+/// Whether the field sets a cookie with the name of the one that the value `cookie` of Set-Cookie sets.
+#[must_use]
+pub fn sets_same(field: &Field<'_>, cookie: &str) -> bool {
+    let name = |value: &[u8]| {
+        value.split(|&byte| byte == b'=').next().map(<[u8]>::trim_ascii).map(<[u8]>::to_vec)
+    };
+    field.id == FieldName::SetCookie && name(field.value) == name(cookie.as_bytes())
+}
+
+/// Whether caches may give the response to several clients (RFC 9111 section 5.2.2), so that it must not contain a cookie
+/// of one of them.
+pub(crate) fn is_shared(head: &ResponseHead<'_>) -> bool {
+    let fields = head.fields().filter(|field| field.id == FieldName::CacheControl);
+    let mut directives = fields.flat_map(|field| field.value.split(|&byte| byte == b','));
+    directives.any(|directive| {
+        let name = directive.split(|&byte| byte == b'=').next().unwrap_or_default().trim_ascii();
+        name.eq_ignore_ascii_case(b"public") || name.eq_ignore_ascii_case(b"s-maxage")
+    })
 }
 
 #[cfg(test)]

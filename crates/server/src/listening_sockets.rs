@@ -8,9 +8,39 @@
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
+use std::sync::Arc;
+
+use tidegate_config::arrange::Life;
+use tidegate_config::model::{Bind, Config, Listener};
+use tidegate_reactor::LeavingListeners;
+
+use crate::worker::Leaving;
 
 /// The state of a listening socket in the table (`TCP_LISTEN`).
 const LISTENS: &str = "0A";
+
+/// Which listeners steer new connections to a process that takes over. These are the TCP listeners on whose
+/// address another process listens, if no process that listened before this one still does: only then are
+/// this process's listeners the first ones of the SO_REUSEPORT group.
+pub(crate) fn leaving(
+    config: &Config,
+    lives: &[Life],
+    workers: u32,
+    earlier: &[Vec<u64>],
+) -> Leaving {
+    let own = |((listener, life), earlier): ((&Listener, &Life), &Vec<u64>)| {
+        let Bind::Tcp(address) = listener.bind else { return None };
+        if life.is_gone() {
+            return None;
+        }
+        // Each worker has one listener on the address. If there are more listeners, another process has the
+        // rest. If fewer are found, the table cannot be read, and there may be another process.
+        let is_alone = listeners_on(address).len() == workers as usize;
+        let is_first = !any_still_listening(earlier, address);
+        (is_first && !is_alone).then(|| Arc::new(LeavingListeners::new(workers)))
+    };
+    config.listeners.iter().zip(lives).zip(earlier).map(own).collect()
+}
 
 /// Returns the inodes of the sockets that listen on exactly `address`.
 pub(crate) fn listeners_on(address: SocketAddr) -> Vec<u64> {

@@ -15,15 +15,15 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use tidegate_base::{Address, Span, limits};
-use tidegate_config::arrange::{Arranged, Life};
+use tidegate_config::arrange::Arranged;
 use tidegate_config::model::{self, Bind, Config, SteerByCpu};
 use tidegate_config::places::Finding;
 use tidegate_gate::basic::CredentialSecret;
 use tidegate_gate::permits;
 use tidegate_gate::rate::RateTables;
 use tidegate_reactor::{
-    EpollReactor, LeavingListeners, Mailbox, Reactor, Sender, Waker, interrupts, make_wakers,
-    signals, worker as thread_setup,
+    EpollReactor, Mailbox, Reactor, Sender, Waker, interrupts, make_wakers, signals,
+    worker as thread_setup,
 };
 use tidegate_secure::{TlsLayer, TlsPlan};
 
@@ -329,7 +329,7 @@ fn stop(
     unlink_unix_listeners(&config);
     drop(unix_listeners);
     let leaving = if hands_over {
-        leaving(&config, &lives, workers.len() as u32, &earlier)
+        listening_sockets::leaving(&config, &lives, workers.len() as u32, &earlier)
     } else {
         Leaving::default()
     };
@@ -826,24 +826,6 @@ fn wait_for_stop(access: Option<&access_log::Bell>, hang_up: impl Fn()) -> io::R
     }
 }
 
-/// Which listeners steer new connections to a process that takes over. These are the TCP listeners on whose
-/// address another process listens, if no process that listened before this one still does: only then are
-/// this process's listeners the first ones of the SO_REUSEPORT group.
-fn leaving(config: &Config, lives: &[Life], workers: u32, earlier: &[Vec<u64>]) -> Leaving {
-    let own = |((listener, life), earlier): ((&model::Listener, &Life), &Vec<u64>)| {
-        let Bind::Tcp(address) = listener.bind else { return None };
-        if life.is_gone() {
-            return None;
-        }
-        // Each worker has one listener on the address. If there are more listeners, another process has the
-        // rest. If fewer are found, the table cannot be read, and there may be another process.
-        let is_alone = listening_sockets::listeners_on(address).len() == workers as usize;
-        let is_first = !listening_sockets::any_still_listening(earlier, address);
-        (is_first && !is_alone).then(|| Arc::new(LeavingListeners::new(workers)))
-    };
-    config.listeners.iter().zip(lives).zip(earlier).map(own).collect()
-}
-
 /// Tells all workers to stop, and waits until they have ended.
 fn stop_all(workers: Vec<WorkerThread>, grace: Span, leaving: &Leaving) {
     for worker in &workers {
@@ -866,6 +848,7 @@ fn system(what: &'static str) -> impl Fn(io::Error) -> StartError {
 mod tests {
     use super::*;
     use std::net::TcpListener;
+    use tidegate_config::arrange::Life;
 
     #[test]
     fn stop_hands_over_only_after_older_processes_have_ended() {
@@ -878,7 +861,7 @@ mod tests {
         let Ok(config) = tidegate_config::parse(&text, "the test") else { panic!("{text}") };
         let earlier = earlier_listeners(&config);
         let leaves = || {
-            leaving(&config, &[Life::default(); 2], 2, &earlier)
+            listening_sockets::leaving(&config, &[Life::default(); 2], 2, &earlier)
                 .iter()
                 .map(Option::is_some)
                 .collect::<Vec<_>>()

@@ -22,8 +22,9 @@ pub static REQUEST_EDITS: Section = Section {
              cookie, {tls:sni} the server name of the TLS handshake, {user} the name of the user \
              that `auth` has verified, {id} 32 random hexadecimal digits, the same for \
              all edits of a request, and {NAME} the segment that `path` of the route gives this name, which \
-             cannot be one of the names before. `{{` and `}}` are literal braces. A placeholder without a value is empty; a \
-             field whose value is empty is left out. A value with a control character gets a 400 response.",
+             cannot be one of the names before. `{{` and `}}` are literal braces. A placeholder without a value is empty; \
+             a field whose value is empty is left out. A value \
+             with a control character gets a 400 response.",
     keys: &[
         key(
             "set",

@@ -92,7 +92,7 @@ fn websockets_run_over_streams_of_http_2() {
         server.address
     );
     let gate = Gate::start(&folder, &config);
-    let script = folder.file("h2.py", include_str!("http2_websocket.py"));
+    let script = folder.file("client.py", include_str!("http2_websocket.py"));
     for (scheme, address) in ["http", "https"].into_iter().zip(gate.addresses()) {
         let url = format!("{scheme}://{address}");
         let printed = run_well(python_with_packages().args([&*script, &url, "/echo", "/chat"]));

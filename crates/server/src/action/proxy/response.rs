@@ -9,8 +9,8 @@ use std::rc::Rc;
 use tidegate_base::Id;
 use tidegate_gate::access::Cause;
 use tidegate_gate::connection_auth;
-use tidegate_gate::forward;
 use tidegate_gate::retry::FailurePoint;
+use tidegate_gate::sticky;
 use tidegate_reactor::{CloseReason, OutputLook, Reactor};
 use tidegate_wire::http2::ErrorCode;
 use tidegate_wire::message::{BodyLength, ResponseHead};
@@ -126,7 +126,7 @@ impl Worker {
         let field = sessions.field(usize::from(exchange.attempt.server));
         match exchange.facts.session {
             Some(server) if is_kept(server) => {
-                let is_replaced = head.fields().any(|own| forward::sets_same(&own, field));
+                let is_replaced = head.fields().any(|own| sticky::sets_same(&own, field));
                 if is_replaced { sessions.field(usize::from(server)) } else { "" }
             }
             Some(_) | None => field,

@@ -315,6 +315,7 @@ impl Worker {
             // RFC 9113 section 8.5: only DATA may follow CONNECT.
             let to = Requester { sock: stream.sock, stream: id };
             self.accounts.counters.requests_refused.add(1);
+            self.blame(to, Cause::Refused, "trailers on a stream of a WebSocket");
             return self.reset_http2_stream(reactor, to, ErrorCode::PROTOCOL_ERROR);
         }
         stream.has_request_ended = true;
