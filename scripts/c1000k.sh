@@ -71,8 +71,9 @@ limit=$(ulimit -Hn)
 [ "$limit" = unlimited ] && limit=$((CONNECTIONS + 1000))
 ulimit -Sn "$limit"
 cpus=$(nproc)
-# The kernel spreads connections over the workers at random, so a tenth of the room is left.
-workers=$(( (CONNECTIONS * 10 / 9 + limit - 1) / limit ))
+# The kernel spreads connections over the workers at random, and a worker keeps an eighth of its slots for connections to
+# servers: a quarter of the room is left.
+workers=$(( (CONNECTIONS * 4 / 3 + limit - 1) / limit ))
 [ "$workers" -lt "$cpus" ] && workers=$cpus
 pages=$(( $(awk '/^MemTotal:/ { print $2 }' /proc/meminfo) / 4 ))
 
