@@ -169,10 +169,11 @@ impl Exchange {
         let begun = calls.len();
         let method = Method::named(name);
         let error = method.read(hub, body, calls)?.err();
-        if error.is_some() || calls.len() > COMMANDS_MAX {
+        let is_full = calls.len() > COMMANDS_MAX;
+        if error.is_some() || is_full {
             calls.truncate(begun);
         }
-        let error = error.or((begun > COMMANDS_MAX).then_some(Error::LimitExceeded));
+        let error = error.or(is_full.then_some(Error::LimitExceeded));
         self.slots.resize_with(calls.len(), Slot::default);
         self.items.push(Item { method, slots: calls.len() - begun, error });
         Ok(())

@@ -293,6 +293,11 @@ impl<K: Copy + Eq> Hub<K> {
         self.local.advance(budget_bytes, keys)
     }
 
+    /// How many joins and leaves were not reported to the subscribers of this worker since the last call.
+    pub fn take_unreported(&mut self) -> u64 {
+        self.local.take_unreported()
+    }
+
     /// The number of subscriptions of this worker.
     #[must_use]
     pub fn subscriptions(&self) -> usize {
@@ -424,11 +429,13 @@ impl<K: Copy + Eq> Hub<K> {
         }
     }
 
-    /// Hands a publication to the workers with subscribers.
+    /// Hands a publication to the workers with subscribers. A worker that is behind gets no joins and leaves.
     fn spread(&mut self, publication: &Arc<Publication>, workers: &[u16]) {
         for &worker in workers {
             if worker == self.own {
                 self.local.accept(Arc::clone(publication));
+            } else if publication.is_visit() && self.is_behind(worker) {
+                self.local.note_unreported();
             } else if let Some(outbox) = self.outbox.get_mut(usize::from(worker)) {
                 outbox.push_back(Mail::Publication(Arc::clone(publication)));
             }

@@ -1,6 +1,7 @@
 //! The subscribers of one worker: who gets a publication, in which order, a slice at a time.
 //! In: subscriptions, the owner's replies, publications. Out: the subscribers of each publication.
-//! Limits: `WALKS_MAX` publications are being delivered; beyond that the hub accepts no more.
+//! Limits: `WALKS_MAX` messages are being delivered; beyond that the hub accepts no more. A channel with `VISITS_MAX`
+//! publications to deliver gets no further reports of joins and leaves, which clients cause without a limit.
 //! Invariant: each subscriber that was confirmed before a publication was accepted, and has not left, gets it once;
 //! publications of a channel are delivered one after the other.
 
@@ -13,6 +14,9 @@ use crate::publication::Publication;
 
 /// The most publications that are being delivered on a worker.
 pub const WALKS_MAX: usize = 1024;
+/// The publications of a channel that are being delivered, beyond which joins and leaves are not reported. One client can
+/// join and leave thousands of times a second, and each time concerns all subscribers of the channel.
+pub const VISITS_MAX: usize = 16;
 /// How many places of a channel are looked at for each subscriber of a slice, because places may be free.
 const PLACES_PER_SUBSCRIBER: usize = 16;
 
@@ -33,6 +37,8 @@ pub struct Local<K> {
     subscriptions: Vec<u32>,
     /// The nonce of the newest ticket; below 2^31.
     nonce: u32,
+    /// How many joins and leaves were not reported, since the last call of `take_unreported`.
+    unreported: u64,
 }
 
 /// A channel with subscribers on this worker.
@@ -147,7 +153,18 @@ impl<K: Copy + Eq> Local<K> {
             walks: 0,
             subscriptions: vec![0; hubs],
             nonce: 0,
+            unreported: 0,
         }
+    }
+
+    /// Counts a join or leave that another worker was not told of.
+    pub fn note_unreported(&mut self) {
+        self.unreported += 1;
+    }
+
+    /// How many joins and leaves were not reported since the last call.
+    pub fn take_unreported(&mut self) -> u64 {
+        core::mem::take(&mut self.unreported)
     }
 
     /// Whether no more publications can be accepted for now.
@@ -301,6 +318,10 @@ impl<K: Copy + Eq> Local<K> {
         let Some(&number) = names.and_then(|names| names.get(&publication.channel)) else { return };
         let Some(Some(channel)) = self.channels.get_mut(number as usize) else { return };
         if !channel.is_confirmed {
+            return;
+        }
+        if publication.is_visit() && channel.walks.len() >= VISITS_MAX {
+            self.unreported += 1;
             return;
         }
         if publication.position.is_some() {

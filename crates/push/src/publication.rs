@@ -92,6 +92,12 @@ impl Publication {
         self.position.map_or(0, |position| position.offset)
     }
 
+    /// Whether it reports that a client has joined or left.
+    #[must_use]
+    pub const fn is_visit(&self) -> bool {
+        matches!(self.content, Content::Join | Content::Leave)
+    }
+
     /// The encoded publication, shared by all subscribers of this form.
     #[must_use]
     pub fn frame(&self, form: Form) -> &[u8] {

@@ -124,8 +124,9 @@ enum Kind {
     Events { place: Option<Place> },
     /// A long poll.
     Poll { place: Option<Place>, position: Option<Position>, origin: Option<Box<str>> },
-    /// A client that speaks the client protocol over this WebSocket connection.
-    Client { socket: Id<WebSocket>, connection: Box<Connection> },
+    /// A client that speaks the client protocol over this WebSocket connection. At `check_at` its tokens are checked,
+    /// whatever it sends until then.
+    Client { socket: Id<WebSocket>, connection: Box<Connection>, check_at: Moment },
 }
 
 impl PushState {
