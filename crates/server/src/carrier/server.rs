@@ -154,9 +154,9 @@ impl Worker {
     }
 
     /// Whether the part of the request that has arrived waits for the server or for its connection.
-    pub(crate) fn is_request_held_up<R: Reactor>(&self, reactor: &mut R, up: Responder) -> bool {
+    pub(crate) fn is_request_held_up<R: Reactor>(&self, reactor: &R, up: Responder) -> bool {
         match up.is_stream() {
-            true => self.is_http2_request_held_up(up) || is_blocked(reactor, up.sock),
+            true => self.is_http2_request_held_up(reactor, up),
             false => reactor.output_pending(up.sock) > 0,
         }
     }
