@@ -169,6 +169,11 @@ impl Call {
         }
     }
 
+    /// As `done`, with a text made for this error.
+    pub(super) fn outcome(self, result: Result<(), String>) -> c_int {
+        self.done(result.as_ref().map(|()| ()).map_err(String::as_str))
+    }
+
     /// The data of the VM. Not kept across a call that may run the collector.
     pub(super) fn host<'h>(self) -> &'h mut Host {
         // SAFETY: the state belongs to an engine.
