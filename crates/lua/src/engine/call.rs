@@ -171,7 +171,10 @@ impl Call {
 
     /// As `done`, with a text made for this error.
     pub(super) fn outcome(self, result: Result<(), String>) -> c_int {
-        self.done(result.as_ref().map(|()| ()).map_err(String::as_str))
+        match result {
+            Ok(()) => self.done(Ok(())),
+            Err(text) => self.fail(&text),
+        }
     }
 
     /// The data of the VM. Not kept across a call that may run the collector.
