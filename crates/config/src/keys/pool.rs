@@ -209,7 +209,7 @@ pub static UPSTREAM: Section = Section {
             "address",
             Text(SERVER_ADDRESS),
             Required,
-            "Address of the server. A name is resolved once, at start.",
+            "Address of the server. A name is resolved at start and at each reload.",
             "",
         ),
         key(

@@ -52,7 +52,8 @@ const PRESENCE: Key = key(
     Boolean,
     Value("false"),
     "Whether the hub keeps a list of the clients of each channel. Only clients of the client protocol are in it.",
-    "Each subscription takes more memory, and its begin and end are reported to the worker that owns the channel.",
+    "Each subscription takes more memory, and its beginning and its end are reported to the worker that owns the \
+     channel.",
 );
 const READ_PRESENCE: Key = key(
     "read-presence",
