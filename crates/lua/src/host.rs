@@ -27,7 +27,7 @@ const FIELDS_BYTES_MAX: usize = 16 * 1024;
 pub(crate) const WRITTEN_BYTES_MAX: usize = 256 * 1024;
 /// Bytes that one callback may send without waiting.
 pub const OUTPUT_BYTES_MAX: usize = 16 * 1024 * 1024;
-/// The error of output beyond this.
+/// The error if a callback sends more.
 pub(crate) const TOO_MUCH: &str = "a callback may send up to 16 MiB";
 /// Lines that one callback may log.
 const LOG_LINES_MAX: u32 = 100;
@@ -201,13 +201,19 @@ pub struct Exchange {
     pub(crate) tag: u64,
     /// The text of the request's head: the parts below.
     text: Vec<u8>,
+    /// The method, in `text`.
     method: Range<usize>,
+    /// The path as the client sent it, without the query.
     path: Range<usize>,
-    /// Empty range at 0 without a query.
+    /// The query; `None` without one.
     query: Option<Range<usize>>,
+    /// The host; `None` if the request has none.
     host: Option<Range<usize>>,
+    /// The client's address.
     client: Range<usize>,
+    /// The version of HTTP.
     version: &'static str,
+    /// The request was sent by https.
     is_https: bool,
     /// Names in lower case, and values.
     fields: Vec<(Range<usize>, Range<usize>)>,
@@ -219,7 +225,9 @@ pub struct Exchange {
     answer_fields: Vec<u8>,
     /// Written and not yet sent.
     written: Vec<u8>,
+    /// The status of the response.
     status: u16,
+    /// How far the response is.
     response: Response,
     /// The coroutine of its handler, while it waits.
     pub(crate) task: TaskId,
@@ -320,12 +328,17 @@ pub struct Client {
     request: ExchangeId,
 }
 
-/// See the module.
+/// The data of one VM; see the module header.
 pub(crate) struct Host {
+    /// What the scripts can learn about the application and the worker.
     pub(crate) facts: Facts,
+    /// Finds the source of a module that a script requires.
     pub(crate) find_module: FindModule,
+    /// What the callbacks since the last `Vm::take_outbox` have ordered.
     pub(crate) outbox: Outbox,
+    /// The requests whose responses are in progress.
     pub(crate) exchanges: Slab<Exchange>,
+    /// The WebSocket clients.
     pub(crate) clients: Slab<Client>,
     /// Seconds since 1970.
     pub(crate) unix_seconds: f64,

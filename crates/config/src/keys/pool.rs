@@ -238,7 +238,7 @@ pub static UPSTREAM: Section = Section {
             Value("false"),
             "Gives the server requests only while every other server is down, taken out or was tried in vain. Several backup \
              servers share them.",
-            "Servers do the same work unless the operator says otherwise.",
+            "Servers do the same work unless the operator states otherwise.",
         ),
     ],
     later: &[],
