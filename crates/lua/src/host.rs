@@ -207,7 +207,7 @@ pub struct Exchange {
     path: Range<usize>,
     /// The query; `None` without one.
     query: Option<Range<usize>>,
-    /// The host; `None` if the request has none.
+    /// The host with its port, if the client stated one; `None` if the request has no host.
     host: Option<Range<usize>>,
     /// The client's address.
     client: Range<usize>,
