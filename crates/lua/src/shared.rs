@@ -59,9 +59,9 @@ pub(crate) enum End {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Condition {
     Always,
-    /// If there is none.
+    /// If there is no entry.
     Absent,
-    /// If there is one.
+    /// If there is an entry.
     Present,
 }
 
@@ -74,8 +74,11 @@ const IS_LIST: &str = "a list";
 const TOO_LARGE: &str = "the value is too large for this dictionary";
 const LONG_KEY: &str = "the key exceeds 4 KiB";
 
+/// An entry, which is a link of the list by time of use.
 struct Entry {
+    /// The key, which `Part::places` contains, too.
     key: Box<[u8]>,
+    /// The value or the list.
     content: Content,
     /// The size of the content.
     bytes: usize,
@@ -91,6 +94,7 @@ struct Entry {
 struct Part {
     /// Places in `entries`, by key.
     places: HashMap<Box<[u8]>, u32>,
+    /// The entries by place; `None`: the place is free.
     entries: Vec<Option<Entry>>,
     /// Places that are `None`.
     free: Vec<u32>,
@@ -104,8 +108,9 @@ struct Part {
     bytes_max: usize,
 }
 
-/// A dictionary. See the module.
+/// A dictionary; see the module header.
 pub struct Dictionary {
+    /// The parts, each with a lock of its own.
     parts: Box<[Mutex<Part>]>,
     /// Chooses the part of a key.
     hasher: RandomState,

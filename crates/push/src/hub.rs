@@ -194,7 +194,7 @@ impl<K: Copy + Eq> Hub<K> {
         }
     }
 
-    /// How many replies a call gets.
+    /// How many workers reply to a call.
     #[must_use]
     pub fn replies_of(&self, call: &Call) -> u16 {
         match call.target() {
@@ -276,7 +276,7 @@ impl<K: Copy + Eq> Hub<K> {
         self.roster.len()
     }
 
-    /// Whether clients have not got an instruction.
+    /// Whether an instruction has not reached all of its clients yet.
     #[must_use]
     pub fn is_instructing(&self) -> bool {
         self.roster.is_busy()
@@ -304,13 +304,13 @@ impl<K: Copy + Eq> Hub<K> {
         self.local.len()
     }
 
-    /// The number of channels of this worker, and of the channels that it owns.
+    /// The number of channels that this worker owns.
     #[must_use]
     pub fn channels_owned(&self) -> usize {
         self.owned.iter().map(Owned::len).sum()
     }
 
-    /// Drops what is too old, a part at a time.
+    /// Drops publications and keys that are too old, in a part of the channels.
     pub fn sweep(&mut self, settings: &Hubs, now: Moment) {
         for (hub, owned) in self.owned.iter_mut().enumerate() {
             if let Some(settings) = settings.get(hub as u16) {
@@ -336,7 +336,7 @@ impl<K: Copy + Eq> Hub<K> {
         }
     }
 
-    /// Does what `from` has asked for.
+    /// Executes a call of worker `from`.
     fn execute(&mut self, settings: &Hubs, from: u16, call: Call, at: Instance) -> Reply {
         let result = match call {
             Call::Subscribe { hub, channel, since, visitor } => {

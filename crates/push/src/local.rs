@@ -44,7 +44,9 @@ pub struct Local<K> {
 /// A channel with subscribers on this worker.
 #[derive(Debug)]
 struct Channel<K> {
+    /// Index of the hub.
     hub: u16,
+    /// The name of the channel.
     name: Arc<str>,
     /// After the newest publication that was accepted. Meaningless until the owner has replied.
     position: Option<Position>,
@@ -62,9 +64,12 @@ struct Channel<K> {
     walks: VecDeque<Walk>,
 }
 
+/// A subscriber of a channel.
 #[derive(Clone, Copy, Debug)]
 struct Member<K> {
+    /// Names the subscriber.
     key: K,
+    /// Whether it waits for the owner, or which publications it gets.
     state: MemberState,
 }
 
@@ -95,6 +100,7 @@ impl MemberState {
 /// A publication on its way through the members.
 #[derive(Debug)]
 struct Walk {
+    /// The publication.
     publication: Arc<Publication>,
     /// `Channel::accepted` after it was accepted.
     number: u32,
@@ -114,7 +120,9 @@ pub struct Place {
 /// A subscription that waits for the owner.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ticket {
+    /// The place of the subscriber.
     place: Place,
+    /// Distinguishes the subscription from earlier ones at the same place.
     nonce: u32,
 }
 
@@ -145,7 +153,7 @@ pub struct Deserted {
 }
 
 impl<K: Copy + Eq> Local<K> {
-    /// No subscribers, in so many hubs.
+    /// No subscribers, in this number of hubs.
     #[must_use]
     pub fn new(hubs: usize) -> Self {
         Self {
@@ -279,7 +287,7 @@ impl<K: Copy + Eq> Local<K> {
         Some(key)
     }
 
-    /// The subscriber whose subscription failed; it has left then.
+    /// Removes a subscriber whose subscription failed. Returns it, and the channel if it was the last subscriber.
     pub fn refuse(&mut self, ticket: Ticket) -> Option<(K, Option<Deserted>)> {
         let channel = self.channels.get(ticket.place.channel as usize)?.as_ref()?;
         let member = channel.members.get(ticket.place.member as usize)?.as_ref()?;
@@ -339,7 +347,8 @@ impl<K: Copy + Eq> Local<K> {
         self.walks += 1;
     }
 
-    /// Continues the delivery whose turn it is: appends up to `most` subscribers that get the publication to `keys`.
+    /// Continues the delivery whose turn it is: appends subscribers that get the publication to `keys`, as many as
+    /// `budget_bytes` contains its `delivery_cost_bytes`, and at least one.
     pub fn advance(&mut self, budget_bytes: usize, keys: &mut Vec<K>) -> Option<Arc<Publication>> {
         let number = self.busy.pop_front()?;
         let channel = self.channels.get_mut(number as usize)?.as_mut()?;
@@ -404,8 +413,8 @@ impl<K: Copy> Channel<K> {
         }
     }
 
-    /// Drops the free places at the end, once for as many departures as half the places, so that a channel whose
-    /// subscribers have left is walked fast.
+    /// Drops the free places at the end, each time that half as many subscribers have left as there are places, so that
+    /// a channel whose subscribers have left is walked quickly.
     fn trim(&mut self) {
         self.left += 1;
         if (self.left as usize) < self.members.len() / 2 {

@@ -167,7 +167,7 @@ impl Plan {
     }
 }
 
-/// The settings of a route that writes the path and fields anew, with values that clients and origins check.
+/// The settings of a route that rewrites the path and fields, with values that clients and origins check.
 fn rewriting(pool: usize) -> String {
     format!(
         "proxy = {{ pool = \"p{pool}\", path = \"/p{pool}/{{rest}}\" }}\n\

@@ -221,7 +221,7 @@ impl Worker {
         // The channels of a hub outlive the generation of settings that the route belongs to.
         let name = snapshot.config.push.get(push.hub).map_or("", |hub| &hub.name);
         let Some(hub) = self.push.settings.find(name) else {
-            let text = "this hub begins to exist when the process is started again";
+            let text = "this hub is available only after a restart of the process";
             return self.answer_error(reactor, to, 503, text, false);
         };
         if let Some(channel) = &push.channel {
