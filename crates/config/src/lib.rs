@@ -18,6 +18,7 @@ mod file;
 mod foreign;
 mod hazards;
 mod health;
+mod hooks;
 pub mod http2;
 mod https;
 pub mod include;

@@ -8,8 +8,8 @@ use core::ops::Range;
 
 use crate::listeners::Listeners;
 use crate::model::{
-    Action, Addresses, CertificateCondition, ClientAuth, Conditions, HostPattern, Listener,
-    PathPattern, Route, Segment,
+    Addresses, CertificateCondition, ClientAuth, Conditions, HostPattern, Listener, PathPattern,
+    Route, Segment,
 };
 use crate::pools::Pools;
 use crate::report::{Kind, Note, Notes};
@@ -78,8 +78,9 @@ pub(crate) fn check(
         }
     }
     for (index, pool) in pools.pools.iter().enumerate() {
-        let uses = |route: &Route| matches!(&route.action, Action::Proxy(p) if p.pool == index);
-        if !routes.iter().any(|(route, _)| uses(route)) && !listeners.forward_to(index) {
+        if !routes.iter().any(|(route, _)| route.pools().any(|pool| pool == index))
+            && !listeners.forward_to(index)
+        {
             let what = format!("no route uses pool {:?}", pool.name);
             let note = Note::new(Kind::Unused, pools.places[index].clone(), what);
             notes.warn(

@@ -7,6 +7,7 @@ use super::answers::{CORS, MAINTENANCE};
 use super::auth::AUTH;
 use super::edits::{REQUEST_EDITS, RESPONSE_EDITS};
 use super::https::{HSTS_ABOUT, HSTS_SHAPE};
+use super::lua::{HOOKS, HOOKS_ABOUT, HOOKS_NAME};
 use super::push::ROUTE_PUSH;
 use super::rate::RATE;
 use super::websocket::WEBSOCKET;
@@ -141,6 +142,7 @@ pub static ROUTE: Section = Section {
             "Limits how many requests the route serves, for example of each client.",
             "",
         ),
+        key("hooks", OneOf(&[Text(HOOKS_NAME), Table(&HOOKS)]), Absent, HOOKS_ABOUT, ""),
         key(
             "maintenance",
             OneOf(&[Boolean, Table(&MAINTENANCE)]),

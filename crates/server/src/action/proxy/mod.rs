@@ -32,8 +32,9 @@ use tidegate_config::model::{Balance, HashKey, Listener, Proxy};
 use tidegate_gate::access::Cause;
 use tidegate_gate::balance::Tried;
 use tidegate_gate::chain::client_address;
+use tidegate_gate::changes::Changes;
 use tidegate_gate::connection_auth;
-use tidegate_gate::forward::{self, Changes, ForwardFault, RequestContext};
+use tidegate_gate::forward::{self, ForwardFault, RequestContext};
 use tidegate_reactor::{Peer, Reactor};
 use tidegate_wire::message::{FieldName, Method, RequestHead};
 use tidegate_wire::websocket::ClientKey;
@@ -70,6 +71,8 @@ impl Worker {
         changes: Option<Changes<'_>>,
     ) {
         let (era, snapshot) = (self.era_of(to), self.settings_of(to));
+        let chosen = changes.and_then(|changes| changes.hook?.pool);
+        let pool_index = chosen.unwrap_or(proxy.pool);
         let websocket_key = self.websocket_key(head);
         let Some(down) = self.conns.downstream(to.sock) else {
             return self.note_bug(reactor, to.sock);
@@ -80,7 +83,7 @@ impl Worker {
             Peer::Tcp(address) => Some(address.ip()),
             Peer::Local => None,
         };
-        let pool = snapshot.pool(proxy.pool as u16);
+        let pool = snapshot.pool(pool_index as u16);
         let is_reusable = pool.reuse.after_unexpected_body || !forward::has_unexpected_body(head);
         let context = RequestContext {
             peer,
@@ -123,7 +126,7 @@ impl Worker {
                 false => Stage::Queued,
             },
             era,
-            pool: proxy.pool as u16,
+            pool: pool_index as u16,
             listener: listener_index,
             facts: RequestFacts {
                 is_tcp: false,
@@ -135,12 +138,12 @@ impl Worker {
                 buffers,
                 authenticates: connection_auth::request_authenticates(head),
                 // A trailer must not bring back a field that the route removes or sets.
-                drops_trailers: changes.is_some_and(|changes| changes.edits.is_some())
+                drops_trailers: changes.is_some_and(|changes| changes.changes_fields())
                     || forward::names_fields(head.fields(), has_connection),
                 is_sensitive: pool.may_speak_http2()
                     && head.fields().any(|field| field.is_sensitive),
-                key_hash: hash_key(&pool.balance, head, peer, listener),
-                session: session_of(&snapshot, proxy.pool, head),
+                key_hash: hash_key(&pool.balance, head, changes, (peer, listener)),
+                session: session_of(&snapshot, pool_index, head),
             },
             attempt: Attempt::NONE,
             needs_fresh: false,
@@ -159,7 +162,7 @@ impl Worker {
             Ok(id) => {
                 self.set_running(to, Running::Proxy(id));
                 self.accounts.counters.exchanges_now.add(1);
-                self.pools[proxy.pool].exchanges += 1;
+                self.pools[pool_index].exchanges += 1;
                 if !buffers && !waits {
                     self.dispatch_new(reactor, id);
                 }
@@ -285,13 +288,16 @@ fn session_of(snapshot: &Snapshot, pool: usize, head: &RequestHead<'_>) -> Optio
 fn hash_key(
     balance: &Balance,
     head: &RequestHead<'_>,
-    peer: Option<core::net::IpAddr>,
-    listener: &Listener,
+    changes: Option<Changes<'_>>,
+    (peer, listener): (Option<core::net::IpAddr>, &Listener),
 ) -> Option<u64> {
     let Balance::Hash(key) = balance else { return None };
     match key {
         HashKey::Path => Some(hash_bytes(head.path.as_bytes())),
-        HashKey::Header(name) => head.find_named(name).map(hash_bytes),
+        HashKey::Header(name) => {
+            let set = changes.and_then(|changes| changes.hook_field(name));
+            set.or_else(|| head.find_named(name)).map(hash_bytes)
+        }
         HashKey::ClientAddress => {
             client_address(head, peer, &listener.trusted).map(|ip| match ip {
                 core::net::IpAddr::V4(ip) => hash_bytes(&ip.octets()),
