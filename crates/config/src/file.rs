@@ -9,12 +9,14 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use crate::admin;
+use crate::choice::Choices;
 use crate::hazards;
 use crate::keys;
 use crate::listeners::{self, Listeners};
 use crate::log;
 use crate::loops;
 use crate::lua;
+use crate::maps::{self, Maps};
 use crate::model::{Config, Server, WebSocket};
 use crate::pattern;
 use crate::places::Places;
@@ -167,10 +169,11 @@ fn read<'t>(file: &Table<'t>, root: &'t DeTable<'t>, notes: &mut Notes) -> Confi
     let admin = admin::read(file, &listeners, notes);
     let hubs = push::read(file, notes);
     let sets = sets::read(file, notes);
+    let maps = maps::read(file, notes);
     let apps = lua::read(file, notes);
     let known = Known {
         listeners: &listeners,
-        pools: &pools,
+        choices: Choices { pools: &pools, maps: &maps },
         apps: &apps,
         hubs: &hubs,
         sets: &sets,
@@ -178,7 +181,7 @@ fn read<'t>(file: &Table<'t>, root: &'t DeTable<'t>, notes: &mut Notes) -> Confi
     };
     let routes = routes::read(file, &known, notes);
     if notes.is_clean() {
-        reach::check(&routes, &listeners, &pools, notes);
+        reach::check(&routes, &listeners, &pools, &maps, notes);
         loops::check(&routes, &listeners, &pools, notes);
         let (listeners, pools, sets, hubs) = (&listeners, &pools, &sets, &hubs);
         let parts = hazards::Parts { routes: &routes, listeners, pools, sets, hubs, root };
@@ -186,6 +189,7 @@ fn read<'t>(file: &Table<'t>, root: &'t DeTable<'t>, notes: &mut Notes) -> Confi
     }
     let Listeners { listeners, .. } = listeners;
     let Pools { pools, .. } = pools;
+    let Maps { maps, .. } = maps;
     Config {
         server,
         listeners,
@@ -194,6 +198,7 @@ fn read<'t>(file: &Table<'t>, root: &'t DeTable<'t>, notes: &mut Notes) -> Confi
         push: hubs,
         websocket,
         sets,
+        maps,
         lua: apps.0,
         log,
         admin,

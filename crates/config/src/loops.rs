@@ -39,8 +39,9 @@ pub(crate) fn check(
     for (index, (route, place)) in file.routes.iter().enumerate() {
         match &route.action {
             Action::Proxy(proxy) => {
-                let servers = pools.pools.get(proxy.pool).map(|pool| &pool.servers);
-                let own = servers.into_iter().flatten().find_map(|server| {
+                let pools = proxy.pool.pools().filter_map(|pool| pools.pools.get(pool));
+                let servers = pools.map(|pool| &pool.servers);
+                let own = servers.flatten().find_map(|server| {
                     let mut listeners = file.applying(route);
                     listeners.find(|(_, listener)| is_own(&listener.bind, &server.address))
                 });

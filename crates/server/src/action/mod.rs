@@ -153,7 +153,12 @@ impl Worker {
             }
             Action::Push(push) => self.begin_push(reactor, to, head, route, push),
             Action::Lua(app) => self.begin_lua(reactor, to, head, (route, *app), scheme),
-            Action::Proxy(proxy) => self.begin_exchange(reactor, to, head, proxy, changes),
+            Action::Proxy(proxy) => match proxy.pool.only() {
+                Some(pool) => {
+                    self.begin_exchange(reactor, to, head, (proxy, pool as u16), changes);
+                }
+                None => self.begin_choosing(reactor, to, head, (route, proxy), changes),
+            },
         }
     }
 
