@@ -169,7 +169,9 @@ impl Dictionary {
         match (condition, part.use_entry(key, now).is_some()) {
             (Condition::Absent, true) => Err(EXISTS),
             (Condition::Present, false) => Err(NOT_FOUND),
-            _ => part.store(key, Content::One(value), ends_at),
+            (Condition::Always, _) | (Condition::Absent, false) | (Condition::Present, true) => {
+                part.store(key, Content::One(value), ends_at)
+            }
         }
     }
 

@@ -62,6 +62,9 @@ struct Member<K> {
     state: MemberState,
 }
 
+// With a key like the server's, which has 8 bytes and leaves a value for `None`.
+const _: () = assert!(size_of::<Option<Member<(u32, core::num::NonZeroU32)>>>() <= 12);
+
 /// Whether a member waits (lowest bit), and for what: packed, because a channel may have millions of members.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct MemberState(u32);

@@ -1,7 +1,7 @@
 //! Buffers that outlive one read: input that cannot be processed yet, and requests kept for a retry.
 //! In: bytes. Out: the same bytes, in order. Never: holds memory for an idle connection: an empty `Input`
 //! has no buffer, and emptied buffers return to the worker's pool.
-//! Limits: the pool keeps up to `POOLED_BUFFERS_MAX` buffers, none larger than `KEPT_BYTES_MAX`.
+//! Limits: the pool keeps up to `POOLED_BUFFERS_MAX` buffers, none larger than `KEPT_BYTES_MAX`, and as many spare `Held`.
 
 use tidegate_base::limits::{POOLED_BUFFERS_MAX, SMALL_BUFFER_BYTES};
 
@@ -13,6 +13,9 @@ const KEPT_BYTES_MAX: usize = 4 * SMALL_BUFFER_BYTES;
 pub(crate) struct BufferPool {
     /// Empty buffers with capacity. At most `POOLED_BUFFERS_MAX`.
     spare: Vec<Vec<u8>>,
+    /// Spare shells of inputs, each without a buffer. At most `POOLED_BUFFERS_MAX`.
+    #[expect(clippy::vec_box, reason = "an input takes the box itself, without an allocation")]
+    shells: Vec<Box<Held>>,
 }
 
 impl BufferPool {
@@ -32,18 +35,26 @@ impl BufferPool {
     }
 }
 
-/// Bytes that were received but not processed yet.
+/// Bytes that were received but not processed yet. A pointer, because every connection has an input and few hold bytes.
 #[derive(Default)]
 pub(crate) struct Input {
-    /// The buffer. It has no capacity while the input is empty.
+    /// `None` from `release` until the next `push`.
+    held: Option<Box<Held>>,
+}
+
+const _: () = assert!(size_of::<Input>() <= 8);
+
+/// The bytes of an input.
+#[derive(Default)]
+struct Held {
     bytes: Vec<u8>,
     /// Bytes before this index have been processed. Invariant: `start <= bytes.len()`.
-    start: u32,
+    start: usize,
 }
 
 impl Input {
     pub(crate) fn len(&self) -> usize {
-        self.bytes.len() - self.start as usize
+        self.as_slice().len()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -51,33 +62,39 @@ impl Input {
     }
 
     pub(crate) fn as_slice(&self) -> &[u8] {
-        &self.bytes[self.start as usize..]
+        self.held.as_ref().map_or(&[], |held| &held.bytes[held.start..])
     }
 
     pub(crate) fn as_mut_slice(&mut self) -> &mut [u8] {
-        &mut self.bytes[self.start as usize..]
+        self.held.as_mut().map_or(&mut [], |held| &mut held.bytes[held.start..])
     }
 
     /// Marks the first `count` bytes as processed.
     pub(crate) fn consume(&mut self, count: usize) {
-        self.start += count.min(self.len()) as u32;
+        if let Some(held) = &mut self.held {
+            held.start += count.min(held.bytes.len() - held.start);
+        }
     }
 
     /// Appends `bytes`; takes a buffer from the pool if the input has none.
     pub(crate) fn push(&mut self, bytes: &[u8], pool: &mut BufferPool) {
-        if self.bytes.capacity() == 0 {
-            self.bytes = pool.take();
-        } else if self.start > 0 {
-            self.bytes.drain(..self.start as usize);
-            self.start = 0;
-        }
-        self.bytes.extend_from_slice(bytes);
+        let held = self.held.get_or_insert_with(|| {
+            let mut held = pool.shells.pop().unwrap_or_default();
+            held.bytes = pool.take();
+            held
+        });
+        held.bytes.drain(..core::mem::take(&mut held.start));
+        held.bytes.extend_from_slice(bytes);
     }
 
     /// Returns the buffer to the pool and discards its contents.
     pub(crate) fn release(&mut self, pool: &mut BufferPool) {
-        self.start = 0;
-        pool.put(core::mem::take(&mut self.bytes));
+        let Some(mut held) = self.held.take() else { return };
+        pool.put(core::mem::take(&mut held.bytes));
+        held.start = 0;
+        if pool.shells.len() < POOLED_BUFFERS_MAX {
+            pool.shells.push(held);
+        }
     }
 }
 
@@ -97,7 +114,11 @@ mod tests {
         assert!(input.is_empty());
         input.release(&mut pool);
         assert_eq!(pool.spare.len(), 1);
-        assert_eq!(input.bytes.capacity(), 0, "an idle connection holds no buffer");
+        assert!(input.held.is_none(), "an idle connection holds no buffer");
+        assert!(input.is_empty() && input.as_mut_slice().is_empty());
+        input.push(b"f", &mut pool);
+        assert_eq!(input.as_slice(), b"f", "the shell was used again");
+        assert!(pool.spare.is_empty() && pool.shells.is_empty());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! Never: holds a buffer while the connection is idle.
 //! Invariant: `slots[sock.index]` belongs to that socket as long as its id is live; a stale id finds nothing.
 //! A client without a complete request is in exactly one of the lists of newcomers.
-//! Limits: a slot is at most 152 bytes (asserted). It is the largest part of an idle connection's user
+//! Limits: a slot is at most 128 bytes (asserted). It is the largest part of an idle connection's user
 //! memory.
 
 use core::net::{Ipv4Addr, SocketAddr, SocketAddrV6};
@@ -378,7 +378,7 @@ struct Slot {
     conn: Conn,
 }
 
-const _: () = assert!(size_of::<Slot>() <= 152);
+const _: () = assert!(size_of::<Slot>() <= 128);
 
 /// No slot.
 const NO_SLOT: u32 = u32::MAX;

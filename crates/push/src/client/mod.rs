@@ -248,9 +248,9 @@ impl Connection {
         } else if let Some(history) = command.history {
             self.history(context, require(id)?, &history, out)
         } else if let Some(named) = command.presence {
-            self.presence(context, require(id)?, &named.channel, out)
+            self.presence(context, require(id)?, (&named.channel, false), out)
         } else if let Some(named) = command.presence_stats {
-            self.presence_stats(context, require(id)?, &named.channel, out)
+            self.presence(context, require(id)?, (&named.channel, true), out)
         } else if let Some(renewal) = command.refresh {
             self.refresh(context, require(id)?, &renewal.token, out)?
         } else if let Some(renewal) = command.sub_refresh {
@@ -548,28 +548,20 @@ impl Connection {
         Ok(())
     }
 
+    /// Asks for the clients of a channel. `counts`: only for their number.
     fn presence<K: Copy + Eq>(
         &mut self,
         context: &mut Context<'_, K>,
         id: u32,
-        channel: &str,
+        (channel, counts): (&str, bool),
         out: &mut Vec<u8>,
     ) -> Result<(), Error> {
         self.may_see_presence(context, channel)?;
-        let call = Call::Presence { hub: context.index, channel: channel.into() };
-        self.call(context, id, call, out);
-        Ok(())
-    }
-
-    fn presence_stats<K: Copy + Eq>(
-        &mut self,
-        context: &mut Context<'_, K>,
-        id: u32,
-        channel: &str,
-        out: &mut Vec<u8>,
-    ) -> Result<(), Error> {
-        self.may_see_presence(context, channel)?;
-        let call = Call::PresenceStats { hub: context.index, channel: channel.into() };
+        let (hub, channel) = (context.index, channel.into());
+        let call = match counts {
+            true => Call::PresenceStats { hub, channel },
+            false => Call::Presence { hub, channel },
+        };
         self.call(context, id, call, out);
         Ok(())
     }

@@ -198,10 +198,14 @@ impl Worker {
 
     /// Hands the action of a requester more of the request body, or decodes the next request.
     pub(crate) fn resume_client<R: Reactor>(&mut self, reactor: &mut R, to: Requester) {
+        if to.is_stream() {
+            return self.resume_http2_stream(reactor, to);
+        }
         match self.conns.client_protocol(to.sock) {
-            _ if to.is_stream() => self.resume_http2_stream(reactor, to),
+            Some(ClientProtocol::Http1) => self.resume_http1_client(reactor, to.sock),
             Some(ClientProtocol::Tcp) => self.resume_tcp_client(reactor, to.sock),
-            _ => self.resume_http1_client(reactor, to.sock),
+            // An earlier step has closed the connection, or begun HTTP/2 on it.
+            Some(ClientProtocol::Http2) | None => {}
         }
     }
 }
@@ -576,11 +580,13 @@ impl Worker {
         self.drop_client(reactor, to.sock);
         reactor.abort(to.sock);
     }
+
     /// The connection belongs to no action any more.
     fn detach_client(&mut self, sock: SockId) {
         match self.conns.client_protocol(sock) {
+            Some(ClientProtocol::Http1) => self.detach_http1(sock),
             Some(ClientProtocol::Tcp) => self.detach_tcp(sock),
-            _ => self.detach_http1(sock),
+            Some(ClientProtocol::Http2) | None => self.note_absent(sock),
         }
     }
 }

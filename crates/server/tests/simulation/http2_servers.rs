@@ -9,10 +9,13 @@ use tidegate_wire::http2::frame::{
     encode_window_update,
 };
 use tidegate_wire::http2::{Config, ErrorCode};
+use tidegate_wire::tls::Version;
 
 use crate::host::Host;
+use crate::line::Line;
+use crate::secured::Keys;
 use crate::speaker::{Speaker, encode_frame, encode_headers};
-use crate::stage::{Scene, Stage, assert_status, scene};
+use crate::stage::{OK, Scene, Stage, assert_status, scene};
 
 /// Steps of an attack until the worker must have ended it.
 const STEPS_MAX: usize = 200;
@@ -389,6 +392,39 @@ fn responses_without_a_body_stay_without_one() {
             assert_status(status, &answer);
             assert!(answer.contains(field) && !answer.contains("chunked"), "{answer}");
         }
+    });
+}
+
+#[test]
+fn requests_that_wait_for_a_server_without_http2_get_connections_of_their_own() {
+    let plan = Keys::new(1, Version::Tls13).plan(false, &[true], &[1]);
+    let pool = "tls = { server-name = \"a.example\", alpn = [\"h2\", \"http/1.1\"] }";
+    scene().pool(pool).tls(plan).run(|stage| {
+        let keys = Keys::new(1, Version::Tls13);
+        let clients: Vec<_> = (0..3).map(|_| stage.dial()).collect();
+        for client in &clients {
+            client.send(&get("/p"));
+        }
+        let mut lines: Vec<(Line, Vec<u8>)> = Vec::new();
+        let mut responses = 0;
+        stage.until(|stage| {
+            while let Some(peer) = stage.try_accept() {
+                let session = keys.acceptor.accept().expect("a session");
+                lines.push((Line::new(peer, Some(session), false, false), Vec::new()));
+            }
+            for (line, received) in &mut lines {
+                received.extend(line.receive());
+                if received.ends_with(b"\r\n\r\n") {
+                    received.clear();
+                    responses += line.send(OK) / OK.len();
+                }
+            }
+            (responses == clients.len()).then_some(())
+        });
+        for client in &clients {
+            stage.receive_until(client, "ok");
+        }
+        assert_eq!(stage.counters().bugs.load(), 0);
     });
 }
 

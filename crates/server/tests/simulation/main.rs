@@ -49,7 +49,7 @@ use origin::Lie;
 
 const SEEDS_DEFAULT: u64 = 800;
 /// Seeds outside the default range that once broke an invariant. They are always played.
-const REGRESSION_SEEDS: [u64; 7] = [
+const REGRESSION_SEEDS: [u64; 8] = [
     // A client that read a response slowly was reset by the body timeout, although it made progress.
     900_064_862,
     // A client that reads 4 bytes every 66 ms: the run counted as failed after 1200 s, before the response was complete.
@@ -64,6 +64,8 @@ const REGRESSION_SEEDS: [u64; 7] = [
     310_053_935,
     // The same, after a part of the request's TLS record had arrived.
     330_029_896,
+    // A server chose HTTP/1.1 while several requests waited for its connection: the others counted as a broken invariant.
+    350_000_078,
 ];
 /// A long run prints how far it is after this many seeds.
 const SEEDS_BETWEEN_REPORTS: usize = 50_000;

@@ -166,7 +166,7 @@ impl Plan {
 fn rewriting(pool: usize) -> String {
     format!(
         "proxy = {{ path = \"/p{pool}/{{rest}}\" }}\n\
-         split = {{ pools = {{ p{pool} = 1 }}, by = [\"path\", \"header:x-id\"] }}\n\
+         split = {{ pools = {{ \"p{pool}\" = 1 }}, by = [\"path\", \"header:x-id\"] }}\n\
          request-headers = {{ set = {{ x-path = \"{{path}}\", x-client = \"{{client}}\" }} }}\n\
          response-headers = {{ set = {{ x-of = \"{{header:x-id}}\" }} }}\n\
          rate = {{ limit = \"1000000/s\", keys-max = 8 }}\nsecurity-headers = true"

@@ -13,7 +13,7 @@ use tidegate_push::publication::{Content, DELIVERY_COST_BYTES, Form, Publication
 use tidegate_push::queue::Queued;
 use tidegate_reactor::Reactor;
 
-use crate::action::push::{Key, Kind, PushSession, PushState};
+use crate::action::push::{Key, Kind, PushSession, PushState, Receiver};
 use crate::action::service::Service;
 use crate::action::websocket::WebSocket;
 use crate::record::SLOW_CLIENT;
@@ -47,10 +47,9 @@ impl Worker {
         key: Key,
         publication: &Arc<Publication>,
     ) {
-        match key {
-            Key::Raw(_) if publication.content != Content::Message => {}
-            Key::Raw(id) => {
-                let id = Id::new(id.index, id.generation);
+        match key.receiver() {
+            Receiver::Raw(_) if publication.content != Content::Message => {}
+            Receiver::Raw(id) => {
                 // An earlier delivery of the slice may have ended the connection.
                 let Some(socket) = self.websockets.find(id) else { return };
                 let to = socket.requester();
@@ -61,8 +60,7 @@ impl Worker {
                 self.send_frame(reactor, id, publication.frame(Form::Raw));
                 self.is_websocket_held(reactor, id);
             }
-            Key::Session(id) => {
-                let id: Id<PushSession> = Id::new(id.index, id.generation);
+            Receiver::Session(id) => {
                 let Some(session) = self.sessions.find(id) else { return };
                 let to = session.requester;
                 match &session.kind {
@@ -126,14 +124,12 @@ impl Worker {
     /// Ends a subscriber that is too slow.
     fn disconnect_slow<R: Reactor>(&mut self, reactor: &mut R, key: Key) {
         self.forget_queue(key);
-        match key {
-            Key::Raw(id) => {
-                let id: Id<WebSocket> = Id::new(id.index, id.generation);
+        match key.receiver() {
+            Receiver::Raw(id) => {
                 self.leave_raw(id);
                 self.disconnect(reactor, id, Disconnect::SLOW);
             }
-            Key::Session(id) => {
-                let id: Id<PushSession> = Id::new(id.index, id.generation);
+            Receiver::Session(id) => {
                 let Some(session) = self.sessions.find(id) else { return };
                 let to = session.requester;
                 match session.socket() {

@@ -2,12 +2,11 @@
 //! In: the hub's instructions. Out: pushes; Close frames. Never: decides which clients an instruction concerns.
 //! Limits: `CLIENTS_PER_TURN_MAX`.
 
-use tidegate_base::Id;
 use tidegate_push::instruction::{Instruction, Intervention};
 use tidegate_reactor::Reactor;
 use tidegate_wire::websocket::{Close, CloseCode};
 
-use crate::action::push::{Key, PushSession};
+use crate::action::push::{Key, PushSession, Receiver};
 use crate::worker::Worker;
 
 /// The most clients that get an instruction before the worker looks at its other connections again.
@@ -27,8 +26,7 @@ impl Worker {
     }
 
     fn instruct<R: Reactor>(&mut self, reactor: &mut R, key: Key, instruction: &Instruction) {
-        let Key::Session(id) = key else { return };
-        let id: Id<PushSession> = Id::new(id.index, id.generation);
+        let Receiver::Session(id) = key.receiver() else { return };
         // An earlier client of the slice may have ended the connection.
         let Some(Some(socket)) = self.sessions.find(id).map(PushSession::socket) else { return };
         match &instruction.what {

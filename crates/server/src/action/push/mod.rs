@@ -19,6 +19,7 @@ mod instruct;
 mod post;
 mod subscribe;
 
+use core::num::NonZeroU32;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -60,45 +61,52 @@ pub(crate) struct PushState {
     sweep_at: Moment,
 }
 
-/// What receives publications or replies of a hub.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Key {
-    /// A WebSocket connection in raw mode.
-    Raw(Id<RawKey>),
-    /// A session.
-    Session(Id<SessionKey>),
+/// Names what receives publications or replies of a hub. In 8 bytes, and with a value left for `None`, because a channel
+/// may have millions of subscribers.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Key {
+    /// The index in its table. The highest bit is set if it is that of a session.
+    index: u32,
+    generation: NonZeroU32,
 }
 
-/// Stands for a WebSocket connection in a [`Key`], which other threads pass on.
-pub enum RawKey {}
-/// Stands for a session in a [`Key`].
-pub enum SessionKey {}
+const _: () = assert!(size_of::<Option<Key>>() <= 8);
+
+/// What a [`Key`] names.
+enum Receiver {
+    /// A WebSocket connection in raw mode.
+    Raw(Id<WebSocket>),
+    /// A session.
+    Session(Id<PushSession>),
+}
 
 impl Key {
-    fn of_raw(id: Id<WebSocket>) -> Self {
-        Self::Raw(Id::new(id.index, id.generation))
+    /// The bit of a session. Tables have far fewer places.
+    const SESSION: u32 = 1 << 31;
+
+    const fn of_raw(id: Id<WebSocket>) -> Self {
+        Self::new(id.index & !Self::SESSION, id.generation)
     }
 
-    fn of_session(id: Id<PushSession>) -> Self {
-        Self::Session(Id::new(id.index, id.generation))
+    const fn of_session(id: Id<PushSession>) -> Self {
+        Self::new(id.index | Self::SESSION, id.generation)
     }
 
-    const fn rank(self) -> (u8, u32, u32) {
-        match self {
-            Self::Raw(id) => (0, id.index, id.generation),
-            Self::Session(id) => (1, id.index, id.generation),
+    const fn new(index: u32, generation: u32) -> Self {
+        match NonZeroU32::new(generation) {
+            Some(generation) => Self { index, generation },
+            // The id names nothing. No table has this place.
+            None => Self { index: u32::MAX, generation: NonZeroU32::MIN },
         }
     }
-}
 
-impl Ord for Key {
-    fn cmp(&self, other: &Self) -> core::cmp::Ordering {
-        self.rank().cmp(&other.rank())
-    }
-}
-impl PartialOrd for Key {
-    fn partial_cmp(&self, other: &Self) -> Option<core::cmp::Ordering> {
-        Some(self.cmp(other))
+    const fn receiver(self) -> Receiver {
+        let (index, generation) = (self.index & !Self::SESSION, self.generation.get());
+        if self.index & Self::SESSION == 0 {
+            Receiver::Raw(Id::new(index, generation))
+        } else {
+            Receiver::Session(Id::new(index, generation))
+        }
     }
 }
 
@@ -344,6 +352,24 @@ fn decode_percent(text: &str) -> Option<Cow<'_, str>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn key_names_what_it_was_made_of() {
+        for (index, generation) in [(0, 1), (7, 3), (Key::SESSION - 1, u32::MAX)] {
+            let raw = Key::of_raw(Id::new(index, generation));
+            let session = Key::of_session(Id::new(index, generation));
+            assert_ne!(raw, session);
+            assert!(
+                matches!(raw.receiver(), Receiver::Raw(id) if id == Id::new(index, generation))
+            );
+            assert!(
+                matches!(session.receiver(), Receiver::Session(id) if id == Id::new(index, generation))
+            );
+        }
+        // No table has that many places.
+        assert_eq!(Key::of_raw(Id::NONE).index, u32::MAX);
+        assert_eq!(Key::of_session(Id::NONE).index, u32::MAX);
+    }
 
     #[test]
     fn percent_encoding_is_decoded_or_rejected() {

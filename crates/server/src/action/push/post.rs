@@ -11,7 +11,7 @@ use tidegate_push::mail::Mail;
 use tidegate_reactor::{Mailbox, Reactor, Sender};
 use tidegate_wire::websocket::{Close, CloseCode};
 
-use crate::action::push::{Key, PushSession};
+use crate::action::push::{Key, PushSession, Receiver};
 use crate::action::websocket::WebSocket;
 use crate::timers::WorkerTimer;
 use crate::worker::Worker;
@@ -79,39 +79,45 @@ impl Worker {
     }
 
     fn handle_hub_event<R: Reactor>(&mut self, reactor: &mut R, event: Event<Key>) {
+        let key = match &event {
+            Event::Subscribed(key, ..) | Event::Refused(key, ..) | Event::Replied(key, ..) => *key,
+        };
+        let id = match key.receiver() {
+            Receiver::Raw(id) => return self.handle_raw_event(reactor, id, &event),
+            Receiver::Session(id) => id,
+        };
+        let Some(socket) = self.sessions.find(id).map(PushSession::socket) else { return };
+        let is_client = socket.is_some();
+        match event {
+            Event::Subscribed(_, place, reply) if is_client => {
+                self.confirm_client(reactor, id, place, &reply);
+            }
+            Event::Subscribed(_, _, reply) => self.confirm_session(reactor, id, &reply),
+            Event::Refused(_, place, error) if is_client => {
+                self.refuse_client(reactor, id, place, error);
+            }
+            Event::Refused(..) => self.refuse_session(reactor, id),
+            Event::Replied(_, number, reply) if is_client => {
+                self.reply_to_client(reactor, id, number, &reply);
+            }
+            Event::Replied(_, number, reply) => self.take_reply(reactor, id, number, reply),
+        }
+    }
+
+    fn handle_raw_event<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<WebSocket>,
+        event: &Event<Key>,
+    ) {
         match event {
             // A client in raw mode gets no confirmation.
-            Event::Subscribed(Key::Raw(_), ..) | Event::Replied(Key::Raw(_), ..) => {}
-            Event::Subscribed(Key::Session(id), place, reply) => {
-                let id: Id<PushSession> = Id::new(id.index, id.generation);
-                match self.sessions.find(id).map(PushSession::socket) {
-                    Some(Some(_)) => self.confirm_client(reactor, id, place, &reply),
-                    Some(None) => self.confirm_session(reactor, id, &reply),
-                    None => {}
-                }
-            }
-            Event::Refused(Key::Raw(id), ..) => {
-                let id: Id<WebSocket> = Id::new(id.index, id.generation);
+            Event::Subscribed(..) | Event::Replied(..) => {}
+            Event::Refused(..) => {
                 self.forget_raw_place(id);
                 if self.websockets.find(id).is_some() {
                     let code = CloseCode::TRY_AGAIN_LATER;
                     self.close_websocket(reactor, id, Close { code, reason: "limit exceeded" });
-                }
-            }
-            Event::Refused(Key::Session(id), place, error) => {
-                let id: Id<PushSession> = Id::new(id.index, id.generation);
-                match self.sessions.find(id).map(PushSession::socket) {
-                    Some(Some(_)) => self.refuse_client(reactor, id, place, error),
-                    Some(None) => self.refuse_session(reactor, id),
-                    None => {}
-                }
-            }
-            Event::Replied(Key::Session(id), number, reply) => {
-                let id: Id<PushSession> = Id::new(id.index, id.generation);
-                match self.sessions.find(id).map(PushSession::socket) {
-                    Some(Some(_)) => self.reply_to_client(reactor, id, number, &reply),
-                    Some(None) => self.take_reply(reactor, id, number, reply),
-                    None => {}
                 }
             }
         }

@@ -227,26 +227,33 @@ impl Worker {
         up.carrier = ServerCarrier::Http1(Http1Server::new());
         self.pools[usize::from(pool)].shared.remove(usize::from(server), sock);
         self.note_shared(pool, server);
-        let mut streams = streams.into_iter().filter_map(|id| {
-            let mut stream = self.server_streams.remove(id)?;
-            stream.release(&mut self.buffers);
-            Some(stream.exchange)
-        });
-        let Some(first) = streams.next() else { return self.discard_upstream(reactor, sock) };
-        let others: Vec<_> = streams.collect();
+        let Some((&first, others)) = streams.split_first() else {
+            return self.discard_upstream(reactor, sock);
+        };
+        let exchange = match self.server_streams.remove(first) {
+            Some(mut stream) => {
+                stream.release(&mut self.buffers);
+                stream.exchange
+            }
+            None => return self.note_bug(reactor, sock),
+        };
         if let Some(up) = self.conns.upstream(sock) {
-            up.exchange = first;
+            up.exchange = exchange;
             up.requests = 1;
         }
-        if let Some(exchange) = self.exchanges.get_mut(first) {
-            exchange.attempt.up = Responder::connection(sock);
-            let to = exchange.requester;
-            self.send_request(reactor, first);
-            self.server_connected(reactor, first);
+        if let Some(state) = self.exchanges.get_mut(exchange) {
+            state.attempt.up = Responder::connection(sock);
+            let to = state.requester;
+            self.send_request(reactor, exchange);
+            self.server_connected(reactor, exchange);
             self.resume_request(to);
         }
-        for id in others {
-            self.request_not_sent(reactor, id);
+        for &id in others {
+            // The end of the first request may have ended other requests of its client.
+            if let Some(stream) = self.server_streams.get(id) {
+                let exchange = stream.exchange;
+                self.request_not_sent(reactor, exchange);
+            }
         }
     }
 }
