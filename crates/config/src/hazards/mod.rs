@@ -80,7 +80,10 @@ impl<'f> Parts<'f> {
 
     /// Whether a route brings the pool requests that may have come by https, or no route uses the pool.
     fn serves_https(&self, pool: usize) -> bool {
-        let uses = |(route, _): &&(Route, Range<usize>)| matches!(&route.action, Action::Proxy(proxy) if proxy.pool.pools().any(|other| other == pool));
+        let is_it = |choice: &PoolChoice| choice.pools().any(|other| other == pool);
+        let uses = |(route, _): &&(Route, Range<usize>)| {
+            matches!(&route.action, Action::Proxy(proxy) if is_it(&proxy.pool))
+        };
         let mut routes = self.routes.iter().filter(uses).peekable();
         routes.peek().is_none()
             || routes.any(|(route, _)| self.listeners_of(route).any(Listener::may_serve_https))
