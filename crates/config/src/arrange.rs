@@ -156,6 +156,9 @@ impl Arranged {
             if let Action::Proxy(proxy) = &mut route.action {
                 proxy.pool.map_pools(|pool| next.file_pools[pool]);
             }
+            for pool in route.handling.hooks.iter_mut().flat_map(|hooks| &mut hooks.pools) {
+                *pool = next.file_pools[*pool];
+            }
         }
         Ok(next)
     }

@@ -19,6 +19,7 @@ mod file;
 mod foreign;
 mod hazards;
 mod health;
+mod hooks;
 pub mod http2;
 mod https;
 mod jwt;

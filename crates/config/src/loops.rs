@@ -39,9 +39,8 @@ pub(crate) fn check(
     for (index, (route, place)) in file.routes.iter().enumerate() {
         match &route.action {
             Action::Proxy(proxy) => {
-                let pools = proxy.pool.pools().filter_map(|pool| pools.pools.get(pool));
-                let servers = pools.map(|pool| &pool.servers);
-                let own = servers.flatten().find_map(|server| {
+                let pools = route.pools().filter_map(|pool| pools.pools.get(pool));
+                let own = pools.flat_map(|pool| &pool.servers).find_map(|server| {
                     let mut listeners = file.applying(route);
                     listeners.find(|(_, listener)| is_own(&listener.bind, &server.address))
                 });

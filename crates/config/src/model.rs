@@ -32,7 +32,7 @@ pub use choice::{MapChoice, PoolChoice, Split};
 pub use client_fields::CLIENT_ADDRESS_HEADERS;
 pub use conditions::{Conditions, HeaderCondition, HeaderTest, NamedTest};
 pub use eject::Eject;
-pub use handling::{FieldEdits, Handling, Placeholder, Template, TemplatePiece};
+pub use handling::{FieldEdits, Handling, Hooks, Placeholder, Template, TemplatePiece};
 pub use health::{CheckKind, CheckMethod, HealthCheck, HttpCheck};
 pub use networks::{AddressSet, Addresses, NetworkSet};
 pub use rate::{Rate, RateExcess};

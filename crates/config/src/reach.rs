@@ -110,7 +110,7 @@ fn check_pools(
     if choices().filter_map(map_of).any(is_from_file) {
         return;
     }
-    let used: BTreeSet<usize> = choices().flat_map(PoolChoice::pools).collect();
+    let used: BTreeSet<usize> = routes.iter().flat_map(|(route, _)| route.pools()).collect();
     for (index, pool) in pools.pools.iter().enumerate() {
         if !used.contains(&index) && !listeners.forward_to(index) {
             let what = format!("no route uses pool {:?}", pool.name);

@@ -11,6 +11,7 @@ use crate::client_cert;
 use crate::conditions;
 use crate::edits::{self, Direction};
 use crate::field_test;
+use crate::hooks;
 use crate::https;
 use crate::listeners::{Listeners, refused};
 use crate::lua::Apps;
@@ -129,7 +130,7 @@ fn read_one(table: &Table<'_>, known: &Known<'_>, notes: &mut Notes) -> Option<R
         let note = Note::new(Kind::Value, table.key_place("path"), what);
         notes.error(note.allowed(format!("up to {PAIRS_MAX} pairs")).help("write several routes"));
     }
-    let handling = read_handling(table, Paths(&paths), sets, notes);
+    let handling = read_handling(table, Paths(&paths), known, notes);
     let action = read_action(table, known, Paths(&paths), notes)?;
     check_push_path(table, &action, &paths, notes);
     if !handling.request_headers.is_empty() && !matches!(action, Action::Proxy(_)) {
@@ -143,6 +144,7 @@ fn read_one(table: &Table<'_>, known: &Known<'_>, notes: &mut Notes) -> Option<R
         notes.error(note.help("remove `auth`, or use `proxy` as the action"));
     }
     check_user(table, &handling, &action, notes);
+    hooks::check(table, &handling, &action, notes);
     if changes && !matches!(action, Action::Echo | Action::Push(_) | Action::Lua(_)) {
         let what = "`websocket` has no effect, because the action of this route is not `echo`, `push` or `lua`";
         let note = Note::new(Kind::Conflict, table.key_place("websocket"), what);
@@ -166,9 +168,10 @@ fn read_one(table: &Table<'_>, known: &Known<'_>, notes: &mut Notes) -> Option<R
 fn read_handling(
     table: &Table<'_>,
     paths: Paths<'_>,
-    sets: &[AddressSet],
+    known: &Known<'_>,
     notes: &mut Notes,
 ) -> Handling {
+    let sets = known.sets;
     let auth = auth::read(table, notes);
     Handling {
         request_headers: edits::read(table, Direction::Requests, paths, notes),
@@ -182,6 +185,7 @@ fn read_handling(
         cors: answers::read_cors(table, notes),
         errors: answers::read_errors(table, notes),
         security_headers: table.is_true("security-headers", notes).unwrap_or(false),
+        hooks: hooks::read(table, known, notes),
     }
 }
 

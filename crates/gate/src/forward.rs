@@ -10,7 +10,7 @@ use core::net::IpAddr;
 use std::io::Write;
 
 use tidegate_base::limits::{HEADER_FIELDS_MAX, RESPONSE_FIELDS_MAX};
-use tidegate_config::model::{Template, UpstreamHost};
+use tidegate_config::model::UpstreamHost;
 use tidegate_wire::http1::{encode_field, encode_field_u64, encode_request_line};
 use tidegate_wire::message::{
     BodyLength, CERTIFICATE_CLAIM, FORWARDING_CLAIM, Field, FieldName, Fields, Method, RequestHead,
@@ -19,11 +19,11 @@ use tidegate_wire::message::{
 use tidegate_wire::websocket::ClientKey;
 
 use crate::chain::{self, Node, Stated};
+use crate::changes::Changes;
 use crate::client_fields::ClientAddressFields;
-use crate::edits::Edits;
 use crate::scheme::Scheme;
 use crate::sticky;
-use crate::template::{PlaceFault, Values, render_path};
+use crate::template::{PlaceFault, check_path, render_path};
 
 /// A request is considered a loop if `Via` contains this proxy's name this many times (RFC 9110 section 7.6
 /// requires protection against loops). A legitimate chain of proxies that share the default name is shorter.
@@ -57,19 +57,6 @@ pub struct RequestContext<'a> {
     pub websocket_key: Option<ClientKey>,
     /// What the route changes; `None` for most routes.
     pub changes: Option<Changes<'a>>,
-}
-
-/// What a route changes in a request.
-#[derive(Clone, Copy, Debug)]
-pub struct Changes<'a> {
-    /// The path for the server; `None`: as received.
-    pub path: Option<&'a Template>,
-    /// Edits of fields.
-    pub edits: Option<&'a Edits>,
-    /// The values of placeholders.
-    pub values: &'a Values<'a>,
-    /// The request waits for a verdict about its user before it takes a server.
-    pub waits: bool,
 }
 
 /// A client's verified certificate, as it is forwarded to servers.
@@ -161,11 +148,10 @@ pub fn encode_upstream_request(
     out.reserve(head.target.len() + ADDED_BYTES);
     encode_target_line(out, head, context.changes)?;
     encode_host(out, head, context);
-    let edits = context.changes.and_then(|changes| changes.edits);
     for (index, field) in head.fields().enumerate() {
         let proven = context.client_certificate.is_some();
         let replaced = proven && is_claim(field.name, CERTIFICATE_CLAIM)
-            || edits.is_some_and(|edits| edits.drops(field.name));
+            || context.changes.is_some_and(|changes| changes.drops(field.name));
         if passes_upstream(&field, head, context) && !nominated.has(index) && !replaced {
             encode_field(out, field.name, field.value);
         }
@@ -193,8 +179,8 @@ pub fn encode_upstream_request(
         }
         None => {}
     }
-    if let Some(Changes { edits: Some(edits), values, .. }) = context.changes {
-        edits.encode_lines(out, values).map_err(ForwardFault::Value)?;
+    if let Some(changes) = context.changes {
+        changes.encode_fields(out).map_err(ForwardFault::Value)?;
     }
     out.extend_from_slice(b"\r\n");
     Ok(())
@@ -394,7 +380,8 @@ fn encode_target_line(
     // "*" names no resource that could have another path.
     let rewritten = changes.filter(|_| head.path != "*");
     let path = rewritten.and_then(|changes| Some((changes.path?, changes.values)));
-    if path.is_none() && head.query.is_none() {
+    let has_new_path = changes.is_some_and(|changes| changes.has_new_path());
+    if path.is_none() && head.query.is_none() && !has_new_path {
         encode_request_line(out, head.judged_method().as_str(), head.path);
         return Ok(());
     }
@@ -403,6 +390,11 @@ fn encode_target_line(
     match path {
         Some((template, values)) => {
             render_path(out, template, values).map_err(ForwardFault::Value)?;
+        }
+        // A script may have made the path of values of the request.
+        None if has_new_path => {
+            check_path(head.path).map_err(ForwardFault::Value)?;
+            out.extend_from_slice(head.path.as_bytes());
         }
         None => out.extend_from_slice(head.path.as_bytes()),
     }
@@ -670,8 +662,7 @@ fn encode_forwarded(out: &mut Vec<u8>, head: &RequestHead<'_>, context: &Request
     let host = stated_host(head, context, has_forwarded).or(head.host.map(str::as_bytes));
     let proto = stated_proto(head, context, has_forwarded);
     let proto = proto.unwrap_or(context.scheme.as_str().as_bytes());
-    let edits = context.changes.and_then(|changes| changes.edits);
-    let drops = |name: &str| edits.is_some_and(|edits| edits.drops(name));
+    let drops = |name: &str| context.changes.is_some_and(|changes| changes.drops(name));
 
     let start = out.len();
     let mut list = List::new(out, b"X-Forwarded-For: ");

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tidegate_config::model::{
-    Action, Addresses, BasicAuth, Config, ErrorPage, Handling, Maintenance, Page, PathPattern,
-    Placeholder, PoolChoice, Rate, Route, Template,
+    Action, Addresses, BasicAuth, Config, ErrorPage, Handling, Hooks, Maintenance, Page,
+    PathPattern, Placeholder, PoolChoice, Rate, Route, Template,
 };
 
 use tidegate_config::password_hash::HashCost;
@@ -60,6 +60,27 @@ pub struct RouteHandling {
     pub pool: Option<PoolChooser>,
     /// Limits of the rate of requests; their tables are in `RateTables`.
     pub rates: Vec<Rate>,
+    /// The Lua application that decides about requests before they are forwarded.
+    pub hooks: Option<RouteHooks>,
+}
+
+/// `hooks` of a route, prepared.
+#[derive(Debug)]
+pub struct RouteHooks {
+    /// The index of the application.
+    pub app: usize,
+    /// The indexes of the pools that it may choose.
+    pub pools: Vec<usize>,
+    /// Their names.
+    pub names: Arc<[String]>,
+}
+
+impl RouteHooks {
+    fn new(hooks: &Hooks, config: &Config) -> Self {
+        let name = |pool: &usize| config.pools[*pool].name.clone();
+        let names = hooks.pools.iter().map(name).collect();
+        Self { app: hooks.app, pools: hooks.pools.clone(), names }
+    }
 }
 
 /// What a route does to its responses.
@@ -383,5 +404,6 @@ fn prepare(route: &Route, config: &Config) -> Option<Box<RouteHandling>> {
         jwt: handling.jwt.as_ref().map(TokenGuard::new),
         pool,
         rates: handling.rates.clone(),
+        hooks: handling.hooks.as_ref().map(|hooks| RouteHooks::new(hooks, config)),
     }))
 }

@@ -8,6 +8,7 @@ pub mod access;
 pub mod balance;
 pub mod basic;
 pub mod chain;
+pub mod changes;
 pub mod choice;
 pub mod client_fields;
 mod conditions;

@@ -127,19 +127,27 @@ pub fn render_path(
 ) -> Result<(), PlaceFault> {
     let start = out.len();
     render(out, template, values, Place::Path);
-    let path = out.get(start..).unwrap_or_default();
-    let fault = match path {
-        _ if path.len() > RENDERED_BYTES_MAX => Some(PlaceFault::TooLong),
-        [b'/', b'/', ..] => Some(PlaceFault::Unplaceable),
-        [b'/', ..] if !has_control(path) && !has_dot_segment(path) => None,
-        _ => Some(PlaceFault::Unplaceable),
-    };
-    match fault {
-        None => Ok(()),
-        Some(fault) => {
-            out.truncate(start);
-            Err(fault)
-        }
+    let checked = check_rendered(out.get(start..).unwrap_or_default());
+    if checked.is_err() {
+        out.truncate(start);
+    }
+    checked
+}
+
+/// Checks a path that a script has made.
+///
+/// # Errors
+/// A server could read the path in another way.
+pub(crate) fn check_path(path: &str) -> Result<(), PlaceFault> {
+    check_rendered(path.as_bytes())
+}
+
+fn check_rendered(path: &[u8]) -> Result<(), PlaceFault> {
+    match path {
+        _ if path.len() > RENDERED_BYTES_MAX => Err(PlaceFault::TooLong),
+        [b'/', b'/', ..] => Err(PlaceFault::Unplaceable),
+        [b'/', ..] if !has_control(path) && !has_dot_segment(path) => Ok(()),
+        _ => Err(PlaceFault::Unplaceable),
     }
 }
 

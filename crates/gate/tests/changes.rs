@@ -6,11 +6,12 @@ use core::net::IpAddr;
 
 use proptest::prelude::*;
 use tidegate_config::model::{Action, Config};
+use tidegate_gate::changes::{Changes, HookChanges};
 use tidegate_gate::client_fields::ClientAddressFields;
 use tidegate_gate::filter::Filtered;
 use tidegate_gate::forward::{
-    Changes, ForwardFault, RequestContext, ResponseContext, encode_downstream_response,
-    encode_interim, encode_upstream_request,
+    ForwardFault, RequestContext, ResponseContext, encode_downstream_response, encode_interim,
+    encode_upstream_request,
 };
 use tidegate_gate::handling::{Handlings, RouteHandling};
 use tidegate_gate::rewrite::MatchedPath;
@@ -18,7 +19,7 @@ use tidegate_gate::scheme::Scheme;
 use tidegate_gate::template::{PlaceFault, RENDERED_BYTES_MAX, Values};
 use tidegate_wire::http1::{HeadDecoder, HeadLimits, ResponseEncoder, ResponseLimits};
 use tidegate_wire::message::{
-    BodyLength, FieldStorage, RequestHead, RequestKind, ResponseStorage, Version,
+    BodyLength, FieldStorage, Overrides, RequestHead, RequestKind, ResponseStorage, Version,
 };
 
 fn config(route: &str) -> Config {
@@ -67,6 +68,15 @@ fn with_values<T>(
 
 /// The head that the server receives.
 fn forward(config: &Config, text: &str) -> Result<String, ForwardFault> {
+    forward_hooked(config, text, None)
+}
+
+/// As [`forward`], after a hook has changed the request.
+fn forward_hooked(
+    config: &Config,
+    text: &str,
+    hook: Option<HookChanges<'_>>,
+) -> Result<String, ForwardFault> {
     let handlings = Handlings::new(config);
     let handling = handlings.of_route(0).expect("the route changes something");
     let Action::Proxy(proxy) = &config.routes[0].action else { panic!("a proxy") };
@@ -84,7 +94,13 @@ fn forward(config: &Config, text: &str) -> Result<String, ForwardFault> {
                 trailers: false,
                 close: false,
                 websocket_key: None,
-                changes: Some(Changes { path: proxy.path.as_ref(), edits, values, waits: false }),
+                changes: Some(Changes {
+                    path: proxy.path.as_ref(),
+                    edits,
+                    values,
+                    waits: false,
+                    hook,
+                }),
             };
             let mut out = Vec::new();
             encode_upstream_request(&mut out, head, &context)?;
@@ -232,6 +248,55 @@ fn request_fields_are_set_added_and_removed() {
         assert_eq!(line(&head, removed), [""; 0], "{removed}");
     }
     assert_eq!(line(&head, "x-forwarded-proto"), ["https"]);
+}
+
+#[test]
+fn fields_of_a_hook_replace_received_ones_and_those_of_the_proxy() {
+    let config = config(
+        "proxy = \"app\"\nrequest-headers = { set = { x-route = \"route\" }, remove = [\"x-gone\"] }",
+    );
+    let mut fields = Overrides::default();
+    for (name, value) in [
+        ("X-User", Some("ann")),
+        ("X-Real-IP", Some("203.0.113.9")),
+        ("X-Forwarded-For", Some("203.0.113.9")),
+        ("Forwarded", None),
+        ("X-Route", Some("hook")),
+        ("X-Gone", Some("hook")),
+        ("Cookie", None),
+    ] {
+        match value {
+            Some(value) => fields.add(name, value.as_bytes()),
+            None => fields.remove(name),
+        }
+        .expect("there is room");
+    }
+    let hook = HookChanges { fields: &fields, has_path: false, pool: None };
+    let text =
+        "GET /a//../b HTTP/1.1\nHost: h\nx_user: root\nCookie: a=b\nX-Route: client\nX-Other: 1";
+    let head = forward_hooked(&config, text, Some(hook)).expect("a request");
+    for (name, expected) in [
+        ("x-user", &["ann"][..]),
+        ("x_user", &[]),
+        ("x-real-ip", &["203.0.113.9"]),
+        ("x-forwarded-for", &["203.0.113.9"]),
+        ("forwarded", &[]),
+        ("x-route", &["route"]),
+        ("x-gone", &[]),
+        ("cookie", &[]),
+        ("x-other", &["1"]),
+    ] {
+        assert_eq!(line(&head, name), expected, "{name}");
+    }
+    assert!(head.starts_with("GET /a//../b "), "the path of the client: {head}");
+    // The path of a hook must not leave the part of the server that it names.
+    for (path, is_right) in
+        [("/a/b", true), ("/a/../b", false), ("/a/%2e%2e/b", false), ("/a%00", false)]
+    {
+        let hook = HookChanges { fields: &fields, has_path: true, pool: None };
+        let text = format!("GET {path} HTTP/1.1\nHost: h");
+        assert_eq!(forward_hooked(&config, &text, Some(hook)).is_ok(), is_right, "{path}");
+    }
 }
 
 #[test]

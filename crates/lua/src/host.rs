@@ -1,8 +1,8 @@
 //! The data that a VM's scripts work on: requests, responses in progress, and the effects that they order.
 //! In: requests from the server; calls of native functions. Out: `Effect`s, which the server carries out in order.
 //! Never: sends a byte; keeps a request after its response.
-//! Limits: `EXCHANGES_MAX` requests at once; `FIELDS_BYTES_MAX` of response fields; `OUTPUT_BYTES_MAX` of bodies and
-//! messages between two waits; `LOG_LINES_MAX` lines of log between two waits; those of `schedule.rs`. `write` sends by
+//! Limits: `EXCHANGES_MAX` requests at once; those of `exchange.rs`; `OUTPUT_BYTES_MAX` of bodies and messages between
+//! two waits; `LOG_LINES_MAX` lines of log between two waits; those of `schedule.rs`. `write` sends by
 //! itself, and waits for the client, once `WRITTEN_BYTES_MAX` are collected.
 //! Invariant: an id of an ended exchange matches nothing. A response is answered, or begun and ended, exactly once.
 
@@ -12,6 +12,7 @@ use std::sync::Arc;
 use tidegate_base::{Id, Moment, Slab};
 use tidegate_wire::message::RequestHead;
 
+use crate::exchange::{Exchange, Origin, Response};
 use crate::schedule::{Schedule, TaskId, Wait, Wake};
 use crate::shared::Dictionary;
 
@@ -21,8 +22,6 @@ pub const EXCHANGES_MAX: usize = 65_536;
 const CLIENTS_MAX: usize = 1 << 24;
 /// Bytes of the reason in a Close frame (RFC 6455 section 5.5).
 const CLOSE_REASON_BYTES_MAX: usize = 123;
-/// Bytes of the header fields of one response.
-const FIELDS_BYTES_MAX: usize = 16 * 1024;
 /// Bytes of a body that are collected before they are sent.
 pub(crate) const WRITTEN_BYTES_MAX: usize = 256 * 1024;
 /// Bytes that one callback may send without waiting.
@@ -35,22 +34,6 @@ const LOG_LINES_MAX: u32 = 100;
 const LOG_BYTES_MAX: usize = 2048;
 /// Buffers of ended exchanges that are kept for the next ones.
 const SPARE_MAX: usize = 64;
-/// The largest buffer that is kept.
-const SPARE_BYTES_MAX: usize = 16 * 1024;
-
-/// Fields that a script cannot set, and why.
-const FIELDS_REFUSED: [(&str, &str); 10] = [
-    ("connection", "Connection describes the connection, which Tidegate controls"),
-    ("content-length", "Content-Length is computed from the body"),
-    ("date", "Date is added when the response is sent"),
-    ("keep-alive", "Keep-Alive describes the connection, which Tidegate controls"),
-    ("proxy-connection", "Proxy-Connection describes the connection, which Tidegate controls"),
-    ("server", "Server is set by `server-name` in [server]"),
-    ("te", "TE is a request field"),
-    ("trailer", "a response of a script has no trailers"),
-    ("transfer-encoding", "Transfer-Encoding would contradict the computed length"),
-    ("upgrade", "Upgrade describes the connection, which Tidegate controls"),
-];
 
 /// Names an exchange of a VM.
 pub type ExchangeId = Id<Exchange>;
@@ -180,92 +163,6 @@ impl Outbox {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(bytes);
         start..self.bytes.len()
-    }
-}
-
-/// How far the response of an exchange is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Response {
-    /// Nothing was sent.
-    Expected,
-    /// The head was sent.
-    Begun,
-    /// The response is complete.
-    Ended,
-}
-
-/// A request and its response in progress.
-#[derive(Debug)]
-pub struct Exchange {
-    /// The server's name of the exchange.
-    pub(crate) tag: u64,
-    /// The text of the request's head: the parts below.
-    text: Vec<u8>,
-    method: Range<usize>,
-    path: Range<usize>,
-    /// Empty range at 0 without a query.
-    query: Option<Range<usize>>,
-    host: Option<Range<usize>>,
-    client: Range<usize>,
-    version: &'static str,
-    is_https: bool,
-    /// Names in lower case, and values.
-    fields: Vec<(Range<usize>, Range<usize>)>,
-    /// Names and values of the path's parameters.
-    params: Vec<(Range<usize>, Range<usize>)>,
-    /// The body of the request.
-    body: Vec<u8>,
-    /// The fields of the response: `name: value` and a line feed each.
-    answer_fields: Vec<u8>,
-    /// Written and not yet sent.
-    written: Vec<u8>,
-    status: u16,
-    response: Response,
-    /// The coroutine of its handler, while it waits.
-    pub(crate) task: TaskId,
-    /// The coroutines that wait until the client has read. Some may be stale.
-    pub(crate) waiters: Vec<TaskId>,
-}
-
-/// What the server knows about a request besides its head.
-#[derive(Clone, Copy, Debug)]
-pub struct Origin<'a> {
-    /// The server's name of the exchange.
-    pub tag: u64,
-    /// The client's address.
-    pub client: &'a str,
-    /// The request was sent by https.
-    pub is_https: bool,
-    /// The parameters of the route's path.
-    pub params: &'a [(String, String)],
-}
-
-/// A part of a request that scripts read.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Part {
-    Method,
-    Path,
-    Query,
-    Host,
-    Client,
-    Version,
-    Scheme,
-    Body,
-}
-
-impl Part {
-    pub(crate) fn of(number: u32) -> Option<Self> {
-        const ALL: [Part; 8] = [
-            Part::Method,
-            Part::Path,
-            Part::Query,
-            Part::Host,
-            Part::Client,
-            Part::Version,
-            Part::Scheme,
-            Part::Body,
-        ];
-        ALL.get(number as usize).copied()
     }
 }
 
@@ -426,6 +323,7 @@ impl Host {
             return Err("the head of the response has been sent");
         }
         exchange.status = status;
+        exchange.is_touched = true;
         Ok(())
     }
 
@@ -436,41 +334,14 @@ impl Host {
         name: &[u8],
         value: Option<&[u8]>,
         replaces: bool,
-    ) -> Result<(), &'static str> {
+    ) -> Result<(), String> {
         let exchange = self.exchanges.get_mut(id).ok_or(ENDED)?;
-        if exchange.response != Response::Expected {
-            return Err("the head of the response has been sent");
-        }
-        if !is_token(name) {
-            return Err("this is not the name of a header field");
-        }
-        // Some programs behind a proxy take `_` for `-`.
-        let is_same = |(one, other): (&u8, u8)| match one {
-            b'_' => other == b'-',
-            one => one.to_ascii_lowercase() == other,
-        };
-        let of_name = |(refused, _): &&(&str, &str)| {
-            refused.len() == name.len() && name.iter().zip(refused.bytes()).all(is_same)
-        };
-        if let Some((_, reason)) = FIELDS_REFUSED.iter().find(of_name) {
-            return Err(reason);
-        }
-        if replaces {
-            exchange.remove_field(name);
-        }
-        let Some(value) = value else { return Ok(()) };
-        if value.iter().any(|byte| matches!(byte, 0..=8 | 10..=31 | 127)) {
-            return Err("the value of a header field contains a control character");
-        }
-        if exchange.answer_fields.len() + name.len() + value.len() > FIELDS_BYTES_MAX {
-            return Err("the header fields of the response exceed 16 KiB");
-        }
-        let fields = &mut exchange.answer_fields;
-        fields.extend_from_slice(name);
-        fields.extend_from_slice(b": ");
-        fields.extend_from_slice(value.trim_ascii());
-        fields.push(b'\n');
-        Ok(())
+        exchange.set_answer_field(name, value, replaces)
+    }
+
+    /// The exchange of a request that is changed.
+    pub(crate) fn exchange(&mut self, id: ExchangeId) -> Result<&mut Exchange, &'static str> {
+        self.exchanges.get_mut(id).ok_or(ENDED)
     }
 
     /// Adds to the body of a response. `flush` sends it.
@@ -484,6 +355,7 @@ impl Host {
             return Err(TOO_MUCH);
         }
         exchange.written.extend_from_slice(data);
+        exchange.is_touched = true;
         Ok(())
     }
 
@@ -498,6 +370,7 @@ impl Host {
     pub(crate) fn put_written_json(&mut self, id: ExchangeId, written: Vec<u8>) {
         if let Some(exchange) = self.exchanges.get_mut(id) {
             exchange.written = written;
+            exchange.is_touched = true;
             exchange.state_type(b"application/json");
         }
     }
@@ -515,6 +388,7 @@ impl Host {
         match exchange.response {
             Response::Ended => return Err(ENDED),
             Response::Expected => {
+                exchange.is_touched = true;
                 exchange.state_type(b"text/plain; charset=utf-8");
                 exchange.response = Response::Begun;
                 let fields = outbox.push(&exchange.answer_fields);
@@ -555,6 +429,11 @@ impl Host {
         exchange.response = Response::Ended;
         exchange.written.clear();
         Ok(())
+    }
+
+    /// Whether the script has set or written something of a response.
+    pub(crate) fn is_touched(&self, id: ExchangeId) -> bool {
+        self.exchanges.get(id).is_some_and(|exchange| exchange.is_touched)
     }
 
     /// Whether the response of an exchange is complete, or the exchange is gone.
@@ -697,154 +576,3 @@ fn check_close(code: u32, reason: &[u8]) -> Result<(), &'static str> {
 
 /// The error of an operation on a response that is complete or whose client has left.
 const ENDED: &str = "the response has ended";
-
-impl Default for Exchange {
-    fn default() -> Self {
-        Self {
-            tag: 0,
-            text: Vec::new(),
-            method: 0..0,
-            path: 0..0,
-            query: None,
-            host: None,
-            client: 0..0,
-            version: "1.1",
-            is_https: false,
-            fields: Vec::new(),
-            params: Vec::new(),
-            body: Vec::new(),
-            answer_fields: Vec::new(),
-            written: Vec::new(),
-            status: 200,
-            response: Response::Expected,
-            task: Id::NONE,
-            waiters: Vec::new(),
-        }
-    }
-}
-
-impl Exchange {
-    fn set(&mut self, head: &RequestHead<'_>, origin: &Origin<'_>) {
-        self.tag = origin.tag;
-        self.method = self.put(head.judged_method().as_str().as_bytes());
-        self.path = self.put(head.path.as_bytes());
-        self.query = head.query.map(|query| self.put(query.as_bytes()));
-        self.host = head.host.map(|host| self.put(host.as_bytes()));
-        self.client = self.put(origin.client.as_bytes());
-        self.version = head.version.number();
-        self.is_https = origin.is_https;
-        for field in head.fields() {
-            let name = self.put(field.name.as_bytes());
-            self.text[name.clone()].make_ascii_lowercase();
-            let value = self.put(field.value);
-            self.fields.push((name, value));
-        }
-        for (name, value) in origin.params {
-            let pair = (self.put(name.as_bytes()), self.put(value.as_bytes()));
-            self.params.push(pair);
-        }
-    }
-
-    /// Forgets everything except buffers of a usual size.
-    fn clear(&mut self) {
-        for buffer in [&mut self.text, &mut self.body, &mut self.answer_fields, &mut self.written] {
-            match buffer.capacity() > SPARE_BYTES_MAX {
-                true => *buffer = Vec::new(),
-                false => buffer.clear(),
-            }
-        }
-        self.fields.clear();
-        self.params.clear();
-        (self.query, self.host) = (None, None);
-        self.status = 200;
-        self.response = Response::Expected;
-        self.task = Id::NONE;
-        self.waiters.clear();
-    }
-
-    fn put(&mut self, bytes: &[u8]) -> Range<usize> {
-        let start = self.text.len();
-        self.text.extend_from_slice(bytes);
-        start..self.text.len()
-    }
-
-    fn get(&self, range: &Range<usize>) -> &[u8] {
-        self.text.get(range.clone()).unwrap_or_default()
-    }
-
-    /// A part of the request; `None` if the request lacks it.
-    pub(crate) fn part(&self, part: Part) -> Option<&[u8]> {
-        match part {
-            Part::Method => Some(self.get(&self.method)),
-            Part::Path => Some(self.get(&self.path)),
-            Part::Query => self.query.as_ref().map(|query| self.get(query)),
-            Part::Host => self.host.as_ref().map(|host| self.get(host)),
-            Part::Client => Some(self.get(&self.client)),
-            Part::Version => Some(self.version.as_bytes()),
-            Part::Scheme => Some(if self.is_https { b"https" } else { b"http" }),
-            Part::Body => Some(&self.body),
-        }
-    }
-
-    /// The fields of the request: names in lower case, and values.
-    pub(crate) fn fields(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
-        self.fields.iter().map(|(name, value)| (self.get(name), self.get(value)))
-    }
-
-    /// The parameters of the route's path.
-    pub(crate) fn params(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
-        self.params.iter().map(|(name, value)| (self.get(name), self.get(value)))
-    }
-
-    /// Adds to the body of the request. Returns the bytes it has then.
-    pub(crate) fn add_body(&mut self, data: &[u8]) -> usize {
-        self.body.extend_from_slice(data);
-        self.body.len()
-    }
-
-    /// Whether the response has a field of this name.
-    pub(crate) fn has_answer_field(&self, name: &[u8]) -> bool {
-        lines(&self.answer_fields).any(|line| is_field(line, name))
-    }
-
-    /// States the type of the content, unless the script has done so.
-    fn state_type(&mut self, media_type: &[u8]) {
-        if self.response == Response::Expected && !self.has_answer_field(b"content-type") {
-            self.answer_fields.extend_from_slice(b"Content-Type: ");
-            self.answer_fields.extend_from_slice(media_type);
-            self.answer_fields.push(b'\n');
-        }
-    }
-
-    fn remove_field(&mut self, name: &[u8]) {
-        if self.has_answer_field(name) {
-            let fields = core::mem::take(&mut self.answer_fields);
-            for line in lines(&fields).filter(|line| !is_field(line, name)) {
-                self.answer_fields.extend_from_slice(line);
-            }
-        }
-    }
-}
-
-/// The fields of a response, as names and values.
-pub fn fields_of(fields: &[u8]) -> impl Iterator<Item = (&str, &[u8])> {
-    lines(fields).filter_map(|line| {
-        let colon = memchr::memchr(b':', line)?;
-        let name = core::str::from_utf8(&line[..colon]).ok()?;
-        Some((name, line[colon + 1..].trim_ascii()))
-    })
-}
-
-fn lines(fields: &[u8]) -> impl Iterator<Item = &[u8]> {
-    fields.split_inclusive(|byte| *byte == b'\n')
-}
-
-fn is_field(line: &[u8], name: &[u8]) -> bool {
-    line.get(name.len()) == Some(&b':') && line[..name.len()].eq_ignore_ascii_case(name)
-}
-
-/// Whether the bytes are a token (RFC 9110 section 5.6.2).
-fn is_token(name: &[u8]) -> bool {
-    let is_token = |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte);
-    !name.is_empty() && name.iter().all(is_token)
-}

@@ -10,6 +10,7 @@
 mod encoding;
 #[allow(unsafe_code)]
 mod engine;
+mod exchange;
 mod host;
 mod pattern;
 mod schedule;
@@ -18,9 +19,10 @@ mod vm;
 mod waiting;
 
 pub use engine::{Budget, Excess, Failure};
+pub use exchange::{Origin, Rewritten, fields_of};
 pub use host::{
     Away, ClientId, EXCHANGES_MAX, Effect, ExchangeId, Facts, FindModule, Level, OUTPUT_BYTES_MAX,
-    Origin, Outbox, fields_of,
+    Outbox,
 };
 pub use shared::Dictionary;
 pub use vm::{Bounds, Handler, Resumed, Script, Verdict, Vm, Whose};

@@ -8,7 +8,8 @@ use tidegate_base::{Id, Moment};
 use tidegate_wire::message::RequestHead;
 
 use crate::engine::{Argument, Budget, Coroutine, Engine, Entry, Excess, Failure, Turn};
-use crate::host::{ClientId, ExchangeId, Facts, FindModule, Host, Origin, Outbox};
+use crate::exchange::{Origin, Rewritten};
+use crate::host::{ClientId, ExchangeId, Facts, FindModule, Host, Outbox};
 use crate::schedule::{JobEnd, JobId, Owner, Ready, Task, Wake};
 
 /// The source of an application.
@@ -50,6 +51,8 @@ pub enum Handler {
     Close,
     /// `on_drain`
     Drain,
+    /// `on_access`
+    Access,
 }
 
 /// How a callback ended.
@@ -205,6 +208,19 @@ impl Vm {
     /// Runs `on_request` for a request whose body is complete.
     pub fn request(&mut self, id: ExchangeId) -> Verdict {
         self.run(Entry::Request, (Owner::Request(id), "on_request"), &numbers(id))
+    }
+
+    /// Runs `on_access` for a request that will be forwarded.
+    pub fn access(&mut self, id: ExchangeId) -> Verdict {
+        self.run(Entry::Access, (Owner::Request(id), "on_access"), &numbers(id))
+    }
+
+    /// Exchanges a request that `on_access` has not answered, as it has changed it, for buffers.
+    pub fn take_request(&mut self, id: ExchangeId, into: &mut Rewritten) {
+        into.fields.clear();
+        if let Some(exchange) = self.engine.host().exchanges.get_mut(id) {
+            exchange.take(into);
+        }
     }
 
     /// Forgets a request: its response is complete, or its client has left.

@@ -12,11 +12,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use tidegate_base::{Moment, Span};
-use tidegate_config::model::{Config, LuaApp, LuaSetting};
+use tidegate_config::model::{Config, LuaApp, LuaSetting, Route};
 use tidegate_config::places::{Finding, Owner};
 use tidegate_config::report::Kind;
 use tidegate_lua::{
-    Bounds, Budget, Dictionary, Excess, Facts, Failure, Outbox, Script, Verdict, Vm,
+    Bounds, Budget, Dictionary, Excess, Facts, Failure, Handler, Outbox, Script, Verdict, Vm,
 };
 
 use crate::files;
@@ -90,10 +90,20 @@ pub fn check(config: &Config) -> Vec<Finding> {
         Err(findings) => return findings,
     };
     let fails = |(index, app)| {
-        let failure = load(app, &scripts[index], Meter::Time, Place::ONLY, 0).err()?;
-        Some(finding(index, app, failure.message))
+        let what = match load(app, &scripts[index], Meter::Time, Place::ONLY, 0) {
+            Ok(mut vm) => lack(config, index, &mut vm)?.to_owned(),
+            Err(failure) => failure.message,
+        };
+        Some(finding(index, app, what))
     };
     config.lua.iter().enumerate().filter_map(fails).collect()
+}
+
+/// The handler that routes need and the script lacks.
+fn lack(config: &Config, app: usize, vm: &mut Vm) -> Option<&'static str> {
+    let hooks = |route: &Route| route.handling.hooks.as_ref().is_some_and(|hooks| hooks.app == app);
+    let lacks = config.routes.iter().any(hooks) && !vm.has(Handler::Access);
+    lacks.then_some("lacks the handler on_access, which `hooks` of a route needs")
 }
 
 fn finding(index: usize, app: &LuaApp, what: String) -> Finding {
@@ -262,7 +272,11 @@ impl Apps {
         let (mut apps, mut findings) = (Vec::new(), Vec::new());
         for (index, (app, script)) in config.lua.iter().zip(scripts.iter()).enumerate() {
             match load(app, script, meter, Place { worker: place, life: 0 }, seed) {
-                Ok(vm) => apps.push(App::new(vm)),
+                Ok(mut vm) => {
+                    let lack = lack(config, index, &mut vm);
+                    findings.extend(lack.map(|what| finding(index, app, what.to_owned())));
+                    apps.push(App::new(vm));
+                }
                 Err(failure) => findings.push(finding(index, app, failure.message)),
             }
         }

@@ -158,6 +158,8 @@ counters! {
         lua_refusals,
         /// Messages of Lua applications for clients of another worker that were dropped, because it did not keep up.
         lua_mail_drops,
+        /// Hooks of routes that waited for too long: their requests got a 504 response.
+        lua_late_hooks,
         /// PROXY headers decoded.
         proxy_headers,
         /// Connections closed because they did not begin with the required PROXY header.

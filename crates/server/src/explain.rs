@@ -8,9 +8,10 @@ use core::net::IpAddr;
 
 use tidegate_config::model::{Action, Bind, Config, Listener, PoolChoice, Proxy};
 use tidegate_gate::basic::Credentials;
+use tidegate_gate::changes::Changes;
 use tidegate_gate::client_fields::ClientAddressFields;
 use tidegate_gate::cors::CrossOrigin;
-use tidegate_gate::forward::{self, Changes, RequestContext, encode_upstream_request};
+use tidegate_gate::forward::{self, RequestContext, encode_upstream_request};
 use tidegate_gate::handling::{Handlings, RouteHandling};
 use tidegate_gate::respond;
 use tidegate_gate::rewrite::MatchedPath;
@@ -307,6 +308,11 @@ fn explain_handling(text: &mut String, handling: &RouteHandling, values: &Values
             Some(_) => note("401 if the password is wrong; it is not verified here"),
         }
     }
+    if handling.hooks.is_some() {
+        note(
+            "`on_access` of a Lua application may change or answer the request; it is not run here",
+        );
+    }
     if handling.jwt.is_some() {
         note("401 without a valid token, 403 if it lacks a claim of `claims`");
     }
@@ -367,7 +373,7 @@ fn forwarded(
 ) -> String {
     let settings = &config.listeners[listener];
     let edits = handling.and_then(|handling| handling.request.as_ref());
-    let changes = Changes { path: proxy.path.as_ref(), edits, values, waits: false };
+    let changes = Changes { path: proxy.path.as_ref(), edits, values, waits: false, hook: None };
     let pool = &config.pools[pool];
     let is_reusable =
         pool.reuse.after_unexpected_body || !forward::has_unexpected_body(values.head);

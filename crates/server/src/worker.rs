@@ -21,6 +21,7 @@ use tidegate_gate::jwt::Tokens;
 use tidegate_gate::permits::Permits;
 use tidegate_gate::queue::WaitQueue;
 use tidegate_gate::shared::SharedConnections;
+use tidegate_lua::Rewritten;
 use tidegate_reactor::{
     Completion, Driver, Handler, LeavingListeners, ListenError, ListenerId, Peer, Reactor, Room,
     Shortage, SockId,
@@ -167,6 +168,8 @@ pub struct Worker {
     pub(crate) piece: Vec<u8>,
     /// Actions that used up their share of the turn. They continue after it. May contain stale ids.
     pub(crate) yielded: Vec<Running>,
+    /// The request that a hook has changed last. Meaningless between two requests.
+    pub(crate) rewritten: Rewritten,
     /// What Lua callbacks may still take of the turn, and the requests that wait for the next one.
     pub(crate) lua_share: LuaShare,
     /// A stop has begun: responses close their connections, and nothing becomes idle. Never reset.
@@ -373,6 +376,7 @@ impl Worker {
             path_scratch: Vec::new(),
             piece: Vec::new(),
             yielded: Vec::new(),
+            rewritten: Rewritten::default(),
             lua_share: LuaShare::default(),
             stopping: false,
             grace_over: false,

@@ -17,7 +17,7 @@ use core::ops::Range;
 use toml::de::{DeTable, DeValue};
 
 use crate::listeners::Listeners;
-use crate::model::{Action, AddressSet, Listener, Push, Route};
+use crate::model::{AddressSet, Listener, Push, Route};
 use crate::pools::Pools;
 use crate::report::{Kind, Note, Notes};
 
@@ -80,10 +80,7 @@ impl<'f> Parts<'f> {
 
     /// Whether a route brings the pool requests that may have come by https, or no route uses the pool.
     fn serves_https(&self, pool: usize) -> bool {
-        let is_it = |choice: &PoolChoice| choice.pools().any(|other| other == pool);
-        let uses = |(route, _): &&(Route, Range<usize>)| {
-            matches!(&route.action, Action::Proxy(proxy) if is_it(&proxy.pool))
-        };
+        let uses = |(route, _): &&(Route, Range<usize>)| route.pools().any(|own| own == pool);
         let mut routes = self.routes.iter().filter(uses).peekable();
         routes.peek().is_none()
             || routes.any(|(route, _)| self.listeners_of(route).any(Listener::may_serve_https))

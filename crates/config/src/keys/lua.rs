@@ -1,8 +1,8 @@
 //! The settings of Lua applications.
-//! In: nothing. Out: the section `[lua.NAME]`, which `FILE` refers to.
+//! In: nothing. Out: the section `[lua.NAME]`, which `FILE` refers to, and `[route.hooks]`.
 
 use super::Preset::{Absent, Required, Value};
-use super::Shape::{Boolean, Duration, Fields, Number, OneOf, Size, Text};
+use super::Shape::{Boolean, Duration, Fields, List, Number, OneOf, Size, Text};
 use super::{Section, Shape, key};
 
 const SETTING: Shape = OneOf(&[Boolean, Number(0, 1 << 53), Text("any text")]);
@@ -10,6 +10,28 @@ const SETTING: Shape = OneOf(&[Boolean, Number(0, 1 << 53), Text("any text")]);
 pub(crate) const DICTIONARY: Shape = Size(64 * 1024, 64 * 1024 * 1024 * 1024);
 /// Maximum of `time-max` and `start-time-max` in milliseconds.
 const TIME_MS_MAX: u64 = 60_000;
+
+pub(super) const HOOKS_NAME: &str = "the name of a [lua.NAME]";
+pub(super) const HOOKS_ABOUT: &str = "A Lua application whose `on_access` runs before a request is forwarded: it may \
+    change the request, choose the pool or answer by itself. Only for `proxy`. A string is the name of the application.";
+
+/// `hooks = { ... }` of a route.
+pub static HOOKS: Section = Section {
+    path: "[route.hooks]",
+    about: "A Lua application whose `on_access` runs before a request is forwarded, after `deny`, `rate` and `auth` have \
+             admitted it. A request whose hook fails or exceeds `time-max` gets a 500 response.",
+    keys: &[
+        key("lua", Text(HOOKS_NAME), Required, "Name of the application.", ""),
+        key(
+            "pools",
+            List(&Text("the name of a [pool.NAME]")),
+            Absent,
+            "The pools that the hook may choose instead of that of `proxy`.",
+            "",
+        ),
+    ],
+    later: &[],
+};
 
 /// `[lua.NAME]`.
 pub static LUA: Section = Section {

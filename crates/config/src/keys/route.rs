@@ -8,6 +8,7 @@ use super::auth::AUTH;
 use super::choice::{POOL_SHAPE, SPLIT};
 use super::edits::{REQUEST_EDITS, RESPONSE_EDITS};
 use super::https::{HSTS_ABOUT, HSTS_SHAPE};
+use super::lua::{HOOKS, HOOKS_ABOUT, HOOKS_NAME};
 use super::push::ROUTE_PUSH;
 use super::rate::RATE;
 use super::websocket::WEBSOCKET;
@@ -142,6 +143,7 @@ pub static ROUTE: Section = Section {
             "Limits how many requests the route serves, for example of each client.",
             "",
         ),
+        key("hooks", OneOf(&[Text(HOOKS_NAME), Table(&HOOKS)]), Absent, HOOKS_ABOUT, ""),
         key(
             "maintenance",
             OneOf(&[Boolean, Table(&MAINTENANCE)]),

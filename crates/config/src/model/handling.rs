@@ -3,7 +3,7 @@
 //! Invariant: every template was checked for the place where it is used; no edit names a field that frames a message or
 //! describes a connection.
 
-use super::{Addresses, BasicAuth, Cors, ErrorPage, JwtAuth, Maintenance, Rate};
+use super::{Action, Addresses, BasicAuth, Cors, ErrorPage, JwtAuth, Maintenance, Rate, Route};
 
 /// Everything that a route does to its requests and responses besides its action.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -30,6 +30,17 @@ pub struct Handling {
     pub errors: Vec<ErrorPage>,
     /// `security-headers`: fields that protect browsers are added to responses.
     pub security_headers: bool,
+    /// `hooks`: a Lua application decides about requests before they are forwarded. Only with the action `proxy`.
+    pub hooks: Option<Hooks>,
+}
+
+/// `hooks` of a route.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Hooks {
+    /// Index of the application.
+    pub app: usize,
+    /// Indexes of the pools that it may choose instead of that of `proxy`.
+    pub pools: Vec<usize>,
 }
 
 impl Handling {
@@ -40,6 +51,18 @@ impl Handling {
             || self.cors.is_some()
             || !self.errors.is_empty()
             || self.security_headers
+    }
+}
+
+impl Route {
+    /// The pools that requests of the route may be sent to, as far as they are known before files are read.
+    pub fn pools(&self) -> impl Iterator<Item = usize> {
+        let own = match &self.action {
+            Action::Proxy(proxy) => Some(proxy.pool.pools()),
+            _ => None,
+        };
+        let chosen = self.handling.hooks.iter().flat_map(|hooks| hooks.pools.iter().copied());
+        own.into_iter().flatten().chain(chosen)
     }
 }
 

@@ -169,6 +169,14 @@ impl Call {
         }
     }
 
+    /// As `done`, with a text made for this error.
+    pub(super) fn outcome(self, result: Result<(), String>) -> c_int {
+        match result {
+            Ok(()) => self.done(Ok(())),
+            Err(text) => self.fail(&text),
+        }
+    }
+
     /// The data of the VM. Not kept across a call that may run the collector.
     pub(super) fn host<'h>(self) -> &'h mut Host {
         // SAFETY: the state belongs to an engine.

@@ -103,6 +103,8 @@ pub(crate) enum Entry {
     Stop,
     /// Runs `on_request`.
     Request,
+    /// Runs `on_access`.
+    Access,
     /// Runs `on_open`.
     Open,
     /// Runs `on_message`.
@@ -118,11 +120,12 @@ pub(crate) enum Entry {
 }
 
 impl Entry {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 11] = [
         Self::Load,
         Self::Start,
         Self::Stop,
         Self::Request,
+        Self::Access,
         Self::Open,
         Self::Message,
         Self::Close,
@@ -137,6 +140,7 @@ impl Entry {
             Self::Start => c"start",
             Self::Stop => c"stop",
             Self::Request => c"request",
+            Self::Access => c"access",
             Self::Open => c"open",
             Self::Message => c"message",
             Self::Close => c"close",

@@ -12,7 +12,8 @@ use tidegate_base::{Id, Moment};
 use super::call::Call;
 use super::json;
 use crate::encoding;
-use crate::host::{Away, ClientId, ExchangeId, Level, Part, TOO_MUCH};
+use crate::exchange::Part;
+use crate::host::{Away, ClientId, ExchangeId, Level, TOO_MUCH};
 use crate::pattern::{self, Capture};
 use crate::schedule::{Cancelled, JobId, Wait, span_of};
 
@@ -55,6 +56,11 @@ pub(super) static ALL: &[(&CStr, ffi::lua_CFunction)] = &[
     (c"flush", flush),
     (c"finish", finish),
     (c"has_ended", has_ended),
+    (c"is_touched", is_touched),
+    (c"set_path", set_path),
+    (c"set_query", set_query),
+    (c"change_field", change_field),
+    (c"choose_pool", choose_pool),
     (c"json_encode", json_encode),
     (c"json_decode", json_decode),
     (c"hash", hash),
@@ -357,7 +363,7 @@ natives! {
             call.push_nil();
             return 1;
         };
-        let mut values = exchange.fields().filter(|(other, _)| *other == name).map(|(_, value)| value);
+        let mut values = exchange.fields().filter(|(other, _)| other.as_bytes().eq_ignore_ascii_case(name)).map(|(_, value)| value);
         match (values.next(), values.next()) {
             (None, _) => call.push_nil(),
             (Some(value), None) => call.push_bytes(value),
@@ -377,7 +383,12 @@ natives! {
     fn fields(call) {
         call.push_table();
         if let Some(exchange) = call.host().exchanges.get(exchange(call)) {
-            push_pairs(call, exchange.fields());
+            let mut lower = Vec::new();
+            for (at, (name, value)) in exchange.fields().enumerate() {
+                lower.clear();
+                lower.extend(name.bytes().map(|byte| byte.to_ascii_lowercase()));
+                push_pair(call, at, &lower, value);
+            }
         }
         1
     }
@@ -403,8 +414,7 @@ natives! {
     /// (index, generation, name, value or nil, replaces)
     fn set_field(call) {
         let Some(name) = call.bytes(3) else { return call.fail("the name must be a string") };
-        let result = call.host().set_field(exchange(call), name, call.bytes(4), call.is_true(5));
-        call.done(result)
+        call.outcome(call.host().set_field(exchange(call), name, call.bytes(4), call.is_true(5)))
     }
 
     /// (index, generation, data) -> true, whether `flush` must follow; or nil, an error, whether the response would be
@@ -458,6 +468,41 @@ natives! {
     /// (index, generation)
     fn finish(call) {
         call.done(call.host().finish(exchange(call)))
+    }
+
+    /// (index, generation) -> whether the script has set or written something of the response.
+    fn is_touched(call) {
+        call.push_boolean(call.host().is_touched(exchange(call)));
+        1
+    }
+
+    /// (index, generation, path)
+    fn set_path(call) {
+        let Some(path) = call.bytes(3) else { return call.fail("the path must be a string") };
+        let id = exchange(call);
+        call.done(call.host().exchange(id).and_then(|exchange| exchange.set_path(path)))
+    }
+
+    /// (index, generation, query or nil)
+    fn set_query(call) {
+        let (id, query) = (exchange(call), call.bytes(3));
+        call.done(call.host().exchange(id).and_then(|exchange| exchange.set_query(query)))
+    }
+
+    /// (index, generation, name, value or nil): adds a field of the request, or removes those of this name.
+    fn change_field(call) {
+        let Some(name) = call.bytes(3) else { return call.fail("the name must be a string") };
+        let (id, value) = (exchange(call), call.bytes(4));
+        let exchange = call.host().exchange(id).map_err(str::to_owned);
+        call.outcome(exchange.and_then(|exchange| exchange.change_field(name, value)))
+    }
+
+    /// (index, generation, name of a pool)
+    fn choose_pool(call) {
+        let Some(name) = call.bytes(3) else { return call.fail("the name must be a string") };
+        let id = exchange(call);
+        let exchange = call.host().exchange(id).map_err(str::to_owned);
+        call.outcome(exchange.and_then(|exchange| exchange.choose_pool(name)))
     }
 
     /// (index, generation) -> whether the response is complete.
@@ -563,10 +608,15 @@ natives! {
 /// Fills the table on top of the stack with keys and values in turn.
 fn push_pairs<'p>(call: Call, pairs: impl Iterator<Item = (&'p [u8], &'p [u8])>) {
     for (at, (name, value)) in pairs.enumerate() {
-        for (offset, bytes) in [name, value].into_iter().enumerate() {
-            call.push_bytes(bytes);
-            // SAFETY: the table is below the value.
-            unsafe { ffi::lua_rawseti_(call.l, -2, (2 * at + offset + 1) as c_int) };
-        }
+        push_pair(call, at, name, value);
+    }
+}
+
+/// Adds the key and the value with the number `at` to the table on top of the stack.
+fn push_pair(call: Call, at: usize, name: &[u8], value: &[u8]) {
+    for (offset, bytes) in [name, value].into_iter().enumerate() {
+        call.push_bytes(bytes);
+        // SAFETY: the table is below the value.
+        unsafe { ffi::lua_rawseti_(call.l, -2, (2 * at + offset + 1) as c_int) };
     }
 }

@@ -6,8 +6,9 @@ local new_request, new_response = P.new_request, P.new_response
 local has_ended, finish = native.has_ended, native.finish
 
 -- The handlers of the script, and the number of each.
-local NUMBERS = { on_start = 0, on_stop = 1, on_request = 2, on_open = 3, on_message = 4, on_close = 5, on_drain = 6 }
-local NAMES = "on_request, on_open, on_message, on_close, on_drain, on_start, on_stop"
+local NUMBERS = { on_start = 0, on_stop = 1, on_request = 2, on_open = 3, on_message = 4, on_close = 5, on_drain = 6,
+  on_access = 7 }
+local NAMES = "on_request, on_access, on_open, on_message, on_close, on_drain, on_start, on_stop"
 local handlers = {}
 local entries = {}
 
@@ -42,6 +43,15 @@ function entries.request(index, generation)
   local request, response = new_request(index, generation), new_response(index, generation)
   handlers.on_request(request, response)
   if not has_ended(index, generation) then finish(index, generation) end
+end
+
+local is_touched = native.is_touched
+
+-- The request is forwarded unless the script has done something to the response: a handler that sets a status and forgets
+-- `finish` refuses the request.
+function entries.access(index, generation)
+  handlers.on_access(new_request(index, generation), new_response(index, generation))
+  if is_touched(index, generation) and not has_ended(index, generation) then finish(index, generation) end
 end
 
 local clients, new_client = P.clients, P.new_client

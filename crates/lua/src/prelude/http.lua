@@ -1,7 +1,8 @@
 -- Requests and responses.
 local native, P = ...
 
-local type, tostring, select, error, setmetatable, rawset = type, tostring, select, error, setmetatable, rawset
+local type, tostring, select, error, pairs, ipairs, setmetatable, rawset =
+  type, tostring, select, error, pairs, ipairs, setmetatable, rawset
 local find, sub = native.find, string.sub
 local part, unescape, decode = native.part, native.unescape, native.json_decode
 local wrong = P.wrong
@@ -10,6 +11,7 @@ local wrong = P.wrong
 
 local PARTS = {
   method = 0, path = 1, query_string = 2, host = 3, client = 4, version = 5, scheme = 6, body = 7,
+  user = 8,
 }
 
 -- Adds a value under a name; several values become a list.
@@ -62,6 +64,70 @@ function request:json()
 end
 function request:form() return arguments(self.body or "") end
 
+-- Changes, which only on_access may make ----------------------------------------------------------------------------
+
+local change_field, set_path, set_query, choose_pool, escape =
+  native.change_field, native.set_path, native.set_query, native.choose_pool, native.escape
+-- The sort of the sandbox, which the budget can stop.
+local sort, concat = P.G.table.sort, table.concat
+
+local function check(ok, err)
+  if not ok then error(err, 3) end
+end
+
+function request:set_header(name, value)
+  if type(name) ~= "string" then wrong("set_header", 1, "string", name) end
+  check(change_field(self[1], self[2], name, nil))
+  if type(value) == "table" then
+    for at = 1, #value do check(change_field(self[1], self[2], name, tostring(value[at]))) end
+  elseif value ~= nil then
+    check(change_field(self[1], self[2], name, tostring(value)))
+  end
+  rawset(self, "headers", nil)
+  return self
+end
+
+function request:set_path(path)
+  if type(path) ~= "string" then wrong("set_path", 1, "string", path) end
+  check(set_path(self[1], self[2], path))
+  rawset(self, "path", nil)
+  return self
+end
+
+-- Encodes a table of arguments, in the order of their names.
+local function encode_arguments(t)
+  local names, parts = {}, {}
+  for name in pairs(t) do
+    if type(name) ~= "string" then error("the names of arguments must be strings", 3) end
+    names[#names + 1] = name
+  end
+  sort(names)
+  for _, name in ipairs(names) do
+    local values = t[name]
+    if type(values) ~= "table" then values = { values } end
+    for at = 1, #values do parts[#parts + 1] = escape(name) .. "=" .. escape(tostring(values[at])) end
+  end
+  return concat(parts, "&")
+end
+
+function request:set_query(query)
+  if type(query) == "table" then
+    query = encode_arguments(query)
+  elseif query ~= nil and type(query) ~= "string" then
+    wrong("set_query", 1, "string, table or nil", query)
+  end
+  check(set_query(self[1], self[2], query))
+  rawset(self, "query", nil)
+  rawset(self, "query_string", nil)
+  return self
+end
+
+function request:set_pool(name)
+  if type(name) ~= "string" then wrong("set_pool", 1, "string", name) end
+  check(choose_pool(self[1], self[2], name))
+  return self
+end
+
 local DERIVED = {
   query = function(self) return arguments(part(self[1], self[2], 2) or "") end,
   headers = function(self) return of_pairs(native.fields(self[1], self[2])) end,
@@ -90,10 +156,6 @@ local Request = {
 
 local set_status, set_field, write, write_json, flush, finish =
   native.status, native.set_field, native.write, native.write_json, native.flush, native.finish
-
-local function check(ok, err)
-  if not ok then error(err, 3) end
-end
 
 -- A response that would lack a part of its body must fail: few scripts look at the results of `write`.
 local function append(self, data)

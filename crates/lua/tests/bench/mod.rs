@@ -149,13 +149,29 @@ impl App {
     }
 
     pub fn open(&mut self, head: &str) -> ExchangeId {
+        self.open_as(head, None)
+    }
+
+    /// Opens a request for `on_access`, which may choose these pools.
+    pub fn open_hook(&mut self, head: &str, pools: &[&str]) -> ExchangeId {
+        self.open_as(head, Some(pools.iter().map(|name| (*name).to_owned()).collect()))
+    }
+
+    fn open_as(&mut self, head: &str, pools: Option<Arc<[String]>>) -> ExchangeId {
         let mut storage = FieldStorage::new();
         let mut bytes = head.as_bytes().to_vec();
         let decoded =
             HeadDecoder::default().decode_request(&bytes, &HeadLimits::default(), &mut storage);
         let (head, _) = decoded.expect("the head is valid").expect("the head is complete");
         let params = [("id".to_owned(), "4 2".to_owned())];
-        let origin = Origin { tag: 9, client: "192.0.2.1", is_https: false, params: &params };
+        let origin = Origin {
+            tag: 9,
+            client: "192.0.2.1",
+            user: None,
+            is_https: false,
+            params: &params,
+            pools: pools.as_ref(),
+        };
         let id = self.vm.open_request(&head, &origin).expect("there is room");
         bytes.clear();
         id

@@ -7,9 +7,9 @@
 use tidegate_config::model::RateExcess;
 use tidegate_gate::access::Cause;
 use tidegate_gate::basic::{CredentialKey, Credentials};
+use tidegate_gate::changes::{Changes, HookChanges};
 use tidegate_gate::cors::CrossOrigin;
 use tidegate_gate::denial::Denial;
-use tidegate_gate::forward::Changes;
 use tidegate_gate::handling::{Guard, RouteHandling};
 use tidegate_gate::rate::Admission;
 use tidegate_gate::rewrite::MatchedPath;
@@ -86,14 +86,15 @@ impl Worker {
         Some(Claim { credentials, key, is_verified })
     }
 
-    /// Begins the action of a request whose route does something besides it.
+    /// Begins the action of a request whose route does something besides it. `hook`: what the hook of the route has
+    /// changed, once it has admitted the request.
     pub(super) fn begin_handled<R: Reactor>(
         &mut self,
         reactor: &mut R,
         to: Requester,
         head: &RequestHead<'_>,
-        route: usize,
-        scheme: Scheme,
+        (route, scheme): (usize, Scheme),
+        hook: Option<HookChanges<'_>>,
     ) {
         let snapshot = self.settings_of(to);
         let Some(handling) = snapshot.handlings.of_route(route) else {
@@ -134,7 +135,10 @@ impl Worker {
             claims,
             id,
         };
-        self.begin_changed(reactor, to, (route, handling), &values, claim.as_ref());
+        match hook {
+            None => self.begin_changed(reactor, to, (route, handling), &values, claim.as_ref()),
+            Some(_) => self.begin_hooked(reactor, to, (route, handling), &values, hook),
+        }
         self.path_scratch = scratch;
     }
 
@@ -178,15 +182,47 @@ impl Worker {
             return;
         }
         if let Some(guard) = &handling.jwt {
-            return self.begin_with_token(reactor, to, (route, handling), guard, values);
+            return self.begin_with_token(reactor, to, (route, handling), guard, values, None);
         }
-        let edits = handling.request.as_ref();
         let Some(guard) = &handling.auth else {
-            let changes = Changes { path: None, edits, values, waits: false };
-            let (head, scheme) = (values.head, values.scheme);
-            return self.begin_action(reactor, to, head, route, scheme, Some(changes));
+            return self.begin_admitted(reactor, to, (route, handling), values, None);
         };
         self.begin_guarded(reactor, to, (route, handling, guard), values, claim);
+    }
+
+    /// Begins the action of a request that the hook of its route has admitted. Its other conditions were met before;
+    /// the claims of its token are needed again.
+    fn begin_hooked<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        to: Requester,
+        (route, handling): (usize, &RouteHandling),
+        values: &Values<'_>,
+        hook: Option<HookChanges<'_>>,
+    ) {
+        if let Some(guard) = &handling.jwt {
+            return self.begin_with_token(reactor, to, (route, handling), guard, values, hook);
+        }
+        if self.render_values(reactor, to, handling, values) {
+            self.begin_admitted(reactor, to, (route, handling), values, hook);
+        }
+    }
+
+    /// Begins the action of a request that meets the conditions of its route, or its hook.
+    pub(super) fn begin_admitted<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        to: Requester,
+        (route, handling): (usize, &RouteHandling),
+        values: &Values<'_>,
+        hook: Option<HookChanges<'_>>,
+    ) {
+        if let Some(hooks) = handling.hooks.as_ref().filter(|_| hook.is_none()) {
+            return self.begin_access(reactor, to, (route, hooks), values);
+        }
+        let edits = handling.request.as_ref();
+        let changes = Changes { path: None, edits, values, waits: false, hook };
+        self.begin_action(reactor, to, values.head, route, values.scheme, Some(changes));
     }
 
     /// Renders the values for the edits of the response. Returns whether that succeeded; otherwise the request has been
@@ -232,7 +268,7 @@ impl Worker {
         // The server gets the request only once the user is verified.
         let values = &Values { user: Some(user), ..*values };
         let edits = handling.request.as_ref();
-        let changes = Changes { path: None, edits, values, waits: !claim.is_verified };
+        let changes = Changes { path: None, edits, values, waits: !claim.is_verified, hook: None };
         self.begin_action(reactor, to, head, route, scheme, Some(changes));
         if claim.is_verified {
             return;

@@ -14,6 +14,7 @@ use tidegate_reactor::{Peer, Reactor};
 use tidegate_wire::message::{BodyLength, Method, RequestHead};
 
 use crate::action::intake::Intake;
+use crate::action::lua_hook::Hook;
 use crate::action::lua_socket::LuaClient;
 use crate::action::websocket::Outlet;
 use crate::action::{NO_WEBSOCKET, Running};
@@ -43,6 +44,8 @@ pub(crate) struct ScriptedRequest {
     has_body: bool,
     /// The values for the edits of the response; empty if there are none, and once the response begins.
     values: Vec<u8>,
+    /// What happens to a request of `on_access`; `None` for `on_request`.
+    hook: Option<Hook>,
 }
 
 impl ScriptedRequest {
@@ -54,6 +57,35 @@ impl ScriptedRequest {
     /// The index of the application.
     pub(crate) fn app(&self) -> usize {
         usize::from(self.app)
+    }
+
+    /// A request of `on_access`. The VM does not know it yet.
+    pub(super) fn of_hook(requester: Requester, app: usize, hook: Hook, has_body: bool) -> Self {
+        Self {
+            requester,
+            app: app as u16,
+            handle: Id::NONE,
+            intake: Intake::NONE,
+            expects_body: false,
+            has_body,
+            values: Vec::new(),
+            hook: Some(hook),
+        }
+    }
+
+    /// What happens to a request of `on_access`.
+    pub(super) fn hook(&self) -> Option<Hook> {
+        self.hook
+    }
+
+    /// The VM knows the request by this name.
+    pub(super) fn set_handle(&mut self, handle: tidegate_lua::ExchangeId, values: Vec<u8>) {
+        (self.handle, self.values) = (handle, values);
+    }
+
+    /// The VM's name of the request.
+    pub(super) fn handle(&self) -> tidegate_lua::ExchangeId {
+        self.handle
     }
 }
 
@@ -94,6 +126,7 @@ impl Worker {
             expects_body,
             has_body: !matches!(head.method, Method::Head),
             values: self.values.take(to),
+            hook: None,
         };
         let full = "the proxy is handling too many requests";
         let Ok(id) = self.scripted.insert(request) else {
@@ -130,7 +163,8 @@ impl Worker {
             Peer::Local => String::new(),
         };
         let params = path_parameters(&snapshot.route(route).paths, head.path);
-        let origin = Origin { tag, client: &client, is_https, params: &params };
+        let (client, params) = (&client[..], &params[..]);
+        let origin = Origin { tag, client, user: None, is_https, params, pools: None };
         self.apps.present(app)?.open_request(head, &origin)
     }
 
@@ -164,8 +198,8 @@ impl Worker {
         self.scripted.get(id).is_some_and(|request| request.expects_body)
     }
 
-    /// Runs `on_request`, in a later turn if callbacks have used up their share of this one.
-    fn run_request<R: Reactor>(&mut self, reactor: &mut R, id: Id<ScriptedRequest>) {
+    /// Runs `on_request` or `on_access`, in a later turn if callbacks have used up their share of this one.
+    pub(super) fn run_request<R: Reactor>(&mut self, reactor: &mut R, id: Id<ScriptedRequest>) {
         let Some(request) = self.scripted.get_mut(id) else { return };
         request.expects_body = false;
         let to = request.requester;
@@ -180,11 +214,14 @@ impl Worker {
         // Its client may have left while it waited.
         let Some(request) = self.scripted.find(id) else { return };
         let (app, handle) = (request.app(), request.handle);
-        let verdict = self.call_app(reactor, app, "on_request", None, |vm| vm.request(handle));
+        let verdict = match request.hook {
+            None => self.call_app(reactor, app, "on_request", None, |vm| vm.request(handle)),
+            Some(_) => self.call_app(reactor, app, "on_access", None, |vm| vm.access(handle)),
+        };
         self.note_request_turn(reactor, id, verdict.as_ref());
     }
 
-    /// `on_request` has ended or waits.
+    /// `on_request` or `on_access` has ended or waits.
     fn note_request_turn<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -193,9 +230,14 @@ impl Worker {
     ) {
         // The response may be complete.
         let Some(request) = self.scripted.find(id) else { return };
-        let to = request.requester;
-        match verdict {
-            Some(Verdict::Waiting) => self.set_running(to, Running::Lua(id)),
+        let (to, hook) = (request.requester, request.hook);
+        match (verdict, hook) {
+            (Some(Verdict::Waiting), None) => self.set_running(to, Running::Lua(id)),
+            (Some(Verdict::Waiting), Some(hook)) => {
+                self.set_running(to, Running::Lua(id));
+                self.set_action_deadline(reactor, to, hook.by);
+            }
+            (Some(Verdict::Done), Some(hook)) => self.forward_hooked(reactor, id, hook),
             // The callback has failed, or the application is gone.
             _ => {
                 debug_assert!(verdict != Some(&Verdict::Done), "on_request completes its response");
@@ -224,7 +266,7 @@ impl Worker {
     }
 
     /// Answers a request whose callback has failed.
-    fn fail_scripted<R: Reactor>(
+    pub(super) fn fail_scripted<R: Reactor>(
         &mut self,
         reactor: &mut R,
         id: Id<ScriptedRequest>,
@@ -448,7 +490,7 @@ impl Worker {
     }
 
     /// Makes the values of a request those of the response that begins now.
-    fn recall_scripted(&mut self, id: Id<ScriptedRequest>) {
+    pub(super) fn recall_scripted(&mut self, id: Id<ScriptedRequest>) {
         let Some(request) = self.scripted.find_mut(id) else { return };
         let (to, values) = (request.requester, core::mem::take(&mut request.values));
         self.recall_values(to, values);
@@ -481,7 +523,7 @@ impl Worker {
 }
 
 /// The name by which a VM addresses a request.
-fn tag_of(id: Id<ScriptedRequest>) -> u64 {
+pub(super) fn tag_of(id: Id<ScriptedRequest>) -> u64 {
     u64::from(id.generation) << 32 | u64::from(id.index)
 }
 

@@ -7,7 +7,7 @@
 //! - `lua.rs`, `lua_socket.rs`, `lua_mail.rs`: responses and WebSocket connections of Lua applications
 //! - `proxy/`: responses of a server
 //!
-//! Before them: `handled.rs`, `tokens.rs`: what routes do besides their actions.
+//! Before them: `handled.rs`, `tokens.rs`, `lua_hook.rs`: what routes do besides their actions.
 //!
 //! This file is the port between carriers and actions: it finds the action of a request, and passes the
 //! events of a requester to its running action. To add an action that continues after the call that begins
@@ -20,6 +20,7 @@ mod echo;
 pub(crate) mod handled;
 pub(crate) mod intake;
 pub(crate) mod lua;
+mod lua_hook;
 pub(crate) mod lua_mail;
 pub(crate) mod lua_socket;
 pub(crate) mod proxy;
@@ -33,7 +34,7 @@ pub(crate) mod websocket;
 
 use tidegate_base::Id;
 use tidegate_config::model::{Action, HttpsRedirect, Listener};
-use tidegate_gate::forward::Changes;
+use tidegate_gate::changes::Changes;
 use tidegate_gate::handling::FilterId;
 use tidegate_gate::router::{self, Client, Routed};
 use tidegate_gate::scheme::{Scheme, request_scheme};
@@ -122,7 +123,7 @@ impl Worker {
             }
             Decision::Https(redirect) => self.redirect_to_https(reactor, to, head, redirect),
             Decision::Route(route) if snapshot.handlings.of_route(route).is_some() => {
-                self.begin_handled(reactor, to, head, route, scheme);
+                self.begin_handled(reactor, to, head, (route, scheme), None);
             }
             Decision::Route(route) => self.begin_action(reactor, to, head, route, scheme, None),
         }
@@ -153,7 +154,7 @@ impl Worker {
             }
             Action::Push(push) => self.begin_push(reactor, to, head, route, push),
             Action::Lua(app) => self.begin_lua(reactor, to, head, (route, *app), scheme),
-            Action::Proxy(proxy) => match proxy.pool.only() {
+            Action::Proxy(proxy) => match pool_of_hook(changes).or(proxy.pool.only()) {
                 Some(pool) => {
                     self.begin_exchange(reactor, to, head, (proxy, pool as u16), changes);
                 }
@@ -167,7 +168,8 @@ impl Worker {
         match running {
             Running::None | Running::WebSocket(_) => 0,
             Running::Proxy(id) => self.exchange_body_room(reactor, id),
-            Running::Synthetic(_) | Running::Lua(_) | Running::Push(_) => usize::MAX,
+            Running::Synthetic(_) | Running::Push(_) => usize::MAX,
+            Running::Lua(id) => self.lua_body_room(id),
         }
     }
 
@@ -241,7 +243,7 @@ impl Worker {
             Running::Proxy(_) => true,
             Running::Synthetic(id) => self.synthetic_expects_body(id),
             Running::Push(id) => self.session_expects_body(id),
-            Running::Lua(id) => self.lua_expects_body(id),
+            Running::Lua(id) => self.lua_expects_body(id) || self.is_hook(id),
         }
     }
 
@@ -260,7 +262,8 @@ impl Worker {
     /// The deadline that the action has set has passed.
     pub(crate) fn action_due<R: Reactor>(&mut self, reactor: &mut R, running: Running) {
         match running {
-            Running::None | Running::Lua(_) => {}
+            Running::None => {}
+            Running::Lua(id) => self.hook_due(reactor, id),
             Running::Proxy(id) => self.exchange_due(reactor, id),
             Running::Synthetic(id) => self.pump(reactor, id),
             Running::WebSocket(id) => self.websocket_due(reactor, id),
@@ -344,6 +347,8 @@ impl Worker {
         bytes: &mut [u8],
     ) -> usize {
         match running {
+            // The server gets the bytes once the hook has decided.
+            Running::Lua(id) if self.is_hook(id) => 0,
             Running::None | Running::Synthetic(_) | Running::Lua(_) | Running::Push(_) => {
                 bytes.len()
             }
@@ -373,6 +378,11 @@ impl Worker {
             Running::WebSocket(id) => self.stop_websocket(reactor, id),
         }
     }
+}
+
+/// The pool that a hook has chosen.
+fn pool_of_hook(changes: Option<Changes<'_>>) -> Option<usize> {
+    changes?.hook?.pool
 }
 
 /// Decides how a request is answered, and the filters of its response.

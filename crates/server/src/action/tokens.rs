@@ -4,7 +4,7 @@
 
 use std::rc::Rc;
 
-use tidegate_gate::forward::Changes;
+use tidegate_gate::changes::HookChanges;
 use tidegate_gate::handling::RouteHandling;
 use tidegate_gate::jwt::{TokenFault, TokenGuard};
 use tidegate_gate::template::Values;
@@ -25,6 +25,7 @@ impl Worker {
         (route, handling): (usize, &RouteHandling),
         guard: &TokenGuard,
         values: &Values<'_>,
+        hook: Option<HookChanges<'_>>,
     ) {
         let claims = match self.claims_of(guard, values.head, reactor.unix_seconds()) {
             Ok(claims) => claims,
@@ -37,9 +38,7 @@ impl Worker {
         if !self.render_values(reactor, to, handling, values) {
             return;
         }
-        let edits = handling.request.as_ref();
-        let changes = Changes { path: None, edits, values, waits: false };
-        self.begin_action(reactor, to, values.head, route, values.scheme, Some(changes));
+        self.begin_admitted(reactor, to, (route, handling), values, hook);
     }
 
     /// The claims of the token of a request.

@@ -126,6 +126,10 @@ impl Plan {
             chosen && maker.speak_http2(&mut origin_prng, pool, &mut config, &mut origins)
         });
         let http2_pools = http2_pools.collect();
+        if Prng::new(seed ^ 0x686f_6f6b).below(3) == 0 {
+            config = config.replacen("proxy = \"p0\"\n", "proxy = \"p0\"\nhooks = \"pass\"\n", 1);
+            config.push_str("[lua.pass]\nscript = \"tests/scripts/pass.lua\"\n");
+        }
         let mut prng = maker.prng;
         let stop = (!is_calm && prng.below(4) == 0).then(|| {
             let at = Moment::from_nanos(1_000_000_000 + prng.below(8_000_000_000));

@@ -85,7 +85,7 @@ pub(crate) struct Packed<'a> {
 impl<'a> Packed<'a> {
     /// The name and value of `field`.
     #[inline]
-    fn unpack(&self, field: &PackedField) -> Field<'a> {
+    pub(crate) fn unpack(&self, field: &PackedField) -> Field<'a> {
         let (name, value) = (field.name, field.value);
         Field {
             id: field.id,

@@ -2,7 +2,7 @@
 //! In: a request, and how its route chooses. Out: its exchange with the chosen pool begun, or an error response.
 //! Never: runs for a route with one pool.
 
-use tidegate_gate::forward::Changes;
+use tidegate_gate::changes::Changes;
 use tidegate_reactor::Reactor;
 use tidegate_wire::message::RequestHead;
 

@@ -34,8 +34,9 @@ use tidegate_config::model::{Balance, HashKey, Listener, Proxy};
 use tidegate_gate::access::Cause;
 use tidegate_gate::balance::Tried;
 use tidegate_gate::chain::client_address;
+use tidegate_gate::changes::Changes;
 use tidegate_gate::connection_auth;
-use tidegate_gate::forward::{self, Changes, ForwardFault, RequestContext};
+use tidegate_gate::forward::{self, ForwardFault, RequestContext};
 use tidegate_reactor::{Peer, Reactor};
 use tidegate_wire::message::{FieldName, Method, RequestHead};
 use tidegate_wire::websocket::ClientKey;
@@ -137,11 +138,11 @@ impl Worker {
                 buffers,
                 authenticates: connection_auth::request_authenticates(head),
                 // A trailer must not bring back a field that the route removes or sets.
-                drops_trailers: changes.is_some_and(|changes| changes.edits.is_some())
+                drops_trailers: changes.is_some_and(|changes| changes.changes_fields())
                     || forward::names_fields(head.fields(), has_connection),
                 is_sensitive: pool.may_speak_http2()
                     && head.fields().any(|field| field.is_sensitive),
-                key_hash: hash_key(&pool.balance, head, peer, listener),
+                key_hash: hash_key(&pool.balance, head, changes, (peer, listener)),
                 session: session_of(&snapshot, usize::from(pool_index), head),
             },
             attempt: Attempt::NONE,
@@ -287,13 +288,16 @@ fn session_of(snapshot: &Snapshot, pool: usize, head: &RequestHead<'_>) -> Optio
 fn hash_key(
     balance: &Balance,
     head: &RequestHead<'_>,
-    peer: Option<core::net::IpAddr>,
-    listener: &Listener,
+    changes: Option<Changes<'_>>,
+    (peer, listener): (Option<core::net::IpAddr>, &Listener),
 ) -> Option<u64> {
     let Balance::Hash(key) = balance else { return None };
     match key {
         HashKey::Path => Some(hash_bytes(head.path.as_bytes())),
-        HashKey::Header(name) => head.find_named(name).map(hash_bytes),
+        HashKey::Header(name) => {
+            let set = changes.and_then(|changes| changes.hook_field(name));
+            set.or_else(|| head.find_named(name)).map(hash_bytes)
+        }
         HashKey::ClientAddress => {
             client_address(head, peer, &listener.trusted).map(|ip| match ip {
                 core::net::IpAddr::V4(ip) => hash_bytes(&ip.octets()),

@@ -1,0 +1,441 @@
+//! A request of a VM and its response in progress.
+//! In: the head and the body of a request; what a script sets. Out: parts of the request, the fields of the response.
+//! Never: outlives its response, except for its buffers.
+//! Limits: `FIELDS_BYTES_MAX` of response fields, those of `Overrides` and `OwnedHead`; buffers above `SPARE_BYTES_MAX`
+//! are not kept.
+//! Invariant: only a request of `on_access` has changes.
+
+use core::ops::Range;
+use std::sync::Arc;
+
+use tidegate_base::Id;
+use tidegate_wire::message::{CERTIFICATE_CLAIM, Overrides, OwnedHead, RequestHead, is_claim};
+
+use crate::schedule::TaskId;
+
+/// Bytes of the header fields of one response.
+const FIELDS_BYTES_MAX: usize = 16 * 1024;
+/// The largest buffer that is kept.
+const SPARE_BYTES_MAX: usize = 16 * 1024;
+
+const CONNECTION: &str = "describes the connection, which Tidegate controls";
+const FRAMING: &str = "frames the message";
+
+/// Fields that a script cannot set in a response, and why.
+const ANSWER_REFUSED: [(&str, &str); 10] = [
+    ("connection", CONNECTION),
+    ("content-length", "is computed from the body"),
+    ("date", "is added when the response is sent"),
+    ("keep-alive", CONNECTION),
+    ("proxy-connection", CONNECTION),
+    ("server", "is set by `server-name` in [server]"),
+    ("te", "is a request field"),
+    ("trailer", "announces trailers, which a response of a script does not have"),
+    ("transfer-encoding", "would contradict the computed length"),
+    ("upgrade", CONNECTION),
+];
+
+/// Fields that `on_access` cannot set in a request, and why.
+const REQUEST_REFUSED: [(&str, &str); 13] = [
+    ("connection", CONNECTION),
+    ("content-length", FRAMING),
+    ("expect", "is part of the dialogue between the client and Tidegate"),
+    ("host", "is set by `host` of `proxy`"),
+    ("http2-settings", CONNECTION),
+    ("keep-alive", CONNECTION),
+    ("max-forwards", "is counted by Tidegate"),
+    ("proxy-connection", CONNECTION),
+    ("te", CONNECTION),
+    ("trailer", FRAMING),
+    ("transfer-encoding", FRAMING),
+    ("upgrade", CONNECTION),
+    ("via", "protects against loops"),
+];
+
+/// How far the response of an exchange is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Response {
+    /// Nothing was sent.
+    Expected,
+    /// The head was sent.
+    Begun,
+    /// The response is complete.
+    Ended,
+}
+
+/// A request and its response in progress.
+#[derive(Debug)]
+pub struct Exchange {
+    /// The server's name of the exchange.
+    pub(crate) tag: u64,
+    /// The head of the request.
+    head: OwnedHead,
+    /// Texts besides the head: the client, the user, the parameters of the path.
+    text: Vec<u8>,
+    client: Range<usize>,
+    user: Option<Range<usize>>,
+    is_https: bool,
+    /// Names and values of the path's parameters.
+    params: Vec<(Range<usize>, Range<usize>)>,
+    /// The body of the request.
+    body: Vec<u8>,
+    /// What `on_access` may choose, and has chosen; `None` for other handlers.
+    access: Option<Access>,
+    /// The fields that `on_access` has set or removed.
+    changes: Overrides,
+    /// The fields of the response: `name: value` and a line feed each.
+    pub(crate) answer_fields: Vec<u8>,
+    /// Written and not yet sent.
+    pub(crate) written: Vec<u8>,
+    pub(crate) status: u16,
+    pub(crate) response: Response,
+    /// The script has set or written something of the response.
+    pub(crate) is_touched: bool,
+    /// The coroutine of its handler, while it waits.
+    pub(crate) task: TaskId,
+    /// The coroutines that wait until the client has read. Some may be stale.
+    pub(crate) waiters: Vec<TaskId>,
+}
+
+/// A request that is forwarded once `on_access` has returned.
+#[derive(Debug)]
+struct Access {
+    /// The names of the pools that may be chosen.
+    pools: Arc<[String]>,
+    /// The chosen one, by its place in `pools`.
+    pool: Option<usize>,
+    /// The script has set the path.
+    has_path: bool,
+}
+
+/// What the server knows about a request besides its head.
+#[derive(Clone, Copy, Debug)]
+pub struct Origin<'a> {
+    /// The server's name of the exchange.
+    pub tag: u64,
+    /// The client's address.
+    pub client: &'a str,
+    /// The user, if the request was authenticated.
+    pub user: Option<&'a str>,
+    /// The request was sent by https.
+    pub is_https: bool,
+    /// The parameters of the route's path.
+    pub params: &'a [(String, String)],
+    /// The pools that `on_access` may choose; `None` for other handlers.
+    pub pools: Option<&'a Arc<[String]>>,
+}
+
+/// A request after `on_access`.
+#[derive(Default, Debug)]
+pub struct Rewritten {
+    /// Its head, with another path or query if the script has changed them.
+    pub head: OwnedHead,
+    /// The fields that the server gets in place of received ones.
+    pub fields: Overrides,
+    /// The path is that of the script.
+    pub has_path: bool,
+    /// The chosen pool, by its place in `Origin::pools`.
+    pub pool: Option<usize>,
+}
+
+/// A part of a request that scripts read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Part {
+    Method,
+    Path,
+    Query,
+    Host,
+    Client,
+    Version,
+    Scheme,
+    Body,
+    User,
+}
+
+impl Part {
+    pub(crate) fn of(number: u32) -> Option<Self> {
+        const ALL: [Part; 9] = [
+            Part::Method,
+            Part::Path,
+            Part::Query,
+            Part::Host,
+            Part::Client,
+            Part::Version,
+            Part::Scheme,
+            Part::Body,
+            Part::User,
+        ];
+        ALL.get(number as usize).copied()
+    }
+}
+
+impl Default for Exchange {
+    fn default() -> Self {
+        Self {
+            tag: 0,
+            head: OwnedHead::default(),
+            text: Vec::new(),
+            client: 0..0,
+            user: None,
+            is_https: false,
+            params: Vec::new(),
+            body: Vec::new(),
+            access: None,
+            changes: Overrides::default(),
+            answer_fields: Vec::new(),
+            written: Vec::new(),
+            status: 200,
+            response: Response::Expected,
+            is_touched: false,
+            task: Id::NONE,
+            waiters: Vec::new(),
+        }
+    }
+}
+
+/// The request.
+impl Exchange {
+    pub(crate) fn set(&mut self, head: &RequestHead<'_>, origin: &Origin<'_>) {
+        self.tag = origin.tag;
+        self.head.keep(head);
+        self.client = self.put(origin.client.as_bytes());
+        self.user = origin.user.map(|user| self.put(user.as_bytes()));
+        self.is_https = origin.is_https;
+        for (name, value) in origin.params {
+            let pair = (self.put(name.as_bytes()), self.put(value.as_bytes()));
+            self.params.push(pair);
+        }
+        self.access = origin.pools.map(|pools| Access {
+            pools: Arc::clone(pools),
+            pool: None,
+            has_path: false,
+        });
+    }
+
+    /// Forgets everything except buffers of a usual size.
+    pub(crate) fn clear(&mut self) {
+        for buffer in [&mut self.text, &mut self.body, &mut self.answer_fields, &mut self.written] {
+            match buffer.capacity() > SPARE_BYTES_MAX {
+                true => *buffer = Vec::new(),
+                false => buffer.clear(),
+            }
+        }
+        self.head.clear(SPARE_BYTES_MAX);
+        self.params.clear();
+        self.user = None;
+        self.access = None;
+        self.changes.clear();
+        self.status = 200;
+        self.response = Response::Expected;
+        self.is_touched = false;
+        self.task = Id::NONE;
+        self.waiters.clear();
+    }
+
+    fn put(&mut self, bytes: &[u8]) -> Range<usize> {
+        let start = self.text.len();
+        self.text.extend_from_slice(bytes);
+        start..self.text.len()
+    }
+
+    fn get(&self, range: &Range<usize>) -> &[u8] {
+        self.text.get(range.clone()).unwrap_or_default()
+    }
+
+    /// A part of the request; `None` if the request lacks it.
+    pub(crate) fn part(&self, part: Part) -> Option<&[u8]> {
+        match part {
+            Part::Method => Some(self.head.judged_method().as_bytes()),
+            Part::Path => Some(self.head.path().as_bytes()),
+            Part::Query => self.head.query().map(str::as_bytes),
+            Part::Host => self.head.host().map(str::as_bytes),
+            Part::Client => Some(self.get(&self.client)),
+            Part::Version => Some(self.head.version().number().as_bytes()),
+            Part::Scheme => Some(if self.is_https { b"https" } else { b"http" }),
+            Part::Body => Some(&self.body),
+            Part::User => self.user.as_ref().map(|user| self.get(user)),
+        }
+    }
+
+    /// The fields of the request, as changed: names in any case, and values.
+    pub(crate) fn fields(&self) -> impl Iterator<Item = (&str, &[u8])> {
+        let received = self.head.fields().filter(|(name, _)| !self.changes.drops(name));
+        received.chain(self.changes.written())
+    }
+
+    /// The parameters of the route's path.
+    pub(crate) fn params(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.params.iter().map(|(name, value)| (self.get(name), self.get(value)))
+    }
+
+    /// Adds to the body of the request. Returns the bytes it has then.
+    pub(crate) fn add_body(&mut self, data: &[u8]) -> usize {
+        self.body.extend_from_slice(data);
+        self.body.len()
+    }
+}
+
+/// Changes of the request.
+impl Exchange {
+    /// The request, if it can still be changed.
+    fn changeable(&mut self) -> Result<&mut Access, &'static str> {
+        match self.response {
+            Response::Expected => self.access.as_mut().ok_or("only on_access can change a request"),
+            Response::Begun | Response::Ended => Err("the request has been answered"),
+        }
+    }
+
+    /// Replaces the path.
+    pub(crate) fn set_path(&mut self, path: &[u8]) -> Result<(), &'static str> {
+        self.changeable()?;
+        self.head.set_path(text_of(path)?)?;
+        self.changeable()?.has_path = true;
+        Ok(())
+    }
+
+    /// Replaces or removes the query.
+    pub(crate) fn set_query(&mut self, query: Option<&[u8]>) -> Result<(), &'static str> {
+        self.changeable()?;
+        self.head.set_query(query.map(text_of).transpose()?)
+    }
+
+    /// Removes the request's fields of this name, or adds one.
+    pub(crate) fn change_field(&mut self, name: &[u8], value: Option<&[u8]>) -> Result<(), String> {
+        self.changeable()?;
+        check_field(name, value, &REQUEST_REFUSED)?;
+        let name = text_of(name)?;
+        if is_claim(name, CERTIFICATE_CLAIM) {
+            return Err(format!("{name} states the client certificate that Tidegate verified"));
+        }
+        match value {
+            None => self.changes.remove(name)?,
+            Some(value) => self.changes.add(name, value.trim_ascii())?,
+        }
+        Ok(())
+    }
+
+    /// Chooses a pool by its name.
+    pub(crate) fn choose_pool(&mut self, name: &[u8]) -> Result<(), String> {
+        let access = self.changeable()?;
+        let found = access.pools.iter().position(|pool| pool.as_bytes() == name);
+        if found.is_none() {
+            let name = String::from_utf8_lossy(name).into_owned();
+            return Err(format!(
+                "the pool {name:?} is not among those that `hooks` of the route allows"
+            ));
+        }
+        access.pool = found;
+        Ok(())
+    }
+
+    /// Exchanges the request, as changed, for buffers.
+    pub(crate) fn take(&mut self, into: &mut Rewritten) {
+        core::mem::swap(&mut self.head, &mut into.head);
+        core::mem::swap(&mut self.changes, &mut into.fields);
+        let access = self.access.as_ref();
+        into.pool = access.and_then(|access| access.pool);
+        into.has_path = access.is_some_and(|access| access.has_path);
+    }
+}
+
+/// The response.
+impl Exchange {
+    /// Removes the response's fields of this name, and adds one if there is a value.
+    pub(crate) fn set_answer_field(
+        &mut self,
+        name: &[u8],
+        value: Option<&[u8]>,
+        replaces: bool,
+    ) -> Result<(), String> {
+        if self.response != Response::Expected {
+            return Err("the head of the response has been sent".to_owned());
+        }
+        check_field(name, value, &ANSWER_REFUSED)?;
+        self.is_touched = true;
+        if replaces {
+            self.remove_field(name);
+        }
+        let Some(value) = value else { return Ok(()) };
+        if self.answer_fields.len() + name.len() + value.len() > FIELDS_BYTES_MAX {
+            return Err("the header fields of the response exceed 16 KiB".to_owned());
+        }
+        let fields = &mut self.answer_fields;
+        fields.extend_from_slice(name);
+        fields.extend_from_slice(b": ");
+        fields.extend_from_slice(value.trim_ascii());
+        fields.push(b'\n');
+        Ok(())
+    }
+
+    /// Whether the response has a field of this name.
+    pub(crate) fn has_answer_field(&self, name: &[u8]) -> bool {
+        lines(&self.answer_fields).any(|line| is_field(line, name))
+    }
+
+    /// States the type of the content, unless the script has done so.
+    pub(crate) fn state_type(&mut self, media_type: &[u8]) {
+        if self.response == Response::Expected && !self.has_answer_field(b"content-type") {
+            self.answer_fields.extend_from_slice(b"Content-Type: ");
+            self.answer_fields.extend_from_slice(media_type);
+            self.answer_fields.push(b'\n');
+        }
+    }
+
+    fn remove_field(&mut self, name: &[u8]) {
+        if self.has_answer_field(name) {
+            let fields = core::mem::take(&mut self.answer_fields);
+            for line in lines(&fields).filter(|line| !is_field(line, name)) {
+                self.answer_fields.extend_from_slice(line);
+            }
+        }
+    }
+}
+
+/// Checks a field that a script sets or removes.
+fn check_field(name: &[u8], value: Option<&[u8]>, refused: &[(&str, &str)]) -> Result<(), String> {
+    if !is_token(name) {
+        return Err("this is not the name of a header field".to_owned());
+    }
+    // Some programs behind a proxy take `_` for `-`.
+    let is_same = |(one, other): (&u8, u8)| match one {
+        b'_' => other == b'-',
+        one => one.to_ascii_lowercase() == other,
+    };
+    let of_name = |(known, _): &&(&str, &str)| {
+        known.len() == name.len() && name.iter().zip(known.bytes()).all(is_same)
+    };
+    if let Some((_, reason)) = refused.iter().find(of_name) {
+        return Err(format!("{} {reason}", String::from_utf8_lossy(name)));
+    }
+    match value.unwrap_or_default().iter().any(|byte| matches!(byte, 0..=8 | 10..=31 | 127)) {
+        true => Err("the value of a header field contains a control character".to_owned()),
+        false => Ok(()),
+    }
+}
+
+fn text_of(bytes: &[u8]) -> Result<&str, &'static str> {
+    core::str::from_utf8(bytes).map_err(|_| "the text must be ASCII")
+}
+
+/// The fields of a response, as names and values.
+pub fn fields_of(fields: &[u8]) -> impl Iterator<Item = (&str, &[u8])> {
+    lines(fields).filter_map(|line| {
+        let colon = memchr::memchr(b':', line)?;
+        let name = core::str::from_utf8(&line[..colon]).ok()?;
+        Some((name, line[colon + 1..].trim_ascii()))
+    })
+}
+
+fn lines(fields: &[u8]) -> impl Iterator<Item = &[u8]> {
+    fields.split_inclusive(|byte| *byte == b'\n')
+}
+
+fn is_field(line: &[u8], name: &[u8]) -> bool {
+    line.get(name.len()) == Some(&b':') && line[..name.len()].eq_ignore_ascii_case(name)
+}
+
+/// Whether the bytes are a token (RFC 9110 section 5.6.2).
+fn is_token(name: &[u8]) -> bool {
+    let is_token = |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte);
+    !name.is_empty() && name.iter().all(is_token)
+}

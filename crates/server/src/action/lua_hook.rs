@@ -1,0 +1,146 @@
+//! Hooks of routes: requests that an application decides about before they are forwarded.
+//! In: a request that its route has admitted. Out: a call of `on_access`; then the request, as the hook has changed it, on
+//! its way to its action, or the response of the hook.
+//! Never: takes a byte of a request's body before the hook has decided.
+//! Limits: `DECISION_MAX` for a hook that waits; those of `lua.rs`.
+//! Invariant: a request whose hook fails or exceeds a limit is never forwarded.
+
+use tidegate_base::{Id, Moment, Span};
+use tidegate_gate::access::Cause;
+use tidegate_gate::changes::HookChanges;
+use tidegate_gate::handling::RouteHooks;
+use tidegate_gate::path_parameters::path_parameters;
+use tidegate_gate::scheme::Scheme;
+use tidegate_gate::template::Values;
+use tidegate_lua::{Handler, Origin};
+use tidegate_reactor::Reactor;
+use tidegate_wire::message::Method;
+
+use crate::action::Running;
+use crate::action::lua::{ScriptedRequest, tag_of};
+use crate::carrier::Progress;
+use crate::requester::Requester;
+use crate::worker::Worker;
+
+/// How long a hook may wait until it has decided or answered.
+const DECISION_MAX: Span = Span::from_secs(60);
+/// The reason in the log and the error response of a request whose hook has waited for too long.
+const UNDECIDED: &str = "the application did not decide about the request in time";
+
+/// What happens to a request that `on_access` has not answered.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Hook {
+    /// The route.
+    route: u32,
+    /// The scheme by which the client sent the request.
+    scheme: Scheme,
+    /// When the hook must have decided.
+    pub(super) by: Moment,
+}
+
+impl Worker {
+    /// Lets the hook of a route decide about a request.
+    pub(super) fn begin_access<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        to: Requester,
+        (route, hooks): (usize, &RouteHooks),
+        values: &Values<'_>,
+    ) {
+        let (now, seconds, app) = (reactor.now(), reactor.unix_seconds(), hooks.app);
+        let Some(vm) = self.apps.vm(app, now, seconds) else {
+            return self.answer_error(reactor, to, 503, "the application is not running", false);
+        };
+        if !vm.has(Handler::Access) {
+            let text = "the application has no handler on_access";
+            return self.answer_error(reactor, to, 500, text, false);
+        }
+        let hook = Hook { route: route as u32, scheme: values.scheme, by: now.after(DECISION_MAX) };
+        let has_body = !matches!(values.head.method, Method::Head);
+        let full = "the proxy is handling too many requests";
+        let request = ScriptedRequest::of_hook(to, app, hook, has_body);
+        let Ok(id) = self.scripted.insert(request) else {
+            return self.answer_error(reactor, to, 503, full, true);
+        };
+        let client = values.client().map(|address| address.to_string()).unwrap_or_default();
+        let snapshot = self.settings_of(to);
+        let params = path_parameters(&snapshot.route(route).paths, values.head.path);
+        let origin = Origin {
+            tag: tag_of(id),
+            client: &client,
+            user: values.user,
+            is_https: values.scheme == Scheme::Https,
+            params: &params,
+            pools: Some(&hooks.names),
+        };
+        let vm = self.apps.present(app);
+        let handle = vm.and_then(|vm| vm.open_request(values.head, &origin));
+        let kept = self.values.take(to);
+        let (Some(handle), Some(request)) = (handle, self.scripted.get_mut(id)) else {
+            self.scripted.remove(id);
+            self.recall_values(to, kept);
+            return self.answer_error(reactor, to, 503, full, true);
+        };
+        request.set_handle(handle, kept);
+        self.run_request(reactor, id);
+    }
+
+    /// Begins the action of a request that the hook has not answered.
+    pub(super) fn forward_hooked<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<ScriptedRequest>,
+        hook: Hook,
+    ) {
+        let Some(request) = self.scripted.get(id) else { return };
+        let (to, app, handle) = (request.requester(), request.app(), request.handle());
+        let mut rewritten = core::mem::take(&mut self.rewritten);
+        if let Some(vm) = self.apps.present(app) {
+            vm.take_request(handle, &mut rewritten);
+        }
+        // The values of the response are rendered again, for the changed request.
+        self.recall_scripted(id);
+        self.forget_scripted(id);
+        self.set_running(to, Running::None);
+        let (snapshot, route) = (self.settings_of(to), hook.route as usize);
+        let hooks = snapshot.handlings.of_route(route).and_then(|handling| handling.hooks.as_ref());
+        let chosen = rewritten.pool.zip(hooks).and_then(|(at, hooks)| hooks.pools.get(at));
+        let changes = HookChanges {
+            fields: &rewritten.fields,
+            has_path: rewritten.has_path,
+            pool: chosen.copied(),
+        };
+        let head = rewritten.head.lend();
+        self.begin_handled(reactor, to, &head, (route, hook.scheme), Some(changes));
+        self.rewritten = rewritten;
+        // The body follows, if the hook has waited.
+        self.resume_request(to);
+    }
+
+    /// Whether a request waits for the decision of a hook.
+    pub(super) fn is_hook(&self, id: Id<ScriptedRequest>) -> bool {
+        self.scripted.get(id).is_some_and(|request| request.hook().is_some())
+    }
+
+    /// How many bytes of the request body an application takes: none before a hook has decided.
+    pub(super) fn lua_body_room(&self, id: Id<ScriptedRequest>) -> usize {
+        if self.is_hook(id) { 0 } else { usize::MAX }
+    }
+
+    /// The deadline of a hook has passed.
+    pub(super) fn hook_due<R: Reactor>(&mut self, reactor: &mut R, id: Id<ScriptedRequest>) {
+        let Some(request) = self.scripted.get(id) else { return };
+        let to = request.requester();
+        if request.hook().is_none() {
+            return;
+        }
+        self.accounts.counters.lua_late_hooks.add(1);
+        self.recall_scripted(id);
+        self.forget_scripted(id);
+        self.blame(to, Cause::Server, UNDECIDED);
+        match self.progress(to) {
+            Progress::Expected => self.answer_error(reactor, to, 504, UNDECIDED, true),
+            Progress::Begun | Progress::Ended => self.cut_response(reactor, to),
+        }
+    }
+}

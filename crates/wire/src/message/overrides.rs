@@ -1,0 +1,146 @@
+//! Fields that replace those of a request.
+//! In: names and values that the caller has checked. Out: which received fields are dropped; the fields in their place.
+//! Limits: `OVERRIDES_MAX` fields of `OVERRIDES_BYTES_MAX` bytes together.
+//! Invariant: `_` in a name matches `-`, because gateway interfaces such as CGI map both to the same variable.
+
+use core::ops::Range;
+
+use super::claim::fold;
+
+/// Fields that replace others in one request.
+pub const OVERRIDES_MAX: usize = 64;
+/// The bytes of their names and values.
+pub const OVERRIDES_BYTES_MAX: usize = 16 * 1024;
+
+/// Fields that replace those of a request.
+#[derive(Default, Debug)]
+pub struct Overrides {
+    /// The names.
+    names: String,
+    /// The values.
+    values: Vec<u8>,
+    /// In the order in which they were set.
+    entries: Vec<Override>,
+}
+
+/// One field.
+#[derive(Debug)]
+struct Override {
+    name: Range<usize>,
+    /// `None`: received fields of this name are dropped, and none is written.
+    value: Option<Range<usize>>,
+}
+
+impl Overrides {
+    /// Forgets all fields, and keeps the memory.
+    pub fn clear(&mut self) {
+        self.names.clear();
+        self.values.clear();
+        self.entries.clear();
+    }
+
+    /// Whether nothing is replaced.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Drops the fields of this name, also those that were set before.
+    ///
+    /// # Errors
+    /// There are too many fields.
+    pub fn remove(&mut self, name: &str) -> Result<(), &'static str> {
+        let names = &self.names;
+        self.entries.retain(|entry| !is_same(text(names, &entry.name), name));
+        self.push(name, None)
+    }
+
+    /// Adds a field, beside those of the same name that were set before. Received ones are dropped.
+    ///
+    /// # Errors
+    /// There are too many fields.
+    pub fn add(&mut self, name: &str, value: &[u8]) -> Result<(), &'static str> {
+        self.push(name, Some(value))
+    }
+
+    fn push(&mut self, name: &str, value: Option<&[u8]>) -> Result<(), &'static str> {
+        let bytes =
+            self.names.len() + self.values.len() + name.len() + value.map_or(0, <[u8]>::len);
+        if self.entries.len() >= OVERRIDES_MAX || bytes > OVERRIDES_BYTES_MAX {
+            return Err("up to 64 fields with 16 KiB can be changed");
+        }
+        let at = self.names.len();
+        self.names.push_str(name);
+        let value = value.map(|value| {
+            let start = self.values.len();
+            self.values.extend_from_slice(value);
+            start..self.values.len()
+        });
+        self.entries.push(Override { name: at..self.names.len(), value });
+        Ok(())
+    }
+
+    /// Whether received fields of this name are dropped.
+    #[must_use]
+    pub fn drops(&self, name: &str) -> bool {
+        self.entries.iter().any(|entry| is_same(text(&self.names, &entry.name), name))
+    }
+
+    /// The fields in place of the dropped ones, in order.
+    pub fn written(&self) -> impl Iterator<Item = (&str, &[u8])> {
+        self.entries.iter().filter_map(|entry| {
+            let value = self.values.get(entry.value.clone()?)?;
+            Some((text(&self.names, &entry.name), value))
+        })
+    }
+
+    /// The first value of the field `name`.
+    #[must_use]
+    pub fn find(&self, name: &str) -> Option<&[u8]> {
+        self.written().find(|(other, _)| is_same(other, name)).map(|(_, value)| value)
+    }
+}
+
+fn text<'t>(names: &'t str, part: &Range<usize>) -> &'t str {
+    names.get(part.clone()).unwrap_or_default()
+}
+
+fn is_same(one: &str, other: &str) -> bool {
+    one.len() == other.len() && one.bytes().map(fold).eq(other.bytes().map(fold))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_replace_received_and_earlier_ones_of_any_spelling() {
+        let mut fields = Overrides::default();
+        assert!(fields.is_empty() && !fields.drops("x-user"));
+        fields.remove("X-User").expect("there is room");
+        fields.add("X-User", b"a").expect("there is room");
+        fields.add("X-User", b"b").expect("there is room");
+        fields.remove("Cookie").expect("there is room");
+        assert!(fields.drops("x_user") && fields.drops("COOKIE") && !fields.drops("x-use"));
+        assert_eq!(fields.written().collect::<Vec<_>>(), [("X-User", &b"a"[..]), ("X-User", b"b")]);
+        fields.remove("x_user").expect("there is room");
+        fields.add("x_user", b"c").expect("there is room");
+        assert_eq!(fields.written().collect::<Vec<_>>(), [("x_user", &b"c"[..])]);
+        assert_eq!((fields.find("X-USER"), fields.find("cookie")), (Some(&b"c"[..]), None));
+        fields.clear();
+        assert!(fields.is_empty() && !fields.drops("cookie"));
+    }
+
+    #[test]
+    fn number_and_bytes_are_limited() {
+        let mut fields = Overrides::default();
+        for _ in 0..OVERRIDES_MAX {
+            fields.add("a", b"").expect("there is room");
+        }
+        assert!(fields.add("a", b"").is_err() && fields.remove("b").is_err());
+        fields.clear();
+        let value = vec![b'x'; OVERRIDES_BYTES_MAX - 1];
+        assert_eq!(fields.add("a", &value), Ok(()));
+        assert!(fields.add("a", b"").is_err());
+    }
+}

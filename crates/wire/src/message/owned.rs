@@ -1,0 +1,283 @@
+//! The head of a request, kept after the bytes that it was decoded from are gone.
+//! In: a head. Out: the same head, lent as often as it is needed.
+//! Never: changes a field, the method or the length.
+//! Limits: `TARGET_BYTES_MAX` for a path and a query that replace those of the head.
+//! Invariant: a path that replaces another begins with one slash and, like a query, consists of visible ASCII characters
+//! that do not end it.
+
+use core::ops::Range;
+
+use super::field::{FieldTable, Packed, PackedField};
+use super::length::BodyLength;
+use super::method::Method;
+use super::request::RequestHead;
+use super::target::TargetForm;
+use super::version::Version;
+
+/// Bytes of a path and a query that replace those of a head.
+pub const TARGET_BYTES_MAX: usize = 8 * 1024;
+
+/// A part of `OwnedHead::text`.
+type Part = Range<usize>;
+
+/// The head of a request.
+#[derive(Debug)]
+pub struct OwnedHead {
+    /// The texts of the head: method, target, host and names of fields.
+    text: String,
+    /// The values of the fields.
+    values: Vec<u8>,
+    /// The fields, in order.
+    fields: Vec<PackedField>,
+    method: Part,
+    target: Part,
+    form: TargetForm,
+    path: Part,
+    query: Option<Part>,
+    host: Option<Part>,
+    protocol: Option<Part>,
+    version: Version,
+    length: BodyLength,
+    persistent: bool,
+    expect_continue: bool,
+    upgrade: bool,
+}
+
+impl Default for OwnedHead {
+    fn default() -> Self {
+        Self {
+            text: String::new(),
+            values: Vec::new(),
+            fields: Vec::new(),
+            method: 0..0,
+            target: 0..0,
+            form: TargetForm::Origin,
+            path: 0..0,
+            query: None,
+            host: None,
+            protocol: None,
+            version: Version::Http11,
+            length: BodyLength::None,
+            persistent: false,
+            expect_continue: false,
+            upgrade: false,
+        }
+    }
+}
+
+impl OwnedHead {
+    /// Keeps a head in place of the one before.
+    pub fn keep(&mut self, head: &RequestHead<'_>) {
+        self.text.clear();
+        self.values.clear();
+        self.fields.clear();
+        self.method = self.put(head.method.as_str());
+        self.target = self.put(head.target);
+        self.form = head.form;
+        self.path = self.put(head.path);
+        self.query = head.query.map(|query| self.put(query));
+        self.host = head.host.map(|host| self.put(host));
+        self.protocol = head.protocol.map(|protocol| self.put(protocol));
+        self.version = head.version;
+        self.length = head.length;
+        self.persistent = head.persistent;
+        self.expect_continue = head.expect_continue;
+        self.upgrade = head.upgrade;
+        for field in head.fields() {
+            let name = (self.text.len() as u32, (self.text.len() + field.name.len()) as u32);
+            let value = (self.values.len() as u32, (self.values.len() + field.value.len()) as u32);
+            self.text.push_str(field.name);
+            self.values.extend_from_slice(field.value);
+            let is_sensitive = field.is_sensitive;
+            self.fields.push(PackedField { id: field.id, name, value, is_sensitive });
+        }
+    }
+
+    /// Forgets the head, and its memory if that exceeds `bytes_max`.
+    pub fn clear(&mut self, bytes_max: usize) {
+        if self.text.capacity() + self.values.capacity() > bytes_max {
+            *self = Self::default();
+            return;
+        }
+        self.text.clear();
+        self.values.clear();
+        self.fields.clear();
+    }
+
+    /// The head.
+    #[must_use]
+    pub fn lend(&self) -> RequestHead<'_> {
+        RequestHead {
+            method: Method::from_token(self.get(&self.method)),
+            target: self.get(&self.target),
+            form: self.form,
+            path: self.get(&self.path),
+            query: self.query(),
+            host: self.host(),
+            version: self.version,
+            length: self.length,
+            persistent: self.persistent,
+            expect_continue: self.expect_continue,
+            upgrade: self.upgrade,
+            protocol: self.protocol.as_ref().map(|protocol| self.get(protocol)),
+            fields: FieldTable::of_packed(self.packed()),
+        }
+    }
+
+    /// The method by which routes and rules judge the request ([`RequestHead::judged_method`]).
+    #[must_use]
+    pub fn judged_method(&self) -> &str {
+        if self.protocol.is_some() { "GET" } else { self.get(&self.method) }
+    }
+
+    /// The path.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        self.get(&self.path)
+    }
+
+    /// The query.
+    #[must_use]
+    pub fn query(&self) -> Option<&str> {
+        self.query.as_ref().map(|query| self.get(query))
+    }
+
+    /// The host.
+    #[must_use]
+    pub fn host(&self) -> Option<&str> {
+        self.host.as_ref().map(|host| self.get(host))
+    }
+
+    /// The version.
+    #[must_use]
+    pub const fn version(&self) -> Version {
+        self.version
+    }
+
+    /// Names and values of the fields, in order.
+    pub fn fields(&self) -> impl Iterator<Item = (&str, &[u8])> {
+        let packed = self.packed();
+        self.fields.iter().map(move |field| {
+            let field = packed.unpack(field);
+            (field.name, field.value)
+        })
+    }
+
+    /// Replaces the path.
+    ///
+    /// # Errors
+    /// Why it cannot be the path.
+    pub fn set_path(&mut self, path: &str) -> Result<(), &'static str> {
+        if self.form == TargetForm::Asterisk || self.path() == "*" {
+            return Err("the request concerns no path (OPTIONS *)");
+        }
+        if !path.starts_with('/') || path.starts_with("//") {
+            return Err("the path must begin with one slash");
+        }
+        check_part(path, |byte| byte != b'?')?;
+        self.path = self.put(path);
+        Ok(())
+    }
+
+    /// Replaces the query; `None` removes it.
+    ///
+    /// # Errors
+    /// Why it cannot be the query.
+    pub fn set_query(&mut self, query: Option<&str>) -> Result<(), &'static str> {
+        if let Some(query) = query {
+            check_part(query, |_| true)?;
+        }
+        self.query = query.map(|query| self.put(query));
+        Ok(())
+    }
+
+    fn put(&mut self, text: &str) -> Part {
+        let start = self.text.len();
+        self.text.push_str(text);
+        start..self.text.len()
+    }
+
+    fn get(&self, part: &Part) -> &str {
+        self.text.get(part.clone()).unwrap_or_default()
+    }
+
+    fn packed(&self) -> Packed<'_> {
+        Packed { fields: &self.fields, names: &self.text, values: &self.values }
+    }
+}
+
+/// Checks a path or a query.
+fn check_part(text: &str, is_allowed: fn(u8) -> bool) -> Result<(), &'static str> {
+    if text.len() > TARGET_BYTES_MAX {
+        return Err("the path and the query may have up to 8 KiB each");
+    }
+    // "#" would begin a fragment, which is never sent (RFC 9110 section 4.2.5).
+    let fits = |byte: u8| byte.is_ascii_graphic() && byte != b'#' && is_allowed(byte);
+    match text.bytes().all(fits) {
+        true => Ok(()),
+        false => Err("a character is not allowed there; percent-encode it (tide.url.escape)"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http1::{HeadDecoder, HeadLimits};
+    use crate::message::{FieldName, FieldStorage};
+
+    /// Keeps the head of a request.
+    fn kept(text: &str) -> OwnedHead {
+        let mut storage = FieldStorage::new();
+        let decoded = HeadDecoder::default().decode_request(
+            text.as_bytes(),
+            &HeadLimits::default(),
+            &mut storage,
+        );
+        let (head, _) = decoded.expect("the head is valid").expect("the head is complete");
+        let mut owned = OwnedHead::default();
+        owned.keep(&head);
+        assert_eq!(format!("{:?}", owned.lend().fields().collect::<Vec<_>>()), {
+            format!("{:?}", head.fields().collect::<Vec<_>>())
+        });
+        owned
+    }
+
+    #[test]
+    fn lent_head_is_the_one_that_was_kept() {
+        let text = "POST http://a.example:81/p/q?x=1 HTTP/1.1\r\nHost: b\r\nX-Two: 1\r\nx-two: 2\r\n\
+            Content-Length: 7\r\nExpect: 100-continue\r\nConnection: close\r\n\r\n";
+        let mut owned = kept(text);
+        owned.clear(1 << 20);
+        owned = kept(text);
+        let head = owned.lend();
+        assert_eq!((head.method, head.path, head.query), (Method::Post, "/p/q", Some("x=1")));
+        assert_eq!(head.host, Some("a.example:81"));
+        assert_eq!(head.length, BodyLength::Length(7));
+        assert!(head.expect_continue && !head.persistent && !head.upgrade);
+        assert!(head.has(FieldName::Expect) && !head.has(FieldName::Cookie));
+        assert_eq!(head.find_named("x-two"), Some(&b"1"[..]));
+        assert_eq!((owned.judged_method(), owned.version()), ("POST", Version::Http11));
+    }
+
+    #[test]
+    fn path_and_query_are_replaced_if_they_fit_a_target() {
+        let mut owned = kept("GET /a?b HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert_eq!(owned.set_path("/c%20d/e;f=[1]"), Ok(()));
+        assert_eq!(owned.set_query(Some("g=?/&h")), Ok(()));
+        let head = owned.lend();
+        assert_eq!((head.path, head.query), ("/c%20d/e;f=[1]", Some("g=?/&h")));
+        for path in ["", "a", "//a", "/a b", "/a?b", "/a#b", "/ä", "/a\r\nX: y", "/\0", "*"] {
+            assert!(owned.set_path(path).is_err(), "{path:?}");
+        }
+        for query in ["a b", "a#b", "a\n", "ä"] {
+            assert!(owned.set_query(Some(query)).is_err(), "{query:?}");
+        }
+        let long = format!("/{}", "x".repeat(TARGET_BYTES_MAX));
+        assert!(owned.set_path(&long).is_err());
+        assert_eq!(owned.set_path(&long[..TARGET_BYTES_MAX]), Ok(()));
+        assert_eq!(owned.set_query(None), Ok(()));
+        assert_eq!(owned.lend().query, None);
+        let mut asterisk = kept("OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert!(asterisk.set_path("/a").is_err());
+    }
+}
