@@ -3,6 +3,7 @@
 
 use tidegate_config::model::{Action, Config, PoolChoice};
 use tidegate_config::places::Places;
+use tidegate_config::text::Text;
 use tidegate_config::{parse_in_folder, supply};
 
 const TEXT: &str = "[[listener]]\nbind = \"127.0.0.1:80\"\n\
@@ -48,7 +49,7 @@ fn missing_pool_is_reported_with_file_and_line() {
     ] {
         let (mut config, places) = load();
         let findings = supply(&mut config, |_| Ok(content.into())).expect_err(content);
-        let errors = places.errors(findings, TEXT, "site.toml");
+        let errors = places.errors(findings, &Text::of(TEXT, "site.toml"));
         let [mistake] = errors.mistakes() else { panic!("one mistake: {errors}") };
         assert_eq!((mistake.what.as_str(), mistake.line), (expected, 9));
     }
