@@ -7,6 +7,7 @@ use crate::floor::{self, Floor, Role};
 use crate::http::{self, HttpArgs};
 use crate::plan::THREADS_MAX;
 use crate::push::{self, PushArgs};
+use crate::ws::{self, EchoArgs};
 use clap::{Args, Subcommand};
 use core::net::SocketAddr;
 use std::io::{self, Write as _};
@@ -25,6 +26,8 @@ enum BenchCommand {
     Http(Box<HttpArgs>),
     /// Load a push server: many WebSocket subscribers, and publications through its API
     Push(Box<PushArgs>),
+    /// Load a WebSocket echo server: messages per second, latency and CPU time per message
+    Ws(Box<EchoArgs>),
     /// Measure the kernel's floor: the CPU time of a request with receive and send alone
     Floor(FloorArgs),
     /// Compare Tidegate with the floor and the installed servers (nginx, HAProxy) in paired rounds
@@ -68,6 +71,7 @@ pub fn run(args: BenchArgs) -> ExitCode {
     match args.command {
         BenchCommand::Http(args) => http::run(&args),
         BenchCommand::Push(args) => push::run(&args),
+        BenchCommand::Ws(args) => ws::run(&args),
         BenchCommand::Floor(args) => run_floor(&args),
         BenchCommand::Compare(args) => compare::run(&args),
     }

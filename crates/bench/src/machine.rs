@@ -119,6 +119,16 @@ pub struct Spent {
 }
 
 impl Spent {
+    /// The usage of two processes.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            cpu: self.cpu + other.cpu,
+            resident_bytes: self.resident_bytes + other.resident_bytes,
+            context_switches: self.context_switches + other.context_switches,
+        }
+    }
+
     /// The CPU time and context switches since `earlier`, and the current memory.
     #[must_use]
     pub fn since(self, earlier: Self) -> Self {

@@ -117,3 +117,17 @@ fn wrong_key_and_wrong_path_are_reported() {
     let failures = json["setup_failures"].to_string();
     assert!(failures.contains("status 404"), "{failures}");
 }
+
+#[test]
+fn every_message_of_an_echo_comes_back() {
+    let server = Server::new("bench-echo");
+    let url = format!("ws://{}/echo", server.address);
+    let arguments = ["ws", &url, "-c", "20", "-t", "2", "--duration", "200ms", "--warm-up", "50ms"];
+    for more in [&["--size", "5"][..], &["--size", "20000", "--binary", "--fragments", "3"]] {
+        let (json, code) = server.bench(&[&arguments[..], more].concat());
+        let counts = ["established", "unanswered"].map(|name| json[name].as_u64());
+        assert_eq!((counts, code), ([Some(20), Some(0)], Some(0)), "{json}");
+        assert!(json["messages"].as_u64().is_some_and(|count| count >= 20), "{json}");
+        assert!(json["server_cpu_us_per_message"].is_number(), "{json}");
+    }
+}

@@ -34,6 +34,8 @@ pub(crate) enum Work {
     SecureHttp2Json,
     /// `Proxy` with HTTP/2 without TLS towards the client.
     Http2Proxy(SocketAddr),
+    /// Send each WebSocket message back.
+    Echo,
 }
 
 impl Work {
@@ -45,6 +47,7 @@ impl Work {
             Self::SecureProxy(_) => &["tidegate", "plain", "nginx", "haproxy"],
             Self::Http2Json | Self::Http2Proxy(_) => &["tidegate", "nginx", "haproxy"],
             Self::SecureHttp2Json => &["tidegate", "nginx", "haproxy", H2O],
+            Self::Echo => &["tidegate", BUN, NODE, PYTHON],
         }
     }
 
@@ -57,7 +60,8 @@ impl Work {
             | Self::Proxy(_)
             | Self::ProxyFields(_)
             | Self::SecureJson(_)
-            | Self::SecureProxy(_) => false,
+            | Self::SecureProxy(_)
+            | Self::Echo => false,
         }
     }
 
@@ -71,7 +75,8 @@ impl Work {
             | Self::Plaintext
             | Self::SecureJson(_)
             | Self::Http2Json
-            | Self::SecureHttp2Json => None,
+            | Self::SecureHttp2Json
+            | Self::Echo => None,
         }
     }
 
@@ -84,7 +89,8 @@ impl Work {
             | Self::Proxy(_)
             | Self::ProxyFields(_)
             | Self::Http2Json
-            | Self::Http2Proxy(_) => None,
+            | Self::Http2Proxy(_)
+            | Self::Echo => None,
         }
     }
 
@@ -119,11 +125,18 @@ pub(crate) struct Ours {
 }
 
 /// The names of all contenders, in the order of the rounds.
-pub(crate) const NAMES: [&str; 6] = ["tidegate", "floor", "nginx", "haproxy", PLAIN, H2O];
+pub(crate) const NAMES: [&str; 9] =
+    ["tidegate", "floor", "nginx", "haproxy", PLAIN, H2O, BUN, NODE, PYTHON];
 /// Tidegate without TLS, as a baseline for the TLS contenders.
 const PLAIN: &str = "plain";
 /// A server that takes part only in comparisons of HTTP/2.
 const H2O: &str = "h2o";
+/// Bun, whose WebSocket server is uWebSockets: only in comparisons of WebSocket.
+const BUN: &str = "bun";
+/// The package ws of Node: only in comparisons of WebSocket.
+const NODE: &str = "node";
+/// The package websockets of Python: only in comparisons of WebSocket.
+const PYTHON: &str = "python";
 
 /// Writes the configuration of `name`, starts it on `cpus` and waits until it listens.
 ///
@@ -221,6 +234,21 @@ pub(crate) fn command(
             command.arg("-c").arg(file);
             Ok((command, process::version_of(&program, "-v")))
         }
+        BUN | NODE | PYTHON => {
+            let (program, file, script) = match name {
+                BUN => {
+                    let found = process::find_program(BUN);
+                    let program = found.ok_or("bun is not installed; it is at https://bun.sh")?;
+                    (program, "echo.mjs", BUN_ECHO)
+                }
+                NODE => (installed(NODE)?, "echo.js", NODE_ECHO),
+                // Another Python in PATH does not find the packages of the distribution.
+                _ => ("/usr/bin/python3".into(), "echo.py", PYTHON_ECHO),
+            };
+            let mut command = Command::new(&program);
+            command.arg(configuration(file, script)?);
+            Ok((command, process::version_of(&program, "--version")))
+        }
         _ => Err(format!("unknown contender `{name}`; allowed: {}", NAMES.join(", "))),
     }
 }
@@ -230,7 +258,8 @@ pub(crate) fn floor(work: Work, ours: &Ours, address: SocketAddr) -> Command {
     let mut command = Command::new(&ours.bench);
     command.args(["bench", "floor", "--listen", &address.to_string()]);
     match work {
-        Work::Json | Work::SecureJson(_) | Work::Http2Json | Work::SecureHttp2Json => {}
+        Work::Json | Work::SecureJson(_) | Work::Http2Json | Work::SecureHttp2Json | Work::Echo => {
+        }
         Work::Plaintext => {
             command.arg("--plaintext");
         }
@@ -286,7 +315,7 @@ struct Templates {
 impl Templates {
     fn of(&self, work: Work) -> &'static str {
         match work {
-            Work::Json | Work::Plaintext => self.answer,
+            Work::Json | Work::Plaintext | Work::Echo => self.answer,
             Work::Proxy(_) => self.proxy,
             Work::ProxyFields(_) => self.proxy_fields,
             Work::SecureJson(_) => self.secure_answer,
@@ -328,6 +357,9 @@ const HAPROXY: Templates = Templates {
     secure_http2_answer: include_str!("../../../../benches/compare/haproxy-h2-answer.cfg"),
     http2_proxy: include_str!("../../../../benches/compare/haproxy-h2c-proxy.cfg"),
 };
+const BUN_ECHO: &str = include_str!("../../../../benches/compare/bun-echo.mjs");
+const NODE_ECHO: &str = include_str!("../../../../benches/compare/node-echo.js");
+const PYTHON_ECHO: &str = include_str!("../../../../benches/compare/python-echo.py");
 const H2O_ANSWER: &str = include_str!("../../../../benches/compare/h2o-h2-answer.conf");
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use crate::drive::{self, Job, Outcome};
 use crate::plan::{Arrivals, Pace, Plan, Protocol};
 use crate::target::{RequestMix, RequestOptions, Target, Url};
 use crate::tls::TlsOptions;
-use crate::{machine, process};
+use crate::{machine, process, ws};
 use core::net::SocketAddr;
 use core::sync::atomic::AtomicBool;
 use core::time::Duration;
@@ -51,6 +51,8 @@ pub(crate) struct Round<'a> {
     pub(crate) duration: Duration,
     /// Requests per second of an open loop; `None`: a closed loop.
     pub(crate) rate_per_s: Option<f64>,
+    /// Bytes of each WebSocket message; `None`: requests of HTTP.
+    pub(crate) message_bytes: Option<usize>,
     pub(crate) cpus: &'a [usize],
     /// Directory for the scripts of other load generators.
     pub(crate) folder: &'a Path,
@@ -131,11 +133,15 @@ impl Client {
                 self.name()
             ));
         }
-        match self {
-            Self::Tidegate => run_own(round),
-            Self::Wrk => run_wrk(round),
-            Self::H2load => run_h2load(round),
-            Self::Hey => run_hey(round),
+        if round.message_bytes.is_some() && self != Self::Tidegate {
+            return Err(format!("{} does not speak WebSocket; use --client tidegate", self.name()));
+        }
+        match (self, round.message_bytes) {
+            (Self::Tidegate, Some(bytes)) => ws::run_round(round, bytes),
+            (Self::Tidegate, None) => run_own(round),
+            (Self::Wrk, _) => run_wrk(round),
+            (Self::H2load, _) => run_h2load(round),
+            (Self::Hey, _) => run_hey(round),
         }
     }
 }
@@ -378,6 +384,7 @@ mod tests {
             protocol: Protocol::Http1,
             duration: Duration::from_millis(500),
             rate_per_s: None,
+            message_bytes: None,
             cpus: &machine::allowed_cpus(),
             folder: Path::new("/nowhere"),
         };

@@ -9,7 +9,7 @@ mod contender;
 mod fetch;
 mod flood;
 mod goals;
-mod load;
+pub(crate) mod load;
 mod record;
 mod rounds;
 mod single;
@@ -93,6 +93,8 @@ enum What {
     /// Load generators on nginx with HTTP/2, 32 streams on each connection: client CPU time per request
     #[value(name = "h2-client")]
     Http2Client,
+    /// WebSocket messages that the server sends back: CPU time per message
+    Ws,
 }
 
 /// The workloads that the command line selects.
@@ -143,6 +145,9 @@ const HTTP2: [(What, u32); 4] = [
     (What::Http2Client, 16),
 ];
 
+/// The workloads that only their names select.
+const OTHERS: [(What, u32); 1] = [(What::Ws, 100)];
+
 /// How the server's CPU time is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum By {
@@ -167,10 +172,13 @@ pub struct CompareArgs {
     /// Number of connections; a comma-separated list gives a table for each [default: depends on the workload]
     #[arg(long, value_delimiter = ',')]
     connections: Vec<u32>,
+    /// Bytes of each message of `ws`
+    #[arg(long, value_name = "BYTES", default_value_t = 128)]
+    size: usize,
     /// The load generator [default: tidegate; for tls-proxy and tls-bodies wrk, if installed]
     #[arg(long, value_enum)]
     client: Option<Client>,
-    /// Run only these contenders, comma-separated: tidegate, floor, nginx, haproxy, plain, h2o. With `client`: the
+    /// Run only these contenders, comma-separated: tidegate, floor, nginx, haproxy, plain, h2o, bun, node, python. With `client`: the
     /// server that the load generators send to
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
@@ -206,6 +214,8 @@ struct Bench {
     client: Option<Client>,
     only: Vec<String>,
     by: By,
+    /// Bytes of each message of `ws`.
+    message_bytes: usize,
 }
 
 /// Runs `tidegate bench compare`.
@@ -257,6 +267,7 @@ pub fn measure_floor(json: bool) -> ExitCode {
         what: Selection::One(What::Json),
         rounds: 3,
         seconds: 2.0,
+        size: 0,
         connections: vec![64],
         client: Some(Client::Tidegate),
         by: By::Cpu,
@@ -319,7 +330,12 @@ fn cases(args: &CompareArgs) -> Vec<(What, u32)> {
         Selection::One(only) => only == what,
     };
     let is_one = matches!(args.what, Selection::One(_));
-    let each = ALL.into_iter().chain(TLS).chain(HTTP2).filter(|&(what, _)| is_selected(what));
+    let each = ALL
+        .into_iter()
+        .chain(TLS)
+        .chain(HTTP2)
+        .chain(OTHERS)
+        .filter(|&(what, _)| is_selected(what));
     if args.connections.is_empty() {
         // A single workload is measured only with its first number of connections.
         return each.take(if is_one { 1 } else { usize::MAX }).collect();
@@ -392,6 +408,7 @@ impl Bench {
             client: args.client,
             only: args.only.clone(),
             by: args.by,
+            message_bytes: args.size,
         })
     }
 
@@ -405,6 +422,11 @@ impl Bench {
                 connections,
                 PIPELINE_DEPTH,
             ),
+            What::Ws => {
+                let message_bytes = Some(self.message_bytes);
+                let load = Load { message_bytes, ..Load::new("/echo", connections) };
+                self.cpu_rounds_of("ws", Work::Echo, &load)
+            }
             What::Proxy => {
                 let origin = self.start_origin(&[])?;
                 self.cpu_rounds("proxy", Work::Proxy(origin.address), "/json", connections, 1)
@@ -573,7 +595,7 @@ mod tests {
         assert_eq!(cases_of("tls"), TLS);
         assert_eq!(cases_of("h2"), HTTP2);
         for what in What::value_variants() {
-            let each = ALL.iter().chain(&TLS).chain(&HTTP2);
+            let each = ALL.iter().chain(&TLS).chain(&HTTP2).chain(&OTHERS);
             assert_eq!(each.filter(|(one, _)| one == what).count().min(1), 1, "{what:?}");
         }
     }

@@ -166,6 +166,7 @@ impl Bench {
             protocol: if contender.is_http2 { Protocol::Http2 } else { Protocol::Http1 },
             duration: self.duration,
             rate_per_s: load.rate_per_s,
+            message_bytes: load.message_bytes,
             cpus: &self.client_cpus,
             folder: self.folder.path(),
         }
@@ -221,11 +222,20 @@ pub(super) struct Load<'a> {
     /// Requests per second of an open loop; `None`: a closed loop.
     pub(super) rate_per_s: Option<f64>,
     pub(super) reuse: Reuse,
+    /// Bytes of each WebSocket message; `None`: requests of HTTP.
+    pub(super) message_bytes: Option<usize>,
 }
 
 impl<'a> Load<'a> {
     /// A closed loop over connections that stay open.
     pub(super) fn new(path: &'a str, connections: u32) -> Self {
-        Self { path, connections, pipeline: 1, rate_per_s: None, reuse: Reuse::Keep }
+        Self {
+            path,
+            connections,
+            pipeline: 1,
+            rate_per_s: None,
+            reuse: Reuse::Keep,
+            message_bytes: None,
+        }
     }
 }

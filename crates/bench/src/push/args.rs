@@ -4,21 +4,15 @@
 
 use super::payload::{NUMBER_MAX, Payload, SIZE_MIN, TAGS};
 use super::{Pace, PushPlan};
+use crate::fleet;
 use crate::handshake::parse_url;
-use crate::machine;
 use crate::plan::{CONNECTIONS_MAX, Plan, THREADS_MAX};
 use crate::quantity::{Sources, parse_duration, parse_rate, parse_sources};
 use crate::target::Url;
-use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use core::time::Duration;
 use std::time::{SystemTime, UNIX_EPOCH};
 use tidegate_base::Address;
 
-/// Descriptors that a thread needs besides its connections: standard streams, epoll, the publisher.
-const OWN_DESCRIPTORS: u64 = 32;
-/// The part of its local ports that a source uses on loopback if no sources are given. connect(2) prefers ports of one
-/// parity, and looks at all of them for each connection once they are used up.
-const PORTS_USED: f64 = 0.4;
 /// Most publications of a run, because their times are kept.
 const PUBLICATIONS_MAX: f64 = 10_000_000.0;
 
@@ -129,22 +123,11 @@ impl PushArgs {
                 "{publications:.0} publications are too many; allowed: {PUBLICATIONS_MAX:.0}"
             ));
         }
-        let limit = machine::raise_descriptor_limit().saturating_sub(OWN_DESCRIPTORS).max(1);
-        let needed = u64::from(self.connections).div_ceil(limit);
-        let threads = u64::from(self.threads.map_or(0, u16::from));
-        if needed > u64::from(THREADS_MAX) || (threads > 0 && threads < needed) {
-            return Err(format!(
-                "{} connections need {needed} threads, because each may have {limit} descriptors; \
-                 use --threads {needed}, or raise the limit (ulimit -n)",
-                self.connections
-            ));
-        }
-        let threads =
-            self.threads.unwrap_or(needed as u16).min(self.connections.min(65_535) as u16);
+        let threads = fleet::threads(self.connections, self.threads)?;
         let connections = Plan {
             connections: self.connections,
             threads,
-            sources: self.sources(address)?,
+            sources: fleet::sources(self.connections, self.source.as_ref(), address)?,
             ..Plan::default()
         };
         let (publish_url, channel) = self.publishing(&url)?;
@@ -168,30 +151,6 @@ impl PushArgs {
             payload: Payload::new(self.size, tag)?,
             is_plain: self.plain,
         })
-    }
-
-    /// The local addresses. On loopback, more are used if the ports of one are too few.
-    fn sources(&self, address: SocketAddr) -> Result<Vec<IpAddr>, String> {
-        let ports = machine::local_ports();
-        let sources = match &self.source {
-            Some(Sources(sources)) => sources.clone(),
-            None if address.ip().is_loopback() && address.is_ipv4() => {
-                let each = (ports as f64 * PORTS_USED) as u32;
-                let count = self.connections.div_ceil(each.max(1));
-                let first = u32::from(Ipv4Addr::LOCALHOST);
-                (0..count).map(|index| IpAddr::V4(Ipv4Addr::from(first + index))).collect()
-            }
-            None => Vec::new(),
-        };
-        let connections = u64::from(self.connections);
-        let needed = connections.div_ceil(ports.max(1));
-        if needed > sources.len().max(1) as u64 {
-            return Err(format!(
-                "{connections} connections need {needed} source addresses, because each has {ports} local ports; \
-                 give more in --source"
-            ));
-        }
-        Ok(sources)
     }
 
     /// Where publications are sent, and the name of their channel.

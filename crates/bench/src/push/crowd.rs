@@ -12,6 +12,7 @@ use crate::handshake::Handshake;
 use crate::histogram::Times;
 use crate::machine;
 use crate::plan::{Schedule, Share};
+use crate::report::sockets::ThreadTime;
 use crate::socket::{self, EVENTS_MAX, READ_BYTES, Received};
 use core::net::SocketAddr;
 use core::sync::atomic::Ordering::Relaxed;
@@ -106,17 +107,6 @@ pub struct CrowdOutcome {
     pub used: ThreadTime,
     /// The largest part of its time that one thread was on a CPU.
     pub busiest: f64,
-}
-
-/// Time of threads.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ThreadTime {
-    /// On a CPU.
-    pub cpu: Duration,
-    /// Ready to run, without a CPU.
-    pub delay: Duration,
-    /// All of it.
-    pub wall: Duration,
 }
 
 impl CrowdOutcome {

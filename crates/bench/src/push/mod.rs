@@ -13,7 +13,7 @@ mod publisher;
 mod report;
 
 pub use args::PushArgs;
-pub use crowd::{CrowdOutcome, Spread, ThreadTime};
+pub use crowd::{CrowdOutcome, Spread};
 pub use ledger::{Ledger, RECENT_MAX, Receipt, Receipts};
 pub use payload::Payload;
 pub use report::{Memory, PushReport};
@@ -472,11 +472,7 @@ impl<'a> Course<'a> {
     fn server_use(&self) -> Option<Spent> {
         let pids = &self.args.server_pids;
         let uses = pids.iter().filter_map(|pid| machine::spent(*pid));
-        let sum = uses.fold(Spent::default(), |sum, one| Spent {
-            cpu: sum.cpu + one.cpu,
-            resident_bytes: sum.resident_bytes + one.resident_bytes,
-            context_switches: sum.context_switches + one.context_switches,
-        });
+        let sum = uses.fold(Spent::default(), Spent::plus);
         (!pids.is_empty()).then_some(sum)
     }
 }

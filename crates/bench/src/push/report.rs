@@ -4,21 +4,15 @@
 
 use super::crowd::CrowdOutcome;
 use super::{Course, Pace, PushPlan, Shared, Sum};
-use crate::histogram::{PERCENTILES, Times};
+use crate::histogram::Times;
 use crate::machine::{self, NetworkUse, Spent};
 use crate::quantity::{counted, micros, short};
+use crate::report::sockets::{busy_in_words, times_to_json, write_percentiles, write_reasons};
 use core::fmt::Write as _;
 use core::sync::atomic::Ordering::Relaxed;
 use core::time::Duration;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
-
-/// How many percentiles the report shows: up to p99.9.
-const PERCENTILES_SHOWN: usize = 4;
-/// A client whose threads waited for a CPU for more than this part of their working time adds to the latency.
-const DELAYED_MAX: f64 = 0.05;
-/// A thread that was on a CPU for more than this part of the time limited the figures.
-const BUSY_MAX: f64 = 0.95;
 
 /// Memory of the server, the client and the kernel at one moment, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -126,24 +120,8 @@ impl<'a> PushReport<'a> {
                 self.plan.memory_min >> 20
             ));
         }
-        let busiest = self.outcome.busiest;
-        if busiest > BUSY_MAX {
-            words.push(format!(
-                "CLIENT SATURATED: a thread was busy {:.0} % of the time. The server may be faster than these \
-                 figures show.",
-                busiest * 100.0
-            ));
-        }
-        let used = self.outcome.used;
-        let working = used.cpu + used.delay;
-        let delayed = used.delay.as_secs_f64() / working.as_secs_f64().max(1e-9);
-        if delayed > DELAYED_MAX {
-            words.push(format!(
-                "The client's threads waited for a CPU for {:.0} % of the time in which they had work, because \
-                 the server or other programs used the CPUs. The latency of messages includes this.",
-                delayed * 100.0
-            ));
-        }
+        words.extend(busy_in_words(self.outcome.busiest));
+        words.extend(self.outcome.used.delay_in_words());
         if self.plan.publications as usize > self.outcome.spreads.len() {
             words.push(format!(
                 "First and last receipt: only of the first {} publications.",
@@ -232,22 +210,7 @@ impl<'a> PushReport<'a> {
     }
 
     fn write_times(&self, text: &mut String) -> core::fmt::Result {
-        write!(text, "\n  {:<12}", "")?;
-        for (name, _) in PERCENTILES.iter().take(PERCENTILES_SHOWN) {
-            write!(text, "{:>10}", name.replace('_', "."))?;
-        }
-        writeln!(text, "{:>10}{:>10}", "max", "mean")?;
-        for (name, times) in self.rows() {
-            if times.count() == 0 {
-                continue;
-            }
-            write!(text, "  {name:<12}")?;
-            for (_, percent) in PERCENTILES.iter().take(PERCENTILES_SHOWN) {
-                let value = times.carried_us(*percent).map_or_else(|| "-".to_owned(), micros);
-                write!(text, "{value:>10}")?;
-            }
-            writeln!(text, "{:>10}{:>10}", micros(times.max_us()), micros(times.mean_us()))?;
-        }
+        write_percentiles(text, &self.rows())?;
         writeln!(
             text,
             "  latency: publish call to receipt, each message; first, last: to the first and the last\n  \
@@ -380,29 +343,6 @@ impl<'a> PushReport<'a> {
             "socket_buffer_bytes": idle.sockets,
         })
     }
-}
-
-fn write_reasons(
-    text: &mut String,
-    what: &str,
-    reasons: &BTreeMap<String, u64>,
-) -> core::fmt::Result {
-    for (reason, count) in reasons {
-        writeln!(text, "               {what} {count}: {reason}")?;
-    }
-    Ok(())
-}
-
-fn times_to_json(times: &Times) -> Value {
-    let mut object = Map::new();
-    for (name, percent) in PERCENTILES {
-        object.insert(name.to_owned(), json!(times.carried_us(percent)));
-    }
-    let of = |value: f64| (times.count() > 0).then_some(value);
-    object.insert("min".to_owned(), json!(of(times.percentile_us(0.0))));
-    object.insert("mean".to_owned(), json!(of(times.mean_us())));
-    object.insert("max".to_owned(), json!(of(times.max_us())));
-    Value::Object(object)
 }
 
 /// The names of the columns of `line`.

@@ -7,6 +7,7 @@ pub mod html;
 mod json;
 mod lines;
 mod live;
+pub mod sockets;
 mod text;
 
 pub use json::to_json;

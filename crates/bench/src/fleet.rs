@@ -1,0 +1,62 @@
+//! What many WebSocket connections of one process need: threads with descriptors, and source addresses with ports.
+//! In: the number of connections, the operator's settings, the limits of this host. Out: numbers of threads, addresses.
+//! Never: plans fewer connections than asked for; it refuses instead, and states what to change.
+
+use crate::machine;
+use crate::plan::THREADS_MAX;
+use crate::quantity::Sources;
+use core::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+/// Descriptors that a thread needs besides its connections: standard streams, epoll, the publisher.
+const OWN_DESCRIPTORS: u64 = 32;
+/// The part of its local ports that a source uses on loopback if no sources are given. connect(2) prefers ports of one
+/// parity, and looks at all of them for each connection once they are used up.
+const PORTS_USED: f64 = 0.4;
+
+/// The number of threads: those that were `given`, or as many as the descriptor limit requires, which applies to each.
+///
+/// # Errors
+/// A message for the operator if they are too few.
+pub(crate) fn threads(connections: u32, given: Option<u16>) -> Result<u16, String> {
+    let limit = machine::raise_descriptor_limit().saturating_sub(OWN_DESCRIPTORS).max(1);
+    let needed = u64::from(connections).div_ceil(limit);
+    let threads = u64::from(given.map_or(0, u16::from));
+    if needed > u64::from(THREADS_MAX) || (threads > 0 && threads < needed) {
+        return Err(format!(
+            "{connections} connections need {needed} threads, because each may have {limit} descriptors; \
+             use --threads {needed}, or raise the limit (ulimit -n)"
+        ));
+    }
+    Ok(given.unwrap_or(needed as u16).min(connections.min(65_535) as u16))
+}
+
+/// The local addresses. On loopback, more are used if the ports of one are too few.
+///
+/// # Errors
+/// A message for the operator if the ports of the `given` addresses are too few.
+pub(crate) fn sources(
+    connections: u32,
+    given: Option<&Sources>,
+    address: SocketAddr,
+) -> Result<Vec<IpAddr>, String> {
+    let ports = machine::local_ports();
+    let sources = match given {
+        Some(Sources(sources)) => sources.clone(),
+        None if address.ip().is_loopback() && address.is_ipv4() => {
+            let each = (ports as f64 * PORTS_USED) as u32;
+            let count = connections.div_ceil(each.max(1));
+            let first = u32::from(Ipv4Addr::LOCALHOST);
+            (0..count).map(|index| IpAddr::V4(Ipv4Addr::from(first + index))).collect()
+        }
+        None => Vec::new(),
+    };
+    let connections = u64::from(connections);
+    let needed = connections.div_ceil(ports.max(1));
+    if needed > sources.len().max(1) as u64 {
+        return Err(format!(
+            "{connections} connections need {needed} source addresses, because each has {ports} local ports; \
+             give more in --source"
+        ));
+    }
+    Ok(sources)
+}

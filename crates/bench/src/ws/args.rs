@@ -1,0 +1,155 @@
+//! The arguments of `tidegate bench ws`, and the plan that they describe.
+//! In: text. Out: an `EchoPlan`, or an error that states what to write.
+//! Never: resolves contradicting arguments silently.
+
+use super::message::{FRAGMENTS_MAX, Message, SIZE_MAX};
+use super::{EchoPlan, Pace};
+use crate::fleet;
+use crate::handshake::parse_url;
+use crate::plan::{CONNECTIONS_MAX, PIPELINE_MAX, Plan, THREADS_MAX};
+use crate::quantity::{Sources, parse_duration, parse_rate, parse_sources};
+use core::time::Duration;
+use tidegate_base::Address;
+use tidegate_wire::websocket::Kind;
+
+/// Arguments of `tidegate bench ws`.
+#[derive(clap::Args, Debug)]
+pub struct EchoArgs {
+    /// The URL of an echo: ws://HOST[:PORT]/PATH
+    #[arg(value_name = "URL")]
+    url: String,
+    /// Number of connections
+    #[arg(short, long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=i64::from(CONNECTIONS_MAX)))]
+    connections: u32,
+    /// Number of client threads, each with its own descriptor limit [default: as many as that limit requires]
+    #[arg(short, long, value_parser = clap::value_parser!(u16).range(1..=i64::from(THREADS_MAX)))]
+    threads: Option<u16>,
+    /// Local addresses that connections use in turn: ADDR or ADDR-ADDR, comma-separated [default on loopback: as
+    /// many of 127.0.0.0/8 as the ports require]
+    #[arg(long, alias = "sources", value_name = "ADDR[,ADDR..]", value_parser = parse_sources)]
+    source: Option<Sources>,
+    /// How long to send messages
+    #[arg(short, long, value_parser = parse_duration, default_value = "10s")]
+    duration: Duration,
+    /// Exclude this first part of the run from the figures
+    #[arg(long, value_parser = parse_duration, default_value = "0s")]
+    warm_up: Duration,
+    /// Open loop: messages per second over all connections, whatever was received, e.g. 20000/s [default: closed loop]
+    #[arg(short = 'R', long, value_parser = parse_rate)]
+    rate: Option<f64>,
+    /// Messages without an echo on each connection; in an open loop the most
+    #[arg(short, long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=i64::from(PIPELINE_MAX)))]
+    outstanding: u16,
+    /// Bytes of each message
+    #[arg(long, value_name = "BYTES", default_value_t = 20)]
+    size: usize,
+    /// Send text messages (the default)
+    #[arg(long, conflicts_with = "binary")]
+    text: bool,
+    /// Send binary messages
+    #[arg(long)]
+    binary: bool,
+    /// Frames of each message; none of them is empty
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    fragments: usize,
+    /// Time limit for establishing a connection, and for an echo
+    #[arg(short = 'w', long, value_parser = parse_duration, default_value = "10s")]
+    timeout: Duration,
+    /// Additional header field of the handshake, 'name: value'; may be repeated
+    #[arg(short = 'H', long, value_name = "FIELD")]
+    pub(super) header: Vec<String>,
+    /// Report the CPU time and memory of this process and its children; may be repeated
+    #[arg(long = "server-pid", value_name = "PID")]
+    pub(super) server_pids: Vec<u32>,
+    /// CPUs to which the client's threads are pinned in turn, comma-separated
+    #[arg(long, value_delimiter = ',', value_name = "N")]
+    pub(super) client_cpus: Vec<usize>,
+    /// Print the report as JSON
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+impl EchoArgs {
+    /// The plan of the load.
+    ///
+    /// # Errors
+    /// A message about an argument.
+    pub(super) fn plan(&self) -> Result<EchoPlan, String> {
+        let url = parse_url(&self.url)?;
+        let Address::Tcp(address) = url.resolve()? else {
+            return Err(format!("{}: only TCP is supported", self.url));
+        };
+        if self.size > SIZE_MAX {
+            return Err(format!("--size {}: too large; allowed: 0 to {SIZE_MAX}", self.size));
+        }
+        let most = self.size.clamp(1, FRAGMENTS_MAX);
+        if !(1..=most).contains(&self.fragments) {
+            return Err(format!(
+                "--fragments {}: a message of {} bytes has 1 to {most} fragments",
+                self.fragments, self.size
+            ));
+        }
+        if self.duration.is_zero() {
+            return Err("--duration 0: too short".to_owned());
+        }
+        let threads = fleet::threads(self.connections, self.threads)?;
+        let sources = fleet::sources(self.connections, self.source.as_ref(), address)?;
+        let kind = if self.binary { Kind::Binary } else { Kind::Text };
+        Ok(EchoPlan {
+            connections: Plan {
+                connections: self.connections,
+                threads,
+                sources,
+                ..Plan::default()
+            },
+            threads,
+            target: url.target.clone(),
+            url,
+            address,
+            message: Message::new(kind, self.size, self.fragments),
+            fragments: self.fragments,
+            outstanding: self.outstanding,
+            pace: self.rate.map_or(Pace::Closed, Pace::Rate),
+            warm_up: self.warm_up,
+            duration: self.duration,
+            timeout: self.timeout,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: EchoArgs,
+    }
+
+    fn plan(arguments: &[&str]) -> Result<EchoPlan, String> {
+        let line = Line::try_parse_from([&["bench", "ws://127.0.0.1:1/echo"], arguments].concat());
+        line.map_err(|error| error.to_string())?.args.plan()
+    }
+
+    #[test]
+    fn contradicting_arguments_are_refused() {
+        for (arguments, is_allowed) in [
+            (&[][..], true),
+            (&["--size", "0"], true),
+            (&["--size", "16777216", "--binary", "--fragments", "1000"], true),
+            (&["--size", "16777217"], false),
+            (&["--text", "--binary"], false),
+            (&["--fragments", "0"], false),
+            (&["--size", "5", "--fragments", "5"], true),
+            (&["--size", "5", "--fragments", "6"], false),
+            (&["--size", "0", "--fragments", "2"], false),
+            (&["--outstanding", "0"], false),
+            (&["--duration", "0"], false),
+            (&["-c", "200000", "--source", "127.0.0.1"], false),
+        ] {
+            assert_eq!(plan(arguments).is_ok(), is_allowed, "{arguments:?}");
+        }
+    }
+}

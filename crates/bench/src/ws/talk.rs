@@ -1,0 +1,627 @@
+//! The connections of one thread: each sends messages and waits for their echoes.
+//! In: readiness of sockets, the times of the run. Out: messages; times, failures.
+//! Never: sends a message beyond `outstanding` on a connection; counts an echo that differs from its message.
+//! Limits: `OPENING_MAX` connections are being established at once; of received bytes only incomplete heads and control
+//! frames are kept (`PARTIAL_BYTES_MAX`).
+//! Invariant: the echoes of a connection come in the order of its messages, so the next one has the number `received`.
+
+use super::message::{MASK, Message};
+use super::{EchoOutcome, EchoPlan, Pace, Shared};
+use crate::handshake::Handshake;
+use crate::machine;
+use crate::plan::{Arrivals, Schedule, Share};
+use crate::socket::{self, EVENTS_MAX, READ_BYTES, Received};
+use core::sync::atomic::Ordering::Relaxed;
+use core::time::Duration;
+use rustix::event::epoll::{self, EventFlags};
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use tidegate_base::Span;
+use tidegate_wire::websocket::{FrameHead, FrameRules, Kind, Opcode, Role, encode_pong};
+
+/// How many connections of a thread are being established at once.
+const OPENING_MAX: usize = 64;
+/// Bytes that are kept of an incomplete head.
+const PARTIAL_BYTES_MAX: usize = 32 * 1024;
+/// How long a thread waits for events before it looks at the times of the run.
+const WAIT_MAX: Duration = Duration::from_millis(50);
+/// Server frames have no key, and no extension was offered.
+const RULES: FrameRules = FrameRules { role: Role::Client, allows_deflate: false };
+
+/// A connection.
+struct Line {
+    /// `Some` from `Connecting` to `Open`.
+    socket: Option<OwnedFd>,
+    state: State,
+    /// Messages that were sent.
+    sent: u32,
+    /// Echoes that were received, of these in the measured time.
+    received: u32,
+    counted: u32,
+    /// The echo that is being received.
+    echo: Echo,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// Not begun, or over.
+    Absent,
+    /// The TCP connection is pending since this time.
+    Connecting(Duration),
+    /// The response to the handshake is pending since then.
+    Greeting(Duration),
+    /// Messages can be sent.
+    Open,
+}
+
+/// How much of an echo has arrived.
+#[derive(Clone, Copy, Default)]
+struct Echo {
+    /// Bytes of the message so far.
+    offset: usize,
+    /// Bytes of the current frame that have not arrived.
+    frame_left: usize,
+    /// A frame of the message has begun, and its last one has not ended.
+    is_begun: bool,
+    /// The current frame is the last one.
+    is_last: bool,
+}
+
+/// When a message was sent, from the start.
+#[derive(Clone, Copy, Default)]
+struct Moment {
+    /// When it was due.
+    planned: Duration,
+    sent: Duration,
+}
+
+/// The connections of one thread.
+pub(super) struct Talk<'a> {
+    plan: &'a EchoPlan,
+    shared: &'a Shared,
+    handshake: &'a Handshake,
+    message: Message,
+    share: Share,
+    epoll: OwnedFd,
+    lines: Vec<Line>,
+    /// The outstanding messages of each connection: `plan.outstanding` places each, used in turn.
+    moments: Vec<Moment>,
+    /// How many connections were begun, and how many of them are pending.
+    begun: u32,
+    pending: usize,
+    /// The next arrival of an open loop, relative to the begin of the messages.
+    schedule: Option<(Schedule, Duration)>,
+    /// Open loop: connections that may send, once for each message that they may send.
+    free: VecDeque<u32>,
+    /// The first messages were sent.
+    is_talking: bool,
+    /// Messages without an echo.
+    outstanding: u64,
+    /// The first bytes of heads that arrived in pieces.
+    partial: HashMap<u32, Vec<u8>>,
+    /// Output that the kernel did not take.
+    unsent: HashMap<u32, Vec<u8>>,
+    /// Scratch space for several messages.
+    out: Vec<u8>,
+    /// The receive buffer of all connections.
+    buffer: Vec<u8>,
+    /// The time of the current event, from the start.
+    now: Duration,
+    /// The thread's CPU time and run delay at the begin of the measured time.
+    before: Option<(Duration, Duration)>,
+    outcome: EchoOutcome,
+}
+
+impl<'a> Talk<'a> {
+    /// The connections of thread `thread`.
+    ///
+    /// # Errors
+    /// If epoll fails.
+    pub(super) fn new(
+        plan: &'a EchoPlan,
+        shared: &'a Shared,
+        thread: u16,
+        handshake: &'a Handshake,
+    ) -> io::Result<Self> {
+        let share = plan.connections.share(thread);
+        let count = share.connections as usize;
+        let line = || Line {
+            socket: None,
+            state: State::Absent,
+            sent: 0,
+            received: 0,
+            counted: 0,
+            echo: Echo::default(),
+        };
+        let schedule = match plan.pace {
+            Pace::Closed => None,
+            Pace::Rate(per_second) => {
+                let threads = f64::from(plan.threads);
+                let (rate, phase) = (per_second / threads, f64::from(thread) / threads);
+                let mut schedule = Schedule::new(rate, Span::ZERO, Arrivals::Constant, phase, 1);
+                let first = Duration::from_secs_f64(schedule.next_arrival().as_secs_f64());
+                Some((schedule, first))
+            }
+        };
+        Ok(Self {
+            plan,
+            shared,
+            handshake,
+            message: plan.message.clone(),
+            share,
+            epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
+            lines: core::iter::repeat_with(line).take(count).collect(),
+            moments: vec![Moment::default(); count * usize::from(plan.outstanding)],
+            begun: 0,
+            pending: 0,
+            schedule,
+            free: VecDeque::new(),
+            is_talking: false,
+            outstanding: 0,
+            partial: HashMap::new(),
+            unsent: HashMap::new(),
+            out: Vec::new(),
+            buffer: vec![0; READ_BYTES],
+            now: Duration::ZERO,
+            before: None,
+            outcome: EchoOutcome::new(),
+        })
+    }
+
+    /// Opens the connections, and talks until the run ends.
+    ///
+    /// # Errors
+    /// If epoll fails.
+    pub(super) fn run(mut self) -> io::Result<EchoOutcome> {
+        let mut events = Vec::with_capacity(EVENTS_MAX);
+        let mut sweep_at = Duration::ZERO;
+        loop {
+            self.now = self.shared.start.elapsed();
+            self.note_times();
+            if self.is_over() {
+                break;
+            }
+            let wait = self.begin_work();
+            events.clear();
+            let timeout = rustix::event::Timespec {
+                tv_sec: 0,
+                tv_nsec: wait.as_nanos().try_into().unwrap_or(0),
+            };
+            let spare = rustix::buffer::spare_capacity(&mut events);
+            match epoll::wait(&self.epoll, spare, Some(&timeout)) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+            for event in &events {
+                self.handle_event(event.data.u64() as u32, event.flags);
+            }
+            if self.now >= sweep_at {
+                sweep_at = self.now + WAIT_MAX;
+                self.give_up_slow();
+            }
+        }
+        self.outcome.unanswered = self.outstanding;
+        if let (Some((schedule, next)), Some(begin)) = (&self.schedule, self.shared.begin()) {
+            let span = self.shared.end().saturating_sub(begin);
+            let later = schedule.arrivals_before(Span::from_secs_f64(span.as_secs_f64()));
+            self.outcome.unsent = u64::from(*next < span) + later;
+        }
+        for line in &self.lines {
+            if let Some(socket) = &line.socket {
+                socket::reset_on_close(socket);
+                self.outcome.per_connection.push(line.counted);
+            }
+        }
+        Ok(self.outcome)
+    }
+
+    /// Notes the thread's use of its CPU at the limits of the measured time.
+    fn note_times(&mut self) {
+        if self.before.is_none() && self.now >= self.shared.counted_from() {
+            self.before = Some((machine::thread_cpu_time(), machine::thread_run_delay()));
+        }
+        if let Some((cpu, delay)) = self.before
+            && self.outcome.used.wall.is_zero()
+            && self.now >= self.shared.end()
+        {
+            let used = &mut self.outcome.used;
+            used.cpu = machine::thread_cpu_time().saturating_sub(cpu);
+            used.delay = machine::thread_run_delay().saturating_sub(delay);
+            used.wall = self.now.saturating_sub(self.shared.counted_from());
+            self.outcome.busiest = used.cpu.as_secs_f64() / used.wall.as_secs_f64().max(1e-9);
+        }
+    }
+
+    /// Whether all echoes have come after the end, or no more can be expected.
+    fn is_over(&self) -> bool {
+        let end = self.shared.end();
+        self.now >= end
+            && (self.outstanding == 0
+                || self.now >= end.saturating_add(self.plan.timeout)
+                || self.shared.is_stopped())
+    }
+
+    /// Opens connections, or sends what is due. Returns how long the thread may wait for events.
+    fn begin_work(&mut self) -> Duration {
+        while self.begun < self.share.connections && self.pending < OPENING_MAX {
+            self.open_line();
+        }
+        if self.shared.begin().is_none() {
+            return WAIT_MAX / 10;
+        }
+        if !self.is_talking {
+            self.is_talking = true;
+            for index in 0..self.share.connections {
+                match self.plan.pace {
+                    Pace::Closed => self.send_messages(index, self.plan.outstanding.into()),
+                    Pace::Rate(_) => {
+                        let times = usize::from(self.plan.outstanding);
+                        self.free.extend(core::iter::repeat_n(index, times));
+                    }
+                }
+            }
+        }
+        self.send_due()
+    }
+
+    /// Sends the messages of an open loop that are due. Returns how long the thread may wait for events.
+    fn send_due(&mut self) -> Duration {
+        let Some(begin) = self.shared.begin() else { return WAIT_MAX };
+        let end = self.shared.end();
+        while let Some((schedule, at)) = &mut self.schedule {
+            let due = begin + *at;
+            if due >= end || self.now >= end {
+                break;
+            }
+            if due > self.now {
+                return (due - self.now).min(WAIT_MAX);
+            }
+            // All connections wait: the next echo sends the message, which is late then.
+            let Some(index) = self.free.pop_front() else { break };
+            if self.lines[index as usize].state != State::Open {
+                continue;
+            }
+            *at = Duration::from_secs_f64(schedule.next_arrival().as_secs_f64());
+            self.send(index, 1, due);
+        }
+        WAIT_MAX.min(end.saturating_sub(self.now).max(Duration::from_millis(1)))
+    }
+
+    /// Sends `count` messages of a closed loop, unless the run has ended.
+    fn send_messages(&mut self, index: u32, count: u32) {
+        if self.now < self.shared.end() {
+            self.send(index, count, self.now);
+        }
+    }
+
+    /// Sends `count` messages that were due at `planned`.
+    fn send(&mut self, index: u32, count: u32, planned: Duration) {
+        let line = &mut self.lines[index as usize];
+        let (Some(socket), State::Open) = (&line.socket, line.state) else { return };
+        let places = usize::from(self.plan.outstanding);
+        let first = line.sent;
+        line.sent = first.wrapping_add(count);
+        self.outstanding += u64::from(count);
+        for number in 0..count {
+            let place = first.wrapping_add(number) as usize % places;
+            self.moments[index as usize * places + place] = Moment { planned, sent: self.now };
+        }
+        let frames = if count == 1 {
+            self.message.frames(first)
+        } else {
+            self.out.clear();
+            for number in 0..count {
+                self.out.extend_from_slice(self.message.frames(first.wrapping_add(number)));
+            }
+            &self.out
+        };
+        write(socket, &mut self.unsent, index, frames);
+    }
+
+    fn open_line(&mut self) {
+        let index = self.begun;
+        self.begun += 1;
+        let source = self.plan.connections.source(self.share.connection_first + index);
+        let line = &mut self.lines[index as usize];
+        match socket::connect(&self.epoll, self.plan.address, source, index) {
+            Ok(socket) => {
+                line.socket = Some(socket);
+                line.state = State::Connecting(self.now);
+                self.pending += 1;
+            }
+            Err(error) => {
+                let reason = format!("connect: {}", io::Error::from(error));
+                *self.outcome.failed.entry(reason).or_default() += 1;
+                self.shared.failed.fetch_add(1, Relaxed);
+            }
+        }
+    }
+
+    /// Ends connections that were not established, or whose oldest message was not answered, in time.
+    fn give_up_slow(&mut self) {
+        let places = usize::from(self.plan.outstanding);
+        for index in 0..self.begun {
+            let line = &self.lines[index as usize];
+            let (since, reason) = match line.state {
+                State::Absent => continue,
+                State::Connecting(since) | State::Greeting(since) => {
+                    (since, "not established in time")
+                }
+                State::Open if line.sent == line.received => continue,
+                State::Open => {
+                    let place = line.received as usize % places;
+                    (self.moments[index as usize * places + place].sent, "no echo in time")
+                }
+            };
+            if self.now.saturating_sub(since) >= self.plan.timeout {
+                self.end_line(index, reason);
+            }
+        }
+    }
+
+    /// Ends a connection: a failure if it was not established, a loss if it was.
+    fn end_line(&mut self, index: u32, reason: &str) {
+        let line = &mut self.lines[index as usize];
+        line.socket = None;
+        self.partial.remove(&index);
+        self.unsent.remove(&index);
+        let counts = match core::mem::replace(&mut line.state, State::Absent) {
+            State::Absent => return,
+            State::Connecting(_) | State::Greeting(_) => {
+                self.pending -= 1;
+                self.shared.failed.fetch_add(1, Relaxed);
+                &mut self.outcome.failed
+            }
+            State::Open => {
+                let lost = u64::from(line.sent.wrapping_sub(line.received));
+                self.outstanding -= lost;
+                self.outcome.lost_messages += lost;
+                &mut self.outcome.lost
+            }
+        };
+        *counts.entry(reason.to_owned()).or_default() += 1;
+    }
+
+    fn handle_event(&mut self, index: u32, flags: EventFlags) {
+        let line = &mut self.lines[index as usize];
+        let Some(socket) = &line.socket else { return };
+        if let State::Connecting(since) = line.state {
+            if let Err(error) = socket::outcome(socket) {
+                return self.end_line(index, &format!("connect: {}", io::Error::from(error)));
+            }
+            if !flags.contains(EventFlags::OUT) {
+                return;
+            }
+            let mut request = Vec::with_capacity(512);
+            self.handshake.encode(&self.plan.target, &mut request);
+            match socket::send(socket, &request) {
+                Ok(count) if count == request.len() => line.state = State::Greeting(since),
+                Ok(_) => return self.end_line(index, "the handshake did not fit the socket"),
+                Err(error) => {
+                    return self.end_line(index, &format!("send: {}", io::Error::from(error)));
+                }
+            }
+        } else if flags.contains(EventFlags::OUT) && !self.unsent.is_empty() {
+            self.send_rest(index);
+        }
+        let is_readable = EventFlags::IN | EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR;
+        if flags.intersects(is_readable) {
+            self.receive(index, flags.intersects(EventFlags::RDHUP | EventFlags::HUP));
+        }
+    }
+
+    /// Sends what the kernel did not take before.
+    fn send_rest(&mut self, index: u32) {
+        let Some(rest) = self.unsent.get_mut(&index) else { return };
+        let Some(socket) = &self.lines[index as usize].socket else { return };
+        match socket::send(socket, rest) {
+            Ok(taken) if taken < rest.len() => {
+                rest.drain(..taken);
+            }
+            // A broken connection is seen by the next receive call.
+            Ok(_) | Err(_) => {
+                self.unsent.remove(&index);
+            }
+        }
+    }
+
+    /// Receives until the socket is empty.
+    fn receive(&mut self, index: u32, is_ending: bool) {
+        let mut buffer = core::mem::take(&mut self.buffer);
+        while let Some(socket) = &self.lines[index as usize].socket {
+            let ended = match socket::receive(socket, &mut buffer) {
+                Received::Bytes(count) => {
+                    self.now = self.shared.start.elapsed();
+                    let handled = self.handle_bytes(index, &buffer[..count]);
+                    if handled.is_ok() && count < buffer.len() && !is_ending {
+                        break;
+                    }
+                    handled
+                }
+                Received::Nothing => break,
+                Received::End => Err("the server closed the connection".to_owned()),
+                Received::Broken(error) => Err(format!("receive: {}", io::Error::from(error))),
+            };
+            if let Err(reason) = ended {
+                self.end_line(index, &reason);
+            }
+        }
+        self.buffer = buffer;
+    }
+
+    /// Handles received bytes, and continues to talk; keeps an incomplete head. An error ends the connection.
+    fn handle_bytes(&mut self, index: u32, bytes: &[u8]) -> Result<(), String> {
+        let before = self.lines[index as usize].received;
+        match self.partial.remove(&index) {
+            None => {
+                let used = self.handle_input(index, bytes)?;
+                if used < bytes.len() {
+                    self.partial.insert(index, bytes[used..].to_vec());
+                }
+            }
+            Some(mut kept) => {
+                kept.extend_from_slice(bytes);
+                let used = self.handle_input(index, &kept)?;
+                kept.drain(..used);
+                if kept.len() > PARTIAL_BYTES_MAX {
+                    return Err("the server sent a head that is too long".to_owned());
+                }
+                if !kept.is_empty() {
+                    self.partial.insert(index, kept);
+                }
+            }
+        }
+        let count = self.lines[index as usize].received.wrapping_sub(before);
+        match self.plan.pace {
+            _ if count == 0 => {}
+            Pace::Closed => self.send_messages(index, count),
+            Pace::Rate(_) => {
+                self.free.extend(core::iter::repeat_n(index, count as usize));
+                self.send_due();
+            }
+        }
+        Ok(())
+    }
+
+    /// Handles what is complete at the start of `input`. Returns its length.
+    fn handle_input(&mut self, index: u32, input: &[u8]) -> Result<usize, String> {
+        let mut used = 0;
+        if let State::Greeting(since) = self.lines[index as usize].state {
+            match self.handshake.check(input)? {
+                Some((length, _)) => used = length,
+                None => return Ok(0),
+            }
+            self.lines[index as usize].state = State::Open;
+            self.outcome.setup.record(self.now.saturating_sub(since));
+            self.outcome.opened += 1;
+            self.outcome.opened_last = self.now;
+            self.pending -= 1;
+            self.shared.opened.fetch_add(1, Relaxed);
+        }
+        loop {
+            used += self.take_piece(index, &input[used..])?;
+            if self.lines[index as usize].echo.frame_left > 0 {
+                return Ok(used);
+            }
+            let head = FrameHead::decode(&input[used..], RULES)
+                .map_err(|fault| format!("the server broke the protocol: {}", fault.reason()))?;
+            let Some((head, start)) = head else { return Ok(used) };
+            let length = usize::try_from(head.length).unwrap_or(usize::MAX);
+            if head.opcode.is_control() {
+                let from = used + start;
+                let Some(payload) = input.get(from..from + length) else { return Ok(used) };
+                self.handle_control(index, head.opcode, payload)?;
+                used = from + length;
+            } else {
+                self.begin_frame(index, &head, length)?;
+                used += start;
+                if length == 0 {
+                    self.end_frame(index)?;
+                }
+            }
+        }
+    }
+
+    /// Takes what `input` has of the current frame. Returns its length.
+    fn take_piece(&mut self, index: u32, input: &[u8]) -> Result<usize, String> {
+        let line = &mut self.lines[index as usize];
+        let length = line.echo.frame_left.min(input.len());
+        if length == 0 {
+            return Ok(0);
+        }
+        if !self.message.matches(line.received, line.echo.offset, &input[..length]) {
+            return Err("an echo differs from its message".to_owned());
+        }
+        line.echo.offset += length;
+        line.echo.frame_left -= length;
+        if line.echo.frame_left == 0 {
+            self.end_frame(index)?;
+        }
+        Ok(length)
+    }
+
+    fn begin_frame(&mut self, index: u32, head: &FrameHead, length: usize) -> Result<(), String> {
+        let line = &mut self.lines[index as usize];
+        let echo = &mut line.echo;
+        let expected = match (echo.is_begun, self.message.kind()) {
+            (true, _) => Opcode::Continuation,
+            (false, Kind::Text) => Opcode::Text,
+            (false, Kind::Binary) => Opcode::Binary,
+        };
+        if line.sent == line.received {
+            return Err("the server sent a message that answers none".to_owned());
+        }
+        if head.opcode != expected || length > self.message.size() - echo.offset {
+            return Err("an echo differs from its message".to_owned());
+        }
+        echo.is_begun = true;
+        echo.frame_left = length;
+        echo.is_last = head.is_final;
+        Ok(())
+    }
+
+    /// The current frame is complete.
+    fn end_frame(&mut self, index: u32) -> Result<(), String> {
+        let line = &mut self.lines[index as usize];
+        if !line.echo.is_last {
+            return Ok(());
+        }
+        if line.echo.offset < self.message.size() {
+            return Err("an echo differs from its message".to_owned());
+        }
+        line.echo = Echo::default();
+        let places = usize::from(self.plan.outstanding);
+        let moment = self.moments[index as usize * places + line.received as usize % places];
+        line.received = line.received.wrapping_add(1);
+        self.outstanding -= 1;
+        if self.now >= self.shared.counted_from() && self.now < self.shared.end() {
+            line.counted += 1;
+            self.outcome.messages += 1;
+            self.outcome.latency.record(self.now.saturating_sub(moment.planned));
+            if self.schedule.is_some() {
+                self.outcome.service.record(self.now.saturating_sub(moment.sent));
+            }
+        }
+        Ok(())
+    }
+
+    fn handle_control(&mut self, index: u32, opcode: Opcode, payload: &[u8]) -> Result<(), String> {
+        match opcode {
+            Opcode::Ping => {
+                let mut frame = Vec::with_capacity(16);
+                let encoded = encode_pong(&mut frame, payload, Some(MASK));
+                if encoded.is_err() {
+                    return Ok(());
+                }
+                if let Some(socket) = &self.lines[index as usize].socket {
+                    write(socket, &mut self.unsent, index, &frame);
+                }
+                Ok(())
+            }
+            Opcode::Close => {
+                let code = payload.first_chunk().map(|code| u16::from_be_bytes(*code));
+                Err(code.map_or_else(
+                    || "the server closed without a code".to_owned(),
+                    |code| format!("the server closed with code {code}"),
+                ))
+            }
+            Opcode::Pong | Opcode::Text | Opcode::Binary | Opcode::Continuation => Ok(()),
+        }
+    }
+}
+
+/// Sends `bytes` after what the kernel did not take before, and keeps what it does not take now.
+fn write(socket: &OwnedFd, unsent: &mut HashMap<u32, Vec<u8>>, index: u32, bytes: &[u8]) {
+    if !unsent.is_empty()
+        && let Some(unsent) = unsent.get_mut(&index)
+    {
+        return unsent.extend_from_slice(bytes);
+    }
+    // A broken connection is seen by the next receive call.
+    let taken = socket::send(socket, bytes).unwrap_or(bytes.len());
+    if taken < bytes.len() {
+        unsent.insert(index, bytes[taken..].to_vec());
+    }
+}
