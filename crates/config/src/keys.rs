@@ -145,6 +145,15 @@ pub static FILE: Section = Section {
     path: "the file",
     about: "The whole configuration file.",
     keys: &[
+        key(
+            "include",
+            List(&Text("the path of a file; its last part may contain * and ?")),
+            Absent,
+            "Files with further tables, such as [\"conf.d/*.toml\"]. They are read in this order, those that fit one \
+             pattern in the order of their names, as if they were written at the end of this file. Relative paths, also \
+             within these files, start from the folder of this file.",
+            "",
+        ),
         key("server", Table(&SERVER), Absent, "Settings of the whole process.", ""),
         key("listener", Rows(&LISTENER), Required, "Addresses that accept connections.", ""),
         key(

@@ -6,7 +6,7 @@
 //! Limits: a worker that has not applied the settings within `APPLY_SPAN` is reported, again and again.
 //! Invariant: the workers are changed one after the other, by one thread.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::mpsc::{self, RecvTimeoutError, SyncSender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -44,8 +44,8 @@ pub trait ConfigSource: Send {
     /// A text that states each mistake, with its place in the file.
     fn read(&mut self) -> Result<(Config, String), String>;
 
-    /// The file that it is read from.
-    fn path(&self) -> &Path;
+    /// The file that it is read from; then those that it includes, and the folders of their patterns.
+    fn paths(&self) -> Vec<PathBuf>;
 
     /// States the findings about the configuration that was read last, each with its place in the file.
     fn explain(&self, findings: Vec<Finding>) -> String;
@@ -120,12 +120,11 @@ pub(crate) struct Configuration {
 }
 
 impl Configuration {
-    /// The file that is read again when it changes; `None`: only at SIGHUP.
-    pub(crate) fn watched(&self) -> Option<PathBuf> {
-        let source = self.source.as_ref()?;
-        match self.arranged.config.server.reload {
-            ReloadOn::Signal => None,
-            ReloadOn::Watch => Some(source.path().to_owned()),
+    /// The files that are read again when one of them changes; none: only at SIGHUP.
+    pub(crate) fn watched(&self) -> Vec<PathBuf> {
+        match (&self.source, self.arranged.config.server.reload) {
+            (Some(source), ReloadOn::Watch) => source.paths(),
+            (None, _) | (Some(_), ReloadOn::Signal) => Vec::new(),
         }
     }
 
