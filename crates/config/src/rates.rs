@@ -118,7 +118,7 @@ fn parse_limit(text: &str) -> Result<(u32, Span), Complaint> {
 }
 
 /// What requests are counted by.
-fn parse_key(text: &str) -> Result<Placeholder, Complaint> {
+pub(crate) fn parse_key(text: &str) -> Result<Placeholder, Complaint> {
     let named = |rest: &str| pattern::is_token(rest).then(|| rest.to_owned());
     let known = match text.split_once(':') {
         None => match text {

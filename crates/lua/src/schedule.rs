@@ -12,6 +12,7 @@ use tidegate_base::{Id, Moment, Slab, Span};
 
 use crate::engine::Coroutine;
 use crate::host::{ClientId, ExchangeId};
+use crate::operations::OperationId;
 
 /// Coroutines that wait at once.
 const TASKS_MAX: usize = 1 << 20;
@@ -49,6 +50,8 @@ pub(crate) enum Wait {
     Job(JobId, Moment),
     /// The client of this exchange has read what was sent.
     Drain(ExchangeId),
+    /// The result of this operation.
+    Operation(OperationId),
 }
 
 /// Why a task continues.
@@ -78,6 +81,8 @@ pub(crate) struct Task {
     sleeps: bool,
     /// It is in `ready`.
     is_ready: bool,
+    /// What it waits for; `Id::NONE` if that is no operation.
+    pub(crate) operation: OperationId,
 }
 
 /// A function that a script runs later.
@@ -150,6 +155,8 @@ pub(crate) struct Schedule {
     order: u64,
     /// Coroutines of cancelled tasks, which the engine has to forget.
     dropped: Vec<Coroutine>,
+    /// The operations of cancelled tasks.
+    abandoned: Vec<OperationId>,
     /// The job that runs at present.
     pub(crate) running: JobId,
     /// Waits and jobs that were refused because there were too many.
@@ -165,6 +172,7 @@ impl Schedule {
             due: BinaryHeap::new(),
             order: 0,
             dropped: Vec::new(),
+            abandoned: Vec::new(),
             running: Id::NONE,
             refusals: 0,
         }
@@ -184,7 +192,8 @@ impl Schedule {
         (owner, what): (Owner, &'static str),
         (due, sleeps): (Moment, bool),
     ) -> Option<TaskId> {
-        let task = Task { coroutine, owner, what, due, sleeps, is_ready: false };
+        let task =
+            Task { coroutine, owner, what, due, sleeps, is_ready: false, operation: Id::NONE };
         let id = match self.tasks.insert(task) {
             Ok(id) => id,
             Err(task) => {
@@ -228,7 +237,22 @@ impl Schedule {
     pub(crate) fn cancel(&mut self, id: TaskId) {
         if let Some(task) = self.tasks.remove(id) {
             self.dropped.push(task.coroutine);
+            if !task.operation.is_none() {
+                self.abandoned.push(task.operation);
+            }
         }
+    }
+
+    /// A task waits for an operation.
+    pub(crate) fn set_operation(&mut self, id: TaskId, operation: OperationId) {
+        if let Some(task) = self.tasks.get_mut(id) {
+            task.operation = operation;
+        }
+    }
+
+    /// Takes an operation whose task was cancelled.
+    pub(crate) fn take_abandoned(&mut self) -> Option<OperationId> {
+        self.abandoned.pop()
     }
 
     /// Leaves a task to the application.

@@ -16,7 +16,8 @@ use tidegate_config::model::{Config, LuaApp, LuaSetting, Route};
 use tidegate_config::places::{Finding, Owner};
 use tidegate_config::report::Kind;
 use tidegate_lua::{
-    Bounds, Budget, Dictionary, Excess, Facts, Failure, Handler, Outbox, Script, Verdict, Vm,
+    Bounds, Budget, Dictionary, Excess, Facts, Failure, Handler, OperationId, Outbox, Script,
+    Verdict, Vm,
 };
 
 use crate::files;
@@ -54,6 +55,8 @@ pub struct Program {
     script: Script,
     /// The dictionaries, by name.
     shared: Vec<(String, Arc<Dictionary>)>,
+    /// The names of the push hubs.
+    hubs: Arc<[String]>,
 }
 
 /// The modules of an application that do not come from files; for tests.
@@ -66,11 +69,13 @@ type Find = Rc<dyn Fn(&str) -> Result<Option<(String, Vec<u8>)>, String>>;
 pub fn read(config: &Config) -> Result<Scripts, Vec<Finding>> {
     let mut findings = Vec::new();
     let mut scripts = Vec::new();
+    let hubs: Arc<[String]> = config.push.iter().map(|hub| hub.name.clone()).collect();
     for (index, app) in config.lua.iter().enumerate() {
         match read_file(Path::new(&app.script)) {
             Ok(text) => scripts.push(Program {
                 script: Script { file: app.script.clone(), text },
                 shared: dictionaries(app),
+                hubs: Arc::clone(&hubs),
             }),
             Err(what) => findings.push(finding(index, app, what)),
         }
@@ -188,6 +193,7 @@ fn load(
         seed,
         life: place.life,
         shared: program.shared.clone(),
+        hubs: Arc::clone(&program.hubs),
     };
     let folder = Path::new(&script.file).parent().unwrap_or(Path::new("")).to_path_buf();
     let find = modules_in(folder);
@@ -430,6 +436,24 @@ impl Apps {
             vm.take_outbox(&mut outbox);
         }
         outbox
+    }
+
+    /// The number of the VM of an application.
+    pub(crate) fn life(&self, app: usize) -> u32 {
+        self.apps.get(app).map_or(0, |app| app.life)
+    }
+
+    /// Gives the result of an operation to the VM with this number, unless that is gone.
+    pub(crate) fn complete(
+        &mut self,
+        app: usize,
+        life: u32,
+        operation: OperationId,
+        reply: Result<&[u8], &str>,
+    ) {
+        if let Some(vm) = self.present(app) {
+            vm.complete(life, operation, reply);
+        }
     }
 
     /// Keeps the memory of an outbox.

@@ -234,6 +234,7 @@ impl Configuration {
                 other @ (Owner::Lua(_)
                 | Owner::Route(_)
                 | Owner::Set(_)
+                | Owner::Map(_)
                 | Owner::Admin
                 | Owner::Log) => other,
             };

@@ -92,6 +92,8 @@ counters! {
         auth_refusals,
         /// Requests above the limit of their route's rate.
         limited_requests,
+        /// Requests whose route looks up the pool in a map, which has none for them.
+        unmapped_requests,
         /// Requests that had to wait for room for a connection to their server.
         slot_waits,
         /// Bodies, in either direction, that made no progress within the timeout.

@@ -7,7 +7,7 @@ use super::{Section, key};
 use crate::model::RateExcess;
 use crate::words::Worded as _;
 
-const KEY: &str = "\"client-address\", \"host\", \"path\", \"method\", \"header:NAME\", \"cookie:NAME\" or \"query:NAME\"";
+pub(super) const KEY: &str = "\"client-address\", \"host\", \"path\", \"method\", \"header:NAME\", \"cookie:NAME\" or \"query:NAME\"";
 
 /// `rate = { ... }` of a route.
 pub static RATE: Section = Section {

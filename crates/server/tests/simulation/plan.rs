@@ -170,7 +170,8 @@ impl Plan {
 /// The settings of a route that rewrites the path and fields, with values that clients and origins check.
 fn rewriting(pool: usize) -> String {
     format!(
-        "proxy = {{ pool = \"p{pool}\", path = \"/p{pool}/{{rest}}\" }}\n\
+        "proxy = {{ path = \"/p{pool}/{{rest}}\" }}\n\
+         split = {{ pools = {{ \"p{pool}\" = 1 }}, by = [\"path\", \"header:x-id\"] }}\n\
          request-headers = {{ set = {{ x-path = \"{{path}}\", x-client = \"{{client}}\" }} }}\n\
          response-headers = {{ set = {{ x-of = \"{{header:x-id}}\" }} }}\n\
          rate = {{ limit = \"1000000/s\", keys-max = 8 }}\nsecurity-headers = true"

@@ -61,6 +61,8 @@ impl Worker {
                 self.send_frame(reactor, id, publication.frame(Form::Raw));
                 self.is_websocket_held(reactor, id);
             }
+            // A call gets no publications.
+            Receiver::Call(_) => {}
             Receiver::Session(id) => {
                 let Some(session) = self.sessions.find(id) else { return };
                 let to = session.requester;
@@ -130,6 +132,7 @@ impl Worker {
                 self.leave_raw(id);
                 self.disconnect(reactor, id, Disconnect::SLOW);
             }
+            Receiver::Call(_) => {}
             Receiver::Session(id) => {
                 let Some(session) = self.sessions.find(id) else { return };
                 let to = session.requester;
