@@ -41,6 +41,7 @@ pub mod ports;
 mod randomness;
 mod record;
 mod reload;
+mod repeats;
 mod requester;
 mod responder;
 
@@ -49,6 +50,8 @@ pub mod snapshot;
 pub mod start;
 pub mod stats;
 
+mod service_manager;
+mod syslog;
 mod threads;
 mod timers;
 pub mod tokens;
@@ -60,4 +63,5 @@ pub use action::push::{Key, PUSH_MAILS_MAX, PushMail, PushPost};
 pub use configuration::ConfigSource;
 pub use snapshot::Snapshot;
 pub use start::{RunOptions, StartError, run, run_from};
+pub use tidegate_gate::inventory::Inventory;
 pub use worker::{Leftovers, Worker, WorkerLimits};
