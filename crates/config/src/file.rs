@@ -8,6 +8,7 @@ use core::ops::Range;
 use toml::de::{DeTable, DeValue};
 
 use crate::admin;
+use crate::choice::Choices;
 use crate::hazards;
 use crate::include;
 use crate::keys;
@@ -15,6 +16,7 @@ use crate::listeners::{self, Listeners};
 use crate::log;
 use crate::loops;
 use crate::lua;
+use crate::maps::{self, Maps};
 use crate::model::{Config, Server, WebSocket};
 use crate::pattern;
 use crate::places::Places;
@@ -200,10 +202,11 @@ fn read<'t>(file: &Table<'t>, root: &'t DeTable<'t>, notes: &mut Notes) -> Confi
     let admin = admin::read(file, &listeners, notes);
     let hubs = push::read(file, notes);
     let sets = sets::read(file, notes);
+    let maps = maps::read(file, notes);
     let apps = lua::read(file, notes);
     let known = Known {
         listeners: &listeners,
-        pools: &pools,
+        choices: Choices { pools: &pools, maps: &maps },
         apps: &apps,
         hubs: &hubs,
         sets: &sets,
@@ -211,7 +214,7 @@ fn read<'t>(file: &Table<'t>, root: &'t DeTable<'t>, notes: &mut Notes) -> Confi
     };
     let routes = routes::read(file, &known, notes);
     if notes.is_clean() {
-        reach::check(&routes, &listeners, &pools, notes);
+        reach::check(&routes, &listeners, &pools, &maps, notes);
         loops::check(&routes, &listeners, &pools, notes);
         let (listeners, pools, sets, hubs) = (&listeners, &pools, &sets, &hubs);
         let parts = hazards::Parts { routes: &routes, listeners, pools, sets, hubs, root };
@@ -219,6 +222,7 @@ fn read<'t>(file: &Table<'t>, root: &'t DeTable<'t>, notes: &mut Notes) -> Confi
     }
     let Listeners { listeners, .. } = listeners;
     let Pools { pools, .. } = pools;
+    let Maps { maps, .. } = maps;
     Config {
         server,
         listeners,
@@ -227,6 +231,7 @@ fn read<'t>(file: &Table<'t>, root: &'t DeTable<'t>, notes: &mut Notes) -> Confi
         push: hubs,
         websocket,
         sets,
+        maps,
         lua: apps.0,
         log,
         admin,

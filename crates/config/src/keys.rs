@@ -76,6 +76,7 @@ pub enum Shape {
 mod admin;
 mod answers;
 mod auth;
+mod choice;
 mod edits;
 mod eject;
 mod health;
@@ -97,6 +98,8 @@ mod websocket;
 pub use admin::ADMIN;
 pub use answers::{CORS, MAINTENANCE};
 pub use auth::{AUTH, JWT};
+pub(crate) use choice::WEIGHT_MAX;
+pub use choice::{CHOICE, MAP, SPLIT};
 pub use edits::{REQUEST_EDITS, RESPONSE_EDITS};
 pub use eject::EJECT;
 pub use health::HEALTH;
@@ -174,6 +177,7 @@ pub static FILE: Section = Section {
             "Sets of IP addresses, by name. Routes refer to them as \"set:NAME\".",
             "",
         ),
+        key("map", Named(&MAP), Absent, "Maps that routes look up values in, by name.", ""),
         key(
             "websocket",
             Table(&WEBSOCKET),
@@ -259,7 +263,7 @@ mod tests {
     #[test]
     fn setting_names_are_unique_and_described() {
         let paths: Vec<_> = sections().iter().map(|section| section.path).collect();
-        assert_eq!(paths.len(), 45, "{paths:?}");
+        assert_eq!(paths.len(), 48, "{paths:?}");
         for section in sections() {
             for (index, key) in section.keys.iter().enumerate() {
                 assert!(key.about.ends_with('.'), "{}: {}", section.path, key.name);

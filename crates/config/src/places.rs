@@ -23,6 +23,8 @@ pub enum Owner {
     Route(usize),
     /// The set of addresses with this index.
     Set(usize),
+    /// The map with this index.
+    Map(usize),
     /// The Lua application with this index.
     Lua(usize),
     /// `[admin]`.

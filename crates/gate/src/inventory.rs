@@ -7,7 +7,7 @@ use core::fmt::{self, Write as _};
 use std::collections::BTreeMap;
 
 use tidegate_base::prng::hash_bytes;
-use tidegate_config::model::{Action, Config, Listener, Route};
+use tidegate_config::model::{Action, Config, Listener, PoolChoice, Route};
 
 use crate::access::Names;
 
@@ -26,6 +26,8 @@ pub enum Kind {
     Server,
     /// A set of addresses.
     Set,
+    /// A map of values.
+    Map,
     /// A Lua application.
     Lua,
     /// A push hub.
@@ -33,13 +35,14 @@ pub enum Kind {
 }
 
 impl Kind {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::Section,
         Self::Listener,
         Self::Route,
         Self::Pool,
         Self::Server,
         Self::Set,
+        Self::Map,
         Self::Lua,
         Self::Push,
     ];
@@ -52,6 +55,7 @@ impl Kind {
             Self::Pool => "pool",
             Self::Server => "server",
             Self::Set => "set",
+            Self::Map => "map",
             Self::Lua => "lua",
             Self::Push => "push",
         }
@@ -100,6 +104,9 @@ impl Inventory {
         }
         for set in &config.sets {
             inventory.add(Kind::Set, &set.name, set);
+        }
+        for map in &config.maps {
+            inventory.add(Kind::Map, &map.name, map);
         }
         for app in &config.lua {
             inventory.add(Kind::Lua, &app.name, app);
@@ -196,7 +203,17 @@ fn route_without_indexes(route: &Route, config: &Config) -> (Route, String, Stri
     let listener = settings.listener.take().and_then(|at| config.listeners.get(at));
     let listener = listener.map_or_else(String::new, |listener| listener.name.clone());
     let target = match &mut settings.action {
-        Action::Proxy(proxy) => pool_name(config, core::mem::take(&mut proxy.pool)),
+        Action::Proxy(proxy) => {
+            let map = match &mut proxy.pool {
+                PoolChoice::Map(choice) => config.maps.get(core::mem::take(&mut choice.map)),
+                PoolChoice::One(_) | PoolChoice::Split(_) => None,
+            };
+            let map = map.into_iter().map(|map| map.name.clone());
+            let names: Vec<String> =
+                map.chain(proxy.pool.pools().map(|pool| pool_name(config, pool))).collect();
+            proxy.pool.map_pools(|_| 0);
+            names.join(" ")
+        }
         Action::Lua(app) => {
             config.lua.get(core::mem::take(app)).map_or_else(String::new, |app| app.name.clone())
         }

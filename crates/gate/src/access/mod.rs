@@ -311,6 +311,7 @@ impl Selection {
 /// Encodes entries as lines. Remembers the text of the current second.
 #[derive(Clone, Debug)]
 pub struct LineEncoder {
+    /// The format of the lines.
     format: AccessFormat,
     /// The second that `stamp` shows, in seconds since 1970.
     second: u64,

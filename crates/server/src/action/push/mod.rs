@@ -6,6 +6,7 @@
 //! - `delivery.rs`: publications on their way to the subscribers of this worker, a slice each turn
 //! - `instruct.rs`: what the application does with clients
 //! - `post.rs`: mail between the workers
+//! - `lua.rs`: calls of Lua applications
 //!
 //! In: requests of a push route; events of their requesters; publications. Out: responses, messages, mail.
 //! Never: decides who gets a publication (`tidegate_push` does).
@@ -16,6 +17,7 @@ mod api;
 mod client;
 mod delivery;
 mod instruct;
+mod lua;
 mod post;
 mod subscribe;
 
@@ -43,6 +45,7 @@ use crate::record::CLIENT_LEFT;
 use crate::requester::Requester;
 use crate::worker::Worker;
 
+pub(crate) use lua::LuaCall;
 pub use post::{PUSH_MAILS_MAX, PushMail, PushPost};
 
 /// What the push hubs of a worker hold.
@@ -65,7 +68,7 @@ pub(crate) struct PushState {
 /// may have millions of subscribers.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Key {
-    /// The index in its table. The highest bit is set if it is that of a session.
+    /// The index in its table, with the bit of the table.
     index: u32,
     generation: NonZeroU32,
 }
@@ -78,18 +81,26 @@ enum Receiver {
     Raw(Id<WebSocket>),
     /// A session.
     Session(Id<PushSession>),
+    /// A call of a Lua application, which gets replies only.
+    Call(Id<LuaCall>),
 }
 
 impl Key {
     /// The bit of a session. Tables have far fewer places.
     const SESSION: u32 = 1 << 31;
+    /// The bit of a call.
+    const CALL: u32 = 1 << 30;
 
     const fn of_raw(id: Id<WebSocket>) -> Self {
-        Self::new(id.index & !Self::SESSION, id.generation)
+        Self::new(id.index & !(Self::SESSION | Self::CALL), id.generation)
     }
 
     const fn of_session(id: Id<PushSession>) -> Self {
         Self::new(id.index | Self::SESSION, id.generation)
+    }
+
+    const fn of_call(id: Id<LuaCall>) -> Self {
+        Self::new(id.index & !Self::SESSION | Self::CALL, id.generation)
     }
 
     const fn new(index: u32, generation: u32) -> Self {
@@ -101,11 +112,14 @@ impl Key {
     }
 
     const fn receiver(self) -> Receiver {
-        let (index, generation) = (self.index & !Self::SESSION, self.generation.get());
-        if self.index & Self::SESSION == 0 {
-            Receiver::Raw(Id::new(index, generation))
-        } else {
+        let index = self.index & !(Self::SESSION | Self::CALL);
+        let generation = self.generation.get();
+        if self.index & Self::SESSION != 0 {
             Receiver::Session(Id::new(index, generation))
+        } else if self.index & Self::CALL != 0 {
+            Receiver::Call(Id::new(index, generation))
+        } else {
+            Receiver::Raw(Id::new(index, generation))
         }
     }
 }
@@ -132,8 +146,9 @@ enum Kind {
     Events { place: Option<Place> },
     /// A long poll.
     Poll { place: Option<Place>, position: Option<Position>, origin: Option<Box<str>> },
-    /// A client that speaks the client protocol over this WebSocket connection.
-    Client { socket: Id<WebSocket>, connection: Box<Connection> },
+    /// A client that speaks the client protocol over this WebSocket connection. At `check_at` its tokens are checked,
+    /// whatever it sends until then.
+    Client { socket: Id<WebSocket>, connection: Box<Connection>, check_at: Moment },
 }
 
 impl PushState {
@@ -220,7 +235,7 @@ impl Worker {
         // The channels of a hub outlive the generation of settings that the route belongs to.
         let name = snapshot.config.push.get(push.hub).map_or("", |hub| &hub.name);
         let Some(hub) = self.push.settings.find(name) else {
-            let text = "this hub begins to exist when the process is started again";
+            let text = "this hub is available only after a restart of the process";
             return self.answer_error(reactor, to, 503, text, false);
         };
         if let Some(channel) = &push.channel {
@@ -355,7 +370,7 @@ mod tests {
 
     #[test]
     fn key_names_what_it_was_made_of() {
-        for (index, generation) in [(0, 1), (7, 3), (Key::SESSION - 1, u32::MAX)] {
+        for (index, generation) in [(0, 1), (7, 3), (Key::CALL - 1, u32::MAX)] {
             let raw = Key::of_raw(Id::new(index, generation));
             let session = Key::of_session(Id::new(index, generation));
             assert_ne!(raw, session);
