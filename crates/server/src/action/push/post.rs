@@ -1,12 +1,13 @@
 //! Mail about channels between the workers of a process.
 //! In: messages in the worker's mailbox; mail of the hub. Out: messages to the mailboxes of other workers; replies.
 //! Never: waits for another worker; changes the order of mail to a worker.
-//! Limits: `PUSH_MAILS_MAX` messages in a mailbox; `MAILS_PER_TURN_MAX` of them are taken in a turn. If a mailbox is
-//! full, the hub keeps the message, and it is sent again after `RETRY_SPAN`.
+//! Limits: `PUSH_MAILS_MAX` messages in a mailbox; `MAILS_PER_TURN_MAX` of them are taken in a turn, or as many as
+//! `PUSH_EFFORT_PER_TURN_MAX` allows. If a mailbox is full, the hub keeps the message, and it is sent again after `RETRY_SPAN`.
 
-use tidegate_base::limits::MAILS_PER_TURN_MAX;
+use tidegate_base::limits::{MAILS_PER_TURN_MAX, PUSH_EFFORT_PER_TURN_MAX};
 use tidegate_base::{Id, Moment, Span};
 use tidegate_config::model::Config;
+use tidegate_push::effort;
 use tidegate_push::hub::{Event, Hub};
 use tidegate_push::mail::Mail;
 use tidegate_reactor::{Mailbox, Reactor, Sender, Waker};
@@ -73,13 +74,18 @@ impl Worker {
 
     /// Takes messages about channels. Called when the worker was woken, and while it delivers publications.
     pub(crate) fn receive_push_mail<R: Reactor>(&mut self, reactor: &mut R) {
+        let mut effort = 0;
         for _ in 0..MAILS_PER_TURN_MAX {
+            if effort >= PUSH_EFFORT_PER_TURN_MAX {
+                break;
+            }
             // Deliveries make room, and then `finish_push` calls again.
             if !self.push.hub.can_receive() {
                 return;
             }
             let Some(post) = &self.push.post else { return };
             let Some(mail) = post.mailbox.take() else { return };
+            effort += effort::of_mail(&mail);
             let at = self.instance(reactor);
             let event = self.push.hub.receive(&self.push.settings, mail, at);
             if let Some(event) = event {
