@@ -5,6 +5,7 @@
 use core::ops::Range;
 
 use crate::answers;
+use crate::ask;
 use crate::auth;
 use crate::choice::{self, Choices};
 use crate::client_cert;
@@ -138,7 +139,7 @@ fn read_one(table: &Table<'_>, known: &Known<'_>, notes: &mut Notes) -> Option<R
         let note = Note::new(Kind::Conflict, table.key_place("request-headers"), what);
         notes.error(note.help("remove `request-headers`, or use `proxy` as the action"));
     }
-    if handling.auth.is_some() && !matches!(action, Action::Proxy(_)) {
+    if (handling.auth.is_some() || handling.ask.is_some()) && !matches!(action, Action::Proxy(_)) {
         let what = "`auth` protects servers, and this route sends no request to a server";
         let note = Note::new(Kind::Conflict, table.key_place("auth"), what);
         notes.error(note.help("remove `auth`, or use `proxy` as the action"));
@@ -172,15 +173,20 @@ fn read_handling(
     notes: &mut Notes,
 ) -> Handling {
     let sets = known.sets;
-    let auth = auth::read(table, notes);
+    let auth = auth::read(table, known.choices.pools, notes);
+    let request_headers = edits::read(table, Direction::Requests, paths, notes);
+    if let Some(ask) = &auth.ask {
+        ask::check(table, ask, &request_headers, notes);
+    }
     Handling {
-        request_headers: edits::read(table, Direction::Requests, paths, notes),
+        request_headers,
         response_headers: edits::read(table, Direction::Responses, paths, notes),
         allow: sets::read_list(table, "allow", sets, notes),
         deny: sets::read_list(table, "deny", sets, notes),
         rates: rates::read(table, notes),
         auth: auth.basic,
         jwt: auth.jwt,
+        ask: auth.ask,
         maintenance: answers::read_maintenance(table, sets, notes),
         cors: answers::read_cors(table, notes),
         errors: answers::read_errors(table, notes),

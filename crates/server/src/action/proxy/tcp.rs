@@ -100,6 +100,7 @@ impl Worker {
             request: StoredRequest::new(Vec::new(), BodyLength::None),
             ended: EndedSides::default(),
             authorization: None,
+            inquiry: None,
             values: Vec::new(),
         })
     }
