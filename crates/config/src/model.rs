@@ -732,7 +732,7 @@ pub struct Upstream {
 pub enum ServerAddress {
     /// An IP address and a port.
     Ip(core::net::SocketAddr),
-    /// A name, resolved once at start, and a port.
+    /// A name, resolved at start and at each reload, and a port.
     Name(String, u16),
     /// The path of a unix socket.
     Unix(String),

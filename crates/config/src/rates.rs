@@ -98,7 +98,7 @@ fn parse_limit(text: &str) -> Result<(u32, Span), Complaint> {
     };
     if !(1..=COUNT_MAX).contains(&count) {
         return complain(
-            "no rate that can be kept",
+            "the number of requests is out of range",
             format!(
                 "write a number from 1 to {COUNT_MAX}; to refuse all requests write respond = {{ status = 403 }}"
             ),

@@ -1,6 +1,6 @@
 //! Puts the contents of the files that a configuration names into it.
 //! In: a checked configuration; a function that reads a file. Out: the configuration with the contents, or findings.
-//! Never: opens a file itself. Certificates and keys are read elsewhere, because they are renewed by themselves.
+//! Never: opens a file itself. Certificates of TLS and their keys are read elsewhere, because they are also reloaded alone.
 //! Limits: `SUPPLIED_BYTES_MAX` for each file, `PAGE_BYTES_MAX` for each page.
 
 use std::collections::BTreeMap;

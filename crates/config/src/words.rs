@@ -15,7 +15,7 @@ pub trait Worded: Sized + 'static {
     /// Every word, in the order of messages.
     const WORDS: &'static [&'static str];
 
-    /// The variant of a word; `None` if it is no word of this type.
+    /// The variant of a word; `None` if it is not a word of this type.
     fn from_word(word: &str) -> Option<Self>;
 
     /// The word of a variant; `None` for a variant that is written in another form, such as a table.

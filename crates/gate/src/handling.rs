@@ -183,7 +183,9 @@ impl Guard {
 /// `maintenance` of a route, prepared.
 #[derive(Debug)]
 pub struct Down {
+    /// As configured.
     settings: Maintenance,
+    /// The clients that are served as usual; used only if `settings` has `except`.
     except: AddressTest,
 }
 
@@ -203,7 +205,9 @@ impl Down {
 /// Which clients a route serves.
 #[derive(Debug)]
 struct Access {
+    /// The only clients that are served; `None`: all.
     allow: Option<AddressTest>,
+    /// Clients that are not served, even if `allow` contains them; `None`: no client.
     deny: Option<AddressTest>,
 }
 

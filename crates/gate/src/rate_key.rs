@@ -73,7 +73,7 @@ fn push_client(out: &mut Vec<u8>, values: &Values<'_>) {
             let [network @ .., _, _, _, _, _, _, _, _] = address.octets();
             out.extend_from_slice(&network);
         }
-        // All clients of unix sockets are one.
+        // All clients of unix sockets share one key.
         None => {}
     }
 }
@@ -87,7 +87,7 @@ fn push_value(out: &mut Vec<u8>, placeholder: &Placeholder, values: &Values<'_>)
             let host = host_name(head.host.unwrap_or_default());
             out.extend(host.bytes().map(|byte| byte.to_ascii_lowercase()));
         }
-        // All methods that are not known are one.
+        // All unknown methods count as one.
         Placeholder::Method => out.extend_from_slice(match &head.method {
             Method::Other(_) => b"other",
             known => known.as_str().as_bytes(),

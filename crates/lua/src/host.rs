@@ -27,7 +27,7 @@ const CLOSE_REASON_BYTES_MAX: usize = 123;
 pub(crate) const WRITTEN_BYTES_MAX: usize = 256 * 1024;
 /// Bytes that one callback may send without waiting.
 pub const OUTPUT_BYTES_MAX: usize = 16 * 1024 * 1024;
-/// The error of output beyond this.
+/// The error if a callback sends more.
 pub(crate) const TOO_MUCH: &str = "a callback may send up to 16 MiB";
 /// Lines that one callback may log.
 const LOG_LINES_MAX: u32 = 100;
@@ -231,12 +231,17 @@ pub struct Client {
     request: ExchangeId,
 }
 
-/// See the module.
+/// The data of one VM; see the module header.
 pub(crate) struct Host {
+    /// What the scripts can learn about the application and the worker.
     pub(crate) facts: Facts,
+    /// Finds the source of a module that a script requires.
     pub(crate) find_module: FindModule,
+    /// What the callbacks since the last `Vm::take_outbox` have ordered.
     pub(crate) outbox: Outbox,
+    /// The requests whose responses are in progress.
     pub(crate) exchanges: Slab<Exchange>,
+    /// The WebSocket clients.
     pub(crate) clients: Slab<Client>,
     /// Seconds since 1970.
     pub(crate) unix_seconds: f64,

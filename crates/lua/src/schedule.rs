@@ -69,7 +69,9 @@ pub(crate) enum Wake {
 
 /// A coroutine that waits.
 pub(crate) struct Task {
+    /// The coroutine.
     pub(crate) coroutine: Coroutine,
+    /// Whose handler it runs.
     pub(crate) owner: Owner,
     /// The handler, for messages.
     pub(crate) what: &'static str,
@@ -107,10 +109,15 @@ pub(crate) enum Ready {
 /// An entry of `due`, by time and then by order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Due {
+    /// The time.
     at: Moment,
+    /// The number of the entry, so that entries of the same time keep their order.
     order: u64,
+    /// Whether it is the entry of a job or of a task.
     is_job: bool,
+    /// The index of the job or task.
     index: u32,
+    /// The generation of the job or task.
     generation: u32,
 }
 
@@ -134,10 +141,13 @@ pub(crate) enum Cancelled {
     Never,
 }
 
-/// See the module.
+/// The waiting coroutines and the jobs of one VM; see the module header.
 pub(crate) struct Schedule {
+    /// The coroutines that wait.
     tasks: Slab<Task>,
+    /// The timers and threads.
     jobs: Slab<Job>,
+    /// What can run now, in order.
     ready: VecDeque<Ready>,
     /// Times of tasks and jobs. An entry whose time is no longer that of its task or job is stale.
     due: BinaryHeap<Reverse<Due>>,
@@ -358,7 +368,7 @@ impl Schedule {
         None
     }
 
-    /// Makes everything ready whose time has come.
+    /// Makes ready every task and job whose time has come.
     pub(crate) fn collect(&mut self, now: Moment) {
         while let Some(at) = self.next_due()
             && at <= now
@@ -375,7 +385,7 @@ impl Schedule {
         }
     }
 
-    /// Whether something may run now. What it is may have been cancelled since.
+    /// Whether a task or job may run now. It may have been cancelled since it became ready.
     pub(crate) fn is_ready(&self) -> bool {
         !self.ready.is_empty()
     }
@@ -429,7 +439,7 @@ fn add_waiter(tasks: &Slab<Task>, waiters: &mut Vec<TaskId>, task: TaskId) {
     waiters.push(task);
 }
 
-/// The span of a number of seconds that a script states; what is negative or no number is none.
+/// The span of a number of seconds that a script states. Zero for a negative number or NaN.
 pub(crate) fn span_of(seconds: f64) -> Span {
     const SECONDS_MAX: f64 = 1e9;
     Span::from_secs_f64(if seconds > 0.0 { seconds.min(SECONDS_MAX) } else { 0.0 })

@@ -106,8 +106,9 @@ struct Continuation {
 /// What jobs are called in messages.
 const JOB: &str = "a function of tide.timer or tide.spawn";
 
-/// See the module.
+/// A VM; see the module header.
 pub struct Vm {
+    /// LuaJIT, and the data of its native functions.
     engine: Engine,
 }
 

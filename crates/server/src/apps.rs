@@ -30,7 +30,7 @@ const EXCESSES_MAX: u32 = 16;
 /// How long no callback has ended well until the VM is replaced. One client with slow requests cannot keep the callbacks of
 /// the others from ending well for so long.
 const EXCESSES_SPAN: Span = Span::from_secs(10);
-/// How long an application whose VM has served nothing answers nothing. Doubled with each failure in a row.
+/// How long an application pauses if its VM has failed without serving anything. Doubled with each failure in a row.
 const PAUSE_MIN: Span = Span::from_secs(1);
 const PAUSE_MAX: Span = Span::from_secs(60);
 /// Lines of a Lua error that are logged.
@@ -51,6 +51,7 @@ pub type Scripts = Arc<[Program]>;
 /// An application, as every worker loads it.
 #[derive(Clone, Debug)]
 pub struct Program {
+    /// The name and the text of the script.
     script: Script,
     /// The dictionaries, by name.
     shared: Vec<(String, Arc<Dictionary>)>,
@@ -243,6 +244,7 @@ struct App {
 /// The applications of a worker, by their index in the configuration.
 #[derive(Default)]
 pub(crate) struct Apps {
+    /// The applications.
     apps: Vec<App>,
     /// What a new VM needs.
     origin: Option<Source>,
@@ -256,10 +258,15 @@ pub(crate) struct Apps {
 
 /// What the VMs of a worker are created from.
 struct Source {
+    /// The settings of the applications.
     config: Vec<LuaApp>,
+    /// Their scripts and dictionaries.
     scripts: Scripts,
+    /// How budgets are measured.
     meter: Meter,
+    /// The number of the worker, and of all workers.
     place: (u32, u32),
+    /// The seed of the random numbers of scripts.
     seed: u64,
 }
 

@@ -98,8 +98,11 @@ pub(crate) struct Listening {
 pub(crate) struct Configuration {
     /// Where it is from; `None` for the embedded configuration.
     pub(crate) source: Option<Box<dyn ConfigSource>>,
+    /// The configuration, whose indexes outlive a reload.
     pub(crate) arranged: Arranged,
+    /// The addresses of its servers.
     pub(crate) addresses: Addresses,
+    /// The numbers of values that connections hold for longer than a generation of settings.
     pub(crate) numbers: Numbers,
     /// The tables of limits, which all workers share.
     pub(crate) rates: RateTables,
@@ -204,8 +207,8 @@ impl Configuration {
         let needs_passwords = config.routes.iter().any(|route| route.handling.auth.is_some());
         if needs_passwords && !self.verifies_passwords {
             return Err(
-                "tidegate: `auth` of a route is new, and passwords are verified only if a route had `auth` at the \
-                 start: restart (run with --takeover)"
+                "tidegate: `basic` in `auth` of a route is new, and passwords are verified only if a route had it at \
+                 the start: restart (run with --takeover)"
                     .to_owned(),
             );
         }

@@ -142,6 +142,8 @@ counters! {
         push_queued,
         /// Messages that were dropped because their subscriber did not read.
         push_dropped,
+        /// Joins and leaves that were not reported, because too many messages of their channel were being delivered.
+        push_unreported,
         /// Subscribers that were disconnected because they did not read.
         push_slow_closes,
         /// Calls of the server API that failed.

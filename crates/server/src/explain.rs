@@ -36,10 +36,13 @@ pub struct Question<'a> {
 
 /// The parts of a URL.
 struct Url<'a> {
+    /// The scheme.
     scheme: Scheme,
+    /// The host, with the port if the URL states one.
     authority: &'a str,
     /// The port, if the URL states one.
     port: Option<u16>,
+    /// The path and the query.
     target: &'a str,
 }
 
@@ -74,7 +77,9 @@ fn parse_url(url: &str) -> Result<Url<'_>, String> {
         (Some(rest), _) => (Scheme::Http, rest),
         (None, Some(rest)) => (Scheme::Https, rest),
         (None, None) => {
-            return Err(format!("{url:?} is no URL; help: write \"GET https://example.com/path\""));
+            return Err(format!(
+                "{url:?} is not a URL; help: write \"GET https://example.com/path\""
+            ));
         }
     };
     let end = rest.find(['/', '?']).unwrap_or(rest.len());

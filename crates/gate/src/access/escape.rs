@@ -1,7 +1,7 @@
 //! Escapes of text that a client sent, for the lines of the access log.
 //! In: bytes. Out: the same text without control characters, quotes or anything else that could end a field or a line.
 
-/// Appends `bytes` as the content of a JSON string (RFC 8259 section 7). What is no UTF-8 becomes U+FFFD. Control
+/// Appends `bytes` as the content of a JSON string (RFC 8259 section 7). Bytes that are not UTF-8 become U+FFFD. Control
 /// characters and the line separators of Unicode are escaped, so that a line stays one line in every program.
 pub(super) fn json(out: &mut Vec<u8>, bytes: &[u8]) {
     if is_plain_text(bytes) {

@@ -264,6 +264,7 @@ impl Entry<'_> {
 /// Encodes entries as lines. Remembers the text of the current second.
 #[derive(Clone, Debug)]
 pub struct LineEncoder {
+    /// The format of the lines.
     format: AccessFormat,
     /// The second that `stamp` shows, in seconds since 1970.
     second: u64,

@@ -606,7 +606,7 @@ natives! {
                 call.push_bytes(&data);
                 1
             }
-            None => call.fail("this is no base64"),
+            None => call.fail("this is not base64"),
         }
     }
 

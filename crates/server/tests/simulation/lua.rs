@@ -189,7 +189,7 @@ fn clients_of_different_workers_reach_each_other() {
     clients[0].0.send("to nobody hello");
     clients[0].0.send(&format!("close {id} bye"));
     process.turns(20);
-    let refused = "nil this is no id of a client";
+    let refused = "nil this is not the id of a client";
     assert_eq!(clients[0].0.read(), [refused, refused]);
     assert_eq!(clients[other].0.read(), ["4000"]);
     // A client that has left gets nothing, and neither does a later one.

@@ -3,7 +3,7 @@
 //! Never: decides what a client may do (`tidegate_push::client` does).
 //! Invariant: the session and its WebSocket connection name each other, and end together.
 
-use tidegate_base::Id;
+use tidegate_base::{Id, Moment, Span};
 use tidegate_gate::parameters::parameters;
 use tidegate_gate::websocket::HUB_PROTOBUF;
 use tidegate_push::client::codec::Codec;
@@ -18,12 +18,15 @@ use tidegate_wire::websocket::{Close, CloseCode, Kind as MessageKind, Message};
 use crate::action::intake::Intake;
 use crate::action::push::{Key, Kind, PushSession};
 use crate::action::service::Service;
-use crate::action::websocket::{Outlet, WebSocket};
+use crate::action::websocket::{Outlet, WebSocket, jittered};
 use crate::requester::Requester;
 use crate::worker::Worker;
 
 /// The name and version of this program, as clients see it.
 const VERSION: &str = concat!("tidegate ", env!("CARGO_PKG_VERSION"));
+
+/// How often the tokens of a client are checked that gets no pings.
+const CHECK_EVERY: Span = Span::from_secs(30);
 
 impl Worker {
     /// Begins a connection of the client protocol.
@@ -43,11 +46,13 @@ impl Worker {
         let socket = self.switch_websocket(reactor, to, endpoint, &accept, service);
         let Some(socket) = socket else { return };
         let connection = Connection::new(codec, [self.prng.next_u64(), self.prng.next_u64()]);
-        let kind = Kind::Client { socket, connection: Box::new(connection) };
+        let check_at = self.next_check_at(reactor, socket);
+        let kind = Kind::Client { socket, connection: Box::new(connection), check_at };
         let session = PushSession { requester: to, hub, intake: Intake::NONE, kind };
         match self.sessions.insert(session) {
             Ok(id) => {
                 self.set_service(socket, Service::Client(id));
+                self.arm_websocket(reactor, socket);
                 self.accounts.counters.push_clients_now.add(1);
             }
             Err(_) => {
@@ -83,8 +88,32 @@ impl Worker {
         }
     }
 
-    /// A ping to a client is due. Returns whether the client stays.
-    pub(in crate::action) fn ping_client<R: Reactor>(
+    /// When the tokens of a client are checked next. Bytes of the client do not postpone it.
+    pub(in crate::action) fn client_check_at(&self, service: Service) -> Option<Moment> {
+        let Service::Client(id) = service else { return None };
+        match self.sessions.find(id)?.kind {
+            Kind::Client { check_at, .. } => Some(check_at),
+            Kind::Request { .. } | Kind::Exchange(_) | Kind::Events { .. } | Kind::Poll { .. } => {
+                None
+            }
+        }
+    }
+
+    /// The next time for a check: that of the next ping, if clients get pings.
+    fn next_check_at<R: Reactor>(&mut self, reactor: &R, socket: Id<WebSocket>) -> Moment {
+        let every = self.ping_every(socket).unwrap_or(CHECK_EVERY);
+        reactor.now().after(jittered(every, &mut self.prng))
+    }
+
+    /// How often a client gets a ping.
+    fn ping_every(&self, socket: Id<WebSocket>) -> Option<Span> {
+        let endpoint = self.websockets.get(socket)?.endpoint();
+        self.settings.newest().websockets.get(endpoint).ping_every
+    }
+
+    /// Checks the tokens of a client, which is disconnected if they have expired; sends a ping if clients get pings.
+    /// Returns whether the client must send a Pong.
+    pub(in crate::action) fn check_client<R: Reactor>(
         &mut self,
         reactor: &mut R,
         (socket, id): (Id<WebSocket>, Id<PushSession>),
@@ -99,8 +128,17 @@ impl Worker {
         self.buffers.put(out);
         match checked {
             Some(Ok(())) => {
-                self.notify_websocket(reactor, socket, kind_of(codec), codec.ping());
-                true
+                let next = self.next_check_at(reactor, socket);
+                if let Some(session) = self.sessions.get_mut(id)
+                    && let Kind::Client { check_at, .. } = &mut session.kind
+                {
+                    *check_at = next;
+                }
+                let has_ping = self.ping_every(socket).is_some();
+                if has_ping {
+                    self.notify_websocket(reactor, socket, kind_of(codec), codec.ping());
+                }
+                has_ping
             }
             Some(Err(disconnect)) => {
                 self.disconnect(reactor, socket, disconnect);
@@ -154,7 +192,7 @@ impl Worker {
         work: impl FnOnce(&mut Connection, &mut Context<'_, Key>, &mut Vec<u8>),
     ) {
         let Some(session) = self.sessions.get(id) else { return };
-        let Kind::Client { socket, connection } = &session.kind else { return };
+        let Kind::Client { socket, connection, .. } = &session.kind else { return };
         let (socket, kind) = (*socket, kind_of(connection.codec()));
         let mut out = self.buffers.take();
         let room = self.room_of_client(reactor, id);
@@ -195,11 +233,10 @@ impl Worker {
     ) -> Option<T> {
         let at = self.instance(reactor);
         let session = self.sessions.get_mut(id)?;
-        let Kind::Client { socket, connection } = &mut session.kind else { return None };
-        let ping_every = self
-            .websockets
-            .get(*socket)
-            .and_then(|known| self.settings.newest().websockets.get(known.endpoint()).ping_every);
+        let Kind::Client { socket, connection, .. } = &mut session.kind else { return None };
+        let endpoint = self.websockets.get(*socket).map(WebSocket::endpoint);
+        let endpoint = endpoint.map(|known| self.settings.newest().websockets.get(known));
+        let ping_every = endpoint.and_then(|endpoint| endpoint.ping_every);
         let mut context = Context {
             hub: &mut self.push.hub,
             settings: &self.push.settings,

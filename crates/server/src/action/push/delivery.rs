@@ -37,6 +37,7 @@ impl Worker {
             }
         }
         self.push.keys = keys;
+        self.accounts.counters.push_unreported.add(self.push.hub.take_unreported());
         self.settle(reactor);
     }
 
@@ -66,7 +67,7 @@ impl Worker {
                 let Some(session) = self.sessions.find(id) else { return };
                 let to = session.requester;
                 match &session.kind {
-                    Kind::Client { socket, connection } => {
+                    Kind::Client { socket, connection, .. } => {
                         let (socket, form) = (*socket, connection.codec().form());
                         if self.is_client_held(to) {
                             return self.enqueue_publication(reactor, key, publication);

@@ -146,8 +146,9 @@ enum Kind {
     Events { place: Option<Place> },
     /// A long poll.
     Poll { place: Option<Place>, position: Option<Position>, origin: Option<Box<str>> },
-    /// A client that speaks the client protocol over this WebSocket connection.
-    Client { socket: Id<WebSocket>, connection: Box<Connection> },
+    /// A client that speaks the client protocol over this WebSocket connection. At `check_at` its tokens are checked,
+    /// whatever it sends until then.
+    Client { socket: Id<WebSocket>, connection: Box<Connection>, check_at: Moment },
 }
 
 impl PushState {
@@ -234,7 +235,7 @@ impl Worker {
         // The channels of a hub outlive the generation of settings that the route belongs to.
         let name = snapshot.config.push.get(push.hub).map_or("", |hub| &hub.name);
         let Some(hub) = self.push.settings.find(name) else {
-            let text = "this hub begins to exist when the process is started again";
+            let text = "this hub is available only after a restart of the process";
             return self.answer_error(reactor, to, 503, text, false);
         };
         if let Some(channel) = &push.channel {

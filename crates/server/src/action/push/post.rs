@@ -59,7 +59,7 @@ impl Worker {
     /// Takes messages about channels. Called when the worker was woken, and while it delivers publications.
     pub(crate) fn receive_push_mail<R: Reactor>(&mut self, reactor: &mut R) {
         for _ in 0..MAILS_PER_TURN_MAX {
-            // Deliveries make room; `finish_push` comes back.
+            // Deliveries make room, and then `finish_push` calls again.
             if !self.push.hub.can_receive() {
                 return;
             }
