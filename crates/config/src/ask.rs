@@ -16,7 +16,7 @@ const COPIED_MAX: usize = 32;
 /// The settings that only go with `ask`.
 pub(crate) const OF_ASK: [&str; 3] = ["path", "host", "copy"];
 
-/// Reads the settings; `None` if the pool or the path cannot be used.
+/// Reads the settings; `None` if the pool or the path is absent or cannot be used.
 pub(crate) fn read(auth: &Table<'_>, pools: &Pools, notes: &mut Notes) -> Option<AskAuth> {
     let mut host = UpstreamHost::Keep;
     if let Some(text) = auth.text("host", notes).filter(|text| text.text != "keep") {
@@ -40,7 +40,7 @@ pub(crate) fn read(auth: &Table<'_>, pools: &Pools, notes: &mut Notes) -> Option
         let note = Note::new(Kind::Value, auth.key_place("copy"), "`copy` has too many fields");
         notes.error(note.allowed(format!("up to {COPIED_MAX} fields")));
     }
-    if auth.value("path").is_none() {
+    if auth.value("path").is_none() && auth.value("ask").is_some() {
         let what = "`ask` needs `path`: what the server is asked for";
         let note = Note::new(Kind::Missing, auth.key_place("ask"), what);
         notes.error(note.help("add path = \"/verify\""));

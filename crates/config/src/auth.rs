@@ -63,10 +63,9 @@ fn read_one(route: &Table<'_>, pools: &Pools, notes: &mut Notes) -> Option<Auth>
         let note = Note::new(Kind::Conflict, table.key_place(name), what);
         notes.error(note.help("add ask = \"NAME\", the name of a pool, or remove it"));
     }
+    let ask = ask::read(&table, pools, notes);
     match (table.value("basic"), table.value("jwt"), has_ask) {
-        (None, None, true) => {
-            Some(Auth { ask: ask::read(&table, pools, notes), ..Auth::default() })
-        }
+        (None, None, true) => Some(Auth { ask, ..Auth::default() }),
         (Some(_), None, false) => {
             if route.value("rate").is_none() {
                 let what =

@@ -20,7 +20,7 @@ use tidegate_base::limits::WEBSOCKET_SETTINGS_MAX;
 
 use crate::model::{
     Action, AddressSet, Handling, HeaderCondition, PathPattern, Placeholder, PoolChoice, Proxy,
-    Push, Redirect, Respond, Route, Template, UpstreamHost, WebSocket,
+    Push, Redirect, Respond, Route, RouteTimeouts, Template, UpstreamHost, WebSocket,
 };
 use crate::pattern::{self, Complaint};
 use crate::places::Owner;
@@ -144,6 +144,11 @@ fn read_one(table: &Table<'_>, known: &Known<'_>, notes: &mut Notes) -> Option<R
         let note = Note::new(Kind::Conflict, table.key_place("auth"), what);
         notes.error(note.help("remove `auth`, or use `proxy` as the action"));
     }
+    if handling.timeouts.is_some() && !matches!(action, Action::Proxy(_)) {
+        let what = "`timeouts` are for servers, and this route sends no request to a server";
+        let note = Note::new(Kind::Conflict, table.key_place("timeouts"), what);
+        notes.error(note.help("remove `timeouts`, or use `proxy` as the action"));
+    }
     check_user(table, &handling, &action, notes);
     hooks::check(table, &handling, &action, notes);
     if changes && !matches!(action, Action::Echo | Action::Push(_) | Action::Lua(_)) {
@@ -184,6 +189,7 @@ fn read_handling(
         allow: sets::read_list(table, "allow", sets, notes),
         deny: sets::read_list(table, "deny", sets, notes),
         rates: rates::read(table, notes),
+        timeouts: read_timeouts(table, notes),
         auth: auth.basic,
         jwt: auth.jwt,
         ask: auth.ask,
@@ -193,6 +199,16 @@ fn read_handling(
         security_headers: table.is_true("security-headers", notes).unwrap_or(false),
         hooks: hooks::read(table, known, notes),
     }
+}
+
+/// The timeouts for servers of a route.
+fn read_timeouts(route: &Table<'_>, notes: &mut Notes) -> Option<RouteTimeouts> {
+    let table = route.open_table("timeouts", notes)?;
+    let mut timeouts = RouteTimeouts::default();
+    table.set_timeout("response-head", &mut timeouts.response_head, notes);
+    table.set_timeout("body", &mut timeouts.body, notes);
+    table.set_timeout("tunnel", &mut timeouts.tunnel, notes);
+    Some(timeouts)
 }
 
 /// Notes an error if a text of a route without `auth` names the user or a claim.

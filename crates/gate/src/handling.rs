@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use tidegate_config::model::{
     Action, Addresses, BasicAuth, Config, ErrorPage, Handling, Hooks, Maintenance, Page,
-    PathPattern, Placeholder, PoolChoice, Rate, Route, Template,
+    PathPattern, Placeholder, PoolChoice, Rate, Route, RouteTimeouts, Template,
 };
 
 use tidegate_config::password_hash::HashCost;
@@ -57,6 +57,8 @@ pub struct RouteHandling {
     pub auth: Option<Guard>,
     /// Only requests with a valid token are served.
     pub jwt: Option<TokenGuard>,
+    /// Timeouts for servers in place of those of the pool.
+    pub timeouts: Option<RouteTimeouts>,
     /// A server is asked about each request.
     pub ask: Option<Asker>,
     /// How the pool of a request is chosen; `None` if all requests have the same, or no pool.
@@ -414,6 +416,7 @@ fn prepare((index, route): (usize, &Route), config: &Config) -> Option<Box<Route
         cors: handling.cors.as_ref().map(CrossOrigin::new),
         auth: handling.auth.as_ref().map(Guard::new),
         jwt: handling.jwt.as_ref().map(TokenGuard::new),
+        timeouts: handling.timeouts,
         ask: handling.ask.as_ref().map(|ask| Asker::new(index, ask)),
         pool,
         rates: handling.rates.clone(),

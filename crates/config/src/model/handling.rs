@@ -5,6 +5,7 @@
 
 use super::{
     Action, Addresses, AskAuth, BasicAuth, Cors, ErrorPage, JwtAuth, Maintenance, Rate, Route,
+    RouteTimeouts,
 };
 
 /// Everything that a route does to its requests and responses besides its action.
@@ -26,6 +27,8 @@ pub struct Handling {
     pub jwt: Option<JwtAuth>,
     /// `auth = { ask = ... }`: only requests that another server grants are served.
     pub ask: Option<AskAuth>,
+    /// `timeouts`: for servers, in place of those of the pool. Only with the action `proxy`.
+    pub timeouts: Option<RouteTimeouts>,
     /// `maintenance`: requests get a 503 response; `None`: the route is in service.
     pub maintenance: Option<Maintenance>,
     /// `cors`: pages of other origins may use the route.

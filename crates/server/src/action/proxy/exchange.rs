@@ -126,6 +126,8 @@ pub(crate) struct Exchange {
     pub(crate) pool: u16,
     /// Index of the listener that accepted the client's connection. Never changes.
     pub(crate) listener: u16,
+    /// Index of the route, if it has timeouts of its own.
+    pub(crate) timed_route: Option<usize>,
     /// Facts about the request.
     pub(crate) facts: RequestFacts,
     /// The current attempt.

@@ -73,7 +73,7 @@ impl Worker {
         reactor: &mut R,
         to: Requester,
         head: &RequestHead<'_>,
-        (proxy, pool_index): (&Proxy, u16),
+        (proxy, (route, pool_index)): (&Proxy, (usize, u16)),
         changes: Option<Changes<'_>>,
     ) {
         let (era, snapshot) = (self.era_of(to), self.settings_of(to));
@@ -129,6 +129,11 @@ impl Worker {
             era,
             pool: pool_index,
             listener: listener_index,
+            timed_route: snapshot
+                .handlings
+                .of_route(route)
+                .and_then(|own| own.timeouts)
+                .map(|_| route),
             facts: RequestFacts {
                 is_tcp: false,
                 is_head: matches!(head.method, Method::Head),

@@ -449,7 +449,7 @@ impl Worker {
     /// The head of the response has not come in time.
     fn response_due<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get(id) else { return };
-        let timeouts = self.settings.of(exchange.era).pool(exchange.pool).timeouts;
+        let timeouts = self.timeouts_of(exchange);
         let up = exchange.attempt.up;
         let (is_done, has_sent_body) = (exchange.request.is_done(), exchange.intake.bytes > 0);
         let is_pending = self.request_pending(reactor, up) > 0;
@@ -476,7 +476,7 @@ impl Worker {
     /// The server has not taken the rest of the request in time, although it has sent the whole response.
     fn request_end_due<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get(id) else { return };
-        let timeout = self.settings.of(exchange.era).pool(exchange.pool).timeouts.body;
+        let timeout = self.timeouts_of(exchange).body;
         let up = exchange.attempt.up;
         if !self.is_request_held_up(reactor, up) {
             // The client sends its body slowly. The downstream deadline covers that.
@@ -493,7 +493,7 @@ impl Worker {
     /// The response body has not progressed in time.
     fn response_body_due<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get(id) else { return };
-        let timeout = self.settings.of(exchange.era).pool(exchange.pool).timeouts.body;
+        let timeout = self.timeouts_of(exchange).body;
         let (to, has_sent_body) = (exchange.requester, exchange.intake.bytes > 0);
         let up = exchange.attempt.up;
         if self.is_client_held(to) {

@@ -101,6 +101,7 @@ impl Worker {
             ended: EndedSides::default(),
             authorization: None,
             inquiry: None,
+            timed_route: None,
             values: Vec::new(),
         })
     }
