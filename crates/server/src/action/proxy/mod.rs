@@ -298,12 +298,15 @@ impl Worker {
     }
 }
 
+/// The question about a request: how it is asked, and its head.
+type Question<'a> = (&'a Asker, Vec<u8>);
+
 /// The heads of a request and, if its route asks about it, of the question, in buffers of the pool.
 fn encode<'a>(
     buffers: &mut BufferPool,
     head: &RequestHead<'_>,
     context: &RequestContext<'a>,
-) -> Result<(Vec<u8>, Option<(&'a Asker, Vec<u8>)>), ForwardFault> {
+) -> Result<(Vec<u8>, Option<Question<'a>>), ForwardFault> {
     let mut encoded = buffers.take();
     if let Err(fault) = forward::encode_upstream_request(&mut encoded, head, context) {
         buffers.put(encoded);
