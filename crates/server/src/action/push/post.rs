@@ -6,9 +6,10 @@
 
 use tidegate_base::limits::MAILS_PER_TURN_MAX;
 use tidegate_base::{Id, Moment, Span};
+use tidegate_config::model::Config;
 use tidegate_push::hub::{Event, Hub};
 use tidegate_push::mail::Mail;
-use tidegate_reactor::{Mailbox, Reactor, Sender};
+use tidegate_reactor::{Mailbox, Reactor, Sender, Waker};
 use tidegate_wire::websocket::{Close, CloseCode};
 
 use crate::action::push::{Key, LuaCall, PushSession, Receiver};
@@ -34,6 +35,20 @@ pub struct PushPost {
     pub mailbox: Mailbox<PushMail>,
     /// The mailboxes of all workers, including this worker's own.
     pub workers: Vec<Sender<PushMail>>,
+}
+
+impl PushPost {
+    /// The mailbox for messages about channels of each worker; `None` if there is no push hub, or only one worker.
+    pub(crate) fn for_workers(config: &Config, wakers: &[Waker]) -> Vec<Option<Self>> {
+        if wakers.len() < 2 || config.push.is_empty() {
+            return wakers.iter().map(|_| None).collect();
+        }
+        let mailboxes: Vec<Mailbox<PushMail>> =
+            wakers.iter().map(|waker| Mailbox::new(PUSH_MAILS_MAX, waker.clone())).collect();
+        let workers: Vec<Sender<PushMail>> = mailboxes.iter().map(Mailbox::sender).collect();
+        let post = |(own, mailbox)| Some(Self { own, mailbox, workers: workers.clone() });
+        mailboxes.into_iter().enumerate().map(post).collect()
+    }
 }
 
 impl Worker {
