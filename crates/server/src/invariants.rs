@@ -227,6 +227,11 @@ impl Worker {
             let places = queued.iter().filter(|other| **other == id).count();
             assert_eq!(places, usize::from(stage == Stage::Queued), "{stage:?} in queues");
             let request = &exchange.request;
+            if let Some(inquiry) = &exchange.inquiry {
+                assert!(request.is_done() && request.body().is_empty(), "a question with a body");
+                assert!(inquiry.request.is_replayable(), "a request that waits for an answer");
+                assert_ne!(stage, Stage::Authorizing, "two ways to judge a request");
+            }
             match stage {
                 Stage::Authorizing | Stage::Buffering | Stage::Queued | Stage::Paused => {
                     assert!(up.is_none(), "a {stage:?} exchange has a connection");
