@@ -12,6 +12,7 @@
 
 pub mod api;
 pub mod client;
+pub mod emulation;
 pub mod events;
 pub mod hub;
 pub mod instruction;

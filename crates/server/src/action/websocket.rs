@@ -37,6 +37,9 @@ const DIRECT_BYTES_MIN: usize = 4096;
 /// The interval to a Ping is shortened at random, by up to `ping-every` divided by this.
 const JITTER_PART: u32 = 4;
 
+/// How long a client of a push hub may take to send `connect`, from its last byte.
+const CONNECT_SPAN_MAX: Span = Span::from_secs(10);
+
 /// Why a connection ends whose client does not reply to a Ping or a Close frame.
 const NO_REPLY: &str = "the client did not reply in time";
 
@@ -649,6 +652,10 @@ impl Worker {
         let endpoint = self.settings.newest().websockets.get(socket.endpoint);
         let (now, to) = (reactor.now(), socket.requester);
         let of_state = match socket.state {
+            // A ping is due then, which finds out that the client has not connected.
+            State::Open if self.is_stale_client(socket.service) => {
+                Some(now.after(CONNECT_SPAN_MAX))
+            }
             State::Open => endpoint.ping_every.map(|every| {
                 let jitter = (every / JITTER_PART).as_nanos() as u64;
                 now.after(every - Span::from_nanos(self.prng.below(jitter.max(1))))
@@ -661,6 +668,17 @@ impl Worker {
             .map(|most| now.after(most.saturating_sub(socket.quiet_span(now))));
         let at = of_state.into_iter().chain(of_idle).min().unwrap_or(Moment::NEVER);
         self.set_action_deadline(reactor, to, at);
+    }
+
+    /// Whether the connection is one of a push hub whose client has not sent `connect`.
+    fn is_stale_client(&self, service: Service) -> bool {
+        match service {
+            Service::Client(session) if session.is_none() => true,
+            Service::Client(session) => {
+                self.sessions.find(session).is_some_and(PushSession::is_stale)
+            }
+            Service::Echo | Service::Lua(_) | Service::Raw(_) => false,
+        }
     }
 
     /// The deadline has passed.
@@ -698,7 +716,12 @@ impl Worker {
             State::Pinged => {
                 self.accounts.counters.websocket_timeouts.add(1);
                 self.blame(to, Cause::ClientTimeout, NO_REPLY);
-                let close = Close { code: CloseCode::INTERNAL_ERROR, reason: "pong timeout" };
+                let close = match service {
+                    Service::Client(_) => close_of(Disconnect::NO_PONG),
+                    Service::Echo | Service::Lua(_) | Service::Raw(_) => {
+                        Close { code: CloseCode::INTERNAL_ERROR, reason: "pong timeout" }
+                    }
+                };
                 self.encode_switched(reactor, to, |out| encode_close(out, Some(close), None));
                 self.end_websocket(reactor, id);
             }

@@ -1,7 +1,7 @@
-//! Clients that speak Centrifugo's client protocol over WebSocket.
+//! Clients that speak Centrifugo's client protocol, over WebSocket or (`emulation.rs`) over HTTP.
 //! In: messages of a WebSocket connection, replies of the hub, pings that are due. Out: lines for the client.
 //! Never: decides what a client may do (`tidegate_push::client` does).
-//! Invariant: the session and its WebSocket connection name each other, and end together.
+//! Invariant: a session and its WebSocket connection name each other, and end together.
 
 use tidegate_base::Id;
 use tidegate_gate::parameters::parameters;
@@ -16,7 +16,7 @@ use tidegate_wire::message::RequestHead;
 use tidegate_wire::websocket::{Close, CloseCode, Kind as MessageKind, Message};
 
 use crate::action::intake::Intake;
-use crate::action::push::{Key, Kind, PushSession};
+use crate::action::push::{Key, Kind, Link, PushSession};
 use crate::action::service::Service;
 use crate::action::websocket::{Outlet, WebSocket};
 use crate::requester::Requester;
@@ -43,7 +43,7 @@ impl Worker {
         let socket = self.switch_websocket(reactor, to, endpoint, &accept, service);
         let Some(socket) = socket else { return };
         let connection = Connection::new(codec, [self.prng.next_u64(), self.prng.next_u64()]);
-        let kind = Kind::Client { socket, connection: Box::new(connection) };
+        let kind = Kind::Client { link: Link::Socket(socket), connection: Box::new(connection) };
         let session = PushSession { requester: to, hub, intake: Intake::NONE, kind };
         match self.sessions.insert(session) {
             Ok(id) => {
@@ -153,18 +153,35 @@ impl Worker {
         id: Id<PushSession>,
         work: impl FnOnce(&mut Connection, &mut Context<'_, Key>, &mut Vec<u8>),
     ) {
-        let Some(session) = self.sessions.get(id) else { return };
-        let Kind::Client { socket, connection } = &session.kind else { return };
-        let (socket, kind) = (*socket, kind_of(connection.codec()));
         let mut out = self.buffers.take();
         let room = self.room_of_client(reactor, id);
         self.with_client(reactor, id, room, |connection, context| {
             work(connection, context, &mut out);
         });
-        if !out.is_empty() {
-            self.notify_websocket(reactor, socket, kind, &out);
-        }
+        self.send_to_client(reactor, id, &out);
         self.buffers.put(out);
+    }
+
+    /// Sends a client what the codec has encoded for it; nothing if that is empty.
+    pub(super) fn send_to_client<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<PushSession>,
+        messages: &[u8],
+    ) {
+        if messages.is_empty() {
+            return;
+        }
+        let Some(session) = self.sessions.get(id) else { return };
+        let to = session.requester;
+        let Kind::Client { link, connection } = &session.kind else { return };
+        match *link {
+            Link::Socket(socket) => {
+                let kind = kind_of(connection.codec());
+                self.notify_websocket(reactor, socket, kind, messages);
+            }
+            Link::Stream(stream) => self.send_to_stream(reactor, to, stream.framing, messages),
+        }
     }
 
     /// The encoding of a client.
@@ -178,7 +195,7 @@ impl Worker {
     }
 
     /// How many bytes of replies a client may be sent now: those of the hub's queue, or none while it does not read.
-    fn room_of_client<R: Reactor>(&self, reactor: &mut R, id: Id<PushSession>) -> usize {
+    pub(super) fn room_of_client<R: Reactor>(&self, reactor: &mut R, id: Id<PushSession>) -> usize {
         let Some(session) = self.sessions.get(id) else { return 0 };
         let hub = self.push.settings.get(session.hub);
         let is_blocked = self.is_client_blocked(reactor, session.requester);
@@ -186,7 +203,7 @@ impl Worker {
     }
 
     /// Lets a client work with the hub. `room`: how many bytes of replies it may be sent.
-    fn with_client<R: Reactor, T>(
+    pub(super) fn with_client<R: Reactor, T>(
         &mut self,
         reactor: &R,
         id: Id<PushSession>,
@@ -195,11 +212,13 @@ impl Worker {
     ) -> Option<T> {
         let at = self.instance(reactor);
         let session = self.sessions.get_mut(id)?;
-        let Kind::Client { socket, connection } = &mut session.kind else { return None };
-        let ping_every = self
-            .websockets
-            .get(*socket)
-            .and_then(|known| self.settings.newest().websockets.get(known.endpoint()).ping_every);
+        let Kind::Client { link, connection } = &mut session.kind else { return None };
+        let endpoint = match link {
+            Link::Socket(socket) => self.websockets.get(*socket).map(WebSocket::endpoint),
+            Link::Stream(stream) => Some(stream.endpoint),
+        };
+        let known = &self.settings.newest().websockets;
+        let ping_every = endpoint.and_then(|endpoint| known.get(endpoint).ping_every);
         let mut context = Context {
             hub: &mut self.push.hub,
             settings: &self.push.settings,
@@ -229,7 +248,25 @@ impl Worker {
         });
     }
 
-    /// Ends the connection of a client with a code.
+    /// Ends the connection of a client of the client protocol with a code.
+    pub(super) fn disconnect_client<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<PushSession>,
+        disconnect: Disconnect,
+    ) {
+        let Some(session) = self.sessions.get(id) else { return };
+        let Kind::Client { link, .. } = &session.kind else { return };
+        match *link {
+            Link::Socket(socket) => self.disconnect(reactor, socket, disconnect),
+            Link::Stream(stream) => {
+                let Disconnect { code, reason } = disconnect;
+                self.end_stream(reactor, id, stream.framing, Some((code, reason)));
+            }
+        }
+    }
+
+    /// Ends a WebSocket connection with a code.
     pub(super) fn disconnect<R: Reactor>(
         &mut self,
         reactor: &mut R,
