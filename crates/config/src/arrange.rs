@@ -154,7 +154,7 @@ impl Arranged {
                 *listener = next.file_listeners[*listener];
             }
             if let Action::Proxy(proxy) = &mut route.action {
-                proxy.pool = next.file_pools[proxy.pool];
+                proxy.pool.map_pools(|pool| next.file_pools[pool]);
             }
             for pool in route.handling.hooks.iter_mut().flat_map(|hooks| &mut hooks.pools) {
                 *pool = next.file_pools[*pool];

@@ -5,16 +5,18 @@
 
 use core::ops::Range;
 
-use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use crate::admin;
+use crate::choice::Choices;
 use crate::hazards;
+use crate::include;
 use crate::keys;
 use crate::listeners::{self, Listeners};
 use crate::log;
 use crate::loops;
 use crate::lua;
+use crate::maps::{self, Maps};
 use crate::model::{Config, Server, WebSocket};
 use crate::pattern;
 use crate::places::Places;
@@ -24,7 +26,9 @@ use crate::reach;
 use crate::report::{Errors, Kind, Note, Notes, Warnings, quoted};
 use crate::routes::{self, Known};
 use crate::sets;
+use crate::supplied::{self, Lookup};
 use crate::table::Table;
+use crate::text::Text;
 use crate::websocket;
 
 /// Maximum size of a file in bytes; a larger file is rejected without reading it.
@@ -64,19 +68,61 @@ pub struct Loaded {
 /// # Errors
 /// As [`parse`].
 pub fn parse_in_folder(text: &str, file_name: &str, folder: &str) -> Result<Loaded, Errors> {
+    parse_text(&Text::of(text, file_name), folder, None)
+}
+
+/// As [`parse_in_folder`], with the files that the first one includes. `lookup` returns what `${NAME}` stands for; without
+/// it, that is a text like any other.
+///
+/// # Errors
+/// As [`parse`].
+pub fn parse_text(
+    text: &Text,
+    folder: &str,
+    lookup: Option<&mut Lookup<'_>>,
+) -> Result<Loaded, Errors> {
     let mut notes = Notes::default();
     folder.clone_into(&mut notes.folder);
-    if text.len() > FILE_BYTES_MAX {
-        let what = format!("the file is too large: {} bytes", text.len());
+    let joined = text.joined();
+    if joined.len() > FILE_BYTES_MAX {
+        let what = format!("the file is too large: {} bytes", joined.len());
         let note = Note::new(Kind::Syntax, 0..0, what);
         notes.error(note.allowed(format!("up to {FILE_BYTES_MAX} bytes")));
-        return Err(notes.into_errors("", file_name));
+        return Err(notes.into_errors(&Text::of("", text.name())));
     }
-    let (root, faults) = DeTable::parse_recoverable(text);
+    let (mut root, faults) = DeTable::parse_recoverable(joined);
+    include::check_parts(text, root.get_ref(), &mut notes);
+    if notes.is_clean() {
+        note_syntax((joined, 0), root.get_ref(), faults, &mut notes);
+    }
+    if !notes.is_clean() {
+        // The content of the broken part is unknown, so errors about the rest would be misleading.
+        return Err(notes.into_errors(text));
+    }
+    if let Some(lookup) = lookup {
+        supplied::replace_all(root.get_mut(), joined, lookup, &mut notes);
+    }
+    let file = Table::open_root(&keys::FILE, &root, &mut notes);
+    include::check(&file, &mut notes);
+    let config = read(&file, root.get_ref(), &mut notes);
+    if !notes.is_clean() {
+        return Err(notes.into_errors(text));
+    }
+    let places = core::mem::take(&mut notes.places);
+    Ok(Loaded { config, warnings: notes.into_warnings(text), places })
+}
+
+/// Notes the first syntax errors of a text, which begins at `start` of the text of all files.
+pub(crate) fn note_syntax(
+    (text, start): (&str, usize),
+    root: &DeTable<'_>,
+    faults: Vec<toml::de::Error>,
+    notes: &mut Notes,
+) {
     for fault in faults.iter().take(SYNTAX_FAULTS_MAX) {
         let place = fault.span().unwrap_or(0..0);
         let message = fault.message().trim();
-        let what = match first_of_two(text, &root, &place).filter(|_| message == "duplicate key") {
+        let what = match first_of_two(text, root, &place).filter(|_| message == "duplicate key") {
             Some(first) => {
                 let name = quoted(unquoted(text.get(place.clone()).unwrap_or_default()));
                 let kind = if text[..place.start].ends_with('[') { "table" } else { "key" };
@@ -84,28 +130,17 @@ pub fn parse_in_folder(text: &str, file_name: &str, folder: &str) -> Result<Load
             }
             None => format!("invalid TOML: {message}"),
         };
-        let note = Note::new(Kind::Syntax, place, what);
+        let note = Note::new(Kind::Syntax, place.start + start..place.end + start, what);
         notes.error(match syntax_help(message) {
             Some(help) => note.help(help),
             None => note,
         });
     }
-    if !notes.is_clean() {
-        // The content of the broken part is unknown, so errors about the rest would be misleading.
-        return Err(notes.into_errors(text, file_name));
-    }
-    let file = Table::open_root(&keys::FILE, &root, &mut notes);
-    let config = read(&file, root.get_ref(), &mut notes);
-    if !notes.is_clean() {
-        return Err(notes.into_errors(text, file_name));
-    }
-    let places = core::mem::take(&mut notes.places);
-    Ok(Loaded { config, warnings: notes.into_warnings(text, file_name), places })
 }
 
 /// The line of the key that the duplicate at `second` repeats: the last key before it that has the same name and is not
 /// inside a value that ends before the duplicate.
-fn first_of_two(text: &str, root: &Spanned<DeTable<'_>>, second: &Range<usize>) -> Option<usize> {
+fn first_of_two(text: &str, root: &DeTable<'_>, second: &Range<usize>) -> Option<usize> {
     let name = unquoted(text.get(second.clone())?);
     let line_start = text[..second.start].rfind('\n').map_or(0, |at| at + 1);
     let line = text[line_start..].lines().next().unwrap_or_default().trim();
@@ -115,7 +150,7 @@ fn first_of_two(text: &str, root: &Spanned<DeTable<'_>>, second: &Range<usize>) 
         return earlier.filter(|(_, other)| other.trim() == line).last().map(|(at, _)| at + 1);
     }
     let mut first = None;
-    let mut open = vec![root.get_ref()];
+    let mut open = vec![root];
     while let Some(table) = open.pop() {
         for (key, value) in table {
             if key.get_ref() == name && key.span().end <= second.start {
@@ -167,10 +202,11 @@ fn read<'t>(file: &Table<'t>, root: &'t DeTable<'t>, notes: &mut Notes) -> Confi
     let admin = admin::read(file, &listeners, notes);
     let hubs = push::read(file, notes);
     let sets = sets::read(file, notes);
+    let maps = maps::read(file, notes);
     let apps = lua::read(file, notes);
     let known = Known {
         listeners: &listeners,
-        pools: &pools,
+        choices: Choices { pools: &pools, maps: &maps },
         apps: &apps,
         hubs: &hubs,
         sets: &sets,
@@ -178,7 +214,7 @@ fn read<'t>(file: &Table<'t>, root: &'t DeTable<'t>, notes: &mut Notes) -> Confi
     };
     let routes = routes::read(file, &known, notes);
     if notes.is_clean() {
-        reach::check(&routes, &listeners, &pools, notes);
+        reach::check(&routes, &listeners, &pools, &maps, notes);
         loops::check(&routes, &listeners, &pools, notes);
         let (listeners, pools, sets, hubs) = (&listeners, &pools, &sets, &hubs);
         let parts = hazards::Parts { routes: &routes, listeners, pools, sets, hubs, root };
@@ -186,6 +222,7 @@ fn read<'t>(file: &Table<'t>, root: &'t DeTable<'t>, notes: &mut Notes) -> Confi
     }
     let Listeners { listeners, .. } = listeners;
     let Pools { pools, .. } = pools;
+    let Maps { maps, .. } = maps;
     Config {
         server,
         listeners,
@@ -194,6 +231,7 @@ fn read<'t>(file: &Table<'t>, root: &'t DeTable<'t>, notes: &mut Notes) -> Confi
         push: hubs,
         websocket,
         sets,
+        maps,
         lua: apps.0,
         log,
         admin,

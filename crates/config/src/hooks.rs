@@ -27,7 +27,7 @@ pub(crate) fn read(route: &Table<'_>, known: &Known<'_>, notes: &mut Notes) -> O
         return None;
     }
     for name in names {
-        let Some(pool) = known.pools.find(&name, notes) else { continue };
+        let Some(pool) = known.choices.pools.find(&name, notes) else { continue };
         match pools.contains(&pool) {
             true => {
                 let what = format!("pool {:?} is listed twice", name.text);

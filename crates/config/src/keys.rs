@@ -76,6 +76,7 @@ pub enum Shape {
 mod admin;
 mod answers;
 mod auth;
+mod choice;
 mod edits;
 mod eject;
 mod health;
@@ -97,6 +98,8 @@ mod websocket;
 pub use admin::ADMIN;
 pub use answers::{CORS, MAINTENANCE};
 pub use auth::{AUTH, JWT};
+pub(crate) use choice::WEIGHT_MAX;
+pub use choice::{CHOICE, MAP, SPLIT};
 pub use edits::{REQUEST_EDITS, RESPONSE_EDITS};
 pub use eject::EJECT;
 pub use health::HEALTH;
@@ -145,6 +148,15 @@ pub static FILE: Section = Section {
     path: "the file",
     about: "The whole configuration file.",
     keys: &[
+        key(
+            "include",
+            List(&Text("the path of a file; its last part may contain * and ?")),
+            Absent,
+            "Files with further tables, such as [\"conf.d/*.toml\"]. They are read in this order, those that fit one \
+             pattern in the order of their names, as if they were written at the end of this file. Relative paths, also \
+             within these files, start from the folder of this file.",
+            "",
+        ),
         key("server", Table(&SERVER), Absent, "Settings of the whole process.", ""),
         key("listener", Rows(&LISTENER), Required, "Addresses that accept connections.", ""),
         key(
@@ -165,6 +177,7 @@ pub static FILE: Section = Section {
             "Sets of IP addresses, by name. Routes refer to them as \"set:NAME\".",
             "",
         ),
+        key("map", Named(&MAP), Absent, "Maps that routes look up values in, by name.", ""),
         key(
             "websocket",
             Table(&WEBSOCKET),
@@ -250,7 +263,7 @@ mod tests {
     #[test]
     fn setting_names_are_unique_and_described() {
         let paths: Vec<_> = sections().iter().map(|section| section.path).collect();
-        assert_eq!(paths.len(), 45, "{paths:?}");
+        assert_eq!(paths.len(), 48, "{paths:?}");
         for section in sections() {
             for (index, key) in section.keys.iter().enumerate() {
                 assert!(key.about.ends_with('.'), "{}: {}", section.path, key.name);

@@ -9,6 +9,7 @@ use tidegate_base::{Span, limits};
 
 mod answers;
 mod auth;
+mod choice;
 mod client_fields;
 mod conditions;
 mod eject;
@@ -19,6 +20,7 @@ mod rate;
 mod reuse;
 mod sticky;
 mod tcp;
+mod text_map;
 
 pub use crate::lua::{LuaApp, LuaSetting};
 pub use crate::push::{Namespace, Permit, Push, PushRoute, Slow, Subscribe};
@@ -26,6 +28,7 @@ pub use crate::text_test::{TextFault, TextKind, TextTest};
 
 pub use answers::{Cors, ErrorPage, Maintenance, Page};
 pub use auth::{BasicAuth, JwtAuth, KeyContent, Users};
+pub use choice::{MapChoice, PoolChoice, Split};
 pub use client_fields::CLIENT_ADDRESS_HEADERS;
 pub use conditions::{Conditions, HeaderCondition, HeaderTest, NamedTest};
 pub use eject::Eject;
@@ -36,6 +39,7 @@ pub use rate::{Rate, RateExcess};
 pub use reuse::{Reuse, Unretriable};
 pub use sticky::{SameSite, Sticky};
 pub use tcp::Forward;
+pub use text_map::{MapEntry, MapKind, SameKey, TextMap, ValueMap};
 
 /// A whole configuration.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -54,6 +58,8 @@ pub struct Config {
     pub websocket: WebSocket,
     /// `[set.NAME]`, in file order.
     pub sets: Vec<AddressSet>,
+    /// `[map.NAME]`, in file order.
+    pub maps: Vec<ValueMap>,
     /// `[lua.NAME]`, in file order.
     pub lua: Vec<LuaApp>,
     /// `[log]`.
@@ -611,8 +617,8 @@ pub enum RedirectPiece {
 /// `proxy = "NAME"` or `proxy = { pool = "NAME", ... }`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Proxy {
-    /// Index of the pool.
-    pub pool: usize,
+    /// The pool.
+    pub pool: PoolChoice,
     /// The Host field that the server receives.
     pub host: UpstreamHost,
     /// The path that the server receives; `None`: as the client sent it.
@@ -726,7 +732,7 @@ pub struct Upstream {
 pub enum ServerAddress {
     /// An IP address and a port.
     Ip(core::net::SocketAddr),
-    /// A name, resolved once at start, and a port.
+    /// A name, resolved at start and at each reload, and a port.
     Name(String, u16),
     /// The path of a unix socket.
     Unix(String),

@@ -5,6 +5,7 @@
 use core::ops::Range;
 
 use crate::report::{Errors, Kind, Note, Notes};
+use crate::text::Text;
 
 /// The subject of a finding about the TLS settings as a whole.
 pub const TLS: &str = "tls";
@@ -22,6 +23,8 @@ pub enum Owner {
     Route(usize),
     /// The set of addresses with this index.
     Set(usize),
+    /// The map with this index.
+    Map(usize),
     /// The Lua application with this index.
     Lua(usize),
     /// `[admin]`.
@@ -73,11 +76,11 @@ impl Places {
         }
     }
 
-    /// The findings as errors in `text`, the text of the file; `file_name` is its name in messages. Findings about
+    /// The findings as errors in `text`, the text of the file and of those that it includes. Findings about
     /// the same value that occurs several times in a section are reported at its first place. A finding whose value
     /// has no place is reported at the `tls` setting of its section.
     #[must_use]
-    pub fn errors(&self, findings: Vec<Finding>, text: &str, file_name: &str) -> Errors {
+    pub fn errors(&self, findings: Vec<Finding>, text: &Text) -> Errors {
         let mut notes = Notes::default();
         for Finding { kind, owner, subject, what, help } in findings {
             let place_of = |subject: &str| {
@@ -92,6 +95,6 @@ impl Places {
                 None => note,
             });
         }
-        notes.into_errors(text, file_name)
+        notes.into_errors(text)
     }
 }

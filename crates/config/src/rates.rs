@@ -98,7 +98,7 @@ fn parse_limit(text: &str) -> Result<(u32, Span), Complaint> {
     };
     if !(1..=COUNT_MAX).contains(&count) {
         return complain(
-            "no rate that can be kept",
+            "the number of requests is out of range",
             format!(
                 "write a number from 1 to {COUNT_MAX}; to refuse all requests write respond = {{ status = 403 }}"
             ),
@@ -118,7 +118,7 @@ fn parse_limit(text: &str) -> Result<(u32, Span), Complaint> {
 }
 
 /// What requests are counted by.
-fn parse_key(text: &str) -> Result<Placeholder, Complaint> {
+pub(crate) fn parse_key(text: &str) -> Result<Placeholder, Complaint> {
     let named = |rest: &str| pattern::is_token(rest).then(|| rest.to_owned());
     let known = match text.split_once(':') {
         None => match text {

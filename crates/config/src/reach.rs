@@ -5,11 +5,13 @@
 //! requests, or no listener that it applies to can bring it a request.
 
 use core::ops::Range;
+use std::collections::BTreeSet;
 
 use crate::listeners::Listeners;
+use crate::maps::Maps;
 use crate::model::{
-    Addresses, CertificateCondition, ClientAuth, Conditions, HostPattern, Listener, PathPattern,
-    Route, Segment,
+    Action, Addresses, CertificateCondition, ClientAuth, Conditions, HostPattern, Listener,
+    PathPattern, PoolChoice, Route, Segment,
 };
 use crate::pools::Pools;
 use crate::report::{Kind, Note, Notes};
@@ -22,6 +24,7 @@ pub(crate) fn check(
     routes: &[(Route, Range<usize>)],
     listeners: &Listeners,
     pools: &Pools,
+    maps: &Maps,
     notes: &mut Notes,
 ) {
     let only_one = listeners.listeners.len() == 1;
@@ -77,16 +80,58 @@ pub(crate) fn check(
             notes.warn(note.help("add a [[route]] for this listener"));
         }
     }
+    check_pools(routes, listeners, pools, maps, notes);
+}
+
+/// Notes a warning for each unused pool and map.
+fn check_pools(
+    routes: &[(Route, Range<usize>)],
+    listeners: &Listeners,
+    pools: &Pools,
+    maps: &Maps,
+    notes: &mut Notes,
+) {
+    let choices = || routes.iter().filter_map(|(route, _)| choice_of(route));
+    let map_of = |choice: &PoolChoice| match choice {
+        PoolChoice::Map(choice) => Some(choice.map),
+        PoolChoice::One(_) | PoolChoice::Split(_) => None,
+    };
+    for (index, (map, place)) in maps.maps.iter().zip(&maps.places).enumerate() {
+        if !choices().any(|choice| map_of(choice) == Some(index)) {
+            let what = format!("no route uses map {:?}", map.name);
+            let note = Note::new(Kind::Unused, place.clone(), what);
+            let help =
+                format!("proxy = {{ pool = {{ map = {:?}, key = \"{{host}}\" }} }}", map.name);
+            notes.warn(note.help(format!("add {help} to a route, or remove the map")));
+        }
+    }
+    // A file may name any pool.
+    let is_from_file = |map: usize| maps.maps.get(map).is_some_and(|map| map.file.is_some());
+    if choices().filter_map(map_of).any(is_from_file) {
+        return;
+    }
+    let used: BTreeSet<usize> = routes.iter().flat_map(|(route, _)| route.pools()).collect();
     for (index, pool) in pools.pools.iter().enumerate() {
-        if !routes.iter().any(|(route, _)| route.pools().any(|pool| pool == index))
-            && !listeners.forward_to(index)
-        {
+        if !used.contains(&index) && !listeners.forward_to(index) {
             let what = format!("no route uses pool {:?}", pool.name);
             let note = Note::new(Kind::Unused, pools.places[index].clone(), what);
             notes.warn(
                 note.help(format!("add proxy = {:?} to a route, or remove the pool", pool.name)),
             );
         }
+    }
+}
+
+/// How the route chooses a pool; `None` if it sends no request to a server.
+const fn choice_of(route: &Route) -> Option<&PoolChoice> {
+    match &route.action {
+        Action::Proxy(proxy) => Some(&proxy.pool),
+        Action::Respond(_)
+        | Action::Redirect(_)
+        | Action::Synthetic
+        | Action::Echo
+        | Action::Push(_)
+        | Action::Lua(_) => None,
     }
 }
 

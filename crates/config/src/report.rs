@@ -7,6 +7,7 @@ use core::fmt;
 use core::ops::Range;
 
 use crate::places::Places;
+use crate::text::Text;
 
 /// Maximum number of findings that are kept; further ones are only counted.
 pub const MISTAKES_MAX: usize = 100;
@@ -88,6 +89,8 @@ impl Kind {
 pub struct Mistake {
     /// The kind of the finding.
     pub kind: Kind,
+    /// The included file that it is in; `None`: the file itself.
+    pub file: Option<String>,
     /// Line number, starting at 1.
     pub line: usize,
     /// Column in characters, starting at 1.
@@ -210,6 +213,7 @@ impl Mistake {
         let number = self.line.to_string();
         let gutter = number.len() + 1;
         writeln!(f, "{level}: {}", self.what)?;
+        let file_name = self.file.as_deref().unwrap_or(file_name);
         writeln!(f, "{:gutter$}--> {file_name}:{}:{}", "", self.line, self.column)?;
         writeln!(f, "{number} | {}", self.excerpt.text)?;
         let (indent, carets) = (self.excerpt.indent, "^".repeat(self.excerpt.carets));
@@ -298,28 +302,31 @@ impl Notes {
         self.errors.is_empty()
     }
 
-    pub(crate) fn into_errors(self, text: &str, file_name: &str) -> Errors {
+    pub(crate) fn into_errors(self, text: &Text) -> Errors {
         let (mistakes, left_out) = place_all(self.errors, text);
-        Errors { file_name: file_name.to_owned(), mistakes, left_out }
+        Errors { file_name: text.name().to_owned(), mistakes, left_out }
     }
 
-    pub(crate) fn into_warnings(self, text: &str, file_name: &str) -> Warnings {
+    pub(crate) fn into_warnings(self, text: &Text) -> Warnings {
         let (mistakes, left_out) = place_all(self.warnings, text);
-        Warnings { file_name: file_name.to_owned(), mistakes, left_out }
+        Warnings { file_name: text.name().to_owned(), mistakes, left_out }
     }
 }
 
-fn place_all(mut notes: Vec<Note>, text: &str) -> (Vec<Mistake>, usize) {
+fn place_all(mut notes: Vec<Note>, text: &Text) -> (Vec<Mistake>, usize) {
     notes.sort_by_key(|note| note.place.start);
     let left_out = notes.len().saturating_sub(MISTAKES_MAX);
     notes.truncate(MISTAKES_MAX);
     (notes.into_iter().map(|note| place(note, text)).collect(), left_out)
 }
 
-/// Computes line, column and excerpt of a byte range. A range beyond the end of the text is moved to the end.
-fn place(note: Note, text: &str) -> Mistake {
-    let start = floor_boundary(text, note.place.start);
-    let end = floor_boundary(text, note.place.end).max(start);
+/// Computes file, line, column and excerpt of a byte range. A range beyond the end of the text is moved to the end.
+fn place(note: Note, text: &Text) -> Mistake {
+    let (range, file) = text.file_at(note.place.start);
+    let file_start = range.start;
+    let text = &text.joined()[range];
+    let start = floor_boundary(text, note.place.start - file_start);
+    let end = floor_boundary(text, note.place.end.saturating_sub(file_start)).max(start);
     let line_start = text[..start].rfind('\n').map_or(0, |at| at + 1);
     let line_end = text[start..].find('\n').map_or(text.len(), |at| start + at);
     let line = text[..line_start].matches('\n').count() + 1;
@@ -327,7 +334,8 @@ fn place(note: Note, text: &str) -> Mistake {
     let carets = text[start..end.min(line_end)].chars().count().max(1);
     let excerpt = clip(text[line_start..line_end].trim_end_matches('\r'), indent, carets);
     let Note { kind, what, allowed, help, .. } = note;
-    Mistake { kind, line, column: indent + 1, what, allowed, help, excerpt }
+    let file = file.map(str::to_owned);
+    Mistake { kind, file, line, column: indent + 1, what, allowed, help, excerpt }
 }
 
 fn floor_boundary(text: &str, at: usize) -> usize {
@@ -355,7 +363,7 @@ mod tests {
     fn shown(text: &str, place: Range<usize>) -> String {
         let mut notes = Notes::default();
         notes.error(Note::new(Kind::Value, place, "bad"));
-        notes.into_errors(text, "f.toml").to_string()
+        notes.into_errors(&Text::of(text, "f.toml")).to_string()
     }
 
     #[test]
@@ -390,7 +398,7 @@ mod tests {
         for _ in 0..MISTAKES_MAX + 3 {
             notes.error(Note::new(Kind::Value, 0..1, "bad"));
         }
-        let errors = notes.into_errors("x", "f.toml");
+        let errors = notes.into_errors(&Text::of("x", "f.toml"));
         assert_eq!(errors.mistakes().len(), MISTAKES_MAX);
         assert!(errors.to_string().ends_with("error: 3 more are not shown\n"));
         assert_eq!(errors.summary(), "f.toml: 103 errors");

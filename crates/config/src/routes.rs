@@ -6,6 +6,7 @@ use core::ops::Range;
 
 use crate::answers;
 use crate::auth;
+use crate::choice::{self, Choices};
 use crate::client_cert;
 use crate::conditions;
 use crate::edits::{self, Direction};
@@ -17,12 +18,11 @@ use crate::lua::Apps;
 use tidegate_base::limits::WEBSOCKET_SETTINGS_MAX;
 
 use crate::model::{
-    Action, AddressSet, Handling, HeaderCondition, PathPattern, Placeholder, Proxy, Push, Redirect,
-    Respond, Route, Template, UpstreamHost, WebSocket,
+    Action, AddressSet, Handling, HeaderCondition, PathPattern, Placeholder, PoolChoice, Proxy,
+    Push, Redirect, Respond, Route, Template, UpstreamHost, WebSocket,
 };
 use crate::pattern::{self, Complaint};
 use crate::places::Owner;
-use crate::pools::Pools;
 use crate::push;
 use crate::rates;
 use crate::report::{Kind, Note, Notes, quoted};
@@ -51,7 +51,7 @@ const FIELDS_REFUSED: [(&str, &str); 12] = [
 /// The parts of the file that routes refer to.
 pub(crate) struct Known<'a> {
     pub(crate) listeners: &'a Listeners,
-    pub(crate) pools: &'a Pools,
+    pub(crate) choices: Choices<'a>,
     pub(crate) apps: &'a Apps,
     pub(crate) hubs: &'a [Push],
     pub(crate) sets: &'a [AddressSet],
@@ -324,6 +324,10 @@ fn read_action(
 ) -> Option<Action> {
     let words = ActionKey::WORDS.iter().copied();
     let mut present: Vec<&str> = words.filter(|word| table.value(word).is_some()).collect();
+    let proxy = ActionKey::Proxy.word().unwrap_or_default();
+    if table.value("split").is_some() && !present.contains(&proxy) {
+        present.push(proxy);
+    }
     present.sort_by_key(|word| table.key_place(word).start);
     match present.as_slice() {
         [] if table.has_later() => None,
@@ -341,7 +345,7 @@ fn read_action(
             ActionKey::Echo => table.flag("echo", notes).then_some(Action::Echo),
             ActionKey::Push => push::read_route(table, known.hubs, notes).map(Action::Push),
             ActionKey::Lua => known.apps.find(&table.text("lua", notes)?, notes).map(Action::Lua),
-            ActionKey::Proxy => read_proxy(table, known.pools, paths, notes).map(Action::Proxy),
+            ActionKey::Proxy => read_proxy(table, known.choices, paths, notes).map(Action::Proxy),
         },
         [_, second, ..] => {
             let what = format!("the route has {} actions: {}", present.len(), present.join(", "));
@@ -425,15 +429,26 @@ fn read_redirect(table: &Table<'_>, notes: &mut Notes) -> Option<Redirect> {
 
 fn read_proxy(
     table: &Table<'_>,
-    pools: &Pools,
+    choices: Choices<'_>,
     paths: Paths<'_>,
     notes: &mut Notes,
 ) -> Option<Proxy> {
-    if table.value("proxy")?.get_ref().as_table().is_none() {
-        let pool = pools.find(&table.text("proxy", notes)?, notes)?;
+    let Some(value) = table.value("proxy") else {
+        let pool = choice::read(table, None, choices, paths, notes)?;
+        return Some(Proxy { pool, host: UpstreamHost::Keep, path: None });
+    };
+    if value.get_ref().as_table().is_none() {
+        let name = table.text("proxy", notes)?;
+        if table.value("split").is_some() {
+            let what = "`split` chooses the pool, but `proxy` names one, too";
+            let note = Note::new(Kind::Conflict, name.place, what);
+            notes.error(note.help("remove `proxy`, or remove `split`"));
+            return None;
+        }
+        let pool = PoolChoice::One(choices.pools.find(&name, notes)?);
         return Some(Proxy { pool, host: UpstreamHost::Keep, path: None });
     }
-    let table = table.open_table("proxy", notes)?;
+    let (route, table) = (table, table.open_table("proxy", notes)?);
     let mut host = UpstreamHost::Keep;
     if let Some(text) = table.text("host", notes).filter(|text| text.text != "keep") {
         match pattern::parse_authority(&text.text) {
@@ -442,6 +457,6 @@ fn read_proxy(
         }
     }
     let path = edits::read_path(&table, paths, notes);
-    let pool = pools.find(&table.text("pool", notes)?, notes)?;
+    let pool = choice::read(route, Some(&table), choices, paths, notes)?;
     Some(Proxy { pool, host, path })
 }

@@ -38,8 +38,14 @@ fn of_section(section: &Section) -> Value {
         table["required"] = json!(required);
     }
     if section.path == "[[route]]" {
-        let actions = ActionKey::WORDS.iter();
-        table["oneOf"] = actions.map(|action| json!({ "required": [action] })).collect();
+        // `split` may take the place of `proxy`, and may occur together with it.
+        let required = |action: &&str| match ActionKey::from_word(action) {
+            Some(ActionKey::Proxy) => {
+                json!({ "anyOf": [{ "required": [action] }, { "required": ["split"] }] })
+            }
+            _ => json!({ "required": [action] }),
+        };
+        table["oneOf"] = ActionKey::WORDS.iter().map(required).collect();
     }
     table
 }

@@ -1,12 +1,14 @@
 //! Puts the contents of the files that a configuration names into it.
 //! In: a checked configuration; a function that reads a file. Out: the configuration with the contents, or findings.
-//! Never: opens a file itself. Certificates and keys are read elsewhere, because they are renewed by themselves.
+//! Never: opens a file itself. Certificates of TLS and their keys are read elsewhere, because they are also reloaded alone.
 //! Limits: `SUPPLIED_BYTES_MAX` for each file, `PAGE_BYTES_MAX` for each page.
 
 use std::collections::BTreeMap;
 
 use crate::auth;
-use crate::model::{Config, KeyContent};
+use crate::choice::pools_of;
+use crate::maps;
+use crate::model::{Action, Config, KeyContent, PoolChoice, Proxy};
 use crate::places::{Finding, Owner};
 use crate::report::Kind;
 use crate::sets;
@@ -31,6 +33,7 @@ pub fn supply(
             set.networks = parsed.unwrap_or_default();
         }
     }
+    supply_maps(config, &mut supplier);
     for (index, route) in config.routes.iter_mut().enumerate() {
         let handling = &mut route.handling;
         if let Some(auth) = &mut handling.auth {
@@ -55,6 +58,31 @@ pub fn supply(
     match supplier.findings.is_empty() {
         true => Ok(()),
         false => Err(supplier.findings),
+    }
+}
+
+/// Reads the files of maps, and finds the pools that they name.
+fn supply_maps<F: FnMut(&str) -> Result<Vec<u8>, String>>(
+    config: &mut Config,
+    supplier: &mut Supplier<F>,
+) {
+    for (index, map) in config.maps.iter_mut().enumerate() {
+        if let Some(path) = &map.file {
+            let (kind, ignore_case) = (map.kind, map.ignore_case);
+            let parse = |text: &str| maps::parse_file(text, kind, ignore_case);
+            map.table = supplier.text(Owner::Map(index), path, parse).unwrap_or_default();
+        }
+    }
+    for route in &mut config.routes {
+        let Action::Proxy(Proxy { pool: PoolChoice::Map(choice), .. }) = &mut route.action else {
+            continue;
+        };
+        let Some(map) = config.maps.get(choice.map) else { continue };
+        let Some(path) = &map.file else { continue };
+        match pools_of(&map.table, &config.pools) {
+            Ok(pools) => choice.pools = pools,
+            Err(what) => supplier.note(Owner::Map(choice.map), path, what),
+        }
     }
 }
 
@@ -95,10 +123,18 @@ impl<F: FnMut(&str) -> Result<Vec<u8>, String>> Supplier<F> {
         match parsed {
             Ok(value) => Some(value),
             Err(what) => {
-                let subject = path.to_owned();
-                self.findings.push(Finding { kind: Kind::File, owner, subject, what, help: None });
+                self.note(owner, path, what);
                 None
             }
+        }
+    }
+
+    /// Notes what is wrong with a file, once.
+    fn note(&mut self, owner: Owner, path: &str, what: String) {
+        let subject = path.to_owned();
+        let finding = Finding { kind: Kind::File, owner, subject, what, help: None };
+        if !self.findings.contains(&finding) {
+            self.findings.push(finding);
         }
     }
 

@@ -368,7 +368,7 @@ pub(crate) fn describe(shape: &Shape) -> String {
         ),
         Shape::OneOf(shapes) => shapes.iter().map(describe).collect::<Vec<_>>().join(", or "),
         Shape::List(shape) => format!("an array of: {}", describe(shape)),
-        Shape::Fields(shape) => format!("a table that maps field names to: {}", describe(shape)),
+        Shape::Fields(shape) => format!("a table that maps names to: {}", describe(shape)),
         Shape::Table(section) => format!("a table with: {}", section.names()),
         Shape::Rows(section) => format!("{} with: {}", section.path, section.names()),
         Shape::Named(section) => format!("{} with: {}", section.path, section.names()),

@@ -5,7 +5,7 @@
 //! compile.
 
 use crate::model::{
-    AccessFilter, AccessFormat, Balance, CheckMethod, ClientAuth, Compression, Permit,
+    AccessFilter, AccessFormat, Balance, CheckMethod, ClientAuth, Compression, MapKind, Permit,
     ProxyVersion, RateExcess, ReloadOn, SameSite, Slow, SteerByCpu, Subscribe, TextKind,
     TlsVersion, Unretriable,
 };
@@ -15,7 +15,7 @@ pub trait Worded: Sized + 'static {
     /// Every word, in the order of messages.
     const WORDS: &'static [&'static str];
 
-    /// The variant of a word; `None` if it is no word of this type.
+    /// The variant of a word; `None` if it is not a word of this type.
     fn from_word(word: &str) -> Option<Self>;
 
     /// The word of a variant; `None` for a variant that is written in another form, such as a table.
@@ -110,6 +110,7 @@ worded!(Slow {
 worded!(Compression { "off" => Off, "shared" => Shared, "dedicated" => Dedicated });
 worded!(SameSite { "strict" => Strict, "lax" => Lax, "none" => None });
 worded!(RateExcess { "deny" => Deny, "drop" => Drop });
+worded!(MapKind { "exact" => Exact, "prefix" => Prefix, "suffix" => Suffix });
 worded!(AccessFormat { "json" => Json, "http" => Http });
 worded!(AccessFilter { "all" => All, "errors" => Errors });
 worded!(TextKind {
@@ -149,6 +150,7 @@ mod tests {
         every_word_comes_back::<Subscribe>();
         every_word_comes_back::<Permit>();
         every_word_comes_back::<Slow>();
+        every_word_comes_back::<MapKind>();
         every_word_comes_back::<AccessFormat>();
         every_word_comes_back::<AccessFilter>();
     }

@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use proptest::prelude::*;
 use tidegate_config::arrange::{Arranged, Place};
-use tidegate_config::model::{Action, Bind, Config, Forward, ServerAddress};
+use tidegate_config::model::{Action, Bind, Config, Forward, PoolChoice, ServerAddress};
 
 /// A configuration whose listeners have these ports, and whose pools these servers.
 fn config(ports: &[u16], pools: &[(&str, &[u16])]) -> Config {
@@ -72,6 +72,32 @@ fn forwarding_listeners_refer_to_their_pools() {
 }
 
 #[test]
+fn chosen_pools_are_found_at_their_new_indexes() {
+    let text = |pools: &[&str]| {
+        let pools: String = pools
+            .iter()
+            .map(|name| format!("[pool.{name}]\nservers = [\"10.0.0.9:1\"]\n"))
+            .collect();
+        let text = format!(
+            "[[listener]]\nbind = \"10.0.0.1:80\"\n[[route]]\npath = \"/s\"\n\
+             split = {{ pools = {{ a = 1, b = 2 }} }}\n[[route]]\n\
+             proxy = {{ pool = {{ map = \"m\", key = \"{{host}}\", default = \"b\" }} }}\n\
+             [map.m]\nentries = {{ x = \"b\", y = \"a\" }}\n{pools}"
+        );
+        tidegate_config::parse(&text, "the test").unwrap_or_else(|errors| panic!("{errors}"))
+    };
+    let first = Arranged::first(text(&["b", "c", "a"]));
+    let second = first.next(text(&["a", "d", "b"]), &BTreeSet::new()).expect("indexes are left");
+    for config in [&first.config, &second.config] {
+        let names = |route: usize| -> Vec<&str> {
+            let Action::Proxy(proxy) = &config.routes[route].action else { panic!("a proxy") };
+            proxy.pool.pools().map(|pool| config.pools[pool].name.as_str()).collect()
+        };
+        assert_eq!((names(0), names(1)), (vec!["a", "b"], vec!["b", "b", "a"]));
+    }
+}
+
+#[test]
 fn removed_parts_keep_their_indexes_while_in_use() {
     let first = Arranged::first(config(&[80, 81], &[("a", &[1, 2]), ("b", &[1])]));
     let none = BTreeSet::new();
@@ -80,7 +106,7 @@ fn removed_parts_keep_their_indexes_while_in_use() {
     assert_eq!((second.config.listeners.len(), second.config.pools.len()), (2, 2));
     assert!(second.listeners[0].is_gone() && second.pools[0].life.is_gone());
     let Action::Proxy(proxy) = &second.config.routes[0].action else { panic!("a proxy route") };
-    assert_eq!(proxy.pool, 1, "the route refers to the pool by its index");
+    assert_eq!(proxy.pool, PoolChoice::One(1), "the route refers to the pool by its index");
     let third = second.next(config(&[82], &[("c", &[1]), ("b", &[2])]), &used).expect("as above");
     assert_eq!(third.config.listeners.len(), 3, "listener 0 is in use, listener 1 has just gone");
     assert_eq!(third.config.pools[2].name, "c");

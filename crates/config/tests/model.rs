@@ -6,8 +6,8 @@ use tidegate_config::keys::{Preset, Section, Shape, sections};
 use tidegate_config::model::{
     AccessFilter, AccessFormat, AccessLog, AccessTarget, Action, Admin, Balance, Bind, CheckKind,
     CheckMethod, Compression, Eject, Forward, HashKey, HeaderTest, HealthCheck, HostPattern,
-    HttpCheck, PathPattern, ServerAddress, TextKind, TextTest, Unretriable, UpstreamHost,
-    WebSocket,
+    HttpCheck, PathPattern, PoolChoice, ServerAddress, TextKind, TextTest, Unretriable,
+    UpstreamHost, WebSocket,
 };
 use tidegate_config::{model::Config, parse};
 
@@ -184,8 +184,8 @@ servers = ["[::1]:80"]
     assert_eq!(tests[1..], [("x-a", HeaderTest::Present), ("x-c", HeaderTest::Absent)]);
     let Action::Proxy(proxy) = &route.action else { panic!("{route:?}") };
     assert_eq!(proxy.host, UpstreamHost::Replace("app.internal:8000".into()));
-    assert_eq!(config.pools[proxy.pool].name, "z", "pools are in file order");
-    assert_eq!(proxy.pool, 0);
+    assert_eq!(config.pools[0].name, "z", "pools are in file order");
+    assert_eq!(proxy.pool, PoolChoice::One(0));
     let Action::Respond(respond) = &config.routes[1].action else {
         panic!("the action is not `respond`")
     };

@@ -18,6 +18,7 @@ const METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE";
 /// The settings of a route, prepared.
 #[derive(Debug)]
 pub struct CrossOrigin {
+    /// The origins whose pages may use the route.
     origins: Origins,
     /// The value of Access-Control-Allow-Methods.
     methods: String,
@@ -84,7 +85,7 @@ impl CrossOrigin {
     }
 }
 
-/// Adds the edits of responses that `cors` means.
+/// Adds the edits of responses that `cors` requires.
 pub(crate) fn add_edits(cors: &Cors, edits: &mut FieldEdits) {
     let text = |text: &str| Template { pieces: vec![TemplatePiece::Text(text.to_owned())] };
     let mut set = |name: &str, template| edits.set.push((name.to_owned(), template));

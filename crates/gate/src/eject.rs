@@ -9,7 +9,7 @@ use tidegate_config::model::Eject;
 
 /// Failure rates are those of windows of this length.
 const WINDOW: Span = Span::from_secs(10);
-/// Requests in a window below which its failure rate means nothing.
+/// The fewest requests in a window whose failure rate counts.
 const REQUESTS_MIN: u32 = 20;
 /// A server that is ejected again is avoided once more as long, up to this many times `for`.
 const TIMES_MAX: u32 = 10;
@@ -77,7 +77,7 @@ impl Record {
     }
 }
 
-/// Whether another server of a pool may be ejected, if `ejected` of its `all` servers are.
+/// Whether another server of a pool may be ejected if `ejected` of its `all` usable servers are ejected already.
 #[must_use]
 pub fn has_room(eject: &Eject, ejected: usize, all: usize) -> bool {
     (ejected + 1) * 100 <= all * usize::from(eject.ejected_max)

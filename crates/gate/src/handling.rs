@@ -9,11 +9,12 @@ use std::sync::Arc;
 
 use tidegate_config::model::{
     Action, Addresses, BasicAuth, Config, ErrorPage, Handling, Hooks, Maintenance, Page,
-    PathPattern, Placeholder, Rate, Route, Template,
+    PathPattern, Placeholder, PoolChoice, Rate, Route, Template,
 };
 
 use tidegate_config::password_hash::HashCost;
 
+use crate::choice::PoolChooser;
 use crate::conditions::AddressTest;
 use crate::cors::{self, CrossOrigin};
 use crate::denial::Denial;
@@ -55,6 +56,8 @@ pub struct RouteHandling {
     pub auth: Option<Guard>,
     /// Only requests with a valid token are served.
     pub jwt: Option<TokenGuard>,
+    /// How the pool of a request is chosen; `None` if all requests have the same, or no pool.
+    pub pool: Option<PoolChooser>,
     /// Limits of the rate of requests; their tables are in `RateTables`.
     pub rates: Vec<Rate>,
     /// The Lua application that decides about requests before they are forwarded.
@@ -177,7 +180,9 @@ impl Guard {
 /// `maintenance` of a route, prepared.
 #[derive(Debug)]
 pub struct Down {
+    /// As configured.
     settings: Maintenance,
+    /// The clients that are served as usual; used only if `settings` has `except`.
     except: AddressTest,
 }
 
@@ -197,7 +202,9 @@ impl Down {
 /// Which clients a route serves.
 #[derive(Debug)]
 struct Access {
+    /// The only clients that are served; `None`: all.
     allow: Option<AddressTest>,
+    /// Clients that are not served, even if `allow` contains them; `None`: no client.
     deny: Option<AddressTest>,
 }
 
@@ -351,21 +358,23 @@ impl Handlings {
 }
 
 fn prepare(route: &Route, config: &Config) -> Option<Box<RouteHandling>> {
-    let path = match &route.action {
-        Action::Proxy(proxy) => proxy.path.as_ref(),
+    let (path, choice) = match &route.action {
+        Action::Proxy(proxy) => (proxy.path.as_ref(), Some(&proxy.pool)),
         Action::Respond(_)
         | Action::Redirect(_)
         | Action::Synthetic
         | Action::Echo
         | Action::Push(_)
-        | Action::Lua(_) => None,
+        | Action::Lua(_) => (None, None),
     };
     let handling = &route.handling;
-    if path.is_none() && *handling == Handling::default() {
+    let pool = choice.and_then(|choice| PoolChooser::new(choice, config));
+    if path.is_none() && pool.is_none() && *handling == Handling::default() {
         return None;
     }
     let of_edits = handling.request_headers.written().chain(handling.response_headers.written());
-    let templates = path.into_iter().chain(of_edits.map(|(_, template)| template));
+    let of_map = choice.and_then(PoolChoice::map_key);
+    let templates = path.into_iter().chain(of_map).chain(of_edits.map(|(_, template)| template));
     let placeholders: Vec<&Placeholder> = templates.flat_map(Template::placeholders).collect();
     let has = |test: fn(&Placeholder) -> bool| placeholders.iter().any(|known| test(known));
     let test = |list: &Option<Addresses>| {
@@ -397,6 +406,7 @@ fn prepare(route: &Route, config: &Config) -> Option<Box<RouteHandling>> {
         cors: handling.cors.as_ref().map(CrossOrigin::new),
         auth: handling.auth.as_ref().map(Guard::new),
         jwt: handling.jwt.as_ref().map(TokenGuard::new),
+        pool,
         rates: handling.rates.clone(),
         hooks: handling.hooks.as_ref().map(|hooks| RouteHooks::new(hooks, config)),
     }))

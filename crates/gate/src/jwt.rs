@@ -17,7 +17,7 @@ use crate::parameters::find_cookie;
 
 /// The most tokens that are remembered.
 pub const TOKENS_MAX: usize = 4096;
-/// The most bytes of the claims that are remembered, as they are in the tokens.
+/// The most bytes of the tokens whose claims are remembered.
 pub const CLAIMS_BYTES_MAX: usize = 4 << 20;
 
 /// Why a request is not served.
@@ -25,7 +25,7 @@ pub const CLAIMS_BYTES_MAX: usize = 4 << 20;
 pub enum TokenFault {
     /// It has no token.
     Missing,
-    /// It has two tokens, or one that is no token.
+    /// It has more than one token, or one that cannot be read.
     Malformed,
     /// The token is not valid.
     Invalid,
@@ -38,7 +38,9 @@ pub enum TokenFault {
 /// `auth = { jwt = ... }` of a route, prepared.
 #[derive(Debug)]
 pub struct TokenGuard {
+    /// As configured.
     settings: JwtAuth,
+    /// The keys that verify tokens. Empty if the file has no usable key.
     keys: KeySet,
     /// Identifies the settings and the keys.
     identity: Vec<u8>,
@@ -174,6 +176,7 @@ const SECRET_BYTES_MIN: usize = 32;
 /// A token that was verified.
 #[derive(Debug)]
 struct Remembered {
+    /// The claims of the token.
     claims: Rc<Claims>,
     /// When it ends, in seconds since 1970, the leeway included.
     until: u64,
@@ -184,6 +187,7 @@ struct Remembered {
 /// The tokens that were verified lately.
 #[derive(Debug, Default)]
 pub struct Tokens {
+    /// The tokens, each by its key.
     known: BTreeMap<CredentialKey, Remembered>,
     /// The keys in the order in which they were verified; each once.
     order: VecDeque<CredentialKey>,

@@ -9,6 +9,7 @@ pub mod balance;
 pub mod basic;
 pub mod chain;
 pub mod changes;
+pub mod choice;
 pub mod client_fields;
 mod conditions;
 pub mod connection_auth;

@@ -10,7 +10,7 @@ use tidegate_wire::proxy_protocol::{Endpoints, encode_binary, encode_text};
 
 use crate::health::Outcome;
 
-/// Who asks, so that a server can leave checks out of its log.
+/// The User-Agent of checks, so that a server can leave them out of its log.
 const USER_AGENT: &[u8] = b"tidegate-health";
 
 /// Appends the PROXY header of a connection that carries no client's request.
@@ -51,6 +51,7 @@ pub fn encode_request(out: &mut Vec<u8>, check: &HttpCheck, server: &ServerAddre
 /// Reads the response to a check.
 #[derive(Debug, Default)]
 pub struct ResponseReader {
+    /// Decodes the heads of the response.
     decoder: HeadDecoder,
     /// The beginning of a head that is not complete.
     held: Vec<u8>,

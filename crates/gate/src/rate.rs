@@ -75,7 +75,7 @@ impl RateTable {
     /// The key of a request that `rate` counts, for [`Self::admit`]. `scratch` is overwritten.
     #[must_use]
     pub fn key_of(&self, rate: &Rate, values: &Values<'_>, scratch: &mut Vec<u8>) -> u64 {
-        rate_key::hash_key(rate, values, self.seed, scratch)
+        rate_key::hash_key(&rate.key, values, self.seed, scratch)
     }
 
     /// Counts a request with the key `hash` at `now`, unless it exceeds the limit.

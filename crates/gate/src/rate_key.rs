@@ -1,5 +1,5 @@
-//! The key by which `rate` counts a request.
-//! In: the values that the limit names, a secret. Out: a hash.
+//! The key by which `rate` counts a request, and by which `split` divides requests.
+//! In: the values that the setting names, a secret. Out: a hash.
 //! Never: gives requests different keys because of a spelling that servers read as the same value; gives a request
 //! without a value the key of a request with one.
 //! Limits: one pass over each value.
@@ -10,7 +10,7 @@ use core::hash::Hasher;
 use core::net::IpAddr;
 use std::hash::DefaultHasher;
 
-use tidegate_config::model::{Placeholder, Rate};
+use tidegate_config::model::{Placeholder, Template};
 use tidegate_wire::message::{Method, fold};
 
 use crate::parameters::{cookies, decoded, parameters};
@@ -31,16 +31,16 @@ enum Part {
     Path = 4,
 }
 
-/// The hash of the key of `rate` for the request. `scratch` is overwritten.
+/// The hash of the values of `key` for the request. `scratch` is overwritten.
 pub(crate) fn hash_key(
-    rate: &Rate,
+    key: &Template,
     values: &Values<'_>,
     secret: u64,
     scratch: &mut Vec<u8>,
 ) -> u64 {
     let mut hasher = DefaultHasher::new();
     hasher.write_u64(secret);
-    for placeholder in rate.key.placeholders() {
+    for placeholder in key.placeholders() {
         scratch.clear();
         let part = match placeholder {
             Placeholder::Client => Part::Client,
@@ -73,7 +73,7 @@ fn push_client(out: &mut Vec<u8>, values: &Values<'_>) {
             let [network @ .., _, _, _, _, _, _, _, _] = address.octets();
             out.extend_from_slice(&network);
         }
-        // All clients of unix sockets are one.
+        // All clients of unix sockets share one key.
         None => {}
     }
 }
@@ -87,7 +87,7 @@ fn push_value(out: &mut Vec<u8>, placeholder: &Placeholder, values: &Values<'_>)
             let host = host_name(head.host.unwrap_or_default());
             out.extend(host.bytes().map(|byte| byte.to_ascii_lowercase()));
         }
-        // All methods that are not known are one.
+        // All unknown methods count as one.
         Placeholder::Method => out.extend_from_slice(match &head.method {
             Method::Other(_) => b"other",
             known => known.as_str().as_bytes(),
@@ -177,8 +177,7 @@ mod tests {
     use core::net::IpAddr;
 
     use super::*;
-    use tidegate_base::Span;
-    use tidegate_config::model::{RateExcess, Template, TemplatePiece};
+    use tidegate_config::model::TemplatePiece;
     use tidegate_wire::http1::{HeadDecoder, HeadLimits};
     use tidegate_wire::message::FieldStorage;
 
@@ -192,14 +191,7 @@ mod tests {
     /// The key of a request of `client` with this first line and these fields.
     fn key(by: &[Placeholder], client: &str, head: &str) -> u64 {
         let pieces = by.iter().cloned().map(TemplatePiece::Value).collect();
-        let rate = Rate {
-            count: 1,
-            per: Span::from_secs(1),
-            burst: 1,
-            key: Template { pieces },
-            keys_max: 8,
-            then: RateExcess::Deny,
-        };
+        let template = Template { pieces };
         let bytes = [head.as_bytes(), b"\r\n\r\n"].concat();
         let mut storage = FieldStorage::new();
         let mut decoder = HeadDecoder::default();
@@ -217,7 +209,7 @@ mod tests {
             claims: None,
             id: 0,
         };
-        hash_key(&rate, &values, 7, &mut Vec::new())
+        hash_key(&template, &values, 7, &mut Vec::new())
     }
 
     fn get(by: &[Placeholder], path: &str) -> u64 {

@@ -263,7 +263,7 @@ fn push_value(out: &mut Vec<u8>, placeholder: &Placeholder, values: &Values<'_>,
 /// byte belongs to a path already, so that its slashes and encodings stay.
 fn push_path_byte(out: &mut Vec<u8>, byte: u8, is_part: bool) {
     let is_allowed = byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:@".contains(&byte);
-    // A client may have sent other characters in its path, which servers got so far.
+    // Clients send other visible characters in paths, too; a part of a path is copied as it was received.
     if is_allowed || (is_part && (0x21..0x7f).contains(&byte)) {
         return out.push(byte);
     }

@@ -15,9 +15,9 @@ fn proxied() -> Entry<'static> {
         client: Some(([192, 0, 2, 7], 51234).into()),
         listener: "web",
         request: Some(RequestLine {
-            method: "GET",
-            target: "/api/users?page=2",
-            host: "api.example.com",
+            method: b"GET",
+            target: b"/api/users?page=2",
+            host: b"api.example.com",
         }),
         version: Some(Version::Http11),
         route: Some("/api/*"),
@@ -121,9 +121,9 @@ fn client_cannot_forge_a_line_or_a_field() {
     let names = ["user-agent".to_owned(), "referer".to_owned(), "x-none".to_owned()];
     let entry = Entry {
         request: Some(RequestLine {
-            method: "GE\"T",
-            target: "/\" 200\n{\u{1b}[31m\u{2028}",
-            host: "a\\",
+            method: b"GE\"T",
+            target: "/\" 200\n{\u{1b}[31m\u{2028}".as_bytes(),
+            host: b"a\\",
         }),
         captures: Captures { names: &names, bytes: b"a|}\"\r\nb\xff", ends: &[6, 8, 8] },
         ..local()
@@ -219,7 +219,7 @@ fn stamp_follows_the_second() {
 fn lines_of_connections_without_http() {
     let entry = Entry {
         version: None,
-        request: Some(RequestLine { method: "", target: "", host: "a\"b" }),
+        request: Some(RequestLine { method: b"", target: b"", host: b"a\"b" }),
         route: None,
         status: None,
         ..proxied()

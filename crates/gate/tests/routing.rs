@@ -5,8 +5,8 @@ mod path_reference;
 use proptest::prelude::*;
 use tidegate_config::model::{
     Action, Bind, CertificateCondition, CertificateTest, ClientTimeouts, Conditions, Config,
-    Handling, HeaderCondition, HeaderTest, HostPattern, Hsts, Listener, PathPattern, Proxy,
-    RequestLimits, Route, Segment, TextKind, TextTest, UpstreamHost,
+    Handling, HeaderCondition, HeaderTest, HostPattern, Hsts, Listener, PathPattern, PoolChoice,
+    Proxy, RequestLimits, Route, Segment, TextKind, TextTest, UpstreamHost,
 };
 use tidegate_gate::forward::ClientCertificate;
 use tidegate_gate::path::{Normalized, Reach, Readings, normalize_path};
@@ -50,7 +50,7 @@ fn any_route() -> Route {
 }
 
 fn to_pool(pool: usize) -> Action {
-    Action::Proxy(Proxy { pool, host: UpstreamHost::Keep, path: None })
+    Action::Proxy(Proxy { pool: PoolChoice::One(pool), host: UpstreamHost::Keep, path: None })
 }
 
 /// Routes without another action each get a pool of their own.

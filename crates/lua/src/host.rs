@@ -13,6 +13,7 @@ use tidegate_base::{Id, Moment, Slab};
 use tidegate_wire::message::RequestHead;
 
 use crate::exchange::{Exchange, Origin, Response};
+use crate::operations::{OPERATIONS_MAX, Operation, OperationId};
 use crate::schedule::{Schedule, TaskId, Wait, Wake};
 use crate::shared::Dictionary;
 
@@ -26,7 +27,7 @@ const CLOSE_REASON_BYTES_MAX: usize = 123;
 pub(crate) const WRITTEN_BYTES_MAX: usize = 256 * 1024;
 /// Bytes that one callback may send without waiting.
 pub const OUTPUT_BYTES_MAX: usize = 16 * 1024 * 1024;
-/// The error of output beyond this.
+/// The error if a callback sends more.
 pub(crate) const TOO_MUCH: &str = "a callback may send up to 16 MiB";
 /// Lines that one callback may log.
 const LOG_LINES_MAX: u32 = 100;
@@ -122,6 +123,17 @@ pub enum Effect {
         /// The server's name of the exchange.
         tag: u64,
     },
+    /// A call of the server API of a push hub, whose result goes to `Vm::complete`.
+    Push {
+        /// The VM's name of the call.
+        operation: OperationId,
+        /// The name of the hub.
+        hub: Range<usize>,
+        /// The method.
+        method: Range<usize>,
+        /// Its arguments, as JSON.
+        arguments: Range<usize>,
+    },
     /// A line for the log.
     Log {
         /// How serious it is.
@@ -159,7 +171,7 @@ impl Outbox {
         self.bytes.get(range.clone()).unwrap_or_default()
     }
 
-    fn push(&mut self, bytes: &[u8]) -> Range<usize> {
+    pub(crate) fn push(&mut self, bytes: &[u8]) -> Range<usize> {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(bytes);
         start..self.bytes.len()
@@ -183,6 +195,8 @@ pub struct Facts {
     pub life: u32,
     /// The dictionaries of the application, by name.
     pub shared: Vec<(String, Arc<Dictionary>)>,
+    /// The names of the push hubs.
+    pub hubs: Arc<[String]>,
 }
 
 /// A function that finds the source of a module: its file name and text.
@@ -217,12 +231,17 @@ pub struct Client {
     request: ExchangeId,
 }
 
-/// See the module.
+/// The data of one VM; see the module header.
 pub(crate) struct Host {
+    /// What the scripts can learn about the application and the worker.
     pub(crate) facts: Facts,
+    /// Finds the source of a module that a script requires.
     pub(crate) find_module: FindModule,
+    /// What the callbacks since the last `Vm::take_outbox` have ordered.
     pub(crate) outbox: Outbox,
+    /// The requests whose responses are in progress.
     pub(crate) exchanges: Slab<Exchange>,
+    /// The WebSocket clients.
     pub(crate) clients: Slab<Client>,
     /// Seconds since 1970.
     pub(crate) unix_seconds: f64,
@@ -232,6 +251,8 @@ pub(crate) struct Host {
     pub(crate) wait: Wait,
     /// Coroutines that wait, and jobs.
     pub(crate) schedule: Schedule,
+    /// What the server carries out for coroutines that wait.
+    pub(crate) operations: Slab<Operation>,
     /// Clients whose `on_open` has not ended: each keeps a request.
     opening: usize,
     /// The handlers of the script: a bit each.
@@ -254,6 +275,7 @@ impl Host {
             now_nanos: 0,
             wait: Wait::Nothing,
             schedule: Schedule::new(jobs_max),
+            operations: Slab::new(OPERATIONS_MAX),
             opening: 0,
             handlers: 0,
             lines: 0,

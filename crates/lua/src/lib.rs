@@ -12,6 +12,7 @@ mod encoding;
 mod engine;
 mod exchange;
 mod host;
+mod operations;
 mod pattern;
 mod schedule;
 mod shared;
@@ -24,5 +25,6 @@ pub use host::{
     Away, ClientId, EXCHANGES_MAX, Effect, ExchangeId, Facts, FindModule, Level, OUTPUT_BYTES_MAX,
     Outbox,
 };
+pub use operations::OperationId;
 pub use shared::Dictionary;
 pub use vm::{Bounds, Handler, Resumed, Script, Verdict, Vm, Whose};

@@ -33,7 +33,9 @@ enum Length {
 /// A match: where it is, and its captures.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Match {
+    /// The matched part of the text.
     pub(crate) place: Range<usize>,
+    /// The captures, in order.
     pub(crate) captures: Vec<Capture>,
 }
 
@@ -78,15 +80,21 @@ pub(crate) fn is_plain(pattern: &[u8]) -> bool {
     !pattern.iter().any(|byte| b"^$*+?.([%-".contains(byte))
 }
 
+/// The state of one search.
 struct Matcher<'a> {
+    /// The text in which a match is searched.
     text: &'a [u8],
+    /// The pattern, without the `^` that anchors it.
     pattern: &'a [u8],
     /// Begin and length of each capture.
     captures: [(usize, Length); CAPTURES_MAX],
     /// Captures that were begun.
     level: usize,
+    /// Nested calls of `run`, at most `DEPTH_MAX`.
     depth: usize,
+    /// Steps since the last look at the budget.
     steps: u32,
+    /// Counts steps; returns whether to stop.
     spend: &'a dyn Fn(u64) -> bool,
 }
 

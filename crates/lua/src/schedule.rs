@@ -12,6 +12,7 @@ use tidegate_base::{Id, Moment, Slab, Span};
 
 use crate::engine::Coroutine;
 use crate::host::{ClientId, ExchangeId};
+use crate::operations::OperationId;
 
 /// Coroutines that wait at once.
 const TASKS_MAX: usize = 1 << 20;
@@ -49,6 +50,8 @@ pub(crate) enum Wait {
     Job(JobId, Moment),
     /// The client of this exchange has read what was sent.
     Drain(ExchangeId),
+    /// The result of this operation.
+    Operation(OperationId),
 }
 
 /// Why a task continues.
@@ -66,7 +69,9 @@ pub(crate) enum Wake {
 
 /// A coroutine that waits.
 pub(crate) struct Task {
+    /// The coroutine.
     pub(crate) coroutine: Coroutine,
+    /// Whose handler it runs.
     pub(crate) owner: Owner,
     /// The handler, for messages.
     pub(crate) what: &'static str,
@@ -76,6 +81,8 @@ pub(crate) struct Task {
     sleeps: bool,
     /// It is in `ready`.
     is_ready: bool,
+    /// What it waits for; `Id::NONE` if that is no operation.
+    pub(crate) operation: OperationId,
 }
 
 /// A function that a script runs later.
@@ -102,10 +109,15 @@ pub(crate) enum Ready {
 /// An entry of `due`, by time and then by order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Due {
+    /// The time.
     at: Moment,
+    /// The number of the entry, so that entries of the same time keep their order.
     order: u64,
+    /// Whether it is the entry of a job or of a task.
     is_job: bool,
+    /// The index of the job or task.
     index: u32,
+    /// The generation of the job or task.
     generation: u32,
 }
 
@@ -129,10 +141,13 @@ pub(crate) enum Cancelled {
     Never,
 }
 
-/// See the module.
+/// The waiting coroutines and the jobs of one VM; see the module header.
 pub(crate) struct Schedule {
+    /// The coroutines that wait.
     tasks: Slab<Task>,
+    /// The timers and threads.
     jobs: Slab<Job>,
+    /// What can run now, in order.
     ready: VecDeque<Ready>,
     /// Times of tasks and jobs. An entry whose time is no longer that of its task or job is stale.
     due: BinaryHeap<Reverse<Due>>,
@@ -140,6 +155,8 @@ pub(crate) struct Schedule {
     order: u64,
     /// Coroutines of cancelled tasks, which the engine has to forget.
     dropped: Vec<Coroutine>,
+    /// The operations of cancelled tasks.
+    abandoned: Vec<OperationId>,
     /// The job that runs at present.
     pub(crate) running: JobId,
     /// Waits and jobs that were refused because there were too many.
@@ -155,6 +172,7 @@ impl Schedule {
             due: BinaryHeap::new(),
             order: 0,
             dropped: Vec::new(),
+            abandoned: Vec::new(),
             running: Id::NONE,
             refusals: 0,
         }
@@ -174,7 +192,8 @@ impl Schedule {
         (owner, what): (Owner, &'static str),
         (due, sleeps): (Moment, bool),
     ) -> Option<TaskId> {
-        let task = Task { coroutine, owner, what, due, sleeps, is_ready: false };
+        let task =
+            Task { coroutine, owner, what, due, sleeps, is_ready: false, operation: Id::NONE };
         let id = match self.tasks.insert(task) {
             Ok(id) => id,
             Err(task) => {
@@ -218,7 +237,22 @@ impl Schedule {
     pub(crate) fn cancel(&mut self, id: TaskId) {
         if let Some(task) = self.tasks.remove(id) {
             self.dropped.push(task.coroutine);
+            if !task.operation.is_none() {
+                self.abandoned.push(task.operation);
+            }
         }
+    }
+
+    /// A task waits for an operation.
+    pub(crate) fn set_operation(&mut self, id: TaskId, operation: OperationId) {
+        if let Some(task) = self.tasks.get_mut(id) {
+            task.operation = operation;
+        }
+    }
+
+    /// Takes an operation whose task was cancelled.
+    pub(crate) fn take_abandoned(&mut self) -> Option<OperationId> {
+        self.abandoned.pop()
     }
 
     /// Leaves a task to the application.
@@ -334,7 +368,7 @@ impl Schedule {
         None
     }
 
-    /// Makes everything ready whose time has come.
+    /// Makes ready every task and job whose time has come.
     pub(crate) fn collect(&mut self, now: Moment) {
         while let Some(at) = self.next_due()
             && at <= now
@@ -351,7 +385,7 @@ impl Schedule {
         }
     }
 
-    /// Whether something may run now. What it is may have been cancelled since.
+    /// Whether a task or job may run now. It may have been cancelled since it became ready.
     pub(crate) fn is_ready(&self) -> bool {
         !self.ready.is_empty()
     }
@@ -405,7 +439,7 @@ fn add_waiter(tasks: &Slab<Task>, waiters: &mut Vec<TaskId>, task: TaskId) {
     waiters.push(task);
 }
 
-/// The span of a number of seconds that a script states; what is negative or no number is none.
+/// The span of a number of seconds that a script states. Zero for a negative number or NaN.
 pub(crate) fn span_of(seconds: f64) -> Span {
     const SECONDS_MAX: f64 = 1e9;
     Span::from_secs_f64(if seconds > 0.0 { seconds.min(SECONDS_MAX) } else { 0.0 })

@@ -22,6 +22,8 @@ const PART_BYTES_MIN: usize = 256 * 1024;
 const ENTRY_COST_BYTES: usize = 128;
 /// What an element of a list costs besides its bytes.
 const ELEMENT_COST_BYTES: usize = 32;
+/// How many elements, besides twice its length, a list may have room for.
+const LIST_SPARE_MAX: usize = 16;
 /// Bytes of a value.
 pub(crate) const VALUE_BYTES_MAX: usize = 1024 * 1024;
 /// Bytes of a key.
@@ -57,9 +59,9 @@ pub(crate) enum End {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Condition {
     Always,
-    /// If there is none.
+    /// If there is no entry.
     Absent,
-    /// If there is one.
+    /// If there is an entry.
     Present,
 }
 
@@ -72,8 +74,11 @@ const IS_LIST: &str = "a list";
 const TOO_LARGE: &str = "the value is too large for this dictionary";
 const LONG_KEY: &str = "the key exceeds 4 KiB";
 
+/// An entry, which is a link of the list by time of use.
 struct Entry {
+    /// The key, which `Part::places` contains, too.
     key: Box<[u8]>,
+    /// The value or the list.
     content: Content,
     /// The size of the content.
     bytes: usize,
@@ -89,6 +94,7 @@ struct Entry {
 struct Part {
     /// Places in `entries`, by key.
     places: HashMap<Box<[u8]>, u32>,
+    /// The entries by place; `None`: the place is free.
     entries: Vec<Option<Entry>>,
     /// Places that are `None`.
     free: Vec<u32>,
@@ -102,8 +108,9 @@ struct Part {
     bytes_max: usize,
 }
 
-/// A dictionary. See the module.
+/// A dictionary; see the module header.
 pub struct Dictionary {
+    /// The parts, each with a lock of its own.
     parts: Box<[Mutex<Part>]>,
     /// Chooses the part of a key.
     hasher: RandomState,
@@ -287,6 +294,10 @@ impl Dictionary {
             End::Left => list.pop_front(),
             End::Right => list.pop_back(),
         };
+        // The cost of an entry counts its elements, not the room that the list once needed.
+        if list.capacity() > 2 * list.len() + LIST_SPARE_MAX {
+            list.shrink_to(list.len() + list.len() / 2);
+        }
         let is_empty = list.is_empty();
         let taken = value.as_ref().map_or(0, |value| value.cost() + ELEMENT_COST_BYTES);
         entry.bytes -= taken;
@@ -382,13 +393,13 @@ impl Part {
     fn store(&mut self, key: &[u8], content: Content, ends_at: f64) -> Result<(), &'static str> {
         let bytes = content.cost();
         let size = key.len() + bytes + ENTRY_COST_BYTES;
-        self.remove(key);
         if key.len() > KEY_BYTES_MAX {
             return Err(LONG_KEY);
         }
         if bytes > VALUE_BYTES_MAX || size > self.bytes_max {
             return Err(TOO_LARGE);
         }
+        self.remove(key);
         self.make_room(size);
         let key: Box<[u8]> = key.into();
         let (newer, older) = (NONE, NONE);
@@ -537,6 +548,36 @@ mod tests {
             assert_eq!(used, counted(&dictionary));
             assert!(used <= 3000);
         }
+    }
+
+    #[test]
+    fn refused_value_leaves_the_present_one() {
+        let dictionary = Dictionary::new(1000);
+        let forever = f64::INFINITY;
+        assert_eq!(dictionary.set(b"k", text("v"), forever, Condition::Always, 0.0), Ok(()));
+        let large = || Value::Bytes(vec![0; 2000]);
+        let refused = dictionary.set(b"k", large(), forever, Condition::Present, 0.0);
+        assert_eq!(refused, Err(TOO_LARGE));
+        let present = text("v");
+        let refused = dictionary.compare_and_set(b"k", Some(&present), Some(large()), forever, 0.0);
+        assert_eq!(refused, Err(TOO_LARGE));
+        assert_eq!(dictionary.get(b"k", 0.0), Ok(Some(present)));
+    }
+
+    #[test]
+    fn list_that_was_emptied_gives_back_its_memory() {
+        let dictionary = Dictionary::new(1024 * 1024);
+        for _ in 0..4000 {
+            assert!(dictionary.push(b"k", Value::Number(1.0), End::Right, 0.0).is_ok());
+        }
+        for _ in 0..3999 {
+            assert_eq!(dictionary.pop(b"k", End::Left, 0.0), Ok(Some(Value::Number(1.0))));
+        }
+        let mut part = dictionary.part(b"k");
+        let Some(Entry { content: Content::List(list), .. }) = part.use_entry(b"k", 0.0) else {
+            panic!("the list is gone");
+        };
+        assert!(list.capacity() <= 2 + LIST_SPARE_MAX, "{}", list.capacity());
     }
 
     #[test]

@@ -10,6 +10,7 @@ use tidegate_wire::message::RequestHead;
 use crate::engine::{Argument, Budget, Coroutine, Engine, Entry, Excess, Failure, Turn};
 use crate::exchange::{Origin, Rewritten};
 use crate::host::{ClientId, ExchangeId, Facts, FindModule, Host, Outbox};
+use crate::operations::{OperationId, Reply};
 use crate::schedule::{JobEnd, JobId, Owner, Ready, Task, Wake};
 
 /// The source of an application.
@@ -94,22 +95,32 @@ pub struct Resumed {
     pub verdict: Verdict,
 }
 
+/// How a coroutine continues.
+struct Continuation {
+    coroutine: Coroutine,
+    wake: Wake,
+    /// The result of the operation that it has waited for.
+    reply: Option<Reply>,
+}
+
 /// What jobs are called in messages.
 const JOB: &str = "a function of tide.timer or tide.spawn";
 
-/// See the module.
+/// A VM; see the module header.
 pub struct Vm {
+    /// LuaJIT, and the data of its native functions.
     engine: Engine,
 }
 
 /// The chunks of the prelude, in order.
-const PRELUDE: [(&core::ffi::CStr, &[u8]); 7] = [
+const PRELUDE: [(&core::ffi::CStr, &[u8]); 8] = [
     (c"=tidegate", include_bytes!("prelude/sandbox.lua")),
     (c"=tidegate", include_bytes!("prelude/tide.lua")),
     (c"=tidegate", include_bytes!("prelude/http.lua")),
     (c"=tidegate", include_bytes!("prelude/clients.lua")),
     (c"=tidegate", include_bytes!("prelude/shared.lua")),
     (c"=tidegate", include_bytes!("prelude/jobs.lua")),
+    (c"=tidegate", include_bytes!("prelude/push.lua")),
     (c"=tidegate", include_bytes!("prelude/entries.lua")),
 ];
 
@@ -312,6 +323,20 @@ impl Vm {
         host.client(client).ok()
     }
 
+    /// The server has carried out an operation of the VM with this number.
+    pub fn complete(&mut self, life: u32, id: OperationId, reply: Result<&[u8], &str>) {
+        let host = self.engine.host();
+        if host.facts.life == life {
+            host.complete(id, reply);
+        }
+    }
+
+    /// The number of operations in progress.
+    #[must_use]
+    pub fn operations(&self) -> usize {
+        self.engine.peek().operations.len()
+    }
+
     /// The number of WebSocket clients.
     #[must_use]
     pub fn clients(&self) -> usize {
@@ -370,6 +395,7 @@ impl Vm {
         while let Some(coroutine) = self.engine.host().schedule.take_dropped() {
             self.engine.forget(coroutine);
         }
+        self.engine.host().end_abandoned();
     }
 }
 
@@ -413,26 +439,28 @@ impl Vm {
     }
 
     fn resume_task(&mut self, task: Task, wake: Wake) -> Resumed {
-        let Task { coroutine, owner, what, .. } = task;
+        let Task { coroutine, owner, what, operation, .. } = task;
+        let host = self.engine.host();
+        let next = Continuation { coroutine, wake, reply: host.take_reply(operation) };
         if let Owner::Job(id) = owner {
-            return self.run_job(id, Some((coroutine, wake)));
+            return self.run_job(id, Some(next));
         }
         let host = self.engine.host();
         host.note_resumed(owner);
         host.begin_callback();
         let whose = host.whose(owner);
-        let turn = self.continue_with(coroutine, wake);
+        let turn = self.continue_with(next);
         Resumed { whose, what, verdict: self.finish_turn((owner, what), turn) }
     }
 
     /// Begins or continues a job.
-    fn run_job(&mut self, id: JobId, suspended: Option<(Coroutine, Wake)>) -> Resumed {
+    fn run_job(&mut self, id: JobId, suspended: Option<Continuation>) -> Resumed {
         let host = self.engine.host();
         host.schedule.running = id;
         host.begin_callback();
         let turn = match suspended {
             None => self.engine.call(Entry::Job, &numbers(id)[..1]),
-            Some((coroutine, wake)) => self.continue_with(coroutine, wake),
+            Some(next) => self.continue_with(next),
         };
         let verdict = self.finish_turn((Owner::Job(id), JOB), turn);
         let host = self.engine.host();
@@ -453,11 +481,20 @@ impl Vm {
         Resumed { whose: Whose::Application, what: JOB, verdict }
     }
 
-    /// Continues a coroutine, whose operation returns true, or false and an error.
-    fn continue_with(&mut self, coroutine: Coroutine, wake: Wake) -> Turn {
+    /// Continues a coroutine, whose operation returns true and its result, or false and an error.
+    fn continue_with(&mut self, next: Continuation) -> Turn {
+        let Continuation { coroutine, wake, reply } = next;
         let is_done = Argument::Boolean(true);
         let failed =
             |text: &'static str| [Argument::Boolean(false), Argument::Bytes(text.as_bytes())];
+        if let Some(reply) = reply {
+            let (is_right, bytes) = match &reply {
+                Ok(bytes) => (true, &bytes[..]),
+                Err(text) => (false, text.as_bytes()),
+            };
+            let arguments = [Argument::Boolean(is_right), Argument::Bytes(bytes)];
+            return self.engine.run(coroutine, &arguments);
+        }
         match wake {
             Wake::Done => self.engine.run(coroutine, &[is_done]),
             Wake::Slept => self.engine.run(coroutine, &[is_done]),

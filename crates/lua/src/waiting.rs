@@ -22,7 +22,7 @@ impl Host {
         let due = match wait {
             Wait::Nothing => Moment::NEVER,
             Wait::Until(at) | Wait::Job(_, at) => at,
-            Wait::Drain(_) => Moment::NEVER,
+            Wait::Drain(_) | Wait::Operation(_) => Moment::NEVER,
         };
         let due = (due, matches!(wait, Wait::Until(_)));
         let Some(task) = self.schedule.suspend(coroutine, (owner, what), due) else { return false };
@@ -32,6 +32,7 @@ impl Host {
                 return false;
             }
             Wait::Until(_) => {}
+            Wait::Operation(operation) => self.await_operation(operation, task),
             Wait::Job(job, _) => {
                 if !self.schedule.await_job(task, job) {
                     self.schedule.wake(task, Wake::Done);

@@ -26,18 +26,20 @@ const IDEMPOTENCY_KEY_BYTES_MAX: usize = 128;
 /// A request whose replies are being collected.
 #[derive(Debug)]
 pub struct Exchange {
+    /// The commands, in order.
     items: Vec<Item>,
     /// By number of the call.
     slots: Vec<Slot>,
     /// The request is a batch, whose response is a list.
     is_batch: bool,
-    /// Replies that have not come.
+    /// The number of replies that have not arrived.
     missing: u32,
 }
 
 /// One command of a request.
 #[derive(Debug)]
 struct Item {
+    /// The method.
     method: Method,
     /// How many of the following slots belong to it.
     slots: usize,
@@ -45,11 +47,14 @@ struct Item {
     error: Option<Error>,
 }
 
-/// What came of a call.
+/// The replies to a call so far.
 #[derive(Debug, Default)]
 struct Slot {
+    /// The reply of the owner; of a call to every worker, an error or `Done`.
     reply: Option<Reply>,
+    /// The channels that workers have listed, and their subscribers.
     channels: BTreeMap<Arc<str>, u32>,
+    /// The sums of the counts of the workers.
     counts: Counts,
 }
 
@@ -169,16 +174,17 @@ impl Exchange {
         let begun = calls.len();
         let method = Method::named(name);
         let error = method.read(hub, body, calls)?.err();
-        if error.is_some() || calls.len() > COMMANDS_MAX {
+        let is_full = calls.len() > COMMANDS_MAX;
+        if error.is_some() || is_full {
             calls.truncate(begun);
         }
-        let error = error.or((begun > COMMANDS_MAX).then_some(Error::LimitExceeded));
+        let error = error.or(is_full.then_some(Error::LimitExceeded));
         self.slots.resize_with(calls.len(), Slot::default);
         self.items.push(Item { method, slots: calls.len() - begun, error });
         Ok(())
     }
 
-    /// So many replies will come.
+    /// Expects this number of replies to one more call.
     pub fn expect(&mut self, replies: u16) {
         self.missing += u32::from(replies);
     }
@@ -199,13 +205,13 @@ impl Exchange {
                 slot.counts.subscriptions += counts.subscriptions;
                 slot.counts.channels += counts.channels;
             }
-            // What one worker has refused has failed.
+            // If one worker has refused the call, the call has failed.
             reply if matches!(slot.reply, Some(Reply::Failed(_))) => drop(reply),
             reply => slot.reply = Some(reply),
         }
     }
 
-    /// Whether every reply has come.
+    /// Whether every reply has arrived.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.missing == 0

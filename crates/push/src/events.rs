@@ -20,7 +20,7 @@ pub fn encode_position(out: &mut Vec<u8>, position: &Position) {
     out.push(b'\n');
 }
 
-/// Appends the event that tells that messages since the client's last event are lost.
+/// Appends the event that reports that messages since the client's last event are lost.
 pub fn encode_lost(out: &mut Vec<u8>) {
     out.extend_from_slice(b"event: lost\ndata: {}\n\n");
 }

@@ -199,7 +199,7 @@ impl<K: Copy + Eq> Hub<K> {
         }
     }
 
-    /// How many replies a call gets.
+    /// How many workers reply to a call.
     #[must_use]
     pub fn replies_of(&self, call: &Call) -> u16 {
         match call.target() {
@@ -306,7 +306,7 @@ impl<K: Copy + Eq> Hub<K> {
         self.roster.len()
     }
 
-    /// Whether clients have not got an instruction.
+    /// Whether an instruction has not reached all of its clients yet.
     #[must_use]
     pub fn is_instructing(&self) -> bool {
         self.roster.is_busy()
@@ -323,19 +323,24 @@ impl<K: Copy + Eq> Hub<K> {
         self.local.advance(budget_bytes, keys)
     }
 
+    /// How many joins and leaves were not reported to the subscribers of this worker since the last call.
+    pub fn take_unreported(&mut self) -> u64 {
+        self.local.take_unreported()
+    }
+
     /// The number of subscriptions of this worker.
     #[must_use]
     pub fn subscriptions(&self) -> usize {
         self.local.len()
     }
 
-    /// The number of channels of this worker, and of the channels that it owns.
+    /// The number of channels that this worker owns.
     #[must_use]
     pub fn channels_owned(&self) -> usize {
         self.owned.iter().map(Owned::len).sum()
     }
 
-    /// Drops what is too old, a part at a time.
+    /// Drops publications and keys that are too old, in a part of the channels.
     pub fn sweep(&mut self, settings: &Hubs, now: Moment) {
         for (hub, owned) in self.owned.iter_mut().enumerate() {
             if let Some(settings) = settings.get(hub as u16) {
@@ -361,7 +366,7 @@ impl<K: Copy + Eq> Hub<K> {
         }
     }
 
-    /// Does what `from` has asked for.
+    /// Executes a call of worker `from`.
     fn execute(&mut self, settings: &Hubs, from: u16, call: Call, at: Instance) -> Reply {
         let result = match call {
             Call::Subscribe { hub, channel, since, visitor } => {
@@ -460,11 +465,13 @@ impl<K: Copy + Eq> Hub<K> {
         }
     }
 
-    /// Hands a publication to the workers with subscribers.
+    /// Hands a publication to the workers with subscribers. A worker that is behind gets no joins and leaves.
     fn spread(&mut self, publication: &Arc<Publication>, workers: &[u16]) {
         for &worker in workers {
             if worker == self.own {
                 self.local.accept(Arc::clone(publication));
+            } else if publication.is_visit() && self.is_behind(worker) {
+                self.local.note_unreported();
             } else if let Some(outbox) = self.outbox.get_mut(usize::from(worker)) {
                 outbox.push_back(Mail::Publication(Arc::clone(publication)));
             }

@@ -19,16 +19,16 @@ const SPARED_MAX: usize = 1000;
 /// The longest reason of a disconnect (RFC 6455 section 5.5).
 const REASON_BYTES_MAX: usize = 123;
 
-/// What clients must do.
+/// An order of the application about clients of a user.
 #[derive(Debug)]
 pub struct Instruction {
     /// Index of the hub.
     pub hub: u16,
     /// The user of the clients; empty: anonymous.
     pub user: Arc<str>,
-    /// The name of the only client that is meant; empty: all of the user.
+    /// The name of the only client that it applies to; empty: all clients of the user.
     pub client: Arc<str>,
-    /// The names of clients that are not meant.
+    /// The names of clients that it does not apply to.
     pub spared: Vec<Arc<str>>,
     /// What is done.
     pub what: Intervention,
@@ -70,13 +70,13 @@ pub enum Intervention {
 /// The methods that instruct clients.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Steering {
-    /// See `Intervention`.
+    /// Becomes `Intervention::Subscribe`.
     Subscribe,
-    /// See `Intervention`.
+    /// Becomes `Intervention::Unsubscribe`.
     Unsubscribe,
-    /// See `Intervention`.
+    /// Becomes `Intervention::Disconnect`.
     Disconnect,
-    /// See `Intervention`.
+    /// Becomes `Intervention::Refresh`, or a disconnect if the request states `expired`.
     Refresh,
 }
 
@@ -143,7 +143,7 @@ impl Instruction {
         }))
     }
 
-    /// Whether this client is not meant.
+    /// Whether the instruction does not apply to this client.
     #[must_use]
     pub fn spares(&self, client: &str) -> bool {
         self.spared.iter().any(|spared| **spared == *client)
@@ -152,7 +152,7 @@ impl Instruction {
 
 impl Request<'_> {
     fn check(&self, settings: &HubSettings, steering: Steering) -> Result<Intervention, Error> {
-        // All anonymous clients together are no user.
+        // Anonymous clients have no user: one of them must be named.
         if self.user.is_empty() && self.client.is_empty() {
             return Err(Error::BadRequest);
         }

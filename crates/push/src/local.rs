@@ -1,6 +1,7 @@
 //! The subscribers of one worker: who gets a publication, in which order, a slice at a time.
 //! In: subscriptions, the owner's replies, publications. Out: the subscribers of each publication.
-//! Limits: `WALKS_MAX` publications are being delivered; beyond that the hub accepts no more.
+//! Limits: `WALKS_MAX` messages are being delivered; beyond that the hub accepts no more. A channel with `VISITS_MAX`
+//! publications to deliver gets no further reports of joins and leaves, which clients cause without a limit.
 //! Invariant: each subscriber that was confirmed before a publication was accepted, and has not left, gets it once;
 //! publications of a channel are delivered one after the other.
 
@@ -13,6 +14,9 @@ use crate::publication::Publication;
 
 /// The most publications that are being delivered on a worker.
 pub const WALKS_MAX: usize = 1024;
+/// The publications of a channel that are being delivered, beyond which joins and leaves are not reported. One client can
+/// join and leave thousands of times a second, and each time concerns all subscribers of the channel.
+pub const VISITS_MAX: usize = 16;
 /// How many places of a channel are looked at for each subscriber of a slice, because places may be free.
 const PLACES_PER_SUBSCRIBER: usize = 16;
 
@@ -33,12 +37,16 @@ pub struct Local<K> {
     subscriptions: Vec<u32>,
     /// The nonce of the newest ticket; below 2^31.
     nonce: u32,
+    /// How many joins and leaves were not reported, since the last call of `take_unreported`.
+    unreported: u64,
 }
 
 /// A channel with subscribers on this worker.
 #[derive(Debug)]
 struct Channel<K> {
+    /// Index of the hub.
     hub: u16,
+    /// The name of the channel.
     name: Arc<str>,
     /// After the newest publication that was accepted. Meaningless until the owner has replied.
     position: Option<Position>,
@@ -56,9 +64,12 @@ struct Channel<K> {
     walks: VecDeque<Walk>,
 }
 
+/// A subscriber of a channel.
 #[derive(Clone, Copy, Debug)]
 struct Member<K> {
+    /// Names the subscriber.
     key: K,
+    /// Whether it waits for the owner, or which publications it gets.
     state: MemberState,
 }
 
@@ -89,6 +100,7 @@ impl MemberState {
 /// A publication on its way through the members.
 #[derive(Debug)]
 struct Walk {
+    /// The publication.
     publication: Arc<Publication>,
     /// `Channel::accepted` after it was accepted.
     number: u32,
@@ -108,7 +120,9 @@ pub struct Place {
 /// A subscription that waits for the owner.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ticket {
+    /// The place of the subscriber.
     place: Place,
+    /// Distinguishes the subscription from earlier ones at the same place.
     nonce: u32,
 }
 
@@ -139,7 +153,7 @@ pub struct Deserted {
 }
 
 impl<K: Copy + Eq> Local<K> {
-    /// No subscribers, in so many hubs.
+    /// No subscribers, in this number of hubs.
     #[must_use]
     pub fn new(hubs: usize) -> Self {
         Self {
@@ -150,7 +164,18 @@ impl<K: Copy + Eq> Local<K> {
             walks: 0,
             subscriptions: vec![0; hubs],
             nonce: 0,
+            unreported: 0,
         }
+    }
+
+    /// Counts a join or leave that another worker was not told of.
+    pub fn note_unreported(&mut self) {
+        self.unreported += 1;
+    }
+
+    /// How many joins and leaves were not reported since the last call.
+    pub fn take_unreported(&mut self) -> u64 {
+        core::mem::take(&mut self.unreported)
     }
 
     /// Whether no more publications can be accepted for now.
@@ -262,7 +287,7 @@ impl<K: Copy + Eq> Local<K> {
         Some(key)
     }
 
-    /// The subscriber whose subscription failed; it has left then.
+    /// Removes a subscriber whose subscription failed. Returns it, and the channel if it was the last subscriber.
     pub fn refuse(&mut self, ticket: Ticket) -> Option<(K, Option<Deserted>)> {
         let channel = self.channels.get(ticket.place.channel as usize)?.as_ref()?;
         let member = channel.members.get(ticket.place.member as usize)?.as_ref()?;
@@ -306,6 +331,10 @@ impl<K: Copy + Eq> Local<K> {
         if !channel.is_confirmed {
             return;
         }
+        if publication.is_visit() && channel.walks.len() >= VISITS_MAX {
+            self.unreported += 1;
+            return;
+        }
         if publication.position.is_some() {
             channel.position = publication.position;
         }
@@ -318,7 +347,8 @@ impl<K: Copy + Eq> Local<K> {
         self.walks += 1;
     }
 
-    /// Continues the delivery whose turn it is: appends up to `most` subscribers that get the publication to `keys`.
+    /// Continues the delivery whose turn it is: appends subscribers that get the publication to `keys`, as many as
+    /// `budget_bytes` contains its `delivery_cost_bytes`, and at least one.
     pub fn advance(&mut self, budget_bytes: usize, keys: &mut Vec<K>) -> Option<Arc<Publication>> {
         let number = self.busy.pop_front()?;
         let channel = self.channels.get_mut(number as usize)?.as_mut()?;
@@ -383,8 +413,8 @@ impl<K: Copy> Channel<K> {
         }
     }
 
-    /// Drops the free places at the end, once for as many departures as half the places, so that a channel whose
-    /// subscribers have left is walked fast.
+    /// Drops the free places at the end, each time that half as many subscribers have left as there are places, so that
+    /// a channel whose subscribers have left is walked quickly.
     fn trim(&mut self) {
         self.left += 1;
         if (self.left as usize) < self.members.len() / 2 {

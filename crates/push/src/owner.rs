@@ -32,16 +32,17 @@ pub const RECOVERY_MAX: usize = 300;
 /// The channels of one hub that a worker owns.
 #[derive(Debug)]
 pub struct Owned {
+    /// The channels by name.
     channels: BTreeMap<Arc<str>, Channel>,
-    /// What the histories keep.
+    /// The bytes that the histories keep.
     bytes: usize,
-    /// The part of it that the histories take without their messages.
+    /// The part of `bytes` that the histories take without their messages.
     streams_bytes: usize,
-    /// The most that the histories may keep.
+    /// The most bytes that the histories may keep.
     bytes_max: usize,
     /// The kept publications of all channels, oldest first. Contains some that are gone.
     order: VecDeque<(Arc<str>, u64)>,
-    /// The publications that the histories keep.
+    /// The number of publications that the histories keep.
     kept: usize,
     /// Keys of recent publications, and the results.
     keys: BTreeMap<PublicationKey, Option<Position>>,
@@ -121,7 +122,7 @@ impl Owned {
         self.channels.is_empty()
     }
 
-    /// What the histories keep.
+    /// The bytes that the histories keep.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
@@ -133,7 +134,7 @@ impl Owned {
         self.channels.get(channel).map_or(&[], |channel| &channel.workers)
     }
 
-    /// A worker has a subscriber. Returns the position of the channel, and what the subscriber missed.
+    /// Notes that a worker has a subscriber. Returns the position of the channel, and what the subscriber missed.
     ///
     /// # Errors
     /// The channel does not exist, or there is no memory for its history.
@@ -223,7 +224,7 @@ impl Owned {
         Ok((channel.visitors.len() as u64, users.len() as u64))
     }
 
-    /// A worker has no subscriber any more.
+    /// Notes that a worker has no subscriber any more.
     pub fn leave(&mut self, name: &str, worker: u16) {
         let Some(channel) = self.channels.get_mut(name) else { return };
         channel.workers.retain(|other| *other != worker);
@@ -237,7 +238,7 @@ impl Owned {
     /// Gives a message its position, and keeps it.
     ///
     /// # Errors
-    /// The channel does not exist, the order is malformed, or there is no memory for a history.
+    /// The channel does not exist, or there is no memory for its history.
     pub fn publish(
         &mut self,
         hub: &HubSettings,
@@ -320,7 +321,8 @@ impl Owned {
         Ok(())
     }
 
-    /// Drops what is too old in some of the channels. Calls at intervals reach all of them.
+    /// Drops publications and keys that are too old, in up to `SWEEP_CHANNELS_MAX` channels. Repeated calls reach all
+    /// channels.
     pub fn sweep(&mut self, hub: &HubSettings, now: Moment) {
         self.forget_keys(now);
         let from = self.sweep_from.take();
@@ -362,7 +364,7 @@ impl Owned {
         }
     }
 
-    /// Lists a channel as unused if it is.
+    /// Appends a channel to `unused` if it is unused.
     fn note_unused(&mut self, name: &str) {
         if let Some((name, _)) = self.channels.get_key_value(name)
             && let name = Arc::clone(name)
@@ -375,8 +377,7 @@ impl Owned {
         }
     }
 
-    /// Removes the first of the channels that are listed as unused, unless it is used again. Returns whether the list
-    /// had one.
+    /// Takes the first channel of `unused`, and removes it unless it is used again. Returns false if `unused` is empty.
     fn remove_unused(&mut self) -> bool {
         let Some(name) = self.unused.pop_front() else { return false };
         let Some(channel) = self.channels.get_mut(&name) else { return true };
@@ -426,7 +427,7 @@ impl Owned {
                 self.note_unused(&name);
             }
         }
-        // Publications that went by age or number remain in `order`.
+        // Publications that were dropped because of their age or number remain in `order`.
         const SPARE: usize = 64;
         if self.order.len() > 2 * self.kept + SPARE {
             let channels = &self.channels;
@@ -448,7 +449,7 @@ impl Owned {
     }
 }
 
-/// What a client gets that states a place in a channel without a history.
+/// The recovery of a client that states a position in a channel without a history.
 const LOST: Recovered = Recovered { publications: Vec::new(), is_whole: false };
 
 fn stream_cost(name: &str) -> usize {

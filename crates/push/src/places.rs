@@ -9,6 +9,7 @@ const CHUNK: usize = 1024;
 /// A list of places.
 #[derive(Debug)]
 pub(crate) struct Places<T> {
+    /// The places, in chunks of `CHUNK`.
     chunks: Vec<Vec<T>>,
 }
 

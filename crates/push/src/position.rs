@@ -1,7 +1,7 @@
 //! Positions in the history of a channel: an epoch and an offset.
 //! In: random numbers; text of clients. Out: positions, and their text. Never: compares offsets of different epochs.
 
-/// The name of one life of a channel's history. Offsets of different epochs have nothing to do with each other.
+/// The name of one life of a channel's history. Offsets of different epochs cannot be compared.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Epoch([u8; 8]);
 
@@ -34,7 +34,7 @@ impl Epoch {
         Self(letters)
     }
 
-    /// The epoch of this text; `None` if the text is no epoch of this program.
+    /// The epoch of this text; `None` if the text is not an epoch of this program.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let letters: [u8; 8] = text.as_bytes().try_into().ok()?;

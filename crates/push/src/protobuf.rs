@@ -22,6 +22,7 @@ pub enum Value<'a> {
 /// The fields of a message.
 #[derive(Clone, Copy, Debug)]
 pub struct Fields<'a> {
+    /// The bytes after the fields that were read.
     rest: &'a [u8],
 }
 

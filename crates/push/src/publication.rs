@@ -24,7 +24,7 @@ pub struct Publication {
     pub data: Box<str>,
     /// The place of the publication in the history; `None` if the channel keeps none, or if it skips the history.
     pub position: Option<Position>,
-    /// The client that published it, or that has joined or left: JSON; empty if it is no client.
+    /// The client that published it, or that has joined or left: JSON; empty if it was not a client.
     pub info: Box<str>,
     /// What the publisher adds, as a JSON object of strings; empty if there is nothing.
     pub tags: Box<str>,
@@ -90,6 +90,12 @@ impl Publication {
     #[must_use]
     pub fn offset(&self) -> u64 {
         self.position.map_or(0, |position| position.offset)
+    }
+
+    /// Whether it reports that a client has joined or left.
+    #[must_use]
+    pub const fn is_visit(&self) -> bool {
+        matches!(self.content, Content::Join | Content::Leave)
     }
 
     /// The encoded publication, shared by all subscribers of this form.

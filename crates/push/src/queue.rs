@@ -24,7 +24,9 @@ pub struct QueueLimits {
 /// The messages that wait for a client.
 #[derive(Debug, Default)]
 pub struct Queue {
+    /// The messages, oldest first.
     entries: VecDeque<Arc<Publication>>,
+    /// The sum of their costs.
     bytes: usize,
 }
 
@@ -33,7 +35,7 @@ pub struct Queue {
 pub enum Queued {
     /// It waits.
     Waits,
-    /// It waits, and older messages were dropped for it: so many.
+    /// It waits, and this number of older messages was dropped for it.
     DroppedOlder(u32),
     /// It was dropped.
     Dropped,

@@ -20,6 +20,7 @@ type Entry = (u16, Arc<str>, Arc<str>);
 /// The clients of a worker. `K` names a client.
 #[derive(Debug)]
 pub struct Roster<K> {
+    /// The clients, in the order of hub, user and name.
     clients: BTreeMap<Entry, K>,
     /// By hub: the different users of its clients.
     users: Vec<u32>,
@@ -30,6 +31,7 @@ pub struct Roster<K> {
 /// An instruction on its way through the clients.
 #[derive(Debug)]
 struct Walk {
+    /// The instruction.
     instruction: Arc<Instruction>,
     /// The name of the last client that has got it.
     after: Option<Arc<str>>,

@@ -71,6 +71,7 @@ impl Error {
 /// The settings of all hubs of a configuration.
 #[derive(Debug)]
 pub struct Hubs {
+    /// The hubs, by their index in the configuration.
     hubs: Vec<HubSettings>,
 }
 

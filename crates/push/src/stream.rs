@@ -17,6 +17,7 @@ use crate::publication::Publication;
 pub struct Stream {
     /// After the newest publication.
     position: Position,
+    /// The publications that are kept, oldest first.
     entries: VecDeque<Entry>,
     /// When the stream was last used.
     used_at: Moment,
@@ -24,12 +25,13 @@ pub struct Stream {
 
 #[derive(Debug)]
 struct Entry {
+    /// The publication.
     publication: Arc<Publication>,
     /// When it was published.
     at: Moment,
 }
 
-/// What a client gets that states where it was.
+/// The publications that a client missed since the position that it states.
 #[derive(Clone, Debug)]
 pub struct Recovered {
     /// Every missed publication, in order; empty if they are lost.
@@ -101,7 +103,7 @@ impl Stream {
     }
 
     /// Appends the publication with `next_position`. Returns how many bytes more are kept; negative if older
-    /// publications had to go.
+    /// publications were dropped.
     pub fn push(
         &mut self,
         publication: Arc<Publication>,

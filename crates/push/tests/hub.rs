@@ -11,7 +11,7 @@ use tidegate_config::model::Config;
 use tidegate_push::api::{Exchange, Node, matches_pattern};
 use tidegate_push::hub::{Event, Hub};
 use tidegate_push::local::Place;
-use tidegate_push::mail::{Call, Mail, Order, Reply, ReplyTo, Subscribed};
+use tidegate_push::mail::{Call, Mail, Order, Reply, ReplyTo, Subscribed, Visitor};
 use tidegate_push::position::{Position, Since};
 use tidegate_push::publication::{DELIVERY_COST_BYTES, Publication};
 use tidegate_push::settings::{Error, Hubs};
@@ -137,6 +137,16 @@ impl Process {
         let at = (self.now, self.prng.next_u64());
         let to = ReplyTo::Caller { key: 0, number: 0 };
         self.hubs[worker].call(&self.settings, to, call, at)
+    }
+
+    /// Carries all mail, and delivers nothing.
+    fn carry(&mut self) {
+        for (from, to) in [(0, 1), (1, 0), (0, 1)] {
+            while let Some(mail) = self.hubs[from].take_mail(to as u16) {
+                let instance = (self.now, self.prng.next_u64());
+                self.hubs[to].receive(&self.settings, mail, instance);
+            }
+        }
     }
 
     /// Something happens: mail is sent or received, or a delivery goes on. Returns whether anything was left to do.
@@ -492,6 +502,51 @@ fn api_answers_as_centrifugo_does() {
         let after = request(&mut process, "history", r#"{"channel":"h:a","limit":-1}"#);
         assert_eq!(after, none);
     }
+}
+
+#[test]
+fn api_refuses_more_calls_than_it_makes() {
+    let mut process = Process::new(1, 7, "");
+    let names = |count| vec![r#""a""#; count].join(",");
+    let refused = r#"{"error":{"code":106,"message":"limit exceeded"}}"#;
+    let body = format!(r#"{{"channels":[{}],"data":1}}"#, names(10_001));
+    assert_eq!(request(&mut process, "broadcast", &body), refused);
+    let command = r#"{"publish":{"channel":"a","data":1}}"#;
+    let body = format!(r#"{{"commands":[{}]}}"#, vec![command; 10_003].join(","));
+    let response = request(&mut process, "batch", &body);
+    let parsed: serde_json::Value = serde_json::from_str(&response).expect("JSON");
+    let replies = parsed["replies"].as_array().expect("replies");
+    assert_eq!(replies.len(), 10_003);
+    assert!(replies[9_999].get("publish").is_some());
+    assert_eq!(replies[10_002]["error"]["code"], 106);
+}
+
+#[test]
+fn flood_of_joins_and_leaves_holds_up_no_message() {
+    let text = "[push.p.namespace.j]\njoin-leave = true\n";
+    let mut process = Process::new(2, 5, text);
+    for worker in 0..2 {
+        process.subscribe(worker, "j:room", None);
+        process.subscribe(worker, "plain", None);
+    }
+    process.settle();
+    let visitor = Visitor { client: "c".into(), user: "u".into(), info: "{}".into() };
+    for turn in 0..5000 {
+        let at = (process.now, turn);
+        let begun = process.hubs[0]
+            .subscribe(&process.settings, (0, "j:room"), 1000, (None, Some(visitor.clone())), at)
+            .expect("a place");
+        process.hubs[0].unsubscribe(&process.settings, begun.place, 1000, Some(&visitor.client));
+        process.carry();
+    }
+    assert!(process.hubs.iter().all(Hub::can_receive), "joins and leaves fill the deliveries");
+    let reply = process.publish(0, "plain");
+    assert!(!matches!(reply, Some(Reply::Failed(_))), "{reply:?}");
+    process.settle();
+    let unreported: u64 = process.hubs.iter_mut().map(Hub::take_unreported).sum();
+    assert!(unreported > 5000, "{unreported}");
+    let got = |one: &&Subscriber| one.channel == "plain" && one.received == [1];
+    assert_eq!(process.subscribers.values().filter(got).count(), 2);
 }
 
 #[test]

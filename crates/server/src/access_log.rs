@@ -109,11 +109,15 @@ impl Shelf {
 
 /// A worker's side of the log: encodes entries, and hands the lines over.
 pub struct Desk {
+    /// The settings of the log.
     settings: AccessLog,
+    /// Encodes entries as lines.
     encoder: LineEncoder,
     /// Lines of this turn.
     batch: Pile,
+    /// Where the writer finds the lines of the worker.
     shelf: Arc<Shelf>,
+    /// Shared with the writer.
     shared: Arc<Shared>,
 }
 
@@ -201,9 +205,13 @@ impl Desk {
 
 /// The access log of the process, whose destination is open.
 pub(crate) struct Log {
+    /// The settings of the log.
     settings: AccessLog,
+    /// The open destination.
     sink: Sink,
+    /// The workers' shelves.
     shelves: Vec<Arc<Shelf>>,
+    /// Shared by the workers and the writer.
     shared: Arc<Shared>,
 }
 
@@ -337,9 +345,13 @@ impl Sink {
 
 /// The writer thread.
 struct Writer {
+    /// The destination as configured.
     to: AccessTarget,
+    /// The open destination.
     sink: Sink,
+    /// The workers' shelves.
     shelves: Vec<Arc<Shelf>>,
+    /// Shared with the workers.
     shared: Arc<Shared>,
     /// The lines that are being written. Its memory goes back to the shelf with the next swap.
     pile: Pile,

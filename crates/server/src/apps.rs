@@ -16,7 +16,8 @@ use tidegate_config::model::{Config, LuaApp, LuaSetting, Route};
 use tidegate_config::places::{Finding, Owner};
 use tidegate_config::report::Kind;
 use tidegate_lua::{
-    Bounds, Budget, Dictionary, Excess, Facts, Failure, Handler, Outbox, Script, Verdict, Vm,
+    Bounds, Budget, Dictionary, Excess, Facts, Failure, Handler, OperationId, Outbox, Script,
+    Verdict, Vm,
 };
 
 use crate::files;
@@ -29,7 +30,7 @@ const EXCESSES_MAX: u32 = 16;
 /// How long no callback has ended well until the VM is replaced. One client with slow requests cannot keep the callbacks of
 /// the others from ending well for so long.
 const EXCESSES_SPAN: Span = Span::from_secs(10);
-/// How long an application whose VM has served nothing answers nothing. Doubled with each failure in a row.
+/// How long an application pauses if its VM has failed without serving anything. Doubled with each failure in a row.
 const PAUSE_MIN: Span = Span::from_secs(1);
 const PAUSE_MAX: Span = Span::from_secs(60);
 /// Lines of a Lua error that are logged.
@@ -50,9 +51,12 @@ pub type Scripts = Arc<[Program]>;
 /// An application, as every worker loads it.
 #[derive(Clone, Debug)]
 pub struct Program {
+    /// The name and the text of the script.
     script: Script,
     /// The dictionaries, by name.
     shared: Vec<(String, Arc<Dictionary>)>,
+    /// The names of the push hubs.
+    hubs: Arc<[String]>,
 }
 
 /// The modules of an application that do not come from files; for tests.
@@ -65,11 +69,13 @@ type Find = Rc<dyn Fn(&str) -> Result<Option<(String, Vec<u8>)>, String>>;
 pub fn read(config: &Config) -> Result<Scripts, Vec<Finding>> {
     let mut findings = Vec::new();
     let mut scripts = Vec::new();
+    let hubs: Arc<[String]> = config.push.iter().map(|hub| hub.name.clone()).collect();
     for (index, app) in config.lua.iter().enumerate() {
         match read_file(Path::new(&app.script)) {
             Ok(text) => scripts.push(Program {
                 script: Script { file: app.script.clone(), text },
                 shared: dictionaries(app),
+                hubs: Arc::clone(&hubs),
             }),
             Err(what) => findings.push(finding(index, app, what)),
         }
@@ -187,6 +193,7 @@ fn load(
         seed,
         life: place.life,
         shared: program.shared.clone(),
+        hubs: Arc::clone(&program.hubs),
     };
     let folder = Path::new(&script.file).parent().unwrap_or(Path::new("")).to_path_buf();
     let find = modules_in(folder);
@@ -237,6 +244,7 @@ struct App {
 /// The applications of a worker, by their index in the configuration.
 #[derive(Default)]
 pub(crate) struct Apps {
+    /// The applications.
     apps: Vec<App>,
     /// What a new VM needs.
     origin: Option<Source>,
@@ -250,10 +258,15 @@ pub(crate) struct Apps {
 
 /// What the VMs of a worker are created from.
 struct Source {
+    /// The settings of the applications.
     config: Vec<LuaApp>,
+    /// Their scripts and dictionaries.
     scripts: Scripts,
+    /// How budgets are measured.
     meter: Meter,
+    /// The number of the worker, and of all workers.
     place: (u32, u32),
+    /// The seed of the random numbers of scripts.
     seed: u64,
 }
 
@@ -423,6 +436,24 @@ impl Apps {
             vm.take_outbox(&mut outbox);
         }
         outbox
+    }
+
+    /// The number of the VM of an application.
+    pub(crate) fn life(&self, app: usize) -> u32 {
+        self.apps.get(app).map_or(0, |app| app.life)
+    }
+
+    /// Gives the result of an operation to the VM with this number, unless that is gone.
+    pub(crate) fn complete(
+        &mut self,
+        app: usize,
+        life: u32,
+        operation: OperationId,
+        reply: Result<&[u8], &str>,
+    ) {
+        if let Some(vm) = self.present(app) {
+            vm.complete(life, operation, reply);
+        }
     }
 
     /// Keeps the memory of an outbox.

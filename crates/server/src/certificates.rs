@@ -101,7 +101,12 @@ impl TlsLoader {
         let is_gone = |owner| match owner {
             Owner::Listener(index) => arranged.listeners.get(index).is_some_and(Life::is_gone),
             Owner::Pool(index) => arranged.pools.get(index).is_some_and(|pool| pool.life.is_gone()),
-            Owner::Lua(_) | Owner::Route(_) | Owner::Set(_) | Owner::Admin | Owner::Log => false,
+            Owner::Lua(_)
+            | Owner::Route(_)
+            | Owner::Set(_)
+            | Owner::Map(_)
+            | Owner::Admin
+            | Owner::Log => false,
         };
         self.load_except(&arranged.config, now_unix_seconds, true, is_gone)
     }
@@ -403,7 +408,9 @@ impl<'a> Reading<'a> {
             Owner::Listener(_) => format!("listener {name}"),
             Owner::Pool(_) => format!("pool {name}"),
             Owner::Lua(_) => format!("application {name}"),
-            Owner::Route(_) | Owner::Set(_) | Owner::Admin | Owner::Log => name.to_owned(),
+            Owner::Route(_) | Owner::Set(_) | Owner::Map(_) | Owner::Admin | Owner::Log => {
+                name.to_owned()
+            }
         };
         Self { owner, place, faults }
     }

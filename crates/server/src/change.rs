@@ -273,7 +273,7 @@ impl Worker {
                     exchange.era = era;
                 }
             }
-            // These hold no index that changes its meaning.
+            // These hold no index whose meaning changes.
             Running::None
             | Running::Synthetic(_)
             | Running::Lua(_)
@@ -282,8 +282,8 @@ impl Worker {
         }
     }
 
-    /// Lets the requests of a generation use the current settings, because no other generation may begin else. What the
-    /// indexes of their listeners, pools and servers mean does not change. Their responses have the filters of the
+    /// Lets the requests of a generation use the current settings, so that another generation can begin. The meaning of
+    /// the indexes of their listeners, pools and servers does not change. Their responses have the filters of the
     /// listener, because the routes may have other ones.
     fn adopt_requests(&mut self, era: Era) {
         let current = self.settings.era();
@@ -414,7 +414,7 @@ impl Worker {
     /// How many removed parts are in use.
     pub(crate) fn gone_in_use(&self) -> usize {
         let in_use = |place: &&Place| match place {
-            // A listener that is about to close is no user.
+            // A listener that is about to close does not count as in use.
             Place::Listener(index) => self.has_listener_users(*index),
             Place::Pool(_) | Place::Server(..) => self.is_in_use(**place),
         };

@@ -6,7 +6,7 @@
 //! Limits: a worker that has not applied the settings within `APPLY_SPAN` is reported, again and again.
 //! Invariant: the workers are changed one after the other, by one thread.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::mpsc::{self, RecvTimeoutError, SyncSender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -44,8 +44,8 @@ pub trait ConfigSource: Send {
     /// A text that states each mistake, with its place in the file.
     fn read(&mut self) -> Result<(Config, String), String>;
 
-    /// The file that it is read from.
-    fn path(&self) -> &Path;
+    /// The file that it is read from; then those that it includes, and the folders of their patterns.
+    fn paths(&self) -> Vec<PathBuf>;
 
     /// States the findings about the configuration that was read last, each with its place in the file.
     fn explain(&self, findings: Vec<Finding>) -> String;
@@ -98,8 +98,11 @@ pub(crate) struct Listening {
 pub(crate) struct Configuration {
     /// Where it is from; `None` for the embedded configuration.
     pub(crate) source: Option<Box<dyn ConfigSource>>,
+    /// The configuration, whose indexes outlive a reload.
     pub(crate) arranged: Arranged,
+    /// The addresses of its servers.
     pub(crate) addresses: Addresses,
+    /// The numbers of values that connections hold for longer than a generation of settings.
     pub(crate) numbers: Numbers,
     /// The tables of limits, which all workers share.
     pub(crate) rates: RateTables,
@@ -120,12 +123,11 @@ pub(crate) struct Configuration {
 }
 
 impl Configuration {
-    /// The file that is read again when it changes; `None`: only at SIGHUP.
-    pub(crate) fn watched(&self) -> Option<PathBuf> {
-        let source = self.source.as_ref()?;
-        match self.arranged.config.server.reload {
-            ReloadOn::Signal => None,
-            ReloadOn::Watch => Some(source.path().to_owned()),
+    /// The files that are read again when one of them changes; none: only at SIGHUP.
+    pub(crate) fn watched(&self) -> Vec<PathBuf> {
+        match (&self.source, self.arranged.config.server.reload) {
+            (Some(source), ReloadOn::Watch) => source.paths(),
+            (None, _) | (Some(_), ReloadOn::Signal) => Vec::new(),
         }
     }
 
@@ -205,8 +207,8 @@ impl Configuration {
         let needs_passwords = config.routes.iter().any(|route| route.handling.auth.is_some());
         if needs_passwords && !self.verifies_passwords {
             return Err(
-                "tidegate: `auth` of a route is new, and passwords are verified only if a route had `auth` at the \
-                 start: restart (run with --takeover)"
+                "tidegate: `basic` in `auth` of a route is new, and passwords are verified only if a route had it at \
+                 the start: restart (run with --takeover)"
                     .to_owned(),
             );
         }
@@ -232,6 +234,7 @@ impl Configuration {
                 other @ (Owner::Lua(_)
                 | Owner::Route(_)
                 | Owner::Set(_)
+                | Owner::Map(_)
                 | Owner::Admin
                 | Owner::Log) => other,
             };

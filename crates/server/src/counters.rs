@@ -92,6 +92,8 @@ counters! {
         auth_refusals,
         /// Requests above the limit of their route's rate.
         limited_requests,
+        /// Requests whose route looks up the pool in a map, which has none for them.
+        unmapped_requests,
         /// Requests that had to wait for room for a connection to their server.
         slot_waits,
         /// Bodies, in either direction, that made no progress within the timeout.
@@ -136,6 +138,8 @@ counters! {
         push_queued,
         /// Messages that were dropped because their subscriber did not read.
         push_dropped,
+        /// Joins and leaves that were not reported, because too many messages of their channel were being delivered.
+        push_unreported,
         /// Subscribers that were disconnected because they did not read.
         push_slow_closes,
         /// Calls of the server API that failed.

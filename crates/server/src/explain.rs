@@ -6,7 +6,7 @@
 use core::fmt::Write as _;
 use core::net::IpAddr;
 
-use tidegate_config::model::{Action, Bind, Config, Listener, Proxy};
+use tidegate_config::model::{Action, Bind, Config, Listener, PoolChoice, Proxy};
 use tidegate_gate::basic::Credentials;
 use tidegate_gate::changes::Changes;
 use tidegate_gate::client_fields::ClientAddressFields;
@@ -36,10 +36,13 @@ pub struct Question<'a> {
 
 /// The parts of a URL.
 struct Url<'a> {
+    /// The scheme.
     scheme: Scheme,
+    /// The host, with the port if the URL states one.
     authority: &'a str,
     /// The port, if the URL states one.
     port: Option<u16>,
+    /// The path and the query.
     target: &'a str,
 }
 
@@ -74,7 +77,9 @@ fn parse_url(url: &str) -> Result<Url<'_>, String> {
         (Some(rest), _) => (Scheme::Http, rest),
         (None, Some(rest)) => (Scheme::Https, rest),
         (None, None) => {
-            return Err(format!("{url:?} is no URL; help: write \"GET https://example.com/path\""));
+            return Err(format!(
+                "{url:?} is not a URL; help: write \"GET https://example.com/path\""
+            ));
         }
     };
     let end = rest.find(['/', '?']).unwrap_or(rest.len());
@@ -263,9 +268,10 @@ fn explain_route(
         }
         Action::Echo => text.push_str("  action: echo over WebSocket\n"),
         Action::Proxy(proxy) => {
-            let pool = &config.pools[proxy.pool].name;
-            let _ = writeln!(text, "  action: proxy to pool {pool:?}, whose server receives:");
-            text.push_str(&forwarded(config, listener, proxy, handling, &values));
+            let Some(pool) = explain_pool(text, config, proxy, handling, &values) else { return };
+            let name = &config.pools[pool].name;
+            let _ = writeln!(text, "  action: proxy to pool {name:?}, whose server receives:");
+            text.push_str(&forwarded(config, listener, (proxy, pool), handling, &values));
         }
     }
 }
@@ -318,18 +324,62 @@ fn explain_handling(text: &mut String, handling: &RouteHandling, values: &Values
     false
 }
 
+/// The pool that the route chooses, and why; `None` if the request gets a 404 response.
+fn explain_pool(
+    text: &mut String,
+    config: &Config,
+    proxy: &Proxy,
+    handling: Option<&RouteHandling>,
+    values: &Values<'_>,
+) -> Option<usize> {
+    if let Some(only) = proxy.pool.only() {
+        return Some(only);
+    }
+    let chooser = handling?.pool.as_ref()?;
+    if let Some(shares) = chooser.random_shares() {
+        for (pool, share) in &shares {
+            let name = &config.pools[usize::from(*pool)].name;
+            let percent = share * 100.0;
+            let _ = writeln!(text, "  split: pool {name:?} gets {percent:.2} % of all requests");
+        }
+        let largest = shares.iter().max_by(|a, b| a.1.total_cmp(&b.1));
+        return largest.map(|(pool, _)| usize::from(*pool));
+    }
+    let mut key = Vec::new();
+    let chosen = chooser.choose(values, || 0, &mut key).map(usize::from);
+    match &proxy.pool {
+        PoolChoice::Map(choice) => {
+            let map = &config.maps[choice.map];
+            let (shown, name) = (String::from_utf8_lossy(&key).into_owned(), &map.name);
+            let _ = match (map.table.find(&mut key), chosen) {
+                (Some(_), _) => writeln!(text, "  pool: that of {shown:?} in map {name:?}"),
+                (None, Some(_)) => {
+                    writeln!(text, "  pool: `default`, because {shown:?} is not in map {name:?}")
+                }
+                (None, None) => writeln!(
+                    text,
+                    "  404: {shown:?} is not in map {name:?}, and `pool` has no `default`"
+                ),
+            };
+        }
+        PoolChoice::Split(_) => text.push_str("  split: `by` decides the pool of this request\n"),
+        PoolChoice::One(_) => {}
+    }
+    chosen
+}
+
 /// The head that the server receives, indented.
 fn forwarded(
     config: &Config,
     listener: usize,
-    proxy: &Proxy,
+    (proxy, pool): (&Proxy, usize),
     handling: Option<&RouteHandling>,
     values: &Values<'_>,
 ) -> String {
     let settings = &config.listeners[listener];
     let edits = handling.and_then(|handling| handling.request.as_ref());
     let changes = Changes { path: proxy.path.as_ref(), edits, values, waits: false, hook: None };
-    let pool = &config.pools[proxy.pool];
+    let pool = &config.pools[pool];
     let is_reusable =
         pool.reuse.after_unexpected_body || !forward::has_unexpected_body(values.head);
     let context = RequestContext {
@@ -444,6 +494,41 @@ mod tests {
         assert!(text.to_ascii_lowercase().contains("    connection: close\n"), "{text}");
         let text = ask(file, "GET http://a/c", &preflight).expect("an explanation");
         assert!(text.contains("whose server receives"), "{text}");
+    }
+
+    #[test]
+    fn chosen_pool_is_named_with_its_reason() {
+        let file = "[[listener]]\nbind = \"127.0.0.1:80\"\n\
+            [[route]]\npath = \"/s\"\nsplit = { pools = { app = 3, next = 1 } }\n\
+            [[route]]\npath = \"/k\"\nsplit = { pools = { app = 0, next = 1 }, by = \"host\" }\n\
+            [[route]]\npath = \"/d\"\n\
+            proxy = { pool = { map = \"hosts\", key = \"{host}\", default = \"app\" } }\n\
+            [[route]]\nproxy = { pool = { map = \"hosts\", key = \"{host}\" } }\n\
+            [map.hosts]\nentries = { \"b.example\" = \"next\" }\n\
+            [pool.app]\nservers = [\"127.0.0.1:1\"]\n[pool.next]\nservers = [\"127.0.0.1:2\"]\n";
+        for (url, expected) in [
+            (
+                "http://a/s",
+                "  split: pool \"app\" gets 75.00 % of all requests\n  split: pool \"next\" gets 25",
+            ),
+            ("http://a/s", "  action: proxy to pool \"app\""),
+            (
+                "http://a/k",
+                "  split: `by` decides the pool of this request\n  action: proxy to pool \"next\"",
+            ),
+            (
+                "http://B.example:80/d",
+                "  pool: that of \"b.example\" in map \"hosts\"\n  action: proxy to pool \"next\"",
+            ),
+            (
+                "http://c/d",
+                "  pool: `default`, because \"c\" is not in map \"hosts\"\n  action: proxy to pool \"app\"",
+            ),
+            ("http://c/", "  404: \"c\" is not in map \"hosts\", and `pool` has no `default`\n"),
+        ] {
+            let text = ask(file, &format!("GET {url}"), &[]).expect("an explanation");
+            assert!(text.contains(expected), "{url}: {text}");
+        }
     }
 
     #[test]

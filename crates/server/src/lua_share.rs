@@ -16,7 +16,7 @@ const SPAN_MAX: Span = Span::from_millis(5);
 /// How many callbacks may run in each half of a turn. Bounds turns in which no time passes, as in the simulator.
 const CALLS_MAX: u32 = 256;
 
-/// See the module.
+/// The share of one worker; see the module header.
 #[derive(Default)]
 pub(crate) struct LuaShare {
     /// How long callbacks have run since `renew`.

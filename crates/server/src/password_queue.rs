@@ -30,6 +30,7 @@ impl Origin {
 
 /// A queue that workers and threads share.
 pub(crate) struct PasswordQueue<J> {
+    /// The waiting jobs.
     state: Mutex<State<J>>,
     /// Wakes a thread when a job arrives or the queue closes.
     arrival: Condvar,
@@ -49,6 +50,7 @@ struct Waiting<J> {
     number: u64,
     /// Where its request comes from.
     origin: Origin,
+    /// The job.
     job: J,
 }
 
@@ -103,6 +105,7 @@ impl<J> PasswordQueue<J> {
 
 /// The place of a job in the queue, which its request keeps. Without it, the job is not done.
 pub(crate) struct Place<J> {
+    /// The queue.
     queue: Arc<PasswordQueue<J>>,
     /// The number of the job.
     number: u64,

@@ -47,6 +47,7 @@ pub(crate) struct Verdict {
 
 /// The way of a worker to the threads.
 pub(crate) struct Verifiers {
+    /// The queue of the threads, which is closed when the last worker has dropped it.
     door: Arc<Door>,
     /// The worker's own mailbox.
     own: Sender<Mail>,

@@ -151,7 +151,7 @@ impl Record {
 
     fn request_line(&self) -> Option<RequestLine<'_>> {
         let ends = self.ends.map(usize::from);
-        let part = |start: usize, end: usize| core::str::from_utf8(self.text.get(start..end)?).ok();
+        let part = |start: usize, end: usize| self.text.get(start..end);
         let known = if self.version.is_some() { ends[0] } else { ends[2] };
         let method = part(0, ends[0]).filter(|_| known > 0)?;
         Some(RequestLine { method, target: part(ends[0], ends[1])?, host: part(ends[1], ends[2])? })

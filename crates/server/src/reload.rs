@@ -63,8 +63,7 @@ impl Reloader {
     /// `seen` was taken before the files were read, so that a file that changed in between is read again.
     pub(crate) fn new(configuration: Configuration, loader: TlsLoader, seen: Signature) -> Self {
         let senders = configuration.workers.iter().map(|worker| worker.sender.clone()).collect();
-        let seen_file =
-            Signature::of_paths(&configuration.watched().into_iter().collect::<Vec<_>>());
+        let seen_file = Signature::of_paths(&configuration.watched());
         Self { configuration, loader, delivery: Delivery::new(senders), seen, seen_file }
     }
 
@@ -89,9 +88,9 @@ impl Reloader {
         certificates::paths(&self.configuration.arranged.config)
     }
 
-    /// The configuration file, if it is watched.
+    /// The configuration file and those that it includes, if they are watched.
     fn file(&self) -> Vec<PathBuf> {
-        self.configuration.watched().into_iter().collect()
+        self.configuration.watched()
     }
 
     /// Reads all TLS files again and delivers the new plan. If a file is broken, the previous plan stays in force.

@@ -118,7 +118,7 @@ impl Settings {
         self.current
     }
 
-    /// A connection or a stream has ended to use a generation.
+    /// A connection or a stream has stopped using a generation.
     pub(crate) fn end_use(&mut self, era: Era) {
         let users = &mut self.users[era.place()];
         debug_assert!(*users > 0, "a user of {era:?} has ended twice");

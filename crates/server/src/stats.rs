@@ -218,7 +218,9 @@ pub enum Subject {
 /// The counters of all listeners, routes and servers, by worker.
 #[derive(Debug)]
 pub struct Registry {
+    /// The number of workers.
     workers: usize,
+    /// The counters by name; each has one entry for each worker.
     blocks: Mutex<BTreeMap<Subject, Vec<Arc<Traffic>>>>,
 }
 
@@ -269,8 +271,11 @@ impl Registry {
 /// The counters of one worker, by the indexes of its settings. Empty if nothing is counted.
 #[derive(Clone, Default, Debug)]
 pub struct Counted {
+    /// By listener.
     listeners: Vec<Arc<Traffic>>,
+    /// By route.
     routes: Vec<Arc<Traffic>>,
+    /// By pool and server.
     servers: Vec<Vec<Arc<Traffic>>>,
 }
 

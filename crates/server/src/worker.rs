@@ -37,7 +37,7 @@ use crate::action::lua::ScriptedRequest;
 use crate::action::lua_mail::LuaPost;
 use crate::action::lua_socket::LuaClient;
 use crate::action::proxy::exchange::Exchange;
-use crate::action::push::{PushSession, PushState};
+use crate::action::push::{LuaCall, PushSession, PushState};
 use crate::action::synthetic::SyntheticResponse;
 use crate::action::websocket::{Actives, SharedCodecs, WebSocket};
 use crate::apps::{Apps, Meter, Scripts};
@@ -106,6 +106,8 @@ pub struct Worker {
     pub(crate) lua_ended: Vec<tidegate_base::Id<LuaClient>>,
     /// Mail of the applications from and for other workers; `None` if this is the only worker.
     pub(crate) lua_post: Option<LuaPost>,
+    /// Calls of Lua applications to push hubs.
+    pub(crate) lua_calls: Slab<LuaCall>,
     /// The streams of HTTP/2 clients. Each one belongs to exactly one downstream connection.
     pub(crate) streams: Slab<Http2Stream>,
     /// Scratch space for a list of the streams of one connection.
@@ -276,6 +278,8 @@ pub struct Leftovers {
     pub lua_clients: usize,
     /// Handlers of requests and clients that wait.
     pub lua_waiting: usize,
+    /// Calls of Lua applications to push hubs.
+    pub lua_calls: usize,
     /// Streams of HTTP/2 clients.
     pub streams: usize,
     /// Streams of HTTP/2 to servers.
@@ -346,6 +350,7 @@ impl Worker {
             lua_clients: Live::new(limits.exchanges_max),
             lua_ended: Vec::new(),
             lua_post: None,
+            lua_calls: Slab::new(limits.exchanges_max),
             streams: Slab::new(streams_max),
             stream_list: Vec::new(),
             server_streams: Slab::new(limits.exchanges_max),
@@ -582,6 +587,7 @@ impl Worker {
             in_vms: self.apps.requests(),
             lua_clients: self.lua_clients.len() + self.apps.clients(),
             lua_waiting: self.apps.waiting(),
+            lua_calls: self.lua_calls.len(),
             streams: self.streams.len(),
             server_streams: self.server_streams.len(),
             websockets: self.websockets.len(),

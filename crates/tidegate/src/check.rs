@@ -130,6 +130,7 @@ fn all_as_json(mistakes: &[Mistake]) -> Vec<Value> {
         .map(|mistake| {
             json!({
                 "kind": mistake.kind.name(),
+                "file": mistake.file,
                 "line": mistake.line,
                 "column": mistake.column,
                 "what": mistake.what,

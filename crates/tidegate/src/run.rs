@@ -74,7 +74,7 @@ type Served = (Config, String, Option<Source>);
 
 /// The findings as `tidegate check` prints them: each at its place in the file.
 fn refusal(findings: &[Finding], source: &Source) -> String {
-    let errors = source.loaded.places.errors(findings.to_vec(), &source.text, &source.name);
+    let errors = source.loaded.places.errors(findings.to_vec(), &source.text);
     Refusal::Wrong(errors).to_string()
 }
 
@@ -84,25 +84,35 @@ struct Reread {
     path: PathBuf,
     /// `--bind`.
     bind: Option<String>,
+    /// The files that it includes.
+    included: Vec<PathBuf>,
     /// The file as it was read last.
     last: Option<Source>,
 }
 
 impl Reread {
     fn boxed(source: &Source, args: &RunArgs) -> Box<dyn ConfigSource> {
-        Box::new(Self { path: PathBuf::from(&source.name), bind: args.bind.clone(), last: None })
+        Box::new(Self {
+            path: PathBuf::from(source.text.name()),
+            bind: args.bind.clone(),
+            included: source.included.clone(),
+            last: None,
+        })
     }
 }
 
 impl ConfigSource for Reread {
     fn read(&mut self) -> Result<(Config, String), String> {
         let (config, warnings, source) = load(&self.path, self.bind.as_deref())?;
+        if let Some(source) = &source {
+            self.included.clone_from(&source.included);
+        }
         self.last = source;
         Ok((config, warnings))
     }
 
-    fn path(&self) -> &Path {
-        &self.path
+    fn paths(&self) -> Vec<PathBuf> {
+        [&self.path].into_iter().chain(&self.included).cloned().collect()
     }
 
     fn explain(&self, findings: Vec<Finding>) -> String {

@@ -1,11 +1,16 @@
-//! Reads a configuration file and parses it.
-//! In: a path. Out: a `Source`, or a `Refusal` to print: also about the files, paths and names in the configuration.
-//! Limits: reads at most one byte more than `FILE_BYTES_MAX`; `RESOLVE_MAX` for all names.
+//! Reads a configuration file, the files that it includes and the values that it refers to, and parses it.
+//! In: a path; the environment. Out: a `Source`, or a `Refusal` to print: also about the files, paths and names in the
+//! configuration.
+//! Limits: `INCLUDED_MAX` included files; reads at most one byte more than `FILE_BYTES_MAX`; `RESOLVE_MAX` for all names.
 
-use std::path::Path;
+use std::env::VarError;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use tidegate_config::include::{self, INCLUDED_MAX, Include};
 use tidegate_config::places::Finding;
+use tidegate_config::supplied::{Reference, VALUE_BYTES_MAX};
+use tidegate_config::text::Text;
 use tidegate_config::{Errors, FILE_BYTES_MAX, Loaded, SUPPLIED_BYTES_MAX};
 use tidegate_server::{apps, certificates, files, names, paths, tokens};
 
@@ -30,14 +35,14 @@ impl std::fmt::Display for Refusal {
     }
 }
 
-/// A configuration file: its name in messages, its text, and what it contains.
+/// A configuration file: its text, and what it contains.
 pub struct Source {
-    /// The path as the user wrote it.
-    pub name: String,
-    /// The text of the file.
-    pub text: String,
+    /// The text of the file and of those that it includes.
+    pub text: Text,
     /// The configuration, warnings, and the places of its settings.
     pub loaded: Loaded,
+    /// What changes if an included file changes or another one fits a pattern.
+    pub included: Vec<PathBuf>,
 }
 
 impl Source {
@@ -51,7 +56,7 @@ impl Source {
     }
 }
 
-/// Reads and checks the file at `path`. Relative paths in the file start from its folder.
+/// Reads and checks the file at `path`, and those that it includes. Relative paths in the files start from its folder.
 pub fn load(path: &Path) -> Result<Source, Refusal> {
     let name = path.display().to_string();
     let unreadable = |why| Refusal::Unreadable(format!("{name}: {why}"));
@@ -59,11 +64,91 @@ pub fn load(path: &Path) -> Result<Source, Refusal> {
     let folder = path.parent().unwrap_or(Path::new("")).to_str().ok_or_else(|| {
         unreadable("the path of the folder is not UTF-8; move the file".to_owned())
     })?;
+    let mut included = Included { text: Text::of(&text, &name), seen: Vec::new(), count: 0 };
+    let faults: Vec<_> = include::includes(&text)
+        .into_iter()
+        .filter_map(|of| included.add(Path::new(folder), &of).err().map(|what| (of, what)))
+        .collect();
+    if !faults.is_empty() {
+        return Err(Refusal::Wrong(include::include_errors(&text, &name, faults)));
+    }
+    let Included { text, seen: included, .. } = included;
     let mut loaded =
-        tidegate_config::parse_in_folder(&text, &name, folder).map_err(Refusal::Wrong)?;
+        tidegate_config::parse_text(&text, folder, Some(&mut look_up)).map_err(Refusal::Wrong)?;
     match tidegate_config::supply(&mut loaded.config, read_supply) {
-        Ok(()) => Ok(Source { name, text, loaded }),
-        Err(findings) => Err(Refusal::Wrong(loaded.places.errors(findings, &text, &name))),
+        Ok(()) => Ok(Source { text, loaded, included }),
+        Err(findings) => Err(Refusal::Wrong(loaded.places.errors(findings, &text))),
+    }
+}
+
+/// Collects the included files.
+struct Included {
+    text: Text,
+    /// The files, and for each pattern its folder and a path in it.
+    seen: Vec<PathBuf>,
+    count: usize,
+}
+
+impl Included {
+    /// Appends the files of one pattern; the error states why that is not possible.
+    fn add(&mut self, folder: &Path, include: &Include) -> Result<(), String> {
+        if include.is_literal() {
+            return self.add_file(&folder.join(&include.pattern));
+        }
+        let (below, pattern) = include.split();
+        let folder = folder.join(below);
+        self.seen.extend([folder.clone(), folder.join(pattern)]);
+        let listed = if folder.as_os_str().is_empty() { Path::new(".") } else { &folder };
+        let entries = std::fs::read_dir(listed)
+            .map_err(|error| format!("the folder {} cannot be read: {error}", listed.display()))?;
+        let mut names = Vec::new();
+        for entry in entries {
+            let entry = entry.map_err(|error| error.to_string())?;
+            let name = entry.file_name();
+            if name.to_str().is_some_and(|name| include::fits(pattern, name))
+                && !entry.path().is_dir()
+            {
+                names.push(name);
+            }
+        }
+        names.sort_unstable();
+        names.into_iter().try_for_each(|name| self.add_file(&folder.join(name)))
+    }
+
+    fn add_file(&mut self, path: &Path) -> Result<(), String> {
+        self.count += 1;
+        if self.count > INCLUDED_MAX {
+            return Err(format!("more than {INCLUDED_MAX} files are included"));
+        }
+        if self.seen.iter().any(|seen| seen == path) {
+            return Err(format!("{} is included twice", path.display()));
+        }
+        let text = read(path).map_err(|why| format!("{}: {why}", path.display()))?;
+        self.seen.push(path.to_owned());
+        if self.text.joined().len() + text.len() > FILE_BYTES_MAX {
+            return Err(format!("all files together are larger than {FILE_BYTES_MAX} bytes"));
+        }
+        self.text.include(&text, &path.display().to_string());
+        Ok(())
+    }
+}
+
+/// The value of a reference in the file.
+fn look_up(reference: Reference<'_>) -> Result<String, String> {
+    match reference {
+        Reference::Variable(name) => std::env::var(name).map_err(|error| match error {
+            VarError::NotPresent => "the environment has no such variable".to_owned(),
+            VarError::NotUnicode(_) => "the variable is not UTF-8".to_owned(),
+        }),
+        Reference::File(path) => {
+            let bytes =
+                files::read(path, VALUE_BYTES_MAX as u64).map_err(|error| error.to_string())?;
+            let mut text =
+                String::from_utf8(bytes).map_err(|_| "the file is not UTF-8".to_owned())?;
+            let content = text.trim_end_matches('\n').trim_end_matches('\r').len();
+            text.truncate(content);
+            Ok(text)
+        }
     }
 }
 
@@ -79,7 +164,7 @@ pub fn load_to_serve(path: &Path) -> Result<Source, Refusal> {
 
 /// Checks everything that `source`, read from `path`, names outside of itself. `resolves`: also the names of servers.
 pub fn examine(source: Source, path: &Path, resolves: bool) -> Result<Source, Refusal> {
-    let Source { name, text, loaded } = &source;
+    let Source { text, loaded, .. } = &source;
     let faults = certificates::check(&loaded.config).err().unwrap_or_default();
     let mut findings: Vec<Finding> = faults.into_iter().map(Finding::from).collect();
     findings.extend(apps::check(&loaded.config));
@@ -90,7 +175,7 @@ pub fn examine(source: Source, path: &Path, resolves: bool) -> Result<Source, Re
     }
     match findings.is_empty() {
         true => Ok(source),
-        false => Err(Refusal::Wrong(loaded.places.errors(findings, text, name))),
+        false => Err(Refusal::Wrong(loaded.places.errors(findings, text))),
     }
 }
 

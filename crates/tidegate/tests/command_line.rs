@@ -80,6 +80,38 @@ fn invalid_file_is_reported_on_stderr_with_exit_code_2() {
 }
 
 #[test]
+fn included_files_and_the_environment_are_read() {
+    let folder = Folder::new("include");
+    std::fs::create_dir_all(folder.0.join("conf.d")).expect("a folder can be made");
+    let file = folder
+        .file("main.toml", "include = [\"conf.d/*.toml\"]\n[[listener]]\nbind = \"127.0.0.1:0\"\n");
+    folder.file("secret", "s3cret\n");
+    folder.file("conf.d/2.toml", "[pool.a]\nservers = [\"${TIDEGATE_TEST_SERVER}\"]\n");
+    let routes =
+        folder.file("conf.d/1.toml", "[[route]]\nhost = \"${file:secret}\"\nproxy = \"a\"\n");
+    folder.file("conf.d/1.toml.orig", "not TOML");
+    let check = |server: Option<&str>| {
+        let mut command = command(PROGRAM);
+        command.args(["check", &file]).env_remove("TIDEGATE_TEST_SERVER");
+        run(command.envs(server.map(|server| ("TIDEGATE_TEST_SERVER", server))))
+    };
+    let output = check(Some("127.0.0.1:1"));
+    assert_eq!(
+        text(&output.stdout),
+        format!("{file}: ok, 1 listener, 1 route, 1 pool, 1 server\n")
+    );
+    let wrong = text(&check(None).stderr);
+    assert!(wrong.contains("the environment has no such variable"), "{wrong}");
+    assert!(wrong.contains("conf.d/2.toml:2:13\n"), "{wrong}");
+    std::fs::write(&routes, "[[route]]\nproxy = 1\n").expect("it can be written");
+    let wrong = text(&check(Some("127.0.0.1:1")).stderr);
+    assert!(wrong.contains(&format!("--> {routes}:2:9\n")), "{wrong}");
+    std::fs::write(&file, "include = [\"none.toml\"]\n").expect("it can be written");
+    let wrong = text(&check(None).stderr);
+    assert!(wrong.contains(&format!("--> {file}:1:12\n")), "{wrong}");
+}
+
+#[test]
 fn usage_error_has_the_prefix_of_all_errors() {
     for arguments in [&["run", "--nope"][..], &["check"], &["bench", "nope"]] {
         let output = tidegate(arguments);

@@ -1,7 +1,7 @@
 //! Warnings about valid files that leave a service open, or whose settings have no effect.
 //! In: the checked parts of a file, and its text as parsed. Out: warnings at the settings, with the fix.
 //! Limits: `CHECKED_MAX` listeners, routes and pools each; later ones cause no warning.
-//! Invariant: a warning is certain: it depends on nothing outside of the file except where its text says so.
+//! Invariant: a warning is certain: it depends on nothing outside of the file except where its text states so.
 
 mod addresses;
 mod conditions;
@@ -26,10 +26,15 @@ const CHECKED_MAX: usize = 10_000;
 
 /// The checked parts of a file.
 pub(crate) struct Parts<'f> {
+    /// The routes, each with its place in the file.
     pub(crate) routes: &'f [(Route, Range<usize>)],
+    /// The listeners.
     pub(crate) listeners: &'f Listeners,
+    /// The pools.
     pub(crate) pools: &'f Pools,
+    /// The sets of addresses.
     pub(crate) sets: &'f [AddressSet],
+    /// The push hubs.
     pub(crate) hubs: &'f [Push],
     /// The file as parsed.
     pub(crate) root: &'f DeTable<'f>,

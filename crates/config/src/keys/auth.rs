@@ -8,11 +8,11 @@ use super::{Section, key};
 /// `auth = { ... }` of a route.
 pub static AUTH: Section = Section {
     path: "[route.auth]",
-    about: "Only users with a password are served (Basic authentication, RFC 7617); use it over https. Passwords are \
-             verified by threads of their own, and right ones are remembered for five minutes. If more than 64 passwords \
-             wait, or more than 8 of one client's address (of IPv6, its first 64 bits), requests get a 503 response; \
-             limit wrong ones by `rate`, which comes first. A wrong password takes the time of one hash of each cost \
-             in the file, for every user.",
+    about: "Serves only users with a password (`basic`: Basic authentication, RFC 7617) or requests with a token \
+             (`jwt`); use it over https. Passwords are verified by separate threads, and right ones are remembered \
+             for five minutes. If more than 64 passwords wait, or more than 8 of one client's address (of IPv6, its \
+             first 64 bits), requests get a 503 response; limit wrong passwords by `rate`, which comes first. Every \
+             wrong password takes the time of one hash of each cost in the file, whether the user exists or not.",
     keys: &[
         key(
             "basic",
@@ -27,7 +27,7 @@ pub static AUTH: Section = Section {
             "jwt",
             Table(&JWT),
             Absent,
-            "Serves only requests with a valid JSON Web Token, in place of `basic`. For every action.",
+            "Serves only requests with a valid JSON Web Token. In place of `basic`, and for every action.",
             "",
         ),
         key(
@@ -48,7 +48,7 @@ pub static JWT: Section = Section {
              gets a 401 response, as RFC 6750 describes. The keys decide which algorithms are accepted: RS256 to \
              RS512 and PS256 to PS512 for RSA, ES256 and ES384 for curves, EdDSA for Ed25519, HS256 to HS512 for a \
              secret; `none` never. A valid token is remembered until it expires (each worker remembers up to 4096). \
-             Texts of the route may use its claims: `{claim:NAME}`, and `{user}` for `sub`.",
+             Values of the route's edits may contain its claims: `{claim:NAME}`, and `{user}` for `sub`.",
     keys: &[
         key(
             "keys",

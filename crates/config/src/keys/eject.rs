@@ -23,21 +23,23 @@ pub static EJECT: Section = Section {
             "errors",
             Text("\"50%\" or \"off\""),
             Value("\"50%\""),
-            "Which part of the requests within 10 s must fail, of at least 20 requests. \"off\": the part does not matter.",
+            "Share of the requests within 10 s that must fail, if there were at least 20. \"off\": the share does not \
+             matter.",
             "A server that fails every other request is broken, although it never fails five times in a row.",
         ),
         key(
             "for",
             TIMEOUT,
             Value("\"10s\""),
-            "How long the server is avoided. Once more as long for each time that it is ejected again, up to ten times.",
-            "Long enough to restart, and short enough that a capacity that is needed comes back soon.",
+            "How long the server is avoided after its first ejection. Each further ejection in a row adds as much \
+             again, up to ten times this time.",
+            "Long enough to restart, and short enough that the capacity of the server is soon available again.",
         ),
         key(
             "ejected-max",
             Text("\"50%\""),
             Value("\"50%\""),
-            "Which part of the servers may be avoided at once, rounded down.",
+            "Largest share of the servers that may be ejected at once, rounded down.",
             "If most servers fail, the cause is elsewhere, and the others would fail from the load.",
         ),
     ],

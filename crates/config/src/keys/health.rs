@@ -10,9 +10,9 @@ use crate::words::Worded as _;
 /// `health = { ... }` of a pool.
 pub static HEALTH: Section = Section {
     path: "[pool.NAME.health]",
-    about: "Checks every server of the pool by a request (`http`) or a connection (`tcp`), from one place in the process. \
-             A server that fails gets no new requests until it passes again. At the start a server counts as up, but its \
-             first failed check takes it out. Checks use TLS and the PROXY protocol as the pool does.",
+    about: "Checks every server of the pool by a request (`http`) or a connection (`tcp`), by one thread of the \
+             process. A server that fails gets no new requests until it passes again. At the start a server counts as \
+             up, but its first failed check takes it out. Checks use TLS and the PROXY protocol as the pool does.",
     keys: &[
         key(
             "http",
@@ -41,22 +41,22 @@ pub static HEALTH: Section = Section {
             Word(CheckMethod::WORDS),
             Value("\"GET\""),
             "Method of the request.",
-            "Every server knows it, and a page of health usually has a short body.",
+            "Every server knows it, and the response of a health page is usually short.",
         ),
         key(
             "status",
             OneOf(&[Text("\"200-399\" or \"200,204\""), Number(200, 599)]),
             Value("\"200-399\""),
             "The statuses with which a check passes.",
-            "A redirect to a login page is a sign of life; 4xx states that the path is wrong, and 5xx that the server \
+            "A server that redirects to a login page is up; 4xx means that the path is wrong, and 5xx that the server \
              cannot serve.",
         ),
         key(
             "every",
             TIMEOUT,
             Value("\"2s\""),
-            "Time from the start of a check to the start of the next. Up to a tenth less at random, so that checks \
-             do not reach a server at the same time from several proxies.",
+            "Time from the start of a check to the start of the next. The time is shortened at random by up to a \
+             tenth, so that several proxies do not check a server at the same moment.",
             "Notices a dead server within seconds, and costs a server less than a request a second.",
         ),
         key(
@@ -72,7 +72,7 @@ pub static HEALTH: Section = Section {
             TIMEOUT,
             Value("\"1s\""),
             "Time for a check as a whole: to connect, with TLS if it is used, and to the end of the response's head.",
-            "A server that takes a second for a page of health is too slow to be sent requests.",
+            "A server that takes a second for its health page is too slow to be sent requests.",
         ),
         key(
             "rise",

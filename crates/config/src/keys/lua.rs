@@ -37,8 +37,8 @@ pub static HOOKS: Section = Section {
 pub static LUA: Section = Section {
     path: "[lua.NAME]",
     about: "A Lua application, which routes use with `lua = \"NAME\"`. Each worker runs it in a VM of its own. The \
-             script is compiled, and its top level is run, by `tidegate check` and at the start; an error there is \
-             reported and nothing is served. See docs/lua.md for the interface.",
+             script is compiled, and its top level is run, by `tidegate check` and at the start; if it has an error, \
+             the error is reported and the process does not start. See docs/lua.md for the interface.",
     keys: &[
         key(
             "script",

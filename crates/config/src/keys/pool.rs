@@ -209,7 +209,7 @@ pub static UPSTREAM: Section = Section {
             "address",
             Text(SERVER_ADDRESS),
             Required,
-            "Address of the server. A name is resolved once, at start.",
+            "Address of the server. A name is resolved at start and at each reload.",
             "",
         ),
         key(
@@ -238,7 +238,7 @@ pub static UPSTREAM: Section = Section {
             Value("false"),
             "Gives the server requests only while every other server is down, taken out or was tried in vain. Several backup \
              servers share them.",
-            "Servers do the same work unless the operator says otherwise.",
+            "Servers do the same work unless the operator states otherwise.",
         ),
     ],
     later: &[],

@@ -19,7 +19,7 @@ const PUBLISH: Key = key(
     "publish",
     Word(Permit::WORDS),
     Value("\"api\""),
-    "Who may publish besides the server API, which may always. With \"api\", nobody; with \"subscribers\", clients \
+    "Who may publish besides the server API, which may always. With \"api\", no client; with \"subscribers\", clients \
      that are subscribed to the channel; with \"users\", clients with a token that names a user; with \"anyone\", \
      every client.",
     "Clients should reach other clients only through the application, unless it decides otherwise.",
@@ -28,8 +28,8 @@ const HISTORY: Key = key(
     "history",
     Number(0, 100_000),
     Value("0"),
-    "How many of its newest messages a channel keeps. A client that comes back gets what it missed, or learns that \
-     messages are lost. 0 turns history off; messages have no offsets then.",
+    "How many of its newest messages a channel keeps. A client that reconnects gets the messages that it missed, or \
+     learns that messages are lost. 0 turns history off; messages have no offsets then.",
     "History takes memory, and most applications load their state in another way.",
 );
 const HISTORY_AGE: Key = key(
@@ -52,7 +52,8 @@ const PRESENCE: Key = key(
     Boolean,
     Value("false"),
     "Whether the hub keeps a list of the clients of each channel. Only clients of the client protocol are in it.",
-    "Each subscription takes more memory, and its begin and end are reported to the worker that owns the channel.",
+    "Each subscription takes more memory, and its beginning and its end are reported to the worker that owns the \
+     channel.",
 );
 const READ_PRESENCE: Key = key(
     "read-presence",

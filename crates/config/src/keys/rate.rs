@@ -7,7 +7,7 @@ use super::{Section, key};
 use crate::model::RateExcess;
 use crate::words::Worded as _;
 
-const KEY: &str = "\"client-address\", \"host\", \"path\", \"method\", \"header:NAME\", \"cookie:NAME\" or \"query:NAME\"";
+pub(super) const KEY: &str = "\"client-address\", \"host\", \"path\", \"method\", \"header:NAME\", \"cookie:NAME\" or \"query:NAME\"";
 
 /// `rate = { ... }` of a route.
 pub static RATE: Section = Section {
@@ -55,9 +55,9 @@ pub static RATE: Section = Section {
             "keys-max",
             Number(8, 16_777_216),
             Value("131072"),
-            "How many keys are counted at the same time; the next power of two counts. If there are more, keys that \
-             used least of the limit are forgotten first; keys at their limit only if all other keys in the same set \
-             of eight are at their limits, too. Each takes 16 bytes.",
+            "How many keys are counted at the same time, rounded up to a power of two. If there are more, the keys \
+             that have used the least of their limit are forgotten first; a key at its limit is forgotten only if the \
+             seven other keys of its set of eight are at their limits, too. Each key takes 16 bytes.",
             "2 MiB of memory, and more keys than most services have clients within a period.",
         ),
     ],

@@ -5,6 +5,7 @@ use super::Preset::{Absent, Required, Value};
 use super::Shape::{Boolean, Fields, List, Number, OneOf, Table, Text, True};
 use super::answers::{CORS, MAINTENANCE};
 use super::auth::AUTH;
+use super::choice::{POOL_SHAPE, SPLIT};
 use super::edits::{REQUEST_EDITS, RESPONSE_EDITS};
 use super::https::{HSTS_ABOUT, HSTS_SHAPE};
 use super::lua::{HOOKS, HOOKS_ABOUT, HOOKS_NAME};
@@ -237,6 +238,13 @@ pub static ROUTE: Section = Section {
             "Forwards the request to a server of a pool. A string is the name of the pool.",
             "",
         ),
+        key(
+            "split",
+            Table(&SPLIT),
+            Absent,
+            "Forwards each request to a server of one of several pools. Takes the place of `proxy`, or of `pool` there.",
+            "",
+        ),
     ],
     later: &[(
         "files",
@@ -357,7 +365,13 @@ pub static PROXY: Section = Section {
     path: "[route.proxy]",
     about: "Forwards the request to a server of a pool.",
     keys: &[
-        key("pool", Text("the name of a [pool.NAME]"), Required, "Name of the pool.", ""),
+        key(
+            "pool",
+            POOL_SHAPE,
+            Absent,
+            "Name of the pool; a table looks it up in a map. Required unless the route has `split`.",
+            "",
+        ),
         key(
             "host",
             Text("\"keep\" or \"app.internal\""),

@@ -13,8 +13,8 @@ const BYTES_MAX: u64 = tidegate_base::limits::WEBSOCKET_MESSAGE_BYTES_CEILING as
 /// `[websocket]`, and `websocket = { ... }` of a route.
 pub static WEBSOCKET: Section = Section {
     path: "[websocket]",
-    about: "WebSocket connections that Tidegate serves itself (`echo`, `push`). A route changes single settings with \
-             `websocket = { ... }`. These settings do not apply to connections that `proxy` forwards.",
+    about: "WebSocket connections that Tidegate serves itself (`echo`, `push`, `lua`). A route changes single \
+             settings with `websocket = { ... }`. These settings do not apply to connections that `proxy` forwards.",
     keys: &[
         key(
             "origins",

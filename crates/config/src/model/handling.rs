@@ -55,14 +55,14 @@ impl Handling {
 }
 
 impl Route {
-    /// The pools that requests of the route may be sent to.
+    /// The pools that requests of the route may be sent to, as far as they are known before files are read.
     pub fn pools(&self) -> impl Iterator<Item = usize> {
         let own = match &self.action {
-            Action::Proxy(proxy) => Some(proxy.pool),
+            Action::Proxy(proxy) => Some(proxy.pool.pools()),
             _ => None,
         };
         let chosen = self.handling.hooks.iter().flat_map(|hooks| hooks.pools.iter().copied());
-        own.into_iter().chain(chosen)
+        own.into_iter().flatten().chain(chosen)
     }
 }
 

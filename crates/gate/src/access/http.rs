@@ -24,8 +24,7 @@ pub(super) fn encode(entry: &Entry<'_>, stamp: &str, out: &mut Vec<u8>) {
     }
     out.extend_from_slice(b" [");
     out.extend_from_slice(stamp.as_bytes());
-    out.push(b'.');
-    thousandths(out, entry.unix_millis % 1000);
+    out.extend_from_slice(&thousandths(entry.unix_millis % 1000));
     out.extend_from_slice(b"] ");
     word(out, entry.listener);
     out.push(b' ');
@@ -95,9 +94,9 @@ fn request(entry: &Entry<'_>, out: &mut Vec<u8>) {
     let Some(version) = entry.version else { return out.extend_from_slice(b" \"<TCP>\"") };
     let Some(request) = &entry.request else { return out.extend_from_slice(b" \"<BADREQ>\"") };
     out.extend_from_slice(b" \"");
-    escape::haproxy(out, request.method.as_bytes(), false);
+    escape::haproxy(out, request.method, false);
     out.push(b' ');
-    escape::haproxy(out, request.target.as_bytes(), false);
+    escape::haproxy(out, request.target, false);
     out.extend_from_slice(match version {
         Version::Http10 => b" HTTP/1.0\"",
         Version::Http11 => b" HTTP/1.1\"",

@@ -186,11 +186,11 @@ impl<'a> Captures<'a> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RequestLine<'a> {
     /// The method.
-    pub method: &'a str,
+    pub method: &'a [u8],
     /// The target as received, without what was cut.
-    pub target: &'a str,
+    pub target: &'a [u8],
     /// The host; empty if the client named none.
-    pub host: &'a str,
+    pub host: &'a [u8],
 }
 
 /// What is known of a request when its exchange has ended.
@@ -264,6 +264,7 @@ impl Entry<'_> {
 /// Encodes entries as lines. Remembers the text of the current second.
 #[derive(Clone, Debug)]
 pub struct LineEncoder {
+    /// The format of the lines.
     format: AccessFormat,
     /// The second that `stamp` shows, in seconds since 1970.
     second: u64,
@@ -309,26 +310,45 @@ pub fn cut(text: &str, bytes_max: usize) -> &str {
     &text[..end]
 }
 
+#[inline]
 fn number(out: &mut Vec<u8>, number: u64) {
-    out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+    match number {
+        0..10 => out.push(b'0' + number as u8),
+        _ => out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes()),
+    }
 }
 
-/// Three digits of a fraction.
-fn thousandths(out: &mut Vec<u8>, fraction: u64) {
-    let digit = |value: u64| b'0' + (value % 10) as u8;
-    out.extend_from_slice(&[digit(fraction / 100), digit(fraction / 10), digit(fraction)]);
+/// A point and three digits of a fraction.
+#[inline]
+fn thousandths(fraction: u64) -> [u8; 4] {
+    let fraction = fraction as u32;
+    let digit = |value: u32| b'0' + (value % 10) as u8;
+    [b'.', digit(fraction / 100), digit(fraction / 10), digit(fraction)]
 }
+
+/// The most bytes of an address of IPv4 with its port.
+const V4_BYTES_MAX: usize = "255.255.255.255:65535".len();
 
 fn address(out: &mut Vec<u8>, address: &SocketAddr) {
     match address {
         SocketAddr::V4(v4) => {
-            for (at, octet) in v4.ip().octets().into_iter().enumerate() {
-                if at > 0 {
-                    out.push(b'.');
+            // Assembled here, so that `out` is extended once.
+            let (mut text, mut length) = ([0; V4_BYTES_MAX], 0);
+            let mut put = |byte: u8| {
+                text[length] = byte;
+                length += 1;
+            };
+            for (octet, end) in v4.ip().octets().into_iter().zip(*b"...:") {
+                if octet >= 100 {
+                    put(b'0' + octet / 100);
                 }
-                number(out, octet.into());
+                if octet >= 10 {
+                    put(b'0' + octet / 10 % 10);
+                }
+                put(b'0' + octet % 10);
+                put(end);
             }
-            out.push(b':');
+            out.extend_from_slice(&text[..length]);
             number(out, v4.port().into());
         }
         SocketAddr::V6(v6) => {

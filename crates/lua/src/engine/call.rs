@@ -26,6 +26,7 @@ macro_rules! natives {
 /// A call in progress. The stack has room for `LUA_MINSTACK` results.
 #[derive(Clone, Copy)]
 pub(super) struct Call {
+    /// The state of the calling coroutine.
     pub(super) l: *mut ffi::lua_State,
 }
 
@@ -118,7 +119,7 @@ impl Call {
 
     /// Sets `t[key] = value` for the table below the key and the value on top, and removes both.
     pub(super) fn set_pair(self) {
-        // SAFETY: the caller pushed the table, a key that is no nil and the value.
+        // SAFETY: the caller pushed the table, a key that is not nil, and the value.
         unsafe { ffi::lua_rawset(self.l, -3) };
     }
 

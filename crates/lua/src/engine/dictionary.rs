@@ -40,7 +40,8 @@ fn target<'a>(call: Call) -> Option<(Arc<Dictionary>, &'a [u8], f64)> {
 
 /// When an entry ends whose lifetime in seconds is the argument at `index`; never without one.
 fn ends_at(call: Call, index: c_int, now: f64) -> f64 {
-    call.number(index).map_or(f64::INFINITY, |seconds| now + seconds)
+    // `max` turns a number that is no number into 0: the entry ends at once.
+    call.number(index).map_or(f64::INFINITY, |seconds| now + seconds.max(0.0))
 }
 
 fn end_of(call: Call, index: c_int) -> End {

@@ -49,8 +49,11 @@ pub(super) fn encode(call: Call, index: c_int, out: &mut Vec<u8>) -> Result<(), 
     }
 }
 
+/// Writes one value.
 struct Writer<'o> {
+    /// The call whose stack has the value.
     call: Call,
+    /// Receives the text.
     out: &'o mut Vec<u8>,
     /// Where the text begins in `out`.
     start: usize,
@@ -237,8 +240,11 @@ pub(super) fn decode(call: Call, text: &[u8]) -> Result<(), (&'static str, usize
     result.map_err(|what| (what, reader.at))
 }
 
+/// Reads one text.
 struct Reader<'t> {
+    /// The call whose stack receives the value.
     call: Call,
+    /// The text.
     text: &'t [u8],
     /// The next byte.
     at: usize,

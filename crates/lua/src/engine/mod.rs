@@ -23,7 +23,7 @@ pub use guard::{Budget, Excess};
 
 /// Coroutines that are kept for the next callbacks.
 const IDLE_COROUTINES_MAX: usize = 64;
-/// Levels of a traceback's text that are kept, in bytes.
+/// Bytes of a traceback that are kept.
 const TRACE_BYTES_MAX: usize = 4096;
 /// Collections after a callback that has exceeded the memory limit.
 const COLLECTIONS_MAX: u32 = 16;
@@ -48,7 +48,9 @@ const JIT_OFF: c_int = 0;
 
 /// A suspended or new coroutine, kept in the registry.
 pub(crate) struct Coroutine {
+    /// LuaJIT's state of the coroutine. Alive as long as `reference` is in the registry.
     thread: *mut ffi::lua_State,
+    /// Its place in the registry.
     reference: c_int,
 }
 
@@ -83,12 +85,15 @@ pub(crate) enum Argument<'a> {
 
 /// A Lua VM and the data of its native functions.
 pub(crate) struct Engine {
+    /// LuaJIT's main state.
     main: *mut ffi::lua_State,
+    /// The limits of the VM.
     guard: &'static Guard,
     /// Owned; native functions reach it through the guard.
     host: *mut Host,
     /// The functions that Rust calls, by `Entry`: references in the registry.
     entries: [c_int; Entry::ALL.len()],
+    /// Coroutines that have returned, for the next callbacks.
     idle: Vec<Coroutine>,
 }
 

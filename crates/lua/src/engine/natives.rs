@@ -39,6 +39,8 @@ pub(super) static ALL: &[(&CStr, ffi::lua_CFunction)] = &[
     (c"cancel_job", cancel_job),
     (c"is_last_run", is_last_run),
     (c"wait_job", wait_job),
+    (c"push_names", push_names),
+    (c"push_call", push_call),
     (c"send", send),
     (c"close", close),
     (c"is_open", is_open),
@@ -310,6 +312,31 @@ natives! {
         2
     }
 
+    /// () -> a list of the names of push hubs.
+    fn push_names(call) {
+        call.push_table();
+        for (at, name) in call.host().facts.hubs.iter().enumerate() {
+            call.push_bytes(name.as_bytes());
+            // SAFETY: the table is below the value.
+            unsafe { ffi::lua_rawseti_(call.l, -2, (at + 1) as c_int) };
+        }
+        1
+    }
+
+    /// (hub, method, arguments as JSON) -> true and the response of the server API; false and an error.
+    fn push_call(call) {
+        if !call.can_wait() {
+            return call.wait(Wait::Nothing);
+        }
+        let (Some(hub), Some(method), Some(arguments)) = (call.bytes(1), call.bytes(2), call.bytes(3)) else {
+            return call.fail("strings are required");
+        };
+        match call.host().order_push(hub, method, arguments) {
+            Ok(operation) => call.wait(Wait::Operation(operation)),
+            Err(error) => call.fail(error),
+        }
+    }
+
     /// (index, generation, data, is text)
     fn send(call) {
         let Some(data) = call.bytes(3) else { return call.fail("the data must be a string") };
@@ -579,7 +606,7 @@ natives! {
                 call.push_bytes(&data);
                 1
             }
-            None => call.fail("this is no base64"),
+            None => call.fail("this is not base64"),
         }
     }
 

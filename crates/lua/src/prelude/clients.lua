@@ -71,9 +71,9 @@ local Away = { __index = away, __metatable = "client of another worker" }
 function P.tide.client(id)
   if type(id) ~= "string" then wrong("tide.client", 1, "string", id) end
   local from, _, worker, life, index, generation = find(id, "^(%d+)%-(%d+)%-(%d+)%-(%d+)$", 1, false, true)
-  if not from then return nil, "this is no id of a client" end
+  if not from then return nil, "this is not the id of a client" end
   worker, life, index, generation = tonumber(worker), tonumber(life), tonumber(index), tonumber(generation)
-  if worker >= workers then return nil, "this is no id of a client" end
+  if worker >= workers then return nil, "this is not the id of a client" end
   if worker ~= own_worker then return setmetatable({ index, generation, worker, life }, Away) end
   local found = clients[index]
   if life == own_life and found and found[2] == generation then return found end

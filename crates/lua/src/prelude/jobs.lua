@@ -22,7 +22,7 @@ end
 
 function job:cancel()
   local is_gone = cancel_job(self[INDEX], self[GENERATION])
-  if is_gone == nil then return nil, "it is over" end
+  if is_gone == nil then return nil, "the job is over" end
   if is_gone then finish(self, "cancelled") end
   return true
 end

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use tidegate_base::{Moment, Span};
 use tidegate_lua::{
-    Bounds, Budget, Dictionary, Effect, ExchangeId, Facts, Failure, Origin, Outbox, Resumed,
-    Script, Verdict, Vm,
+    Bounds, Budget, Dictionary, Effect, ExchangeId, Facts, Failure, OperationId, Origin, Outbox,
+    Resumed, Script, Verdict, Vm,
 };
 use tidegate_wire::http1::{HeadDecoder, HeadLimits};
 use tidegate_wire::message::FieldStorage;
@@ -43,6 +43,8 @@ pub struct App {
     pub head: (u16, Vec<(String, String)>),
     /// What WebSocket clients got: tag, kind and data.
     pub sent: Vec<String>,
+    /// The calls of push hubs.
+    pub calls: Vec<(OperationId, String)>,
     /// The body of the response in progress.
     body: String,
     /// The response is complete.
@@ -89,6 +91,7 @@ impl App {
             seed: 7,
             life: 2,
             shared: vec![("cache".to_owned(), Arc::clone(shared))],
+            hubs: ["live".to_owned()].into(),
         };
         let find_module = move |name: &str| {
             let found = modules.iter().find(|(module, _)| *module == name);
@@ -100,6 +103,7 @@ impl App {
             log: Vec::new(),
             head: (0, Vec::new()),
             sent: Vec::new(),
+            calls: Vec::new(),
             body: String::new(),
             is_complete: false,
             awaits_drain: false,
@@ -211,6 +215,13 @@ impl App {
                     self.sent.push(format!("{to:?} close {code}"));
                 }
                 Effect::AwaitDrain { .. } => self.awaits_drain = true,
+                Effect::Push { operation, hub, method, arguments } => {
+                    let text = |range| String::from_utf8_lossy(outbox.get(range)).into_owned();
+                    self.calls.push((
+                        *operation,
+                        format!("{} {} {}", text(hub), text(method), text(arguments)),
+                    ));
+                }
                 Effect::Log { level, text } => {
                     let text = String::from_utf8_lossy(outbox.get(text)).into_owned();
                     self.log.push(format!("{level:?} {text}"));

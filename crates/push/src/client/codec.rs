@@ -1,4 +1,4 @@
-//! What the hub and its clients tell each other, and the two encodings of it.
+//! The messages between a hub and its clients, and their two encodings.
 //! In: messages of a client; replies and pushes as values. Out: commands; bytes for the client.
 //! Never: decides what a reply contains; mixes the encodings of a connection.
 //! Limits: those of the encodings.
@@ -97,7 +97,7 @@ pub struct Joined<'a> {
     pub ttl_seconds: Option<u64>,
 }
 
-/// What a client is told without a command.
+/// A message to a client that is not a reply to a command.
 #[derive(Clone, Copy, Debug)]
 pub enum Push<'a> {
     /// A message, a join or a leave.

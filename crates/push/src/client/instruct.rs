@@ -33,7 +33,8 @@ impl Connection {
             since: since.map(|since| since.offset),
             rejects_unrecovered: false,
         };
-        // The application cannot be told that a channel of another worker has no room; neither is the client.
+        // A refusal (no memory for the history) is not reported: the application has its reply before an owner on
+        // another worker answers.
         let granted = (is_visible, expires_at);
         let begun = self.begin_subscription(context, channel, since, granted, waiting, out);
         debug_assert!(begun.is_ok() || !self.subscriptions.contains_key(channel));
@@ -69,7 +70,7 @@ impl Connection {
         let Some(subscription) = self.subscriptions.get(channel) else { return };
         match subscription.waiting.as_ref().map(|waiting| &waiting.asker) {
             Some(Asker::Client(id)) => self.codec.encode_error(out, *id, Error::PermissionDenied),
-            // The client knows nothing of it.
+            // The client does not know of the subscription.
             Some(Asker::Application(_)) => {}
             None => {
                 let (code, reason) = (2000, "server unsubscribe");

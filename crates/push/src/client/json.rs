@@ -277,7 +277,7 @@ fn encode_publication(out: &mut Vec<u8>, publication: &Publication) {
     out.extend_from_slice(b"}}");
 }
 
-/// Appends the push that tells that the hub has subscribed the client.
+/// Appends the push that reports that the hub has subscribed the client.
 fn encode_subscribe(out: &mut Vec<u8>, channel: &str, position: Option<Position>, data: &str) {
     begin_line(out);
     out.extend_from_slice(b"{\"push\":{\"channel\":");
@@ -298,7 +298,7 @@ fn encode_subscribe(out: &mut Vec<u8>, channel: &str, position: Option<Position>
     out.extend_from_slice(b"}}}");
 }
 
-/// Appends the push that tells that a subscription has ended.
+/// Appends the push that reports that a subscription has ended.
 fn encode_unsubscribe(out: &mut Vec<u8>, channel: &str, code: u32, reason: &str) {
     begin_line(out);
     out.extend_from_slice(b"{\"push\":{\"channel\":");

@@ -161,7 +161,7 @@ impl<K> Context<'_, K> {
         self.settings.get(self.index).ok_or(Error::Internal)
     }
 
-    /// Random bits that no other call has got.
+    /// Random bits that no other call of the message uses.
     fn next_instance(&mut self) -> Instance {
         self.at.1 = tidegate_base::prng::mix64(self.at.1);
         self.at
@@ -484,7 +484,7 @@ impl Connection {
             return self.codec.encode_answer(out, id, &Answer::Subscribed(joined));
         }
         if is_everything_left(context.room, out) {
-            // The client could never get that much.
+            // So many publications never fit into the room.
             let lost = Recovered { publications: Vec::new(), is_whole: false };
             let reply = Subscribed { recovered: Some(lost), ..*reply };
             let joined = Joined::new(&reply, waiting.since, ttl);
@@ -748,14 +748,14 @@ impl Connection {
     }
 }
 
-/// How many of `publications` may be sent after `out`. The first one may always, if the client reads and nothing else
-/// was sent: so even one that is larger than the room arrives.
+/// How many of `publications` may be sent after `out`. If the client reads and nothing else was sent, the first one may
+/// always be sent, even if it is larger than the room.
 fn fitting(publications: &[Arc<Publication>], room: usize, out: &[u8]) -> usize {
     let count = count_within(publications, room.saturating_sub(out.len()));
     if count == 0 && is_everything_left(room, out) { publications.len().min(1) } else { count }
 }
 
-/// Whether a reply cannot get more room than now.
+/// Whether the reply has the whole room, so that a later attempt would not have more.
 fn is_everything_left(room: usize, out: &[u8]) -> bool {
     room > 0 && out.is_empty()
 }

@@ -64,6 +64,7 @@ impl ResponseValues {
 
 /// The credentials of a request.
 struct Claim {
+    /// The name and the password of the request.
     credentials: Credentials,
     /// Their key.
     key: CredentialKey,

@@ -475,6 +475,10 @@ impl Worker {
                     self.close_lua_away(app, *to, *code, outbox.get(reason));
                 }
                 Effect::AwaitDrain { tag } => self.await_drain(reactor, *tag),
+                Effect::Push { operation, hub, method, arguments } => {
+                    let call = (outbox.get(hub), outbox.get(method), outbox.get(arguments));
+                    self.call_hub(reactor, app, *operation, call);
+                }
                 Effect::Log { level, text } => {
                     let text = String::from_utf8_lossy(outbox.get(text));
                     let name = self.apps.name(app);

@@ -200,7 +200,7 @@ impl Worker {
         let mut has_ended = false;
         while let Some(client) = self.lua_ended.pop() {
             has_ended = true;
-            // A missing entry was counted when it was missed.
+            // A missing entry was counted when it was noticed.
             if self.lua_clients.find(client).is_none() {
                 continue;
             }

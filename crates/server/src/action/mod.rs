@@ -154,7 +154,12 @@ impl Worker {
             }
             Action::Push(push) => self.begin_push(reactor, to, head, route, push),
             Action::Lua(app) => self.begin_lua(reactor, to, head, (route, *app), scheme),
-            Action::Proxy(proxy) => self.begin_exchange(reactor, to, head, proxy, changes),
+            Action::Proxy(proxy) => match pool_of_hook(changes).or(proxy.pool.only()) {
+                Some(pool) => {
+                    self.begin_exchange(reactor, to, head, (proxy, pool as u16), changes);
+                }
+                None => self.begin_choosing(reactor, to, head, (route, proxy), changes),
+            },
         }
     }
 
@@ -373,6 +378,11 @@ impl Worker {
             Running::WebSocket(id) => self.stop_websocket(reactor, id),
         }
     }
+}
+
+/// The pool that a hook has chosen.
+fn pool_of_hook(changes: Option<Changes<'_>>) -> Option<usize> {
+    changes?.hook?.pool
 }
 
 /// Decides how a request is answered, and the filters of its response.

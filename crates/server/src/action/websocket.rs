@@ -12,7 +12,7 @@
 use std::rc::Rc;
 
 use tidegate_base::limits::WEBSOCKET_FRAMES_PER_TURN_MAX;
-use tidegate_base::{Id, Moment, Span};
+use tidegate_base::{Id, Moment, Prng, Span};
 use tidegate_gate::access::Cause;
 use tidegate_gate::websocket::{Endpoint, EndpointId, check_request};
 use tidegate_push::client::Disconnect;
@@ -36,9 +36,8 @@ use crate::worker::Worker;
 const DIRECT_BYTES_MIN: usize = 4096;
 /// The interval to a Ping is shortened at random, by up to `ping-every` divided by this.
 const JITTER_PART: u32 = 4;
-
-/// How long a client of a push hub may take to send `connect`, from its last byte.
-const CONNECT_SPAN_MAX: Span = Span::from_secs(10);
+/// When a deadline is looked at again that passed while the action took no messages.
+const FULL_RECHECK: Span = Span::from_secs(1);
 
 /// Why a connection ends whose client does not reply to a Ping or a Close frame.
 const NO_REPLY: &str = "the client did not reply in time";
@@ -647,18 +646,14 @@ impl Worker {
 /// Deadlines.
 impl Worker {
     /// Sets the deadline of the connection's state, as if the last byte had arrived now.
-    fn arm_websocket<R: Reactor>(&mut self, reactor: &mut R, id: Id<WebSocket>) {
+    pub(super) fn arm_websocket<R: Reactor>(&mut self, reactor: &mut R, id: Id<WebSocket>) {
         let Some(socket) = self.websockets.get(id) else { return };
         let endpoint = self.settings.newest().websockets.get(socket.endpoint);
         let (now, to) = (reactor.now(), socket.requester);
         let of_state = match socket.state {
-            // A ping is due then, which finds out that the client has not connected.
-            State::Open if self.is_stale_client(socket.service) => {
-                Some(now.after(CONNECT_SPAN_MAX))
-            }
-            State::Open => endpoint.ping_every.map(|every| {
-                let jitter = (every / JITTER_PART).as_nanos() as u64;
-                now.after(every - Span::from_nanos(self.prng.below(jitter.max(1))))
+            State::Open => self.client_check_at(socket.service).or_else(|| {
+                let every = endpoint.ping_every?;
+                Some(now.after(jittered(every, &mut self.prng)))
             }),
             State::Pinged | State::Closing => Some(now.after(endpoint.pong_timeout)),
         };
@@ -670,15 +665,20 @@ impl Worker {
         self.set_action_deadline(reactor, to, at);
     }
 
-    /// Whether the connection is one of a push hub whose client has not sent `connect`.
-    fn is_stale_client(&self, service: Service) -> bool {
-        match service {
-            Service::Client(session) if session.is_none() => true,
-            Service::Client(session) => {
-                self.sessions.find(session).is_some_and(PushSession::is_stale)
-            }
-            Service::Echo | Service::Lua(_) | Service::Raw(_) => false,
+    /// The deadline of a client of a push hub has passed.
+    fn push_client_due<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        (id, session): (Id<WebSocket>, Id<PushSession>),
+    ) {
+        let is_due = self.client_check_at(Service::Client(session)) <= Some(reactor.now());
+        if is_due
+            && self.check_client(reactor, session)
+            && let Some(socket) = self.websockets.get_mut(id)
+        {
+            socket.state = State::Pinged;
         }
+        self.arm_websocket(reactor, id);
     }
 
     /// The deadline has passed.
@@ -690,7 +690,7 @@ impl Worker {
         let (service, is_closing) = (socket.service, socket.state == State::Closing);
         if !is_closing && self.is_service_full(service) {
             // The client's Pong, or its message, may be among the bytes that are not read.
-            return self.arm_websocket(reactor, id);
+            return self.set_action_deadline(reactor, to, now.after(FULL_RECHECK));
         }
         let Some(socket) = self.websockets.get_mut(id) else { return };
         match socket.state {
@@ -700,13 +700,10 @@ impl Worker {
                 self.close_websocket(reactor, id, close);
             }
             State::Open => {
-                socket.state = State::Pinged;
                 if let Service::Client(session) = socket.service {
-                    if self.ping_client(reactor, (id, session)) {
-                        self.arm_websocket(reactor, id);
-                    }
-                    return;
+                    return self.push_client_due(reactor, (id, session));
                 }
+                socket.state = State::Pinged;
                 self.encode_switched(reactor, to, |out| {
                     let sent = encode_ping(out, b"", None);
                     debug_assert!(sent.is_ok(), "an empty Ping fits");
@@ -732,6 +729,12 @@ impl Worker {
             }
         }
     }
+}
+
+/// A span up to a quarter shorter than `every`, so that connections which began together get their pings apart.
+pub(super) fn jittered(every: Span, prng: &mut Prng) -> Span {
+    let jitter = (every / JITTER_PART).as_nanos() as u64;
+    every - Span::from_nanos(prng.below(jitter.max(1)))
 }
 
 impl WebSocket {

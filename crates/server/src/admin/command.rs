@@ -29,6 +29,7 @@ struct Command {
     about: &'static str,
     /// An example.
     example: &'static str,
+    /// Runs the command with these arguments.
     run: fn(&[&str], &Operations) -> Outcome,
 }
 
@@ -180,7 +181,9 @@ const WEIGHT_MAX: u16 = 1000;
 
 /// The place of a line of `show servers state`.
 struct StateLine<'a> {
+    /// Index and name of the pool.
     pool: (usize, &'a str),
+    /// Index and name of the server in the pool.
     server: (usize, &'a str),
 }
 
@@ -240,7 +243,7 @@ fn status_number(code: &str) -> u8 {
 }
 
 fn set_server(arguments: &[&str], operations: &Operations) -> Outcome {
-    let usage = "write: set server POOL/SERVER state ready|drain|maint, or weight N";
+    let usage = "write: set server POOL/SERVER state ready|drain|maint, or weight N|N%";
     let [place, what @ ("state" | "weight"), word] = arguments else {
         return Err(usage.to_owned());
     };

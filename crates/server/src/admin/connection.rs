@@ -62,13 +62,16 @@ enum Phase {
 struct Holder {
     /// Distinguishes the connection from others; later connections have higher numbers.
     number: u64,
+    /// What the connection waits for.
     phase: Phase,
+    /// The connection's socket.
     stream: Arc<Stream>,
 }
 
 /// The connections, oldest first.
 #[derive(Default)]
 struct Held {
+    /// The connections that have a place, and those that were ended and whose threads have not noticed yet.
     holders: Vec<Holder>,
     /// How many connections there have been.
     accepted: u64,
@@ -121,9 +124,13 @@ impl Places {
 
 /// A connection that has a place. Its reads and writes fail after its deadline.
 pub(super) struct Connection {
+    /// The socket.
     stream: Arc<Stream>,
+    /// When reads and writes begin to fail.
     deadline: Instant,
+    /// The number of the connection (`Holder::number`).
     number: u64,
+    /// All places; the connection leaves its place when it is dropped.
     places: Places,
 }
 

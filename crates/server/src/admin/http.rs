@@ -14,7 +14,7 @@ use super::{Caller, INPUT_BYTES_MAX, Input, Operations, info, metrics, stat};
 
 const TEXT: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
-/// The pages, for those who ask for another one.
+/// The list of pages, for clients that request another one.
 const PAGES: &str = "GET /metrics  metrics for Prometheus (OpenMetrics)\n\
     GET /live     200 while the process runs\n\
     GET /ready    200 while it serves, 503 while it stops\n\
@@ -24,8 +24,11 @@ const PAGES: &str = "GET /metrics  metrics for Prometheus (OpenMetrics)\n\
 
 /// A response.
 struct Page {
+    /// The status.
     status: u16,
+    /// The value of Content-Type.
     kind: &'static str,
+    /// The content.
     body: String,
 }
 

@@ -64,7 +64,9 @@ pub(super) fn write(operations: &Operations, is_open: bool) -> String {
 
 /// The text so far.
 struct Text {
+    /// The text.
     out: String,
+    /// The format is OpenMetrics.
     is_open: bool,
 }
 

@@ -79,6 +79,7 @@ impl Operations {
 
 /// An open interface, before its threads are started.
 pub(crate) struct Interface {
+    /// The socket that accepts connections.
     socket: Socket,
     /// The token that clients must present; `None`: none is needed.
     token: Option<String>,
@@ -212,6 +213,7 @@ fn serve(mut connection: Connection, caller: &Caller, operations: &Operations) -
 /// Bytes that were received.
 #[derive(Default)]
 struct Input {
+    /// The bytes that are not taken yet.
     bytes: Vec<u8>,
     /// The first bytes that have been examined: they are text, and contain no end of a line.
     examined: usize,

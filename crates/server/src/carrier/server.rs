@@ -153,6 +153,14 @@ impl Worker {
         }
     }
 
+    /// Whether the part of the request that has arrived waits for the server or for its connection.
+    pub(crate) fn is_request_held_up<R: Reactor>(&self, reactor: &R, up: Responder) -> bool {
+        match up.is_stream() {
+            true => self.is_http2_request_held_up(reactor, up),
+            false => reactor.output_pending(up.sock) > 0,
+        }
+    }
+
     /// Checks whether the server takes the request.
     pub(crate) fn look_at_request<R: Reactor>(
         &mut self,
@@ -160,7 +168,7 @@ impl Worker {
         up: Responder,
     ) -> OutputLook {
         match up.is_stream() {
-            true => self.look_at_http2_request(up),
+            true => self.look_at_http2_request(reactor, up),
             false => reactor.look_at_output(up.sock),
         }
     }

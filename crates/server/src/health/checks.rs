@@ -44,6 +44,7 @@ enum ProberMail {
 
 /// The checks of a process.
 pub(crate) struct Checks {
+    /// The servers of the process.
     roster: Arc<Roster>,
     /// The way to the prober; `None` until a configuration has checks.
     prober: Option<Sender<ProberMail>>,

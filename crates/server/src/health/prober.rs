@@ -46,6 +46,7 @@ pub(crate) struct Prober {
 
 /// A target and the state of its check.
 struct Watched {
+    /// What is checked.
     target: Target,
     /// When its timer is due.
     at: Moment,
@@ -61,11 +62,13 @@ struct Probe {
     sock: SockId,
     /// When the check began.
     began: Moment,
+    /// How far the check has come.
     stage: Stage,
     /// How many addresses were tried before this one.
     tried: usize,
     /// Why TLS failed, if it has.
     fault: Option<Fault>,
+    /// Reads the response.
     reader: ResponseReader,
 }
 

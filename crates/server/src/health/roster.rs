@@ -96,11 +96,13 @@ impl Checked {
 struct Entry {
     /// Its name in its pool.
     name: String,
+    /// Identifies the server.
     id: ServerId,
     /// It was removed from the configuration.
     is_gone: bool,
     /// Its weight in the file.
     configured: u16,
+    /// What is known about it.
     view: View,
 }
 
@@ -122,7 +124,9 @@ impl Entry {
 
 /// A pool.
 struct PoolEntry {
+    /// The name of the pool.
     name: String,
+    /// Its servers, by the index of the configuration in force.
     servers: Vec<Entry>,
 }
 
@@ -134,7 +138,7 @@ impl PoolEntry {
     }
 }
 
-/// See the header.
+/// The servers of the process; see the module header.
 pub(crate) struct Roster {
     /// By the index of the configuration in force.
     pools: Mutex<Vec<PoolEntry>>,

@@ -16,6 +16,7 @@ use crate::names::Addresses;
 /// A server to check.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Target {
+    /// Identifies the server.
     pub(crate) id: ServerId,
     /// The settings of its pool's checks.
     pub(crate) check: Arc<HealthCheck>,

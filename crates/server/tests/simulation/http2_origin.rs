@@ -35,6 +35,8 @@ pub struct Http2Behaviour {
     pub narrow: u32,
     /// Has small windows, and changes them.
     pub tight: u32,
+    /// The smallest of these windows, in bytes.
+    pub window_min: u32,
     /// Sends PING.
     pub ping: u32,
 }
@@ -161,7 +163,13 @@ impl Http2Origin {
         connection.start(&mut out);
         let is_tight = self.prng.chance(self.http2.tight);
         if is_tight {
-            encode_settings(&mut out, &[(INITIAL_WINDOW_SIZE, 1 + self.prng.below(3000) as u32)]);
+            encode_settings(
+                &mut out,
+                &[(
+                    INITIAL_WINDOW_SIZE,
+                    (1 + self.prng.below(3000) as u32).max(self.http2.window_min),
+                )],
+            );
         }
         Conn {
             line: Some(line),

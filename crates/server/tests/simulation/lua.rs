@@ -60,15 +60,35 @@ struct Process {
 
 impl Process {
     fn new(workers: u32) -> Self {
-        let file = "[[listener]]\nbind = \"10.0.0.1:80\"\n[[route]]\nlua = \"post\"\n[lua.post]\n\
-            script = \"tests/scripts/post.lua\"\nshared = { clients = \"64KiB\" }\n";
+        Self::of(
+            "[[listener]]\nbind = \"10.0.0.1:80\"\n[[route]]\nlua = \"post\"\n[lua.post]\n\
+            script = \"tests/scripts/post.lua\"\nshared = { clients = \"64KiB\" }\n",
+            workers,
+        )
+    }
+
+    fn of(file: &str, workers: u32) -> Self {
         let config = match tidegate_config::parse(file, "the test") {
             Ok(config) => config,
             Err(errors) => panic!("{errors}"),
         };
         let net = SimNet::new(1, Faults::none());
-        let workers = Harness::process(&net, &config, workers, 64);
+        let mut workers = Harness::process(&net, &config, workers, 64);
+        if workers.len() > 1 && !config.push.is_empty() {
+            Harness::join_hubs(&mut workers, 64);
+        }
         Self { net, workers }
+    }
+
+    /// Sends `GET target` over a connection of its own, and returns the body of the response.
+    fn get(&mut self, target: &str) -> String {
+        let peer = self.net.dial(&self.workers[0].bound[0]).expect("the workers listen");
+        let request = format!("GET {target} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+        assert_eq!(peer.send(request.as_bytes()), request.len());
+        self.turns(60);
+        let response: Vec<u8> = peer.receive().into_iter().collect();
+        let response = String::from_utf8_lossy(&response).into_owned();
+        response.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default()
     }
 
     fn turns(&mut self, count: usize) {
@@ -169,7 +189,7 @@ fn clients_of_different_workers_reach_each_other() {
     clients[0].0.send("to nobody hello");
     clients[0].0.send(&format!("close {id} bye"));
     process.turns(20);
-    let refused = "nil this is no id of a client";
+    let refused = "nil this is not the id of a client";
     assert_eq!(clients[0].0.read(), [refused, refused]);
     assert_eq!(clients[other].0.read(), ["4000"]);
     // A client that has left gets nothing, and neither does a later one.
@@ -183,6 +203,42 @@ fn clients_of_different_workers_reach_each_other() {
     assert!(clients.iter_mut().all(|(client, _)| client.read().is_empty()));
     assert_eq!(process.sum("lua_mail_drops"), 0);
     process.finish(clients.into_iter().map(|(client, _)| client).collect());
+}
+
+const HUBS: &str = "[[listener]]\nbind = \"10.0.0.1:80\"\n[[route]]\nlua = \"push\"\n[lua.push]\n\
+    script = \"tests/scripts/push.lua\"\n[push.p]\n[push.p.namespace.h]\nhistory = 50\n";
+
+#[test]
+fn applications_call_hubs_of_all_workers() {
+    for workers in [1, 3] {
+        let mut process = Process::of(HUBS, workers);
+        // The channels belong to different workers.
+        for channel in ["a", "b", "c", "d", "e"] {
+            let lines = process.get(&format!("/run?channel=h:{channel}"));
+            let expected = "published\npublished\npublished\n3 in the history\n{\"ok\":true}\n";
+            assert_eq!(lines, expected, "{workers} workers, channel {channel}");
+        }
+        assert_eq!(process.sum("push_publications"), 15);
+        let lines = process.get("/errors");
+        let expected = "unknown channel 102\nnot available 108\n{}\n{\"ok\":true}\n";
+        assert_eq!(lines, expected, "{workers} workers");
+        process.finish(Vec::new());
+    }
+}
+
+#[test]
+fn calls_of_clients_that_leave_end_by_themselves() {
+    let mut process = Process::of(HUBS, 3);
+    for channel in ["a", "b", "c", "d", "e"] {
+        let peer = process.net.dial(&process.workers[0].bound[0]).expect("the workers listen");
+        let request = format!("GET /leave?channel=h:{channel} HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert_eq!(peer.send(request.as_bytes()), request.len());
+        process.turns(2);
+        peer.reset();
+    }
+    process.turns(50);
+    assert_eq!(process.sum("push_publications"), 10);
+    process.finish(Vec::new());
 }
 
 #[test]

@@ -50,7 +50,7 @@ use origin::Lie;
 
 const SEEDS_DEFAULT: u64 = 800;
 /// Seeds outside the default range that once broke an invariant. They are always played.
-const REGRESSION_SEEDS: [u64; 8] = [
+const REGRESSION_SEEDS: [u64; 10] = [
     // A client that read a response slowly was reset by the body timeout, although it made progress.
     900_064_862,
     // A client that reads 4 bytes every 66 ms: the run counted as failed after 1200 s, before the response was complete.
@@ -67,6 +67,9 @@ const REGRESSION_SEEDS: [u64; 8] = [
     330_029_896,
     // A server chose HTTP/1.1 while several requests waited for its connection: the others counted as a broken invariant.
     350_000_078,
+    // A server of HTTP/2 stopped reading while its connection's output held parts of uploads: they waited without a deadline.
+    350_004_151,
+    350_004_473,
 ];
 /// A long run prints how far it is after this many seeds.
 const SEEDS_BETWEEN_REPORTS: usize = 50_000;

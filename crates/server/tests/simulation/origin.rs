@@ -479,7 +479,7 @@ impl Origin {
         }
     }
 
-    /// Checks the fields that a route has written from the request, and the path that it has written anew.
+    /// Checks the fields that a route has written from the request, and the path that it has rewritten.
     fn check_edits(&self, head: &Head, id: Option<u64>, oracle: &mut Oracle) {
         let Some(request) = id.and_then(|id| oracle.requests.get(&id)) else { return };
         let path = request.path.split('?').next().unwrap_or_default();

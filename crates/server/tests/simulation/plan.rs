@@ -6,6 +6,7 @@ use core::fmt::Write;
 
 use tidegate_base::{Address, Moment, Prng, Span};
 use tidegate_reactor::Faults;
+use tidegate_wire::http2::bounds::SEND_BYTES_FLOOR;
 use tidegate_wire::tls::Version;
 
 use crate::client::{Habits, Op, ip_of};
@@ -166,10 +167,11 @@ impl Plan {
     }
 }
 
-/// The settings of a route that writes the path and fields anew, with values that clients and origins check.
+/// The settings of a route that rewrites the path and fields, with values that clients and origins check.
 fn rewriting(pool: usize) -> String {
     format!(
-        "proxy = {{ pool = \"p{pool}\", path = \"/p{pool}/{{rest}}\" }}\n\
+        "proxy = {{ path = \"/p{pool}/{{rest}}\" }}\n\
+         split = {{ pools = {{ \"p{pool}\" = 1 }}, by = [\"path\", \"header:x-id\"] }}\n\
          request-headers = {{ set = {{ x-path = \"{{path}}\", x-client = \"{{client}}\" }} }}\n\
          response-headers = {{ set = {{ x-of = \"{{header:x-id}}\" }} }}\n\
          rate = {{ limit = \"1000000/s\", keys-max = 8 }}\nsecurity-headers = true"
@@ -392,7 +394,10 @@ impl Maker {
                 let (refuse, go_away) = (rate(400_000), rate(300_000));
                 let (narrow, tight, ping) =
                     (pick(prng, 900_000), pick(prng, 900_000), pick(prng, 100_000));
-                behaviour.http2 = Some(Http2Behaviour { refuse, go_away, narrow, tight, ping });
+                // A server with smaller windows gets a large request very slowly, if at all (CVE-2019-9511).
+                let window_min = if self.is_calm { SEND_BYTES_FLOOR as u32 } else { 1 };
+                behaviour.http2 =
+                    Some(Http2Behaviour { refuse, go_away, narrow, tight, window_min, ping });
             });
         }
         !chooses_http1

@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 use tidegate_base::{Prng, Span};
 use tidegate_reactor::{Faults, SimNet, SimPeer, SimReactor};
 use tidegate_wire::websocket::{
-    Decoder, FrameRules, Incoming, Limits, Role, encode_close_reply, encode_pong,
+    Decoder, FrameRules, Incoming, Kind, Limits, Role, encode_close_reply, encode_message,
+    encode_pong,
 };
 
 use crate::peer::harness::Harness;
@@ -210,6 +211,20 @@ impl Client {
             }
             rest = &mut rest[consumed..];
         }
+        self.peer.send(&out);
+    }
+
+    /// Sends a message.
+    fn send(&mut self, text: &str) {
+        let mut out = Vec::new();
+        encode_message(&mut out, Kind::Text, text.as_bytes(), Some([1, 2, 3, 4]));
+        self.peer.send(&out);
+    }
+
+    /// Sends a Pong that no Ping has asked for.
+    fn pong(&mut self) {
+        let mut out = Vec::new();
+        encode_pong(&mut out, b"", Some([1, 2, 3, 4])).expect("it fits");
         self.peer.send(&out);
     }
 
@@ -520,5 +535,33 @@ fn random_clients_lose_nothing_that_they_are_not_told_of() {
         }
         publisher.reset();
         process.finish(clients.into_values().collect());
+    }
+}
+
+#[test]
+fn client_that_sends_all_the_time_is_checked_as_often_as_others() {
+    for pings in ["ping-every = \"2s\"", "ping-every = \"off\""] {
+        let settings = format!("anonymous = true\n[websocket]\n{pings}\n");
+        let mut process = Process::new(1, 1, 8, &settings);
+        let path = "/push/connection/websocket";
+        let mut stale = Client::raw(&process, path);
+        let mut connected = Client::raw(&process, path);
+        process.turns(8);
+        connected.read();
+        connected.send(r#"{"id":1,"connect":{}}"#);
+        // Both send something every half second, for longer than two checks.
+        for _ in 0..140 {
+            process.net.advance_by(Span::from_millis(500));
+            process.turns(2);
+            stale.read();
+            connected.read();
+            if stale.closed.is_none() {
+                stale.pong();
+            }
+            connected.send("{}");
+        }
+        assert_eq!(stale.closed, Some(3502), "{pings}");
+        assert_eq!(connected.closed, None, "{pings}");
+        process.finish(vec![stale, connected]);
     }
 }

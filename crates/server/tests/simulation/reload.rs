@@ -174,7 +174,8 @@ impl Reloads {
             }
             for (pool, name) in renamed.iter().enumerate() {
                 // The same servers under another name are another pool.
-                if *name > 0 && line.starts_with("proxy = ") {
+                let is_proxied = line.starts_with("proxy = ") || line.starts_with("split = ");
+                if *name > 0 && is_proxied {
                     line = line.replace(&format!("\"p{pool}\""), &format!("\"p{pool}-{name}\""));
                 } else if *name > 0 && line == format!("[pool.p{pool}]") {
                     line = format!("[pool.p{pool}-{name}]");

@@ -18,7 +18,7 @@ use crate::base64;
 pub const KEYS_MAX: usize = 64;
 /// The shortest modulus of RSA in bytes.
 const MODULUS_BYTES_MIN: usize = 256;
-/// The shortest secret of a set in bytes: that of a hash that could be tried out (RFC 7518 section 3.2).
+/// The shortest secret of a set in bytes: a shorter one could be found by trying (RFC 7518 section 3.2).
 const SECRET_BYTES_MIN: usize = 32;
 
 /// An algorithm of public keys: its name in tokens (RFC 7518, RFC 8037), and what verifies it.
@@ -49,9 +49,11 @@ pub(super) struct Key {
     id: Option<String>,
     /// The only algorithm that it is meant for, if its set states one.
     algorithm: Option<String>,
+    /// The secret or the public key.
     material: Material,
 }
 
+/// What verifies signatures.
 enum Material {
     /// The secret of HS256, HS384 and HS512.
     Secret(Vec<u8>),
@@ -163,7 +165,7 @@ fn parse_pem(text: &str) -> Result<Vec<Key>, String> {
         }
         if label != "PUBLIC KEY" && label != "RSA PUBLIC KEY" {
             return Err(format!(
-                "a PEM block {:?} is no public key",
+                "a PEM block {:?} is not a public key",
                 label.escape_debug().to_string()
             ));
         }
@@ -181,24 +183,36 @@ fn parse_pem(text: &str) -> Result<Vec<Key>, String> {
     }
 }
 
+/// A set of keys in JSON (RFC 7517 section 5).
 #[derive(Deserialize)]
 struct JsonSet {
+    /// The keys.
     keys: Vec<JsonKey>,
 }
 
 /// A key in JSON (RFC 7517, RFC 7518 section 6, RFC 8037).
 #[derive(Deserialize)]
 struct JsonKey {
+    /// The kind of the key.
     kty: String,
+    /// What the key is used for: "sig" or "enc".
     #[serde(rename = "use")]
     purpose: Option<String>,
+    /// The only algorithm that it is meant for.
     alg: Option<String>,
+    /// Its name.
     kid: Option<String>,
+    /// The curve of a key for ECDSA or EdDSA.
     crv: Option<String>,
+    /// The modulus of an RSA key.
     n: Option<String>,
+    /// The exponent of an RSA key.
     e: Option<String>,
+    /// The x coordinate of a point, or the whole key of Ed25519.
     x: Option<String>,
+    /// The y coordinate of a point.
     y: Option<String>,
+    /// A secret.
     k: Option<String>,
 }
 

@@ -29,11 +29,14 @@ pub enum Refusal {
     Expired,
 }
 
+/// The header of a token (RFC 7515 section 4.1).
 #[derive(Deserialize)]
 struct Header {
+    /// The algorithm of the signature.
     alg: String,
+    /// The name of the key.
     kid: Option<String>,
-    /// Extensions that a recipient must understand (RFC 7515 section 4.1.11); none is.
+    /// Extensions that a recipient must understand (RFC 7515 section 4.1.11). None is supported.
     crit: Option<IgnoredAny>,
 }
 

@@ -485,7 +485,8 @@ impl Worker {
             Stage::Authorizing | Stage::Buffering | Stage::Queued | Stage::Paused => return,
             Stage::Connecting => timeouts.connect,
             Stage::ExpectResponse | Stage::ExpectBody | Stage::ExpectRequestEnd
-                if self.is_server_behind(reactor, up) =>
+                if self.is_server_behind(reactor, up)
+                    || !exchange.request.is_done() && self.is_server_blocked(reactor, up) =>
             {
                 look_span(timeouts.body)
             }

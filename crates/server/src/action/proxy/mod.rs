@@ -1,6 +1,7 @@
 //! The action `proxy`: sends the request to a server and relays its response.
 //!
 //! - `exchange.rs`: the state of one proxied request; `stored.rs`: the request as it is sent
+//! - `choice.rs`: requests of routes that choose the pool
 //! - `authorization.rs`: requests whose user is being verified
 //! - `dispatch.rs`: pick a server, wait in the queue, connect, retry; `reuse.rs`: idle connections;
 //!   `shortage.rs`: requests that wait for room for a connection
@@ -15,6 +16,7 @@
 //! Invariant: each `note_start` for a server is followed by exactly one `note_end` (`release_server`).
 
 pub(crate) mod authorization;
+mod choice;
 pub(crate) mod dispatch;
 pub(crate) mod exchange;
 mod request;
@@ -60,19 +62,17 @@ pub(crate) struct Failure {
 
 /// Begin and end of an exchange.
 impl Worker {
-    /// Begins to proxy the request `head`: encodes it for the server, creates its exchange and picks a
-    /// server.
+    /// Begins to proxy the request `head` to the pool `pool_index`: encodes it for the server, creates its exchange and
+    /// picks a server.
     pub(super) fn begin_exchange<R: Reactor>(
         &mut self,
         reactor: &mut R,
         to: Requester,
         head: &RequestHead<'_>,
-        proxy: &Proxy,
+        (proxy, pool_index): (&Proxy, u16),
         changes: Option<Changes<'_>>,
     ) {
         let (era, snapshot) = (self.era_of(to), self.settings_of(to));
-        let chosen = changes.and_then(|changes| changes.hook?.pool);
-        let pool_index = chosen.unwrap_or(proxy.pool);
         let websocket_key = self.websocket_key(head);
         let Some(down) = self.conns.downstream(to.sock) else {
             return self.note_bug(reactor, to.sock);
@@ -83,7 +83,7 @@ impl Worker {
             Peer::Tcp(address) => Some(address.ip()),
             Peer::Local => None,
         };
-        let pool = snapshot.pool(pool_index as u16);
+        let pool = snapshot.pool(pool_index);
         let is_reusable = pool.reuse.after_unexpected_body || !forward::has_unexpected_body(head);
         let context = RequestContext {
             peer,
@@ -126,7 +126,7 @@ impl Worker {
                 false => Stage::Queued,
             },
             era,
-            pool: pool_index as u16,
+            pool: pool_index,
             listener: listener_index,
             facts: RequestFacts {
                 is_tcp: false,
@@ -143,7 +143,7 @@ impl Worker {
                 is_sensitive: pool.may_speak_http2()
                     && head.fields().any(|field| field.is_sensitive),
                 key_hash: hash_key(&pool.balance, head, changes, (peer, listener)),
-                session: session_of(&snapshot, pool_index, head),
+                session: session_of(&snapshot, usize::from(pool_index), head),
             },
             attempt: Attempt::NONE,
             needs_fresh: false,
@@ -162,7 +162,7 @@ impl Worker {
             Ok(id) => {
                 self.set_running(to, Running::Proxy(id));
                 self.accounts.counters.exchanges_now.add(1);
-                self.pools[pool_index].exchanges += 1;
+                self.pools[usize::from(pool_index)].exchanges += 1;
                 if !buffers && !waits {
                     self.dispatch_new(reactor, id);
                 }

@@ -434,7 +434,7 @@ impl Worker {
         let up = exchange.attempt.up;
         let (is_done, has_sent_body) = (exchange.request.is_done(), exchange.intake.bytes > 0);
         let is_pending = self.request_pending(reactor, up) > 0;
-        if !is_done && !is_pending {
+        if !is_done && !self.is_request_held_up(reactor, up) {
             // The client sends its body slowly. The downstream deadline covers that.
             return self.arm_upstream(reactor, id);
         }
@@ -459,7 +459,7 @@ impl Worker {
         let Some(exchange) = self.exchanges.get(id) else { return };
         let timeout = self.settings.of(exchange.era).pool(exchange.pool).timeouts.body;
         let up = exchange.attempt.up;
-        if self.request_pending(reactor, up) == 0 {
+        if !self.is_request_held_up(reactor, up) {
             // The client sends its body slowly. The downstream deadline covers that.
             return self.arm_upstream(reactor, id);
         }

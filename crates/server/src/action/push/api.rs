@@ -99,7 +99,7 @@ impl Worker {
         }
     }
 
-    fn count_reply(&self, reply: &Reply) {
+    pub(super) fn count_reply(&self, reply: &Reply) {
         match reply {
             Reply::Published(_) => self.accounts.counters.push_publications.add(1),
             Reply::Failed(_) => self.accounts.counters.push_failures.add(1),

@@ -3,9 +3,9 @@
 //! Never: decides what a client may do (`tidegate_push::client` does).
 //! Invariant: a session and its WebSocket connection name each other, and end together.
 
-use tidegate_base::Id;
+use tidegate_base::{Id, Moment, Span};
 use tidegate_gate::parameters::parameters;
-use tidegate_gate::websocket::HUB_PROTOBUF;
+use tidegate_gate::websocket::{EndpointId, HUB_PROTOBUF};
 use tidegate_push::client::codec::Codec;
 use tidegate_push::client::{Connection, Context, Disconnect};
 use tidegate_push::local::Place;
@@ -18,12 +18,17 @@ use tidegate_wire::websocket::{Close, CloseCode, Kind as MessageKind, Message};
 use crate::action::intake::Intake;
 use crate::action::push::{Key, Kind, Link, PushSession};
 use crate::action::service::Service;
-use crate::action::websocket::{Outlet, WebSocket};
+use crate::action::websocket::{Outlet, WebSocket, jittered};
 use crate::requester::Requester;
 use crate::worker::Worker;
 
 /// The name and version of this program, as clients see it.
 const VERSION: &str = concat!("tidegate ", env!("CARGO_PKG_VERSION"));
+
+/// How long a client may take to send `connect`.
+const CONNECT_SPAN_MAX: Span = Span::from_secs(10);
+/// How often the tokens of a client are checked that gets no pings.
+const CHECK_EVERY: Span = Span::from_secs(30);
 
 impl Worker {
     /// Begins a connection of the client protocol.
@@ -43,11 +48,15 @@ impl Worker {
         let socket = self.switch_websocket(reactor, to, endpoint, &accept, service);
         let Some(socket) = socket else { return };
         let connection = Connection::new(codec, [self.prng.next_u64(), self.prng.next_u64()]);
-        let kind = Kind::Client { link: Link::Socket(socket), connection: Box::new(connection) };
+        // Until then the client must have connected.
+        let check_at = reactor.now().after(CONNECT_SPAN_MAX);
+        let link = Link::Socket(socket);
+        let kind = Kind::Client { link, connection: Box::new(connection), check_at };
         let session = PushSession { requester: to, hub, intake: Intake::NONE, kind };
         match self.sessions.insert(session) {
             Ok(id) => {
                 self.set_service(socket, Service::Client(id));
+                self.arm_websocket(reactor, socket);
                 self.accounts.counters.push_clients_now.add(1);
             }
             Err(_) => {
@@ -69,11 +78,15 @@ impl Worker {
         if message.kind() != kind_of(codec) {
             return self.disconnect(reactor, socket, Disconnect::INAPPROPRIATE_PROTOCOL);
         }
+        let was_stale = self.sessions.find(id).is_some_and(PushSession::is_stale);
         let mut out = self.buffers.take();
         let room = self.room_of_client(reactor, id);
         let result = self.with_client(reactor, id, room, |connection, context| {
             connection.receive(context, message.bytes(), &mut out)
         });
+        if was_stale && self.sessions.find(id).is_some_and(|session| !session.is_stale()) {
+            self.postpone_check(reactor, id);
+        }
         if !out.is_empty() {
             self.send_message(reactor, outlet, kind_of(codec), &out);
         }
@@ -83,27 +96,79 @@ impl Worker {
         }
     }
 
-    /// A ping to a client is due. Returns whether the client stays.
-    pub(in crate::action) fn ping_client<R: Reactor>(
+    /// When the tokens of a client are checked next. Bytes of the client do not postpone it.
+    pub(in crate::action) fn client_check_at(&self, service: Service) -> Option<Moment> {
+        let Service::Client(id) = service else { return None };
+        match self.sessions.find(id)?.kind {
+            Kind::Client { check_at, .. } => Some(check_at),
+            Kind::Request { .. } | Kind::Exchange(_) | Kind::Events { .. } | Kind::Poll { .. } => {
+                None
+            }
+        }
+    }
+
+    /// The next time for a check: that of the next ping, if clients get pings.
+    pub(super) fn next_check_at<R: Reactor>(
+        &mut self,
+        reactor: &R,
+        endpoint: EndpointId,
+    ) -> Moment {
+        let every = self.settings.newest().websockets.get(endpoint).ping_every;
+        let every = every.unwrap_or(CHECK_EVERY);
+        reactor.now().after(jittered(every, &mut self.prng))
+    }
+
+    /// The settings of a client.
+    fn endpoint_of(&self, id: Id<PushSession>) -> Option<EndpointId> {
+        match &self.sessions.find(id)?.kind {
+            Kind::Client { link: Link::Socket(socket), .. } => {
+                self.websockets.get(*socket).map(WebSocket::endpoint)
+            }
+            Kind::Client { link: Link::Stream(stream), .. } => Some(stream.endpoint),
+            Kind::Request { .. } | Kind::Exchange(_) | Kind::Events { .. } | Kind::Poll { .. } => {
+                None
+            }
+        }
+    }
+
+    /// The next check of a client comes after the usual time.
+    fn postpone_check<R: Reactor>(&mut self, reactor: &R, id: Id<PushSession>) {
+        let Some(endpoint) = self.endpoint_of(id) else { return };
+        let next = self.next_check_at(reactor, endpoint);
+        if let Some(session) = self.sessions.get_mut(id)
+            && let Kind::Client { check_at, .. } = &mut session.kind
+        {
+            *check_at = next;
+        }
+    }
+
+    /// Checks the tokens of a client, which is disconnected if they have expired; sends a ping if clients get pings.
+    /// Returns whether the client must send a Pong.
+    pub(in crate::action) fn check_client<R: Reactor>(
         &mut self,
         reactor: &mut R,
-        (socket, id): (Id<WebSocket>, Id<PushSession>),
+        id: Id<PushSession>,
     ) -> bool {
         let Some(codec) = self.codec_of(id) else { return false };
         let mut out = self.buffers.take();
         let checked = self
             .with_client(reactor, id, 0, |connection, context| connection.check(context, &mut out));
-        if !out.is_empty() {
-            self.notify_websocket(reactor, socket, kind_of(codec), &out);
-        }
+        self.send_to_client(reactor, id, &out);
         self.buffers.put(out);
         match checked {
             Some(Ok(())) => {
-                self.notify_websocket(reactor, socket, kind_of(codec), codec.ping());
-                true
+                self.postpone_check(reactor, id);
+                let endpoint = self.endpoint_of(id);
+                let has_ping = endpoint.is_some_and(|endpoint| {
+                    self.settings.newest().websockets.get(endpoint).ping_every.is_some()
+                });
+                if has_ping {
+                    self.send_to_client(reactor, id, codec.ping());
+                }
+                has_ping
             }
             Some(Err(disconnect)) => {
-                self.disconnect(reactor, socket, disconnect);
+                self.disconnect_client(reactor, id, disconnect);
                 false
             }
             None => false,
@@ -174,7 +239,7 @@ impl Worker {
         }
         let Some(session) = self.sessions.get(id) else { return };
         let to = session.requester;
-        let Kind::Client { link, connection } = &session.kind else { return };
+        let Kind::Client { link, connection, .. } = &session.kind else { return };
         match *link {
             Link::Socket(socket) => {
                 let kind = kind_of(connection.codec());
@@ -212,7 +277,7 @@ impl Worker {
     ) -> Option<T> {
         let at = self.instance(reactor);
         let session = self.sessions.get_mut(id)?;
-        let Kind::Client { link, connection } = &mut session.kind else { return None };
+        let Kind::Client { link, connection, .. } = &mut session.kind else { return None };
         let endpoint = match link {
             Link::Socket(socket) => self.websockets.get(*socket).map(WebSocket::endpoint),
             Link::Stream(stream) => Some(stream.endpoint),

@@ -38,6 +38,7 @@ impl Worker {
             }
         }
         self.push.keys = keys;
+        self.accounts.counters.push_unreported.add(self.push.hub.take_unreported());
         self.settle(reactor);
     }
 
@@ -61,11 +62,13 @@ impl Worker {
                 self.send_frame(reactor, id, publication.frame(Form::Raw));
                 self.is_websocket_held(reactor, id);
             }
+            // A call gets no publications.
+            Receiver::Call(_) => {}
             Receiver::Session(id) => {
                 let Some(session) = self.sessions.find(id) else { return };
                 let to = session.requester;
                 match &session.kind {
-                    Kind::Client { link, connection } => {
+                    Kind::Client { link, connection, .. } => {
                         let (link, form) = (*link, connection.codec().form());
                         if self.is_client_held(to) {
                             return self.enqueue_publication(reactor, key, publication);
@@ -137,6 +140,7 @@ impl Worker {
                 self.leave_raw(id);
                 self.disconnect(reactor, id, Disconnect::SLOW);
             }
+            Receiver::Call(_) => {}
             Receiver::Session(id) => {
                 let Some(session) = self.sessions.find(id) else { return };
                 let to = session.requester;

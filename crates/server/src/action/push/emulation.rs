@@ -6,7 +6,7 @@
 //! Limits: `message-max` of `[websocket]`; the mail between workers (`tidegate_push::hub`).
 //! Invariant: the session is the action of the requester of the endless response, and ends with it.
 
-use tidegate_base::{Id, Moment, Span};
+use tidegate_base::Id;
 use tidegate_gate::parameters::{decoded, find_parameter};
 use tidegate_gate::websocket::EndpointId;
 use tidegate_push::client::codec::{Codec, Push};
@@ -22,9 +22,6 @@ use crate::answer::{Answer, Head};
 use crate::carrier::Rest;
 use crate::requester::Requester;
 use crate::worker::Worker;
-
-/// The interval to a ping is shortened at random, by up to `ping-every` divided by this.
-const JITTER_PART: u32 = 4;
 
 /// The response that carries what a client receives.
 #[derive(Clone, Copy, Debug)]
@@ -169,8 +166,9 @@ impl Worker {
         let worker = self.push.hub.worker();
         let connection = Connection::new(framing.codec(), random).emulated(&name, worker);
         let link = Link::Stream(Stream { framing, endpoint, awaits_pong: false });
+        let check_at = self.next_check_at(reactor, endpoint);
         let Some(session) = self.sessions.get_mut(id) else { return };
-        session.kind = Kind::Client { link, connection: Box::new(connection) };
+        session.kind = Kind::Client { link, connection: Box::new(connection), check_at };
         self.accounts.counters.push_clients_now.add(1);
         let content_type = framing.content_type();
         self.begin_response(reactor, to, &Head::Stream { content_type, origin }, Rest::Unwanted);
@@ -190,7 +188,7 @@ impl Worker {
     ) {
         let Receiver::Session(id) = key.receiver() else { return };
         let Some(session) = self.sessions.find_mut(id) else { return };
-        if let Kind::Client { link: Link::Stream(stream), connection } = &mut session.kind
+        if let Kind::Client { link: Link::Stream(stream), connection, .. } = &mut session.kind
             && connection.is_named_by(secret)
         {
             stream.awaits_pong = false;
@@ -283,26 +281,22 @@ impl Worker {
     /// The deadline of a stream has passed: the client gets a ping, unless it has not answered the last one.
     pub(super) fn ping_stream<R: Reactor>(&mut self, reactor: &mut R, id: Id<PushSession>) {
         let Some(session) = self.sessions.get_mut(id) else { return };
-        let Kind::Client { link: Link::Stream(stream), connection } = &mut session.kind else {
+        let Kind::Client { link: Link::Stream(stream), check_at, .. } = &mut session.kind else {
             return;
         };
-        let codec = connection.codec();
-        if core::mem::replace(&mut stream.awaits_pong, true) {
+        if stream.awaits_pong {
             self.accounts.counters.websocket_timeouts.add(1);
             return self.disconnect_client(reactor, id, Disconnect::NO_PONG);
         }
-        let mut out = self.buffers.take();
-        let checked = self
-            .with_client(reactor, id, 0, |connection, context| connection.check(context, &mut out));
-        self.send_to_client(reactor, id, &out);
-        self.buffers.put(out);
-        match checked {
-            Some(Ok(())) => {
-                self.send_to_client(reactor, id, codec.ping());
-                self.arm_stream(reactor, id);
-            }
-            Some(Err(disconnect)) => self.disconnect_client(reactor, id, disconnect),
-            None => {}
+        if reactor.now() >= *check_at
+            && self.check_client(reactor, id)
+            && let Some(session) = self.sessions.find_mut(id)
+            && let Kind::Client { link: Link::Stream(stream), .. } = &mut session.kind
+        {
+            stream.awaits_pong = true;
+        }
+        if self.sessions.find(id).is_some() {
+            self.arm_stream(reactor, id);
         }
     }
 
@@ -310,22 +304,17 @@ impl Worker {
     pub(super) fn arm_stream<R: Reactor>(&mut self, reactor: &mut R, id: Id<PushSession>) {
         let Some(session) = self.sessions.get(id) else { return };
         let to = session.requester;
-        let Kind::Client { link: Link::Stream(stream), .. } = &session.kind else { return };
-        let (stream, snapshot) = (*stream, std::rc::Rc::clone(self.settings.newest()));
+        let Kind::Client { link: Link::Stream(stream), check_at, .. } = &session.kind else {
+            return;
+        };
+        let (Stream { endpoint, awaits_pong, .. }, check_at) = (*stream, *check_at);
         // The carrier's deadline limits how long a client may not read.
         if self.is_client_held(to) {
             return;
         }
-        let endpoint = snapshot.websockets.get(stream.endpoint);
-        let now = reactor.now();
-        let at = match (stream.awaits_pong, endpoint.ping_every) {
-            (true, _) => now.after(endpoint.pong_timeout),
-            (false, Some(every)) => {
-                let jitter = (every / JITTER_PART).as_nanos() as u64;
-                now.after(every - Span::from_nanos(self.prng.below(jitter.max(1))))
-            }
-            (false, None) => Moment::NEVER,
-        };
+        let endpoint = self.settings.newest().websockets.get(endpoint);
+        // What the client sends does not postpone the check.
+        let at = if awaits_pong { reactor.now().after(endpoint.pong_timeout) } else { check_at };
         self.set_action_deadline(reactor, to, at);
     }
 }

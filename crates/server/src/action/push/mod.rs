@@ -7,6 +7,7 @@
 //! - `delivery.rs`: publications on their way to the subscribers of this worker, a slice each turn
 //! - `instruct.rs`: what the application does with clients
 //! - `post.rs`: mail between the workers
+//! - `lua.rs`: calls of Lua applications
 //!
 //! In: requests of a push route; events of their requesters; publications. Out: responses, messages, mail.
 //! Never: decides who gets a publication (`tidegate_push` does).
@@ -18,6 +19,7 @@ mod client;
 mod delivery;
 mod emulation;
 mod instruct;
+mod lua;
 mod post;
 mod request;
 mod subscribe;
@@ -49,6 +51,7 @@ use crate::record::CLIENT_LEFT;
 use crate::requester::Requester;
 use crate::worker::Worker;
 
+pub(crate) use lua::LuaCall;
 pub use post::{PUSH_MAILS_MAX, PushMail, PushPost};
 
 /// What the push hubs of a worker hold.
@@ -71,7 +74,7 @@ pub(crate) struct PushState {
 /// may have millions of subscribers.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Key {
-    /// The index in its table. The highest bit is set if it is that of a session.
+    /// The index in its table, with the bit of the table.
     index: u32,
     generation: NonZeroU32,
 }
@@ -84,18 +87,26 @@ enum Receiver {
     Raw(Id<WebSocket>),
     /// A session.
     Session(Id<PushSession>),
+    /// A call of a Lua application, which gets replies only.
+    Call(Id<LuaCall>),
 }
 
 impl Key {
     /// The bit of a session. Tables have far fewer places.
     const SESSION: u32 = 1 << 31;
+    /// The bit of a call.
+    const CALL: u32 = 1 << 30;
 
     const fn of_raw(id: Id<WebSocket>) -> Self {
-        Self::new(id.index & !Self::SESSION, id.generation)
+        Self::new(id.index & !(Self::SESSION | Self::CALL), id.generation)
     }
 
     const fn of_session(id: Id<PushSession>) -> Self {
         Self::new(id.index | Self::SESSION, id.generation)
+    }
+
+    const fn of_call(id: Id<LuaCall>) -> Self {
+        Self::new(id.index & !Self::SESSION | Self::CALL, id.generation)
     }
 
     /// The key with these parts, which a client may have made up.
@@ -112,11 +123,14 @@ impl Key {
     }
 
     const fn receiver(self) -> Receiver {
-        let (index, generation) = (self.index & !Self::SESSION, self.generation.get());
-        if self.index & Self::SESSION == 0 {
-            Receiver::Raw(Id::new(index, generation))
-        } else {
+        let index = self.index & !(Self::SESSION | Self::CALL);
+        let generation = self.generation.get();
+        if self.index & Self::SESSION != 0 {
             Receiver::Session(Id::new(index, generation))
+        } else if self.index & Self::CALL != 0 {
+            Receiver::Call(Id::new(index, generation))
+        } else {
+            Receiver::Raw(Id::new(index, generation))
         }
     }
 }
@@ -143,8 +157,8 @@ enum Kind {
     Events { place: Option<Place> },
     /// A long poll.
     Poll { place: Option<Place>, position: Option<Position>, origin: Option<Box<str>> },
-    /// A client that speaks the client protocol.
-    Client { link: Link, connection: Box<Connection> },
+    /// A client that speaks the client protocol. At `check_at` its tokens are checked, whatever it sends until then.
+    Client { link: Link, connection: Box<Connection>, check_at: Moment },
 }
 
 /// What carries the messages for a client of the client protocol.
@@ -252,7 +266,7 @@ impl Worker {
         // The channels of a hub outlive the generation of settings that the route belongs to.
         let name = snapshot.config.push.get(push.hub).map_or("", |hub| &hub.name);
         let Some(hub) = self.push.settings.find(name) else {
-            let text = "this hub begins to exist when the process is started again";
+            let text = "this hub is available only after a restart of the process";
             return self.answer_error(reactor, to, 503, text, false);
         };
         if let Some(channel) = &push.channel {
@@ -398,7 +412,7 @@ mod tests {
 
     #[test]
     fn key_names_what_it_was_made_of() {
-        for (index, generation) in [(0, 1), (7, 3), (Key::SESSION - 1, u32::MAX)] {
+        for (index, generation) in [(0, 1), (7, 3), (Key::CALL - 1, u32::MAX)] {
             let raw = Key::of_raw(Id::new(index, generation));
             let session = Key::of_session(Id::new(index, generation));
             assert_ne!(raw, session);

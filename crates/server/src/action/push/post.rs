@@ -11,7 +11,7 @@ use tidegate_push::mail::Mail;
 use tidegate_reactor::{Mailbox, Reactor, Sender};
 use tidegate_wire::websocket::{Close, CloseCode};
 
-use crate::action::push::{Key, PushSession, Receiver};
+use crate::action::push::{Key, LuaCall, PushSession, Receiver};
 use crate::action::websocket::WebSocket;
 use crate::timers::WorkerTimer;
 use crate::worker::Worker;
@@ -66,7 +66,7 @@ impl Worker {
     /// Takes messages about channels. Called when the worker was woken, and while it delivers publications.
     pub(crate) fn receive_push_mail<R: Reactor>(&mut self, reactor: &mut R) {
         for _ in 0..MAILS_PER_TURN_MAX {
-            // Deliveries make room; `finish_push` comes back.
+            // Deliveries make room, and then `finish_push` calls again.
             if !self.push.hub.can_receive() {
                 return;
             }
@@ -98,6 +98,7 @@ impl Worker {
         let id = match key.receiver() {
             Receiver::Raw(id) => return self.handle_raw_event(reactor, id, &event),
             Receiver::Session(id) => id,
+            Receiver::Call(id) => return self.handle_call_event(id, event),
         };
         let Some(is_client) = self.sessions.find(id).map(PushSession::is_client) else { return };
         match event {
@@ -114,6 +115,14 @@ impl Worker {
             }
             Event::Replied(_, number, reply) => self.take_reply(reactor, id, number, reply),
             Event::Commands(..) => {}
+        }
+    }
+
+    fn handle_call_event(&mut self, id: Id<LuaCall>, event: Event<Key>) {
+        match event {
+            Event::Replied(_, number, reply) => self.take_lua_reply(id, number, reply),
+            // A call subscribes to nothing.
+            Event::Subscribed(..) | Event::Refused(..) | Event::Commands(..) => {}
         }
     }
 

@@ -247,7 +247,7 @@ impl Worker {
         }
     }
 
-    /// The subscription of a session has failed after its begin.
+    /// The subscription of a session has failed after it had begun.
     pub(super) fn refuse_session<R: Reactor>(&mut self, reactor: &mut R, id: Id<PushSession>) {
         let Some(session) = self.sessions.get(id) else { return };
         let to = session.requester;

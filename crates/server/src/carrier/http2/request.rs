@@ -313,9 +313,30 @@ impl Worker {
         stream.map_or(0, |stream| stream.output.len())
     }
 
-    /// Checks whether the server takes the request. Bytes in the output of the connection count as taken.
-    pub(in crate::carrier) fn look_at_http2_request(&mut self, up: Responder) -> OutputLook {
+    /// Whether the part of the request that has arrived waits: for a stream, the stream's window or the connection.
+    pub(in crate::carrier) fn is_http2_request_held_up<R: Reactor>(
+        &self,
+        reactor: &R,
+        up: Responder,
+    ) -> bool {
+        let stream = self.server_streams.get(up.stream);
+        stream.is_some_and(|stream| stream.is_waiting() || stream.is_behind())
+            || reactor.output_pending(up.sock) > 0
+    }
+
+    /// Checks whether the server takes the request. Bytes in the output of the connection count as taken, unless the
+    /// request is incomplete: its client may be waiting until the output has drained.
+    pub(in crate::carrier) fn look_at_http2_request<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        up: Responder,
+    ) -> OutputLook {
         let Some(stream) = self.server_streams.get_mut(up.stream) else { return OutputLook::Idle };
+        let exchange = self.exchanges.get(stream.exchange);
+        let has_rest = exchange.is_some_and(|exchange| !exchange.request.is_done());
+        if has_rest && !stream.is_behind() && reactor.output_pending(up.sock) > 0 {
+            return reactor.look_at_output(up.sock);
+        }
         let is_pending = stream.is_behind();
         match core::mem::replace(&mut stream.was_pending, is_pending) {
             _ if is_pending => OutputLook::Pending { moved_at: stream.moved_at },

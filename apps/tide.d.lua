@@ -1,0 +1,474 @@
+---@meta
+-- The interface of Tidegate's Lua applications for the Lua language server (LuaLS). Add the folder of this file to
+-- `workspace.library` of .luarc.json; nothing is executed. The functions are described in docs/lua.md.
+
+---A request. Its fields are read when they are used.
+---@class tide.Request
+---@field method string
+---@field path string The path as the client sent it, or as `on_access` has changed it; without the query.
+---@field query table<string, string|string[]> Decoded arguments.
+---@field query_string? string The query as the client sent it.
+---@field host? string
+---@field scheme "http"|"https"
+---@field version string
+---@field client string The client's address.
+---@field user? string The user that `auth` of the route has verified; in `on_access` only.
+---@field headers table<string, string|string[]> Names in lower case.
+---@field params table<string, string> The segments that `{name}` in the route's path stand for.
+---@field body string
+local request = {}
+
+---One field; several values are joined by commas.
+---@param name string
+---@return string? value
+function request:header(name) end
+
+---@return any value
+---@return string? error
+function request:json() end
+
+---The arguments of an `application/x-www-form-urlencoded` body.
+---@return table<string, string|string[]>
+function request:form() end
+
+---In `on_access`: the server gets this field in place of received ones; nil removes it.
+---@param name string
+---@param value? string|number|boolean|(string|number)[]
+---@return tide.Request
+function request:set_header(name, value) end
+
+---In `on_access`: replaces the path.
+---@param path string Percent-encoded, without the query.
+---@return tide.Request
+function request:set_path(path) end
+
+---In `on_access`: replaces the query; nil removes it.
+---@param query? string|table<string, any>
+---@return tide.Request
+function request:set_query(query) end
+
+---In `on_access`: chooses one of the pools that `hooks` of the route lists.
+---@param name string
+---@return tide.Request
+function request:set_pool(name) end
+
+---A response. Methods return nil and an error once it has ended.
+---@class tide.Response
+local response = {}
+
+---@param code integer 200 to 599
+---@return tide.Response
+function response:status(code) end
+
+---@param name string
+---@param value? string|number|(string|number)[] A list repeats the field, nil removes it.
+---@return tide.Response
+function response:header(name, value) end
+
+---@param ... string|number
+---@return tide.Response?
+---@return string? error
+function response:write(...) end
+
+---Sends what was written, and waits until the client has read it.
+---@return tide.Response?
+---@return string? error
+function response:flush() end
+
+---@param data? string|number
+---@return boolean?
+---@return string? error
+function response:finish(data) end
+
+---@param value any
+---@param status? integer
+---@return boolean?
+---@return string? error
+function response:json(value, status) end
+
+---@param target string
+---@param status? integer 302 by default
+---@return boolean?
+---@return string? error
+function response:redirect(target, status) end
+
+---A WebSocket client of this worker.
+---@class tide.Client
+local client = {}
+
+---@param data string|number
+---@param kind? "text"|"binary"
+---@return boolean?
+---@return string? error
+function client:send(data, kind) end
+
+---@param code? integer
+---@param reason? string
+---@return boolean?
+---@return string? error
+function client:close(code, reason) end
+
+---@return string
+function client:id() end
+
+---Bytes that wait for the client.
+---@return integer
+function client:queued() end
+
+---@return boolean
+function client:is_open() end
+
+---A table of this connection.
+---@return table
+function client:state() end
+
+---A WebSocket client of another worker.
+---@class tide.ClientAway
+local away = {}
+
+---@param data string|number
+---@param kind? "text"|"binary"
+---@return boolean?
+---@return string? error
+function away:send(data, kind) end
+
+---@param code? integer
+---@param reason? string
+---@return boolean?
+---@return string? error
+function away:close(code, reason) end
+
+---@return string
+function away:id() end
+
+---A function that runs later.
+---@class tide.Job
+local job = {}
+
+---@return boolean?
+---@return string? error
+function job:cancel() end
+
+---A dictionary that all workers share.
+---@class tide.Dictionary
+local dictionary = {}
+
+---@alias tide.Value string|number|boolean
+
+---@param key string|number
+---@return tide.Value?
+function dictionary:get(key) end
+
+---@param key string|number
+---@param value tide.Value
+---@param seconds? number
+---@return boolean?
+---@return string? error
+function dictionary:set(key, value, seconds) end
+
+---@param key string|number
+---@param value tide.Value
+---@param seconds? number
+---@return boolean?
+---@return string? error
+function dictionary:add(key, value, seconds) end
+
+---@param key string|number
+---@param value tide.Value
+---@param seconds? number
+---@return boolean?
+---@return string? error
+function dictionary:replace(key, value, seconds) end
+
+---@param key string|number
+---@param by? number
+---@param initial? number
+---@param seconds? number
+---@return number?
+---@return string? error
+function dictionary:incr(key, by, initial, seconds) end
+
+---@param key string|number
+---@param expected? tide.Value
+---@param value? tide.Value
+---@param seconds? number
+---@return boolean?
+---@return string? error
+function dictionary:compare_and_set(key, expected, value, seconds) end
+
+---@param key string|number
+---@return boolean
+function dictionary:delete(key) end
+
+---@param key string|number
+---@param seconds? number
+---@return boolean?
+---@return string? error
+function dictionary:expire(key, seconds) end
+
+---@param key string|number
+---@return number?
+---@return string? error
+function dictionary:ttl(key) end
+
+---@param key string|number
+---@param value tide.Value
+---@return integer?
+---@return string? error
+function dictionary:lpush(key, value) end
+
+---@param key string|number
+---@param value tide.Value
+---@return integer?
+---@return string? error
+function dictionary:rpush(key, value) end
+
+---@param key string|number
+---@return tide.Value?
+---@return string? error
+function dictionary:lpop(key) end
+
+---@param key string|number
+---@return tide.Value?
+---@return string? error
+function dictionary:rpop(key) end
+
+---@param key string|number
+---@return integer?
+---@return string? error
+function dictionary:llen(key) end
+
+---@param most? integer
+---@return string[]
+function dictionary:keys(most) end
+
+function dictionary:clear() end
+
+---@return integer entries
+---@return integer bytes
+function dictionary:size() end
+
+---A push hub. Methods wait for the result, and return nil, a message and a code if they fail.
+---@class tide.Hub
+local hub = {}
+
+---@param channel string
+---@param data any
+---@param options? { tags?: table<string, string>, skip_history?: boolean, idempotency_key?: string }
+---@return { offset?: integer, epoch?: string }?
+---@return string? error
+---@return integer? code
+function hub:publish(channel, data, options) end
+
+---@param channels string[]
+---@param data any
+---@param options? { tags?: table<string, string>, skip_history?: boolean, idempotency_key?: string }
+---@return { responses: table[] }?
+---@return string? error
+---@return integer? code
+function hub:broadcast(channels, data, options) end
+
+---@param channel string
+---@param options? { limit?: integer, since?: { offset: integer, epoch: string }, reverse?: boolean }
+---@return { publications: table[], offset: integer, epoch: string }?
+---@return string? error
+---@return integer? code
+function hub:history(channel, options) end
+
+---@param channel string
+---@return { presence: table<string, table> }?
+---@return string? error
+---@return integer? code
+function hub:presence(channel) end
+
+---@param channel string
+---@return { num_clients: integer, num_users: integer }?
+---@return string? error
+---@return integer? code
+function hub:presence_stats(channel) end
+
+---@param channel string
+---@return table?
+---@return string? error
+---@return integer? code
+function hub:history_remove(channel) end
+
+---@param pattern? string
+---@return { channels: table<string, { num_clients: integer }> }?
+---@return string? error
+---@return integer? code
+function hub:channels(pattern) end
+
+---@return table?
+---@return string? error
+---@return integer? code
+function hub:info() end
+
+---@param arguments { user: string, channel: string, client?: string }
+---@return table?
+---@return string? error
+---@return integer? code
+function hub:subscribe(arguments) end
+
+---@param arguments { user: string, channel: string, client?: string }
+---@return table?
+---@return string? error
+---@return integer? code
+function hub:unsubscribe(arguments) end
+
+---@param arguments { user: string, client?: string, whitelist?: string[] }
+---@return table?
+---@return string? error
+---@return integer? code
+function hub:disconnect(arguments) end
+
+---@param arguments { user: string, client?: string, expire_at?: integer, expired?: boolean }
+---@return table?
+---@return string? error
+---@return integer? code
+function hub:refresh(arguments) end
+
+---What a script returns.
+---@class tide.Handlers
+---@field on_request? fun(request: tide.Request, response: tide.Response)
+---@field on_access? fun(request: tide.Request, response: tide.Response)
+---@field on_open? fun(client: tide.Client, request: tide.Request)
+---@field on_message? fun(client: tide.Client, message: string, kind: "text"|"binary")
+---@field on_drain? fun(client: tide.Client)
+---@field on_close? fun(client: tide.Client, code: integer, reason: string)
+---@field on_start? fun()
+---@field on_stop? fun()
+
+---@class tide
+---@field app string The name of the application.
+---@field config table<string, string|number|boolean> The `settings` of the application.
+---@field worker { id: integer, count: integer }
+---@field shared table<string, tide.Dictionary>
+---@field push table<string, tide.Hub>
+tide = {}
+
+---Seconds since 1970.
+---@return number
+function tide.now() end
+
+---Seconds of a clock that never jumps.
+---@return number
+function tide.elapsed() end
+
+---@param seconds number
+---@return boolean?
+---@return string? error
+function tide.sleep(seconds) end
+
+---@param f function
+---@param ... any
+---@return tide.Job?
+---@return string? error
+function tide.spawn(f, ...) end
+
+---@param waited tide.Job
+---@param seconds? number
+---@return any ...
+function tide.wait(waited, seconds) end
+
+---@param id string
+---@return tide.Client|tide.ClientAway|nil
+---@return string? error
+function tide.client(id) end
+
+---@param data string
+---@return string
+function tide.hex(data) end
+
+tide.timer = {}
+---@param seconds number
+---@param f function
+---@param ... any
+---@return tide.Job?
+---@return string? error
+function tide.timer.after(seconds, f, ...) end
+---@param seconds number
+---@param f function
+---@param ... any
+---@return tide.Job?
+---@return string? error
+function tide.timer.every(seconds, f, ...) end
+
+tide.json = {}
+---JSON's null.
+tide.json.null = nil ---@type userdata
+---@param value any
+---@return string?
+---@return string? error
+function tide.json.encode(value) end
+---@param text string
+---@return any
+---@return string? error
+function tide.json.decode(text) end
+---Marks a table as an array.
+---@generic T
+---@param t? T[]
+---@return T[]
+function tide.json.array(t) end
+
+tide.log = {}
+---@param ... any
+function tide.log.error(...) end
+---@param ... any
+function tide.log.warn(...) end
+---@param ... any
+function tide.log.info(...) end
+
+tide.hash = {}
+---@param data string
+---@return string
+function tide.hash.sha1(data) end
+---@param data string
+---@return string
+function tide.hash.sha256(data) end
+---@param data string
+---@return string
+function tide.hash.sha384(data) end
+---@param data string
+---@return string
+function tide.hash.sha512(data) end
+
+tide.hmac = {}
+---@param key string
+---@param data string
+---@return string
+function tide.hmac.sha1(key, data) end
+---@param key string
+---@param data string
+---@return string
+function tide.hmac.sha256(key, data) end
+---@param key string
+---@param data string
+---@return string
+function tide.hmac.sha384(key, data) end
+---@param key string
+---@param data string
+---@return string
+function tide.hmac.sha512(key, data) end
+
+tide.base64 = {}
+---@param data string
+---@return string
+function tide.base64.encode(data) end
+---@param data string
+---@return string
+function tide.base64.encode_url(data) end
+---@param text string
+---@return string?
+---@return string? error
+function tide.base64.decode(text) end
+
+tide.url = {}
+---@param text string
+---@return string
+function tide.url.escape(text) end
+---@param text string
+---@return string
+function tide.url.unescape(text) end
+
+return tide

@@ -1,0 +1,108 @@
+//! The settings that choose the pool of a request.
+//! In: nothing. Out: the sections `[map.NAME]`, `[route.split]` and `[route.proxy.pool]`.
+
+use super::Preset::{Absent, Required, Value};
+use super::Shape::{self, Boolean, Fields, List, Number, OneOf, Table, Text, Word};
+use super::rate::KEY;
+use super::{Section, key};
+use crate::model::MapKind;
+use crate::words::Worded as _;
+
+/// The greatest weight of a pool.
+pub(crate) const WEIGHT_MAX: u64 = 1_000_000;
+
+/// `pool` of `proxy`.
+pub(super) const POOL_SHAPE: Shape = OneOf(&[Text("the name of a [pool.NAME]"), Table(&CHOICE)]);
+
+/// `[map.NAME]`.
+pub static MAP: Section = Section {
+    path: "[map.NAME]",
+    about: "Values by key, such as pools by host, which routes look up (`pool` of `proxy`). Exactly one of `file` and \
+            `entries` is required. A key may have up to 1024 bytes, and occurs once.",
+    keys: &[
+        key(
+            "file",
+            Text("the path of a file"),
+            Absent,
+            "A file with a key, spaces and a value in each line; `#` begins a comment. A relative path starts from the \
+             folder of the configuration file. The file may have up to 1,000,000 keys, and is read at start and at each \
+             reload.",
+            "",
+        ),
+        key(
+            "entries",
+            Fields(&Text("a value")),
+            Absent,
+            "Keys and values in the configuration itself: { \"a.example\" = \"app\" }.",
+            "",
+        ),
+        key(
+            "kind",
+            Word(MapKind::WORDS),
+            Value("\"exact\""),
+            "How a text is compared with the keys: it is the key (\"exact\"), begins with it (\"prefix\") or ends with \
+             it (\"suffix\"). The longest key wins.",
+            "Keys that match more texts than they show are a surprise.",
+        ),
+        key(
+            "ignore-case",
+            Boolean,
+            Value("false"),
+            "Whether upper and lower case ASCII letters are equal.",
+            "Paths and most other values distinguish upper and lower case; {host} is in lower case in any case.",
+        ),
+    ],
+    later: &[],
+};
+
+/// `proxy = { pool = { map, key, default } }`.
+pub static CHOICE: Section = Section {
+    path: "[route.proxy.pool]",
+    about: "Looks up the pool in a map. Each value of the map must be the name of a pool.",
+    keys: &[
+        key("map", Text("the name of a [map.NAME]"), Required, "Name of the map.", ""),
+        key(
+            "key",
+            Text("\"{host}\""),
+            Required,
+            "The text that is looked up, with the placeholders of `request-headers` except {user} and {claim:NAME}. {host} \
+             is the host in lower case, without the port; {path} is the path in the spelling in which routes compare it.",
+            "",
+        ),
+        key(
+            "default",
+            Text("the name of a [pool.NAME]"),
+            Absent,
+            "The pool of requests whose text is not in the map. Without it, they get a 404 response.",
+            "",
+        ),
+    ],
+    later: &[],
+};
+
+/// `split` of a route.
+pub static SPLIT: Section = Section {
+    path: "[route.split]",
+    about: "Divides the requests of a route between pools.",
+    keys: &[
+        key(
+            "pools",
+            Fields(&Number(0, WEIGHT_MAX)),
+            Required,
+            "The pools, by name, and the weight of each: { stable = 95, canary = 5 }. A pool with weight 0 gets no \
+             requests.",
+            "",
+        ),
+        key(
+            "by",
+            OneOf(&[Text(KEY), List(&Text(KEY))]),
+            Absent,
+            "What decides, so that requests with the same value get the same pool, on every instance of Tidegate: as in \
+             `rate`. When weights change, only as many values change their pool as necessary. A request that does not \
+             have exactly one value of a field, cookie or parameter is divided by the client's address. Without it, each \
+             request is divided at random.",
+            "",
+        ),
+    ],
+    later: &[],
+};

@@ -1,0 +1,56 @@
+//! The files that a configuration names, once they are read.
+//! In: a configuration, the contents of files. Out: what routes refer to, or findings with the lines of the files.
+
+use tidegate_config::model::{Action, Config, PoolChoice};
+use tidegate_config::places::Places;
+use tidegate_config::text::Text;
+use tidegate_config::{parse_in_folder, supply};
+
+const TEXT: &str = "[[listener]]\nbind = \"127.0.0.1:80\"\n\
+    [[route]]\npath = \"/a\"\nproxy = { pool = { map = \"hosts\", key = \"{host}\" } }\n\
+    [[route]]\nproxy = { pool = { map = \"hosts\", key = \"{tls:sni}\", default = \"b\" } }\n\
+    [map.hosts]\nfile = \"hosts.map\"\nkind = \"suffix\"\n\
+    [pool.a]\nservers = [\"127.0.0.1:1\"]\n[pool.b]\nservers = [\"127.0.0.1:2\"]\n";
+
+fn load() -> (Config, Places) {
+    let loaded = parse_in_folder(TEXT, "site.toml", "/etc").unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(loaded.warnings.mistakes(), [], "the file may name every pool");
+    (loaded.config, loaded.places)
+}
+
+#[test]
+fn pools_of_a_map_are_found_by_their_names() {
+    let (mut config, _) = load();
+    let mut read = 0;
+    let content = "# hosts\n.x b\n.y a\n.z b\n";
+    let result = supply(&mut config, |path| {
+        read += 1;
+        assert_eq!(path, "/etc/hosts.map");
+        Ok(content.into())
+    });
+    assert_eq!((result, read), (Ok(()), 1));
+    for route in &config.routes {
+        let Action::Proxy(proxy) = &route.action else { panic!("a proxy") };
+        let PoolChoice::Map(choice) = &proxy.pool else { panic!("a map") };
+        let value = config.maps[choice.map].table.find(&mut b"www.y".to_vec()).expect("a value");
+        assert_eq!(config.pools[choice.pools[value]].name, "a");
+    }
+}
+
+#[test]
+fn missing_pool_is_reported_with_file_and_line() {
+    for (content, expected) in [
+        (".x b\n\n.y aa\n.z aa\n", "/etc/hosts.map: line 3: there is no pool \"aa\", write \"a\""),
+        (
+            ".x b\n.y\n",
+            "/etc/hosts.map: line 2: .y: not a key and a value, with spaces between them",
+        ),
+        (".x b\n.y a\n.x a\n", "/etc/hosts.map: line 3: this key is already in line 1"),
+    ] {
+        let (mut config, places) = load();
+        let findings = supply(&mut config, |_| Ok(content.into())).expect_err(content);
+        let errors = places.errors(findings, &Text::of(TEXT, "site.toml"));
+        let [mistake] = errors.mistakes() else { panic!("one mistake: {errors}") };
+        assert_eq!((mistake.what.as_str(), mistake.line), (expected, 9));
+    }
+}

@@ -1,0 +1,86 @@
+//! Operations that a script orders, and whose results its coroutine waits for.
+//! In: orders of scripts, results of the server. Out: effects; results, each taken once.
+//! Never: waits for the server: a result may come in any later turn.
+//! Limits: `OPERATIONS_MAX` operations of a VM.
+//! Invariant: an operation ends when its coroutine continues or is cancelled; a later result matches nothing.
+
+use tidegate_base::Id;
+
+use crate::host::{Effect, Host, OUTPUT_BYTES_MAX, TOO_MUCH};
+use crate::schedule::{TaskId, Wake};
+
+/// Operations of a VM in progress.
+pub(crate) const OPERATIONS_MAX: usize = 65_536;
+
+/// Names an operation.
+pub type OperationId = Id<Operation>;
+
+/// The result of an operation, or why it has failed.
+pub(crate) type Reply = Result<Vec<u8>, String>;
+
+/// An operation in progress.
+#[derive(Debug)]
+pub struct Operation {
+    /// The coroutine that waits for it; `Id::NONE` before it waits.
+    task: TaskId,
+    /// The result, until the coroutine continues.
+    reply: Option<Reply>,
+}
+
+impl Host {
+    /// Orders a call of the server API of a push hub. The arguments are JSON.
+    pub(crate) fn order_push(
+        &mut self,
+        hub: &[u8],
+        method: &[u8],
+        arguments: &[u8],
+    ) -> Result<OperationId, &'static str> {
+        if self.outbox.bytes.len() + arguments.len() > OUTPUT_BYTES_MAX {
+            return Err(TOO_MUCH);
+        }
+        if !self.schedule.has_room() {
+            return Err("too many coroutines wait");
+        }
+        let Ok(operation) = self.operations.insert(Operation { task: Id::NONE, reply: None })
+        else {
+            self.schedule.refusals += 1;
+            return Err("too many operations of the application are in progress");
+        };
+        let hub = self.outbox.push(hub);
+        let method = self.outbox.push(method);
+        let arguments = self.outbox.push(arguments);
+        self.outbox.effects.push(Effect::Push { operation, hub, method, arguments });
+        Ok(operation)
+    }
+
+    /// A coroutine waits for an operation.
+    pub(crate) fn await_operation(&mut self, id: OperationId, task: TaskId) {
+        self.schedule.set_operation(task, id);
+        if let Some(operation) = self.operations.get_mut(id) {
+            operation.task = task;
+        }
+    }
+
+    /// The server has carried out an operation, which may have ended before.
+    pub(crate) fn complete(&mut self, id: OperationId, reply: Result<&[u8], &str>) {
+        if let Some(operation) = self.operations.get_mut(id)
+            && operation.reply.is_none()
+        {
+            operation.reply = Some(reply.map(<[u8]>::to_vec).map_err(str::to_owned));
+            let task = operation.task;
+            self.schedule.wake(task, Wake::Done);
+        }
+    }
+
+    /// The result for a coroutine that continues; `None` if it has not waited for an operation.
+    pub(crate) fn take_reply(&mut self, id: OperationId) -> Option<Reply> {
+        self.operations.remove(id)?.reply
+    }
+
+    /// Ends the operations whose coroutines were cancelled.
+    pub(crate) fn end_abandoned(&mut self) {
+        while let Some(id) = self.schedule.take_abandoned() {
+            self.operations.remove(id);
+        }
+    }
+}

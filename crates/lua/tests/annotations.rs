@@ -1,0 +1,143 @@
+//! The annotations for editors name exactly what the API has.
+//! In: apps/tide.d.lua, the prelude. Out: every name of one is a name of the other.
+
+mod bench;
+
+use std::collections::BTreeSet;
+
+use bench::{App, TIMED};
+
+const ANNOTATIONS: &str = include_str!("../../../apps/tide.d.lua");
+
+/// The chunks of the prelude that define the API, and the tables in which they define it.
+const PRELUDE: [&str; 6] = [
+    include_str!("../src/prelude/tide.lua"),
+    include_str!("../src/prelude/http.lua"),
+    include_str!("../src/prelude/clients.lua"),
+    include_str!("../src/prelude/shared.lua"),
+    include_str!("../src/prelude/jobs.lua"),
+    include_str!("../src/prelude/push.lua"),
+];
+const TABLES: [&str; 13] = [
+    "tide",
+    "request",
+    "response",
+    "client",
+    "away",
+    "job",
+    "dictionary",
+    "hub",
+    "timer",
+    "json",
+    "log",
+    "base64",
+    "url",
+];
+/// Names that the prelude defines in loops and tables.
+const OTHERS: [&str; 28] = [
+    "dictionary.set",
+    "dictionary.add",
+    "dictionary.replace",
+    "dictionary.lpush",
+    "dictionary.rpush",
+    "dictionary.lpop",
+    "dictionary.rpop",
+    "hub.presence",
+    "hub.presence_stats",
+    "hub.history_remove",
+    "hub.subscribe",
+    "hub.unsubscribe",
+    "hub.disconnect",
+    "hub.refresh",
+    "tide.now",
+    "tide.elapsed",
+    "tide.hash.sha1",
+    "tide.hash.sha256",
+    "tide.hash.sha384",
+    "tide.hash.sha512",
+    "tide.hmac.sha1",
+    "tide.hmac.sha256",
+    "tide.hmac.sha384",
+    "tide.hmac.sha512",
+    "tide.app",
+    "tide.config",
+    "tide.worker",
+    "tide.shared",
+];
+
+/// `function TABLE:NAME` and `function TABLE.NAME` at the beginnings of lines.
+fn functions(text: &str) -> BTreeSet<String> {
+    let named = text.lines().filter_map(|line| line.strip_prefix("function "));
+    named.filter_map(|line| line.split_once('(')).map(|(name, _)| name.replace(':', ".")).collect()
+}
+
+fn annotated() -> BTreeSet<String> {
+    let mut names = functions(ANNOTATIONS);
+    let class = ANNOTATIONS.split("---@class tide\n").nth(1).expect("the class of the module");
+    let fields = class.lines().map_while(|line| line.strip_prefix("---@field "));
+    names.extend(fields.filter_map(|line| Some(format!("tide.{}", line.split(' ').next()?))));
+    names
+}
+
+#[test]
+fn annotations_name_what_the_prelude_defines() {
+    let mut defined: BTreeSet<String> = OTHERS.map(str::to_owned).into();
+    defined.insert("tide.push".to_owned());
+    for name in PRELUDE.into_iter().flat_map(functions) {
+        let Some((table, _)) = name.split_once('.') else { continue };
+        let name = name.replacen("P.tide.", "tide.", 1);
+        match table {
+            "timer" | "json" | "log" | "base64" | "url" => defined.insert(format!("tide.{name}")),
+            "P" if !name.starts_with("tide.") => continue,
+            table if table == "P" || TABLES.contains(&table) => defined.insert(name),
+            _ => continue,
+        };
+    }
+    let annotated = annotated();
+    let missing: Vec<_> = defined.difference(&annotated).collect();
+    let unknown: Vec<_> = annotated.difference(&defined).collect();
+    assert!(
+        missing.is_empty() && unknown.is_empty(),
+        "not annotated: {missing:?}; unknown: {unknown:?}"
+    );
+}
+
+#[test]
+fn annotated_names_exist() {
+    let names = annotated();
+    let of_tide: Vec<_> = names.iter().filter(|name| name.starts_with("tide.")).collect();
+    assert!(of_tide.len() > 30, "{of_tide:?}");
+    let mut checks = String::new();
+    for name in of_tide {
+        checks += &format!("assert({name} ~= nil, '{name}')\n");
+    }
+    for name in &names {
+        let (table, method) = name.split_once('.').expect("a table and a name");
+        if let "request" | "response" = table {
+            checks += &format!("assert(type({table}.{method}) == 'function', '{name}')\n");
+        }
+    }
+    for (table, value) in [
+        ("dictionary", "tide.shared.cache"),
+        ("hub", "tide.push.live"),
+        ("job", "tide.spawn(print)"),
+    ] {
+        checks += &format!("local {table} = {value}\n");
+        for name in names.iter().filter(|name| name.starts_with(&format!("{table}."))) {
+            checks += &format!("assert(type({name}) == 'function', '{name}')\n");
+        }
+    }
+    let text = format!(
+        "return {{ on_request = function(request, response) {checks} response:finish('all') end }}"
+    );
+    let (_, response) = App::load(&text, &TIMED).get("/");
+    assert_eq!(response, Some((200, "all".to_owned())));
+    // Editors parse the file, and so must Lua.
+    let loaded = App::load(
+        "return { on_request = function(request, response)
+        response:finish(tostring(load(request.body))) end }",
+        &TIMED,
+    )
+    .send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\n", ANNOTATIONS.as_bytes());
+    assert!(loaded.1.expect("it answers").1.starts_with("function"));
+}
