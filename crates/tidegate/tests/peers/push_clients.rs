@@ -95,10 +95,12 @@ fn own_client_works_with_a_hub() {
 #[test]
 fn own_client_works_in_chromium() {
     let folder = Folder::new("push-chromium");
-    let page = include_str!("push_page.html");
+    // A configuration takes `${NAME}` from the environment.
+    let literal = |text: &str| text.replace("${", "$${");
+    let (client, page) = (literal(OWN_CLIENT), literal(include_str!("push_page.html")));
     let routes = format!(
         "{CONFIG}[[route]]\npath = \"/tidegate.js\"\nrespond = {{ headers = {{ content-type = \"text/javascript\" }}, \
-         body = '''{OWN_CLIENT}''' }}\n[[route]]\npath = \"/page\"\n\
+         body = '''{client}''' }}\n[[route]]\npath = \"/page\"\n\
          respond = {{ headers = {{ content-type = \"text/html\" }}, body = '''{page}''' }}\n"
     );
     let gate = Gate::start(&folder, &routes);
