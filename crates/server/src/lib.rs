@@ -32,6 +32,7 @@ mod listening_sockets;
 mod live;
 mod log;
 mod lua_share;
+pub mod lua_tests;
 pub mod names;
 mod password_queue;
 mod passwords;
