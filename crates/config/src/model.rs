@@ -93,9 +93,18 @@ pub struct AccessLog {
     pub format: AccessFormat,
     /// Names of request fields whose values are in the lines, in lower case; each once.
     pub request_headers: Vec<String>,
+    /// Names of cookies whose values are in the lines; each once.
+    pub cookies: Vec<String>,
     /// The requests that are logged.
     pub only: AccessFilter,
+    /// A request that took at least this long is logged whatever `only` and `sample` are; `None`: none is.
+    pub slow: Option<Span>,
+    /// Parts per million of the requests that ended as intended of which a line is written.
+    pub sample: u32,
 }
+
+/// `sample` of `log.access` for every request.
+pub const SAMPLE_ALL: u32 = 1_000_000;
 
 /// `to` of `log.access`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,6 +113,17 @@ pub enum AccessTarget {
     Stdout,
     /// A file, by its path, to which lines are appended.
     File(String),
+    /// A receiver of syslog.
+    Syslog(SyslogAddress),
+}
+
+/// The address of a receiver of syslog.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SyslogAddress {
+    /// Datagrams of UDP.
+    Udp(core::net::SocketAddr),
+    /// Datagrams to a unix socket, by its path.
+    Unix(String),
 }
 
 /// `format` of `log.access`.

@@ -24,6 +24,7 @@ pub mod handling;
 pub mod health;
 pub mod hsts;
 pub mod idle;
+pub mod inventory;
 pub mod jwt;
 pub mod name_set;
 pub mod parameters;

@@ -157,6 +157,14 @@ pub struct Order {
     pub idempotency_key: Arc<str>,
 }
 
+impl Order {
+    /// Whether a client publishes, and not the application.
+    #[must_use]
+    pub fn is_by_client(&self) -> bool {
+        !self.info.is_empty()
+    }
+}
+
 /// The result of a call.
 #[derive(Clone, Debug)]
 pub enum Reply {

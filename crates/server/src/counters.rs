@@ -9,6 +9,8 @@ use tidegate_wire::tls::Fault;
 counters! {
     /// A worker's counters; names ending in `_now` are gauges.
     pub struct WorkerCounters {
+        /// Turns that the worker has finished: at least one a second.
+        turns,
         /// Connections accepted.
         accepted,
         /// Open downstream connections.

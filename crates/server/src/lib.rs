@@ -42,6 +42,7 @@ pub mod ports;
 mod randomness;
 mod record;
 mod reload;
+mod repeats;
 mod requester;
 mod responder;
 
@@ -50,6 +51,8 @@ pub mod snapshot;
 pub mod start;
 pub mod stats;
 
+mod service_manager;
+mod syslog;
 mod threads;
 mod timers;
 pub mod tokens;
@@ -61,4 +64,5 @@ pub use action::push::{Key, PUSH_MAILS_MAX, PushMail, PushPost};
 pub use configuration::ConfigSource;
 pub use snapshot::Snapshot;
 pub use start::{RunOptions, StartError, run, run_from};
+pub use tidegate_gate::inventory::Inventory;
 pub use worker::{Leftovers, Worker, WorkerLimits};

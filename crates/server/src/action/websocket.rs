@@ -409,6 +409,7 @@ impl Worker {
             }
         };
         let (mut used, mut messages) = (0, 0);
+        let effort_before = self.push.effort();
         let mut outcome = Outcome::Yielded;
         for _ in 0..WEBSOCKET_FRAMES_PER_TURN_MAX {
             if used == bytes.len() {
@@ -419,7 +420,7 @@ impl Worker {
                 outcome = Outcome::Full;
                 break;
             }
-            if matches!(service, Service::Lua(_)) && self.lua_share.is_used_up() {
+            if self.must_service_yield(service, effort_before) {
                 break;
             }
             let rest = &mut bytes[used..];

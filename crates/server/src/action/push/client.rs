@@ -294,9 +294,11 @@ impl Worker {
             ping_seconds: ping_every.map(|every| every.as_millis().div_ceil(1000) as u64),
             version: VERSION,
             room,
+            effort: 0,
         };
         let before = connection.subscriptions() as u64;
         let result = work(connection, &mut context);
+        self.push.effort = self.push.effort.wrapping_add(context.effort);
         let after = connection.subscriptions() as u64;
         let counters = &self.accounts.counters;
         counters.push_subscriptions.add(after.saturating_sub(before));

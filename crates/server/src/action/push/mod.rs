@@ -11,7 +11,7 @@
 //!
 //! In: requests of a push route; events of their requesters; publications. Out: responses, messages, mail.
 //! Never: decides who gets a publication (`tidegate_push` does).
-//! Limits: `DELIVERY_BYTES_PER_TURN_MAX`; the hub's settings.
+//! Limits: `DELIVERY_BYTES_PER_TURN_MAX`; `PUSH_EFFORT_PER_TURN_MAX` for the commands of a client; the hub's settings.
 //! Invariant: every session has a requester or belongs to a WebSocket connection; its subscriptions end with it.
 
 mod api;
@@ -29,6 +29,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use tidegate_base::limits::PUSH_EFFORT_PER_TURN_MAX;
 use tidegate_base::{Id, Moment};
 use tidegate_config::model::{PathPattern, PushRoute};
 use tidegate_gate::access::Cause;
@@ -68,6 +69,8 @@ pub(crate) struct PushState {
     post: Option<PushPost>,
     /// When the next sweep is due. `NEVER` if there is no hub.
     sweep_at: Moment,
+    /// The effort of all commands of clients so far, modulo 2^32.
+    effort: u32,
 }
 
 /// Names what receives publications or replies of a hub. In 8 bytes, and with a value left for `None`, because a channel
@@ -181,12 +184,28 @@ impl PushState {
             keys: Vec::new(),
             post: None,
             sweep_at,
+            effort: 0,
         }
     }
 
     /// Whether publications are being delivered, or instructions carried out, so that the next turn must not wait.
     pub(crate) fn is_busy(&self) -> bool {
         self.hub.is_delivering() || self.hub.is_instructing()
+    }
+
+    /// The effort of all commands of clients so far, for `must_yield`.
+    pub(crate) const fn effort(&self) -> u32 {
+        self.effort
+    }
+
+    /// Whether a client of the client protocol must wait for the next turn. `effort_before`: `effort` when the client
+    /// began to be served in this turn.
+    pub(crate) fn must_yield(&self, effort_before: u32) -> bool {
+        let is_much_mail = || {
+            let waits = self.post.as_ref().map_or(0, |post| post.mailbox.len());
+            waits >= PUSH_MAILS_MAX / 2 || self.hub.is_congested()
+        };
+        self.effort.wrapping_sub(effort_before) >= PUSH_EFFORT_PER_TURN_MAX || is_much_mail()
     }
 
     /// The number of connected clients of the client protocol.
