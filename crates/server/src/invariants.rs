@@ -361,8 +361,7 @@ impl Worker {
         let sessions: usize =
             self.sessions.iter().map(|(_, session)| session.subscriptions()).sum();
         assert_eq!(self.push.subscriptions(), sockets + sessions, "subscriptions");
-        let clients =
-            self.sessions.iter().filter(|(_, session)| session.socket().is_some()).count();
+        let clients = self.sessions.iter().filter(|(_, session)| session.is_client()).count();
         assert!(self.push.clients() <= clients, "clients that instructions concern");
         let gauge = self.accounts.counters.push_subscriptions_now.load();
         assert_eq!(gauge, self.push.subscriptions() as u64, "the gauge of subscriptions");
