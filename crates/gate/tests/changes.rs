@@ -100,6 +100,7 @@ fn forward_hooked(
                     values,
                     waits: false,
                     hook,
+                    ask: None,
                 }),
             };
             let mut out = Vec::new();

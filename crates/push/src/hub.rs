@@ -15,6 +15,7 @@ use tidegate_base::Moment;
 use tidegate_base::prng::mix64;
 
 use crate::api::matches_pattern;
+use crate::emulation::Secret;
 use crate::instruction::Instruction;
 use crate::local::{Deserted, Joined, Local, Place, Ticket, WALKS_MAX};
 use crate::mail::{Call, Counts, Mail, Order, Reply, ReplyTo, Subscribed, Target, Visitor};
@@ -70,6 +71,8 @@ pub enum Event<K> {
     Refused(K, Place, Error),
     /// The reply to a call of this worker.
     Replied(K, u32, Reply),
+    /// Commands of a client of this worker, which must know this secret.
+    Commands(K, Secret, Box<[u8]>),
 }
 
 impl<K: Copy + Eq> Hub<K> {
@@ -135,7 +138,9 @@ impl<K: Copy + Eq> Hub<K> {
             Some(reply) => match self.settle(ticket, reply) {
                 Some(Event::Subscribed(_, _, subscribed)) => Some(subscribed),
                 Some(Event::Refused(_, _, error)) => return Err(error),
-                Some(Event::Replied(..)) | None => return Err(Error::Internal),
+                Some(Event::Replied(..) | Event::Commands(..)) | None => {
+                    return Err(Error::Internal);
+                }
             },
         };
         self.tell_joins();
@@ -232,6 +237,7 @@ impl<K: Copy + Eq> Hub<K> {
                 self.local.accept(publication);
                 None
             }
+            Mail::Commands { key, secret, data } => Some(Event::Commands(key, secret, data)),
             Mail::Part { hub, channel, client } => {
                 self.part(settings, hub, &channel, &client);
                 None
@@ -243,6 +249,30 @@ impl<K: Copy + Eq> Hub<K> {
                 None
             }
         }
+    }
+
+    /// This worker.
+    #[must_use]
+    pub const fn worker(&self) -> u16 {
+        self.own
+    }
+
+    /// Hands the commands of a client to its worker, which is another one.
+    ///
+    /// # Errors
+    /// There is no such worker, or too much mail waits for it.
+    pub fn forward(
+        &mut self,
+        worker: u16,
+        (key, secret): (K, Secret),
+        data: Box<[u8]>,
+    ) -> Result<(), Error> {
+        if self.is_behind(worker) {
+            return Err(Error::TooManyRequests);
+        }
+        let outbox = self.outbox.get_mut(usize::from(worker)).ok_or(Error::NotAvailable)?;
+        outbox.push_back(Mail::Commands { key, secret, data });
+        Ok(())
     }
 
     /// Whether mail can be received now.
@@ -394,9 +424,15 @@ impl<K: Copy + Eq> Hub<K> {
             Call::Instruct(instruction) => self.roster.accept(instruction).map(|()| Reply::Done),
             Call::Info { hub } => {
                 let subscriptions = self.local.subscriptions(hub);
+                let users = self.roster.users(hub);
                 self.with(settings, hub, |owned, _| {
                     let channels = owned.in_use() as u32;
-                    Ok(Reply::Info(Counts { clients: subscriptions, subscriptions, channels }))
+                    Ok(Reply::Info(Counts {
+                        clients: subscriptions,
+                        users,
+                        subscriptions,
+                        channels,
+                    }))
                 })
             }
         };

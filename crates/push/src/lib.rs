@@ -13,6 +13,7 @@
 pub mod api;
 pub mod client;
 pub mod effort;
+pub mod emulation;
 pub mod events;
 pub mod hub;
 pub mod instruction;

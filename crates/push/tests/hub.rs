@@ -172,6 +172,7 @@ impl Process {
                     Some(Event::Replied(key, number, reply)) => {
                         self.replies.push((key, number, reply));
                     }
+                    Some(Event::Commands(key, ..)) => panic!("{key} gets no commands"),
                     None => {}
                 }
             }

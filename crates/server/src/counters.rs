@@ -90,6 +90,10 @@ counters! {
         password_checks,
         /// Tokens of requests that were verified. A token that is remembered is not verified again.
         tokens_verified,
+        /// Answers about requests of routes that ask a server (`auth` with `ask`).
+        inquiries,
+        /// Those of them that refused the request.
+        inquiry_refusals,
         /// Requests that were refused because too many passwords, or too many of their address, waited for verification.
         auth_refusals,
         /// Requests above the limit of their route's rate.

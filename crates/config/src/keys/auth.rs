@@ -31,6 +31,39 @@ pub static AUTH: Section = Section {
             "",
         ),
         key(
+            "ask",
+            Text("the name of a [pool.NAME]"),
+            Absent,
+            "Asks a server of this pool about each request, in place of `basic`; only for `proxy`. The question is a GET \
+             request (for HEAD requests, a HEAD request) for `path` with the fields of the client's request, without its \
+             body, conditions and ranges, and with X-Forwarded-Method, X-Forwarded-Uri, X-Forwarded-Host, \
+             X-Forwarded-Proto and X-Forwarded-For. With a status of 200 to 299, the request goes on to its own \
+             server; any other response goes to the client as it is, such as 401 or a redirect to a login page. If \
+             no server answers, the request is not served. The settings of the pool apply, such as `timeouts`.",
+            "",
+        ),
+        key(
+            "path",
+            Text("\"/verify\""),
+            Absent,
+            "What the server is asked for, perhaps with a query. Required with `ask`.",
+            "",
+        ),
+        key(
+            "host",
+            Text("\"keep\" or \"auth.internal\""),
+            Absent,
+            "The Host field of the question. Without it, or with \"keep\", it is that of the request.",
+            "",
+        ),
+        key(
+            "copy",
+            OneOf(&[Text("\"x-user\""), List(&Text("\"x-user\""))]),
+            Absent,
+            "Fields of the answer that the request gets. Fields of these names that the client sent are removed.",
+            "",
+        ),
+        key(
             "realm",
             Text("\"Team area\""),
             Value("\"Restricted\""),
@@ -38,7 +71,7 @@ pub static AUTH: Section = Section {
             "Some clients require one.",
         ),
     ],
-    later: &[("ask", "write `basic` or `jwt`")],
+    later: &[],
 };
 
 /// `jwt = { ... }` of `auth`.

@@ -19,6 +19,7 @@ use tidegate_config::model::Namespace;
 use crate::client::codec::{Answer, Codec, Connected, Joined, Push};
 use crate::client::command::{Command, History, Renewal, Subscribe};
 use crate::effort;
+use crate::emulation::{Secret, SessionName};
 use crate::hub::{Hub, Instance};
 use crate::local::Place;
 use crate::mail::{Call, Order, Reply, ReplyTo, Subscribed, Visitor};
@@ -58,6 +59,17 @@ pub struct Connection {
     expires_at: Option<u64>,
     /// By channel.
     subscriptions: BTreeMap<Arc<str>, Subscription>,
+    /// How requests name the session, if its commands come in requests.
+    emulated: Option<Box<Emulated>>,
+}
+
+#[derive(Debug)]
+struct Emulated {
+    /// The name of the session, and what only its client knows of it.
+    session: String,
+    secret: Secret,
+    /// The worker of the session.
+    node: String,
 }
 
 #[derive(Debug)]
@@ -183,7 +195,28 @@ impl Connection {
             is_connected: false,
             expires_at: None,
             subscriptions: BTreeMap::new(),
+            emulated: None,
         }
+    }
+
+    /// A client whose commands come in requests, which name its session.
+    #[must_use]
+    pub fn emulated(mut self, name: &SessionName, worker: u16) -> Self {
+        let (session, secret) = (name.encode(), name.secret);
+        self.emulated = Some(Box::new(Emulated { session, secret, node: worker.to_string() }));
+        self
+    }
+
+    /// Whether a request that states this secret may act for the client.
+    #[must_use]
+    pub fn is_named_by(&self, secret: Secret) -> bool {
+        self.emulated.as_ref().is_some_and(|emulated| emulated.secret == secret)
+    }
+
+    /// Whether `connect` has succeeded.
+    #[must_use]
+    pub const fn is_connected(&self) -> bool {
+        self.is_connected
     }
 
     /// The encoding of its messages.
@@ -314,6 +347,8 @@ impl Connection {
             version: context.version,
             ttl_seconds: self.expires_at.map(|at| at.saturating_sub(now)),
             ping_seconds: context.ping_seconds,
+            session: self.emulated.as_ref().map_or("", |emulated| &emulated.session),
+            node: self.emulated.as_ref().map_or("", |emulated| &emulated.node),
         };
         self.codec.encode_answer(out, id, &Answer::Connected(connected));
         Ok(())

@@ -50,6 +50,11 @@ impl PushPost {
         let post = |(own, mailbox)| Some(Self { own, mailbox, workers: workers.clone() });
         mailboxes.into_iter().enumerate().map(post).collect()
     }
+
+    /// The number of workers.
+    pub(super) fn workers(&self) -> usize {
+        self.workers.len()
+    }
 }
 
 impl Worker {
@@ -101,15 +106,20 @@ impl Worker {
 
     fn handle_hub_event<R: Reactor>(&mut self, reactor: &mut R, event: Event<Key>) {
         let key = match &event {
-            Event::Subscribed(key, ..) | Event::Refused(key, ..) | Event::Replied(key, ..) => *key,
+            Event::Subscribed(key, ..)
+            | Event::Refused(key, ..)
+            | Event::Replied(key, ..)
+            | Event::Commands(key, ..) => *key,
         };
+        if let Event::Commands(key, secret, data) = &event {
+            return self.take_commands(reactor, *key, *secret, data);
+        }
         let id = match key.receiver() {
             Receiver::Raw(id) => return self.handle_raw_event(reactor, id, &event),
             Receiver::Session(id) => id,
             Receiver::Call(id) => return self.handle_call_event(id, event),
         };
-        let Some(socket) = self.sessions.find(id).map(PushSession::socket) else { return };
-        let is_client = socket.is_some();
+        let Some(is_client) = self.sessions.find(id).map(PushSession::is_client) else { return };
         match event {
             Event::Subscribed(_, place, reply) if is_client => {
                 self.confirm_client(reactor, id, place, &reply);
@@ -123,6 +133,7 @@ impl Worker {
                 self.reply_to_client(reactor, id, number, &reply);
             }
             Event::Replied(_, number, reply) => self.take_reply(reactor, id, number, reply),
+            Event::Commands(..) => {}
         }
     }
 
@@ -130,7 +141,7 @@ impl Worker {
         match event {
             Event::Replied(_, number, reply) => self.take_lua_reply(id, number, reply),
             // A call subscribes to nothing.
-            Event::Subscribed(..) | Event::Refused(..) => {}
+            Event::Subscribed(..) | Event::Refused(..) | Event::Commands(..) => {}
         }
     }
 
@@ -142,7 +153,7 @@ impl Worker {
     ) {
         match event {
             // A client in raw mode gets no confirmation.
-            Event::Subscribed(..) | Event::Replied(..) => {}
+            Event::Subscribed(..) | Event::Replied(..) | Event::Commands(..) => {}
             Event::Refused(..) => {
                 self.forget_raw_place(id);
                 if self.websockets.find(id).is_some() {
