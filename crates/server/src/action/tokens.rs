@@ -12,7 +12,6 @@ use tidegate_reactor::Reactor;
 use tidegate_wire::jwt::Claims;
 use tidegate_wire::message::RequestHead;
 
-use crate::answer::Answer;
 use crate::requester::Requester;
 use crate::worker::Worker;
 
@@ -31,7 +30,8 @@ impl Worker {
             Ok(claims) => claims,
             Err(fault) => {
                 self.accounts.counters.unauthenticated_requests.add(1);
-                return self.answer(reactor, to, &Answer::Denied(guard.denial(fault)), false);
+                let reason = "the request has no valid token";
+                return self.deny(reactor, to, guard.denial(fault), reason, false);
             }
         };
         let values = &Values { user: claims.text("sub"), claims: Some(&*claims), ..*values };
