@@ -70,8 +70,8 @@ fn handlers_of_the_connection_with_the_most_make_room_before_the_vm_is_discarded
             client.hello(stage);
         }
         let counters = stage.counters();
-        assert_eq!(counters.lua_restarts.get(), 0);
-        assert!(counters.lua_evictions.get() > 30, "{}", counters.lua_evictions.get());
+        assert_eq!(counters.lua_restarts.load(), 0);
+        assert!(counters.lua_evictions.load() > 30, "{}", counters.lua_evictions.load());
         assert_eq!(stage.harness.worker.leftovers().lua_waiting, 1, "that of the other client");
         let short = other.get("/short");
         assert_eq!(other.wait(stage, short).body, b"short");

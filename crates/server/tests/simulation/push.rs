@@ -381,6 +381,8 @@ fn stop_ends_streams_of_events_and_answers_long_polls_at_once() {
         events.is_finished_by_other() && poll.is_finished_by_other(),
         "the connections are closed"
     );
+    events.reset();
+    poll.reset();
     process.finish(Vec::new());
 }
 
