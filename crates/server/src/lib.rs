@@ -59,5 +59,5 @@ pub use action::lua_mail::LuaPost;
 pub use action::push::{Key, PUSH_MAILS_MAX, PushMail, PushPost};
 pub use configuration::ConfigSource;
 pub use snapshot::Snapshot;
-pub use start::{RunOptions, StartError, run, run_from};
+pub use start::{RunOptions, StartError, hold_reloads, run, run_from};
 pub use worker::{Leftovers, Worker, WorkerLimits};
