@@ -88,6 +88,10 @@ counters! {
         password_checks,
         /// Tokens of requests that were verified. A token that is remembered is not verified again.
         tokens_verified,
+        /// Requests whose tokens were verified in a later turn, because tokens had used up their share of one.
+        tokens_put_off,
+        /// Requests that were refused because their tokens could not be verified in time.
+        token_refusals,
         /// Requests that were refused because too many passwords, or too many of their address, waited for verification.
         auth_refusals,
         /// Requests above the limit of their route's rate.

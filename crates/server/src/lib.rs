@@ -31,7 +31,6 @@ mod invariants;
 mod listening_sockets;
 mod live;
 mod log;
-mod lua_share;
 pub mod names;
 mod password_queue;
 mod passwords;
@@ -53,6 +52,7 @@ mod threads;
 mod timers;
 pub mod tokens;
 
+mod turn_share;
 pub mod worker;
 
 pub use action::lua_mail::LuaPost;

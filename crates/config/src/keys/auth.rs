@@ -55,7 +55,7 @@ pub static JWT: Section = Section {
             Text("the path of a file"),
             Absent,
             "The file with public keys in PEM, or with a set of keys in JSON (JWKS, RFC 7517). A token with `kid` is \
-             verified with the key of this name, any other one with up to eight keys. The file is read at start and at \
+             verified with the key of this name, any other one with up to four keys. The file is read at start and at \
              each reload.",
             "",
         ),

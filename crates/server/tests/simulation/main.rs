@@ -36,6 +36,7 @@ mod settings;
 mod slow;
 mod speaker;
 mod stage;
+mod tokens;
 mod unsolicited;
 mod websocket;
 

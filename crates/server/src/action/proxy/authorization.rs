@@ -62,6 +62,7 @@ impl Worker {
             | Running::Synthetic(_)
             | Running::WebSocket(_)
             | Running::Lua(_)
+            | Running::Token(_)
             | Running::Push(_) => None,
         }
     }
