@@ -25,6 +25,9 @@ const VERIFIERS: usize = 2;
 const OFFERS_MAX: usize = 1000;
 const OFFER_PAUSE: Duration = Duration::from_millis(1);
 
+/// The longest password of a hash by bcrypt.
+const BCRYPT_BYTES_MAX: usize = 72;
+
 /// A password to verify.
 pub(crate) struct Job {
     /// The stored hash, with its algorithm; `None` if the user does not exist.
@@ -164,7 +167,10 @@ fn judge(job: &Job) -> Verdict {
 /// Whether the password has this hash. The libraries compare in constant time.
 fn matches(hash: &str, password: &[u8]) -> bool {
     if hash.starts_with("$2") {
-        return bcrypt::verify(password, hash).unwrap_or(false);
+        // bcrypt reads only so many bytes, so that any longer password with the same beginning would be right. The time
+        // of the refusal is that of a wrong password.
+        let is_right = bcrypt::verify(password, hash).unwrap_or(false);
+        return is_right && password.len() <= BCRYPT_BYTES_MAX;
     }
     if hash.starts_with("$argon2") {
         use argon2::{Argon2, PasswordHash, PasswordVerifier as _};
@@ -199,6 +205,9 @@ mod tests {
                 assert!(!matches(hash, wrong.as_bytes()), "{hash}");
             }
         }
+        let hash = bcrypt::hash("p".repeat(72), 4).expect("a hash");
+        assert!(matches(&hash, "p".repeat(72).as_bytes()));
+        assert!(!matches(&hash, "p".repeat(73).as_bytes()), "bcrypt reads 72 bytes");
         assert!(!matches("$6$", b"") && !matches("$argon2id$", b"") && !matches("$2y$", b""));
     }
 }

@@ -178,11 +178,11 @@ impl Worker {
             return;
         }
         if let Some(down) = &handling.down
-            && let Some(denial) = down.denial(|| values.client())
+            && let Some(denial) = down.denial(|| values.named_client())
         {
             return self.answer(reactor, to, &Answer::Denied(denial), false);
         }
-        if !handling.admits(|| values.client()) {
+        if !handling.admits(values) {
             self.accounts.counters.denied_requests.add(1);
             let text = "requests from this address are not served";
             return self.answer_error(reactor, to, 403, text, false);
