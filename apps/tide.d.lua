@@ -339,7 +339,59 @@ function hub:refresh(arguments) end
 ---@field on_start? fun()
 ---@field on_stop? fun()
 
+---What the tests of an application use (`tidegate lua test`).
+---@class tide.TestRequest
+---@field method? string
+---@field path? string
+---@field query? string|table<string, any>
+---@field headers? table<string, string|number|(string|number)[]>
+---@field body? string
+---@field params? table<string, string|number>
+---@field client? string
+---@field scheme? "http"|"https"
+---@field user? string For `on_access`.
+---@field pools? string[] For `on_access`.
+
+---@class tide.TestResponse
+---@field status integer
+---@field headers table<string, string|string[]>
+---@field body string
+---@field error? string
+---@field forwarded? boolean
+---@field path? string
+---@field query_string? string
+---@field pool? string
+---@field header fun(self: tide.TestResponse, name: string): string|string[]|nil
+---@field json fun(self: tide.TestResponse): any
+
+---@class tide.TestClient
+---@field send fun(self: tide.TestClient, data: string, kind?: "text"|"binary")
+---@field receive fun(self: tide.TestClient, seconds?: number): string?, string, integer?, string?
+---@field close fun(self: tide.TestClient, code?: integer, reason?: string)
+
+---@class tide.Test
+local test = {}
+
+---@param what? tide.TestRequest
+---@return tide.TestResponse
+function test.request(what) end
+---@param what? tide.TestRequest
+---@return tide.TestResponse
+function test.access(what) end
+---@param what? tide.TestRequest
+---@return tide.TestClient
+function test.connect(what) end
+---@return { hub: string, method: string, arguments: table }[]
+function test.published() end
+---@param values table<string, string|number|boolean>
+function test.settings(values) end
+---@param actual any
+---@param expected any
+---@param what? string
+function test.equal(actual, expected, what) end
+
 ---@class tide
+---@field test tide.Test Only in tests.
 ---@field app string The name of the application.
 ---@field config table<string, string|number|boolean> The `settings` of the application.
 ---@field worker { id: integer, count: integer }

@@ -75,6 +75,9 @@ pub const RECEIVE_BYTES_PER_TURN_MAX: usize = 4 * READ_BUFFER_BYTES;
 pub const MAILBOX_LENGTH_MAX: usize = 4096;
 /// Messages that a worker takes from its mailbox in one turn.
 pub const MAILS_PER_TURN_MAX: usize = 256;
+/// How much a worker does for the commands of one push client in a turn, and for mail about channels, in units of about
+/// a microsecond (`push/src/effort.rs`). A message that was begun is finished: it has 1,024 commands at most.
+pub const PUSH_EFFORT_PER_TURN_MAX: u32 = 512;
 /// Workers of one process.
 pub const WORKERS_MAX: usize = 1024;
 

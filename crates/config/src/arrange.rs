@@ -153,6 +153,9 @@ impl Arranged {
             if let Some(listener) = &mut route.listener {
                 *listener = next.file_listeners[*listener];
             }
+            if let Some(ask) = &mut route.handling.ask {
+                ask.pool = next.file_pools[ask.pool];
+            }
             if let Action::Proxy(proxy) = &mut route.action {
                 proxy.pool.map_pools(|pool| next.file_pools[pool]);
             }

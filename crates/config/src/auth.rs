@@ -6,11 +6,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::ask::{self, OF_ASK};
 use crate::jwt;
 use crate::listeners::refused;
-use crate::model::{BasicAuth, JwtAuth, Users};
+use crate::model::{AskAuth, BasicAuth, JwtAuth, Users};
 use crate::password_hash::HashCost;
 use crate::pattern::Complaint;
+use crate::pools::Pools;
 use crate::report::{Kind, Note, Notes};
 use crate::table::Table;
 
@@ -24,14 +26,16 @@ pub(crate) struct Auth {
     pub(crate) basic: Option<BasicAuth>,
     /// Requests with tokens.
     pub(crate) jwt: Option<JwtAuth>,
+    /// Requests that another server grants.
+    pub(crate) ask: Option<AskAuth>,
 }
 
 /// Reads `auth`.
-pub(crate) fn read(route: &Table<'_>, notes: &mut Notes) -> Auth {
-    read_one(route, notes).unwrap_or_default()
+pub(crate) fn read(route: &Table<'_>, pools: &Pools, notes: &mut Notes) -> Auth {
+    read_one(route, pools, notes).unwrap_or_default()
 }
 
-fn read_one(route: &Table<'_>, notes: &mut Notes) -> Option<Auth> {
+fn read_one(route: &Table<'_>, pools: &Pools, notes: &mut Notes) -> Option<Auth> {
     let value = route.value("auth")?;
     if value.get_ref().as_str().is_some() {
         let note = Note::new(Kind::Type, value.span(), "`auth` cannot be a string");
@@ -53,8 +57,16 @@ fn read_one(route: &Table<'_>, notes: &mut Notes) -> Option<Auth> {
             }
         }
     }
-    match (table.value("basic"), table.value("jwt")) {
-        (Some(_), None) => {
+    let has_ask = table.value("ask").is_some();
+    if let Some(name) = OF_ASK.iter().find(|name| !has_ask && table.value(name).is_some()) {
+        let what = format!("`{name}` has no effect without `ask`");
+        let note = Note::new(Kind::Conflict, table.key_place(name), what);
+        notes.error(note.help("add ask = \"NAME\", the name of a pool, or remove it"));
+    }
+    let ask = ask::read(&table, pools, notes);
+    match (table.value("basic"), table.value("jwt"), has_ask) {
+        (None, None, true) => Some(Auth { ask, ..Auth::default() }),
+        (Some(_), None, false) => {
             if route.value("rate").is_none() {
                 let what =
                     "`auth` without `rate`: clients may try as many passwords as can be verified";
@@ -63,16 +75,16 @@ fn read_one(route: &Table<'_>, notes: &mut Notes) -> Option<Auth> {
             }
             let file = read_file("basic", &table, notes)?;
             let basic = Some(BasicAuth { file, realm, users: Users::default() });
-            Some(Auth { basic, jwt: None })
+            Some(Auth { basic, ..Auth::default() })
         }
-        (None, Some(_)) => {
+        (None, Some(_), false) => {
             let jwt = jwt::read(&table.open_table("jwt", notes)?, realm, notes);
-            Some(Auth { basic: None, jwt })
+            Some(Auth { jwt, ..Auth::default() })
         }
-        (found, _) if !table.has_later() => {
-            let what = match found {
-                Some(_) => "`auth` has both `basic` and `jwt`",
-                None => "`auth` has neither `basic` nor `jwt`",
+        (basic, jwt, _) => {
+            let what = match basic.or(jwt) {
+                Some(_) => "`auth` has more than one of `basic`, `jwt` and `ask`",
+                None => "`auth` has none of `basic`, `jwt` and `ask`",
             };
             let note = Note::new(Kind::Missing, value.span(), what);
             notes.error(note.help(
@@ -80,7 +92,6 @@ fn read_one(route: &Table<'_>, notes: &mut Notes) -> Option<Auth> {
             ));
             None
         }
-        _ => None,
     }
 }
 

@@ -55,7 +55,7 @@ const REFUSED: [(&str, &str); 13] = [
 const CERTIFICATE: &str = "x-client-cert-";
 
 /// Why `name` (lower case) cannot be edited; `None` if it can.
-fn refusal(name: &str, direction: Direction) -> Option<&'static str> {
+pub(crate) fn refusal(name: &str, direction: Direction) -> Option<&'static str> {
     // Servers that pass fields to programs as variables take "_" for "-".
     let name = name.replace('_', "-");
     if let Some((_, reason)) = REFUSED.iter().find(|(refused, _)| *refused == name) {

@@ -275,16 +275,12 @@ const ENTRIES: &[Entry] = &[
     ),
     (
         "[[route]]",
-        &[
-            "basic-auth",
-            "basicauth",
-            "auth-basic",
-            "auth-request",
-            "forward-auth",
-            "jwt",
-            "users",
-            "htpasswd",
-        ],
+        &["auth-request", "forward-auth", "forwardauth", "ext-authz"],
+        "write auth = { ask = \"NAME\", path = \"/verify\" } with the name of a pool",
+    ),
+    (
+        "[[route]]",
+        &["basic-auth", "basicauth", "auth-basic", "jwt", "users", "htpasswd"],
         "write auth = { basic = \"users.htpasswd\" }; `client-cert` tests client certificates",
     ),
     (

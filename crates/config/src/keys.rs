@@ -92,6 +92,7 @@ mod server;
 mod set;
 mod sticky;
 mod tcp;
+mod timeouts;
 mod tls;
 mod websocket;
 
@@ -116,6 +117,7 @@ pub use server::SERVER;
 pub use set::SET;
 pub use sticky::STICKY;
 pub use tcp::FORWARD;
+pub use timeouts::ROUTE_TIMEOUTS;
 pub use tls::{CERTIFICATE, CLIENT_CERTIFICATE, LISTENER_TLS, POOL_TLS};
 pub(crate) use tls::{CLIENT_PROTOCOLS, SERVER_PROTOCOLS};
 pub use websocket::WEBSOCKET;
@@ -263,7 +265,7 @@ mod tests {
     #[test]
     fn setting_names_are_unique_and_described() {
         let paths: Vec<_> = sections().iter().map(|section| section.path).collect();
-        assert_eq!(paths.len(), 48, "{paths:?}");
+        assert_eq!(paths.len(), 49, "{paths:?}");
         for section in sections() {
             for (index, key) in section.keys.iter().enumerate() {
                 assert!(key.about.ends_with('.'), "{}: {}", section.path, key.name);

@@ -7,6 +7,7 @@
 mod admin;
 mod answers;
 pub mod arrange;
+mod ask;
 mod auth;
 mod choice;
 mod client_cert;

@@ -1,8 +1,10 @@
 //! Reads `[log]`.
 //! In: the table of the file. Out: checked settings.
-//! Limits: `REQUEST_HEADERS_MAX` fields in a line of the access log.
+//! Limits: `REQUEST_HEADERS_MAX` fields and `COOKIES_MAX` cookies in a line of the access log.
 
-use crate::model::{AccessFilter, AccessFormat, AccessLog, AccessTarget, Log};
+use crate::model::{
+    AccessFilter, AccessFormat, AccessLog, AccessTarget, Log, SAMPLE_ALL, SyslogAddress,
+};
 use crate::pattern::is_token;
 use crate::places::Owner;
 use crate::report::{Kind, Note, Notes, quoted};
@@ -10,7 +12,9 @@ use crate::table::Table;
 
 /// Maximum number of request fields in a line.
 const REQUEST_HEADERS_MAX: usize = 16;
-const TARGETS: &str = "\"stdout\" or \"file:PATH\"";
+/// Maximum number of cookies in a line.
+const COOKIES_MAX: usize = 4;
+const TARGETS: &str = "\"stdout\", \"file:PATH\", \"syslog:IP:PORT\" or \"syslog:unix:PATH\"";
 
 /// Reads `[log]` of the file.
 pub(crate) fn read(file: &Table<'_>, notes: &mut Notes) -> Log {
@@ -26,8 +30,22 @@ fn read_access(table: &Table<'_>, notes: &mut Notes) -> Option<AccessLog> {
         to: AccessTarget::Stdout,
         format: AccessFormat::Json,
         request_headers: read_names(&table, notes),
+        cookies: read_cookies(&table, notes),
         only: AccessFilter::All,
+        slow: None,
+        sample: SAMPLE_ALL,
     };
+    table.set_timeout("slow", &mut access.slow, notes);
+    if let Some(text) = table.text("sample", notes) {
+        match parts_per_million(&text.text) {
+            Some(parts) => access.sample = parts,
+            None => {
+                let what = format!("`sample` cannot be {}", quoted(&text.text));
+                let allowed = "a percentage from \"0.001%\" to \"100%\"";
+                notes.error(Note::new(Kind::Value, text.place, what).allowed(allowed));
+            }
+        }
+    }
     table.set_word("format", &mut access.format, notes);
     table.set_word("only", &mut access.only, notes);
     let to = table.text("to", notes)?;
@@ -39,6 +57,14 @@ fn read_access(table: &Table<'_>, notes: &mut Notes) -> Option<AccessLog> {
             notes.places.assign(Owner::Log);
             access.to = AccessTarget::File(path);
         }
+        (text, _) if text.starts_with("syslog:") => match syslog_address(&text[7..]) {
+            Some(address) => access.to = AccessTarget::Syslog(address),
+            None => {
+                let what = format!("`to` cannot be {}", quoted(text));
+                let allowed = "\"syslog:\" with an IP address and a port, or with \"unix:PATH\"";
+                notes.error(Note::new(Kind::Value, to.place, what).allowed(allowed));
+            }
+        },
         (text, _) => {
             let what = format!("`to` cannot be {}", quoted(text));
             let note = Note::new(Kind::Value, to.place, what).allowed(TARGETS);
@@ -49,6 +75,53 @@ fn read_access(table: &Table<'_>, notes: &mut Notes) -> Option<AccessLog> {
         }
     }
     Some(access)
+}
+
+fn syslog_address(text: &str) -> Option<SyslogAddress> {
+    match text.strip_prefix("unix:") {
+        Some(path) if path.starts_with('/') => Some(SyslogAddress::Unix(path.to_owned())),
+        Some(_) => None,
+        None => text.parse().ok().map(SyslogAddress::Udp),
+    }
+}
+
+impl core::fmt::Display for SyslogAddress {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Udp(address) => write!(f, "syslog:{address}"),
+            Self::Unix(path) => write!(f, "syslog:unix:{path}"),
+        }
+    }
+}
+
+/// The parts per million of a percentage with up to three decimals.
+fn parts_per_million(text: &str) -> Option<u32> {
+    let number = text.strip_suffix('%')?;
+    let (whole, decimals) = number.split_once('.').unwrap_or((number, ""));
+    let digits = whole.bytes().chain(decimals.bytes()).all(|byte| byte.is_ascii_digit());
+    if !digits || whole.is_empty() || whole.len() > 3 || decimals.len() > 3 {
+        return None;
+    }
+    let thousandths: u32 = format!("{whole}{decimals:0<3}").parse().ok()?;
+    Some(thousandths * 10).filter(|parts| (1..=SAMPLE_ALL).contains(parts))
+}
+
+fn read_cookies(table: &Table<'_>, notes: &mut Notes) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for text in table.texts("cookies", notes) {
+        let help = match is_token(&text.text) {
+            false => "write the name of a cookie, such as \"session\"",
+            true if names.contains(&text.text) => "remove the duplicate",
+            true if names.len() == COOKIES_MAX => "remove a cookie: up to 4 are allowed",
+            true => {
+                names.push(text.text);
+                continue;
+            }
+        };
+        let what = format!("`cookies` cannot contain {}", quoted(&text.text));
+        notes.error(Note::new(Kind::Value, text.place, what).help(help));
+    }
+    names
 }
 
 fn read_names(table: &Table<'_>, notes: &mut Notes) -> Vec<String> {

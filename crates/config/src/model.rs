@@ -18,6 +18,7 @@ mod health;
 mod networks;
 mod rate;
 mod reuse;
+mod route_timeouts;
 mod sticky;
 mod tcp;
 mod text_map;
@@ -27,7 +28,7 @@ pub use crate::push::{Namespace, Permit, Push, PushRoute, Slow, Subscribe};
 pub use crate::text_test::{TextFault, TextKind, TextTest};
 
 pub use answers::{Cors, ErrorPage, Maintenance, Page};
-pub use auth::{BasicAuth, JwtAuth, KeyContent, Users};
+pub use auth::{AskAuth, BasicAuth, JwtAuth, KeyContent, Users};
 pub use choice::{MapChoice, PoolChoice, Split};
 pub use client_fields::CLIENT_ADDRESS_HEADERS;
 pub use conditions::{Conditions, HeaderCondition, HeaderTest, NamedTest};
@@ -37,6 +38,7 @@ pub use health::{CheckKind, CheckMethod, HealthCheck, HttpCheck};
 pub use networks::{AddressSet, Addresses, NetworkSet};
 pub use rate::{Rate, RateExcess};
 pub use reuse::{Reuse, Unretriable};
+pub use route_timeouts::RouteTimeouts;
 pub use sticky::{SameSite, Sticky};
 pub use tcp::Forward;
 pub use text_map::{MapEntry, MapKind, SameKey, TextMap, ValueMap};
@@ -93,9 +95,18 @@ pub struct AccessLog {
     pub format: AccessFormat,
     /// Names of request fields whose values are in the lines, in lower case; each once.
     pub request_headers: Vec<String>,
+    /// Names of cookies whose values are in the lines; each once.
+    pub cookies: Vec<String>,
     /// The requests that are logged.
     pub only: AccessFilter,
+    /// A request that took at least this long is logged whatever `only` and `sample` are; `None`: none is.
+    pub slow: Option<Span>,
+    /// Parts per million of the requests that ended as intended of which a line is written.
+    pub sample: u32,
 }
+
+/// `sample` of `log.access` for every request.
+pub const SAMPLE_ALL: u32 = 1_000_000;
 
 /// `to` of `log.access`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,6 +115,17 @@ pub enum AccessTarget {
     Stdout,
     /// A file, by its path, to which lines are appended.
     File(String),
+    /// A receiver of syslog.
+    Syslog(SyslogAddress),
+}
+
+/// The address of a receiver of syslog.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SyslogAddress {
+    /// Datagrams of UDP.
+    Udp(core::net::SocketAddr),
+    /// Datagrams to a unix socket, by its path.
+    Unix(String),
 }
 
 /// `format` of `log.access`.

@@ -110,7 +110,8 @@ fn check_pools(
     if choices().filter_map(map_of).any(is_from_file) {
         return;
     }
-    let used: BTreeSet<usize> = routes.iter().flat_map(|(route, _)| route.pools()).collect();
+    let used: BTreeSet<usize> =
+        routes.iter().flat_map(|(route, _)| route.pools().chain(asked_of(route))).collect();
     for (index, pool) in pools.pools.iter().enumerate() {
         if !used.contains(&index) && !listeners.forward_to(index) {
             let what = format!("no route uses pool {:?}", pool.name);
@@ -120,6 +121,11 @@ fn check_pools(
             );
         }
     }
+}
+
+/// The pool that the route asks about its requests.
+fn asked_of(route: &Route) -> Option<usize> {
+    route.handling.ask.as_ref().map(|ask| ask.pool)
 }
 
 /// How the route chooses a pool; `None` if it sends no request to a server.

@@ -5,6 +5,7 @@
 use core::ops::Range;
 
 use crate::answers;
+use crate::ask;
 use crate::auth;
 use crate::choice::{self, Choices};
 use crate::client_cert;
@@ -19,7 +20,7 @@ use tidegate_base::limits::WEBSOCKET_SETTINGS_MAX;
 
 use crate::model::{
     Action, AddressSet, Handling, HeaderCondition, PathPattern, Placeholder, PoolChoice, Proxy,
-    Push, Redirect, Respond, Route, Template, UpstreamHost, WebSocket,
+    Push, Redirect, Respond, Route, RouteTimeouts, Template, UpstreamHost, WebSocket,
 };
 use crate::pattern::{self, Complaint};
 use crate::places::Owner;
@@ -138,10 +139,15 @@ fn read_one(table: &Table<'_>, known: &Known<'_>, notes: &mut Notes) -> Option<R
         let note = Note::new(Kind::Conflict, table.key_place("request-headers"), what);
         notes.error(note.help("remove `request-headers`, or use `proxy` as the action"));
     }
-    if handling.auth.is_some() && !matches!(action, Action::Proxy(_)) {
+    if (handling.auth.is_some() || handling.ask.is_some()) && !matches!(action, Action::Proxy(_)) {
         let what = "`auth` protects servers, and this route sends no request to a server";
         let note = Note::new(Kind::Conflict, table.key_place("auth"), what);
         notes.error(note.help("remove `auth`, or use `proxy` as the action"));
+    }
+    if handling.timeouts.is_some() && !matches!(action, Action::Proxy(_)) {
+        let what = "`timeouts` are for servers, and this route sends no request to a server";
+        let note = Note::new(Kind::Conflict, table.key_place("timeouts"), what);
+        notes.error(note.help("remove `timeouts`, or use `proxy` as the action"));
     }
     check_user(table, &handling, &action, notes);
     hooks::check(table, &handling, &action, notes);
@@ -172,21 +178,37 @@ fn read_handling(
     notes: &mut Notes,
 ) -> Handling {
     let sets = known.sets;
-    let auth = auth::read(table, notes);
+    let auth = auth::read(table, known.choices.pools, notes);
+    let request_headers = edits::read(table, Direction::Requests, paths, notes);
+    if let Some(ask) = &auth.ask {
+        ask::check(table, ask, &request_headers, notes);
+    }
     Handling {
-        request_headers: edits::read(table, Direction::Requests, paths, notes),
+        request_headers,
         response_headers: edits::read(table, Direction::Responses, paths, notes),
         allow: sets::read_list(table, "allow", sets, notes),
         deny: sets::read_list(table, "deny", sets, notes),
         rates: rates::read(table, notes),
+        timeouts: read_timeouts(table, notes),
         auth: auth.basic,
         jwt: auth.jwt,
+        ask: auth.ask,
         maintenance: answers::read_maintenance(table, sets, notes),
         cors: answers::read_cors(table, notes),
         errors: answers::read_errors(table, notes),
         security_headers: table.is_true("security-headers", notes).unwrap_or(false),
         hooks: hooks::read(table, known, notes),
     }
+}
+
+/// The timeouts for servers of a route.
+fn read_timeouts(route: &Table<'_>, notes: &mut Notes) -> Option<RouteTimeouts> {
+    let table = route.open_table("timeouts", notes)?;
+    let mut timeouts = RouteTimeouts::default();
+    table.set_timeout("response-head", &mut timeouts.response_head, notes);
+    table.set_timeout("body", &mut timeouts.body, notes);
+    table.set_timeout("tunnel", &mut timeouts.tunnel, notes);
+    Some(timeouts)
 }
 
 /// Notes an error if a text of a route without `auth` names the user or a claim.

@@ -6,8 +6,8 @@ use tidegate_config::keys::{Preset, Section, Shape, sections};
 use tidegate_config::model::{
     AccessFilter, AccessFormat, AccessLog, AccessTarget, Action, Admin, Balance, Bind, CheckKind,
     CheckMethod, Compression, Eject, Forward, HashKey, HeaderTest, HealthCheck, HostPattern,
-    HttpCheck, PathPattern, PoolChoice, ServerAddress, TextKind, TextTest, Unretriable,
-    UpstreamHost, WebSocket,
+    HttpCheck, PathPattern, PoolChoice, ServerAddress, SyslogAddress, TextKind, TextTest,
+    Unretriable, UpstreamHost, WebSocket,
 };
 use tidegate_config::{model::Config, parse};
 
@@ -232,14 +232,18 @@ fn access_log_and_admin_interface_are_in_the_model() {
     let config = read(rest);
     assert_eq!((config.log.access, config.admin), (None, None));
     let text = "[log]\naccess = { to = \"file:logs/a\", format = \"http\", only = \"errors\", \
-                request-headers = [\"User-Agent\"] }\n\
+                request-headers = [\"User-Agent\"], \
+                cookies = [\"Session\"], slow = \"2s\", sample = \"0.5%\" }\n\
                 [admin]\nbind = \"0.0.0.0:9901\"\ntoken-file = \"token\"\n";
     let config = read(&format!("{text}{rest}"));
     let access = AccessLog {
         to: AccessTarget::File("logs/a".to_owned()),
         format: AccessFormat::Http,
         request_headers: vec!["user-agent".to_owned()],
+        cookies: vec!["Session".to_owned()],
         only: AccessFilter::Errors,
+        slow: Some(Span::from_secs(2)),
+        sample: 5000,
     };
     assert_eq!(config.log.access, Some(access));
     let bind = Bind::Tcp(([0, 0, 0, 0], 9901).into());
@@ -247,6 +251,32 @@ fn access_log_and_admin_interface_are_in_the_model() {
     let config = read(&format!("[log]\naccess = {{ to = \"stdout\" }}\n{rest}"));
     let access = config.log.access.map(|access| (access.to, access.format, access.only));
     assert_eq!(access, Some((AccessTarget::Stdout, AccessFormat::Json, AccessFilter::All)));
+    for (to, expected) in [
+        ("syslog:[::1]:514", SyslogAddress::Udp("[::1]:514".parse().expect("an address"))),
+        ("syslog:unix:/dev/log", SyslogAddress::Unix("/dev/log".to_owned())),
+    ] {
+        let config = read(&format!("[log]\naccess = {{ to = \"{to}\" }}\n{rest}"));
+        let target = config.log.access.map(|access| access.to);
+        assert_eq!(target, Some(AccessTarget::Syslog(expected.clone())));
+        assert_eq!(expected.to_string(), to);
+    }
+}
+
+#[test]
+fn samples_are_percentages_with_three_decimals() {
+    let rest = "[[listener]]\nbind = \"127.0.0.1:80\"\n[[route]]\nrespond = {}\n";
+    let sample = |text: &str| {
+        let file = format!("[log]\naccess = {{ to = \"stdout\", sample = {text:?} }}\n{rest}");
+        let config = tidegate_config::parse(&file, "the test").ok()?;
+        config.log.access.map(|access| access.sample)
+    };
+    for (text, parts) in [("100%", 1_000_000), ("10%", 100_000), ("0.001%", 10), ("33.3%", 333_000)]
+    {
+        assert_eq!(sample(text), Some(parts), "{text}");
+    }
+    for text in ["0%", "101%", "100.001%", "10", "1e1%", "-1%", "0.0001%", "%", ".5%"] {
+        assert_eq!(sample(text), None, "{text}");
+    }
 }
 
 #[test]

@@ -9,11 +9,12 @@ use std::sync::Arc;
 
 use tidegate_config::model::{
     Action, Addresses, BasicAuth, Config, ErrorPage, Handling, Hooks, Maintenance, Page,
-    PathPattern, Placeholder, PoolChoice, Rate, Route, Template,
+    PathPattern, Placeholder, PoolChoice, Rate, Route, RouteTimeouts, Template,
 };
 
 use tidegate_config::password_hash::HashCost;
 
+use crate::ask::Asker;
 use crate::choice::PoolChooser;
 use crate::conditions::AddressTest;
 use crate::cors::{self, CrossOrigin};
@@ -57,6 +58,10 @@ pub struct RouteHandling {
     pub auth: Option<Guard>,
     /// Only requests with a valid token are served.
     pub jwt: Option<TokenGuard>,
+    /// Timeouts for servers in place of those of the pool.
+    pub timeouts: Option<RouteTimeouts>,
+    /// A server is asked about each request.
+    pub ask: Option<Asker>,
     /// How the pool of a request is chosen; `None` if all requests have the same, or no pool.
     pub pool: Option<PoolChooser>,
     /// Limits of the rate of requests; their tables are in `RateTables`.
@@ -254,7 +259,7 @@ impl Handlings {
         let (mut known, mut numbers) = (BTreeMap::new(), BTreeMap::new());
         let listeners = config.listeners.len();
         for (index, route) in config.routes.iter().enumerate() {
-            let prepared = prepare(route, config).map(|mut handling| {
+            let prepared = prepare((index, route), config).map(|mut handling| {
                 if let Some(rules) = response_rules(&route.handling) {
                     let settings = &route.handling;
                     let key = (&settings.response_headers, &settings.cors, &settings.errors);
@@ -357,7 +362,7 @@ impl Handlings {
     }
 }
 
-fn prepare(route: &Route, config: &Config) -> Option<Box<RouteHandling>> {
+fn prepare((index, route): (usize, &Route), config: &Config) -> Option<Box<RouteHandling>> {
     let (path, choice) = match &route.action {
         Action::Proxy(proxy) => (proxy.path.as_ref(), Some(&proxy.pool)),
         Action::Respond(_)
@@ -380,11 +385,16 @@ fn prepare(route: &Route, config: &Config) -> Option<Box<RouteHandling>> {
     let test = |list: &Option<Addresses>| {
         list.as_ref().map(|addresses| AddressTest::new(addresses, &config.sets))
     };
+    let mut request_headers = handling.request_headers.clone();
+    if let Some(ask) = &handling.ask {
+        // Only the answer may state these fields.
+        request_headers.remove.extend(ask.copy.iter().cloned());
+    }
     let has_access = handling.allow.is_some() || handling.deny.is_some();
     let access =
         has_access.then(|| Access { allow: test(&handling.allow), deny: test(&handling.deny) });
     Some(Box::new(RouteHandling {
-        request: Edits::new(&handling.request_headers),
+        request: Edits::new(&request_headers),
         response: None,
         filters: Vec::new(),
         renders_response: false,
@@ -406,6 +416,8 @@ fn prepare(route: &Route, config: &Config) -> Option<Box<RouteHandling>> {
         cors: handling.cors.as_ref().map(CrossOrigin::new),
         auth: handling.auth.as_ref().map(Guard::new),
         jwt: handling.jwt.as_ref().map(TokenGuard::new),
+        timeouts: handling.timeouts,
+        ask: handling.ask.as_ref().map(|ask| Asker::new(index, ask)),
         pool,
         rates: handling.rates.clone(),
         hooks: handling.hooks.as_ref().map(|hooks| RouteHooks::new(hooks, config)),

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod access;
+pub mod ask;
 pub mod balance;
 pub mod basic;
 pub mod chain;
@@ -24,6 +25,7 @@ pub mod handling;
 pub mod health;
 pub mod hsts;
 pub mod idle;
+pub mod inventory;
 pub mod jwt;
 pub mod name_set;
 pub mod parameters;

@@ -29,16 +29,17 @@ pub fn encode_json(
     }
 }
 
-/// Gives the head of a stream of events to a sink.
-pub fn encode_events_head(
+/// Gives the head of an endless response of this type to a sink.
+pub fn encode_stream_head(
     sink: &mut impl ResponseSink,
+    content_type: &str,
     origin: Option<&str>,
     context: &AnswerContext<'_>,
 ) {
     encode_answer_fields(sink, 200, context);
     encode_origin(sink, origin);
-    sink.field("Content-Type", b"text/event-stream");
-    // The events must not wait in caches and buffers of proxies.
+    sink.field("Content-Type", content_type.as_bytes());
+    // The pieces must not wait in caches and buffers of proxies.
     sink.field("Cache-Control", b"no-cache, no-transform");
     sink.field("X-Accel-Buffering", b"no");
     sink.length(events_length(context.is_head));

@@ -2,9 +2,9 @@
 //! In: entries. Out: the exact lines.
 
 use tidegate_base::Span;
-use tidegate_config::model::{AccessFilter, AccessFormat};
+use tidegate_config::model::{AccessFilter, AccessFormat, AccessLog, AccessTarget, SAMPLE_ALL};
 use tidegate_gate::access::{
-    Captures, Cause, Entry, LineEncoder, Loads, Phase, RequestLine, Timers, cut,
+    Captures, Cause, Entry, LineEncoder, Loads, Phase, RequestLine, Selection, Timers, cut,
 };
 use tidegate_wire::message::Version;
 
@@ -125,7 +125,12 @@ fn client_cannot_forge_a_line_or_a_field() {
             target: "/\" 200\n{\u{1b}[31m\u{2028}".as_bytes(),
             host: b"a\\",
         }),
-        captures: Captures { names: &names, bytes: b"a|}\"\r\nb\xff", ends: &[6, 8, 8] },
+        captures: Captures {
+            names: &names,
+            cookies: &[],
+            bytes: b"a|}\"\r\nb\xff",
+            ends: &[6, 8, 8],
+        },
         ..local()
     };
     let json = line(AccessFormat::Json, &entry);
@@ -176,15 +181,63 @@ fn causes_and_phases_are_haproxys_letters() {
     assert_eq!(local().termination(), *b"LR--");
 }
 
+/// A selection with these settings.
+fn selection(only: AccessFilter, slow: Option<Span>, sample: u32) -> Selection {
+    let settings = AccessLog {
+        to: AccessTarget::Stdout,
+        format: AccessFormat::Json,
+        request_headers: Vec::new(),
+        cookies: Vec::new(),
+        only,
+        slow,
+        sample,
+    };
+    Selection::new(&settings, 7)
+}
+
 #[test]
 fn filter_of_errors_leaves_out_what_succeeded() {
+    let mut all = selection(AccessFilter::All, None, SAMPLE_ALL);
+    let mut errors = selection(AccessFilter::Errors, None, SAMPLE_ALL);
     let failed = Entry { cause: Cause::Client, ..proxied() };
     let not_found = Entry { status: Some(404), ..proxied() };
     let unanswered = Entry { status: None, ..proxied() };
     for entry in [failed, not_found, unanswered] {
-        assert!(entry.passes(AccessFilter::Errors) && entry.passes(AccessFilter::All));
+        assert!(errors.takes(&entry) && all.takes(&entry));
     }
-    assert!(!proxied().passes(AccessFilter::Errors) && proxied().passes(AccessFilter::All));
+    assert!(!errors.takes(&proxied()) && all.takes(&proxied()));
+    let total = proxied().timers.total;
+    assert!(selection(AccessFilter::Errors, Some(total), SAMPLE_ALL).takes(&proxied()));
+    let longer = total + Span::from_nanos(1);
+    assert!(!selection(AccessFilter::Errors, Some(longer), SAMPLE_ALL).takes(&proxied()));
+}
+
+#[test]
+fn sample_is_a_share_of_what_succeeded_in_time() {
+    let mut tenth = selection(AccessFilter::All, Some(Span::from_secs(1)), 100_000);
+    let taken = (0..10_000).filter(|_| tenth.takes(&proxied())).count();
+    assert!((850..1150).contains(&taken), "{taken}");
+    let slow =
+        Entry { timers: Timers { total: Span::from_secs(1), ..proxied().timers }, ..proxied() };
+    let failed = Entry { status: Some(500), ..proxied() };
+    assert!((0..100).all(|_| tenth.takes(&slow) && tenth.takes(&failed)));
+}
+
+#[test]
+fn cookies_follow_the_fields() {
+    let (names, cookies) = (["referer".to_owned()], ["a".to_owned(), "b".to_owned()]);
+    let entry = Entry {
+        captures: Captures { names: &names, cookies: &cookies, bytes: b"r1 \"|", ends: &[1, 1, 5] },
+        ..proxied()
+    };
+    let json = line(AccessFormat::Json, &entry);
+    let expected = ",\"request_headers\":{\"referer\":\"r\"},\"cookies\":{\"b\":\"1 \\\"|\"}}";
+    assert!(json.ends_with(expected), "{json}");
+    let http = line(AccessFormat::Http, &entry);
+    assert!(
+        http.contains(" 200 2750 b=1#20#22#7C - ---- ") && http.contains(" {r} \"GET"),
+        "{http}"
+    );
 }
 
 #[test]
@@ -231,6 +284,6 @@ fn lines_of_connections_without_http() {
     let nameless = Entry { request: None, ..entry };
     assert!(!line(AccessFormat::Json, &nameless).contains("server_name"));
     assert!(line(AccessFormat::Http, &entry).ends_with(" 5/4/3/2/1 0/1 \"<TCP>\""));
-    assert!(!entry.passes(AccessFilter::Errors), "it has no status, but nothing went wrong");
-    assert!(Entry { cause: Cause::Server, ..entry }.passes(AccessFilter::Errors));
+    assert!(!entry.is_error(), "it has no status, but nothing went wrong");
+    assert!(Entry { cause: Cause::Server, ..entry }.is_error());
 }

@@ -101,6 +101,7 @@ fn forward_hooked(
                     values,
                     waits: false,
                     hook,
+                    ask: None,
                 }),
             };
             let mut out = Vec::new();

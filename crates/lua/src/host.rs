@@ -29,6 +29,8 @@ pub(crate) const WRITTEN_BYTES_MAX: usize = 256 * 1024;
 pub const OUTPUT_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// The error if a callback sends more.
 pub(crate) const TOO_MUCH: &str = "a callback may send up to 16 MiB";
+/// The size of the dictionaries of tests.
+const TEST_DICTIONARY_BYTES: usize = 1024 * 1024;
 /// Lines that one callback may log.
 const LOG_LINES_MAX: u32 = 100;
 /// Bytes of one line of the log.
@@ -133,6 +135,17 @@ pub enum Effect {
         method: Range<usize>,
         /// Its arguments, as JSON.
         arguments: Range<usize>,
+    },
+    /// An order for the runner of tests, whose result goes to `Vm::complete`. Only in the VMs of tests.
+    Test {
+        /// The VM's name of the order.
+        operation: OperationId,
+        /// What to do.
+        method: Range<usize>,
+        /// Its arguments, as JSON.
+        arguments: Range<usize>,
+        /// Its data.
+        data: Range<usize>,
     },
     /// A line for the log.
     Log {
@@ -261,6 +274,8 @@ pub(crate) struct Host {
     lines: u32,
     /// Exchanges that have ended, for their buffers.
     spare: Vec<Exchange>,
+    /// The names of the tests, in the VMs of tests.
+    pub(crate) tests: Vec<String>,
 }
 
 impl Host {
@@ -280,7 +295,14 @@ impl Host {
             handlers: 0,
             lines: 0,
             spare: Vec::new(),
+            tests: Vec::new(),
         }
+    }
+
+    /// Adds a dictionary that a test uses. Returns its index.
+    pub(crate) fn add_dictionary(&mut self, name: String) -> usize {
+        self.facts.shared.push((name, Arc::new(Dictionary::new(TEST_DICTIONARY_BYTES))));
+        self.facts.shared.len() - 1
     }
 
     /// The time that scripts see.

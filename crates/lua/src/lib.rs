@@ -27,4 +27,4 @@ pub use host::{
 };
 pub use operations::OperationId;
 pub use shared::Dictionary;
-pub use vm::{Bounds, Handler, Resumed, Script, Verdict, Vm, Whose};
+pub use vm::{Bounds, Handler, Resumed, Script, TEST, Verdict, Vm, Whose};

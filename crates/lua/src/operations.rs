@@ -35,22 +35,41 @@ impl Host {
         method: &[u8],
         arguments: &[u8],
     ) -> Result<OperationId, &'static str> {
-        if self.outbox.bytes.len() + arguments.len() > OUTPUT_BYTES_MAX {
-            return Err(TOO_MUCH);
-        }
-        if !self.schedule.has_room() {
-            return Err("too many coroutines wait");
-        }
-        let Ok(operation) = self.operations.insert(Operation { task: Id::NONE, reply: None })
-        else {
-            self.schedule.refusals += 1;
-            return Err("too many operations of the application are in progress");
-        };
+        let operation = self.order(arguments.len())?;
         let hub = self.outbox.push(hub);
         let method = self.outbox.push(method);
         let arguments = self.outbox.push(arguments);
         self.outbox.effects.push(Effect::Push { operation, hub, method, arguments });
         Ok(operation)
+    }
+
+    /// Orders something of the runner of tests. The arguments are JSON.
+    pub(crate) fn order_test(
+        &mut self,
+        method: &[u8],
+        arguments: &[u8],
+        data: &[u8],
+    ) -> Result<OperationId, &'static str> {
+        let operation = self.order(arguments.len() + data.len())?;
+        let method = self.outbox.push(method);
+        let arguments = self.outbox.push(arguments);
+        let data = self.outbox.push(data);
+        self.outbox.effects.push(Effect::Test { operation, method, arguments, data });
+        Ok(operation)
+    }
+
+    /// Begins an operation with so many bytes of arguments.
+    fn order(&mut self, bytes: usize) -> Result<OperationId, &'static str> {
+        if self.outbox.bytes.len() + bytes > OUTPUT_BYTES_MAX {
+            return Err(TOO_MUCH);
+        }
+        if !self.schedule.has_room() {
+            return Err("too many coroutines wait");
+        }
+        self.operations.insert(Operation { task: Id::NONE, reply: None }).map_err(|_| {
+            self.schedule.refusals += 1;
+            "too many operations of the application are in progress"
+        })
     }
 
     /// A coroutine waits for an operation.

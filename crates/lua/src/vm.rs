@@ -103,6 +103,8 @@ struct Continuation {
     reply: Option<Reply>,
 }
 
+/// What tests are called in messages, and in `Resumed::what`.
+pub const TEST: &str = "the test";
 /// What jobs are called in messages.
 const JOB: &str = "a function of tide.timer or tide.spawn";
 
@@ -111,6 +113,9 @@ pub struct Vm {
     /// LuaJIT, and the data of its native functions.
     engine: Engine,
 }
+
+/// The chunk that only the VMs of tests have. It comes before the last one of the prelude.
+const TEST_PRELUDE: (&core::ffi::CStr, &[u8]) = (c"=tidegate", include_bytes!("prelude/test.lua"));
 
 /// The chunks of the prelude, in order.
 const PRELUDE: [(&core::ffi::CStr, &[u8]); 8] = [
@@ -135,23 +140,66 @@ impl Vm {
         facts: Facts,
         find_module: FindModule,
     ) -> Result<Self, Failure> {
+        let mut vm = Self::begin(bounds, facts, find_module, &PRELUDE)?;
+        vm.load_script(Entry::Load, script)?;
+        vm.engine.set_budget(bounds.budget);
+        Ok(vm)
+    }
+
+    /// Creates a VM for tests, and loads the tests and then the application.
+    ///
+    /// # Errors
+    /// As for `load`.
+    pub fn load_tests(
+        tests: &Script,
+        script: &Script,
+        bounds: &Bounds,
+        facts: Facts,
+        find_module: FindModule,
+    ) -> Result<Self, Failure> {
+        let mut prelude = PRELUDE.to_vec();
+        prelude.insert(prelude.len() - 1, TEST_PRELUDE);
+        let mut vm = Self::begin(bounds, facts, find_module, &prelude)?;
+        vm.load_script(Entry::LoadTests, tests)?;
+        vm.load_script(Entry::Load, script)?;
+        vm.engine.set_budget(bounds.budget);
+        Ok(vm)
+    }
+
+    fn begin(
+        bounds: &Bounds,
+        facts: Facts,
+        find_module: FindModule,
+        prelude: &[(&core::ffi::CStr, &[u8])],
+    ) -> Result<Self, Failure> {
         let host = Box::new(Host::new(facts, find_module, bounds.jobs_max));
-        let plain = |message| Failure { excess: None, message, trace: String::new() };
-        let mut engine =
-            Engine::new(host, bounds.budget, bounds.memory_bytes_max, &PRELUDE).map_err(plain)?;
+        let mut engine = Engine::new(host, bounds.budget, bounds.memory_bytes_max, prelude)
+            .map_err(Failure::plain)?;
         engine.set_budget(bounds.load_budget);
-        let mut vm = Self { engine };
+        Ok(Self { engine })
+    }
+
+    fn load_script(&mut self, entry: Entry, script: &Script) -> Result<(), Failure> {
         let arguments = [Argument::Bytes(&script.text), Argument::Bytes(script.file.as_bytes())];
-        match vm.run(Entry::Load, (Owner::Application, "the script"), &arguments) {
-            Verdict::Done => {
-                vm.engine.set_budget(bounds.budget);
-                Ok(vm)
-            }
+        match self.run(entry, (Owner::Application, "the script"), &arguments) {
+            Verdict::Done => Ok(()),
             Verdict::Waiting => {
-                Err(plain(format!("{}: a script cannot wait while it loads", script.file)))
+                let what = format!("{}: a script cannot wait while it loads", script.file);
+                Err(Failure::plain(what))
             }
             Verdict::Failed(failure) => Err(failure),
         }
+    }
+
+    /// The names of the tests, in no order.
+    #[must_use]
+    pub fn tests(&self) -> &[String] {
+        &self.engine.peek().tests
+    }
+
+    /// Runs a test.
+    pub fn test(&mut self, name: &str) -> Verdict {
+        self.run(Entry::Test, (Owner::Application, TEST), &[Argument::Bytes(name.as_bytes())])
     }
 
     /// Whether the script has this handler.
@@ -510,6 +558,11 @@ fn numbers<T: ?Sized>(id: Id<T>) -> [Argument<'static>; 2] {
 }
 
 impl Failure {
+    /// A failure without a traceback.
+    fn plain(message: String) -> Self {
+        Self { excess: None, message, trace: String::new() }
+    }
+
     /// Whether a budget of time or memory was exceeded. Such failures count towards the restart of the VM.
     #[must_use]
     pub fn is_excess(&self) -> bool {

@@ -18,7 +18,9 @@ const PRELUDE: [&str; 6] = [
     include_str!("../src/prelude/jobs.lua"),
     include_str!("../src/prelude/push.lua"),
 ];
-const TABLES: [&str; 13] = [
+/// The chunk of tests, whose clients and responses are described as types.
+const TEST_PRELUDE: &str = include_str!("../src/prelude/test.lua");
+const TABLES: [&str; 14] = [
     "tide",
     "request",
     "response",
@@ -27,6 +29,7 @@ const TABLES: [&str; 13] = [
     "job",
     "dictionary",
     "hub",
+    "test",
     "timer",
     "json",
     "log",
@@ -82,8 +85,9 @@ fn annotated() -> BTreeSet<String> {
 #[test]
 fn annotations_name_what_the_prelude_defines() {
     let mut defined: BTreeSet<String> = OTHERS.map(str::to_owned).into();
-    defined.insert("tide.push".to_owned());
-    for name in PRELUDE.into_iter().flat_map(functions) {
+    defined.extend(["tide.push", "tide.test"].map(str::to_owned));
+    let of_tests = functions(TEST_PRELUDE).into_iter().filter(|name| name.starts_with("test."));
+    for name in PRELUDE.into_iter().flat_map(functions).chain(of_tests) {
         let Some((table, _)) = name.split_once('.') else { continue };
         let name = name.replacen("P.tide.", "tide.", 1);
         match table {
@@ -105,7 +109,11 @@ fn annotations_name_what_the_prelude_defines() {
 #[test]
 fn annotated_names_exist() {
     let names = annotated();
-    let of_tide: Vec<_> = names.iter().filter(|name| name.starts_with("tide.")).collect();
+    let of_tide: Vec<_> = names
+        .iter()
+        // That of tests is absent.
+        .filter(|name| name.starts_with("tide.") && *name != "tide.test")
+        .collect();
     assert!(of_tide.len() > 30, "{of_tide:?}");
     let mut checks = String::new();
     for name in of_tide {

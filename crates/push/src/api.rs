@@ -201,6 +201,7 @@ impl Exchange {
             }
             Reply::Info(counts) => {
                 slot.counts.clients += counts.clients;
+                slot.counts.users += counts.users;
                 slot.counts.subscriptions += counts.subscriptions;
                 slot.counts.channels += counts.channels;
             }
@@ -432,7 +433,7 @@ impl Slot {
                 encode_text(out, node.version);
                 for (field, count) in [
                     ("num_clients", self.counts.clients),
-                    ("num_users", 0),
+                    ("num_users", self.counts.users),
                     ("num_subs", self.counts.subscriptions),
                     ("num_channels", self.counts.channels),
                 ] {

@@ -1,9 +1,11 @@
 //! All hubs as one worker sees them: subscribers, owned channels, and the exchange with other workers.
 //! In: subscriptions and calls of this worker, mail of other workers. Out: replies, mail, subscribers of publications.
 //! Never: waits for another worker; loses mail.
-//! Limits: `OUTBOX_MAX` messages wait for a worker; beyond that no publication that concerns it is accepted. Other mail
-//! is bounded by the subscriptions and requests that it belongs to. While `Local::is_full`, no mail is received, so
-//! that publishers slow down (`Error::TooManyRequests`) instead of queues growing.
+//! Limits: `OUTBOX_MAX` messages wait for a worker; beyond that no publication, subscription or query that concerns it
+//! is accepted (`Error::TooManyRequests`), and clients of the client protocol are not read (`is_congested`). Replies and
+//! ends of subscriptions are bounded by what was accepted before. While `Local::is_full`, no mail is received, so that
+//! publishers slow down instead of queues growing. Publications of clients get half of `OUTBOX_MAX` and `WALKS_MAX`, and
+//! `CLIENT_WALKS_MAX` in a channel, so that those of the application and of other channels are accepted.
 //! Invariant: mail to a worker is sent in the order in which it was made.
 
 use std::collections::VecDeque;
@@ -13,8 +15,9 @@ use tidegate_base::Moment;
 use tidegate_base::prng::mix64;
 
 use crate::api::matches_pattern;
+use crate::emulation::Secret;
 use crate::instruction::Instruction;
-use crate::local::{Deserted, Joined, Local, Place, Ticket};
+use crate::local::{Deserted, Joined, Local, Place, Ticket, WALKS_MAX};
 use crate::mail::{Call, Counts, Mail, Order, Reply, ReplyTo, Subscribed, Target, Visitor};
 use crate::owner::{Outcome, Owned};
 use crate::position::Since;
@@ -22,8 +25,10 @@ use crate::publication::Publication;
 use crate::roster::Roster;
 use crate::settings::{Error, Hubs};
 
-/// The most mail that waits for a worker before publications are refused.
+/// The most mail that waits for a worker before publications, subscriptions and queries are refused.
 pub const OUTBOX_MAX: usize = 1024;
+/// The most publications of a channel that are being delivered before those of clients are refused.
+pub const CLIENT_WALKS_MAX: usize = 64;
 
 /// The hubs of one worker. `K` names a subscriber or caller of the worker.
 #[derive(Debug)]
@@ -66,6 +71,8 @@ pub enum Event<K> {
     Refused(K, Place, Error),
     /// The reply to a call of this worker.
     Replied(K, u32, Reply),
+    /// Commands of a client of this worker, which must know this secret.
+    Commands(K, Secret, Box<[u8]>),
 }
 
 impl<K: Copy + Eq> Hub<K> {
@@ -101,7 +108,7 @@ impl<K: Copy + Eq> Hub<K> {
     /// client, if others see it in the channel.
     ///
     /// # Errors
-    /// The channel does not exist, or there is no memory for its history.
+    /// The channel does not exist, there is no memory for its history, or much mail waits for its owner.
     pub fn subscribe(
         &mut self,
         settings: &Hubs,
@@ -111,6 +118,11 @@ impl<K: Copy + Eq> Hub<K> {
         at: Instance,
     ) -> Result<Subscription, Error> {
         let asks = since.is_some() || visitor.is_some();
+        // The end of a subscription is mail that cannot be refused.
+        let sends = || asks || !self.local.is_confirmed(hub, name);
+        if self.is_behind(self.owner(name)) && sends() {
+            return Err(Error::TooManyRequests);
+        }
         let (place, joined) = self.local.join(hub, name, key, asks).ok_or(Error::Internal)?;
         let ticket = match joined {
             Joined::Confirmed(position) => {
@@ -126,7 +138,9 @@ impl<K: Copy + Eq> Hub<K> {
             Some(reply) => match self.settle(ticket, reply) {
                 Some(Event::Subscribed(_, _, subscribed)) => Some(subscribed),
                 Some(Event::Refused(_, _, error)) => return Err(error),
-                Some(Event::Replied(..)) | None => return Err(Error::Internal),
+                Some(Event::Replied(..) | Event::Commands(..)) | None => {
+                    return Err(Error::Internal);
+                }
             },
         };
         self.tell_joins();
@@ -177,7 +191,8 @@ impl<K: Copy + Eq> Hub<K> {
                 if owner == self.own {
                     return Some(self.execute(settings, self.own, call, at));
                 }
-                if matches!(call, Call::Publish(_)) && self.is_behind(owner) {
+                let is_subscription = matches!(call, Call::Subscribe { .. });
+                if !is_subscription && self.has_waiting(owner, outbox_share(&call)) {
                     return Some(Reply::Failed(Error::TooManyRequests));
                 }
                 let mail = Mail::Call { from: self.own, to, call };
@@ -222,6 +237,7 @@ impl<K: Copy + Eq> Hub<K> {
                 self.local.accept(publication);
                 None
             }
+            Mail::Commands { key, secret, data } => Some(Event::Commands(key, secret, data)),
             Mail::Part { hub, channel, client } => {
                 self.part(settings, hub, &channel, &client);
                 None
@@ -235,6 +251,30 @@ impl<K: Copy + Eq> Hub<K> {
         }
     }
 
+    /// This worker.
+    #[must_use]
+    pub const fn worker(&self) -> u16 {
+        self.own
+    }
+
+    /// Hands the commands of a client to its worker, which is another one.
+    ///
+    /// # Errors
+    /// There is no such worker, or too much mail waits for it.
+    pub fn forward(
+        &mut self,
+        worker: u16,
+        (key, secret): (K, Secret),
+        data: Box<[u8]>,
+    ) -> Result<(), Error> {
+        if self.is_behind(worker) {
+            return Err(Error::TooManyRequests);
+        }
+        let outbox = self.outbox.get_mut(usize::from(worker)).ok_or(Error::NotAvailable)?;
+        outbox.push_back(Mail::Commands { key, secret, data });
+        Ok(())
+    }
+
     /// Whether mail can be received now.
     #[must_use]
     pub fn can_receive(&self) -> bool {
@@ -243,7 +283,18 @@ impl<K: Copy + Eq> Hub<K> {
 
     /// The next mail to send to `worker`.
     pub fn take_mail(&mut self, worker: u16) -> Option<Mail<K>> {
-        self.outbox.get_mut(usize::from(worker))?.pop_front()
+        let outbox = self.outbox.get_mut(usize::from(worker))?;
+        let mail = outbox.pop_front();
+        if outbox.is_empty() && outbox.capacity() > 2 * OUTBOX_MAX {
+            *outbox = VecDeque::new();
+        }
+        mail
+    }
+
+    /// Whether so much mail waits for a worker that clients must wait whose commands would add to it.
+    #[must_use]
+    pub fn is_congested(&self) -> bool {
+        self.outbox.iter().any(|outbox| outbox.len() >= OUTBOX_MAX)
     }
 
     /// Keeps mail that could not be sent, as the next to send.
@@ -373,9 +424,15 @@ impl<K: Copy + Eq> Hub<K> {
             Call::Instruct(instruction) => self.roster.accept(instruction).map(|()| Reply::Done),
             Call::Info { hub } => {
                 let subscriptions = self.local.subscriptions(hub);
+                let users = self.roster.users(hub);
                 self.with(settings, hub, |owned, _| {
                     let channels = owned.in_use() as u32;
-                    Ok(Reply::Info(Counts { clients: subscriptions, subscriptions, channels }))
+                    Ok(Reply::Info(Counts {
+                        clients: subscriptions,
+                        users,
+                        subscriptions,
+                        channels,
+                    }))
                 })
             }
         };
@@ -394,13 +451,15 @@ impl<K: Copy + Eq> Hub<K> {
     }
 
     fn publish(&mut self, settings: &Hubs, order: &Order, at: Instance) -> Result<Reply, Error> {
+        let is_full = self.is_delivering_much(order);
         let owned = self.owned.get_mut(usize::from(order.hub));
         let (owned, hub) = owned.zip(settings.get(order.hub)).ok_or(Error::Internal)?;
+        let outbox_max = if order.is_by_client() { OUTBOX_MAX / 2 } else { OUTBOX_MAX };
         let is_behind = |worker: &u16| {
             let outbox = self.outbox.get(usize::from(*worker));
-            outbox.is_some_and(|outbox| outbox.len() >= OUTBOX_MAX)
+            outbox.is_some_and(|outbox| outbox.len() >= outbox_max)
         };
-        if self.local.is_full() || owned.workers(&order.channel).iter().any(is_behind) {
+        if is_full || owned.workers(&order.channel).iter().any(is_behind) {
             return Err(Error::TooManyRequests);
         }
         match owned.publish(hub, order, at)? {
@@ -411,6 +470,15 @@ impl<K: Copy + Eq> Hub<K> {
                 Ok(Reply::Published(publication.position))
             }
         }
+    }
+
+    /// Whether so much is being delivered that a publication is not accepted.
+    fn is_delivering_much(&self, order: &Order) -> bool {
+        let is_share_used = || {
+            self.local.walks() >= WALKS_MAX / 2
+                || self.local.walks_of(order.hub, &order.channel) >= CLIENT_WALKS_MAX
+        };
+        self.local.is_full() || order.is_by_client() && is_share_used()
     }
 
     /// Sends the messages about clients that have joined, after the reply to the subscription.
@@ -455,6 +523,16 @@ impl<K: Copy + Eq> Hub<K> {
     }
 
     fn is_behind(&self, worker: u16) -> bool {
-        self.outbox.get(usize::from(worker)).is_some_and(|outbox| outbox.len() >= OUTBOX_MAX)
+        self.has_waiting(worker, OUTBOX_MAX)
     }
+
+    fn has_waiting(&self, worker: u16, most: usize) -> bool {
+        self.outbox.get(usize::from(worker)).is_some_and(|outbox| outbox.len() >= most)
+    }
+}
+
+/// How much mail may wait for a worker before a call is refused.
+fn outbox_share(call: &Call) -> usize {
+    let is_by_client = matches!(call, Call::Publish(order) if order.is_by_client());
+    if is_by_client { OUTBOX_MAX / 2 } else { OUTBOX_MAX }
 }

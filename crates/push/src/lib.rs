@@ -12,6 +12,8 @@
 
 pub mod api;
 pub mod client;
+pub mod effort;
+pub mod emulation;
 pub mod events;
 pub mod hub;
 pub mod instruction;
@@ -28,3 +30,4 @@ pub mod roster;
 pub mod settings;
 pub mod stream;
 pub mod token;
+mod visitors;

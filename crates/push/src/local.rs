@@ -184,6 +184,29 @@ impl<K: Copy + Eq> Local<K> {
         self.walks >= WALKS_MAX
     }
 
+    /// The publications of all channels that are being delivered.
+    #[must_use]
+    pub fn walks(&self) -> usize {
+        self.walks
+    }
+
+    /// The publications of a channel that are being delivered.
+    #[must_use]
+    pub fn walks_of(&self, hub: u16, name: &str) -> usize {
+        self.find(hub, name).map_or(0, |channel| channel.walks.len())
+    }
+
+    /// Whether the owner knows that this worker has subscribers of a channel.
+    #[must_use]
+    pub fn is_confirmed(&self, hub: u16, name: &str) -> bool {
+        self.find(hub, name).is_some_and(|channel| channel.is_confirmed)
+    }
+
+    fn find(&self, hub: u16, name: &str) -> Option<&Channel<K>> {
+        let number = *self.names.get(usize::from(hub))?.get(name)?;
+        self.channels.get(number as usize)?.as_ref()
+    }
+
     /// Whether publications are being delivered.
     #[must_use]
     pub fn is_busy(&self) -> bool {

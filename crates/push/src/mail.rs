@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use crate::emulation::Secret;
 use crate::instruction::Instruction;
 use crate::local::Ticket;
 use crate::position::{Position, Since};
@@ -40,6 +41,15 @@ pub enum Mail<K> {
         channel: Arc<str>,
         /// The client.
         client: Arc<str>,
+    },
+    /// Commands of a client of the receiver, which came in a request to the sender.
+    Commands {
+        /// The client.
+        key: K,
+        /// What the request states.
+        secret: Secret,
+        /// The commands.
+        data: Box<[u8]>,
     },
     /// The sender has no subscriber of the channel any more.
     Leave {
@@ -147,6 +157,14 @@ pub struct Order {
     pub idempotency_key: Arc<str>,
 }
 
+impl Order {
+    /// Whether a client publishes, and not the application.
+    #[must_use]
+    pub fn is_by_client(&self) -> bool {
+        !self.info.is_empty()
+    }
+}
+
 /// The result of a call.
 #[derive(Clone, Debug)]
 pub enum Reply {
@@ -212,6 +230,8 @@ pub struct Presence {
 pub struct Counts {
     /// Subscribed clients.
     pub clients: u32,
+    /// Different users of connected clients.
+    pub users: u32,
     /// Subscriptions.
     pub subscriptions: u32,
     /// Channels with subscribers on any worker that this worker owns.

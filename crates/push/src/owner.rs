@@ -4,7 +4,7 @@
 //! Limits: a worker's share of the hub's `history-memory-max`; `IDEMPOTENCY_KEYS_MAX` keys.
 //! Invariant: `bytes` is the sum of what the histories of the hub keep, and at most `bytes_max` between two calls.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -15,6 +15,7 @@ use crate::position::{Epoch, Position, Since};
 use crate::publication::{Content, Publication};
 use crate::settings::{Error, HubSettings, stream_limits};
 use crate::stream::{Excerpt, Recovered, Stream};
+use crate::visitors::Visitors;
 
 /// How long a key of a publication is remembered.
 const IDEMPOTENCY_SPAN: Span = Span::from_secs(300);
@@ -26,6 +27,10 @@ const STREAM_COST_BYTES: usize = 256;
 const SWEEP_CHANNELS_MAX: usize = 256;
 /// How many unused channels one sweep removes, which takes about a millisecond.
 const SWEEP_UNUSED_MAX: usize = 4096;
+/// How many publications that are gone `Owned::order` may contain, besides as many as are kept.
+const ORDER_SPARE: usize = 64;
+/// How many entries of `Owned::order` are looked at with each publication while it is tidied.
+const ORDER_STEPS: usize = 8;
 /// The most publications that a client recovers at once; more are reported as lost.
 pub const RECOVERY_MAX: usize = 300;
 
@@ -40,8 +45,10 @@ pub struct Owned {
     streams_bytes: usize,
     /// The most bytes that the histories may keep.
     bytes_max: usize,
-    /// The kept publications of all channels, oldest first. Contains some that are gone.
+    /// The kept publications of all channels, oldest first, after those of `tidied`. Contains some that are gone.
     order: VecDeque<(Arc<str>, u64)>,
+    /// The oldest publications, moved from `order` without those that were gone. Empty unless `order` is being tidied.
+    tidied: VecDeque<(Arc<str>, u64)>,
     /// The number of publications that the histories keep.
     kept: usize,
     /// Keys of recent publications, and the results.
@@ -64,8 +71,8 @@ struct Channel {
     stream: Option<Stream>,
     /// The workers with subscribers.
     workers: Vec<u16>,
-    /// The presence list: clients by name.
-    visitors: BTreeMap<Arc<str>, Visitor>,
+    /// The presence list.
+    visitors: Visitors,
     /// The channel is in `Owned::unused`.
     is_listed_unused: bool,
 }
@@ -96,6 +103,7 @@ impl Owned {
             streams_bytes: 0,
             bytes_max,
             order: VecDeque::new(),
+            tidied: VecDeque::new(),
             kept: 0,
             keys: BTreeMap::new(),
             key_ages: VecDeque::new(),
@@ -174,7 +182,7 @@ impl Owned {
     ) -> Option<(Arc<Publication>, &[u16])> {
         let channel = self.channels.get_mut(name)?;
         let info = Arc::clone(&visitor.info);
-        channel.visitors.insert(Arc::clone(&visitor.client), visitor);
+        channel.visitors.join(visitor);
         let is_told = hub.channel(name).is_ok_and(|namespace| namespace.join_leave);
         let content = Content::Join;
         let report = || Arc::new(Publication::visit(index, Arc::clone(name), content, &info));
@@ -190,7 +198,7 @@ impl Owned {
         client: &str,
     ) -> Option<(Arc<Publication>, &[u16])> {
         let channel = self.channels.get_mut(name)?;
-        let visitor = channel.visitors.remove(client)?;
+        let visitor = channel.visitors.part(client)?;
         let is_told = hub.channel(name).is_ok_and(|namespace| namespace.join_leave);
         let content = Content::Leave;
         let report =
@@ -206,9 +214,8 @@ impl Owned {
         if !hub.channel(name)?.presence {
             return Err(Error::NotAvailable);
         }
-        let visitors =
-            self.channels.get(name).into_iter().flat_map(|known| known.visitors.values());
-        Ok(Presence { visitors: visitors.cloned().collect() })
+        let known = self.channels.get(name);
+        Ok(Presence { visitors: known.map_or_else(Vec::new, |known| known.visitors.list()) })
     }
 
     /// How many clients and users are in a channel.
@@ -219,9 +226,7 @@ impl Owned {
         if !hub.channel(name)?.presence {
             return Err(Error::NotAvailable);
         }
-        let Some(channel) = self.channels.get(name) else { return Ok((0, 0)) };
-        let users: BTreeSet<&str> = channel.visitors.values().map(|one| &*one.user).collect();
-        Ok((channel.visitors.len() as u64, users.len() as u64))
+        Ok(self.channels.get(name).map_or((0, 0), |channel| channel.visitors.count()))
     }
 
     /// Notes that a worker has no subscriber any more.
@@ -419,7 +424,8 @@ impl Owned {
             if self.remove_unused() {
                 continue;
             }
-            let Some((name, offset)) = self.order.pop_front() else { break };
+            let oldest = self.tidied.pop_front().or_else(|| self.order.pop_front());
+            let Some((name, offset)) = oldest else { break };
             if let Some(stream) = self.channels.get_mut(&name).and_then(|c| c.stream.as_mut()) {
                 let before = stream.len();
                 self.bytes -= stream.evict(offset).unsigned_abs();
@@ -427,14 +433,26 @@ impl Owned {
                 self.note_unused(&name);
             }
         }
-        // Publications that were dropped because of their age or number remain in `order`.
-        const SPARE: usize = 64;
-        if self.order.len() > 2 * self.kept + SPARE {
-            let channels = &self.channels;
-            self.order.retain(|(name, offset)| {
-                let stream = channels.get(name).and_then(|channel| channel.stream.as_ref());
-                stream.is_some_and(|stream| stream.keeps(*offset))
-            });
+        self.tidy_order();
+    }
+
+    /// Removes publications from `order` that were dropped because of their age or number, a few with each publication.
+    fn tidy_order(&mut self) {
+        if self.tidied.is_empty() {
+            if self.order.len() <= 2 * self.kept + ORDER_SPARE {
+                return;
+            }
+            self.tidied.reserve(self.kept);
+        }
+        for _ in 0..ORDER_STEPS {
+            let Some((name, offset)) = self.order.pop_front() else {
+                self.order = core::mem::take(&mut self.tidied);
+                return;
+            };
+            let stream = self.channels.get(&name).and_then(|channel| channel.stream.as_ref());
+            if stream.is_some_and(|stream| stream.keeps(offset)) {
+                self.tidied.push_back((name, offset));
+            }
         }
     }
 
@@ -454,4 +472,53 @@ const LOST: Recovered = Recovered { publications: Vec::new(), is_whole: false };
 
 fn stream_cost(name: &str) -> usize {
     STREAM_COST_BYTES + name.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn order_of_publications_is_tidied_in_steps_and_keeps_its_order() {
+        let file = "[[listener]]\nbind = \"127.0.0.1:80\"\n[push.p]\nhistory = 2\n\
+                    [push.p.namespace.one]\nhistory = 1\n";
+        let config = tidegate_config::parse(file, "the test").unwrap_or_else(|e| panic!("{e}"));
+        let hubs = crate::settings::Hubs::new(&config);
+        let hub = hubs.get(0).expect("the hub");
+        let mut owned = Owned::new(1 << 20);
+        let order = |channel: &str| Order {
+            hub: 0,
+            channel: channel.into(),
+            data: "1".into(),
+            tags: "".into(),
+            info: "".into(),
+            skip_history: false,
+            idempotency_key: "".into(),
+        };
+        for number in 0..400 {
+            let result = owned.publish(hub, &order(&format!("c{number}")), (Moment::ZERO, 1));
+            assert!(result.is_ok());
+        }
+        for _ in 0..5000 {
+            let before = owned.tidied.len() + owned.order.len();
+            assert!(owned.publish(hub, &order("one:a"), (Moment::ZERO, 1)).is_ok());
+            let after = owned.tidied.len() + owned.order.len();
+            assert!(before - ORDER_STEPS <= after, "one long step");
+            assert!(after <= 3 * owned.kept + ORDER_SPARE, "{after} of {}", owned.kept);
+            let all = owned.tidied.iter().chain(&owned.order);
+            let rest = all.filter(|(name, _)| !name.starts_with("one"));
+            assert!(rest.map(|(name, _)| &**name).eq((0..400).map(|n| format!("c{n}"))));
+        }
+        owned.bytes_max = owned.bytes / 2;
+        owned.evict();
+        assert!(owned.bytes <= owned.bytes_max);
+        let keeps = |name: &str| {
+            owned
+                .channels
+                .get(name)
+                .and_then(|known| known.stream.as_ref())
+                .is_some_and(|s| !s.is_empty())
+        };
+        assert!(!keeps("c0") && keeps("c399") && keeps("one:a"), "the oldest have gone");
+    }
 }

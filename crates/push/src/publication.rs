@@ -113,6 +113,19 @@ impl Publication {
         })
     }
 
+    /// The publication as a client of this encoding gets it, without the frame of a WebSocket.
+    #[must_use]
+    pub fn message(&self, codec: Codec) -> &[u8] {
+        let frame = self.frame(codec.form());
+        // The head of an unmasked frame (RFC 6455 section 5.2).
+        let head_bytes = match frame.get(1) {
+            Some(126) => 4,
+            Some(127) => 10,
+            Some(_) | None => 2,
+        };
+        frame.get(head_bytes..).unwrap_or_default()
+    }
+
     fn encode_push(&self, out: &mut Vec<u8>, codec: Codec, kind: Kind) {
         let mut push = Vec::with_capacity(self.data.len() + 64);
         codec.encode_push(&mut push, &Push::Publication(self));

@@ -22,6 +22,8 @@ type Entry = (u16, Arc<str>, Arc<str>);
 pub struct Roster<K> {
     /// The clients, in the order of hub, user and name.
     clients: BTreeMap<Entry, K>,
+    /// By hub: the different users of its clients.
+    users: Vec<u32>,
     /// Instructions that not all clients have got, in order.
     waiting: VecDeque<Walk>,
 }
@@ -37,19 +39,39 @@ struct Walk {
 
 impl<K> Default for Roster<K> {
     fn default() -> Self {
-        Self { clients: BTreeMap::new(), waiting: VecDeque::new() }
+        Self { clients: BTreeMap::new(), users: Vec::new(), waiting: VecDeque::new() }
     }
 }
 
 impl<K: Copy> Roster<K> {
     /// A client has connected.
     pub fn enter(&mut self, hub: u16, user: &Arc<str>, client: &Arc<str>, key: K) {
+        if self.users.len() <= usize::from(hub) {
+            self.users.resize(usize::from(hub) + 1, 0);
+        }
+        self.users[usize::from(hub)] += u32::from(!self.has_user(hub, user));
         self.clients.insert((hub, Arc::clone(user), Arc::clone(client)), key);
+    }
+
+    /// Whether a client of the user is connected.
+    fn has_user(&self, hub: u16, user: &Arc<str>) -> bool {
+        let from = (hub, Arc::clone(user), Arc::from(""));
+        let next = self.clients.range(from..).next();
+        next.is_some_and(|((of, name, _), _)| *of == hub && name == user)
+    }
+
+    /// The number of different users of a hub.
+    #[must_use]
+    pub fn users(&self, hub: u16) -> u32 {
+        self.users.get(usize::from(hub)).copied().unwrap_or_default()
     }
 
     /// A client has left.
     pub fn leave(&mut self, hub: u16, user: &Arc<str>, client: &Arc<str>) {
-        self.clients.remove(&(hub, Arc::clone(user), Arc::clone(client)));
+        let known = self.clients.remove(&(hub, Arc::clone(user), Arc::clone(client)));
+        if known.is_some() && !self.has_user(hub, user) {
+            self.users[usize::from(hub)] -= 1;
+        }
     }
 
     /// The number of clients.
@@ -166,6 +188,19 @@ mod tests {
                 assert_eq!(keys, expected, "{user} {client} {spared:?} {most}");
             }
         }
+    }
+
+    #[test]
+    fn users_are_counted_once_for_each_hub() {
+        let mut roster = roster();
+        assert_eq!([0, 1, 2, 3].map(|hub| roster.users(hub)), [0, 2, 1, 0]);
+        for (client, left) in [("c1", 2), ("c3", 2), ("c1", 2), ("c2", 1), ("c2", 1)] {
+            roster.leave(1, &"ann".into(), &client.into());
+            assert_eq!(roster.users(1), left, "after {client}");
+        }
+        roster.enter(1, &"ann".into(), &"c6".into(), 6);
+        roster.leave(1, &"".into(), &"c4".into());
+        assert_eq!([1, 2].map(|hub| roster.users(hub)), [1, 1]);
     }
 
     #[test]

@@ -185,10 +185,7 @@ impl Stream {
             (None, false) => all().take(most).cloned().collect(),
             (None, true) => all().rev().take(most).cloned().collect(),
             (Some(since), false) => self.after(since.offset).take(most).cloned().collect(),
-            (Some(since), true) => {
-                let before = all().rev().filter(|entry| entry.offset() < since.offset);
-                before.take(most).cloned().collect()
-            }
+            (Some(since), true) => self.before(since.offset).take(most).cloned().collect(),
         })
     }
 
@@ -197,6 +194,13 @@ impl Stream {
             self.first_offset().map_or(0, |first| offset.saturating_add(1).saturating_sub(first));
         let skipped = usize::try_from(skipped).unwrap_or(usize::MAX);
         self.entries.iter().skip(skipped).map(|entry| &entry.publication)
+    }
+
+    /// The publications before an offset, the newest first.
+    fn before(&self, offset: u64) -> impl Iterator<Item = &Arc<Publication>> {
+        let count = self.first_offset().map_or(0, |first| offset.saturating_sub(first));
+        let count = usize::try_from(count).unwrap_or(usize::MAX).min(self.entries.len());
+        self.entries.range(..count).rev().map(|entry| &entry.publication)
     }
 
     fn first_offset(&self) -> Option<u64> {
@@ -265,6 +269,11 @@ mod tests {
             (at(0), None, false, vec![3, 4, 5]),
             (at(3), None, false, vec![4, 5]),
             (at(4), None, true, vec![3]),
+            (at(5), Some(1), true, vec![4]),
+            (at(3), None, true, vec![]),
+            (at(1), None, true, vec![]),
+            (at(6), None, true, vec![5, 4, 3]),
+            (at(u64::MAX), Some(2), true, vec![5, 4]),
             (at(9), None, false, vec![]),
         ] {
             let found = stream.excerpt(&Excerpt { since, limit, reverse }).expect("the epoch");

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tidegate_base::{Moment, Prng, Span};
 use tidegate_config::model::Config;
 use tidegate_push::api::{Exchange, Node, matches_pattern};
-use tidegate_push::hub::{Event, Hub};
+use tidegate_push::hub::{CLIENT_WALKS_MAX, Event, Hub, OUTBOX_MAX};
 use tidegate_push::local::Place;
 use tidegate_push::mail::{Call, Mail, Order, Reply, ReplyTo, Subscribed, Visitor};
 use tidegate_push::position::{Position, Since};
@@ -172,6 +172,7 @@ impl Process {
                     Some(Event::Replied(key, number, reply)) => {
                         self.replies.push((key, number, reply));
                     }
+                    Some(Event::Commands(key, ..)) => panic!("{key} gets no commands"),
                     None => {}
                 }
             }
@@ -280,10 +281,7 @@ fn subscribers_get_everything_in_order_or_are_told_what_is_lost() {
 #[test]
 fn publishers_are_refused_while_a_worker_does_not_keep_up() {
     let mut process = Process::new(2, 1, "");
-    let (one, other) = match process.hubs[0].owner("plain") {
-        0 => (0, 1),
-        _ => (1, 0),
-    };
+    let (one, other) = owner_first(&process);
     process.subscribe(one, "plain", None);
     process.subscribe(other, "plain", None);
     process.settle();
@@ -546,6 +544,84 @@ fn flood_of_joins_and_leaves_holds_up_no_message() {
     assert!(unreported > 5000, "{unreported}");
     let got = |one: &&Subscriber| one.channel == "plain" && one.received == [1];
     assert_eq!(process.subscribers.values().filter(got).count(), 2);
+}
+
+/// Both workers of a process: the owner of the channel `plain`, and the other one.
+fn owner_first(process: &Process) -> (usize, usize) {
+    if process.hubs[0].owner("plain") == 0 { (0, 1) } else { (1, 0) }
+}
+
+#[test]
+fn flood_of_subscriptions_leaves_a_bounded_number_of_mails() {
+    let mut process = Process::new(2, 6, "presence = true\n");
+    let (owner, other) = owner_first(&process);
+    let visitor = Visitor { client: "c".into(), user: "u".into(), info: "{}".into() };
+    let mut refused = 0;
+    for turn in 0..10_000 {
+        let (at, asks) = ((process.now, turn), Some(visitor.clone()).filter(|_| turn % 2 == 0));
+        let hub = &mut process.hubs[other];
+        match hub.subscribe(&process.settings, (0, "plain"), 7, (None, asks.clone()), at) {
+            Ok(begun) => {
+                let client = asks.as_ref().map(|visitor| &visitor.client);
+                hub.unsubscribe(&process.settings, begun.place, 7, client);
+            }
+            Err(error) => {
+                assert_eq!(error, Error::TooManyRequests);
+                refused += 1;
+            }
+        }
+    }
+    let hub = &mut process.hubs[other];
+    assert!(refused > 0 && hub.is_congested());
+    let mut mails = 0;
+    while hub.take_mail(owner as u16).is_some() {
+        mails += 1;
+    }
+    assert!(mails < OUTBOX_MAX + 3, "{mails}");
+    assert!(!hub.is_congested());
+    process.subscribe(other, "plain", None);
+}
+
+#[test]
+fn queries_are_refused_while_much_mail_waits() {
+    let mut process = Process::new(2, 7, "history = 10\npresence = true\n");
+    let (owner, other) = owner_first(&process);
+    let call = || Call::History { hub: 0, channel: "plain".into(), excerpt: Default::default() };
+    let mut ask = |call| {
+        let to = ReplyTo::Caller { key: 0, number: 0 };
+        process.hubs[other].call(&process.settings, to, call, (Moment::ZERO, 1))
+    };
+    for _ in 0..OUTBOX_MAX {
+        assert!(ask(call()).is_none(), "the owner has the reply");
+    }
+    assert!(matches!(ask(call()), Some(Reply::Failed(Error::TooManyRequests))));
+    while process.hubs[other].take_mail(owner as u16).is_some() {}
+}
+
+#[test]
+fn client_that_floods_a_channel_leaves_room_for_others() {
+    let mut process = Process::new(1, 8, "");
+    for channel in ["plain", "other", "third"] {
+        process.subscribe(0, channel, None);
+    }
+    let mut publish = |channel: &str, info: &str| {
+        let order = Order { info: info.into(), ..order(channel, "1") };
+        let to = ReplyTo::Caller { key: 0, number: 0 };
+        let reply =
+            process.hubs[0].call(&process.settings, to, Call::Publish(order), (Moment::ZERO, 1));
+        !matches!(reply, Some(Reply::Failed(Error::TooManyRequests)))
+    };
+    let mut accepted = 0;
+    while publish("plain", "{}") {
+        accepted += 1;
+        assert!(accepted <= CLIENT_WALKS_MAX, "no limit");
+    }
+    assert_eq!(accepted, CLIENT_WALKS_MAX);
+    assert!(publish("other", "{}"), "a client in another channel");
+    for _ in 0..450 {
+        assert!(publish("plain", "") && publish("third", ""), "the application");
+    }
+    assert!(!publish("third", "{}"), "clients have half of the deliveries");
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! The access log: lines on their way from the workers to a file or to stdout.
-//! In: entries of workers. Out: whole lines; how many were lost.
+//! The access log: lines on their way from the workers to a file, to stdout or to syslog (`syslog.rs`).
+//! In: entries of workers. Out: whole lines, of the entries that the settings choose; how many were lost.
 //! Never: blocks a worker: a worker encodes its lines into memory of its own, and hands them over at the end of its
 //! turn if the writer does not hold the lock of its shelf at that moment. Lets the access log displace lines of the
 //! process's own log (`log.rs`), which has another thread and another queue.
@@ -13,15 +13,16 @@ use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::{self, Thread};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use tidegate_config::model::{AccessLog, AccessTarget};
-use tidegate_gate::access::{Entry, LineEncoder};
+use tidegate_gate::access::{Entry, LineEncoder, Selection};
 
 use crate::files;
 use crate::log;
+use crate::syslog::Syslog;
 use crate::threads::{self, Ended};
 
 /// Bytes of one worker that wait for the writer.
@@ -111,6 +112,8 @@ impl Shelf {
 pub struct Desk {
     /// The settings of the log.
     settings: AccessLog,
+    /// Chooses the entries of which lines are written.
+    selection: Selection,
     /// Encodes entries as lines.
     encoder: LineEncoder,
     /// Lines of this turn.
@@ -126,12 +129,18 @@ impl Desk {
     #[must_use]
     pub fn without_writer(settings: &AccessLog) -> (Self, Arc<Shelf>) {
         let shelf = Arc::new(Shelf(Mutex::default()));
-        (Self::new(settings, Arc::clone(&shelf), Arc::default()), shelf)
+        (Self::new(settings, 0, Arc::clone(&shelf), Arc::default()), shelf)
     }
 
-    fn new(settings: &AccessLog, shelf: Arc<Shelf>, shared: Arc<Shared>) -> Self {
-        let encoder = LineEncoder::new(settings.format);
-        Self { settings: settings.clone(), encoder, batch: Pile::default(), shelf, shared }
+    fn new(settings: &AccessLog, seed: u64, shelf: Arc<Shelf>, shared: Arc<Shared>) -> Self {
+        Self {
+            settings: settings.clone(),
+            selection: Selection::new(settings, seed),
+            encoder: LineEncoder::new(settings.format),
+            batch: Pile::default(),
+            shelf,
+            shared,
+        }
     }
 
     /// The settings of the log.
@@ -146,7 +155,7 @@ impl Desk {
 
     /// Encodes an entry, unless the settings leave it out.
     pub(crate) fn write(&mut self, entry: &Entry<'_>) {
-        if entry.passes(self.settings.only) {
+        if self.selection.takes(entry) {
             self.encoder.encode(entry, &mut self.batch.bytes);
             self.batch.lines += 1;
         }
@@ -228,8 +237,9 @@ impl Log {
     /// The desk of another worker.
     pub(crate) fn desk(&mut self) -> Desk {
         let shelf = Arc::new(Shelf(Mutex::default()));
+        let seed = self.shelves.len() as u64;
         self.shelves.push(Arc::clone(&shelf));
-        Desk::new(&self.settings, shelf, Arc::clone(&self.shared))
+        Desk::new(&self.settings, seed, shelf, Arc::clone(&self.shared))
     }
 
     /// Starts the writer.
@@ -281,6 +291,12 @@ impl Bell {
 
 /// Where lines are written.
 enum Sink {
+    Stream(Stream),
+    Syslog(Box<Syslog>),
+}
+
+/// A destination that takes bytes.
+enum Stream {
     Stdout(io::Stdout),
     File(File),
 }
@@ -288,7 +304,10 @@ enum Sink {
 impl Sink {
     fn open(to: &AccessTarget) -> Result<Self, String> {
         match to {
-            AccessTarget::Stdout => Ok(Self::Stdout(io::stdout())),
+            AccessTarget::Stdout => Ok(Self::Stream(Stream::Stdout(io::stdout()))),
+            AccessTarget::Syslog(address) => Syslog::open(address)
+                .map(|syslog| Self::Syslog(Box::new(syslog)))
+                .map_err(|error| format!("the access log {address} cannot be opened: {error}")),
             AccessTarget::File(path) => OpenOptions::new()
                 .append(true)
                 .create(true)
@@ -296,7 +315,7 @@ impl Sink {
                 // A fifo without a reader is an error, and does not make the start wait.
                 .custom_flags(files::open_flags())
                 .open(path)
-                .map(Self::File)
+                .map(|file| Self::Stream(Stream::File(file)))
                 .map_err(|error| {
                     let is_fifo =
                         std::fs::metadata(path).is_ok_and(|meta| meta.file_type().is_fifo());
@@ -310,7 +329,9 @@ impl Sink {
                 }),
         }
     }
+}
 
+impl Stream {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
             Self::Stdout(stdout) => stdout.as_fd(),
@@ -409,14 +430,24 @@ impl Writer {
     }
 
     fn write_pile(&mut self) {
+        match &mut self.sink {
+            Sink::Stream(_) => self.write_stream(),
+            Sink::Syslog(syslog) => {
+                self.unwritten += syslog.send(&self.pile.bytes, SystemTime::now());
+            }
+        }
+    }
+
+    fn write_stream(&mut self) {
+        let Sink::Stream(stream) = &self.sink else { return };
         if self.mid_line {
-            if self.sink.write(b"\n", &self.shared.reopens) == 0 {
+            if stream.write(b"\n", &self.shared.reopens) == 0 {
                 self.unwritten += self.pile.lines;
                 return;
             }
             self.mid_line = false;
         }
-        let written = self.sink.write(&self.pile.bytes, &self.shared.reopens);
+        let written = stream.write(&self.pile.bytes, &self.shared.reopens);
         if written < self.pile.bytes.len() {
             let (done, rest) = self.pile.bytes.split_at(written);
             self.unwritten += rest.iter().filter(|byte| **byte == b'\n').count() as u64;

@@ -152,6 +152,8 @@ pub(crate) enum Head<'a> {
     Synthetic(&'a Synthetic),
     /// A stream of events. `origin`: the page that may read it.
     Events { origin: Option<&'a str> },
+    /// The endless response of a client of a push hub without WebSocket.
+    Stream { content_type: &'static str, origin: Option<&'a str> },
     /// The response of a script; `fields` as in `tidegate_lua::Effect`.
     Scripted { status: u16, fields: &'a [u8] },
 }
@@ -162,7 +164,7 @@ impl Head<'_> {
         match self {
             Head::Relayed(head, _) => forward::downstream_length(head, is_head),
             Head::Synthetic(order) => order.body_length(is_head),
-            Head::Events { .. } => push::events_length(is_head),
+            Head::Events { .. } | Head::Stream { .. } => push::events_length(is_head),
             Head::Scripted { status, .. } => scripted::scripted_length(*status, is_head),
         }
     }
@@ -172,7 +174,7 @@ impl Head<'_> {
         match self {
             Head::Relayed(head, _) => head.status,
             Head::Synthetic(order) => order.status,
-            Head::Events { .. } => 200,
+            Head::Events { .. } | Head::Stream { .. } => 200,
             Head::Scripted { status, .. } => *status,
         }
     }
@@ -201,7 +203,12 @@ impl Head<'_> {
                 synthetic::encode_synthetic_head(sink, order, version, context);
             }
             Head::Events { origin } => {
-                push::encode_events_head(&mut Filtered::new(sink, filters), *origin, context);
+                let sink = &mut Filtered::new(sink, filters);
+                push::encode_stream_head(sink, "text/event-stream", *origin, context);
+            }
+            Head::Stream { content_type, origin } => {
+                let sink = &mut Filtered::new(sink, filters);
+                push::encode_stream_head(sink, content_type, *origin, context);
             }
             Head::Scripted { status, fields } => {
                 let sink = &mut Filtered::new(sink, filters);
@@ -213,7 +220,10 @@ impl Head<'_> {
     /// Whether the connection must close after the response.
     pub(crate) fn closes(&self) -> bool {
         match self {
-            Head::Relayed(..) | Head::Events { .. } | Head::Scripted { .. } => false,
+            Head::Relayed(..)
+            | Head::Events { .. }
+            | Head::Stream { .. }
+            | Head::Scripted { .. } => false,
             Head::Synthetic(order) => order.asks_to_close(),
         }
     }

@@ -16,8 +16,8 @@ use tidegate_config::model::{Config, LuaApp, LuaSetting, Route};
 use tidegate_config::places::{Finding, Owner};
 use tidegate_config::report::Kind;
 use tidegate_lua::{
-    Bounds, Budget, Dictionary, Excess, Facts, Failure, Handler, OperationId, Outbox, Script,
-    Verdict, Vm,
+    Bounds, Budget, Dictionary, Excess, Facts, Failure, FindModule, Handler, OperationId, Outbox,
+    Script, Verdict, Vm,
 };
 
 use crate::files;
@@ -57,6 +57,13 @@ pub struct Program {
     shared: Vec<(String, Arc<Dictionary>)>,
     /// The names of the push hubs.
     hubs: Arc<[String]>,
+}
+
+impl Program {
+    /// An application with nothing but its script.
+    pub(crate) fn alone(script: Script) -> Self {
+        Self { script, shared: Vec::new(), hubs: Arc::new([]) }
+    }
 }
 
 /// The modules of an application that do not come from files; for tests.
@@ -122,7 +129,7 @@ fn finding(index: usize, app: &LuaApp, what: String) -> Finding {
     }
 }
 
-fn read_file(path: &Path) -> Result<Vec<u8>, String> {
+pub(crate) fn read_file(path: &Path) -> Result<Vec<u8>, String> {
     let text =
         files::read(path, FILE_BYTES_MAX).map_err(|error| format!("cannot be read: {error}"))?;
     match text.len() as u64 > FILE_BYTES_MAX {
@@ -174,6 +181,24 @@ fn load(
     place: Place,
     seed: u64,
 ) -> Result<Vm, Failure> {
+    let (bounds, facts, find) = environment(app, program, meter, place, seed);
+    Vm::load(&program.script, &bounds, facts, find)
+}
+
+/// Creates a VM that runs the tests of a script.
+pub(crate) fn load_tests(app: &LuaApp, program: &Program, tests: &Script) -> Result<Vm, Failure> {
+    let (bounds, facts, find) = environment(app, program, Meter::Time, Place::ONLY, 0);
+    Vm::load_tests(tests, &program.script, &bounds, facts, find)
+}
+
+/// What a VM needs besides its script.
+fn environment(
+    app: &LuaApp,
+    program: &Program,
+    meter: Meter,
+    place: Place,
+    seed: u64,
+) -> (Bounds, Facts, FindModule) {
     let script = &program.script;
     let budget = |span| match meter {
         Meter::Time => Budget::Time(span),
@@ -197,7 +222,7 @@ fn load(
     };
     let folder = Path::new(&script.file).parent().unwrap_or(Path::new("")).to_path_buf();
     let find = modules_in(folder);
-    Vm::load(script, &bounds, facts, Box::new(move |name| find(name)))
+    (bounds, facts, Box::new(move |name| find(name)))
 }
 
 fn settings_as_json(app: &LuaApp) -> Vec<u8> {

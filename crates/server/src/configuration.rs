@@ -16,6 +16,7 @@ use tidegate_base::Address;
 use tidegate_config::arrange::{Arranged, Life};
 use tidegate_config::model::{Bind, Config, ReloadOn};
 use tidegate_config::places::{Finding, Owner};
+use tidegate_gate::inventory::Inventory;
 use tidegate_gate::rate::RateTables;
 use tidegate_reactor::Sender;
 use tidegate_secure::TlsPlan;
@@ -29,6 +30,7 @@ use crate::log;
 use crate::names::{self, Addresses};
 use crate::ports;
 use crate::reload::unix_seconds;
+use crate::service_manager;
 use crate::snapshot::{Numbers, Snapshot};
 use crate::start::Mail;
 use crate::tokens;
@@ -135,6 +137,7 @@ impl Configuration {
     /// changed. The reason is in the log.
     pub(crate) fn reload(&mut self, loader: &mut TlsLoader) -> Option<Arc<TlsPlan>> {
         let source = self.source.as_mut()?;
+        service_manager::reloading();
         let reloaded = match source.read() {
             Ok((config, warnings)) => {
                 for line in warnings.lines().filter(|line| !line.is_empty()) {
@@ -145,6 +148,7 @@ impl Configuration {
             }
             Err(text) => Err(text),
         };
+        service_manager::ready();
         match reloaded {
             Ok(plan) => Some(plan),
             Err(text) => {
@@ -165,10 +169,13 @@ impl Configuration {
         self.check_applications(&config)?;
         let in_use: Vec<InUse> = self.workers.iter().map(|w| Arc::clone(&w.in_use)).collect();
         let in_use = removed_in_use(&in_use, &self.arranged);
+        let mut read = config.clone();
         let mut next = self.arranged.next(config, &in_use).map_err(|error| line(&error))?;
         let notes = restart_notes(&self.arranged, &next);
         next.config.log.clone_from(&self.arranged.config.log);
         next.config.admin.clone_from(&self.arranged.config.admin);
+        read.log.clone_from(&next.config.log);
+        read.admin.clone_from(&next.config.admin);
         let unusable = tokens::check(&next.config);
         if !unusable.is_empty() {
             return Err(self.explain(&next, unusable));
@@ -197,6 +204,11 @@ impl Configuration {
             log::warning(format_args!("{line}"));
         }
         self.commit(next, addresses, earlier);
+        if let Some(operations) = &self.operations
+            && let Ok(mut inventory) = operations.inventory.lock()
+        {
+            *inventory = Inventory::of(&read);
+        }
         self.checks.change(&self.arranged, &self.addresses, &plan);
         Ok(plan)
     }

@@ -9,6 +9,8 @@ use tidegate_wire::tls::Fault;
 counters! {
     /// A worker's counters; names ending in `_now` are gauges.
     pub struct WorkerCounters {
+        /// Turns that the worker has finished: at least one a second.
+        turns,
         /// Connections accepted.
         accepted,
         /// Open downstream connections.
@@ -92,6 +94,10 @@ counters! {
         tokens_put_off,
         /// Requests that were refused because their tokens could not be verified in time.
         token_refusals,
+        /// Answers about requests of routes that ask a server (`auth` with `ask`).
+        inquiries,
+        /// Those of them that refused the request.
+        inquiry_refusals,
         /// Requests that were refused because too many passwords, or too many of their address, waited for verification.
         auth_refusals,
         /// Requests above the limit of their route's rate.

@@ -318,6 +318,11 @@ fn explain_handling(text: &mut String, handling: &RouteHandling, values: &Values
             "`on_access` of a Lua application may change or answer the request; it is not run here",
         );
     }
+    if handling.ask.is_some() {
+        note(
+            "a server is asked (`ask`): its response goes to the client unless the status is 200 to 299",
+        );
+    }
     if handling.jwt.is_some() {
         note("401 without a valid token, 403 if it lacks a claim of `claims`");
     }
@@ -378,7 +383,8 @@ fn forwarded(
 ) -> String {
     let settings = &config.listeners[listener];
     let edits = handling.and_then(|handling| handling.request.as_ref());
-    let changes = Changes { path: proxy.path.as_ref(), edits, values, waits: false, hook: None };
+    let changes =
+        Changes { path: proxy.path.as_ref(), edits, values, waits: false, hook: None, ask: None };
     let pool = &config.pools[pool];
     let is_reusable =
         pool.reuse.after_unexpected_body || !forward::has_unexpected_body(values.head);

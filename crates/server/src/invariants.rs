@@ -234,6 +234,11 @@ impl Worker {
             let places = queued.iter().filter(|other| **other == id).count();
             assert_eq!(places, usize::from(stage == Stage::Queued), "{stage:?} in queues");
             let request = &exchange.request;
+            if let Some(inquiry) = &exchange.inquiry {
+                assert!(request.is_done() && request.body().is_empty(), "a question with a body");
+                assert!(inquiry.request.is_replayable(), "a request that waits for an answer");
+                assert_ne!(stage, Stage::Authorizing, "two ways to judge a request");
+            }
             match stage {
                 Stage::Authorizing | Stage::Buffering | Stage::Queued | Stage::Paused => {
                     assert!(up.is_none(), "a {stage:?} exchange has a connection");
@@ -371,8 +376,7 @@ impl Worker {
         let sessions: usize =
             self.sessions.iter().map(|(_, session)| session.subscriptions()).sum();
         assert_eq!(self.push.subscriptions(), sockets + sessions, "subscriptions");
-        let clients =
-            self.sessions.iter().filter(|(_, session)| session.socket().is_some()).count();
+        let clients = self.sessions.iter().filter(|(_, session)| session.is_client()).count();
         assert!(self.push.clients() <= clients, "clients that instructions concern");
         let gauge = self.accounts.counters.push_subscriptions_now.load();
         assert_eq!(gauge, self.push.subscriptions() as u64, "the gauge of subscriptions");

@@ -4,8 +4,9 @@
 //! Never: blocks or allocates in a thread that logs (`urgent` and `flush` wait, within `FLUSH_SPAN`); ends
 //! because stderr is closed, full or not read. Before `start` every line is discarded, so simulations print
 //! nothing.
-//! Limits: `LINES_MAX` waiting lines (further ones are dropped and counted), `LINE_BYTES_MAX` bytes of a message
-//! (the rest is cut), `FLUSH_SPAN` for the last lines of the process.
+//! Limits: `BURST` errors or warnings with the same text within `WINDOW` (`repeats.rs`); `LINES_MAX` waiting lines
+//! (further ones are dropped and counted), `LINE_BYTES_MAX` bytes of a message (the rest is cut), `FLUSH_SPAN` for
+//! the last lines of the process.
 //! Invariant: only the writer thread writes to stderr, so a reader that stops reading delays no other thread.
 
 use std::fmt::{self, Write as _};
@@ -21,6 +22,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use tidegate_base::calendar::Civil;
 
+use crate::repeats::{Repeats, WINDOW};
 use crate::threads::{self, Ended};
 
 /// The most lines that wait for the writer.
@@ -202,7 +204,7 @@ impl Log {
     /// Writes the waiting lines, then how many lines were lost since that was last reported.
     fn write_waiting<S: Sink>(&self, output: &mut Output<S>, notices: &mut Notices) {
         while let Some(line) = self.lines.pop() {
-            if !output.write(&line) {
+            if notices.admits(&line) && !output.write(&line) {
                 self.unwritten.fetch_add(1, Ordering::Relaxed);
             }
             self.settled.fetch_add(1, Ordering::Release);
@@ -212,6 +214,13 @@ impl Log {
             }
         }
         self.report_losses(output, notices);
+        while let Some((level, text, count)) = notices.repeats.take_due(Instant::now()) {
+            let message = format_args!("{count} more within {WINDOW:?} of: {text}");
+            let line = Line::new(Destination::Stderr(level), SystemTime::now(), message);
+            if !output.write(&line) {
+                self.unwritten.fetch_add(1, Ordering::Relaxed);
+            }
+        }
     }
 
     fn report_losses<S: Sink>(&self, output: &mut Output<S>, notices: &mut Notices) {
@@ -233,13 +242,27 @@ impl Log {
     }
 }
 
-/// What the writer has reported about lost lines.
+/// What the writer has written lately, and what it has reported about lost lines.
 #[derive(Default)]
 struct Notices {
+    /// The lines that were logged lately.
+    repeats: Repeats<Level>,
     /// The counts of dropped and unwritten lines that were reported last.
     reported: (u64, u64),
     /// Lines since the writer last looked whether lines are lost.
     lines_since: usize,
+}
+
+impl Notices {
+    /// Whether a line is written. Changes that were intended are never left out.
+    fn admits(&mut self, line: &Line) -> bool {
+        match line.destination {
+            Destination::Banner | Destination::Stderr(Level::Info) => true,
+            Destination::Stderr(level @ (Level::Error | Level::Warning)) => {
+                self.repeats.admits(level, line.text(), Instant::now())
+            }
+        }
+    }
 }
 
 /// Accepts bytes; `Stderr` or a test.
@@ -373,7 +396,10 @@ fn write_forever(log: &Log) -> Ended {
     loop {
         log.write_waiting(&mut output, &mut notices);
         // A line that was queued after the last look has already ended this wait.
-        thread::park();
+        match notices.repeats.due_at() {
+            None => thread::park(),
+            Some(at) => thread::park_timeout(at.saturating_duration_since(Instant::now())),
+        }
     }
 }
 
@@ -551,6 +577,26 @@ mod tests {
         assert!(written.starts_with("lin\nline 2\nline 3\n"), "{written:?}");
         assert!(written.contains("2 log lines were lost: 0 because"), "{written:?}");
         assert_eq!(log.settled.load(Ordering::Relaxed), 4);
+    }
+
+    #[test]
+    fn repeated_errors_are_left_out_and_counted() {
+        let log = Log::new(256);
+        for _ in 0..50 {
+            log.submit(Destination::Stderr(Level::Error), format_args!("lua app: failed"));
+            log.submit(Destination::Stderr(Level::Info), format_args!("certificates reloaded"));
+        }
+        let mut output = Output::new(Script { results: Vec::new().into(), written: String::new() });
+        let mut notices = Notices::default();
+        log.write_waiting(&mut output, &mut notices);
+        let count = |text: &str| output.sink.written.matches(text).count() as u64;
+        assert_eq!((count("failed\n"), count("reloaded\n")), (crate::repeats::BURST, 50));
+        assert_eq!(
+            log.settled.load(Ordering::Relaxed),
+            100,
+            "nobody waits for lines that were left out"
+        );
+        assert!(notices.repeats.due_at().is_some());
     }
 
     #[test]

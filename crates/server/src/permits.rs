@@ -10,7 +10,7 @@
 use tidegate_base::Span;
 use tidegate_base::limits::MAILS_PER_TURN_MAX;
 use tidegate_gate::permits::{Ask, PermitMessage, bit};
-use tidegate_reactor::{Mailbox, Reactor, Sender, SockId};
+use tidegate_reactor::{Mailbox, Reactor, Sender, SockId, Waker};
 
 use crate::timers::WorkerTimer;
 use crate::worker::Worker;
@@ -38,6 +38,20 @@ pub struct PermitPost {
     pub mailbox: Mailbox<PermitMail>,
     /// The mailboxes of all workers, including this worker's own.
     pub workers: Vec<Sender<PermitMail>>,
+}
+
+impl PermitPost {
+    /// The mailbox for permits of each worker; `None` if there is only one worker. A later configuration may need them.
+    pub(crate) fn for_workers(wakers: &[Waker]) -> Vec<Option<Self>> {
+        if wakers.len() < 2 {
+            return wakers.iter().map(|_| None).collect();
+        }
+        let mailboxes: Vec<Mailbox<PermitMail>> =
+            wakers.iter().map(|waker| Mailbox::new(PERMIT_MAILS_MAX, waker.clone())).collect();
+        let workers: Vec<Sender<PermitMail>> = mailboxes.iter().map(Mailbox::sender).collect();
+        let post = |(own, mailbox)| Some(Self { own, mailbox, workers: workers.clone() });
+        mailboxes.into_iter().enumerate().map(post).collect()
+    }
 }
 
 impl Worker {

@@ -12,6 +12,7 @@ use tidegate_gate::access::{
     Captures, Cause, Entry, FIELD_BYTES_MAX, HOST_BYTES_MAX, Loads, Phase, RequestLine,
     TARGET_BYTES_MAX, Timers, cut,
 };
+use tidegate_gate::parameters::find_cookie;
 use tidegate_reactor::{Peer, Reactor, SockId};
 use tidegate_wire::message::{RequestHead, Version};
 
@@ -54,7 +55,7 @@ struct Record {
     text: Vec<u8>,
     /// Where method, target and host end in `text`.
     ends: [u16; 3],
-    /// Where each captured field ends in `text`, counted from the end of the host.
+    /// Where each captured field, and then each cookie, ends in `text`, counted from the end of the host.
     field_ends: Vec<u16>,
     /// Index of the route; `None` if there is none.
     route: Option<u16>,
@@ -132,7 +133,7 @@ impl Record {
     }
 
     /// Copies what a line contains of the head.
-    fn note_head(&mut self, head: &RequestHead<'_>, field_names: &[String]) {
+    fn note_head(&mut self, head: &RequestHead<'_>, field_names: &[String], cookies: &[String]) {
         let parts = [
             cut(head.method.as_str(), METHOD_BYTES_MAX),
             cut(head.target, TARGET_BYTES_MAX),
@@ -142,8 +143,9 @@ impl Record {
             self.text.extend_from_slice(part.as_bytes());
             *end = self.text.len() as u16;
         }
-        for name in field_names {
-            let value = head.find_named(name).unwrap_or_default();
+        let fields = field_names.iter().map(|name| head.find_named(name));
+        for value in fields.chain(cookies.iter().map(|name| find_cookie(head, name))) {
+            let value = value.unwrap_or_default();
             self.text.extend_from_slice(&value[..value.len().min(FIELD_BYTES_MAX)]);
             self.field_ends.push(self.text.len() as u16 - self.ends[2]);
         }
@@ -182,7 +184,7 @@ impl Record {
 
 /// The most bytes of `Record::text`: the ends in it fit 16 bits.
 const TEXT_BYTES_MAX: usize =
-    METHOD_BYTES_MAX + TARGET_BYTES_MAX + HOST_BYTES_MAX + 16 * FIELD_BYTES_MAX;
+    METHOD_BYTES_MAX + TARGET_BYTES_MAX + HOST_BYTES_MAX + (16 + 4) * FIELD_BYTES_MAX;
 const _: () = assert!(TEXT_BYTES_MAX <= u16::MAX as usize);
 
 /// A request that was refused before it had a requester.
@@ -206,6 +208,8 @@ pub(crate) struct Recorder {
     counts: bool,
     /// Names of the request fields that lines contain.
     field_names: Vec<String>,
+    /// Names of the cookies that lines contain.
+    cookies: Vec<String>,
     /// The records, by the index that requesters name.
     records: Vec<Record>,
     /// Records that no requester names.
@@ -250,6 +254,7 @@ impl Worker {
     /// Makes the worker record requests, and write their lines to `desk`. Called before its first turn.
     pub fn record_to(&mut self, desk: Desk) {
         self.recorder.field_names.clone_from(&desk.settings().request_headers);
+        self.recorder.cookies.clone_from(&desk.settings().cookies);
         self.recorder.desk = Some(desk);
     }
 
@@ -286,7 +291,7 @@ impl Worker {
         let record = &mut self.recorder.records[index as usize];
         if let Some(head) = head {
             record.version = Some(head.version);
-            record.note_head(head, &self.recorder.field_names);
+            record.note_head(head, &self.recorder.field_names, &self.recorder.cookies);
         }
         match self.streams.get_mut(to.stream) {
             Some(stream) => {
@@ -535,7 +540,7 @@ impl Worker {
 
     fn write_entry<R: Reactor>(&mut self, reactor: &R, index: u32) {
         let loads = self.loads(self.recorder.records[index as usize].server);
-        let Recorder { desk, field_names, records, free, counts: _ } = &mut self.recorder;
+        let Recorder { desk, field_names, cookies, records, free, counts: _ } = &mut self.recorder;
         let record = &mut records[index as usize];
         if record.cause == Cause::None && record.phase != Phase::Last {
             debug_assert!(false, "{UNEXPLAINED}: {:?}", record.request_line());
@@ -566,6 +571,7 @@ impl Worker {
                 loads,
                 captures: Captures {
                     names: field_names,
+                    cookies,
                     bytes: record.text.get(usize::from(record.ends[2])..).unwrap_or_default(),
                     ends: &record.field_ends,
                 },

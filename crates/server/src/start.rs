@@ -19,6 +19,7 @@ use tidegate_config::arrange::Arranged;
 use tidegate_config::model::{self, Bind, Config, SteerByCpu};
 use tidegate_config::places::Finding;
 use tidegate_gate::basic::CredentialSecret;
+use tidegate_gate::inventory::Inventory;
 use tidegate_gate::permits;
 use tidegate_gate::rate::RateTables;
 use tidegate_reactor::{
@@ -29,7 +30,7 @@ use tidegate_secure::{TlsLayer, TlsPlan};
 
 use crate::access_log::{self, Desk};
 use crate::action::lua_mail::LuaPost;
-use crate::action::push::{PUSH_MAILS_MAX, PushMail, PushPost};
+use crate::action::push::PushPost;
 use crate::admin::{self, Operations};
 use crate::apps::{self, Meter, Scripts};
 use crate::certificates::TlsLoader;
@@ -43,10 +44,11 @@ use crate::listening_sockets;
 use crate::log;
 use crate::names::{self, Addresses};
 use crate::passwords::{Entrance, Verdict, Verifiers};
-use crate::permits::{PERMIT_MAILS_MAX, PermitMail, PermitPost};
+use crate::permits::PermitPost;
 use crate::ports;
 use crate::randomness::{random_bytes, random_seed};
 use crate::reload::{self, Reloader};
+use crate::service_manager;
 use crate::snapshot::{Numbers, Snapshot};
 use crate::stats::Registry;
 use crate::threads::{self, Ended};
@@ -168,6 +170,7 @@ fn serve_until_stopped(
         thread_setup::raise_descriptor_limit().map_err(system("reading RLIMIT_NOFILE"))?;
     let mut loader = TlsLoader::default();
     let seen = reload::Signature::of(&config);
+    let inventory = Inventory::of(&config);
     let arranged = Arranged::first(config);
     let loaded = loader.load_arranged(&arranged, reload::unix_seconds());
     let config = &arranged.config;
@@ -206,14 +209,14 @@ fn serve_until_stopped(
     // All wakers are created before the first worker gets its own descriptor table, so that each worker's
     // table holds a copy of every waker's descriptor under the same number.
     let wakers = make_wakers(count).map_err(system("creating the workers' wakers"))?;
-    let posts = permit_posts(&wakers);
+    let posts = PermitPost::for_workers(&wakers);
     let config = &plan.arranged.config;
     let needs_passwords = config.routes.iter().any(|route| route.handling.auth.is_some());
     let entrance = match needs_passwords {
         true => Some(Entrance::open().map_err(system("starting a thread for passwords"))?),
         false => None,
     };
-    let push_posts = push_posts(config, &wakers);
+    let push_posts = PushPost::for_workers(config, &wakers);
     let access = config.log.access.as_ref();
     let mut access = access.map(access_log::Log::open).transpose().map_err(StartError::Open)?;
     let interface = config.admin.as_ref();
@@ -267,8 +270,10 @@ fn serve_until_stopped(
     announce(&plan.arranged.config, count);
     let senders = workers.iter().map(|worker| worker.sender.clone()).collect();
     let roster = Arc::new(Roster::new(&plan.arranged, senders));
+    let beating = accounts.clone();
     let counts = (registry, accounts, Arc::clone(&roster));
-    let operations = start_admin(interface, &plan.arranged.config, counts)?;
+    let shown = (&plan.arranged.config, inventory);
+    let operations = start_admin(interface, shown, counts)?;
     let checks = Checks::start(roster, &plan.arranged, &plan.addresses, &plan.tls)
         .map_err(system("starting the thread of the health checks"))?;
     let listening = Arc::new(Mutex::new(Listening {
@@ -293,9 +298,12 @@ fn serve_until_stopped(
     };
     let watching = Reloader::new(configuration, loader, seen).watch();
     let bell = watching.map_err(system("starting the thread that reloads"))?;
+    service_manager::start_watchdog(beating).map_err(system("starting the watchdog"))?;
+    service_manager::ready();
     if let Err(error) = wait_for_stop(access.as_ref(), || bell.ring()) {
         log::error(format_args!("waiting for a signal failed, so the process stops: {error}"));
     }
+    service_manager::stopping();
     if let Some(operations) = &operations {
         operations.is_stopping.store(true, Ordering::SeqCst);
     }
@@ -354,39 +362,16 @@ impl WorkerThread {
     }
 }
 
-/// The mailbox for permits of each worker; `None` if there is only one worker. A later configuration may need them.
-fn permit_posts(wakers: &[Waker]) -> Vec<Option<PermitPost>> {
-    if wakers.len() < 2 {
-        return wakers.iter().map(|_| None).collect();
-    }
-    let mailboxes: Vec<Mailbox<PermitMail>> =
-        wakers.iter().map(|waker| Mailbox::new(PERMIT_MAILS_MAX, waker.clone())).collect();
-    let workers: Vec<Sender<PermitMail>> = mailboxes.iter().map(Mailbox::sender).collect();
-    let post = |(own, mailbox)| Some(PermitPost { own, mailbox, workers: workers.clone() });
-    mailboxes.into_iter().enumerate().map(post).collect()
-}
-
-/// The mailbox for messages about channels of each worker; `None` if there is no push hub, or only one worker.
-fn push_posts(config: &Config, wakers: &[Waker]) -> Vec<Option<PushPost>> {
-    if wakers.len() < 2 || config.push.is_empty() {
-        return wakers.iter().map(|_| None).collect();
-    }
-    let mailboxes: Vec<Mailbox<PushMail>> =
-        wakers.iter().map(|waker| Mailbox::new(PUSH_MAILS_MAX, waker.clone())).collect();
-    let workers: Vec<Sender<PushMail>> = mailboxes.iter().map(Mailbox::sender).collect();
-    let post = |(own, mailbox)| Some(PushPost { own, mailbox, workers: workers.clone() });
-    mailboxes.into_iter().enumerate().map(post).collect()
-}
-
 /// Starts the admin interface, if there is one.
 fn start_admin(
     interface: Option<admin::Interface>,
-    config: &Config,
+    (config, inventory): (&Config, Inventory),
     (registry, accounts, roster): (Option<Arc<Registry>>, Vec<Arc<Accounts>>, Arc<Roster>),
 ) -> Result<Option<Arc<Operations>>, StartError> {
     let (Some(interface), Some(registry)) = (interface, registry) else { return Ok(None) };
     let operations = Arc::new(Operations {
         config: Mutex::new(Arc::new(config.clone())),
+        inventory: Mutex::new(inventory),
         accounts,
         registry,
         roster,

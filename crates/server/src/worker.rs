@@ -486,6 +486,7 @@ impl Worker {
         }
         self.look_at_gone(reactor);
         self.deliver_lines();
+        self.accounts.counters.turns.add(1);
     }
 
     /// Continues the actions that used up their share of the turn.

@@ -15,7 +15,7 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 
 use tidegate_base::{Address, Span};
-use tidegate_config::model::{AccessFilter, AccessFormat, AccessLog, AccessTarget};
+use tidegate_config::model::{AccessFilter, AccessFormat, AccessLog, AccessTarget, SAMPLE_ALL};
 use tidegate_reactor::{EpollReactor, make_wakers};
 use tidegate_server::access_log::{Desk, Shelf};
 
@@ -116,7 +116,10 @@ impl Bench {
             to: AccessTarget::Stdout,
             format,
             request_headers: vec!["user-agent".to_owned()],
+            cookies: Vec::new(),
             only: AccessFilter::All,
+            slow: None,
+            sample: SAMPLE_ALL,
         };
         let (desk, shelf) = Desk::without_writer(&settings);
         self.harness.worker.record_to(desk);

@@ -1,19 +1,21 @@
 //! `tidegate check FILE`: reads a configuration as `run` would, with its certificates, keys and scripts, resolves the
 //! names of its servers, and reports every error at its place.
 //! In: a path. Out: one line on stdout, or all errors on stderr and exit code 2; with `--json`, one JSON object.
-//! With `--request`: which route takes a request, and what happens to it.
+//! With `--request`: which route takes a request, and what happens to it. With `--against`: what would change.
 //! Never: opens a listener.
 
-use std::net::IpAddr;
-use std::path::PathBuf;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
 use serde_json::{Value, json};
 use tidegate_config::model::Config;
 use tidegate_config::report::Mistake;
+use tidegate_server::Inventory;
 use tidegate_server::explain::{self, Question};
 
+use crate::ctl;
 use crate::source::{self, Refusal, Source};
 use crate::{USAGE, print_message, print_result};
 
@@ -28,6 +30,12 @@ pub struct CheckArgs {
     /// Do not resolve the names of servers
     #[arg(long)]
     offline: bool,
+    /// Print what changes if this file replaces another one, or the configuration of a running process
+    #[arg(long, value_name = "FILE|ADDRESS", conflicts_with = "request")]
+    against: Option<String>,
+    /// File with the token of the admin interface at ADDRESS
+    #[arg(long, value_name = "FILE", requires = "against")]
+    token_file: Option<PathBuf>,
     /// Print which route takes this request, why earlier routes do not, and what its server receives
     #[arg(long, value_name = "METHOD URL", conflicts_with = "json")]
     request: Option<String>,
@@ -50,7 +58,18 @@ fn load(args: &CheckArgs) -> Result<Source, Refusal> {
 /// Checks the file and prints the result.
 pub fn run(args: &CheckArgs) -> ExitCode {
     let file = args.file.display().to_string();
-    match load(args) {
+    let loaded = load(args);
+    let changes = match (&loaded, &args.against) {
+        (Ok(source), Some(against)) => match changes(args, against, &source.loaded.config) {
+            Ok(changes) => Some(changes),
+            Err(text) => {
+                print_message(&text);
+                return ExitCode::from(USAGE);
+            }
+        },
+        _ => None,
+    };
+    match loaded {
         Ok(Source { loaded, .. }) if args.json => {
             let config = &loaded.config;
             let result = json!({
@@ -63,13 +82,19 @@ pub fn run(args: &CheckArgs) -> ExitCode {
                 "servers": config.pools.iter().map(|pool| pool.servers.len()).sum::<usize>(),
                 "errors": [],
                 "warnings": all_as_json(loaded.warnings.mistakes()),
+                "changes": changes,
             });
             print_result(&format!("{result}\n"))
         }
         Ok(source) if args.request.is_some() => explain(args, &source),
         Ok(source) => {
             print_message(&source.warnings_text());
-            print_result(&format!("{file}: ok, {}\n", summary(&source.loaded.config)))
+            let ok = format!("{file}: ok, {}\n", summary(&source.loaded.config));
+            print_result(&match changes {
+                None => ok,
+                Some(changes) if changes.is_empty() => format!("{ok}no changes\n"),
+                Some(changes) => format!("{ok}{}\n", changes.join("\n")),
+            })
         }
         Err(refusal) => {
             if args.json {
@@ -86,6 +111,24 @@ pub fn run(args: &CheckArgs) -> ExitCode {
             }
             ExitCode::from(USAGE)
         }
+    }
+}
+
+/// What changes if `config` replaces the configuration at `against`; the error is a text to print.
+fn changes(args: &CheckArgs, against: &str, config: &Config) -> Result<Vec<String>, String> {
+    let next = Inventory::of(config);
+    let path = Path::new(against);
+    let is_address = against.starts_with("unix:") || against.parse::<SocketAddr>().is_ok();
+    if !is_address {
+        let source = source::load(path).map_err(|refusal| refusal.to_string())?;
+        return Ok(Inventory::of(&source.loaded.config).changes_to(&next));
+    }
+    let unusable = |why: &str| format!("tidegate: the admin interface at {against}: {why}\n");
+    let reply = ctl::send(against, args.token_file.as_deref(), "show config")
+        .map_err(|error| unusable(&error.to_string()))?;
+    match Inventory::parse(reply.trim_end()) {
+        Some(before) if !reply.trim().is_empty() => Ok(before.changes_to(&next)),
+        _ => Err(unusable(reply.lines().next().unwrap_or("it closed the connection"))),
     }
 }
 

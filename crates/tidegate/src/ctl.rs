@@ -5,7 +5,7 @@
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -49,7 +49,7 @@ pub fn run(args: &CtlArgs) -> ExitCode {
             return ExitCode::from(USAGE);
         }
     };
-    match send(&bind, token_file, &args.command.join(" ")) {
+    match send(&bind, token_file.as_deref(), &args.command.join(" ")) {
         Ok(reply) => match reply.strip_prefix("error: ") {
             Some(why) => {
                 print_message(&format!("tidegate: {}\n", why.trim_end()));
@@ -89,7 +89,7 @@ fn place(args: &CtlArgs) -> Result<(String, Option<PathBuf>), String> {
 }
 
 /// Sends one line, and returns what comes back until the end of the connection.
-fn send(at: &str, token_file: Option<PathBuf>, command: &str) -> io::Result<String> {
+pub fn send(at: &str, token_file: Option<&Path>, command: &str) -> io::Result<String> {
     let mut line = String::new();
     if let Some(path) = token_file {
         let token = files::read(path, TOKEN_BYTES_MAX)?;

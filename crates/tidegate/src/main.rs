@@ -6,6 +6,7 @@
 
 mod check;
 mod ctl;
+mod lua;
 mod run;
 mod schema;
 mod source;
@@ -42,6 +43,8 @@ enum Command {
     Check(check::CheckArgs),
     /// Send a command to the admin interface of a running process, such as: show stat
     Ctl(ctl::CtlArgs),
+    /// Test Lua applications
+    Lua(lua::LuaArgs),
     /// Print the JSON Schema of the configuration, for editors
     Schema,
     /// Measure a server: generate load, compare servers
@@ -59,6 +62,7 @@ fn main() -> ExitCode {
         Command::Run(args) => run::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Ctl(args) => ctl::run(&args),
+        Command::Lua(args) => lua::run(&args),
         Command::Schema => schema::run(),
         Command::Bench(args) => tidegate_bench::cli::run(args),
         Command::Tune(args) => tidegate_tune::cli::run(args),

@@ -487,3 +487,28 @@ fn signals_ignored_at_start_stay_ignored() {
     let status = serve("ignored", command, &ignored, Signal::TERM, check);
     assert_eq!(status.code(), Some(0));
 }
+
+#[test]
+fn tests_of_lua_applications_end_with_counts_and_an_exit_code() {
+    let folder = Folder::new("lua-test");
+    folder.file("a.lua", "return { on_request = function(_, response) response:finish('hi') end }");
+    let path = folder.0.display().to_string();
+    let none = tidegate(&["lua", "test", &path]);
+    assert_eq!(none.status.code(), Some(2));
+    assert_eq!(text(&none.stderr), format!("tidegate: {path}: no file ends with _test.lua\n"));
+    let right = "one = function() assert(tide.test.request().body == 'hi') tide.sleep(3600) end,";
+    folder.file("a_test.lua", format!("return {{ {right} }}"));
+    let passed = tidegate(&["lua", "test", &path]);
+    let line = format!("ok    {path}/a_test.lua: one (3600.00 s)\n");
+    assert_eq!(text(&passed.stdout), format!("{line}1 passed, 0 failed\n"));
+    assert_eq!((passed.status.code(), text(&passed.stderr)), (Some(0), String::new()));
+    folder
+        .file("a_test.lua", format!("return {{ {right} two = function() error('wrong', 0) end }}"));
+    let failed = tidegate(&["lua", "test", &path]);
+    let printed = text(&failed.stdout);
+    assert!(printed.starts_with(&line) && printed.ends_with("\n1 passed, 1 failed\n"), "{printed}");
+    assert!(printed.contains("FAIL") && printed.contains("\n        wrong\n"), "{printed}");
+    assert_eq!(failed.status.code(), Some(1));
+    folder.file("a_test.lua", "return {");
+    assert_eq!(tidegate(&["lua", "test", &path]).status.code(), Some(2));
+}

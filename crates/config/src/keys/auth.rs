@@ -12,7 +12,8 @@ pub static AUTH: Section = Section {
              (`jwt`); use it over https. Passwords are verified by separate threads, and right ones are remembered \
              for five minutes. If more than 64 passwords wait, or more than 8 of one client's address (of IPv6, its \
              first 64 bits), requests get a 503 response; limit wrong passwords by `rate`, which comes first. Every \
-             wrong password takes the time of one hash of each cost in the file, whether the user exists or not.",
+             wrong password takes the time of one hash of each cost in the file (of the eight highest, if there are more), \
+             whether the user exists or not.",
     keys: &[
         key(
             "basic",
@@ -20,7 +21,8 @@ pub static AUTH: Section = Section {
             Absent,
             "The file with the users, as `htpasswd -B` writes it: name:hash in each line. Hashes of bcrypt, argon2 and \
              SHA-crypt ($5$, $6$) are accepted: bcrypt with a cost of 4 to 16, SHA-crypt with 1000 to 2000000 \
-             rounds, argon2 with up to 256 MiB (m=262144), t=16 and p=16. The file is read at start and at each reload.",
+             rounds, argon2 with up to 256 MiB (m=262144), t=16 and p=16. bcrypt \
+             reads 72 bytes of a password; longer ones are refused. The file is read at start and at each reload.",
             "",
         ),
         key(
@@ -31,6 +33,39 @@ pub static AUTH: Section = Section {
             "",
         ),
         key(
+            "ask",
+            Text("the name of a [pool.NAME]"),
+            Absent,
+            "Asks a server of this pool about each request, in place of `basic`; only for `proxy`. The question is a GET \
+             request (for HEAD requests, a HEAD request) for `path` with the fields of the client's request, without its \
+             body, conditions and ranges, and with X-Forwarded-Method, X-Forwarded-Uri, X-Forwarded-Host, \
+             X-Forwarded-Proto and X-Forwarded-For. With a status of 200 to 299, the request goes on to its own \
+             server; any other response goes to the client as it is, such as 401 or a redirect to a login page. If \
+             no server answers, the request is not served. The settings of the pool apply, such as `timeouts`.",
+            "",
+        ),
+        key(
+            "path",
+            Text("\"/verify\""),
+            Absent,
+            "What the server is asked for, perhaps with a query. Required with `ask`.",
+            "",
+        ),
+        key(
+            "host",
+            Text("\"keep\" or \"auth.internal\""),
+            Absent,
+            "The Host field of the question. Without it, or with \"keep\", it is that of the request.",
+            "",
+        ),
+        key(
+            "copy",
+            OneOf(&[Text("\"x-user\""), List(&Text("\"x-user\""))]),
+            Absent,
+            "Fields of the answer that the request gets. Fields of these names that the client sent are removed.",
+            "",
+        ),
+        key(
             "realm",
             Text("\"Team area\""),
             Value("\"Restricted\""),
@@ -38,7 +73,7 @@ pub static AUTH: Section = Section {
             "Some clients require one.",
         ),
     ],
-    later: &[("ask", "write `basic` or `jwt`")],
+    later: &[],
 };
 
 /// `jwt = { ... }` of `auth`.

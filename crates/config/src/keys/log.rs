@@ -2,8 +2,8 @@
 //! In: nothing. Out: the section `[log]`, which `FILE` refers to.
 
 use super::Preset::{Absent, Required, Value};
-use super::Shape::{List, Table, Text, Word};
-use super::{Section, key};
+use super::Shape::{Duration, List, NoNumber, OneOf, Table, Text, Word};
+use super::{Section, TIMEOUT_MS_MAX, key};
 use crate::model::{AccessFilter, AccessFormat};
 use crate::words::Worded as _;
 
@@ -30,11 +30,13 @@ pub static ACCESS: Section = Section {
     keys: &[
         key(
             "to",
-            Text("\"stdout\" or \"file:PATH\""),
+            Text("\"stdout\", \"file:PATH\", \"syslog:IP:PORT\" or \"syslog:unix:PATH\""),
             Required,
-            "Where the lines go. A relative path starts from the folder of the configuration file. Lines are \
-             appended to the file, which is created if it does not exist (readable by its owner and group). \
-             SIGUSR1 opens the file again, after it was renamed by logrotate(8).",
+            "Where the lines go. \"syslog:127.0.0.1:514\" sends each line as a datagram of RFC 5424 over UDP, \
+             \"syslog:unix:/dev/log\" to a unix socket, with facility local0. A relative path starts \
+             from the folder of the configuration file. Lines are appended to the file, which is created if it does not \
+             exist (readable by its owner and group). SIGUSR1 opens the file again, after it was renamed by \
+             logrotate(8).",
             "",
         ),
         key(
@@ -51,6 +53,29 @@ pub static ACCESS: Section = Section {
             "The requests that are logged. \"errors\" leaves out requests with a status below 400 that ended as \
              intended.",
             "A log that leaves requests out cannot prove that a request did not arrive.",
+        ),
+        key(
+            "slow",
+            OneOf(&[NoNumber("off"), Duration(1, TIMEOUT_MS_MAX)]),
+            Value("\"off\""),
+            "A request that took at least this long is logged, whatever `only` and `sample` are.",
+            "Which requests are slow depends on the service.",
+        ),
+        key(
+            "sample",
+            Text("a percentage such as \"10%\""),
+            Value("\"100%\""),
+            "The share of the requests that ended as intended, with a status below 400, of which a line is written, \
+             chosen at random. Errors and slow requests are always logged. Up to three decimals, such as \"0.1%\".",
+            "A log that leaves requests out cannot prove that a request did not arrive.",
+        ),
+        key(
+            "cookies",
+            List(&Text("the name of a cookie, such as \"session\"")),
+            Value("[]"),
+            "Names of cookies of the request whose values are in each line. Up to 4 cookies, and up to 256 bytes of each \
+             value. A cookie of a session is a secret, which then is in the log.",
+            "",
         ),
         key(
             "request-headers",

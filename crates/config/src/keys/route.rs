@@ -11,6 +11,7 @@ use super::https::{HSTS_ABOUT, HSTS_SHAPE};
 use super::lua::{HOOKS, HOOKS_ABOUT, HOOKS_NAME};
 use super::push::ROUTE_PUSH;
 use super::rate::RATE;
+use super::timeouts::ROUTE_TIMEOUTS;
 use super::websocket::WEBSOCKET;
 use super::{Section, Shape, key};
 
@@ -144,6 +145,13 @@ pub static ROUTE: Section = Section {
             "",
         ),
         key("hooks", OneOf(&[Text(HOOKS_NAME), Table(&HOOKS)]), Absent, HOOKS_ABOUT, ""),
+        key(
+            "timeouts",
+            Table(&ROUTE_TIMEOUTS),
+            Absent,
+            "Timeouts for servers in place of those of the pool. Only for `proxy`.",
+            "",
+        ),
         key(
             "maintenance",
             OneOf(&[Boolean, Table(&MAINTENANCE)]),

@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use tidegate_base::Span;
 
+use super::UpstreamHost;
+
 /// `auth = { basic = "FILE" }`: users with passwords (RFC 7617).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct BasicAuth {
@@ -41,6 +43,19 @@ pub struct JwtAuth {
     pub leeway: Span,
     /// The cookie that may have the token; `None`: only the Authorization field.
     pub cookie: Option<String>,
+}
+
+/// `auth = { ask = "POOL", ... }`: a server decides about each request.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct AskAuth {
+    /// The index of the pool that is asked.
+    pub pool: usize,
+    /// The target of the questions: a path, perhaps with a query.
+    pub target: String,
+    /// The Host field of the questions.
+    pub host: UpstreamHost,
+    /// Names of fields, in lower case, that the request gets from the answer that grants it.
+    pub copy: Vec<String>,
 }
 
 /// The content of a file with keys. Clones share the memory, and messages do not show it.

@@ -3,7 +3,10 @@
 //! Invariant: every template was checked for the place where it is used; no edit names a field that frames a message or
 //! describes a connection.
 
-use super::{Action, Addresses, BasicAuth, Cors, ErrorPage, JwtAuth, Maintenance, Rate, Route};
+use super::{
+    Action, Addresses, AskAuth, BasicAuth, Cors, ErrorPage, JwtAuth, Maintenance, Rate, Route,
+    RouteTimeouts,
+};
 
 /// Everything that a route does to its requests and responses besides its action.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -22,6 +25,10 @@ pub struct Handling {
     pub auth: Option<BasicAuth>,
     /// `auth = { jwt = ... }`: only requests with a valid token are served.
     pub jwt: Option<JwtAuth>,
+    /// `auth = { ask = ... }`: only requests that another server grants are served.
+    pub ask: Option<AskAuth>,
+    /// `timeouts`: for servers, in place of those of the pool. Only with the action `proxy`.
+    pub timeouts: Option<RouteTimeouts>,
     /// `maintenance`: requests get a 503 response; `None`: the route is in service.
     pub maintenance: Option<Maintenance>,
     /// `cors`: pages of other origins may use the route.

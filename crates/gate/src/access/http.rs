@@ -1,8 +1,8 @@
 //! Lines of the access log with the fields of HAProxy's `option httplog`.
 //! In: an entry. Out: the fields in HAProxy's order (its configuration manual, section 8.2.3), without the prefix of
 //! syslog.
-//! Never: states a cookie: the fields for captured cookies are `-`, and those for the state of a session's cookie `--`,
-//! also if the pool has `sticky`.
+//! Never: states a cookie of a response: its field is `-`, and that for the state of a session's cookie `--`, also if the
+//! pool has `sticky`.
 
 use core::fmt::{self, Write as _};
 
@@ -40,7 +40,9 @@ pub(super) fn encode(entry: &Entry<'_>, stamp: &str, out: &mut Vec<u8>) {
     }
     out.push(b' ');
     number(out, entry.bytes_out);
-    out.extend_from_slice(b" - - ");
+    out.push(b' ');
+    cookie(entry, out);
+    out.extend_from_slice(b" - ");
     out.extend_from_slice(&entry.termination());
     out.push(b' ');
     let loads = &entry.loads;
@@ -51,7 +53,7 @@ pub(super) fn encode(entry: &Entry<'_>, stamp: &str, out: &mut Vec<u8>) {
     joined(out, &[0, loads.queued]);
     if !entry.captures.names.is_empty() {
         out.extend_from_slice(b" {");
-        for (at, (_, value)) in entry.captures.iter().enumerate() {
+        for (at, (_, value)) in entry.captures.fields().enumerate() {
             if at > 0 {
                 out.push(b'|');
             }
@@ -60,6 +62,22 @@ pub(super) fn encode(entry: &Entry<'_>, stamp: &str, out: &mut Vec<u8>) {
         out.push(b'}');
     }
     request(entry, out);
+}
+
+/// The field for the captured cookie of the request: name and value of the first cookie that the request has.
+fn cookie(entry: &Entry<'_>, out: &mut Vec<u8>) {
+    let mut cookies = entry.captures.cookies();
+    let Some((name, value)) = cookies.find(|(_, value)| !value.is_empty()) else {
+        return out.push(b'-');
+    };
+    escape::haproxy(out, name.as_bytes(), true);
+    out.push(b'=');
+    // A blank would shift the fields after it.
+    for part in value.split_inclusive(|byte| *byte == b' ') {
+        let (text, blank) = part.strip_suffix(b" ").map_or((part, &b""[..]), |text| (text, b"#20"));
+        escape::haproxy(out, text, true);
+        out.extend_from_slice(blank);
+    }
 }
 
 /// A name, without the blanks that would shift the fields after it.

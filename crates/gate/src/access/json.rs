@@ -66,7 +66,8 @@ pub(super) fn encode(entry: &Entry<'_>, stamp: &str, out: &mut Vec<u8>) {
     if !entry.reason.is_empty() {
         text(out, b",\"reason\":\"", entry.reason.as_bytes());
     }
-    captures(entry, out);
+    captures(entry.captures.fields(), b",\"request_headers\":{", out);
+    captures(entry.captures.cookies(), b",\"cookies\":{", out);
     out.push(b'}');
 }
 
@@ -105,14 +106,21 @@ fn timers(timers: &Timers, out: &mut Vec<u8>) {
     millis(out, b",\"total_ms\":", Some(timers.total));
 }
 
-fn captures(entry: &Entry<'_>, out: &mut Vec<u8>) {
+/// The values that are not empty, as an object after `lead`.
+fn captures<'a, const N: usize>(
+    values: impl Iterator<Item = (&'a str, &'a [u8])>,
+    lead: &[u8; N],
+    out: &mut Vec<u8>,
+) {
     let mut is_first = true;
-    for (name, bytes) in entry.captures.iter().filter(|(_, bytes)| !bytes.is_empty()) {
-        let lead = if is_first { ",\"request_headers\":{\"" } else { ",\"" };
+    for (name, bytes) in values.filter(|(_, bytes)| !bytes.is_empty()) {
+        match is_first {
+            true => out.extend_from_slice(lead),
+            false => out.push(b','),
+        }
         is_first = false;
-        out.extend_from_slice(lead.as_bytes());
-        escape::json(out, name.as_bytes());
-        text(out, b"\":\"", bytes);
+        text(out, b"\"", name.as_bytes());
+        text(out, b":\"", bytes);
     }
     if !is_first {
         out.push(b'}');

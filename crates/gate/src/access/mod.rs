@@ -14,7 +14,8 @@ use core::net::SocketAddr;
 
 use tidegate_base::Span;
 use tidegate_base::calendar::Civil;
-use tidegate_config::model::{AccessFilter, AccessFormat};
+use tidegate_base::prng::Prng;
+use tidegate_config::model::{AccessFilter, AccessFormat, AccessLog, SAMPLE_ALL};
 use tidegate_wire::message::Version;
 
 pub use names::Names;
@@ -23,7 +24,7 @@ pub use names::Names;
 pub const TARGET_BYTES_MAX: usize = 2048;
 /// Bytes of a host in a line.
 pub const HOST_BYTES_MAX: usize = 256;
-/// Bytes of a captured field in a line.
+/// Bytes of a captured field or cookie in a line.
 pub const FIELD_BYTES_MAX: usize = 256;
 
 /// Why an exchange ended, unless it ended as intended. Each cause has one letter in HAProxy's termination state.
@@ -159,22 +160,39 @@ pub struct Loads {
     pub queued: u64,
 }
 
-/// Values of request fields.
+/// Values of request fields and cookies.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Captures<'a> {
     /// The names of the fields.
     pub names: &'a [String],
+    /// The names of the cookies, whose values follow those of the fields.
+    pub cookies: &'a [String],
     /// The values, one after another.
     pub bytes: &'a [u8],
-    /// Where each value ends in `bytes`. Shorter than `names` if there is no request head.
+    /// Where each value ends in `bytes`. Empty if there is no request head.
     pub ends: &'a [u16],
 }
 
 impl<'a> Captures<'a> {
     /// The name and value of each field; a missing field has an empty value.
-    fn iter(self) -> impl Iterator<Item = (&'a str, &'a [u8])> {
-        let mut start = 0;
-        self.names.iter().zip(self.ends).map(move |(name, &end)| {
+    fn fields(self) -> impl Iterator<Item = (&'a str, &'a [u8])> {
+        self.values(self.names, 0)
+    }
+
+    /// The name and value of each cookie; a missing cookie has an empty value.
+    fn cookies(self) -> impl Iterator<Item = (&'a str, &'a [u8])> {
+        self.values(self.cookies, self.names.len())
+    }
+
+    /// The values from the one at `first`.
+    fn values(
+        self,
+        names: &'a [String],
+        first: usize,
+    ) -> impl Iterator<Item = (&'a str, &'a [u8])> {
+        let end_before = |index: usize| self.ends.get(index.checked_sub(1)?);
+        let mut start = end_before(first).copied().map_or(0, usize::from);
+        names.iter().zip(self.ends.iter().skip(first)).map(move |(name, &end)| {
             let value = self.bytes.get(start..usize::from(end)).unwrap_or_default();
             start = usize::from(end);
             (name.as_str(), value)
@@ -248,15 +266,44 @@ impl Entry<'_> {
         [self.cause.letter(is_local), phase, b'-', b'-']
     }
 
-    /// Whether the entry passes the filter.
+    /// Whether something went wrong: the exchange did not end as intended, or its status is 400 or more.
     #[must_use]
-    pub fn passes(&self, filter: AccessFilter) -> bool {
-        match filter {
-            AccessFilter::All => true,
-            AccessFilter::Errors => {
-                let is_error = |status: Option<u16>| status.is_none_or(|status| status >= 400);
-                self.cause != Cause::None || self.version.is_some() && is_error(self.status)
-            }
+    pub fn is_error(&self) -> bool {
+        let is_error = |status: Option<u16>| status.is_none_or(|status| status >= 400);
+        self.cause != Cause::None || self.version.is_some() && is_error(self.status)
+    }
+}
+
+/// Chooses the entries of which lines are written.
+#[derive(Clone, Debug)]
+pub struct Selection {
+    only: AccessFilter,
+    slow: Option<Span>,
+    /// Parts per million of the entries that are neither errors nor slow.
+    sample: u32,
+    prng: Prng,
+}
+
+impl Selection {
+    /// The selection that `settings` describe. `seed` need not be secret: a sample is not a defence.
+    #[must_use]
+    pub fn new(settings: &AccessLog, seed: u64) -> Self {
+        let AccessLog { only, slow, sample, .. } = settings;
+        Self { only: *only, slow: *slow, sample: *sample, prng: Prng::new(seed) }
+    }
+
+    /// Whether a line of the entry is written.
+    #[inline]
+    pub fn takes(&mut self, entry: &Entry<'_>) -> bool {
+        if self.sample >= SAMPLE_ALL && self.only == AccessFilter::All {
+            return true;
+        }
+        if entry.is_error() || self.slow.is_some_and(|slow| entry.timers.total >= slow) {
+            return true;
+        }
+        match self.only {
+            AccessFilter::All => self.prng.chance(self.sample),
+            AccessFilter::Errors => false,
         }
     }
 }

@@ -122,10 +122,14 @@ pub(crate) enum Entry {
     Job,
     /// Ends a job that has failed.
     JobFailed,
+    /// Loads the tests of the application. Only in the VMs of tests.
+    LoadTests,
+    /// Runs a test.
+    Test,
 }
 
 impl Entry {
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 13] = [
         Self::Load,
         Self::Start,
         Self::Stop,
@@ -137,6 +141,8 @@ impl Entry {
         Self::Drain,
         Self::Job,
         Self::JobFailed,
+        Self::LoadTests,
+        Self::Test,
     ];
 
     const fn name(self) -> &'static CStr {
@@ -152,6 +158,8 @@ impl Entry {
             Self::Drain => c"drain",
             Self::Job => c"job",
             Self::JobFailed => c"job_failed",
+            Self::LoadTests => c"load_tests",
+            Self::Test => c"test",
         }
     }
 }

@@ -41,6 +41,9 @@ pub(super) static ALL: &[(&CStr, ffi::lua_CFunction)] = &[
     (c"wait_job", wait_job),
     (c"push_names", push_names),
     (c"push_call", push_call),
+    (c"test_call", test_call),
+    (c"test_dictionary", test_dictionary),
+    (c"test_name", test_name),
     (c"send", send),
     (c"close", close),
     (c"is_open", is_open),
@@ -335,6 +338,34 @@ natives! {
             Ok(operation) => call.wait(Wait::Operation(operation)),
             Err(error) => call.fail(error),
         }
+    }
+
+    /// (method, arguments as JSON, data) -> true and the result; false and an error. Only in the VMs of tests.
+    fn test_call(call) {
+        if !call.can_wait() {
+            return call.wait(Wait::Nothing);
+        }
+        let (Some(method), Some(arguments), Some(data)) = (call.bytes(1), call.bytes(2), call.bytes(3)) else {
+            return call.fail("strings are required");
+        };
+        match call.host().order_test(method, arguments, data) {
+            Ok(operation) => call.wait(Wait::Operation(operation)),
+            Err(error) => call.fail(error),
+        }
+    }
+
+    /// (name) -> the index of a new dictionary. Only in the VMs of tests.
+    fn test_dictionary(call) {
+        let name = String::from_utf8_lossy(call.bytes(1).unwrap_or_default()).into_owned();
+        call.push_number(call.host().add_dictionary(name) as f64);
+        1
+    }
+
+    /// (name): there is a test of this name.
+    fn test_name(call) {
+        let name = String::from_utf8_lossy(call.bytes(1).unwrap_or_default()).into_owned();
+        call.host().tests.push(name);
+        0
     }
 
     /// (index, generation, data, is text)

@@ -78,5 +78,6 @@ function entries.drain(index)
 end
 
 entries.job, entries.job_failed = P.run_job, P.fail_job
+entries.load_tests, entries.test = P.load_tests, P.run_test
 
 return entries

@@ -229,5 +229,5 @@ local Response = { __index = response, __metatable = "response" }
 
 P.new_request = function(index, generation) return setmetatable({ index, generation }, Request) end
 P.new_response = function(index, generation) return setmetatable({ index, generation }, Response) end
-P.arguments = arguments
+P.arguments, P.encode_arguments, P.add = arguments, encode_arguments, add
 return P

@@ -85,6 +85,7 @@ for _, name in pairs(native.push_names()) do hubs[name] = setmetatable({ name },
 setmetatable(hubs, { __index = function(_, name)
   error("there is no hub '" .. tostring(name) .. "': define [push." .. tostring(name) .. "]", 2)
 end })
+P.hubs, P.Hub = hubs, Hub
 P.tide.push = P.sealed("tide.push", hubs)
 
 return P

@@ -89,6 +89,7 @@ for at, name in pairs(native.dict_names()) do shared[name] = setmetatable({ at -
 setmetatable(shared, { __index = function(_, name)
   error("there is no dictionary '" .. tostring(name) .. "': write it in `shared` of [lua." .. native.fact("app") .. "]", 2)
 end })
+P.dictionaries, P.Dictionary = shared, Dictionary
 P.tide.shared = P.sealed("tide.shared", shared)
 
 return P

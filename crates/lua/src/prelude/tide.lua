@@ -61,9 +61,10 @@ local url = {}
 function url.escape(text) return native.escape(string_argument("tide.url.escape", 1, text)) end
 function url.unescape(text) return native.unescape(string_argument("tide.url.unescape", 1, text), false) end
 
+local settings = native.json_decode(native.fact("settings"))
 local tide = {
   app = native.fact("app"),
-  config = sealed("tide.config", native.json_decode(native.fact("settings"))),
+  config = sealed("tide.config", settings),
   worker = sealed("tide.worker", { id = native.fact("worker"), count = native.fact("workers") }),
   json = sealed("tide.json", json),
   log = sealed("tide.log", log),
@@ -78,7 +79,7 @@ function tide.hex(data) return native.encode_hex(string_argument("tide.hex", 1, 
 
 P.tide = tide
 P.string_argument = string_argument
-P.json = json
+P.json, P.settings = json, settings
 P.G.tide = sealed("tide", tide)
 P.loaded.tide = P.G.tide
 return P

@@ -215,6 +215,7 @@ impl App {
                     self.sent.push(format!("{to:?} close {code}"));
                 }
                 Effect::AwaitDrain { .. } => self.awaits_drain = true,
+                Effect::Test { .. } => panic!("this VM has no tests"),
                 Effect::Push { operation, hub, method, arguments } => {
                     let text = |range| String::from_utf8_lossy(outbox.get(range)).into_owned();
                     self.calls.push((

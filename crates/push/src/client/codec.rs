@@ -80,6 +80,10 @@ pub struct Connected<'c> {
     pub ttl_seconds: Option<u64>,
     /// How often the server sends a ping; `None`: never.
     pub ping_seconds: Option<u64>,
+    /// The name of a session whose commands come in requests; empty: there is none.
+    pub session: &'c str,
+    /// The node that such requests state; empty: there is none.
+    pub node: &'c str,
 }
 
 /// What the reply to `subscribe` states.
@@ -115,6 +119,13 @@ pub enum Push<'a> {
         position: Option<Position>,
         /// Data of the application: JSON; empty: none.
         data: &'a str,
+    },
+    /// The connection ends. Over WebSocket, the Close frame states it.
+    Disconnected {
+        /// Why.
+        code: u16,
+        /// Why, in words; never empty.
+        reason: &'a str,
     },
     /// The end of the connection has changed.
     Renewed {

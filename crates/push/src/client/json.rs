@@ -69,6 +69,14 @@ pub(super) fn encode_push(out: &mut Vec<u8>, push: &Push<'_>) {
         Push::Subscribed { channel, position, data } => {
             encode_subscribe(out, channel, *position, data);
         }
+        Push::Disconnected { code, reason } => {
+            begin_line(out);
+            out.extend_from_slice(b"{\"push\":{\"disconnect\":{\"code\":");
+            out.extend_from_slice(itoa::Buffer::new().format(*code).as_bytes());
+            out.extend_from_slice(b",\"reason\":");
+            encode_text(out, reason);
+            out.extend_from_slice(b"}}}");
+        }
         Push::Renewed { ttl_seconds } => {
             begin_line(out);
             out.extend_from_slice(b"{\"push\":{\"refresh\":{");
@@ -130,6 +138,12 @@ fn encode_connected(out: &mut Vec<u8>, id: u32, connected: &Connected<'_>) {
     if let Some(ping) = connected.ping_seconds {
         encode_member(out, "ping", ping);
         out.extend_from_slice(b",\"pong\":true");
+    }
+    if !connected.session.is_empty() {
+        out.extend_from_slice(b",\"session\":");
+        encode_text(out, connected.session);
+        out.extend_from_slice(b",\"node\":");
+        encode_text(out, connected.node);
     }
     out.extend_from_slice(b"}}");
 }

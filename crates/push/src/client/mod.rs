@@ -2,7 +2,7 @@
 //! In: its messages, replies of the hub. Out: calls of the hub; replies and pushes for the client; a disconnect.
 //! Never: knows how they are encoded (`codec.rs`) or reach the client; lets a client do what its namespace does not allow.
 //! Limits: `channels-max` and `message-max` of the hub; `COMMANDS_MAX` commands in a message, `QUERIES_MAX` of them
-//! about history and presence; replies of `Context::room` bytes.
+//! about history and presence; replies of `Context::room` bytes. `Context::effort` lets the caller bound the messages.
 //! Invariant: each entry of `subscriptions` has a place in the hub until `leave_all`.
 
 pub mod codec;
@@ -18,6 +18,8 @@ use tidegate_config::model::Namespace;
 
 use crate::client::codec::{Answer, Codec, Connected, Joined, Push};
 use crate::client::command::{Command, History, Renewal, Subscribe};
+use crate::effort;
+use crate::emulation::{Secret, SessionName};
 use crate::hub::{Hub, Instance};
 use crate::local::Place;
 use crate::mail::{Call, Order, Reply, ReplyTo, Subscribed, Visitor};
@@ -31,8 +33,10 @@ use crate::token::{Claims, Keys, Refusal};
 const EXPIRED_GRACE_SECONDS: u64 = 25;
 /// The most publications that a client reads from the history at once.
 const HISTORY_MAX: u32 = 300;
-/// The most commands about history and presence in a message. Each takes up to 0.1 ms.
+/// The most commands about history and presence in a message.
 const QUERIES_MAX: u32 = 32;
+/// The bytes of replies to a message beyond which its further commands about history and presence are refused.
+const QUERY_REPLIES_BYTES_MAX: usize = 256 * 1024;
 /// The bytes that the encoding of a visitor adds to its name and description.
 const VISITOR_COST_BYTES: usize = 8;
 /// The bit of `flag` with which a client prefers an error to `recovered: false`.
@@ -55,6 +59,17 @@ pub struct Connection {
     expires_at: Option<u64>,
     /// By channel.
     subscriptions: BTreeMap<Arc<str>, Subscription>,
+    /// How requests name the session, if its commands come in requests.
+    emulated: Option<Box<Emulated>>,
+}
+
+#[derive(Debug)]
+struct Emulated {
+    /// The name of the session, and what only its client knows of it.
+    session: String,
+    secret: Secret,
+    /// The worker of the session.
+    node: String,
 }
 
 #[derive(Debug)]
@@ -142,6 +157,8 @@ pub struct Context<'c, K> {
     /// How many bytes of replies the client may be sent now; 0 while it does not read what was sent before. Only
     /// replies with publications or visitors are bounded by it: the others are as short as their commands.
     pub room: usize,
+    /// The effort of the commands so far (`effort.rs`), which the caller bounds.
+    pub effort: u32,
 }
 
 impl<K> Context<'_, K> {
@@ -178,7 +195,28 @@ impl Connection {
             is_connected: false,
             expires_at: None,
             subscriptions: BTreeMap::new(),
+            emulated: None,
         }
+    }
+
+    /// A client whose commands come in requests, which name its session.
+    #[must_use]
+    pub fn emulated(mut self, name: &SessionName, worker: u16) -> Self {
+        let (session, secret) = (name.encode(), name.secret);
+        self.emulated = Some(Box::new(Emulated { session, secret, node: worker.to_string() }));
+        self
+    }
+
+    /// Whether a request that states this secret may act for the client.
+    #[must_use]
+    pub fn is_named_by(&self, secret: Secret) -> bool {
+        self.emulated.as_ref().is_some_and(|emulated| emulated.secret == secret)
+    }
+
+    /// Whether `connect` has succeeded.
+    #[must_use]
+    pub const fn is_connected(&self) -> bool {
+        self.is_connected
     }
 
     /// The encoding of its messages.
@@ -207,11 +245,15 @@ impl Connection {
         let mut queries = 0;
         for command in commands {
             queries += u32::from(command.is_query());
-            if command.is_query() && queries > QUERIES_MAX && self.is_connected && command.id > 0 {
+            let is_much = queries > QUERIES_MAX || out.len() > QUERY_REPLIES_BYTES_MAX;
+            if command.is_query() && is_much && self.is_connected && command.id > 0 {
                 self.codec.encode_error(out, command.id, Error::TooManyRequests);
                 continue;
             }
-            self.handle(context, command, out)?;
+            let (effort, before) = (effort::of_command(&command), out.len());
+            let result = self.handle(context, command, out);
+            context.effort += effort + effort::of_replies(out.len() - before);
+            result?;
         }
         Ok(())
     }
@@ -305,6 +347,8 @@ impl Connection {
             version: context.version,
             ttl_seconds: self.expires_at.map(|at| at.saturating_sub(now)),
             ping_seconds: context.ping_seconds,
+            session: self.emulated.as_ref().map_or("", |emulated| &emulated.session),
+            node: self.emulated.as_ref().map_or("", |emulated| &emulated.node),
         };
         self.codec.encode_answer(out, id, &Answer::Connected(connected));
         Ok(())

@@ -52,6 +52,7 @@ mod push {
     pub const LEAVE: u32 = 6;
     pub const UNSUBSCRIBE: u32 = 7;
     pub const SUBSCRIBE: u32 = 9;
+    pub const DISCONNECT: u32 = 11;
     pub const REFRESH: u32 = 12;
 }
 
@@ -245,6 +246,8 @@ fn put_connected(out: &mut Vec<u8>, connected: &Connected<'_>) {
     put_ttl(out, (3, 4), connected.ttl_seconds);
     put_number(out, 7, connected.ping_seconds.unwrap_or(0));
     put_flag(out, 8, connected.ping_seconds.is_some());
+    put_bytes(out, 9, connected.session.as_bytes());
+    put_bytes(out, 10, connected.node.as_bytes());
 }
 
 fn put_joined(out: &mut Vec<u8>, joined: &Joined<'_>) {
@@ -355,6 +358,12 @@ pub(super) fn encode_push(out: &mut Vec<u8>, push: &Push<'_>) {
                         put_flag(out, 6, true);
                     }
                     put_bytes(out, 7, data.as_bytes());
+                });
+            }
+            Push::Disconnected { code, reason } => {
+                put_message(out, push::DISCONNECT, |out| {
+                    put_number(out, 1, (*code).into());
+                    put_bytes(out, 2, reason.as_bytes());
                 });
             }
             Push::Renewed { ttl_seconds } => {

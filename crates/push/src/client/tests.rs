@@ -13,6 +13,8 @@ struct Fixture {
     hub: Hub<u32>,
     client: Connection,
     room: usize,
+    /// The effort of the last message.
+    effort: u32,
 }
 
 impl Fixture {
@@ -37,7 +39,7 @@ impl Fixture {
             hub.call(&settings, to, Call::Publish(order), (Moment::ZERO, number));
         }
         let client = Connection::new(Codec::Json, [1, 2]);
-        let mut fixture = Self { settings, hub, client, room: QUEUE_MAX };
+        let mut fixture = Self { settings, hub, client, room: QUEUE_MAX, effort: 0 };
         assert!(fixture.send("{\"id\":1,\"connect\":{}}").contains("\"connect\""));
         fixture
     }
@@ -65,8 +67,10 @@ impl Fixture {
             ping_seconds: None,
             version: "test",
             room: self.room,
+            effort: 0,
         };
         work(&mut self.client, &mut context, &mut out);
+        self.effort = context.effort;
         String::from_utf8(out).unwrap_or_default()
     }
 }
@@ -121,6 +125,24 @@ fn queries_of_a_message_are_limited() {
         .collect();
     let replies = fixture.send(&message);
     assert_eq!(replies.matches(TOO_MANY).count(), 100 - QUERIES_MAX as usize);
+}
+
+#[test]
+fn effort_of_a_message_grows_with_its_commands_queries_and_replies() {
+    let mut fixture = Fixture::new();
+    for (message, least, most) in [
+        ("{}\n".repeat(500), 500, 500),
+        (subscribe(2, MESSAGES), 33, 40),
+        ("{\"id\":4,\"presence_stats\":{\"channel\":\"a\"}}\n".repeat(30), 960, 1000),
+        (
+            "{\"id\":5,\"history\":{\"channel\":\"a\",\"limit\":1}}".to_owned(),
+            32 + 30_000 / 512,
+            100,
+        ),
+    ] {
+        fixture.send(&message);
+        assert!((least..=most).contains(&fixture.effort), "{} {message:.80}", fixture.effort);
+    }
 }
 
 #[test]

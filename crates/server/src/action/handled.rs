@@ -247,7 +247,8 @@ impl Worker {
             return self.begin_access(reactor, to, (route, hooks), values);
         }
         let edits = handling.request.as_ref();
-        let changes = Changes { path: None, edits, values, waits: false, hook };
+        let ask = handling.ask.as_ref();
+        let changes = Changes { path: None, edits, values, waits: false, hook, ask };
         self.begin_action(reactor, to, values.head, route, values.scheme, Some(changes));
     }
 
@@ -294,7 +295,8 @@ impl Worker {
         // The server gets the request only once the user is verified.
         let values = &Values { user: Some(user), ..*values };
         let edits = handling.request.as_ref();
-        let changes = Changes { path: None, edits, values, waits: !claim.is_verified, hook: None };
+        let changes =
+            Changes { path: None, edits, values, waits: !claim.is_verified, hook: None, ask: None };
         self.begin_action(reactor, to, head, route, scheme, Some(changes));
         if claim.is_verified {
             return;

@@ -163,7 +163,8 @@ impl Worker {
             Action::Lua(app) => self.begin_lua(reactor, to, head, (route, *app), scheme),
             Action::Proxy(proxy) => match pool_of_hook(changes).or(proxy.pool.only()) {
                 Some(pool) => {
-                    self.begin_exchange(reactor, to, head, (proxy, pool as u16), changes);
+                    let place = (route, pool as u16);
+                    self.begin_exchange(reactor, to, head, (proxy, place), changes);
                 }
                 None => self.begin_choosing(reactor, to, head, (route, proxy), changes),
             },

@@ -59,6 +59,16 @@ impl Worker {
         }
     }
 
+    /// Whether the connection must wait for the next turn, because the share of this turn is used up. `effort_before`:
+    /// `PushState::effort` when the connection began to be served in this turn.
+    pub(super) fn must_service_yield(&self, service: Service, effort_before: u32) -> bool {
+        match service {
+            Service::Echo | Service::Raw(_) => false,
+            Service::Lua(_) => self.lua_share.is_used_up(),
+            Service::Client(_) => self.push.must_yield(effort_before),
+        }
+    }
+
     /// The client reads again: output that was suspended since `is_websocket_held` may continue.
     pub(super) fn resume_service<R: Reactor>(
         &mut self,

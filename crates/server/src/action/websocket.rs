@@ -409,6 +409,7 @@ impl Worker {
             }
         };
         let (mut used, mut messages) = (0, 0);
+        let effort_before = self.push.effort();
         let mut outcome = Outcome::Yielded;
         for _ in 0..WEBSOCKET_FRAMES_PER_TURN_MAX {
             if used == bytes.len() {
@@ -419,7 +420,7 @@ impl Worker {
                 outcome = Outcome::Full;
                 break;
             }
-            if matches!(service, Service::Lua(_)) && self.lua_share.is_used_up() {
+            if self.must_service_yield(service, effort_before) {
                 break;
             }
             let rest = &mut bytes[used..];
@@ -673,7 +674,7 @@ impl Worker {
     ) {
         let is_due = self.client_check_at(Service::Client(session)) <= Some(reactor.now());
         if is_due
-            && self.check_client(reactor, (id, session))
+            && self.check_client(reactor, session)
             && let Some(socket) = self.websockets.get_mut(id)
         {
             socket.state = State::Pinged;
@@ -713,7 +714,12 @@ impl Worker {
             State::Pinged => {
                 self.accounts.counters.websocket_timeouts.add(1);
                 self.blame(to, Cause::ClientTimeout, NO_REPLY);
-                let close = Close { code: CloseCode::INTERNAL_ERROR, reason: "pong timeout" };
+                let close = match service {
+                    Service::Client(_) => close_of(Disconnect::NO_PONG),
+                    Service::Echo | Service::Lua(_) | Service::Raw(_) => {
+                        Close { code: CloseCode::INTERNAL_ERROR, reason: "pong timeout" }
+                    }
+                };
                 self.encode_switched(reactor, to, |out| encode_close(out, Some(close), None));
                 self.end_websocket(reactor, id);
             }

@@ -2,6 +2,8 @@
 //! In: words. Out: text, or an error that names the allowed values.
 //! To add a command, add it to `COMMANDS`, with a line of help and an example.
 
+use std::sync::PoisonError;
+
 use rustix::process::{Signal, getpid, kill_process};
 use tidegate_gate::access::Names;
 
@@ -62,6 +64,19 @@ const COMMANDS: &[Command] = &[
         about: "the state of each server, with HAProxy's columns",
         example: "show servers state api",
         run: show_servers_state,
+    },
+    Command {
+        words: &["show", "config"],
+        arguments: "",
+        about: "the parts of the configuration with a fingerprint of each, for `tidegate check --against`",
+        example: "show config",
+        run: |arguments, operations| match arguments {
+            [] => {
+                let inventory = operations.inventory.lock().unwrap_or_else(PoisonError::into_inner);
+                Ok(Reply::Shown(inventory.text()))
+            }
+            _ => Err(allowed("show config", arguments, &[""])),
+        },
     },
     Command {
         words: &["set", "server"],

@@ -141,6 +141,7 @@ mod tests {
         let arranged = Arranged::first(config.clone());
         Operations {
             config: Mutex::new(Arc::new(config)),
+            inventory: Mutex::default(),
             accounts: Vec::new(),
             registry: Arc::new(Registry::new(1)),
             roster: Arc::new(Roster::new(&arranged, Vec::new())),

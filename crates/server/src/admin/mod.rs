@@ -24,6 +24,7 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use tidegate_config::model::{Admin, Bind, Config};
+use tidegate_gate::inventory::Inventory;
 
 pub(crate) use self::connection::Places;
 use self::connection::{Connection, Stream};
@@ -42,6 +43,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 pub(crate) struct Operations {
     /// The configuration, with the actual addresses of listeners.
     pub(crate) config: Mutex<Arc<Config>>,
+    /// The parts of the configuration as it was read.
+    pub(crate) inventory: Mutex<Inventory>,
     /// The counters of each worker.
     pub(crate) accounts: Vec<Arc<Accounts>>,
     /// The counters of listeners, routes and servers.

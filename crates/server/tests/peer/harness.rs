@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tidegate_base::{Address, Span};
 use tidegate_config::model::{
-    AccessFilter, AccessFormat, AccessLog, AccessTarget, Config, ServerAddress,
+    AccessFilter, AccessFormat, AccessLog, AccessTarget, Config, SAMPLE_ALL, ServerAddress,
 };
 use tidegate_reactor::kernel::Kernel;
 use tidegate_reactor::{ListenError, ListenerId, Loop, Mailbox, Reactor, SimNet, SimReactor};
@@ -117,7 +117,10 @@ impl<K: Kernel> Harness<Loop<K>> {
             to: AccessTarget::Stdout,
             format: AccessFormat::Json,
             request_headers: vec!["x-id".to_owned()],
+            cookies: Vec::new(),
             only: AccessFilter::All,
+            slow: None,
+            sample: SAMPLE_ALL,
         };
         let (desk, shelf) = Desk::without_writer(&settings);
         self.worker.record_to(desk);

@@ -45,6 +45,7 @@ macro_rules! scenes {
 }
 
 scenes! {
+    a_server_is_asked_about_each_request
     ambiguous_paths_cannot_bypass_a_route
     authenticated_connection_serves_its_client_only
     body_timeout_is_408
@@ -99,6 +100,7 @@ scenes! {
     requests_without_a_websocket_are_refused
     response_body_timeout_cuts_the_response
     response_timeout_is_504
+    timeouts_of_a_route_replace_those_of_its_pool
     responses_without_a_body
     routes_refuse_requests_by_themselves
     silent_websockets_are_closed

@@ -28,6 +28,7 @@ mod progress;
 mod proxy_header;
 mod proxy_protocol;
 mod push;
+mod push_clients;
 mod records;
 mod reload;
 mod run;

@@ -19,13 +19,13 @@ const SETTINGS: &str =
     "subscribe = \"anyone\"\n[push.p.namespace.h]\nsubscribe = \"anyone\"\nhistory = 50\n";
 
 /// The workers of a process.
-struct Process {
+pub(crate) struct Process {
     net: SimNet,
     workers: Vec<Harness<SimReactor>>,
 }
 
 impl Process {
-    fn new(workers: usize, seed: u64, mails: usize, settings: &str) -> Self {
+    pub(crate) fn new(workers: usize, seed: u64, mails: usize, settings: &str) -> Self {
         let file = format!(
             "[[listener]]\nbind = \"10.0.0.1:80\"\ntimeouts = {{ head = \"1h\", body = \"1h\" }}\n\
              [[route]]\npath = \"/time\"\npush = {{ hub = \"p\", channel = \"time\" }}\n\
@@ -44,27 +44,33 @@ impl Process {
         Self { net, workers }
     }
 
-    fn dial(&self) -> SimPeer {
+    pub(crate) fn dial(&self) -> SimPeer {
         self.net.dial(&self.workers[0].bound[0]).expect("the workers listen")
     }
 
-    fn turn(&mut self) {
+    pub(crate) fn turn(&mut self) {
         self.workers.iter_mut().for_each(Harness::turn);
         self.net.advance_by(Span::from_micros(100));
     }
 
-    fn turns(&mut self, count: usize) {
+    pub(crate) fn turns(&mut self, count: usize) {
         (0..count).for_each(|_| self.turn());
     }
 
+    /// Lets time pass.
+    pub(crate) fn pass(&mut self, span: Span) {
+        self.net.advance_by(span);
+        self.turns(2);
+    }
+
     /// The sum of a counter.
-    fn sum(&self, name: &str) -> u64 {
+    pub(crate) fn sum(&self, name: &str) -> u64 {
         let all = self.workers.iter().flat_map(|worker| worker.accounts.counters.all());
         all.filter(|(known, _)| *known == name).map(|(_, value)| value).sum()
     }
 
     /// Sends a request and returns its response.
-    fn exchange(&mut self, request: &str) -> String {
+    pub(crate) fn exchange(&mut self, request: &str) -> String {
         let client = self.dial();
         self.turns(4);
         assert_eq!(client.send(request.as_bytes()), request.len());
@@ -97,7 +103,7 @@ impl Process {
     }
 
     /// Ends all clients and checks that nothing is left.
-    fn finish(mut self, clients: Vec<Client>) {
+    pub(crate) fn finish(mut self, clients: Vec<Client>) {
         drop(clients);
         self.turns(200);
         for worker in &self.workers {
@@ -107,7 +113,7 @@ impl Process {
 }
 
 /// A client that is subscribed by URL.
-struct Client {
+pub(crate) struct Client {
     peer: SimPeer,
     is_websocket: bool,
     is_open: bool,

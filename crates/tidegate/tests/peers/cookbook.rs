@@ -77,12 +77,32 @@ fn mirror(mut stream: TcpStream, name: &str) {
             Ok(_) | Err(_) => return,
         }
     }
+    if head.starts_with(b"GET /verify ") {
+        let _ = stream.write_all(verdict(&text(&head)).as_bytes());
+        return;
+    }
     let body = format!("{}served by {name}\n", text(&head).replace("\r\n", "\n"));
     let _ = write!(
         stream,
         "HTTP/1.1 200 OK\r\nServer: mirror\r\nX-Powered-By: threads\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
         body.len()
     );
+}
+
+/// The answer of an authentication server to the question `head`: a session is the name of the user.
+fn verdict(head: &str) -> String {
+    let value = |name: &str| {
+        let lines = head.lines().filter_map(|line| line.split_once(": "));
+        lines.filter(|(own, _)| own.eq_ignore_ascii_case(name)).map(|(_, value)| value).next()
+    };
+    let end = "Content-Length: 0\r\nConnection: close\r\n\r\n";
+    match value("cookie").and_then(|cookie| cookie.strip_prefix("session=")) {
+        Some(user) => format!("HTTP/1.1 200 OK\r\nX-User: {user}\r\n{end}"),
+        None => {
+            let back = value("x-forwarded-uri").unwrap_or_default();
+            format!("HTTP/1.1 302 Found\r\nLocation: /login/?back={back}\r\n{end}")
+        }
+    }
 }
 
 /// The arguments of a command, split as a shell does it for quotes.

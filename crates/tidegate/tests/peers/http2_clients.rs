@@ -3,14 +3,11 @@
 //! `synthetic` and `proxy`. Out: equal bytes, and no connection ends early.
 //! Limits: each client ends by itself after a few minutes or is ended by the limit of a test's process.
 
-use std::io::{BufRead as _, BufReader};
-use std::process::Stdio;
-
 use tidegate_testing::command;
 
 use crate::gate::Gate;
 use crate::origins::{Nginx, Script, go_program, node, python};
-use crate::process::{Folder, Process, program, run_well};
+use crate::process::{Folder, console_of_page, program, run_well};
 use crate::requests::{curl, noise};
 
 /// The size of `/big`, which is larger than the buffers and windows of all clients.
@@ -147,34 +144,8 @@ fn nghttp_runs_100_streams_at_a_time() {
 #[test]
 fn chromium_finishes_all_requests_of_a_page() {
     let site = Site::start("h2-chromium");
-    let mut command = command(program("chromium", "chromium"));
-    command.args([
-        "--headless",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--disable-quic",
-        "--no-first-run",
-    ]);
-    command.args([
-        "--disable-background-networking",
-        "--disable-component-update",
-        "--disable-sync",
-    ]);
-    command.args(["--disable-dev-shm-usage", "--ignore-certificate-errors", "--no-proxy-server"]);
-    command.arg(format!("--user-data-dir={}", site.folder.join("profile")));
-    command.args(["--enable-logging=stderr", &format!("{}/browser_page.html", site.secured())]);
-    let mut process = Process::spawn(command.stdout(Stdio::null()).stderr(Stdio::piped()));
-    let messages = BufReader::new(process.child().stderr.take().expect("stderr is piped"));
-    let mut seen = String::new();
-    for line in messages.split(b'\n') {
-        seen += &String::from_utf8_lossy(&line.expect("stderr can be read"));
-        seen.push('\n');
-        if seen.contains("results: ") {
-            break;
-        }
-    }
+    let url = format!("{}/browser_page.html", site.secured());
+    let seen = console_of_page(&site.folder, &url, "results: ");
     let wanted = "results: resources get post hundred slow cancel websocket;";
     assert!(seen.contains(wanted), "{seen}");
-    process.terminate();
-    process.wait();
 }

@@ -11,7 +11,7 @@ use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use tidegate_testing::{Signal, Started, start};
+use tidegate_testing::{Signal, Started, command, start};
 
 pub use tidegate_testing::run;
 
@@ -150,4 +150,37 @@ impl Process {
         assert!(line.ends_with('\n'), "the process exited before it printed its address");
         line.trim_end().to_owned()
     }
+}
+
+/// Opens a page in Chromium without a window. Returns its console's messages until one contains `end`, or all if it ends.
+pub fn console_of_page(folder: &Folder, url: &str, end: &str) -> String {
+    let mut command = command(program("chromium", "chromium"));
+    command.args([
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-quic",
+        "--no-first-run",
+    ]);
+    command.args([
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--disable-sync",
+    ]);
+    command.args(["--disable-dev-shm-usage", "--ignore-certificate-errors", "--no-proxy-server"]);
+    command.arg(format!("--user-data-dir={}", folder.join("profile")));
+    command.args(["--enable-logging=stderr", url]);
+    let mut process = Process::spawn(command.stdout(Stdio::null()).stderr(Stdio::piped()));
+    let messages = BufReader::new(process.child().stderr.take().expect("stderr is piped"));
+    let mut seen = String::new();
+    for line in messages.split(b'\n') {
+        seen += &String::from_utf8_lossy(&line.expect("stderr can be read"));
+        seen.push('\n');
+        if seen.contains(end) {
+            break;
+        }
+    }
+    process.terminate();
+    process.wait();
+    seen
 }

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use crate::gate::Gate;
 use crate::origins::{go_program, node};
-use crate::process::{Folder, run_well};
+use crate::process::{Folder, console_of_page, run_well};
 use tidegate_testing::command;
 
 const CONFIG: &str = "[server]\nworkers = 3\n[[listener]]\nbind = \"127.0.0.1:0\"\n\
@@ -16,7 +16,8 @@ const CONFIG: &str = "[server]\nworkers = 3\n[[listener]]\nbind = \"127.0.0.1:0\
     [push.p.namespace.closed]\n\
     [push.p.namespace.chat]\nsubscribe = \"users\"\npublish = \"subscribers\"\nhistory = 100\n\
     read-history = \"subscribers\"\npresence = true\nread-presence = \"subscribers\"\njoin-leave = true\n\
-    [push.open]\nanonymous = true\nsubscribe = \"anyone\"\npublish = \"anyone\"\n";
+    [push.open]\nanonymous = true\nsubscribe = \"anyone\"\npublish = \"anyone\"\npresence = true\n\
+    read-presence = \"subscribers\"\n";
 
 /// What each client prints.
 const PARTS: &str = "subscribe\npublish\nhistory\npresence\nrecovery\nlost\ntokens\nrights\n";
@@ -35,23 +36,77 @@ fn python() -> Command {
 
 /// Runs a client with each encoding of the protocol. It prints its parts.
 fn run_client(name: &str, parts: &str, client: impl Fn(&Folder) -> Command) {
-    for protocol in ["json", "protobuf"] {
-        let folder = Folder::new(&format!("push-{name}-{protocol}"));
+    run_client_with(name, &[&["json"], &["protobuf"]], parts, client);
+}
+
+/// Runs a client with each of these arguments.
+fn run_client_with(
+    name: &str,
+    variants: &[&[&str]],
+    parts: &str,
+    client: impl Fn(&Folder) -> Command,
+) {
+    for arguments in variants {
+        let folder = Folder::new(&format!("push-{name}-{}", arguments.join("-")));
         let gate = Gate::start(&folder, CONFIG);
         let mut client = client(&folder);
-        client.env_remove("http_proxy").args([&gate.address().to_string(), protocol]);
-        assert_eq!(run_well(&mut client), parts, "{name}, {protocol}");
+        client.env_remove("http_proxy").arg(gate.address().to_string()).args(*arguments);
+        assert_eq!(run_well(&mut client), parts, "{name}, {arguments:?}");
     }
+}
+
+/// The client in JavaScript.
+fn centrifuge_js(folder: &Folder) -> Command {
+    let mut node = node();
+    let client = folder.file("client.mjs", include_str!("push_client.mjs"));
+    node.args([&client, &installed("node")]);
+    node
 }
 
 #[test]
 fn centrifuge_js_works_with_a_hub() {
-    let packages = installed("node");
-    run_client("js", PARTS, |folder| {
+    run_client("js", PARTS, centrifuge_js);
+}
+
+#[test]
+fn centrifuge_js_works_without_websocket() {
+    let variants: [&[&str]; 3] =
+        [&["json", "http_stream"], &["protobuf", "http_stream"], &["json", "sse"]];
+    run_client_with("js", &variants, PARTS, centrifuge_js);
+}
+
+/// The client of this repository.
+const OWN_CLIENT: &str = include_str!("../../../../web/client/tidegate.js");
+
+#[test]
+fn own_client_works_with_a_hub() {
+    // `broken`: WebSocket fails, and the client takes the next transport.
+    let variants: [&[&str]; 3] = [&["websocket"], &["sse"], &["broken"]];
+    let parts = "talk\nhistory\npresence\nrecovery\nlost\nrights\n";
+    run_client_with("own", &variants, parts, |folder| {
         let mut node = node();
-        node.args([&folder.file("client.mjs", include_str!("push_client.mjs")), &packages]);
+        let test = folder.file("test.mjs", include_str!("push_own_client.mjs"));
+        let client = folder.file("tidegate.mjs", OWN_CLIENT);
+        node.args([&test, &installed("node"), &client]);
         node
     });
+}
+
+#[test]
+fn own_client_works_in_chromium() {
+    let folder = Folder::new("push-chromium");
+    // A configuration takes `${NAME}` from the environment.
+    let literal = |text: &str| text.replace("${", "$${");
+    let (client, page) = (literal(OWN_CLIENT), literal(include_str!("push_page.html")));
+    let routes = format!(
+        "{CONFIG}[[route]]\npath = \"/tidegate.js\"\nrespond = {{ headers = {{ content-type = \"text/javascript\" }}, \
+         body = '''{client}''' }}\n[[route]]\npath = \"/page\"\n\
+         respond = {{ headers = {{ content-type = \"text/html\" }}, body = '''{page}''' }}\n"
+    );
+    let gate = Gate::start(&folder, &routes);
+    let url = format!("http://{}/page", gate.address());
+    let seen = console_of_page(&folder, &url, "results: ");
+    assert!(seen.contains("results: websocket sse;"), "{seen}");
 }
 
 #[test]

@@ -28,7 +28,9 @@ impl Worker {
             return self.note_bug(reactor, to.sock);
         };
         match chooser.choose(values, || self.prng.next_u64(), &mut self.piece) {
-            Some(pool) => self.begin_exchange(reactor, to, head, (proxy, pool), changes),
+            Some(pool) => {
+                self.begin_exchange(reactor, to, head, (proxy, (route, pool)), changes);
+            }
             None => {
                 self.accounts.counters.unmapped_requests.add(1);
                 let text = "no pool is set for this request";

@@ -6,7 +6,7 @@
 //! Invariant: each `note_start` for a server is followed by exactly one `note_end`.
 
 use tidegate_base::Id;
-use tidegate_config::model::Unretriable;
+use tidegate_config::model::{ServerTimeouts, Unretriable};
 use tidegate_gate::access::{Cause, Phase};
 use tidegate_gate::balance::{Pick, Tried};
 use tidegate_gate::retry::{self, FailedAttempt, FailurePoint};
@@ -475,11 +475,21 @@ impl Worker {
         Ok(up)
     }
 
+    /// The timeouts of an exchange: those of its route, and for the rest those of its pool.
+    pub(super) fn timeouts_of(&self, exchange: &Exchange) -> ServerTimeouts {
+        let snapshot = self.settings.of(exchange.era);
+        let of_pool = snapshot.pool(exchange.pool).timeouts;
+        // A question is not a request of the route.
+        let route = exchange.timed_route.filter(|_| exchange.inquiry.is_none());
+        let own = route.and_then(|route| snapshot.handlings.of_route(route)?.timeouts);
+        own.map_or(of_pool, |own| own.over(&of_pool))
+    }
+
     /// Sets the deadline of the upstream connection to the timeout of the exchange's stage, or to the first look
     /// at the rest of the request if the server does not take it fast enough.
     pub(crate) fn arm_upstream<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get(id) else { return };
-        let timeouts = &self.settings.of(exchange.era).pool(exchange.pool).timeouts;
+        let timeouts = self.timeouts_of(exchange);
         let up = exchange.attempt.up;
         let wait = match exchange.stage {
             Stage::Authorizing | Stage::Buffering | Stage::Queued | Stage::Paused => return,

@@ -9,6 +9,7 @@ use tidegate_gate::balance::Tried;
 
 use crate::action::intake::Intake;
 use crate::action::proxy::authorization::Authorization;
+use crate::action::proxy::inquiry::Inquiry;
 use crate::action::proxy::stored::StoredRequest;
 use crate::requester::Requester;
 use crate::responder::Responder;
@@ -40,7 +41,7 @@ pub(crate) enum Stage {
     Tunnel,
 }
 
-/// Facts about a request that never change.
+/// Facts about a request. They change only with the end of an inquiry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct RequestFacts {
     /// There is no request: the connection of the client is forwarded without HTTP (TCP mode).
@@ -121,10 +122,12 @@ pub(crate) struct Exchange {
     pub(crate) stage: Stage,
     /// The generation of settings that the request began with, which is that of its requester.
     pub(crate) era: Era,
-    /// Index of the pool in the configuration. Never changes.
+    /// Index of the pool in the configuration. Changes only with the end of an inquiry.
     pub(crate) pool: u16,
     /// Index of the listener that accepted the client's connection. Never changes.
     pub(crate) listener: u16,
+    /// Index of the route, if it has timeouts of its own.
+    pub(crate) timed_route: Option<usize>,
     /// Facts about the request.
     pub(crate) facts: RequestFacts,
     /// The current attempt.
@@ -153,6 +156,8 @@ pub(crate) struct Exchange {
     pub(crate) ended: EndedSides,
     /// What the request needs after the verdict, in `Stage::Authorizing`.
     pub(crate) authorization: Option<Box<Authorization>>,
+    /// The request of the client, while a server is asked about it.
+    pub(crate) inquiry: Option<Box<Inquiry>>,
     /// The values for the edits of the response; empty if there are none, and once the response begins.
     pub(crate) values: Vec<u8>,
 }
@@ -161,6 +166,11 @@ impl Exchange {
     /// Whether no attempt was made yet, so that the exchange has no earlier place in the queue.
     pub(crate) fn is_new(&self) -> bool {
         self.attempts == 0 && !self.needs_fresh
+    }
+
+    /// Whether the request of the client has arrived completely.
+    pub(crate) fn has_whole_request(&self) -> bool {
+        self.inquiry.as_ref().map_or(&self.request, |inquiry| &inquiry.request).is_done()
     }
 
     /// Whether the exchange has a connection to a server.

@@ -2,6 +2,7 @@
 //!
 //! - `exchange.rs`: the state of one proxied request; `stored.rs`: the request as it is sent
 //! - `choice.rs`: requests of routes that choose the pool
+//! - `inquiry.rs`: requests about which another server is asked first
 //! - `authorization.rs`: requests whose user is being verified
 //! - `dispatch.rs`: pick a server, wait in the queue, connect, retry; `reuse.rs`: idle connections;
 //!   `shortage.rs`: requests that wait for room for a connection
@@ -19,6 +20,7 @@ pub(crate) mod authorization;
 mod choice;
 pub(crate) mod dispatch;
 pub(crate) mod exchange;
+mod inquiry;
 mod request;
 mod response;
 pub(crate) mod reuse;
@@ -32,6 +34,7 @@ use tidegate_base::prng::hash_bytes;
 use tidegate_base::{Id, Moment};
 use tidegate_config::model::{Balance, HashKey, Listener, Proxy};
 use tidegate_gate::access::Cause;
+use tidegate_gate::ask::Asker;
 use tidegate_gate::balance::Tried;
 use tidegate_gate::chain::client_address;
 use tidegate_gate::changes::Changes;
@@ -46,6 +49,7 @@ use crate::action::intake::Intake;
 use crate::action::proxy::exchange::{Attempt, EndedSides, Exchange, RequestFacts, Stage};
 use crate::action::proxy::stored::StoredRequest;
 use crate::answer::Answer;
+use crate::buffers::BufferPool;
 use crate::carrier::Progress;
 use crate::requester::Requester;
 use crate::snapshot::Snapshot;
@@ -69,7 +73,7 @@ impl Worker {
         reactor: &mut R,
         to: Requester,
         head: &RequestHead<'_>,
-        (proxy, pool_index): (&Proxy, u16),
+        (proxy, (route, pool_index)): (&Proxy, (usize, u16)),
         changes: Option<Changes<'_>>,
     ) {
         let (era, snapshot) = (self.era_of(to), self.settings_of(to));
@@ -98,18 +102,15 @@ impl Worker {
             websocket_key,
             changes: changes.map(|changes| Changes { path: proxy.path.as_ref(), ..changes }),
         };
-        let mut encoded = self.buffers.take();
-        if let Err(fault) = forward::encode_upstream_request(&mut encoded, head, &context) {
-            self.buffers.put(encoded);
-            return match fault {
-                ForwardFault::AnswerHere => {
-                    self.answer(reactor, to, &Answer::Recipient(head), false);
-                }
-                ForwardFault::MaxForwardsInvalid | ForwardFault::Loop | ForwardFault::Value(_) => {
-                    self.answer_error(reactor, to, fault.status(), fault.text(), false);
-                }
-            };
-        }
+        let (encoded, question) = match encode(&mut self.buffers, head, &context) {
+            Ok(encoded) => encoded,
+            Err(ForwardFault::AnswerHere) => {
+                return self.answer(reactor, to, &Answer::Recipient(head), false);
+            }
+            Err(fault) => {
+                return self.answer_error(reactor, to, fault.status(), fault.text(), false);
+            }
+        };
         let has_connection = head.has(FieldName::Connection);
         let request = StoredRequest::new(encoded, forward::upstream_length(head));
         let buffers = pool.request_buffer_bytes > 0
@@ -118,7 +119,7 @@ impl Worker {
             && !head.expect_continue;
         let waits = changes.is_some_and(|changes| changes.waits);
         self.arrivals += 1;
-        let exchange = Exchange {
+        let mut exchange = Exchange {
             requester: to,
             stage: match buffers {
                 _ if waits => Stage::Authorizing,
@@ -128,6 +129,11 @@ impl Worker {
             era,
             pool: pool_index,
             listener: listener_index,
+            timed_route: snapshot
+                .handlings
+                .of_route(route)
+                .and_then(|own| own.timeouts)
+                .map(|_| route),
             facts: RequestFacts {
                 is_tcp: false,
                 is_head: matches!(head.method, Method::Head),
@@ -156,19 +162,30 @@ impl Worker {
             request,
             ended: EndedSides::default(),
             authorization: None,
+            inquiry: None,
             values: self.values.take(to),
         };
+        if let Some((asker, question)) = question {
+            let asked = snapshot.pool(asker.pool());
+            let key_hash = hash_key(&asked.balance, head, changes, (peer, listener));
+            let choice = (key_hash, session_of(&snapshot, usize::from(asker.pool()), head));
+            inquiry::ask_first(&mut exchange, asker, question, &snapshot, head, choice);
+        }
+        let (is_ready, pool_index) = (exchange.stage == Stage::Queued, exchange.pool);
         match self.exchanges.insert(exchange) {
             Ok(id) => {
                 self.set_running(to, Running::Proxy(id));
                 self.accounts.counters.exchanges_now.add(1);
                 self.pools[usize::from(pool_index)].exchanges += 1;
-                if !buffers && !waits {
+                if is_ready {
                     self.dispatch_new(reactor, id);
                 }
             }
             Err(mut exchange) => {
                 self.recall_values(to, core::mem::take(&mut exchange.values));
+                if let Some(inquiry) = exchange.inquiry {
+                    inquiry.request.release(&mut self.buffers);
+                }
                 exchange.request.release(&mut self.buffers);
                 let text = "the proxy is handling too many requests";
                 self.answer_error(reactor, to, 503, text, true);
@@ -235,7 +252,7 @@ impl Worker {
     /// if its head was relayed already.
     pub(crate) fn fail<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>, failure: Failure) {
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
-        let (to, is_done) = (exchange.requester, exchange.request.is_done());
+        let (to, is_done) = (exchange.requester, exchange.has_whole_request());
         let is_tcp = exchange.facts.is_tcp;
         let values = core::mem::take(&mut exchange.values);
         self.recall_values(to, values);
@@ -273,7 +290,37 @@ impl Worker {
             self.accounts.counters.exchanges_now.sub(1);
             self.pools[usize::from(exchange.pool)].exchanges -= 1;
             self.buffers.put(exchange.values);
+            if let Some(inquiry) = exchange.inquiry {
+                inquiry.request.release(&mut self.buffers);
+            }
             exchange.request.release(&mut self.buffers);
+        }
+    }
+}
+
+/// The question about a request: how it is asked, and its head.
+type Question<'a> = (&'a Asker, Vec<u8>);
+
+/// The heads of a request and, if its route asks about it, of the question, in buffers of the pool.
+fn encode<'a>(
+    buffers: &mut BufferPool,
+    head: &RequestHead<'_>,
+    context: &RequestContext<'a>,
+) -> Result<(Vec<u8>, Option<Question<'a>>), ForwardFault> {
+    let mut encoded = buffers.take();
+    if let Err(fault) = forward::encode_upstream_request(&mut encoded, head, context) {
+        buffers.put(encoded);
+        return Err(fault);
+    }
+    let asks = context.changes.and_then(|changes| Some((changes.ask?, changes)));
+    let Some((asker, changes)) = asks else { return Ok((encoded, None)) };
+    let mut question = buffers.take();
+    match asker.encode(&mut question, head, context, &changes) {
+        Ok(()) => Ok((encoded, Some((asker, question)))),
+        Err(fault) => {
+            buffers.put(encoded);
+            buffers.put(question);
+            Err(fault)
         }
     }
 }

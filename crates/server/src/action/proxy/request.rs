@@ -19,6 +19,9 @@ impl Worker {
         id: Id<Exchange>,
     ) -> usize {
         let Some(exchange) = self.exchanges.get(id) else { return 0 };
+        if let Some(inquiry) = &exchange.inquiry {
+            return inquiry.body_room();
+        }
         let (up, fits) = (exchange.attempt.up, exchange.request.has_waiting_room());
         if !exchange.has_server() {
             return if fits { WAITING_PIECE_BYTES_MAX } else { 0 };
@@ -47,6 +50,9 @@ impl Worker {
         end: Option<&[u8]>,
     ) {
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
+        if let Some(inquiry) = &mut exchange.inquiry {
+            return inquiry.take_body(data, end);
+        }
         exchange.request.push(data);
         if let Some(trailers) = end {
             exchange.request.end(if exchange.facts.drops_trailers { b"" } else { trailers });

@@ -53,6 +53,10 @@ impl Worker {
     ) {
         let Some(exchange) = self.exchanges.get(id) else { return };
         debug_assert_eq!(exchange.stage, Stage::ExpectResponse, "an interim response");
+        if exchange.inquiry.is_some() {
+            // The client asked another server.
+            return;
+        }
         let to = exchange.requester;
         self.send_interim(reactor, to, head);
         // The deadline of the final head is not extended, so that interim responses cannot defer it forever.
@@ -78,6 +82,11 @@ impl Worker {
             let text = "the server did not switch to the protocol that the client requested";
             return self.server_misbehaved(reactor, id, text);
         }
+        let verdict = self.judge_answer(id, head);
+        if verdict == Some(true) {
+            return self.take_grant(reactor, id, head, ends, more_follows);
+        }
+        let Some(exchange) = self.exchanges.get_mut(id) else { return };
         let (to, up) = (exchange.requester, exchange.attempt.up);
         let (era, pool) = (exchange.era, usize::from(exchange.pool));
         let server = exchange.attempt.server;
@@ -92,7 +101,11 @@ impl Worker {
         }
         // If the response is early, the rest of the request is still forwarded; but a server that closes will
         // not take it.
-        let rest = if head.persistent { Rest::Taken } else { Rest::Unwanted };
+        let rest = match verdict {
+            Some(_) => Rest::Discarded,
+            None if head.persistent => Rest::Taken,
+            None => Rest::Unwanted,
+        };
         let snapshot = self.settings.of(era);
         let has_sessions = snapshot.sessions.get(pool).is_some_and(Option::is_some);
         let snapshot = has_sessions.then(|| Rc::clone(snapshot));
@@ -140,6 +153,9 @@ impl Worker {
         id: Id<Exchange>,
         data: &[u8],
     ) {
+        if self.skip_answer(reactor, id, data.len()) {
+            return;
+        }
         let Some(exchange) = self.exchanges.get(id) else { return };
         debug_assert_eq!(exchange.stage, Stage::ExpectBody, "a piece of a response");
         let to = exchange.requester;
@@ -160,6 +176,9 @@ impl Worker {
         trailers: &[u8],
         more_follows: bool,
     ) {
+        if self.finish_answer(reactor, id, more_follows) {
+            return;
+        }
         let Some(exchange) = self.exchanges.get(id) else { return };
         debug_assert_eq!(exchange.stage, Stage::ExpectBody, "the end of a response");
         let (to, up) = (exchange.requester, exchange.attempt.up);
@@ -430,7 +449,7 @@ impl Worker {
     /// The head of the response has not come in time.
     fn response_due<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get(id) else { return };
-        let timeouts = self.settings.of(exchange.era).pool(exchange.pool).timeouts;
+        let timeouts = self.timeouts_of(exchange);
         let up = exchange.attempt.up;
         let (is_done, has_sent_body) = (exchange.request.is_done(), exchange.intake.bytes > 0);
         let is_pending = self.request_pending(reactor, up) > 0;
@@ -457,7 +476,7 @@ impl Worker {
     /// The server has not taken the rest of the request in time, although it has sent the whole response.
     fn request_end_due<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get(id) else { return };
-        let timeout = self.settings.of(exchange.era).pool(exchange.pool).timeouts.body;
+        let timeout = self.timeouts_of(exchange).body;
         let up = exchange.attempt.up;
         if !self.is_request_held_up(reactor, up) {
             // The client sends its body slowly. The downstream deadline covers that.
@@ -474,7 +493,7 @@ impl Worker {
     /// The response body has not progressed in time.
     fn response_body_due<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get(id) else { return };
-        let timeout = self.settings.of(exchange.era).pool(exchange.pool).timeouts.body;
+        let timeout = self.timeouts_of(exchange).body;
         let (to, has_sent_body) = (exchange.requester, exchange.intake.bytes > 0);
         let up = exchange.attempt.up;
         if self.is_client_held(to) {

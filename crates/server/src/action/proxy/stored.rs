@@ -4,6 +4,7 @@
 //! Limits: `REPLAY_BYTES_MAX`. What goes beyond is forwarded but not kept.
 
 use tidegate_base::limits::{HEAD_BYTES_MAX, READ_BUFFER_BYTES, REQUEST_BUFFER_BYTES_MAX};
+use tidegate_gate::ask::COPIED_BYTES_MAX;
 use tidegate_wire::message::BodyLength;
 
 use crate::buffers::BufferPool;
@@ -18,7 +19,8 @@ const WAITING_BYTES_MAX: usize = REPLAY_BYTES_MAX / 2;
 pub(crate) const WAITING_PIECE_BYTES_MAX: usize = REPLAY_BYTES_MAX / 8;
 const _: () = assert!(REPLAY_BYTES_MAX <= READ_BUFFER_BYTES);
 const _: () = assert!(REQUEST_BUFFER_BYTES_MAX <= WAITING_BYTES_MAX);
-const _: () = assert!(WAITING_BYTES_MAX + WAITING_PIECE_BYTES_MAX <= REPLAY_BYTES_MAX);
+const _: () =
+    assert!(WAITING_BYTES_MAX + WAITING_PIECE_BYTES_MAX + COPIED_BYTES_MAX <= REPLAY_BYTES_MAX);
 
 /// A request that is being sent, and what is kept of it.
 pub(crate) struct StoredRequest {
@@ -107,6 +109,14 @@ impl StoredRequest {
         }
     }
 
+    /// Adds lines to the head. Up to `COPIED_BYTES_MAX` bytes fit beside all that a request without a server stores.
+    pub(crate) fn add_lines(&mut self, lines: &[u8]) {
+        // The head ends with an empty line.
+        let at = self.head_bytes.saturating_sub(2);
+        self.bytes.splice(at..at, lines.iter().copied());
+        self.head_bytes += lines.len();
+    }
+
     /// Notes the end of the body.
     pub(crate) fn end(&mut self, trailers: &[u8]) {
         self.is_done = true;
@@ -135,6 +145,18 @@ mod tests {
         request.push(b"");
         assert!(!request.is_replayable(), "once false, it stays false");
         assert_eq!((request.head(), request.body().len()), (&b"head"[..], REPLAY_BYTES_MAX - 4));
+    }
+
+    #[test]
+    fn lines_are_added_before_the_end_of_the_head() {
+        let mut request =
+            StoredRequest::new(b"GET / HTTP/1.1\r\nA: b\r\n\r\n".to_vec(), BodyLength::Length(4));
+        request.push(b"body");
+        request.add_lines(b"x-user: bob\r\n");
+        assert_eq!(request.head(), b"GET / HTTP/1.1\r\nA: b\r\nx-user: bob\r\n\r\n");
+        assert_eq!(request.body(), b"body");
+        request.add_lines(b"");
+        assert_eq!(request.body(), b"body");
     }
 
     #[test]

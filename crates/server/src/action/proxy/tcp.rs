@@ -100,6 +100,8 @@ impl Worker {
             request: StoredRequest::new(Vec::new(), BodyLength::None),
             ended: EndedSides::default(),
             authorization: None,
+            inquiry: None,
+            timed_route: None,
             values: Vec::new(),
         })
     }

@@ -116,7 +116,7 @@ impl Worker {
     /// for it, the tunnel has timed out.
     pub(crate) fn tunnel_due<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get(id) else { return };
-        let timeout = self.settings.of(exchange.era).pool(exchange.pool).timeouts.tunnel;
+        let timeout = self.timeouts_of(exchange).tunnel;
         let (to, up) = (exchange.requester, exchange.attempt.up.sock);
         let looks = [self.look_at_client(reactor, to, timeout), next_look(reactor, up, timeout)];
         if let Some(at) = looks.into_iter().flatten().min() {
@@ -132,7 +132,7 @@ impl Worker {
     pub(crate) fn arm_tunnel<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get(id) else { return };
         let (to, up) = (exchange.requester, exchange.attempt.up.sock);
-        let timeout = self.settings.of(exchange.era).pool(exchange.pool).timeouts.tunnel;
+        let timeout = self.timeouts_of(exchange).tunnel;
         let blocked = self.is_client_blocked(reactor, to) || is_blocked(reactor, up);
         let wait = if blocked { look_span(timeout) } else { timeout };
         let at = reactor.now().after(wait);

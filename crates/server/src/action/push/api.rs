@@ -1,7 +1,7 @@
 //! Requests of the application to the server API of a hub.
 //! In: `POST api/METHOD` with a key. Out: its response, after the replies of all workers that it concerns.
 //! Never: reads the body of a request without a valid key.
-//! Limits: `API_BODY_BYTES_MAX`.
+//! Limits: those of `request.rs`.
 
 use std::sync::Arc;
 
@@ -10,15 +10,13 @@ use tidegate_push::api::{Exchange, Node};
 use tidegate_push::mail::{Reply, ReplyTo};
 use tidegate_push::settings::is_api_key;
 use tidegate_reactor::Reactor;
-use tidegate_wire::message::{BodyLength, Method, RequestHead};
+use tidegate_wire::message::{Method, RequestHead};
 
+use crate::action::push::request::Asked;
 use crate::action::push::{Key, Kind, PushSession};
 use crate::answer::Answer;
 use crate::requester::Requester;
 use crate::worker::Worker;
-
-/// The largest body of a request to the API; a larger one gets a 413 response. A batch may contain many messages.
-const API_BODY_BYTES_MAX: usize = 8 << 20;
 
 impl Worker {
     /// Begins a request to the API.
@@ -42,56 +40,24 @@ impl Worker {
         if !matches!(head.method, Method::Post) {
             return self.answer_error(reactor, to, 405, "", false);
         }
-        let body = self.buffers.take();
-        let kind = Kind::Request { method: method.into(), body };
-        let Some(id) = self.insert_session(reactor, to, hub, kind) else { return };
-        match head.length {
-            BodyLength::None | BodyLength::Length(0) => self.run_api(reactor, id),
-            BodyLength::Length(length) if length > API_BODY_BYTES_MAX as u64 => {
-                self.forget_session(id);
-                self.answer_error(reactor, to, 413, TOO_LARGE, true);
-            }
-            BodyLength::Length(_) | BodyLength::Streamed | BodyLength::UntilClose => {
-                if head.expect_continue {
-                    self.send_continue(reactor, to);
-                }
-            }
-        }
+        self.begin_with_body(reactor, to, head, hub, Asked::Api(method.into()));
     }
 
-    /// A part of the request body has arrived.
-    pub(in crate::action) fn feed_request<R: Reactor>(
+    /// Carries out a complete request.
+    pub(super) fn run_api<R: Reactor>(
         &mut self,
         reactor: &mut R,
         id: Id<PushSession>,
-        data: &[u8],
-        is_end: bool,
+        method: &str,
+        body: &[u8],
     ) {
-        let Some(session) = self.sessions.get_mut(id) else { return };
-        let to = session.requester;
-        let Kind::Request { body, .. } = &mut session.kind else { return };
-        if body.len() + data.len() > API_BODY_BYTES_MAX {
-            self.forget_session(id);
-            return self.answer_error(reactor, to, 413, TOO_LARGE, true);
-        }
-        body.extend_from_slice(data);
-        if is_end {
-            self.run_api(reactor, id);
-        }
-    }
-
-    /// The request is complete.
-    fn run_api<R: Reactor>(&mut self, reactor: &mut R, id: Id<PushSession>) {
         let hubs = Arc::clone(&self.push.settings);
-        let Some(session) = self.sessions.get_mut(id) else { return };
+        let Some(session) = self.sessions.get(id) else { return };
         let (to, hub) = (session.requester, session.hub);
-        let Kind::Request { method, body } = &mut session.kind else { return };
-        let (method, body) = (core::mem::take(method), core::mem::take(body));
-        let text = core::str::from_utf8(&body).ok();
+        let text = core::str::from_utf8(body).ok();
         let begun = text
             .zip(hubs.get(hub))
-            .and_then(|(text, settings)| Exchange::begin((hub, settings), &method, text).ok());
-        self.buffers.put(body);
+            .and_then(|(text, settings)| Exchange::begin((hub, settings), method, text).ok());
         let Some((mut exchange, calls)) = begun else {
             self.forget_session(id);
             let text = "the body is not JSON of the form that this method takes";
@@ -163,8 +129,6 @@ impl Worker {
         self.buffers.put(body);
     }
 }
-
-const TOO_LARGE: &str = "the request exceeds 8 MiB";
 
 /// The key that a request states, as Centrifugo's clients do.
 fn stated_key<'h>(head: &RequestHead<'h>) -> &'h [u8] {

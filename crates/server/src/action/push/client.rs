@@ -1,11 +1,11 @@
-//! Clients that speak Centrifugo's client protocol over WebSocket.
+//! Clients that speak Centrifugo's client protocol, over WebSocket or (`emulation.rs`) over HTTP.
 //! In: messages of a WebSocket connection, replies of the hub, pings that are due. Out: lines for the client.
 //! Never: decides what a client may do (`tidegate_push::client` does).
-//! Invariant: the session and its WebSocket connection name each other, and end together.
+//! Invariant: a session and its WebSocket connection name each other, and end together.
 
 use tidegate_base::{Id, Moment, Span};
 use tidegate_gate::parameters::parameters;
-use tidegate_gate::websocket::HUB_PROTOBUF;
+use tidegate_gate::websocket::{EndpointId, HUB_PROTOBUF};
 use tidegate_push::client::codec::Codec;
 use tidegate_push::client::{Connection, Context, Disconnect};
 use tidegate_push::local::Place;
@@ -16,7 +16,7 @@ use tidegate_wire::message::RequestHead;
 use tidegate_wire::websocket::{Close, CloseCode, Kind as MessageKind, Message};
 
 use crate::action::intake::Intake;
-use crate::action::push::{Key, Kind, PushSession};
+use crate::action::push::{Key, Kind, Link, PushSession};
 use crate::action::service::Service;
 use crate::action::websocket::{Outlet, WebSocket, jittered};
 use crate::requester::Requester;
@@ -25,6 +25,8 @@ use crate::worker::Worker;
 /// The name and version of this program, as clients see it.
 const VERSION: &str = concat!("tidegate ", env!("CARGO_PKG_VERSION"));
 
+/// How long a client may take to send `connect`.
+const CONNECT_SPAN_MAX: Span = Span::from_secs(10);
 /// How often the tokens of a client are checked that gets no pings.
 const CHECK_EVERY: Span = Span::from_secs(30);
 
@@ -46,8 +48,10 @@ impl Worker {
         let socket = self.switch_websocket(reactor, to, endpoint, &accept, service);
         let Some(socket) = socket else { return };
         let connection = Connection::new(codec, [self.prng.next_u64(), self.prng.next_u64()]);
-        let check_at = self.next_check_at(reactor, socket);
-        let kind = Kind::Client { socket, connection: Box::new(connection), check_at };
+        // Until then the client must have connected.
+        let check_at = reactor.now().after(CONNECT_SPAN_MAX);
+        let link = Link::Socket(socket);
+        let kind = Kind::Client { link, connection: Box::new(connection), check_at };
         let session = PushSession { requester: to, hub, intake: Intake::NONE, kind };
         match self.sessions.insert(session) {
             Ok(id) => {
@@ -74,11 +78,15 @@ impl Worker {
         if message.kind() != kind_of(codec) {
             return self.disconnect(reactor, socket, Disconnect::INAPPROPRIATE_PROTOCOL);
         }
+        let was_stale = self.sessions.find(id).is_some_and(PushSession::is_stale);
         let mut out = self.buffers.take();
         let room = self.room_of_client(reactor, id);
         let result = self.with_client(reactor, id, room, |connection, context| {
             connection.receive(context, message.bytes(), &mut out)
         });
+        if was_stale && self.sessions.find(id).is_some_and(|session| !session.is_stale()) {
+            self.postpone_check(reactor, id);
+        }
         if !out.is_empty() {
             self.send_message(reactor, outlet, kind_of(codec), &out);
         }
@@ -100,15 +108,38 @@ impl Worker {
     }
 
     /// The next time for a check: that of the next ping, if clients get pings.
-    fn next_check_at<R: Reactor>(&mut self, reactor: &R, socket: Id<WebSocket>) -> Moment {
-        let every = self.ping_every(socket).unwrap_or(CHECK_EVERY);
+    pub(super) fn next_check_at<R: Reactor>(
+        &mut self,
+        reactor: &R,
+        endpoint: EndpointId,
+    ) -> Moment {
+        let every = self.settings.newest().websockets.get(endpoint).ping_every;
+        let every = every.unwrap_or(CHECK_EVERY);
         reactor.now().after(jittered(every, &mut self.prng))
     }
 
-    /// How often a client gets a ping.
-    fn ping_every(&self, socket: Id<WebSocket>) -> Option<Span> {
-        let endpoint = self.websockets.get(socket)?.endpoint();
-        self.settings.newest().websockets.get(endpoint).ping_every
+    /// The settings of a client.
+    fn endpoint_of(&self, id: Id<PushSession>) -> Option<EndpointId> {
+        match &self.sessions.find(id)?.kind {
+            Kind::Client { link: Link::Socket(socket), .. } => {
+                self.websockets.get(*socket).map(WebSocket::endpoint)
+            }
+            Kind::Client { link: Link::Stream(stream), .. } => Some(stream.endpoint),
+            Kind::Request { .. } | Kind::Exchange(_) | Kind::Events { .. } | Kind::Poll { .. } => {
+                None
+            }
+        }
+    }
+
+    /// The next check of a client comes after the usual time.
+    fn postpone_check<R: Reactor>(&mut self, reactor: &R, id: Id<PushSession>) {
+        let Some(endpoint) = self.endpoint_of(id) else { return };
+        let next = self.next_check_at(reactor, endpoint);
+        if let Some(session) = self.sessions.get_mut(id)
+            && let Kind::Client { check_at, .. } = &mut session.kind
+        {
+            *check_at = next;
+        }
     }
 
     /// Checks the tokens of a client, which is disconnected if they have expired; sends a ping if clients get pings.
@@ -116,32 +147,28 @@ impl Worker {
     pub(in crate::action) fn check_client<R: Reactor>(
         &mut self,
         reactor: &mut R,
-        (socket, id): (Id<WebSocket>, Id<PushSession>),
+        id: Id<PushSession>,
     ) -> bool {
         let Some(codec) = self.codec_of(id) else { return false };
         let mut out = self.buffers.take();
         let checked = self
             .with_client(reactor, id, 0, |connection, context| connection.check(context, &mut out));
-        if !out.is_empty() {
-            self.notify_websocket(reactor, socket, kind_of(codec), &out);
-        }
+        self.send_to_client(reactor, id, &out);
         self.buffers.put(out);
         match checked {
             Some(Ok(())) => {
-                let next = self.next_check_at(reactor, socket);
-                if let Some(session) = self.sessions.get_mut(id)
-                    && let Kind::Client { check_at, .. } = &mut session.kind
-                {
-                    *check_at = next;
-                }
-                let has_ping = self.ping_every(socket).is_some();
+                self.postpone_check(reactor, id);
+                let endpoint = self.endpoint_of(id);
+                let has_ping = endpoint.is_some_and(|endpoint| {
+                    self.settings.newest().websockets.get(endpoint).ping_every.is_some()
+                });
                 if has_ping {
-                    self.notify_websocket(reactor, socket, kind_of(codec), codec.ping());
+                    self.send_to_client(reactor, id, codec.ping());
                 }
                 has_ping
             }
             Some(Err(disconnect)) => {
-                self.disconnect(reactor, socket, disconnect);
+                self.disconnect_client(reactor, id, disconnect);
                 false
             }
             None => false,
@@ -191,18 +218,35 @@ impl Worker {
         id: Id<PushSession>,
         work: impl FnOnce(&mut Connection, &mut Context<'_, Key>, &mut Vec<u8>),
     ) {
-        let Some(session) = self.sessions.get(id) else { return };
-        let Kind::Client { socket, connection, .. } = &session.kind else { return };
-        let (socket, kind) = (*socket, kind_of(connection.codec()));
         let mut out = self.buffers.take();
         let room = self.room_of_client(reactor, id);
         self.with_client(reactor, id, room, |connection, context| {
             work(connection, context, &mut out);
         });
-        if !out.is_empty() {
-            self.notify_websocket(reactor, socket, kind, &out);
-        }
+        self.send_to_client(reactor, id, &out);
         self.buffers.put(out);
+    }
+
+    /// Sends a client what the codec has encoded for it; nothing if that is empty.
+    pub(super) fn send_to_client<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<PushSession>,
+        messages: &[u8],
+    ) {
+        if messages.is_empty() {
+            return;
+        }
+        let Some(session) = self.sessions.get(id) else { return };
+        let to = session.requester;
+        let Kind::Client { link, connection, .. } = &session.kind else { return };
+        match *link {
+            Link::Socket(socket) => {
+                let kind = kind_of(connection.codec());
+                self.notify_websocket(reactor, socket, kind, messages);
+            }
+            Link::Stream(stream) => self.send_to_stream(reactor, to, stream.framing, messages),
+        }
     }
 
     /// The encoding of a client.
@@ -216,7 +260,7 @@ impl Worker {
     }
 
     /// How many bytes of replies a client may be sent now: those of the hub's queue, or none while it does not read.
-    fn room_of_client<R: Reactor>(&self, reactor: &mut R, id: Id<PushSession>) -> usize {
+    pub(super) fn room_of_client<R: Reactor>(&self, reactor: &mut R, id: Id<PushSession>) -> usize {
         let Some(session) = self.sessions.get(id) else { return 0 };
         let hub = self.push.settings.get(session.hub);
         let is_blocked = self.is_client_blocked(reactor, session.requester);
@@ -224,7 +268,7 @@ impl Worker {
     }
 
     /// Lets a client work with the hub. `room`: how many bytes of replies it may be sent.
-    fn with_client<R: Reactor, T>(
+    pub(super) fn with_client<R: Reactor, T>(
         &mut self,
         reactor: &R,
         id: Id<PushSession>,
@@ -233,10 +277,13 @@ impl Worker {
     ) -> Option<T> {
         let at = self.instance(reactor);
         let session = self.sessions.get_mut(id)?;
-        let Kind::Client { socket, connection, .. } = &mut session.kind else { return None };
-        let endpoint = self.websockets.get(*socket).map(WebSocket::endpoint);
-        let endpoint = endpoint.map(|known| self.settings.newest().websockets.get(known));
-        let ping_every = endpoint.and_then(|endpoint| endpoint.ping_every);
+        let Kind::Client { link, connection, .. } = &mut session.kind else { return None };
+        let endpoint = match link {
+            Link::Socket(socket) => self.websockets.get(*socket).map(WebSocket::endpoint),
+            Link::Stream(stream) => Some(stream.endpoint),
+        };
+        let known = &self.settings.newest().websockets;
+        let ping_every = endpoint.and_then(|endpoint| known.get(endpoint).ping_every);
         let mut context = Context {
             hub: &mut self.push.hub,
             settings: &self.push.settings,
@@ -247,9 +294,11 @@ impl Worker {
             ping_seconds: ping_every.map(|every| every.as_millis().div_ceil(1000) as u64),
             version: VERSION,
             room,
+            effort: 0,
         };
         let before = connection.subscriptions() as u64;
         let result = work(connection, &mut context);
+        self.push.effort = self.push.effort.wrapping_add(context.effort);
         let after = connection.subscriptions() as u64;
         let counters = &self.accounts.counters;
         counters.push_subscriptions.add(after.saturating_sub(before));
@@ -266,7 +315,25 @@ impl Worker {
         });
     }
 
-    /// Ends the connection of a client with a code.
+    /// Ends the connection of a client of the client protocol with a code.
+    pub(super) fn disconnect_client<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<PushSession>,
+        disconnect: Disconnect,
+    ) {
+        let Some(session) = self.sessions.get(id) else { return };
+        let Kind::Client { link, .. } = &session.kind else { return };
+        match *link {
+            Link::Socket(socket) => self.disconnect(reactor, socket, disconnect),
+            Link::Stream(stream) => {
+                let Disconnect { code, reason } = disconnect;
+                self.end_stream(reactor, id, stream.framing, Some((code, reason)));
+            }
+        }
+    }
+
+    /// Ends a WebSocket connection with a code.
     pub(super) fn disconnect<R: Reactor>(
         &mut self,
         reactor: &mut R,

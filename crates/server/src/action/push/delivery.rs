@@ -13,7 +13,8 @@ use tidegate_push::publication::{Content, DELIVERY_COST_BYTES, Form, Publication
 use tidegate_push::queue::Queued;
 use tidegate_reactor::Reactor;
 
-use crate::action::push::{Key, Kind, PushSession, PushState, Receiver};
+use crate::action::push::emulation::Stream;
+use crate::action::push::{Key, Kind, Link, PushSession, PushState, Receiver};
 use crate::action::service::Service;
 use crate::action::websocket::WebSocket;
 use crate::record::SLOW_CLIENT;
@@ -67,14 +68,21 @@ impl Worker {
                 let Some(session) = self.sessions.find(id) else { return };
                 let to = session.requester;
                 match &session.kind {
-                    Kind::Client { socket, connection, .. } => {
-                        let (socket, form) = (*socket, connection.codec().form());
+                    Kind::Client { link, connection, .. } => {
+                        let (link, form) = (*link, connection.codec().form());
                         if self.is_client_held(to) {
                             return self.enqueue_publication(reactor, key, publication);
                         }
                         self.accounts.counters.push_deliveries.add(1);
-                        self.send_frame(reactor, socket, publication.frame(form));
-                        self.is_websocket_held(reactor, socket);
+                        match link {
+                            Link::Socket(socket) => {
+                                self.send_frame(reactor, socket, publication.frame(form));
+                                self.is_websocket_held(reactor, socket);
+                            }
+                            Link::Stream(Stream { framing, .. }) => {
+                                self.send_publication(reactor, to, framing, publication);
+                            }
+                        }
                     }
                     // Only clients of the client protocol receive joins and leaves.
                     _ if publication.content != Content::Message => {}
@@ -192,11 +200,13 @@ impl Worker {
     ) {
         let Some(session) = self.sessions.get(id) else { return };
         let to = session.requester;
-        if !matches!(session.kind, Kind::Events { .. }) {
-            return;
+        let framing = self.framing_of(id);
+        match (&session.kind, framing) {
+            (Kind::Events { .. }, _) => self.arm_heartbeat(reactor, id),
+            (_, Some(_)) => self.arm_stream(reactor, id),
+            _ => return,
         }
         let key = Key::of_session(id);
-        self.arm_heartbeat(reactor, id);
         while let Some(queue) = self.push.queues.get_mut(&key) {
             let next = queue.pop();
             if queue.is_empty() {
@@ -204,9 +214,16 @@ impl Worker {
             }
             let Some(publication) = next else { break };
             self.accounts.counters.push_deliveries.add(1);
-            self.send_event(reactor, to, &publication);
-            if self.is_client_blocked(reactor, to) {
-                self.hold_client(reactor, to);
+            match framing {
+                Some(framing) => self.send_publication(reactor, to, framing, &publication),
+                None => {
+                    self.send_event(reactor, to, &publication);
+                    if self.is_client_blocked(reactor, to) {
+                        self.hold_client(reactor, to);
+                    }
+                }
+            }
+            if self.is_client_held(to) {
                 break;
             }
         }

@@ -28,7 +28,9 @@ impl Worker {
     fn instruct<R: Reactor>(&mut self, reactor: &mut R, key: Key, instruction: &Instruction) {
         let Receiver::Session(id) = key.receiver() else { return };
         // An earlier client of the slice may have ended the connection.
-        let Some(Some(socket)) = self.sessions.find(id).map(PushSession::socket) else { return };
+        if !self.sessions.find(id).is_some_and(PushSession::is_client) {
+            return;
+        }
         match &instruction.what {
             Intervention::Subscribe { channel, since, data, expires_at } => {
                 self.tell_client(reactor, id, |connection, context, out| {
@@ -49,8 +51,17 @@ impl Worker {
             Intervention::Disconnect { code, reason } => {
                 self.forget_queue(key);
                 self.leave_channels(reactor, id);
-                let code = CloseCode::new(*code).unwrap_or(CloseCode::INTERNAL_ERROR);
-                self.close_websocket(reactor, socket, Close { code, reason });
+                let socket = self.sessions.find(id).and_then(PushSession::socket);
+                match (socket, self.framing_of(id)) {
+                    (Some(socket), _) => {
+                        let code = CloseCode::new(*code).unwrap_or(CloseCode::INTERNAL_ERROR);
+                        self.close_websocket(reactor, socket, Close { code, reason });
+                    }
+                    (None, Some(framing)) => {
+                        self.end_stream(reactor, id, framing, Some((*code, reason)));
+                    }
+                    (None, None) => {}
+                }
             }
         }
     }

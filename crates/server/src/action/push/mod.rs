@@ -2,7 +2,8 @@
 //!
 //! - `subscribe.rs`: subscriptions by URL, over WebSocket, as a stream of events, or by long polls
 //! - `client.rs`: clients that speak Centrifugo's client protocol
-//! - `api.rs`: requests of the application to the server API
+//! - `emulation.rs`: clients that speak it without WebSocket, over HTTP streaming or streams of events
+//! - `request.rs`: requests whose body must arrive; `api.rs`: those of the application to the server API
 //! - `delivery.rs`: publications on their way to the subscribers of this worker, a slice each turn
 //! - `instruct.rs`: what the application does with clients
 //! - `post.rs`: mail between the workers
@@ -10,15 +11,17 @@
 //!
 //! In: requests of a push route; events of their requesters; publications. Out: responses, messages, mail.
 //! Never: decides who gets a publication (`tidegate_push` does).
-//! Limits: `DELIVERY_BYTES_PER_TURN_MAX`; the hub's settings.
+//! Limits: `DELIVERY_BYTES_PER_TURN_MAX`; `PUSH_EFFORT_PER_TURN_MAX` for the commands of a client; the hub's settings.
 //! Invariant: every session has a requester or belongs to a WebSocket connection; its subscriptions end with it.
 
 mod api;
 mod client;
 mod delivery;
+mod emulation;
 mod instruct;
 mod lua;
 mod post;
+mod request;
 mod subscribe;
 
 use core::num::NonZeroU32;
@@ -26,11 +29,13 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use tidegate_base::limits::PUSH_EFFORT_PER_TURN_MAX;
 use tidegate_base::{Id, Moment};
 use tidegate_config::model::{PathPattern, PushRoute};
 use tidegate_gate::access::Cause;
 use tidegate_push::api::Exchange;
 use tidegate_push::client::Connection;
+use tidegate_push::emulation::Framing;
 use tidegate_push::hub::{Hub, Instance};
 use tidegate_push::local::Place;
 use tidegate_push::position::Position;
@@ -40,6 +45,8 @@ use tidegate_reactor::Reactor;
 use tidegate_wire::message::RequestHead;
 
 use crate::action::intake::Intake;
+use crate::action::push::emulation::Stream;
+use crate::action::push::request::Asked;
 use crate::action::websocket::WebSocket;
 use crate::record::CLIENT_LEFT;
 use crate::requester::Requester;
@@ -62,6 +69,8 @@ pub(crate) struct PushState {
     post: Option<PushPost>,
     /// When the next sweep is due. `NEVER` if there is no hub.
     sweep_at: Moment,
+    /// The effort of all commands of clients so far, modulo 2^32.
+    effort: u32,
 }
 
 /// Names what receives publications or replies of a hub. In 8 bytes, and with a value left for `None`, because a channel
@@ -103,12 +112,17 @@ impl Key {
         Self::new(id.index & !Self::SESSION | Self::CALL, id.generation)
     }
 
+    /// The key with these parts, which a client may have made up.
     const fn new(index: u32, generation: u32) -> Self {
         match NonZeroU32::new(generation) {
             Some(generation) => Self { index, generation },
             // The id names nothing. No table has this place.
             None => Self { index: u32::MAX, generation: NonZeroU32::MIN },
         }
+    }
+
+    const fn parts(self) -> (u32, u32) {
+        (self.index, self.generation.get())
     }
 
     const fn receiver(self) -> Receiver {
@@ -138,17 +152,25 @@ pub(crate) struct PushSession {
 
 /// What a request to a hub is for.
 enum Kind {
-    /// A request to the API whose body arrives.
-    Request { method: Box<str>, body: Vec<u8> },
+    /// A request whose body arrives.
+    Request { asked: Asked, body: Vec<u8> },
     /// A request to the API that waits for replies.
     Exchange(Box<Exchange>),
     /// A stream of events. `place` is `None` until the subscription exists.
     Events { place: Option<Place> },
     /// A long poll.
     Poll { place: Option<Place>, position: Option<Position>, origin: Option<Box<str>> },
-    /// A client that speaks the client protocol over this WebSocket connection. At `check_at` its tokens are checked,
-    /// whatever it sends until then.
-    Client { socket: Id<WebSocket>, connection: Box<Connection>, check_at: Moment },
+    /// A client that speaks the client protocol. At `check_at` its tokens are checked, whatever it sends until then.
+    Client { link: Link, connection: Box<Connection>, check_at: Moment },
+}
+
+/// What carries the messages for a client of the client protocol.
+#[derive(Clone, Copy, Debug)]
+enum Link {
+    /// A WebSocket connection, to which the requester belongs.
+    Socket(Id<WebSocket>),
+    /// The endless response to the requester.
+    Stream(Stream),
 }
 
 impl PushState {
@@ -162,12 +184,28 @@ impl PushState {
             keys: Vec::new(),
             post: None,
             sweep_at,
+            effort: 0,
         }
     }
 
     /// Whether publications are being delivered, or instructions carried out, so that the next turn must not wait.
     pub(crate) fn is_busy(&self) -> bool {
         self.hub.is_delivering() || self.hub.is_instructing()
+    }
+
+    /// The effort of all commands of clients so far, for `must_yield`.
+    pub(crate) const fn effort(&self) -> u32 {
+        self.effort
+    }
+
+    /// Whether a client of the client protocol must wait for the next turn. `effort_before`: `effort` when the client
+    /// began to be served in this turn.
+    pub(crate) fn must_yield(&self, effort_before: u32) -> bool {
+        let is_much_mail = || {
+            let waits = self.post.as_ref().map_or(0, |post| post.mailbox.len());
+            waits >= PUSH_MAILS_MAX / 2 || self.hub.is_congested()
+        };
+        self.effort.wrapping_sub(effort_before) >= PUSH_EFFORT_PER_TURN_MAX || is_much_mail()
     }
 
     /// The number of connected clients of the client protocol.
@@ -205,11 +243,23 @@ impl PushSession {
     /// The WebSocket connection of the session.
     pub(crate) fn socket(&self) -> Option<Id<WebSocket>> {
         match &self.kind {
-            Kind::Client { socket, .. } => Some(*socket),
-            Kind::Request { .. } | Kind::Exchange(_) | Kind::Events { .. } | Kind::Poll { .. } => {
-                None
-            }
+            Kind::Client { link: Link::Socket(socket), .. } => Some(*socket),
+            Kind::Client { link: Link::Stream(_), .. }
+            | Kind::Request { .. }
+            | Kind::Exchange(_)
+            | Kind::Events { .. }
+            | Kind::Poll { .. } => None,
         }
+    }
+
+    /// Whether the session is that of a client of the client protocol.
+    pub(crate) fn is_client(&self) -> bool {
+        matches!(self.kind, Kind::Client { .. })
+    }
+
+    /// Whether the client has not connected, as the client protocol means it.
+    pub(crate) fn is_stale(&self) -> bool {
+        matches!(&self.kind, Kind::Client { connection, .. } if !connection.is_connected())
     }
 
     fn place(&self) -> Option<Place> {
@@ -251,10 +301,16 @@ impl Worker {
             }
         } else if rest == "connection/websocket" {
             self.begin_client(reactor, to, head, (route, hub));
+        } else if rest == "connection/http_stream" {
+            self.ask_stream(reactor, to, head, (route, hub), Framing::Lines);
+        } else if rest == "connection/sse" {
+            self.ask_events(reactor, to, head, (route, hub));
+        } else if rest == "emulation" {
+            self.ask_commands(reactor, to, head, (route, hub));
         } else if let Some(method) = rest.strip_prefix("api/") {
             self.begin_api(reactor, to, head, hub, method);
         } else {
-            let text = "this hub serves connection/websocket, subscribe/CHANNEL and api/METHOD";
+            let text = "this hub serves connection/{websocket,http_stream,sse}, emulation, subscribe/CHANNEL and api/METHOD";
             self.answer_error(reactor, to, 404, text, false);
         }
     }
@@ -288,7 +344,8 @@ impl Worker {
         match &session.kind {
             Kind::Events { .. } => self.send_heartbeat(reactor, id),
             Kind::Poll { .. } => self.answer_poll(reactor, id, &[], false),
-            Kind::Request { .. } | Kind::Exchange(_) | Kind::Client { .. } => {}
+            Kind::Client { .. } => self.ping_stream(reactor, id),
+            Kind::Request { .. } | Kind::Exchange(_) => {}
         }
     }
 
@@ -297,10 +354,14 @@ impl Worker {
         let Some(session) = self.sessions.get(id) else { return };
         let to = session.requester;
         match &session.kind {
-            Kind::Events { .. } | Kind::Poll { .. } => {
+            Kind::Events { .. }
+            | Kind::Poll { .. }
+            | Kind::Client { link: Link::Stream(_), .. } => {
                 self.abandon_client(reactor, to, Cause::Client, CLIENT_LEFT);
             }
-            Kind::Request { .. } | Kind::Exchange(_) | Kind::Client { .. } => {}
+            Kind::Request { .. }
+            | Kind::Exchange(_)
+            | Kind::Client { link: Link::Socket(_), .. } => {}
         }
     }
 

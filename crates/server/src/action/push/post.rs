@@ -1,14 +1,16 @@
 //! Mail about channels between the workers of a process.
 //! In: messages in the worker's mailbox; mail of the hub. Out: messages to the mailboxes of other workers; replies.
 //! Never: waits for another worker; changes the order of mail to a worker.
-//! Limits: `PUSH_MAILS_MAX` messages in a mailbox; `MAILS_PER_TURN_MAX` of them are taken in a turn. If a mailbox is
-//! full, the hub keeps the message, and it is sent again after `RETRY_SPAN`.
+//! Limits: `PUSH_MAILS_MAX` messages in a mailbox; `MAILS_PER_TURN_MAX` of them are taken in a turn, or as many as
+//! `PUSH_EFFORT_PER_TURN_MAX` allows. If a mailbox is full, the hub keeps the message, and it is sent again after `RETRY_SPAN`.
 
-use tidegate_base::limits::MAILS_PER_TURN_MAX;
+use tidegate_base::limits::{MAILS_PER_TURN_MAX, PUSH_EFFORT_PER_TURN_MAX};
 use tidegate_base::{Id, Moment, Span};
+use tidegate_config::model::Config;
+use tidegate_push::effort;
 use tidegate_push::hub::{Event, Hub};
 use tidegate_push::mail::Mail;
-use tidegate_reactor::{Mailbox, Reactor, Sender};
+use tidegate_reactor::{Mailbox, Reactor, Sender, Waker};
 use tidegate_wire::websocket::{Close, CloseCode};
 
 use crate::action::push::{Key, LuaCall, PushSession, Receiver};
@@ -36,6 +38,25 @@ pub struct PushPost {
     pub workers: Vec<Sender<PushMail>>,
 }
 
+impl PushPost {
+    /// The mailbox for messages about channels of each worker; `None` if there is no push hub, or only one worker.
+    pub(crate) fn for_workers(config: &Config, wakers: &[Waker]) -> Vec<Option<Self>> {
+        if wakers.len() < 2 || config.push.is_empty() {
+            return wakers.iter().map(|_| None).collect();
+        }
+        let mailboxes: Vec<Mailbox<PushMail>> =
+            wakers.iter().map(|waker| Mailbox::new(PUSH_MAILS_MAX, waker.clone())).collect();
+        let workers: Vec<Sender<PushMail>> = mailboxes.iter().map(Mailbox::sender).collect();
+        let post = |(own, mailbox)| Some(Self { own, mailbox, workers: workers.clone() });
+        mailboxes.into_iter().enumerate().map(post).collect()
+    }
+
+    /// The number of workers.
+    pub(super) fn workers(&self) -> usize {
+        self.workers.len()
+    }
+}
+
 impl Worker {
     /// Makes the worker one of several that share the channels of their hubs. Called once, before the first turn.
     pub fn join_hubs(&mut self, post: PushPost) {
@@ -58,13 +79,18 @@ impl Worker {
 
     /// Takes messages about channels. Called when the worker was woken, and while it delivers publications.
     pub(crate) fn receive_push_mail<R: Reactor>(&mut self, reactor: &mut R) {
+        let mut effort = 0;
         for _ in 0..MAILS_PER_TURN_MAX {
+            if effort >= PUSH_EFFORT_PER_TURN_MAX {
+                break;
+            }
             // Deliveries make room, and then `finish_push` calls again.
             if !self.push.hub.can_receive() {
                 return;
             }
             let Some(post) = &self.push.post else { return };
             let Some(mail) = post.mailbox.take() else { return };
+            effort += effort::of_mail(&mail);
             let at = self.instance(reactor);
             let event = self.push.hub.receive(&self.push.settings, mail, at);
             if let Some(event) = event {
@@ -80,15 +106,20 @@ impl Worker {
 
     fn handle_hub_event<R: Reactor>(&mut self, reactor: &mut R, event: Event<Key>) {
         let key = match &event {
-            Event::Subscribed(key, ..) | Event::Refused(key, ..) | Event::Replied(key, ..) => *key,
+            Event::Subscribed(key, ..)
+            | Event::Refused(key, ..)
+            | Event::Replied(key, ..)
+            | Event::Commands(key, ..) => *key,
         };
+        if let Event::Commands(key, secret, data) = &event {
+            return self.take_commands(reactor, *key, *secret, data);
+        }
         let id = match key.receiver() {
             Receiver::Raw(id) => return self.handle_raw_event(reactor, id, &event),
             Receiver::Session(id) => id,
             Receiver::Call(id) => return self.handle_call_event(id, event),
         };
-        let Some(socket) = self.sessions.find(id).map(PushSession::socket) else { return };
-        let is_client = socket.is_some();
+        let Some(is_client) = self.sessions.find(id).map(PushSession::is_client) else { return };
         match event {
             Event::Subscribed(_, place, reply) if is_client => {
                 self.confirm_client(reactor, id, place, &reply);
@@ -102,6 +133,7 @@ impl Worker {
                 self.reply_to_client(reactor, id, number, &reply);
             }
             Event::Replied(_, number, reply) => self.take_reply(reactor, id, number, reply),
+            Event::Commands(..) => {}
         }
     }
 
@@ -109,7 +141,7 @@ impl Worker {
         match event {
             Event::Replied(_, number, reply) => self.take_lua_reply(id, number, reply),
             // A call subscribes to nothing.
-            Event::Subscribed(..) | Event::Refused(..) => {}
+            Event::Subscribed(..) | Event::Refused(..) | Event::Commands(..) => {}
         }
     }
 
@@ -121,7 +153,7 @@ impl Worker {
     ) {
         match event {
             // A client in raw mode gets no confirmation.
-            Event::Subscribed(..) | Event::Replied(..) => {}
+            Event::Subscribed(..) | Event::Replied(..) | Event::Commands(..) => {}
             Event::Refused(..) => {
                 self.forget_raw_place(id);
                 if self.websockets.find(id).is_some() {

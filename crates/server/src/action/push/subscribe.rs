@@ -35,23 +35,12 @@ impl Worker {
         (route, hub): (usize, u16),
         channel: &str,
     ) {
-        let snapshot = self.settings_of(to);
         let hubs = Arc::clone(&self.push.settings);
         let Some(settings) = hubs.get(hub) else {
             self.note_absent(to.sock);
             return self.answer_error(reactor, to, 500, "this hub does not exist", false);
         };
-        let origin = head.find_named("origin");
-        let endpoint = snapshot.websockets.get(snapshot.websockets.of_route(route));
-        if !endpoint.policy.origins.allows(origin, head.host) {
-            let text = "pages of this origin may not subscribe";
-            return self.answer_error(reactor, to, 403, text, false);
-        }
-        let origin = origin.and_then(|origin| core::str::from_utf8(origin).ok());
-        if matches!(head.method, Method::Options) {
-            let headers = head.find_named("access-control-request-headers").unwrap_or_default();
-            return self.answer(reactor, to, &Answer::Preflight { origin, headers }, false);
-        }
+        let Some(origin) = self.admit_page(reactor, to, head, route) else { return };
         if let Err(error) = settings.may_subscribe(channel, Client { user: "" }) {
             self.accounts.counters.push_refusals.add(1);
             let (status, text) = refusal(error);
@@ -72,6 +61,32 @@ impl Worker {
         } else {
             self.begin_poll(reactor, to, (hub, channel), origin, since);
         }
+    }
+
+    /// Whether the page that sends the request may read the response, and its origin. Returns `None` if the request was
+    /// answered: it was refused, or a preflight request.
+    pub(super) fn admit_page<'h, R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        to: Requester,
+        head: &RequestHead<'h>,
+        route: usize,
+    ) -> Option<Option<&'h str>> {
+        let snapshot = self.settings_of(to);
+        let origin = head.find_named("origin");
+        let endpoint = snapshot.websockets.get(snapshot.websockets.of_route(route));
+        if !endpoint.policy.origins.allows(origin, head.host) {
+            let text = "pages of this origin may not subscribe";
+            self.answer_error(reactor, to, 403, text, false);
+            return None;
+        }
+        let origin = origin.and_then(|origin| core::str::from_utf8(origin).ok());
+        if matches!(head.method, Method::Options) {
+            let headers = head.find_named("access-control-request-headers").unwrap_or_default();
+            self.answer(reactor, to, &Answer::Preflight { origin, headers }, false);
+            return None;
+        }
+        Some(origin)
     }
 
     fn begin_raw<R: Reactor>(

@@ -1,0 +1,88 @@
+//! Reads `auth = { ask = "POOL", ... }` of a route.
+//! In: the table of `auth`, the checked pools. Out: checked settings.
+//! Limits: `COPIED_MAX` fields are copied.
+
+use crate::edits::{self, Direction};
+use crate::listeners::refused;
+use crate::model::{AskAuth, FieldEdits, UpstreamHost};
+use crate::pattern::{self, Complaint};
+use crate::pools::Pools;
+use crate::report::{Kind, Note, Notes, quoted};
+use crate::table::{Located, Table};
+
+/// Maximum number of fields that a request gets from an answer.
+const COPIED_MAX: usize = 32;
+
+/// The settings that only go with `ask`.
+pub(crate) const OF_ASK: [&str; 3] = ["path", "host", "copy"];
+
+/// Reads the settings; `None` if the pool or the path is absent or cannot be used.
+pub(crate) fn read(auth: &Table<'_>, pools: &Pools, notes: &mut Notes) -> Option<AskAuth> {
+    let mut host = UpstreamHost::Keep;
+    if let Some(text) = auth.text("host", notes).filter(|text| text.text != "keep") {
+        match pattern::parse_authority(&text.text) {
+            Ok(authority) => host = UpstreamHost::Replace(authority),
+            Err(complaint) => notes.error(refused("host", &text, complaint)),
+        }
+    }
+    let mut copy: Vec<String> = Vec::new();
+    for name in auth.texts("copy", notes) {
+        match read_name(&name, notes) {
+            Some(field) if copy.contains(&field) => {
+                let what = format!("{} is listed twice", quoted(&name.text));
+                notes.error(Note::new(Kind::Duplicate, name.place, what).help("remove one"));
+            }
+            Some(field) => copy.push(field),
+            None => {}
+        }
+    }
+    if copy.len() > COPIED_MAX {
+        let note = Note::new(Kind::Value, auth.key_place("copy"), "`copy` has too many fields");
+        notes.error(note.allowed(format!("up to {COPIED_MAX} fields")));
+    }
+    if auth.value("path").is_none() && auth.value("ask").is_some() {
+        let what = "`ask` needs `path`: what the server is asked for";
+        let note = Note::new(Kind::Missing, auth.key_place("ask"), what);
+        notes.error(note.help("add path = \"/verify\""));
+    }
+    let target = auth.text("path", notes).and_then(|text| read_target(text, notes));
+    let pool = pools.find(&auth.text("ask", notes)?, notes)?;
+    Some(AskAuth { pool, target: target?, host, copy })
+}
+
+fn read_target(text: Located, notes: &mut Notes) -> Option<String> {
+    let is_plain = text.text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#');
+    if text.text.starts_with('/') && !text.text.starts_with("//") && is_plain {
+        return Some(text.text);
+    }
+    let (what, help) = ("not a path".to_owned(), "write path = \"/verify\"".to_owned());
+    notes.error(refused("path", &text, Complaint { what, help }));
+    None
+}
+
+/// The name of a field, in lower case.
+fn read_name(name: &Located, notes: &mut Notes) -> Option<String> {
+    if !pattern::is_token(&name.text) {
+        let what = format!("{} is not a field name", quoted(&name.text));
+        let note = Note::new(Kind::Value, name.place.clone(), what);
+        notes.error(note.allowed("letters, digits and !#$%&'*+-.^_`|~"));
+        return None;
+    }
+    let field = name.text.to_ascii_lowercase();
+    if let Some(reason) = edits::refusal(&field, Direction::Requests) {
+        let what = format!("`copy` cannot copy {field:?}: {reason}");
+        notes.error(Note::new(Kind::Value, name.place.clone(), what).help("remove it"));
+        return None;
+    }
+    Some(field)
+}
+
+/// Notes an error if the route itself writes a field that it copies from the answer.
+pub(crate) fn check(route: &Table<'_>, ask: &AskAuth, edits: &FieldEdits, notes: &mut Notes) {
+    let is_copied = |name: &String| ask.copy.contains(name);
+    if let Some((name, _)) = edits.written().find(|(name, _)| is_copied(name)) {
+        let what = format!("{name:?} is written by `request-headers`, and copied by `auth`, too");
+        let note = Note::new(Kind::Conflict, route.key_place("request-headers"), what);
+        notes.error(note.help("remove it from `copy`, or from `request-headers`"));
+    }
+}

@@ -1,0 +1,138 @@
+//! Asks a server whether a request may be served (`auth = { ask = ... }`).
+//! In: the head of a request; the head of the answer. Out: the head of the question; the fields that the request gets.
+//! Never: passes on fields of the client that the answer is to state; asks with a body, a condition or a range, whose
+//! answers would be about something else.
+//! Limits: `COPIED_BYTES_MAX` for the fields of an answer.
+
+use tidegate_base::limits::HEAD_BYTES_MAX;
+use tidegate_config::model::{
+    AskAuth, FieldEdits, Placeholder, Template, TemplatePiece, UpstreamHost,
+};
+use tidegate_wire::http1::encode_field;
+use tidegate_wire::message::{BodyLength, Method, RequestHead, ResponseHead, TargetForm};
+
+use crate::changes::Changes;
+use crate::edits::Edits;
+use crate::forward::{ForwardFault, RequestContext, encode_upstream_request};
+
+/// The most bytes of the lines that a request gets from an answer.
+pub const COPIED_BYTES_MAX: usize = HEAD_BYTES_MAX;
+
+/// Fields of a request that its question does not have.
+const OMITTED: [&str; 7] = [
+    "expect",
+    "if-match",
+    "if-modified-since",
+    "if-none-match",
+    "if-range",
+    "if-unmodified-since",
+    "range",
+];
+
+/// How a route asks about its requests.
+#[derive(Debug)]
+pub struct Asker {
+    /// The index of the route.
+    route: usize,
+    /// The index of the pool that is asked.
+    pool: u16,
+    /// The target of questions.
+    target: String,
+    /// The Host field of questions.
+    host: UpstreamHost,
+    /// The edits that make the fields of a question from those of its request.
+    edits: Edits,
+    /// The fields that a request gets from its answer, in lower case.
+    copy: Vec<String>,
+}
+
+impl Asker {
+    /// Prepares `ask` of a route.
+    #[must_use]
+    pub fn new(route: usize, ask: &AskAuth) -> Self {
+        let of = |name: &str, placeholders: Vec<Placeholder>| {
+            let pieces = placeholders.into_iter().map(TemplatePiece::Value).collect();
+            (name.to_owned(), Template { pieces })
+        };
+        let edits = FieldEdits {
+            set: vec![
+                of("X-Forwarded-Method", vec![Placeholder::Method]),
+                of("X-Forwarded-Uri", vec![Placeholder::Path, Placeholder::Query]),
+            ],
+            add: Vec::new(),
+            remove: OMITTED.map(str::to_owned).to_vec(),
+        };
+        Self {
+            route,
+            pool: ask.pool as u16,
+            target: ask.target.clone(),
+            host: ask.host.clone(),
+            edits: Edits::with_defaults(&edits, &[]),
+            copy: ask.copy.clone(),
+        }
+    }
+
+    /// The index of the route.
+    #[must_use]
+    pub const fn route(&self) -> usize {
+        self.route
+    }
+
+    /// The index of the pool that is asked.
+    #[must_use]
+    pub const fn pool(&self) -> u16 {
+        self.pool
+    }
+
+    /// Appends the head of the question about the request `head`, whose own head has this `context`. The method is GET;
+    /// a HEAD request is asked about by HEAD, because its client gets an answer that refuses it without a body.
+    ///
+    /// # Errors
+    /// The request must not be forwarded, or a value of it cannot be placed.
+    pub fn encode(
+        &self,
+        out: &mut Vec<u8>,
+        head: &RequestHead<'_>,
+        context: &RequestContext<'_>,
+        changes: &Changes<'_>,
+    ) -> Result<(), ForwardFault> {
+        let mut question = head.clone();
+        question.method = match head.method {
+            Method::Head => Method::Head,
+            _ => Method::Get,
+        };
+        question.form = TargetForm::Origin;
+        question.target = &self.target;
+        let (path, query) = match self.target.split_once('?') {
+            Some((path, query)) => (path, Some(query)),
+            None => (self.target.as_str(), None),
+        };
+        (question.path, question.query) = (path, query);
+        question.length = BodyLength::None;
+        (question.expect_continue, question.upgrade, question.protocol) = (false, false, None);
+        let edits = Some(&self.edits);
+        let changes = Changes { path: None, edits, waits: false, ask: None, ..*changes };
+        let context = RequestContext {
+            host: &self.host,
+            trailers: false,
+            close: false,
+            websocket_key: None,
+            changes: Some(changes),
+            ..*context
+        };
+        encode_upstream_request(out, &question, &context)
+    }
+
+    /// Appends the lines of the fields that the request gets from the answer that grants it. Returns whether they are
+    /// within `COPIED_BYTES_MAX`.
+    #[must_use]
+    pub fn copy_fields(&self, answer: &ResponseHead<'_>, out: &mut Vec<u8>) -> bool {
+        let start = out.len();
+        for name in &self.copy {
+            for field in answer.fields().filter(|field| field.name.eq_ignore_ascii_case(name)) {
+                encode_field(out, name, field.value);
+            }
+        }
+        out.len() - start <= COPIED_BYTES_MAX
+    }
+}

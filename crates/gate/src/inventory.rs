@@ -1,0 +1,292 @@
+//! The parts of a configuration with a fingerprint of each, and how two configurations differ.
+//! In: configurations; the text of an inventory. Out: an inventory, its text, or a list of differences.
+//! Never: contains a setting, because the text is shown by the admin interface and settings may be secrets.
+//! Invariant: references between parts count by name, so that a part that has only moved has the same fingerprint.
+
+use core::fmt::{self, Write as _};
+use std::collections::BTreeMap;
+
+use tidegate_base::prng::hash_bytes;
+use tidegate_config::model::{Action, Config, Listener, PoolChoice, Route};
+
+use crate::access::Names;
+
+/// What a part is. Differences are listed in this order.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Kind {
+    /// `[server]`, `[websocket]`, `[log]` or `[admin]`.
+    Section,
+    /// A listener, by its address.
+    Listener,
+    /// A route.
+    Route,
+    /// A pool, without its servers.
+    Pool,
+    /// A server of a pool.
+    Server,
+    /// A set of addresses.
+    Set,
+    /// A map of values.
+    Map,
+    /// A Lua application.
+    Lua,
+    /// A push hub.
+    Push,
+}
+
+impl Kind {
+    const ALL: [Self; 9] = [
+        Self::Section,
+        Self::Listener,
+        Self::Route,
+        Self::Pool,
+        Self::Server,
+        Self::Set,
+        Self::Map,
+        Self::Lua,
+        Self::Push,
+    ];
+
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Section => "section",
+            Self::Listener => "listener",
+            Self::Route => "route",
+            Self::Pool => "pool",
+            Self::Server => "server",
+            Self::Set => "set",
+            Self::Map => "map",
+            Self::Lua => "lua",
+            Self::Push => "push",
+        }
+    }
+}
+
+/// A part of a configuration.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Part {
+    kind: Kind,
+    name: String,
+    /// A hash of all its settings.
+    fingerprint: u64,
+}
+
+/// All parts of a configuration, in file order within each kind.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Inventory(Vec<Part>);
+
+impl Inventory {
+    /// The parts of `config`, as it is in the file.
+    #[must_use]
+    pub fn of(config: &Config) -> Self {
+        let names = Names::new(config);
+        let mut inventory = Self::default();
+        inventory.add(Kind::Section, "[server]", &config.server);
+        inventory.add(Kind::Section, "[websocket]", &config.websocket);
+        inventory.add(Kind::Section, "[log]", &config.log);
+        inventory.add(Kind::Section, "[admin]", &config.admin);
+        for listener in &config.listeners {
+            let settings = listener_without_indexes(listener, config);
+            inventory.add(Kind::Listener, &listener.bind.to_string(), &settings);
+        }
+        for (index, route) in config.routes.iter().enumerate() {
+            let settings = route_without_indexes(route, config);
+            inventory.add(Kind::Route, names.route(index), &settings);
+        }
+        for (index, pool) in config.pools.iter().enumerate() {
+            let mut settings = pool.clone();
+            settings.servers.clear();
+            inventory.add(Kind::Pool, &pool.name, &settings);
+            for (at, server) in pool.servers.iter().enumerate() {
+                let (pool, name) = names.server(index, at);
+                inventory.add(Kind::Server, &format!("{pool}/{name}"), server);
+            }
+        }
+        for set in &config.sets {
+            inventory.add(Kind::Set, &set.name, set);
+        }
+        for map in &config.maps {
+            inventory.add(Kind::Map, &map.name, map);
+        }
+        for app in &config.lua {
+            inventory.add(Kind::Lua, &app.name, app);
+        }
+        for hub in &config.push {
+            inventory.add(Kind::Push, &hub.name, hub);
+        }
+        inventory
+    }
+
+    fn add(&mut self, kind: Kind, name: &str, settings: &impl fmt::Debug) {
+        let fingerprint = hash_bytes(format!("{settings:?}").as_bytes());
+        self.0.push(Part { kind, name: name.to_owned(), fingerprint });
+    }
+
+    /// One line for each part: kind, fingerprint and name.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        for Part { kind, name, fingerprint } in &self.0 {
+            // Writing to a String cannot fail.
+            let _ = writeln!(text, "{} {fingerprint:016x} {name}", kind.word());
+        }
+        text
+    }
+
+    /// The inventory that a text of `text` describes; `None` if it is another text.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let part = |line: &str| {
+            let (kind, rest) = line.split_once(' ')?;
+            let (fingerprint, name) = rest.split_once(' ')?;
+            Some(Part {
+                kind: Kind::ALL.into_iter().find(|known| known.word() == kind)?,
+                name: name.to_owned(),
+                fingerprint: u64::from_str_radix(fingerprint, 16).ok()?,
+            })
+        };
+        text.lines().map(part).collect::<Option<_>>().map(Self)
+    }
+
+    /// What changes if `next` replaces this configuration: one line for each part, such as `+ route /new`. `+` is a new
+    /// part, `-` one that is removed, `~` one whose settings change. Routes are tried in order, so a new order of routes
+    /// is a change, too.
+    #[must_use]
+    pub fn changes_to(&self, next: &Self) -> Vec<String> {
+        let index = |of: &Self| -> BTreeMap<(Kind, String), u64> {
+            of.0.iter().map(|part| ((part.kind, part.name.clone()), part.fingerprint)).collect()
+        };
+        let (before, after) = (index(self), index(next));
+        let mut changes = Vec::new();
+        for kind in Kind::ALL {
+            for part in self.0.iter().filter(|part| part.kind == kind) {
+                let key = (kind, part.name.clone());
+                match after.get(&key) {
+                    None => changes.push(format!("- {} {}", kind.word(), part.name)),
+                    Some(fingerprint) if *fingerprint != part.fingerprint => {
+                        changes.push(format!("~ {} {}", kind.word(), part.name));
+                    }
+                    Some(_) => {}
+                }
+            }
+            for part in next.0.iter().filter(|part| part.kind == kind) {
+                if !before.contains_key(&(kind, part.name.clone())) {
+                    changes.push(format!("+ {} {}", kind.word(), part.name));
+                }
+            }
+            let common = |of: &Self, other: &BTreeMap<(Kind, String), u64>| -> Vec<String> {
+                let names = of.0.iter().filter(|part| part.kind == kind).map(|part| &part.name);
+                names.filter(|name| other.contains_key(&(kind, (*name).clone()))).cloned().collect()
+            };
+            if kind == Kind::Route && common(self, &after) != common(next, &before) {
+                changes.push("~ order of routes".to_owned());
+            }
+        }
+        changes
+    }
+}
+
+/// A listener whose references to pools are names, as far as its fingerprint is concerned.
+fn listener_without_indexes(listener: &Listener, config: &Config) -> (Listener, Vec<String>) {
+    let mut settings = listener.clone();
+    let mut pools = Vec::new();
+    if let Some(forward) = &mut settings.forward {
+        pools = forward.pools().map(|pool| pool_name(config, pool)).collect();
+        forward.map_pools(|_| 0);
+    }
+    (settings, pools)
+}
+
+/// A route whose references are names, as far as its fingerprint is concerned.
+fn route_without_indexes(route: &Route, config: &Config) -> (Route, String, String) {
+    let mut settings = route.clone();
+    let listener = settings.listener.take().and_then(|at| config.listeners.get(at));
+    let listener = listener.map_or_else(String::new, |listener| listener.name.clone());
+    let target = match &mut settings.action {
+        Action::Proxy(proxy) => {
+            let map = match &mut proxy.pool {
+                PoolChoice::Map(choice) => config.maps.get(core::mem::take(&mut choice.map)),
+                PoolChoice::One(_) | PoolChoice::Split(_) => None,
+            };
+            let map = map.into_iter().map(|map| map.name.clone());
+            let names: Vec<String> =
+                map.chain(proxy.pool.pools().map(|pool| pool_name(config, pool))).collect();
+            proxy.pool.map_pools(|_| 0);
+            names.join(" ")
+        }
+        Action::Lua(app) => {
+            config.lua.get(core::mem::take(app)).map_or_else(String::new, |app| app.name.clone())
+        }
+        Action::Push(push) => {
+            let hub = config.push.get(core::mem::take(&mut push.hub));
+            hub.map_or_else(String::new, |hub| hub.name.clone())
+        }
+        Action::Respond(_) | Action::Redirect(_) | Action::Synthetic | Action::Echo => {
+            String::new()
+        }
+    };
+    (settings, listener, target)
+}
+
+fn pool_name(config: &Config, pool: usize) -> String {
+    config.pools.get(pool).map_or_else(String::new, |pool| pool.name.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BASE: &str = "[[listener]]\nbind = \"127.0.0.1:1\"\n\
+        [[route]]\npath = \"/a/*\"\nproxy = \"p\"\n[[route]]\npath = \"/b\"\nproxy = \"q\"\n\
+        [pool.p]\nservers = [\"10.0.0.1:1\", \"10.0.0.2:1\"]\n[pool.q]\nservers = [\"10.0.0.3:1\"]\n";
+
+    fn inventory(text: &str) -> Inventory {
+        match tidegate_config::parse(text, "the test") {
+            Ok(config) => Inventory::of(&config),
+            Err(errors) => panic!("{errors}"),
+        }
+    }
+
+    #[test]
+    fn each_change_is_listed_once() {
+        let pools = "[pool.q]\nservers = [\"10.0.0.3:1\"]\n";
+        let moved = BASE.replace(pools, "").replace("[pool.p]", &format!("{pools}[pool.p]"));
+        let swapped = BASE.replace("/a/*", "/x").replace("/b", "/a/*").replace("/x", "/b");
+        for (text, expected) in [
+            (BASE.to_owned(), &[][..]),
+            (moved, &[]),
+            (swapped, &["~ route /a/*", "~ route /b", "~ order of routes"]),
+            (
+                BASE.replace(":1\"\n[[route]]", ":2\"\n[[route]]"),
+                &["- listener 127.0.0.1:1", "+ listener 127.0.0.1:2"],
+            ),
+            (
+                BASE.replace("10.0.0.2:1", "10.0.0.9:1"),
+                &["- server p/10.0.0.2:1", "+ server p/10.0.0.9:1"],
+            ),
+            (BASE.replace("/b\"\n", "/b\"\nmethod = \"GET\"\n"), &["~ route /b"]),
+            (BASE.replace("[pool.q]\n", "[pool.q]\nretries = 0\n"), &["~ pool q"]),
+            (format!("{BASE}[server]\nworkers = 7\n"), &["~ section [server]"]),
+            (BASE.replace("proxy = \"p\"", "proxy = \"q\""), &["~ route /a/*"]),
+        ] {
+            if let Ok(config) = tidegate_config::parse(&text, "the test") {
+                let next = Inventory::of(&config);
+                assert_eq!(inventory(BASE).changes_to(&next), expected, "{text}");
+            } else {
+                panic!("{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn text_describes_the_inventory_without_settings() {
+        let secret =
+            BASE.replace("/b\"\n", "/b\"\nrequest-headers = { set = { a = \"s3cret\" } }\n");
+        let inventory = inventory(&secret);
+        assert!(!inventory.text().contains("s3cret"));
+        assert_eq!(Inventory::parse(&inventory.text()), Some(inventory));
+        for other in ["x", "route zz a", "route 1", "unknown command"] {
+            assert_eq!(Inventory::parse(other), None, "{other}");
+        }
+    }
+}

@@ -1,0 +1,144 @@
+-- The module `tide.test` of `tidegate lua test`: fake clients of the application, in virtual time.
+local native, P = ...
+
+local type, tostring, error, pairs, setmetatable = type, tostring, error, pairs, setmetatable
+local find, sub, lower = native.find, string.sub, string.lower
+local encode, decode = native.json_encode, native.json_decode
+local sorted, concat = P.G.table.sort, table.concat
+
+-- Has the runner do something. Returns its result: a table, and bytes.
+local function call(method, arguments, body)
+  local text, err = encode(arguments)
+  if not text then error(err, 3) end
+  local ok, reply = native.test_call(method, text, body or "")
+  if not ok then error(reply, 3) end
+  local stop = find(reply, "\0", 1, true)
+  return decode(sub(reply, 1, stop - 1)), sub(reply, stop + 1)
+end
+
+local function check(method, position, expected, value)
+  if type(value) ~= expected then
+    error("bad argument #" .. position .. " to '" .. method .. "' (" .. expected .. " expected, got " .. type(value) .. ")", 3)
+  end
+end
+
+local test = {}
+
+-- Values are replaced, because the script may have read the table already.
+function test.settings(values)
+  check("settings", 1, "table", values)
+  for name in pairs(P.settings) do P.settings[name] = nil end
+  for name, value in pairs(values) do P.settings[name] = value end
+end
+
+-- A value as text, with sorted keys.
+local function show(value, depth)
+  if type(value) == "string" then return ("%q"):format(value) end
+  if type(value) ~= "table" or depth > 8 then return tostring(value) end
+  local keys, parts = {}, {}
+  for key in pairs(value) do keys[#keys + 1] = key end
+  sorted(keys, function(one, other) return tostring(one) < tostring(other) end)
+  for _, key in ipairs(keys) do parts[#parts + 1] = tostring(key) .. " = " .. show(value[key], depth + 1) end
+  return "{ " .. concat(parts, ", ") .. " }"
+end
+
+local function is_equal(one, other, depth)
+  if one == other then return true end
+  if type(one) ~= "table" or type(other) ~= "table" or depth > 100 then return false end
+  for key, value in pairs(one) do
+    if not is_equal(value, other[key], depth + 1) then return false end
+  end
+  for key in pairs(other) do
+    if one[key] == nil then return false end
+  end
+  return true
+end
+
+function test.equal(actual, expected, what)
+  if not is_equal(actual, expected, 0) then
+    error((what and what .. ": " or "") .. "expected " .. show(expected, 0) .. ", got " .. show(actual, 0), 2)
+  end
+end
+
+-- The arguments of a fake request.
+local function arguments_of(method, what)
+  if what == nil then what = {} end
+  check(method, 1, "table", what)
+  local query = what.query
+  if type(query) == "table" then query = P.encode_arguments(query) end
+  return {
+    method = what.method or (what.body and "POST" or "GET"), path = what.path or "/", query = query,
+    headers = what.headers or {}, params = what.params or {}, client = what.client or "192.0.2.1",
+    user = what.user, is_https = what.scheme == "https", pools = what.pools and P.json.array(what.pools) or P.json.array(),
+  }
+end
+
+local response = {}
+function response:json() return decode(self.body) end
+function response:header(name) return self.headers[lower(name)] end
+local Response = { __index = response }
+
+local function respond(reply, body)
+  local headers = {}
+  for _, pair in ipairs(reply.headers or {}) do P.add(headers, lower(pair[1]), pair[2]) end
+  reply.headers, reply.body = headers, body
+  return setmetatable(reply, Response)
+end
+
+function test.request(what)
+  local arguments = arguments_of("request", what)
+  return respond(call("request", arguments, what and what.body))
+end
+
+function test.access(what)
+  local arguments = arguments_of("access", what)
+  return respond(call("access", arguments, what and what.body))
+end
+
+local client = {}
+function client:send(data, kind)
+  check("send", 1, "string", data)
+  call("send", { client = self.tag, is_text = kind ~= "binary" }, data)
+end
+function client:receive(seconds)
+  local reply, data = call("receive", { client = self.tag, seconds = seconds or 1 })
+  if reply.kind then return data, reply.kind end
+  return nil, reply.what, reply.code, reply.reason
+end
+function client:close(code, reason) call("close", { client = self.tag, code = code or 1000, reason = reason or "" }) end
+local Client = { __index = client }
+
+function test.connect(what)
+  return setmetatable({ tag = call("connect", arguments_of("connect", what)).client }, Client)
+end
+
+function test.published() return (call("published", {})).calls end
+
+P.tide.test = P.sealed("tide.test", test)
+
+-- Any dictionary and any hub exists.
+setmetatable(P.dictionaries, { __index = function(dictionaries, name)
+  local created = setmetatable({ native.test_dictionary(name) }, P.Dictionary)
+  rawset(dictionaries, name, created)
+  return created
+end })
+setmetatable(P.hubs, { __index = function(_, name) return setmetatable({ name }, P.Hub) end })
+
+-- Loads the tests, before the application.
+local tests = {}
+function P.load_tests(source, file)
+  local chunk, err = P.compile(source, "@" .. file, P.G)
+  if not chunk then error(err, 0) end
+  local found = chunk()
+  if type(found) ~= "table" then error(file .. ": the tests must be a table of functions", 0) end
+  for name, run in pairs(found) do
+    if type(name) ~= "string" or type(run) ~= "function" then
+      error(file .. ": a test is a function with a name, this is none: " .. tostring(name), 0)
+    end
+    native.test_name(name)
+    tests[name] = run
+  end
+end
+function P.run_test(name) tests[name]() end
+
+return P

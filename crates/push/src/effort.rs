@@ -1,0 +1,70 @@
+//! How much of a worker's time commands of clients and mail of other workers take, so that a turn can be bounded.
+//! In: commands, mail, the bytes of replies. Out: their effort, in units of about a microsecond. Never: uses a clock.
+//! Limits: those that use it: the server's `PUSH_EFFORT_PER_TURN_MAX`.
+
+use crate::client::command::Command;
+use crate::mail::{Call, Mail, Reply};
+
+/// A command or a mail of the ordinary kind.
+const ORDINARY: u32 = 1;
+/// One that reads a history or a presence list.
+const QUERY: u32 = 32;
+/// The bytes of replies that are encoded in the time of one unit.
+const BYTES_PER_UNIT: usize = 512;
+/// The publications or clients that are encoded in the time of one unit.
+const ENTRIES_PER_UNIT: usize = 8;
+
+/// The effort of a command, without its reply.
+#[must_use]
+pub fn of_command(command: &Command<'_>) -> u32 {
+    let recovers = command.subscribe.as_ref().is_some_and(|subscribe| subscribe.recover);
+    if command.is_query() || recovers { QUERY } else { ORDINARY }
+}
+
+/// The effort of encoding replies of this many bytes.
+#[must_use]
+pub fn of_replies(bytes: usize) -> u32 {
+    u32::try_from(bytes / BYTES_PER_UNIT).unwrap_or(u32::MAX)
+}
+
+/// The effort of receiving mail.
+#[must_use]
+pub fn of_mail<K>(mail: &Mail<K>) -> u32 {
+    match mail {
+        Mail::Call { call, .. } => of_call(call),
+        Mail::Reply { reply, .. } => of_reply(reply),
+        // Each command of a query, which takes as many units, has about as many bytes.
+        Mail::Commands { data, .. } => u32::try_from(data.len()).unwrap_or(u32::MAX).max(QUERY),
+        Mail::Publication(_) | Mail::Part { .. } | Mail::Leave { .. } => ORDINARY,
+    }
+}
+
+fn of_call(call: &Call) -> u32 {
+    match call {
+        Call::Presence { .. } | Call::History { .. } | Call::Channels { .. } => QUERY,
+        Call::Subscribe { since: Some(_), .. } => QUERY,
+        Call::Subscribe { since: None, .. }
+        | Call::Publish(_)
+        | Call::HistoryRemove { .. }
+        | Call::PresenceStats { .. }
+        | Call::Instruct(_)
+        | Call::Info { .. } => ORDINARY,
+    }
+}
+
+fn of_reply(reply: &Reply) -> u32 {
+    let entries = match reply {
+        Reply::History { publications, .. } => publications.len(),
+        Reply::Presence(presence) => presence.visitors.len(),
+        Reply::Channels(channels) => channels.len(),
+        Reply::Subscribed(subscribed) => {
+            subscribed.recovered.as_ref().map_or(0, |recovered| recovered.publications.len())
+        }
+        Reply::Published(_)
+        | Reply::Done
+        | Reply::PresenceStats { .. }
+        | Reply::Info(_)
+        | Reply::Failed(_) => 0,
+    };
+    ORDINARY + u32::try_from(entries / ENTRIES_PER_UNIT).unwrap_or(u32::MAX)
+}

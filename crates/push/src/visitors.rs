@@ -1,0 +1,85 @@
+//! The clients of a channel that other clients see: the presence list.
+//! In: clients that join and leave. Out: the list, and how many clients and users it has.
+//! Invariant: `users` has each user of `clients` once, with the number of its clients, so that counting walks no list.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::mail::Visitor;
+
+/// The presence list of a channel.
+#[derive(Debug, Default)]
+pub struct Visitors {
+    /// By the name of the client.
+    clients: BTreeMap<Arc<str>, Visitor>,
+    /// How many clients each user has.
+    users: BTreeMap<Arc<str>, u32>,
+}
+
+impl Visitors {
+    /// Adds a client. It replaces one with the same name.
+    pub fn join(&mut self, visitor: Visitor) {
+        *self.users.entry(Arc::clone(&visitor.user)).or_default() += 1;
+        if let Some(before) = self.clients.insert(Arc::clone(&visitor.client), visitor) {
+            self.forget_user(&before.user);
+        }
+    }
+
+    /// Removes a client.
+    pub fn part(&mut self, client: &str) -> Option<Visitor> {
+        let visitor = self.clients.remove(client)?;
+        self.forget_user(&visitor.user);
+        Some(visitor)
+    }
+
+    /// How many clients there are, and how many users.
+    #[must_use]
+    pub fn count(&self) -> (u64, u64) {
+        (self.clients.len() as u64, self.users.len() as u64)
+    }
+
+    /// The clients in the order of their names.
+    #[must_use]
+    pub fn list(&self) -> Vec<Visitor> {
+        self.clients.values().cloned().collect()
+    }
+
+    fn forget_user(&mut self, user: &str) {
+        if let Some(count) = self.users.get_mut(user) {
+            *count -= 1;
+            if *count == 0 {
+                self.users.remove(user);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_are_counted_once_while_one_of_their_clients_is_there() {
+        let mut visitors = Visitors::default();
+        let visitor = |client: &str, user: &str| Visitor {
+            client: client.into(),
+            user: user.into(),
+            info: "".into(),
+        };
+        for (client, user, expected) in [
+            ("1", "ada", (1, 1)),
+            ("2", "ada", (2, 1)),
+            ("3", "", (3, 2)),
+            ("2", "bob", (3, 3)),
+            ("2", "bob", (3, 3)),
+        ] {
+            visitors.join(visitor(client, user));
+            assert_eq!(visitors.count(), expected, "{client} {user}");
+        }
+        for (client, expected) in [("1", (2, 2)), ("1", (2, 2)), ("2", (1, 1)), ("3", (0, 0))] {
+            let is_there = visitors.list().iter().any(|known| &*known.client == client);
+            assert_eq!(visitors.part(client).is_some(), is_there, "{client}");
+            assert_eq!(visitors.count(), expected, "{client}");
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! Requests about which a server is asked before they go to their own server (`auth = { ask = ... }`).
+//! In: requests of routes with `ask`; the answers. Out: the same requests on their way to their own servers, or the answer
+//! relayed to the client.
+//! Never: sends a byte of the client's body to the server that is asked; sends a request that was not granted.
+//! Limits: `ANSWER_BYTES_MAX` for the body of an answer that grants a request; what waits of the request is bounded as for
+//! any request without a server (`stored.rs`).
+//! Invariant: as long as an exchange has an inquiry, `Exchange::request` is the question, and `Inquiry::request` is what
+//! the client has sent. The exchange is with the pool that is asked: its queue, timeouts, retries and counters apply.
+
+use tidegate_base::{Id, Moment};
+use tidegate_gate::ask::Asker;
+use tidegate_gate::balance::Tried;
+use tidegate_gate::connection_auth;
+use tidegate_reactor::Reactor;
+use tidegate_wire::message::{BodyLength, RequestHead, ResponseHead};
+
+use crate::action::proxy::exchange::{Attempt, Exchange, RequestFacts, Stage};
+use crate::action::proxy::stored::{StoredRequest, WAITING_PIECE_BYTES_MAX};
+use crate::snapshot::Snapshot;
+use crate::worker::Worker;
+
+/// The most bytes of the body of an answer that are received to keep the connection.
+const ANSWER_BYTES_MAX: usize = 64 * 1024;
+
+/// A request that waits for the answer to the question about it.
+pub(crate) struct Inquiry {
+    /// The index of the route.
+    route: usize,
+    /// The request.
+    pub(crate) request: StoredRequest,
+    /// The index of its own pool.
+    pool: u16,
+    /// Its facts.
+    facts: RequestFacts,
+    /// What the answer says.
+    verdict: Verdict,
+}
+
+/// What the answer to a question says.
+enum Verdict {
+    /// There is no answer yet.
+    Awaited,
+    /// The request is served, once the answer is complete.
+    Granted {
+        /// The lines that the request gets from the answer.
+        lines: Vec<u8>,
+        /// How much of the answer's body has arrived.
+        body_bytes: usize,
+    },
+    /// The client gets the answer. The rest of its request is dropped.
+    Refused,
+}
+
+impl Inquiry {
+    /// How many bytes of the client's body are taken now.
+    pub(super) fn body_room(&self) -> usize {
+        match self.verdict {
+            Verdict::Refused => usize::MAX,
+            Verdict::Awaited | Verdict::Granted { .. } => match self.request.has_waiting_room() {
+                true => WAITING_PIECE_BYTES_MAX,
+                false => 0,
+            },
+        }
+    }
+
+    /// Takes a piece of the client's body; `end` contains the trailers once the body is complete.
+    pub(super) fn take_body(&mut self, data: &[u8], end: Option<&[u8]>) {
+        match self.verdict {
+            Verdict::Refused => {}
+            Verdict::Awaited | Verdict::Granted { .. } => self.request.push(data),
+        }
+        if let Some(trailers) = end {
+            self.request.end(if self.facts.drops_trailers { b"" } else { trailers });
+        }
+    }
+
+    /// Whether the request is granted, and the answer not complete.
+    const fn is_granted(&self) -> bool {
+        matches!(self.verdict, Verdict::Granted { .. })
+    }
+}
+
+/// Makes the question the request of a new exchange. `bytes` is the head of the question; `facts` has what the balancing of
+/// the pool needs.
+pub(super) fn ask_first(
+    exchange: &mut Exchange,
+    asker: &Asker,
+    bytes: Vec<u8>,
+    snapshot: &Snapshot,
+    head: &RequestHead<'_>,
+    (key_hash, session): (Option<u64>, Option<u16>),
+) {
+    let question = StoredRequest::new(bytes, BodyLength::None);
+    let own = exchange.facts;
+    let facts = RequestFacts {
+        is_tcp: false,
+        is_head: own.is_head,
+        upgrades: false,
+        connects: false,
+        is_idempotent: true,
+        is_reusable: true,
+        authenticates: own.authenticates,
+        buffers: false,
+        drops_trailers: true,
+        is_sensitive: snapshot.pool(asker.pool()).may_speak_http2()
+            && head.fields().any(|field| field.is_sensitive),
+        key_hash,
+        session,
+    };
+    exchange.inquiry = Some(Box::new(Inquiry {
+        route: asker.route(),
+        request: core::mem::replace(&mut exchange.request, question),
+        pool: core::mem::replace(&mut exchange.pool, asker.pool()),
+        facts: core::mem::replace(&mut exchange.facts, facts),
+        verdict: Verdict::Awaited,
+    }));
+    exchange.stage = Stage::Queued;
+}
+
+impl Worker {
+    /// Judges the answer to a question by its head. Returns whether the request is granted; otherwise the client gets the
+    /// answer. `None`: the exchange asks no question.
+    pub(super) fn judge_answer(
+        &mut self,
+        id: Id<Exchange>,
+        head: &ResponseHead<'_>,
+    ) -> Option<bool> {
+        let exchange = self.exchanges.get_mut(id)?;
+        let inquiry = exchange.inquiry.as_mut()?;
+        let is_granted = matches!(head.status, 200..=299);
+        inquiry.verdict = match is_granted {
+            true => Verdict::Granted { lines: Vec::new(), body_bytes: 0 },
+            false => Verdict::Refused,
+        };
+        self.accounts.counters.inquiries.add(1);
+        self.accounts.counters.inquiry_refusals.add(u64::from(!is_granted));
+        Some(is_granted)
+    }
+
+    /// Takes the head of an answer that grants the request.
+    pub(super) fn take_grant<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<Exchange>,
+        head: &ResponseHead<'_>,
+        ends: bool,
+        more_follows: bool,
+    ) {
+        let Some(exchange) = self.exchanges.get_mut(id) else { return };
+        let Some(inquiry) = &mut exchange.inquiry else { return };
+        let snapshot = self.settings.of(exchange.era);
+        let handling = snapshot.handlings.of_route(inquiry.route);
+        let asker = handling.and_then(|handling| handling.ask.as_ref());
+        let Verdict::Granted { lines, .. } = &mut inquiry.verdict else { return };
+        let fits = asker.is_some_and(|asker| asker.copy_fields(head, lines));
+        exchange.attempt.keeps = head.persistent && head.length != BodyLength::UntilClose;
+        exchange.stage = Stage::ExpectBody;
+        let (pool, attempt) = (exchange.pool, exchange.attempt);
+        if !fits {
+            let text = "the answer about the request has fields that are too long to be copied";
+            return self.server_misbehaved(reactor, id, text);
+        }
+        self.note_result(pool, attempt.server, false, reactor.now());
+        if connection_auth::response_authenticates(head) {
+            self.note_authenticated(reactor, attempt.up);
+        }
+        match ends {
+            true => self.end_inquiry(reactor, id, more_follows),
+            false => self.arm_upstream(reactor, id),
+        }
+    }
+
+    /// Drops a piece of the body of an answer that grants the request. Returns false if the exchange has no such answer.
+    pub(super) fn skip_answer<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<Exchange>,
+        bytes: usize,
+    ) -> bool {
+        let Some(exchange) = self.exchanges.get_mut(id) else { return false };
+        let verdict = exchange.inquiry.as_mut().map(|inquiry| &mut inquiry.verdict);
+        let Some(Verdict::Granted { body_bytes, .. }) = verdict else { return false };
+        *body_bytes += bytes;
+        if *body_bytes > ANSWER_BYTES_MAX {
+            // The verdict is known, and a new connection costs less than the rest of the body.
+            self.end_inquiry(reactor, id, true);
+        } else {
+            self.arm_upstream(reactor, id);
+        }
+        true
+    }
+
+    /// Ends the question if it is granted, and sends the request to its own server. Returns false if the exchange has no
+    /// such answer. `more_follows`: the connection cannot be kept.
+    pub(super) fn finish_answer<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<Exchange>,
+        more_follows: bool,
+    ) -> bool {
+        let inquiry = self.exchanges.get(id).and_then(|exchange| exchange.inquiry.as_ref());
+        let is_granted = inquiry.is_some_and(|inquiry| inquiry.is_granted());
+        if is_granted {
+            self.end_inquiry(reactor, id, more_follows);
+        }
+        is_granted
+    }
+
+    fn end_inquiry<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>, more_follows: bool) {
+        let Some(exchange) = self.exchanges.get(id) else { return };
+        let (to, asked, attempt) = (exchange.requester, exchange.pool, exchange.attempt);
+        let stays_open = self.stays_open(to);
+        self.release_server(asked, attempt.server);
+        if attempt.up.is_stream() {
+            self.abandon_server(reactor, attempt.up);
+        } else if attempt.keeps && !more_follows && !self.stopping {
+            self.keep_idle(reactor, attempt.up.sock, to, stays_open);
+        } else {
+            self.discard_upstream(reactor, attempt.up.sock);
+        }
+        let Some(exchange) = self.exchanges.get_mut(id) else { return };
+        let Some(inquiry) = exchange.inquiry.take() else { return };
+        let Inquiry { request, pool, facts, verdict, .. } = *inquiry;
+        let question = core::mem::replace(&mut exchange.request, request);
+        if let Verdict::Granted { lines, .. } = verdict {
+            exchange.request.add_lines(&lines);
+        }
+        (exchange.pool, exchange.facts) = (pool, facts);
+        (exchange.attempt, exchange.attempts) = (Attempt::NONE, 0);
+        (exchange.needs_fresh, exchange.was_reset) = (false, false);
+        exchange.lost_at = Moment::ZERO;
+        exchange.tried = Tried::default();
+        exchange.stage = Stage::Buffering;
+        question.release(&mut self.buffers);
+        self.pools[usize::from(asked)].exchanges -= 1;
+        self.pools[usize::from(pool)].exchanges += 1;
+        self.dispatch_buffered(reactor, id);
+        self.resume_request(to);
+    }
+}

@@ -1,0 +1,328 @@
+//! Clients that speak the client protocol without WebSocket: one endless response carries what they receive, and
+//! requests to `emulation` carry what they send.
+//! In: requests that begin a connection; requests with commands, which may come to any worker. Out: sessions; commands
+//! for the worker of their session; pieces of the response.
+//! Never: lets a page of a foreign origin read a response; tells a request whether its session exists.
+//! Limits: `message-max` of `[websocket]`; the mail between workers (`tidegate_push::hub`).
+//! Invariant: the session is the action of the requester of the endless response, and ends with it.
+
+use tidegate_base::Id;
+use tidegate_gate::parameters::{decoded, find_parameter};
+use tidegate_gate::websocket::EndpointId;
+use tidegate_push::client::codec::{Codec, Push};
+use tidegate_push::client::{Connection, Disconnect};
+use tidegate_push::emulation::{Framing, Request, Secret, SessionName};
+use tidegate_push::publication::Publication;
+use tidegate_reactor::Reactor;
+use tidegate_wire::message::{Method, RequestHead};
+
+use crate::action::push::request::Asked;
+use crate::action::push::{Key, Kind, Link, PushSession, Receiver};
+use crate::answer::{Answer, Head};
+use crate::carrier::Rest;
+use crate::requester::Requester;
+use crate::worker::Worker;
+
+/// The response that carries what a client receives.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stream {
+    pub(super) framing: Framing,
+    /// The settings.
+    pub(super) endpoint: EndpointId,
+    /// A ping was sent since the client's last request.
+    awaits_pong: bool,
+}
+
+/// Requests.
+impl Worker {
+    /// Begins a connection over a stream of events: the commands are in the query, or in the body of a POST.
+    pub(super) fn ask_events<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        to: Requester,
+        head: &RequestHead<'_>,
+        (route, hub): (usize, u16),
+    ) {
+        if !matches!(head.method, Method::Get) {
+            return self.ask_stream(reactor, to, head, (route, hub), Framing::Events);
+        }
+        let Some(origin) = self.admit_page(reactor, to, head, route) else { return };
+        let stated = find_parameter(head.query.unwrap_or_default(), "cf_connect");
+        let commands: Vec<u8> = stated.map(|text| decoded(text).collect()).unwrap_or_default();
+        if commands.is_empty() {
+            let text = "cf_connect is missing: the connect command of the client";
+            return self.answer_error(reactor, to, 400, text, false);
+        }
+        let endpoint = self.settings_of(to).websockets.of_route(route);
+        let asked = Asked::Stream { framing: Framing::Events, origin: None, endpoint };
+        let kind = Kind::Request { asked, body: Vec::new() };
+        let Some(id) = self.insert_session(reactor, to, hub, kind) else { return };
+        let with = (Framing::Events, endpoint);
+        self.begin_stream(reactor, id, with, origin, &commands);
+    }
+
+    /// Begins a connection whose first commands are in the body of the request.
+    pub(super) fn ask_stream<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        to: Requester,
+        head: &RequestHead<'_>,
+        (route, hub): (usize, u16),
+        framing: Framing,
+    ) {
+        let Some(origin) = self.admit_page(reactor, to, head, route) else { return };
+        if !matches!(head.method, Method::Post) {
+            return self.answer_error(reactor, to, 405, "", false);
+        }
+        let framing = match codec_of(head) {
+            Codec::Protobuf if framing == Framing::Lines => Framing::Protobuf,
+            Codec::Protobuf | Codec::Json => framing,
+        };
+        let endpoint = self.settings_of(to).websockets.of_route(route);
+        let asked = Asked::Stream { framing, origin: origin.map(Into::into), endpoint };
+        self.begin_with_body(reactor, to, head, hub, asked);
+    }
+
+    /// Begins a request with commands of a client.
+    pub(super) fn ask_commands<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        to: Requester,
+        head: &RequestHead<'_>,
+        (route, hub): (usize, u16),
+    ) {
+        let Some(origin) = self.admit_page(reactor, to, head, route) else { return };
+        if !matches!(head.method, Method::Post) {
+            return self.answer_error(reactor, to, 405, "", false);
+        }
+        let endpoint = self.settings_of(to).websockets.of_route(route);
+        let origin = origin.map(Into::into);
+        let asked = Asked::Commands { codec: codec_of(head), origin, endpoint };
+        self.begin_with_body(reactor, to, head, hub, asked);
+    }
+
+    /// Hands the commands of a complete request to the worker of their session.
+    pub(super) fn hand_over_commands<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<PushSession>,
+        codec: Codec,
+        origin: Option<&str>,
+        body: &[u8],
+    ) {
+        let Some(to) = self.sessions.get(id).map(PushSession::requester) else { return };
+        self.forget_session(id);
+        let Ok(request) = Request::decode(codec, body) else {
+            let text = "the body has no session, node and data";
+            return self.answer_error(reactor, to, 400, text, false);
+        };
+        let Some(worker) = request.node.parse().ok().filter(|worker| self.is_worker(*worker))
+        else {
+            return self.answer_error(reactor, to, 404, "there is no such node", false);
+        };
+        // A request does not learn whether its session exists.
+        let answer = Answer::Json { status: 204, body: b"", origin };
+        let Some(SessionName { key: (index, generation), secret }) =
+            SessionName::parse(&request.session)
+        else {
+            return self.answer(reactor, to, &answer, false);
+        };
+        let key = Key::new(index, generation);
+        if worker == self.push.hub.worker() {
+            self.answer(reactor, to, &answer, false);
+            return self.take_commands(reactor, key, secret, &request.data);
+        }
+        match self.push.hub.forward(worker, (key, secret), request.data.into()) {
+            Ok(()) => self.answer(reactor, to, &answer, false),
+            Err(_) => self.answer_error(reactor, to, 503, "too many requests", false),
+        }
+    }
+
+    fn is_worker(&self, worker: u16) -> bool {
+        worker == self.push.hub.worker()
+            || self.push.post.as_ref().is_some_and(|post| usize::from(worker) < post.workers())
+    }
+}
+
+/// Sessions.
+impl Worker {
+    /// Begins the endless response of a client whose request, which is the session `id`, is complete.
+    pub(super) fn begin_stream<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<PushSession>,
+        (framing, endpoint): (Framing, EndpointId),
+        origin: Option<&str>,
+        commands: &[u8],
+    ) {
+        let Some(to) = self.sessions.get(id).map(PushSession::requester) else { return };
+        if self.stopping {
+            self.forget_session(id);
+            return self.answer_error(reactor, to, 503, "the server is stopping", true);
+        }
+        let secret = Secret([self.prng.next_u64(), self.prng.next_u64()]);
+        let name = SessionName { key: Key::of_session(id).parts(), secret };
+        let random = [self.prng.next_u64(), self.prng.next_u64()];
+        let worker = self.push.hub.worker();
+        let connection = Connection::new(framing.codec(), random).emulated(&name, worker);
+        let link = Link::Stream(Stream { framing, endpoint, awaits_pong: false });
+        let check_at = self.next_check_at(reactor, endpoint);
+        let Some(session) = self.sessions.get_mut(id) else { return };
+        session.kind = Kind::Client { link, connection: Box::new(connection), check_at };
+        self.accounts.counters.push_clients_now.add(1);
+        let content_type = framing.content_type();
+        self.begin_response(reactor, to, &Head::Stream { content_type, origin }, Rest::Unwanted);
+        if !framing.start().is_empty() {
+            self.send_data(reactor, to, framing.start());
+        }
+        self.run_commands(reactor, id, commands);
+    }
+
+    /// Commands for a client of this worker have come, perhaps by another worker.
+    pub(super) fn take_commands<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        key: Key,
+        secret: Secret,
+        commands: &[u8],
+    ) {
+        let Receiver::Session(id) = key.receiver() else { return };
+        let Some(session) = self.sessions.find_mut(id) else { return };
+        if let Kind::Client { link: Link::Stream(stream), connection, .. } = &mut session.kind
+            && connection.is_named_by(secret)
+        {
+            stream.awaits_pong = false;
+            self.run_commands(reactor, id, commands);
+        }
+    }
+
+    fn run_commands<R: Reactor>(&mut self, reactor: &mut R, id: Id<PushSession>, commands: &[u8]) {
+        let mut out = self.buffers.take();
+        let room = self.room_of_client(reactor, id);
+        let result = self.with_client(reactor, id, room, |connection, context| {
+            connection.receive(context, commands, &mut out)
+        });
+        self.send_to_client(reactor, id, &out);
+        self.buffers.put(out);
+        match result {
+            Some(Err(disconnect)) => self.disconnect_client(reactor, id, disconnect),
+            // The reply is an error, such as that of an expired token. The client begins another connection.
+            Some(Ok(())) if self.sessions.get(id).is_some_and(PushSession::is_stale) => {
+                if let Some(framing) = self.framing_of(id) {
+                    self.end_stream(reactor, id, framing, None);
+                }
+            }
+            Some(Ok(())) => self.arm_stream(reactor, id),
+            None => {}
+        }
+    }
+
+    /// The framing of a client without WebSocket.
+    pub(super) fn framing_of(&self, id: Id<PushSession>) -> Option<Framing> {
+        match &self.sessions.get(id)?.kind {
+            Kind::Client { link: Link::Stream(stream), .. } => Some(stream.framing),
+            Kind::Client { link: Link::Socket(_), .. }
+            | Kind::Request { .. }
+            | Kind::Exchange(_)
+            | Kind::Events { .. }
+            | Kind::Poll { .. } => None,
+        }
+    }
+
+    /// Sends messages of the codec over a stream.
+    pub(super) fn send_to_stream<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        to: Requester,
+        framing: Framing,
+        messages: &[u8],
+    ) {
+        let mut piece = self.buffers.take();
+        framing.encode(&mut piece, messages);
+        self.send_data(reactor, to, &piece);
+        self.buffers.put(piece);
+        if !self.is_client_held(to) && self.is_client_blocked(reactor, to) {
+            self.hold_client(reactor, to);
+        }
+    }
+
+    /// Sends a publication over a stream.
+    pub(super) fn send_publication<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        to: Requester,
+        framing: Framing,
+        publication: &Publication,
+    ) {
+        self.send_to_stream(reactor, to, framing, publication.message(framing.codec()));
+    }
+
+    /// Tells the client why its connection ends, unless a reply has told it, and ends it.
+    pub(super) fn end_stream<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<PushSession>,
+        framing: Framing,
+        why: Option<(u16, &str)>,
+    ) {
+        let Some(to) = self.sessions.get(id).map(PushSession::requester) else { return };
+        self.forget_session(id);
+        let (mut push, mut piece) = (self.buffers.take(), self.buffers.take());
+        if let Some((code, reason)) = why {
+            framing.codec().encode_push(&mut push, &Push::Disconnected { code, reason });
+            framing.encode(&mut piece, &push);
+        }
+        self.end_response(reactor, to, &piece, b"");
+        self.release_requester(reactor, to);
+        self.buffers.put(push);
+        self.buffers.put(piece);
+    }
+
+    /// The deadline of a stream has passed: the client gets a ping, unless it has not answered the last one.
+    pub(super) fn ping_stream<R: Reactor>(&mut self, reactor: &mut R, id: Id<PushSession>) {
+        let Some(session) = self.sessions.get_mut(id) else { return };
+        let Kind::Client { link: Link::Stream(stream), check_at, .. } = &mut session.kind else {
+            return;
+        };
+        if stream.awaits_pong {
+            self.accounts.counters.websocket_timeouts.add(1);
+            return self.disconnect_client(reactor, id, Disconnect::NO_PONG);
+        }
+        if reactor.now() >= *check_at
+            && self.check_client(reactor, id)
+            && let Some(session) = self.sessions.find_mut(id)
+            && let Kind::Client { link: Link::Stream(stream), .. } = &mut session.kind
+        {
+            stream.awaits_pong = true;
+        }
+        if self.sessions.find(id).is_some() {
+            self.arm_stream(reactor, id);
+        }
+    }
+
+    /// Sets the deadline of a stream: the next ping, or the end of the wait for a pong.
+    pub(super) fn arm_stream<R: Reactor>(&mut self, reactor: &mut R, id: Id<PushSession>) {
+        let Some(session) = self.sessions.get(id) else { return };
+        let to = session.requester;
+        let Kind::Client { link: Link::Stream(stream), check_at, .. } = &session.kind else {
+            return;
+        };
+        let (Stream { endpoint, awaits_pong, .. }, check_at) = (*stream, *check_at);
+        // The carrier's deadline limits how long a client may not read.
+        if self.is_client_held(to) {
+            return;
+        }
+        let endpoint = self.settings.newest().websockets.get(endpoint);
+        // What the client sends does not postpone the check.
+        let at = if awaits_pong { reactor.now().after(endpoint.pong_timeout) } else { check_at };
+        self.set_action_deadline(reactor, to, at);
+    }
+}
+
+/// The encoding of a request.
+fn codec_of(head: &RequestHead<'_>) -> Codec {
+    match head.find_named("content-type") {
+        Some(kind) if kind.eq_ignore_ascii_case(b"application/octet-stream") => Codec::Protobuf,
+        Some(_) | None => Codec::Json,
+    }
+}

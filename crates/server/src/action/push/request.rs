@@ -1,0 +1,112 @@
+//! Requests to a hub whose body must arrive before they are carried out: to the server API, and those of clients without
+//! WebSocket.
+//! In: a head, pieces of its body. Out: the call of what the request is for, with the whole body.
+//! Never: reads a body beyond the limit of its kind.
+//! Limits: `API_BODY_BYTES_MAX`; `message-max` of `[websocket]` for commands of clients.
+
+use tidegate_base::Id;
+use tidegate_gate::websocket::EndpointId;
+use tidegate_push::client::codec::Codec;
+use tidegate_push::emulation::Framing;
+use tidegate_reactor::Reactor;
+use tidegate_wire::message::{BodyLength, RequestHead};
+
+use crate::action::push::{Kind, PushSession};
+use crate::requester::Requester;
+use crate::worker::Worker;
+
+/// The largest body of a request to the API; a larger one gets a 413 response. A batch may contain many messages.
+const API_BODY_BYTES_MAX: usize = 8 << 20;
+/// The text of the response to a body beyond its limit.
+const TOO_LARGE: &str = "the request exceeds the limit of its kind";
+
+/// What a request is for.
+pub(super) enum Asked {
+    /// A method of the server API.
+    Api(Box<str>),
+    /// To begin a connection of the client protocol: the body has the first commands.
+    Stream { framing: Framing, origin: Option<Box<str>>, endpoint: EndpointId },
+    /// To hand commands to a connection.
+    Commands { codec: Codec, origin: Option<Box<str>>, endpoint: EndpointId },
+}
+
+impl Worker {
+    /// Begins a request whose body is needed.
+    pub(super) fn begin_with_body<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        to: Requester,
+        head: &RequestHead<'_>,
+        hub: u16,
+        asked: Asked,
+    ) {
+        let most = self.body_max(&asked);
+        let kind = Kind::Request { asked, body: self.buffers.take() };
+        let Some(id) = self.insert_session(reactor, to, hub, kind) else { return };
+        match head.length {
+            BodyLength::None | BodyLength::Length(0) => self.run_hub_request(reactor, id),
+            BodyLength::Length(length) if length > most as u64 => {
+                self.forget_session(id);
+                self.answer_error(reactor, to, 413, TOO_LARGE, true);
+            }
+            BodyLength::Length(_) | BodyLength::Streamed | BodyLength::UntilClose => {
+                if head.expect_continue {
+                    self.send_continue(reactor, to);
+                }
+            }
+        }
+    }
+
+    /// The largest body of a request.
+    fn body_max(&self, asked: &Asked) -> usize {
+        match asked {
+            Asked::Api(_) => API_BODY_BYTES_MAX,
+            Asked::Stream { endpoint, .. } | Asked::Commands { endpoint, .. } => {
+                self.settings.newest().websockets.get(*endpoint).limits.message_bytes_max as usize
+            }
+        }
+    }
+
+    /// A part of the request body has arrived.
+    pub(in crate::action) fn feed_request<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<PushSession>,
+        data: &[u8],
+        is_end: bool,
+    ) {
+        let Some(session) = self.sessions.get(id) else { return };
+        let to = session.requester;
+        let Kind::Request { asked, body } = &session.kind else { return };
+        if body.len() + data.len() > self.body_max(asked) {
+            self.forget_session(id);
+            return self.answer_error(reactor, to, 413, TOO_LARGE, true);
+        }
+        if let Some(PushSession { kind: Kind::Request { body, .. }, .. }) =
+            self.sessions.get_mut(id)
+        {
+            body.extend_from_slice(data);
+        }
+        if is_end {
+            self.run_hub_request(reactor, id);
+        }
+    }
+
+    /// The request is complete.
+    fn run_hub_request<R: Reactor>(&mut self, reactor: &mut R, id: Id<PushSession>) {
+        let Some(session) = self.sessions.get_mut(id) else { return };
+        let Kind::Request { asked, body } = &mut session.kind else { return };
+        let body = core::mem::take(body);
+        let asked = core::mem::replace(asked, Asked::Api(Box::default()));
+        match asked {
+            Asked::Api(method) => self.run_api(reactor, id, &method, &body),
+            Asked::Stream { framing, origin, endpoint } => {
+                self.begin_stream(reactor, id, (framing, endpoint), origin.as_deref(), &body);
+            }
+            Asked::Commands { codec, origin, .. } => {
+                self.hand_over_commands(reactor, id, codec, origin.as_deref(), &body);
+            }
+        }
+        self.buffers.put(body);
+    }
+}

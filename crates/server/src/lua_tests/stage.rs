@@ -1,0 +1,527 @@
+//! One test: its VM, its fake clients and its time.
+//! In: orders of the test, effects of the application. Out: requests and messages for the application, results for the test.
+//! Never: lets two handlers of a client run at once.
+//! Limits: those of `mod.rs`.
+//! Invariant: time passes only while no coroutine can continue.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use serde_json::{Value, json};
+use tidegate_base::{Moment, Span};
+use tidegate_lua::{
+    ClientId, Effect, ExchangeId, Failure, OperationId, Origin, Outbox, Resumed, Rewritten, TEST,
+    Verdict, Vm, Whose, fields_of,
+};
+use tidegate_wire::http1::{HeadDecoder, HeadLimits};
+use tidegate_wire::message::FieldStorage;
+
+use super::{SPAN_MAX, STEPS_MAX, text_of};
+
+/// The time at which each test begins: after the start of the clock, and in seconds since 1970.
+const BEGIN: Moment = Moment::from_nanos(1_000_000_000);
+const BEGIN_UNIX_SECONDS: f64 = 1_700_000_000.0;
+/// A request that opens a WebSocket has no response.
+const NO_TAG: u64 = u64::MAX;
+
+/// A request in progress.
+struct Request {
+    exchange: ExchangeId,
+    /// The order of the test that gets the response.
+    operation: OperationId,
+    /// `on_access` decides about it.
+    is_access: bool,
+    /// The names of the pools that may be chosen.
+    pools: Vec<String>,
+    status: u16,
+    fields: Vec<u8>,
+    body: Vec<u8>,
+}
+
+/// A fake WebSocket client.
+struct Client {
+    handle: ClientId,
+    /// A handler of the client waits.
+    is_waiting: bool,
+    /// Messages for a handler.
+    backlog: VecDeque<(bool, Vec<u8>)>,
+    /// Messages for the client: whether they are text, and their data.
+    inbox: VecDeque<(bool, Vec<u8>)>,
+    /// The order of the test that waits for a message, and how long.
+    receiver: Option<(OperationId, Moment)>,
+    /// The code and the reason of the end.
+    closed: Option<(u16, String)>,
+}
+
+/// See the module.
+pub(super) struct Stage {
+    vm: Vm,
+    now: Moment,
+    requests: BTreeMap<u64, Request>,
+    clients: BTreeMap<u64, Client>,
+    /// The name of the next request or client.
+    next_tag: u64,
+    /// Calls of push hubs.
+    calls: Vec<Value>,
+    log: Vec<String>,
+    /// How the test ended.
+    end: Option<Result<(), String>>,
+}
+
+impl Stage {
+    pub(super) fn new(vm: Vm) -> Self {
+        let mut stage = Self {
+            vm,
+            now: BEGIN,
+            requests: BTreeMap::new(),
+            clients: BTreeMap::new(),
+            next_tag: 1,
+            calls: Vec::new(),
+            log: Vec::new(),
+            end: None,
+        };
+        stage.set_time(BEGIN);
+        stage
+    }
+
+    /// Runs a test. The error is what failed.
+    pub(super) fn run(&mut self, name: &str) -> Result<(), String> {
+        if let Verdict::Failed(failure) = self.vm.start() {
+            return Err(format!("on_start: {}", text_of(&failure)));
+        }
+        let verdict = self.vm.test(name);
+        self.note_test(verdict);
+        for _ in 0..STEPS_MAX {
+            self.carry_out();
+            if let Some(end) = self.end.take() {
+                return end;
+            }
+            match self.vm.resume() {
+                Some(resumed) => self.note_resumed(resumed),
+                None => self.pass_time()?,
+            }
+        }
+        Err(format!("the test never ends: its coroutines continued {STEPS_MAX} times"))
+    }
+
+    /// The virtual time that the test took, and the log.
+    pub(super) fn end(mut self) -> (Span, Vec<String>) {
+        self.vm.stop();
+        self.carry_out();
+        (self.now.since(BEGIN), self.log)
+    }
+
+    fn set_time(&mut self, now: Moment) {
+        self.now = now;
+        let seconds = now.since(BEGIN).as_nanos() as f64 / 1e9;
+        self.vm.set_time(now, BEGIN_UNIX_SECONDS + seconds);
+    }
+
+    /// Lets time pass until something is due.
+    fn pass_time(&mut self) -> Result<(), String> {
+        let receivers = self.clients.values().filter_map(|client| client.receiver);
+        let due = receivers.map(|(_, due)| due).chain(self.vm.next_due()).min();
+        let Some(due) = due else {
+            return Err("the test waits for something that never happens".to_owned());
+        };
+        if due.since(BEGIN) > SPAN_MAX {
+            return Err("the test takes longer than 24 h of virtual time".to_owned());
+        }
+        self.set_time(due.max(self.now));
+        self.vm.collect_due();
+        if self.vm.is_ready() {
+            // What happens now comes before the end of a wait.
+            return Ok(());
+        }
+        let late = |(tag, client): (&u64, &Client)| {
+            client.receiver.is_some_and(|(_, by)| by <= due).then_some(*tag)
+        };
+        let late: Vec<u64> = self.clients.iter().filter_map(late).collect();
+        for tag in late {
+            if let Some(client) = self.clients.get_mut(&tag)
+                && let Some((operation, _)) = client.receiver.take()
+            {
+                self.complete(operation, &json!({ "what": "timeout" }), b"");
+            }
+        }
+        Ok(())
+    }
+
+    fn note_resumed(&mut self, resumed: Resumed) {
+        let Resumed { whose, what, verdict } = resumed;
+        match whose {
+            Whose::Request { tag } => self.note_request(tag, verdict),
+            Whose::Client { tag } => self.note_client(tag, verdict),
+            Whose::Application if what == TEST => self.note_test(verdict),
+            Whose::Application => {
+                self.note_failure(what, &verdict);
+            }
+        }
+    }
+
+    fn note_test(&mut self, verdict: Verdict) {
+        self.end = match verdict {
+            Verdict::Done => Some(Ok(())),
+            Verdict::Waiting => None,
+            Verdict::Failed(failure) => Some(Err(text_of(&failure))),
+        };
+    }
+
+    fn note_failure(&mut self, what: &str, verdict: &Verdict) -> Option<Failure> {
+        let Verdict::Failed(failure) = verdict else { return None };
+        self.log.push(format!("error: {what}: {}", text_of(failure)));
+        Some(failure.clone())
+    }
+
+    fn complete(&mut self, operation: OperationId, result: &Value, data: &[u8]) {
+        let mut reply = result.to_string().into_bytes();
+        reply.push(0);
+        reply.extend_from_slice(data);
+        self.vm.complete(0, operation, Ok(&reply));
+    }
+
+    /// Carries out what the scripts have ordered, and what follows from it.
+    fn carry_out(&mut self) {
+        let mut outbox = Outbox::default();
+        loop {
+            outbox.clear();
+            self.vm.take_outbox(&mut outbox);
+            if outbox.effects.is_empty() {
+                return;
+            }
+            for effect in &outbox.effects {
+                self.apply(effect, &outbox);
+            }
+        }
+    }
+
+    fn apply(&mut self, effect: &Effect, outbox: &Outbox) {
+        match effect {
+            Effect::Answer { tag, status, fields, body } => {
+                self.begin_response(*tag, *status, outbox.get(fields));
+                self.add_to_response(*tag, outbox.get(body), true);
+            }
+            Effect::Begin { tag, status, fields } => {
+                self.begin_response(*tag, *status, outbox.get(fields));
+            }
+            Effect::Data { tag, body, is_end } => {
+                self.add_to_response(*tag, outbox.get(body), *is_end);
+            }
+            Effect::Send { tag, is_text, data } => self.deliver(*tag, *is_text, outbox.get(data)),
+            Effect::Close { tag, code, reason } => {
+                let reason = String::from_utf8_lossy(outbox.get(reason)).into_owned();
+                self.close(*tag, *code, reason);
+            }
+            // A test has one worker.
+            Effect::SendAway { .. } | Effect::CloseAway { .. } => {}
+            Effect::AwaitDrain { tag } => {
+                if let Some(request) = self.requests.get(tag) {
+                    self.vm.note_drained(request.exchange);
+                }
+            }
+            Effect::Push { operation, hub, method, arguments } => {
+                let text = |range| String::from_utf8_lossy(outbox.get(range)).into_owned();
+                let arguments: Value =
+                    serde_json::from_slice(outbox.get(arguments)).unwrap_or_default();
+                self.calls.push(
+                    json!({ "hub": text(hub), "method": text(method), "arguments": arguments }),
+                );
+                self.vm.complete(0, *operation, Ok(b"{\"result\":{}}"));
+            }
+            Effect::Log { level, text } => {
+                let text = String::from_utf8_lossy(outbox.get(text));
+                self.log.push(format!("{level:?}: {text}").to_lowercase());
+            }
+            Effect::Test { operation, method, arguments, data } => {
+                let arguments: Value =
+                    serde_json::from_slice(outbox.get(arguments)).unwrap_or_default();
+                let method = outbox.get(method);
+                let order = (*operation, &arguments, outbox.get(data));
+                if let Err(why) = self.execute(method, order) {
+                    self.vm.complete(0, *operation, Err(&why));
+                }
+            }
+        }
+    }
+
+    /// Executes an order of the test.
+    fn execute(
+        &mut self,
+        method: &[u8],
+        (operation, arguments, data): (OperationId, &Value, &[u8]),
+    ) -> Result<(), String> {
+        let tag = arguments["client"].as_u64().unwrap_or_default();
+        match method {
+            b"request" | b"access" => {
+                self.send_request(method == b"access", operation, arguments, data)
+            }
+            b"connect" => self.connect(operation, arguments),
+            b"send" => {
+                let client = self.clients.get_mut(&tag).ok_or("there is no such client")?;
+                if client.closed.is_some() {
+                    return Err("the connection is closed".to_owned());
+                }
+                client.backlog.push_back((arguments["is_text"] == true, data.to_vec()));
+                self.serve_backlog(tag);
+                self.complete(operation, &json!({}), b"");
+                Ok(())
+            }
+            b"receive" => {
+                let seconds = arguments["seconds"].as_f64().unwrap_or_default().clamp(0.0, 1e6);
+                let due = self.now.after(Span::from_secs_f64(seconds));
+                let client = self.clients.get_mut(&tag).ok_or("there is no such client")?;
+                if client.receiver.replace((operation, due)).is_some() {
+                    return Err("two coroutines of the test receive from one client".to_owned());
+                }
+                self.serve_receiver(tag);
+                Ok(())
+            }
+            b"close" => {
+                let code = arguments["code"].as_u64().unwrap_or(1000) as u16;
+                let reason = arguments["reason"].as_str().unwrap_or_default().to_owned();
+                self.close(tag, code, reason);
+                self.complete(operation, &json!({}), b"");
+                Ok(())
+            }
+            b"published" => {
+                let calls = core::mem::take(&mut self.calls);
+                self.complete(operation, &json!({ "calls": calls }), b"");
+                Ok(())
+            }
+            _ => Err("the runner does not know this order".to_owned()),
+        }
+    }
+}
+
+/// Requests.
+impl Stage {
+    /// Hands a fake request to the VM.
+    fn open(
+        &mut self,
+        arguments: &Value,
+        data: &[u8],
+        tag: u64,
+        is_access: bool,
+    ) -> Result<ExchangeId, String> {
+        let text = head_of(arguments, data.len());
+        let mut storage = FieldStorage::new();
+        let limits = HeadLimits::default();
+        let decoded = HeadDecoder::default().decode_request(text.as_bytes(), &limits, &mut storage);
+        let head = match decoded {
+            Ok(Some((head, _))) => head,
+            Ok(None) => return Err("the request is not complete".to_owned()),
+            Err(fault) => return Err(format!("the request is not valid: {}", fault.reason())),
+        };
+        let params = arguments["params"].as_object().into_iter().flatten();
+        let params: Vec<(String, String)> =
+            params.map(|(name, value)| (name.clone(), text_in(value))).collect();
+        let pools = names_in(&arguments["pools"]).into();
+        let origin = Origin {
+            tag,
+            client: arguments["client"].as_str().unwrap_or_default(),
+            user: arguments["user"].as_str(),
+            is_https: arguments["is_https"] == true,
+            params: &params,
+            pools: is_access.then_some(&pools),
+        };
+        let exchange = self.vm.open_request(&head, &origin).ok_or("too many requests")?;
+        self.vm.add_body(exchange, data);
+        Ok(exchange)
+    }
+
+    fn send_request(
+        &mut self,
+        is_access: bool,
+        operation: OperationId,
+        arguments: &Value,
+        data: &[u8],
+    ) -> Result<(), String> {
+        let tag = self.take_tag();
+        let exchange = self.open(arguments, data, tag, is_access)?;
+        let pools = names_in(&arguments["pools"]);
+        let (status, fields, body) = (0, Vec::new(), Vec::new());
+        let request = Request { exchange, operation, is_access, pools, status, fields, body };
+        self.requests.insert(tag, request);
+        let verdict = if is_access { self.vm.access(exchange) } else { self.vm.request(exchange) };
+        self.note_request(tag, verdict);
+        Ok(())
+    }
+
+    /// A handler of a request has ended or waits.
+    fn note_request(&mut self, tag: u64, verdict: Verdict) {
+        let failure = self.note_failure("the request", &verdict);
+        // Its response, if there is one.
+        self.carry_out();
+        let Some(request) = self.requests.get(&tag) else { return };
+        if let Some(failure) = failure {
+            let reply = json!({ "status": 500, "error": failure.message, "forwarded": false });
+            return self.finish(tag, &reply);
+        }
+        if verdict == Verdict::Done && request.is_access && request.status == 0 {
+            let mut rewritten = Rewritten::default();
+            self.vm.take_request(request.exchange, &mut rewritten);
+            let reply = forwarded(&rewritten, &request.pools);
+            self.finish(tag, &reply);
+        }
+    }
+
+    fn begin_response(&mut self, tag: u64, status: u16, fields: &[u8]) {
+        if let Some(request) = self.requests.get_mut(&tag) {
+            request.status = status;
+            request.fields = fields.to_vec();
+        }
+    }
+
+    fn add_to_response(&mut self, tag: u64, data: &[u8], is_end: bool) {
+        let Some(request) = self.requests.get_mut(&tag) else { return };
+        request.body.extend_from_slice(data);
+        if is_end {
+            let fields = fields_of(&request.fields)
+                .map(|(name, value)| json!([name, String::from_utf8_lossy(value)]));
+            let headers: Vec<Value> = fields.collect();
+            let reply = json!({ "status": request.status, "headers": headers, "forwarded": false });
+            self.finish(tag, &reply);
+        }
+    }
+
+    fn finish(&mut self, tag: u64, reply: &Value) {
+        let Some(request) = self.requests.remove(&tag) else { return };
+        self.vm.close_request(request.exchange);
+        self.complete(request.operation, reply, &request.body);
+    }
+
+    fn take_tag(&mut self) -> u64 {
+        self.next_tag += 1;
+        self.next_tag - 1
+    }
+}
+
+/// WebSocket clients.
+impl Stage {
+    fn connect(&mut self, operation: OperationId, arguments: &Value) -> Result<(), String> {
+        let tag = self.take_tag();
+        let exchange = self.open(arguments, b"", NO_TAG, false)?;
+        let handle = self.vm.open_client(tag).ok_or("too many clients")?;
+        let client = Client {
+            handle,
+            is_waiting: true,
+            backlog: VecDeque::new(),
+            inbox: VecDeque::new(),
+            receiver: None,
+            closed: None,
+        };
+        self.clients.insert(tag, client);
+        let verdict = self.vm.opened(handle, exchange);
+        self.note_client(tag, verdict);
+        self.complete(operation, &json!({ "client": tag }), b"");
+        Ok(())
+    }
+
+    /// A handler of a client has ended or waits.
+    fn note_client(&mut self, tag: u64, verdict: Verdict) {
+        let has_failed = self.note_failure("a handler of a client", &verdict).is_some();
+        // What it has sent comes before what follows from its end.
+        self.carry_out();
+        if let Some(client) = self.clients.get_mut(&tag) {
+            client.is_waiting = verdict == Verdict::Waiting;
+        }
+        match has_failed {
+            true => self.close(tag, 1011, String::new()),
+            false => self.serve_backlog(tag),
+        }
+    }
+
+    /// Hands over the messages that wait for a handler, one after the other.
+    fn serve_backlog(&mut self, tag: u64) {
+        if let Some(client) = self.clients.get_mut(&tag)
+            && !client.is_waiting
+            && client.closed.is_none()
+            && let Some((is_text, data)) = client.backlog.pop_front()
+        {
+            let verdict = self.vm.message(client.handle, &data, is_text);
+            self.note_client(tag, verdict);
+        }
+    }
+
+    fn deliver(&mut self, tag: u64, is_text: bool, data: &[u8]) {
+        if let Some(client) = self.clients.get_mut(&tag) {
+            client.inbox.push_back((is_text, data.to_vec()));
+            self.serve_receiver(tag);
+        }
+    }
+
+    /// Gives the test what it waits for, if that is there.
+    fn serve_receiver(&mut self, tag: u64) {
+        let Some(client) = self.clients.get_mut(&tag) else { return };
+        let Some((operation, due)) = client.receiver.take() else { return };
+        if let Some((is_text, data)) = client.inbox.pop_front() {
+            let kind = if is_text { "text" } else { "binary" };
+            self.complete(operation, &json!({ "kind": kind }), &data);
+        } else if let Some((code, reason)) = &client.closed {
+            let reply = json!({ "what": "closed", "code": code, "reason": reason });
+            self.complete(operation, &reply, b"");
+        } else {
+            client.receiver = Some((operation, due));
+        }
+    }
+
+    /// Ends a connection, whichever side has closed it.
+    fn close(&mut self, tag: u64, code: u16, reason: String) {
+        let Some(client) = self.clients.get_mut(&tag) else { return };
+        if client.closed.is_some() {
+            return;
+        }
+        client.closed = Some((code, reason.clone()));
+        let verdict = self.vm.closed(client.handle, code, &reason);
+        self.note_failure("on_close", &verdict);
+        self.serve_receiver(tag);
+    }
+}
+
+/// The request that the server of a proxied route would get.
+fn forwarded(rewritten: &Rewritten, pools: &[String]) -> Value {
+    let head = rewritten.head.lend();
+    let kept = head.fields().filter(|field| !rewritten.fields.drops(field.name));
+    let kept = kept.map(|field| (field.name, field.value)).chain(rewritten.fields.written());
+    let headers: Vec<Value> =
+        kept.map(|(name, value)| json!([name, String::from_utf8_lossy(value)])).collect();
+    json!({
+        "forwarded": true,
+        "path": head.path,
+        "query_string": head.query,
+        "headers": headers,
+        "pool": rewritten.pool.and_then(|pool| pools.get(pool)),
+    })
+}
+
+/// The head of a request. What does not fit a head is found when it is decoded.
+fn head_of(arguments: &Value, body_bytes: usize) -> String {
+    let path = text_in(&arguments["path"]);
+    let query = arguments["query"].as_str().map(|query| format!("?{query}")).unwrap_or_default();
+    let mut text = format!("{} {path}{query} HTTP/1.1\r\n", text_in(&arguments["method"]));
+    let mut has_host = false;
+    for (name, value) in arguments["headers"].as_object().into_iter().flatten() {
+        has_host |= name.eq_ignore_ascii_case("host");
+        let values = match value.as_array() {
+            Some(values) => values.iter().map(text_in).collect(),
+            None => vec![text_in(value)],
+        };
+        for value in values {
+            text.push_str(&format!("{name}: {value}\r\n"));
+        }
+    }
+    if !has_host {
+        text.push_str("Host: test\r\n");
+    }
+    if body_bytes > 0 {
+        text.push_str(&format!("Content-Length: {body_bytes}\r\n"));
+    }
+    text + "\r\n"
+}
+
+fn names_in(value: &Value) -> Vec<String> {
+    value.as_array().into_iter().flatten().map(text_in).collect()
+}
+
+fn text_in(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}

@@ -1,0 +1,124 @@
+//! Messages to the service manager (sd_notify(3)): ready, reloading, stopping, alive.
+//! In: NOTIFY_SOCKET and WATCHDOG_USEC of the environment. Out: datagrams to systemd; a log line for a worker that hangs.
+//! Never: delays a worker; fails: without a service manager, messages go nowhere.
+//! Invariant: the process is reported alive only if every worker has finished a turn since the last report.
+
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::counters::Accounts;
+use crate::log;
+use crate::threads;
+
+/// A worker finishes a turn at least once a second, so reports are not more frequent than this.
+const REPORT_EVERY_MIN: Duration = Duration::from_secs(3);
+
+/// The process serves, or serves again with other settings.
+pub(crate) fn ready() {
+    tell("READY=1\nSTATUS=serving");
+}
+
+/// The process reads its configuration again; `ready` follows.
+pub(crate) fn reloading() {
+    let now = clock_gettime(ClockId::Monotonic);
+    let micros = now.tv_sec * 1_000_000 + now.tv_nsec / 1000;
+    tell(&format!("RELOADING=1\nMONOTONIC_USEC={micros}\nSTATUS=reloading"));
+}
+
+/// The process completes its exchanges and ends.
+pub(crate) fn stopping() {
+    tell("STOPPING=1\nSTATUS=completing exchanges");
+}
+
+/// Sends one message, if there is a service manager.
+fn tell(message: &str) {
+    let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return };
+    let address = match path.as_bytes().strip_prefix(b"@") {
+        Some(name) => SocketAddr::from_abstract_name(name),
+        None => SocketAddr::from_pathname(&path),
+    };
+    let sent = UnixDatagram::unbound().and_then(|socket| {
+        // systemd's socket is large; a message that finds no room is lost rather than waited for.
+        socket.set_nonblocking(true)?;
+        socket.send_to_addr(message.as_bytes(), &address?)
+    });
+    if let Err(error) = sent {
+        log::warning(format_args!("the service manager was not told {message:?}: {error}"));
+    }
+}
+
+/// How often the service manager expects to hear that the process is alive; `None`: it does not.
+fn watchdog_span() -> Option<Duration> {
+    let pid = std::env::var("WATCHDOG_PID").ok().and_then(|pid| pid.parse::<u32>().ok());
+    if pid.is_some_and(|pid| pid != std::process::id()) {
+        return None;
+    }
+    let micros: u64 = std::env::var("WATCHDOG_USEC").ok()?.parse().ok()?;
+    (micros > 0).then(|| Duration::from_micros(micros))
+}
+
+/// Starts the thread that reports that the process is alive, if the service manager expects that.
+///
+/// # Errors
+/// The kernel refused the thread.
+pub(crate) fn start_watchdog(accounts: Vec<Arc<Accounts>>) -> std::io::Result<()> {
+    let Some(span) = watchdog_span() else { return Ok(()) };
+    if span < 2 * REPORT_EVERY_MIN {
+        log::warning(format_args!(
+            "WatchdogSec of the service is {span:?}; with less than {:?}, a busy process may be taken for a stuck one",
+            2 * REPORT_EVERY_MIN
+        ));
+    }
+    let work = move || {
+        let mut alive = Alive::new(accounts.len());
+        loop {
+            let turns: Vec<u64> = accounts.iter().map(|of| of.counters.turns.load()).collect();
+            match alive.look(&turns) {
+                None => tell("WATCHDOG=1"),
+                Some(worker) => log::error(format_args!(
+                    "worker {worker} has not finished its turn for {:?}; the service manager is not told that the \
+                     process is alive",
+                    span / 2
+                )),
+            }
+            thread::sleep(span / 2);
+        }
+    };
+    threads::spawn("watchdog", work).map(drop)
+}
+
+/// The turns that each worker had finished at the last look.
+struct Alive(Vec<Option<u64>>);
+
+impl Alive {
+    fn new(workers: usize) -> Self {
+        Self(vec![None; workers])
+    }
+
+    /// The first worker that has finished no turn since the last look; `None`: all have.
+    fn look(&mut self, turns: &[u64]) -> Option<usize> {
+        let stuck = self.0.iter().zip(turns).position(|(before, now)| *before == Some(*now));
+        self.0 = turns.iter().copied().map(Some).collect();
+        stuck
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn process_is_alive_if_every_worker_has_finished_a_turn() {
+        let mut alive = Alive::new(2);
+        assert_eq!(alive.look(&[0, 0]), None, "the first look");
+        assert_eq!(alive.look(&[1, 5]), None);
+        assert_eq!(alive.look(&[2, 5]), Some(1));
+        assert_eq!(alive.look(&[3, 6]), None, "the worker continues");
+    }
+}

@@ -1,0 +1,205 @@
+//! `tidegate lua test`: how tests of applications run and what is reported.
+//! In: applications and their tests. Out: outcomes.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use tidegate_base::Span;
+use tidegate_server::lua_tests::{Outcome, run};
+
+/// A folder with the application `a.lua` and its tests.
+fn folder(name: &str, app: &str, tests: &str) -> PathBuf {
+    let folder =
+        std::env::temp_dir().join(format!("tidegate-lua-tests-{name}-{}", std::process::id()));
+    fs::create_dir_all(&folder).expect("the folder can be created");
+    fs::write(folder.join("a.lua"), app).expect("the application can be written");
+    fs::write(folder.join("a_test.lua"), tests).expect("the tests can be written");
+    folder
+}
+
+/// Runs the tests of an application.
+fn outcomes(name: &str, app: &str, tests: &str) -> Vec<Outcome> {
+    let mut all = Vec::new();
+    let ended = run(&folder(name, app, tests), |outcome| all.push(outcome));
+    assert_eq!(ended, Ok(()), "{name}");
+    all
+}
+
+/// Runs tests that must pass.
+fn pass(name: &str, app: &str, tests: &str) -> Vec<Outcome> {
+    let all = outcomes(name, app, tests);
+    for outcome in &all {
+        assert_eq!(outcome.failure, None, "{name}: {outcome:?}");
+    }
+    all
+}
+
+#[test]
+fn tests_of_the_example_applications_pass() {
+    let apps = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../apps"));
+    let mut count = 0;
+    let ended = run(apps, |outcome| {
+        assert_eq!(outcome.failure, None, "{outcome:?}");
+        count += 1;
+    });
+    assert_eq!(ended, Ok(()));
+    assert!(count >= 5, "{count} tests");
+}
+
+#[test]
+fn requests_have_responses_and_time_is_virtual() {
+    let app = "local started
+        return {
+            on_start = function() started = tide.now() end,
+            on_request = function(request, response)
+                if request.path == '/slow' then tide.sleep(3600) end
+                if request.path == '/error' then error('it fails') end
+                response:status(201):header('X-A', { 'b', 'c' }):json{
+                    body = request.body, q = request.query.q, id = request.params.id,
+                    header = request:header('x-in'), scheme = request.scheme, at = tide.now() - started }
+            end }";
+    let tests = "local test = tide.test
+        return {
+            a = function()
+                local response = test.request{ path = '/x', query = { q = 'a b' }, body = 'hello\\0',
+                    params = { id = 7 }, headers = { ['X-In'] = 1 }, scheme = 'https' }
+                test.equal(response.status, 201)
+                test.equal(response:header('X-A'), { 'b', 'c' })
+                test.equal(response:json(), { body = 'hello\\0', q = 'a b', id = '7', header = '1', scheme = 'https', at = 0 })
+            end,
+            b = function() test.equal(test.request{ path = '/slow' }:json().at, 3600) end,
+            c = function()
+                local response = test.request{ path = '/error' }
+                test.equal(response.status, 500)
+                assert(response.error:find('it fails', 1, true))
+            end,
+            d = function()
+                local jobs = { tide.spawn(test.request, { path = '/slow' }), tide.spawn(test.request, { path = '/slow' }) }
+                for _, job in ipairs(jobs) do test.equal(tide.wait(job).status, 201) end
+                test.equal(tide.elapsed() > 3600, true)
+            end,
+        }";
+    let all = pass("requests", app, tests);
+    let names: Vec<&str> = all.iter().map(|outcome| outcome.name.as_str()).collect();
+    assert_eq!(names, ["a", "b", "c", "d"]);
+    let spans: Vec<Span> = all.iter().map(|outcome| outcome.span).collect();
+    assert_eq!(spans[1..], [Span::from_secs(3600), Span::ZERO, Span::from_secs(3600)]);
+    assert!(all[2].log[0].contains("it fails"), "{:?}", all[2].log);
+}
+
+#[test]
+fn hooks_dictionaries_and_hubs_are_within_reach_of_tests() {
+    let app = "return { on_access = function(request, response)
+            if not tide.shared.keys:get(request:header('x-key') or '') then
+                return response:status(403):finish('no')
+            end
+            request:set_header('X-Key', nil):set_header('X-User', request.user):set_path('/v2' .. request.path)
+            request:set_pool('beta')
+            tide.push.live:publish('seen', request.path)
+        end }";
+    let tests = "local test = tide.test
+        return { a = function()
+            test.equal(test.access{}.status, 403)
+            tide.shared.keys:set('k', true)
+            local request = test.access{ path = '/x', headers = { ['x-key'] = 'k', Cookie = 'c' }, user = 'ann',
+                pools = { 'beta' } }
+            test.equal({ request.forwarded, request.path, request.pool }, { true, '/v2/x', 'beta' })
+            test.equal(request.headers, { host = 'test', cookie = 'c', ['x-user'] = 'ann' })
+            test.equal(test.published(), { { hub = 'live', method = 'publish',
+                arguments = { channel = 'seen', data = '/v2/x' } } })
+        end }";
+    pass("hooks", app, tests);
+}
+
+#[test]
+fn clients_exchange_messages() {
+    let app = "return {
+            on_open = function(client, request) tide.sleep(1) client:send(request.query.name) end,
+            on_message = function(client, message, kind)
+                if message == 'close' then return client:close(4000, 'asked') end
+                if message == 'error' then error('it fails') end
+                if message == 'slow' then tide.sleep(10) end
+                client:send(message, kind)
+            end,
+            on_close = function(client, code) tide.shared.log:set('code', code) end }";
+    let tests = "local test = tide.test
+        local function connect() return test.connect{ query = { name = 'ann' } } end
+        return {
+            order = function()
+                local client = connect()
+                client:send('slow') client:send('\\0\\255', 'binary')
+                test.equal({ client:receive() }, { 'ann', 'text' })
+                test.equal({ client:receive(9) }, { nil, 'timeout' })
+                test.equal({ client:receive(2) }, { 'slow', 'text' })
+                test.equal({ client:receive(0) }, { '\\0\\255', 'binary' })
+            end,
+            ends = function()
+                local client = connect()
+                client:receive()
+                client:send('close')
+                test.equal({ client:receive() }, { nil, 'closed', 4000, 'asked' })
+                test.equal(tide.shared.log:get('code'), 4000)
+                test.equal(pcall(client.send, client, 'x'), false)
+                client = connect()
+                client:send('error')
+                client:receive()
+                test.equal({ client:receive() }, { nil, 'closed', 1011, '' })
+                client = connect()
+                client:close(1001)
+                test.equal(tide.shared.log:get('code'), 1001)
+            end,
+        }";
+    pass("clients", app, tests);
+}
+
+#[test]
+fn failures_are_reported_with_their_reason() {
+    let app = "return { on_request = function() tide.log.warn('seen') end }";
+    for (name, body, reason) in [
+        ("assert", "assert(1 == 2, 'one is not two')", "one is not two"),
+        (
+            "equal",
+            "tide.test.equal({ a = 1 }, { a = 2 }, 'the table')",
+            "a_test.lua:1: the table: expected { a = 2 }, got { a = 1 }",
+        ),
+        ("loop", "while true do end", "time"),
+        ("endless", "while true do tide.sleep(3600) end", "24 h of virtual time"),
+        ("busy", "while true do tide.wait(tide.spawn(function() end)) end", "never ends"),
+        (
+            "stuck",
+            "local a, b a = tide.spawn(function() tide.wait(b) end) \
+             b = tide.spawn(function() tide.wait(a) end) tide.wait(a)",
+            "never happens",
+        ),
+        ("invalid", "tide.test.request{ path = 'a b' }", "not valid"),
+        ("argument", "tide.test.request(5)", "table expected"),
+    ] {
+        let tests = format!("return {{ x = function() tide.test.request() {body} end }}");
+        let all = outcomes(name, app, &tests);
+        let failure = all[0].failure.as_deref().unwrap_or_else(|| panic!("{name} passes"));
+        assert!(failure.contains(reason), "{name}: {failure}");
+        assert_eq!(all[0].log[0], "warning: seen", "{name}");
+    }
+}
+
+#[test]
+fn scripts_that_do_not_load_are_errors() {
+    let app = "return { on_request = function() end }";
+    for (name, app, tests, reason) in [
+        ("syntax", "return {", "return { a = function() end }", "a.lua:1:"),
+        ("tests", app, "return {", "a_test.lua:1:"),
+        ("empty", app, "return {}", "the file has no tests"),
+        ("list", app, "return { function() end }", "a test is a function with a name"),
+        ("nothing", app, "local x", "must be a table of functions"),
+        ("waits", app, "tide.sleep(1) return {}", "cannot wait while it loads"),
+    ] {
+        let ended = run(&folder(name, app, tests), |_| {});
+        assert!(ended.as_ref().is_err_and(|why| why.contains(reason)), "{name}: {ended:?}");
+    }
+    let alone = folder("alone", app, "return { a = function() end }");
+    fs::remove_file(alone.join("a.lua")).expect("it can be removed");
+    assert!(run(&alone, |_| {}).is_err_and(|why| why.contains("a.lua: cannot be read")));
+    fs::remove_file(alone.join("a_test.lua")).expect("it can be removed");
+    assert!(run(&alone, |_| {}).is_err_and(|why| why.contains("no file ends with _test.lua")));
+    assert!(run(Path::new("/nonexistent"), |_| {}).is_err());
+}

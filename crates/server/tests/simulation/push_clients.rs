@@ -1,0 +1,210 @@
+//! Clients of the client protocol of push hubs: without WebSocket, and those that do not answer.
+//! In: requests, pings that are due. Out: what each test's name states.
+//! Limits: the turns that each test states.
+//! Invariant: after a run the workers hold nothing.
+
+use tidegate_base::Span;
+use tidegate_reactor::SimPeer;
+
+use crate::push::Process;
+
+const SETTINGS: &str = "anonymous = true\nsubscribe = \"anyone\"\npublish = \"anyone\"\n";
+
+/// The response that carries what a client receives.
+struct Stream {
+    peer: SimPeer,
+    text: String,
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.peer.reset();
+    }
+}
+
+impl Stream {
+    fn begin(process: &mut Process, path: &str, commands: &str) -> Self {
+        let peer = process.dial();
+        process.turns(4);
+        let length = commands.len();
+        let request = format!(
+            "POST /push/connection/{path} HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n{commands}"
+        );
+        assert_eq!(peer.send(request.as_bytes()), request.len());
+        let mut stream = Self { peer, text: String::new() };
+        stream.wait_for(process, "\r\n\r\n");
+        stream
+    }
+
+    /// Waits for a text, and forgets everything until its end.
+    fn wait_for(&mut self, process: &mut Process, wanted: &str) -> String {
+        for _ in 0..1000 {
+            self.text.push_str(&String::from_utf8_lossy(&self.peer.receive()));
+            if let Some(at) = self.text.find(wanted) {
+                let rest = self.text.split_off(at + wanted.len());
+                return core::mem::replace(&mut self.text, rest);
+            }
+            process.turn();
+        }
+        panic!("no {wanted} in {}", self.text);
+    }
+
+    /// Everything that has come and was not waited for.
+    fn rest(&mut self, process: &mut Process) -> &str {
+        process.turns(50);
+        self.text.push_str(&String::from_utf8_lossy(&self.peer.receive()));
+        &self.text
+    }
+}
+
+/// The value of a member of the reply to `connect`.
+fn member<'t>(reply: &'t str, name: &str) -> &'t str {
+    let mark = format!("\"{name}\":\"");
+    let value = reply.split(&mark).nth(1).and_then(|rest| rest.split('"').next());
+    value.unwrap_or_else(|| panic!("no {name} in {reply}"))
+}
+
+/// The status of the response to commands for a session.
+fn post(process: &mut Process, session: &str, node: &str, commands: &str) -> String {
+    let data = commands.replace('\\', "\\\\").replace('"', "\\\"");
+    let body = format!("{{\"session\":\"{session}\",\"node\":\"{node}\",\"data\":\"{data}\"}}");
+    post_body(process, &body)
+}
+
+fn post_body(process: &mut Process, body: &str) -> String {
+    let length = body.len();
+    let response = process.exchange(&format!(
+        "POST /push/emulation HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n{body}"
+    ));
+    response.split(' ').nth(1).unwrap_or_default().to_owned()
+}
+
+#[test]
+fn requests_to_any_worker_reach_their_session_and_no_other() {
+    let mut process = Process::new(3, 7, 64, SETTINGS);
+    for path in ["http_stream", "sse"] {
+        let mut stream = Stream::begin(&mut process, path, "{\"id\":1,\"connect\":{}}");
+        let reply = stream.wait_for(&mut process, "}}\n");
+        let (session, node) = (member(&reply, "session"), member(&reply, "node"));
+        // The kernel chooses the worker of each connection.
+        for number in 2..20 {
+            let channel = format!("a{number}");
+            let text = format!("{{\"id\":{number},\"subscribe\":{{\"channel\":\"{channel}\"}}}}");
+            assert_eq!(post(&mut process, session, node, &text), "204");
+            stream.wait_for(&mut process, &format!("{{\"id\":{number},\"subscribe\":{{}}}}"));
+            let text = format!(
+                "{{\"id\":{},\"publish\":{{\"channel\":\"{channel}\",\"data\":\"é\"}}}}",
+                number + 100
+            );
+            assert_eq!(post(&mut process, session, node, &text), "204");
+            let push = format!("{{\"push\":{{\"channel\":\"{channel}\",\"pub\":{{\"data\":\"é\"");
+            stream.wait_for(&mut process, &push);
+            stream.wait_for(&mut process, "}}\n");
+        }
+        stream.rest(&mut process);
+        stream.text.clear();
+        let other = session.replace(|digit: char| digit.is_ascii_digit(), "0");
+        let last = if session.ends_with('0') { "1" } else { "0" };
+        let near = format!("{}{last}", &session[..session.len() - 1]);
+        let command = "{\"id\":50,\"subscribe\":{\"channel\":\"b\"}}";
+        for wrong in [other.as_str(), &near, "", "x"] {
+            assert_eq!(post(&mut process, wrong, node, command), "204");
+        }
+        assert_eq!(post(&mut process, session, "3", command), "404");
+        assert_eq!(post(&mut process, session, "", command), "404");
+        assert_eq!(post_body(&mut process, "{"), "400");
+        assert_eq!(stream.rest(&mut process), "", "nothing was done for another session");
+        // What ends a WebSocket connection ends the response.
+        assert_eq!(post(&mut process, session, node, "{\"id\":51,\"unknown\":{}}"), "204");
+        stream.wait_for(
+            &mut process,
+            "{\"push\":{\"disconnect\":{\"code\":3501,\"reason\":\"bad request\"}}}",
+        );
+        stream.wait_for(&mut process, "\r\n0\r\n\r\n");
+        assert_eq!(post(&mut process, session, node, command), "204");
+    }
+    assert_eq!(process.sum("push_clients_now"), 0);
+    process.finish(Vec::new());
+}
+
+#[test]
+fn request_that_begins_nothing_is_refused() {
+    let mut process = Process::new(1, 8, 64, SETTINGS);
+    for (request, status) in [
+        ("GET /push/connection/sse HTTP/1.1\r\nHost: a\r\n\r\n", "400"),
+        ("GET /push/connection/http_stream HTTP/1.1\r\nHost: a\r\n\r\n", "405"),
+        ("GET /push/emulation HTTP/1.1\r\nHost: a\r\n\r\n", "405"),
+        ("POST /push/emulation HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999\r\n\r\n", "413"),
+        (
+            "POST /push/emulation HTTP/1.1\r\nHost: a\r\nOrigin: http://b\r\nContent-Length: 0\r\n\r\n",
+            "403",
+        ),
+        ("OPTIONS /push/emulation HTTP/1.1\r\nHost: a\r\nOrigin: http://a\r\n\r\n", "204"),
+    ] {
+        let response = process.exchange(request);
+        assert_eq!(response.split(' ').nth(1), Some(status), "{request}: {response}");
+    }
+    // The first command must connect.
+    let mut stream =
+        Stream::begin(&mut process, "http_stream", "{\"id\":1,\"subscribe\":{\"channel\":\"a\"}}");
+    stream.wait_for(&mut process, "\"code\":3501");
+    stream.wait_for(&mut process, "0\r\n\r\n");
+    drop(stream);
+    process.finish(Vec::new());
+}
+
+#[test]
+fn client_that_does_not_answer_a_ping_is_told_so() {
+    let mut process = Process::new(1, 9, 64, SETTINGS);
+    let mut stream = Stream::begin(&mut process, "http_stream", "{\"id\":1,\"connect\":{}}");
+    let reply = stream.wait_for(&mut process, "}}\n");
+    let (session, node) = (member(&reply, "session"), member(&reply, "node"));
+    for _ in 0..3 {
+        let mut text = String::new();
+        for _ in 0..120 {
+            process.pass(Span::from_secs(1));
+            text.push_str(stream.rest(&mut process));
+            stream.text.clear();
+            if text.contains("\n{}\n") {
+                break;
+            }
+        }
+        assert!(text.contains("\n{}\n"), "no ping: {text}");
+        assert_eq!(post(&mut process, session, node, "{}"), "204");
+    }
+    for _ in 0..200 {
+        process.pass(Span::from_secs(1));
+    }
+    stream.wait_for(
+        &mut process,
+        "{\"push\":{\"disconnect\":{\"code\":3012,\"reason\":\"no pong\"}}}",
+    );
+    stream.wait_for(&mut process, "0\r\n\r\n");
+    drop(stream);
+    process.finish(Vec::new());
+}
+
+#[test]
+fn silent_websocket_client_is_closed_with_the_code_of_its_silence() {
+    // A masked text frame with the key 0.
+    let connect = b"\x81\x95\0\0\0\0{\"id\":1,\"connect\":{}}";
+    for (sent, code, seconds) in [(&b""[..], 3502_u16, 11), (connect, 3012, 200)] {
+        let mut process = Process::new(1, 10, 64, SETTINGS);
+        let peer = process.dial();
+        process.turns(4);
+        let request = "GET /push/connection/websocket HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+                       Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+        assert_eq!(peer.send(request.as_bytes()), request.len());
+        process.turns(10);
+        assert_eq!(peer.send(sent), sent.len());
+        for _ in 0..seconds {
+            process.pass(Span::from_secs(1));
+        }
+        let bytes = peer.receive();
+        let close = code.to_be_bytes();
+        let found = bytes.windows(4).any(|four| four[0] == 0x88 && four[2..] == close);
+        assert!(found, "{code}: {}", String::from_utf8_lossy(&bytes));
+        drop(peer);
+        process.finish(Vec::new());
+    }
+}

@@ -1,0 +1,160 @@
+// web/client/tidegate.js against a push hub: what its users rely on.
+// Arguments: the folder of the packages, the client, the address of the hub, websocket or sse. Prints a word for each part that
+// works.
+import { createHmac } from "node:crypto";
+import { createRequire } from "node:module";
+
+const [folder, file, address, transport] = process.argv.slice(2);
+const LIMIT_MS = 60000;
+const ROOM = "chat:room";
+const BASE = `http://${address}/push`;
+
+/** Cuts the newest connection. */
+let cut = () => {};
+const WebSocketOfNode = createRequire(`${folder}/`)("ws");
+globalThis.WebSocket = transport === "broken" ? class { constructor() { setTimeout(() => this.onclose({})); } close() {} }
+  : class extends WebSocketOfNode {
+    constructor(...args) {
+      super(...args);
+      cut = () => this.terminate();
+    }
+  };
+// Node has no EventSource.
+globalThis.EventSource = class {
+  #stop = new AbortController();
+
+  constructor(url) {
+    cut = () => this.#stop.abort();
+    this.#read(url).catch(() => {}).then(() => this.onerror());
+  }
+
+  async #read(url) {
+    const response = await fetch(url, { signal: this.#stop.signal });
+    let text = "";
+    for await (const piece of response.body.pipeThrough(new TextDecoderStream())) {
+      const events = (text + piece).split("\n\n");
+      text = events.pop();
+      for (const event of events) this.onmessage({ data: event.trim().replace(/^data: /, "") });
+    }
+  }
+
+  close() {
+    this.#stop.abort();
+  }
+};
+
+const { connect } = await import(file);
+
+const base64 = (value) => Buffer.from(JSON.stringify(value)).toString("base64url");
+function token(claims) {
+  const signed = `${base64({ alg: "HS256", typ: "JWT" })}.${base64(claims)}`;
+  return `${signed}.${createHmac("sha256", "a-secret-of-the-test").update(signed).digest("base64url")}`;
+}
+
+function assert(holds, what) {
+  if (!holds) throw new Error(what);
+}
+
+async function until(holds, what) {
+  const end = Date.now() + LIMIT_MS / 3;
+  while (!holds()) {
+    assert(Date.now() < end, what);
+    await new Promise((resolve) => setTimeout(resolve, 5));
+  }
+}
+
+const transports = transport === "broken" ? ["websocket", "sse"] : [transport];
+const open = (options) => connect(BASE, { transports, minDelay: 50, maxDelay: 200, ...options });
+
+async function api(method, body) {
+  const headers = { "X-API-Key": "0123456789abcdef" };
+  const response = await fetch(`${BASE}/api/${method}`, { method: "POST", headers, body: JSON.stringify(body) });
+  assert(response.ok, method);
+}
+
+async function talk() {
+  const [mine, theirs, visits] = [[], [], []];
+  const alice = open({ token: token({ sub: "alice" }) });
+  const room = alice.subscribe(ROOM, (data) => mine.push(data.n), { join: (who) => visits.push(`+${who.user}`), leave: (who) => visits.push(`-${who.user}`) });
+  await room.joinedOnce;
+  assert(alice.state === "connected" && alice.id.length === 36, "connected");
+  const bob = open({ token: token({ sub: "bob" }) });
+  const other = bob.subscribe(ROOM, (data) => theirs.push(data.n));
+  await other.joinedOnce;
+  for (let n = 1; n <= 10; n += 1) await (n % 2 ? room : other).publish({ n });
+  const expected = "1,2,3,4,5,6,7,8,9,10";
+  await until(() => mine.join() === expected && theirs.join() === expected, `messages: ${mine} ${theirs}`);
+  console.log("talk");
+
+  const { publications, offset } = await room.history({ limit: 2, reverse: true });
+  assert(publications.map((one) => one.data.n).join() === "10,9" && offset === 10, "history");
+  console.log("history");
+
+  await until(() => visits.includes("+bob"), `joins: ${visits}`);
+  const users = (await room.presence()).map((one) => one.user).sort().join();
+  const counts = await other.presenceStats();
+  assert(users === "alice,bob" && counts.clients === 2 && counts.users === 2, `presence: ${users}`);
+  console.log("presence");
+
+  other.unsubscribe();
+  await until(() => visits.includes("-bob"), `leaves: ${visits}`);
+  bob.close();
+  assert(bob.state === "closed", "closed");
+  alice.close();
+}
+
+async function recover() {
+  const [got, states] = [[], []];
+  let lost = 0;
+  const carol = open({ token: token({ sub: "carol" }), state: (state) => states.push(state) });
+  const room = carol.subscribe(ROOM, (data) => got.push(data.n), { lost: () => { lost += 1; } });
+  await room.joinedOnce;
+  for (let n = 100; n < 140; n += 1) {
+    await api("publish", { channel: ROOM, data: { n } });
+    if (n === 110) cut();
+  }
+  await until(() => got.at(-1) === 139, `after the cut: ${got}`);
+  assert(got.join() === Array.from({ length: 40 }, (_, at) => 100 + at).join() && lost === 0, `recovery: ${got}`);
+  assert(states.join() === "connecting,connected,connecting,connected", `states: ${states}`);
+  console.log("recovery");
+
+  // More than the history keeps.
+  cut();
+  await Promise.all(Array.from({ length: 150 }, (_, at) => api("publish", { channel: ROOM, data: { n: 200 + at } })));
+  await until(() => lost === 1 && room.isJoined, "told that messages are lost");
+  carol.close();
+  console.log("lost");
+}
+
+async function rights() {
+  const reasons = [];
+  const forged = open({ token: `${token({ sub: "eve" }).slice(0, -4)}AAAA`, state: (...why) => reasons.push(why.join()) });
+  await until(() => forged.state === "closed", "a forged token is final");
+  assert(reasons.at(-1) === "closed,3500,invalid token", `${reasons}`);
+  let asked = 0;
+  const late = open({ getToken: () => token({ sub: "dave", exp: asked++ ? undefined : 1000 }) });
+  await until(() => late.state === "connected", "a new token in place of an expired one");
+  assert(asked === 2, `tokens: ${asked}`);
+  const refused = await late.subscribe("closed", () => {}).joinedOnce.catch((error) => error);
+  assert(refused.code === 103 && refused.name === "PushError", `${refused}`);
+  const failure = await late.publish("unknown:a", {}).catch((error) => error);
+  assert(failure.code === 102, `${failure}`);
+  late.close();
+  const after = await late.publish(ROOM, {}).catch((error) => error);
+  assert(after.code === 0 && after.temporary, "no command without a connection");
+  console.log("rights");
+}
+
+const limit = setTimeout(() => {
+  console.log("timeout");
+  process.exit(1);
+}, LIMIT_MS);
+try {
+  await talk();
+  await recover();
+  await rights();
+} catch (error) {
+  console.log(error instanceof Error ? error.stack : JSON.stringify(error));
+}
+clearTimeout(limit);
+process.exit(0);

@@ -1,0 +1,142 @@
+//! The process as an operator runs it: under a service manager, with syslog, compared with a file.
+//! In: configurations, signals. Out: datagrams and texts.
+//! Never: listens anywhere but on unix sockets in a folder of the test, and on free ports of 127.0.0.1.
+
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::{UnixDatagram, UnixStream};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use tidegate_testing::{Signal, Started, command, run, start};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_tidegate");
+/// How long a datagram may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A temporary folder of one test, removed when the test ends.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("tidegate-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&path).expect("a folder can be made");
+        Self(path)
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.join(name).display().to_string()
+    }
+
+    fn file(&self, name: &str, content: &str) -> String {
+        std::fs::write(self.0.join(name), content).expect("a file can be written");
+        self.path(name)
+    }
+
+    fn receiver(&self, name: &str) -> UnixDatagram {
+        let receiver = UnixDatagram::bind(self.0.join(name)).expect("a socket");
+        receiver.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        receiver
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The next datagram that contains `part`.
+fn receive(receiver: &UnixDatagram, part: &str) -> String {
+    loop {
+        let mut buffer = [0; 4096];
+        let length = receiver.recv(&mut buffer).expect("a datagram arrives in time");
+        let text = String::from_utf8_lossy(&buffer[..length]).into_owned();
+        if text.contains(part) {
+            return text;
+        }
+    }
+}
+
+fn serve(file: &str, manager: &Path) -> Started {
+    let mut command = command(PROGRAM);
+    command.args(["run", file]).env("NOTIFY_SOCKET", manager).env("WATCHDOG_USEC", "200000");
+    start(command.stderr(Stdio::null()))
+}
+
+fn listener(folder: &Folder) -> String {
+    format!("[[listener]]\nbind = \"unix:{}\"\n", folder.path("web.sock"))
+}
+
+#[test]
+fn service_manager_learns_what_the_process_does() {
+    let folder = Folder::new("manager");
+    let manager = folder.receiver("notify");
+    let route = "[[route]]\nrespond = { status = 204 }\n";
+    let file = folder.file("a.toml", &format!("{}{route}", listener(&folder)));
+    let mut serving = serve(&file, &folder.0.join("notify"));
+    receive(&manager, "READY=1\n");
+    receive(&manager, "WATCHDOG=1");
+    serving.send(Signal::HUP);
+    assert!(receive(&manager, "RELOADING=1\n").contains("\nMONOTONIC_USEC="));
+    receive(&manager, "READY=1\n");
+    serving.send(Signal::TERM);
+    receive(&manager, "STOPPING=1\n");
+    assert_eq!(serving.wait().code(), Some(0));
+}
+
+#[test]
+fn lines_of_the_access_log_go_to_syslog() {
+    let folder = Folder::new("syslog");
+    let (manager, syslog) = (folder.receiver("notify"), folder.receiver("syslog"));
+    let to = folder.path("syslog");
+    let log = format!(
+        "[log]\naccess = {{ to = \"syslog:unix:{to}\", only = \"errors\", cookies = [\"id\"] }}\n"
+    );
+    let route = "[[route]]\npath = \"/ok\"\nrespond = { status = 204 }\n";
+    let file = folder.file("a.toml", &format!("{log}{}{route}", listener(&folder)));
+    let _serving = serve(&file, &folder.0.join("notify"));
+    receive(&manager, "READY=1\n");
+    for path in ["/ok", "/missing"] {
+        let mut stream = UnixStream::connect(folder.path("web.sock")).expect("it listens");
+        let head =
+            format!("GET {path} HTTP/1.1\r\nHost: a\r\nCookie: id=7\r\nConnection: close\r\n\r\n");
+        stream.write_all(head.as_bytes()).expect("the request is sent");
+        stream.read_to_end(&mut Vec::new()).expect("a response");
+    }
+    let line = receive(&syslog, "<134>1 ");
+    assert!(line.contains(" tidegate ") && line.contains(" access - {\"time\":"), "{line}");
+    assert!(line.contains("\"target\":\"/missing\"") && line.contains("\"status\":404"), "{line}");
+    assert!(line.contains("\"cookies\":{\"id\":\"7\"}"), "{line}");
+}
+
+#[test]
+fn check_shows_what_a_file_would_change() {
+    let folder = Folder::new("against");
+    let manager = folder.receiver("notify");
+    let admin = format!("[admin]\nbind = \"unix:{}\"\n", folder.path("admin.sock"));
+    let rest = "[[route]]\npath = \"/a\"\nproxy = \"p\"\n[pool.p]\nservers = [\"127.0.0.1:1\"]\n";
+    let old = format!("{admin}{}{rest}", listener(&folder));
+    let new =
+        old.replace("127.0.0.1:1", "127.0.0.1:2").replace("\"/a\"\n", "\"/a\"\nmethod = \"GET\"\n");
+    let (running, next) = (folder.file("a.toml", &old), folder.file("b.toml", &new));
+    let serving = serve(&running, &folder.0.join("notify"));
+    receive(&manager, "READY=1\n");
+    let address = format!("unix:{}", folder.path("admin.sock"));
+    let check = |file: &str, against: &str| {
+        let output = run(command(PROGRAM).args(["check", file, "--against", against]));
+        let (out, err) = (output.stdout, output.stderr);
+        let text = [out, err].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+        text.lines().skip(1).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let changes = ["~ route /a", "- server p/127.0.0.1:1", "+ server p/127.0.0.1:2"];
+    assert_eq!(check(&next, &running), changes);
+    assert_eq!(check(&next, &address), changes);
+    assert_eq!(check(&running, &address), ["no changes"]);
+    folder.file("a.toml", &new);
+    serving.send(Signal::HUP);
+    receive(&manager, "RELOADING=1\n");
+    receive(&manager, "READY=1\n");
+    assert_eq!(check(&next, &address), ["no changes"]);
+    assert_eq!(check(&next, "unix:/nowhere").len(), 0, "one line of an error");
+}
