@@ -3,7 +3,7 @@
 //! Never: shares a connection with another worker, or takes a lock while it handles a request. With TLS, a
 //! handshake takes the lock of the ticket keys, and a session's begin and end touch the reference count of
 //! the listener's settings.
-//! Invariant: `work` is empty between two completions.
+//! Invariant: `work` is empty between two turns.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -149,7 +149,7 @@ pub struct Worker {
     pub(crate) date: DateField,
     /// The number of proxied requests so far: the `arrival` of the newest exchange.
     pub(crate) arrivals: u64,
-    /// Work that the current handler queued. Empty between two completions.
+    /// Work that the current handler queued. Empty between two turns.
     pub(crate) work: Vec<Work>,
     /// Pools whose queued requests wait for room for a connection, not for a server. Each is in it once.
     pub(crate) short_pools: VecDeque<u16>,
