@@ -166,8 +166,9 @@ impl Worker {
         {
             self.resume_token(reactor, id);
         }
-        self.token_share.renew();
+        // The requests behind them belong to the same share.
         self.settle(reactor);
+        self.token_share.renew();
     }
 
     /// Continues a request whose token has waited.
