@@ -247,7 +247,7 @@ const ENTRIES: &[Entry] = &[
     (
         "[[route]]",
         &["return", "status", "body"],
-        "write respond = { status = 404 }, or redirect = \"https://example.com{path}{query}\"",
+        "write respond = { status = 404 }, or redirect = { to = \"https://example.com{path}{query}\", status = 301 }",
     ),
     (
         "[[route]]",
@@ -535,7 +535,15 @@ pub(crate) fn table(path: &str, shown: &str) -> Option<String> {
         "[route.cors]" => {
             Some(format!("write cors = {{ origins = {} }}", value("\"https://app.example\"")))
         }
-        "[log.access]" => Some(format!("write access = {{ to = {} }}", value("\"stdout\""))),
+        "[log.access]" => {
+            let to = match shown.trim_matches('"') {
+                path if path.starts_with('/') || path.starts_with('.') => {
+                    format!("\"file:{path}\"")
+                }
+                _ => value("\"stdout\""),
+            };
+            Some(format!("write access = {{ to = {to} }}"))
+        }
         _ => None,
     }
 }

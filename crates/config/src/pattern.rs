@@ -102,11 +102,20 @@ pub(crate) fn parse_server(text: &str) -> Result<ServerAddress, Complaint> {
             "write \"10.0.0.1:8000\", \"app.internal:8000\" or \"unix:/run/app.sock\"",
         ),
         Ok(_) | Err(_) => {
-            let what = match port_above_limit(text) {
-                Some(port) => format!("port {port} is above 65535"),
-                None => format!("{port:?} is not a port"),
+            if let Some(port) = port_above_limit(text) {
+                return complain(
+                    format!("port {port} is above 65535"),
+                    "write a port from 1 to 65535",
+                );
+            }
+            let help = match text.split_once(char::is_whitespace) {
+                // Other programs write the weight and other options after the address.
+                Some((address, _)) => {
+                    format!("write options as {{ address = {address:?}, weight = 2 }}")
+                }
+                None => "write a port from 1 to 65535".to_owned(),
             };
-            complain(what, "write a port from 1 to 65535")
+            complain(format!("{port:?} is not a port"), help)
         }
     }
 }
@@ -262,6 +271,14 @@ pub(crate) fn parse_host(text: &str) -> Result<HostPattern, Complaint> {
     }
     match is_host_name(&lower) {
         true => Ok(HostPattern::Exact(lower)),
+        false if text.contains([',', ' ']) => {
+            let hosts: Vec<String> = text
+                .split([',', ' '])
+                .filter(|host| !host.is_empty())
+                .map(|host| format!("{host:?}"))
+                .collect();
+            complain("several hosts in one string", format!("write a list: [{}]", hosts.join(", ")))
+        }
         false => complain("not a host", "write \"example.com\" or \"*.example.com\""),
     }
 }

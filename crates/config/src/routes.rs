@@ -151,7 +151,7 @@ fn read_one(table: &Table<'_>, known: &Known<'_>, notes: &mut Notes) -> Option<R
     }
     check_user(table, &handling, &action, notes);
     hooks::check(table, &handling, &action, notes);
-    if changes && !matches!(action, Action::Echo | Action::Push(_) | Action::Lua(_)) {
+    if changes && !serves_websockets(&action) {
         let what = "`websocket` has no effect, because the action of this route is not `echo`, `push` or `lua`";
         let note = Note::new(Kind::Conflict, table.key_place("websocket"), what);
         notes.error(note.help("remove `websocket`, or use `echo`, `push` or `lua` as the action"));
@@ -169,6 +169,14 @@ fn read_one(table: &Table<'_>, known: &Known<'_>, notes: &mut Notes) -> Option<R
         handling,
         action,
     })
+}
+
+/// Whether an action opens WebSocket connections itself.
+fn serves_websockets(action: &Action) -> bool {
+    match action {
+        Action::Echo | Action::Push(_) | Action::Lua(_) => true,
+        Action::Respond(_) | Action::Redirect(_) | Action::Synthetic | Action::Proxy(_) => false,
+    }
 }
 
 fn read_handling(

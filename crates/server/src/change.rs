@@ -273,6 +273,11 @@ impl Worker {
                     exchange.era = era;
                 }
             }
+            Running::Token(id) => {
+                if let Some(request) = self.token_requests.get_mut(id) {
+                    request.forget_route();
+                }
+            }
             // These hold no index whose meaning changes.
             Running::None
             | Running::Synthetic(_)
@@ -434,6 +439,7 @@ impl Worker {
                 self.listeners.iter().any(|listener| listener.index == index)
                     || self.has_listener_users(index)
             }
+            Place::Pool(_) | Place::Server(..) if self.is_earlier_hook_waiting() => true,
             Place::Pool(index) => pool(index).is_some_and(|pool| {
                 let mut servers = 0..pool.state.len();
                 pool.exchanges > 0 || servers.any(|server| pool.shared.connection_count(server) > 0)

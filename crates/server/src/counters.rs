@@ -90,6 +90,10 @@ counters! {
         password_checks,
         /// Tokens of requests that were verified. A token that is remembered is not verified again.
         tokens_verified,
+        /// Requests whose tokens were verified in a later turn, because tokens had used up their share of one.
+        tokens_put_off,
+        /// Requests that were refused because their tokens could not be verified in time.
+        token_refusals,
         /// Answers about requests of routes that ask a server (`auth` with `ask`).
         inquiries,
         /// Those of them that refused the request.

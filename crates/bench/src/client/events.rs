@@ -446,6 +446,9 @@ impl Client<'_> {
             self.fail(number, Failure::Reset, greeting_in_words);
         } else if !lane.pending.is_empty() {
             self.fail(number, Failure::Reset, || "the server reset the connection".to_owned());
+        } else if lane.sent_on_socket == 0 {
+            // A connection that was never used is reopened with growing pauses.
+            self.lanes[number as usize].failures += 1;
         }
         if was_open {
             self.open -= 1;

@@ -77,9 +77,8 @@ pub(crate) struct Counted {
     pub(crate) errors: u64,
     pub(crate) seconds: f64,
     pub(crate) body_bytes: u64,
-    pub(crate) p50_us: f64,
-    pub(crate) p99_us: f64,
-    pub(crate) p99_9_us: f64,
+    /// p50, p99 and p99.9 in microseconds; `None` if the client does not report them.
+    pub(crate) latency_us: Option<[f64; 3]>,
     /// CPU time of the client, seconds.
     pub(crate) client_cpu_s: f64,
     pub(crate) saturated: bool,
@@ -226,9 +225,7 @@ impl Counted {
             errors: tally.errors.total(),
             seconds: outcome.counted.as_secs_f64(),
             body_bytes: tally.body_bytes,
-            p50_us: tally.latency.percentile_us(50.0),
-            p99_us: tally.latency.percentile_us(99.0),
-            p99_9_us: tally.latency.percentile_us(99.9),
+            latency_us: Some([50.0, 99.0, 99.9].map(|at| tally.latency.percentile_us(at))),
             client_cpu_s: 0.0,
             saturated: !outcome.saturated.is_empty(),
         })
@@ -330,7 +327,8 @@ fn run_hey(round: &Round<'_>) -> Result<Counted, String> {
 
 fn installed(program: &str) -> Result<Command, String> {
     let path = process::find_program(program).ok_or_else(|| {
-        format!("{program} is not installed; install the package wrk, nghttp2-client or hey")
+        let package = if program == "h2load" { "nghttp2-client" } else { program };
+        format!("{program} is not installed; install the package {package}")
     })?;
     Ok(Command::new(path))
 }
@@ -355,9 +353,7 @@ fn parse_counted(text: &str) -> Option<Counted> {
         errors: errors as u64,
         seconds: micros / 1e6,
         body_bytes: bytes as u64,
-        p50_us,
-        p99_us,
-        p99_9_us,
+        latency_us: Some([p50_us, p99_us, p99_9_us]),
         client_cpu_s: 0.0,
         saturated: false,
     })
@@ -397,7 +393,9 @@ mod tests {
         let text = "Running 2s test\nCOUNTED 1000 2 2000000 5000 10.0 20.5 30.0\n";
         let counted = parse_counted(text).unwrap();
         assert_eq!((counted.requests, counted.errors, counted.body_bytes), (1000, 2, 5000));
-        assert!((counted.seconds - 2.0).abs() < 1e-9 && (counted.p99_us - 20.5).abs() < 1e-9);
+        assert!(
+            (counted.seconds - 2.0).abs() < 1e-9 && counted.latency_us == Some([10.0, 20.5, 30.0])
+        );
         assert_eq!(parse_counted("COUNTED 1 2"), None);
         assert_eq!(parse_counted(""), None);
     }

@@ -82,9 +82,8 @@ pub(crate) struct Sample {
     /// User and system time of the contender alone, seconds.
     pub(crate) own_s: f64,
     pub(crate) body_bytes: u64,
-    pub(crate) p50_us: f64,
-    pub(crate) p99_us: f64,
-    pub(crate) p99_9_us: f64,
+    /// p50, p99 and p99.9 in microseconds; `None` if the client does not report them.
+    pub(crate) latency_us: Option<[f64; 3]>,
     /// The value, if the measure is not computed from requests (memory, times, latency).
     pub(crate) value: f64,
     /// Whether the client itself limited the figures.
@@ -100,9 +99,7 @@ impl Sample {
             busy_s: busy.as_secs_f64(),
             own_s: own.as_secs_f64(),
             body_bytes: counted.body_bytes,
-            p50_us: counted.p50_us,
-            p99_us: counted.p99_us,
-            p99_9_us: counted.p99_9_us,
+            latency_us: counted.latency_us,
             value: 0.0,
             saturated: counted.saturated,
         }
@@ -118,7 +115,7 @@ impl Sample {
             Measure::ProcessPerRequest | Measure::ClientCpuPerRequest => {
                 self.own_s * 1e6 / requests
             }
-            Measure::Tail => self.p99_9_us,
+            Measure::Tail => self.latency_us.map_or(f64::NAN, |[.., p99_9]| p99_9),
             Measure::Flooded | Measure::MemoryPerConnection | Measure::StartTime => self.value,
         }
     }
@@ -146,6 +143,12 @@ impl Row {
 
     fn median(&self, of: impl Fn(&Sample) -> f64) -> f64 {
         median(&self.samples.iter().map(of).collect::<Vec<f64>>()).unwrap_or(f64::NAN)
+    }
+
+    /// The median of a percentile: number `at` of `Sample::latency_us`.
+    fn latency_us(&self, at: usize) -> Option<f64> {
+        let known = self.samples.iter().filter_map(|sample| sample.latency_us);
+        median(&known.map(|latency| latency[at]).collect::<Vec<f64>>())
     }
 
     /// The fraction of the measured CPUs' busy time spent outside the contender's processes (median of the rounds).
@@ -247,9 +250,9 @@ impl Record {
             let own_us = |sample: &Sample| sample.own_s * 1e6 / sample.requests.max(1) as f64;
             object.insert("own_cpu_us_per_request".to_owned(), rounded(row.median(own_us)));
             object.insert("rate_per_s".to_owned(), rounded(row.median(|sample| sample.rate_per_s)));
-            object.insert("p50_us".to_owned(), rounded(row.median(|sample| sample.p50_us)));
-            object.insert("p99_us".to_owned(), rounded(row.median(|sample| sample.p99_us)));
-            object.insert("p99_9_us".to_owned(), rounded(row.median(|sample| sample.p99_9_us)));
+            for (at, name) in ["p50_us", "p99_us", "p99_9_us"].into_iter().enumerate() {
+                object.insert(name.to_owned(), row.latency_us(at).map_or(Value::Null, rounded));
+            }
             object.insert("errors".to_owned(), json!(row.errors()));
             let saturated = row.samples.iter().filter(|sample| sample.saturated).count();
             object.insert("rounds_saturated".to_owned(), json!(saturated));
@@ -362,14 +365,16 @@ impl Record {
         )?;
         if self.is_of_requests() {
             let own_us = |sample: &Sample| sample.own_s * 1e6 / sample.requests.max(1) as f64;
+            let latency =
+                |at| row.latency_us(at).map_or_else(|| "-".to_owned(), |us| format!("{us:.0}"));
             write!(
                 f,
-                " {:>9.3} {:>11.0} {:>8.0} {:>8.0} {:>8.0} {:>6}",
+                " {:>9.3} {:>11.0} {:>8} {:>8} {:>8} {:>6}",
                 row.median(own_us),
                 row.median(|sample| sample.rate_per_s),
-                row.median(|sample| sample.p50_us),
-                row.median(|sample| sample.p99_us),
-                row.median(|sample| sample.p99_9_us),
+                latency(0),
+                latency(1),
+                latency(2),
                 row.errors(),
             )?;
             if row.samples.iter().any(|sample| sample.saturated) {

@@ -137,6 +137,8 @@ struct Shared {
     phase: AtomicU8,
     /// No more connections are opened.
     is_full: AtomicBool,
+    /// A thread has failed, so the run ends.
+    has_failed: AtomicBool,
     /// By thread.
     counts: Vec<Counts>,
     /// When each publication was sent, in nanoseconds from the start; 0: not yet.
@@ -170,6 +172,7 @@ impl Shared {
             start: Instant::now(),
             phase: AtomicU8::new(0),
             is_full: AtomicBool::new(false),
+            has_failed: AtomicBool::new(false),
             counts: (0..plan.threads).map(|_| Counts::default()).collect(),
             published: (0..plan.publications).map(|_| AtomicU64::new(0)).collect(),
         }
@@ -245,12 +248,19 @@ fn run_plan(args: &PushArgs) -> Result<ExitCode, String> {
             let cpus = &args.client_cpus;
             let cpu = (!cpus.is_empty()).then(|| cpus[usize::from(number) % cpus.len()]);
             threads.push(scope.spawn(move || {
-                if let Some(cpu) = cpu {
-                    worker::pin_to_cpu(cpu)?;
-                }
-                // With a shared table, the descriptor limit applies to all threads together.
-                let _ = worker::unshare_descriptor_table();
-                Crowd::new(plan, shared, number, plan.address, handshake)?.run()
+                let run = || -> Result<CrowdOutcome, String> {
+                    if let Some(cpu) = cpu {
+                        worker::pin_to_cpu(cpu)
+                            .map_err(|why| format!("--client-cpus {cpu}: {why}"))?;
+                    }
+                    // With a shared table, the descriptor limit applies to all threads together.
+                    let _ = worker::unshare_descriptor_table();
+                    let crowd = Crowd::new(plan, shared, number, plan.address, handshake);
+                    crowd.and_then(Crowd::run).map_err(|why| why.to_string())
+                };
+                let outcome = run();
+                shared.has_failed.fetch_or(outcome.is_err(), Relaxed);
+                outcome
             }));
         }
         course.run();
@@ -371,7 +381,7 @@ impl<'a> Course<'a> {
             if number > 0 {
                 self.wait_until(Some(pause), |_| false);
             }
-            if self.stop.load(Relaxed) {
+            if self.stop.load(Relaxed) || self.shared.has_failed.load(Relaxed) {
                 break;
             }
             let sum = self.shared.sum();
@@ -394,7 +404,7 @@ impl<'a> Course<'a> {
             let due = begun + planned;
             let now = self.shared.start.elapsed();
             self.wait_until(Some(due.saturating_sub(now)), |_| false);
-            if self.stop.load(Relaxed) {
+            if self.stop.load(Relaxed) || self.shared.has_failed.load(Relaxed) {
                 break;
             }
             self.lag.record(self.shared.start.elapsed().saturating_sub(due));
@@ -445,7 +455,7 @@ impl<'a> Course<'a> {
     /// Waits for the condition, the end of `span`, or a signal, and shows progress.
     fn wait_until(&mut self, span: Option<Duration>, mut is_met: impl FnMut(Sum) -> bool) {
         let begun = Instant::now();
-        while !self.stop.load(Relaxed) {
+        while !self.stop.load(Relaxed) && !self.shared.has_failed.load(Relaxed) {
             let sum = self.shared.sum();
             let left = span.map(|span| span.saturating_sub(begun.elapsed()));
             if is_met(sum) || left.is_some_and(|left| left.is_zero()) {

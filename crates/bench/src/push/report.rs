@@ -51,7 +51,7 @@ pub struct PushReport<'a> {
     course: Course<'a>,
     /// Messages that should have been received.
     expected: u64,
-    /// Publish call to first receipt, and to last receipt, of each tracked publication that all subscribers got.
+    /// Publish call to first receipt, and to last receipt, of each tracked publication that a subscriber got.
     first: Times,
     last: Times,
     /// Deliveries per second during these broadcasts.

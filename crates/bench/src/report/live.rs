@@ -42,7 +42,10 @@ impl Live {
 
     /// The line for `tick`, with the control codes that overwrite the previous line.
     pub fn line(&mut self, name: &str, plan: &Plan, tick: &Tick<'_>) -> String {
-        self.requests += tick.interval.requests;
+        // The number of requests of the plan does not include the warm-up.
+        if tick.is_counting {
+            self.requests += tick.interval.requests;
+        }
         self.errors += tick.interval.errors;
         let rate = tick.interval.requests as f64 / tick.over.as_secs_f64().max(1e-3);
         // Smoothed over about a second, so that the digits are readable.
@@ -65,12 +68,12 @@ impl Live {
             1 => self.coloured(RED, "1 error"),
             errors => self.coloured(RED, &format!("{} errors", short(errors as f64))),
         };
-        let phase = if tick.is_counting { "" } else { " warm-up" };
+        let phase = if tick.is_counting { "" } else { "warm-up" };
         let mut parts = vec![
             (left.chars().count(), left),
             (0, String::new()),
             (self.latencies.chars().count(), self.latencies.clone()),
-            (phase.len(), self.coloured(DIM, phase.trim_start())),
+            (phase.len(), self.coloured(DIM, phase)),
         ];
         let errors_width = match self.errors {
             0 => "no errors".len(),

@@ -310,9 +310,7 @@ pub(crate) fn run_round(round: &Round<'_>, bytes: usize) -> Result<Counted, Stri
             + outcome.unanswered,
         seconds: report.course.span.as_secs_f64(),
         body_bytes: outcome.messages * bytes as u64,
-        p50_us: latency.percentile_us(50.0),
-        p99_us: latency.percentile_us(99.0),
-        p99_9_us: latency.percentile_us(99.9),
+        latency_us: Some([50.0, 99.0, 99.9].map(|at| latency.percentile_us(at))),
         client_cpu_s: spent.as_secs_f64(),
         // A closed loop keeps the CPU of the slower side busy by design.
         saturated: false,

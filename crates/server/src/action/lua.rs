@@ -1,7 +1,7 @@
 //! The action `lua`: requests that an application answers.
 //! In: a request, its body, what the application's callbacks ordered. Out: calls of callbacks; responses.
 //! Never: asks which protocol the client speaks; runs Lua code while it carries out the effects of a callback.
-//! Limits: a body of `body-max` of the application; the share of a turn (`LuaShare`); those of `tidegate_lua`.
+//! Limits: a body of `body-max` of the application; the share of a turn (`TurnShare`); those of `tidegate_lua`.
 //! Invariant: each request that a VM keeps has an entry in `Worker::scripted`, and the reverse.
 
 use tidegate_base::Id;

@@ -6,6 +6,7 @@
 //! Invariant: a request whose hook fails or exceeds a limit is never forwarded.
 
 use tidegate_base::{Id, Moment, Span};
+use tidegate_config::arrange::Generation;
 use tidegate_gate::access::Cause;
 use tidegate_gate::changes::HookChanges;
 use tidegate_gate::handling::RouteHooks;
@@ -17,6 +18,7 @@ use tidegate_reactor::Reactor;
 use tidegate_wire::message::Method;
 
 use crate::action::Running;
+use crate::action::handled::Stage;
 use crate::action::lua::{ScriptedRequest, tag_of};
 use crate::carrier::Progress;
 use crate::requester::Requester;
@@ -36,6 +38,8 @@ pub(super) struct Hook {
     scheme: Scheme,
     /// When the hook must have decided.
     pub(super) by: Moment,
+    /// The settings that `route` belongs to.
+    generation: Generation,
 }
 
 impl Worker {
@@ -55,7 +59,12 @@ impl Worker {
             let text = "the application has no handler on_access";
             return self.answer_error(reactor, to, 500, text, false);
         }
-        let hook = Hook { route: route as u32, scheme: values.scheme, by: now.after(DECISION_MAX) };
+        let hook = Hook {
+            route: route as u32,
+            scheme: values.scheme,
+            by: now.after(DECISION_MAX),
+            generation: self.settings_of(to).generation,
+        };
         let has_body = !matches!(values.head.method, Method::Head);
         let full = "the proxy is handling too many requests";
         let request = ScriptedRequest::of_hook(to, app, hook, has_body);
@@ -103,6 +112,12 @@ impl Worker {
         self.forget_scripted(id);
         self.set_running(to, Running::None);
         let (snapshot, route) = (self.settings_of(to), hook.route as usize);
+        if snapshot.generation != hook.generation {
+            // So many reloads have happened that the request has got other settings (`adopt_requests`).
+            self.rewritten = rewritten;
+            let text = "the configuration has changed while the request waited";
+            return self.answer_error(reactor, to, 503, text, false);
+        }
         let hooks = snapshot.handlings.of_route(route).and_then(|handling| handling.hooks.as_ref());
         let chosen = rewritten.pool.zip(hooks).and_then(|(at, hooks)| hooks.pools.get(at));
         let changes = HookChanges {
@@ -111,10 +126,19 @@ impl Worker {
             pool: chosen.copied(),
         };
         let head = rewritten.head.lend();
-        self.begin_handled(reactor, to, &head, (route, hook.scheme), Some(changes));
+        let stage = Stage::Hooked(changes);
+        self.begin_handled(reactor, to, &head, (route, hook.scheme), stage);
         self.rewritten = rewritten;
         // The body follows, if the hook has waited.
         self.resume_request(to);
+    }
+
+    /// Whether a request that began with earlier settings waits for the decision of a hook. It may be forwarded to any
+    /// pool of them.
+    pub(crate) fn is_earlier_hook_waiting(&self) -> bool {
+        let newest = self.settings.newest().generation;
+        let mut hooks = self.scripted.iter().filter_map(|(_, request)| request.hook());
+        hooks.any(|hook| hook.generation != newest)
     }
 
     /// Whether a request waits for the decision of a hook.

@@ -267,11 +267,13 @@ impl Prober {
             return self.discard(reactor, sock, bytes.len());
         };
         let watched = &mut self.targets[number];
-        let (CheckKind::Http(http), Some(probe)) = (&watched.target.check.kind, &mut watched.probe)
-        else {
-            return;
+        let Some(probe) = &mut watched.probe else { return };
+        let outcome = match &watched.target.check.kind {
+            // Such a check ends when the connection is open.
+            CheckKind::Tcp => None,
+            CheckKind::Http(http) => probe.reader.read(http, bytes),
         };
-        if let Some(outcome) = probe.reader.read(http, bytes) {
+        if let Some(outcome) = outcome {
             self.end(reactor, number, outcome);
         }
     }

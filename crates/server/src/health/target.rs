@@ -75,8 +75,9 @@ fn target(
     if let Some(version) = pool.proxy_protocol.filter(|_| check.port.is_none()) {
         probe::encode_proxy_header(&mut preface, version);
     }
-    if let CheckKind::Http(http) = &check.kind {
-        probe::encode_request(&mut request, http, &server.address);
+    match &check.kind {
+        CheckKind::Tcp => {}
+        CheckKind::Http(http) => probe::encode_request(&mut request, http, &server.address),
     }
     Target {
         id,
@@ -91,10 +92,9 @@ fn target(
 pub(super) fn plan(arranged: &Arranged, plan: &TlsPlan) -> TlsPlan {
     let pools = plan.pools.iter().zip(&arranged.config.pools).map(|(plan, pool)| {
         let plan = plan.as_ref()?;
-        let sends = pool.health.as_ref().is_some_and(|h| matches!(h.kind, CheckKind::Http(_)));
-        let connector = match sends {
-            true => plan.connector.with_http1_only(),
-            false => plan.connector.clone(),
+        let connector = match pool.health.as_ref().map(|health| &health.kind) {
+            Some(CheckKind::Http(_)) => plan.connector.with_http1_only(),
+            Some(CheckKind::Tcp) | None => plan.connector.clone(),
         };
         Some(PoolPlan { connector, ..plan.clone() })
     });

@@ -37,6 +37,7 @@ mod settings;
 mod slow;
 mod speaker;
 mod stage;
+mod tokens;
 mod unsolicited;
 mod websocket;
 
@@ -50,7 +51,7 @@ use origin::Lie;
 
 const SEEDS_DEFAULT: u64 = 800;
 /// Seeds outside the default range that once broke an invariant. They are always played.
-const REGRESSION_SEEDS: [u64; 10] = [
+const REGRESSION_SEEDS: [u64; 12] = [
     // A client that read a response slowly was reset by the body timeout, although it made progress.
     900_064_862,
     // A client that reads 4 bytes every 66 ms: the run counted as failed after 1200 s, before the response was complete.
@@ -70,6 +71,10 @@ const REGRESSION_SEEDS: [u64; 10] = [
     // A server of HTTP/2 stopped reading while its connection's output held parts of uploads: they waited without a deadline.
     350_004_151,
     350_004_473,
+    // A client reset its connection before its malformed head was refused: the access log had a status that was not sent.
+    350_022_570,
+    // A request waited in a hook while reloads removed the pool of its settings and gave its index to another pool.
+    350_022_787,
 ];
 /// A long run prints how far it is after this many seeds.
 const SEEDS_BETWEEN_REPORTS: usize = 50_000;

@@ -704,9 +704,11 @@ impl Worker {
         let handlings = &self.settings.of(down.era()).handlings;
         let filters = handlings.listener_filters(usize::from(down.listener), down.scheme);
         let form = AnswerForm { version: Version::Http11, is_head, close: true, filters };
-        let (_, bytes) = self.encode_answer(reactor, sock, &Answer::Error { status, text }, &form);
-        let refusal =
-            Refusal { version: Version::Http11, status: Some(status), bytes, reason: text };
+        let (sent, bytes) =
+            self.encode_answer(reactor, sock, &Answer::Error { status, text }, &form);
+        // Nothing is sent if the client has reset the connection.
+        let status = (sent != 0).then_some(sent);
+        let refusal = Refusal { version: Version::Http11, status, bytes, reason: text };
         self.record_refusal(reactor, sock, &refusal);
         self.close_client(reactor, sock);
     }
