@@ -166,6 +166,8 @@ counters! {
         lua_slow_clients,
         /// VMs of Lua applications that were given up after exceeded budgets.
         lua_restarts,
+        /// Waiting handlers of Lua applications that were ended because they held the memory of the VM.
+        lua_evictions,
         /// Waits, timers and threads of Lua applications that were refused because there were too many.
         lua_refusals,
         /// Messages of Lua applications for clients of another worker that were dropped, because it did not keep up.

@@ -22,6 +22,7 @@ pub(crate) mod intake;
 pub(crate) mod lua;
 mod lua_hook;
 pub(crate) mod lua_mail;
+mod lua_relief;
 pub(crate) mod lua_socket;
 pub(crate) mod proxy;
 pub(crate) mod push;
