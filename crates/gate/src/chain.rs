@@ -62,13 +62,37 @@ pub fn client_address(
     peer: Option<IpAddr>,
     trusted: &[Network],
 ) -> Option<IpAddr> {
+    last_client(head, peer, trusted).map(|(client, _)| client)
+}
+
+/// As [`client_address`], but `None` if the chain leads to a client that it does not name: one that a trusted proxy
+/// calls unknown, or states in a way that cannot be read. The address of the proxy admits no such client.
+#[must_use]
+pub fn named_client_address(
+    head: &RequestHead<'_>,
+    peer: Option<IpAddr>,
+    trusted: &[Network],
+) -> Option<IpAddr> {
+    last_client(head, peer, trusted).filter(|(_, is_named)| *is_named).map(|(client, _)| client)
+}
+
+/// The address of the client, and whether the chain names the client itself.
+fn last_client(
+    head: &RequestHead<'_>,
+    peer: Option<IpAddr>,
+    trusted: &[Network],
+) -> Option<(IpAddr, bool)> {
     let is_trusted = |address: IpAddr| trusted.iter().any(|network| network.contains(address));
     let peer = peer?.to_canonical();
     if !is_trusted(peer) {
-        return Some(peer);
+        return Some((peer, true));
     }
-    let mut client = None;
+    let (mut client, mut is_named) = (None, true);
     let mut see = |node: Node| {
+        is_named = match node {
+            Node::Unknown => false,
+            Node::Address(address) => is_named || !is_trusted(address),
+        };
         client = match (node, client) {
             (Node::Unknown, _) => None,
             (Node::Address(address), Some(earlier)) if is_trusted(address) => Some(earlier),
@@ -76,11 +100,15 @@ pub fn client_address(
         };
     };
     match Stated::of(head) {
-        Stated::Nothing => {}
+        // A field without a readable node.
+        Stated::Nothing => {
+            let has_field = |id| values(head, id).any(|value| !value.trim_ascii().is_empty());
+            is_named = !has_field(FieldName::XForwardedFor) && !has_field(FieldName::Forwarded);
+        }
         Stated::ListOnly | Stated::Both => list_nodes(head).for_each(&mut see),
         Stated::ForwardedOnly => forwarded_nodes(head).for_each(&mut see),
     }
-    Some(client.unwrap_or(peer))
+    Some((client.unwrap_or(peer), is_named))
 }
 
 /// The nodes in X-Forwarded-For.

@@ -25,6 +25,7 @@ use crate::hsts::{HstsPolicies, PolicyId};
 use crate::jwt::TokenGuard;
 use crate::router::canonical_path;
 use crate::scheme::Scheme;
+use crate::template::Values;
 
 /// What a route does besides its action.
 #[derive(Debug)]
@@ -214,13 +215,12 @@ struct Access {
 }
 
 impl RouteHandling {
-    /// Whether the route serves the client. `client` finds the client's address.
+    /// Whether the route serves the client. A client that its proxy does not name is on no list of allowed ones.
     #[must_use]
-    pub fn admits(&self, client: impl FnOnce() -> Option<IpAddr>) -> bool {
+    pub fn admits(&self, values: &Values<'_>) -> bool {
         let Some(access) = &self.access else { return true };
-        let client = client();
-        !access.deny.as_ref().is_some_and(|deny| deny.contains(client))
-            && access.allow.as_ref().is_none_or(|allow| allow.contains(client))
+        !access.deny.as_ref().is_some_and(|deny| deny.contains(values.client()))
+            && access.allow.as_ref().is_none_or(|allow| allow.contains(values.named_client()))
     }
 }
 

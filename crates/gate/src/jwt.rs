@@ -1,24 +1,31 @@
 //! Tokens of requests (RFC 6750): JSON Web Tokens in the Authorization field or in a cookie.
 //! In: the head of a request, the time. Out: the claims of a valid token, or the response to the request.
 //! Never: keeps a token; verifies one twice within its time, as long as it is remembered.
-//! Limits: `TOKENS_MAX` tokens with `CLAIMS_BYTES_MAX` bytes of claims are remembered; the oldest is forgotten first.
-//! Invariant: only valid tokens are remembered, for one route's settings. Their key is a keyed hash of 128 bits.
+//! Limits: `TOKENS_MAX` tokens whose claims take `CLAIMS_BYTES_MAX` bytes of memory are remembered, none with more than
+//! `TOKEN_CLAIMS_BYTES_MAX`, and `REFUSED_MAX` refused tokens; the oldest is forgotten first.
+//! Invariant: a token is remembered for one route's settings. Its key is an HMAC with SHA-256. A token that may be valid
+//! later is not remembered as refused.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
+use aws_lc_rs::digest;
 use tidegate_config::model::JwtAuth;
 use tidegate_wire::jwt::{Claims, KeySet, Refusal, TOKEN_BYTES_MAX};
 use tidegate_wire::message::RequestHead;
 
 use crate::basic::{CredentialKey, CredentialSecret};
 use crate::denial::Denial;
-use crate::parameters::find_cookie;
+use crate::parameters::cookies;
 
 /// The most tokens that are remembered.
 pub const TOKENS_MAX: usize = 4096;
-/// The most bytes of the tokens whose claims are remembered.
+/// The most bytes of memory that remembered claims take.
 pub const CLAIMS_BYTES_MAX: usize = 4 << 20;
+/// The most bytes of memory of the claims of one remembered token. A token with more is verified for each request.
+pub const TOKEN_CLAIMS_BYTES_MAX: usize = 64 << 10;
+/// The most refused tokens that are remembered.
+pub const REFUSED_MAX: usize = 1024;
 
 /// Why a request is not served.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,10 +36,22 @@ pub enum TokenFault {
     Malformed,
     /// The token is not valid.
     Invalid,
-    /// The token has expired or is not valid yet.
+    /// The token has expired.
     Expired,
+    /// The token is not valid yet.
+    Early,
     /// The token lacks a claim that the route demands.
     Insufficient,
+}
+
+impl TokenFault {
+    /// Whether the same token will be refused at any later time, too.
+    fn is_final(self) -> bool {
+        match self {
+            Self::Invalid | Self::Expired | Self::Insufficient => true,
+            Self::Missing | Self::Malformed | Self::Early => false,
+        }
+    }
 }
 
 /// `auth = { jwt = ... }` of a route, prepared.
@@ -42,10 +61,10 @@ pub struct TokenGuard {
     settings: JwtAuth,
     /// The keys that verify tokens. Empty if the file has no usable key.
     keys: KeySet,
-    /// Identifies the settings and the keys.
-    identity: Vec<u8>,
+    /// Identifies the settings and the keys: their digest, because a file of keys may be long.
+    identity: digest::Digest,
     /// The values of WWW-Authenticate, by `TokenFault`.
-    challenges: [String; 5],
+    challenges: [String; 6],
 }
 
 impl TokenGuard {
@@ -62,7 +81,7 @@ impl TokenGuard {
         Self {
             settings: settings.clone(),
             keys,
-            identity,
+            identity: digest::digest(&digest::SHA256, &identity),
             challenges: [
                 format!("Bearer realm=\"{realm}\""),
                 with(
@@ -71,15 +90,16 @@ impl TokenGuard {
                 ),
                 with("invalid_token", "the token is not valid here"),
                 with("invalid_token", "the token has expired or is not valid yet"),
+                with("invalid_token", "the token has expired or is not valid yet"),
                 with("insufficient_scope", "the token lacks a claim that this needs"),
             ],
         }
     }
 
-    /// The token of a request.
+    /// The token of a request. Only one that has three parts (RFC 7515 section 7.1) is worth a hash.
     ///
     /// # Errors
-    /// It has none, or more than one.
+    /// It has none, or more than one, of which a server might read another one.
     pub fn token<'h>(&self, head: &RequestHead<'h>) -> Result<&'h str, TokenFault> {
         let mut fields =
             head.fields().filter(|field| field.name.eq_ignore_ascii_case("authorization"));
@@ -91,19 +111,40 @@ impl TokenGuard {
             let (scheme, token) = field.value.split_at_checked(7)?;
             scheme.eq_ignore_ascii_case(b"bearer ").then(|| token.trim_ascii())
         });
-        let cookie = || find_cookie(head, self.settings.cookie.as_deref()?);
-        let token = bearer.or_else(cookie).filter(|token| !token.is_empty());
-        let token = token.ok_or(TokenFault::Missing)?;
+        let token = self.only_token(head, bearer)?.ok_or(TokenFault::Missing)?;
         match core::str::from_utf8(token) {
-            Ok(token) if token.len() <= TOKEN_BYTES_MAX => Ok(token),
+            Ok(token) if token.len() <= TOKEN_BYTES_MAX => {
+                let has_three_parts = token.bytes().filter(|byte| *byte == b'.').count() == 2;
+                if has_three_parts { Ok(token) } else { Err(TokenFault::Invalid) }
+            }
             Ok(_) | Err(_) => Err(TokenFault::Malformed),
         }
+    }
+
+    /// The token in the Authorization field or in cookies, which must be the same wherever it is.
+    fn only_token<'h>(
+        &self,
+        head: &RequestHead<'h>,
+        bearer: Option<&'h [u8]>,
+    ) -> Result<Option<&'h [u8]>, TokenFault> {
+        let name = self.settings.cookie.as_deref();
+        let mut found = bearer.filter(|token| !token.is_empty());
+        for cookie in name.into_iter().flat_map(|name| cookies(head, name)) {
+            match found {
+                Some(token) if token != cookie && !cookie.is_empty() => {
+                    return Err(TokenFault::Malformed);
+                }
+                None if !cookie.is_empty() => found = Some(cookie),
+                Some(_) | None => {}
+            }
+        }
+        Ok(found)
     }
 
     /// The key under which a token is remembered for this route.
     #[must_use]
     pub fn key(&self, token: &str, secret: &CredentialSecret) -> CredentialKey {
-        secret.key_of(&[&self.identity, token.as_bytes()])
+        secret.key_of(&[self.identity.as_ref(), token.as_bytes()])
     }
 
     /// Verifies a token at a time in seconds since 1970.
@@ -117,7 +158,12 @@ impl TokenGuard {
         };
         let text = self.keys.verify(token).map_err(invalid)?;
         let claims = Claims::parse(&text).map_err(invalid)?;
-        claims.check_times(unix_seconds, self.leeway()).map_err(invalid)?;
+        let leeway = self.leeway();
+        if claims.check_times(unix_seconds, leeway).is_err() {
+            let has_ended =
+                claims.ends_at().is_some_and(|end| end.saturating_add(leeway) <= unix_seconds);
+            return Err(if has_ended { TokenFault::Expired } else { TokenFault::Early });
+        }
         let settings = &self.settings;
         if settings.issuer.as_deref().is_some_and(|issuer| claims.text("iss") != Some(issuer)) {
             return Err(TokenFault::Invalid);
@@ -141,7 +187,9 @@ impl TokenGuard {
                 (400, "the request has more than one token, or none that can be read")
             }
             TokenFault::Invalid => (401, "the token is not valid"),
-            TokenFault::Expired => (401, "the token has expired or is not valid yet"),
+            TokenFault::Expired | TokenFault::Early => {
+                (401, "the token has expired or is not valid yet")
+            }
             TokenFault::Insufficient => (403, "the token does not permit this"),
         };
         Denial { challenge: &self.challenges[fault as usize], ..Denial::new(status, text) }
@@ -180,39 +228,55 @@ struct Remembered {
     claims: Rc<Claims>,
     /// When it ends, in seconds since 1970, the leeway included.
     until: u64,
-    /// Bytes of the token.
+    /// Bytes of memory of the claims.
     bytes: usize,
 }
 
 /// The tokens that were verified lately.
 #[derive(Debug, Default)]
 pub struct Tokens {
-    /// The tokens, each by its key.
+    /// The valid tokens, each by its key.
     known: BTreeMap<CredentialKey, Remembered>,
-    /// The keys in the order in which they were verified; each once.
+    /// The keys of `known` in the order in which they were verified; each once.
     order: VecDeque<CredentialKey>,
-    /// Bytes of the tokens in `known`.
+    /// Bytes of memory of the claims in `known`.
     bytes: usize,
+    /// Tokens that will never be valid, each by its key.
+    refused: BTreeMap<CredentialKey, TokenFault>,
+    /// The keys of `refused` in the order in which they were refused; each once.
+    refusals: VecDeque<CredentialKey>,
 }
 
 impl Tokens {
-    /// The claims of a token that was verified and has not expired.
+    /// The claims of a token that was verified, or why it was refused; `None` if it has to be verified.
     #[must_use]
-    pub fn find(&self, key: CredentialKey, unix_seconds: u64) -> Option<Rc<Claims>> {
+    pub fn find(
+        &self,
+        key: CredentialKey,
+        unix_seconds: u64,
+    ) -> Option<Result<Rc<Claims>, TokenFault>> {
+        if let Some(fault) = self.refused.get(&key) {
+            return Some(Err(*fault));
+        }
         let known = self.known.get(&key)?;
-        (unix_seconds < known.until).then(|| Rc::clone(&known.claims))
+        (unix_seconds < known.until).then(|| Ok(Rc::clone(&known.claims)))
     }
 
-    /// Remembers a token of `bytes` bytes that was verified. Returns its claims.
+    /// Remembers a token that was verified, unless its claims take too much memory. Returns its claims. The oldest tokens
+    /// that have expired are forgotten.
     pub fn insert(
         &mut self,
         key: CredentialKey,
         claims: Claims,
-        bytes: usize,
         leeway: u64,
+        unix_seconds: u64,
     ) -> Rc<Claims> {
+        let bytes = claims.memory_bytes();
         let until = claims.ends_at().map_or(u64::MAX, |end| end.saturating_add(leeway));
         let claims = Rc::new(claims);
+        if bytes > TOKEN_CLAIMS_BYTES_MAX {
+            return claims;
+        }
         let remembered = Remembered { claims: Rc::clone(&claims), until, bytes };
         if let Some(before) = self.known.insert(key, remembered) {
             self.bytes -= before.bytes;
@@ -220,11 +284,32 @@ impl Tokens {
         }
         self.bytes += bytes;
         self.order.push_back(key);
-        while self.order.len() > TOKENS_MAX || self.bytes > CLAIMS_BYTES_MAX {
+        while self.order.len() > TOKENS_MAX
+            || self.bytes > CLAIMS_BYTES_MAX
+            || self.has_oldest_expired(unix_seconds)
+        {
             let Some(oldest) = self.order.pop_front() else { break };
             self.bytes -= self.known.remove(&oldest).map_or(0, |known| known.bytes);
         }
         claims
+    }
+
+    fn has_oldest_expired(&self, unix_seconds: u64) -> bool {
+        let oldest = self.order.front().and_then(|oldest| self.known.get(oldest));
+        oldest.is_some_and(|known| known.until <= unix_seconds)
+    }
+
+    /// Remembers a token that was refused, unless it may be valid later.
+    pub fn refuse(&mut self, key: CredentialKey, fault: TokenFault) {
+        if !fault.is_final() || self.refused.insert(key, fault).is_some() {
+            return;
+        }
+        self.refusals.push_back(key);
+        if self.refusals.len() > REFUSED_MAX
+            && let Some(oldest) = self.refusals.pop_front()
+        {
+            self.refused.remove(&oldest);
+        }
     }
 }
 
@@ -270,10 +355,21 @@ mod tests {
     fn token_is_in_one_field_or_in_the_cookie() {
         for (fields, expected) in [
             ("Authorization: Bearer a.b.c\r\n", Ok("a.b.c")),
-            ("authorization: bEARER   a\r\n", Ok("a")),
-            ("Cookie: x=y; session=a.b\r\n", Ok("a.b")),
-            ("Authorization: Bearer a\r\nCookie: session=b\r\n", Ok("a")),
-            ("Authorization: Basic YTpi\r\nCookie: session=b\r\n", Ok("b")),
+            ("authorization: bEARER   ..\r\n", Ok("..")),
+            ("Authorization: Bearer a\r\n", Err(TokenFault::Invalid)),
+            ("Authorization: Bearer a.b\r\n", Err(TokenFault::Invalid)),
+            ("Authorization: Bearer a.b.c.d\r\n", Err(TokenFault::Invalid)),
+            ("Cookie: x=y; session=a.b.c\r\n", Ok("a.b.c")),
+            ("Authorization: Basic YTpi\r\nCookie: session=a.b.c\r\n", Ok("a.b.c")),
+            // A server may read the token that was not verified.
+            ("Authorization: Bearer a.b.c\r\nCookie: session=a.b.c\r\n", Ok("a.b.c")),
+            (
+                "Authorization: Bearer a.b.c\r\nCookie: session=a.b.d\r\n",
+                Err(TokenFault::Malformed),
+            ),
+            ("Cookie: session=a.b.c; session=a.b.d\r\n", Err(TokenFault::Malformed)),
+            ("Cookie: session=a.b.c\r\nCookie: session=a.b.d\r\n", Err(TokenFault::Malformed)),
+            ("Cookie: session=a.b.c; session=a.b.c; session=\r\n", Ok("a.b.c")),
             ("Authorization: Bearer a\r\nAuthorization: Bearer a\r\n", Err(TokenFault::Malformed)),
             ("Authorization: Bearer \r\n", Err(TokenFault::Missing)),
             ("Authorization: Bearer\r\n", Err(TokenFault::Missing)),
@@ -282,7 +378,7 @@ mod tests {
         ] {
             assert_eq!(token_of(fields), expected.map(str::to_owned), "{fields}");
         }
-        let long = format!("Authorization: Bearer {}\r\n", "a".repeat(15 * 1024));
+        let long = format!("Authorization: Bearer a.b.{}\r\n", "a".repeat(15 * 1024));
         assert!(token_of(&long).is_ok());
     }
 
@@ -319,6 +415,7 @@ mod tests {
             (TokenFault::Missing, 401, "Bearer realm=\"Area\""),
             (TokenFault::Malformed, 400, "Bearer realm=\"Area\", error=\"invalid_request\""),
             (TokenFault::Invalid, 401, "Bearer realm=\"Area\", error=\"invalid_token\""),
+            (TokenFault::Early, 401, "Bearer realm=\"Area\", error=\"invalid_token\""),
             (TokenFault::Expired, 401, "Bearer realm=\"Area\", error=\"invalid_token\""),
             (TokenFault::Insufficient, 403, "Bearer realm=\"Area\", error=\"insufficient_scope\""),
         ] {
@@ -329,17 +426,22 @@ mod tests {
         assert!(!guard.denial(TokenFault::Missing).challenge.contains("error"));
     }
 
+    /// Claims that end at a time, whose text or values take about `bytes` bytes of memory.
+    fn claims(end: u64, bytes: usize) -> Claims {
+        let text = format!("{{\"exp\":{end},\"x\":\"{}\"}}", "y".repeat(bytes));
+        Claims::parse(text.as_bytes()).expect("claims")
+    }
+
     #[test]
     fn tokens_are_remembered_until_they_end_and_within_bounds() {
         let guard = TokenGuard::new(&settings());
-        let claims =
-            |end: u64| Claims::parse(format!("{{\"exp\":{end}}}").as_bytes()).expect("claims");
         let [secret, other_secret] = [7, 8].map(|byte| CredentialSecret::new(&[byte; 32]));
         let key = |token: &str| guard.key(token, &secret);
         let mut tokens = Tokens::default();
-        tokens.insert(key("a"), claims(100), 10, 30);
-        assert!(tokens.find(key("a"), 129).is_some());
-        assert!(tokens.find(key("a"), 130).is_none() && tokens.find(key("b"), 0).is_none());
+        let is_known = |tokens: &Tokens, token: &str, now| tokens.find(key(token), now).is_some();
+        tokens.insert(key("a"), claims(100, 10), 30, 0);
+        assert!(is_known(&tokens, "a", 129));
+        assert!(!is_known(&tokens, "a", 130) && !is_known(&tokens, "b", 0));
         let mut other = settings();
         other.claims.clear();
         assert_ne!(
@@ -347,15 +449,60 @@ mod tests {
             key("a"),
             "another route demands other claims"
         );
+        let mut other = settings();
+        other.content = KeyContent(b"0123456789abcdef0123456789abcdeg"[..].into());
+        assert_ne!(TokenGuard::new(&other).key("a", &secret), key("a"), "another key");
         assert_ne!(guard.key("a", &other_secret), key("a"));
-        tokens.insert(key("big"), claims(100), CLAIMS_BYTES_MAX - 5, 30);
-        assert!(tokens.find(key("a"), 0).is_none(), "the oldest makes room");
-        tokens.insert(key("big"), claims(100), 20, 30);
         for number in 0..TOKENS_MAX {
-            tokens.insert(key(&number.to_string()), claims(100), 1, 30);
+            tokens.insert(key(&number.to_string()), claims(100, 1), 30, 0);
         }
-        assert!(tokens.find(key("big"), 0).is_none() && tokens.find(key("0"), 0).is_some());
+        assert!(!is_known(&tokens, "a", 0) && is_known(&tokens, "0", 0));
         assert_eq!((tokens.order.len(), tokens.known.len()), (TOKENS_MAX, TOKENS_MAX));
-        assert_eq!(tokens.bytes, TOKENS_MAX);
+        tokens.insert(key("late"), claims(1000, 1), 30, 130);
+        assert_eq!((tokens.order.len(), tokens.known.len()), (1, 1), "the others have expired");
+        assert_eq!(tokens.bytes, claims(1000, 1).memory_bytes());
+    }
+
+    #[test]
+    fn memory_of_remembered_claims_is_bounded() {
+        let guard = TokenGuard::new(&settings());
+        let secret = CredentialSecret::new(&[7; 32]);
+        let key = |token: &str| guard.key(token, &secret);
+        let mut tokens = Tokens::default();
+        // Each value takes many times the memory of its text.
+        let many = format!("{{\"m\":[{}[0]]}}", "[0],".repeat(3000));
+        let many = Claims::parse(many.as_bytes()).expect("claims");
+        assert!(many.memory_bytes() > 10 * 12_000, "{}", many.memory_bytes());
+        tokens.insert(key("many"), many, 30, 0);
+        assert!(tokens.find(key("many"), 0).is_none() && tokens.known.is_empty());
+        let most = TOKEN_CLAIMS_BYTES_MAX / 2;
+        for number in 0..4 * CLAIMS_BYTES_MAX / most {
+            tokens.insert(key(&number.to_string()), claims(100, most), 30, 0);
+            assert!(tokens.bytes <= CLAIMS_BYTES_MAX);
+        }
+        assert!(tokens.find(key("0"), 0).is_none(), "the oldest makes room");
+        assert!(tokens.known.len() > CLAIMS_BYTES_MAX / most / 2);
+    }
+
+    #[test]
+    fn refused_tokens_are_remembered_unless_they_may_be_valid_later() {
+        let guard = TokenGuard::new(&settings());
+        let secret = CredentialSecret::new(&[7; 32]);
+        let key = |number: usize| guard.key(&number.to_string(), &secret);
+        let mut tokens = Tokens::default();
+        for (number, fault) in
+            [TokenFault::Invalid, TokenFault::Expired, TokenFault::Insufficient].iter().enumerate()
+        {
+            tokens.refuse(key(number), *fault);
+            assert!(matches!(tokens.find(key(number), 0), Some(Err(found)) if found == *fault));
+        }
+        tokens.refuse(key(3), TokenFault::Early);
+        assert!(tokens.find(key(3), 0).is_none());
+        for number in 10..10 + 2 * REFUSED_MAX {
+            tokens.refuse(key(number), TokenFault::Invalid);
+            tokens.refuse(key(number), TokenFault::Invalid);
+        }
+        assert_eq!((tokens.refused.len(), tokens.refusals.len()), (REFUSED_MAX, REFUSED_MAX));
+        assert!(tokens.find(key(10), 0).is_none(), "the oldest is forgotten first");
     }
 }

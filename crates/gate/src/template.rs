@@ -12,7 +12,7 @@ use tidegate_config::model::{Network, Placeholder, Template, TemplatePiece};
 use tidegate_wire::jwt::Claims;
 use tidegate_wire::message::RequestHead;
 
-use crate::chain::client_address;
+use crate::chain::{client_address, named_client_address};
 use crate::parameters::{decoded, find_cookie, find_parameter};
 use crate::rewrite::MatchedPath;
 use crate::scheme::Scheme;
@@ -50,6 +50,13 @@ impl Values<'_> {
     #[must_use]
     pub fn client(&self) -> Option<IpAddr> {
         client_address(self.head, self.peer, self.trusted)
+    }
+
+    /// The address of the client, if it is known: a trusted proxy may have received the request from a client that it
+    /// does not name.
+    #[must_use]
+    pub fn named_client(&self) -> Option<IpAddr> {
+        named_client_address(self.head, self.peer, self.trusted)
     }
 }
 
@@ -92,7 +99,8 @@ enum Place {
 /// Appends the value of a field, without whitespace around it. It may be empty.
 ///
 /// # Errors
-/// A value contains a control character. Nothing has been appended then.
+/// A value contains a control character, or a user or a claim would lose whitespace around it and become the name of
+/// another one. Nothing has been appended then.
 pub fn render_field(
     out: &mut Vec<u8>,
     template: &Template,
@@ -108,11 +116,26 @@ pub fn render_field(
     let trimmed = rendered.trim_ascii();
     let length = trimmed.len();
     if length < rendered.len() {
+        if template.pieces.iter().any(|piece| is_trimmed_identity(piece, values)) {
+            out.truncate(start);
+            return Err(PlaceFault::Unplaceable);
+        }
         let before = rendered.len() - rendered.trim_ascii_start().len();
         out.drain(start..start + before);
         out.truncate(start + length);
     }
     Ok(())
+}
+
+/// Whether a piece is a user or a claim with whitespace around it.
+fn is_trimmed_identity(piece: &TemplatePiece, values: &Values<'_>) -> bool {
+    let TemplatePiece::Value(placeholder) = piece else { return false };
+    if !matches!(placeholder, Placeholder::User | Placeholder::Claim(_)) {
+        return false;
+    }
+    let mut text = Vec::new();
+    push_plain(&mut text, placeholder, values);
+    text.trim_ascii().len() < text.len()
 }
 
 /// Appends the path of a request.

@@ -18,6 +18,7 @@ use tidegate_gate::rewrite::MatchedPath;
 use tidegate_gate::scheme::Scheme;
 use tidegate_gate::template::{PlaceFault, RENDERED_BYTES_MAX, Values};
 use tidegate_wire::http1::{HeadDecoder, HeadLimits, ResponseEncoder, ResponseLimits};
+use tidegate_wire::jwt::Claims;
 use tidegate_wire::message::{
     BodyLength, FieldStorage, Overrides, RequestHead, RequestKind, ResponseStorage, Version,
 };
@@ -437,4 +438,32 @@ fn trailers_that_the_route_removes_are_not_announced() {
     let head = respond(&config, "GET / HTTP/1.1\nHost: h", response).expect("a response");
     assert_eq!(line(&head, "trailer"), ["x-sum"]);
     assert_eq!(line(&head, "x-secret"), [""; 0]);
+}
+
+#[test]
+fn user_does_not_become_another_one_by_losing_whitespace() {
+    let config = config(
+        "respond = { body = \"a\" }\nauth = { jwt = { secret-file = \"secret\" } }\n\
+         response-headers = { set = { x-user = \"{user}\", x-role = \"{claim:role}\" } }",
+    );
+    let handlings = Handlings::new(&config);
+    let handling = handlings.of_route(0).expect("the route changes something");
+    let render = |user: &str, role: &str| {
+        let claims = format!("{{\"role\":{role}}}");
+        let claims = Claims::parse(claims.as_bytes()).expect("claims");
+        with_head("GET / HTTP/1.1\nHost: a", |head| {
+            with_values(handling, head, |values| {
+                let values = Values { user: Some(user), claims: Some(&claims), ..*values };
+                handlings.render_response(handling, &mut Vec::new(), &values)
+            })
+        })
+    };
+    assert_eq!(render("admin", "\"a b\""), Ok(()));
+    assert_eq!(render("", "null"), Ok(()));
+    for user in ["admin ", " admin", "admin\t", " "] {
+        assert_eq!(render(user, "null"), Err(PlaceFault::Unplaceable), "{user:?}");
+    }
+    for role in ["\"a \"", "[\" a\",\"b\"]"] {
+        assert_eq!(render("admin", role), Err(PlaceFault::Unplaceable), "{role}");
+    }
 }

@@ -5,7 +5,9 @@ use core::net::IpAddr;
 
 use proptest::prelude::*;
 use tidegate_config::model::{Network, UpstreamHost};
-use tidegate_gate::chain::{Node, client_address, forwarded_nodes, list_nodes};
+use tidegate_gate::chain::{
+    Node, client_address, forwarded_nodes, list_nodes, named_client_address,
+};
 use tidegate_gate::client_fields::ClientAddressFields;
 use tidegate_gate::forward::{RequestContext, encode_upstream_request};
 use tidegate_gate::scheme::Scheme;
@@ -147,6 +149,31 @@ fn client_is_the_last_address_that_is_not_trusted() {
     }
     let found = with_head(&request(""), |head| client_address(head, None, &trusted));
     assert_eq!(found, None, "a unix socket has no address");
+}
+
+#[test]
+fn client_that_a_proxy_does_not_name_has_no_address() {
+    let network = |a, prefix_bits| Network { address: IpAddr::from([a, 0, 0, 0]), prefix_bits };
+    let trusted = [network(10, 8), network(11, 8)];
+    for (fields, wanted) in [
+        ("", Some("10.0.0.1")),
+        ("X-Forwarded-For: \n", Some("10.0.0.1")),
+        ("X-Forwarded-For: 1.1.1.1\n", Some("1.1.1.1")),
+        ("X-Forwarded-For: unknown, 1.1.1.1, 10.0.0.8\n", Some("1.1.1.1")),
+        ("X-Forwarded-For: 10.0.0.9, 10.0.0.8\n", Some("10.0.0.9")),
+        ("X-Forwarded-For: 1.1.1.1, unknown\n", None),
+        ("X-Forwarded-For: 1.1.1.1, unknown, 10.0.0.8\n", None),
+        ("X-Forwarded-For: unix:\n", None),
+        ("X-Forwarded-For: fe80::1%eth0\n", None),
+        ("X-Forwarded-For: \"1.1.1.1\"\n", None),
+        ("Forwarded: for=_hidden\n", None),
+        ("Forwarded: for=unknown, for=11.0.0.1\n", None),
+        ("Forwarded: for=\"2.2.2.2\n", None),
+    ] {
+        let peer = Some("10.0.0.1".parse().expect("an address"));
+        let found = with_head(&request(fields), |head| named_client_address(head, peer, &trusted));
+        assert_eq!(found, wanted.map(|text| text.parse().expect("an address")), "{fields}");
+    }
 }
 
 fn element() -> impl Strategy<Value = String> {

@@ -221,6 +221,11 @@ impl Vm {
         self.engine.used_bytes()
     }
 
+    /// Frees what the script does not hold any more.
+    pub fn collect_garbage(&mut self) {
+        self.engine.collect();
+    }
+
     /// Runs `on_start`, if there is one.
     pub fn start(&mut self) -> Verdict {
         match self.has(Handler::Start) {

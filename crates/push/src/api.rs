@@ -13,7 +13,7 @@ use crate::client::json;
 use crate::instruction::{Instruction, Steering};
 use crate::mail::{Call, Counts, Order, Reply};
 use crate::position::Since;
-use crate::publication::Publication;
+use crate::publication::{Publication, is_too_deep};
 use crate::settings::{Error, HubSettings};
 use crate::stream::Excerpt;
 use tidegate_wire::base64;
@@ -346,6 +346,9 @@ impl Method {
             }
             (None, None) | (Some(_), Some(_)) => return Err(Error::BadRequest),
         };
+        if is_too_deep(&data) {
+            return Err(Error::BadRequest);
+        }
         if data.len() > settings.push.message_bytes_max
             || publish.idempotency_key.len() > IDEMPOTENCY_KEY_BYTES_MAX
         {

@@ -274,7 +274,7 @@ impl Owned {
             && let Some(stream) = &mut channel.stream
         {
             let before = stream.len();
-            let bytes = stream.push(Arc::clone(&publication), now, &limits);
+            let bytes = stream.push(Arc::new(publication.unencoded()), now, &limits);
             self.bytes = self.bytes.saturating_add_signed(bytes);
             self.kept = self.kept + stream.len() - before;
             self.order.push_back((Arc::clone(&order.channel), publication.offset()));
@@ -477,6 +477,33 @@ fn stream_cost(name: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn history_keeps_no_encoded_form() {
+        let file = "[[listener]]\nbind = \"127.0.0.1:80\"\n[push.p]\nhistory = 2\n";
+        let config = tidegate_config::parse(file, "the test").unwrap_or_else(|e| panic!("{e}"));
+        let hubs = crate::settings::Hubs::new(&config);
+        let hub = hubs.get(0).expect("the hub");
+        let mut owned = Owned::new(1 << 20);
+        let order = Order {
+            hub: 0,
+            channel: "a".into(),
+            data: "1".into(),
+            tags: "".into(),
+            info: "".into(),
+            skip_history: false,
+            idempotency_key: "".into(),
+        };
+        let Ok(Outcome::Published(delivered, _)) = owned.publish(hub, &order, (Moment::ZERO, 1))
+        else {
+            panic!("it is published")
+        };
+        let name: Arc<str> = "a".into();
+        let kept = owned.history(hub, &name, &Excerpt::default(), (Moment::ZERO, 1));
+        let (kept, _) = kept.expect("a history");
+        assert!(Arc::ptr_eq(&kept[0].data, &delivered.data));
+        assert!(!Arc::ptr_eq(&kept[0], &delivered), "the frames of a delivery would stay");
+    }
 
     #[test]
     fn order_of_publications_is_tidied_in_steps_and_keeps_its_order() {

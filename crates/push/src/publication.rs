@@ -21,7 +21,7 @@ pub struct Publication {
     /// What the publication reports.
     pub content: Content,
     /// The data: JSON in one line; empty unless it is a message.
-    pub data: Box<str>,
+    pub data: Arc<str>,
     /// The place of the publication in the history; `None` if the channel keeps none, or if it skips the history.
     pub position: Option<Position>,
     /// The client that published it, or that has joined or left: JSON; empty if it was not a client.
@@ -64,6 +64,10 @@ impl Form {
 /// of a system call.
 pub const DELIVERY_COST_BYTES: usize = 4096;
 
+/// How deeply lists and objects of a message may be nested. Usual parsers allow at least 512 levels; the push around the
+/// data has a few, too.
+pub const NESTING_MAX: usize = 100;
+
 impl Publication {
     /// A publication of `data`.
     #[must_use]
@@ -72,7 +76,10 @@ impl Publication {
             hub,
             channel,
             content: Content::Message,
-            data: in_one_line(data),
+            data: match has_line_breaks(data) {
+                true => in_one_line(data).into(),
+                false => data.into(),
+            },
             position,
             info: Box::default(),
             tags: Box::default(),
@@ -84,6 +91,22 @@ impl Publication {
     #[must_use]
     pub fn visit(hub: u16, channel: Arc<str>, content: Content, info: &str) -> Self {
         Self { content, info: info.into(), ..Self::new(hub, channel, "", None) }
+    }
+
+    /// The same publication without its encoded forms, for the history: these are needed only while it is delivered, and
+    /// each is as large as the data.
+    #[must_use]
+    pub fn unencoded(&self) -> Self {
+        Self {
+            hub: self.hub,
+            channel: Arc::clone(&self.channel),
+            content: self.content,
+            data: Arc::clone(&self.data),
+            position: self.position,
+            info: self.info.clone(),
+            tags: self.tags.clone(),
+            frames: Default::default(),
+        }
     }
 
     /// The offset; 0 if the publication has none.
@@ -157,10 +180,70 @@ pub fn count_within(publications: &[Arc<Publication>], bytes_max: usize) -> usiz
     publications.iter().take_while(fits).count()
 }
 
+/// Whether lists and objects in a JSON text are nested so deeply that parsers of clients would refuse the message.
+pub(crate) fn is_too_deep(data: &str) -> bool {
+    // Each level has two brackets.
+    if data.len() <= 2 * NESTING_MAX {
+        return false;
+    }
+    let (mut depth, mut is_text, mut is_escaped) = (0_usize, false, false);
+    for byte in data.bytes() {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' => is_escaped = is_text,
+            b'"' => is_text = !is_text,
+            b'[' | b'{' if !is_text => depth += 1,
+            b']' | b'}' if !is_text => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        if depth > NESTING_MAX {
+            return true;
+        }
+    }
+    false
+}
+
+fn has_line_breaks(data: &str) -> bool {
+    data.contains(['\n', '\r'])
+}
+
 /// Replaces line breaks between the tokens of a JSON text. Strings of JSON contain no line break.
 pub(crate) fn in_one_line(data: &str) -> Box<str> {
-    match data.contains(['\n', '\r']) {
+    match has_line_breaks(data) {
         true => data.replace(['\n', '\r'], " ").into_boxed_str(),
         false => data.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn publication_of_the_history_shares_its_data_and_has_no_encoded_form() {
+        let publication = Publication::new(0, "a".into(), "[1,\n2]", None);
+        assert!(!publication.frame(Form::Json).is_empty());
+        let kept = publication.unencoded();
+        assert!(Arc::ptr_eq(&publication.data, &kept.data));
+        assert_eq!(&*kept.data, "[1, 2]");
+        assert!(kept.frames.iter().all(|frame| frame.get().is_none()));
+    }
+
+    #[test]
+    fn nesting_is_counted_outside_of_texts() {
+        let nested =
+            |open: &str, close: &str, count| open.repeat(count) + "1" + &close.repeat(count);
+        for (data, expected) in [
+            (nested("[", "]", NESTING_MAX), false),
+            (nested("[", "]", NESTING_MAX + 1), true),
+            (nested("{\"a\":", "}", NESTING_MAX), false),
+            (nested("{\"a\":[", "]}", NESTING_MAX / 2 + 1), true),
+            (format!("\"{}\"", "[".repeat(500)), false),
+            (format!("\"\\\"{}\"", "[".repeat(500)), false),
+            (format!("[{}]", "[[1],{}],".repeat(500)), false),
+            (format!("[\"\\\\\",{}]", nested("[", "]", NESTING_MAX)), true),
+        ] {
+            assert_eq!(is_too_deep(&data), expected, "{data:.40}");
+        }
     }
 }

@@ -50,9 +50,28 @@ pub fn is_ignored(signal: Signal) -> bool {
 /// # Errors
 /// The error of pthread_sigmask(3). A valid set causes none.
 pub fn block() -> io::Result<()> {
-    let set = signal_set();
+    block_set(&signal_set())
+}
+
+/// Blocks SIGHUP alone, before a program reads its configuration: otherwise one that arrives then would end the process.
+/// `wait` receives it later.
+///
+/// # Errors
+/// As [`block`].
+pub fn hold_hang_up() -> io::Result<()> {
+    // SAFETY: all zeroes is a valid value of this plain type, which sigemptyset initialises.
+    let set = unsafe {
+        let mut set: libc::sigset_t = core::mem::zeroed();
+        libc::sigemptyset(&mut set);
+        libc::sigaddset(&mut set, libc::SIGHUP);
+        set
+    };
+    block_set(&set)
+}
+
+fn block_set(set: &libc::sigset_t) -> io::Result<()> {
     // SAFETY: `set` is a valid signal set, and a null pointer means that the old mask is not requested.
-    let errno = unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &set, core::ptr::null_mut()) };
+    let errno = unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, set, core::ptr::null_mut()) };
     if errno == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(errno)) }
 }
 

@@ -413,7 +413,7 @@ impl Apps {
         // What a callback has left behind was collected.
         let used = app.vm.as_ref().map_or(0, Vm::used_bytes);
         let is_broken = match excess {
-            Excess::Memory => used > config.memory_bytes_max / 4 * 3,
+            Excess::Memory => is_much(used, config),
             Excess::Time => {
                 if app.excesses == 0 {
                     app.exceeded_at = now;
@@ -436,6 +436,12 @@ impl Apps {
             app.pause = (app.pause * 2).min(PAUSE_MAX);
         }
         true
+    }
+
+    /// Whether the VM of an application holds so much memory that `note` discards it after a failure for lack of memory.
+    pub(crate) fn is_strained(&self, index: usize) -> bool {
+        let vm = self.apps.get(index).and_then(|app| app.vm.as_ref());
+        vm.zip(self.settings(index)).is_some_and(|(vm, config)| is_much(vm.used_bytes(), config))
     }
 
     /// The name of an application.
@@ -523,6 +529,11 @@ impl Apps {
     pub(crate) fn requests(&self) -> usize {
         self.apps.iter().filter_map(|app| app.vm.as_ref()).map(Vm::requests).sum()
     }
+}
+
+/// Whether a VM has so little memory left after a collection that its callbacks would go on failing.
+fn is_much(used: usize, config: &LuaApp) -> bool {
+    used > config.memory_bytes_max / 4 * 3
 }
 
 impl App {

@@ -273,6 +273,11 @@ impl Worker {
                     exchange.era = era;
                 }
             }
+            Running::Token(id) => {
+                if let Some(request) = self.token_requests.get_mut(id) {
+                    request.forget_route();
+                }
+            }
             // These hold no index whose meaning changes.
             Running::None
             | Running::Synthetic(_)

@@ -92,6 +92,10 @@ counters! {
         password_checks,
         /// Tokens of requests that were verified. A token that is remembered is not verified again.
         tokens_verified,
+        /// Requests whose tokens were verified in a later turn, because tokens had used up their share of one.
+        tokens_put_off,
+        /// Requests that were refused because their tokens could not be verified in time.
+        token_refusals,
         /// Answers about requests of routes that ask a server (`auth` with `ask`).
         inquiries,
         /// Those of them that refused the request.
@@ -166,6 +170,8 @@ counters! {
         lua_slow_clients,
         /// VMs of Lua applications that were given up after exceeded budgets.
         lua_restarts,
+        /// Waiting handlers of Lua applications that were ended because they held the memory of the VM.
+        lua_evictions,
         /// Waits, timers and threads of Lua applications that were refused because there were too many.
         lua_refusals,
         /// Messages of Lua applications for clients of another worker that were dropped, because it did not keep up.

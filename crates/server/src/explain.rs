@@ -282,11 +282,11 @@ fn explain_handling(text: &mut String, handling: &RouteHandling, values: &Values
     let mut note = |line: &str| {
         let _ = writeln!(text, "  {line}");
     };
-    if handling.down.as_ref().is_some_and(|down| down.denial(|| values.client()).is_some()) {
+    if handling.down.as_ref().is_some_and(|down| down.denial(|| values.named_client()).is_some()) {
         note("503: the route is in maintenance");
         return true;
     }
-    if !handling.admits(|| values.client()) {
+    if !handling.admits(values) {
         note("403: `allow` or `deny` refuses the client");
         return true;
     }

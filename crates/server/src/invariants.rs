@@ -44,6 +44,7 @@ impl Worker {
             || self.exchanges.has_missed()
             || self.synthetics.has_missed()
             || self.scripted.has_missed()
+            || self.token_requests.has_missed()
             || self.websockets.has_missed()
             || self.lua_clients.has_missed()
             || self.sessions.has_missed()
@@ -63,6 +64,10 @@ impl Worker {
         for id in self.scripted.take_missed() {
             self.accounts.counters.bugs.add(1);
             self.find_users(Running::Lua(id));
+        }
+        for id in self.token_requests.take_missed() {
+            self.accounts.counters.bugs.add(1);
+            self.find_users(Running::Token(id));
         }
         for id in self.lua_clients.take_missed() {
             self.accounts.counters.bugs.add(1);
@@ -146,6 +151,7 @@ impl Worker {
                 Running::Proxy(id) => self.exchanges.find(id).is_some(),
                 Running::Synthetic(id) => self.synthetics.find(id).is_some(),
                 Running::Lua(id) => self.scripted.find(id).is_some(),
+                Running::Token(id) => self.token_requests.find(id).is_some(),
                 Running::WebSocket(id) => self.websockets.find(id).is_some(),
                 Running::Push(id) => self.sessions.find(id).is_some(),
             };
@@ -173,6 +179,7 @@ impl Worker {
             Running::Proxy(id) => self.exchanges.find(id).is_some(),
             Running::Synthetic(id) => self.synthetics.find(id).is_some(),
             Running::Lua(id) => self.scripted.find(id).is_some(),
+            Running::Token(id) => self.token_requests.find(id).is_some(),
             Running::WebSocket(id) => self.websockets.find(id).is_some(),
             Running::Push(id) => self.sessions.find(id).is_some(),
         };
@@ -282,6 +289,10 @@ impl Worker {
             let running = running_of(&mut self.conns, &self.streams, request.requester());
             assert_eq!(running, Some(Running::Lua(id)), "the requester of an application");
         }
+        for (id, request) in self.token_requests.iter() {
+            let running = running_of(&mut self.conns, &self.streams, request.requester());
+            assert_eq!(running, Some(Running::Token(id)), "the requester of a token");
+        }
         assert_eq!(self.scripted.len(), self.apps.requests(), "requests that VMs keep");
         let mut in_vms = 0;
         for (id, client) in self.lua_clients.iter() {
@@ -314,6 +325,10 @@ impl Worker {
                     Running::Lua(id) => match self.scripted.find(id) {
                         Some(request) => request.requester(),
                         None => panic!("{to:?} names a scripted request that does not exist"),
+                    },
+                    Running::Token(id) => match self.token_requests.find(id) {
+                        Some(request) => request.requester(),
+                        None => panic!("{to:?} names a token that does not exist"),
                     },
                     Running::WebSocket(id) => match self.websockets.find(id) {
                         Some(socket) => socket.requester(),
@@ -385,6 +400,10 @@ impl Worker {
                 Running::Lua(id) => match self.scripted.find(id) {
                     Some(request) => request.requester().sock,
                     None => panic!("{sock:?} names a scripted request that does not exist"),
+                },
+                Running::Token(id) => match self.token_requests.find(id) {
+                    Some(request) => request.requester().sock,
+                    None => panic!("{sock:?} names a token that does not exist"),
                 },
                 Running::WebSocket(id) => match self.websockets.find(id) {
                     Some(socket) => socket.requester().sock,

@@ -31,7 +31,6 @@ mod invariants;
 mod listening_sockets;
 mod live;
 mod log;
-mod lua_share;
 pub mod lua_tests;
 pub mod names;
 mod password_queue;
@@ -57,12 +56,13 @@ mod threads;
 mod timers;
 pub mod tokens;
 
+mod turn_share;
 pub mod worker;
 
 pub use action::lua_mail::LuaPost;
 pub use action::push::{Key, PUSH_MAILS_MAX, PushMail, PushPost};
 pub use configuration::ConfigSource;
 pub use snapshot::Snapshot;
-pub use start::{RunOptions, StartError, run, run_from};
+pub use start::{RunOptions, StartError, hold_reloads, run, run_from};
 pub use tidegate_gate::inventory::Inventory;
 pub use worker::{Leftovers, Worker, WorkerLimits};

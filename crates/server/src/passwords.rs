@@ -1,7 +1,8 @@
 //! Verifies passwords on threads of their own, because that is slow on purpose.
 //! In: a hash and a password; the ticket of a waiting request. Out: a verdict in the mailbox of the request's worker.
 //! Never: blocks a worker; lets the time of a verdict depend on whether the user exists.
-//! Limits: `VERIFIERS` threads; the places of `password_queue.rs`. A request that finds no place is refused (503).
+//! Limits: `VERIFIERS` threads; the places of `password_queue.rs`. A request that finds no place, or has to
+//! give it up, is refused (503).
 
 use std::io;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use tidegate_gate::handling::Decoys;
 use tidegate_reactor::Sender;
 
 use crate::action::proxy::exchange::Exchange;
-use crate::password_queue::{Origin, PasswordQueue, Place};
+use crate::password_queue::{Added, Origin, PasswordQueue, Place};
 use crate::start::Mail;
 use crate::threads::{self, Ended};
 
@@ -23,6 +24,9 @@ const VERIFIERS: usize = 2;
 /// How often a verdict is offered to a full mailbox, and the time in between. Then the request's deadline ends it.
 const OFFERS_MAX: usize = 1000;
 const OFFER_PAUSE: Duration = Duration::from_millis(1);
+
+/// The longest password of a hash by bcrypt.
+const BCRYPT_BYTES_MAX: usize = 72;
 
 /// A password to verify.
 pub(crate) struct Job {
@@ -36,13 +40,24 @@ pub(crate) struct Job {
     pub(crate) ticket: Id<Exchange>,
 }
 
-/// Whether the password of a waiting request is right.
+/// What was found out about a password.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Finding {
+    /// It is right.
+    Right,
+    /// It is wrong, or its user does not exist.
+    Wrong,
+    /// Nothing: the job had to give its place to one of another origin.
+    Displaced,
+}
+
+/// What was found out about the password of a waiting request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Verdict {
     /// The request. It may have ended.
     pub(crate) ticket: Id<Exchange>,
-    /// The password is right.
-    pub(crate) is_right: bool,
+    /// What was found out.
+    pub(crate) finding: Finding,
 }
 
 /// The way of a worker to the threads.
@@ -66,8 +81,14 @@ impl Passwords {
     /// Hands a job to a thread.
     pub(crate) fn submit(&self, origin: Origin, job: Job) -> Submitted {
         let Some(verifiers) = &self.verifiers else { return Submitted::Judged(judge(&job)) };
-        let place = verifiers.door.0.add(origin, (job, verifiers.own.clone()));
-        place.map_or(Submitted::Refused, Submitted::Waits)
+        let added = verifiers.door.0.add(origin, (job, verifiers.own.clone()));
+        let Some(Added { place, displaced }) = added else { return Submitted::Refused };
+        if let Some((job, worker)) = displaced {
+            let verdict = Verdict { ticket: job.ticket, finding: Finding::Displaced };
+            // If the mailbox is full, the deadline of the request ends it.
+            drop(worker.send(Mail::Verdict(verdict)));
+        }
+        Submitted::Waits(place)
     }
 }
 
@@ -139,13 +160,17 @@ fn judge(job: &Job) -> Verdict {
             core::hint::black_box(matches(decoy, &job.password));
         }
     }
-    Verdict { ticket: job.ticket, is_right }
+    let finding = if is_right { Finding::Right } else { Finding::Wrong };
+    Verdict { ticket: job.ticket, finding }
 }
 
 /// Whether the password has this hash. The libraries compare in constant time.
 fn matches(hash: &str, password: &[u8]) -> bool {
     if hash.starts_with("$2") {
-        return bcrypt::verify(password, hash).unwrap_or(false);
+        // bcrypt reads only so many bytes, so that any longer password with the same beginning would be right. The time
+        // of the refusal is that of a wrong password.
+        let is_right = bcrypt::verify(password, hash).unwrap_or(false);
+        return is_right && password.len() <= BCRYPT_BYTES_MAX;
     }
     if hash.starts_with("$argon2") {
         use argon2::{Argon2, PasswordHash, PasswordVerifier as _};
@@ -180,6 +205,9 @@ mod tests {
                 assert!(!matches(hash, wrong.as_bytes()), "{hash}");
             }
         }
+        let hash = bcrypt::hash("p".repeat(72), 4).expect("a hash");
+        assert!(matches(&hash, "p".repeat(72).as_bytes()));
+        assert!(!matches(&hash, "p".repeat(73).as_bytes()), "bcrypt reads 72 bytes");
         assert!(!matches("$6$", b"") && !matches("$argon2id$", b"") && !matches("$2y$", b""));
     }
 }

@@ -126,6 +126,15 @@ struct WorkerThread {
     in_use: InUse,
 }
 
+/// Keeps a SIGHUP that arrives while the configuration is read for the first time: it becomes a reload after the start.
+/// Called before any thread starts.
+///
+/// # Errors
+/// The signal mask cannot be set.
+pub fn hold_reloads() -> std::io::Result<()> {
+    signals::hold_hang_up()
+}
+
 /// Serves `config` until SIGTERM or SIGINT, then finishes the requests in progress.
 ///
 /// # Errors

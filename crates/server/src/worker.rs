@@ -39,6 +39,7 @@ use crate::action::lua_socket::LuaClient;
 use crate::action::proxy::exchange::Exchange;
 use crate::action::push::{LuaCall, PushSession, PushState};
 use crate::action::synthetic::SyntheticResponse;
+use crate::action::tokens::TokenRequest;
 use crate::action::websocket::{Actives, SharedCodecs, WebSocket};
 use crate::apps::{Apps, Meter, Scripts};
 use crate::buffers::BufferPool;
@@ -51,7 +52,6 @@ use crate::connection::Connections;
 use crate::counters::{Accounts, HandlerKind};
 use crate::eviction::Search;
 use crate::live::Live;
-use crate::lua_share::LuaShare;
 use crate::passwords::Passwords;
 use crate::permits::PermitPost;
 use crate::record::Recorder;
@@ -60,6 +60,7 @@ use crate::responder::Responder;
 use crate::settings::Settings;
 use crate::snapshot::Snapshot;
 use crate::timers::WorkerTimer;
+use crate::turn_share::{LUA_SPAN_MAX, TOKENS_SPAN_MAX, TurnShare};
 
 /// How long a stop keeps the listeners open while new connections are steered to a process that takes over.
 /// The kernel resets a connection whose TCP handshake is in progress when its listener closes.
@@ -98,6 +99,8 @@ pub struct Worker {
     pub(crate) synthetics: Live<SyntheticResponse>,
     /// The requests that Lua applications answer. Each one belongs to exactly one requester.
     pub(crate) scripted: Live<ScriptedRequest>,
+    /// The requests whose tokens are verified in a later turn. Each one belongs to exactly one requester.
+    pub(crate) token_requests: Live<TokenRequest>,
     /// The Lua applications.
     pub(crate) apps: Apps,
     /// The WebSocket connections that Lua applications serve.
@@ -136,7 +139,7 @@ pub struct Worker {
     pub(crate) values: ResponseValues,
     /// The verification of passwords.
     pub(crate) passwords: Passwords,
-    /// Tokens that were verified lately.
+    /// Tokens that were verified or refused lately.
     pub(crate) tokens: Tokens,
     /// The secret of the keys of credentials. Not made of `prng`, whose numbers clients may see as `{id}`.
     pub(crate) secret: CredentialSecret,
@@ -173,7 +176,9 @@ pub struct Worker {
     /// The request that a hook has changed last. Meaningless between two requests.
     pub(crate) rewritten: Rewritten,
     /// What Lua callbacks may still take of the turn, and the requests that wait for the next one.
-    pub(crate) lua_share: LuaShare,
+    pub(crate) lua_share: TurnShare<ScriptedRequest>,
+    /// What the verification of tokens may still take of the turn, and the requests that wait for the next one.
+    pub(crate) token_share: TurnShare<TokenRequest>,
     /// A stop has begun: responses close their connections, and nothing becomes idle. Never reset.
     pub(crate) stopping: bool,
     /// The grace period of the stop has ended. Data that the kernel still has to send is left to it.
@@ -272,6 +277,8 @@ pub struct Leftovers {
     pub synthetics: usize,
     /// Requests that Lua applications answer.
     pub scripted: usize,
+    /// Requests whose tokens are verified in a later turn.
+    pub token_requests: usize,
     /// Requests that VMs keep.
     pub in_vms: usize,
     /// WebSocket connections that Lua applications serve.
@@ -345,6 +352,7 @@ impl Worker {
             exchanges: Live::new(streams_max),
             synthetics: Live::new(streams_max),
             scripted: Live::new(streams_max),
+            token_requests: Live::new(streams_max),
             apps: Apps::default(),
             lua_clients: Live::new(streams_max),
             lua_ended: Vec::new(),
@@ -381,7 +389,8 @@ impl Worker {
             piece: Vec::new(),
             yielded: Vec::new(),
             rewritten: Rewritten::default(),
-            lua_share: LuaShare::default(),
+            lua_share: TurnShare::new(LUA_SPAN_MAX),
+            token_share: TurnShare::new(TOKENS_SPAN_MAX),
             stopping: false,
             grace_over: false,
             until_sample: tidegate_base::handlers::SAMPLE_EVERY,
@@ -449,7 +458,8 @@ impl Worker {
         let has_work = !self.yielded.is_empty()
             || self.push.is_busy()
             || self.apps.has_ready()
-            || self.lua_share.has_waiting();
+            || self.lua_share.has_waiting()
+            || self.token_share.has_waiting();
         if has_work {
             return Span::ZERO;
         }
@@ -466,6 +476,7 @@ impl Worker {
         self.retry_after_turn(reactor);
         self.lua_share.renew();
         self.serve_yielded(reactor);
+        self.verify_waiting_tokens(reactor);
         self.resume_apps(reactor);
         self.lua_share.renew();
         self.finish_push(reactor);
@@ -584,6 +595,7 @@ impl Worker {
             exchanges: self.exchanges.len(),
             synthetics: self.synthetics.len(),
             scripted: self.scripted.len(),
+            token_requests: self.token_requests.len(),
             in_vms: self.apps.requests(),
             lua_clients: self.lua_clients.len() + self.apps.clients(),
             lua_waiting: self.apps.waiting(),

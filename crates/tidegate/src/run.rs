@@ -41,6 +41,10 @@ pub struct RunArgs {
 
 /// Serves until a signal stops the process.
 pub fn run(args: &RunArgs) -> ExitCode {
+    if let Err(error) = tidegate_server::hold_reloads() {
+        print_message(&error_line(format!("blocking signals: {error}")));
+        return ExitCode::from(FAILED);
+    }
     let loaded = match args.file.as_ref().or(args.config.as_ref()) {
         Some(path) => load(path, args.bind.as_deref()),
         None => embedded(args),

@@ -1,4 +1,4 @@
-//! Base64 (RFC 4648) in both alphabets, with or without padding.
+//! Base64 (RFC 4648) in both alphabets, with or without padding; or in the only form that tokens may have.
 //! In: text. Out: bytes, or `None` if the text has another form. Never: ignores a character.
 
 /// Decodes `text`.
@@ -22,6 +22,22 @@ pub fn decode(text: &[u8]) -> Option<Vec<u8>> {
         out.extend_from_slice(&bits.to_be_bytes()[1..group.len()]);
     }
     Some(out)
+}
+
+/// Decodes text in the alphabet for URLs, without padding (RFC 7515 section 2). Each sequence of bytes has one such text:
+/// bits after the last byte must be zero (RFC 4648 section 3.5).
+#[must_use]
+pub fn decode_canonical(text: &[u8]) -> Option<Vec<u8>> {
+    if text.iter().any(|byte| matches!(byte, b'+' | b'/' | b'=')) {
+        return None;
+    }
+    let unused = match text.len() % 4 {
+        2 => 0b1111,
+        3 => 0b11,
+        _ => 0,
+    };
+    let last = text.last().map_or(Some(0), |byte| value(*byte))?;
+    if last & unused != 0 { None } else { decode(text) }
 }
 
 fn value(byte: u8) -> Option<u8> {
@@ -56,6 +72,18 @@ mod tests {
         assert_eq!(decode(b"-_8"), decode(b"+/8="));
         for wrong in ["Z", "Zg=", "Zm9v=", "Zg===", "Z g=", "Zm9vY", "\u{e4}"] {
             assert_eq!(decode(wrong.as_bytes()), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn canonical_texts_have_no_other_spelling() {
+        for (text, bytes) in
+            [("", &b""[..]), ("Zg", b"f"), ("Zm8", b"fo"), ("Zm9v", b"foo"), ("-_8", b"\xfb\xff")]
+        {
+            assert_eq!(decode_canonical(text.as_bytes()).as_deref(), Some(bytes), "{text}");
+        }
+        for wrong in ["Zg==", "Zm8=", "Zh", "Zm9", "+_8", "-/8", "Z", "Zm9vY", "Z g", "-_9"] {
+            assert_eq!(decode_canonical(wrong.as_bytes()), None, "{wrong}");
         }
     }
 }

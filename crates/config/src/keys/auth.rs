@@ -12,7 +12,8 @@ pub static AUTH: Section = Section {
              (`jwt`); use it over https. Passwords are verified by separate threads, and right ones are remembered \
              for five minutes. If more than 64 passwords wait, or more than 8 of one client's address (of IPv6, its \
              first 64 bits), requests get a 503 response; limit wrong passwords by `rate`, which comes first. Every \
-             wrong password takes the time of one hash of each cost in the file, whether the user exists or not.",
+             wrong password takes the time of one hash of each cost in the file (of the eight highest, if there are more), \
+             whether the user exists or not.",
     keys: &[
         key(
             "basic",
@@ -20,7 +21,8 @@ pub static AUTH: Section = Section {
             Absent,
             "The file with the users, as `htpasswd -B` writes it: name:hash in each line. Hashes of bcrypt, argon2 and \
              SHA-crypt ($5$, $6$) are accepted: bcrypt with a cost of 4 to 16, SHA-crypt with 1000 to 2000000 \
-             rounds, argon2 with up to 256 MiB (m=262144), t=16 and p=16. The file is read at start and at each reload.",
+             rounds, argon2 with up to 256 MiB (m=262144), t=16 and p=16. bcrypt \
+             reads 72 bytes of a password; longer ones are refused. The file is read at start and at each reload.",
             "",
         ),
         key(
@@ -88,7 +90,7 @@ pub static JWT: Section = Section {
             Text("the path of a file"),
             Absent,
             "The file with public keys in PEM, or with a set of keys in JSON (JWKS, RFC 7517). A token with `kid` is \
-             verified with the key of this name, any other one with up to eight keys. The file is read at start and at \
+             verified with the key of this name, any other one with up to four keys. The file is read at start and at \
              each reload.",
             "",
         ),

@@ -301,7 +301,7 @@ impl Engine {
 
     /// Frees what the script does not hold any more. A collection halves LuaJIT's buffer for strings in construction, so
     /// after a long string it takes several.
-    fn collect(&mut self) {
+    pub(crate) fn collect(&mut self) {
         for _ in 0..COLLECTIONS_MAX {
             let before = self.guard.used_bytes();
             // SAFETY: no Lua code runs; the collector raises no error without finalizers.

@@ -24,7 +24,7 @@ use crate::hub::{Hub, Instance};
 use crate::local::Place;
 use crate::mail::{Call, Order, Reply, ReplyTo, Subscribed, Visitor};
 use crate::position::Since;
-use crate::publication::{Publication, count_within, in_one_line};
+use crate::publication::{Publication, count_within, in_one_line, is_too_deep};
 use crate::settings::{Client, Error, HubSettings, Hubs, is_permitted, stream_limits};
 use crate::stream::{Excerpt, Recovered};
 use crate::token::{Claims, Keys, Refusal};
@@ -252,7 +252,8 @@ impl Connection {
             }
             let (effort, before) = (effort::of_command(&command), out.len());
             let result = self.handle(context, command, out);
-            context.effort += effort + effort::of_replies(out.len() - before);
+            let spent = effort.saturating_add(effort::of_replies(out.len() - before));
+            context.effort = context.effort.saturating_add(spent);
             result?;
         }
         Ok(())
@@ -552,6 +553,9 @@ impl Connection {
         let data = data.ok_or(Error::BadRequest)?;
         if data.len() > hub.push.message_bytes_max {
             return Err(Error::LimitExceeded);
+        }
+        if is_too_deep(data) {
+            return Err(Error::BadRequest);
         }
         let call = Call::Publish(Order {
             hub: context.index,

@@ -65,6 +65,17 @@ impl ResponseValues {
     }
 }
 
+/// How far the conditions of a route were checked before.
+#[derive(Clone, Copy)]
+pub(super) enum Stage<'h> {
+    /// None of them.
+    New,
+    /// All except the token, which had to wait.
+    Waited,
+    /// All, and the hook of the route has admitted the request and changed this.
+    Hooked(HookChanges<'h>),
+}
+
 /// The credentials of a request.
 struct Claim {
     /// The name and the password of the request.
@@ -90,15 +101,14 @@ impl Worker {
         Some(Claim { credentials, key, is_verified })
     }
 
-    /// Begins the action of a request whose route does something besides it. `hook`: what the hook of the route has
-    /// changed, once it has admitted the request.
+    /// Begins the action of a request whose route does something besides it.
     pub(super) fn begin_handled<R: Reactor>(
         &mut self,
         reactor: &mut R,
         to: Requester,
         head: &RequestHead<'_>,
         (route, scheme): (usize, Scheme),
-        hook: Option<HookChanges<'_>>,
+        stage: Stage<'_>,
     ) {
         let snapshot = self.settings_of(to);
         let Some(handling) = snapshot.handlings.of_route(route) else {
@@ -140,9 +150,13 @@ impl Worker {
             claims,
             id,
         };
-        match hook {
-            None => self.begin_changed(reactor, to, (route, handling), &values, claim.as_ref()),
-            Some(_) => self.begin_hooked(reactor, to, (route, handling), &values, hook),
+        match stage {
+            Stage::New => {
+                self.begin_changed(reactor, to, (route, handling), &values, claim.as_ref());
+            }
+            Stage::Waited | Stage::Hooked(_) => {
+                self.begin_again(reactor, to, (route, handling), &values, stage);
+            }
         }
         self.path_scratch = scratch;
     }
@@ -181,11 +195,11 @@ impl Worker {
             return;
         }
         if let Some(down) = &handling.down
-            && let Some(denial) = down.denial(|| values.client())
+            && let Some(denial) = down.denial(|| values.named_client())
         {
             return self.deny(reactor, to, denial, "the route is closed for maintenance", false);
         }
-        if !handling.admits(|| values.client()) {
+        if !handling.admits(values) {
             self.accounts.counters.denied_requests.add(1);
             let text = "requests from this address are not served";
             return self.answer_error(reactor, to, 403, text, false);
@@ -200,7 +214,14 @@ impl Worker {
             return;
         }
         if let Some(guard) = &handling.jwt {
-            return self.begin_with_token(reactor, to, (route, handling), guard, values, None);
+            return self.begin_with_token(
+                reactor,
+                to,
+                (route, handling),
+                guard,
+                values,
+                Stage::New,
+            );
         }
         let Some(guard) = &handling.auth else {
             return self.begin_admitted(reactor, to, (route, handling), values, None);
@@ -208,19 +229,23 @@ impl Worker {
         self.begin_guarded(reactor, to, (route, handling, guard), values, claim);
     }
 
-    /// Begins the action of a request that the hook of its route has admitted. Its other conditions were met before;
-    /// the claims of its token are needed again.
-    fn begin_hooked<R: Reactor>(
+    /// Begins the action of a request whose other conditions were met before: its token has waited, or the hook of its
+    /// route has admitted it, and the claims of its token are needed again.
+    fn begin_again<R: Reactor>(
         &mut self,
         reactor: &mut R,
         to: Requester,
         (route, handling): (usize, &RouteHandling),
         values: &Values<'_>,
-        hook: Option<HookChanges<'_>>,
+        stage: Stage<'_>,
     ) {
         if let Some(guard) = &handling.jwt {
-            return self.begin_with_token(reactor, to, (route, handling), guard, values, hook);
+            return self.begin_with_token(reactor, to, (route, handling), guard, values, stage);
         }
+        let hook = match stage {
+            Stage::New | Stage::Waited => None,
+            Stage::Hooked(changes) => Some(changes),
+        };
         if self.render_values(reactor, to, handling, values) {
             self.begin_admitted(reactor, to, (route, handling), values, hook);
         }

@@ -1,7 +1,7 @@
 //! The action `lua`: requests that an application answers.
 //! In: a request, its body, what the application's callbacks ordered. Out: calls of callbacks; responses.
 //! Never: asks which protocol the client speaks; runs Lua code while it carries out the effects of a callback.
-//! Limits: a body of `body-max` of the application; the share of a turn (`LuaShare`); those of `tidegate_lua`.
+//! Limits: a body of `body-max` of the application; the share of a turn (`TurnShare`); those of `tidegate_lua`.
 //! Invariant: each request that a VM keeps has an entry in `Worker::scripted`, and the reverse.
 
 use tidegate_base::Id;
@@ -9,7 +9,7 @@ use tidegate_config::places::Finding;
 use tidegate_gate::access::Cause;
 use tidegate_gate::path_parameters::path_parameters;
 use tidegate_gate::scheme::Scheme;
-use tidegate_lua::{Effect, Handler, Level, Origin, Outbox, Resumed, Verdict, Vm, Whose};
+use tidegate_lua::{Effect, Excess, Handler, Level, Origin, Outbox, Resumed, Verdict, Vm, Whose};
 use tidegate_reactor::{Peer, Reactor};
 use tidegate_wire::message::{BodyLength, Method, RequestHead};
 
@@ -57,6 +57,11 @@ impl ScriptedRequest {
     /// The index of the application.
     pub(crate) fn app(&self) -> usize {
         usize::from(self.app)
+    }
+
+    /// The body has not arrived completely, and no callback has run.
+    pub(super) fn expects_body(&self) -> bool {
+        self.expects_body
     }
 
     /// A request of `on_access`. The VM does not know it yet.
@@ -355,6 +360,9 @@ impl Worker {
         if let Verdict::Failed(failure) = verdict {
             self.accounts.counters.lua_failures.add(1);
             self.accounts.counters.lua_excesses.add(u64::from(failure.is_excess()));
+        }
+        if matches!(verdict, Verdict::Failed(failure) if failure.excess == Some(Excess::Memory)) {
+            self.relieve_app(reactor, app);
         }
         if self.apps.note(app, what, verdict, reactor.now()) {
             self.accounts.counters.lua_restarts.add(1);

@@ -18,6 +18,7 @@ use tidegate_reactor::Reactor;
 use tidegate_wire::message::Method;
 
 use crate::action::Running;
+use crate::action::handled::Stage;
 use crate::action::lua::{ScriptedRequest, tag_of};
 use crate::carrier::Progress;
 use crate::requester::Requester;
@@ -125,7 +126,8 @@ impl Worker {
             pool: chosen.copied(),
         };
         let head = rewritten.head.lend();
-        self.begin_handled(reactor, to, &head, (route, hook.scheme), Some(changes));
+        let stage = Stage::Hooked(changes);
+        self.begin_handled(reactor, to, &head, (route, hook.scheme), stage);
         self.rewritten = rewritten;
         // The body follows, if the hook has waited.
         self.resume_request(to);

@@ -22,6 +22,7 @@ pub(crate) mod intake;
 pub(crate) mod lua;
 mod lua_hook;
 pub(crate) mod lua_mail;
+mod lua_relief;
 pub(crate) mod lua_socket;
 pub(crate) mod proxy;
 pub(crate) mod push;
@@ -29,7 +30,7 @@ mod redirect;
 mod respond;
 pub(crate) mod service;
 pub(crate) mod synthetic;
-mod tokens;
+pub(crate) mod tokens;
 pub(crate) mod websocket;
 
 use tidegate_base::Id;
@@ -41,6 +42,7 @@ use tidegate_gate::scheme::{Scheme, request_scheme};
 use tidegate_reactor::{Peer, Reactor};
 use tidegate_wire::message::{BodyLength, Method, RequestHead};
 
+use crate::action::handled::Stage;
 use crate::action::intake::Intake;
 use crate::action::lua::ScriptedRequest;
 use crate::action::proxy::exchange::Exchange;
@@ -48,6 +50,7 @@ use crate::action::proxy::tunnel::Side;
 use crate::action::push::PushSession;
 use crate::action::service::Service;
 use crate::action::synthetic::SyntheticResponse;
+use crate::action::tokens::TokenRequest;
 use crate::action::websocket::WebSocket;
 use crate::connection::Downstream;
 use crate::requester::Requester;
@@ -65,6 +68,8 @@ pub(crate) enum Running {
     Synthetic(Id<SyntheticResponse>),
     /// A Lua application responds.
     Lua(Id<ScriptedRequest>),
+    /// A request whose token is verified in a later turn. Its action has not begun.
+    Token(Id<TokenRequest>),
     /// A WebSocket connection that an action serves.
     WebSocket(Id<WebSocket>),
     /// A request to a push hub.
@@ -77,9 +82,12 @@ impl Running {
     /// itself decides when to pause the client.
     pub(crate) const fn is_duplex(self) -> bool {
         match self {
-            Self::None | Self::Synthetic(_) | Self::Lua(_) | Self::Push(_) | Self::WebSocket(_) => {
-                false
-            }
+            Self::None
+            | Self::Synthetic(_)
+            | Self::Lua(_)
+            | Self::Token(_)
+            | Self::Push(_)
+            | Self::WebSocket(_) => false,
             Self::Proxy(_) => true,
         }
     }
@@ -123,7 +131,7 @@ impl Worker {
             }
             Decision::Https(redirect) => self.redirect_to_https(reactor, to, head, redirect),
             Decision::Route(route) if snapshot.handlings.of_route(route).is_some() => {
-                self.begin_handled(reactor, to, head, (route, scheme), None);
+                self.begin_handled(reactor, to, head, (route, scheme), Stage::New);
             }
             Decision::Route(route) => self.begin_action(reactor, to, head, route, scheme, None),
         }
@@ -167,7 +175,7 @@ impl Worker {
     /// How many bytes of the framed request body the action takes now.
     pub(crate) fn body_room<R: Reactor>(&mut self, reactor: &mut R, running: Running) -> usize {
         match running {
-            Running::None | Running::WebSocket(_) => 0,
+            Running::None | Running::Token(_) | Running::WebSocket(_) => 0,
             Running::Proxy(id) => self.exchange_body_room(reactor, id),
             Running::Synthetic(_) | Running::Push(_) => usize::MAX,
             Running::Lua(id) => self.lua_body_room(id),
@@ -183,7 +191,7 @@ impl Worker {
         end: Option<&[u8]>,
     ) {
         match running {
-            Running::None | Running::WebSocket(_) => {}
+            Running::None | Running::Token(_) | Running::WebSocket(_) => {}
             Running::Proxy(id) => self.forward_body(reactor, id, data, end),
             Running::Synthetic(id) => self.feed_synthetic(reactor, id, data, end.is_some()),
             Running::Push(id) => self.feed_request(reactor, id, data, end.is_some()),
@@ -222,6 +230,7 @@ impl Worker {
             }
             Running::Push(id) => self.sessions.get_mut(id).map(|session| &mut session.intake),
             Running::Lua(id) => self.scripted.get_mut(id).map(|request| &mut request.intake),
+            Running::Token(id) => self.token_requests.get_mut(id).map(TokenRequest::intake),
         }
     }
 
@@ -229,7 +238,7 @@ impl Worker {
     /// `timeouts.body`. Otherwise the action has a deadline of its own (`set_action_deadline`).
     pub(crate) fn expects_body(&self, running: Running) -> bool {
         match running {
-            Running::None | Running::WebSocket(_) => false,
+            Running::None | Running::Token(_) | Running::WebSocket(_) => false,
             Running::Proxy(id) => self.exchange_expects_body(id),
             Running::Synthetic(id) => self.synthetic_expects_body(id),
             Running::Push(id) => self.session_expects_body(id),
@@ -241,7 +250,7 @@ impl Worker {
     pub(crate) fn needs_whole_body(&self, running: Running) -> bool {
         match running {
             Running::None | Running::WebSocket(_) => false,
-            Running::Proxy(_) => true,
+            Running::Proxy(_) | Running::Token(_) => true,
             Running::Synthetic(id) => self.synthetic_expects_body(id),
             Running::Push(id) => self.session_expects_body(id),
             Running::Lua(id) => self.lua_expects_body(id) || self.is_hook(id),
@@ -254,6 +263,7 @@ impl Worker {
             Running::None
             | Running::Synthetic(_)
             | Running::Lua(_)
+            | Running::Token(_)
             | Running::Push(_)
             | Running::WebSocket(_) => false,
             Running::Proxy(id) => self.is_exchange_body_stuck(reactor, id),
@@ -265,6 +275,7 @@ impl Worker {
         match running {
             Running::None => {}
             Running::Lua(id) => self.hook_due(reactor, id),
+            Running::Token(id) => self.token_due(reactor, id),
             Running::Proxy(id) => self.exchange_due(reactor, id),
             Running::Synthetic(id) => self.pump(reactor, id),
             Running::WebSocket(id) => self.websocket_due(reactor, id),
@@ -275,7 +286,7 @@ impl Worker {
     /// The output of a requester that was blocked has drained.
     pub(crate) fn client_drained<R: Reactor>(&mut self, reactor: &mut R, running: Running) {
         match running {
-            Running::None => {}
+            Running::None | Running::Token(_) => {}
             Running::Lua(id) => self.lua_drained(id),
             Running::Proxy(id) => self.resume_server(reactor, id),
             // The response continues after the turn: a client that takes everything at once gets no more than its
@@ -290,7 +301,11 @@ impl Worker {
     /// response.
     pub(crate) fn client_half_closed<R: Reactor>(&mut self, reactor: &mut R, running: Running) {
         match running {
-            Running::None | Running::Synthetic(_) | Running::Lua(_) | Running::WebSocket(_) => {}
+            Running::None
+            | Running::Synthetic(_)
+            | Running::Lua(_)
+            | Running::Token(_)
+            | Running::WebSocket(_) => {}
             Running::Proxy(id) => self.leave_queue(reactor, id),
             Running::Push(id) => self.session_half_closed(reactor, id),
         }
@@ -302,6 +317,7 @@ impl Worker {
             Running::None
             | Running::Synthetic(_)
             | Running::Lua(_)
+            | Running::Token(_)
             | Running::Push(_)
             | Running::WebSocket(_) => {}
             Running::Proxy(id) => self.note_queue_departure(id),
@@ -317,6 +333,9 @@ impl Worker {
                 self.synthetics.remove(id);
             }
             Running::Lua(id) => self.forget_scripted(id),
+            Running::Token(id) => {
+                self.token_requests.remove(id);
+            }
             Running::WebSocket(id) => self.forget_websocket(id),
             Running::Push(id) => self.forget_session(id),
         }
@@ -326,7 +345,11 @@ impl Worker {
     pub(crate) fn continue_yielded<R: Reactor>(&mut self, reactor: &mut R) {
         for running in core::mem::take(&mut self.yielded) {
             match running {
-                Running::None | Running::Proxy(_) | Running::Lua(_) | Running::Push(_) => {}
+                Running::None
+                | Running::Proxy(_)
+                | Running::Lua(_)
+                | Running::Token(_)
+                | Running::Push(_) => {}
                 // The client may have left since.
                 Running::Synthetic(id) if self.synthetics.find(id).is_none() => {}
                 Running::Synthetic(id) => self.pump(reactor, id),
@@ -350,6 +373,7 @@ impl Worker {
         match running {
             // The server gets the bytes once the hook has decided.
             Running::Lua(id) if self.is_hook(id) => 0,
+            Running::Token(_) => 0,
             Running::None | Running::Synthetic(_) | Running::Lua(_) | Running::Push(_) => {
                 bytes.len()
             }
@@ -361,7 +385,11 @@ impl Worker {
     /// The client has ended its direction of the connection.
     pub(crate) fn switched_finished<R: Reactor>(&mut self, reactor: &mut R, running: Running) {
         match running {
-            Running::None | Running::Synthetic(_) | Running::Lua(_) | Running::Push(_) => {}
+            Running::None
+            | Running::Synthetic(_)
+            | Running::Lua(_)
+            | Running::Token(_)
+            | Running::Push(_) => {}
             Running::Proxy(id) => self.tunnel_finished(reactor, id, Side::Client),
             Running::WebSocket(id) => self.websocket_finished(reactor, id),
         }
@@ -374,6 +402,7 @@ impl Worker {
             Running::None
             | Running::Synthetic(_)
             | Running::Lua(_)
+            | Running::Token(_)
             | Running::Push(_)
             | Running::Proxy(_) => {}
             Running::WebSocket(id) => self.stop_websocket(reactor, id),

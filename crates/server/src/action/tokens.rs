@@ -1,19 +1,67 @@
 //! Requests of routes that need a token (`auth` with `jwt`).
 //! In: a request and its route. Out: its action begun with the claims of the token, or a response that refuses it.
-//! Limits: those of `gate::jwt`. A token costs up to 0.1 ms for each key that is tried, once on each worker.
+//! Never: verifies more tokens in a turn than their share of it allows; a request whose token has to wait keeps its head.
+//! Limits: those of `gate::jwt`; the share of a turn (`TurnShare`); `WAIT_MAX`. A token costs up to 0.6 ms for each key
+//! that is tried.
+//! Invariant: nothing of a waiting request has reached its action. It begins under the settings under which it was
+//! admitted, or is judged again from the start.
 
 use std::rc::Rc;
 
-use tidegate_gate::changes::HookChanges;
+use tidegate_base::{Id, Moment, Span};
+use tidegate_gate::access::Cause;
 use tidegate_gate::handling::RouteHandling;
 use tidegate_gate::jwt::{TokenFault, TokenGuard};
+use tidegate_gate::scheme::Scheme;
 use tidegate_gate::template::Values;
 use tidegate_reactor::Reactor;
 use tidegate_wire::jwt::Claims;
-use tidegate_wire::message::RequestHead;
+use tidegate_wire::message::{OwnedHead, RequestHead};
 
+use crate::action::Running;
+use crate::action::handled::Stage;
+use crate::action::intake::Intake;
+use crate::carrier::Progress;
 use crate::requester::Requester;
 use crate::worker::Worker;
+
+/// How long a request may wait until its token is verified.
+const WAIT_MAX: Span = Span::from_secs(10);
+/// The reason in the log and the error response of a request whose token cannot be verified in time.
+const TOO_MANY: &str = "too many tokens wait for verification";
+
+/// A request whose token is verified in a later turn.
+pub(crate) struct TokenRequest {
+    /// Where the response goes.
+    requester: Requester,
+    /// The head of the request.
+    head: OwnedHead,
+    /// The route that has admitted the request; `None` if the settings have changed since.
+    route: Option<usize>,
+    /// The scheme by which the client sent the request.
+    scheme: Scheme,
+    /// The progress of the request body, of which nothing is taken.
+    intake: Intake,
+    /// The values for the edits of the response, as far as they do not depend on the token.
+    values: Vec<u8>,
+}
+
+impl TokenRequest {
+    /// The requester of the response.
+    pub(crate) fn requester(&self) -> Requester {
+        self.requester
+    }
+
+    /// The progress of the request body.
+    pub(super) fn intake(&mut self) -> &mut Intake {
+        &mut self.intake
+    }
+
+    /// The request continues under other settings, so that its route has to be found again.
+    pub(crate) fn forget_route(&mut self) {
+        self.route = None;
+    }
+}
 
 impl Worker {
     /// Begins the action of a request whose token is valid. `values` are without its claims.
@@ -24,15 +72,21 @@ impl Worker {
         (route, handling): (usize, &RouteHandling),
         guard: &TokenGuard,
         values: &Values<'_>,
-        hook: Option<HookChanges<'_>>,
+        stage: Stage<'_>,
     ) {
-        let claims = match self.claims_of(guard, values.head, reactor.unix_seconds()) {
-            Ok(claims) => claims,
-            Err(fault) => {
+        let (can_wait, hook) = match stage {
+            Stage::New => (true, None),
+            Stage::Waited => (false, None),
+            Stage::Hooked(changes) => (false, Some(changes)),
+        };
+        let claims = match self.claims_of(reactor, guard, values.head, can_wait) {
+            Some(Ok(claims)) => claims,
+            Some(Err(fault)) => {
                 self.accounts.counters.unauthenticated_requests.add(1);
                 let reason = "the request has no valid token";
                 return self.deny(reactor, to, guard.denial(fault), reason, false);
             }
+            None => return self.put_off_token(reactor, to, route, values),
         };
         let values = &Values { user: claims.text("sub"), claims: Some(&*claims), ..*values };
         if !self.render_values(reactor, to, handling, values) {
@@ -41,20 +95,116 @@ impl Worker {
         self.begin_admitted(reactor, to, (route, handling), values, hook);
     }
 
-    /// The claims of the token of a request.
-    fn claims_of(
+    /// The claims of the token of a request; `None` if the token has to wait for a later turn.
+    fn claims_of<R: Reactor>(
         &mut self,
+        reactor: &R,
         guard: &TokenGuard,
         head: &RequestHead<'_>,
-        unix_seconds: u64,
-    ) -> Result<Rc<Claims>, TokenFault> {
-        let token = guard.token(head)?;
-        let key = guard.key(token, &self.secret);
+        can_wait: bool,
+    ) -> Option<Result<Rc<Claims>, TokenFault>> {
+        let token = match guard.token(head) {
+            Ok(token) => token,
+            Err(fault) => return Some(Err(fault)),
+        };
+        let (key, unix_seconds) = (guard.key(token, &self.secret), reactor.unix_seconds());
         if let Some(known) = self.tokens.find(key, unix_seconds) {
-            return Ok(known);
+            return Some(known);
+        }
+        if can_wait && self.token_share.is_used_up() {
+            return None;
         }
         self.accounts.counters.tokens_verified.add(1);
-        let claims = guard.verify(token, unix_seconds)?;
-        Ok(self.tokens.insert(key, claims, token.len(), guard.leeway()))
+        let began = reactor.read_clock();
+        let verified = match guard.verify(token, unix_seconds) {
+            Ok(claims) => Ok(self.tokens.insert(key, claims, guard.leeway(), unix_seconds)),
+            Err(fault) => {
+                self.tokens.refuse(key, fault);
+                Err(fault)
+            }
+        };
+        self.token_share.note_call(reactor.read_clock().since(began));
+        Some(verified)
+    }
+
+    /// Lets a request wait until its token is verified.
+    fn put_off_token<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        to: Requester,
+        route: usize,
+        values: &Values<'_>,
+    ) {
+        let mut head = OwnedHead::default();
+        head.keep(values.head);
+        let request = TokenRequest {
+            requester: to,
+            head,
+            route: Some(route),
+            scheme: values.scheme,
+            intake: Intake::NONE,
+            values: self.values.take(to),
+        };
+        let Ok(id) = self.token_requests.insert(request) else {
+            self.accounts.counters.token_refusals.add(1);
+            return self.answer_error(reactor, to, 503, TOO_MANY, true);
+        };
+        self.accounts.counters.tokens_put_off.add(1);
+        self.token_share.put_off(to.sock, id);
+        self.set_running(to, Running::Token(id));
+        self.set_action_deadline(reactor, to, reactor.now().after(WAIT_MAX));
+    }
+
+    /// Verifies tokens that had to wait, as far as their share of the turn goes.
+    pub(crate) fn verify_waiting_tokens<R: Reactor>(&mut self, reactor: &mut R) {
+        self.token_share.renew();
+        if !self.token_share.has_waiting() {
+            return;
+        }
+        while !self.token_share.is_used_up()
+            && let Some(id) = self.token_share.take_next()
+        {
+            self.resume_token(reactor, id);
+        }
+        // The requests behind them belong to the same share.
+        self.settle(reactor);
+        self.token_share.renew();
+    }
+
+    /// Continues a request whose token has waited.
+    fn resume_token<R: Reactor>(&mut self, reactor: &mut R, id: Id<TokenRequest>) {
+        // Its client may have left while it waited.
+        if self.token_requests.find(id).is_none() {
+            return;
+        }
+        let Some(request) = self.token_requests.remove(id) else { return };
+        let to = request.requester;
+        self.set_running(to, Running::None);
+        self.set_action_deadline(reactor, to, Moment::NEVER);
+        let head = request.head.lend();
+        match request.route {
+            Some(route) => {
+                self.recall_values(to, request.values);
+                let route = (route, request.scheme);
+                self.begin_handled(reactor, to, &head, route, Stage::Waited);
+            }
+            None => self.begin_request(reactor, to, &head),
+        }
+        // The body follows.
+        self.resume_request(to);
+    }
+
+    /// A request has waited for too long.
+    pub(super) fn token_due<R: Reactor>(&mut self, reactor: &mut R, id: Id<TokenRequest>) {
+        let Some(request) = self.token_requests.remove(id) else { return };
+        let to = request.requester;
+        self.set_running(to, Running::None);
+        self.recall_values(to, request.values);
+        self.accounts.counters.token_refusals.add(1);
+        self.blame(to, Cause::Refused, TOO_MANY);
+        match self.progress(to) {
+            Progress::Expected => self.answer_error(reactor, to, 503, TOO_MANY, true),
+            Progress::Begun | Progress::Ended => self.cut_response(reactor, to),
+        }
     }
 }

@@ -52,6 +52,34 @@ fn writes_of_a_handler_wait_for_the_window_of_their_stream() {
     });
 }
 
+#[test]
+fn handlers_of_the_connection_with_the_most_make_room_before_the_vm_is_discarded() {
+    let listener = "h2c = true\ntimeouts = { head = \"1h\", idle = \"1h\", body = \"1h\" }\n\
+        [[route]]\npath = [\"/hoard\", \"/short\"]\nlua = \"m\"\n\
+        [lua.m]\nscript = \"tests/scripts/hoard.lua\"\nmemory-max = \"8MiB\"\n";
+    scene().listener(listener).run(|stage| {
+        let mut other = Speaker::new(stage);
+        let kept = other.get("/hoard");
+        other.hello(stage);
+        let mut client = Speaker::new(stage);
+        for _ in 0..3 {
+            let streams: Vec<_> = (0..60).map(|_| client.get("/hoard")).collect();
+            client.hello(stage);
+            other.hello(stage);
+            streams.into_iter().for_each(|stream| client.reset(stream));
+            client.hello(stage);
+        }
+        let counters = stage.counters();
+        assert_eq!(counters.lua_restarts.load(), 0);
+        assert!(counters.lua_evictions.load() > 30, "{}", counters.lua_evictions.load());
+        assert_eq!(stage.harness.worker.leftovers().lua_waiting, 1, "that of the other client");
+        let short = other.get("/short");
+        assert_eq!(other.wait(stage, short).body, b"short");
+        other.reset(kept);
+        other.hello(stage);
+    });
+}
+
 /// The workers of a process with the application `post.lua`.
 struct Process {
     net: SimNet,

@@ -37,6 +37,7 @@ mod settings;
 mod slow;
 mod speaker;
 mod stage;
+mod tokens;
 mod unsolicited;
 mod websocket;
 

@@ -363,6 +363,30 @@ fn long_polls_wait_for_a_message_and_go_on_after_it() {
 }
 
 #[test]
+fn stop_ends_streams_of_events_and_answers_long_polls_at_once() {
+    let mut process = Process::new(2, 4, 100, SETTINGS);
+    let (events, poll) = (process.dial(), process.dial());
+    let request = |fields| format!("GET /push/subscribe/h:a HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
+    events.send(request("Accept: text/event-stream\r\n").as_bytes());
+    poll.send(request("").as_bytes());
+    process.turns(50);
+    process.workers.iter_mut().for_each(|worker| worker.stop(Span::from_secs(3600)));
+    process.net.advance_by(Span::from_secs(1));
+    process.turns(50);
+    let text = |peer: &SimPeer| String::from_utf8(peer.receive()).expect("text");
+    let (events_got, poll_got) = (text(&events), text(&poll));
+    assert!(events_got.ends_with("\r\n0\r\n\r\n"), "{events_got}");
+    assert!(poll_got.contains("{\"publications\":[],\"since\":"), "{poll_got}");
+    assert!(
+        events.is_finished_by_other() && poll.is_finished_by_other(),
+        "the connections are closed"
+    );
+    events.reset();
+    poll.reset();
+    process.finish(Vec::new());
+}
+
+#[test]
 fn long_poll_returns_what_fits_into_the_queue_and_the_next_one_the_rest() {
     let settings = format!("queue-max = \"100000B\"\n{SETTINGS}");
     let mut process = Process::new(2, 9, 100, &settings);

@@ -33,6 +33,12 @@ impl Claims {
         }
     }
 
+    /// About how many bytes of memory the claims take, which may be many times the length of their text.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        object_bytes(&self.0)
+    }
+
     /// When the token ends, in seconds since 1970; `None`: never.
     #[must_use]
     pub fn ends_at(&self) -> Option<u64> {
@@ -94,6 +100,37 @@ impl Claims {
     #[must_use]
     pub fn text(&self, name: &str) -> Option<&str> {
         self.find(name)?.as_str()
+    }
+}
+
+/// What an allocation takes besides its content.
+const ALLOCATION_BYTES: usize = 16;
+/// What an entry of an object takes besides its name and its value: its hash, and its place in the hash table.
+const ENTRY_BYTES: usize = 24;
+/// The entries for which an object that is not empty has room at least.
+const ENTRIES_MIN: usize = 4;
+
+fn object_bytes(object: &Map<String, Value>) -> usize {
+    if object.is_empty() {
+        return 0;
+    }
+    let entries = object.len().next_power_of_two().max(ENTRIES_MIN);
+    let entry = size_of::<String>() + size_of::<Value>() + ENTRY_BYTES;
+    let heap: usize =
+        object.iter().map(|(name, value)| ALLOCATION_BYTES + name.len() + heap_bytes(value)).sum();
+    entries * entry + 2 * ALLOCATION_BYTES + heap
+}
+
+/// The memory of a value besides the `Value` itself. Texts are read with a limit of the depth (serde_json: 128).
+fn heap_bytes(value: &Value) -> usize {
+    match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+        Value::String(text) => ALLOCATION_BYTES + text.len(),
+        Value::Array(items) => {
+            let heap: usize = items.iter().map(heap_bytes).sum();
+            ALLOCATION_BYTES + items.capacity() * size_of::<Value>() + heap
+        }
+        Value::Object(object) => object_bytes(object),
     }
 }
 

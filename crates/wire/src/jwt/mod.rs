@@ -1,7 +1,8 @@
 //! JSON Web Tokens (RFC 7519) in compact form: signatures and claims.
 //! In: a token, keys, the time. Out: claims, or why the token is refused.
-//! Never: accepts `none`, or an algorithm that the key is not meant for: the key decides, and the token only chooses among
-//! the algorithms of one key (RFC 8725 section 3.1).
+//! Never: accepts a token in another spelling than that of RFC 7515 (base64url without padding), `none`, or an algorithm
+//! that the key is not meant for: the key decides, and the token only chooses among the algorithms of one key (RFC 8725
+//! section 3.1).
 //! Limits: `TOKEN_BYTES_MAX`, `TRIES_MAX`; `KEYS_MAX` keys in a set.
 
 mod claims;
@@ -17,8 +18,9 @@ use crate::base64;
 
 /// The longest token.
 pub const TOKEN_BYTES_MAX: usize = 16 * 1024;
-/// The most signatures that are verified for one token. A token without `kid` may fit several keys.
-const TRIES_MAX: usize = 8;
+/// The most signatures that are verified for one token. A token without `kid`, or keys without names, may fit several
+/// keys; each try takes the time of a signature.
+const TRIES_MAX: usize = 4;
 
 /// Why a token is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -55,16 +57,17 @@ impl KeySet {
         }
         let (signed, signature) = token.rsplit_once('.')?;
         let (header, claims) = signed.split_once('.')?;
-        let header: Header = serde_json::from_slice(&base64::decode(header.as_bytes())?).ok()?;
+        let header = base64::decode_canonical(header.as_bytes())?;
+        let header: Header = serde_json::from_slice(&header).ok()?;
         if header.crit.is_some() {
             return None;
         }
-        let signature = base64::decode(signature.as_bytes())?;
+        let signature = base64::decode_canonical(signature.as_bytes())?;
         let mut fitting = self.fitting(&header.alg, header.kid.as_deref()).take(TRIES_MAX);
         if !fitting.any(|key| key.has_signed(&header.alg, signed.as_bytes(), &signature)) {
             return None;
         }
-        base64::decode(claims.as_bytes())
+        base64::decode_canonical(claims.as_bytes())
     }
 }
 

@@ -13,7 +13,7 @@ use crate::action::handled::NO_PASSWORD;
 use crate::action::proxy::Failure;
 use crate::action::proxy::exchange::{Exchange, Stage};
 use crate::password_queue::{Origin, Place};
-use crate::passwords::{Job, Submitted, Task, Verdict};
+use crate::passwords::{Finding, Job, Submitted, Task, Verdict};
 use crate::requester::Requester;
 use crate::worker::Worker;
 
@@ -62,6 +62,7 @@ impl Worker {
             | Running::Synthetic(_)
             | Running::WebSocket(_)
             | Running::Lua(_)
+            | Running::Token(_)
             | Running::Push(_) => None,
         }
     }
@@ -106,14 +107,18 @@ impl Worker {
         self.settle(reactor);
     }
 
-    /// Sends the request of a right password to a server, and refuses that of a wrong one.
+    /// Sends the request of a right password to a server, and refuses any other one.
     fn apply_verdict<R: Reactor>(&mut self, reactor: &mut R, verdict: Verdict) {
         let id = verdict.ticket;
         // The client may have left.
         let Some(exchange) = self.exchanges.find_mut(id) else { return };
+        if exchange.authorization.is_some() && verdict.finding == Finding::Displaced {
+            self.accounts.counters.auth_refusals.add(1);
+            return self.fail(reactor, id, TOO_MANY);
+        }
         let Some(authorization) = exchange.authorization.take() else { return };
         let (to, is_done) = (exchange.requester, exchange.request.is_done());
-        if verdict.is_right {
+        if verdict.finding == Finding::Right {
             exchange.stage = Stage::Buffering;
             self.passwords.verified.insert(authorization.key, reactor.now());
             self.dispatch_buffered(reactor, id);

@@ -34,7 +34,7 @@ use tidegate_base::{Id, Moment};
 use tidegate_config::model::{PathPattern, PushRoute};
 use tidegate_gate::access::Cause;
 use tidegate_push::api::Exchange;
-use tidegate_push::client::Connection;
+use tidegate_push::client::{Connection, Disconnect};
 use tidegate_push::emulation::Framing;
 use tidegate_push::hub::{Hub, Instance};
 use tidegate_push::local::Place;
@@ -362,6 +362,31 @@ impl Worker {
             Kind::Request { .. }
             | Kind::Exchange(_)
             | Kind::Client { link: Link::Socket(_), .. } => {}
+        }
+    }
+
+    /// The process stops: streams end and long polls return without a message, so that their clients come back to the
+    /// process that takes over, with the position that they have reached.
+    pub(crate) fn end_waiting_sessions<R: Reactor>(&mut self, reactor: &mut R) {
+        let waiting: Vec<_> = self.sessions.iter().map(|(id, _)| id).collect();
+        for id in waiting {
+            // The end of one session may have ended another one.
+            let Some(session) = self.sessions.find(id) else { continue };
+            let to = session.requester;
+            match &session.kind {
+                Kind::Events { .. } => {
+                    self.forget_session(id);
+                    self.end_response(reactor, to, b"", b"");
+                    self.release_requester(reactor, to);
+                }
+                Kind::Poll { .. } => self.answer_poll(reactor, id, &[], false),
+                Kind::Client { link: Link::Stream(_), .. } => {
+                    self.disconnect_client(reactor, id, Disconnect::SHUTDOWN);
+                }
+                // Their WebSocket connection is closed.
+                Kind::Client { link: Link::Socket(_), .. } => {}
+                Kind::Request { .. } | Kind::Exchange(_) => {}
+            }
         }
     }
 

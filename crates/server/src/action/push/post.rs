@@ -90,7 +90,7 @@ impl Worker {
             }
             let Some(post) = &self.push.post else { return };
             let Some(mail) = post.mailbox.take() else { return };
-            effort += effort::of_mail(&mail);
+            effort = effort.saturating_add(effort::of_mail(&mail));
             let at = self.instance(reactor);
             let event = self.push.hub.receive(&self.push.settings, mail, at);
             if let Some(event) = event {

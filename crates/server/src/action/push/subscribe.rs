@@ -230,7 +230,9 @@ impl Worker {
                 self.send_data(reactor, to, &out);
                 self.buffers.put(out);
                 for publication in missed {
-                    self.deliver_to(reactor, Key::of_session(id), publication);
+                    // The history does not keep the encoded form.
+                    let publication = Arc::new(publication.unencoded());
+                    self.deliver_to(reactor, Key::of_session(id), &publication);
                 }
             }
             Kind::Poll { position, .. } => {

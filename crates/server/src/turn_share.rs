@@ -1,7 +1,7 @@
-//! How much of a turn Lua callbacks may take, and the requests whose callbacks wait for a later turn.
-//! In: the time that callbacks took; requests that are ready to be handled. Out: the request whose turn it is.
-//! Never: reads a clock or calls a callback.
-//! Limits: `SPAN_MAX` and `CALLS_MAX` of a turn, exceeded by one callback at most, which has a budget of its own.
+//! How much of a turn a kind of slow work may take, and the requests that wait for a later turn.
+//! In: the time that the work took; requests that are ready. Out: the request whose turn it is.
+//! Never: reads a clock or does the work.
+//! Limits: the span and the calls of half a turn, exceeded by one call at most, which has a bound of its own.
 //! Invariant: connections take turns: one with many requests delays another connection by one of them.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -9,41 +9,49 @@ use std::collections::{BTreeMap, VecDeque};
 use tidegate_base::{Id, Span};
 use tidegate_reactor::SockId;
 
-use crate::action::lua::ScriptedRequest;
-
-/// How long callbacks may run in each half of a turn: while events are handled, and after them.
-const SPAN_MAX: Span = Span::from_millis(5);
-/// How many callbacks may run in each half of a turn. Bounds turns in which no time passes, as in the simulator.
+/// How long Lua callbacks may run in each half of a turn: while events are handled, and after them.
+pub(crate) const LUA_SPAN_MAX: Span = Span::from_millis(5);
+/// How long tokens may be verified in each half of a turn. One token takes from a few microseconds to a few milliseconds,
+/// and clients without a valid one choose how many there are.
+pub(crate) const TOKENS_SPAN_MAX: Span = Span::from_millis(1);
+/// How many calls may be made in each half of a turn. Bounds turns in which no time passes, as in the simulator.
 const CALLS_MAX: u32 = 256;
 
-/// The share of one worker; see the module header.
-#[derive(Default)]
-pub(crate) struct LuaShare {
-    /// How long callbacks have run since `renew`.
+/// The share of one kind of work of one worker; see the module header.
+pub(crate) struct TurnShare<T> {
+    /// How long the work may take until `renew`.
+    span_max: Span,
+    /// How long it has taken since `renew`.
     spent: Span,
-    /// How many callbacks have run since `renew`.
+    /// How many calls there were since `renew`.
     calls: u32,
-    /// By the slot of their connection: requests whose callbacks wait. Some may have ended. No queue is empty.
-    waiting: BTreeMap<u32, VecDeque<Id<ScriptedRequest>>>,
+    /// By the slot of their connection: requests that wait. Some may have ended. No queue is empty.
+    waiting: BTreeMap<u32, VecDeque<Id<T>>>,
     /// The slot of the connection that was served last.
     served: Option<u32>,
 }
 
-impl LuaShare {
+impl<T> TurnShare<T> {
+    /// A share of `span_max` of each half of a turn.
+    pub(crate) fn new(span_max: Span) -> Self {
+        let waiting = BTreeMap::new();
+        Self { span_max, spent: Span::ZERO, calls: 0, waiting, served: None }
+    }
+
     /// Begins a new share.
     pub(crate) fn renew(&mut self) {
         (self.spent, self.calls) = (Span::ZERO, 0);
     }
 
-    /// A callback has run.
+    /// A call has ended.
     pub(crate) fn note_call(&mut self, span: Span) {
         self.spent += span;
         self.calls += 1;
     }
 
-    /// Whether further callbacks have to wait.
+    /// Whether further calls have to wait.
     pub(crate) fn is_used_up(&self) -> bool {
-        self.spent >= SPAN_MAX || self.calls >= CALLS_MAX
+        self.spent >= self.span_max || self.calls >= CALLS_MAX
     }
 
     /// Whether a request waits.
@@ -51,13 +59,13 @@ impl LuaShare {
         !self.waiting.is_empty()
     }
 
-    /// Lets the callback of a request wait.
-    pub(crate) fn put_off(&mut self, sock: SockId, id: Id<ScriptedRequest>) {
+    /// Lets a request wait.
+    pub(crate) fn put_off(&mut self, sock: SockId, id: Id<T>) {
         self.waiting.entry(sock.index).or_default().push_back(id);
     }
 
     /// Takes the next request: the oldest one of the connection after the one that was served last.
-    pub(crate) fn take_next(&mut self) -> Option<Id<ScriptedRequest>> {
+    pub(crate) fn take_next(&mut self) -> Option<Id<T>> {
         let after = self.served.and_then(|served| {
             let later = (core::ops::Bound::Excluded(served), core::ops::Bound::Unbounded);
             self.waiting.range(later).next()
@@ -77,13 +85,13 @@ impl LuaShare {
 mod tests {
     use super::*;
 
-    fn request(index: u32) -> Id<ScriptedRequest> {
+    fn request(index: u32) -> Id<()> {
         Id::new(index, 1)
     }
 
     #[test]
     fn connections_take_turns() {
-        let mut share = LuaShare::default();
+        let mut share = TurnShare::new(LUA_SPAN_MAX);
         let socks: Vec<SockId> = (0..3).map(|index| SockId::new(index, 1)).collect();
         for index in 0..4 {
             share.put_off(socks[0], request(index));
@@ -98,7 +106,7 @@ mod tests {
 
     #[test]
     fn share_ends_by_time_or_by_number() {
-        let mut share = LuaShare::default();
+        let mut share = TurnShare::<()>::new(LUA_SPAN_MAX);
         share.note_call(Span::from_millis(4));
         assert!(!share.is_used_up());
         share.note_call(Span::from_millis(1));

@@ -1,0 +1,63 @@
+//! The memory of an application's VM is used up, and handlers that wait hold it.
+//! In: the failure of a callback. Out: failed requests of the connections with the most waiting handlers.
+//! Never: ends the handlers of a connection while another connection has more of them.
+//! Limits: ends handlers until half of `memory-max` is free.
+//!
+//! Without this, the VM would be discarded, which ends all clients of the application on this worker: one connection
+//! with many streams whose handlers wait could do that to all others.
+
+use core::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use tidegate_base::Id;
+use tidegate_reactor::Reactor;
+
+use crate::action::lua::ScriptedRequest;
+use crate::log;
+use crate::requester::Requester;
+use crate::worker::Worker;
+
+impl Worker {
+    /// Ends waiting handlers of requests, those of the connection with the most first, if the VM holds so much memory
+    /// that it would be discarded.
+    pub(super) fn relieve_app<R: Reactor>(&mut self, reactor: &mut R, app: usize) {
+        if !self.apps.is_strained(app) {
+            return;
+        }
+        let most = self.apps.settings(app).map_or(0, |app| app.memory_bytes_max) / 2;
+        let mut ended = 0;
+        for requests in self.waiting_by_connection(app) {
+            for (id, to) in requests {
+                ended += 1;
+                self.fail_scripted(reactor, id, to);
+            }
+            let Some(vm) = self.apps.present(app) else { break };
+            vm.collect_garbage();
+            if vm.used_bytes() <= most {
+                break;
+            }
+        }
+        if ended > 0 {
+            self.accounts.counters.lua_evictions.add(ended);
+            let held = self.apps.present(app).map_or(0, |vm| vm.used_bytes());
+            let name = self.apps.name(app);
+            log::error(format_args!(
+                "lua {name}: {ended} handlers that waited were ended, because they held the memory; {held} bytes are left"
+            ));
+        }
+    }
+
+    /// The requests whose handlers wait or are about to begin, by connection, the connection with the most first.
+    fn waiting_by_connection(&self, app: usize) -> Vec<Vec<(Id<ScriptedRequest>, Requester)>> {
+        let mut by_slot: BTreeMap<u32, Vec<_>> = BTreeMap::new();
+        for (id, request) in self.scripted.iter() {
+            if request.app() == app && !request.expects_body() {
+                let to = request.requester();
+                by_slot.entry(to.sock.index).or_default().push((id, to));
+            }
+        }
+        let mut all: Vec<_> = by_slot.into_values().collect();
+        all.sort_by_key(|requests| Reverse(requests.len()));
+        all
+    }
+}
