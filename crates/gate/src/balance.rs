@@ -458,11 +458,12 @@ impl PoolState {
         self.servers.get(server).is_some_and(may_serve) && !tried.contains(server)
     }
 
-    /// Whether a session that stays with `server` can be served there now. A server with weight 0 keeps its sessions.
+    /// Whether a session that stays with `server` can be served there now. A server with weight 0 keeps its sessions,
+    /// and so does one that is ejected: otherwise a client whose requests fail could end the sessions of all others.
     #[must_use]
     pub fn can_keep(&self, server: usize, now: Moment, tried: &Tried) -> bool {
         let serves = |server: &Server| {
-            server.up && server.in_use < server.in_use_max && !server.is_avoided(now)
+            server.up && server.in_use < server.in_use_max && server.avoid_until <= now
         };
         self.servers.get(server).is_some_and(serves) && !tried.contains(server)
     }
@@ -470,7 +471,7 @@ impl PoolState {
     /// Whether `server` is out of order, so that its sessions go to another server for good.
     #[must_use]
     pub fn has_lost(&self, server: usize, now: Moment) -> bool {
-        self.servers.get(server).is_none_or(|server| !server.up || server.is_avoided(now))
+        self.servers.get(server).is_none_or(|server| !server.up || server.avoid_until > now)
     }
 
     /// Whether it makes sense to queue a request that was sent to the servers in `tried`: another server is

@@ -14,6 +14,14 @@ const REQUESTS_MIN: u32 = 20;
 /// A server that is ejected again is avoided once more as long, up to this many times `for`.
 const TIMES_MAX: u32 = 10;
 
+/// Whether a response with this status counts as a failure of its server. 501, 505 and 511 (Not Implemented, HTTP
+/// Version Not Supported, Network Authentication Required) say something about the request: any client could
+/// provoke them until the server is ejected.
+#[must_use]
+pub fn is_failure(status: u16) -> bool {
+    status >= 500 && !matches!(status, 501 | 505 | 511)
+}
+
 /// What a worker remembers about the requests of a server.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Record {

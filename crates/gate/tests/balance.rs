@@ -4,6 +4,7 @@ use tidegate_base::prng::{hash_bytes, mix64};
 use tidegate_base::{Moment, Prng, Span};
 use tidegate_config::model::{Balance, Eject, HashKey, Pool, ServerAddress, Upstream};
 use tidegate_gate::balance::{AVOID_AFTER_FAILURE, Pick, PoolState, Standing, TRIED_MAX, Tried};
+use tidegate_gate::eject::is_failure;
 
 const NOW: Moment = Moment::from_nanos(1);
 const WAYS: [Balance; 4] =
@@ -426,6 +427,23 @@ const EJECT: Eject =
 fn ejecting(servers: u16) -> PoolState {
     let servers = (0..servers).map(|number| upstream(number, 1, None)).collect();
     PoolState::new(&Pool { eject: Some(EJECT), ..pool(Balance::Random, servers) }, 1)
+}
+
+#[test]
+fn ejected_server_keeps_its_sessions_until_a_connect_fails() {
+    let (mut state, none) = (ejecting(2), Tried::default());
+    (0..3).for_each(|_| drop(state.note_result(0, true, NOW)));
+    assert_eq!(state.pick(NOW, &mut Prng::new(1), None, &none), Pick::Server(1), "0 is ejected");
+    assert!(state.can_keep(0, NOW, &none) && !state.has_lost(0, NOW));
+    state.note_connect_failure(0, NOW);
+    assert!(!state.can_keep(0, NOW, &none) && state.has_lost(0, NOW));
+}
+
+#[test]
+fn statuses_that_any_client_can_provoke_are_no_failures() {
+    let failures: Vec<u16> = (100..=599).filter(|status| is_failure(*status)).collect();
+    let wanted = (500..=599).filter(|status| ![501, 505, 511].contains(status));
+    assert_eq!(failures, wanted.collect::<Vec<u16>>());
 }
 
 #[test]

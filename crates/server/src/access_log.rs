@@ -69,6 +69,8 @@ struct Shared {
     has_ended: AtomicBool,
     /// Lines that found a full shelf.
     dropped: AtomicU64,
+    /// Lines that the destination did not accept, and that no worker has counted yet.
+    uncounted: AtomicU64,
     /// The writer; unset before it is started.
     writer: OnceLock<Thread>,
 }
@@ -164,6 +166,15 @@ impl Desk {
     /// Hands the lines of the turn over, unless the writer holds the shelf: then they wait for the next turn. Returns
     /// how many lines were lost.
     pub(crate) fn deliver(&mut self) -> u64 {
+        let uncounted = match self.shared.uncounted.load(Ordering::Relaxed) {
+            0 => 0,
+            _ => self.shared.uncounted.swap(0, Ordering::Relaxed),
+        };
+        uncounted + self.deliver_batch()
+    }
+
+    /// As `deliver`, without the lines that the destination did not accept.
+    fn deliver_batch(&mut self) -> u64 {
         if self.batch.lines == 0 {
             return 0;
         }
@@ -433,7 +444,8 @@ impl Writer {
         match &mut self.sink {
             Sink::Stream(_) => self.write_stream(),
             Sink::Syslog(syslog) => {
-                self.unwritten += syslog.send(&self.pile.bytes, SystemTime::now());
+                let unsent = syslog.send(&self.pile.bytes, SystemTime::now());
+                self.note_unwritten(unsent);
             }
         }
     }
@@ -442,7 +454,7 @@ impl Writer {
         let Sink::Stream(stream) = &self.sink else { return };
         if self.mid_line {
             if stream.write(b"\n", &self.shared.reopens) == 0 {
-                self.unwritten += self.pile.lines;
+                self.note_unwritten(self.pile.lines);
                 return;
             }
             self.mid_line = false;
@@ -450,8 +462,9 @@ impl Writer {
         let written = stream.write(&self.pile.bytes, &self.shared.reopens);
         if written < self.pile.bytes.len() {
             let (done, rest) = self.pile.bytes.split_at(written);
-            self.unwritten += rest.iter().filter(|byte| **byte == b'\n').count() as u64;
+            let lines = rest.iter().filter(|byte| **byte == b'\n').count() as u64;
             self.mid_line = done.last().is_some_and(|byte| *byte != b'\n');
+            self.note_unwritten(lines);
         }
     }
 
@@ -465,6 +478,11 @@ impl Writer {
             }
             Err(error) => log::error(format_args!("{error}; lines still go to the previous file")),
         }
+    }
+
+    fn note_unwritten(&mut self, lines: u64) {
+        self.unwritten += lines;
+        self.shared.uncounted.fetch_add(lines, Ordering::Relaxed);
     }
 
     fn unreported(&self) -> u64 {

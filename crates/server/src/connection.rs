@@ -237,6 +237,14 @@ impl Downstream {
             }
     }
 
+    /// Whether the client is forwarded in TCP mode, and has never sent a byte.
+    pub(crate) fn is_silent_tunnel(&self) -> bool {
+        match &self.carrier {
+            ClientCarrier::Tcp(tcp) => tcp.running() != Running::None && !self.marks.spoke(),
+            ClientCarrier::Http1(_) | ClientCarrier::Http2(_) => false,
+        }
+    }
+
     /// Whether the client has sent nothing of a request.
     pub(crate) fn has_nothing_under_way(&self) -> bool {
         match &self.carrier {
@@ -362,6 +370,8 @@ impl Upstream {
 pub(crate) enum Idle<'a> {
     Client(&'a Downstream),
     Server,
+    /// A client in TCP mode that has never sent a byte. It may be in a tunnel.
+    Tunnel,
 }
 
 enum Conn {
@@ -530,6 +540,13 @@ impl Connections {
         core::mem::replace(&mut slot.conn, Conn::Vacant)
     }
 
+    /// Notes that a client which is forwarded in TCP mode has sent bytes.
+    pub(crate) fn note_tunnel_bytes(&mut self, sock: SockId) {
+        if let Some(down) = self.downstream(sock).filter(|down| down.requests > 0) {
+            down.marks.note_byte();
+        }
+    }
+
     /// Notes that a client has sent bytes. Decoding them may have closed its connection.
     pub(crate) fn note_bytes(&mut self, sock: SockId) {
         if self.downstream(sock).is_some_and(|down| down.requests == 0 && !down.marks.spoke()) {
@@ -662,6 +679,7 @@ impl Connections {
         let sock = SockId::new(self.hand as u32, slot.generation);
         match &slot.conn {
             Conn::Downstream(down) if down.is_idle() => Some((sock, Idle::Client(down))),
+            Conn::Downstream(down) if down.is_silent_tunnel() => Some((sock, Idle::Tunnel)),
             Conn::Upstream(up) if up.is_idle() => Some((sock, Idle::Server)),
             Conn::Vacant | Conn::Downstream(_) | Conn::Upstream(_) => None,
         }

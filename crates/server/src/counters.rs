@@ -82,6 +82,8 @@ counters! {
         evicted_unfinished,
         /// Idle client connections closed to make room.
         evicted_idle,
+        /// Tunnels without a byte of their clients that were reset for another connection.
+        evicted_tunnels,
         /// Requests of addresses that their route does not serve.
         denied_requests,
         /// Requests without a right password, or without a valid token, to routes that need one.
@@ -128,6 +130,8 @@ counters! {
         websockets,
         /// Requests for a WebSocket that were refused, and other requests to such a route.
         websocket_refusals,
+        /// WebSocket connections without compression, because as many as there are slots keep a context of their own.
+        websocket_uncompressed,
         /// Messages received over these connections.
         websocket_messages,
         /// These connections that were closed because the client broke the protocol or a limit.

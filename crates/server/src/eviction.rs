@@ -1,9 +1,10 @@
 //! Makes room for a new connection when slots or descriptors run short.
 //!
 //! A slot is a connection that the reactor may hold, a closing one included. Clients are accepted only while
-//! one slot in `SERVER_SLOTS_DIVISOR` is left for connections to servers. When a client waits in the backlog
-//! and there is no such room, or a request needs a connection to its server and no slot is free, the connection
-//! whose loss costs least is closed:
+//! one slot in `SHARE_DIVISOR` is left for connections to servers, and connections to servers are opened only
+//! while as many slots are left for clients: one client may need many servers (streams of HTTP/2). When a client
+//! waits in the backlog and there is no such room, or a request needs a connection to its server and no slot is
+//! free, the connection whose loss costs least is closed:
 //!
 //! 1. an idle connection to a server, of the pool and the server with the most of them; for a waiting
 //!    client only if enough slots remain for servers, and for returning clients, without it;
@@ -18,7 +19,12 @@
 //!    fewest requests among those examined, if it has been quiet for long enough. A client with one request
 //!    is not protected. Further requests protect it for `QUIET_UNIT` times the square of their number, up to
 //!    `QUIET_MAX`. So a client that has sent `QUIET_REQUESTS_MAX` requests and sends at least one a second
-//!    keeps its connection in any flood, and the clients of the flood lose theirs first.
+//!    keeps its connection in any flood, and the clients of the flood lose theirs first;
+//! 7. a tunnel of TCP mode whose client has never sent a byte, and in which no byte was transferred for
+//!    `QUIET_MAX`.
+//!
+//! If servers have all slots but those left for clients, only an idle connection to a server makes room for
+//! another one.
 //!
 //! Clients that keep requests in progress cannot be closed. So that they do not take all connections to
 //! servers, half of the slots left for servers are reserved for returning clients: the first request of a
@@ -35,18 +41,22 @@
 //! for their first requests), so that a flood does not use up the CPU time of clients that are being served.
 //! If nothing can be closed, accepting pauses, and a request waits in the queue of its pool (dispatch.rs).
 
-use tidegate_base::{Moment, Span};
+use tidegate_base::{Id, Moment, Span};
+use tidegate_gate::access::Cause;
 use tidegate_reactor::{Reactor, Room, Shortage, SockId};
 
+use crate::action::Running;
+use crate::action::proxy::exchange::{Exchange, Stage};
 use crate::connection::Idle;
+use crate::requester::Requester;
 use crate::worker::Worker;
 
-/// One slot in this many is left for connections to servers.
-const SERVER_SLOTS_DIVISOR: usize = 8;
-/// At least this many slots are left for connections to servers, but never more than half of all slots.
-const SERVER_SLOTS_MIN: usize = 4;
-/// No more slots than this are left for connections to servers.
-const SERVER_SLOTS_MAX: usize = 4096;
+/// One slot in this many is left for connections to servers, and one in as many for clients.
+const SHARE_DIVISOR: usize = 8;
+/// At least this many slots are left for each side, but never more than half of all slots.
+const SHARE_MIN: usize = 4;
+/// No more slots than this are left for either side.
+const SHARE_MAX: usize = 4096;
 /// One slot in this many may be occupied by closed connections that wait for their peers before clients
 /// without a request are closed.
 const LINGERING_DIVISOR: usize = 16;
@@ -94,6 +104,8 @@ pub(crate) struct Search {
     pool: usize,
     /// Slots looked at since the last idle client was found.
     slots: usize,
+    /// A tunnel without a byte of its client, if those slots contain one. It may have ended since.
+    silent_tunnel: Option<SockId>,
 }
 
 /// The number of recent searches for a connection to close.
@@ -117,17 +129,27 @@ impl Burst {
 }
 
 impl Worker {
-    /// The number of slots that are left for connections to servers.
-    fn server_slots(&self) -> usize {
+    /// The number of slots that are left for connections to servers, and of those that are left for clients.
+    fn share_slots(&self) -> usize {
         let slots = self.slots_max();
-        let share = (slots / SERVER_SLOTS_DIVISOR).min(SERVER_SLOTS_MAX);
-        share.max(SERVER_SLOTS_MIN.min(slots / 2))
+        let share = (slots / SHARE_DIVISOR).min(SHARE_MAX);
+        share.max(SHARE_MIN.min(slots / 2))
+    }
+
+    /// How many more connections to servers may exist beside the slots that are left for clients.
+    fn servers_left(&self) -> usize {
+        (self.slots_max() - self.share_slots()).saturating_sub(self.conns.upstream_count())
+    }
+
+    /// Whether a connection to a server may be opened without closing another connection.
+    pub(crate) fn has_room_for_server<R: Reactor>(&self, reactor: &R) -> bool {
+        reactor.sock_count() < self.slots_max() && self.servers_left() > 0
     }
 
     /// The number of slots that are reserved for requests of returning clients. Each is free or has an idle
     /// connection to a server.
     fn returning_slots(&self) -> usize {
-        if self.slots_max() < RETURNING_TABLE_MIN { 0 } else { self.server_slots() / 2 }
+        if self.slots_max() < RETURNING_TABLE_MIN { 0 } else { self.share_slots() / 2 }
     }
 
     /// Idle connections to servers.
@@ -137,15 +159,16 @@ impl Worker {
 
     /// Whether another client may be accepted: a slot is free in addition to those left for connections to servers.
     pub(crate) fn has_room_for_client<R: Reactor>(&self, reactor: &R) -> bool {
-        let for_servers = self.server_slots().saturating_sub(self.conns.upstream_count());
+        let for_servers = self.share_slots().saturating_sub(self.conns.upstream_count());
         let for_returning = self.returning_slots().saturating_sub(self.idle_servers());
-        reactor.sock_count() + for_servers.max(for_returning) < self.slots_max()
+        let left = for_servers.max(for_returning).min(self.servers_left());
+        reactor.sock_count() + left < self.slots_max()
     }
 
     /// Whether the first request of a client may use a connection to a server: more are free or idle than those
     /// reserved for returning clients.
     pub(crate) fn has_room_for_first_request<R: Reactor>(&self, reactor: &R) -> bool {
-        let free = self.slots_max().saturating_sub(reactor.sock_count());
+        let free = self.slots_max().saturating_sub(reactor.sock_count()).min(self.servers_left());
         self.returning_slots() == 0 || self.idle_servers() + free > self.returning_slots()
     }
 
@@ -155,6 +178,10 @@ impl Worker {
         for _ in 0..EVICTIONS_PER_ACCEPT_MAX {
             if self.has_room_for_first_request(reactor) {
                 return true;
+            }
+            if self.idle_servers() + self.servers_left() <= self.returning_slots() {
+                // The slots of clients are not for servers.
+                return false;
             }
             if !self.search.requests.admits(reactor.now())
                 || self.evict(reactor, false, Span::ZERO) != Room::Made
@@ -176,7 +203,7 @@ impl Worker {
             if !self.search.accepts.admits(reactor.now()) {
                 return Room::Soon;
             }
-            let takes_servers = self.conns.upstream_count() > self.server_slots()
+            let takes_servers = self.conns.upstream_count() > self.share_slots()
                 && self.idle_servers() > self.returning_slots();
             match self.evict(reactor, takes_servers, FIRST_BYTE_SPAN) {
                 Room::Made if shortage != Shortage::Slots => return Room::Made,
@@ -191,7 +218,10 @@ impl Worker {
 
     /// Closes a connection so that one to a server can be opened. Returns whether it did.
     pub(crate) fn make_room_for_server<R: Reactor>(&mut self, reactor: &mut R) -> bool {
-        self.evict(reactor, true, Span::ZERO) == Room::Made
+        match self.servers_left() {
+            0 => self.idle_servers() > 0 && self.evict_any_idle_server(reactor),
+            _ => self.evict(reactor, true, Span::ZERO) == Room::Made,
+        }
     }
 
     /// Closes the connection whose loss costs least; an idle one to a server only if `takes_servers`, and a silent
@@ -254,9 +284,58 @@ impl Worker {
             self.search.pool = (self.search.pool + POOLS_LOOKED_AT_MAX) % count;
             return false;
         };
+        self.evict_server(reactor, sock);
+        true
+    }
+
+    /// As `evict_idle_server`, also of those that are kept for one client, or that clients share.
+    fn evict_any_idle_server<R: Reactor>(&mut self, reactor: &mut R) -> bool {
+        if self.evict_idle_server(reactor) {
+            return true;
+        }
+        for _ in 0..self.conns.slots_used().min(SCAN_SLOTS_MAX) {
+            if let Some((sock, Idle::Server)) = self.conns.look_at_next() {
+                self.take_from_idle(sock, reactor.now());
+                self.evict_server(reactor, sock);
+                return true;
+            }
+        }
+        false
+    }
+
+    fn evict_server<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         self.accounts.counters.evicted_upstream.add(1);
         self.drop_upstream(sock);
         reactor.close_at_once(sock);
+    }
+
+    /// The exchange of a tunnel in TCP mode whose client has never sent a byte, and in which no byte was transferred
+    /// for `QUIET_MAX`.
+    fn silent_tunnel<R: Reactor>(&mut self, reactor: &R, sock: SockId) -> Option<Id<Exchange>> {
+        let down = self.conns.downstream(sock).filter(|down| down.is_silent_tunnel())?;
+        let Running::Proxy(id) = down.running() else { return None };
+        let exchange = self.exchanges.find(id)?;
+        let timeout = self.settings.of(exchange.era).pool(exchange.pool).timeouts.tunnel;
+        let quiet = timeout.saturating_sub(reactor.deadline(sock).since(reactor.now()));
+        let is_silent = exchange.stage == Stage::Tunnel
+            && !exchange.ended.client
+            && reactor.output_pending(sock) == 0
+            && quiet >= QUIET_MAX.min(timeout / 2);
+        is_silent.then_some(id)
+    }
+
+    /// Resets the tunnel without a byte of its client that the last search found.
+    fn evict_silent_tunnel<R: Reactor>(&mut self, reactor: &mut R) -> bool {
+        let found = self.search.silent_tunnel.take();
+        let Some(id) = found.and_then(|sock| self.silent_tunnel(reactor, sock)) else {
+            return false;
+        };
+        self.accounts.counters.evicted_tunnels.add(1);
+        if let Some(sock) = found {
+            let reason = "the connection was closed for another one";
+            self.blame(Requester::connection(sock), Cause::Limit, reason);
+        }
+        self.reset_tunnel(reactor, id);
         true
     }
 
@@ -283,11 +362,13 @@ impl Worker {
             self.search.slots += 1;
             match self.conns.look_at_next() {
                 Some((sock, Idle::Server)) if takes_servers => {
-                    self.accounts.counters.evicted_upstream.add(1);
                     self.take_from_idle(sock, now);
-                    self.drop_upstream(sock);
-                    reactor.close_at_once(sock);
+                    self.evict_server(reactor, sock);
                     return Room::Made;
+                }
+                Some((sock, Idle::Tunnel)) if self.search.silent_tunnel.is_none() => {
+                    let found = self.silent_tunnel(reactor, sock).is_some();
+                    self.search.silent_tunnel = found.then_some(sock);
                 }
                 Some((sock, Idle::Client(down))) if reactor.output_pending(sock) == 0 => {
                     let listener = self.settings.of(down.era()).listener(down.listener);
@@ -306,14 +387,16 @@ impl Worker {
                         }
                     }
                 }
-                Some((_, Idle::Client(_) | Idle::Server)) | None => {}
+                Some((_, Idle::Client(_) | Idle::Server | Idle::Tunnel)) | None => {}
             }
         }
         let Some((_, _, sock)) = least else {
             // The slots that were not looked at may contain an idle client.
-            let is_all = self.search.slots >= used;
-            self.search.slots = if is_all { 0 } else { self.search.slots };
-            return if is_all { Room::None } else { Room::Soon };
+            if self.search.slots < used {
+                return Room::Soon;
+            }
+            self.search.slots = 0;
+            return if self.evict_silent_tunnel(reactor) { Room::Made } else { Room::None };
         };
         self.search.slots = 0;
         self.accounts.counters.evicted_idle.add(1);

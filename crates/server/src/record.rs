@@ -368,14 +368,14 @@ impl Worker {
         self.recorder.records.get_mut(index as usize)
     }
 
-    /// The route of the request is known.
+    /// The route of the request is known. It may be noted again.
     #[inline]
     pub(crate) fn note_route(&mut self, to: Requester, route: usize) {
-        if let Some(record) = self.record(to) {
-            record.route = Some(route as u16);
-            if let Some(traffic) = record.counted().and_then(|of| of.route(route as u16)) {
-                traffic.begin();
-            }
+        if let Some(record) = self.record(to)
+            && record.route.replace(route as u16) != Some(route as u16)
+            && let Some(traffic) = record.counted().and_then(|of| of.route(route as u16))
+        {
+            traffic.begin();
         }
     }
 

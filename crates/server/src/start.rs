@@ -798,6 +798,7 @@ fn announce(config: &Config, workers: usize) {
     let workers = if workers == 1 { "1 worker".to_owned() } else { format!("{workers} workers") };
     for listener in &config.listeners {
         let place = match &listener.bind {
+            Bind::Tcp(address) if listener.forward.is_some() => format!("tcp://{address}"),
             Bind::Tcp(address) => format!("{}://{address}/", listener.scheme()),
             Bind::Unix(path) => format!("unix:{path}"),
         };

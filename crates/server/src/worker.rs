@@ -324,8 +324,7 @@ pub type Leaving = Arc<[Option<Arc<LeavingListeners>>]>;
 /// The limits of a worker, and its place among the workers.
 #[derive(Clone, Copy, Debug)]
 pub struct WorkerLimits {
-    /// The most connections that the reactor may hold, and therefore the most exchanges in progress. Address
-    /// space for that many is reserved.
+    /// The most connections that the reactor may hold. Address space for that many is reserved.
     pub exchanges_max: usize,
     /// The number of workers. Each worker has its own listener on each TCP address.
     pub workers: u32,
@@ -350,21 +349,21 @@ impl Worker {
             settings: Settings::new(snapshot),
             accounts,
             conns: Connections::with_capacity(limits.exchanges_max),
-            exchanges: Live::new(limits.exchanges_max),
+            exchanges: Live::new(streams_max),
             synthetics: Live::new(streams_max),
             scripted: Live::new(streams_max),
             token_requests: Live::new(streams_max),
             apps: Apps::default(),
-            lua_clients: Live::new(limits.exchanges_max),
+            lua_clients: Live::new(streams_max),
             lua_ended: Vec::new(),
             lua_post: None,
-            lua_calls: Slab::new(limits.exchanges_max),
+            lua_calls: Slab::new(streams_max),
             streams: Slab::new(streams_max),
             stream_list: Vec::new(),
-            server_streams: Slab::new(limits.exchanges_max),
+            server_streams: Slab::new(streams_max),
             http2_scratch: tidegate_wire::http2::Scratch::new(),
             http2_head: HeadBuffer::default(),
-            websockets: Live::reserved(limits.exchanges_max),
+            websockets: Live::reserved(streams_max),
             actives: Actives::default(),
             codecs: SharedCodecs::default(),
             sessions: Live::new(streams_max),

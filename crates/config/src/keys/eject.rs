@@ -9,7 +9,8 @@ use super::{Section, TIMEOUT, key};
 pub static EJECT: Section = Section {
     path: "[pool.NAME.eject]",
     about: "Ejects a server whose requests fail: other servers get its requests for a while. A request has failed if no \
-             connection could be opened, if no valid response came in time, or if the status is 500 to 599. Each \
+             connection could be opened, if no valid response came in time, or if the status is 500 to 599, but not \
+             501, 505 or 511, which say something about the request. Sessions of an ejected server (sticky) stay there. Each \
              worker decides by its own requests. If no other server is available, an ejected one gets requests all the same.",
     keys: &[
         key(

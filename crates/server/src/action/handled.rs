@@ -25,6 +25,9 @@ use crate::passwords::Job;
 use crate::requester::Requester;
 use crate::worker::Worker;
 
+/// Why a request is refused that has no right password.
+pub(super) const NO_PASSWORD: &str = "the request has no right user and password";
+
 /// The values for the edits of one response: that of the request whose action was begun last, or whose response begins
 /// now.
 #[derive(Default)]
@@ -111,6 +114,7 @@ impl Worker {
         let Some(handling) = snapshot.handlings.of_route(route) else {
             return self.note_bug(reactor, to.sock);
         };
+        self.note_route(to, route);
         let id = match handling.needs_id {
             true => u128::from(self.prng.next_u64()) << 64 | u128::from(self.prng.next_u64()),
             false => 0,
@@ -165,6 +169,19 @@ impl Worker {
         }
     }
 
+    /// Refuses a request; `reason` is for the access log.
+    pub(super) fn deny<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        to: Requester,
+        denial: Denial<'_>,
+        reason: &'static str,
+        closes: bool,
+    ) {
+        self.blame(to, Cause::Refused, reason);
+        self.answer(reactor, to, &Answer::Denied(denial), closes);
+    }
+
     /// Begins the action, unless the route answers by itself.
     fn begin_changed<R: Reactor>(
         &mut self,
@@ -180,7 +197,7 @@ impl Worker {
         if let Some(down) = &handling.down
             && let Some(denial) = down.denial(|| values.named_client())
         {
-            return self.answer(reactor, to, &Answer::Denied(denial), false);
+            return self.deny(reactor, to, denial, "the route is closed for maintenance", false);
         }
         if !handling.admits(values) {
             self.accounts.counters.denied_requests.add(1);
@@ -289,7 +306,7 @@ impl Worker {
         let (head, scheme) = (values.head, values.scheme);
         let Some(claim) = claim else {
             self.accounts.counters.unauthenticated_requests.add(1);
-            return self.answer(reactor, to, &Answer::Denied(guard.denial()), false);
+            return self.deny(reactor, to, guard.denial(), NO_PASSWORD, false);
         };
         let user = claim.credentials.user.as_str();
         // The server gets the request only once the user is verified.
@@ -370,7 +387,7 @@ impl Worker {
                 let (text, retry_after) =
                     ("too many requests", wait.as_millis().div_ceil(1000) as u64);
                 let denial = Denial { retry_after, ..Denial::new(429, text) };
-                self.answer(reactor, to, &Answer::Denied(denial), false);
+                self.deny(reactor, to, denial, text, false);
             }
             RateExcess::Drop => {
                 self.abandon_client(reactor, to, Cause::Refused, "the rate limit was exceeded");

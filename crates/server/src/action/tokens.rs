@@ -21,7 +21,6 @@ use tidegate_wire::message::{OwnedHead, RequestHead};
 use crate::action::Running;
 use crate::action::handled::Stage;
 use crate::action::intake::Intake;
-use crate::answer::Answer;
 use crate::carrier::Progress;
 use crate::requester::Requester;
 use crate::worker::Worker;
@@ -84,7 +83,8 @@ impl Worker {
             Some(Ok(claims)) => claims,
             Some(Err(fault)) => {
                 self.accounts.counters.unauthenticated_requests.add(1);
-                return self.answer(reactor, to, &Answer::Denied(guard.denial(fault)), false);
+                let reason = "the request has no valid token";
+                return self.deny(reactor, to, guard.denial(fault), reason, false);
             }
             None => return self.put_off_token(reactor, to, route, values),
         };

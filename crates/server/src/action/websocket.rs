@@ -88,6 +88,8 @@ struct Compression {
     /// Decompresses the client's messages; `None` if the worker's shared decompressor does.
     inflater: Option<Inflater>,
     compressor: Compressor,
+    /// One of those that `SharedCodecs::keepers` counts, if a context is kept between messages.
+    _keeper: Option<Rc<()>>,
 }
 
 /// Compresses the messages for a client.
@@ -158,6 +160,15 @@ impl Actives {
 pub(crate) struct SharedCodecs {
     inflater: Option<Box<Inflater>>,
     deflater: Option<Box<Deflater>>,
+    /// Has one more reference for each connection that keeps a context of its own.
+    keepers: Rc<()>,
+}
+
+impl SharedCodecs {
+    /// The number of connections that keep a context of their own between messages.
+    fn keepers(&self) -> usize {
+        Rc::strong_count(&self.keepers) - 1
+    }
 }
 
 /// Where an action sends its messages.
@@ -217,7 +228,16 @@ impl Worker {
         policy: &'p Policy,
     ) -> Option<Accept<'p>> {
         match check_request(policy, head) {
-            Ok(accept) => Some(accept),
+            Ok(mut accept) => {
+                // A client may open many streams, but contexts are as many as connections.
+                if accept.deflate.is_some_and(keeps_any_context)
+                    && self.codecs.keepers() >= self.slots_max()
+                {
+                    self.accounts.counters.websocket_uncompressed.add(1);
+                    accept.deflate = None;
+                }
+                Some(accept)
+            }
             Err(refusal) => {
                 self.accounts.counters.websocket_refusals.add(1);
                 self.answer(reactor, to, &Answer::WebSocketRefusal(refusal), false);
@@ -250,7 +270,7 @@ impl Worker {
             return None;
         };
         if let (Some(parameters), Some(socket)) = (accept.deflate, self.websockets.get_mut(id)) {
-            let compression = Some(Box::new(Compression::new(parameters)));
+            let compression = Some(Box::new(Compression::new(parameters, &self.codecs.keepers)));
             let decoder = new_decoder(true);
             socket.active = self.actives.put(Active { decoder, message: Vec::new(), compression });
         }
@@ -401,8 +421,10 @@ impl Worker {
         let mut shared = None;
         let (mut inflater, mut compressor) = match compression.as_deref_mut() {
             None => (None, None),
-            Some(Compression { inflater: Some(own), compressor }) => (Some(own), Some(compressor)),
-            Some(Compression { inflater: None, compressor }) => {
+            Some(Compression { inflater: Some(own), compressor, .. }) => {
+                (Some(own), Some(compressor))
+            }
+            Some(Compression { inflater: None, compressor, .. }) => {
                 let codec = self.codecs.inflater.take();
                 let codec = codec.unwrap_or_else(|| Box::new(Inflater::shared()));
                 (Some(&mut **shared.insert(codec)), Some(compressor))
@@ -787,13 +809,19 @@ impl WebSocket {
 }
 
 impl Compression {
-    fn new(parameters: DeflateParameters) -> Self {
+    fn new(parameters: DeflateParameters, keepers: &Rc<()>) -> Self {
         let own = |role| parameters.keeps_context(role).then(|| parameters.window_bits(role));
         let inflater = own(Role::Client).map(Inflater::for_connection);
         let deflater =
             own(Role::Server).and_then(|bits| Deflater::for_connection(bits, Effort::default()));
-        Self { inflater, compressor: Compressor { parameters, deflater } }
+        let keeper = keeps_any_context(parameters).then(|| Rc::clone(keepers));
+        Self { inflater, compressor: Compressor { parameters, deflater }, _keeper: keeper }
     }
+}
+
+/// Whether either side keeps what it has learned from earlier messages.
+fn keeps_any_context(parameters: DeflateParameters) -> bool {
+    parameters.keeps_context(Role::Client) || parameters.keeps_context(Role::Server)
 }
 
 /// The decoder of a connection between two messages.

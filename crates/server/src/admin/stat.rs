@@ -115,6 +115,9 @@ fn rows(operations: &Operations) -> Vec<Row> {
             Bind::Tcp(address) => address.to_string(),
             Bind::Unix(path) => format!("unix:{path}"),
         };
+        if listener.forward.is_some() {
+            row.insert("mode", "tcp".to_owned());
+        }
         row.extend([
             ("slim", most),
             ("ereq", totals.get("refusals").to_string()),

@@ -161,8 +161,7 @@ impl Worker {
         match self.conns.client_protocol(sock) {
             Some(ClientProtocol::Http1) => self.http1_client_hung_up(reactor, sock),
             Some(ClientProtocol::Http2) => self.http2_client_hung_up(reactor, sock),
-            // The bytes before the end are still wanted.
-            Some(ClientProtocol::Tcp) => {}
+            Some(ClientProtocol::Tcp) => self.tcp_client_hung_up(reactor, sock),
             None => self.note_bug(reactor, sock),
         }
     }

@@ -118,6 +118,7 @@ impl Worker {
         bytes: &mut [u8],
     ) {
         self.conns.note_bytes(sock);
+        self.conns.note_tunnel_bytes(sock);
         let Some(tcp) = self.tcp_client(sock) else { return self.note_bug(reactor, sock) };
         if let TcpStage::Forwarded(id) = tcp.stage
             && self.is_tunnel(id)
@@ -127,6 +128,10 @@ impl Worker {
         }
         if let Some(ClientCarrier::Tcp(tcp)) = self.conns.downstream(sock).map(|d| &mut d.carrier) {
             tcp.input.push(bytes, &mut self.buffers);
+            if tcp.running() != Running::None {
+                // `has_left_silently` asked whether there are any. The kernel keeps the others.
+                reactor.set_receiving(sock, false);
+            }
         }
         self.resume_tcp_client(reactor, sock);
     }
@@ -249,13 +254,35 @@ impl Worker {
                 self.tunnel_finished(reactor, id, Side::Client);
             }
             // The server learns of it after the bytes that wait for it.
-            TcpStage::Forwarded(_) => {}
+            TcpStage::Forwarded(id) => self.leave_queue(reactor, id),
             TcpStage::ProxyHeader
             | TcpStage::Handshake
             | TcpStage::Hello(_)
             | TcpStage::Ready
             | TcpStage::Ended => self.close_client(reactor, sock),
         }
+    }
+
+    /// Whether a client that waits for a server has ended its direction without having sent a byte, and so has
+    /// probably left. The end of one direction says nothing about a client that has sent something. If bytes may
+    /// be before the end, begins to receive them, and `tcp_client_finished` asks again if there are none.
+    pub(crate) fn has_left_silently<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) -> bool {
+        let Some(tcp) = self.tcp_client(sock) else { return false };
+        let (is_silent, finished) = (tcp.input.is_empty(), tcp.finished);
+        if is_silent && !finished {
+            reactor.set_receiving(sock, true);
+        }
+        is_silent && finished
+    }
+
+    /// A client in TCP mode has ended its direction while receiving is paused.
+    pub(in crate::carrier) fn tcp_client_hung_up<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        sock: SockId,
+    ) {
+        let running = self.tcp_client(sock).map(|tcp| tcp.running());
+        self.client_half_closed(reactor, running.unwrap_or(Running::None));
     }
 
     /// A client connection was reset or ended.

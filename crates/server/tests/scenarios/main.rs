@@ -112,6 +112,7 @@ scenes! {
     stop_resets_exchanges_after_the_grace_period
     strict_pool_rejects_sloppy_responses
     synthetic_response_sends_100_if_it_needs_the_body
+    tcp_client_that_closes_leaves_the_queue
     tcp_connection_without_a_server_is_closed
     tcp_default_pool_takes_other_names
     tcp_end_before_the_connect_is_passed_on

@@ -7,6 +7,7 @@ use tidegate_reactor::{Faults, SimPeer, SimServer};
 use tidegate_wire::tls::Version;
 
 use crate::secured::Keys;
+use crate::speaker::Speaker;
 use crate::stage::{GET, HELLO, OK, Scene, Stage, assert_status, scene};
 
 const SLOTS: usize = 64;
@@ -471,5 +472,61 @@ fn shortage_of_descriptors_closes_connections_of_the_same_classes() {
         let lost = silent.iter().filter(|peer| is_lost(peer)).count();
         assert!(lost > 0 && lost as u64 == stage.counters().evicted_silent.load());
         assert!(!is_lost(&client));
+    });
+}
+
+#[test]
+fn requests_of_one_client_leave_slots_for_other_clients() {
+    scene().listener("h2c = true").socks_max(SLOTS).run(|stage| {
+        let mut client = Speaker::new(stage);
+        let streams: Vec<u32> = (0..ATTACKERS).map(|_| client.get("/p")).collect();
+        let mut origins = Vec::new();
+        for _ in 0..40 {
+            client.pump(stage.net.now());
+            stage.pass(Span::from_millis(5));
+            origins.extend(core::iter::from_fn(|| stage.try_accept()));
+        }
+        assert_eq!(origins.len(), SLOTS - SLOTS / 8);
+        let others: Vec<SimPeer> = (0..SLOTS / 4).map(|_| stage.dial()).collect();
+        for other in &others {
+            stage.hello(other);
+        }
+        stage.until(|stage| {
+            client.pump(stage.net.now());
+            origins.extend(core::iter::from_fn(|| stage.try_accept()));
+            for origin in &origins {
+                let requests =
+                    String::from_utf8_lossy(&origin.receive()).matches("GET /p ").count();
+                (0..requests).for_each(|_| assert_eq!(origin.send(OK), OK.len()));
+            }
+            streams.iter().all(|stream| client.responses[stream].has_ended).then_some(())
+        });
+        assert!(streams.iter().all(|stream| client.responses[stream].status == 200));
+    });
+}
+
+#[test]
+fn silent_tunnels_make_way_for_other_clients() {
+    let tcp = "[[listener]]\nbind = \"10.0.0.1:81\"\nforward = \"p\"";
+    scene().listener(tcp).socks_max(SLOTS).run(|stage| {
+        let dial = |stage: &Stage| stage.net.dial(&stage.harness.bound[1]).expect("a listener");
+        let talking = dial(stage);
+        talking.send(b"a");
+        let origin = stage.accept();
+        assert_eq!(stage.receive_until(&origin, "a"), "a");
+        let silent: Vec<SimPeer> = (0..ATTACKERS).map(|_| dial(stage)).collect();
+        let mut origins = Vec::new();
+        for _ in 0..100 {
+            stage.pass(Span::from_millis(20));
+            origins.extend(core::iter::from_fn(|| stage.try_accept()));
+        }
+        assert!(origins.len() > SLOTS / 3, "{}", origins.len());
+        for _ in 0..5 {
+            let new = stage.dial();
+            stage.hello(&new);
+        }
+        assert!(stage.counters().evicted_tunnels.load() > 0);
+        assert!(!is_lost(&talking) && !is_lost(&origin), "its client has sent a byte");
+        drop(silent);
     });
 }

@@ -323,3 +323,74 @@ fn silent_tunnel_times_out() {
         client.hello(stage);
     });
 }
+
+#[test]
+fn client_that_pauses_keeps_its_tunnel_for_its_timeout() {
+    play("timeouts = { tunnel = \"10s\" }", |stage, mut client| {
+        let (stream, origin) = open_tunnel(stage, &mut client);
+        client.unread.push(stream);
+        for _ in 0..100 {
+            origin.send(&[b'x'; 50_000]);
+            client.pump(stage.net.now());
+            stage.turn();
+            stage.net.advance_by(Span::from_millis(1));
+        }
+        let received = client.responses[&stream].body.len();
+        stage.pass(Span::from_secs(9));
+        assert!(!origin.was_reset(), "the client has paused for less than the timeout");
+        // It takes a little, and pauses again.
+        client.credit(stream, received);
+        client.pump(stage.net.now());
+        stage.pass(Span::from_secs(9));
+        client.pump(stage.net.now());
+        assert!(!origin.was_reset() && client.responses[&stream].body.len() > received);
+        stage.pass(Span::from_secs(2));
+        assert_eq!(client.wait(stage, stream).reset, Some(ErrorCode::CANCEL));
+        stage.wait_reset(&origin);
+        assert_eq!(stage.counters().tunnel_timeouts.load(), 1);
+    });
+}
+
+#[test]
+fn websockets_of_one_client_leave_room_for_those_of_others() {
+    let scene: Scene<'_> = scene().listener(ECHO).socks_max(16);
+    scene.run(|stage| {
+        let mut client = Speaker::new(stage);
+        client.hello(stage);
+        for _ in 0..40 {
+            let stream = client.connect("websocket", "/echo", false);
+            assert_eq!(status(stage, &mut client, stream), 200);
+        }
+        let mut other = Speaker::new(stage);
+        other.hello(stage);
+        let stream = other.connect("websocket", "/echo", false);
+        assert_eq!(status(stage, &mut other, stream), 200);
+    });
+}
+
+#[test]
+fn contexts_of_compression_are_at_most_as_many_as_connections() {
+    const SLOTS: u64 = 16;
+    let listener = format!("{ECHO}[websocket]\ncompression = \"dedicated\"\n");
+    scene().listener(&listener).socks_max(SLOTS as usize).run(|stage| {
+        let mut client = Speaker::new(stage);
+        client.hello(stage);
+        let mut open = |stage: &mut Stage| {
+            let stream = client.connect_compressed();
+            assert_eq!(status(stage, &mut client, stream), 200);
+            stream
+        };
+        let first = open(stage);
+        for _ in 1..SLOTS {
+            open(stage);
+        }
+        assert_eq!(stage.counters().websocket_uncompressed.load(), 0);
+        open(stage);
+        assert_eq!(stage.counters().websocket_uncompressed.load(), 1);
+        client.reset(first);
+        client.hello(stage);
+        let stream = client.connect_compressed();
+        assert_eq!(status(stage, &mut client, stream), 200);
+        assert_eq!(stage.counters().websocket_uncompressed.load(), 1, "a context is free");
+    });
+}

@@ -840,3 +840,31 @@ fn setting_decides_which_requests_reuse_a_connection() {
         assert_eq!(requests.map(|request| is_connection_reused(pool, request)), expected, "{pool}");
     }
 }
+
+#[test]
+fn refused_requests_are_recorded_with_their_route_and_reason() {
+    let routes = "[[route]]\npath = \"/down\"\nmaintenance = true\nrespond = { status = 200 }\n\
+                  [[route]]\npath = \"/limited\"\nrate = { limit = \"1/24h\" }\nrespond = { status = 200 }\n\
+                  [[route]]\npath = \"/denied\"\ndeny = [\"0.0.0.0/0\", \"::/0\"]\nrespond = { status = 200 }\n";
+    scene().listener(routes).with_client(|stage, client| {
+        for (path, status) in [("down", 503), ("limited", 200), ("limited", 429), ("denied", 403)] {
+            client.send(format!("GET /{path} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes());
+            let head = stage.receive_until(&client, "\r\n\r\n");
+            assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{path}: {head}");
+            stage.pass(Span::from_millis(10));
+            drop(client.receive());
+        }
+        let text = stage.harness.log.as_ref().expect("it records").take_text();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 4, "{text}");
+        for (line, reason) in [
+            (lines[0], "the route is closed for maintenance"),
+            (lines[2], "too many requests"),
+            (lines[3], "requests from this address are not served"),
+        ] {
+            assert!(line.contains("\"route\":"), "{line}");
+            let wanted = format!("\"fault\":\"client\",\"reason\":\"{reason}\"");
+            assert!(line.contains(&wanted), "{wanted}: {line}");
+        }
+    });
+}

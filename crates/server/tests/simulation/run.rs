@@ -80,6 +80,7 @@ pub fn play(seed: u64, traces: bool, lie: Option<Lie>) -> Result<Oracle, String>
             &counters.evicted_silent,
             &counters.evicted_unfinished,
             &counters.evicted_idle,
+            &counters.evicted_tunnels,
         ];
         oracle.evicted += evicted.iter().map(|counter| counter.load()).sum::<u64>();
     }

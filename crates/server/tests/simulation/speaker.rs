@@ -128,6 +128,14 @@ impl Speaker {
         })
     }
 
+    /// As `connect`, to `/echo`, with an offer to compress messages.
+    pub fn connect_compressed(&mut self) -> u32 {
+        self.request_for(Some("websocket"), "CONNECT", "/echo", false, |fields| {
+            fields.field("sec-websocket-version", b"13");
+            fields.field("sec-websocket-extensions", b"permessage-deflate");
+        })
+    }
+
     fn request_for(
         &mut self,
         protocol: Option<&str>,

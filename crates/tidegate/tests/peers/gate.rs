@@ -122,8 +122,10 @@ fn read_announcement(stderr: &mut impl std::io::BufRead) -> Option<SocketAddr> {
         let Some(place) = messages[begin..].strip_prefix("tidegate: listening on ") else {
             continue;
         };
-        let address = place.strip_prefix("http://").or_else(|| place.strip_prefix("https://"))?;
-        let (address, _) = address.split_once('/').expect("a URL ends with its path");
+        let (scheme, address) = place.split_once("://")?;
+        assert!(["http", "https", "tcp"].contains(&scheme), "{place}");
+        let end = address.find(['/', ' ']).expect("the name of the listener follows");
+        let address = &address[..end];
         return Some(address.parse().expect("an address is printed"));
     }
 }

@@ -9,9 +9,9 @@ use tidegate_gate::denial::Denial;
 use tidegate_reactor::Reactor;
 
 use crate::action::Running;
+use crate::action::handled::NO_PASSWORD;
 use crate::action::proxy::Failure;
 use crate::action::proxy::exchange::{Exchange, Stage};
-use crate::answer::Answer;
 use crate::password_queue::{Origin, Place};
 use crate::passwords::{Finding, Job, Submitted, Task, Verdict};
 use crate::requester::Requester;
@@ -132,6 +132,6 @@ impl Worker {
         let handling = snapshot.handlings.of_route(authorization.route);
         let guard = handling.and_then(|handling| handling.auth.as_ref());
         let denial = guard.map_or(Denial::new(401, ""), |guard| guard.denial());
-        self.answer(reactor, to, &Answer::Denied(denial), !is_done);
+        self.deny(reactor, to, denial, NO_PASSWORD, !is_done);
     }
 }

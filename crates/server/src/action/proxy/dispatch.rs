@@ -159,9 +159,11 @@ impl Worker {
         let Some(exchange) = self.exchanges.get(id) else { return };
         let pool = self.settings.of(exchange.era).pool(exchange.pool);
         let waits = matches!(exchange.stage, Stage::Queued | Stage::Paused);
-        // Without HTTP, the end of one direction says nothing about the other.
-        if waits && !pool.queue_half_closed && !exchange.facts.is_tcp {
-            let to = exchange.requester;
+        if !waits || pool.queue_half_closed {
+            return;
+        }
+        let (to, is_tcp) = (exchange.requester, exchange.facts.is_tcp);
+        if !is_tcp || self.has_left_silently(reactor, to.sock) {
             self.note_queue_departure(id);
             self.accounts.counters.client_aborts.add(1);
             self.abandon_client(reactor, to, Cause::Client, CLIENT_LEFT);
@@ -427,7 +429,7 @@ impl Worker {
         server: usize,
         to: Requester,
     ) -> Result<SockId, Shortage> {
-        let full = reactor.sock_count() >= self.slots_max();
+        let full = !self.has_room_for_server(reactor);
         if full && !self.make_room_for_server(reactor) {
             return Err(Shortage::Slots);
         }

@@ -9,6 +9,7 @@ use std::rc::Rc;
 use tidegate_base::Id;
 use tidegate_gate::access::Cause;
 use tidegate_gate::connection_auth;
+use tidegate_gate::eject::is_failure;
 use tidegate_gate::retry::FailurePoint;
 use tidegate_gate::sticky;
 use tidegate_reactor::{CloseReason, OutputLook, Reactor};
@@ -95,7 +96,7 @@ impl Worker {
         exchange.stage = Stage::ExpectBody;
         let values = core::mem::take(&mut exchange.values);
         self.recall_values(to, values);
-        self.note_result(pool as u16, server, head.status >= 500, reactor.now());
+        self.note_result(pool as u16, server, is_failure(head.status), reactor.now());
         if connection_auth::response_authenticates(head) {
             self.note_authenticated(reactor, up);
         }

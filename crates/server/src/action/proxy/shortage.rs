@@ -101,7 +101,7 @@ impl Worker {
     /// Serves requests that wait for room, if a slot is free or a connection to a server is idle. Returns whether
     /// one may have been served.
     pub(crate) fn serve_waiting<R: Reactor>(&mut self, reactor: &mut R) -> bool {
-        let free = !self.short_of_others && reactor.sock_count() < self.slots_max();
+        let free = !self.short_of_others && self.has_room_for_server(reactor);
         if free && let Some(pool) = self.short_pools.pop_front() {
             self.pools[usize::from(pool)].is_short = false;
             self.pools[usize::from(pool)].found_no_room = false;

@@ -309,7 +309,7 @@ impl Worker {
         let ends_with_data = ends && stream.response_trailers.is_empty();
         let admitted = self.admit_data(reactor, to.sock, number, data, ends_with_data);
         let Some(stream) = self.streams.get_mut(to.stream) else { return };
-        stream.admitted_bytes += admitted;
+        stream.note_admitted(admitted, reactor.now());
         if admitted < data.len() {
             stream.output.push(&data[admitted..], &mut self.buffers);
             self.note_behind(reactor, to);
@@ -358,6 +358,7 @@ impl Worker {
             reactor.now().after(self.settings.of(down.era()).listener(down.listener).timeouts.body);
         let Some(stream) = self.streams.get_mut(to.stream) else { return };
         stream.admitted_bytes = 0;
+        stream.moved_at = reactor.now();
         // The action has set the deadline of a tunnel.
         if !stream.is_tunnel() {
             self.set_stream_deadline(reactor, to, at);
@@ -390,7 +391,7 @@ impl Worker {
             output.consume(admitted);
             let is_empty = output.is_empty();
             let Some(stream) = self.streams.get_mut(id) else { return };
-            stream.admitted_bytes += admitted;
+            stream.note_admitted(admitted, reactor.now());
             let to = Requester { sock, stream: id };
             if !is_empty {
                 stream.output = output;

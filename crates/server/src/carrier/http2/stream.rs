@@ -68,6 +68,8 @@ pub(crate) struct Http2Stream {
     pub(super) response_trailers: Vec<u8>,
     /// Bytes admitted since the deadline of a slow client was last put off.
     pub(super) admitted_bytes: usize,
+    /// When the client's windows last admitted bytes, or when bytes began to wait.
+    pub(super) moved_at: Moment,
     /// When something must have happened: the body's deadline, the action's, or the end of the client's patience.
     pub(super) due_at: Moment,
 }
@@ -96,6 +98,7 @@ impl Http2Stream {
             output: Input::default(),
             response_trailers: Vec::new(),
             admitted_bytes: 0,
+            moved_at: Moment::ZERO,
             due_at: Moment::NEVER,
         }
     }
@@ -108,6 +111,14 @@ impl Http2Stream {
     /// Whether the stream belongs to an action that itself decides when the client is too slow.
     pub(super) fn is_tunnel(&self) -> bool {
         self.is_switched() && self.action.is_duplex()
+    }
+
+    /// Notes how many bytes the client's windows have admitted.
+    pub(super) fn note_admitted(&mut self, admitted: usize, now: Moment) {
+        self.admitted_bytes += admitted;
+        if admitted > 0 {
+            self.moved_at = now;
+        }
     }
 
     /// Whether the client has not taken all that was sent.

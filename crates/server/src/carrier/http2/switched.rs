@@ -18,6 +18,7 @@ use crate::action::Running;
 use crate::answer::Switch;
 use crate::carrier::Progress;
 use crate::carrier::http2::stream::Connect;
+use crate::carrier::output::{is_blocked, look_span};
 use crate::requester::Requester;
 use crate::worker::{Work, Worker};
 
@@ -182,17 +183,22 @@ impl Worker {
         }
     }
 
-    /// When the client has taken some of a stream's output since the last look: the next look. `None` if nothing is
-    /// pending, or if the client has taken nothing.
+    /// When to look again whether the client takes a stream's output. `None` if the client's windows have admitted
+    /// nothing for `timeout`. While the connection itself takes nothing, its own deadline decides.
     pub(in crate::carrier) fn look_at_switched<R: Reactor>(
         &mut self,
-        reactor: &R,
+        reactor: &mut R,
         to: Requester,
         timeout: Span,
     ) -> Option<Moment> {
-        let stream = self.streams.get_mut(to.stream)?;
-        let has_moved = core::mem::take(&mut stream.admitted_bytes) > 0;
-        (stream.is_behind() && has_moved).then(|| reactor.now().after(timeout))
+        let stream = self.streams.get(to.stream)?;
+        let (now, expires_at) = (reactor.now(), stream.moved_at.after(timeout));
+        let is_conn_blocked = !stream.is_behind() && is_blocked(reactor, to.sock);
+        let look_at = now.after(look_span(timeout));
+        match expires_at > now {
+            true => Some(expires_at.min(look_at)),
+            false => is_conn_blocked.then_some(look_at),
+        }
     }
 
     /// Asks the actions of the connection's switched streams to end them. Part of a stop.
