@@ -4,7 +4,6 @@
 
 use std::io::{BufRead as _, BufReader, Lines, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, ChildStderr, Command, ExitStatus, Output, Stdio};
@@ -12,8 +11,6 @@ use std::time::Duration;
 
 use tidegate_testing::{Signal, Started, command, command_ignoring, run, start};
 
-/// Opening a pipe fails as long as no program reads it.
-const O_NONBLOCK: i32 = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
 const PROGRAM: &str = env!("CARGO_BIN_EXE_tidegate");
 
 fn tidegate(arguments: &[&str]) -> Output {
@@ -322,39 +319,6 @@ fn sighup_without_a_file_states_that_nothing_is_read() {
     serving.send(Signal::HUP);
     let line = lines.next().expect("a line is printed").expect("stderr is text");
     assert!(line.contains("Z warning SIGHUP: no configuration is read again"), "{line}");
-}
-
-#[test]
-fn sighup_during_the_start_is_a_reload_after_it() {
-    let folder = Folder::new("early-reload");
-    let config = |text: &str| {
-        format!(
-            "[[listener]]\nbind = \"127.0.0.1:0\"\n[[route]]\nrespond = {{ body = {text:?} }}\n"
-        )
-    };
-    // A pipe in place of the file: the start has begun, and does not end before the test has written.
-    let path = folder.file("early.toml", String::new());
-    std::fs::remove_file(&path).expect("the file is removed");
-    assert!(Command::new("mkfifo").arg(&path).status().expect("mkfifo runs").success());
-    let mut serving = start(command(PROGRAM).args(["run", &path]).stderr(Stdio::piped()));
-    let mut pipe = None;
-    for _ in 0..6000 {
-        let open = std::fs::OpenOptions::new().write(true).custom_flags(O_NONBLOCK).open(&path);
-        pipe = open.ok();
-        if pipe.is_some() {
-            break;
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    let mut pipe = pipe.expect("the program opens its configuration within a minute");
-    std::fs::remove_file(&path).expect("the pipe is removed");
-    folder.file("early.toml", config("second"));
-    serving.send(Signal::HUP);
-    pipe.write_all(config("first").as_bytes()).expect("the program is alive and reads");
-    drop(pipe);
-    let mut lines = BufReader::new(serving.stderr.take().expect("stderr is piped")).lines();
-    lines_until(&mut lines, "listening on");
-    lines_until(&mut lines, "configuration reloaded");
 }
 
 /// Reads lines up to one that contains `end`; returns them.
