@@ -7,7 +7,6 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, ChildStderr, Command, ExitStatus, Output, Stdio};
-use std::time::Duration;
 
 use tidegate_testing::{Signal, Started, command, command_ignoring, run, start};
 
