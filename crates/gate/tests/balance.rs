@@ -432,7 +432,7 @@ fn ejecting(servers: u16) -> PoolState {
 #[test]
 fn ejected_server_keeps_its_sessions_until_a_connect_fails() {
     let (mut state, none) = (ejecting(2), Tried::default());
-    (0..3).for_each(|_| drop(state.note_result(0, true, NOW)));
+    (0..3).for_each(|_| _ = state.note_result(0, true, NOW));
     assert_eq!(state.pick(NOW, &mut Prng::new(1), None, &none), Pick::Server(1), "0 is ejected");
     assert!(state.can_keep(0, NOW, &none) && !state.has_lost(0, NOW));
     state.note_connect_failure(0, NOW);
