@@ -54,11 +54,14 @@ pub fn block() -> io::Result<()> {
 }
 
 /// Blocks SIGHUP alone, before a program reads its configuration: otherwise one that arrives then would end the process.
-/// `wait` receives it later.
+/// `wait` receives it later. A SIGHUP that the process ignores needs no block.
 ///
 /// # Errors
 /// As [`block`].
 pub fn hold_hang_up() -> io::Result<()> {
+    if is_ignored(Signal::HangUp) {
+        return Ok(());
+    }
     // SAFETY: all zeroes is a valid value of this plain type, which sigemptyset initialises.
     let set = unsafe {
         let mut set: libc::sigset_t = core::mem::zeroed();

@@ -177,7 +177,8 @@ mod tests {
             at: Duration::from_secs(3),
             over: Duration::from_secs(1),
             interval: &interval,
-            is_counting: false,
+            // Responses of the warm-up are not among those of the plan.
+            is_counting: plan.requests.is_some(),
             second,
         };
         Live::new(has_colour).line("a rather long candidate 3/5", plan, &tick)

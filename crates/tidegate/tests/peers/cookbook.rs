@@ -77,6 +77,9 @@ fn mirror(mut stream: TcpStream, name: &str) {
             Ok(_) | Err(_) => return,
         }
     }
+    // Some of the body may have arrived with the head.
+    let end = head.windows(4).position(|end| end == b"\r\n\r\n").map_or(head.len(), |at| at + 4);
+    head.truncate(end);
     if head.starts_with(b"GET /verify ") {
         let _ = stream.write_all(verdict(&text(&head)).as_bytes());
         return;

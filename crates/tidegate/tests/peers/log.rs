@@ -35,11 +35,16 @@ impl Logging {
         make_certificate(&folder);
         make_clients(&folder);
         let (door, plain) = (free_address(), free_address());
-        let entry = format!(
-            "{{ cert = {:?}, key = {:?} }}, ",
-            folder.join("site.pem"),
-            folder.join("site.key")
-        );
+        // Lines with the same text are left out after a while, so each entry has a path of its own.
+        let entries: String = (0..ENTRIES)
+            .map(|number| {
+                let own = format!("e{number}");
+                std::fs::create_dir(folder.join(&own)).expect("the folder is new");
+                let [cert, key] =
+                    ["pem", "key"].map(|end| folder.join(&format!("{own}/../site.{end}")));
+                format!("{{ cert = {cert:?}, key = {key:?} }}, ")
+            })
+            .collect();
         let config = format!(
             "[server]\nworkers = 1\n[[listener]]\nname = \"door\"\nbind = \"{door}\"\n[listener.tls]\n\
              client-auth = \"optional\"\nclient-ca = {:?}\ncertificates = [{}]\n\
@@ -48,7 +53,7 @@ impl Logging {
              [[route]]\nrespond = {{ body = \"served\" }}\n\
              [pool.app]\nservers = [\"{door}\"]\ntls = true\n",
             folder.join("ca.pem"),
-            entry.repeat(ENTRIES)
+            entries
         );
         let file = folder.file("tidegate.toml", config);
         let mut command = command(env!("CARGO_BIN_EXE_tidegate"));
