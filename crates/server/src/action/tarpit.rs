@@ -103,6 +103,8 @@ impl Worker {
         self.recall_values(to, request.values);
         let until_next = request.admitted_at.since(reactor.now()).max(Span::from_secs(1));
         self.deny_rate(reactor, to, until_next);
+        // The body, or the next request, may have arrived meanwhile.
+        self.resume_request(to);
     }
 
     /// Refuses all requests that wait. Part of a stop.
