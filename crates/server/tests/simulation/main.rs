@@ -4,6 +4,7 @@
 //! Out: each failing seed, with the command that replays it.
 //! Never: waits for a real clock.
 
+mod asked;
 mod client;
 mod floods;
 mod host;
