@@ -108,6 +108,13 @@ counters! {
         tarpitted_requests,
         /// Those of them that got their response at once, because too many waited in the tarpit.
         tarpits_full,
+        /// Connections that were reset because their address had as many as `connections-per-address-max` of the listener.
+        connections_over_address_max,
+        /// Requests that were refused because their address had as many in progress as `connections-per-address-max` of the
+        /// route.
+        requests_over_address_max,
+        /// Connections and requests that were not counted by their address, because too many addresses were.
+        clients_uncounted,
         /// Requests whose route looks up the pool in a map, which has none for them.
         unmapped_requests,
         /// Requests that had to wait for room for a connection to their server.

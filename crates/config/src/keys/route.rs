@@ -144,6 +144,18 @@ pub static ROUTE: Section = Section {
             "Limits how many requests the route serves, for example of each client.",
             "",
         ),
+        key(
+            "connections-per-address-max",
+            Number(1, 1_000_000),
+            Absent,
+            "Number of connections of one client address with a request of this route in progress, in all workers \
+             together; each stream of HTTP/2 counts as a connection, and a WebSocket connection or another tunnel until \
+             its end. Further requests get a 429 response. Behind a proxy in `trusted` of the listener, the address is \
+             the one that the proxy states; IPv6 addresses count by their first 64 bits. Clients without an address are \
+             not limited. Up to about 100,000 addresses are counted at the same time, in 1 MiB; further ones are \
+             not limited.",
+            "",
+        ),
         key("hooks", OneOf(&[Text(HOOKS_NAME), Table(&HOOKS)]), Absent, HOOKS_ABOUT, ""),
         key(
             "timeouts",
