@@ -18,6 +18,7 @@ pub mod cors;
 pub mod denial;
 pub mod edits;
 pub mod eject;
+pub mod elastic;
 pub mod filter;
 pub mod forward;
 pub mod grpc;

@@ -309,6 +309,7 @@ impl Worker {
             let Some(down) = self.conns.downstream(sock) else { panic!("{sock:?} is listed") };
             let ClientCarrier::Http2(http2) = &down.carrier else { continue };
             listed += http2.streams().len();
+            http2.check_streams_max();
             for &id in http2.streams() {
                 let Some(stream) = self.streams.get(id) else { panic!("{id:?} does not exist") };
                 let to = Requester { sock, stream: id };

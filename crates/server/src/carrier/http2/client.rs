@@ -109,9 +109,10 @@ impl Worker {
     /// Makes an accepted connection one of HTTP/2, before its first byte is decoded.
     pub(crate) fn become_http2<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         let now = reactor.now();
+        let streams_max = self.streams_allowed(now);
         let Some(down) = self.conns.downstream(sock) else { return self.note_bug(reactor, sock) };
         let listener = self.settings.of(down.era()).listener(down.listener);
-        let config = limits::connection_config(&listener.limits);
+        let config = limits::connection_config(&listener.limits, streams_max);
         let mut http2 = Box::new(Http2Client::new(config, now, reactor.deadline(sock)));
         if let Some(out) = reactor.output(sock) {
             http2.connection.start(out);
@@ -519,6 +520,7 @@ impl Worker {
     /// happened on it.
     pub(crate) fn settle_http2<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         self.send_admitted(reactor, sock);
+        self.tell_streams_allowed(reactor, sock);
         let stopping = self.stopping;
         // The connection may have been closed by what happened on it.
         let Some(down) = self.conns.downstream(sock) else { return };

@@ -5,6 +5,7 @@
 //!   the client's windows do not admit yet
 //! - `response.rs`: messages of actions, sent on a stream
 //! - `limits.rs`: the limits of a listener, applied to heads
+//! - `elastic.rs`: how many streams a client may have open, by the load of the worker
 //! - `head.rs`: the head of a response on its way into a header block
 //! - `server.rs`: bytes and events of a connection to a server; its begin and end
 //! - `server_stream.rs`: one stream of such a connection: what its client or its server does not take yet
@@ -14,6 +15,7 @@
 //! Never: decides what a frame means (`wire::http2` has decided it); asks which action serves a stream.
 
 pub(crate) mod client;
+mod elastic;
 mod head;
 mod limits;
 mod request;
