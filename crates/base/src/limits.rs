@@ -38,6 +38,9 @@ pub const RESPONSE_FIELDS_MAX: usize = 256;
 /// How many empty lines may precede a start line. RFC 9112 section 2.2 asks servers to ignore at least one
 /// before a request, because old clients sent one after the body of a POST.
 pub const EMPTY_LINES_MAX: usize = 8;
+/// Harmless violations of HTTP/1 on one connection, from which on the response in progress is the last one. An old client
+/// that sends an empty line after each request needs another connection after this many requests, which costs it little.
+pub const HTTP1_GLITCHES_MAX: u16 = 100;
 /// Limit of one chunk extension (RFC 9112 section 7.1.1: a server ought to limit them).
 pub const CHUNK_EXTENSION_BYTES_MAX: usize = 256;
 /// By how many bytes the chunk extensions of a message may exceed its body so far. Without this limit, tiny chunks

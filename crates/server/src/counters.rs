@@ -25,6 +25,10 @@ counters! {
         requests,
         /// Requests rejected because they were malformed or exceeded a limit.
         requests_refused,
+        /// Harmless violations of HTTP by clients, which were accepted or ignored.
+        glitches,
+        /// Client connections that were closed gracefully because of too many of them.
+        glitch_closes,
         /// Responses with status 1xx (relayed).
         answers_1xx,
         /// Responses with status 2xx.

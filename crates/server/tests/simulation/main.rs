@@ -6,6 +6,7 @@
 
 mod client;
 mod floods;
+mod glitches;
 mod host;
 mod http2;
 mod http2_named;

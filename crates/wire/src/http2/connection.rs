@@ -168,6 +168,8 @@ pub struct Connection {
     pub(super) window_pool: u32,
     /// The allowances for what the peer does without a request being served.
     pub(super) allowances: Allowances,
+    /// Harmless violations of the peer since `take_glitches`.
+    pub(super) new_glitches: u16,
     /// Bytes of replies appended since `output_drained`.
     pub(super) reply_bytes: u32,
     /// SETTINGS frames of this side that the peer has not acknowledged.
@@ -216,6 +218,7 @@ impl Connection {
             receive: ReceiveWindow::new(connection_window),
             window_pool: config.window_pool,
             allowances: Allowances::new(now),
+            new_glitches: 0,
             reply_bytes: 0,
             unacknowledged: 0,
             streams_granted: config.streams_max,
@@ -356,6 +359,11 @@ impl Connection {
         true
     }
 
+    /// The harmless violations of the peer since the last call. Many of them have begun a graceful stop (`is_stopping`).
+    pub const fn take_glitches(&mut self) -> u16 {
+        core::mem::replace(&mut self.new_glitches, 0)
+    }
+
     /// Sends a PING; `Event::Pong` follows with the same data.
     pub fn ping(&mut self, out: &mut Vec<u8>, opaque: [u8; 8]) {
         if self.phase != Phase::Failed {
@@ -391,6 +399,12 @@ impl Connection {
     #[must_use]
     pub fn is_stopping(&self) -> bool {
         self.stop != Stop::None || self.peer_last.is_some() || self.phase == Phase::Failed
+    }
+
+    /// Whether this side has announced a graceful stop that the peer has not acknowledged.
+    #[must_use]
+    pub fn has_announced_stop(&self) -> bool {
+        self.stop == Stop::Announced
     }
 
     /// Whether the connection is of no more use: close it once its output is sent.

@@ -498,6 +498,7 @@ impl Connection {
         now: Moment,
         out: &mut Vec<u8>,
     ) -> Result<(), FaultKind> {
+        self.new_glitches = self.new_glitches.saturating_add(1);
         self.allowances.charge(now, Cost::Glitch)?;
         if self.allowances.used(now, Cost::Glitch) >= super::flood::GLITCHES_GRACEFUL {
             self.stop(out);

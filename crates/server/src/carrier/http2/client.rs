@@ -131,6 +131,7 @@ impl Worker {
         let mut scratch = core::mem::take(&mut self.http2_scratch);
         self.receive_http2(reactor, sock, bytes, &mut scratch);
         self.http2_scratch = scratch;
+        self.note_http2_glitches(reactor, sock);
         self.settle_http2(reactor, sock);
     }
 
@@ -154,12 +155,30 @@ impl Worker {
                 Ok(None) => return,
                 Ok(Some(event)) => self.handle_http2_event(reactor, sock, event),
                 Err(fault) => {
+                    self.note_http2_glitches(reactor, sock);
                     self.accounts.counters.requests_refused.add(1);
                     self.blame_connection(sock, Cause::Refused, fault.reason());
                     return self.close_client(reactor, sock);
                 }
             }
         }
+    }
+
+    /// Counts the harmless violations of a client, and bounds the graceful stop that many of them begin.
+    fn note_http2_glitches<R: Reactor>(&mut self, reactor: &R, sock: SockId) {
+        let now = reactor.now();
+        let Some(http2) = self.http2_client(sock) else { return };
+        let count = http2.connection.take_glitches();
+        if count == 0 {
+            return;
+        }
+        let has_stopped = http2.connection.has_announced_stop() && http2.final_at == Moment::NEVER;
+        if has_stopped {
+            http2.final_at = now.after(STOP_REPLY_SPAN);
+            http2.due_at = http2.due_at.min(http2.final_at);
+        }
+        self.accounts.counters.glitches.add(u64::from(count));
+        self.accounts.counters.glitch_closes.add(u64::from(has_stopped));
     }
 
     fn handle_http2_event<R: Reactor>(&mut self, reactor: &mut R, sock: SockId, event: Event<'_>) {
