@@ -24,6 +24,7 @@ use crate::client_fields::ClientAddressFields;
 use crate::scheme::Scheme;
 use crate::sticky;
 use crate::template::{PlaceFault, check_path, render_path};
+use crate::websocket::{self, AcceptedKey};
 
 /// A request is considered a loop if `Via` contains this proxy's name this many times (RFC 9110 section 7.6
 /// requires protection against loops). A legitimate chain of proxies that share the default name is shorter.
@@ -333,6 +334,24 @@ pub fn encode_connected(sink: &mut impl ResponseSink, head: &ResponseHead<'_>, v
         !field.name.eq_ignore_ascii_case("sec-websocket-accept")
     });
     sink.field_with("Via", |out| encode_via(out, head.fields(), head.version, via));
+    sink.end();
+}
+
+/// Gives a client of HTTP/1.1 the 101 response to its request for a WebSocket, to which a server of HTTP/2 has agreed: the
+/// key of the client is accepted here (RFC 8441 section 5).
+pub fn encode_switched(
+    sink: &mut impl ResponseSink,
+    head: &ResponseHead<'_>,
+    key: &AcceptedKey,
+    via: &str,
+) {
+    sink.begin(101, "Switching Protocols");
+    encode_response_fields(sink, head, false, |field| {
+        !field.name.eq_ignore_ascii_case("sec-websocket-accept")
+    });
+    sink.field_with("Via", |out| encode_via(out, head.fields(), head.version, via));
+    sink.field("Sec-WebSocket-Accept", key);
+    sink.switch(core::iter::once(websocket::PROTOCOL.as_bytes()));
     sink.end();
 }
 

@@ -254,6 +254,9 @@ impl Worker {
                     let stream = self.server_streams.get(up.stream);
                     let named = stream.map_or(id, |stream| stream.exchange);
                     assert_eq!(named, id, "the stream of a {stage:?} exchange");
+                    let is_tunnel = stream.is_some_and(|stream| stream.is_tunnel());
+                    let stands_alone = !up.is_stream() && stage == Stage::Tunnel;
+                    assert_eq!(is_tunnel || stands_alone, stage == Stage::Tunnel, "a tunnel");
                     let own = if up.is_stream() { Id::NONE } else { id };
                     let expected = (own, exchange.pool, exchange.attempt.server);
                     // A complete response may wait for its client longer than its connection lasts.

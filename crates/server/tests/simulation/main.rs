@@ -13,6 +13,7 @@ mod http2_named;
 mod http2_origin;
 mod http2_servers;
 mod http2_smuggling;
+mod http2_tunnel;
 mod http2_websocket;
 mod line;
 mod lua;

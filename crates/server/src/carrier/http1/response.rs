@@ -354,6 +354,16 @@ impl Worker {
                     );
                     head.status
                 }
+                Switch::Connected(head, key) => {
+                    let filters = self.settings.of(era).handlings.filters(filters, b"");
+                    forward::encode_switched(
+                        &mut Filtered::new(encoder, filters.for_interim()),
+                        head,
+                        key,
+                        &self.settings.newest().config.server.via,
+                    );
+                    101
+                }
                 Switch::WebSocket(accept) => {
                     let context = AnswerContext {
                         date: self.date.as_bytes(),

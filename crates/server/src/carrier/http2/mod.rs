@@ -9,6 +9,7 @@
 //! - `head.rs`: the head of a response on its way into a header block
 //! - `server.rs`: bytes and events of a connection to a server; its begin and end
 //! - `server_stream.rs`: one stream of such a connection: what its client or its server does not take yet
+//! - `server_tunnel.rs`: tunnels to servers (RFC 8441), which WebSockets need
 //! - `request.rs`: requests of the action `proxy`, sent on a stream
 //!
 //! In: bytes and events of connections; messages. Out: messages; frames.
@@ -22,6 +23,7 @@ mod request;
 mod response;
 pub(crate) mod server;
 pub(crate) mod server_stream;
+mod server_tunnel;
 pub(crate) mod stream;
 mod switched;
 

@@ -43,7 +43,7 @@ impl Worker {
         head.clear();
         let settings = &self.settings.newest().config.server;
         match switch {
-            Switch::Relayed(response) => {
+            Switch::Relayed(response) | Switch::Connected(response, _) => {
                 forward::encode_connected(&mut head, response, &settings.via);
             }
             Switch::WebSocket(accept) => {
