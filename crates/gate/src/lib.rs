@@ -46,6 +46,7 @@ pub mod scheme;
 pub mod scripted;
 pub mod shared;
 pub mod sticky;
+pub mod switching;
 pub mod synthetic;
 mod table;
 pub mod tcp;
