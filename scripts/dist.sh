@@ -24,8 +24,9 @@ cp "$binary" LICENSE-APACHE LICENSE-MIT README.md CHANGELOG.md THREAT_MODEL.md A
 cp -r docs apps "$folder/"
 mkdir "$folder/web"
 cp -r web/client "$folder/web/"
+# A link is a path, perhaps with an anchor; addresses contain a colon.
 find "$folder" -name '*.md' | while read -r page; do
-  grep -oE '\]\([^)#: ]+[)#]' "$page" | cut -c3- | while read -r link; do
+  { grep -oE '\]\([^)#: ]+[)#]' "$page" || true; } | sed 's/^](//; s/[)#]$//' | while read -r link; do
     if [ ! -e "$(dirname "$page")/$link" ]; then
       echo "dist.sh: $page links $link, which is not in the archive" >&2
       exit 1
