@@ -14,6 +14,7 @@ mod http2_origin;
 mod http2_servers;
 mod http2_smuggling;
 mod http2_websocket;
+mod limits;
 mod line;
 mod lua;
 mod lua_share;
