@@ -39,6 +39,7 @@ use crate::action::lua_socket::LuaClient;
 use crate::action::proxy::exchange::Exchange;
 use crate::action::push::{LuaCall, PushSession, PushState};
 use crate::action::synthetic::SyntheticResponse;
+use crate::action::tarpit::TarpitRequest;
 use crate::action::tokens::TokenRequest;
 use crate::action::websocket::{Actives, SharedCodecs, WebSocket};
 use crate::apps::{Apps, Meter, Scripts};
@@ -101,6 +102,8 @@ pub struct Worker {
     pub(crate) scripted: Live<ScriptedRequest>,
     /// The requests whose tokens are verified in a later turn. Each one belongs to exactly one requester.
     pub(crate) token_requests: Live<TokenRequest>,
+    /// The requests that wait for their refusal. Each one belongs to exactly one requester.
+    pub(crate) tarpits: Live<TarpitRequest>,
     /// The Lua applications.
     pub(crate) apps: Apps,
     /// The WebSocket connections that Lua applications serve.
@@ -280,6 +283,8 @@ pub struct Leftovers {
     pub scripted: usize,
     /// Requests whose tokens are verified in a later turn.
     pub token_requests: usize,
+    /// Requests that wait for their refusal.
+    pub tarpits: usize,
     /// Requests that VMs keep.
     pub in_vms: usize,
     /// WebSocket connections that Lua applications serve.
@@ -354,6 +359,7 @@ impl Worker {
             synthetics: Live::new(streams_max),
             scripted: Live::new(streams_max),
             token_requests: Live::new(streams_max),
+            tarpits: Live::new(streams_max),
             apps: Apps::default(),
             lua_clients: Live::new(streams_max),
             lua_ended: Vec::new(),
@@ -597,6 +603,7 @@ impl Worker {
             synthetics: self.synthetics.len(),
             scripted: self.scripted.len(),
             token_requests: self.token_requests.len(),
+            tarpits: self.tarpits.len(),
             in_vms: self.apps.requests(),
             lua_clients: self.lua_clients.len() + self.apps.clients(),
             lua_waiting: self.apps.waiting(),

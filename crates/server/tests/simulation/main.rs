@@ -4,6 +4,7 @@
 //! Out: each failing seed, with the command that replays it.
 //! Never: waits for a real clock.
 
+mod asked;
 mod client;
 mod floods;
 mod host;
@@ -13,6 +14,7 @@ mod http2_origin;
 mod http2_servers;
 mod http2_smuggling;
 mod http2_websocket;
+mod limits;
 mod line;
 mod lua;
 mod lua_share;
