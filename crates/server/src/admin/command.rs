@@ -135,9 +135,10 @@ pub(super) fn unknown(words: &[&str]) -> String {
 fn help() -> String {
     let mut text = String::new();
     for command in COMMANDS {
-        let usage = format!("{} {}", command.words.join(" "), command.arguments);
+        let words = command.words.join(" ");
+        let usage = format!("{words} {}", command.arguments);
         text.push_str(&format!("  {}\n      {}\n", usage.trim_end(), command.about));
-        if command.example != usage.trim_end() {
+        if command.example != words {
             text.push_str(&format!("      such as: {}\n", command.example));
         }
     }
