@@ -33,6 +33,7 @@ pub mod parameters;
 pub mod path;
 pub mod path_parameters;
 pub mod permits;
+pub mod places;
 pub mod probe;
 pub mod push;
 pub mod queue;

@@ -112,6 +112,10 @@ counters! {
         auth_refusals,
         /// Requests above the limit of their route's rate.
         limited_requests,
+        /// Those of them that waited in a tarpit for their response.
+        tarpitted_requests,
+        /// Those of them that got their response at once, because too many waited in the tarpit.
+        tarpits_full,
         /// Requests whose route looks up the pool in a map, which has none for them.
         unmapped_requests,
         /// Requests that had to wait for room for a connection to their server.

@@ -4,6 +4,7 @@
 //! Out: each failing seed, with the command that replays it.
 //! Never: waits for a real clock.
 
+mod asked;
 mod client;
 mod floods;
 mod glitches;
@@ -15,6 +16,7 @@ mod http2_servers;
 mod http2_smuggling;
 mod http2_tunnel;
 mod http2_websocket;
+mod limits;
 mod line;
 mod lua;
 mod lua_share;
