@@ -1,7 +1,7 @@
 //! `tidegate bench push`: many WebSocket subscribers, and a publisher, on one clock.
 //! In: arguments. Out: a report: connections, messages, latencies, memory, CPU time; an exit code.
 //! Never: publishes before all connections are established or have failed; hides a lost message.
-//! Limits: those of `plan`; `TRACKED_MAX` publications have a row of their own.
+//! Limits: those of `plan`; the first `TRACKED_MAX` publications have figures of their own.
 //! Invariant: each subscriber of a channel that was established expects every accepted publication in it. All times
 //! are of one clock of this process, from the publish call on.
 
@@ -18,6 +18,7 @@ pub use ledger::{Ledger, RECENT_MAX, Receipt, Receipts};
 pub use payload::Payload;
 pub use report::{Memory, PushReport};
 
+use crate::fleet;
 use crate::handshake::Handshake;
 use crate::histogram::Times;
 use crate::interrupt;
@@ -35,7 +36,6 @@ use std::io::{self, Write as _};
 use std::process::ExitCode;
 use std::thread;
 use std::time::Instant;
-use tidegate_reactor::worker;
 use tidegate_wire::websocket::Offer;
 
 /// How many publications are tracked one by one.
@@ -66,22 +66,22 @@ pub struct PushPlan {
     /// The message alone is the body of a publication.
     publishes_body: bool,
     setup_rate: Option<f64>,
-    /// With less memory available, no more connections are opened. Bytes.
+    /// Available memory in bytes below which no more connections are opened.
     memory_min: u64,
     timeout: Duration,
     settle: Duration,
     pace: Pace,
-    /// The most publications.
+    /// Maximum number of publications.
     publications: u32,
     payload: Payload,
-    /// Connections have no handshake.
+    /// Plain TCP connections without a WebSocket handshake (`bench floor --push`).
     is_plain: bool,
 }
 
 /// When publications are sent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Pace {
-    /// Each after the receipt of the one before, and a pause.
+    /// Each one when all subscribers have received the last one, after a pause.
     Broadcasts {
         /// How many.
         count: u32,
@@ -246,15 +246,9 @@ fn run_plan(args: &PushArgs) -> Result<ExitCode, String> {
         for number in 0..plan.threads {
             let (plan, shared, handshake) = (&plan, &shared, &handshake);
             let cpus = &args.client_cpus;
-            let cpu = (!cpus.is_empty()).then(|| cpus[usize::from(number) % cpus.len()]);
             threads.push(scope.spawn(move || {
                 let run = || -> Result<CrowdOutcome, String> {
-                    if let Some(cpu) = cpu {
-                        worker::pin_to_cpu(cpu)
-                            .map_err(|why| format!("--client-cpus {cpu}: {why}"))?;
-                    }
-                    // With a shared table, the descriptor limit applies to all threads together.
-                    let _ = worker::unshare_descriptor_table();
+                    fleet::begin_thread(cpus, number)?;
                     let crowd = Crowd::new(plan, shared, number, plan.address, handshake);
                     crowd.and_then(Crowd::run).map_err(|why| why.to_string())
                 };
@@ -282,7 +276,7 @@ fn run_plan(args: &PushArgs) -> Result<ExitCode, String> {
     Ok(if report.is_well() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The course of a run, as its main thread steers and sees it.
+/// The main thread's part of a run: it publishes, waits and measures.
 struct Course<'a> {
     plan: &'a PushPlan,
     shared: &'a Shared,
