@@ -347,7 +347,10 @@ impl<R: Reactor, O: TlsObserver> Reactor for SecureView<'_, R, O> {
     ) -> Result<SockId, Shortage> {
         // An invalid server name was already rejected at start.
         let Some(Ok(session)) =
-            self.layer.connector(server).map(|(pool, server)| pool.connector.connect(&server.name))
+            self.layer.connector(server).map(|(pool, plan)| match server.http1_only {
+                true => pool.connector.with_http1_only().connect(&plan.name),
+                false => pool.connector.connect(&plan.name),
+            })
         else {
             self.layer.observer.count(Event::Bug);
             return Err(Shortage::Slots);

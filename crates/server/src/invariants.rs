@@ -261,6 +261,9 @@ impl Worker {
                     let stream = self.server_streams.get(up.stream);
                     let named = stream.map_or(id, |stream| stream.exchange);
                     assert_eq!(named, id, "the stream of a {stage:?} exchange");
+                    let is_tunnel = stream.is_some_and(|stream| stream.is_tunnel());
+                    let stands_alone = !up.is_stream() && stage == Stage::Tunnel;
+                    assert_eq!(is_tunnel || stands_alone, stage == Stage::Tunnel, "a tunnel");
                     let own = if up.is_stream() { Id::NONE } else { id };
                     let expected = (own, exchange.pool, exchange.attempt.server);
                     // A complete response may wait for its client longer than its connection lasts.
@@ -320,6 +323,7 @@ impl Worker {
             let Some(down) = self.conns.downstream(sock) else { panic!("{sock:?} is listed") };
             let ClientCarrier::Http2(http2) = &down.carrier else { continue };
             listed += http2.streams().len();
+            http2.check_streams_max();
             for &id in http2.streams() {
                 let Some(stream) = self.streams.get(id) else { panic!("{id:?} does not exist") };
                 let to = Requester { sock, stream: id };

@@ -16,6 +16,7 @@ use tidegate_config::places::Finding;
 use tidegate_gate::access::Cause;
 use tidegate_gate::balance::PoolState;
 use tidegate_gate::basic::CredentialSecret;
+use tidegate_gate::elastic::Elasticity;
 use tidegate_gate::idle::IdleConnections;
 use tidegate_gate::jwt::Tokens;
 use tidegate_gate::permits::Permits;
@@ -116,6 +117,8 @@ pub struct Worker {
     pub(crate) lua_calls: Slab<LuaCall>,
     /// The streams of HTTP/2 clients. Each one belongs to exactly one downstream connection.
     pub(crate) streams: Slab<Http2Stream>,
+    /// How many streams a client may have open on a connection.
+    pub(crate) elasticity: Elasticity,
     /// Scratch space for a list of the streams of one connection.
     pub(crate) stream_list: Vec<tidegate_base::Id<Http2Stream>>,
     /// The streams of HTTP/2 to servers. Each one belongs to exactly one exchange.
@@ -366,6 +369,7 @@ impl Worker {
             lua_post: None,
             lua_calls: Slab::new(streams_max),
             streams: Slab::new(streams_max),
+            elasticity: Elasticity::default(),
             stream_list: Vec::new(),
             server_streams: Slab::new(streams_max),
             http2_scratch: tidegate_wire::http2::Scratch::new(),

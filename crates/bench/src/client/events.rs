@@ -134,7 +134,7 @@ impl Client<'_> {
         let authority = self.lanes[number as usize].authority;
         let target = &self.targets[usize::from(authority)];
         let connecting = if target.is_secure {
-            let server = ServerKey { pool: 0, server: authority };
+            let server = ServerKey { pool: 0, server: authority, http1_only: false };
             reactor.connect_secured_from(&target.address, source, server)
         } else {
             reactor.connect_from(&target.address, source)
