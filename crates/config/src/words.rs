@@ -110,7 +110,13 @@ worded!(Slow {
 worded!(Compression { "off" => Off, "shared" => Shared, "dedicated" => Dedicated });
 worded!(SameSite { "strict" => Strict, "lax" => Lax, "none" => None });
 worded!(RateExcess { "deny" => Deny, "tarpit" => Tarpit, "drop" => Drop });
-worded!(MapKind { "exact" => Exact, "prefix" => Prefix, "suffix" => Suffix });
+worded!(MapKind {
+    "exact" => Exact,
+    "prefix" => Prefix,
+    "suffix" => Suffix,
+    "address" => Address,
+    "regex" => Regex,
+});
 worded!(AccessFormat { "json" => Json, "http" => Http });
 worded!(AccessFilter { "all" => All, "errors" => Errors });
 worded!(TextKind {

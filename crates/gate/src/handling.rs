@@ -23,6 +23,7 @@ use crate::edits::Edits;
 use crate::filter::Filters;
 use crate::hsts::{HstsPolicies, PolicyId};
 use crate::jwt::TokenGuard;
+use crate::live_map::LiveMaps;
 use crate::router::canonical_path;
 use crate::scheme::Scheme;
 use crate::template::Values;
@@ -246,9 +247,15 @@ pub struct Handlings {
 pub type FilterId = u16;
 
 impl Handlings {
-    /// Prepares the routes of `config`.
+    /// Prepares the routes of `config` for a single worker.
     #[must_use]
     pub fn new(config: &Config) -> Self {
+        Self::sharing(config, &LiveMaps::new(config))
+    }
+
+    /// Prepares the routes of `config`, with the maps that all workers share.
+    #[must_use]
+    pub fn sharing(config: &Config, maps: &LiveMaps) -> Self {
         let hsts = HstsPolicies::new(config);
         let mut handlings = Self {
             routes: Vec::new(),
@@ -261,7 +268,7 @@ impl Handlings {
         let (mut known, mut numbers) = (BTreeMap::new(), BTreeMap::new());
         let listeners = config.listeners.len();
         for (index, route) in config.routes.iter().enumerate() {
-            let prepared = prepare((index, route), config).map(|mut handling| {
+            let prepared = prepare((index, route), config, maps).map(|mut handling| {
                 if let Some(rules) = response_rules(&route.handling) {
                     let settings = &route.handling;
                     let key = (&settings.response_headers, &settings.cors, &settings.errors);
@@ -364,7 +371,11 @@ impl Handlings {
     }
 }
 
-fn prepare((index, route): (usize, &Route), config: &Config) -> Option<Box<RouteHandling>> {
+fn prepare(
+    (index, route): (usize, &Route),
+    config: &Config,
+    maps: &LiveMaps,
+) -> Option<Box<RouteHandling>> {
     let (path, choice) = match &route.action {
         Action::Proxy(proxy) => (proxy.path.as_ref(), Some(&proxy.pool)),
         Action::Respond(_)
@@ -375,7 +386,7 @@ fn prepare((index, route): (usize, &Route), config: &Config) -> Option<Box<Route
         | Action::Lua(_) => (None, None),
     };
     let handling = &route.handling;
-    let pool = choice.and_then(|choice| PoolChooser::new(choice, config));
+    let pool = choice.and_then(|choice| PoolChooser::new(choice, config, maps));
     if path.is_none() && pool.is_none() && *handling == Handling::default() {
         return None;
     }
