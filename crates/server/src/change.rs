@@ -113,7 +113,7 @@ impl Worker {
         if !self.settings.has_room() {
             self.adopt_requests(self.settings.oldest());
         }
-        if snapshot.rates.clients.are_set() {
+        if snapshot.process.rates.clients.are_set() {
             self.recorder.hold_places();
         }
         self.settings.replace(Rc::clone(&snapshot));

@@ -59,7 +59,7 @@ impl Worker {
             return true;
         };
         let (Peer::Tcp(address), Some(places)) =
-            (peer, snapshot.rates.clients.listener(usize::from(listener)))
+            (peer, snapshot.process.rates.clients.listener(usize::from(listener)))
         else {
             return true;
         };

@@ -361,7 +361,7 @@ impl Worker {
         // As many as all connections may open: a client with many streams takes none from the others.
         let streams_max = limits.exchanges_max.saturating_mul(STREAMS_DEFAULT as usize);
         let push = PushState::new(Arc::clone(&snapshot.hubs), 0, 1);
-        let recorder = Recorder::holding(snapshot.rates.clients.are_set());
+        let recorder = Recorder::holding(snapshot.process.rates.clients.are_set());
         Self {
             settings: Settings::new(snapshot),
             accounts,

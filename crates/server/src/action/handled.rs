@@ -378,7 +378,7 @@ impl Worker {
             return true;
         };
         let snapshot = self.settings_of(to);
-        let Some(places) = snapshot.rates.clients.route(route) else { return true };
+        let Some(places) = snapshot.process.rates.clients.route(route) else { return true };
         match places.take(address, most) {
             Entry::Taken(place) => self.hold_place(to, place),
             Entry::Uncounted => self.accounts.counters.clients_uncounted.add(1),
