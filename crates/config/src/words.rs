@@ -5,8 +5,8 @@
 //! compile.
 
 use crate::model::{
-    AccessFilter, AccessFormat, Balance, CheckMethod, ClientAuth, Compression, MapKind, Permit,
-    ProxyVersion, RateExcess, ReloadOn, SameSite, Slow, SteerByCpu, Subscribe, TextKind,
+    AccessFilter, AccessFormat, Balance, CheckMethod, ClientAuth, Compression, Keep, MapKind,
+    Permit, ProxyVersion, RateExcess, ReloadOn, SameSite, Slow, SteerByCpu, Subscribe, TextKind,
     TlsVersion, Unretriable,
 };
 
@@ -112,6 +112,7 @@ worded!(SameSite { "strict" => Strict, "lax" => Lax, "none" => None });
 worded!(RateExcess { "deny" => Deny, "drop" => Drop });
 worded!(MapKind { "exact" => Exact, "prefix" => Prefix, "suffix" => Suffix });
 worded!(AccessFormat { "json" => Json, "http" => Http });
+worded!(Keep { "trusted" => Trusted, "all" => All, "none" => None });
 worded!(AccessFilter { "all" => All, "errors" => Errors });
 worded!(TextKind {
     "equals" => Equals,

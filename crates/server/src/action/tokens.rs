@@ -40,6 +40,8 @@ pub(crate) struct TokenRequest {
     route: Option<usize>,
     /// The scheme by which the client sent the request.
     scheme: Scheme,
+    /// The random number of the request.
+    random: u128,
     /// The progress of the request body, of which nothing is taken.
     intake: Intake,
     /// The values for the edits of the response, as far as they do not depend on the token.
@@ -76,8 +78,8 @@ impl Worker {
     ) {
         let (can_wait, hook) = match stage {
             Stage::New => (true, None),
-            Stage::Waited => (false, None),
-            Stage::Hooked(changes) => (false, Some(changes)),
+            Stage::Waited(_) => (false, None),
+            Stage::Hooked(changes, _) => (false, Some(changes)),
         };
         let claims = match self.claims_of(reactor, guard, values.head, can_wait) {
             Some(Ok(claims)) => claims,
@@ -142,6 +144,7 @@ impl Worker {
             head,
             route: Some(route),
             scheme: values.scheme,
+            random: values.identity.random(),
             intake: Intake::NONE,
             values: self.values.take(to),
         };
@@ -186,7 +189,7 @@ impl Worker {
             Some(route) => {
                 self.recall_values(to, request.values);
                 let route = (route, request.scheme);
-                self.begin_handled(reactor, to, &head, route, Stage::Waited);
+                self.begin_handled(reactor, to, &head, route, Stage::Waited(request.random));
             }
             None => self.begin_request(reactor, to, &head),
         }

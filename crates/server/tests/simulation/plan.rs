@@ -131,6 +131,9 @@ impl Plan {
             config = config.replacen("proxy = \"p0\"\n", "proxy = \"p0\"\nhooks = \"pass\"\n", 1);
             config.push_str("[lua.pass]\nscript = \"tests/scripts/pass.lua\"\n");
         }
+        if Prng::new(seed ^ 0x6964).below(3) == 0 {
+            config.push_str("[server]\nrequest-id = { response = true }\ntrace = true\n");
+        }
         let mut prng = maker.prng;
         let stop = (!is_calm && prng.below(4) == 0).then(|| {
             let at = Moment::from_nanos(1_000_000_000 + prng.below(8_000_000_000));

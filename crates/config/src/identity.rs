@@ -1,0 +1,75 @@
+//! Reads `request-id` and `trace` of `[server]`.
+//! In: the table `[server]`. Out: checked settings.
+//! Never: accepts a field whose value Tidegate or a protocol defines.
+
+use crate::edits::{Direction, refusal};
+use crate::listeners::refused;
+use crate::log::parts_per_million;
+use crate::model::{ID_FIELD_BYTES_MAX, RequestIds, Trace};
+use crate::pattern::{Complaint, is_token};
+use crate::report::Notes;
+use crate::table::Table;
+
+/// Fields that have a meaning of their own.
+const TAKEN: [&str; 8] = [
+    "host",
+    "cookie",
+    "set-cookie",
+    "content-type",
+    "authorization",
+    "location",
+    "traceparent",
+    "tracestate",
+];
+
+/// Reads `request-id`; `None`: requests have no id, except for texts with {id}.
+pub(crate) fn read_request_id(server: &Table<'_>, notes: &mut Notes) -> Option<RequestIds> {
+    let mut ids = RequestIds::default();
+    let value = server.value("request-id")?;
+    if value.get_ref().as_bool().is_some() {
+        return server.flag("request-id", notes).then_some(ids);
+    }
+    let table = server.open_table("request-id", notes)?;
+    table.set_word("keep", &mut ids.keep, notes);
+    table.set_flag("response", &mut ids.response, notes);
+    if let Some(text) = table.text("field", notes) {
+        let name = text.text.to_ascii_lowercase();
+        let is_taken = TAKEN.contains(&name.as_str())
+            || refusal(&name, Direction::Requests).is_some()
+            || refusal(&name, Direction::Responses).is_some();
+        match is_token(&name) && !is_taken && name.len() <= ID_FIELD_BYTES_MAX {
+            true => ids.field = name,
+            false => {
+                let what = match is_taken {
+                    true => "this field has a meaning of its own",
+                    false => "not the name of a field with up to 64 bytes",
+                };
+                let help = "write field = \"x-request-id\"".to_owned();
+                notes.error(refused("field", &text, Complaint { what: what.to_owned(), help }));
+            }
+        }
+    }
+    Some(ids)
+}
+
+/// Reads `trace`; `None`: traceparent is a field like any other.
+pub(crate) fn read_trace(server: &Table<'_>, notes: &mut Notes) -> Option<Trace> {
+    let mut trace = Trace::default();
+    let value = server.value("trace")?;
+    if value.get_ref().as_bool().is_some() {
+        return server.flag("trace", notes).then_some(trace);
+    }
+    let table = server.open_table("trace", notes)?;
+    table.set_word("keep", &mut trace.keep, notes);
+    if let Some(text) = table.text("sampled", notes) {
+        match parts_per_million(&text.text) {
+            Some(parts) => trace.sampled = parts,
+            None => {
+                let what = "not a percentage from \"0.001%\" to \"100%\"".to_owned();
+                let help = "write sampled = \"10%\"".to_owned();
+                notes.error(refused("sampled", &text, Complaint { what, help }));
+            }
+        }
+    }
+    Some(trace)
+}
