@@ -1,6 +1,6 @@
 ---@meta
--- The interface of Tidegate's Lua applications for the Lua language server (LuaLS). Add the folder of this file to
--- `workspace.library` of .luarc.json; nothing is executed. The functions are described in docs/lua.md.
+-- The interface of Tidegate's Lua applications for the Lua language server (LuaLS). Add the folder of this file to the
+-- libraries of the language server; nothing is executed. The functions are described in docs/lua.md.
 
 ---A request. Its fields are read when they are used.
 ---@class tide.Request

@@ -17,7 +17,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("wire", &["base"]),
     ("gate", &["base", "config", "wire"]),
     ("push", &["base", "config", "wire"]),
-    ("lua", &["base", "config", "gate", "push", "wire"]),
+    ("lua", &["base", "wire"]),
     ("reactor", &["base"]),
     ("secure", &["base", "reactor", "wire"]),
     ("server", &["base", "config", "gate", "lua", "push", "reactor", "secure", "wire"]),

@@ -6,6 +6,7 @@ use crate::machine;
 use crate::plan::THREADS_MAX;
 use crate::quantity::Sources;
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
+use tidegate_reactor::worker;
 
 /// Descriptors that a thread needs besides its connections: standard streams, epoll, the publisher.
 const OWN_DESCRIPTORS: u64 = 32;
@@ -28,6 +29,21 @@ pub(crate) fn threads(connections: u32, given: Option<u16>) -> Result<u16, Strin
         ));
     }
     Ok(given.unwrap_or(needed as u16).min(connections.min(65_535) as u16))
+}
+
+/// Prepares the calling thread, which is number `number` of the client: one of its CPUs, and a descriptor table of its
+/// own.
+///
+/// # Errors
+/// A message for the operator if the thread cannot run on its CPU.
+pub(crate) fn begin_thread(cpus: &[usize], number: u16) -> Result<(), String> {
+    if !cpus.is_empty() {
+        let cpu = cpus[usize::from(number) % cpus.len()];
+        worker::pin_to_cpu(cpu).map_err(|why| format!("--client-cpus {cpu}: {why}"))?;
+    }
+    // With a shared table, the descriptor limit applies to all threads together.
+    let _ = worker::unshare_descriptor_table();
+    Ok(())
 }
 
 /// The local addresses. On loopback, more are used if the ports of one are too few.

@@ -14,6 +14,7 @@ pub mod floor;
 mod handshake;
 pub mod histogram;
 pub mod http;
+mod input;
 mod interrupt;
 pub mod machine;
 pub mod plan;

@@ -8,10 +8,12 @@
 
 use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
-use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, Event, EventData, EventFlags};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
+use std::io;
 
 /// Size of the buffer that the connections of a thread share.
 pub(crate) const READ_BYTES: usize = 64 * 1024;
@@ -84,12 +86,39 @@ pub(crate) fn send(socket: &OwnedFd, bytes: &[u8]) -> Result<usize, Errno> {
     }
 }
 
+/// Sends the first bytes of a connection, which fit into the empty buffer of its socket.
+///
+/// # Errors
+/// Why the connection cannot be used, for the report.
+pub(crate) fn send_first(socket: &OwnedFd, bytes: &[u8]) -> Result<(), String> {
+    match send(socket, bytes) {
+        Ok(count) if count == bytes.len() => Ok(()),
+        Ok(_) => Err("the handshake did not fit the socket".to_owned()),
+        Err(error) => Err(format!("send: {}", io::Error::from(error))),
+    }
+}
+
+/// Waits for events, at most `EVENTS_MAX`, which replace those in `events`.
+///
+/// # Errors
+/// If epoll fails.
+pub(crate) fn wait(epoll: &OwnedFd, events: &mut Vec<Event>, wait: Duration) -> io::Result<()> {
+    events.clear();
+    let timeout = Timespec { tv_sec: 0, tv_nsec: wait.as_nanos().try_into().unwrap_or(0) };
+    match epoll::wait(epoll, rustix::buffer::spare_capacity(events), Some(&timeout)) {
+        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// The outcome of a connection attempt whose socket became writable.
 ///
 /// # Errors
-/// Why it failed.
-pub(crate) fn outcome(socket: &OwnedFd) -> Result<(), Errno> {
-    sockopt::socket_error(socket).and_then(|outcome| outcome)
+/// Why it failed, for the report.
+pub(crate) fn outcome(socket: &OwnedFd) -> Result<(), String> {
+    sockopt::socket_error(socket)
+        .and_then(|outcome| outcome)
+        .map_err(|error| format!("connect: {}", io::Error::from(error)))
 }
 
 /// Makes closing the socket reset the connection. A million connections in TIME_WAIT would disturb the next run.

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 use tidegate_base::Moment;
-use tidegate_testing::{command, run, start};
+use tidegate_testing::{command, example, run, start};
 use tidegate_wire::http2::{Config, Connection, ErrorCode, Event, Scratch};
 
 const BODY: &[u8] = b"hello";
@@ -36,7 +36,6 @@ enum Act {
     Close,
     /// Does nothing for `STALL`, and responds.
     Stall,
-    Ignore,
 }
 
 /// What a server has seen.
@@ -156,7 +155,6 @@ fn respond(connection: &mut Connection, out: &mut Vec<u8>, id: u32, act: Act) ->
             connection.send_data(now, out, id, BODY, true);
         }
         Act::Close => return false,
-        Act::Ignore => {}
     }
     true
 }
@@ -169,12 +167,9 @@ fn url(address: SocketAddr) -> String {
     format!("http://{address}/path")
 }
 
-/// The example program with the command; Cargo builds it with this test.
+/// The example program with the command.
 fn program() -> PathBuf {
-    let deps = std::env::current_exe().unwrap();
-    let program = deps.parent().unwrap().parent().unwrap().join("examples/bench");
-    assert!(program.is_file(), "{} is missing: run cargo test without --test", program.display());
-    program
+    example("bench")
 }
 
 fn bench(arguments: &[&str]) -> Output {
@@ -318,19 +313,6 @@ fn each_failure_of_a_request_has_its_class_and_the_connection_goes_on() {
 }
 
 #[test]
-fn request_without_a_response_is_cancelled_alone() {
-    let requests = AtomicU64::new(0);
-    let (url, _) = serve(Config::server(), move |_| {
-        let number = requests.fetch_add(1, Ordering::Relaxed);
-        if number.is_multiple_of(10) { Act::Ignore } else { Act::Respond(200) }
-    });
-    let load = [&url, "-n", "40", "-c", "1", "--streams", "3", "--timeout", "100ms"];
-    let (json, code) = bench_json(&load);
-    assert_eq!((number(&json, "requests"), code), (36, Some(1)), "{json:#}");
-    assert_eq!((json["errors"]["timeout"].as_u64(), number(&json, "unanswered")), (Some(4), 0));
-}
-
-#[test]
 fn load_goes_on_after_goaway_and_after_a_lost_connection() {
     for (act, class) in [(Act::GoAway, "refused"), (Act::Close, "closed")] {
         let (url, seen) =
@@ -375,7 +357,7 @@ fn server_of_http_1_is_reported() {
             let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n");
         }
     });
-    let (json, code) = bench_json(&[&url, "-c", "1", "--duration", "300ms"]);
+    let (json, code) = bench_json(&[&url, "-c", "1", "--stop-at-error"]);
     assert_eq!((number(&json, "requests"), code), (0, Some(1)), "{json:#}");
     let note = json["first_error"]["framing"].as_str().unwrap();
     assert!(note.contains("does not support HTTP/2"), "{note}");

@@ -18,13 +18,40 @@ struct Link {
     is_ending: bool,
 }
 
-/// A server that responds to most requests; the others it refuses, resets, ignores or ends the connection with.
+/// The server's reaction to a request.
+#[derive(Clone, Copy)]
+enum Act {
+    Respond,
+    Cancel,
+    Refuse,
+    /// Announces with GOAWAY that this was the last request.
+    GoAway,
+    /// Resets the TCP connection.
+    End,
+    Ignore,
+}
+
+/// Responds to most requests; refuses, resets or ignores the others, or ends the connection with them.
+fn act_at_random(_: u64, prng: &mut Prng) -> Act {
+    match prng.below(200) {
+        0 => Act::Cancel,
+        1..4 => Act::Refuse,
+        4 => Act::GoAway,
+        5 => Act::End,
+        6 => Act::Ignore,
+        _ => Act::Respond,
+    }
+}
+
+/// A server that calls `act` for each request, with the number of the request from 0.
 struct Server {
     listener: SimServer,
     config: Config,
+    act: fn(u64, &mut Prng) -> Act,
     prng: Prng,
     scratch: Scratch,
     links: Vec<Link>,
+    requests: u64,
     responses: u64,
 }
 
@@ -54,15 +81,19 @@ impl Server {
                 if !ends {
                     continue;
                 }
-                match self.prng.below(200) {
-                    0 => drop(link.connection.reset(&mut link.out, stream, ErrorCode::CANCEL)),
-                    1..4 => {
+                let act = (self.act)(self.requests, &mut self.prng);
+                self.requests += 1;
+                match act {
+                    Act::Cancel => {
+                        link.connection.reset(&mut link.out, stream, ErrorCode::CANCEL);
+                    }
+                    Act::Refuse => {
                         link.connection.reset(&mut link.out, stream, ErrorCode::REFUSED_STREAM);
                     }
-                    4 => link.connection.stop_now(&mut link.out),
-                    5 => link.is_ending = true,
-                    6 => {}
-                    _ => {
+                    Act::GoAway => link.connection.stop_now(&mut link.out),
+                    Act::End => link.is_ending = true,
+                    Act::Ignore => {}
+                    Act::Respond => {
                         self.responses += 1;
                         link.connection.send_response(&mut link.out, stream, 200, false, |_| {});
                         link.connection.send_data(now, &mut link.out, stream, b"hello", true);
@@ -83,17 +114,25 @@ impl Server {
     }
 }
 
-/// Runs `plan`; returns the client's result and the number of responses that the server sent.
-fn run_plan(plan: &Plan, faults: Faults, options: &RequestOptions) -> (ClientOutcome, u64) {
+/// Runs `plan` against a server that does `act`; returns the client's result and the number of responses that the
+/// server sent.
+fn run_plan(
+    plan: &Plan,
+    faults: Faults,
+    options: &RequestOptions,
+    act: fn(u64, &mut Prng) -> Act,
+) -> (ClientOutcome, u64) {
     let net = SimNet::new(plan.seed, faults);
     let address = Address::Tcp("10.0.0.1:80".parse().unwrap());
     let mut prng = Prng::new(plan.seed + 1000);
     let mut server = Server {
         listener: net.serve(&address).unwrap(),
         config: Config { streams_max: 1 + prng.below(12) as u32, ..Config::server() },
+        act,
         prng,
         scratch: Scratch::new(),
         links: Vec::new(),
+        requests: 0,
         responses: 0,
     };
     let mix = RequestMix::single(&Url::parse("http://a.example/").unwrap(), options).unwrap();
@@ -132,7 +171,7 @@ fn each_request_is_counted_once_under_random_faults() {
         };
         let body = if prng.chance(300_000) { vec![b'x'; 100_000] } else { Vec::new() };
         let options = RequestOptions { body, ..RequestOptions::default() };
-        let (outcome, sent) = run_plan(&plan, Faults::swarm(&mut prng), &options);
+        let (outcome, sent) = run_plan(&plan, Faults::swarm(&mut prng), &options, act_at_random);
         let tally = outcome.tally;
         let errors = tally.errors;
         let failed = errors.reset + errors.closed + errors.timeout + errors.refused;
@@ -146,4 +185,28 @@ fn each_request_is_counted_once_under_random_faults() {
         all += tally.requests;
     }
     assert!(all > 3000, "the servers sent {all} responses only");
+}
+
+#[test]
+fn request_without_a_response_is_cancelled_alone() {
+    let ignore_each_tenth = |number: u64, _: &mut Prng| {
+        if number.is_multiple_of(10) { Act::Ignore } else { Act::Respond }
+    };
+    // A request each 10 ms: other responses arrive during the timeout of the ignored one.
+    let plan = Plan {
+        connections: 1,
+        protocol: Protocol::Http2,
+        pipeline: 3,
+        requests: Some(40),
+        duration: None,
+        pace: Pace::Total { per_second: 100.0, arrivals: Arrivals::Constant },
+        timeout: MS(150),
+        ..Plan::default()
+    };
+    let options = RequestOptions::default();
+    let (outcome, sent) = run_plan(&plan, Faults::none(), &options, ignore_each_tenth);
+    let tally = outcome.tally;
+    assert_eq!((tally.requests, sent), (36, 36), "{:?}", tally.notes);
+    assert_eq!((tally.errors.timeout, tally.errors.total(), tally.unanswered), (4, 4, 0));
+    assert_eq!(tally.connects, 1, "the connection is kept");
 }

@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::thread;
-use tidegate_testing::{command, run};
+use tidegate_testing::{command, example, run};
 
 /// What the server does with the data of a publication.
 type Act = dyn Fn(usize, &mut [TcpStream], &[u8]) + Send + Sync;
@@ -58,12 +58,9 @@ fn send(to: &mut TcpStream, data: &[u8]) {
     to.write_all(second).unwrap();
 }
 
-/// The example program with the command; Cargo builds it with this test.
+/// The example program with the command.
 fn program() -> PathBuf {
-    let deps = std::env::current_exe().unwrap();
-    let program = deps.parent().unwrap().parent().unwrap().join("examples/bench");
-    assert!(program.is_file(), "{} is missing: run cargo test without --test", program.display());
-    program
+    example("bench")
 }
 
 fn bench(address: SocketAddr, arguments: &[&str]) -> (Value, Option<i32>) {
@@ -124,7 +121,7 @@ fn lost_repeated_late_and_foreign_messages_are_told_apart() {
     });
     // At a rate, so that no publication waits for the receipt of the one before.
     let arguments =
-        ["-c", "3", "-t", "1", "--rate", "20/s", "--duration", "200ms", "--timeout", "1s"];
+        ["-c", "3", "-t", "1", "--rate", "20/s", "--duration", "200ms", "--timeout", "3s"];
     let (json, code) = bench(address, &arguments);
     assert_eq!(counts(&json), [12, 11, 1, 1, 3, 3], "{json}");
     assert_eq!(code, Some(1), "{json}");
@@ -139,7 +136,7 @@ fn closed_connections_are_lost_with_their_reason() {
         }
         subscribers[1..].iter_mut().for_each(|to| send(to, data));
     });
-    let (json, code) = bench(address, &["-c", "3", "-n", "2", "--timeout", "1s"]);
+    let (json, code) = bench(address, &["-c", "3", "-n", "2", "--timeout", "3s"]);
     assert_eq!(json["connection_losses"]["the server closed with code 1001"], 1, "{json}");
     assert_eq!(counts(&json), [6, 4, 2, 0, 0, 0], "{json}");
     assert_eq!((json["connections_lost"].as_u64(), code), (Some(1), Some(1)));

@@ -9,14 +9,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::Instant;
-use tidegate_testing::{LIFE_MAX, Signal, Started, command, command_ignoring, run, start};
+use tidegate_testing::{LIFE_MAX, Signal, Started, command, command_ignoring, example, run, start};
 
-/// The example program with the command; Cargo builds it with this test.
+/// The example program with the command.
 fn program() -> PathBuf {
-    let deps = std::env::current_exe().unwrap();
-    let program = deps.parent().unwrap().parent().unwrap().join("examples/bench");
-    assert!(program.is_file(), "{} is missing: run cargo test without --test", program.display());
-    program
+    example("bench")
 }
 
 fn free_address() -> SocketAddr {

@@ -5,8 +5,9 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
-use tidegate_testing::{command, run};
+use tidegate_testing::{command, example, run};
 use tidegate_wire::http1::{HeadDecoder, HeadLimits};
 use tidegate_wire::message::FieldStorage;
 use tidegate_wire::websocket::{
@@ -87,17 +88,18 @@ fn frame(kind: Kind, data: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The example program with the command; Cargo builds it with this test.
+/// The example program with the command.
 fn program() -> PathBuf {
-    let deps = std::env::current_exe().unwrap();
-    let program = deps.parent().unwrap().parent().unwrap().join("examples/bench");
-    assert!(program.is_file(), "{} is missing: run cargo test without --test", program.display());
-    program
+    example("bench")
 }
 
 fn bench(address: SocketAddr, arguments: &[&str]) -> (Value, Option<i32>) {
+    bench_for("500ms", address, arguments)
+}
+
+fn bench_for(duration: &str, address: SocketAddr, arguments: &[&str]) -> (Value, Option<i32>) {
     let url = format!("ws://{address}/echo");
-    let common = ["bench", "ws", &url, "--json", "--duration", "200ms"];
+    let common = ["bench", "ws", &url, "--json", "--duration", duration];
     let output = run(command(program()).args(common).args(arguments));
     let text = String::from_utf8_lossy(&output.stdout);
     let json = serde_json::from_str(&text).unwrap_or_else(|error| {
@@ -178,14 +180,22 @@ fn wrong_echoes_are_no_messages() {
 
 #[test]
 fn open_loop_keeps_its_rate_and_reports_what_it_could_not_send() {
-    let quick = serve(|_, kind, data| Some(frame(kind, data)));
-    let (json, code) = bench(quick, &["-c", "4", "--rate", "100/s"]);
-    // 20 are due in 200 ms. The last ones may come after the end.
+    let seen = Arc::new(AtomicU64::new(0));
+    let counter = Arc::clone(&seen);
+    let quick = serve(move |_, kind, data| {
+        counter.fetch_add(1, Ordering::Relaxed);
+        Some(frame(kind, data))
+    });
+    // 20 messages are due in 4 s: a busy machine may delay each of them by up to 200 ms.
+    let (json, code) = bench_for("4s", quick, &["-c", "4", "--rate", "5/s"]);
+    // The last ones may come after the end.
     let messages = json["messages"].as_u64().unwrap();
     assert!((10..=20).contains(&messages), "{json}");
     assert_eq!((json["unsent"].as_u64(), code), (Some(0), Some(0)), "{json}");
+    assert_eq!(seen.load(Ordering::Relaxed), 20, "{json}");
     let silent = serve(|_, _, _| Some(Vec::new()));
-    let (json, code) = bench(silent, &["-c", "2", "--rate", "100/s", "--timeout", "300ms"]);
+    let load = ["-c", "2", "--rate", "5/s", "--timeout", "300ms"];
+    let (json, code) = bench_for("4s", silent, &load);
     assert_eq!(json["messages"], 0, "{json}");
     let [unsent, lost, unanswered] =
         ["unsent", "lost_with_connections", "unanswered"].map(|name| json[name].as_u64().unwrap());
@@ -204,4 +214,15 @@ fn refused_connections_are_failures() {
     let (json, code) = bench(address, &["-c", "5"]);
     assert_eq!((json["established"].as_u64(), code), (Some(0), Some(1)), "{json}");
     assert_eq!(json["setup_failures"].as_object().map(|reasons| reasons.len()), Some(1), "{json}");
+}
+
+#[test]
+fn thread_that_cannot_start_ends_the_run_with_its_reason() {
+    let address = serve(|_, kind, data| Some(frame(kind, data)));
+    let url = format!("ws://{address}/echo");
+    let load = ["bench", "ws", &url, "-c", "2", "--client-cpus", "9999"];
+    let output = run(command(program()).args(load));
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(text.contains("--client-cpus 9999: "), "{text}");
+    assert_eq!(output.status.code(), Some(2), "{text}");
 }

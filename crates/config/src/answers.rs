@@ -11,7 +11,7 @@ use crate::model::{AddressSet, Cors, ErrorPage, Maintenance, Page};
 use crate::pattern;
 use crate::report::{Kind, Note, Notes, quoted};
 use crate::sets;
-use crate::table::{Located, Table, wrong_type};
+use crate::table::{Located, TOKEN_FORM, Table, wrong_type};
 use crate::websocket::check_origin;
 
 /// The media types of pages, by the end of their file's name.
@@ -128,7 +128,7 @@ fn read_tokens(table: &Table<'_>, key: &str, notes: &mut Notes) -> Vec<String> {
         }
         let what = format!("`{key}` cannot be {}", quoted(&text.text));
         let note = Note::new(Kind::Value, text.place, what);
-        notes.error(note.allowed("letters, digits and !#$%&'*+-.^_`|~"));
+        notes.error(note.allowed(TOKEN_FORM));
     }
     tokens
 }

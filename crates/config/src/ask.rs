@@ -27,7 +27,7 @@ pub(crate) fn read(auth: &Table<'_>, pools: &Pools, notes: &mut Notes) -> Option
     }
     let mut copy: Vec<String> = Vec::new();
     for name in auth.texts("copy", notes) {
-        match read_name(&name, notes) {
+        match edits::read_name(&name, "`copy` cannot copy", Direction::Requests, notes) {
             Some(field) if copy.contains(&field) => {
                 let what = format!("{} is listed twice", quoted(&name.text));
                 notes.error(Note::new(Kind::Duplicate, name.place, what).help("remove one"));
@@ -58,23 +58,6 @@ fn read_target(text: Located, notes: &mut Notes) -> Option<String> {
     let (what, help) = ("not a path".to_owned(), "write path = \"/verify\"".to_owned());
     notes.error(refused("path", &text, Complaint { what, help }));
     None
-}
-
-/// The name of a field, in lower case.
-fn read_name(name: &Located, notes: &mut Notes) -> Option<String> {
-    if !pattern::is_token(&name.text) {
-        let what = format!("{} is not a field name", quoted(&name.text));
-        let note = Note::new(Kind::Value, name.place.clone(), what);
-        notes.error(note.allowed("letters, digits and !#$%&'*+-.^_`|~"));
-        return None;
-    }
-    let field = name.text.to_ascii_lowercase();
-    if let Some(reason) = edits::refusal(&field, Direction::Requests) {
-        let what = format!("`copy` cannot copy {field:?}: {reason}");
-        notes.error(Note::new(Kind::Value, name.place.clone(), what).help("remove it"));
-        return None;
-    }
-    Some(field)
 }
 
 /// Notes an error if the route itself writes a field that it copies from the answer.

@@ -5,8 +5,7 @@
 
 use crate::listeners::refused;
 use crate::model::{FieldEdits, Template};
-use crate::pattern;
-use crate::report::{Kind, Note, Notes, quoted};
+use crate::report::{Kind, Note, Notes};
 use crate::table::{Located, Table, texts_of};
 use crate::template::{self, Paths, Place};
 
@@ -55,7 +54,7 @@ const REFUSED: [(&str, &str); 13] = [
 const CERTIFICATE: &str = "x-client-cert-";
 
 /// Why `name` (lower case) cannot be edited; `None` if it can.
-pub(crate) fn refusal(name: &str, direction: Direction) -> Option<&'static str> {
+fn refusal(name: &str, direction: Direction) -> Option<&'static str> {
     // Servers that pass fields to programs as variables take "_" for "-".
     let name = name.replace('_', "-");
     if let Some((_, reason)) = REFUSED.iter().find(|(refused, _)| *refused == name) {
@@ -85,9 +84,10 @@ pub(crate) fn read(
         return edits;
     }
     let Some(table) = route.open_table(direction.key(), notes) else { return edits };
+    let subject = format!("`{}` cannot edit", direction.key());
     for (key, fields) in [("set", &mut edits.set), ("add", &mut edits.add)] {
         for (name, value) in table.open_fields(key, notes) {
-            let Some(field) = read_name(&name, direction, notes) else { continue };
+            let Some(field) = read_name(&name, &subject, direction, notes) else { continue };
             for text in texts_of(&format!("`{field}`"), value, notes) {
                 match template::parse(&text.text, Place::Field, paths) {
                     Ok(template) => fields.push((field.clone(), template)),
@@ -97,7 +97,7 @@ pub(crate) fn read(
         }
     }
     for name in table.texts("remove", notes) {
-        if let Some(field) = read_name(&name, direction, notes) {
+        if let Some(field) = read_name(&name, &subject, direction, notes) {
             edits.remove.push(field);
         }
     }
@@ -118,16 +118,17 @@ fn check_conflicts(edits: &FieldEdits, table: &Table<'_>, notes: &mut Notes) {
     }
 }
 
-fn read_name(name: &Located, direction: Direction, notes: &mut Notes) -> Option<String> {
-    if !pattern::is_token(&name.text) {
-        let what = format!("{} is not a field name", quoted(&name.text));
-        let note = Note::new(Kind::Value, name.place.clone(), what);
-        notes.error(note.allowed("letters, digits and !#$%&'*+-.^_`|~"));
-        return None;
-    }
-    let field = name.text.to_ascii_lowercase();
+/// The name of a field, in lower case. Notes an error if `direction` forbids that a setting writes it; `subject` begins
+/// the message, as in "`copy` cannot copy".
+pub(crate) fn read_name(
+    name: &Located,
+    subject: &str,
+    direction: Direction,
+    notes: &mut Notes,
+) -> Option<String> {
+    let field = name.field_name(notes)?.to_ascii_lowercase();
     if let Some(reason) = refusal(&field, direction) {
-        let what = format!("`{}` cannot edit {field:?}: {reason}", direction.key());
+        let what = format!("{subject} {field:?}: {reason}");
         notes.error(Note::new(Kind::Value, name.place.clone(), what).help("remove it"));
         return None;
     }

@@ -9,6 +9,7 @@ use toml::de::{DeTable, DeValue};
 
 use crate::admin;
 use crate::choice::Choices;
+use crate::foreign_file;
 use crate::hazards;
 use crate::identity;
 use crate::include;
@@ -120,6 +121,14 @@ pub(crate) fn note_syntax(
     faults: Vec<toml::de::Error>,
     notes: &mut Notes,
 ) {
+    if let Some((kind, place)) = foreign_file::recognize(text).filter(|_| !faults.is_empty()) {
+        let what = format!("this looks like {kind}; the configuration of Tidegate is TOML");
+        let note = Note::new(Kind::Syntax, place.start + start..place.end + start, what);
+        return notes.error(note.help(
+            "begin with [[listener]] and bind = \"0.0.0.0:80\", [[route]] and proxy = \"app\", [pool.app] and servers = \
+             [\"127.0.0.1:8000\"], each setting in a line of its own; messages translate words of other programs",
+        ));
+    }
     for fault in faults.iter().take(SYNTAX_FAULTS_MAX) {
         let place = fault.span().unwrap_or(0..0);
         let message = fault.message().trim();

@@ -22,6 +22,8 @@ const HEALTH_HELP: &str = "write health = { http = \"/healthz\", every = \"2s\",
 const BALANCE_HELP: &str =
     "write balance = \"least-connections\", \"round-robin\" or { hash = \"client-address\" }";
 
+const POOL_READ_HELP: &str = "write response-head = \"60s\" (until the response begins), and body = \"60s\" (while it makes no progress)";
+
 const ENTRIES: &[Entry] = &[
     (
         "[pool.NAME.sticky]",
@@ -168,6 +170,72 @@ const ENTRIES: &[Entry] = &[
         "[[listener]]",
         &["set-real-ip-from", "real-ip", "trusted-proxies", "trusted-ips", "forwardedheaders"],
         "write trusted = [\"10.0.0.0/8\"]",
+    ),
+    (
+        "[listener.limits]",
+        &["client-max-body-size", "max-body-size", "body-max", "max-body", "request-body"],
+        "write body = \"1MiB\"",
+    ),
+    (
+        "[listener.limits]",
+        &[
+            "large-client-header-buffers",
+            "client-header-buffer-size",
+            "max-header-size",
+            "max-headers",
+        ],
+        "write head = \"32KiB\", and header-fields = 100",
+    ),
+    (
+        "[listener.limits]",
+        &["maxconn", "max-connections", "connections", "worker-connections"],
+        "write connections-max in [server]",
+    ),
+    (
+        "[listener.timeouts]",
+        &[
+            "keepalive-timeout",
+            "keepalive",
+            "keep-alive",
+            "idle-timeout",
+            "http-keep-alive",
+            "timeout-http-keep-alive",
+        ],
+        "write idle = \"60s\"",
+    ),
+    (
+        "[listener.timeouts]",
+        &[
+            "client-header-timeout",
+            "read-header",
+            "read-header-timeout",
+            "header",
+            "headers",
+            "http-request",
+            "timeout-http-request",
+        ],
+        "write head = \"10s\"",
+    ),
+    (
+        "[listener.timeouts]",
+        &[
+            "client-body-timeout",
+            "send-timeout",
+            "read",
+            "write",
+            "send",
+            "read-body",
+            "client",
+            "timeout-client",
+            "readtimeout",
+            "writetimeout",
+        ],
+        "write body = \"30s\": how long a request or a response may make no progress",
+    ),
+    (
+        "[listener.timeouts]",
+        &["proxy-read-timeout", "proxy-connect-timeout", "proxy-send-timeout", "connect", "server"],
+        "write timeouts = { connect = \"3s\", response-head = \"60s\", body = \"60s\" } in [pool.NAME]",
     ),
     (
         "[listener.tls]",
@@ -411,6 +479,61 @@ const ENTRIES: &[Entry] = &[
             "read-timeout",
         ],
         "write timeouts = { connect = \"3s\", response-head = \"60s\", body = \"60s\" }",
+    ),
+    (
+        "[pool.NAME.timeouts]",
+        &["proxy-connect-timeout", "connect-timeout", "timeout-connect", "dial", "dial-timeout"],
+        "write connect = \"3s\"",
+    ),
+    (
+        "[pool.NAME.timeouts]",
+        &[
+            "proxy-read-timeout",
+            "read",
+            "read-timeout",
+            "server",
+            "timeout-server",
+            "response-header",
+            "response-header-timeout",
+            "request",
+        ],
+        POOL_READ_HELP,
+    ),
+    (
+        "[pool.NAME.timeouts]",
+        &["proxy-send-timeout", "send", "send-timeout", "write", "write-timeout"],
+        "write body = \"60s\": how long a body may make no progress",
+    ),
+    (
+        "[pool.NAME.timeouts]",
+        &["keepalive", "keepalive-timeout", "idle", "idle-timeout"],
+        "write reuse = { idle-timeout = \"30s\" } in [pool.NAME]",
+    ),
+    (
+        "[route.timeouts]",
+        &["proxy-read-timeout", "read", "read-timeout", "server", "request", "response-header"],
+        POOL_READ_HELP,
+    ),
+    (
+        "[route.timeouts]",
+        &["connect", "proxy-connect-timeout", "connect-timeout", "queue"],
+        "write it in timeouts of [pool.NAME]: all routes of a pool share its connections",
+    ),
+    ("[route.redirect]", &["code", "permanent", "type", "status-code"], "write status = 301"),
+    (
+        "[route.redirect]",
+        &["url", "uri", "location", "target", "regex", "replacement"],
+        "write to = \"https://example.com{path}{query}\"",
+    ),
+    (
+        "[route.proxy]",
+        &["rewrite", "uri", "url", "prefix", "strip-prefix", "replace-path", "path-rewrite"],
+        "write path = \"/new/{rest}\", with path = \"/old/*\" in the route",
+    ),
+    (
+        "[route.proxy]",
+        &["upstream", "backend", "to", "name", "target", "service"],
+        "write pool = \"NAME\", the name of a [pool.NAME]",
     ),
     ("[pool.NAME]", &["scheme", "protocol", "https", "ssl", "transport"], "write tls = true"),
     (

@@ -2,11 +2,11 @@
 //! In: the table `[server]`. Out: checked settings.
 //! Never: accepts a field whose value Tidegate or a protocol defines.
 
-use crate::edits::{Direction, refusal};
+use crate::edits::{self, Direction};
 use crate::listeners::refused;
 use crate::log::parts_per_million;
 use crate::model::{ID_FIELD_BYTES_MAX, RequestIds, Trace};
-use crate::pattern::{Complaint, is_token};
+use crate::pattern::Complaint;
 use crate::report::Notes;
 use crate::table::Table;
 
@@ -32,24 +32,26 @@ pub(crate) fn read_request_id(server: &Table<'_>, notes: &mut Notes) -> Option<R
     let table = server.open_table("request-id", notes)?;
     table.set_word("keep", &mut ids.keep, notes);
     table.set_flag("response", &mut ids.response, notes);
-    if let Some(text) = table.text("field", notes) {
-        let name = text.text.to_ascii_lowercase();
-        let is_taken = TAKEN.contains(&name.as_str())
-            || refusal(&name, Direction::Requests).is_some()
-            || refusal(&name, Direction::Responses).is_some();
-        match is_token(&name) && !is_taken && name.len() <= ID_FIELD_BYTES_MAX {
-            true => ids.field = name,
-            false => {
-                let what = match is_taken {
-                    true => "this field has a meaning of its own",
-                    false => "not the name of a field with up to 64 bytes",
-                };
-                let help = "write field = \"x-request-id\"".to_owned();
-                notes.error(refused("field", &text, Complaint { what: what.to_owned(), help }));
-            }
-        }
+    if let Some(name) = read_field(&table, notes) {
+        ids.field = name;
     }
     Some(ids)
+}
+
+/// The name of the field that states the id. Servers and clients get it.
+fn read_field(table: &Table<'_>, notes: &mut Notes) -> Option<String> {
+    let text = table.text("field", notes)?;
+    let subject = "`field` cannot be";
+    edits::read_name(&text, subject, Direction::Responses, notes)?;
+    let name = edits::read_name(&text, subject, Direction::Requests, notes)?;
+    let what = match name.len() {
+        _ if TAKEN.contains(&name.as_str()) => "this field has a meaning of its own",
+        0..=ID_FIELD_BYTES_MAX => return Some(name),
+        _ => "the name has more than 64 bytes",
+    };
+    let help = "write field = \"x-request-id\"".to_owned();
+    notes.error(refused("field", &text, Complaint { what: what.to_owned(), help }));
+    None
 }
 
 /// Reads `trace`; `None`: traceparent is a field like any other.

@@ -18,6 +18,7 @@ mod embedded;
 mod field_test;
 mod file;
 mod foreign;
+mod foreign_file;
 mod hazards;
 mod health;
 mod hooks;

@@ -34,9 +34,12 @@ pub(crate) fn read(route: &Table<'_>, notes: &mut Notes) -> Vec<Rate> {
         notes.error(note.allowed(format!("1 to {RATES_MAX} limits")));
     }
     let tables = values.into_iter().filter_map(|value| match value.get_ref().as_str() {
-        Some(_) => {
+        Some(text) => {
             let note = Note::new(Kind::Type, value.span(), "`rate` cannot be a string");
-            notes.error(note.help("write rate = { limit = \"100/10s\" }"));
+            // nginx counts in r/s and r/m.
+            let limit = text.replacen("r/", "/", 1);
+            let limit = if parse_limit(&limit).is_ok() { &limit } else { "100/10s" };
+            notes.error(note.help(format!("write rate = {{ limit = {limit:?} }}")));
             None
         }
         None => Table::open(&RATE, value, notes),

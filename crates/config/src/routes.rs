@@ -151,7 +151,10 @@ fn read_one(table: &Table<'_>, known: &Known<'_>, notes: &mut Notes) -> Option<R
     }
     check_user(table, &handling, &action, notes);
     hooks::check(table, &handling, &action, notes);
-    if changes && !serves_websockets(&action) {
+    // Another error explains `websocket = true`.
+    let is_table =
+        table.value("websocket").is_some_and(|value| value.get_ref().as_table().is_some());
+    if is_table && !serves_websockets(&action) {
         let what = "`websocket` has no effect, because the action of this route is not `echo`, `push` or `lua`";
         let note = Note::new(Kind::Conflict, table.key_place("websocket"), what);
         notes.error(note.help("remove `websocket`, or use `echo`, `push` or `lua` as the action"));
@@ -305,7 +308,7 @@ fn read_methods(table: &Table<'_>, notes: &mut Notes) -> Vec<String> {
 fn read_conditions(table: &Table<'_>, notes: &mut Notes) -> Vec<HeaderCondition> {
     let mut conditions: Vec<HeaderCondition> = Vec::new();
     for (name, value) in table.open_fields("headers", notes) {
-        let Some(field) = read_field_name(&name, notes) else {
+        let Some(field) = name.field_name(notes) else {
             continue;
         };
         let field = field.to_ascii_lowercase();
@@ -322,16 +325,6 @@ fn read_conditions(table: &Table<'_>, notes: &mut Notes) -> Vec<HeaderCondition>
         conditions.push(HeaderCondition { name: field, test });
     }
     conditions
-}
-
-fn read_field_name<'n>(name: &'n Located, notes: &mut Notes) -> Option<&'n str> {
-    if pattern::is_token(&name.text) {
-        return Some(&name.text);
-    }
-    let what = format!("{} is not a field name", quoted(&name.text));
-    let note = Note::new(Kind::Value, name.place.clone(), what);
-    notes.error(note.allowed("letters, digits and !#$%&'*+-.^_`|~"));
-    None
 }
 
 /// A route to a whole hub needs a path whose rest states what is requested.
@@ -353,14 +346,14 @@ fn read_action(
     notes: &mut Notes,
 ) -> Option<Action> {
     let words = ActionKey::WORDS.iter().copied();
-    let mut present: Vec<&str> = words.filter(|word| table.value(word).is_some()).collect();
+    let mut present: Vec<&str> = words.clone().filter(|word| table.value(word).is_some()).collect();
     let proxy = ActionKey::Proxy.word().unwrap_or_default();
     if table.value("split").is_some() && !present.contains(&proxy) {
         present.push(proxy);
     }
     present.sort_by_key(|word| table.key_place(word).start);
     match present.as_slice() {
-        [] if table.has_later() => None,
+        [] if table.has_later() || words.clone().any(|word| table.has_word_for(word)) => None,
         [] => {
             let note = Note::new(Kind::Missing, table.place.clone(), "the route has no action");
             let words = ActionKey::WORDS.join(", ");
@@ -393,6 +386,11 @@ fn read_respond(table: &Table<'_>, notes: &mut Notes) -> Option<Respond> {
         notes.error(note.help(format!("write respond = {{ body = {} }}", quoted(text))));
         return None;
     }
+    if let Some(status) = value.get_ref().as_integer() {
+        let note = wrong_type("`respond`", value, "a table with: status, headers, body");
+        notes.error(note.help(format!("write respond = {{ status = {status} }}")));
+        return None;
+    }
     let table = table.open_table("respond", notes)?;
     let mut respond = Respond { status: 200, headers: Vec::new(), body: Vec::new() };
     table.set_number("status", &mut respond.status, notes);
@@ -416,7 +414,7 @@ fn read_field(
     fields: &mut Vec<(String, String)>,
     notes: &mut Notes,
 ) {
-    let Some(field) = read_field_name(name, notes) else {
+    let Some(field) = name.field_name(notes) else {
         return;
     };
     let refusal = FIELDS_REFUSED.iter().find(|(refused, _)| field.eq_ignore_ascii_case(refused));

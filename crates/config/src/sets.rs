@@ -88,7 +88,16 @@ pub(crate) fn read_list(
         match pattern::parse_network(&text.text) {
             Ok(network) => networks.push(network),
             Err(Complaint { what, help }) => {
-                let help = format!("{help}, or \"set:NAME\" for a [set.NAME]");
+                let help = match (text.text.to_ascii_lowercase().as_str(), name) {
+                    ("all" | "any" | "*", "deny") => {
+                        "remove it: `allow` refuses all other addresses; write [\"0.0.0.0/0\", \"::/0\"] for every address"
+                            .to_owned()
+                    }
+                    ("all" | "any" | "*", "allow" | "client") => {
+                        format!("remove it: without `{name}` every address is accepted")
+                    }
+                    _ => format!("{help}, or \"set:NAME\" for a [set.NAME]"),
+                };
                 notes.error(refused(name, &text, Complaint { what, help }));
             }
         }

@@ -12,6 +12,7 @@ use toml::de::{DeTable, DeValue};
 use crate::foreign;
 use crate::keys::{Key, Preset, Section, Shape, sections};
 use crate::nearest::nearest;
+use crate::pattern;
 use crate::report::{Kind, Note, Notes, quoted};
 use crate::units;
 use crate::words::Worded;
@@ -30,6 +31,22 @@ pub(crate) struct Located {
     /// Byte range of the string in the file.
     pub(crate) place: Range<usize>,
 }
+
+impl Located {
+    /// The string, if it can be the name of a field; otherwise an error is noted.
+    pub(crate) fn field_name(&self, notes: &mut Notes) -> Option<&str> {
+        if pattern::is_token(&self.text) {
+            return Some(&self.text);
+        }
+        let what = format!("{} is not a field name", quoted(&self.text));
+        let note = Note::new(Kind::Value, self.place.clone(), what);
+        notes.error(note.allowed(TOKEN_FORM));
+        None
+    }
+}
+
+/// The form of a token (RFC 9110 section 5.6.2), in messages.
+pub(crate) const TOKEN_FORM: &str = "letters, digits and !#$%&'*+-.^_`|~";
 
 /// A table of the file and the section that describes its settings.
 pub(crate) struct Table<'t> {
@@ -92,13 +109,16 @@ impl<'t> Table<'t> {
     }
 
     fn check_names(&self, notes: &mut Notes) {
-        for (name, _) in self.entries {
+        for (name, value) in self.entries {
             if self.section.key(name.get_ref()).is_none() {
-                notes.error(unknown(self.section, name));
+                notes.error(unknown(self.section, name, value));
             }
         }
         for key in self.section.keys {
-            if matches!(key.preset, Preset::Required) && self.value(key.name).is_none() {
+            if matches!(key.preset, Preset::Required)
+                && self.value(key.name).is_none()
+                && !self.has_word_for(key.name)
+            {
                 let what = format!("{} has no `{}`", self.section.path, key.name);
                 let note = Note::new(Kind::Missing, self.place.clone(), what);
                 notes.error(note.allowed(describe(&key.shape)).help(example(key)));
@@ -114,6 +134,16 @@ impl<'t> Table<'t> {
     /// Whether the table has an unknown name; an error for it is already noted.
     pub(crate) fn has_unknown(&self) -> bool {
         self.entries.keys().any(|name| self.section.key(name.get_ref()).is_none())
+    }
+
+    /// Whether the table has a word of another program for the setting `name`; an error for it is already noted.
+    pub(crate) fn has_word_for(&self, name: &str) -> bool {
+        let instead = format!("write {name} = ");
+        let helps = self.entries.keys().filter_map(|word| {
+            let word = word.get_ref();
+            foreign::setting(self.section.path, word).filter(|_| self.section.key(word).is_none())
+        });
+        helps.into_iter().any(|help| help.starts_with(&instead))
     }
 
     /// The value under `name`, unchecked.
@@ -455,6 +485,12 @@ fn refused(key: &Key, value: &Value<'_>) -> Note {
     if let Some(help) = suggest(&key.shape, value.get_ref()) {
         return note.help(format!("write {} = {help}", key.name));
     }
+    if let Some(port) = number(value.get_ref()).filter(|_| key.name == "bind") {
+        return match port {
+            1..=65_535 => note.help(format!("write bind = \"0.0.0.0:{port}\"")),
+            _ => note,
+        };
+    }
     let word = value.get_ref().as_str().map(str::to_owned);
     let word = word.or_else(|| value.get_ref().as_bool().map(|truth| truth.to_string()));
     match word.and_then(|word| foreign::value(key.name, &word)) {
@@ -516,7 +552,7 @@ fn suggest(shape: &Shape, value: &DeValue<'_>) -> Option<String> {
     }
 }
 
-fn unknown(section: &Section, name: &Spanned<toml::de::DeString<'_>>) -> Note {
+fn unknown(section: &Section, name: &Spanned<toml::de::DeString<'_>>, value: &Value<'_>) -> Note {
     let (word, place) = (name.get_ref().as_ref(), name.span());
     if let Some((_, instead)) = section.later.iter().find(|(later, _)| *later == word) {
         let version = env!("CARGO_PKG_VERSION");
@@ -536,6 +572,9 @@ fn unknown(section: &Section, name: &Spanned<toml::de::DeString<'_>>) -> Note {
     if let Some(help) = foreign::setting(section.path, word) {
         return note.help(help);
     }
+    if let Some(help) = edit_of_field(section, word, value) {
+        return note.help(help);
+    }
     if let Some(help) = elsewhere(section, word) {
         return note.help(help);
     }
@@ -543,6 +582,20 @@ fn unknown(section: &Section, name: &Spanned<toml::de::DeString<'_>>) -> Note {
         Some(name) => note.help(format!("write `{name}`")),
         None => note,
     }
+}
+
+/// How to write a field of `request-headers` or `response-headers` that was given without `set`, `add` or `remove`.
+fn edit_of_field(section: &Section, word: &str, value: &Value<'_>) -> Option<String> {
+    let text = value.get_ref().as_str()?;
+    let setting = match section.path {
+        "[route.request-headers]" => "request-headers",
+        "[route.response-headers]" => "response-headers",
+        _ => return None,
+    };
+    // A variable of another program is the subject of the next message.
+    let text = if text.contains(['$', '%', '{']) { "{client}".to_owned() } else { text.to_owned() };
+    let name = if pattern::is_token(word) { word } else { "x-name" };
+    Some(format!("write {setting} = {{ set = {{ {name} = {} }} }}", quoted(&text)))
 }
 
 /// Where a setting of another section belongs. A section inside of this one is preferred.

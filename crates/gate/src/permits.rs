@@ -134,9 +134,13 @@ impl Permits {
         }
     }
 
-    /// Takes over the grants that came too early for the pool whose index this pool has now.
-    pub fn take_early(&mut self, from: &mut Self) {
-        self.early.append(&mut from.early);
+    /// Takes over what came too early for the pool whose index this pool has now: grants, and what other workers ask for.
+    /// An ask that was meant for the earlier pool causes a superfluous grant.
+    pub fn succeed(&mut self, earlier: &mut Self) {
+        self.early.append(&mut earlier.early);
+        for (from, other) in earlier.others.iter().enumerate() {
+            self.set_asked(from, other.asked);
+        }
     }
 
     /// Takes permits of `server`, unless its limit has changed since they were dealt.

@@ -270,7 +270,7 @@ impl Worker {
         match running {
             Running::Proxy(id) => {
                 if let Some(exchange) = self.exchanges.get_mut(id) {
-                    exchange.era = era;
+                    exchange.adopt(era);
                 }
             }
             Running::Token(id) => {
@@ -341,10 +341,14 @@ impl Worker {
                 let mut pool = WorkerPool::new(settings, self.seed);
                 pool.since = life.life.since;
                 pool.share(own, workers);
-                if let Some(place) = self.pools.get_mut(index) {
-                    pool.permits.take_early(&mut place.permits);
+                match self.pools.get_mut(index) {
+                    Some(place) => pool.permits.succeed(&mut place.permits),
+                    None => self.take_early_asks(index as u16, &mut pool),
                 }
                 pool.change(settings, &life.servers, own, workers);
+                // Other workers may ask for its permits.
+                pool.unserved = true;
+                self.work.push(Work::ServeQueue(index as u16));
                 match self.pools.get_mut(index) {
                     Some(place) => {
                         // `short_pools` may still contain the index.
@@ -439,7 +443,7 @@ impl Worker {
                 self.listeners.iter().any(|listener| listener.index == index)
                     || self.has_listener_users(index)
             }
-            Place::Pool(_) | Place::Server(..) if self.is_earlier_hook_waiting() => true,
+            Place::Pool(_) | Place::Server(..) if self.is_earlier_request_unsent() => true,
             Place::Pool(index) => pool(index).is_some_and(|pool| {
                 let mut servers = 0..pool.state.len();
                 pool.exchanges > 0 || servers.any(|server| pool.shared.connection_count(server) > 0)
@@ -452,6 +456,12 @@ impl Worker {
                     || pool.kept.get(server).is_some_and(|kept| *kept > 0)
             }),
         }
+    }
+
+    /// Whether a request that began with earlier settings has not begun its action yet. It may still be forwarded to any
+    /// pool of them.
+    fn is_earlier_request_unsent(&self) -> bool {
+        self.is_earlier_hook_waiting() || self.is_earlier_token_waiting()
     }
 
     /// A client connection of this listener was accepted.

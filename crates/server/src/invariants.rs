@@ -514,7 +514,9 @@ impl Worker {
         let mut held = vec![0; self.pools.len()];
         let mut requests = vec![0; self.pools.len()];
         for (_, exchange) in self.exchanges.iter() {
-            requests[usize::from(exchange.pool)] += 1;
+            for pool in [Some(exchange.pool), exchange.own_pool()].into_iter().flatten() {
+                requests[usize::from(pool)] += 1;
+            }
         }
         for (_, exchange) in self.exchanges.iter().filter(|(_, exchange)| exchange.has_server()) {
             in_use[usize::from(exchange.pool)][usize::from(exchange.attempt.server)] += 1;

@@ -13,7 +13,7 @@ use tidegate_gate::permits::{Ask, PermitMessage, bit};
 use tidegate_reactor::{Mailbox, Reactor, Sender, SockId, Waker};
 
 use crate::timers::WorkerTimer;
-use crate::worker::Worker;
+use crate::worker::{Worker, WorkerPool};
 
 /// The most messages about permits that a worker's mailbox holds.
 pub const PERMIT_MAILS_MAX: usize = 1024;
@@ -38,9 +38,18 @@ pub struct PermitPost {
     pub mailbox: Mailbox<PermitMail>,
     /// The mailboxes of all workers, including this worker's own.
     pub workers: Vec<Sender<PermitMail>>,
+    /// What workers that have applied newer settings ask for, of pools that this worker does not have yet. At most one
+    /// ask for each worker and pool.
+    early_asks: Vec<PermitMail>,
 }
 
 impl PermitPost {
+    /// The post of worker `own`, of whose mailbox `workers` contains a sender.
+    #[must_use]
+    pub fn new(own: usize, mailbox: Mailbox<PermitMail>, workers: Vec<Sender<PermitMail>>) -> Self {
+        Self { own, mailbox, workers, early_asks: Vec::new() }
+    }
+
     /// The mailbox for permits of each worker; `None` if there is only one worker. A later configuration may need them.
     pub(crate) fn for_workers(wakers: &[Waker]) -> Vec<Option<Self>> {
         if wakers.len() < 2 {
@@ -49,7 +58,7 @@ impl PermitPost {
         let mailboxes: Vec<Mailbox<PermitMail>> =
             wakers.iter().map(|waker| Mailbox::new(PERMIT_MAILS_MAX, waker.clone())).collect();
         let workers: Vec<Sender<PermitMail>> = mailboxes.iter().map(Mailbox::sender).collect();
-        let post = |(own, mailbox)| Some(Self { own, mailbox, workers: workers.clone() });
+        let post = |(own, mailbox)| Some(Self::new(own, mailbox, workers.clone()));
         mailboxes.into_iter().enumerate().map(post).collect()
     }
 }
@@ -81,10 +90,12 @@ impl Worker {
     /// Takes the messages about permits. Called when the worker was woken.
     pub(crate) fn receive_permits<R: Reactor>(&mut self, reactor: &mut R) {
         for _ in 0..MAILS_PER_TURN_MAX {
-            let Some(post) = &self.post else { return };
+            let Some(post) = &mut self.post else { return };
             let Some(mail) = post.mailbox.take() else { return };
             let Some(pool) = self.pools.get_mut(usize::from(mail.pool)) else {
-                // The sender has applied settings that this worker has not.
+                // The sender has applied settings that this worker has not. Only workers that ask get grants.
+                post.early_asks.retain(|ask| (ask.from, ask.pool) != (mail.from, mail.pool));
+                post.early_asks.push(mail);
                 continue;
             };
             if let PermitMessage::Grant { count, .. } = mail.message {
@@ -97,6 +108,14 @@ impl Worker {
             && !post.mailbox.is_empty()
         {
             post.mailbox.ring_again();
+        }
+    }
+
+    /// Hands a new pool what other workers have asked of it before this worker had it.
+    pub(crate) fn take_early_asks(&mut self, index: u16, pool: &mut WorkerPool) {
+        let Some(post) = &mut self.post else { return };
+        for mail in post.early_asks.extract_if(.., |mail| mail.pool == index) {
+            pool.permits.receive(&mut pool.state, usize::from(mail.from), mail.message);
         }
     }
 

@@ -99,7 +99,7 @@ fn workers_share_the_limit_of_a_server() {
     let (report, reported) = mpsc::channel();
     let mut threads = Vec::new();
     for ((own, mailbox), waker) in mailboxes.into_iter().enumerate().zip(wakers) {
-        let post = PermitPost { own, mailbox, workers: senders.clone() };
+        let post = PermitPost::new(own, mailbox, senders.clone());
         let (config, done, report) = (config.clone(), Arc::clone(&done), report.clone());
         threads.push(thread::spawn(move || {
             let reactor = EpollReactor::new(100, waker).expect("an event queue");

@@ -10,6 +10,7 @@ use core::ops::{Deref, DerefMut};
 use core::time::Duration;
 use std::ffi::OsStr;
 use std::io::Read;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
@@ -39,6 +40,19 @@ pub fn command_ignoring(signals: &str, program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new("env");
     command.arg(DEFAULTS).arg(format!("--ignore-signal={signals}")).arg(program);
     command
+}
+
+/// The path of an example program of the crate under test. Cargo builds the examples of a crate with its tests.
+///
+/// # Panics
+/// Cargo did not build it, because the tests were selected by name.
+#[must_use]
+pub fn example(name: &str) -> PathBuf {
+    let test = std::env::current_exe().expect("the path of the test is known");
+    let folder = test.parent().and_then(Path::parent).expect("the test is in a folder of Cargo");
+    let program = folder.join("examples").join(name);
+    assert!(program.is_file(), "{} is missing: run cargo test without --test", program.display());
+    program
 }
 
 /// Starts `command`.

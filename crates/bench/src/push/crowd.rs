@@ -2,7 +2,7 @@
 //! In: readiness of sockets, the phase of the run. Out: receipts, times, failures.
 //! Never: allocates for a connection that waits; sends anything but handshakes, Pongs and Close frames.
 //! Limits: `OPENING_MAX` connections are being established at once; a connection holds 16 bytes (asserted), and
-//! up to `PARTIAL_BYTES_MAX` while a frame or a head arrives in pieces.
+//! up to `KEPT_BYTES_MAX` while a frame or a head arrives in pieces.
 //! Invariant: a member has a socket from `Connecting` to `Open`, and none before and after.
 
 use super::ledger::{Ledger, Receipts};
@@ -10,16 +10,17 @@ use super::payload::{Payload, SIZE_MAX};
 use super::{Phase, PushPlan, Shared};
 use crate::handshake::Handshake;
 use crate::histogram::Times;
+use crate::input::{self, Connections, Input};
 use crate::machine;
 use crate::plan::{Schedule, Share};
 use crate::report::sockets::ThreadTime;
-use crate::socket::{self, EVENTS_MAX, READ_BYTES, Received};
+use crate::socket::{self, EVENTS_MAX};
 use core::net::SocketAddr;
 use core::sync::atomic::Ordering::Relaxed;
 use rustix::event::epoll::{self, EventFlags};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::time::{Duration, Instant};
 use tidegate_base::Span;
@@ -32,7 +33,7 @@ const OPENING_MAX: usize = 32;
 /// How many connections are begun between two looks at the others.
 const OPENINGS_PER_TURN_MAX: usize = 32;
 /// Bytes that are kept of an incomplete frame or head.
-const PARTIAL_BYTES_MAX: usize = SIZE_MAX + 32 * 1024;
+const KEPT_BYTES_MAX: usize = SIZE_MAX + 32 * 1024;
 /// How long a thread waits for events before it looks at the phase of the run.
 const WAIT_MAX: Duration = Duration::from_millis(250);
 /// The key of the frames that subscribers send. It need not be random: it protects proxies from browsers.
@@ -171,10 +172,8 @@ pub(super) struct Crowd<'a> {
     opening: VecDeque<(u32, u32)>,
     /// How many members are `Connecting` or `Greeting`.
     pending: usize,
-    /// The first bytes of heads and frames that arrived in pieces.
-    partial: HashMap<u32, Vec<u8>>,
-    /// The receive buffer of all members.
-    buffer: Vec<u8>,
+    /// What was received of all members.
+    input: Input,
     outcome: CrowdOutcome,
     /// The thread's time at the start of the publications.
     before: Option<(Duration, Duration, Instant)>,
@@ -231,8 +230,7 @@ impl<'a> Crowd<'a> {
             schedule,
             opening: VecDeque::new(),
             pending: 0,
-            partial: HashMap::new(),
-            buffer: vec![0; READ_BYTES],
+            input: Input::new(KEPT_BYTES_MAX),
             outcome: CrowdOutcome::new(plan.channels as usize, plan.tracked()),
             before: None,
             opened: 0,
@@ -257,16 +255,7 @@ impl<'a> Crowd<'a> {
                     Some((machine::thread_cpu_time(), machine::thread_run_delay(), Instant::now()));
             }
             let wait = self.open_members();
-            events.clear();
-            let timeout = rustix::event::Timespec {
-                tv_sec: 0,
-                tv_nsec: wait.as_nanos().try_into().unwrap_or(0),
-            };
-            let spare = rustix::buffer::spare_capacity(&mut events);
-            match epoll::wait(&self.epoll, spare, Some(&timeout)) {
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
-            }
+            socket::wait(&self.epoll, &mut events, wait)?;
             for event in &events {
                 self.handle_event(event.data.u64() as u32, event.flags);
             }
@@ -345,28 +334,9 @@ impl<'a> Crowd<'a> {
                 if u128::from(now.wrapping_sub(at)) < self.plan.timeout.as_micros() {
                     break;
                 }
-                self.end_member(index, "not established in time");
+                self.end(index, "not established in time");
             }
             self.opening.pop_front();
-        }
-    }
-
-    /// Ends a member: a failure if it was not established, a loss if it was.
-    fn end_member(&mut self, index: u32, reason: &str) {
-        let member = &mut self.members[index as usize];
-        member.socket = None;
-        self.partial.remove(&index);
-        match core::mem::replace(&mut member.state, State::Absent) {
-            State::Absent => {}
-            State::Connecting(_) | State::Greeting(_) => {
-                self.pending -= 1;
-                self.failed += 1;
-                *self.outcome.failed.entry(reason.to_owned()).or_default() += 1;
-            }
-            State::Open(_) => {
-                self.lost += 1;
-                *self.outcome.lost.entry(reason.to_owned()).or_default() += 1;
-            }
         }
     }
 
@@ -376,9 +346,8 @@ impl<'a> Crowd<'a> {
             return;
         };
         if let State::Connecting(since) = *state {
-            if let Err(error) = socket::outcome(socket) {
-                let reason = format!("connect: {}", io::Error::from(error));
-                return self.end_member(index, &reason);
+            if let Err(reason) = socket::outcome(socket) {
+                return self.end(index, &reason);
             }
             if !flags.contains(EventFlags::OUT) {
                 return;
@@ -390,99 +359,12 @@ impl<'a> Crowd<'a> {
             let mut request = Vec::with_capacity(512);
             let number = self.share.connection_first + index;
             self.handshake.encode(&self.plan.target_of(number), &mut request);
-            match socket::send(socket, &request) {
-                Ok(count) if count == request.len() => *state = State::Greeting(since),
-                Ok(_) => return self.end_member(index, "the handshake did not fit the socket"),
-                Err(error) => {
-                    let reason = format!("send: {}", io::Error::from(error));
-                    return self.end_member(index, &reason);
-                }
+            match socket::send_first(socket, &request) {
+                Ok(()) => *state = State::Greeting(since),
+                Err(reason) => return self.end(index, &reason),
             }
         }
-        let is_readable = EventFlags::IN | EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR;
-        if flags.intersects(is_readable) {
-            self.receive(index, flags.intersects(EventFlags::RDHUP | EventFlags::HUP));
-        }
-    }
-
-    /// Receives until the socket is empty.
-    fn receive(&mut self, index: u32, is_ending: bool) {
-        let mut buffer = core::mem::take(&mut self.buffer);
-        while let Some(socket) = &self.members[index as usize].socket {
-            let ended = match socket::receive(socket, &mut buffer) {
-                Received::Bytes(count) => {
-                    let handled = self.handle_bytes(index, &buffer[..count]);
-                    if handled.is_ok() && count < buffer.len() && !is_ending {
-                        break;
-                    }
-                    handled
-                }
-                Received::Nothing => break,
-                Received::End => Err("the server closed the connection".to_owned()),
-                Received::Broken(error) => Err(format!("receive: {}", io::Error::from(error))),
-            };
-            if let Err(reason) = ended {
-                self.end_member(index, &reason);
-            }
-        }
-        self.buffer = buffer;
-    }
-
-    /// Handles received bytes; keeps an incomplete end. An error ends the member.
-    fn handle_bytes(&mut self, index: u32, bytes: &[u8]) -> Result<(), String> {
-        let Some(mut kept) = self.partial.remove(&index) else {
-            let used = self.handle_input(index, bytes)?;
-            if used < bytes.len() {
-                self.partial.insert(index, bytes[used..].to_vec());
-            }
-            return Ok(());
-        };
-        kept.extend_from_slice(bytes);
-        let used = self.handle_input(index, &kept)?;
-        if kept.len() - used > PARTIAL_BYTES_MAX {
-            return Err("the server sent a frame that is too long".to_owned());
-        }
-        if used < kept.len() {
-            kept.drain(..used);
-            self.partial.insert(index, kept);
-        }
-        Ok(())
-    }
-
-    /// Handles complete heads and frames at the start of `input`. Returns their length.
-    fn handle_input(&mut self, index: u32, input: &[u8]) -> Result<usize, String> {
-        let mut used = 0;
-        if let State::Greeting(_) = self.members[index as usize].state {
-            match self.handshake.check(input)? {
-                Some((length, _)) => used = length,
-                None => return Ok(0),
-            }
-            self.note_open(index);
-        }
-        while let Some((head, start)) = FrameHead::decode(&input[used..], RULES)
-            .map_err(|fault| format!("the server broke the protocol: {}", fault.reason()))?
-        {
-            let from = used + start;
-            let length = usize::try_from(head.length).unwrap_or(usize::MAX);
-            let Some(payload) = from.checked_add(length).and_then(|end| input.get(from..end))
-            else {
-                if length > PARTIAL_BYTES_MAX {
-                    return Err("the server sent a frame that is too long".to_owned());
-                }
-                break;
-            };
-            used = from + length;
-            match head.opcode {
-                Opcode::Text | Opcode::Binary if head.is_final => self.note_message(index, payload),
-                Opcode::Text | Opcode::Binary | Opcode::Continuation => {
-                    return Err("the server sent a message in fragments".to_owned());
-                }
-                Opcode::Ping => self.answer_ping(index, payload),
-                Opcode::Pong => {}
-                Opcode::Close => return Err(self.answer_close(index, payload)),
-            }
-        }
-        Ok(used)
+        input::receive_if_ready(self, index, flags);
     }
 
     fn note_open(&mut self, index: u32) {
@@ -555,5 +437,70 @@ impl<'a> Crowd<'a> {
         counts.failed.store(self.failed, Relaxed);
         counts.lost.store(self.lost, Relaxed);
         counts.received.store(self.outcome.receipts.received, Relaxed);
+    }
+}
+
+impl Connections for Crowd<'_> {
+    fn socket(&self, index: u32) -> Option<&OwnedFd> {
+        self.members[index as usize].socket.as_ref()
+    }
+
+    fn input(&mut self) -> &mut Input {
+        &mut self.input
+    }
+
+    /// Handles complete heads and frames at the start of `input`. Returns their length.
+    fn handle_bytes(&mut self, index: u32, input: &[u8]) -> Result<usize, String> {
+        let mut used = 0;
+        if let State::Greeting(_) = self.members[index as usize].state {
+            match self.handshake.check(input)? {
+                Some((length, _)) => used = length,
+                None => return Ok(0),
+            }
+            self.note_open(index);
+        }
+        while let Some((head, start)) = FrameHead::decode(&input[used..], RULES)
+            .map_err(|fault| format!("the server broke the protocol: {}", fault.reason()))?
+        {
+            let from = used + start;
+            let length = usize::try_from(head.length).unwrap_or(usize::MAX);
+            let Some(payload) = from.checked_add(length).and_then(|end| input.get(from..end))
+            else {
+                if length > KEPT_BYTES_MAX {
+                    return Err("the server sent a frame that is too long".to_owned());
+                }
+                break;
+            };
+            used = from + length;
+            match head.opcode {
+                Opcode::Text | Opcode::Binary if head.is_final => self.note_message(index, payload),
+                Opcode::Text | Opcode::Binary | Opcode::Continuation => {
+                    return Err("the server sent a message in fragments".to_owned());
+                }
+                Opcode::Ping => self.answer_ping(index, payload),
+                Opcode::Pong => {}
+                Opcode::Close => return Err(self.answer_close(index, payload)),
+            }
+        }
+        Ok(used)
+    }
+
+    /// Ends a member: a failure if it was not established, a loss if it was.
+    fn end(&mut self, index: u32, reason: &str) {
+        let member = &mut self.members[index as usize];
+        member.socket = None;
+        self.input.forget(index);
+        match core::mem::replace(&mut member.state, State::Absent) {
+            State::Absent => {}
+            State::Connecting(_) | State::Greeting(_) => {
+                self.pending -= 1;
+                self.failed += 1;
+                *self.outcome.failed.entry(reason.to_owned()).or_default() += 1;
+            }
+            State::Open(_) => {
+                self.lost += 1;
+                *self.outcome.lost.entry(reason.to_owned()).or_default() += 1;
+            }
+        }
     }
 }

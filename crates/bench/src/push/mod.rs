@@ -18,6 +18,7 @@ pub use ledger::{Ledger, RECENT_MAX, Receipt, Receipts};
 pub use payload::Payload;
 pub use report::{Memory, PushReport};
 
+use crate::fleet;
 use crate::handshake::Handshake;
 use crate::histogram::Times;
 use crate::interrupt;
@@ -35,7 +36,6 @@ use std::io::{self, Write as _};
 use std::process::ExitCode;
 use std::thread;
 use std::time::Instant;
-use tidegate_reactor::worker;
 use tidegate_wire::websocket::Offer;
 
 /// How many publications are tracked one by one.
@@ -246,15 +246,9 @@ fn run_plan(args: &PushArgs) -> Result<ExitCode, String> {
         for number in 0..plan.threads {
             let (plan, shared, handshake) = (&plan, &shared, &handshake);
             let cpus = &args.client_cpus;
-            let cpu = (!cpus.is_empty()).then(|| cpus[usize::from(number) % cpus.len()]);
             threads.push(scope.spawn(move || {
                 let run = || -> Result<CrowdOutcome, String> {
-                    if let Some(cpu) = cpu {
-                        worker::pin_to_cpu(cpu)
-                            .map_err(|why| format!("--client-cpus {cpu}: {why}"))?;
-                    }
-                    // With a shared table, the descriptor limit applies to all threads together.
-                    let _ = worker::unshare_descriptor_table();
+                    fleet::begin_thread(cpus, number)?;
                     let crowd = Crowd::new(plan, shared, number, plan.address, handshake);
                     crowd.and_then(Crowd::run).map_err(|why| why.to_string())
                 };

@@ -7,7 +7,9 @@ use super::{Course, Pace, PushPlan, Shared, Sum};
 use crate::histogram::Times;
 use crate::machine::{self, NetworkUse, Spent};
 use crate::quantity::{counted, micros, short};
-use crate::report::sockets::{busy_in_words, times_to_json, write_percentiles, write_reasons};
+use crate::report::sockets::{
+    self, busy_in_words, times_to_json, write_percentiles, write_reasons,
+};
 use core::fmt::Write as _;
 use core::sync::atomic::Ordering::Relaxed;
 use core::time::Duration;
@@ -134,16 +136,13 @@ impl<'a> PushReport<'a> {
     /// The report for people.
     #[must_use]
     pub fn to_text(&self) -> String {
-        let mut text = String::new();
-        for words in self.caveats() {
-            let _ = writeln!(text, "{words}");
-        }
-        // Writing to a String cannot fail.
-        let _ = self.write_load(&mut text);
-        let _ = self.write_counts(&mut text);
-        let _ = self.write_times(&mut text);
-        let _ = self.write_use(&mut text);
-        text
+        let sections: [&dyn Fn(&mut String) -> core::fmt::Result; 4] = [
+            &|text| self.write_load(text),
+            &|text| self.write_counts(text),
+            &|text| self.write_times(text),
+            &|text| self.write_use(text),
+        ];
+        sockets::to_text(self.caveats(), sections)
     }
 
     fn write_load(&self, text: &mut String) -> core::fmt::Result {

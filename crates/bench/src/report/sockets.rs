@@ -4,7 +4,7 @@
 
 use crate::histogram::{PERCENTILES, Times};
 use crate::quantity::micros;
-use core::fmt::Write as _;
+use core::fmt::{self, Write as _};
 use core::time::Duration;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -53,8 +53,25 @@ pub(crate) fn busy_in_words(busiest: f64) -> Option<String> {
     })
 }
 
+/// A report for people: the warnings, and its sections in order.
+pub(crate) fn to_text(
+    caveats: Vec<String>,
+    sections: [&dyn Fn(&mut String) -> fmt::Result; 4],
+) -> String {
+    let mut text = String::new();
+    for words in caveats {
+        text.push_str(&words);
+        text.push('\n');
+    }
+    for write in sections {
+        // Writing to a String cannot fail.
+        let _ = write(&mut text);
+    }
+    text
+}
+
 /// Writes a table of percentiles with a row for each kind of time that was measured.
-pub(crate) fn write_percentiles(text: &mut String, rows: &[(&str, &Times)]) -> core::fmt::Result {
+pub(crate) fn write_percentiles(text: &mut String, rows: &[(&str, &Times)]) -> fmt::Result {
     write!(text, "\n  {:<12}", "")?;
     for (name, _) in PERCENTILES.iter().take(PERCENTILES_SHOWN) {
         write!(text, "{:>10}", name.replace('_', "."))?;
@@ -76,7 +93,7 @@ pub(crate) fn write_reasons(
     text: &mut String,
     what: &str,
     reasons: &BTreeMap<String, u64>,
-) -> core::fmt::Result {
+) -> fmt::Result {
     for (reason, count) in reasons {
         writeln!(text, "               {what} {count}: {reason}")?;
     }

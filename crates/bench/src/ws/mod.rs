@@ -33,7 +33,6 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::Instant;
 use talk::Talk;
-use tidegate_reactor::worker;
 use tidegate_wire::websocket::{Kind, Offer};
 
 /// How often the main thread looks at the others.
@@ -80,8 +79,10 @@ struct Shared {
     /// The measured time.
     counted_from: AtomicU64,
     end: AtomicU64,
-    /// A signal has ended the run.
+    /// A signal or a failed thread has ended the run.
     is_stopped: AtomicBool,
+    /// A thread has failed, so the run ends.
+    has_failed: AtomicBool,
     /// Connections that were established, or could not be.
     opened: AtomicU64,
     failed: AtomicU64,
@@ -96,6 +97,7 @@ impl Shared {
             counted_from: never(),
             end: never(),
             is_stopped: AtomicBool::new(false),
+            has_failed: AtomicBool::new(false),
             opened: AtomicU64::new(0),
             failed: AtomicU64::new(0),
         }
@@ -245,14 +247,15 @@ fn run_plan<'a>(
         let mut threads = Vec::new();
         for number in 0..plan.threads {
             let (shared, handshake) = (&shared, &handshake);
-            let cpu = (!cpus.is_empty()).then(|| cpus[usize::from(number) % cpus.len()]);
             threads.push(scope.spawn(move || {
-                if let Some(cpu) = cpu {
-                    worker::pin_to_cpu(cpu)?;
-                }
-                // With a shared table, the descriptor limit applies to all threads together.
-                let _ = worker::unshare_descriptor_table();
-                Talk::new(plan, shared, number, handshake)?.run()
+                let run = || -> Result<EchoOutcome, String> {
+                    fleet::begin_thread(cpus, number)?;
+                    let talk = Talk::new(plan, shared, number, handshake);
+                    talk.and_then(Talk::run).map_err(|why| why.to_string())
+                };
+                let outcome = run();
+                shared.has_failed.fetch_or(outcome.is_err(), Relaxed);
+                outcome
             }));
         }
         course = Some(Course::run(plan, &shared, server_pids, stop));
@@ -334,13 +337,15 @@ impl Course {
     fn run(plan: &EchoPlan, shared: &Shared, server_pids: &[u32], stop: &AtomicBool) -> Self {
         let total = u64::from(plan.connections.connections);
         let wait_until = |is_met: &dyn Fn() -> bool| {
-            while !is_met() && !stop.load(Relaxed) {
+            let is_given_up = || stop.load(Relaxed) || shared.has_failed.load(Relaxed);
+            while !is_met() && !is_given_up() {
                 thread::sleep(LOOK_EVERY);
             }
         };
         let counts = || (shared.opened.load(Relaxed), shared.failed.load(Relaxed));
         wait_until(&|| counts().0 + counts().1 >= total);
-        let from = if counts().0 > 0 && !stop.load(Relaxed) {
+        let has_failed = || shared.has_failed.load(Relaxed);
+        let from = if counts().0 > 0 && !stop.load(Relaxed) && !has_failed() {
             let begin = shared.start.elapsed();
             let from = begin + plan.warm_up;
             shared.counted_from.store(from.as_nanos() as u64, Relaxed);
@@ -362,7 +367,7 @@ impl Course {
         wait_until(&|| shared.start.elapsed() >= shared.end());
         let was_stopped = stop.load(Relaxed);
         let now = shared.start.elapsed();
-        if was_stopped {
+        if was_stopped || has_failed() {
             shared.end.store(now.as_nanos() as u64, Relaxed);
             shared.is_stopped.store(true, Relaxed);
         }

@@ -5,7 +5,9 @@
 use super::{Course, EchoOutcome, EchoPlan, Pace};
 use crate::histogram::Times;
 use crate::quantity::{counted, short};
-use crate::report::sockets::{busy_in_words, times_to_json, write_percentiles, write_reasons};
+use crate::report::sockets::{
+    self, busy_in_words, times_to_json, write_percentiles, write_reasons,
+};
 use core::fmt::Write as _;
 use core::time::Duration;
 use serde_json::{Value, json};
@@ -73,16 +75,13 @@ impl<'a> EchoReport<'a> {
     /// The report for people.
     #[must_use]
     pub fn to_text(&self) -> String {
-        let mut text = String::new();
-        for words in self.caveats() {
-            let _ = writeln!(text, "{words}");
-        }
-        // Writing to a String cannot fail.
-        let _ = self.write_load(&mut text);
-        let _ = self.write_counts(&mut text);
-        let _ = write_percentiles(&mut text, &self.rows());
-        let _ = self.write_use(&mut text);
-        text
+        let sections: [&dyn Fn(&mut String) -> core::fmt::Result; 4] = [
+            &|text| self.write_load(text),
+            &|text| self.write_counts(text),
+            &|text| write_percentiles(text, &self.rows()),
+            &|text| self.write_use(text),
+        ];
+        sockets::to_text(self.caveats(), sections)
     }
 
     fn write_load(&self, text: &mut String) -> core::fmt::Result {

@@ -2,20 +2,20 @@
 //! In: readiness of sockets, the times of the run. Out: messages; times, failures.
 //! Never: sends a message beyond `outstanding` on a connection; counts an echo that differs from its message.
 //! Limits: `OPENING_MAX` connections are being established at once; of received bytes only incomplete heads and control
-//! frames are kept (`PARTIAL_BYTES_MAX`).
+//! frames are kept (`KEPT_BYTES_MAX`).
 //! Invariant: the echoes of a connection come in the order of its messages, so the next one has the number `received`.
 
 use super::message::{MASK, Message};
 use super::{EchoOutcome, EchoPlan, Pace, Shared};
 use crate::handshake::Handshake;
+use crate::input::{self, Connections, Input};
 use crate::machine;
 use crate::plan::{Arrivals, Schedule, Share};
-use crate::socket::{self, EVENTS_MAX, READ_BYTES, Received};
+use crate::socket::{self, EVENTS_MAX};
 use core::sync::atomic::Ordering::Relaxed;
 use core::time::Duration;
 use rustix::event::epoll::{self, EventFlags};
 use rustix::fd::OwnedFd;
-use rustix::io::Errno;
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use tidegate_base::Span;
@@ -24,7 +24,7 @@ use tidegate_wire::websocket::{FrameHead, FrameRules, Kind, Opcode, Role, encode
 /// How many connections of a thread are being established at once.
 const OPENING_MAX: usize = 64;
 /// Bytes that are kept of an incomplete head.
-const PARTIAL_BYTES_MAX: usize = 32 * 1024;
+const KEPT_BYTES_MAX: usize = 32 * 1024;
 /// How long a thread waits for events before it looks at the times of the run.
 const WAIT_MAX: Duration = Duration::from_millis(50);
 /// Server frames have no key, and no extension was offered.
@@ -99,14 +99,12 @@ pub(super) struct Talk<'a> {
     is_talking: bool,
     /// Messages without an echo.
     outstanding: u64,
-    /// The first bytes of heads that arrived in pieces.
-    partial: HashMap<u32, Vec<u8>>,
+    /// What was received of all connections.
+    input: Input,
     /// Output that the kernel did not take.
     unsent: HashMap<u32, Vec<u8>>,
     /// Scratch space for several messages.
     out: Vec<u8>,
-    /// The receive buffer of all connections.
-    buffer: Vec<u8>,
     /// The time of the current event, from the start.
     now: Duration,
     /// The thread's CPU time and run delay at the begin of the measured time.
@@ -160,10 +158,9 @@ impl<'a> Talk<'a> {
             free: VecDeque::new(),
             is_talking: false,
             outstanding: 0,
-            partial: HashMap::new(),
+            input: Input::new(KEPT_BYTES_MAX),
             unsent: HashMap::new(),
             out: Vec::new(),
-            buffer: vec![0; READ_BYTES],
             now: Duration::ZERO,
             before: None,
             outcome: EchoOutcome::new(),
@@ -184,16 +181,7 @@ impl<'a> Talk<'a> {
                 break;
             }
             let wait = self.begin_work();
-            events.clear();
-            let timeout = rustix::event::Timespec {
-                tv_sec: 0,
-                tv_nsec: wait.as_nanos().try_into().unwrap_or(0),
-            };
-            let spare = rustix::buffer::spare_capacity(&mut events);
-            match epoll::wait(&self.epoll, spare, Some(&timeout)) {
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
-            }
+            socket::wait(&self.epoll, &mut events, wait)?;
             for event in &events {
                 self.handle_event(event.data.u64() as u32, event.flags);
             }
@@ -356,60 +344,31 @@ impl<'a> Talk<'a> {
                 }
             };
             if self.now.saturating_sub(since) >= self.plan.timeout {
-                self.end_line(index, reason);
+                self.end(index, reason);
             }
         }
-    }
-
-    /// Ends a connection: a failure if it was not established, a loss if it was.
-    fn end_line(&mut self, index: u32, reason: &str) {
-        let line = &mut self.lines[index as usize];
-        line.socket = None;
-        self.partial.remove(&index);
-        self.unsent.remove(&index);
-        let counts = match core::mem::replace(&mut line.state, State::Absent) {
-            State::Absent => return,
-            State::Connecting(_) | State::Greeting(_) => {
-                self.pending -= 1;
-                self.shared.failed.fetch_add(1, Relaxed);
-                &mut self.outcome.failed
-            }
-            State::Open => {
-                let lost = u64::from(line.sent.wrapping_sub(line.received));
-                self.outstanding -= lost;
-                self.outcome.lost_messages += lost;
-                &mut self.outcome.lost
-            }
-        };
-        *counts.entry(reason.to_owned()).or_default() += 1;
     }
 
     fn handle_event(&mut self, index: u32, flags: EventFlags) {
         let line = &mut self.lines[index as usize];
         let Some(socket) = &line.socket else { return };
         if let State::Connecting(since) = line.state {
-            if let Err(error) = socket::outcome(socket) {
-                return self.end_line(index, &format!("connect: {}", io::Error::from(error)));
+            if let Err(reason) = socket::outcome(socket) {
+                return self.end(index, &reason);
             }
             if !flags.contains(EventFlags::OUT) {
                 return;
             }
             let mut request = Vec::with_capacity(512);
             self.handshake.encode(&self.plan.target, &mut request);
-            match socket::send(socket, &request) {
-                Ok(count) if count == request.len() => line.state = State::Greeting(since),
-                Ok(_) => return self.end_line(index, "the handshake did not fit the socket"),
-                Err(error) => {
-                    return self.end_line(index, &format!("send: {}", io::Error::from(error)));
-                }
+            match socket::send_first(socket, &request) {
+                Ok(()) => line.state = State::Greeting(since),
+                Err(reason) => return self.end(index, &reason),
             }
         } else if flags.contains(EventFlags::OUT) && !self.unsent.is_empty() {
             self.send_rest(index);
         }
-        let is_readable = EventFlags::IN | EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR;
-        if flags.intersects(is_readable) {
-            self.receive(index, flags.intersects(EventFlags::RDHUP | EventFlags::HUP));
-        }
+        input::receive_if_ready(self, index, flags);
     }
 
     /// Sends what the kernel did not take before.
@@ -427,66 +386,8 @@ impl<'a> Talk<'a> {
         }
     }
 
-    /// Receives until the socket is empty.
-    fn receive(&mut self, index: u32, is_ending: bool) {
-        let mut buffer = core::mem::take(&mut self.buffer);
-        while let Some(socket) = &self.lines[index as usize].socket {
-            let ended = match socket::receive(socket, &mut buffer) {
-                Received::Bytes(count) => {
-                    self.now = self.shared.start.elapsed();
-                    let handled = self.handle_bytes(index, &buffer[..count]);
-                    if handled.is_ok() && count < buffer.len() && !is_ending {
-                        break;
-                    }
-                    handled
-                }
-                Received::Nothing => break,
-                Received::End => Err("the server closed the connection".to_owned()),
-                Received::Broken(error) => Err(format!("receive: {}", io::Error::from(error))),
-            };
-            if let Err(reason) = ended {
-                self.end_line(index, &reason);
-            }
-        }
-        self.buffer = buffer;
-    }
-
-    /// Handles received bytes, and continues to talk; keeps an incomplete head. An error ends the connection.
-    fn handle_bytes(&mut self, index: u32, bytes: &[u8]) -> Result<(), String> {
-        let before = self.lines[index as usize].received;
-        match self.partial.remove(&index) {
-            None => {
-                let used = self.handle_input(index, bytes)?;
-                if used < bytes.len() {
-                    self.partial.insert(index, bytes[used..].to_vec());
-                }
-            }
-            Some(mut kept) => {
-                kept.extend_from_slice(bytes);
-                let used = self.handle_input(index, &kept)?;
-                kept.drain(..used);
-                if kept.len() > PARTIAL_BYTES_MAX {
-                    return Err("the server sent a head that is too long".to_owned());
-                }
-                if !kept.is_empty() {
-                    self.partial.insert(index, kept);
-                }
-            }
-        }
-        let count = self.lines[index as usize].received.wrapping_sub(before);
-        match self.plan.pace {
-            _ if count == 0 => {}
-            Pace::Closed => self.send_messages(index, count),
-            Pace::Rate(_) => {
-                self.free.extend(core::iter::repeat_n(index, count as usize));
-                self.send_due();
-            }
-        }
-        Ok(())
-    }
-
-    /// Handles what is complete at the start of `input`. Returns its length.
-    fn handle_input(&mut self, index: u32, input: &[u8]) -> Result<usize, String> {
+    /// Reads what is complete at the start of `input`. Returns its length.
+    fn read_input(&mut self, index: u32, input: &[u8]) -> Result<usize, String> {
         let mut used = 0;
         if let State::Greeting(since) = self.lines[index as usize].state {
             match self.handshake.check(input)? {
@@ -609,6 +510,56 @@ impl<'a> Talk<'a> {
             }
             Opcode::Pong | Opcode::Text | Opcode::Binary | Opcode::Continuation => Ok(()),
         }
+    }
+}
+
+impl Connections for Talk<'_> {
+    fn socket(&self, index: u32) -> Option<&OwnedFd> {
+        self.lines[index as usize].socket.as_ref()
+    }
+
+    fn input(&mut self) -> &mut Input {
+        &mut self.input
+    }
+
+    /// Reads the echoes, and continues to talk.
+    fn handle_bytes(&mut self, index: u32, bytes: &[u8]) -> Result<usize, String> {
+        self.now = self.shared.start.elapsed();
+        let before = self.lines[index as usize].received;
+        let used = self.read_input(index, bytes)?;
+        let count = self.lines[index as usize].received.wrapping_sub(before);
+        match self.plan.pace {
+            _ if count == 0 => {}
+            Pace::Closed => self.send_messages(index, count),
+            Pace::Rate(_) => {
+                self.free.extend(core::iter::repeat_n(index, count as usize));
+                self.send_due();
+            }
+        }
+        Ok(used)
+    }
+
+    /// Ends a connection: a failure if it was not established, a loss if it was.
+    fn end(&mut self, index: u32, reason: &str) {
+        let line = &mut self.lines[index as usize];
+        line.socket = None;
+        self.input.forget(index);
+        self.unsent.remove(&index);
+        let counts = match core::mem::replace(&mut line.state, State::Absent) {
+            State::Absent => return,
+            State::Connecting(_) | State::Greeting(_) => {
+                self.pending -= 1;
+                self.shared.failed.fetch_add(1, Relaxed);
+                &mut self.outcome.failed
+            }
+            State::Open => {
+                let lost = u64::from(line.sent.wrapping_sub(line.received));
+                self.outstanding -= lost;
+                self.outcome.lost_messages += lost;
+                &mut self.outcome.lost
+            }
+        };
+        *counts.entry(reason.to_owned()).or_default() += 1;
     }
 }
 

@@ -136,8 +136,7 @@ impl Worker {
         self.resume_request(to);
     }
 
-    /// Whether a request that began with earlier settings waits for the decision of a hook. It may be forwarded to any
-    /// pool of them.
+    /// Whether a request that began with earlier settings waits for the decision of a hook.
     pub(crate) fn is_earlier_hook_waiting(&self) -> bool {
         let newest = self.settings.newest().generation;
         let mut hooks = self.scripted.iter().filter_map(|(_, request)| request.hook());

@@ -9,6 +9,7 @@
 use std::rc::Rc;
 
 use tidegate_base::{Id, Moment, Span};
+use tidegate_config::arrange::Generation;
 use tidegate_gate::access::Cause;
 use tidegate_gate::handling::RouteHandling;
 use tidegate_gate::jwt::{TokenFault, TokenGuard};
@@ -36,8 +37,10 @@ pub(crate) struct TokenRequest {
     requester: Requester,
     /// The head of the request.
     head: OwnedHead,
-    /// The route that has admitted the request; `None` if the settings have changed since.
+    /// The route that has admitted the request; `None` if the request has got other settings since.
     route: Option<usize>,
+    /// The settings that admitted the request.
+    generation: Generation,
     /// The scheme by which the client sent the request.
     scheme: Scheme,
     /// The random number of the request.
@@ -143,6 +146,7 @@ impl Worker {
             requester: to,
             head,
             route: Some(route),
+            generation: self.settings_of(to).generation,
             scheme: values.scheme,
             random: values.identity.random(),
             intake: Intake::NONE,
@@ -156,6 +160,13 @@ impl Worker {
         self.token_share.put_off(to.sock, id);
         self.set_running(to, Running::Token(id));
         self.set_action_deadline(reactor, to, reactor.now().after(WAIT_MAX));
+    }
+
+    /// Whether a request that began with earlier settings waits for its token.
+    pub(crate) fn is_earlier_token_waiting(&self) -> bool {
+        let newest = self.settings.newest().generation;
+        let mut waiting = self.token_requests.iter().map(|(_, request)| request);
+        waiting.any(|request| request.route.is_some() && request.generation != newest)
     }
 
     /// Verifies tokens that had to wait, as far as their share of the turn goes.

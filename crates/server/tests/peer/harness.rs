@@ -135,7 +135,7 @@ impl<K: Kernel> Harness<Loop<K>> {
         let mailboxes: Vec<Mailbox<PermitMail>> = harnesses.iter().map(mailbox).collect();
         let workers: Vec<_> = mailboxes.iter().map(Mailbox::sender).collect();
         for ((own, mailbox), harness) in mailboxes.into_iter().enumerate().zip(harnesses) {
-            harness.worker.join(PermitPost { own, mailbox, workers: workers.clone() });
+            harness.worker.join(PermitPost::new(own, mailbox, workers.clone()));
         }
     }
 

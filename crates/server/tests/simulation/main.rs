@@ -4,6 +4,7 @@
 //! Out: each failing seed, with the command that replays it.
 //! Never: waits for a real clock.
 
+mod asked;
 mod client;
 mod floods;
 mod host;
@@ -34,6 +35,7 @@ mod reload;
 mod run;
 mod secured;
 mod settings;
+mod settings_waiting;
 mod slow;
 mod speaker;
 mod stage;
@@ -51,7 +53,7 @@ use origin::Lie;
 
 const SEEDS_DEFAULT: u64 = 800;
 /// Seeds outside the default range that once broke an invariant. They are always played.
-const REGRESSION_SEEDS: [u64; 12] = [
+const REGRESSION_SEEDS: [u64; 13] = [
     // A client that read a response slowly was reset by the body timeout, although it made progress.
     900_064_862,
     // A client that reads 4 bytes every 66 ms: the run counted as failed after 1200 s, before the response was complete.
@@ -75,6 +77,8 @@ const REGRESSION_SEEDS: [u64; 12] = [
     350_022_570,
     // A request waited in a hook while reloads removed the pool of its settings and gave its index to another pool.
     350_022_787,
+    // A worker with newer settings asked for a permit; the ask was lost when the other worker applied these settings.
+    350_028_752,
 ];
 /// A long run prints how far it is after this many seeds.
 const SEEDS_BETWEEN_REPORTS: usize = 50_000;

@@ -90,6 +90,8 @@ pub struct Oracle {
     /// Bytes of requests, responses and tunnels that clients and origins have sent or received so far. PROXY
     /// headers to origins and TLS handshakes do not count: a worker may not repeat them without end.
     pub moved_bytes: u64,
+    /// A server is asked about each request to the second pool.
+    pub asks: bool,
     /// Print a line for each event.
     pub traces: bool,
     /// Complete responses, those in `answers_failed` included.

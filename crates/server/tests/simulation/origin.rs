@@ -12,6 +12,7 @@ use tidegate_reactor::SimServer;
 use tidegate_wire::proxy_protocol::{self, Endpoints};
 use tidegate_wire::tls::Acceptor;
 
+use crate::asked;
 use crate::http2_origin::Http2Behaviour;
 use crate::line::Line;
 use crate::oracle::{ClientIdentity, Oracle};
@@ -483,6 +484,11 @@ impl Origin {
     fn check_edits(&self, head: &Head, id: Option<u64>, oracle: &mut Oracle) {
         let Some(request) = id.and_then(|id| oracle.requests.get(&id)) else { return };
         let path = request.path.split('?').next().unwrap_or_default();
+        let granted = oracle.asks.then_some(asked::COPIED.1);
+        if path.starts_with("/p1/") && head.field(asked::COPIED.0) != granted {
+            let text = format!("o{}: granted or not: {request:?}: {head:?}", self.index);
+            return oracle.violate(text);
+        }
         if !path.starts_with("/p2/") {
             return;
         }

@@ -3,9 +3,16 @@
 //! Limits: `MAILS_PER_SECOND_MAX`, one mail in `MAIL_SPAN`.
 
 use tidegate_base::{Address, Moment, Span};
+use tidegate_config::arrange::Arranged;
+use tidegate_config::model::Config;
+use tidegate_gate::rate::RateTables;
 use tidegate_reactor::{Faults, SimNet, SimPeer, SimReactor};
+use tidegate_secure::TlsPlan;
+use tidegate_server::Snapshot;
+use tidegate_server::change::{InUse, removed_in_use};
+use tidegate_server::snapshot::Numbers;
 
-use crate::peer::harness::Harness;
+use crate::peer::harness::{Harness, addresses};
 use crate::stage::{GET, OK, assert_status};
 
 /// Servers on Unix sockets: a shortage of ports, which ends at another server, cannot happen.
@@ -21,10 +28,18 @@ const MAILS_PER_SECOND_MAX: u64 = 2 * 50 * 2;
 /// How long a mail takes.
 const MAIL_SPAN: Span = Span::from_micros(10);
 
+fn parse(text: &str) -> Config {
+    match tidegate_config::parse(text, "the test") {
+        Ok(config) => config,
+        Err(errors) => panic!("{errors}"),
+    }
+}
+
 /// Two workers of one process.
 struct Process {
     net: SimNet,
     workers: Vec<Harness<SimReactor>>,
+    config: Config,
 }
 
 impl Process {
@@ -36,15 +51,12 @@ impl Process {
              [pool.other]\nservers = [\"unix:{OTHER_SERVER}\"]\n[pool.p]\nservers = \
              [{{ address = \"unix:{SERVER}\", connections-max = {connections_max} }}]\n"
         );
-        let config = match tidegate_config::parse(&text, "the test") {
-            Ok(config) => config,
-            Err(errors) => panic!("{errors}"),
-        };
+        let config = parse(&text);
         let net = SimNet::new(seed, Faults::none());
         let worker = |at| Harness::simulated(&net, &config, SLOTS, at);
         let mut workers: Vec<_> = (0..2).map(worker).collect();
         Harness::join_all(&mut workers, 100);
-        Self { net, workers }
+        Self { net, workers, config }
     }
 
     /// Connects two clients to each worker; `None` if the network distributes them in another way.
@@ -87,16 +99,51 @@ impl Process {
     }
 }
 
+/// Two workers, each with two clients.
+fn begin(connections_max: u32) -> (Process, Vec<[SimPeer; 2]>) {
+    let begun = (0..100).find_map(|seed| {
+        let mut process = Process::new(connections_max, seed);
+        process.dial().map(|clients| (process, clients))
+    });
+    begun.expect("a seed with two clients at each worker")
+}
+
+#[test]
+fn worker_that_applies_new_settings_first_gets_a_permit() {
+    let (mut process, clients) = begin(1);
+    let server = process.net.serve(&Address::Unix(SERVER.to_owned())).expect("a free path");
+    let text = format!(
+        "[[listener]]\nbind = \"10.0.0.1:80\"\n[[route]]\nproxy = \"new\"\n\
+         [pool.new]\nservers = [{{ address = \"unix:{SERVER}\", connections-max = 1 }}]\n"
+    );
+    let mut numbers = Numbers::of(&process.config);
+    let in_use: Vec<InUse> = process.workers.iter().map(|w| InUse::clone(&w.in_use)).collect();
+    let arranged = Arranged::first(process.config.clone());
+    let in_use = removed_in_use(&in_use, &arranged);
+    let arranged = arranged.next(parse(&text), &in_use).expect("few pools");
+    // The permit belongs to the first worker, and the second one needs it.
+    for at in [1, 0] {
+        let rates = RateTables::new(&arranged.config, 0);
+        let addresses = addresses(&arranged.config);
+        let next = Snapshot::arranged(arranged.clone(), addresses, rates, &mut numbers);
+        process.workers[at].change(next, &TlsPlan::default()).expect("it is valid");
+        if at == 1 {
+            clients[1][0].send(GET);
+        }
+        process.pass(Span::from_millis(10), || {});
+    }
+    let origin = server.accept().expect("the request has the permit");
+    origin.send(OK);
+    process.pass(Span::from_millis(10), || {});
+    assert_status(200, &String::from_utf8_lossy(&clients[1][0].receive()));
+}
+
 #[test]
 fn workers_without_room_do_not_send_permits_back_and_forth() {
     for (connections_max, shortage) in
         [1, 2, 3, 1000].into_iter().flat_map(|most| [(most, false), (most, true)])
     {
-        let begun = (0..100).find_map(|seed| {
-            let mut process = Process::new(connections_max, seed);
-            process.dial().map(|clients| (process, clients))
-        });
-        let (mut process, clients) = begun.expect("a seed with two clients at each worker");
+        let (mut process, clients) = begin(connections_max);
         let serve = |path: &str| process.net.serve(&Address::Unix(path.to_owned()));
         let [server, other] = [SERVER, OTHER_SERVER].map(|path| serve(path).expect("a free path"));
         // The other server's connections take the last slots, or connects fail.

@@ -9,6 +9,7 @@ use tidegate_reactor::Faults;
 use tidegate_wire::http2::bounds::SEND_BYTES_FLOOR;
 use tidegate_wire::tls::Version;
 
+use crate::asked;
 use crate::client::{Habits, Op, ip_of};
 use crate::http2;
 use crate::http2_origin::Http2Behaviour;
@@ -32,6 +33,8 @@ pub struct Plan {
     pub secured: bool,
     /// For each pool, whether its servers use TLS.
     pub secured_pools: Vec<bool>,
+    /// A server is asked about each request to the second pool. Its own pool is the last one.
+    pub asks: bool,
     /// The highest TLS version.
     pub version_max: Version,
     /// Connections that each worker may hold.
@@ -126,13 +129,18 @@ impl Plan {
             let chosen = origin_prng.below(3) == 0;
             chosen && maker.speak_http2(&mut origin_prng, pool, &mut config, &mut origins)
         });
-        let http2_pools = http2_pools.collect();
+        let mut http2_pools: Vec<bool> = http2_pools.collect();
         if Prng::new(seed ^ 0x686f_6f6b).below(3) == 0 {
             config = config.replacen("proxy = \"p0\"\n", "proxy = \"p0\"\nhooks = \"pass\"\n", 1);
             config.push_str("[lua.pass]\nscript = \"tests/scripts/pass.lua\"\n");
         }
         if Prng::new(seed ^ 0x6964).below(3) == 0 {
             config.push_str("[server]\nrequest-id = { response = true }\ntrace = true\n");
+        }
+        let asks = pools > 1 && Prng::new(seed ^ 0x6173_6b1c).below(4) == 0;
+        if asks {
+            config = add_question(&config, pools);
+            http2_pools.push(false);
         }
         let mut prng = maker.prng;
         let stop = (!is_calm && prng.below(4) == 0).then(|| {
@@ -149,7 +157,8 @@ impl Plan {
                 _ => 64 * 1024,
             },
             secured,
-            secured_pools,
+            secured_pools: secured_pools.into_iter().chain(asks.then_some(false)).collect(),
+            asks,
             version_max,
             socks_max: match () {
                 () if is_crowded => 3 + crowd.below(10) as usize,
@@ -168,6 +177,21 @@ impl Plan {
             stop,
         }
     }
+}
+
+/// Lets the route of the second pool ask a server, whose pool is added after `pools` others.
+fn add_question(config: &str, pools: usize) -> String {
+    let (ip, port) = asked::ADDRESS;
+    let ip = core::net::Ipv4Addr::from(ip);
+    let auth = format!(
+        "auth = {{ ask = \"p{pools}\", path = \"/verify\", copy = [\"{}\"] }}",
+        asked::COPIED.0
+    );
+    let config = config.replacen("proxy = \"p1\"\n", &format!("proxy = \"p1\"\n{auth}\n"), 1);
+    format!(
+        "{config}[pool.p{pools}]\nservers = [{{ address = \"{ip}:{port}\", connections-max = 2 }}]\n\
+         queue-max = 1000\ntimeouts = {{ queue = \"1001s\", response-head = \"1002s\" }}\n"
+    )
 }
 
 /// The settings of a route that rewrites the path and fields, with values that clients and origins check.

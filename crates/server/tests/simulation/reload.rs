@@ -174,7 +174,8 @@ impl Reloads {
             }
             for (pool, name) in renamed.iter().enumerate() {
                 // The same servers under another name are another pool.
-                let is_proxied = line.starts_with("proxy = ") || line.starts_with("split = ");
+                let names = ["proxy = ", "split = ", "auth = "];
+                let is_proxied = names.iter().any(|name| line.starts_with(name));
                 if *name > 0 && is_proxied {
                     line = line.replace(&format!("\"p{pool}\""), &format!("\"p{pool}-{name}\""));
                 } else if *name > 0 && line == format!("[pool.p{pool}]") {

@@ -8,6 +8,7 @@ use tidegate_base::{Address, Moment, Prng, Span};
 use tidegate_config::model::{Config, Pool};
 use tidegate_reactor::{Reactor, SimNet, SimReactor};
 
+use crate::asked::Asked;
 use crate::client::Client;
 use crate::http2::Http2Client;
 use crate::http2_origin::Http2Origin;
@@ -41,6 +42,8 @@ struct Run {
     keys: Keys,
     origins: Vec<Origin>,
     http2_origins: Vec<Http2Origin>,
+    /// The server that is asked about requests, in runs that have one.
+    asked: Option<Asked>,
     clients: Vec<Client>,
     http2_clients: Vec<Http2Client>,
     oracle: Oracle,
@@ -128,6 +131,7 @@ impl Run {
                 }
             }
         }
+        let asked = plan.asks.then(|| Asked::new(&net, seed)).flatten();
         let pools = config.pools.iter().enumerate();
         let pools_of_origins =
             pools.flat_map(|(at, pool)| pool.servers.iter().map(move |_| at)).collect();
@@ -157,6 +161,7 @@ impl Run {
             tries_max: plan.tries_max,
             pools_of_origins,
             traces,
+            asks: plan.asks,
             ..Oracle::default()
         };
         oracle.requests = plan.requests.into_iter().map(|request| (request.id, request)).collect();
@@ -170,6 +175,7 @@ impl Run {
             keys,
             origins,
             http2_origins,
+            asked,
             clients,
             http2_clients,
             oracle,
@@ -234,6 +240,9 @@ impl Run {
         for origin in &mut self.origins {
             moved |= origin.step(&mut self.oracle);
         }
+        if let Some(asked) = &mut self.asked {
+            moved |= asked.step(self.net.now(), &mut self.oracle);
+        }
         moved
     }
 
@@ -278,7 +287,8 @@ impl Run {
         let clients = clients.chain(http2_clients);
         let origins = self.origins.iter().filter_map(|origin| origin.next_at(now));
         let http2_origins = self.http2_origins.iter().filter_map(|origin| origin.next_at(now));
-        let origins = origins.chain(http2_origins);
+        let asked = self.asked.as_ref().and_then(|asked| asked.next_at(now));
+        let origins = origins.chain(http2_origins).chain(asked);
         let stop = self.stop.map(|(at, _)| at);
         let net = self.net.next_event_at();
         let reload = self.reloads.as_ref().and_then(Reloads::next_at);

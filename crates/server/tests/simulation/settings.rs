@@ -11,7 +11,7 @@ use crate::peer::harness::addresses;
 use crate::stage::{GET, OK, Scene, Stage, assert_status, scene};
 
 /// Changes the configuration of a stage's worker.
-struct Changes {
+pub struct Changes {
     arranged: Arranged,
     numbers: Numbers,
 }
@@ -25,20 +25,25 @@ fn parse(text: &str) -> tidegate_config::model::Config {
 
 impl Changes {
     /// Begins with the configuration of `stage`.
-    fn of(stage: &Stage) -> Self {
+    pub fn of(stage: &Stage) -> Self {
         let config = parse(&stage.text);
         Self { numbers: Numbers::of(&config), arranged: Arranged::first(config) }
     }
 
     /// Applies the stage's configuration with each `from` replaced by `to`.
-    fn apply(&mut self, stage: &mut Stage, edits: &[(&str, &str)]) -> Result<(), String> {
+    pub fn apply(&mut self, stage: &mut Stage, edits: &[(&str, &str)]) -> Result<(), String> {
         let mut text = stage.text.clone();
         for (from, to) in edits {
             assert!(text.contains(from), "{from:?} is not in {text}");
             text = text.replace(from, to);
         }
+        self.apply_text(stage, &text)
+    }
+
+    /// Applies another configuration.
+    pub fn apply_text(&mut self, stage: &mut Stage, text: &str) -> Result<(), String> {
         let in_use = removed_in_use(&[InUse::clone(&stage.harness.in_use)], &self.arranged);
-        let next = self.arranged.next(parse(&text), &in_use).map_err(|error| error.to_string())?;
+        let next = self.arranged.next(parse(text), &in_use).map_err(|error| error.to_string())?;
         let addresses = addresses(&next.config);
         let rates = RateTables::new(&next.config, 0);
         let snapshot = Snapshot::arranged(next.clone(), addresses, rates, &mut self.numbers);

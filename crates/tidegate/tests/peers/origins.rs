@@ -104,6 +104,7 @@ http {
         root {folder}/files;
         default_type text/plain;
         location /gzip/ { gzip on; gzip_min_length 1; gzip_proxied any; alias {folder}/files/; }
+        location /memory { return 200 memory; }
         location /moved { return 301 /elsewhere; }
     }
 }

@@ -482,8 +482,7 @@ impl Worker {
         let snapshot = self.settings.of(exchange.era);
         let of_pool = snapshot.pool(exchange.pool).timeouts;
         // A question is not a request of the route.
-        let route = exchange.timed_route.filter(|_| exchange.inquiry.is_none());
-        let own = route.and_then(|route| snapshot.handlings.of_route(route)?.timeouts);
+        let own = exchange.timeouts.filter(|_| exchange.inquiry.is_none());
         own.map_or(of_pool, |own| own.over(&of_pool))
     }
 

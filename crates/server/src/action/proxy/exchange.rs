@@ -5,12 +5,14 @@
 //! server counts this exchange in its load from the moment it was chosen until the attempt ends.
 
 use tidegate_base::{Moment, Span};
+use tidegate_config::model::RouteTimeouts;
 use tidegate_gate::balance::Tried;
 
 use crate::action::intake::Intake;
 use crate::action::proxy::authorization::Authorization;
 use crate::action::proxy::inquiry::Inquiry;
 use crate::action::proxy::stored::StoredRequest;
+use crate::buffers::BufferPool;
 use crate::requester::Requester;
 use crate::responder::Responder;
 use crate::settings::Era;
@@ -73,6 +75,33 @@ pub(crate) struct RequestFacts {
     pub(crate) session: Option<u16>,
 }
 
+impl RequestFacts {
+    /// The facts of no request.
+    pub(crate) const NONE: Self = Self {
+        is_tcp: false,
+        is_head: false,
+        upgrades: false,
+        connects: false,
+        is_idempotent: false,
+        is_reusable: false,
+        authenticates: false,
+        buffers: false,
+        drops_trailers: false,
+        is_sensitive: false,
+        key_hash: None,
+        session: None,
+    };
+}
+
+/// What the balancing of a pool needs to know of a request. See the fields of [`RequestFacts`].
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Choice {
+    /// `RequestFacts::key_hash`.
+    pub(super) key_hash: Option<u64>,
+    /// `RequestFacts::session`.
+    pub(super) session: Option<u16>,
+}
+
 /// The current attempt to get a response from a server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Attempt {
@@ -126,8 +155,8 @@ pub(crate) struct Exchange {
     pub(crate) pool: u16,
     /// Index of the listener that accepted the client's connection. Never changes.
     pub(crate) listener: u16,
-    /// Index of the route, if it has timeouts of its own.
-    pub(crate) timed_route: Option<usize>,
+    /// The timeouts of the route, if it has its own. Copied, because the route may be another one in later settings.
+    pub(crate) timeouts: Option<RouteTimeouts>,
     /// Facts about the request.
     pub(crate) facts: RequestFacts,
     /// The current attempt.
@@ -163,6 +192,62 @@ pub(crate) struct Exchange {
 }
 
 impl Exchange {
+    /// A request that begins and can take a server.
+    pub(super) fn new(
+        requester: Requester,
+        era: Era,
+        (listener, pool): (u16, u16),
+        arrival: u64,
+        facts: RequestFacts,
+        request: StoredRequest,
+    ) -> Self {
+        Self {
+            requester,
+            stage: Stage::Queued,
+            era,
+            pool,
+            listener,
+            timeouts: None,
+            facts,
+            attempt: Attempt::NONE,
+            needs_fresh: false,
+            lost_at: Moment::ZERO,
+            arrival,
+            attempts: 0,
+            was_reset: false,
+            tried: Tried::default(),
+            intake: Intake::NONE,
+            request,
+            ended: EndedSides::default(),
+            authorization: None,
+            inquiry: None,
+            values: Vec::new(),
+        }
+    }
+
+    /// The pool to which the request goes once it is granted; `None` if no server is asked about it.
+    pub(crate) fn own_pool(&self) -> Option<u16> {
+        self.inquiry.as_ref().map(|inquiry| inquiry.pool())
+    }
+
+    /// The exchange continues under the settings of `era`. The indexes of its pools keep their meaning; that of its
+    /// route does not.
+    pub(crate) fn adopt(&mut self, era: Era) {
+        self.era = era;
+        if let Some(inquiry) = &mut self.inquiry {
+            inquiry.forget_route();
+        }
+    }
+
+    /// Returns the buffers.
+    pub(super) fn release(self, buffers: &mut BufferPool) {
+        buffers.put(self.values);
+        if let Some(inquiry) = self.inquiry {
+            inquiry.request.release(buffers);
+        }
+        self.request.release(buffers);
+    }
+
     /// Whether no attempt was made yet, so that the exchange has no earlier place in the queue.
     pub(crate) fn is_new(&self) -> bool {
         self.attempts == 0 && !self.needs_fresh

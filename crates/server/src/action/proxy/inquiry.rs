@@ -5,18 +5,19 @@
 //! Limits: `ANSWER_BYTES_MAX` for the body of an answer that grants a request; what waits of the request is bounded as for
 //! any request without a server (`stored.rs`).
 //! Invariant: as long as an exchange has an inquiry, `Exchange::request` is the question, and `Inquiry::request` is what
-//! the client has sent. The exchange is with the pool that is asked: its queue, timeouts, retries and counters apply.
+//! the client has sent. The exchange is with the pool that is asked: its queue, timeouts, retries and counters apply. Both
+//! pools count it among their requests, so that a reload gives the index of neither to another pool.
 
 use tidegate_base::{Id, Moment};
 use tidegate_gate::ask::Asker;
 use tidegate_gate::balance::Tried;
 use tidegate_gate::connection_auth;
 use tidegate_reactor::Reactor;
-use tidegate_wire::message::{BodyLength, RequestHead, ResponseHead};
+use tidegate_wire::message::{BodyLength, ResponseHead};
 
-use crate::action::proxy::exchange::{Attempt, Exchange, RequestFacts, Stage};
+use crate::action::proxy::Failure;
+use crate::action::proxy::exchange::{Attempt, Choice, Exchange, RequestFacts, Stage};
 use crate::action::proxy::stored::{StoredRequest, WAITING_PIECE_BYTES_MAX};
-use crate::snapshot::Snapshot;
 use crate::worker::Worker;
 
 /// The most bytes of the body of an answer that are received to keep the connection.
@@ -24,8 +25,8 @@ const ANSWER_BYTES_MAX: usize = 64 * 1024;
 
 /// A request that waits for the answer to the question about it.
 pub(crate) struct Inquiry {
-    /// The index of the route.
-    route: usize,
+    /// The index of the route in the settings of the exchange; `None` if the exchange has got other settings since.
+    route: Option<usize>,
     /// The request.
     pub(crate) request: StoredRequest,
     /// The index of its own pool.
@@ -52,6 +53,16 @@ enum Verdict {
 }
 
 impl Inquiry {
+    /// The index of the request's own pool.
+    pub(super) fn pool(&self) -> u16 {
+        self.pool
+    }
+
+    /// The exchange continues under other settings.
+    pub(super) fn forget_route(&mut self) {
+        self.route = None;
+    }
+
     /// How many bytes of the client's body are taken now.
     pub(super) fn body_room(&self) -> usize {
         match self.verdict {
@@ -80,35 +91,30 @@ impl Inquiry {
     }
 }
 
-/// Makes the question the request of a new exchange. `bytes` is the head of the question; `facts` has what the balancing of
-/// the pool needs.
+/// Makes the question the request of a new exchange. `bytes` is the head of the question; `choice` is what the balancing of
+/// the pool that is asked needs; `is_sensitive` applies to the question (`RequestFacts::is_sensitive`).
 pub(super) fn ask_first(
     exchange: &mut Exchange,
     asker: &Asker,
     bytes: Vec<u8>,
-    snapshot: &Snapshot,
-    head: &RequestHead<'_>,
-    (key_hash, session): (Option<u64>, Option<u16>),
+    Choice { key_hash, session }: Choice,
+    is_sensitive: bool,
 ) {
     let question = StoredRequest::new(bytes, BodyLength::None);
     let own = exchange.facts;
     let facts = RequestFacts {
-        is_tcp: false,
         is_head: own.is_head,
-        upgrades: false,
-        connects: false,
         is_idempotent: true,
         is_reusable: true,
         authenticates: own.authenticates,
-        buffers: false,
         drops_trailers: true,
-        is_sensitive: snapshot.pool(asker.pool()).may_speak_http2()
-            && head.fields().any(|field| field.is_sensitive),
+        is_sensitive,
         key_hash,
         session,
+        ..RequestFacts::NONE
     };
     exchange.inquiry = Some(Box::new(Inquiry {
-        route: asker.route(),
+        route: Some(asker.route()),
         request: core::mem::replace(&mut exchange.request, question),
         pool: core::mem::replace(&mut exchange.pool, asker.pool()),
         facts: core::mem::replace(&mut exchange.facts, facts),
@@ -148,8 +154,12 @@ impl Worker {
     ) {
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
         let Some(inquiry) = &mut exchange.inquiry else { return };
+        let Some(route) = inquiry.route else {
+            // So many reloads have happened that the exchange has got other settings (`adopt_requests`).
+            return self.end_outdated(reactor, id);
+        };
         let snapshot = self.settings.of(exchange.era);
-        let handling = snapshot.handlings.of_route(inquiry.route);
+        let handling = snapshot.handlings.of_route(route);
         let asker = handling.and_then(|handling| handling.ask.as_ref());
         let Verdict::Granted { lines, .. } = &mut inquiry.verdict else { return };
         let fits = asker.is_some_and(|asker| asker.copy_fields(head, lines));
@@ -168,6 +178,16 @@ impl Worker {
             true => self.end_inquiry(reactor, id, more_follows),
             false => self.arm_upstream(reactor, id),
         }
+    }
+
+    /// Ends an exchange whose answer cannot be used, because the settings that say how are gone.
+    fn end_outdated<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
+        let Some(exchange) = self.exchanges.get(id) else { return };
+        let (pool, attempt) = (exchange.pool, exchange.attempt);
+        self.release_server(pool, attempt.server);
+        self.abandon_server(reactor, attempt.up);
+        let text = "the configuration has changed while the request waited";
+        self.fail(reactor, id, Failure { status: 503, text });
     }
 
     /// Drops a piece of the body of an answer that grants the request. Returns false if the exchange has no such answer.
@@ -233,7 +253,6 @@ impl Worker {
         exchange.stage = Stage::Buffering;
         question.release(&mut self.buffers);
         self.pools[usize::from(asked)].exchanges -= 1;
-        self.pools[usize::from(pool)].exchanges += 1;
         self.dispatch_buffered(reactor, id);
         self.resume_request(to);
     }

@@ -30,12 +30,11 @@ pub(crate) mod stored;
 mod tcp;
 pub(crate) mod tunnel;
 
+use tidegate_base::Id;
 use tidegate_base::prng::hash_bytes;
-use tidegate_base::{Id, Moment};
-use tidegate_config::model::{Balance, HashKey, Listener, Proxy};
+use tidegate_config::model::{Balance, HashKey, Listener, Pool, Proxy};
 use tidegate_gate::access::Cause;
 use tidegate_gate::ask::Asker;
-use tidegate_gate::balance::Tried;
 use tidegate_gate::chain::client_address;
 use tidegate_gate::changes::Changes;
 use tidegate_gate::connection_auth;
@@ -45,8 +44,7 @@ use tidegate_wire::message::{FieldName, Method, RequestHead};
 use tidegate_wire::websocket::ClientKey;
 
 use crate::action::Running;
-use crate::action::intake::Intake;
-use crate::action::proxy::exchange::{Attempt, EndedSides, Exchange, RequestFacts, Stage};
+use crate::action::proxy::exchange::{Choice, Exchange, RequestFacts, Stage};
 use crate::action::proxy::stored::StoredRequest;
 use crate::answer::Answer;
 use crate::buffers::BufferPool;
@@ -111,82 +109,63 @@ impl Worker {
                 return self.answer_error(reactor, to, fault.status(), fault.text(), false);
             }
         };
-        let has_connection = head.has(FieldName::Connection);
         let request = StoredRequest::new(encoded, forward::upstream_length(head));
         let buffers = pool.request_buffer_bytes > 0
             && !request.is_done()
             && request.has_waiting_room()
             && !head.expect_continue;
-        let waits = changes.is_some_and(|changes| changes.waits);
-        self.arrivals += 1;
-        let mut exchange = Exchange {
-            requester: to,
-            stage: match buffers {
-                _ if waits => Stage::Authorizing,
-                true => Stage::Buffering,
-                false => Stage::Queued,
-            },
-            era,
-            pool: pool_index,
-            listener: listener_index,
-            timed_route: snapshot
-                .handlings
-                .of_route(route)
-                .and_then(|own| own.timeouts)
-                .map(|_| route),
-            facts: RequestFacts {
-                is_tcp: false,
-                is_head: matches!(head.method, Method::Head),
-                upgrades: forward::forwards_upgrade(head),
-                connects: head.protocol.is_some(),
-                is_idempotent: head.judged_method().is_idempotent(),
-                is_reusable,
-                buffers,
-                authenticates: connection_auth::request_authenticates(head),
-                // A trailer must not bring back a field that the route removes or sets.
-                drops_trailers: changes.is_some_and(|changes| changes.changes_fields())
-                    || forward::names_fields(head.fields(), has_connection),
-                is_sensitive: pool.may_speak_http2()
-                    && head.fields().any(|field| field.is_sensitive),
-                key_hash: hash_key(&pool.balance, head, changes, (peer, listener)),
-                session: session_of(&snapshot, usize::from(pool_index), head),
-            },
-            attempt: Attempt::NONE,
-            needs_fresh: false,
-            lost_at: Moment::ZERO,
-            arrival: self.arrivals,
-            attempts: 0,
-            was_reset: false,
-            tried: Tried::default(),
-            intake: Intake::NONE,
-            request,
-            ended: EndedSides::default(),
-            authorization: None,
-            inquiry: None,
-            values: self.values.take(to),
+        let choice = Choice {
+            key_hash: hash_key(&pool.balance, head, changes, (peer, listener)),
+            session: session_of(&snapshot, usize::from(pool_index), head),
         };
+        let facts = RequestFacts {
+            is_reusable,
+            buffers,
+            is_sensitive: is_sensitive(pool, head),
+            ..facts_of(head, changes, choice)
+        };
+        self.arrivals += 1;
+        let place = (listener_index, pool_index);
+        let mut exchange = Exchange::new(to, era, place, self.arrivals, facts, request);
+        exchange.stage = match buffers {
+            _ if changes.is_some_and(|changes| changes.waits) => Stage::Authorizing,
+            true => Stage::Buffering,
+            false => Stage::Queued,
+        };
+        exchange.timeouts =
+            snapshot.handlings.of_route(route).and_then(|handling| handling.timeouts);
+        exchange.values = self.values.take(to);
         if let Some((asker, question)) = question {
             let asked = snapshot.pool(asker.pool());
-            let key_hash = hash_key(&asked.balance, head, changes, (peer, listener));
-            let choice = (key_hash, session_of(&snapshot, usize::from(asker.pool()), head));
-            inquiry::ask_first(&mut exchange, asker, question, &snapshot, head, choice);
+            let choice = Choice {
+                key_hash: hash_key(&asked.balance, head, changes, (peer, listener)),
+                session: session_of(&snapshot, usize::from(asker.pool()), head),
+            };
+            let is_sensitive = is_sensitive(asked, head);
+            inquiry::ask_first(&mut exchange, asker, question, choice, is_sensitive);
         }
-        let (is_ready, pool_index) = (exchange.stage == Stage::Queued, exchange.pool);
+        self.insert_exchange(reactor, exchange);
+    }
+
+    /// Adds an exchange to the table, and picks a server unless its request has to wait. If the table is full, the
+    /// request is refused.
+    fn insert_exchange<R: Reactor>(&mut self, reactor: &mut R, exchange: Exchange) {
+        let (to, is_ready) = (exchange.requester, exchange.stage == Stage::Queued);
+        let (pool, own_pool) = (exchange.pool, exchange.own_pool());
         match self.exchanges.insert(exchange) {
             Ok(id) => {
                 self.set_running(to, Running::Proxy(id));
                 self.accounts.counters.exchanges_now.add(1);
-                self.pools[usize::from(pool_index)].exchanges += 1;
+                for pool in [Some(pool), own_pool].into_iter().flatten() {
+                    self.pools[usize::from(pool)].exchanges += 1;
+                }
                 if is_ready {
                     self.dispatch_new(reactor, id);
                 }
             }
             Err(mut exchange) => {
                 self.recall_values(to, core::mem::take(&mut exchange.values));
-                if let Some(inquiry) = exchange.inquiry {
-                    inquiry.request.release(&mut self.buffers);
-                }
-                exchange.request.release(&mut self.buffers);
+                exchange.release(&mut self.buffers);
                 let text = "the proxy is handling too many requests";
                 self.answer_error(reactor, to, 503, text, true);
             }
@@ -284,16 +263,14 @@ impl Worker {
         self.forget_exchange(id);
     }
 
-    /// Removes the exchange and returns its buffer to the pool.
+    /// Removes the exchange and returns its buffers.
     pub(crate) fn forget_exchange(&mut self, id: Id<Exchange>) {
         if let Some(exchange) = self.exchanges.remove(id) {
             self.accounts.counters.exchanges_now.sub(1);
-            self.pools[usize::from(exchange.pool)].exchanges -= 1;
-            self.buffers.put(exchange.values);
-            if let Some(inquiry) = exchange.inquiry {
-                inquiry.request.release(&mut self.buffers);
+            for pool in [Some(exchange.pool), exchange.own_pool()].into_iter().flatten() {
+                self.pools[usize::from(pool)].exchanges -= 1;
             }
-            exchange.request.release(&mut self.buffers);
+            exchange.release(&mut self.buffers);
         }
     }
 }
@@ -323,6 +300,33 @@ fn encode<'a>(
             Err(fault)
         }
     }
+}
+
+/// The facts of a request as far as they do not depend on its pool.
+fn facts_of(
+    head: &RequestHead<'_>,
+    changes: Option<Changes<'_>>,
+    Choice { key_hash, session }: Choice,
+) -> RequestFacts {
+    let has_connection = head.has(FieldName::Connection);
+    RequestFacts {
+        is_head: matches!(head.method, Method::Head),
+        upgrades: forward::forwards_upgrade(head),
+        connects: head.protocol.is_some(),
+        is_idempotent: head.judged_method().is_idempotent(),
+        authenticates: connection_auth::request_authenticates(head),
+        // A trailer must not bring back a field that the route removes or sets.
+        drops_trailers: changes.is_some_and(|changes| changes.changes_fields())
+            || forward::names_fields(head.fields(), has_connection),
+        key_hash,
+        session,
+        ..RequestFacts::NONE
+    }
+}
+
+/// Whether the request has a field that must not be compressed, and may go to a server that compresses fields.
+fn is_sensitive(pool: &Pool, head: &RequestHead<'_>) -> bool {
+    pool.may_speak_http2() && head.fields().any(|field| field.is_sensitive)
 }
 
 /// The server that the request's cookie names, if sessions of the pool stay with a server.

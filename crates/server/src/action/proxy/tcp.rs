@@ -9,12 +9,10 @@ use tidegate_base::prng::hash_bytes;
 use tidegate_base::{Id, Moment};
 use tidegate_config::model::{Balance, HashKey};
 use tidegate_gate::access::{Cause, Phase};
-use tidegate_gate::balance::Tried;
 use tidegate_reactor::{Peer, Reactor, SockId};
 use tidegate_wire::message::BodyLength;
 
-use crate::action::intake::Intake;
-use crate::action::proxy::exchange::{Attempt, EndedSides, Exchange, RequestFacts, Stage};
+use crate::action::proxy::exchange::{Exchange, RequestFacts, Stage};
 use crate::action::proxy::stored::StoredRequest;
 use crate::action::proxy::tunnel::Side;
 use crate::carrier::tcp::TcpStage;
@@ -69,41 +67,13 @@ impl Worker {
         };
         let (listener, peer) = (down.listener, down.peer());
         self.arrivals += 1;
-        Some(Exchange {
-            requester: to,
-            stage: Stage::Queued,
-            era,
-            pool,
-            listener,
-            facts: RequestFacts {
-                is_tcp: true,
-                is_head: false,
-                upgrades: false,
-                connects: false,
-                is_idempotent: false,
-                is_reusable: false,
-                buffers: false,
-                authenticates: false,
-                drops_trailers: false,
-                is_sensitive: false,
-                key_hash: hash_peer(&self.settings.of(era).pool(pool).balance, peer),
-                session: None,
-            },
-            attempt: Attempt::NONE,
-            needs_fresh: false,
-            lost_at: Moment::ZERO,
-            arrival: self.arrivals,
-            attempts: 0,
-            was_reset: false,
-            tried: Tried::default(),
-            intake: Intake::NONE,
-            request: StoredRequest::new(Vec::new(), BodyLength::None),
-            ended: EndedSides::default(),
-            authorization: None,
-            inquiry: None,
-            timed_route: None,
-            values: Vec::new(),
-        })
+        let facts = RequestFacts {
+            is_tcp: true,
+            key_hash: hash_peer(&self.settings.of(era).pool(pool).balance, peer),
+            ..RequestFacts::NONE
+        };
+        let request = StoredRequest::new(Vec::new(), BodyLength::None);
+        Some(Exchange::new(to, era, (listener, pool), self.arrivals, facts, request))
     }
 
     /// The server is connected: relays the bytes that wait, and everything that follows.
