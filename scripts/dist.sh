@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Builds the stripped binary and packs target/dist/tidegate-VERSION-linux-ARCH.tar.gz.
-# The archive contains the binary, the licenses, README.md, CHANGELOG.md, THREAT_MODEL.md, docs/ and the example
-# configuration tidegate.toml, which is the one of README.md. The script fails if the binary exceeds BYTES_MAX.
+# The archive contains the binary, the licenses, README.md and the pages that it links, docs/, apps/, the client library
+# of push and the example configuration tidegate.toml, which is the one of README.md. The script fails if the binary
+# exceeds BYTES_MAX, or if a page of the archive links a file that the archive lacks.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # LuaJIT and the Lua API take 0.7 MiB, so the limit grew from 9 to 10 MiB with them.
@@ -19,8 +20,19 @@ name="$("$binary" --version | tr ' ' -)-linux-$(uname -m)"
 folder="target/dist/$name"
 rm -rf "$folder" "$folder.tar.gz"
 mkdir -p "$folder"
-cp "$binary" LICENSE-APACHE LICENSE-MIT README.md CHANGELOG.md THREAT_MODEL.md "$folder/"
-cp -r docs "$folder/"
+cp "$binary" LICENSE-APACHE LICENSE-MIT README.md CHANGELOG.md THREAT_MODEL.md ARCHITECTURE.md CONTRIBUTING.md "$folder/"
+cp -r docs apps "$folder/"
+mkdir "$folder/web"
+cp -r web/client "$folder/web/"
+# A link is a path, perhaps with an anchor; addresses contain a colon.
+find "$folder" -name '*.md' | while read -r page; do
+  { grep -oE '\]\([^)#: ]+[)#]' "$page" || true; } | sed 's/^](//; s/[)#]$//' | while read -r link; do
+    if [ ! -e "$(dirname "$page")/$link" ]; then
+      echo "dist.sh: $page links $link, which is not in the archive" >&2
+      exit 1
+    fi
+  done
+done
 # The first TOML block after the heading.
 awk '/^## Your first file/ { found = 1 } found && /^```$/ { exit } toml { print } found && /^```toml$/ { toml = 1 }' \
   README.md >"$folder/tidegate.toml"

@@ -29,16 +29,21 @@ impl Counter {
     }
 }
 
-/// Declares a block of counters: the struct, and `all`, which lists every name and value.
+/// Declares a block of counters: the struct, `all`, which lists every name and value, and `ABOUT`, which has what each of
+/// them counts: its doc comment.
 #[macro_export]
 macro_rules! counters {
-    ($(#[$meta:meta])* $vis:vis struct $name:ident { $($(#[$doc:meta])* $field:ident,)* }) => {
+    ($(#[$meta:meta])* $vis:vis struct $name:ident { $($(#[doc = $doc:literal])* $field:ident,)* }) => {
         $(#[$meta])*
         #[repr(align(128))]
         #[derive(Default, Debug)]
-        $vis struct $name { $($(#[$doc])* pub $field: $crate::counters::Counter,)* }
+        $vis struct $name { $($(#[doc = $doc])* pub $field: $crate::counters::Counter,)* }
 
         impl $name {
+            /// The name of every counter and what it counts, in the order of declaration.
+            pub const ABOUT: &[(&'static str, &'static str)] =
+                &[$((stringify!($field), concat!($($doc),*).trim_ascii()),)*];
+
             /// The name and value of every counter, in the order of declaration.
             pub fn all(&self) -> Vec<(&'static str, u64)> {
                 vec![$((stringify!($field), self.$field.load()),)*]
@@ -54,7 +59,8 @@ mod tests {
         struct Pair {
             /// First.
             first,
-            /// Second.
+            /// Second,
+            /// in two lines.
             second,
         }
     }
@@ -66,6 +72,7 @@ mod tests {
         pair.second.add(5);
         pair.second.sub(1);
         assert_eq!(pair.all(), vec![("first", 3), ("second", 4)]);
+        assert_eq!(Pair::ABOUT, [("first", "First."), ("second", "Second, in two lines.")]);
         assert_eq!(align_of::<Pair>(), 128);
     }
 }

@@ -2,6 +2,8 @@
 //! HTTP/2 alone.
 //! Out: the defaults of settings that the configuration can change, and hard ceilings that it cannot.
 
+use crate::Span;
+
 /// The most bytes that a worker reads from a socket in one call: the size of its only read buffer.
 pub const READ_BUFFER_BYTES: usize = 64 * 1024;
 /// Initial capacity of a pooled input or output buffer; most responses fit into it.
@@ -36,6 +38,9 @@ pub const RESPONSE_FIELDS_MAX: usize = 256;
 /// How many empty lines may precede a start line. RFC 9112 section 2.2 asks servers to ignore at least one
 /// before a request, because old clients sent one after the body of a POST.
 pub const EMPTY_LINES_MAX: usize = 8;
+/// Harmless violations of HTTP/1 on one connection, from which on the response in progress is the last one. An old client
+/// that sends an empty line after each request needs another connection after this many requests, which costs it little.
+pub const HTTP1_GLITCHES_MAX: u16 = 100;
 /// Limit of one chunk extension (RFC 9112 section 7.1.1: a server ought to limit them).
 pub const CHUNK_EXTENSION_BYTES_MAX: usize = 256;
 /// By how many bytes the chunk extensions of a message may exceed its body so far. Without this limit, tiny chunks
@@ -78,6 +83,14 @@ pub const MAILS_PER_TURN_MAX: usize = 256;
 /// How much a worker does for the commands of one push client in a turn, and for mail about channels, in units of about
 /// a microsecond (`push/src/effort.rs`). A message that was begun is finished: it has 1,024 commands at most.
 pub const PUSH_EFFORT_PER_TURN_MAX: u32 = 512;
+/// The fewest streams that a client may have open on an HTTP/2 connection of a worker under load: more than the six
+/// connections that browsers open to a server of HTTP/1.1.
+pub const ELASTIC_STREAMS_MIN: u32 = 10;
+/// The limit of streams rises again once the load is this many percent of the worker's slots below the load at which the
+/// limit fell. So a load at the border does not change the limit again and again.
+pub const ELASTIC_RISE_PERCENT: usize = 10;
+/// The limit of streams changes at most once in this span. A change costs each connection in use a SETTINGS frame.
+pub const ELASTIC_SPAN: Span = Span::from_secs(1);
 /// Workers of one process.
 pub const WORKERS_MAX: usize = 1024;
 

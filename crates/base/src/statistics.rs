@@ -1,4 +1,4 @@
-//! Medians and their uncertainty, for a small number of paired rounds. Not meant for latencies.
+//! Medians and their uncertainty, for a small number of paired rounds; percentiles of latencies are in `bench::histogram`.
 //! In: one number for each round, and a seed. Out: a median with its bootstrap interval.
 //! Never: assumes a normal distribution; uses randomness other than the seed. The same numbers and seed give the
 //! same interval.
@@ -54,7 +54,7 @@ impl Estimate {
         Self::of(&ratios, seed)
     }
 
-    /// The larger distance of a bound from 1: the error of a measured ratio of two equal quantities.
+    /// How far the interval reaches from 1. If both quantities are equal, this is the error of the measurement.
     #[must_use]
     pub fn noise(&self) -> f64 {
         (1.0 - self.low).abs().max((self.high - 1.0).abs())

@@ -1,7 +1,7 @@
 //! The names of TLS algorithms. They are in this crate because `config` and `wire` both need them, and `config` may
 //! not import `wire`.
 //! In: nothing. Out: names, in order of preference.
-//! Invariant: `wire::tls` has an algorithm for each name, in the same order (const asserts there).
+//! Invariant: `wire::tls` has an algorithm for each name, in the same order (tested there).
 
 /// IANA names of the cipher suites, in order of preference.
 pub const CIPHER_NAMES: &[&str] = &[

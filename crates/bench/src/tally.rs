@@ -114,7 +114,7 @@ pub struct Tally {
     pub streams_allowed: Option<u32>,
     /// Delay between planned and actual send, for requests that found a free connection.
     pub schedule_error: Times,
-    /// Planned requests that were sent late because all connections were busy.
+    /// Planned requests that were sent late because no connection was free.
     pub waited_for_connection: u64,
     /// Planned requests that were not sent when the run ended.
     pub unsent: u64,

@@ -6,25 +6,77 @@ use core::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crate::file::parse;
 use crate::model::{Bind, Config, ServerAddress};
+use crate::reference::reference;
 
 const TEXT: &str = include_str!("embedded.toml");
 const PAGE: &str = include_str!("../../../web/index.html");
 /// Placeholder for the page in the text.
 const PAGE_MARK: &str = "@web/index.html@";
 
+/// Placeholder for the configuration page in the text.
+const CONFIGURATION_MARK: &str = "@docs/configuration.md@";
+/// The page about the configuration. Only its part before the reference is in the binary.
+const CONFIGURATION: &str = include_str!("../../../docs/configuration.md");
+/// What the reference part begins and ends with.
+const REFERENCE_MARKS: [&str; 2] = ["<!-- settings: begin -->\n", "<!-- settings: end -->\n"];
+/// The part before the reference, as a copy: a slice would keep the whole page in the binary.
+const GUIDE: [u8; end_of(CONFIGURATION, REFERENCE_MARKS[0])] = copy_start(CONFIGURATION);
+/// The documents that the page links, except the one about the configuration: placeholder and content.
+const DOCUMENTS: [(&str, &str); 12] = [
+    ("@docs/bench.md@", include_str!("../../../docs/bench.md")),
+    ("@docs/cookbook.md@", include_str!("../../../docs/cookbook.md")),
+    ("@docs/getting-started.md@", include_str!("../../../docs/getting-started.md")),
+    ("@docs/health.md@", include_str!("../../../docs/health.md")),
+    ("@docs/http2.md@", include_str!("../../../docs/http2.md")),
+    ("@docs/life-of-a-request.md@", include_str!("../../../docs/life-of-a-request.md")),
+    ("@docs/lua.md@", include_str!("../../../docs/lua.md")),
+    ("@docs/operations.md@", include_str!("../../../docs/operations.md")),
+    ("@docs/push.md@", include_str!("../../../docs/push.md")),
+    ("@docs/tcp.md@", include_str!("../../../docs/tcp.md")),
+    ("@docs/tls.md@", include_str!("../../../docs/tls.md")),
+    ("@docs/websocket.md@", include_str!("../../../docs/websocket.md")),
+];
+
+/// Where `mark` ends in `text`.
+const fn end_of(text: &str, mark: &str) -> usize {
+    let (text, mark) = (text.as_bytes(), mark.as_bytes());
+    let mut at = 0;
+    loop {
+        let mut equal = 0;
+        while equal < mark.len() && text[at + equal] == mark[equal] {
+            equal += 1;
+        }
+        if equal == mark.len() {
+            return at + equal;
+        }
+        at += 1;
+    }
+}
+
+/// The first `N` bytes of `text`.
+const fn copy_start<const N: usize>(text: &str) -> [u8; N] {
+    let mut bytes = [0; N];
+    let mut at = 0;
+    while at < N {
+        bytes[at] = text.as_bytes()[at];
+        at += 1;
+    }
+    bytes
+}
+
+/// The page about the configuration, whose reference is written from the table of settings.
+fn configuration_page() -> String {
+    let mut page = String::from_utf8_lossy(&GUIDE).into_owned();
+    page.push_str(&reference());
+    page.push_str(REFERENCE_MARKS[1].trim_end());
+    page
+}
+
 /// The embedded configuration as the text of a file, with the page inserted.
 #[must_use]
 pub fn embedded_text() -> String {
-    // The documents that the page links: placeholder and content.
-    const DOCUMENTS: [(&str, &str); 6] = [
-        ("@docs/bench.md@", include_str!("../../../docs/bench.md")),
-        ("@docs/configuration.md@", include_str!("../../../docs/configuration.md")),
-        ("@docs/getting-started.md@", include_str!("../../../docs/getting-started.md")),
-        ("@docs/life-of-a-request.md@", include_str!("../../../docs/life-of-a-request.md")),
-        ("@docs/operations.md@", include_str!("../../../docs/operations.md")),
-        ("@docs/tls.md@", include_str!("../../../docs/tls.md")),
-    ];
     let text = TEXT.replace(PAGE_MARK, PAGE.trim_end());
+    let text = text.replace(CONFIGURATION_MARK, &configuration_page());
     DOCUMENTS.iter().fold(text, |text, (mark, document)| text.replace(mark, document.trim_end()))
 }
 
@@ -88,6 +140,11 @@ mod tests {
         }
         let config = embedded_at(&Bind::Unix("/run/a".to_owned()));
         assert_eq!(config.pools[0].servers[0].address, ServerAddress::Unix("/run/a".to_owned()));
+    }
+
+    #[test]
+    fn page_about_the_configuration_is_the_whole_document() {
+        assert_eq!(configuration_page(), CONFIGURATION.trim_end());
     }
 
     #[test]

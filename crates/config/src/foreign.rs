@@ -646,6 +646,11 @@ const VALUES: &[Entry] = &[
         &["true", "on", "yes"],
         "{ certificates = [{ cert = \"site.pem\", key = \"site.key\" }] }, or \"self-signed\" for development",
     ),
+    (
+        "format",
+        &["combined", "common", "clf", "main", "apache", "nginx", "httplog"],
+        "\"json\", or \"http\" for the fields of HAProxy's option httplog",
+    ),
     ("proxy-protocol", &["1"], "\"v1\""),
     ("proxy-protocol", &["2"], "\"v2\""),
 ];

@@ -21,6 +21,9 @@ const PERIOD: Range<Span> = Span::from_millis(1)..Span::from_secs(24 * 3600 + 1)
 /// The most requests in a period.
 const COUNT_MAX: u32 = 1_000_000_000;
 
+/// How long a request in a tarpit waits if the file does not state it.
+const WAIT: Span = Span::from_secs(5);
+
 /// Reads the limits of a route.
 pub(crate) fn read(route: &Table<'_>, notes: &mut Notes) -> Vec<Rate> {
     let Some(value) = route.value("rate") else { return Vec::new() };
@@ -56,9 +59,20 @@ fn read_one(table: &Table<'_>, notes: &mut Notes) -> Option<Rate> {
         key: Template { pieces: vec![TemplatePiece::Value(Placeholder::Client)] },
         keys_max: 131_072,
         then: RateExcess::Deny,
+        wait: WAIT,
+        waiting_max: 1024,
     };
     table.set_word("then", &mut rate.then, notes);
     table.set_number("keys-max", &mut rate.keys_max, notes);
+    table.set_duration("wait", &mut rate.wait, notes);
+    table.set_number("waiting-max", &mut rate.waiting_max, notes);
+    for name in ["wait", "waiting-max"] {
+        if let Some(value) = table.value(name).filter(|_| rate.then != RateExcess::Tarpit) {
+            let what = format!("`{name}` has no effect without then = \"tarpit\"");
+            let note = Note::new(Kind::Conflict, value.span(), what);
+            notes.error(note.help("add then = \"tarpit\""));
+        }
+    }
     table.set_number("burst", &mut rate.burst, notes);
     if table.value("by").is_some() {
         rate.key.pieces.clear();

@@ -109,7 +109,7 @@ worded!(Slow {
 });
 worded!(Compression { "off" => Off, "shared" => Shared, "dedicated" => Dedicated });
 worded!(SameSite { "strict" => Strict, "lax" => Lax, "none" => None });
-worded!(RateExcess { "deny" => Deny, "drop" => Drop });
+worded!(RateExcess { "deny" => Deny, "tarpit" => Tarpit, "drop" => Drop });
 worded!(MapKind { "exact" => Exact, "prefix" => Prefix, "suffix" => Suffix });
 worded!(AccessFormat { "json" => Json, "http" => Http });
 worded!(Keep { "trusted" => Trusted, "all" => All, "none" => None });

@@ -325,17 +325,6 @@ pub fn encode_interim(sink: &mut impl ResponseSink, head: &ResponseHead<'_>, via
     sink.end();
 }
 
-/// Gives the response to an extended CONNECT to the client's sink, whose server has switched protocols: the status is
-/// 200, and the key of the server's hop is not accepted to the client (RFC 8441 section 5).
-pub fn encode_connected(sink: &mut impl ResponseSink, head: &ResponseHead<'_>, via: &str) {
-    sink.begin(200, "");
-    encode_response_fields(sink, head, false, |field| {
-        !field.name.eq_ignore_ascii_case("sec-websocket-accept")
-    });
-    sink.field_with("Via", |out| encode_via(out, head.fields(), head.version, via));
-    sink.end();
-}
-
 /// The value of Max-Forwards to forward; `None` if the field does not apply (RFC 9110 section 7.6.2).
 fn max_forwards(head: &RequestHead<'_>) -> Result<Option<u64>, ForwardFault> {
     if !head.has(FieldName::MaxForwards) || !matches!(head.method, Method::Options | Method::Trace)
@@ -629,7 +618,7 @@ fn encode_via_field(out: &mut Vec<u8>, head: &RequestHead<'_>, via: &str) {
 
 /// Appends the value of Via: the received entries, then this proxy with the received HTTP version (RFC 9110
 /// section 7.6.3).
-fn encode_via<'a>(
+pub(crate) fn encode_via<'a>(
     out: &mut Vec<u8>,
     fields: impl Iterator<Item = Field<'a>>,
     version: Version,
@@ -845,7 +834,7 @@ fn encode_address(out: &mut Vec<u8>, address: IpAddr) {
 
 /// Passes on the fields that are forwarded unchanged, unless `wanted` refuses them. `trailers`: trailer fields may follow
 /// the body.
-fn encode_response_fields(
+pub(crate) fn encode_response_fields(
     sink: &mut impl ResponseSink,
     head: &ResponseHead<'_>,
     trailers: bool,

@@ -19,8 +19,9 @@ use std::sync::Arc;
 
 use tidegate_base::prng::mix64;
 use tidegate_base::{Moment, Span};
-use tidegate_config::model::{Config, Rate, Route};
+use tidegate_config::model::{Config, Rate, RateExcess, Route};
 
+use crate::places::Places;
 use crate::rate_key;
 use crate::template::Values;
 
@@ -47,6 +48,8 @@ pub struct RateTable {
     cost: u64,
     /// How far the theoretical arrival time may be ahead when a request is admitted, in nanoseconds.
     tolerance: u64,
+    /// The places of requests above the limit that wait for their response; none unless the limit has a tarpit.
+    pub tarpit: Arc<Places>,
 }
 
 /// What becomes of a request.
@@ -69,6 +72,10 @@ impl RateTable {
             seed: mix64(seed),
             cost,
             tolerance: cost.saturating_mul(u64::from(rate.burst) - 1),
+            tarpit: Places::new(match rate.then {
+                RateExcess::Tarpit => rate.waiting_max,
+                RateExcess::Deny | RateExcess::Drop => 0,
+            }),
         }
     }
 
@@ -180,10 +187,11 @@ impl RateTables {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tidegate_config::model::{RateExcess, Template};
+    use tidegate_config::model::Template;
 
     fn rate(count: u32, per: Span, burst: u32, keys_max: u32) -> Rate {
-        Rate { count, per, burst, key: Template::default(), keys_max, then: RateExcess::Deny }
+        let (key, then, wait) = (Template::default(), RateExcess::Deny, Span::ZERO);
+        Rate { count, per, burst, key, keys_max, then, wait, waiting_max: 0 }
     }
 
     fn at(millis: u64) -> Moment {

@@ -6,15 +6,19 @@
 use tidegate_base::Span;
 use tidegate_base::limits::WEBSOCKET_SETTINGS_MAX;
 use tidegate_config::model::{Compression, Config, Route, WebSocket};
-use tidegate_wire::message::{RequestHead, ResponseHead, ResponseSink};
+use tidegate_wire::http1::StoredHead;
+use tidegate_wire::message::{Field, RequestHead, ResponseHead, ResponseSink};
 use tidegate_wire::websocket::{
-    Accept, DeflateSettings, Limits, Origins, Policy, Refusal, WEBSOCKET_VERSION, is_key_accepted,
+    ACCEPT_BYTES, Accept, DeflateSettings, Limits, Origins, Policy, Refusal, WEBSOCKET_VERSION,
+    accept_key_of, is_key_accepted,
 };
 
 use crate::respond::{AnswerContext, encode_answer_fields, encode_text};
 
-/// The protocol's name in Upgrade.
-const PROTOCOL: &[u8] = b"websocket";
+/// The protocol's name in Upgrade, and in the `:protocol` of an extended CONNECT.
+pub const PROTOCOL: &str = "websocket";
+/// The field with a client's key.
+const KEY: &str = "Sec-WebSocket-Key";
 
 /// The subprotocol of clients of push hubs that speak JSON. Most of them state none.
 pub const HUB_JSON: &str = "centrifuge-json";
@@ -37,6 +41,9 @@ pub struct Endpoint {
     /// Time without a byte from the client after a Ping or a Close frame.
     pub pong_timeout: Span,
 }
+
+/// The value of Sec-WebSocket-Accept.
+pub type AcceptedKey = [u8; ACCEPT_BYTES];
 
 /// Names an endpoint. Small, because each connection holds one.
 pub type EndpointId = u16;
@@ -160,12 +167,36 @@ pub fn check_request<'p>(
     policy.check(head)
 }
 
+/// The value of the field `name` of the request whose head was encoded for a server.
+fn stored_value<'r>(request: &'r [u8], name: &str) -> Option<&'r [u8]> {
+    let mut fields = StoredHead::parse(request)?.fields();
+    fields.find(|field| field.name.eq_ignore_ascii_case(name)).map(|field| field.value)
+}
+
 /// Whether a 101 response accepts the key of the request whose head was sent (RFC 6455 section 4.1).
 #[must_use]
 pub fn accepts_key(request: &[u8], head: &ResponseHead<'_>) -> bool {
-    let mut lines = request.split(|&byte| byte == b'\n');
-    let key = lines.find_map(|line| line.strip_prefix(b"Sec-WebSocket-Key: "));
-    key.is_some_and(|key| is_key_accepted(key.trim_ascii(), head))
+    stored_value(request, KEY).is_some_and(|key| is_key_accepted(key, head))
+}
+
+/// Whether the request whose head was encoded for a server opens a WebSocket, so that it can be an extended CONNECT.
+#[must_use]
+pub fn is_requested(request: &[u8]) -> bool {
+    let upgrade = stored_value(request, "Upgrade");
+    upgrade.is_some_and(|protocol| protocol.eq_ignore_ascii_case(PROTOCOL.as_bytes()))
+        && accepted_key(request).is_some()
+}
+
+/// What accepts the key of the request whose head was encoded for a server. `None` if there is no valid key.
+#[must_use]
+pub fn accepted_key(request: &[u8]) -> Option<AcceptedKey> {
+    accept_key_of(stored_value(request, KEY)?)
+}
+
+/// Whether a field has the client's key, which an extended CONNECT does not have (RFC 8441 section 5).
+#[must_use]
+pub fn is_key(field: &Field<'_>) -> bool {
+    field.name.eq_ignore_ascii_case(KEY)
 }
 
 /// Gives the response to an accepted request to a sink.
@@ -186,7 +217,7 @@ pub fn encode_switch(
     if let Some(value) = accept.extension_value() {
         sink.field("Sec-WebSocket-Extensions", value.as_bytes());
     }
-    sink.switch(core::iter::once(PROTOCOL));
+    sink.switch(core::iter::once(PROTOCOL.as_bytes()));
     sink.end();
 }
 
@@ -199,7 +230,7 @@ pub fn encode_refusal(
     let status = refusal.status();
     encode_answer_fields(sink, status, context);
     // RFC 9110 section 15.5.22, RFC 6455 section 4.4.
-    let upgrade = (status == 426).then_some(PROTOCOL);
+    let upgrade = (status == 426).then_some(PROTOCOL.as_bytes());
     if upgrade.is_some() {
         sink.field("Sec-WebSocket-Version", WEBSOCKET_VERSION.as_bytes());
     }

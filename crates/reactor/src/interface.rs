@@ -194,6 +194,8 @@ pub struct ServerKey {
     pub pool: u16,
     /// Index of the server in the pool.
     pub server: u16,
+    /// The connection offers HTTP/1.1 only, whatever the settings of the pool offer.
+    pub http1_only: bool,
 }
 
 /// The operations of one worker on its sockets and timers. Every driver keeps the promises documented here.

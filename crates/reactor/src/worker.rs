@@ -34,9 +34,9 @@ pub fn pin_to_cpu(cpu: usize) -> io::Result<()> {
 /// Gives the calling thread its own descriptor table: a copy of the current one.
 ///
 /// Descriptors opened before this call stay open in both tables until each table closes its copy.
-/// Descriptors opened after it do not exist in any other thread. So an owner of a descriptor must not be
-/// moved between this thread and others afterwards, except for descriptors that were opened before and are
-/// never closed (`make_wakers`). A thread started by this thread shares its table.
+/// Descriptors opened after it do not exist in any other thread. So do not move a socket or a file to or from
+/// this thread afterwards, unless it was opened before and is never closed (`make_wakers`). A thread started by
+/// this thread shares its table.
 ///
 /// # Errors
 /// ENOMEM; EPERM under some seccomp profiles. The worker can continue with the shared table.

@@ -55,9 +55,11 @@ pub struct TlsLayer<O> {
     /// Connections whose output could not be sealed, with the fault. Nothing more can be sent on them, so
     /// `settle` closes them.
     unsealed: Vec<(SockId, Fault)>,
-    /// Connections that resumed receiving after the peer's end had arrived. `Finished` is due for each.
+    /// Connections that resumed receiving after the peer's end had arrived. `Finished` has to be
+    /// handed over for each.
     ended: Vec<SockId>,
-    /// Connections that were flushed during the handshake: `Drained` is due for each whose output has left.
+    /// Connections that were flushed during the handshake: `Drained` has to be handed
+    /// over for each whose output has left.
     drained: Vec<SockId>,
     /// Connections whose handshake was postponed to a later turn, in the order of arrival.
     waiting: VecDeque<SockId>,
@@ -96,7 +98,7 @@ struct Conn {
     /// The handler wants plain bytes.
     receiving: bool,
     peer_end: PeerEnd,
-    /// The handler flushed output before the handshake was done, so `Drained` is owed.
+    /// The handler flushed output before the handshake was done, so `Drained` has to be handed over.
     owes_drained: bool,
     /// The handshake was postponed to a later turn; the connection is in `TlsLayer::waiting`.
     waits_for_turn: bool,
@@ -253,7 +255,7 @@ impl<O: TlsObserver> TlsLayer<O> {
         if let Some(out) = inner.output(sock)
             && let Err(fault) = conn.session.seal(plain, out)
         {
-            // The session keys are used up. The library renews those of TLS 1.3; TLS 1.2 cannot renew them.
+            // TLS 1.2 only: the keys have encrypted as much as they may. rustls renews the keys of TLS 1.3.
             self.unsealed.push((sock, fault));
         }
     }
@@ -345,7 +347,10 @@ impl<R: Reactor, O: TlsObserver> Reactor for SecureView<'_, R, O> {
     ) -> Result<SockId, Shortage> {
         // An invalid server name was already rejected at start.
         let Some(Ok(session)) =
-            self.layer.connector(server).map(|(pool, server)| pool.connector.connect(&server.name))
+            self.layer.connector(server).map(|(pool, plan)| match server.http1_only {
+                true => pool.connector.with_http1_only().connect(&plan.name),
+                false => pool.connector.connect(&plan.name),
+            })
         else {
             self.layer.observer.count(Event::Bug);
             return Err(Shortage::Slots);

@@ -13,7 +13,7 @@ use tidegate_gate::respond::{self, AnswerContext, Prepared};
 use tidegate_gate::scheme::Scheme;
 use tidegate_gate::scripted;
 use tidegate_gate::synthetic::{self, Synthetic};
-use tidegate_gate::websocket;
+use tidegate_gate::websocket::{self, AcceptedKey};
 use tidegate_lua::fields_of;
 use tidegate_wire::message::{BodyLength, RequestHead, ResponseHead, ResponseSink, Version};
 use tidegate_wire::websocket::{Accept, Refusal};
@@ -140,6 +140,9 @@ impl Answer<'_> {
 pub(crate) enum Switch<'a> {
     /// The 101 (Switching Protocols) of a server.
     Relayed(&'a ResponseHead<'a>),
+    /// The response of a server to an extended CONNECT for a WebSocket (RFC 8441), and the value that accepts the key of a
+    /// client of HTTP/1.1.
+    Connected(&'a ResponseHead<'a>, &'a AcceptedKey),
     /// A WebSocket that the action itself serves.
     WebSocket(&'a Accept<'a>),
 }

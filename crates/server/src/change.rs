@@ -282,6 +282,7 @@ impl Worker {
             Running::None
             | Running::Synthetic(_)
             | Running::Lua(_)
+            | Running::Tarpit(_)
             | Running::Push(_)
             | Running::WebSocket(_) => {}
         }

@@ -25,6 +25,10 @@ counters! {
         requests,
         /// Requests rejected because they were malformed or exceeded a limit.
         requests_refused,
+        /// Harmless violations of HTTP by clients, which were accepted or ignored.
+        glitches,
+        /// Client connections that were closed gracefully because of too many of them.
+        glitch_closes,
         /// Responses with status 1xx (relayed).
         answers_1xx,
         /// Responses with status 2xx.
@@ -72,6 +76,10 @@ counters! {
         head_timeouts,
         /// Client connections closed by the idle timeout.
         idle_timeouts,
+        /// HTTP/2 clients that were told to open fewer streams, because the load of their worker had risen.
+        http2_limits_lowered,
+        /// HTTP/2 clients that were told that they may open more streams again.
+        http2_limits_raised,
         /// Idle connections to servers closed to make room for another connection.
         evicted_upstream,
         /// Closed connections whose peers were not waited for, to make room.
@@ -104,6 +112,10 @@ counters! {
         auth_refusals,
         /// Requests above the limit of their route's rate.
         limited_requests,
+        /// Those of them that waited in a tarpit for their response.
+        tarpitted_requests,
+        /// Those of them that got their response at once, because too many waited in the tarpit.
+        tarpits_full,
         /// Requests whose route looks up the pool in a map, which has none for them.
         unmapped_requests,
         /// Requests that had to wait for room for a connection to their server.

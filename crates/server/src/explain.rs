@@ -6,7 +6,7 @@
 use core::fmt::Write as _;
 use core::net::IpAddr;
 
-use tidegate_config::model::{Action, Bind, Config, Listener, PoolChoice, Proxy};
+use tidegate_config::model::{Action, Bind, Config, Listener, PathPattern, PoolChoice, Proxy};
 use tidegate_gate::basic::Credentials;
 use tidegate_gate::changes::Changes;
 use tidegate_gate::client_fields::ClientAddressFields;
@@ -191,6 +191,16 @@ fn explain_head(
             break;
         }
         let _ = writeln!(text, "route {}: no, {}", route + 1, reason(unmet));
+        if let Some(exact) =
+            config.routes[route].paths.iter().find_map(|path| above(path, head.path))
+            && unmet == Some(Unmet::Path)
+        {
+            let below = exact.trim_end_matches('/');
+            let _ = writeln!(
+                text,
+                "  {exact:?} is only this path; \"{below}/*\" takes those below it, too"
+            );
+        }
     }
     match routed {
         Routed::NoRoute => text.push_str("no route takes the request: 404\n"),
@@ -203,6 +213,13 @@ fn explain_head(
         }
     }
     text
+}
+
+/// The path of a pattern that matches nothing else, if `path` is below it.
+fn above<'p>(pattern: &'p PathPattern, path: &str) -> Option<&'p str> {
+    let PathPattern::Exact(exact) = pattern else { return None };
+    let rest = path.strip_prefix(exact.trim_end_matches('/'))?;
+    (rest.starts_with('/') && path != exact).then_some(exact)
 }
 
 fn reason(unmet: Option<Unmet>) -> &'static str {
@@ -552,6 +569,18 @@ mod tests {
             "    x-client: 192.0.2.7\n",
         ] {
             assert!(text.contains(line), "{line:?} is not in\n{text}");
+        }
+    }
+
+    #[test]
+    fn path_that_was_meant_as_a_prefix_is_named() {
+        let file =
+            "[[listener]]\nbind = \"127.0.0.1:80\"\n[[route]]\npath = \"/api\"\nrespond = {}\n";
+        let hint = "  \"/api\" is only this path; \"/api/*\" takes those below it, too\n";
+        for (path, is_hinted) in [("/api/x", true), ("/api/", true), ("/apis", false), ("/", false)]
+        {
+            let text = ask(file, &format!("GET http://a{path}"), &[]).expect("an explanation");
+            assert_eq!(text.contains(hint), is_hinted, "{path}: {text}");
         }
     }
 

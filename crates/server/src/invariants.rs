@@ -45,6 +45,7 @@ impl Worker {
             || self.synthetics.has_missed()
             || self.scripted.has_missed()
             || self.token_requests.has_missed()
+            || self.tarpits.has_missed()
             || self.websockets.has_missed()
             || self.lua_clients.has_missed()
             || self.sessions.has_missed()
@@ -68,6 +69,10 @@ impl Worker {
         for id in self.token_requests.take_missed() {
             self.accounts.counters.bugs.add(1);
             self.find_users(Running::Token(id));
+        }
+        for id in self.tarpits.take_missed() {
+            self.accounts.counters.bugs.add(1);
+            self.find_users(Running::Tarpit(id));
         }
         for id in self.lua_clients.take_missed() {
             self.accounts.counters.bugs.add(1);
@@ -152,6 +157,7 @@ impl Worker {
                 Running::Synthetic(id) => self.synthetics.find(id).is_some(),
                 Running::Lua(id) => self.scripted.find(id).is_some(),
                 Running::Token(id) => self.token_requests.find(id).is_some(),
+                Running::Tarpit(id) => self.tarpits.find(id).is_some(),
                 Running::WebSocket(id) => self.websockets.find(id).is_some(),
                 Running::Push(id) => self.sessions.find(id).is_some(),
             };
@@ -180,6 +186,7 @@ impl Worker {
             Running::Synthetic(id) => self.synthetics.find(id).is_some(),
             Running::Lua(id) => self.scripted.find(id).is_some(),
             Running::Token(id) => self.token_requests.find(id).is_some(),
+            Running::Tarpit(id) => self.tarpits.find(id).is_some(),
             Running::WebSocket(id) => self.websockets.find(id).is_some(),
             Running::Push(id) => self.sessions.find(id).is_some(),
         };
@@ -254,6 +261,9 @@ impl Worker {
                     let stream = self.server_streams.get(up.stream);
                     let named = stream.map_or(id, |stream| stream.exchange);
                     assert_eq!(named, id, "the stream of a {stage:?} exchange");
+                    let is_tunnel = stream.is_some_and(|stream| stream.is_tunnel());
+                    let stands_alone = !up.is_stream() && stage == Stage::Tunnel;
+                    assert_eq!(is_tunnel || stands_alone, stage == Stage::Tunnel, "a tunnel");
                     let own = if up.is_stream() { Id::NONE } else { id };
                     let expected = (own, exchange.pool, exchange.attempt.server);
                     // A complete response may wait for its client longer than its connection lasts.
@@ -293,6 +303,10 @@ impl Worker {
             let running = running_of(&mut self.conns, &self.streams, request.requester());
             assert_eq!(running, Some(Running::Token(id)), "the requester of a token");
         }
+        for (id, request) in self.tarpits.iter() {
+            let running = running_of(&mut self.conns, &self.streams, request.requester());
+            assert_eq!(running, Some(Running::Tarpit(id)), "the requester of a tarpit");
+        }
         assert_eq!(self.scripted.len(), self.apps.requests(), "requests that VMs keep");
         let mut in_vms = 0;
         for (id, client) in self.lua_clients.iter() {
@@ -309,6 +323,7 @@ impl Worker {
             let Some(down) = self.conns.downstream(sock) else { panic!("{sock:?} is listed") };
             let ClientCarrier::Http2(http2) = &down.carrier else { continue };
             listed += http2.streams().len();
+            http2.check_streams_max();
             for &id in http2.streams() {
                 let Some(stream) = self.streams.get(id) else { panic!("{id:?} does not exist") };
                 let to = Requester { sock, stream: id };
@@ -329,6 +344,10 @@ impl Worker {
                     Running::Token(id) => match self.token_requests.find(id) {
                         Some(request) => request.requester(),
                         None => panic!("{to:?} names a token that does not exist"),
+                    },
+                    Running::Tarpit(id) => match self.tarpits.find(id) {
+                        Some(request) => request.requester(),
+                        None => panic!("{to:?} names a tarpit that does not exist"),
                     },
                     Running::WebSocket(id) => match self.websockets.find(id) {
                         Some(socket) => socket.requester(),
@@ -404,6 +423,10 @@ impl Worker {
                 Running::Token(id) => match self.token_requests.find(id) {
                     Some(request) => request.requester().sock,
                     None => panic!("{sock:?} names a token that does not exist"),
+                },
+                Running::Tarpit(id) => match self.tarpits.find(id) {
+                    Some(request) => request.requester().sock,
+                    None => panic!("{sock:?} names a tarpit that does not exist"),
                 },
                 Running::WebSocket(id) => match self.websockets.find(id) {
                     Some(socket) => socket.requester().sock,

@@ -16,6 +16,7 @@ use tidegate_config::places::Finding;
 use tidegate_gate::access::Cause;
 use tidegate_gate::balance::PoolState;
 use tidegate_gate::basic::CredentialSecret;
+use tidegate_gate::elastic::Elasticity;
 use tidegate_gate::idle::IdleConnections;
 use tidegate_gate::jwt::Tokens;
 use tidegate_gate::permits::Permits;
@@ -39,6 +40,7 @@ use crate::action::lua_socket::LuaClient;
 use crate::action::proxy::exchange::Exchange;
 use crate::action::push::{LuaCall, PushSession, PushState};
 use crate::action::synthetic::SyntheticResponse;
+use crate::action::tarpit::TarpitRequest;
 use crate::action::tokens::TokenRequest;
 use crate::action::websocket::{Actives, SharedCodecs, WebSocket};
 use crate::apps::{Apps, Meter, Scripts};
@@ -101,6 +103,8 @@ pub struct Worker {
     pub(crate) scripted: Live<ScriptedRequest>,
     /// The requests whose tokens are verified in a later turn. Each one belongs to exactly one requester.
     pub(crate) token_requests: Live<TokenRequest>,
+    /// The requests that wait for their refusal. Each one belongs to exactly one requester.
+    pub(crate) tarpits: Live<TarpitRequest>,
     /// The Lua applications.
     pub(crate) apps: Apps,
     /// The WebSocket connections that Lua applications serve.
@@ -113,6 +117,8 @@ pub struct Worker {
     pub(crate) lua_calls: Slab<LuaCall>,
     /// The streams of HTTP/2 clients. Each one belongs to exactly one downstream connection.
     pub(crate) streams: Slab<Http2Stream>,
+    /// How many streams a client may have open on a connection.
+    pub(crate) elasticity: Elasticity,
     /// Scratch space for a list of the streams of one connection.
     pub(crate) stream_list: Vec<tidegate_base::Id<Http2Stream>>,
     /// The streams of HTTP/2 to servers. Each one belongs to exactly one exchange.
@@ -153,8 +159,8 @@ pub struct Worker {
     pub(crate) work: Vec<Work>,
     /// Pools whose queued requests wait for room for a connection, not for a server. Each is in it once.
     pub(crate) short_pools: VecDeque<u16>,
-    /// First requests of connections that wait until there is room for more of them; in order of arrival. Each
-    /// of them is in `Stage::Queued`.
+    /// The first request of each client connection that waits because the worker has no slot for a connection to a
+    /// server; in order of arrival. Each of them is in `Stage::Queued`.
     pub(crate) held: WaitQueue<tidegate_base::Id<Exchange>>,
     /// `WorkerTimer::Room` is set.
     pub(crate) room_timer_set: bool,
@@ -181,7 +187,8 @@ pub struct Worker {
     pub(crate) token_share: TurnShare<TokenRequest>,
     /// A stop has begun: responses close their connections, and nothing becomes idle. Never reset.
     pub(crate) stopping: bool,
-    /// The grace period of the stop has ended. Data that the kernel still has to send is left to it.
+    /// The grace period of the stop has ended. The worker stops without waiting until the kernel
+    /// has sent what it holds.
     grace_over: bool,
     /// Handler calls until the next one is timed. Always at least 1 between two calls.
     pub(crate) until_sample: u32,
@@ -199,9 +206,9 @@ pub struct Worker {
     leaving: Leaving,
     /// The bounds that the worker was created with.
     limits: WorkerLimits,
-    /// The records of requests, for the access log.
+    /// The records of requests, for the access log and the statistics.
     pub(crate) recorder: Recorder,
-    /// The exchange of permits with other workers; `None` if this is the only worker.
+    /// Sends permits to other workers, and receives theirs; `None` if this is the only worker.
     pub(crate) post: Option<PermitPost>,
 }
 
@@ -279,6 +286,8 @@ pub struct Leftovers {
     pub scripted: usize,
     /// Requests whose tokens are verified in a later turn.
     pub token_requests: usize,
+    /// Requests that wait for their refusal.
+    pub tarpits: usize,
     /// Requests that VMs keep.
     pub in_vms: usize,
     /// WebSocket connections that Lua applications serve.
@@ -301,7 +310,7 @@ pub struct Leftovers {
     pub subscriptions: usize,
     /// Subscribers for which messages wait.
     pub push_queues: usize,
-    /// Clients of push hubs that instructions may concern.
+    /// Clients of push hubs that the server API can disconnect or refresh.
     pub push_clients: usize,
     /// Records of requests that have not ended.
     pub records: usize,
@@ -353,12 +362,14 @@ impl Worker {
             synthetics: Live::new(streams_max),
             scripted: Live::new(streams_max),
             token_requests: Live::new(streams_max),
+            tarpits: Live::new(streams_max),
             apps: Apps::default(),
             lua_clients: Live::new(streams_max),
             lua_ended: Vec::new(),
             lua_post: None,
             lua_calls: Slab::new(streams_max),
             streams: Slab::new(streams_max),
+            elasticity: Elasticity::default(),
             stream_list: Vec::new(),
             server_streams: Slab::new(streams_max),
             http2_scratch: tidegate_wire::http2::Scratch::new(),
@@ -596,6 +607,7 @@ impl Worker {
             synthetics: self.synthetics.len(),
             scripted: self.scripted.len(),
             token_requests: self.token_requests.len(),
+            tarpits: self.tarpits.len(),
             in_vms: self.apps.requests(),
             lua_clients: self.lua_clients.len() + self.apps.clients(),
             lua_waiting: self.apps.waiting(),

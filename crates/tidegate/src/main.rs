@@ -12,6 +12,7 @@ mod schema;
 mod source;
 
 use std::io::{self, Write as _};
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -73,8 +74,36 @@ fn main() -> ExitCode {
 fn print_usage_error(error: &clap::Error) -> ExitCode {
     let text = error.render().to_string();
     let Some(what) = text.strip_prefix("error: ") else { error.exit() };
-    print_message(&format!("tidegate: {what}"));
+    let help = std::env::args().nth(1).and_then(|word| advice(&word));
+    let help = help.map_or_else(String::new, |help| format!("help: {help}\n"));
+    print_message(&format!("tidegate: {what}{help}"));
     ExitCode::from(USAGE)
+}
+
+/// What to run instead of the first word that other servers would understand.
+fn advice(word: &str) -> Option<&'static str> {
+    let is_file =
+        || word.ends_with(".toml") || word.ends_with(".conf") || Path::new(word).is_file();
+    match word {
+        "-t" | "-T" | "--test" | "--check" | "test" | "validate" | "configtest" => {
+            Some("to check a file, run: tidegate check FILE")
+        }
+        "-c" | "-f" | "-C" | "--config" | "--file" | "start" | "serve" | "server" | "up" => {
+            Some("to serve, run: tidegate run FILE")
+        }
+        "-s" | "reload" | "stop" | "quit" | "restart" => Some(
+            "to reload, send SIGHUP to the process or run: tidegate ctl reload (it needs [admin] in the file); \
+             to stop, send SIGTERM",
+        ),
+        "-v" | "version" => Some("to see the version, run: tidegate --version"),
+        "status" | "stats" => {
+            Some("to see the state, run: tidegate ctl show stat (it needs [admin] in the file)")
+        }
+        _ if is_file() => {
+            Some("to serve, run: tidegate run FILE; to check a file: tidegate check FILE")
+        }
+        _ => None,
+    }
 }
 
 /// Writes a result to stdout. A closed pipe (`| head`) is not a failure.

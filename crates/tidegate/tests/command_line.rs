@@ -123,6 +123,26 @@ fn usage_error_has_the_prefix_of_all_errors() {
 }
 
 #[test]
+fn words_of_other_servers_get_the_command_to_run_instead() {
+    for (arguments, help) in [
+        (&["-t"][..], "run: tidegate check FILE"),
+        (&["-c", "a.toml"], "run: tidegate run FILE"),
+        (&["a.toml"], "run: tidegate run FILE; to check a file: tidegate check FILE"),
+        (&["reload"], "send SIGHUP"),
+        (&["-s", "stop"], "send SIGTERM"),
+        (&["-v"], "tidegate --version"),
+        (&["status"], "tidegate ctl show stat"),
+    ] {
+        let output = tidegate(arguments);
+        assert_eq!(output.status.code(), Some(2));
+        let message = text(&output.stderr);
+        assert!(message.starts_with("tidegate: ") && message.contains("Usage: "), "{message}");
+        assert!(message.contains("\nhelp: ") && message.contains(help), "{message}");
+    }
+    assert!(!text(&tidegate(&["run", "--nope"]).stderr).contains("help: "));
+}
+
+#[test]
 fn check_and_run_report_files_and_names_at_their_places() {
     let folder = Folder::new("places");
     std::fs::create_dir_all(folder.0.join("etc")).expect("a folder can be made");

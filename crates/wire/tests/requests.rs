@@ -552,3 +552,37 @@ fn fields_are_found_by_id_by_name_and_by_nomination() {
     assert_eq!(names[2], (FieldName::Other, "x-one"));
     assert_eq!(names[3], (FieldName::Connection, "Connection"));
 }
+
+#[test]
+fn harmless_violations_are_counted_however_the_head_is_split() {
+    let limits = HeadLimits::default();
+    for (input, wanted) in [
+        ("GET / HTTP/1.1\r\nHost: h\r\n\r\n", 0),
+        ("GET http://h/ HTTP/1.1\r\nHost: H\r\n\r\n", 0),
+        ("OPTIONS * HTTP/1.1\r\nHost: h\r\n\r\n", 0),
+        ("GET / HTTP/1.0\r\n\r\n", 0),
+        ("\r\nGET / HTTP/1.1\r\nHost: h\r\n\r\n", 1),
+        ("\r\n\r\n\r\nGET / HTTP/1.1\r\nHost: h\r\n\r\n", 3),
+        ("GET / HTTP/1.7\r\nHost: h\r\n\r\n", 1),
+        ("GET http://other/ HTTP/1.1\r\nHost: h\r\n\r\n", 1),
+        ("\r\nGET http://other/ HTTP/1.2\r\nHost:\r\n\r\n", 3),
+    ] {
+        for cut in 1..=input.len() {
+            let mut decoder = HeadDecoder::default();
+            // Those of a connection add up.
+            for round in 1..=2 {
+                for end in [cut, input.len()] {
+                    let mut storage = FieldStorage::new();
+                    let input = &input.as_bytes()[..end];
+                    let decoded = decoder.decode_request(input, &limits, &mut storage);
+                    if decoded.expect("the request is accepted").is_some() {
+                        break;
+                    }
+                }
+                assert_eq!(decoder.glitches(), round * wanted, "{input:?} split at {cut}");
+            }
+            decoder.note_glitches(u16::MAX);
+            assert_eq!(decoder.glitches(), u16::MAX);
+        }
+    }
+}

@@ -26,12 +26,19 @@ const PAUSE_FIRST: Span = Span::from_millis(10);
 /// Classes of failures that end a connection; the names are those of the report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Failure {
+    /// The connection was not established.
     Connect,
+    /// The server reset the connection or the stream.
     Reset,
+    /// The server refused a stream (HTTP/2), which it did not process.
     Refused,
+    /// The server closed the connection before the end of a response.
     Closed,
+    /// A response, or the connection, took too long.
     Timeout,
+    /// The server's bytes are not valid HTTP.
     Framing,
+    /// TLS failed, or did not verify the server.
     Tls,
 }
 
@@ -127,7 +134,7 @@ impl Client<'_> {
         let authority = self.lanes[number as usize].authority;
         let target = &self.targets[usize::from(authority)];
         let connecting = if target.is_secure {
-            let server = ServerKey { pool: 0, server: authority };
+            let server = ServerKey { pool: 0, server: authority, http1_only: false };
             reactor.connect_secured_from(&target.address, source, server)
         } else {
             reactor.connect_from(&target.address, source)

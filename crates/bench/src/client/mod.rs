@@ -1,6 +1,6 @@
 //! The client of one thread: carries out its share of a plan on any reactor.
 //! In: completions, and the reactor's clock. Out: requests, and a `Tally`.
-//! Never: counts times or response bytes of the warm-up or the ramp; waits forever.
+//! Never: reports times or response bytes of the warm-up or the ramp; waits forever.
 //! Limits: `plan::PIPELINE_MAX`, `DRAIN_MAX`, the plan's timeout, `UNREACHABLE_MAX`.
 //! Invariant: `outstanding` is the sum of the lengths of all lanes' `pending`. Each request counts once in
 //! the tally: as response, failure or unanswered. If the plan has a number of requests, the requests of warm-up
@@ -31,8 +31,8 @@ use tidegate_wire::tls::Fault;
 /// How long the client waits for responses after the plan's end. If a number of requests ended the plan, each
 /// request has the plan's timeout instead.
 pub const DRAIN_MAX: Span = Span::from_secs(2);
-/// A run without an open connection ends after this time, or after the plan's timeout if that is longer, so
-/// that a hanging connection attempt fails first.
+/// A run without an open connection ends after this time, or a little after the plan's timeout if that is longer,
+/// so that a hanging connection attempt fails first.
 pub const UNREACHABLE_MAX: Span = Span::from_secs(10);
 /// Interval at which a thread publishes its figures for the progress display.
 pub const PUBLISH_EVERY: Span = Span::from_millis(250);

@@ -89,8 +89,8 @@ fn exchange_secured(
     let mut buffer = [0; 4096];
     let mut received = 0;
     loop {
-        let came = &mut buffer[..received];
-        let progress = session.handle_bytes(came, &mut answer, &mut out).map_err(failed)?;
+        let input = &mut buffer[..received];
+        let progress = session.handle_bytes(input, &mut answer, &mut out).map_err(failed)?;
         if progress.established {
             session.seal(request, &mut out).map_err(failed)?;
         }

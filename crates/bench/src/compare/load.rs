@@ -99,6 +99,19 @@ impl Client {
         }
     }
 
+    /// The version, as the program prints it.
+    pub(crate) fn version(self) -> String {
+        let flag = match self {
+            Self::Tidegate => return concat!("tidegate ", env!("CARGO_PKG_VERSION")).to_owned(),
+            Self::Wrk => "-v",
+            Self::H2load => "--version",
+            // hey has no such option.
+            Self::Hey => return "unknown".to_owned(),
+        };
+        let program = self.program().and_then(process::find_program);
+        program.map_or_else(|| "unknown".to_owned(), |program| process::version_of(&program, flag))
+    }
+
     /// Whether it sends requests over HTTP/2 without an upgrade.
     pub(crate) fn speaks_http2(self) -> bool {
         match self {

@@ -103,7 +103,7 @@ impl Bench {
             })
             .collect();
         for client in &clients {
-            rows.push(Row::new(client.name(), client.name().to_owned()));
+            rows.push(Row::new(client.name(), client.version()));
         }
         for round in 0..=self.rounds {
             for (client, row) in clients.iter().zip(&mut rows) {
@@ -130,14 +130,14 @@ impl Bench {
         for round in 0..=self.rounds {
             for (contender, row) in contenders.iter_mut().zip(&mut rows) {
                 self.show_progress(round, contender.name);
-                let own = machine::spent(contender.running.pid()).unwrap_or_default();
+                let before = machine::spent(contender.running.pid()).unwrap_or_default();
                 let busy = machine::busy_time(&self.server_cpus);
                 let counted = self.load_once(contender, load)?;
                 let busy = machine::busy_time(&self.server_cpus).saturating_sub(busy);
-                let own = machine::spent(contender.running.pid()).unwrap_or_default().since(own);
+                let after = machine::spent(contender.running.pid()).unwrap_or_default();
                 if round > 0 {
-                    row.samples.push(Sample::new(&counted, busy, own.cpu));
-                    row.resident_bytes = own.resident_bytes;
+                    row.samples.push(Sample::new(&counted, busy, after.since(before).cpu));
+                    row.resident_bytes = after.resident_bytes;
                 }
             }
         }

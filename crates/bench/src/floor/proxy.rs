@@ -1,7 +1,7 @@
 //! The bare proxy of the floor: it receives and sends bytes without changing them.
 //! In: readiness of one side of a pair. Out: the bytes of that side, sent on the other side.
 //! Never: parses, pools or retries. The two sides of a pair are opened and closed together.
-//! Limits: at most one read is buffered for each side; the other side is not read again until it is sent.
+//! Limits: at most one read is buffered for each side; the other side is not read again until those bytes are sent.
 
 use super::{READ_BYTES, Serve, family, watch};
 use core::net::SocketAddr;

@@ -1,7 +1,7 @@
 //! `tidegate bench push`: many WebSocket subscribers, and a publisher, on one clock.
 //! In: arguments. Out: a report: connections, messages, latencies, memory, CPU time; an exit code.
 //! Never: publishes before all connections are established or have failed; hides a lost message.
-//! Limits: those of `plan`; `TRACKED_MAX` publications have a row of their own.
+//! Limits: those of `plan`; the first `TRACKED_MAX` publications have figures of their own.
 //! Invariant: each subscriber of a channel that was established expects every accepted publication in it. All times
 //! are of one clock of this process, from the publish call on.
 
@@ -66,22 +66,22 @@ pub struct PushPlan {
     /// The message alone is the body of a publication.
     publishes_body: bool,
     setup_rate: Option<f64>,
-    /// With less memory available, no more connections are opened. Bytes.
+    /// Available memory in bytes below which no more connections are opened.
     memory_min: u64,
     timeout: Duration,
     settle: Duration,
     pace: Pace,
-    /// The most publications.
+    /// Maximum number of publications.
     publications: u32,
     payload: Payload,
-    /// Connections have no handshake.
+    /// Plain TCP connections without a WebSocket handshake (`bench floor --push`).
     is_plain: bool,
 }
 
 /// When publications are sent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Pace {
-    /// Each after the receipt of the one before, and a pause.
+    /// Each one when all subscribers have received the last one, after a pause.
     Broadcasts {
         /// How many.
         count: u32,
@@ -276,7 +276,7 @@ fn run_plan(args: &PushArgs) -> Result<ExitCode, String> {
     Ok(if report.is_well() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The course of a run, as its main thread steers and sees it.
+/// The main thread's part of a run: it publishes, waits and measures.
 struct Course<'a> {
     plan: &'a PushPlan,
     shared: &'a Shared,

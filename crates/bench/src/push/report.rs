@@ -189,8 +189,12 @@ impl<'a> PushReport<'a> {
         write_reasons(text, "failed", &outcome.failed)?;
         writeln!(text, "  connections  {} active at the end, {lost} lost", opened - lost)?;
         write_reasons(text, "lost", &outcome.lost)?;
-        let refused: u64 = self.course.failed.values().sum();
-        writeln!(text, "  published    {} accepted, {refused} failed", self.course.accepted.len())?;
+        let rejected: u64 = self.course.failed.values().sum();
+        writeln!(
+            text,
+            "  published    {} accepted, {rejected} failed",
+            self.course.accepted.len()
+        )?;
         write_reasons(text, "failed", &self.course.failed)?;
         let receipts = &outcome.receipts;
         writeln!(

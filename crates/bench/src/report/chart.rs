@@ -19,7 +19,7 @@ pub(super) enum Scale {
     /// Linear from zero to the next round step above the largest value.
     Linear,
     /// Linear from zero to the largest value.
-    Span,
+    Exact,
     /// Logarithmic, in whole decades.
     Log,
     /// Percentiles: each step of equal width adds one nine.
@@ -67,7 +67,7 @@ impl Placing {
                 let step = round_step(most / 5.0);
                 (0.0, (most / step).ceil() * step)
             }
-            Scale::Span => (0.0, finite.fold(0.0, f64::max)),
+            Scale::Exact => (0.0, finite.fold(0.0, f64::max)),
             Scale::Log => {
                 let positive = finite.filter(|&value| value > 0.0);
                 let low = positive.clone().fold(f64::INFINITY, f64::min);
@@ -84,7 +84,7 @@ impl Placing {
 
     fn place(&self, value: f64) -> f64 {
         let at = match self.scale {
-            Scale::Linear | Scale::Span => value,
+            Scale::Linear | Scale::Exact => value,
             Scale::Log => decade(value.max(1e-12)),
             Scale::Nines if value >= 100.0 => self.high,
             Scale::Nines => nines(value),
@@ -95,7 +95,7 @@ impl Placing {
     /// The label of the tick at `value`. On a linear axis it has as many digits as neighbouring ticks need to
     /// differ; on other axes they always differ.
     fn label(&self, value: f64, axis: &Axis) -> String {
-        if !matches!(self.scale, Scale::Linear | Scale::Span) {
+        if !matches!(self.scale, Scale::Linear | Scale::Exact) {
             return without_zeros(&(axis.write)(value));
         }
         let step = self.step();
@@ -116,7 +116,7 @@ impl Placing {
 
     fn ticks(&self) -> Vec<f64> {
         match self.scale {
-            Scale::Linear | Scale::Span => {
+            Scale::Linear | Scale::Exact => {
                 let step = self.step();
                 // A little more than the maximum, because of rounding errors.
                 let most = self.high + step / 1000.0;

@@ -199,7 +199,7 @@ fn prefix(runs: &[Run], run: &Run) -> String {
 fn seconds_axis() -> Axis {
     Axis {
         label: "seconds since the start",
-        scale: Scale::Span,
+        scale: Scale::Exact,
         write: |seconds| format!("{seconds:.2} s"),
     }
 }

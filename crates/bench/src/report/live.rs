@@ -69,18 +69,17 @@ impl Live {
             errors => self.coloured(RED, &format!("{} errors", short(errors as f64))),
         };
         let phase = if tick.is_counting { "" } else { "warm-up" };
-        let mut parts = vec![
-            (left.chars().count(), left),
-            (0, String::new()),
-            (self.latencies.chars().count(), self.latencies.clone()),
-            (phase.len(), self.coloured(DIM, phase)),
-        ];
         let errors_width = match self.errors {
             0 => "no errors".len(),
             1 => "1 error".len(),
             errors => short(errors as f64).len() + " errors".len(),
         };
-        parts[1] = (errors_width, errors);
+        let parts = [
+            (left.chars().count(), left),
+            (errors_width, errors),
+            (self.latencies.chars().count(), self.latencies.clone()),
+            (phase.len(), self.coloured(DIM, phase)),
+        ];
         let bar = bar(progress);
         let rate = format!("{}/s", short(self.rate_per_s));
         // The most important figures come first; figures that do not fit into the line are left out.

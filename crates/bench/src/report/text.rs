@@ -72,7 +72,7 @@ fn write_offered(text: &mut String, run: &Run) -> core::fmt::Result {
     if run.is_open_loop() {
         writeln!(
             text,
-            "  plan        {} sent late because all connections were busy, {} never sent",
+            "  plan        {} sent late because no connection was free, {} never sent",
             tally.waited_for_connection, tally.unsent
         )?;
     }

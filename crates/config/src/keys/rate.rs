@@ -2,7 +2,7 @@
 //! In: nothing. Out: the section `[route.rate]`.
 
 use super::Preset::{Required, Value};
-use super::Shape::{List, Number, OneOf, Text, Word};
+use super::Shape::{Duration, List, Number, OneOf, Text, Word};
 use super::{Section, key};
 use crate::model::RateExcess;
 use crate::words::Worded as _;
@@ -47,9 +47,27 @@ pub static RATE: Section = Section {
             "then",
             Word(RateExcess::WORDS),
             Value("\"deny\""),
-            "What happens to a request above the limit: \"deny\" sends a 429 response with Retry-After, \"drop\" closes \
-             the connection without a response, or resets the stream.",
+            "What happens to a request above the limit: \"deny\" sends a 429 response with Retry-After, \"tarpit\" sends it \
+             after `wait`, \"drop\" closes the connection without a response, or resets the stream.",
             "",
+        ),
+        key(
+            "wait",
+            Duration(1, 60_000),
+            Value("\"5s\""),
+            "How long a request waits for its 429 response. Only with then = \"tarpit\". A waiting request reaches no \
+             server and no other limit, and its client must keep its connection or stream open. At a stop of the process, \
+             the response is sent at once.",
+            "Slows a client down that sends one request after another, to twelve a minute on each connection.",
+        ),
+        key(
+            "waiting-max",
+            Number(1, 1_000_000),
+            Value("1024"),
+            "How many requests may wait at the same time because of this limit, in all workers together. Requests above \
+             it get the 429 response at once, as do those for which a quarter of the connections of a worker \
+             would have to wait. Only with then = \"tarpit\".",
+            "Each waiting request of HTTP/1.1 holds its connection, which other clients may need.",
         ),
         key(
             "keys-max",
@@ -61,5 +79,5 @@ pub static RATE: Section = Section {
             "2 MiB of memory, and more keys than most services have clients within a period.",
         ),
     ],
-    later: &[("tarpit", "`then` can be \"deny\" or \"drop\"")],
+    later: &[],
 };

@@ -20,6 +20,10 @@ pub struct Rate {
     pub keys_max: u32,
     /// What happens to a request above the limit.
     pub then: RateExcess,
+    /// How long a request waits for its 429 response. Only with `RateExcess::Tarpit`.
+    pub wait: Span,
+    /// How many requests wait at the same time, in all workers together. Only with `RateExcess::Tarpit`.
+    pub waiting_max: u32,
 }
 
 /// What happens to a request above the limit.
@@ -27,6 +31,8 @@ pub struct Rate {
 pub enum RateExcess {
     /// It gets a 429 response.
     Deny,
+    /// It waits, and then gets a 429 response.
+    Tarpit,
     /// Its connection is closed, or its stream reset, without a response.
     Drop,
 }

@@ -50,8 +50,8 @@ impl SimNet {
         self.0.borrow().now
     }
 
-    /// A hash over everything sent so far: each segment with its sender and time. Two runs with the same hash
-    /// are the same run.
+    /// A hash over everything sent so far: each segment with its sender and time. Runs with equal hashes are,
+    /// for all practical purposes, equal.
     #[must_use]
     pub fn trace_hash(&self) -> u64 {
         self.0.borrow().trace_hash
@@ -89,7 +89,8 @@ impl SimNet {
     }
 
     /// Connects a test's peer to the listener at `address` (of a reactor or a `SimServer`). `None` if nothing
-    /// listens there. Bytes sent before the accept wait for it.
+    /// listens there. Bytes may be sent before the listener's side
+    /// accepts the connection; they are kept until then.
     #[must_use]
     pub fn dial(&self, address: &Address) -> Option<SimPeer> {
         let peer = self.with(|world| world.make_peer(address));

@@ -1,5 +1,6 @@
 //! The simulated network: ends of connections, listeners, a virtual clock and the segments in flight.
-//! In: operations of the simulated kernel and of the test's peers. Out: bytes, edges, faults.
+//! In: operations of the simulated kernel and of the test's peers. Out: bytes, faults, and
+//! edges: readiness as epoll reports it once (EPOLLET).
 //! Never: reads a real clock, or iterates over an unordered collection. So the same seed repeats a run exactly.
 //! Limits: each direction holds at most its window, in flight or unread.
 //! Invariant: segments sent to an end arrive in order, at times that never go back.
@@ -41,7 +42,7 @@ pub(super) struct End {
     pub(super) peer: Peer,
     /// This end's own address, if it has one.
     pub(super) local: Option<core::net::SocketAddr>,
-    /// The token of its edges, once it is registered.
+    /// The number that the kernel reports with its edges; `None` until it is registered with epoll.
     pub(super) token: Option<u64>,
     /// The owner holds this end: it is not waiting in a backlog.
     pub(super) held: bool,
@@ -59,7 +60,7 @@ pub(super) struct End {
     pub(super) error_pending: bool,
     /// This end has sent FIN.
     pub(super) send_finished: bool,
-    /// A send found the window full, so a writable edge is owed.
+    /// A send found the window full: its owner gets a writable edge when there is room.
     pub(super) starved: bool,
     /// When the last segment sent to this end arrives; later segments arrive no earlier.
     last_arrival: Moment,
@@ -73,7 +74,7 @@ pub(super) struct Listener {
     /// The server ends of connections that wait for `accept`.
     pub(super) backlog: VecDeque<EndId>,
     pub(super) backlog_max: usize,
-    /// The token of its edges, once it is registered.
+    /// The number that the kernel reports with its edges; `None` until it is registered with epoll.
     pub(super) token: Option<u64>,
     pub(super) is_open: bool,
     /// An edge of this listener is in its worker's queue.
@@ -193,7 +194,9 @@ impl World {
         match event {
             Event::Arrive { to, segment } => self.arrive(to, segment),
             Event::Edge { end } => self.raise_edge(end),
-            Event::Connect { client, server, listener } => self.link_up(client, server, listener),
+            Event::Connect { client, server, listener } => {
+                self.arrive_at_listener(client, server, listener)
+            }
             Event::Refuse { client, reason } => {
                 if let Some(end) = self.ends.get_mut(client) {
                     end.link = Link::Refused(reason);
@@ -229,7 +232,7 @@ impl World {
         self.raise_edge(to);
     }
 
-    fn link_up(&mut self, client: EndId, server: EndId, listener: usize) {
+    fn arrive_at_listener(&mut self, client: EndId, server: EndId, listener: usize) {
         if self.ends.get(client).is_none() {
             self.ends.remove(server);
             return;
@@ -516,7 +519,7 @@ impl World {
         }
     }
 
-    /// Raises an edge of `end` a little later, for something that a fault withheld.
+    /// Raises an edge of `end` a little later, because an injected fault suppressed it before.
     pub(super) fn raise_edge_later(&mut self, end: EndId) {
         let at = self.now.after(self.latency()).after(Span::from_micros(1));
         self.add_event(at, Event::Edge { end });

@@ -279,7 +279,10 @@ impl Stage {
 
     /// Begins a connection to the server opened by `serve`.
     pub fn connect(&mut self) -> SockId {
-        self.act(|view| view.connect_secured(&origin(), ServerKey { pool: 0, server: 0 }).unwrap())
+        self.act(|view| {
+            view.connect_secured(&origin(), ServerKey { pool: 0, server: 0, http1_only: false })
+                .unwrap()
+        })
     }
 
     pub fn serve(&self) -> SimServer {

@@ -429,19 +429,15 @@ impl Worker {
         for (rate, table) in handling.rates.iter().zip(tables) {
             let hash = table.key_of(rate, values, &mut self.piece);
             if let Admission::Refused(wait) = table.admit(hash, reactor.now()) {
-                refused = Some((rate.then, wait));
+                refused = Some((rate, table, wait));
                 break;
             }
         }
-        let Some((then, wait)) = refused else { return true };
+        let Some((rate, table, until_next)) = refused else { return true };
         self.accounts.counters.limited_requests.add(1);
-        match then {
-            RateExcess::Deny => {
-                let (text, retry_after) =
-                    ("too many requests", wait.as_millis().div_ceil(1000) as u64);
-                let denial = Denial { retry_after, ..Denial::new(429, text) };
-                self.deny(reactor, to, denial, text, false);
-            }
+        match rate.then {
+            RateExcess::Deny => self.deny_rate(reactor, to, until_next),
+            RateExcess::Tarpit => self.tarpit(reactor, to, table, (rate.wait, until_next)),
             RateExcess::Drop => {
                 self.abandon_client(reactor, to, Cause::Refused, "the rate limit was exceeded");
             }

@@ -7,7 +7,7 @@
 //! - `lua.rs`, `lua_socket.rs`, `lua_mail.rs`: responses and WebSocket connections of Lua applications
 //! - `proxy/`: responses of a server
 //!
-//! Before them: `handled.rs`, `tokens.rs`, `lua_hook.rs`: what routes do besides their actions.
+//! Before them: `handled.rs`, `tarpit.rs`, `tokens.rs`, `lua_hook.rs`: what routes do besides their actions.
 //!
 //! This file is the port between carriers and actions: it finds the action of a request, and passes the
 //! events of a requester to its running action. To add an action that continues after the call that begins
@@ -30,6 +30,7 @@ mod redirect;
 mod respond;
 pub(crate) mod service;
 pub(crate) mod synthetic;
+pub(crate) mod tarpit;
 pub(crate) mod tokens;
 pub(crate) mod websocket;
 
@@ -50,6 +51,7 @@ use crate::action::proxy::tunnel::Side;
 use crate::action::push::PushSession;
 use crate::action::service::Service;
 use crate::action::synthetic::SyntheticResponse;
+use crate::action::tarpit::TarpitRequest;
 use crate::action::tokens::TokenRequest;
 use crate::action::websocket::WebSocket;
 use crate::connection::Downstream;
@@ -70,6 +72,8 @@ pub(crate) enum Running {
     Lua(Id<ScriptedRequest>),
     /// A request whose token is verified in a later turn. Its action has not begun.
     Token(Id<TokenRequest>),
+    /// A request that waits for its refusal.
+    Tarpit(Id<TarpitRequest>),
     /// A WebSocket connection that an action serves.
     WebSocket(Id<WebSocket>),
     /// A request to a push hub.
@@ -86,6 +90,7 @@ impl Running {
             | Self::Synthetic(_)
             | Self::Lua(_)
             | Self::Token(_)
+            | Self::Tarpit(_)
             | Self::Push(_)
             | Self::WebSocket(_) => false,
             Self::Proxy(_) => true,
@@ -179,7 +184,7 @@ impl Worker {
     /// How many bytes of the framed request body the action takes now.
     pub(crate) fn body_room<R: Reactor>(&mut self, reactor: &mut R, running: Running) -> usize {
         match running {
-            Running::None | Running::Token(_) | Running::WebSocket(_) => 0,
+            Running::None | Running::Token(_) | Running::Tarpit(_) | Running::WebSocket(_) => 0,
             Running::Proxy(id) => self.exchange_body_room(reactor, id),
             Running::Synthetic(_) | Running::Push(_) => usize::MAX,
             Running::Lua(id) => self.lua_body_room(id),
@@ -195,7 +200,7 @@ impl Worker {
         end: Option<&[u8]>,
     ) {
         match running {
-            Running::None | Running::Token(_) | Running::WebSocket(_) => {}
+            Running::None | Running::Token(_) | Running::Tarpit(_) | Running::WebSocket(_) => {}
             Running::Proxy(id) => self.forward_body(reactor, id, data, end),
             Running::Synthetic(id) => self.feed_synthetic(reactor, id, data, end.is_some()),
             Running::Push(id) => self.feed_request(reactor, id, data, end.is_some()),
@@ -235,6 +240,7 @@ impl Worker {
             Running::Push(id) => self.sessions.get_mut(id).map(|session| &mut session.intake),
             Running::Lua(id) => self.scripted.get_mut(id).map(|request| &mut request.intake),
             Running::Token(id) => self.token_requests.get_mut(id).map(TokenRequest::intake),
+            Running::Tarpit(id) => self.tarpits.get_mut(id).map(TarpitRequest::intake),
         }
     }
 
@@ -242,7 +248,7 @@ impl Worker {
     /// `timeouts.body`. Otherwise the action has a deadline of its own (`set_action_deadline`).
     pub(crate) fn expects_body(&self, running: Running) -> bool {
         match running {
-            Running::None | Running::Token(_) | Running::WebSocket(_) => false,
+            Running::None | Running::Token(_) | Running::Tarpit(_) | Running::WebSocket(_) => false,
             Running::Proxy(id) => self.exchange_expects_body(id),
             Running::Synthetic(id) => self.synthetic_expects_body(id),
             Running::Push(id) => self.session_expects_body(id),
@@ -253,7 +259,7 @@ impl Worker {
     /// Whether the action cannot complete its response without the whole request body.
     pub(crate) fn needs_whole_body(&self, running: Running) -> bool {
         match running {
-            Running::None | Running::WebSocket(_) => false,
+            Running::None | Running::Tarpit(_) | Running::WebSocket(_) => false,
             Running::Proxy(_) | Running::Token(_) => true,
             Running::Synthetic(id) => self.synthetic_expects_body(id),
             Running::Push(id) => self.session_expects_body(id),
@@ -268,6 +274,7 @@ impl Worker {
             | Running::Synthetic(_)
             | Running::Lua(_)
             | Running::Token(_)
+            | Running::Tarpit(_)
             | Running::Push(_)
             | Running::WebSocket(_) => false,
             Running::Proxy(id) => self.is_exchange_body_stuck(reactor, id),
@@ -280,6 +287,7 @@ impl Worker {
             Running::None => {}
             Running::Lua(id) => self.hook_due(reactor, id),
             Running::Token(id) => self.token_due(reactor, id),
+            Running::Tarpit(id) => self.tarpit_due(reactor, id),
             Running::Proxy(id) => self.exchange_due(reactor, id),
             Running::Synthetic(id) => self.pump(reactor, id),
             Running::WebSocket(id) => self.websocket_due(reactor, id),
@@ -290,7 +298,7 @@ impl Worker {
     /// The output of a requester that was blocked has drained.
     pub(crate) fn client_drained<R: Reactor>(&mut self, reactor: &mut R, running: Running) {
         match running {
-            Running::None | Running::Token(_) => {}
+            Running::None | Running::Token(_) | Running::Tarpit(_) => {}
             Running::Lua(id) => self.lua_drained(id),
             Running::Proxy(id) => self.resume_server(reactor, id),
             // The response continues after the turn: a client that takes everything at once gets no more than its
@@ -309,6 +317,7 @@ impl Worker {
             | Running::Synthetic(_)
             | Running::Lua(_)
             | Running::Token(_)
+            | Running::Tarpit(_)
             | Running::WebSocket(_) => {}
             Running::Proxy(id) => self.leave_queue(reactor, id),
             Running::Push(id) => self.session_half_closed(reactor, id),
@@ -322,6 +331,7 @@ impl Worker {
             | Running::Synthetic(_)
             | Running::Lua(_)
             | Running::Token(_)
+            | Running::Tarpit(_)
             | Running::Push(_)
             | Running::WebSocket(_) => {}
             Running::Proxy(id) => self.note_queue_departure(id),
@@ -340,6 +350,9 @@ impl Worker {
             Running::Token(id) => {
                 self.token_requests.remove(id);
             }
+            Running::Tarpit(id) => {
+                self.tarpits.remove(id);
+            }
             Running::WebSocket(id) => self.forget_websocket(id),
             Running::Push(id) => self.forget_session(id),
         }
@@ -353,6 +366,7 @@ impl Worker {
                 | Running::Proxy(_)
                 | Running::Lua(_)
                 | Running::Token(_)
+                | Running::Tarpit(_)
                 | Running::Push(_) => {}
                 // The client may have left since.
                 Running::Synthetic(id) if self.synthetics.find(id).is_none() => {}
@@ -377,7 +391,7 @@ impl Worker {
         match running {
             // The server gets the bytes once the hook has decided.
             Running::Lua(id) if self.is_hook(id) => 0,
-            Running::Token(_) => 0,
+            Running::Token(_) | Running::Tarpit(_) => 0,
             Running::None | Running::Synthetic(_) | Running::Lua(_) | Running::Push(_) => {
                 bytes.len()
             }
@@ -393,6 +407,7 @@ impl Worker {
             | Running::Synthetic(_)
             | Running::Lua(_)
             | Running::Token(_)
+            | Running::Tarpit(_)
             | Running::Push(_) => {}
             Running::Proxy(id) => self.tunnel_finished(reactor, id, Side::Client),
             Running::WebSocket(id) => self.websocket_finished(reactor, id),
@@ -407,6 +422,7 @@ impl Worker {
             | Running::Synthetic(_)
             | Running::Lua(_)
             | Running::Token(_)
+            | Running::Tarpit(_)
             | Running::Push(_)
             | Running::Proxy(_) => {}
             Running::WebSocket(id) => self.stop_websocket(reactor, id),

@@ -135,14 +135,15 @@ pub(super) fn unknown(words: &[&str]) -> String {
 fn help() -> String {
     let mut text = String::new();
     for command in COMMANDS {
-        let usage = format!("{} {}", command.words.join(" "), command.arguments);
-        text.push_str(&format!("  {:<52} : {}\n", usage.trim_end(), command.about));
-        if command.example != usage.trim_end() {
-            text.push_str(&format!("  {:<52}   such as: {}\n", "", command.example));
+        let words = command.words.join(" ");
+        let usage = format!("{words} {}", command.arguments);
+        text.push_str(&format!("  {}\n      {}\n", usage.trim_end(), command.about));
+        if command.example != words {
+            text.push_str(&format!("      such as: {}\n", command.example));
         }
     }
-    text.push_str("  prompt                                               : begins a session\n");
-    text.push_str("  quit                                                 : ends it\n");
+    text.push_str("  prompt\n      begins a session\n");
+    text.push_str("  quit\n      ends it\n");
     text
 }
 

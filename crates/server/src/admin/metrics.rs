@@ -8,6 +8,7 @@ use std::fmt::Write as _;
 use tidegate_gate::access::Names;
 
 use super::Operations;
+use crate::counters::WorkerCounters;
 use crate::health::{Checked, View};
 use crate::stats::{Subject, Totals};
 
@@ -62,6 +63,19 @@ pub(super) fn write(operations: &Operations, is_open: bool) -> String {
     text.out
 }
 
+/// What a counter of the process counts.
+fn about(name: &str) -> &'static str {
+    let of_workers = WorkerCounters::ABOUT.iter().find(|(known, _)| *known == name);
+    match (name, of_workers) {
+        (_, Some((_, about))) => about,
+        ("admin_connections_now", None) => "Open connections to the admin interface.",
+        ("admin_connections_displaced", None) => {
+            "Connections to the admin interface that were closed because newer ones took their places."
+        }
+        (_, None) => "A counter of the process.",
+    }
+}
+
 /// The text so far.
 struct Text {
     /// The text.
@@ -107,7 +121,7 @@ impl Text {
         for (name, value) in operations.counters() {
             // A gauge keeps its suffix, because a counter of the same name may exist.
             let kind = if name.ends_with("_now") { "gauge" } else { "counter" };
-            self.single(name, kind, "A counter of the workers.", value);
+            self.single(name, kind, about(name), value);
         }
     }
 

@@ -101,6 +101,7 @@ impl Worker {
     /// Closes all idle connections, and asks the actions of switched ones to end them. Part of a stop.
     pub(crate) fn close_idle<R: Reactor>(&mut self, reactor: &mut R) {
         self.end_waiting_sessions(reactor);
+        self.end_tarpits(reactor);
         // Closing one connection may close another.
         for sock in self.conns.downstream_ids() {
             let Some(down) = self.conns.downstream(sock) else { continue };

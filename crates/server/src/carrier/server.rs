@@ -124,6 +124,30 @@ impl Worker {
         }
     }
 
+    /// Sends bytes of a tunnel.
+    pub(crate) fn send_tunnel<R: Reactor>(&mut self, reactor: &mut R, up: Responder, bytes: &[u8]) {
+        match up.is_stream() {
+            true => self.send_http2_tunnel(reactor, up, bytes),
+            false => reactor.send(up.sock, bytes),
+        }
+    }
+
+    /// Ends a tunnel's direction towards the server.
+    pub(crate) fn finish_tunnel<R: Reactor>(&mut self, reactor: &mut R, up: Responder) {
+        match up.is_stream() {
+            true => self.finish_http2_tunnel(reactor, up),
+            false => reactor.finish(up.sock),
+        }
+    }
+
+    /// Ends the server's side of a tunnel whose directions have both ended.
+    pub(crate) fn close_tunnel<R: Reactor>(&mut self, reactor: &mut R, up: Responder) {
+        match up.is_stream() {
+            true => self.close_server_stream(reactor, up),
+            false => self.close_upstream(reactor, up.sock),
+        }
+    }
+
     /// Whether the server has received no byte of the request, so that all of it must be kept.
     pub(crate) fn is_request_unsent<R: Reactor>(&self, reactor: &R, up: Responder) -> bool {
         match up.is_stream() {

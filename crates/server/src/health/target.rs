@@ -32,7 +32,7 @@ impl Target {
     /// The settings of TLS; `None`: the check does not use it.
     pub(crate) fn key(&self) -> Option<ServerKey> {
         let ServerId { pool, server, .. } = self.id;
-        self.check.is_secured.then_some(ServerKey { pool, server })
+        self.check.is_secured.then_some(ServerKey { pool, server, http1_only: false })
     }
 }
 

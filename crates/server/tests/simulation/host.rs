@@ -142,7 +142,12 @@ impl Host {
 
     /// Responds with 200 and a body.
     pub fn respond(&mut self, now: Moment, stream: u32, body: &[u8]) {
-        self.head(stream, 200, false, |_| {});
+        self.respond_with(now, stream, 200, body);
+    }
+
+    /// Responds with a status and a body.
+    pub fn respond_with(&mut self, now: Moment, stream: u32, status: u16, body: &[u8]) {
+        self.head(stream, status, false, |_| {});
         assert_eq!(self.data(now, stream, body, true), body.len(), "the window admits the body");
     }
 

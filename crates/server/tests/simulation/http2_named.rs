@@ -73,6 +73,65 @@ fn stalled_streams_do_not_stop_the_others() {
 }
 
 #[test]
+fn streams_of_all_connections_become_fewer_under_load_and_more_after_it() {
+    scene().listener(PATIENT).run(|stage| {
+        // One slot in 100 for each connection; a stream counts as much.
+        let mut early = Speaker::new(stage);
+        early.hello(stage);
+        assert_eq!(early.streams_max(), Some(100));
+        let mut heavy = Speaker::new(stage);
+        let streams: Vec<u32> = (0..85).map(|_| heavy.get("/synthetic?s=10m")).collect();
+        heavy.unread.clone_from(&streams);
+        heavy.hello(stage);
+        early.hello(stage);
+        let mut late = Speaker::new(stage);
+        late.hello(stage);
+        for client in [&early, &heavy, &late] {
+            assert_eq!(client.streams_max(), Some(10));
+        }
+        assert_eq!(stage.counters().http2_limits_lowered.load(), 2);
+        // A connection that has more streams than it may open keeps them, and gets no further one.
+        assert!(heavy.responses.values().all(|response| response.reset.is_none()));
+        for &stream in &streams {
+            heavy.reset(stream);
+        }
+        heavy.pump(stage.net.now());
+        for streams_max in [25, 50, 100, 100] {
+            stage.pass(Span::from_secs(1));
+            early.hello(stage);
+            early.hello(stage);
+            assert_eq!(early.streams_max(), Some(streams_max));
+        }
+        assert!(stage.counters().http2_limits_raised.load() >= 3);
+    });
+}
+
+#[test]
+fn load_around_a_border_does_not_change_the_limit_again_and_again() {
+    scene().listener(PATIENT).run(|stage| {
+        let mut heavy = [Speaker::new(stage), Speaker::new(stage)];
+        for client in &mut heavy {
+            client.unread = (0..23).map(|_| client.get("/synthetic?s=10m")).collect();
+            client.hello(stage);
+        }
+        let mut restless = Speaker::new(stage);
+        restless.hello(stage);
+        for _ in 0..20 {
+            let streams: Vec<u32> = (0..5).map(|_| restless.get("/synthetic?s=10m")).collect();
+            restless.unread.clone_from(&streams);
+            restless.hello(stage);
+            stage.pass(Span::from_millis(700));
+            streams.iter().for_each(|&stream| restless.reset(stream));
+            restless.hello(stage);
+            stage.pass(Span::from_millis(700));
+        }
+        let counters = stage.counters();
+        let changes = (counters.http2_limits_lowered.load(), counters.http2_limits_raised.load());
+        assert_eq!(changes, (1, 0));
+    });
+}
+
+#[test]
 fn uploads_that_an_origin_does_not_take_hold_their_windows_only() {
     scene().listener(PATIENT).run(|stage| {
         let mut client = Speaker::new(stage);

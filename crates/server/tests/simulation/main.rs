@@ -7,13 +7,16 @@
 mod asked;
 mod client;
 mod floods;
+mod glitches;
 mod host;
 mod http2;
 mod http2_named;
 mod http2_origin;
 mod http2_servers;
 mod http2_smuggling;
+mod http2_tunnel;
 mod http2_websocket;
+mod limits;
 mod line;
 mod lua;
 mod lua_share;

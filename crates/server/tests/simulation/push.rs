@@ -439,6 +439,7 @@ fn nobody_subscribes_or_publishes_without_the_right_to() {
     ] {
         let response = process.exchange(&request);
         assert!(response.starts_with(&format!("HTTP/1.1 {status} ")), "{request}: {response}");
+        assert_eq!(response.contains("X-API-Key: KEY"), status == 401, "{response}");
     }
     let preflight = process.exchange(
         "OPTIONS /push/subscribe/open:a HTTP/1.1\r\nHost: a.example\r\nOrigin: http://a.example\r\n\

@@ -110,6 +110,11 @@ impl Speaker {
         }
     }
 
+    /// How many streams the worker allows, as it has stated.
+    pub fn streams_max(&self) -> Option<u32> {
+        self.connection.peer_settings().streams_max
+    }
+
     /// Begins a request; returns its stream.
     pub fn request(
         &mut self,

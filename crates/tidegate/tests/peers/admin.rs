@@ -91,6 +91,15 @@ fn metrics_are_accepted_by_the_parser_of_prometheus() {
     {
         let url = format!("http://{}/metrics", operated.admin);
         let metrics = run_well(curl().args(["-H", &format!("Accept: {accept}")]).arg(url));
+        for (name, about) in
+            [("accepted", "Connections accepted."), ("turns", "Turns that the worker")]
+        {
+            let help = metrics.lines().find(|line| {
+                line.starts_with(&format!("# HELP tidegate_{name} "))
+                    || line.starts_with(&format!("# HELP tidegate_{name}_total "))
+            });
+            assert!(help.is_some_and(|line| line.contains(about)), "{name}: {help:?}");
+        }
         let file = operated.folder.file("metrics.txt", &metrics);
         let samples = run_well(Command::new(python).args(["-c", check, kind, &file]));
         for expected in [

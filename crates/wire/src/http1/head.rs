@@ -13,8 +13,8 @@ use super::scan::{
 };
 use crate::message::field::FieldTable;
 use crate::message::{
-    Fault, FaultKind, FieldStorage, RequestHead, RequestKind, ResponseHead, ResponseStorage,
-    Version,
+    Fault, FaultKind, FieldName, FieldStorage, RequestHead, RequestKind, ResponseHead,
+    ResponseStorage, TargetForm, Version,
 };
 use core::mem::MaybeUninit;
 use httparse::{EMPTY_HEADER, Header, ParserConfig, Status};
@@ -135,8 +135,13 @@ impl HeadDecoder {
         let Tokens { line, headers, length } = tokens;
         let fields = FieldTable::new(headers, ids);
         let version = Version::from_minor(line.minor);
+        let minor = line.minor;
         let head = validate_request(line.method, line.target, version, fields)?;
-        self.scanner = Scanner::default();
+        self.scanner.restart();
+        let is_plain = head.form == TargetForm::Origin && minor <= 1;
+        if !is_plain || input.first() == Some(&b'\r') {
+            self.scanner.count_glitches(glitches_of(input, &rules, minor, &head));
+        }
         Ok(Some((head, length)))
     }
 
@@ -172,8 +177,22 @@ impl HeadDecoder {
         let fields = FieldTable::new(headers, ids);
         let version = Version::from_minor(line.minor);
         let head = validate_response(version, &line, fields, request, rules.is_lenient)?;
-        self.scanner = Scanner::default();
+        self.scanner.restart();
         Ok(Some((head, length)))
+    }
+
+    /// How many harmless violations the requests of the connection have had: empty lines before a head, a minor
+    /// version that does not exist, a target that names another host than the Host field, and what `note_glitches` has
+    /// added. Each of them is accepted, because it has one reading; many of them show a faulty or hostile client.
+    #[must_use]
+    #[inline]
+    pub const fn glitches(&self) -> u16 {
+        self.scanner.glitches()
+    }
+
+    /// Adds the harmless violations of a body (`BodyDecoder::glitches`).
+    pub const fn note_glitches(&mut self, count: u16) {
+        self.scanner.count_glitches(count);
     }
 
     /// Whether part of an incomplete head has been scanned.
@@ -212,6 +231,16 @@ impl HeadDecoder {
         let end = self.scanner.scan(candidate.bytes, rules)?;
         Ok(end.and_then(|end| candidate.bytes.get(..end)))
     }
+}
+
+/// The harmless violations of a request head.
+#[cold]
+fn glitches_of(input: &[u8], rules: &Rules, minor: u8, head: &RequestHead<'_>) -> u16 {
+    let empty_lines = start_of(input, rules) / 2;
+    let host = head.find(FieldName::Host).unwrap_or_default();
+    let is_overridden = head.form == TargetForm::Absolute
+        && head.host.is_some_and(|own| !own.as_bytes().eq_ignore_ascii_case(host));
+    empty_lines as u16 + u16::from(minor > 1) + u16::from(is_overridden)
 }
 
 /// Bytes to tokenize.

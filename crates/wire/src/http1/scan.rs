@@ -43,11 +43,28 @@ pub(super) struct Scanner {
     scanned: u32,
     /// Complete lines so far, including the start line, excluding empty lines before it.
     lines: u16,
+    /// Harmless violations of the heads and bodies of the connection so far.
+    glitches: u16,
 }
 
 impl Scanner {
     pub(super) const fn has_started(&self) -> bool {
         self.scanned > 0
+    }
+
+    /// Prepares for the next head of the connection.
+    pub(super) const fn restart(&mut self) {
+        (self.scanned, self.lines) = (0, 0);
+    }
+
+    /// Harmless violations so far.
+    pub(super) const fn glitches(&self) -> u16 {
+        self.glitches
+    }
+
+    /// Counts harmless violations.
+    pub(super) const fn count_glitches(&mut self, count: u16) {
+        self.glitches = self.glitches.saturating_add(count);
     }
 
     /// Scans the new part of `input`. Returns the length of the head once its empty line has been

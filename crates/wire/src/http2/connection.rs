@@ -168,10 +168,14 @@ pub struct Connection {
     pub(super) window_pool: u32,
     /// The allowances for what the peer does without a request being served.
     pub(super) allowances: Allowances,
+    /// Harmless violations of the peer since `take_glitches`.
+    pub(super) new_glitches: u16,
     /// Bytes of replies appended since `output_drained`.
     pub(super) reply_bytes: u32,
     /// SETTINGS frames of this side that the peer has not acknowledged.
     pub(super) unacknowledged: u8,
+    /// The streams that the client may have open: those of `config`, or more until it has acknowledged a lower limit.
+    pub(super) streams_granted: u32,
     /// The highest stream that the peer has opened.
     pub(super) last_remote: u32,
     /// The next stream that this side opens.
@@ -214,8 +218,10 @@ impl Connection {
             receive: ReceiveWindow::new(connection_window),
             window_pool: config.window_pool,
             allowances: Allowances::new(now),
+            new_glitches: 0,
             reply_bytes: 0,
             unacknowledged: 0,
+            streams_granted: config.streams_max,
             last_remote: 0,
             next_local: 1,
             stop: Stop::None,
@@ -336,18 +342,26 @@ impl Connection {
         allowed.min(self.config.streams_max).saturating_sub(open).min(ids)
     }
 
-    /// Changes how many streams the client may have open. Streams above a lowered limit go on; new ones are
-    /// refused until enough have ended, whether or not the client has acknowledged the limit.
-    pub fn set_streams_max(&mut self, out: &mut Vec<u8>, streams_max: u32) {
-        if self.config.streams_max != streams_max && self.phase != Phase::Failed {
-            // The client may exceed a lowered limit until it knows it.
-            self.allowances.refund(Cost::Reset, u16::MAX);
-            self.config.streams_max = streams_max;
-            if self.config.role == Role::Server {
-                encode_settings(out, &[(id::MAX_CONCURRENT_STREAMS, streams_max)]);
-                self.unacknowledged = self.unacknowledged.saturating_add(1);
-            }
+    /// Changes how many streams the client may have open. Streams above a lowered limit go on, and the client may open
+    /// more up to the earlier limit until it has acknowledged the lower one. Later ones are refused until enough have
+    /// ended. False, without effect, while the client has not acknowledged earlier SETTINGS: call it again then. So a
+    /// client that acknowledges none keeps the limit that it was told first.
+    pub fn set_streams_max(&mut self, out: &mut Vec<u8>, streams_max: u32) -> bool {
+        let may_change = self.unacknowledged == 0 && self.phase == Phase::Open;
+        if self.config.role == Role::Client || self.config.streams_max == streams_max || !may_change
+        {
+            return false;
         }
+        self.streams_granted = self.config.streams_max.max(streams_max);
+        self.config.streams_max = streams_max;
+        encode_settings(out, &[(id::MAX_CONCURRENT_STREAMS, streams_max)]);
+        self.unacknowledged = 1;
+        true
+    }
+
+    /// The harmless violations of the peer since the last call. Many of them have begun a graceful stop (`is_stopping`).
+    pub const fn take_glitches(&mut self) -> u16 {
+        core::mem::replace(&mut self.new_glitches, 0)
     }
 
     /// Sends a PING; `Event::Pong` follows with the same data.
@@ -385,6 +399,12 @@ impl Connection {
     #[must_use]
     pub fn is_stopping(&self) -> bool {
         self.stop != Stop::None || self.peer_last.is_some() || self.phase == Phase::Failed
+    }
+
+    /// Whether this side has announced a graceful stop that the peer has not acknowledged.
+    #[must_use]
+    pub fn has_announced_stop(&self) -> bool {
+        self.stop == Stop::Announced
     }
 
     /// Whether the connection is of no more use: close it once its output is sent.

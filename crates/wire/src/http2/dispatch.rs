@@ -366,6 +366,9 @@ impl Connection {
             return self.charge_glitch(now, out);
         };
         self.unacknowledged = left;
+        if left == 0 {
+            self.streams_granted = self.config.streams_max;
+        }
         // Only the first SETTINGS state the size of the table; repeating the call changes nothing.
         self.decoder.acknowledge_table_limit(self.config.header_table_bytes);
         Ok(())

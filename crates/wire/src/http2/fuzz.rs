@@ -162,7 +162,9 @@ pub fn fuzz_http2_connection(steps: &[u8]) {
                 let bytes = side.connection.unreleased_bytes(side.latest);
                 side.connection.release(&mut side.out, side.latest, bytes.min(amount));
             }
-            14 => server.connection.set_streams_max(&mut server.out, 3 + u32::from(step >> 5)),
+            14 => {
+                server.connection.set_streams_max(&mut server.out, 3 + u32::from(step >> 5));
+            }
             _ => match step >> 4 {
                 0 => server.connection.stop(&mut server.out),
                 1 => server.connection.stop_now(&mut server.out),

@@ -363,7 +363,7 @@ impl Connection {
         out: &mut Vec<u8>,
     ) -> Result<Event<'a>, FaultKind> {
         let (id, ends) = (block.stream, block.ends);
-        if self.streams.len() >= self.config.streams_max as usize {
+        if self.streams.len() >= self.streams_granted as usize {
             return self.reject(now, id, FaultKind::StreamRefused, out);
         }
         let arena = &scratch.fields;
@@ -498,6 +498,7 @@ impl Connection {
         now: Moment,
         out: &mut Vec<u8>,
     ) -> Result<(), FaultKind> {
+        self.new_glitches = self.new_glitches.saturating_add(1);
         self.allowances.charge(now, Cost::Glitch)?;
         if self.allowances.used(now, Cost::Glitch) >= super::flood::GLITCHES_GRACEFUL {
             self.stop(out);

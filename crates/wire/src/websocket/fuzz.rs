@@ -86,7 +86,7 @@ fn encoded_close(close: Option<Close<'_>>) -> Vec<u8> {
     frame
 }
 
-/// Sends what was received to the same role and checks that it arrives.
+/// Encodes what was received again, decodes it in the same role and compares.
 fn check_sending(rules: FrameRules, record: &Record) {
     let key = (rules.role == Role::Server).then_some([1, 2, 3, 4]);
     let mut out = Vec::new();
@@ -147,12 +147,14 @@ fn check_negotiation(data: &[u8]) {
     let mut offer = String::new();
     client.encode_offer(&mut offer);
     let Ok(Some(accepted)) = server.accept([offer.as_bytes()].into_iter()) else {
-        unreachable!("an own offer is acceptable: {offer}")
+        unreachable!("the server must accept the client's own offer: {offer}")
     };
     let mut answer = String::new();
     accepted.encode_response(&mut answer);
     let agreed = DeflateSettings::check_response(Some(client), [answer.as_bytes()].into_iter());
-    let Ok(Some(agreed)) = agreed else { unreachable!("an own answer fits: {offer}: {answer}") };
+    let Ok(Some(agreed)) = agreed else {
+        unreachable!("the client must accept the server's answer: {offer}: {answer}")
+    };
     for role in [Role::Server, Role::Client] {
         assert_eq!(agreed.keeps_context(role), accepted.keeps_context(role));
         assert_eq!(agreed.window_bits(role), accepted.window_bits(role));

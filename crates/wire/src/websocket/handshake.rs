@@ -19,7 +19,7 @@ pub const WEBSOCKET_VERSION: &str = "13";
 /// Bytes of a key in base64.
 const KEY_BYTES: usize = 24;
 /// Bytes of an accept key in base64.
-const ACCEPT_BYTES: usize = 28;
+pub const ACCEPT_BYTES: usize = 28;
 /// What a server appends to the key (section 1.3).
 const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
@@ -391,6 +391,12 @@ fn check_version<'f>(fields: impl Iterator<Item = (&'f str, &'f [u8])>) -> Resul
 pub fn is_key_accepted(key: &[u8], head: &ResponseHead<'_>) -> bool {
     let fields = head.fields().map(|field| (field.name, field.value));
     single(fields, ACCEPT) == Some(&accept_key(key))
+}
+
+/// The value that accepts `key` (section 4.2.2, step 5.4). `None` if the key is not valid.
+#[must_use]
+pub fn accept_key_of(key: &[u8]) -> Option<[u8; ACCEPT_BYTES]> {
+    is_key(key).then(|| accept_key(key))
 }
 
 /// Whether `key` is the base64 form of 16 bytes. The unused bits of the last digit may have any value.

@@ -37,8 +37,8 @@ pub use fault::{Blame, Fault, FaultKind};
 pub use field::Malformed;
 pub use frame::{CONTROL_BYTES_MAX, FRAME_HEAD_BYTES_MAX, FrameHead, FrameRules, Opcode, Role};
 pub use handshake::{
-    Accept, Agreed, BadResponse, ClientKey, Offer, Policy, Refusal, WEBSOCKET_VERSION,
-    is_key_accepted,
+    ACCEPT_BYTES, Accept, Agreed, BadResponse, ClientKey, Offer, Policy, Refusal,
+    WEBSOCKET_VERSION, accept_key_of, is_key_accepted,
 };
 pub use inflate::Inflater;
 pub use mask::{MaskKey, apply_mask};

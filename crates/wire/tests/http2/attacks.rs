@@ -310,6 +310,8 @@ fn many_glitches_stop_the_connection_gracefully_first() {
     assert!(watch.feed(&Frames::new().settings_ack().0, 100));
     assert!(watch.connection.is_stopping());
     assert_eq!(watch.sent(), [format!("goaway {} NO_ERROR", 0x7fff_ffff_u32), "ping".to_owned()]);
+    assert_eq!(watch.connection.take_glitches(), GLITCHES_GRACEFUL);
+    assert_eq!(watch.connection.take_glitches(), 0);
 }
 
 #[test]

@@ -74,15 +74,30 @@ fn client_retries_what_the_server_did_not_process() {
 fn streams_max_can_be_lowered_while_streams_are_open() {
     let mut watch = begun();
     watch.feed(&Frames::new().get(1).get(3).get(5).0, 100);
-    watch.connection.set_streams_max(&mut watch.out, 2);
-    watch.feed(&Frames::new().settings_ack().settings_ack().get(7).0, 100);
-    assert_eq!(watch.sent(), ["settings", "rst 7 REFUSED_STREAM"]);
-    for stream in [1, 3] {
+    assert!(
+        !watch.connection.set_streams_max(&mut watch.out, 2),
+        "the first SETTINGS are not acknowledged"
+    );
+    watch.feed(&Frames::new().settings_ack().0, 100);
+    assert!(watch.connection.set_streams_max(&mut watch.out, 2));
+    assert!(
+        !watch.connection.set_streams_max(&mut watch.out, 3),
+        "the second SETTINGS are not acknowledged"
+    );
+    // The client has opened a stream before it knew the limit.
+    watch.feed(&Frames::new().get(7).settings_ack().get(9).0, 100);
+    assert_eq!(watch.sent(), ["settings", "rst 9 REFUSED_STREAM"]);
+    for stream in [1, 3, 5] {
         assert!(watch.connection.send_response(&mut watch.out, stream, 200, true, |_| {}));
     }
-    watch.feed(&Frames::new().get(9).0, 100);
-    assert_eq!(watch.events.last().unwrap(), "request 9 GET / end");
+    watch.feed(&Frames::new().get(11).0, 100);
+    assert_eq!(watch.events.last().unwrap(), "request 11 GET / end");
     assert_eq!(watch.events.iter().filter(|event| event.starts_with("rejected")).count(), 1);
+    // A higher limit holds at once.
+    assert!(watch.connection.set_streams_max(&mut watch.out, 3));
+    watch.feed(&Frames::new().get(13).get(15).0, 100);
+    assert_eq!(watch.events.iter().filter(|event| event.starts_with("rejected")).count(), 2);
+    assert_eq!(watch.events[watch.events.len() - 2], "request 13 GET / end");
 }
 
 #[test]

@@ -63,6 +63,7 @@ impl Worker {
             | Running::WebSocket(_)
             | Running::Lua(_)
             | Running::Token(_)
+            | Running::Tarpit(_)
             | Running::Push(_) => None,
         }
     }

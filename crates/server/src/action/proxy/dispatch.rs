@@ -308,12 +308,13 @@ impl Worker {
         let (to, pool) = (exchange.requester, exchange.pool);
         let needs_fresh = exchange.needs_fresh || is_tcp;
         let lost_at = exchange.lost_at;
+        let needs_http1 = exchange.needs_http1;
         let shares = self.settings.newest().pool(pool).may_speak_http2();
         if is_tcp && shares {
             // A reload changed the pool while the connection waited: no server of it can be used.
             return Err(Shortage::Ports);
         }
-        if shares {
+        if shares && !needs_http1 {
             match self.choose_shared(reactor, pool, server, lost_at) {
                 Place::On(sock) => return Ok(Found::Shared(sock)),
                 Place::Full => return Err(Shortage::Slots),
@@ -328,7 +329,7 @@ impl Worker {
         };
         let idle = match idle {
             Some(idle) => Some(idle),
-            None => match self.connect_within_limit(reactor, pool, server, to) {
+            None => match self.connect_within_limit(reactor, (pool, needs_http1), server, to) {
                 Err(shortage) if !needs_fresh && need == Proof::Age => {
                     // A connection that is not proven is better than none.
                     let idle = self.take_idle(reactor, to, pool, server, Proof::None);
@@ -413,19 +414,20 @@ impl Worker {
     fn connect_within_limit<R: Reactor>(
         &mut self,
         reactor: &mut R,
-        pool: u16,
+        (pool, needs_http1): (u16, bool),
         server: usize,
         to: Requester,
     ) -> Result<SockId, Shortage> {
         self.trim_idle(reactor, pool, server);
-        self.connect(reactor, pool, server, to)
+        self.connect(reactor, (pool, needs_http1), server, to)
     }
 
-    /// Begins a connect to `server` on behalf of the client `to`. Makes room for it if there is none.
+    /// Begins a connect to `server` on behalf of the client `to`. Makes room for it if there is none. `needs_http1`: the
+    /// connection is not to speak HTTP/2.
     fn connect<R: Reactor>(
         &mut self,
         reactor: &mut R,
-        pool: u16,
+        pool: (u16, bool),
         server: usize,
         to: Requester,
     ) -> Result<SockId, Shortage> {
@@ -446,7 +448,7 @@ impl Worker {
     fn connect_once<R: Reactor>(
         &mut self,
         reactor: &mut R,
-        pool: u16,
+        (pool, needs_http1): (u16, bool),
         server: usize,
         to: Requester,
     ) -> Result<SockId, Shortage> {
@@ -459,7 +461,8 @@ impl Worker {
         let begun = match &settings.tls {
             None => reactor.connect(address),
             Some(_) => {
-                let key = tidegate_secure::ServerKey { pool, server: server as u16 };
+                let server = server as u16;
+                let key = tidegate_secure::ServerKey { pool, server, http1_only: needs_http1 };
                 reactor.connect_secured(address, key)
             }
         };
@@ -468,7 +471,7 @@ impl Worker {
         counters.upstream_now.add(1);
         let generation = self.settings.newest().generation;
         self.conns.insert_upstream(up, Upstream::new(pool, server as u16, generation));
-        if settings.may_speak_http2() {
+        if settings.may_speak_http2() && !needs_http1 {
             self.begin_http2_server(reactor, up);
         }
         if let Some(version) = proxy_protocol {

@@ -241,6 +241,7 @@ impl Worker {
         if stage == Stage::Tunnel {
             self.pause_switched(reactor, to, false);
             self.arm_tunnel(reactor, id);
+            self.end_tunnel_if_over(reactor, id);
         } else {
             self.arm_upstream(reactor, id);
         }
@@ -299,6 +300,21 @@ impl Worker {
         self.attempt_failed(reactor, id, FailurePoint::Refused, Failure { status: 503, text });
     }
 
+    /// The server takes no tunnel over HTTP/2 (RFC 8441). The request goes over a connection of HTTP/1.1 if the pool may
+    /// speak it.
+    pub(crate) fn tunnel_unsupported<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
+        let Some(exchange) = self.exchanges.get_mut(id) else { return };
+        let (pool, attempt) = (exchange.pool, exchange.attempt);
+        exchange.needs_http1 = true;
+        if self.settings.newest().pool(pool).may_speak_http1() {
+            return self.request_not_sent(reactor, id);
+        }
+        self.release_server(pool, attempt.server);
+        self.abandon_server(reactor, attempt.up);
+        let text = "the server takes no WebSockets over HTTP/2 (RFC 8441)";
+        self.fail(reactor, id, Failure { status: 502, text });
+    }
+
     /// A reused connection failed before the first byte of the request was sent: the request goes to another
     /// connection.
     pub(crate) fn request_not_sent<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
@@ -344,11 +360,7 @@ impl Worker {
         let Some(exchange) = self.exchanges.get(id) else { return };
         let up = exchange.attempt.up;
         match (exchange.stage, reason) {
-            (Stage::Tunnel, _) => {
-                let to = exchange.requester;
-                self.blame(to, Cause::Server, "the server reset the tunnel");
-                self.reset_tunnel(reactor, id);
-            }
+            (Stage::Tunnel, _) => self.tunnel_lost(reactor, id),
             (Stage::ExpectRequestEnd, _) => self.give_up_request(reactor, id),
             (Stage::Connecting, CloseReason::ConnectShortage(shortage)) => {
                 self.note_connect_failure(up);

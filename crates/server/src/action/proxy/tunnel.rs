@@ -1,19 +1,20 @@
-//! Tunnels after 101 (Switching Protocols): bytes are relayed between a client (a connection, or a stream of HTTP/2) and
-//! the connection to its server, with backpressure.
-//! In: bytes and ends of both connections. Out: the same on the other connection.
-//! Never: begins before the server has sent 101 (early bytes of the client wait; RFC 9110 section 7.8).
+//! Tunnels after 101 (Switching Protocols), or after an extended CONNECT: bytes are relayed between a client and its server,
+//! each of which is a connection or a stream of HTTP/2, with backpressure.
+//! In: bytes and ends of both sides. Out: the same on the other side.
+//! Never: begins before the server has switched (early bytes of the client wait; RFC 9110 section 7.8).
 //! Limits: a tunnel ends if no byte is transferred in either direction for `timeouts.tunnel`. A byte that a slow
 //! peer takes out of blocked output counts.
 
 use tidegate_base::Id;
 use tidegate_gate::access::Cause;
+use tidegate_gate::websocket;
 use tidegate_reactor::Reactor;
 use tidegate_wire::message::ResponseHead;
 
 use crate::action::Running;
 use crate::action::proxy::exchange::{Exchange, Stage};
 use crate::answer::Switch;
-use crate::carrier::output::{is_blocked, look_span, next_look};
+use crate::carrier::output::{look_again_at, look_span};
 use crate::worker::Worker;
 
 /// A side of a tunnel.
@@ -36,10 +37,18 @@ impl Worker {
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
         debug_assert_eq!(exchange.stage, Stage::ExpectResponse, "a switch of protocols");
         exchange.stage = Stage::Tunnel;
-        let (to, pool, server) = (exchange.requester, exchange.pool, exchange.attempt.server);
-        self.note_result(pool, server, false, reactor.now());
+        let (to, pool, attempt) = (exchange.requester, exchange.pool, exchange.attempt);
+        let accepted = match attempt.up.is_stream() {
+            true => websocket::accepted_key(exchange.request.head()),
+            false => None,
+        };
+        self.note_result(pool, attempt.server, false, reactor.now());
         self.accounts.counters.tunnels.add(1);
-        self.switch_client(reactor, to, &Switch::Relayed(head), Running::Proxy(id));
+        let switch = match &accepted {
+            Some(key) => Switch::Connected(head, key),
+            None => Switch::Relayed(head),
+        };
+        self.switch_client(reactor, to, &switch, Running::Proxy(id));
         self.arm_tunnel(reactor, id);
     }
 
@@ -52,18 +61,18 @@ impl Worker {
         bytes: &[u8],
     ) -> usize {
         let Some(exchange) = self.exchanges.get(id) else { return bytes.len() };
-        let (client, up) = (exchange.requester, exchange.attempt.up.sock);
+        let (client, up) = (exchange.requester, exchange.attempt.up);
         match from {
             Side::Client => {
-                reactor.send(up, bytes);
-                if is_blocked(reactor, up) {
+                self.send_tunnel(reactor, up, bytes);
+                if self.is_server_blocked(reactor, up) {
                     self.pause_switched(reactor, client, true);
                 }
             }
             Side::Server => {
                 self.send_switched(reactor, client, bytes);
                 if self.is_client_blocked(reactor, client) {
-                    reactor.set_receiving(up, false);
+                    self.set_server_receiving(reactor, up, false);
                     self.await_client_drain(client);
                 }
             }
@@ -81,34 +90,46 @@ impl Worker {
         by: Side,
     ) {
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
+        let (to, up) = (exchange.requester, exchange.attempt.up);
         match by {
             Side::Client => {
                 exchange.ended.client = true;
-                reactor.finish(exchange.attempt.up.sock);
+                self.finish_tunnel(reactor, up);
             }
             Side::Server => {
                 exchange.ended.server = true;
-                let to = exchange.requester;
                 self.finish_switched(reactor, to);
             }
         }
-        let Some(exchange) = self.exchanges.get(id) else { return };
-        if exchange.ended.client && exchange.ended.server {
-            let (to, up) = (exchange.requester, exchange.attempt.up.sock);
+        self.end_tunnel_if_over(reactor, id);
+    }
+
+    /// Closes both connections if both directions have ended. A stream ends once the server has taken what waits on it.
+    pub(super) fn end_tunnel_if_over<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
+        let Some(exchange) = self.exchanges.find(id) else { return };
+        let (to, up, ended) = (exchange.requester, exchange.attempt.up, exchange.ended);
+        let is_behind = up.is_stream() && self.is_server_behind(reactor, up);
+        if ended.client && ended.server && !is_behind {
             self.end_tunnel(id);
-            self.drop_upstream(up);
-            reactor.close(up);
+            self.close_tunnel(reactor, up);
             self.end_switched(reactor, to);
         }
+    }
+
+    /// The server's side of a tunnel was reset or lost.
+    pub(crate) fn tunnel_lost<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
+        let Some(exchange) = self.exchanges.get(id) else { return };
+        let to = exchange.requester;
+        self.blame(to, Cause::Server, "the server reset the tunnel");
+        self.reset_tunnel(reactor, id);
     }
 
     /// Resets both connections, because one of them was reset or the tunnel timed out.
     pub(crate) fn reset_tunnel<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get(id) else { return };
-        let (to, up) = (exchange.requester, exchange.attempt.up.sock);
+        let (to, up) = (exchange.requester, exchange.attempt.up);
         self.end_tunnel(id);
-        self.drop_upstream(up);
-        reactor.abort(up);
+        self.abandon_server(reactor, up);
         self.abort_switched(reactor, to);
     }
 
@@ -117,11 +138,13 @@ impl Worker {
     pub(crate) fn tunnel_due<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get(id) else { return };
         let timeout = self.timeouts_of(exchange).tunnel;
-        let (to, up) = (exchange.requester, exchange.attempt.up.sock);
-        let looks = [self.look_at_client(reactor, to, timeout), next_look(reactor, up, timeout)];
+        let (to, up) = (exchange.requester, exchange.attempt.up);
+        let at_server = self.look_at_request(reactor, up);
+        let at_server = look_again_at(at_server, reactor.now(), timeout);
+        let looks = [self.look_at_client(reactor, to, timeout), at_server];
         if let Some(at) = looks.into_iter().flatten().min() {
             self.set_action_deadline(reactor, to, at);
-            return reactor.set_deadline(up, at);
+            return self.set_server_deadline(reactor, up, at);
         }
         self.accounts.counters.tunnel_timeouts.add(1);
         self.blame(to, Cause::ClientTimeout, "no byte was transferred in the tunnel");
@@ -131,13 +154,13 @@ impl Worker {
     /// Sets the deadlines of both connections: to the tunnel timeout, or to the first look at blocked output.
     pub(crate) fn arm_tunnel<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get(id) else { return };
-        let (to, up) = (exchange.requester, exchange.attempt.up.sock);
+        let (to, up) = (exchange.requester, exchange.attempt.up);
         let timeout = self.timeouts_of(exchange).tunnel;
-        let blocked = self.is_client_blocked(reactor, to) || is_blocked(reactor, up);
+        let blocked = self.is_client_blocked(reactor, to) || self.is_server_blocked(reactor, up);
         let wait = if blocked { look_span(timeout) } else { timeout };
         let at = reactor.now().after(wait);
         self.set_action_deadline(reactor, to, at);
-        reactor.set_deadline(up, at);
+        self.set_server_deadline(reactor, up, at);
     }
 
     /// Ends the exchange. The caller ends both connections.

@@ -35,7 +35,9 @@ impl Worker {
         };
         if !is_api_key(&settings.push, stated_key(head)) {
             self.accounts.counters.push_refusals.add(1);
-            return self.answer_error(reactor, to, 401, "", false);
+            let text =
+                "a key of `api-keys` is needed: X-API-Key: KEY, or Authorization: apikey KEY";
+            return self.answer_error(reactor, to, 401, text, false);
         }
         if !matches!(head.method, Method::Post) {
             return self.answer_error(reactor, to, 405, "", false);

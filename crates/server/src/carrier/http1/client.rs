@@ -32,8 +32,8 @@ const DISCARD_BYTES_MAX: u32 = 64 * 1024;
 
 /// The HTTP/1 state of a client connection.
 pub(crate) struct Http1Client {
-    /// Decodes the next request head. Reset after each head.
-    decoder: HeadDecoder,
+    /// Decodes the next request head, and counts harmless violations.
+    pub(super) decoder: HeadDecoder,
     /// Bytes received but not processed yet. Empty (and without a buffer) while the connection is idle.
     pub(crate) input: Input,
     /// Decodes the body of the current request, which an action takes or the carrier discards.
@@ -393,10 +393,12 @@ impl Worker {
             header_fields_max: listener.limits.header_fields_max,
         };
         let Some(http1) = down.http1() else { return bytes.len() };
+        let glitches = http1.decoder.glitches();
         let mut storage = FieldStorage::new();
         match http1.decoder.decode_request(bytes, &limits, &mut storage) {
             Ok(None) => 0,
             Ok(Some((head, head_bytes))) => {
+                self.note_head_glitches(sock, glitches);
                 self.conns.note_request(sock);
                 self.accounts.counters.requests.add(1);
                 self.begin_http1_request(reactor, sock, &head);
@@ -424,18 +426,22 @@ impl Worker {
         let is_gone = self.settings.of(down.era()).is_listener_gone(down.listener);
         let is_last = is_gone || most.is_some_and(|most| down.requests >= most);
         let Some(http1) = down.http1() else { return };
-        http1.decoder = HeadDecoder::default();
+        let may_stay = head.persistent && !stopping && !is_last;
+        let is_glitchy = http1.is_glitchy();
         http1.body = BodyDecoder::new(head.length);
         http1.phase = Phase::Request(Http1Request {
             action: Running::None,
             filters: 0,
             version: head.version,
             is_head: matches!(head.method, Method::Head),
-            keep: head.persistent && !stopping && !is_last,
+            keep: may_stay && !is_glitchy,
             is_rest_costly: is_cheaper_to_close(head),
             awaits_continue: head.expect_continue,
             sent: Sent::Nothing,
         });
+        if may_stay && is_glitchy {
+            self.accounts.counters.glitch_closes.add(1);
+        }
     }
 
     /// Decodes bytes of the request body and hands them to the action, as far as it takes them. Returns how many
@@ -475,6 +481,9 @@ impl Worker {
             };
             used += step.consumed;
             let end = step.done.then(|| http1.body.trailers().to_vec());
+            if step.done {
+                self.note_body_glitches(sock);
+            }
             let to = Requester::connection(sock);
             if !self.admit_body(to, running, step.consumed, step.data.len()) {
                 let text = "the request body exceeds this listener's limit";
@@ -496,6 +505,7 @@ impl Worker {
                 *left -= step.consumed as u32;
                 if step.done {
                     http1.phase = Phase::NEXT_HEAD;
+                    self.note_body_glitches(sock);
                 }
                 step.consumed
             }

@@ -8,6 +8,7 @@
 
 pub(crate) mod client;
 mod framing;
+mod glitches;
 mod request;
 mod response;
 pub(crate) mod server;

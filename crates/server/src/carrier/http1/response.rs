@@ -8,6 +8,7 @@ use tidegate_gate::filter::Filtered;
 use tidegate_gate::forward::{self, ResponseContext};
 use tidegate_gate::handling::FilterId;
 use tidegate_gate::respond::{self, AnswerContext};
+use tidegate_gate::switching;
 use tidegate_gate::websocket;
 use tidegate_reactor::{Reactor, SockId};
 use tidegate_wire::http1::{self, ResponseEncoder};
@@ -353,6 +354,16 @@ impl Worker {
                         &self.settings.newest().config.server.via,
                     );
                     head.status
+                }
+                Switch::Connected(head, key) => {
+                    let filters = self.settings.of(era).handlings.filters(filters, b"");
+                    switching::encode_switched(
+                        &mut Filtered::new(encoder, filters.for_interim()),
+                        head,
+                        key,
+                        &self.settings.newest().config.server.via,
+                    );
+                    101
                 }
                 Switch::WebSocket(accept) => {
                     let context = AnswerContext {

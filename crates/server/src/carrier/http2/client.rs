@@ -109,9 +109,10 @@ impl Worker {
     /// Makes an accepted connection one of HTTP/2, before its first byte is decoded.
     pub(crate) fn become_http2<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         let now = reactor.now();
+        let streams_max = self.streams_allowed(now);
         let Some(down) = self.conns.downstream(sock) else { return self.note_bug(reactor, sock) };
         let listener = self.settings.of(down.era()).listener(down.listener);
-        let config = limits::connection_config(&listener.limits);
+        let config = limits::connection_config(&listener.limits, streams_max);
         let mut http2 = Box::new(Http2Client::new(config, now, reactor.deadline(sock)));
         if let Some(out) = reactor.output(sock) {
             http2.connection.start(out);
@@ -130,6 +131,7 @@ impl Worker {
         let mut scratch = core::mem::take(&mut self.http2_scratch);
         self.receive_http2(reactor, sock, bytes, &mut scratch);
         self.http2_scratch = scratch;
+        self.note_http2_glitches(reactor, sock);
         self.settle_http2(reactor, sock);
     }
 
@@ -153,12 +155,30 @@ impl Worker {
                 Ok(None) => return,
                 Ok(Some(event)) => self.handle_http2_event(reactor, sock, event),
                 Err(fault) => {
+                    self.note_http2_glitches(reactor, sock);
                     self.accounts.counters.requests_refused.add(1);
                     self.blame_connection(sock, Cause::Refused, fault.reason());
                     return self.close_client(reactor, sock);
                 }
             }
         }
+    }
+
+    /// Counts the harmless violations of a client, and bounds the graceful stop that many of them begin.
+    fn note_http2_glitches<R: Reactor>(&mut self, reactor: &R, sock: SockId) {
+        let now = reactor.now();
+        let Some(http2) = self.http2_client(sock) else { return };
+        let count = http2.connection.take_glitches();
+        if count == 0 {
+            return;
+        }
+        let has_stopped = http2.connection.has_announced_stop() && http2.final_at == Moment::NEVER;
+        if has_stopped {
+            http2.final_at = now.after(STOP_REPLY_SPAN);
+            http2.due_at = http2.due_at.min(http2.final_at);
+        }
+        self.accounts.counters.glitches.add(u64::from(count));
+        self.accounts.counters.glitch_closes.add(u64::from(has_stopped));
     }
 
     fn handle_http2_event<R: Reactor>(&mut self, reactor: &mut R, sock: SockId, event: Event<'_>) {
@@ -519,6 +539,7 @@ impl Worker {
     /// happened on it.
     pub(crate) fn settle_http2<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         self.send_admitted(reactor, sock);
+        self.tell_streams_allowed(reactor, sock);
         let stopping = self.stopping;
         // The connection may have been closed by what happened on it.
         let Some(down) = self.conns.downstream(sock) else { return };

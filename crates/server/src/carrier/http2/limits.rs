@@ -23,11 +23,12 @@ const _: () = assert!(
     "a head of the largest size must fit into one block"
 );
 
-/// The configuration of a client connection whose listener has `limits`.
-pub(super) fn connection_config(limits: &RequestLimits) -> http2::Config {
+/// The configuration of a client connection whose listener has `limits`, and which may have `streams_max` streams.
+pub(super) fn connection_config(limits: &RequestLimits, streams_max: u32) -> http2::Config {
     let fields = limits.header_fields_max + PSEUDO_FIELDS_MAX;
     let list_bytes = limits.head_bytes_max + FIELD_EXTRA_BYTES * (fields + COOKIE_CRUMBS_MAX);
     http2::Config {
+        streams_max,
         header_fields_max: fields as u16,
         header_list_bytes_max: list_bytes as u32,
         connect_protocol: true,

@@ -5,21 +5,25 @@
 //!   the client's windows do not admit yet
 //! - `response.rs`: messages of actions, sent on a stream
 //! - `limits.rs`: the limits of a listener, applied to heads
+//! - `elastic.rs`: how many streams a client may have open, by the load of the worker
 //! - `head.rs`: the head of a response on its way into a header block
 //! - `server.rs`: bytes and events of a connection to a server; its begin and end
 //! - `server_stream.rs`: one stream of such a connection: what its client or its server does not take yet
+//! - `server_tunnel.rs`: tunnels to servers (RFC 8441), which WebSockets need
 //! - `request.rs`: requests of the action `proxy`, sent on a stream
 //!
 //! In: bytes and events of connections; messages. Out: messages; frames.
 //! Never: decides what a frame means (`wire::http2` has decided it); asks which action serves a stream.
 
 pub(crate) mod client;
+mod elastic;
 mod head;
 mod limits;
 mod request;
 mod response;
 pub(crate) mod server;
 pub(crate) mod server_stream;
+mod server_tunnel;
 pub(crate) mod stream;
 mod switched;
 

@@ -7,6 +7,7 @@
 use tidegate_base::limits::OUTPUT_FLUSH_BYTES;
 use tidegate_base::{Id, Moment};
 use tidegate_gate::shared::Place;
+use tidegate_gate::websocket;
 use tidegate_reactor::{OutputLook, Reactor, SockId};
 use tidegate_wire::http1::StoredHead;
 use tidegate_wire::http2::{ErrorCode, FieldWriter, RequestLine};
@@ -16,6 +17,7 @@ use crate::action::proxy::exchange::{Exchange, Stage};
 use crate::carrier::http2::response::write_lines;
 use crate::carrier::http2::server::{REQUESTS_MAX, id_of, token_of};
 use crate::carrier::http2::server_stream::ServerStream;
+use crate::carrier::http2::server_tunnel::Connect;
 use crate::carrier::output::is_blocked;
 use crate::connection::ServerCarrier;
 use crate::responder::Responder;
@@ -54,7 +56,11 @@ impl Worker {
 
     /// Attaches a request to a connection. `None` if there is no room for another stream.
     pub(crate) fn attach_stream(&mut self, sock: SockId, id: Id<Exchange>) -> Option<Responder> {
-        let stream = self.server_streams.insert(ServerStream::new(sock, id)).ok()?;
+        let mut stream = ServerStream::new(sock, id);
+        if self.opens_websocket(id) {
+            stream.connect = Connect::Requested;
+        }
+        let stream = self.server_streams.insert(stream).ok()?;
         let up = self.conns.upstream(sock)?;
         let (pool, server) = (up.pool, up.server);
         let requests_max = self.settings.newest().pool(pool).reuse.requests_max;
@@ -92,7 +98,7 @@ impl Worker {
     /// Opens a stream and sends the request as far as it has arrived.
     pub(super) fn open_server_stream<R: Reactor>(&mut self, reactor: &mut R, id: Id<ServerStream>) {
         let Some(stream) = self.server_streams.get(id) else { return };
-        let (sock, exchange_id) = (stream.sock, stream.exchange);
+        let (sock, exchange_id, connects) = (stream.sock, stream.exchange, stream.is_connect());
         let Some(exchange) = self.exchanges.get(exchange_id) else { return };
         let (to, request) = (exchange.requester, &exchange.request);
         let is_sensitive = exchange.facts.is_sensitive;
@@ -100,25 +106,25 @@ impl Worker {
             return self.note_bug(reactor, sock);
         };
         let (is_done, has_body) = (request.is_done(), !request.body().is_empty());
-        let ends = is_done && !has_body && request.trailers().is_empty();
+        let ends = is_done && !has_body && request.trailers().is_empty() && !connects;
         let is_secure = self
             .conns
             .upstream(sock)
             .is_some_and(|up| self.settings.newest().pool(up.pool).tls.is_some());
         let host = head.fields().find(|field| field.id == FieldName::Host);
         let line = RequestLine {
-            method: head.method,
+            method: if connects { "CONNECT" } else { head.method },
             // That of the connection: several servers reject another one. X-Forwarded-Proto states the client's.
             scheme: if is_secure { "https" } else { "http" },
             authority: host.map_or("", |host| core::str::from_utf8(host.value).unwrap_or_default()),
             path: head.target,
-            protocol: None,
+            protocol: connects.then_some(websocket::PROTOCOL),
         };
         let Some(up) = self.conns.upstream(sock) else { return self.note_bug(reactor, sock) };
         let ServerCarrier::Http2(http2) = &mut up.carrier else { return };
         let Some(out) = reactor.output(sock) else { return };
         let opened = http2.connection.send_request(out, token_of(id), &line, ends, |writer| {
-            for field in head.fields() {
+            for field in head.fields().filter(|field| !connects || !websocket::is_key(field)) {
                 match is_sensitive {
                     true => writer.sensitive(field.name, field.value),
                     false => writer.field(field.name, field.value),
@@ -132,6 +138,10 @@ impl Worker {
         };
         if let Some(stream) = self.server_streams.get_mut(id) {
             stream.number = number;
+        }
+        if connects {
+            // What follows is the tunnel.
+            return;
         }
         if has_body || (is_done && !ends) {
             let Some(exchange) = self.exchanges.get_mut(exchange_id) else { return };
@@ -166,7 +176,7 @@ impl Worker {
     }
 
     /// Sends bytes of the body, and the end of the request if it is complete. What the windows do not admit waits.
-    fn send_on_server_stream<R: Reactor>(
+    pub(super) fn send_on_server_stream<R: Reactor>(
         &mut self,
         reactor: &mut R,
         id: Id<ServerStream>,
@@ -193,7 +203,11 @@ impl Worker {
         let stream = self.server_streams.get(id)?;
         let (sock, number) = (stream.sock, stream.number);
         let request = &self.exchanges.get(stream.exchange)?.request;
-        let (is_done, has_trailers) = (request.is_done(), !request.trailers().is_empty());
+        let (is_done, has_trailers) = match stream.connect {
+            Connect::No => (request.is_done(), !request.trailers().is_empty()),
+            Connect::Requested | Connect::Open => (false, false),
+            Connect::Finished => (true, false),
+        };
         let mut admitted = 0;
         loop {
             let piece = &data[admitted..data.len().min(admitted + SEND_BYTES_MAX)];

@@ -15,6 +15,7 @@ use tidegate_wire::tls::TlsSession;
 use crate::action::proxy::exchange::Stage;
 use crate::carrier::http1::server::Http1Server;
 use crate::carrier::http2::server_stream::ServerStream;
+use crate::carrier::http2::server_tunnel::ConnectSupport;
 use crate::connection::ServerCarrier;
 use crate::responder::Responder;
 use crate::worker::Worker;
@@ -343,11 +344,14 @@ impl Worker {
     ) {
         let Some(stream) = self.server_streams.get_mut(id) else { return };
         stream.is_response_done = ends;
-        let exchange_id = stream.exchange;
+        let (exchange_id, connects) = (stream.exchange, stream.is_connect());
         let Some(exchange) = self.exchanges.get_mut(exchange_id) else { return };
         exchange.attempt.has_response = true;
         match head.is_interim() {
             true => self.relay_interim(reactor, exchange_id, head),
+            false if connects && matches!(head.status, 200..=299) => {
+                self.open_server_tunnel(reactor, id, head, ends);
+            }
             false => self.relay_head(reactor, exchange_id, head, ends, false),
         }
     }
@@ -393,6 +397,9 @@ impl Worker {
         let Some(stream) = self.server_streams.get_mut(id) else { return };
         stream.unreleased += bytes.len();
         let exchange = stream.exchange;
+        if stream.is_tunnel() {
+            return self.hand_over_tunnel(reactor, id, bytes, ends);
+        }
         if !ends {
             self.relay_data(reactor, exchange, bytes);
             return self.release_server_window(reactor, id);
@@ -408,7 +415,11 @@ impl Worker {
     }
 
     /// Lets the server send more on a stream whose client keeps up.
-    fn release_server_window<R: Reactor>(&mut self, reactor: &mut R, id: Id<ServerStream>) {
+    pub(super) fn release_server_window<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<ServerStream>,
+    ) {
         let Some(stream) = self.server_streams.get_mut(id) else { return };
         if stream.is_held || stream.unreleased == 0 {
             return;
@@ -431,6 +442,7 @@ impl Worker {
             }
             let is_ended = self.exchanges.find(stream.exchange).is_none_or(|exchange| {
                 matches!(exchange.stage, Stage::ExpectRequestEnd | Stage::ExpectResponse)
+                    || exchange.ended.server
             });
             if is_ended {
                 // The end of the response was handed over already.
@@ -460,6 +472,9 @@ impl Worker {
         let Some(stream) = self.server_streams.get_mut(id) else { return };
         stream.is_gone = true;
         let (exchange_id, is_done) = (stream.exchange, stream.is_response_done);
+        if stream.is_tunnel() {
+            return self.lose_tunnel(reactor, id);
+        }
         let Some(exchange) = self.exchanges.get(exchange_id) else { return };
         let has_response = exchange.attempt.has_response;
         if is_done {
@@ -659,7 +674,11 @@ impl Worker {
         let Some(stream) = self.server_streams.get_mut(id) else { return };
         stream.is_gone = true;
         let (exchange, is_waiting) = (stream.exchange, stream.is_waiting());
-        if stream.is_response_done {
+        let is_response_done = stream.is_response_done;
+        if stream.is_tunnel() {
+            return self.lose_tunnel(reactor, id);
+        }
+        if is_response_done {
             return self.give_up_request(reactor, exchange);
         }
         match loss {
@@ -724,8 +743,25 @@ impl Worker {
             && !http2.waiting.is_empty()
             && http2.may_open()
         {
-            let id = http2.waiting.remove(0);
-            self.open_server_stream(reactor, id);
+            let Some(&id) = http2.waiting.first() else { return };
+            let connects = self.server_streams.get(id).is_some_and(ServerStream::is_connect);
+            let support = match connects {
+                true => self.connect_support(sock),
+                false => ConnectSupport::Announced,
+            };
+            if support == ConnectSupport::Unknown {
+                // The server's SETTINGS decide.
+                return;
+            }
+            if let Some(http2) = self.http2_server(sock) {
+                http2.waiting.remove(0);
+            }
+            match support {
+                ConnectSupport::Absent => self.refuse_connect(reactor, id),
+                ConnectSupport::Unknown | ConnectSupport::Announced => {
+                    self.open_server_stream(reactor, id);
+                }
+            }
         }
     }
 

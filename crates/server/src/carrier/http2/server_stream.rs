@@ -9,6 +9,7 @@ use tidegate_reactor::SockId;
 
 use crate::action::proxy::exchange::Exchange;
 use crate::buffers::{BufferPool, Input};
+use crate::carrier::http2::server_tunnel::Connect;
 
 /// One stream. `Worker::server_streams` holds it from the choice of its connection until the attempt ends. It may
 /// outlive the connection while a client has not taken a complete response.
@@ -19,6 +20,8 @@ pub(crate) struct ServerStream {
     pub(crate) exchange: Id<Exchange>,
     /// The number of the stream on the connection; 0 while the request waits to be sent.
     pub(super) number: u32,
+    /// Whether the stream belongs to a tunnel.
+    pub(super) connect: Connect,
     /// The connection has no such stream any more, or does not exist.
     pub(super) is_gone: bool,
     /// The client does not take the response fast enough: what arrives waits in `input`.
@@ -48,6 +51,7 @@ impl ServerStream {
             sock,
             exchange,
             number: 0,
+            connect: Connect::No,
             is_gone: false,
             is_held: false,
             is_response_done: false,

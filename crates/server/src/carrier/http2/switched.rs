@@ -8,8 +8,8 @@
 
 use tidegate_base::{Moment, Span};
 use tidegate_gate::filter::Filtered;
-use tidegate_gate::forward;
 use tidegate_gate::respond::AnswerContext;
+use tidegate_gate::switching;
 use tidegate_gate::websocket;
 use tidegate_reactor::{Reactor, SockId};
 use tidegate_wire::http2::ErrorCode;
@@ -43,8 +43,8 @@ impl Worker {
         head.clear();
         let settings = &self.settings.newest().config.server;
         match switch {
-            Switch::Relayed(response) => {
-                forward::encode_connected(&mut head, response, &settings.via);
+            Switch::Relayed(response) | Switch::Connected(response, _) => {
+                switching::encode_connected(&mut head, response, &settings.via);
             }
             Switch::WebSocket(accept) => {
                 let context = AnswerContext {

@@ -1,0 +1,48 @@
+//! Harmless violations of HTTP/1 by clients (`HeadDecoder::glitches`, `BodyDecoder::glitches`).
+//! In: what the decoders have counted. Out: counters; the decision that the request in progress is the last one.
+//! Never: rejects a request, or cuts a response off.
+//! Limits: `HTTP1_GLITCHES_MAX` on a connection. What is worse than harmless is rejected at once, and closes it.
+
+use tidegate_base::limits::HTTP1_GLITCHES_MAX;
+use tidegate_reactor::SockId;
+
+use crate::carrier::http1::client::Http1Client;
+use crate::worker::Worker;
+
+impl Http1Client {
+    /// Whether the client has violated the protocol too often for another request.
+    pub(super) fn is_glitchy(&self) -> bool {
+        self.decoder.glitches() >= HTTP1_GLITCHES_MAX
+    }
+}
+
+impl Worker {
+    /// Counts the violations of a request's head; `before`: those of the connection before it.
+    #[inline]
+    pub(super) fn note_head_glitches(&mut self, sock: SockId, before: u16) {
+        let Some(http1) = self.http1_client(sock) else { return };
+        let count = http1.decoder.glitches() - before;
+        if count > 0 {
+            self.accounts.counters.glitches.add(u64::from(count));
+        }
+    }
+
+    /// Counts the violations of a request's body, which has ended. The response in progress may be the last one.
+    #[inline]
+    pub(super) fn note_body_glitches(&mut self, sock: SockId) {
+        let Some(http1) = self.http1_client(sock) else { return };
+        let count = http1.body.glitches();
+        if count == 0 {
+            return;
+        }
+        http1.decoder.note_glitches(count);
+        let is_glitchy = http1.is_glitchy();
+        let was_kept = http1.request().is_some_and(|request| {
+            let was_kept = request.keep;
+            request.keep &= !is_glitchy;
+            was_kept
+        });
+        self.accounts.counters.glitches.add(u64::from(count));
+        self.accounts.counters.glitch_closes.add(u64::from(was_kept && is_glitchy));
+    }
+}

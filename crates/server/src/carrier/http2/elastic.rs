@@ -1,0 +1,55 @@
+//! The limit of streams that follows the load of the worker: when a connection of a client learns of it.
+//! In: the worker's connections and streams; connections that begin or on which something happened. Out: SETTINGS.
+//! Never: looks at a connection on which nothing happens. A client that was idle may therefore open as many streams as it
+//! was told before, and learns of a lower limit with its first request.
+//! Limits: those of `gate::elastic`; one SETTINGS frame is on its way at a time.
+
+use tidegate_base::Moment;
+use tidegate_base::limits::ELASTIC_STREAMS_MIN;
+use tidegate_gate::elastic::Load;
+use tidegate_reactor::{Reactor, SockId};
+use tidegate_wire::http2::bounds::STREAMS_DEFAULT;
+
+use crate::carrier::http2::client::Http2Client;
+use crate::worker::Worker;
+
+impl Http2Client {
+    /// Checks that the load has not taken the limit beyond its bounds, nor let the client beyond the limit.
+    pub(crate) fn check_streams_max(&self) {
+        let streams_max = self.connection.config().streams_max;
+        let bounds = ELASTIC_STREAMS_MIN..=STREAMS_DEFAULT;
+        assert!(bounds.contains(&streams_max), "{streams_max} streams are allowed");
+        let open = self.connection.open_streams();
+        assert!(open <= STREAMS_DEFAULT as usize, "{open} streams are open");
+    }
+}
+
+impl Worker {
+    /// How many streams the load of the worker leaves for each connection.
+    pub(super) fn streams_allowed(&mut self, now: Moment) -> u32 {
+        let load = Load {
+            streams: self.streams.len(),
+            sockets: self.conns.downstream_count() + self.conns.upstream_count(),
+            slots: self.slots_max(),
+        };
+        self.elasticity.look(now, &load)
+    }
+
+    /// Tells the client how many streams it may have open, if that has changed.
+    pub(super) fn tell_streams_allowed<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
+        let streams_max = self.streams_allowed(reactor.now());
+        let Some(http2) = self.http2_client(sock) else { return };
+        let before = http2.connection.config().streams_max;
+        if before == streams_max || http2.connection.is_stopping() {
+            return;
+        }
+        let Some(out) = reactor.output(sock) else { return };
+        if http2.connection.set_streams_max(out, streams_max) {
+            let counters = &self.accounts.counters;
+            match streams_max < before {
+                true => counters.http2_limits_lowered.add(1),
+                false => counters.http2_limits_raised.add(1),
+            }
+        }
+    }
+}

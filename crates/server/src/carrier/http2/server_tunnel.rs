@@ -1,0 +1,178 @@
+//! Tunnels over HTTP/2 to servers (RFC 8441): a WebSocket is a stream that an extended CONNECT opens.
+//! In: stored requests to upgrade to a WebSocket; bytes and ends of their clients. Out: DATA of the stream; what the server
+//! sends, for `action/proxy/tunnel.rs`.
+//! Never: sends an extended CONNECT to a server that has not announced it (section 3); sends a key (section 5).
+//! Limits: what waits for the server is bounded as a request body is; what waits for the client, by the stream's window.
+//! Invariant: after its head, a tunnel's stream carries only bytes of the tunnel, whatever the stored request states.
+
+use tidegate_base::Id;
+use tidegate_gate::websocket;
+use tidegate_reactor::{Reactor, SockId};
+use tidegate_wire::message::ResponseHead;
+
+use crate::action::proxy::exchange::Exchange;
+use crate::action::proxy::tunnel::Side;
+use crate::carrier::http2::server_stream::ServerStream;
+use crate::responder::Responder;
+use crate::worker::Worker;
+
+/// Whether a stream belongs to a tunnel, and how far that has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Connect {
+    /// The stream carries a request and its response.
+    No,
+    /// The request is, or will be sent as, an extended CONNECT. The server has not agreed.
+    Requested,
+    /// Both directions carry bytes of the tunnel.
+    Open,
+    /// The client has ended its direction; what it has sent may still wait.
+    Finished,
+}
+
+/// Whether a server takes an extended CONNECT.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum ConnectSupport {
+    /// Its SETTINGS have not arrived.
+    Unknown,
+    /// It does not.
+    Absent,
+    /// It does.
+    Announced,
+}
+
+impl ServerStream {
+    /// Whether the request is, or will be sent as, an extended CONNECT.
+    pub(super) fn is_connect(&self) -> bool {
+        self.connect != Connect::No
+    }
+
+    /// Whether the stream carries bytes of a tunnel: its exchange is in `Stage::Tunnel`.
+    pub(crate) fn is_tunnel(&self) -> bool {
+        matches!(self.connect, Connect::Open | Connect::Finished)
+    }
+}
+
+/// The begin of a tunnel.
+impl Worker {
+    /// Whether the stored request of an exchange opens a WebSocket.
+    pub(super) fn opens_websocket(&self, id: Id<Exchange>) -> bool {
+        self.exchanges.find(id).is_some_and(|exchange| {
+            exchange.facts.upgrades && websocket::is_requested(exchange.request.head())
+        })
+    }
+
+    /// The server does not take the extended CONNECT of a stream that was not opened: the request goes over HTTP/1.1, if
+    /// the pool may speak it, or fails.
+    pub(super) fn refuse_connect<R: Reactor>(&mut self, reactor: &mut R, id: Id<ServerStream>) {
+        if let Some(stream) = self.server_streams.get(id) {
+            let exchange = stream.exchange;
+            self.tunnel_unsupported(reactor, exchange);
+        }
+    }
+
+    /// The head of a successful response to an extended CONNECT arrived.
+    pub(super) fn open_server_tunnel<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<ServerStream>,
+        head: &ResponseHead<'_>,
+        ends: bool,
+    ) {
+        let Some(stream) = self.server_streams.get_mut(id) else { return };
+        stream.connect = Connect::Open;
+        let exchange = stream.exchange;
+        self.begin_tunnel(reactor, exchange, head);
+        if ends {
+            self.hand_over_tunnel(reactor, id, b"", true);
+        }
+    }
+}
+
+/// Bytes and ends.
+impl Worker {
+    /// Hands the tunnel bytes of the server, and the end of the server's direction if `ends`.
+    pub(super) fn hand_over_tunnel<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<ServerStream>,
+        bytes: &[u8],
+        ends: bool,
+    ) {
+        let Some(stream) = self.server_streams.get(id) else { return };
+        let exchange = stream.exchange;
+        if !bytes.is_empty() {
+            self.tunnel_received(reactor, exchange, Side::Server, bytes);
+        }
+        self.release_server_window(reactor, id);
+        if !ends {
+            return;
+        }
+        self.tunnel_finished(reactor, exchange, Side::Server);
+        // Without the stream, nothing more of the client can be sent.
+        if self.server_streams.get(id).is_some_and(|stream| stream.is_gone) {
+            self.tunnel_finished(reactor, exchange, Side::Client);
+        }
+    }
+
+    /// The stream of a tunnel was reset, or its connection was lost. What the server had sent before it ended its
+    /// direction still goes to the client.
+    pub(super) fn lose_tunnel<R: Reactor>(&mut self, reactor: &mut R, id: Id<ServerStream>) {
+        let Some(stream) = self.server_streams.get(id) else { return };
+        let (exchange_id, is_done) = (stream.exchange, stream.is_response_done);
+        let Some(exchange) = self.exchanges.get(exchange_id) else { return };
+        match is_done {
+            true if exchange.ended.server => {
+                self.tunnel_finished(reactor, exchange_id, Side::Client);
+            }
+            // The end of the server's direction ends the tunnel once the client has taken the bytes before it.
+            true => {}
+            false => self.tunnel_lost(reactor, exchange_id),
+        }
+    }
+
+    /// Sends bytes of the client.
+    pub(in crate::carrier) fn send_http2_tunnel<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        up: Responder,
+        bytes: &[u8],
+    ) {
+        let Some(stream) = self.server_streams.get_mut(up.stream) else { return };
+        if stream.is_gone {
+            // The server takes no more.
+            return;
+        }
+        if !stream.output.is_empty() {
+            return stream.output.push(bytes, &mut self.buffers);
+        }
+        self.send_on_server_stream(reactor, up.stream, bytes);
+        self.settle_server_later(up.sock);
+    }
+
+    /// Ends the direction towards the server, after what waits.
+    pub(in crate::carrier) fn finish_http2_tunnel<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        up: Responder,
+    ) {
+        let Some(stream) = self.server_streams.get_mut(up.stream) else { return };
+        stream.connect = Connect::Finished;
+        if stream.output.is_empty() && !stream.is_gone {
+            self.send_on_server_stream(reactor, up.stream, b"");
+        }
+        self.settle_server_later(up.sock);
+    }
+
+    /// What the server's SETTINGS say about extended CONNECT.
+    pub(super) fn connect_support(&mut self, sock: SockId) -> ConnectSupport {
+        match self.http2_server(sock) {
+            Some(http2) if http2.connection.has_peer_settings() => {
+                match http2.connection.peer_settings().connect_protocol {
+                    true => ConnectSupport::Announced,
+                    false => ConnectSupport::Absent,
+                }
+            }
+            _ => ConnectSupport::Unknown,
+        }
+    }
+}
