@@ -43,7 +43,7 @@ pub use reuse::{Reuse, Unretriable};
 pub use route_timeouts::RouteTimeouts;
 pub use sticky::{SameSite, Sticky};
 pub use tcp::Forward;
-pub use text_map::{MapEntry, MapKind, SameKey, TextMap, ValueMap};
+pub use text_map::{KEY_BYTES_MAX, MapEntry, MapFault, MapKind, TextMap, ValueMap};
 
 /// A whole configuration.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -24,6 +24,7 @@ use crate::edits::Edits;
 use crate::filter::Filters;
 use crate::hsts::{HstsPolicies, PolicyId};
 use crate::jwt::TokenGuard;
+use crate::live_map::LiveMaps;
 use crate::router::canonical_path;
 use crate::scheme::Scheme;
 use crate::template::{PlaceFault, Values};
@@ -260,9 +261,15 @@ const REFUSAL_RULES: usize = 0;
 pub type FilterId = u16;
 
 impl Handlings {
-    /// Prepares the routes of `config`.
+    /// Prepares the routes of `config` for a single worker.
     #[must_use]
     pub fn new(config: &Config) -> Self {
+        Self::sharing(config, &LiveMaps::new(config))
+    }
+
+    /// Prepares the routes of `config`, with the maps that all workers share.
+    #[must_use]
+    pub fn sharing(config: &Config, maps: &LiveMaps) -> Self {
         let hsts = HstsPolicies::new(config);
         let mut handlings = Self {
             routes: Vec::new(),
@@ -281,7 +288,7 @@ impl Handlings {
             handlings.refusals = handlings.refusals_of(rules, listeners, &mut numbers);
         }
         for (index, route) in config.routes.iter().enumerate() {
-            let prepared = prepare((index, route), config).map(|mut handling| {
+            let prepared = prepare((index, route), config, maps).map(|mut handling| {
                 if let Some(rules) = response_rules(&route.handling, ids) {
                     let settings = &route.handling;
                     let key = (&settings.response_headers, &settings.cors, &settings.errors);
@@ -433,7 +440,11 @@ impl Handlings {
     }
 }
 
-fn prepare((index, route): (usize, &Route), config: &Config) -> Option<Box<RouteHandling>> {
+fn prepare(
+    (index, route): (usize, &Route),
+    config: &Config,
+    maps: &LiveMaps,
+) -> Option<Box<RouteHandling>> {
     let (path, choice) = match &route.action {
         Action::Proxy(proxy) => (proxy.path.as_ref(), Some(&proxy.pool)),
         Action::Respond(_)
@@ -444,7 +455,7 @@ fn prepare((index, route): (usize, &Route), config: &Config) -> Option<Box<Route
         | Action::Lua(_) => (None, None),
     };
     let handling = &route.handling;
-    let pool = choice.and_then(|choice| PoolChooser::new(choice, config));
+    let pool = choice.and_then(|choice| PoolChooser::new(choice, config, maps));
     let is_plain = path.is_none() && pool.is_none() && !config.server.identifies();
     if is_plain && *handling == Handling::default() {
         return None;

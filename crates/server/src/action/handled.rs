@@ -424,7 +424,7 @@ impl Worker {
             return true;
         }
         let snapshot = self.settings_of(to);
-        let tables = snapshot.rates.of_route(route);
+        let tables = snapshot.process.rates.of_route(route);
         let mut refused = None;
         for (rate, table) in handling.rates.iter().zip(tables) {
             let hash = table.key_of(rate, values, &mut self.piece);

@@ -190,7 +190,7 @@ fn add_question(config: &str, pools: usize) -> String {
     let config = config.replacen("proxy = \"p1\"\n", &format!("proxy = \"p1\"\n{auth}\n"), 1);
     format!(
         "{config}[pool.p{pools}]\nservers = [{{ address = \"{ip}:{port}\", connections-max = 2 }}]\n\
-         queue-max = 1000\ntimeouts = {{ queue = \"1001s\", response-head = \"1002s\" }}\n"
+         queue-max = 1000\nqueue-half-closed = true\ntimeouts = {{ queue = \"1001s\", response-head = \"1002s\" }}\n"
     )
 }
 
