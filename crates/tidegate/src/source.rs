@@ -81,7 +81,10 @@ fn load_noting(path: &Path, included: &mut Vec<PathBuf>) -> Result<Source, Refus
     let mut loaded =
         tidegate_config::parse_text(&text, folder, Some(&mut look_up)).map_err(Refusal::Wrong)?;
     match tidegate_config::supply(&mut loaded.config, read_supply) {
-        Ok(()) => Ok(Source { text, loaded }),
+        Ok(()) => {
+            loaded.note_supplied(&text);
+            Ok(Source { text, loaded })
+        }
         Err(findings) => Err(Refusal::Wrong(loaded.places.errors(findings, &text))),
     }
 }
