@@ -39,6 +39,7 @@ use tidegate_gate::chain::client_address;
 use tidegate_gate::changes::Changes;
 use tidegate_gate::connection_auth;
 use tidegate_gate::forward::{self, ForwardFault, RequestContext};
+use tidegate_gate::identity::Identity;
 use tidegate_gate::rewrite::MatchedPath;
 use tidegate_gate::template::Values;
 use tidegate_reactor::{Peer, Reactor};
@@ -360,7 +361,7 @@ fn stay_of(
         allowed_origin: None,
         user: None,
         claims: None,
-        id: 0,
+        identity: Identity::plain(0),
     };
     stays.key_of(&values, scratch)
 }
