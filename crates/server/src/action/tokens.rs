@@ -97,6 +97,10 @@ impl Worker {
         if !self.render_values(reactor, to, handling, values) {
             return;
         }
+        // The limits have counted a request whose hook was asked.
+        if hook.is_none() && !self.admit_rate(reactor, to, (route, handling), values) {
+            return;
+        }
         self.begin_admitted(reactor, to, (route, handling), values, hook);
     }
 
