@@ -11,6 +11,7 @@ use crate::admin;
 use crate::choice::{self, Choices};
 use crate::foreign_file;
 use crate::hazards;
+use crate::identity;
 use crate::include;
 use crate::keys;
 use crate::listeners::{self, Listeners};
@@ -295,6 +296,8 @@ fn read_server(file: &Table<'_>, notes: &mut Notes) -> Server {
             notes.error(unfit("via", &via.text, via.place, "a token, such as \"edge-1\""));
         }
     }
+    server.request_id = identity::read_request_id(&table, notes);
+    server.trace = identity::read_trace(&table, notes);
     table.set_word("steer-by-cpu", &mut server.steer_by_cpu, notes);
     server
 }

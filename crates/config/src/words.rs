@@ -5,8 +5,8 @@
 //! compile.
 
 use crate::model::{
-    AccessFilter, AccessFormat, Balance, CheckMethod, ClientAuth, Compression, MapKind, Permit,
-    ProxyVersion, RateExcess, ReloadOn, SameSite, Slow, SteerByCpu, Subscribe, TextKind,
+    AccessFilter, AccessFormat, Balance, CheckMethod, ClientAuth, Compression, Keep, MapKind,
+    Permit, ProxyVersion, RateExcess, ReloadOn, SameSite, Slow, SteerByCpu, Subscribe, TextKind,
     TlsVersion, Unretriable,
 };
 
@@ -118,6 +118,7 @@ worded!(MapKind {
     "regex" => Regex,
 });
 worded!(AccessFormat { "json" => Json, "http" => Http });
+worded!(Keep { "trusted" => Trusted, "all" => All, "none" => None });
 worded!(AccessFilter { "all" => All, "errors" => Errors });
 worded!(TextKind {
     "equals" => Equals,

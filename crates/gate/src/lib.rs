@@ -25,6 +25,7 @@ pub mod grpc;
 pub mod handling;
 pub mod health;
 pub mod hsts;
+pub mod identity;
 pub mod idle;
 pub mod inventory;
 pub mod jwt;

@@ -134,6 +134,9 @@ impl Plan {
             config = config.replacen("proxy = \"p0\"\n", "proxy = \"p0\"\nhooks = \"pass\"\n", 1);
             config.push_str("[lua.pass]\nscript = \"tests/scripts/pass.lua\"\n");
         }
+        if Prng::new(seed ^ 0x6964).below(3) == 0 {
+            config.push_str("[server]\nrequest-id = { response = true }\ntrace = true\n");
+        }
         let asks = pools > 1 && Prng::new(seed ^ 0x6173_6b1c).below(4) == 0;
         if asks {
             config = add_question(&config, pools);
