@@ -123,6 +123,10 @@ counters! {
         requests_over_address_max,
         /// Connections and requests that were not counted by their address, because too many addresses were.
         clients_uncounted,
+        /// Keys of `sticky` that were moved to another server, because their own was down.
+        sticky_moves,
+        /// Keys of `sticky` that gave way to new ones, because the table was full.
+        sticky_evictions,
         /// Requests whose route looks up the pool in a map, which has none for them.
         unmapped_requests,
         /// Requests that had to wait for room for a connection to their server.
