@@ -22,7 +22,7 @@ export interface Publication {
 export interface Options {
   /** The token of the connection. */
   token?: string;
-  /** Returns a token: for the first connection without `token`, and when the last one ends. */
+  /** Returns a token: for the first connection without `token`, and when the last one ends, or after 24.8 days. */
   getToken?: () => Promise<string> | string;
   /** What is tried, in this order, until one works. */
   transports?: ("websocket" | "sse")[];

@@ -8,9 +8,22 @@
 
 const REPLY_LIMIT_MS = 10000;
 const PING_SLACK_MS = 10000;
+/** A longer timer fires at once. */
+const TIMER_MAX_MS = 2 ** 31 - 1;
+/** The client is already subscribed to the channel. */
+const ALREADY_SUBSCRIBED = 105;
 /** From this code on, and below the next thousand, a disconnect is final. */
 const isFinal = (code) => (code >= 3500 && code < 4000) || (code >= 4500 && code < 5000);
 const isTemporary = (error) => error.temporary || error.code === 109;
+
+/** Runs a callback of the page. An error of it is reported as any other one of the page, and ends nothing here. */
+function report(callback) {
+  try {
+    callback();
+  } catch (error) {
+    queueMicrotask(() => { throw error; });
+  }
+}
 
 /** An error of the hub, with its code. */
 export class PushError extends Error {
@@ -71,6 +84,8 @@ class Client {
   #attempts = 0;
   #timers = {};
   #rooms = new Map();
+  /** The replies to `subscribe` that are awaited, by channel: one for each channel. */
+  #joining = new Map();
   #token;
 
   constructor(url, options) {
@@ -147,7 +162,8 @@ class Client {
     try {
       if (!this.#token && this.#options.getToken) this.#token = await this.#options.getToken();
     } catch {
-      return this.#lose(0, "no token");
+      if (this.#state === "connecting") this.#lose(0, "no token");
+      return;
     }
     if (this.#state !== "connecting") return;
     const [first, reply] = this.#encode("connect", this.#token ? { token: this.#token } : {});
@@ -177,7 +193,7 @@ class Client {
     this.id = client;
     this.#timers.silence = { span: ping * 1000 + PING_SLACK_MS, isOn: ping > 0, answers: pong };
     this.#listen();
-    if (ttl) this.#timers.renewal = setTimeout(() => this.#renew(), ttl * 1000);
+    this.#renewAfter(ttl);
     this.#change("connected");
     this.#rooms.forEach((room) => this.#join(room));
   }
@@ -190,12 +206,18 @@ class Client {
     silence.timer = setTimeout(() => this.#lose(0, "no ping"), silence.span);
   }
 
+  /** Renews a token that lasts `ttl` seconds; one that lasts longer than a timer is renewed earlier. */
+  #renewAfter(ttl) {
+    clearTimeout(this.#timers.renewal);
+    if (ttl) this.#timers.renewal = setTimeout(() => this.#renew(), Math.min(ttl * 1000, TIMER_MAX_MS));
+  }
+
   async #renew() {
     if (!this.#options.getToken) return;
     try {
       this.#token = await this.#options.getToken();
       const { ttl } = await this.command("refresh", { token: this.#token });
-      if (ttl) this.#timers.renewal = setTimeout(() => this.#renew(), ttl * 1000);
+      this.#renewAfter(ttl);
     } catch {
       // The hub ends the connection when the old token has expired, and the next one gets a new token.
       this.#token = undefined;
@@ -203,23 +225,39 @@ class Client {
   }
 
   async #join(room) {
+    const { channel } = room;
+    const transport = this.#transport;
+    // After a new connection, another call joins the room.
+    const isCurrent = () => this.#transport === transport && this.#rooms.get(channel) === room;
+    let request;
     try {
-      const request = await room.request();
-      if (this.#state !== "connected" || this.#rooms.get(room.channel) !== room) return;
-      await this.#send("subscribe", request, (reply) => {
-        if (this.#rooms.get(room.channel) === room) room.joined(reply);
-        // It was left in the meantime.
-        else this.command("unsubscribe", { channel: room.channel }).catch(() => {});
-      });
+      request = await room.request();
+      // The hub may still have to answer for a room of this channel that was left.
+      await this.#joining.get(channel)?.catch(() => {});
+      if (isCurrent()) await this.#subscribe(room, request);
     } catch (error) {
-      if (this.#rooms.get(room.channel) !== room || this.#state !== "connected") return;
+      if (!isCurrent()) return;
       if (isTemporary(error)) {
-        setTimeout(() => this.#state === "connected" && this.#join(room), this.#delay(1));
+        setTimeout(() => isCurrent() && this.#join(room), this.#delay(1));
+      } else if (error.code === ALREADY_SUBSCRIBED) {
+        // The application has subscribed the client. What came before that is not known.
+        room.joined({ was_recovering: request.recover });
       } else {
-        this.#rooms.delete(room.channel);
+        this.#rooms.delete(channel);
         room.ended(error.code, error.message);
       }
     }
+  }
+
+  #subscribe(room, request) {
+    const { channel } = room;
+    const reply = this.#send("subscribe", request, (result) => {
+      if (this.#rooms.get(channel) === room) room.joined(result);
+      // It was left in the meantime.
+      else this.command("unsubscribe", { channel }).catch(() => {});
+    });
+    this.#joining.set(channel, reply);
+    return reply.finally(() => this.#joining.delete(channel));
   }
 
   #receive(object) {
@@ -244,10 +282,12 @@ class Client {
     const room = this.#rooms.get(channel);
     if (!room) return;
     if (pub) room.received(pub);
-    else if (join) room.options.join?.(join.info);
-    else if (leave) room.options.leave?.(leave.info);
-    else if (unsubscribe?.code >= 2500) this.#join(room);
-    else if (unsubscribe) {
+    else if (join) report(() => room.options.join?.(join.info));
+    else if (leave) report(() => room.options.leave?.(leave.info));
+    else if (unsubscribe?.code >= 2500) {
+      room.left();
+      this.#join(room);
+    } else if (unsubscribe) {
       this.#rooms.delete(channel);
       room.ended(unsubscribe.code, unsubscribe.reason);
     }
@@ -285,7 +325,7 @@ class Client {
   #change(state, code = 0, reason = "") {
     if (state === this.#state) return;
     this.#state = state;
-    this.#options.state?.(state, code, reason);
+    report(() => this.#options.state?.(state, code, reason));
   }
 }
 
@@ -309,14 +349,14 @@ class Subscription {
   joined({ epoch, offset = 0, publications = [], recovered, was_recovering: wasRecovering }) {
     this.isJoined = true;
     this.#since = epoch ? { epoch, offset } : null;
-    if (wasRecovering && !recovered) this.options.lost?.();
+    if (wasRecovering && !recovered) report(() => this.options.lost?.());
     publications.forEach((publication) => this.received(publication));
     this.#ready.resolve(this);
   }
 
   received(publication) {
     if (this.#since && publication.offset) this.#since.offset = publication.offset;
-    this.onMessage(publication.data, publication);
+    report(() => this.onMessage(publication.data, publication));
   }
 
   left() {
@@ -326,7 +366,7 @@ class Subscription {
   ended(code, reason) {
     this.isJoined = false;
     this.#ready.reject(new PushError({ code, message: reason }));
-    this.options.ended?.(code, reason);
+    report(() => this.options.ended?.(code, reason));
   }
 
   publish(data) {

@@ -145,6 +145,119 @@ async function rights() {
   console.log("rights");
 }
 
+/** Errors of the page's own callbacks. */
+const reported = [];
+process.on("uncaughtException", ({ message }) => reported.push(message));
+
+/** A promise that the test settles. */
+function later() {
+  let settle;
+  const promise = new Promise((resolve, reject) => { settle = { resolve, reject }; });
+  return Object.assign(promise, settle);
+}
+
+async function renewal() {
+  let asked = 0;
+  const ends = Math.floor(Date.now() / 1000) + 30 * 86400;
+  const getToken = () => {
+    asked += 1;
+    return token({ sub: "frank", exp: ends });
+  };
+  const frank = open({ getToken });
+  const room = await frank.subscribe(ROOM, () => {}).joinedOnce;
+  for (let n = 0; n < 20; n += 1) await room.presenceStats();
+  assert(asked === 1, `a token of 30 days was renewed ${asked} times`);
+  frank.close();
+  console.log("renewal");
+}
+
+async function again() {
+  const ends = [];
+  const ended = (...why) => ends.push(why.join());
+  let connections = 0;
+  const grace = open({ token: token({ sub: "grace" }), state: (state) => { connections += state === "connected"; } });
+  await until(() => connections === 1, "connected");
+  // The connection is lost while the token of the subscription is awaited.
+  const [tokens, got] = [[], []];
+  const channel = "closed:a";
+  const getToken = () => {
+    tokens.push(later());
+    return tokens.at(-1);
+  };
+  const slow = grace.subscribe(channel, (data) => got.push(data.n), { ended, getToken });
+  await until(() => tokens.length === 1, "the first token");
+  cut();
+  await until(() => tokens.length === 2, "the second token");
+  tokens.forEach((one) => one.resolve(token({ sub: "grace", channel })));
+  await slow.joinedOnce;
+  await grace.presenceStats(ROOM).catch(() => {});
+  await api("publish", { channel, data: { n: 1 } });
+  await until(() => got.length > 0 || ends.length > 0, "a message");
+  assert(got.join() === "1" && ends.length === 0, `joined twice: ${got}; ${ends}`);
+
+  // A component is mounted, unmounted and mounted again, each time before the hub has answered.
+  const seen = [];
+  for (let n = 0; n < 3; n += 1) {
+    const first = grace.subscribe(ROOM, () => seen.push("left"), { ended });
+    for (let step = 0; step < 10 * n; step += 1) await null;
+    first.unsubscribe();
+    const second = grace.subscribe(ROOM, (data) => seen.push(data.n), { ended });
+    await second.joinedOnce;
+    await second.publish({ n });
+    await until(() => seen.length > n || ends.length > 0, "a message");
+    assert(ends.length === 0, `ended: ${ends}`);
+    second.unsubscribe();
+  }
+  assert(seen.join() === "0,1,2", `messages: ${seen}`);
+  grace.close();
+  console.log("again");
+}
+
+async function subscribedByApplication() {
+  const got = [];
+  const ends = [];
+  const channel = "closed:b";
+  const heidi = open({ token: token({ sub: "heidi" }) });
+  await until(() => heidi.state === "connected", "connected");
+  await api("subscribe", { user: "heidi", channel });
+  const room = heidi.subscribe(channel, (data) => got.push(data.n), {
+    ended: (...why) => ends.push(why.join()), getToken: () => token({ sub: "heidi", channel }),
+  });
+  await room.joinedOnce;
+  await api("publish", { channel, data: { n: 1 } });
+  await until(() => got.join() === "1", `messages: ${got}; ended: ${ends}`);
+  heidi.close();
+  console.log("subscribed");
+}
+
+async function closed() {
+  const states = [];
+  const answer = later();
+  const ivan = open({ getToken: () => answer, state: (state) => states.push(state) });
+  ivan.close();
+  answer.reject(new Error("no token"));
+  await new Promise((resolve) => setTimeout(resolve));
+  assert(states.join() === "connecting,closed" && ivan.state === "closed", `states: ${states}`);
+  console.log("closed");
+}
+
+async function callbacks() {
+  const got = [];
+  const states = [];
+  const faulty = (text) => { throw new Error(text); };
+  const judy = open({ token: token({ sub: "judy" }), state: (state) => states.push(state) && faulty("state") });
+  const room = judy.subscribe(ROOM, (data) => got.push(data.n) && faulty("message"));
+  await room.joinedOnce;
+  await room.publish({ n: 1 });
+  cut();
+  for (let n = 2; n < 5; n += 1) await api("publish", { channel: ROOM, data: { n } });
+  await until(() => got.length === 4, `messages: ${got}`);
+  assert(got.join() === "1,2,3,4", `messages: ${got}`);
+  await until(() => reported.length === got.length + states.length, `reported: ${reported}`);
+  judy.close();
+  console.log("callbacks");
+}
+
 const limit = setTimeout(() => {
   console.log("timeout");
   process.exit(1);
@@ -153,6 +266,11 @@ try {
   await talk();
   await recover();
   await rights();
+  await renewal();
+  await again();
+  await subscribedByApplication();
+  await closed();
+  await callbacks();
 } catch (error) {
   console.log(error instanceof Error ? error.stack : JSON.stringify(error));
 }
