@@ -190,7 +190,8 @@ fn websockets_of_both_versions_reach_hypercorn_over_http2() {
     assert_eq!(printed, "echo\nburst\nping\nclose\nfifty\n");
     let client = folder.file("streams.py", include_str!("http2_websocket.py"));
     let url = format!("http://{}", gate.address());
-    let printed = run_well(python_with_packages().args([&*client, &url, "/chat", "/chat"]));
+    let arguments = [&*client, &url, "/chat", "/chat", "--unended"];
+    let printed = run_well(python_with_packages().args(arguments));
     assert_eq!(printed, "/chat\n/chat\n");
 }
 
