@@ -8,9 +8,10 @@ use core::ops::Range;
 use toml::de::{DeTable, DeValue};
 
 use crate::admin;
-use crate::choice::Choices;
+use crate::choice::{self, Choices};
 use crate::foreign_file;
 use crate::hazards;
+use crate::identity;
 use crate::include;
 use crate::keys;
 use crate::listeners::{self, Listeners};
@@ -62,6 +63,14 @@ pub struct Loaded {
     pub warnings: Warnings,
     /// The places of files and of names of servers, for errors that are found outside of this crate.
     pub places: Places,
+}
+
+impl Loaded {
+    /// Adds the warnings that need the contents of files, after `supply`. `text` is the text of the file.
+    pub fn note_supplied(&mut self, text: &Text) {
+        let found = self.places.warnings(choice::gaps(&self.config), text);
+        self.warnings.append(found);
+    }
 }
 
 /// As [`parse_with_warnings`]. Relative paths of the file start from `folder` (empty: the working directory).
@@ -287,6 +296,8 @@ fn read_server(file: &Table<'_>, notes: &mut Notes) -> Server {
             notes.error(unfit("via", &via.text, via.place, "a token, such as \"edge-1\""));
         }
     }
+    server.request_id = identity::read_request_id(&table, notes);
+    server.trace = identity::read_trace(&table, notes);
     table.set_word("steer-by-cpu", &mut server.steer_by_cpu, notes);
     server
 }

@@ -95,6 +95,12 @@ const ENTRIES: &[Entry] = &[
         &["grace", "graceful-timeout", "hard-stop-after", "shutdown-timeout"],
         "write shutdown-grace = \"30s\"",
     ),
+    (
+        "[server]",
+        &["unique-id-header", "unique-id-format", "unique-id", "generate-request-id"],
+        "write request-id = true, or request-id = { field = \"x-request-id\" }",
+    ),
+    ("[server]", &["tracing", "traceparent", "opentelemetry", "otel"], "write trace = true"),
     ("[server]", &["server-tokens"], "write server-name = \"\""),
     (
         "[[listener]]",

@@ -81,6 +81,7 @@ mod edits;
 mod eject;
 mod health;
 mod https;
+mod identity;
 mod listener;
 mod log;
 mod lua;
@@ -105,6 +106,7 @@ pub use edits::{REQUEST_EDITS, RESPONSE_EDITS};
 pub use eject::EJECT;
 pub use health::HEALTH;
 pub use https::{HSTS, HTTPS_REDIRECT};
+pub use identity::{REQUEST_ID, TRACE};
 pub use listener::{CLIENT_TIMEOUTS, LIMITS, LISTENER, LISTENER_PROXY};
 pub use log::{ACCESS, LOG};
 pub(crate) use lua::DICTIONARY;
@@ -265,7 +267,7 @@ mod tests {
     #[test]
     fn setting_names_are_unique_and_described() {
         let paths: Vec<_> = sections().iter().map(|section| section.path).collect();
-        assert_eq!(paths.len(), 49, "{paths:?}");
+        assert_eq!(paths.len(), 51, "{paths:?}");
         for section in sections() {
             for (index, key) in section.keys.iter().enumerate() {
                 assert!(key.about.ends_with('.'), "{}: {}", section.path, key.name);

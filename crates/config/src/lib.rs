@@ -24,6 +24,7 @@ mod health;
 mod hooks;
 pub mod http2;
 mod https;
+mod identity;
 pub mod include;
 mod jwt;
 pub mod keys;

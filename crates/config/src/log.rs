@@ -95,7 +95,7 @@ impl core::fmt::Display for SyslogAddress {
 }
 
 /// The parts per million of a percentage with up to three decimals.
-fn parts_per_million(text: &str) -> Option<u32> {
+pub(crate) fn parts_per_million(text: &str) -> Option<u32> {
     let number = text.strip_suffix('%')?;
     let (whole, decimals) = number.split_once('.').unwrap_or((number, ""));
     let digits = whole.bytes().chain(decimals.bytes()).all(|byte| byte.is_ascii_digit());

@@ -1,22 +1,17 @@
 //! Reads `[map.NAME]`, and files with the entries of maps.
 //! In: the root table of the file; the text of a file with entries. Out: checked maps.
 //! Never: opens a file; see `supply.rs`.
-//! Limits: `ENTRIES_MAX` keys of `KEY_BYTES_MAX` bytes in a map.
+//! Limits: those of `model/text_map.rs`.
 
 use core::ops::Range;
 
 use crate::keys::MAP;
 use crate::listeners::{refused, unknown_name};
-use crate::model::{MapEntry, MapKind, SameKey, TextMap, ValueMap};
+use crate::model::{MapEntry, MapFault, MapKind, TextMap, ValueMap};
 use crate::pattern;
 use crate::places::Owner;
 use crate::report::{Kind, Note, Notes, quoted};
 use crate::table::{Located, Table, wrong_type};
-
-/// Maximum number of keys of a map.
-const ENTRIES_MAX: usize = 1_000_000;
-/// Maximum length of a key.
-const KEY_BYTES_MAX: usize = 1024;
 
 /// The maps of a file.
 pub(crate) struct Maps {
@@ -118,7 +113,7 @@ fn read_entries(table: &Table<'_>, map: &mut ValueMap, notes: &mut Notes) -> Vec
             notes.error(wrong_type("a value of `entries`", value, "a string"));
             continue;
         };
-        if let Err(what) = check_key(&name.text) {
+        if let Err(what) = TextMap::check_key(map.kind, map.ignore_case, &name.text) {
             let what = format!("{} cannot be a key: {what}", quoted(&name.text));
             notes.error(Note::new(Kind::Value, name.place, what));
             continue;
@@ -130,23 +125,22 @@ fn read_entries(table: &Table<'_>, map: &mut ValueMap, notes: &mut Notes) -> Vec
     match TextMap::new(map.kind, map.ignore_case, entries) {
         Ok(table) => map.table = table,
         // TOML itself refuses the same key twice.
-        Err(SameKey { second, .. }) => {
+        Err(MapFault::SameKey { second, .. }) => {
             let place = names.get(second).cloned().unwrap_or_default();
-            let what = "without regard to case, this key is already in the map";
+            let what = "this key is already in the map, in another spelling";
             notes.error(Note::new(Kind::Duplicate, place, what).help("remove one"));
+        }
+        Err(MapFault::Key { line, what }) => {
+            let place = names.get(line).cloned().unwrap_or_default();
+            notes.error(Note::new(Kind::Value, place, what));
+        }
+        Err(MapFault::TooMany(most)) => {
+            let what = format!("the map has {} keys", names.len());
+            let note = Note::new(Kind::Value, table.key_place("entries"), what);
+            notes.error(note.allowed(format!("up to {most} keys")));
         }
     }
     places
-}
-
-/// # Errors
-/// Why the key cannot be used.
-fn check_key(key: &str) -> Result<(), String> {
-    match key.len() {
-        0 => Err("it is empty".to_owned()),
-        1..=KEY_BYTES_MAX => Ok(()),
-        length => Err(format!("it has {length} bytes, and up to {KEY_BYTES_MAX} are allowed")),
-    }
 }
 
 /// Reads a file with entries: a key and a value in each line. `#` begins a comment.
@@ -166,21 +160,21 @@ pub(crate) fn parse_file(text: &str, kind: MapKind, ignore_case: bool) -> Result
                 number + 1
             ));
         };
-        check_key(key)
-            .map_err(|what| format!("line {}: this key cannot be used: {what}", number + 1))?;
-        if entries.len() == ENTRIES_MAX {
-            return Err(format!("more than {ENTRIES_MAX} keys"));
-        }
         entries.push(MapEntry { key: key.to_owned(), value: value.to_owned(), line: number + 1 });
     }
-    TextMap::new(kind, ignore_case, entries).map_err(|SameKey { first, second }| {
-        format!("line {second}: this key is already in line {first}")
+    TextMap::new(kind, ignore_case, entries).map_err(|fault| match fault {
+        MapFault::SameKey { first, second } => {
+            format!("line {second}: this key is already in line {first}")
+        }
+        MapFault::Key { line, what } => format!("line {line}: this key cannot be used: {what}"),
+        MapFault::TooMany(most) => format!("more than {most} keys"),
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::KEY_BYTES_MAX;
 
     #[test]
     fn file_has_a_key_and_a_value_in_each_line() {

@@ -15,6 +15,7 @@ mod conditions;
 mod eject;
 mod handling;
 mod health;
+mod identity;
 mod networks;
 mod rate;
 mod reuse;
@@ -35,13 +36,14 @@ pub use conditions::{Conditions, HeaderCondition, HeaderTest, NamedTest};
 pub use eject::Eject;
 pub use handling::{FieldEdits, Handling, Hooks, Placeholder, Template, TemplatePiece};
 pub use health::{CheckKind, CheckMethod, HealthCheck, HttpCheck};
+pub use identity::{ID_FIELD_BYTES_MAX, Keep, RequestIds, Trace};
 pub use networks::{AddressSet, Addresses, NetworkSet};
 pub use rate::{Rate, RateExcess};
 pub use reuse::{Reuse, Unretriable};
 pub use route_timeouts::RouteTimeouts;
 pub use sticky::{SameSite, Sticky};
 pub use tcp::Forward;
-pub use text_map::{MapEntry, MapKind, SameKey, TextMap, ValueMap};
+pub use text_map::{KEY_BYTES_MAX, MapEntry, MapFault, MapKind, TextMap, ValueMap};
 
 /// A whole configuration.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -215,6 +217,10 @@ pub struct Server {
     pub server_name: String,
     /// Name of this proxy in `Via` (RFC 9110 section 7.6.3).
     pub via: String,
+    /// The ids of requests; `None`: only requests of routes with `{id}` have one.
+    pub request_id: Option<RequestIds>,
+    /// The traces of requests; `None`: traceparent is a field like any other.
+    pub trace: Option<Trace>,
     /// Whether a connection goes to the worker of the CPU that received it.
     pub steer_by_cpu: SteerByCpu,
 }
@@ -785,6 +791,8 @@ impl Default for Server {
             connections_max: None,
             server_name: "tidegate".to_owned(),
             via: "tidegate".to_owned(),
+            request_id: None,
+            trace: None,
             steer_by_cpu: SteerByCpu::Auto,
         }
     }

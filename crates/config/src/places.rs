@@ -4,7 +4,7 @@
 
 use core::ops::Range;
 
-use crate::report::{Errors, Kind, Note, Notes};
+use crate::report::{Errors, Kind, Note, Notes, Warnings};
 use crate::text::Text;
 
 /// The subject of a finding about the TLS settings as a whole.
@@ -82,7 +82,20 @@ impl Places {
     #[must_use]
     pub fn errors(&self, findings: Vec<Finding>, text: &Text) -> Errors {
         let mut notes = Notes::default();
-        for Finding { kind, owner, subject, what, help } in findings {
+        self.notes_of(findings).for_each(|note| notes.error(note));
+        notes.into_errors(text)
+    }
+
+    /// The findings as warnings; see [`Self::errors`].
+    #[must_use]
+    pub(crate) fn warnings(&self, findings: Vec<Finding>, text: &Text) -> Warnings {
+        let mut notes = Notes::default();
+        self.notes_of(findings).for_each(|note| notes.warn(note));
+        notes.into_warnings(text)
+    }
+
+    fn notes_of(&self, findings: Vec<Finding>) -> impl Iterator<Item = Note> {
+        findings.into_iter().map(|Finding { kind, owner, subject, what, help }| {
             let place_of = |subject: &str| {
                 let of_owner = |mark: &&Mark| mark.owner == Some(owner) && mark.subject == subject;
                 self.0.iter().find(of_owner).map(|mark| mark.place.clone())
@@ -90,11 +103,10 @@ impl Places {
             let place = place_of(&subject).or_else(|| place_of(TLS)).unwrap_or(0..0);
             let what = if subject == TLS { what } else { format!("{subject}: {what}") };
             let note = Note::new(kind, place, what);
-            notes.error(match help {
+            match help {
                 Some(help) => note.help(help),
                 None => note,
-            });
-        }
-        notes.into_errors(text)
+            }
+        })
     }
 }

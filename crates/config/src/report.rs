@@ -158,6 +158,12 @@ impl Warnings {
         &self.mistakes
     }
 
+    /// Adds warnings that were found later.
+    pub(crate) fn append(&mut self, later: Self) {
+        self.mistakes.extend(later.mistakes);
+        self.left_out += later.left_out;
+    }
+
     /// Whether there are no warnings.
     #[must_use]
     pub fn is_empty(&self) -> bool {

@@ -5,8 +5,8 @@
 //! compile.
 
 use crate::model::{
-    AccessFilter, AccessFormat, Balance, CheckMethod, ClientAuth, Compression, MapKind, Permit,
-    ProxyVersion, RateExcess, ReloadOn, SameSite, Slow, SteerByCpu, Subscribe, TextKind,
+    AccessFilter, AccessFormat, Balance, CheckMethod, ClientAuth, Compression, Keep, MapKind,
+    Permit, ProxyVersion, RateExcess, ReloadOn, SameSite, Slow, SteerByCpu, Subscribe, TextKind,
     TlsVersion, Unretriable,
 };
 
@@ -110,8 +110,15 @@ worded!(Slow {
 worded!(Compression { "off" => Off, "shared" => Shared, "dedicated" => Dedicated });
 worded!(SameSite { "strict" => Strict, "lax" => Lax, "none" => None });
 worded!(RateExcess { "deny" => Deny, "tarpit" => Tarpit, "drop" => Drop });
-worded!(MapKind { "exact" => Exact, "prefix" => Prefix, "suffix" => Suffix });
+worded!(MapKind {
+    "exact" => Exact,
+    "prefix" => Prefix,
+    "suffix" => Suffix,
+    "address" => Address,
+    "regex" => Regex,
+});
 worded!(AccessFormat { "json" => Json, "http" => Http });
+worded!(Keep { "trusted" => Trusted, "all" => All, "none" => None });
 worded!(AccessFilter { "all" => All, "errors" => Errors });
 worded!(TextKind {
     "equals" => Equals,

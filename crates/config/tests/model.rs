@@ -6,8 +6,8 @@ use tidegate_config::keys::{Preset, Section, Shape, sections};
 use tidegate_config::model::{
     AccessFilter, AccessFormat, AccessLog, AccessTarget, Action, Admin, Balance, Bind, CheckKind,
     CheckMethod, Compression, Eject, Forward, HashKey, HeaderTest, HealthCheck, HostPattern,
-    HttpCheck, PathPattern, PoolChoice, ServerAddress, SyslogAddress, TextKind, TextTest,
-    Unretriable, UpstreamHost, WebSocket,
+    HttpCheck, Keep, PathPattern, PoolChoice, RequestIds, ServerAddress, SyslogAddress, TextKind,
+    TextTest, Trace, Unretriable, UpstreamHost, WebSocket,
 };
 use tidegate_config::{model::Config, parse};
 
@@ -109,6 +109,8 @@ shutdown-grace = "0s"
 connections-max = 10_000
 server-name = ""
 via = "edge-1"
+request-id = { field = "X-Trace-Id", keep = "all", response = true }
+trace = { keep = "none", sampled = "2.5%" }
 steer-by-cpu = "off"
 [[listener]]
 bind = "unix:/run/web.sock"
@@ -159,6 +161,12 @@ servers = ["[::1]:80"]
     assert_eq!(config.server.shutdown_grace, Span::ZERO);
     assert_eq!(config.server.connections_max, Some(10_000));
     assert_eq!((config.server.server_name.as_str(), config.server.via.as_str()), ("", "edge-1"));
+    let field = "x-trace-id".to_owned();
+    assert_eq!(
+        config.server.request_id,
+        Some(RequestIds { field, keep: Keep::All, response: true })
+    );
+    assert_eq!(config.server.trace, Some(Trace { keep: Keep::None, sampled: 25_000 }));
     let listener = &config.listeners[0];
     assert_eq!(listener.name, "unix:/run/web.sock", "without a name, the address is the name");
     assert_eq!(listener.bind, Bind::Unix("/run/web.sock".into()));

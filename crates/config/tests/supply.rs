@@ -38,6 +38,24 @@ fn pools_of_a_map_are_found_by_their_names() {
 }
 
 #[test]
+fn host_without_a_key_is_a_warning() {
+    let text = TEXT.replacen("path = \"/a\"", "host = [\"a.x\", \"b.y\", \"*.z\"]", 1);
+    let warnings = |content: &'static str| {
+        let mut loaded =
+            parse_in_folder(&text, "site.toml", "/etc").unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(supply(&mut loaded.config, |_| Ok(content.into())), Ok(()));
+        loaded.note_supplied(&Text::of(&text, "site.toml"));
+        let mistakes = loaded.warnings.mistakes().iter();
+        mistakes.map(|mistake| (mistake.line, mistake.what.clone())).collect::<Vec<_>>()
+    };
+    assert_eq!(warnings(".x a\n.y b\n"), []);
+    let one = "pool: map \"hosts\" has no key for b.y, whose requests get a 404 response";
+    assert_eq!(warnings(".x a\n"), [(5, one.to_owned())]);
+    let none = "pool: map \"hosts\" has no entry, so every request gets a 404 response";
+    assert_eq!(warnings("# later\n"), [(5, none.to_owned())]);
+}
+
+#[test]
 fn missing_pool_is_reported_with_file_and_line() {
     for (content, expected) in [
         (".x b\n\n.y aa\n.z aa\n", "/etc/hosts.map: line 3: there is no pool \"aa\", write \"a\""),

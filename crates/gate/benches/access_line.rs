@@ -26,6 +26,8 @@ fn proxied() -> Entry<'static> {
         client: Some(([192, 0, 2, 7], 51234).into()),
         listener: "web",
         request: Some(request),
+        id: b"",
+        trace: b"",
         version: Some(Version::Http11),
         route: Some("/api/*"),
         server: Some(("api", "10.0.0.1:8000")),

@@ -329,11 +329,13 @@ impl PoolState {
         }
     }
 
-    /// Records that a connect to `server` failed. Other servers are preferred for [`AVOID_AFTER_FAILURE`].
-    pub fn note_connect_failure(&mut self, server: usize, now: Moment) {
-        if let Some(server) = self.servers.get_mut(server) {
-            server.avoid_until = now.after(AVOID_AFTER_FAILURE);
-        }
+    /// Records that a connect to `server` failed. Other servers are preferred for [`AVOID_AFTER_FAILURE`]. Returns whether
+    /// this is the first failure since the server was avoided last.
+    pub fn note_connect_failure(&mut self, server: usize, now: Moment) -> bool {
+        let Some(server) = self.servers.get_mut(server) else { return false };
+        let is_first = server.avoid_until <= now;
+        server.avoid_until = now.after(AVOID_AFTER_FAILURE);
+        is_first
     }
 
     /// Records that a connect to `server` succeeded. The server is no longer avoided.

@@ -69,7 +69,7 @@ impl Credentials {
     }
 }
 
-/// The secret that the keys of credentials and tokens depend on.
+/// The secret that the keys of credentials and tokens depend on, and the secrets of sessions.
 pub struct CredentialSecret(hmac::Key);
 
 impl CredentialSecret {
@@ -77,6 +77,17 @@ impl CredentialSecret {
     #[must_use]
     pub fn new(random: &[u8; 32]) -> Self {
         Self(hmac::Key::new(hmac::HMAC_SHA256, random))
+    }
+
+    /// The secret of session `number`: 128 bits that tell nothing about those of other sessions.
+    #[must_use]
+    pub fn secret_of_session(&self, number: u64) -> [u64; 2] {
+        let CredentialKey(bytes) = self.key_of(&[b"session", &number.to_le_bytes()]);
+        let mut halves = [0; 2];
+        for (half, bytes) in halves.iter_mut().zip(bytes.as_chunks::<8>().0) {
+            *half = u64::from_le_bytes(*bytes);
+        }
+        halves
     }
 
     /// The key of what consists of these parts.
@@ -143,6 +154,17 @@ fn decode_base64(text: &[u8]) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn secrets_of_sessions_differ_and_depend_on_the_secret() {
+        let [one, other] = [1, 2].map(|byte| CredentialSecret::new(&[byte; 32]));
+        let numbers = (0..200).map(|number| one.secret_of_session(number));
+        let mut halves: Vec<u64> = numbers.flatten().collect();
+        halves.extend(other.secret_of_session(0));
+        halves.sort_unstable();
+        halves.dedup();
+        assert_eq!(halves.len(), 402);
+    }
     use tidegate_wire::http1::{HeadDecoder, HeadLimits};
     use tidegate_wire::message::FieldStorage;
 

@@ -42,6 +42,11 @@ pub struct HookChanges<'a> {
 impl<'a> Changes<'a> {
     /// Whether a received field of this name is dropped.
     pub(crate) fn drops(&self, name: &str) -> bool {
+        self.is_edited(name) || self.values.identity.drops(name)
+    }
+
+    /// Whether the route or its hook removes or sets a field of this name.
+    fn is_edited(&self, name: &str) -> bool {
         self.edits.is_some_and(|edits| edits.drops(name))
             || self.hook.is_some_and(|hook| hook.fields.drops(name))
     }
@@ -54,7 +59,9 @@ impl<'a> Changes<'a> {
     /// Whether fields are changed.
     #[must_use]
     pub fn changes_fields(&self) -> bool {
-        self.edits.is_some() || self.hook.is_some_and(|hook| !hook.fields.is_empty())
+        self.edits.is_some()
+            || self.values.identity.states_fields()
+            || self.hook.is_some_and(|hook| !hook.fields.is_empty())
     }
 
     /// The value that a hook has set for the field `name`.
@@ -65,6 +72,7 @@ impl<'a> Changes<'a> {
 
     /// Appends the fields that are set.
     pub(crate) fn encode_fields(&self, out: &mut Vec<u8>) -> Result<(), PlaceFault> {
+        self.values.identity.encode_fields(out, |name| self.is_edited(name));
         if let Some(hook) = self.hook {
             for (name, value) in hook.fields.written() {
                 if !self.edits.is_some_and(|edits| edits.drops(name)) {

@@ -8,8 +8,9 @@
 //! rendezvous hashing, the logarithmic method of Schindelhauer and Schomaker, "Weighted Distributed Hash Tables", 2005).
 
 use tidegate_base::prng::{hash_bytes, mix64};
-use tidegate_config::model::{Config, Placeholder, PoolChoice, Template, TemplatePiece, TextMap};
+use tidegate_config::model::{Config, Placeholder, PoolChoice, Template, TemplatePiece};
 
+use crate::live_map::{LiveMaps, MapReader};
 use crate::path::{Normalized, Reach, normalize_path};
 use crate::rate_key;
 use crate::router::host_name;
@@ -28,10 +29,11 @@ enum Way {
         key: Template,
     },
     Map {
-        table: TextMap,
+        /// `None`: the map does not exist.
+        map: Option<MapReader>,
         key: Template,
-        /// By the number of a value: the index of the pool.
-        pools: Vec<u16>,
+        /// The number of pools of the configuration.
+        pools: usize,
         /// The pool of other requests.
         default: Option<u16>,
     },
@@ -48,9 +50,9 @@ struct Share {
 }
 
 impl PoolChooser {
-    /// Prepares `choice`; `None` if all requests have the same pool.
+    /// Prepares `choice`, which refers to `maps`; `None` if all requests have the same pool.
     #[must_use]
-    pub fn new(choice: &PoolChoice, config: &Config) -> Option<Self> {
+    pub fn new(choice: &PoolChoice, config: &Config, maps: &LiveMaps) -> Option<Self> {
         match choice {
             PoolChoice::One(_) => None,
             PoolChoice::Split(split) => {
@@ -66,9 +68,9 @@ impl PoolChooser {
                 Some(Self(Way::Split { shares: shares.collect(), key: split.key.clone() }))
             }
             PoolChoice::Map(choice) => Some(Self(Way::Map {
-                table: config.maps.get(choice.map).map(|map| map.table.clone()).unwrap_or_default(),
+                map: maps.reader(choice.map),
                 key: choice.key.clone(),
-                pools: choice.pools.iter().map(|pool| *pool as u16).collect(),
+                pools: config.pools.len(),
                 default: choice.default.map(|pool| pool as u16),
             })),
         }
@@ -91,11 +93,12 @@ impl PoolChooser {
                 };
                 share_of(shares, hash)
             }
-            Way::Map { table, key, pools, default } => {
+            Way::Map { map, key, pools, default } => {
                 scratch.clear();
                 push_key(scratch, key, values);
-                let found = table.find(scratch).and_then(|number| pools.get(number));
-                found.copied().or(*default)
+                let found = map.as_ref().and_then(|map| map.find(scratch));
+                // A later configuration may have more pools.
+                found.filter(|pool| usize::from(*pool) < *pools).or(*default)
             }
         }
     }

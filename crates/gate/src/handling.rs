@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use tidegate_config::model::{
     Action, Addresses, BasicAuth, Config, ErrorPage, Handling, Hooks, Maintenance, Page,
-    PathPattern, Placeholder, PoolChoice, Rate, Route, RouteTimeouts, Template,
+    PathPattern, Placeholder, PoolChoice, Rate, RequestIds, Route, RouteTimeouts, Template,
+    TemplatePiece,
 };
 
 use tidegate_config::password_hash::HashCost;
@@ -23,9 +24,10 @@ use crate::edits::Edits;
 use crate::filter::Filters;
 use crate::hsts::{HstsPolicies, PolicyId};
 use crate::jwt::TokenGuard;
+use crate::live_map::LiveMaps;
 use crate::router::canonical_path;
 use crate::scheme::Scheme;
-use crate::template::Values;
+use crate::template::{PlaceFault, Values};
 
 /// What a route does besides its action.
 #[derive(Debug)]
@@ -44,7 +46,7 @@ pub struct RouteHandling {
     pub paths: Vec<PathPattern>,
     /// Placeholders or the rewriting of the path need a [`crate::rewrite::MatchedPath`].
     pub needs_path: bool,
-    /// Some placeholder is the random number of the request.
+    /// The request is identified: some placeholder is its id, or all requests are.
     pub needs_id: bool,
     /// Some placeholder is the server name of the TLS handshake.
     pub needs_server_name: bool,
@@ -114,11 +116,19 @@ const SECURITY_FIELDS: &[(&str, &str)] = &[
 ];
 
 /// What the route does to its responses; `None`: nothing.
-fn response_rules(handling: &Handling) -> Option<ResponseRules> {
-    if !handling.changes_responses() {
+fn response_rules(handling: &Handling, ids: Option<&RequestIds>) -> Option<ResponseRules> {
+    let ids = ids.filter(|ids| ids.response);
+    if !handling.changes_responses() && ids.is_none() {
         return None;
     }
     let mut edits = handling.response_headers.clone();
+    let is_edited = |name: &String| {
+        edits.remove.contains(name) || edits.written().any(|(written, _)| written == name)
+    };
+    if let Some(ids) = ids.filter(|ids| !is_edited(&ids.field)) {
+        let pieces = vec![TemplatePiece::Value(Placeholder::RequestId)];
+        edits.set.push((ids.field.clone(), Template { pieces }));
+    }
     if let Some(cors) = &handling.cors {
         cors::add_edits(cors, &mut edits);
     }
@@ -236,17 +246,30 @@ pub struct Handlings {
     hsts_count: FilterId,
     /// The Strict-Transport-Security values.
     hsts: HstsPolicies,
+    /// The filters of responses that no route makes, by policy; empty if they are the policies alone.
+    refusals: Vec<(PolicyId, FilterId)>,
+    /// Each request has an id or belongs to a trace.
+    identifies: bool,
     /// Some route needs the server name of TLS handshakes.
     needs_server_name: bool,
 }
+
+/// The place of the rules for responses that no route makes, if there are any.
+const REFUSAL_RULES: usize = 0;
 
 /// Identifies the filters that apply to a response. 0 means none.
 pub type FilterId = u16;
 
 impl Handlings {
-    /// Prepares the routes of `config`.
+    /// Prepares the routes of `config` for a single worker.
     #[must_use]
     pub fn new(config: &Config) -> Self {
+        Self::sharing(config, &LiveMaps::new(config))
+    }
+
+    /// Prepares the routes of `config`, with the maps that all workers share.
+    #[must_use]
+    pub fn sharing(config: &Config, maps: &LiveMaps) -> Self {
         let hsts = HstsPolicies::new(config);
         let mut handlings = Self {
             routes: Vec::new(),
@@ -254,13 +277,19 @@ impl Handlings {
             edited: Vec::new(),
             hsts_count: hsts.count(),
             hsts,
+            refusals: Vec::new(),
+            identifies: config.server.identifies(),
             needs_server_name: false,
         };
         let (mut known, mut numbers) = (BTreeMap::new(), BTreeMap::new());
         let listeners = config.listeners.len();
+        let ids = config.server.request_id.as_ref();
+        if let Some(rules) = response_rules(&Handling::default(), ids) {
+            handlings.refusals = handlings.refusals_of(rules, listeners, &mut numbers);
+        }
         for (index, route) in config.routes.iter().enumerate() {
-            let prepared = prepare((index, route), config).map(|mut handling| {
-                if let Some(rules) = response_rules(&route.handling) {
+            let prepared = prepare((index, route), config, maps).map(|mut handling| {
+                if let Some(rules) = response_rules(&route.handling, ids) {
                     let settings = &route.handling;
                     let key = (&settings.response_headers, &settings.cors, &settings.errors);
                     let place = handlings.responses.len();
@@ -290,7 +319,30 @@ impl Handlings {
         known: &mut BTreeMap<(PolicyId, usize), FilterId>,
     ) -> Vec<(PolicyId, FilterId)> {
         let own = |listener| self.hsts.of_route(listener, route, Scheme::Https);
-        let mut policies: Vec<PolicyId> = (0..listeners).map(own).chain([0]).collect();
+        let policies = (0..listeners).map(own).chain([0]).collect();
+        self.number(policies, place, known)
+    }
+
+    /// Numbers the filters of responses that no route makes, which have these rules.
+    fn refusals_of(
+        &mut self,
+        rules: ResponseRules,
+        listeners: usize,
+        known: &mut BTreeMap<(PolicyId, usize), FilterId>,
+    ) -> Vec<(PolicyId, FilterId)> {
+        self.responses.push(rules);
+        let own = |listener| self.hsts.of_listener(listener, Scheme::Https);
+        let policies = (0..listeners).map(own).chain([0]).collect();
+        self.number(policies, REFUSAL_RULES, known)
+    }
+
+    /// Numbers the filters that combine each of `policies` with the edits at `place`. `known`: those with a number.
+    fn number(
+        &mut self,
+        mut policies: Vec<PolicyId>,
+        place: usize,
+        known: &mut BTreeMap<(PolicyId, usize), FilterId>,
+    ) -> Vec<(PolicyId, FilterId)> {
         policies.sort_unstable();
         policies.dedup();
         let number = |policy: PolicyId| {
@@ -323,6 +375,32 @@ impl Handlings {
         self.hsts.of_listener(listener, scheme)
     }
 
+    /// The filters for refusals of requests whose head is valid, but that reach no route. Their values are those of
+    /// [`Self::render_refusal`].
+    #[must_use]
+    pub fn refusal_filters(&self, listener: usize, scheme: Scheme) -> FilterId {
+        let hsts = self.hsts.of_listener(listener, scheme);
+        let composed = self.refusals.iter().find(|(policy, _)| *policy == hsts);
+        composed.map_or(hsts, |(_, filters)| *filters)
+    }
+
+    /// Whether each request has an id or belongs to a trace.
+    #[must_use]
+    pub const fn identifies(&self) -> bool {
+        self.identifies
+    }
+
+    /// Appends the values of a response that no route makes.
+    ///
+    /// # Errors
+    /// A value cannot be placed.
+    pub fn render_refusal(&self, out: &mut Vec<u8>, values: &Values<'_>) -> Result<(), PlaceFault> {
+        match self.responses.get(REFUSAL_RULES).filter(|_| !self.refusals.is_empty()) {
+            Some(rules) => rules.edits.render(out, values),
+            None => Ok(()),
+        }
+    }
+
     /// The filters for responses of this route on this listener.
     #[must_use]
     pub fn route_filters(&self, listener: usize, route: usize, scheme: Scheme) -> FilterId {
@@ -353,8 +431,8 @@ impl Handlings {
         &self,
         handling: &RouteHandling,
         out: &mut Vec<u8>,
-        values: &crate::template::Values<'_>,
-    ) -> Result<(), crate::template::PlaceFault> {
+        values: &Values<'_>,
+    ) -> Result<(), PlaceFault> {
         match handling.response.and_then(|at| self.responses.get(at)) {
             Some(rules) => rules.edits.render(out, values),
             None => Ok(()),
@@ -362,7 +440,11 @@ impl Handlings {
     }
 }
 
-fn prepare((index, route): (usize, &Route), config: &Config) -> Option<Box<RouteHandling>> {
+fn prepare(
+    (index, route): (usize, &Route),
+    config: &Config,
+    maps: &LiveMaps,
+) -> Option<Box<RouteHandling>> {
     let (path, choice) = match &route.action {
         Action::Proxy(proxy) => (proxy.path.as_ref(), Some(&proxy.pool)),
         Action::Respond(_)
@@ -373,8 +455,9 @@ fn prepare((index, route): (usize, &Route), config: &Config) -> Option<Box<Route
         | Action::Lua(_) => (None, None),
     };
     let handling = &route.handling;
-    let pool = choice.and_then(|choice| PoolChooser::new(choice, config));
-    if path.is_none() && pool.is_none() && *handling == Handling::default() {
+    let pool = choice.and_then(|choice| PoolChooser::new(choice, config, maps));
+    let is_plain = path.is_none() && pool.is_none() && !config.server.identifies();
+    if is_plain && *handling == Handling::default() {
         return None;
     }
     let of_edits = handling.request_headers.written().chain(handling.response_headers.written());
@@ -406,7 +489,8 @@ fn prepare((index, route): (usize, &Route), config: &Config) -> Option<Box<Route
         paths: route.paths.iter().map(canonical_path).collect(),
         needs_path: path.is_some()
             || has(|known| matches!(known, Placeholder::Rest | Placeholder::Segment(_))),
-        needs_id: has(|known| matches!(known, Placeholder::RequestId)),
+        needs_id: config.server.identifies()
+            || has(|known| matches!(known, Placeholder::RequestId)),
         needs_server_name: has(|known| matches!(known, Placeholder::ServerName)),
         access,
         down: handling.maintenance.as_ref().map(|settings| Down {

@@ -207,7 +207,7 @@ mod tests {
             allowed_origin: None,
             user: None,
             claims: None,
-            id: 0,
+            identity: crate::identity::Identity::plain(0),
         };
         hash_key(&template, &values, 7, &mut Vec::new())
     }

@@ -13,6 +13,7 @@ use tidegate_wire::jwt::Claims;
 use tidegate_wire::message::RequestHead;
 
 use crate::chain::{client_address, named_client_address};
+use crate::identity::Identity;
 use crate::parameters::{decoded, find_cookie, find_parameter};
 use crate::rewrite::MatchedPath;
 use crate::scheme::Scheme;
@@ -41,8 +42,8 @@ pub struct Values<'a> {
     pub user: Option<&'a str>,
     /// The claims of the token, once it is verified.
     pub claims: Option<&'a Claims>,
-    /// The random number of the request.
-    pub id: u128,
+    /// The id of the request, and its trace.
+    pub identity: Identity<'a>,
 }
 
 impl Values<'_> {
@@ -277,7 +278,7 @@ fn push_value(out: &mut Vec<u8>, placeholder: &Placeholder, values: &Values<'_>,
             }
         }
         Placeholder::RequestId => {
-            let _ = write!(out, "{:032x}", values.id);
+            let _ = write!(out, "{}", values.identity);
         }
     }
 }

@@ -19,6 +19,8 @@ fn proxied() -> Entry<'static> {
             target: b"/api/users?page=2",
             host: b"api.example.com",
         }),
+        id: b"",
+        trace: b"",
         version: Some(Version::Http11),
         route: Some("/api/*"),
         server: Some(("api", "10.0.0.1:8000")),
@@ -62,6 +64,14 @@ fn line(format: AccessFormat, entry: &Entry<'_>) -> String {
     let line = line.strip_suffix('\n').expect("a line ends with a line feed");
     assert!(!line.contains('\n'), "{line}");
     line.to_owned()
+}
+
+#[test]
+fn json_line_contains_the_id_and_the_trace() {
+    let entry = Entry { id: b"abc-1", trace: b"4bf9", ..local() };
+    let line = line(AccessFormat::Json, &entry);
+    let expected = ",\"version\":\"1.1\",\"id\":\"abc-1\",\"trace_id\":\"4bf9\",\"status\":200,";
+    assert!(line.contains(expected), "{line}");
 }
 
 #[test]

@@ -246,7 +246,8 @@ fn failed_server_is_avoided_unless_it_is_the_last() {
     for balance in &WAYS {
         let mut state = weighted(balance, &[1, 1]);
         let mut prng = Prng::new(1);
-        state.note_connect_failure(0, NOW);
+        assert!(state.note_connect_failure(0, NOW));
+        assert!(!state.note_connect_failure(0, NOW), "the server is avoided already");
         for number in 0..50 {
             assert_eq!(pick(&mut state, &mut prng, number), 1);
         }

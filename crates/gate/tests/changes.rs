@@ -14,6 +14,7 @@ use tidegate_gate::forward::{
     encode_upstream_request,
 };
 use tidegate_gate::handling::{Handlings, RouteHandling};
+use tidegate_gate::identity::Identity;
 use tidegate_gate::rewrite::MatchedPath;
 use tidegate_gate::scheme::Scheme;
 use tidegate_gate::template::{PlaceFault, RENDERED_BYTES_MAX, Values};
@@ -63,7 +64,7 @@ fn with_values<T>(
         allowed_origin: None,
         user: None,
         claims: None,
-        id: 0xab,
+        identity: Identity::plain(0xab),
     })
 }
 

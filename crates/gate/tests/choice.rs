@@ -5,6 +5,7 @@ use core::net::IpAddr;
 
 use tidegate_config::model::Config;
 use tidegate_gate::handling::Handlings;
+use tidegate_gate::identity::Identity;
 use tidegate_gate::rewrite::MatchedPath;
 use tidegate_gate::scheme::Scheme;
 use tidegate_gate::template::Values;
@@ -40,7 +41,7 @@ fn pool_of(config: &Config, head: &str, client: [u8; 4], random: u64) -> Option<
         allowed_origin: None,
         user: None,
         claims: None,
-        id: 0,
+        identity: Identity::plain(0),
     };
     let chooser = handling.pool.as_ref().expect("the route chooses a pool");
     let pool = chooser.choose(&values, || random, &mut b"old".to_vec())?;

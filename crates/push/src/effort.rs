@@ -33,8 +33,8 @@ pub fn of_mail<K>(mail: &Mail<K>) -> u32 {
     match mail {
         Mail::Call { call, .. } => of_call(call),
         Mail::Reply { reply, .. } => of_reply(reply),
-        // Each command of a query, which takes as many units, has about as many bytes.
-        Mail::Commands { data, .. } => u32::try_from(data.len()).unwrap_or(u32::MAX).max(QUERY),
+        // Commands wait for their session, and are run by its share of a turn.
+        Mail::Commands { .. } => ORDINARY,
         Mail::Publication(_) | Mail::Part { .. } | Mail::Leave { .. } => ORDINARY,
     }
 }

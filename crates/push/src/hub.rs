@@ -260,17 +260,17 @@ impl<K: Copy + Eq> Hub<K> {
     /// Hands the commands of a client to its worker, which is another one.
     ///
     /// # Errors
-    /// There is no such worker, or too much mail waits for it.
+    /// There is no such worker, or too much mail waits for it. The commands come back.
     pub fn forward(
         &mut self,
         worker: u16,
         (key, secret): (K, Secret),
         data: Box<[u8]>,
-    ) -> Result<(), Error> {
+    ) -> Result<(), Box<[u8]>> {
         if self.is_behind(worker) {
-            return Err(Error::TooManyRequests);
+            return Err(data);
         }
-        let outbox = self.outbox.get_mut(usize::from(worker)).ok_or(Error::NotAvailable)?;
+        let Some(outbox) = self.outbox.get_mut(usize::from(worker)) else { return Err(data) };
         outbox.push_back(Mail::Commands { key, secret, data });
         Ok(())
     }

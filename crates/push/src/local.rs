@@ -64,6 +64,9 @@ struct Channel<K> {
     walks: VecDeque<Walk>,
 }
 
+/// After how many publications the states of a channel's members are renewed.
+const RENEW_EVERY: u32 = 1 << 28;
+
 /// A subscriber of a channel.
 #[derive(Clone, Copy, Debug)]
 struct Member<K> {
@@ -91,7 +94,8 @@ impl MemberState {
         Self(accepted << 1)
     }
 
-    /// Whether the member gets publication `number`. Numbers that are compared are less than 2^30 apart.
+    /// Whether the member gets publication `number`. Numbers that are compared are less than 2^30 apart, because the
+    /// states of all members are renewed with every publication whose number is a multiple of `RENEW_EVERY`.
     const fn gets(self, number: u32) -> bool {
         self.0 & 1 == 0 && ((number << 1).wrapping_sub(self.0) as i32) > 0
     }
@@ -377,8 +381,8 @@ impl<K: Copy + Eq> Local<K> {
         let channel = self.channels.get_mut(number as usize)?.as_mut()?;
         let walk = channel.walks.front_mut()?;
         let most = (budget_bytes / walk.publication.delivery_cost_bytes()).max(1);
-        let end = keys.len() + most;
-        let rest = channel.members.iter_from(walk.cursor).take(most * PLACES_PER_SUBSCRIBER);
+        let (end, begin) = (keys.len() + most, walk.cursor);
+        let rest = channel.members.iter_from(begin).take(most * PLACES_PER_SUBSCRIBER);
         for member in rest {
             walk.cursor += 1;
             if let Some(Member { key, state }) = member
@@ -387,6 +391,15 @@ impl<K: Copy + Eq> Local<K> {
                 keys.push(*key);
                 if keys.len() == end {
                     break;
+                }
+            }
+        }
+        if walk.number.is_multiple_of(RENEW_EVERY) {
+            for at in begin..walk.cursor {
+                if let Some(Some(member)) = channel.members.get_mut(at)
+                    && member.state.gets(walk.number)
+                {
+                    member.state = MemberState::since(walk.number);
                 }
             }
         }
@@ -450,5 +463,30 @@ impl<K: Copy> Channel<K> {
         let length = self.members.len() as u32;
         self.free.retain(|at| *at < length);
         self.free.shrink_to(self.free.len() * 2);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn subscriber_gets_every_publication_however_long_it_stays() {
+        let mut local = Local::<u32>::new(1);
+        let (place, joined) = local.join(0, "a", 7, true).expect("the hub exists");
+        let Joined::Waiting(ticket) = joined else { panic!("the owner is not asked") };
+        assert_eq!(local.confirm(ticket, None), Some(7));
+        let publication = Arc::new(Publication::new(0, "a".into(), "1", None));
+        // Twice around: the states are renewed at each multiple.
+        for number in (1..=32_u32).map(|times| times.wrapping_mul(RENEW_EVERY)) {
+            for last in [number.wrapping_sub(1), number, number.wrapping_add(1)] {
+                let channel = local.channels[place.channel as usize].as_mut().expect("a channel");
+                channel.accepted = last;
+                local.accept(Arc::clone(&publication));
+                let mut keys = Vec::new();
+                assert!(local.advance(1 << 20, &mut keys).is_some());
+                assert_eq!(keys, [7], "publication {}", last.wrapping_add(1));
+            }
+        }
     }
 }

@@ -17,7 +17,7 @@ use tidegate_config::arrange::{Arranged, Life};
 use tidegate_config::model::{Bind, Config, ReloadOn};
 use tidegate_config::places::{Finding, Owner};
 use tidegate_gate::inventory::Inventory;
-use tidegate_gate::rate::RateTables;
+use tidegate_gate::process_state::ProcessState;
 use tidegate_reactor::Sender;
 use tidegate_secure::TlsPlan;
 
@@ -106,10 +106,10 @@ pub(crate) struct Configuration {
     pub(crate) addresses: Addresses,
     /// The numbers of values that connections hold for longer than a generation of settings.
     pub(crate) numbers: Numbers,
-    /// The tables of limits, which all workers share.
-    pub(crate) rates: RateTables,
-    /// The seed of these tables. Not known to clients.
-    pub(crate) rate_seed: u64,
+    /// The state that all workers share.
+    pub(crate) process: ProcessState,
+    /// The seed of its tables. Not known to clients.
+    pub(crate) seed: u64,
     /// The threads that verify passwords are running.
     pub(crate) verifies_passwords: bool,
     /// The workers, in CPU order.
@@ -192,15 +192,16 @@ impl Configuration {
             }
         };
         let own = &self.arranged.config;
-        let rates = RateTables::after(&next.config, own, &self.rates, self.rate_seed);
+        let (process, lost) = self.process.after(&next, own, self.seed);
         let opened = self.opened(&next);
         self.check_addresses(&next, &opened)?;
         let earlier: Vec<_> =
             opened.iter().map(|at| (*at, earlier_on(&next.config.listeners[*at].bind))).collect();
-        self.apply(&mut next, &addresses, &rates, &plan)?;
-        self.rates = rates;
+        self.apply(&mut next, &addresses, &process, &plan)?;
+        process.settle(&next);
+        self.process = process;
         warnings.iter().for_each(|line| log::warning(format_args!("{line}")));
-        for line in notes {
+        for line in notes.into_iter().chain(lost) {
             log::warning(format_args!("{line}"));
         }
         self.commit(next, addresses, earlier);
@@ -293,14 +294,14 @@ impl Configuration {
         &mut self,
         next: &mut Arranged,
         addresses: &Addresses,
-        rates: &RateTables,
+        process: &ProcessState,
         plan: &Arc<TlsPlan>,
     ) -> Result<(), String> {
         for (number, worker) in self.workers.iter().enumerate() {
             let snapshot = Snapshot::arranged(
                 next.clone(),
                 addresses.clone(),
-                rates.clone(),
+                process.clone(),
                 &mut self.numbers,
             );
             let snapshot = match &self.operations {
@@ -379,8 +380,10 @@ impl Configuration {
         ));
         if let Some(operations) = &self.operations
             && let Ok(mut config) = operations.config.lock()
+            && let Ok(mut process) = operations.process.lock()
         {
             *config = Arc::new(next.config.clone());
+            process.clone_from(&self.process);
         }
         if let Ok(mut listening) = self.listening.lock() {
             listening.config = Arc::new(next.config.clone());

@@ -168,6 +168,8 @@ counters! {
         push_unreported,
         /// Subscribers that were disconnected because they did not read.
         push_slow_closes,
+        /// Requests with commands of clients that were refused, because too many were on their way to another worker.
+        push_refused_commands,
         /// Calls of the server API that failed.
         push_failures,
         /// Requests to a hub without the right to it.

@@ -13,6 +13,7 @@ use tidegate_gate::client_fields::ClientAddressFields;
 use tidegate_gate::cors::CrossOrigin;
 use tidegate_gate::forward::{self, RequestContext, encode_upstream_request};
 use tidegate_gate::handling::{Handlings, RouteHandling};
+use tidegate_gate::identity::Identity;
 use tidegate_gate::respond;
 use tidegate_gate::rewrite::MatchedPath;
 use tidegate_gate::router::{Client, Routed, Router, Unmet};
@@ -258,7 +259,7 @@ fn explain_route(
         allowed_origin: None,
         user: None,
         claims: None,
-        id: 0,
+        identity: Identity::plain(0),
     };
     if let Some(handling) = handling
         && explain_handling(text, handling, &values)

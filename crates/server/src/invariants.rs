@@ -397,6 +397,7 @@ impl Worker {
         assert_eq!(self.push.subscriptions(), sockets + sessions, "subscriptions");
         let clients = self.sessions.iter().filter(|(_, session)| session.is_client()).count();
         assert!(self.push.clients() <= clients, "clients that instructions concern");
+        assert!(self.push.has_waiting_commands_only_of(&self.sessions), "commands of no session");
         let gauge = self.accounts.counters.push_subscriptions_now.load();
         assert_eq!(gauge, self.push.subscriptions() as u64, "the gauge of subscriptions");
     }

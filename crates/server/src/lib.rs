@@ -60,7 +60,7 @@ mod turn_share;
 pub mod worker;
 
 pub use action::lua_mail::LuaPost;
-pub use action::push::{Key, PUSH_MAILS_MAX, PushMail, PushPost};
+pub use action::push::{Key, PUSH_MAILS_MAX, PushMail, PushPost, nothing_under_way};
 pub use configuration::ConfigSource;
 pub use snapshot::Snapshot;
 pub use start::{RunOptions, StartError, hold_reloads, run, run_from};

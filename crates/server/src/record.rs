@@ -5,6 +5,7 @@
 //! Invariant: each request that is begun ends with exactly one entry. Its requester names the record until then; the
 //! first cause that is noted (`blame`) is the one that counts.
 
+use std::io::Write as _;
 use std::rc::Rc;
 
 use tidegate_base::{Moment, Span};
@@ -12,6 +13,7 @@ use tidegate_gate::access::{
     Captures, Cause, Entry, FIELD_BYTES_MAX, HOST_BYTES_MAX, Loads, Phase, RequestLine,
     TARGET_BYTES_MAX, Timers, cut,
 };
+use tidegate_gate::identity::{ID_BYTES_MAX, Identity, TRACE_BYTES};
 use tidegate_gate::parameters::find_cookie;
 use tidegate_reactor::{Peer, Reactor, SockId};
 use tidegate_wire::message::{RequestHead, Version};
@@ -57,6 +59,9 @@ struct Record {
     ends: [u16; 3],
     /// Where each captured field, and then each cookie, ends in `text`, counted from the end of the host.
     field_ends: Vec<u16>,
+    /// Where the id of the request begins and ends in `text`, and where its trace ends; `None` if it has no id. They are
+    /// the last parts of `text`.
+    identity: Option<[u16; 3]>,
     /// Index of the route; `None` if there is none.
     route: Option<u16>,
     /// Indexes of the pool and of the last server; `None` before the first attempt.
@@ -98,6 +103,7 @@ impl Record {
             text: Vec::new(),
             ends: [0; 3],
             field_ends: Vec::new(),
+            identity: None,
             route: None,
             server: None,
             attempts: 0,
@@ -151,6 +157,26 @@ impl Record {
         }
     }
 
+    /// Copies the id and the trace of the request. They may be noted again.
+    fn note_identity(&mut self, identity: &Identity<'_>) {
+        let start = self.identity.map_or(self.text.len(), |[start, ..]| usize::from(start));
+        self.text.truncate(start);
+        // Writing into a vector cannot fail.
+        let _ = write!(self.text, "{identity}");
+        let end = self.text.len();
+        if let Some(trace) = identity.trace() {
+            let _ = write!(self.text, "{trace}");
+        }
+        self.identity = Some([start, end, self.text.len()].map(|at| at as u16));
+    }
+
+    /// The id and the trace; empty if there is none.
+    fn identity(&self) -> (&[u8], &[u8]) {
+        let [start, end, last] = self.identity.unwrap_or_default().map(usize::from);
+        let part = |start, end| self.text.get(start..end).unwrap_or_default();
+        (part(start, end), part(end, last))
+    }
+
     fn request_line(&self) -> Option<RequestLine<'_>> {
         let ends = self.ends.map(usize::from);
         let part = |start: usize, end: usize| self.text.get(start..end);
@@ -183,8 +209,12 @@ impl Record {
 }
 
 /// The most bytes of `Record::text`: the ends in it fit 16 bits.
-const TEXT_BYTES_MAX: usize =
-    METHOD_BYTES_MAX + TARGET_BYTES_MAX + HOST_BYTES_MAX + (16 + 4) * FIELD_BYTES_MAX;
+const TEXT_BYTES_MAX: usize = METHOD_BYTES_MAX
+    + TARGET_BYTES_MAX
+    + HOST_BYTES_MAX
+    + (16 + 4) * FIELD_BYTES_MAX
+    + ID_BYTES_MAX
+    + TRACE_BYTES;
 const _: () = assert!(TEXT_BYTES_MAX <= u16::MAX as usize);
 
 /// A request that was refused before it had a requester.
@@ -379,6 +409,13 @@ impl Worker {
         }
     }
 
+    /// The request is identified. It may be noted again.
+    pub(crate) fn note_identity(&mut self, to: Requester, identity: &Identity<'_>) {
+        if let Some(record) = self.record(to) {
+            record.note_identity(identity);
+        }
+    }
+
     /// The exchange has progressed.
     #[inline]
     pub(crate) fn note_phase(&mut self, to: Requester, phase: Phase) {
@@ -548,12 +585,16 @@ impl Worker {
         }
         let now = reactor.now();
         let timers = record.timers(now);
-        if let Some(settings) = record.settings.take() {
+        let settings = record.settings.take();
+        let (id, trace) = record.identity();
+        if let Some(settings) = settings {
             let entry = Entry {
                 unix_millis: reactor.unix_millis().saturating_sub(timers.total.as_millis() as u64),
                 client: record.client,
                 listener: &settings.listener(record.listener).name,
                 request: record.request_line(),
+                id,
+                trace,
                 version: record.version,
                 route: record.route.map(|route| settings.names.route(route.into())),
                 server: record

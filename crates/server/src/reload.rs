@@ -258,8 +258,8 @@ mod tests {
             checks: checks.expect("no server is checked"),
             addresses: Vec::new(),
             numbers: Numbers::of(&config),
-            rates: tidegate_gate::rate::RateTables::new(&config, 0),
-            rate_seed: 0,
+            process: tidegate_gate::process_state::ProcessState::new(&config, 0),
+            seed: 0,
             verifies_passwords: false,
             listening: Arc::new(Mutex::new(Listening {
                 config: Arc::new(config.clone()),

@@ -12,7 +12,7 @@ use tidegate_config::model::{Bind, Config, Listener, Pool, Route, WebSocket};
 use tidegate_gate::access::Names;
 use tidegate_gate::client_fields::ClientAddressFields;
 use tidegate_gate::handling::Handlings;
-use tidegate_gate::rate::RateTables;
+use tidegate_gate::process_state::ProcessState;
 use tidegate_gate::respond::Answers;
 use tidegate_gate::router::Router;
 use tidegate_gate::sticky::Sessions;
@@ -39,8 +39,8 @@ pub struct Snapshot {
     pub(crate) client_address_fields: Vec<ClientAddressFields>,
     /// The encoded responses of `respond` actions, by route.
     pub(crate) answers: Answers,
-    /// The tables of limits of the rate of requests, shared by all workers.
-    pub(crate) rates: RateTables,
+    /// The state that all workers share.
+    pub(crate) process: ProcessState,
     /// By pool: its sessions that stay with a server.
     pub(crate) sessions: Vec<Option<Sessions>>,
     /// By listener: where it forwards connections without HTTP.
@@ -66,24 +66,24 @@ impl Snapshot {
     /// Prepares `config`; `addresses[pool][server]` are the resolved addresses.
     #[must_use]
     pub fn new(config: Config, addresses: Vec<Vec<Vec<Address>>>) -> Self {
-        let rates = RateTables::new(&config, 0);
-        Self::arranged(Arranged::first(config), addresses, rates, &mut Numbers::default())
+        let process = ProcessState::new(&config, 0);
+        Self::arranged(Arranged::first(config), addresses, process, &mut Numbers::default())
     }
 
-    /// Prepares a configuration, with the tables of limits that all workers share. The values in `numbers` keep their
+    /// Prepares a configuration, with the state that all workers share. The values in `numbers` keep their
     /// numbers; new ones are added to it.
     #[must_use]
     pub fn arranged(
         arranged: Arranged,
         addresses: Vec<Vec<Vec<Address>>>,
-        rates: RateTables,
+        process: ProcessState,
         numbers: &mut Numbers,
     ) -> Self {
         let Arranged { config, generation, listeners, pools, .. } = arranged;
         let router = Router::new(&config);
         let answers = Answers::new(&config);
         let names = Names::new(&config);
-        let handlings = Handlings::new(&config);
+        let handlings = Handlings::sharing(&config, &process.maps);
         let sessions = config.pools.iter().map(Sessions::new).collect();
         let forward_of = |listener: &Listener| listener.forward.as_ref().map(TcpTargets::new);
         let tcp_targets = config.listeners.iter().map(forward_of).collect();
@@ -104,7 +104,7 @@ impl Snapshot {
             router,
             client_address_fields,
             answers,
-            rates,
+            process,
             sessions,
             tcp_targets,
             names,

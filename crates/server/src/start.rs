@@ -21,7 +21,7 @@ use tidegate_config::places::Finding;
 use tidegate_gate::basic::CredentialSecret;
 use tidegate_gate::inventory::Inventory;
 use tidegate_gate::permits;
-use tidegate_gate::rate::RateTables;
+use tidegate_gate::process_state::ProcessState;
 use tidegate_reactor::{
     EpollReactor, Mailbox, Reactor, Sender, Waker, interrupts, make_wakers, signals,
     worker as thread_setup,
@@ -196,7 +196,7 @@ fn serve_until_stopped(
     let count = if count == 0 { cpus.len() } else { count }.clamp(1, limits::WORKERS_MAX);
     let steer_by_cpu = steers(config, &cpus, count);
     let mut plan = Plan {
-        rates: RateTables::new(&arranged.config, random_seed()),
+        process: ProcessState::new(&arranged.config, random_seed()),
         arranged: Arc::new(arranged),
         addresses: Arc::new(addresses),
         tls: Arc::new(tls),
@@ -272,7 +272,7 @@ fn serve_until_stopped(
     let roster = Arc::new(Roster::new(&plan.arranged, senders));
     let beating = accounts.clone();
     let counts = (registry, accounts, Arc::clone(&roster));
-    let shown = (&plan.arranged.config, inventory);
+    let shown = (&plan.arranged.config, inventory, plan.process.clone());
     let operations = start_admin(interface, shown, counts)?;
     let checks = Checks::start(roster, &plan.arranged, &plan.addresses, &plan.tls)
         .map_err(system("starting the thread of the health checks"))?;
@@ -287,8 +287,8 @@ fn serve_until_stopped(
         arranged: (*plan.arranged).clone(),
         addresses: (*plan.addresses).clone(),
         numbers: Numbers::of(&plan.arranged.config),
-        rates: plan.rates.clone(),
-        rate_seed: random_seed(),
+        process: plan.process.clone(),
+        seed: random_seed(),
         verifies_passwords: entrance.is_some(),
         workers: workers.iter().map(WorkerThread::link).collect(),
         listening: Arc::clone(&listening),
@@ -365,13 +365,14 @@ impl WorkerThread {
 /// Starts the admin interface, if there is one.
 fn start_admin(
     interface: Option<admin::Interface>,
-    (config, inventory): (&Config, Inventory),
+    (config, inventory, process): (&Config, Inventory, ProcessState),
     (registry, accounts, roster): (Option<Arc<Registry>>, Vec<Arc<Accounts>>, Arc<Roster>),
 ) -> Result<Option<Arc<Operations>>, StartError> {
     let (Some(interface), Some(registry)) = (interface, registry) else { return Ok(None) };
     let operations = Arc::new(Operations {
         config: Mutex::new(Arc::new(config.clone())),
         inventory: Mutex::new(inventory),
+        process: Mutex::new(process),
         accounts,
         registry,
         roster,
@@ -420,7 +421,7 @@ struct Counts {
 #[derive(Clone)]
 struct Plan {
     arranged: Arc<Arranged>,
-    rates: RateTables,
+    process: ProcessState,
     addresses: Arc<Addresses>,
     tls: Arc<TlsPlan>,
     scripts: Scripts,
@@ -513,7 +514,7 @@ fn prepare(
     let mut snapshot = Snapshot::arranged(
         (*plan.arranged).clone(),
         (*plan.addresses).clone(),
-        plan.rates.clone(),
+        plan.process.clone(),
         &mut Numbers::default(),
     );
     if let Some(registry) = &counts.registry {

@@ -14,6 +14,8 @@ pub(crate) const LUA_SPAN_MAX: Span = Span::from_millis(5);
 /// How long tokens may be verified in each half of a turn. One token takes from a few microseconds to a few milliseconds,
 /// and clients without a valid one choose how many there are.
 pub(crate) const TOKENS_SPAN_MAX: Span = Span::from_millis(1);
+/// How long requests to push hubs, and the commands in them, may be carried out in each half of a turn.
+pub(crate) const PUSH_SPAN_MAX: Span = Span::from_millis(2);
 /// How many calls may be made in each half of a turn. Bounds turns in which no time passes, as in the simulator.
 const CALLS_MAX: u32 = 256;
 

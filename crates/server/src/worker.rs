@@ -62,7 +62,7 @@ use crate::responder::Responder;
 use crate::settings::Settings;
 use crate::snapshot::Snapshot;
 use crate::timers::WorkerTimer;
-use crate::turn_share::{LUA_SPAN_MAX, TOKENS_SPAN_MAX, TurnShare};
+use crate::turn_share::{LUA_SPAN_MAX, PUSH_SPAN_MAX, TOKENS_SPAN_MAX, TurnShare};
 
 /// How long a stop keeps the listeners open while new connections are steered to a process that takes over.
 /// The kernel resets a connection whose TCP handshake is in progress when its listener closes.
@@ -185,6 +185,8 @@ pub struct Worker {
     pub(crate) lua_share: TurnShare<ScriptedRequest>,
     /// What the verification of tokens may still take of the turn, and the requests that wait for the next one.
     pub(crate) token_share: TurnShare<TokenRequest>,
+    /// The share of requests to push hubs, and of the commands of clients in them.
+    pub(crate) push_share: TurnShare<PushSession>,
     /// A stop has begun: responses close their connections, and nothing becomes idle. Never reset.
     pub(crate) stopping: bool,
     /// The grace period of the stop has ended. The worker stops without waiting until the kernel
@@ -402,6 +404,7 @@ impl Worker {
             rewritten: Rewritten::default(),
             lua_share: TurnShare::new(LUA_SPAN_MAX),
             token_share: TurnShare::new(TOKENS_SPAN_MAX),
+            push_share: TurnShare::new(PUSH_SPAN_MAX),
             stopping: false,
             grace_over: false,
             until_sample: tidegate_base::handlers::SAMPLE_EVERY,
@@ -470,7 +473,8 @@ impl Worker {
             || self.push.is_busy()
             || self.apps.has_ready()
             || self.lua_share.has_waiting()
-            || self.token_share.has_waiting();
+            || self.token_share.has_waiting()
+            || self.push_share.has_waiting();
         if has_work {
             return Span::ZERO;
         }
@@ -488,6 +492,7 @@ impl Worker {
         self.lua_share.renew();
         self.serve_yielded(reactor);
         self.verify_waiting_tokens(reactor);
+        self.run_waiting_hub_requests(reactor);
         self.resume_apps(reactor);
         self.lua_share.renew();
         self.finish_push(reactor);

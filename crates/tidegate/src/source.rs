@@ -76,7 +76,10 @@ pub fn load(path: &Path) -> Result<Source, Refusal> {
     let mut loaded =
         tidegate_config::parse_text(&text, folder, Some(&mut look_up)).map_err(Refusal::Wrong)?;
     match tidegate_config::supply(&mut loaded.config, read_supply) {
-        Ok(()) => Ok(Source { text, loaded, included }),
+        Ok(()) => {
+            loaded.note_supplied(&text);
+            Ok(Source { text, loaded, included })
+        }
         Err(findings) => Err(Refusal::Wrong(loaded.places.errors(findings, &text))),
     }
 }

@@ -310,6 +310,22 @@ fn embedded_configuration_needs_one_port_and_takes_the_next_one_if_it_is_busy() 
 }
 
 #[test]
+fn server_that_cannot_be_reached_is_named_in_the_log() {
+    let folder = Folder::new("down");
+    // Port 1 of loopback is free on every machine that runs the tests.
+    let file = folder.file(
+        "down.toml",
+        "[[listener]]\nbind = \"127.0.0.1:0\"\n[[route]]\nproxy = \"app\"\n\
+         [pool.app]\nservers = [\"127.0.0.1:1\"]\nretries = 0\n",
+    );
+    let (_serving, mut lines, _, address) = listen(&["run", &file]);
+    assert!(get(address, "/").starts_with("HTTP/1.1 502 "));
+    let line = lines.next().expect("a line is printed").expect("stderr is text");
+    let expected = "Z warning pool app: server 127.0.0.1:1: could not connect to the server";
+    assert!(line.ends_with(expected), "{line}");
+}
+
+#[test]
 fn bind_replaces_the_address_of_the_only_listener() {
     let folder = Folder::new("bind");
     let listener = "[[listener]]\nname = \"NAME\"\nbind = \"192.0.2.1:1\"\n";

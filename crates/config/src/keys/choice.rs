@@ -18,7 +18,8 @@ pub(super) const POOL_SHAPE: Shape = OneOf(&[Text("the name of a [pool.NAME]"), 
 pub static MAP: Section = Section {
     path: "[map.NAME]",
     about: "Values by key, such as pools by host, which routes look up (`pool` of `proxy`). Exactly one of `file` and \
-            `entries` is required. A key may have up to 1024 bytes, and occurs once.",
+            `entries` is required. A key may have up to 1024 bytes, and occurs once. `tidegate ctl set map NAME KEY \
+            VALUE` changes a running process; a reload keeps such changes unless the file or `entries` have changed.",
     keys: &[
         key(
             "file",
@@ -40,8 +41,11 @@ pub static MAP: Section = Section {
             "kind",
             Word(MapKind::WORDS),
             Value("\"exact\""),
-            "How a text is compared with the keys: it is the key (\"exact\"), begins with it (\"prefix\") or ends with \
-             it (\"suffix\"). The longest key wins.",
+            "How a text is compared with the keys: it is the key (\"exact\"), begins with it (\"prefix\"), ends with it \
+             (\"suffix\"), is an IP address in the range that the key names (\"address\", such as 10.0.0.0/8), or is \
+             matched by the regular expression that the key is (\"regex\"). The longest key wins, and the smallest range \
+             of addresses; of regular expressions, the first in the file. A map has up to 100 of them, and texts of more \
+             than 4096 bytes are not compared with them; in a file, write \\s for a space and \\x23 for `#`.",
             "Keys that match more texts than they show are a surprise.",
         ),
         key(

@@ -3,9 +3,9 @@
 
 use tidegate_base::limits;
 
-use super::Preset::Value;
-use super::Shape::{Duration, NoNumber, Number, OneOf, Text, Word};
-use super::{Section, key};
+use super::Preset::{Absent, Value};
+use super::Shape::{Duration, NoNumber, Number, OneOf, Table, Text, True, Word};
+use super::{REQUEST_ID, Section, TRACE, key};
 use crate::model::{ReloadOn, SteerByCpu};
 use crate::words::Worded as _;
 
@@ -73,6 +73,22 @@ pub static SERVER: Section = Section {
             Value("\"tidegate\""),
             "Name of this proxy in the Via field (RFC 9110 section 7.6.3).",
             "A pseudonym does not disclose the host's name.",
+        ),
+        key(
+            "request-id",
+            OneOf(&[True, Table(&REQUEST_ID)]),
+            Absent,
+            "Gives each request an id, for servers and for the access log. `true` uses the defaults. Without this setting, \
+             only requests of routes with {id} have one.",
+            "",
+        ),
+        key(
+            "trace",
+            OneOf(&[True, Table(&TRACE)]),
+            Absent,
+            "Continues or begins a trace (traceparent) for each request. `true` uses the defaults. Without this setting, \
+             traceparent is passed on like any other field.",
+            "",
         ),
         key(
             "steer-by-cpu",

@@ -168,6 +168,6 @@ pub enum Placeholder {
     User,
     /// `{claim:NAME}`: the claim of this name in the token that `auth` of the route has verified.
     Claim(String),
-    /// `{id}`: a random number of this request, 32 hexadecimal digits.
+    /// `{id}`: the id of this request: a random number of 32 hexadecimal digits, or that of a trusted client.
     RequestId,
 }

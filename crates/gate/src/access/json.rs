@@ -39,6 +39,12 @@ pub(super) fn encode(entry: &Entry<'_>, stamp: &str, out: &mut Vec<u8>) {
             }
         }
     }
+    if !entry.id.is_empty() {
+        text(out, b",\"id\":\"", entry.id);
+    }
+    if !entry.trace.is_empty() {
+        text(out, b",\"trace_id\":\"", entry.trace);
+    }
     if let Some(status) = entry.status {
         value(out, b",\"status\":", status.into());
     }

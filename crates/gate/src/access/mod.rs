@@ -223,6 +223,10 @@ pub struct Entry<'a> {
     /// The request line; `None` if the head was malformed or incomplete. Of a connection in TCP mode, only the host: the
     /// server name that the client requested.
     pub request: Option<RequestLine<'a>>,
+    /// The id of the request; empty if it has none.
+    pub id: &'a [u8],
+    /// The number of its trace; empty if there is none.
+    pub trace: &'a [u8],
     /// The version of the protocol; `None`: the connection was forwarded without HTTP (TCP mode).
     pub version: Option<Version>,
     /// The route; `None` if no route matched.

@@ -11,6 +11,7 @@ use tidegate_gate::changes::{Changes, HookChanges};
 use tidegate_gate::cors::CrossOrigin;
 use tidegate_gate::denial::Denial;
 use tidegate_gate::handling::{Guard, RouteHandling};
+use tidegate_gate::identity::Identity;
 use tidegate_gate::rate::Admission;
 use tidegate_gate::rewrite::MatchedPath;
 use tidegate_gate::scheme::Scheme;
@@ -18,6 +19,7 @@ use tidegate_gate::template::Values;
 use tidegate_reactor::Reactor;
 use tidegate_wire::message::RequestHead;
 
+use crate::action::is_trusted;
 use crate::action::proxy::authorization::Question;
 use crate::answer::Answer;
 use crate::password_queue::Origin;
@@ -70,10 +72,10 @@ impl ResponseValues {
 pub(super) enum Stage<'h> {
     /// None of them.
     New,
-    /// All except the token, which had to wait.
-    Waited,
-    /// All, and the hook of the route has admitted the request and changed this.
-    Hooked(HookChanges<'h>),
+    /// All except the token, which had to wait, with the random number of the request.
+    Waited(u128),
+    /// All, and the hook of the route has admitted the request and changed this; with the random number.
+    Hooked(HookChanges<'h>, u128),
 }
 
 /// The credentials of a request.
@@ -115,9 +117,10 @@ impl Worker {
             return self.note_bug(reactor, to.sock);
         };
         self.note_route(to, route);
-        let id = match handling.needs_id {
-            true => u128::from(self.prng.next_u64()) << 64 | u128::from(self.prng.next_u64()),
-            false => 0,
+        let random = match stage {
+            Stage::New if handling.needs_id => self.draw_id(),
+            Stage::New => 0,
+            Stage::Waited(random) | Stage::Hooked(_, random) => random,
         };
         let mut scratch = core::mem::take(&mut self.path_scratch);
         let path = match handling.needs_path {
@@ -131,7 +134,12 @@ impl Worker {
         let facts = down.facts.as_ref().filter(|_| handling.needs_server_name);
         let server_name: Option<Vec<u8>> =
             facts.and_then(|facts| facts.server_name()).map(<[u8]>::to_vec);
-        let trusted = &snapshot.listener(down.listener).trusted;
+        let listener = snapshot.listener(down.listener);
+        let (trusted, is_trusted) = (&listener.trusted, is_trusted(down.peer(), listener));
+        let identity = match handling.needs_id {
+            true => Identity::new(&snapshot.config.server, head, is_trusted, random),
+            false => Identity::plain(0),
+        };
         let server_name = server_name.as_deref();
         let allowed_origin = handling.cors.as_ref().and_then(|cors| cors.allowed(head));
         let claim = self.read_claim(reactor, head, handling);
@@ -148,17 +156,62 @@ impl Worker {
             allowed_origin,
             user,
             claims,
-            id,
+            identity,
         };
+        if handling.needs_id {
+            self.note_identity(to, &identity);
+        }
         match stage {
             Stage::New => {
                 self.begin_changed(reactor, to, (route, handling), &values, claim.as_ref());
             }
-            Stage::Waited | Stage::Hooked(_) => {
+            Stage::Waited(_) | Stage::Hooked(..) => {
                 self.begin_again(reactor, to, (route, handling), &values, stage);
             }
         }
         self.path_scratch = scratch;
+    }
+
+    /// The random number of a request.
+    fn draw_id(&mut self) -> u128 {
+        u128::from(self.prng.next_u64()) << 64 | u128::from(self.prng.next_u64())
+    }
+
+    /// Identifies a request that reaches no route, if requests have ids.
+    pub(super) fn identify_refused(
+        &mut self,
+        to: Requester,
+        head: &RequestHead<'_>,
+        scheme: Scheme,
+    ) {
+        let snapshot = self.settings_of(to);
+        if !snapshot.handlings.identifies() {
+            return;
+        }
+        let random = self.draw_id();
+        let Some(down) = self.conns.downstream(to.sock) else {
+            return self.note_absent(to.sock);
+        };
+        let listener = snapshot.listener(down.listener);
+        let is_trusted = is_trusted(down.peer(), listener);
+        let values = Values {
+            head,
+            path: &MatchedPath::whole(head.path),
+            peer: down.peer().ip(),
+            trusted: &listener.trusted,
+            scheme,
+            server_name: None,
+            allowed_origin: None,
+            user: None,
+            claims: None,
+            identity: Identity::new(&snapshot.config.server, head, is_trusted, random),
+        };
+        self.note_identity(to, &values.identity);
+        let mut bytes = self.buffers.take();
+        // An id can be placed in a field.
+        let _ = snapshot.handlings.render_refusal(&mut bytes, &values);
+        let before = self.values.set(to, bytes);
+        self.buffers.put(before);
     }
 
     /// Makes the values that an action has kept those of the response that begins now.
@@ -243,8 +296,8 @@ impl Worker {
             return self.begin_with_token(reactor, to, (route, handling), guard, values, stage);
         }
         let hook = match stage {
-            Stage::New | Stage::Waited => None,
-            Stage::Hooked(changes) => Some(changes),
+            Stage::New | Stage::Waited(_) => None,
+            Stage::Hooked(changes, _) => Some(changes),
         };
         if self.render_values(reactor, to, handling, values) {
             self.begin_admitted(reactor, to, (route, handling), values, hook);
@@ -371,7 +424,7 @@ impl Worker {
             return true;
         }
         let snapshot = self.settings_of(to);
-        let tables = snapshot.rates.of_route(route);
+        let tables = snapshot.process.rates.of_route(route);
         let mut refused = None;
         for (rate, table) in handling.rates.iter().zip(tables) {
             let hash = table.key_of(rate, values, &mut self.piece);

@@ -36,6 +36,8 @@ pub(super) struct Hook {
     route: u32,
     /// The scheme by which the client sent the request.
     scheme: Scheme,
+    /// The random number of the request.
+    random: u128,
     /// When the hook must have decided.
     pub(super) by: Moment,
     /// The settings that `route` belongs to.
@@ -62,6 +64,7 @@ impl Worker {
         let hook = Hook {
             route: route as u32,
             scheme: values.scheme,
+            random: values.identity.random(),
             by: now.after(DECISION_MAX),
             generation: self.settings_of(to).generation,
         };
@@ -126,7 +129,7 @@ impl Worker {
             pool: chosen.copied(),
         };
         let head = rewritten.head.lend();
-        let stage = Stage::Hooked(changes);
+        let stage = Stage::Hooked(changes, hook.random);
         self.begin_handled(reactor, to, &head, (route, hook.scheme), stage);
         self.rewritten = rewritten;
         // The body follows, if the hook has waited.

@@ -132,9 +132,13 @@ impl Worker {
         self.set_filters(to, filters);
         match decision {
             Decision::Refused { status, text, closes } => {
+                self.identify_refused(to, head, scheme);
                 self.answer_error(reactor, to, status, text, closes);
             }
-            Decision::Https(redirect) => self.redirect_to_https(reactor, to, head, redirect),
+            Decision::Https(redirect) => {
+                self.identify_refused(to, head, scheme);
+                self.redirect_to_https(reactor, to, head, redirect);
+            }
             Decision::Route(route) if snapshot.handlings.of_route(route).is_some() => {
                 self.begin_handled(reactor, to, head, (route, scheme), Stage::New);
             }
@@ -442,7 +446,7 @@ fn decide(
     let index = usize::from(down.listener);
     let listener = snapshot.listener(down.listener);
     let refused = |status, text, closes| Decision::Refused { status, text, closes };
-    let of_listener = snapshot.handlings.listener_filters(index, scheme);
+    let of_listener = snapshot.handlings.refusal_filters(index, scheme);
     if matches!(head.method, Method::Connect) && !head.connects_websocket() {
         return (refused(501, "the CONNECT method is not supported", true), of_listener);
     }

@@ -43,6 +43,8 @@ pub(crate) struct TokenRequest {
     generation: Generation,
     /// The scheme by which the client sent the request.
     scheme: Scheme,
+    /// The random number of the request.
+    random: u128,
     /// The progress of the request body, of which nothing is taken.
     intake: Intake,
     /// The values for the edits of the response, as far as they do not depend on the token.
@@ -79,8 +81,8 @@ impl Worker {
     ) {
         let (can_wait, hook) = match stage {
             Stage::New => (true, None),
-            Stage::Waited => (false, None),
-            Stage::Hooked(changes) => (false, Some(changes)),
+            Stage::Waited(_) => (false, None),
+            Stage::Hooked(changes, _) => (false, Some(changes)),
         };
         let claims = match self.claims_of(reactor, guard, values.head, can_wait) {
             Some(Ok(claims)) => claims,
@@ -146,6 +148,7 @@ impl Worker {
             route: Some(route),
             generation: self.settings_of(to).generation,
             scheme: values.scheme,
+            random: values.identity.random(),
             intake: Intake::NONE,
             values: self.values.take(to),
         };
@@ -197,7 +200,7 @@ impl Worker {
             Some(route) => {
                 self.recall_values(to, request.values);
                 let route = (route, request.scheme);
-                self.begin_handled(reactor, to, &head, route, Stage::Waited);
+                self.begin_handled(reactor, to, &head, route, Stage::Waited(request.random));
             }
             None => self.begin_request(reactor, to, &head),
         }

@@ -7,7 +7,7 @@ use std::sync::PoisonError;
 use rustix::process::{Signal, getpid, kill_process};
 use tidegate_gate::access::Names;
 
-use super::{Operations, info, stat};
+use super::{Operations, info, map, stat};
 use crate::health::{ServerState, View};
 
 /// The outcome of a command.
@@ -19,7 +19,7 @@ pub(super) enum Reply {
     Changed(String),
 }
 
-type Outcome = Result<Reply, String>;
+pub(super) type Outcome = Result<Reply, String>;
 
 /// A command.
 struct Command {
@@ -84,6 +84,55 @@ const COMMANDS: &[Command] = &[
         about: "stops or resumes sending requests to a server, or changes its share; requests under way complete",
         example: "set server api/10.0.0.1:8000 state drain",
         run: set_server,
+    },
+    Command {
+        words: &["show", "map"],
+        arguments: "[NAME [KEY]]",
+        about: "the maps, the entries of a map, or the value of a key",
+        example: "show map hosts",
+        run: map::show,
+    },
+    Command {
+        words: &["get", "map"],
+        arguments: "NAME TEXT",
+        about: "the value that a map has for a text of a request",
+        example: "get map hosts a.example",
+        run: map::get,
+    },
+    Command {
+        words: &["set", "map"],
+        arguments: "NAME KEY VALUE",
+        about: "sets the value of a key of a map, which may be new",
+        example: "set map hosts a.example app",
+        run: map::set,
+    },
+    Command {
+        words: &["del", "map"],
+        arguments: "NAME KEY",
+        about: "removes a key of a map",
+        example: "del map hosts a.example",
+        run: map::remove,
+    },
+    Command {
+        words: &["prepare", "map"],
+        arguments: "NAME",
+        about: "begins a version of a map, which replaces all its entries when it is committed",
+        example: "prepare map hosts",
+        run: map::prepare,
+    },
+    Command {
+        words: &["add", "map"],
+        arguments: "@VERSION NAME KEY VALUE",
+        about: "adds an entry to a prepared version",
+        example: "add map @1 hosts a.example app",
+        run: map::add,
+    },
+    Command {
+        words: &["commit", "map"],
+        arguments: "@VERSION NAME",
+        about: "puts a prepared version in force",
+        example: "commit map @1 hosts",
+        run: map::commit,
     },
     Command {
         words: &["reload"],

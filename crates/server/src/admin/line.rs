@@ -142,6 +142,7 @@ mod tests {
         Operations {
             config: Mutex::new(Arc::new(config)),
             inventory: Mutex::default(),
+            process: Mutex::default(),
             accounts: Vec::new(),
             registry: Arc::new(Registry::new(1)),
             roster: Arc::new(Roster::new(&arranged, Vec::new())),

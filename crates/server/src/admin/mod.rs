@@ -10,6 +10,7 @@ mod connection;
 mod http;
 mod info;
 mod line;
+mod map;
 mod metrics;
 mod stat;
 pub(crate) mod token;
@@ -25,6 +26,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use tidegate_config::model::{Admin, Bind, Config};
 use tidegate_gate::inventory::Inventory;
+use tidegate_gate::process_state::ProcessState;
 
 pub(crate) use self::connection::Places;
 use self::connection::{Connection, Stream};
@@ -45,6 +47,8 @@ pub(crate) struct Operations {
     pub(crate) config: Mutex<Arc<Config>>,
     /// The parts of the configuration as it was read.
     pub(crate) inventory: Mutex<Inventory>,
+    /// The state that all workers share.
+    pub(crate) process: Mutex<ProcessState>,
     /// The counters of each worker.
     pub(crate) accounts: Vec<Arc<Accounts>>,
     /// The counters of listeners, routes and servers.
@@ -63,6 +67,11 @@ impl Operations {
     /// The configuration in force.
     fn config(&self) -> Arc<Config> {
         Arc::clone(&self.config.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The state that all workers share.
+    fn process(&self) -> ProcessState {
+        self.process.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The sum of each counter over all workers.

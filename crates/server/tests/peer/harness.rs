@@ -17,7 +17,9 @@ use tidegate_server::change::InUse;
 use tidegate_server::counters::{Accounts, HandlerKind};
 use tidegate_server::permits::{PermitMail, PermitPost};
 use tidegate_server::stats::Registry;
-use tidegate_server::{Leftovers, LuaPost, PushMail, PushPost, Snapshot, Worker, WorkerLimits};
+use tidegate_server::{
+    Leftovers, LuaPost, PushMail, PushPost, Snapshot, Worker, WorkerLimits, nothing_under_way,
+};
 
 /// The budget of a callback: the same in every run.
 const CALLBACK_INSTRUCTIONS: u64 = 200_000;
@@ -144,8 +146,10 @@ impl<K: Kernel> Harness<Loop<K>> {
         let mailbox = |harness: &Self| Mailbox::new(mails, harness.reactor.waker());
         let mailboxes: Vec<Mailbox<PushMail>> = harnesses.iter().map(mailbox).collect();
         let workers: Vec<_> = mailboxes.iter().map(Mailbox::sender).collect();
+        let under_way = nothing_under_way(harnesses.len());
         for ((own, mailbox), harness) in mailboxes.into_iter().enumerate().zip(harnesses) {
-            harness.worker.join_hubs(PushPost { own, mailbox, workers: workers.clone() });
+            let post = PushPost::new(own, mailbox, workers.clone(), Arc::clone(&under_way));
+            harness.worker.join_hubs(post);
         }
     }
 

@@ -96,6 +96,7 @@ scenes! {
     refused_connect_is_retried_on_another_server
     refused_head_requests_have_no_content
     request_trailers_are_dropped
+    requests_have_ids
     requests_per_connection_are_limited
     requests_without_a_websocket_are_refused
     response_body_timeout_cuts_the_response

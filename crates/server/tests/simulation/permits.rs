@@ -5,7 +5,7 @@
 use tidegate_base::{Address, Moment, Span};
 use tidegate_config::arrange::Arranged;
 use tidegate_config::model::Config;
-use tidegate_gate::rate::RateTables;
+use tidegate_gate::process_state::ProcessState;
 use tidegate_reactor::{Faults, SimNet, SimPeer, SimReactor};
 use tidegate_secure::TlsPlan;
 use tidegate_server::Snapshot;
@@ -123,9 +123,9 @@ fn worker_that_applies_new_settings_first_gets_a_permit() {
     let arranged = arranged.next(parse(&text), &in_use).expect("few pools");
     // The permit belongs to the first worker, and the second one needs it.
     for at in [1, 0] {
-        let rates = RateTables::new(&arranged.config, 0);
+        let shared = ProcessState::new(&arranged.config, 0);
         let addresses = addresses(&arranged.config);
-        let next = Snapshot::arranged(arranged.clone(), addresses, rates, &mut numbers);
+        let next = Snapshot::arranged(arranged.clone(), addresses, shared, &mut numbers);
         process.workers[at].change(next, &TlsPlan::default()).expect("it is valid");
         if at == 1 {
             clients[1][0].send(GET);

@@ -134,6 +134,9 @@ impl Plan {
             config = config.replacen("proxy = \"p0\"\n", "proxy = \"p0\"\nhooks = \"pass\"\n", 1);
             config.push_str("[lua.pass]\nscript = \"tests/scripts/pass.lua\"\n");
         }
+        if Prng::new(seed ^ 0x6964).below(3) == 0 {
+            config.push_str("[server]\nrequest-id = { response = true }\ntrace = true\n");
+        }
         let asks = pools > 1 && Prng::new(seed ^ 0x6173_6b1c).below(4) == 0;
         if asks {
             config = add_question(&config, pools);
@@ -187,7 +190,7 @@ fn add_question(config: &str, pools: usize) -> String {
     let config = config.replacen("proxy = \"p1\"\n", &format!("proxy = \"p1\"\n{auth}\n"), 1);
     format!(
         "{config}[pool.p{pools}]\nservers = [{{ address = \"{ip}:{port}\", connections-max = 2 }}]\n\
-         queue-max = 1000\ntimeouts = {{ queue = \"1001s\", response-head = \"1002s\" }}\n"
+         queue-max = 1000\nqueue-half-closed = true\ntimeouts = {{ queue = \"1001s\", response-head = \"1002s\" }}\n"
     )
 }
 

@@ -66,7 +66,7 @@ fn member<'t>(reply: &'t str, name: &str) -> &'t str {
 
 /// The status of the response to commands for a session.
 fn post(process: &mut Process, session: &str, node: &str, commands: &str) -> String {
-    let data = commands.replace('\\', "\\\\").replace('"', "\\\"");
+    let data = commands.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
     let body = format!("{{\"session\":\"{session}\",\"node\":\"{node}\",\"data\":\"{data}\"}}");
     post_body(process, &body)
 }
@@ -182,6 +182,66 @@ fn client_that_does_not_answer_a_ping_is_told_so() {
     stream.wait_for(&mut process, "0\r\n\r\n");
     drop(stream);
     process.finish(Vec::new());
+}
+
+/// Publishes until publications wait for a client that does not read.
+fn publish_until_queued(process: &mut Process, session: &str, node: &str) -> u64 {
+    for number in 1..200 {
+        let data = "x".repeat(3000);
+        let command = format!(
+            "{{\"id\":{},\"publish\":{{\"channel\":\"a\",\"data\":\"{data}\"}}}}",
+            1000 + number
+        );
+        assert_eq!(post(process, session, node, &command), "204");
+        process.turns(10);
+        if process.sum("push_queued") >= 3 {
+            return number;
+        }
+    }
+    panic!("nothing is queued");
+}
+
+#[test]
+fn commands_of_a_client_that_does_not_read_wait_for_its_publications() {
+    for workers in [1, 2] {
+        let mut process = Process::new(workers, 12, 64, SETTINGS);
+        let begin = "{\"id\":1,\"connect\":{}}\n{\"id\":2,\"subscribe\":{\"channel\":\"a\"}}";
+        let mut slow = Stream::begin(&mut process, "http_stream", begin);
+        let reply = slow.wait_for(&mut process, "\"subscribe\":{}}");
+        let (session, node) = (member(&reply, "session"), member(&reply, "node"));
+        let mut other = Stream::begin(&mut process, "http_stream", "{\"id\":1,\"connect\":{}}");
+        let reply = other.wait_for(&mut process, "}}\n");
+        let published =
+            publish_until_queued(&mut process, member(&reply, "session"), member(&reply, "node"));
+        let leave = "{\"id\":3,\"unsubscribe\":{\"channel\":\"a\"}}";
+        assert_eq!(post(&mut process, session, node, leave), "204");
+        process.turns(20);
+        let text = slow.wait_for(&mut process, "{\"id\":3,\"unsubscribe\":{}}");
+        assert_eq!(text.matches("\"pub\":").count() as u64, published, "{workers} workers");
+        assert!(!slow.rest(&mut process).contains("\"pub\":"), "{workers} workers");
+        drop((slow, other));
+        process.finish(Vec::new());
+    }
+}
+
+#[test]
+fn client_that_sends_commands_and_does_not_read_is_disconnected() {
+    for workers in [1, 2] {
+        let settings = format!("queue-max = \"64KiB\"\n{SETTINGS}");
+        let mut process = Process::new(workers, 13, 64, &settings);
+        let mut slow = Stream::begin(&mut process, "http_stream", "{\"id\":1,\"connect\":{}}");
+        let reply = slow.wait_for(&mut process, "}}\n");
+        let (session, node) = (member(&reply, "session"), member(&reply, "node"));
+        let commands = "{\"id\":2,\"rpc\":{}}\n".repeat(400);
+        for _ in 0..40 {
+            assert_eq!(post(&mut process, session, node, &commands), "204");
+            process.turns(10);
+        }
+        assert_eq!(process.sum("push_slow_closes"), 1, "{workers} workers");
+        assert_eq!(process.sum("push_clients_now"), 0, "{workers} workers");
+        drop(slow);
+        process.finish(Vec::new());
+    }
 }
 
 #[test]

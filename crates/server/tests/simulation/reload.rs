@@ -8,7 +8,7 @@ use core::fmt::Write;
 use tidegate_base::{Moment, Prng, Span};
 use tidegate_config::arrange::Arranged;
 use tidegate_config::model::{Config, Pool};
-use tidegate_gate::rate::RateTables;
+use tidegate_gate::process_state::ProcessState;
 use tidegate_reactor::SimReactor;
 use tidegate_secure::TlsPlan;
 use tidegate_server::Snapshot;
@@ -32,7 +32,7 @@ pub struct Reloads {
     /// The configuration in force.
     arranged: Arranged,
     numbers: Numbers,
-    rates: RateTables,
+    process: ProcessState,
     /// By pool of the plan: whether its servers use TLS.
     secured_pools: Vec<bool>,
     /// By pool of the plan: whether its servers speak HTTP/2.
@@ -66,7 +66,7 @@ impl Reloads {
             text: plan.config.clone(),
             arranged: Arranged::first(config.clone()),
             numbers: Numbers::of(config),
-            rates: RateTables::new(config, 0),
+            process: ProcessState::new(config, 0),
             secured_pools: plan.secured_pools.clone(),
             http2_pools: plan.http2_pools.clone(),
             next_at,
@@ -148,9 +148,11 @@ impl Reloads {
         for worker in 0..harnesses.len() {
             let arranged = self.arranged.clone();
             let addresses = addresses(&arranged.config);
-            let rates = self.rates.clone();
-            self.pending
-                .push((worker, Snapshot::arranged(arranged, addresses, rates, &mut self.numbers)));
+            let process = self.process.clone();
+            self.pending.push((
+                worker,
+                Snapshot::arranged(arranged, addresses, process, &mut self.numbers),
+            ));
         }
         let pause = self.prng.below(PAUSE_MAX.as_nanos() as u64);
         let pause = pause >> self.prng.below(12);

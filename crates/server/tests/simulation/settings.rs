@@ -2,7 +2,7 @@
 
 use tidegate_base::Span;
 use tidegate_config::arrange::Arranged;
-use tidegate_gate::rate::RateTables;
+use tidegate_gate::process_state::ProcessState;
 use tidegate_server::Snapshot;
 use tidegate_server::change::{InUse, removed_in_use};
 use tidegate_server::snapshot::Numbers;
@@ -45,8 +45,8 @@ impl Changes {
         let in_use = removed_in_use(&[InUse::clone(&stage.harness.in_use)], &self.arranged);
         let next = self.arranged.next(parse(text), &in_use).map_err(|error| error.to_string())?;
         let addresses = addresses(&next.config);
-        let rates = RateTables::new(&next.config, 0);
-        let snapshot = Snapshot::arranged(next.clone(), addresses, rates, &mut self.numbers);
+        let process = ProcessState::new(&next.config, 0);
+        let snapshot = Snapshot::arranged(next.clone(), addresses, process, &mut self.numbers);
         let plan = tidegate_secure::TlsPlan::default();
         stage.harness.change(snapshot, &plan).map_err(|error| error.to_string())?;
         self.arranged = next;

@@ -310,3 +310,51 @@ fn clients_that_never_complete_a_request_do_not_occupy_the_interface() {
         assert!(shown.contains("\nadmin_connections_displaced: "), "{shown}");
     }
 }
+
+/// The line protocol, as scripts for HAProxy send it, and a reload between changes.
+#[test]
+fn changes_of_a_map_last_over_a_reload_with_the_same_entries() {
+    let (folder, door, admin) = (Folder::new("admin-map"), free_address(), free_address());
+    let text = |entries: &str| {
+        format!(
+            "[admin]\nbind = \"{admin}\"\n[[listener]]\nname = \"web\"\nbind = \"{door}\"\n\
+             [[route]]\nproxy = {{ pool = {{ map = \"m\", key = \"{{header:x-key}}\" }} }}\n\
+             [map.m]\nentries = {{ {entries} }}\n\
+             [pool.app]\nservers = [\"{door}\"]\n[pool.next]\nservers = [\"{door}\"]\n"
+        )
+    };
+    let file = folder.file("tidegate.toml", text("\"a\" = \"app\""));
+    let mut program = command(env!("CARGO_BIN_EXE_tidegate"));
+    let mut process = Process::spawn(program.args(["run", &file]));
+    process.wait_for_listener(door);
+    process.wait_for_listener(admin);
+    let operated = Operated { folder, process, door, admin };
+    let shown = || operated.ctl_well(&["show", "map", "m"]);
+    operated.ctl_well(&["set", "map", "m", "b", "next"]);
+    assert_eq!(shown(), "a app\nb next\n");
+    let mut socket = TcpStream::connect(operated.admin).expect("it listens");
+    socket.write_all(b"prompt\nset map m c app\ndel map m a\nquit\n").expect("it reads");
+    let mut reply = String::new();
+    socket.read_to_string(&mut reply).expect("the reply is text");
+    assert!(!reply.contains("error"), "{reply}");
+    operated.ctl_well(&["reload"]);
+    operated.ctl_well(&["set", "map", "m", "d", "app"]);
+    assert_eq!(shown(), "b next\nc app\nd app\n");
+    for (words, expected) in [
+        (&["set", "map", "m", "e", "other"][..], "the pools are: app, next"),
+        (&["del", "map", "m", "a"][..], "has nothing for"),
+        (&["set", "map", "x", "a", "app"][..], "the maps are: m"),
+        (&["add", "map", "@7", "m", "a", "app"][..], "there is no draft @7"),
+    ] {
+        let output = operated.ctl(words);
+        let why = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(1) && why.contains(expected), "{words:?}: {why}");
+    }
+    operated.folder.file("tidegate.toml", text("\"a\" = \"next\""));
+    operated.ctl_well(&["reload"]);
+    let mut tries = 0;
+    while shown() != "a next\n" {
+        tries += 1;
+        assert!(tries < 1000, "the reload does not replace the entries: {}", shown());
+    }
+}

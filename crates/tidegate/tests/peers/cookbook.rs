@@ -1,5 +1,5 @@
-//! Each recipe of docs/cookbook.md works with curl as the document shows.
-//! In: the recipes: files, a configuration, commands with lines of their output. Out: each line is in curl's output.
+//! Each recipe of docs/cookbook.md works with curl and `tidegate ctl` as the document shows.
+//! In: the recipes: files, a configuration, commands with lines of their output. Out: each line is in the output.
 //! The server of the recipes sends back the head that it received. A line `(no NAME)` means that no line begins with
 //! `NAME:`.
 
@@ -16,6 +16,8 @@ use crate::requests::curl;
 const PUBLIC: &str = "http://localhost:8080";
 /// The addresses of the recipes' servers.
 const SERVERS: [&str; 3] = ["127.0.0.1:8000", "127.0.0.1:8001", "127.0.0.1:8002"];
+/// The address of the admin interface.
+const ADMIN: &str = "127.0.0.1:9901";
 /// The address of a server that does not run.
 const ABSENT: &str = "127.0.0.1:8009";
 /// Longest wait for the head of a request.
@@ -124,15 +126,29 @@ fn arguments(command: &str) -> Vec<String> {
 }
 
 /// Runs one command, whose output must contain each of `lines`.
-fn check(recipe: &str, folder: &Folder, gate: &Gate, command: &str, lines: &[&str]) {
+fn check(
+    recipe: &str,
+    folder: &Folder,
+    (gate, admin): (&Gate, &str),
+    command: &str,
+    lines: &[&str],
+) {
     let words = arguments(command);
-    assert_eq!(words.first().map(String::as_str), Some("curl"), "{recipe}: {command}");
-    let mut curl = curl();
-    curl.current_dir(folder.path());
-    for word in words.iter().skip(1) {
-        curl.arg(word.replace(PUBLIC, &format!("http://{}", gate.address())));
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let (mut program, words) = match words.as_slice() {
+        ["curl", words @ ..] => (curl(), words),
+        ["tidegate", "ctl", words @ ..] => {
+            let mut program = tidegate_testing::command(env!("CARGO_BIN_EXE_tidegate"));
+            program.args(["ctl", "--at", admin]);
+            (program, words)
+        }
+        _ => panic!("{recipe}: {command}"),
+    };
+    program.current_dir(folder.path());
+    for word in words {
+        program.arg(word.replace(PUBLIC, &format!("http://{}", gate.address())));
     }
-    let output = run(&mut curl);
+    let output = run(&mut program);
     let printed = text(&output.stdout);
     let found: Vec<&str> = printed.lines().map(str::trim_end).collect();
     for line in lines {
@@ -170,13 +186,15 @@ fn every_recipe_works_as_shown() {
             config = config.replace(written, &real.to_string());
         }
         config = config.replace(ABSENT, &free_address().to_string());
+        let admin = free_address().to_string();
+        config = config.replace(ADMIN, &admin);
         let gate = Gate::start(&folder, &config);
         for block in recipe.console.split("$ ").skip(1) {
             let mut lines = block.lines();
             let command = lines.next().unwrap_or_default();
             let lines: Vec<&str> =
                 lines.filter(|line| !line.is_empty() && *line != "...").collect();
-            check(&recipe.title, &folder, &gate, command, &lines);
+            check(&recipe.title, &folder, (&gate, &admin), command, &lines);
         }
     }
 }

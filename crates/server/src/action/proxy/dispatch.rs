@@ -18,6 +18,7 @@ use crate::action::proxy::exchange::{Attempt, Exchange, Stage};
 use crate::action::proxy::reuse::{Proof, Reused};
 use crate::carrier::output::look_span;
 use crate::connection::{ServerCarrier, Upstream};
+use crate::log;
 use crate::record::CLIENT_LEFT;
 use crate::requester::Requester;
 use crate::responder::Responder;
@@ -554,7 +555,11 @@ impl Worker {
         let server = usize::from(exchange.attempt.server);
         let pool = &mut self.pools[pool_index];
         if point == FailurePoint::Connect {
-            pool.state.note_connect_failure(server, reactor.now());
+            if pool.state.note_connect_failure(server, reactor.now()) {
+                let names = &self.settings.newest().names;
+                let (pool, server) = names.server(pool_index, server);
+                log::warning(format_args!("pool {pool}: server {server}: {}", failure.text));
+            }
             pool.preferred_address[server] = pool.preferred_address[server].wrapping_add(1);
         }
         if let (FailurePoint::NotSent | FailurePoint::ReusedReset, Some(age)) =

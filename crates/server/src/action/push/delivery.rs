@@ -133,7 +133,7 @@ impl Worker {
     }
 
     /// Ends a subscriber that is too slow.
-    fn disconnect_slow<R: Reactor>(&mut self, reactor: &mut R, key: Key) {
+    pub(super) fn disconnect_slow<R: Reactor>(&mut self, reactor: &mut R, key: Key) {
         self.forget_queue(key);
         match key.receiver() {
             Receiver::Raw(id) => {
@@ -227,6 +227,7 @@ impl Worker {
                 break;
             }
         }
+        self.run_waiting_commands(reactor, id);
     }
 
     /// Ends the subscription of a client in raw mode whose connection goes on.

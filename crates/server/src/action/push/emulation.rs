@@ -3,8 +3,12 @@
 //! In: requests that begin a connection; requests with commands, which may come to any worker. Out: sessions; commands
 //! for the worker of their session; pieces of the response.
 //! Never: lets a page of a foreign origin read a response; tells a request whether its session exists.
-//! Limits: `message-max` of `[websocket]`; the mail between workers (`tidegate_push::hub`).
-//! Invariant: the session is the action of the requester of the endless response, and ends with it.
+//! Limits: `message-max` of `[websocket]`; `queue-max` of the hub for commands that wait for a session, whose client is
+//! disconnected beyond it; `COMMANDS_BYTES_MAX` between workers; `PUSH_SPAN_MAX` of a turn.
+//! Invariant: the session is the action of the requester of the endless response, and ends with it. Its commands run in
+//! order, and only while its client reads and has received what was published before.
+
+use std::collections::VecDeque;
 
 use tidegate_base::Id;
 use tidegate_gate::parameters::{decoded, find_parameter};
@@ -17,11 +21,22 @@ use tidegate_reactor::Reactor;
 use tidegate_wire::message::{Method, RequestHead};
 
 use crate::action::push::request::Asked;
-use crate::action::push::{Key, Kind, Link, PushSession, Receiver};
+use crate::action::push::{Key, Kind, Link, PushSession, PushState, Receiver};
 use crate::answer::{Answer, Head};
 use crate::carrier::Rest;
 use crate::requester::Requester;
 use crate::worker::Worker;
+
+/// Commands that wait for their session.
+#[derive(Default)]
+pub(super) struct WaitingCommands {
+    /// The data of requests.
+    pieces: VecDeque<Box<[u8]>>,
+    /// The bytes of `pieces`.
+    bytes: usize,
+    /// The session is listed in `Worker::push_share`.
+    is_listed: bool,
+}
 
 /// The response that carries what a client receives.
 #[derive(Clone, Copy, Debug)]
@@ -128,14 +143,27 @@ impl Worker {
             return self.answer(reactor, to, &answer, false);
         };
         let key = Key::new(index, generation);
+        let data = request.data.into_boxed_slice();
         if worker == self.push.hub.worker() {
             self.answer(reactor, to, &answer, false);
-            return self.take_commands(reactor, key, secret, &request.data);
+            return self.take_commands(reactor, key, secret, data);
         }
-        match self.push.hub.forward(worker, (key, secret), request.data.into()) {
-            Ok(()) => self.answer(reactor, to, &answer, false),
-            Err(_) => self.answer_error(reactor, to, 503, "too many requests", false),
+        match self.forward_commands(worker, (key, secret), data) {
+            true => self.answer(reactor, to, &answer, false),
+            false => {
+                self.accounts.counters.push_refused_commands.add(1);
+                self.answer_error(reactor, to, 503, "too many requests", false);
+            }
         }
+    }
+
+    /// Sends commands to another worker. Returns false if too many are on their way.
+    fn forward_commands(&mut self, worker: u16, to: (Key, Secret), data: Box<[u8]>) -> bool {
+        let PushState { hub, post: Some(post), .. } = &mut self.push else { return false };
+        if !post.begin_way(worker, &data) {
+            return false;
+        }
+        hub.forward(worker, to, data).map_err(|data| post.end_way(worker, &data)).is_ok()
     }
 
     fn is_worker(&self, worker: u16) -> bool {
@@ -160,7 +188,8 @@ impl Worker {
             self.forget_session(id);
             return self.answer_error(reactor, to, 503, "the server is stopping", true);
         }
-        let secret = Secret([self.prng.next_u64(), self.prng.next_u64()]);
+        self.push.secrets += 1;
+        let secret = Secret(self.secret.secret_of_session(self.push.secrets));
         let name = SessionName { key: Key::of_session(id).parts(), secret };
         let random = [self.prng.next_u64(), self.prng.next_u64()];
         let worker = self.push.hub.worker();
@@ -175,7 +204,7 @@ impl Worker {
         if !framing.start().is_empty() {
             self.send_data(reactor, to, framing.start());
         }
-        self.run_commands(reactor, id, commands);
+        self.add_commands(reactor, id, commands.into());
     }
 
     /// Commands for a client of this worker have come, perhaps by another worker.
@@ -184,7 +213,7 @@ impl Worker {
         reactor: &mut R,
         key: Key,
         secret: Secret,
-        commands: &[u8],
+        commands: Box<[u8]>,
     ) {
         let Receiver::Session(id) = key.receiver() else { return };
         let Some(session) = self.sessions.find_mut(id) else { return };
@@ -192,7 +221,66 @@ impl Worker {
             && connection.is_named_by(secret)
         {
             stream.awaits_pong = false;
-            self.run_commands(reactor, id, commands);
+            self.add_commands(reactor, id, commands);
+        }
+    }
+
+    /// Lets commands wait behind those that wait already, and runs them if it is their turn.
+    fn add_commands<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<PushSession>,
+        commands: Box<[u8]>,
+    ) {
+        let Some(session) = self.sessions.get(id) else { return };
+        let hub = self.push.settings.get(session.hub);
+        let bytes_max = hub.map_or(0, |hub| hub.queue.bytes_max);
+        let waiting = self.push.commands.entry(Key::of_session(id)).or_default();
+        if !waiting.pieces.is_empty() && waiting.bytes + commands.len() > bytes_max {
+            self.accounts.counters.push_slow_closes.add(1);
+            return self.disconnect_slow(reactor, Key::of_session(id));
+        }
+        waiting.bytes += commands.len();
+        waiting.pieces.push_back(commands);
+        self.run_waiting_commands(reactor, id);
+    }
+
+    /// The turn of a session whose commands have waited.
+    pub(super) fn resume_commands<R: Reactor>(&mut self, reactor: &mut R, id: Id<PushSession>) {
+        if let Some(waiting) = self.push.commands.get_mut(&Key::of_session(id)) {
+            waiting.is_listed = false;
+        }
+        self.run_waiting_commands(reactor, id);
+    }
+
+    /// Runs the commands that wait for a session, as far as its client reads and the share of the turn goes.
+    pub(super) fn run_waiting_commands<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<PushSession>,
+    ) {
+        let key = Key::of_session(id);
+        while let Some(session) = self.sessions.find(id) {
+            let to = session.requester;
+            // `resume_session` continues.
+            if self.is_client_held(to) || self.push.queues.contains_key(&key) {
+                return;
+            }
+            let Some(waiting) = self.push.commands.get_mut(&key) else { return };
+            if self.push_share.is_used_up() {
+                if !core::mem::replace(&mut waiting.is_listed, true) {
+                    self.push_share.put_off(to.sock, id);
+                }
+                return;
+            }
+            let Some(commands) = waiting.pieces.pop_front() else { return };
+            waiting.bytes -= commands.len();
+            if waiting.pieces.is_empty() {
+                self.push.commands.remove(&key);
+            }
+            let began = reactor.read_clock();
+            self.run_commands(reactor, id, &commands);
+            self.push_share.note_call(reactor.read_clock().since(began));
         }
     }
 

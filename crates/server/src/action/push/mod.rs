@@ -11,7 +11,8 @@
 //!
 //! In: requests of a push route; events of their requesters; publications. Out: responses, messages, mail.
 //! Never: decides who gets a publication (`tidegate_push` does).
-//! Limits: `DELIVERY_BYTES_PER_TURN_MAX`; `PUSH_EFFORT_PER_TURN_MAX` for the commands of a client; the hub's settings.
+//! Limits: `DELIVERY_BYTES_PER_TURN_MAX`; for commands of clients `PUSH_EFFORT_PER_TURN_MAX` over WebSocket, and
+//! `PUSH_SPAN_MAX` in requests; the hub's settings.
 //! Invariant: every session has a requester or belongs to a WebSocket connection; its subscriptions end with it.
 
 mod api;
@@ -45,15 +46,16 @@ use tidegate_reactor::Reactor;
 use tidegate_wire::message::RequestHead;
 
 use crate::action::intake::Intake;
-use crate::action::push::emulation::Stream;
+use crate::action::push::emulation::{Stream, WaitingCommands};
 use crate::action::push::request::Asked;
 use crate::action::websocket::WebSocket;
+use crate::live::Live;
 use crate::record::CLIENT_LEFT;
 use crate::requester::Requester;
 use crate::worker::Worker;
 
 pub(crate) use lua::LuaCall;
-pub use post::{PUSH_MAILS_MAX, PushMail, PushPost};
+pub use post::{PUSH_MAILS_MAX, PushMail, PushPost, nothing_under_way};
 
 /// What the push hubs of a worker hold.
 pub(crate) struct PushState {
@@ -63,6 +65,10 @@ pub(crate) struct PushState {
     hub: Hub<Key>,
     /// The messages that wait for clients that do not read. Never contains an empty queue.
     queues: BTreeMap<Key, Queue>,
+    /// The commands that wait for sessions without WebSocket. Never contains an empty one.
+    commands: BTreeMap<Key, WaitingCommands>,
+    /// The number of sessions so far that got a secret.
+    secrets: u64,
     /// Scratch space for the subscribers of a slice. Empty between two slices.
     keys: Vec<Key>,
     /// The exchange of mail with other workers; `None` if this is the only worker.
@@ -181,6 +187,8 @@ impl PushState {
             hub: Hub::new(&settings, own, workers),
             settings,
             queues: BTreeMap::new(),
+            commands: BTreeMap::new(),
+            secrets: 0,
             keys: Vec::new(),
             post: None,
             sweep_at,
@@ -218,9 +226,19 @@ impl PushState {
         self.hub.subscriptions()
     }
 
-    /// The number of clients for which messages wait.
+    /// Whether all commands that wait are those of sessions without WebSocket, for checks.
+    pub(crate) fn has_waiting_commands_only_of(&self, sessions: &Live<PushSession>) -> bool {
+        self.commands.keys().all(|key| match key.receiver() {
+            Receiver::Session(id) => sessions.find(id).is_some_and(|session| {
+                matches!(session.kind, Kind::Client { link: Link::Stream(_), .. })
+            }),
+            Receiver::Raw(_) | Receiver::Call(_) => false,
+        })
+    }
+
+    /// The number of clients for which messages wait, or whose commands wait.
     pub(crate) fn queues(&self) -> usize {
-        self.queues.len()
+        self.queues.len() + self.commands.len()
     }
 }
 
@@ -409,6 +427,7 @@ impl Worker {
             Kind::Exchange(_) | Kind::Events { .. } | Kind::Poll { .. } => {}
         }
         self.forget_queue(key);
+        self.push.commands.remove(&key);
     }
 
     /// The time, and random bits.

@@ -2,7 +2,10 @@
 //! In: messages in the worker's mailbox; mail of the hub. Out: messages to the mailboxes of other workers; replies.
 //! Never: waits for another worker; changes the order of mail to a worker.
 //! Limits: `PUSH_MAILS_MAX` messages in a mailbox; `MAILS_PER_TURN_MAX` of them are taken in a turn, or as many as
-//! `PUSH_EFFORT_PER_TURN_MAX` allows. If a mailbox is full, the hub keeps the message, and it is sent again after `RETRY_SPAN`.
+//! `PUSH_EFFORT_PER_TURN_MAX` allows; `COMMANDS_BYTES_MAX` of commands on their way to a worker. If a mailbox is full, the hub keeps the message, and it is sent again after `RETRY_SPAN`.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tidegate_base::limits::{MAILS_PER_TURN_MAX, PUSH_EFFORT_PER_TURN_MAX};
 use tidegate_base::{Id, Moment, Span};
@@ -36,6 +39,25 @@ pub struct PushPost {
     pub mailbox: Mailbox<PushMail>,
     /// The mailboxes of all workers, including this worker's own.
     pub workers: Vec<Sender<PushMail>>,
+    /// By worker: the commands of clients that are on their way to it.
+    under_way: UnderWay,
+}
+
+/// By worker: bytes of commands (`weight_of`) on their way to it, from all workers.
+pub type UnderWay = Arc<[AtomicUsize]>;
+
+/// Nothing on its way to `workers` workers.
+#[must_use]
+pub fn nothing_under_way(workers: usize) -> UnderWay {
+    (0..workers).map(|_| AtomicUsize::new(0)).collect()
+}
+
+/// The most bytes of commands on their way to a worker. A larger message is sent alone.
+const COMMANDS_BYTES_MAX: usize = 4 << 20;
+
+/// The bytes that commands count as: short ones take a place in the mailbox, too, of which they get a quarter.
+fn weight_of(commands: &[u8]) -> usize {
+    commands.len().max(COMMANDS_BYTES_MAX / (PUSH_MAILS_MAX / 4))
 }
 
 impl PushPost {
@@ -47,8 +69,41 @@ impl PushPost {
         let mailboxes: Vec<Mailbox<PushMail>> =
             wakers.iter().map(|waker| Mailbox::new(PUSH_MAILS_MAX, waker.clone())).collect();
         let workers: Vec<Sender<PushMail>> = mailboxes.iter().map(Mailbox::sender).collect();
-        let post = |(own, mailbox)| Some(Self { own, mailbox, workers: workers.clone() });
+        let under_way = nothing_under_way(wakers.len());
+        let post =
+            |(own, mailbox)| Some(Self::new(own, mailbox, workers.clone(), Arc::clone(&under_way)));
         mailboxes.into_iter().enumerate().map(post).collect()
+    }
+
+    /// The post of worker `own`, of whose mailbox `workers` contains a sender. All workers share `under_way`.
+    #[must_use]
+    pub fn new(
+        own: usize,
+        mailbox: Mailbox<PushMail>,
+        workers: Vec<Sender<PushMail>>,
+        under_way: UnderWay,
+    ) -> Self {
+        Self { own, mailbox, workers, under_way }
+    }
+
+    /// Counts commands as on their way to a worker. Returns false if there are too many.
+    pub(super) fn begin_way(&self, worker: u16, commands: &[u8]) -> bool {
+        let Some(bytes) = self.under_way.get(usize::from(worker)) else { return false };
+        let weight = weight_of(commands);
+        let before = bytes.fetch_add(weight, Ordering::Relaxed);
+        let fits = before == 0 || before + weight <= COMMANDS_BYTES_MAX;
+        if !fits {
+            bytes.fetch_sub(weight, Ordering::Relaxed);
+        }
+        fits
+    }
+
+    /// Commands have arrived at this worker, or were not sent to `worker`.
+    pub(super) fn end_way(&self, worker: u16, commands: &[u8]) {
+        if let Some(bytes) = self.under_way.get(usize::from(worker)) {
+            let before = bytes.fetch_sub(weight_of(commands), Ordering::Relaxed);
+            debug_assert!(before >= weight_of(commands), "commands have arrived twice");
+        }
     }
 
     /// The number of workers.
@@ -111,8 +166,11 @@ impl Worker {
             | Event::Replied(key, ..)
             | Event::Commands(key, ..) => *key,
         };
-        if let Event::Commands(key, secret, data) = &event {
-            return self.take_commands(reactor, *key, *secret, data);
+        if let Event::Commands(key, secret, data) = event {
+            if let Some(post) = &self.push.post {
+                post.end_way(post.own as u16, &data);
+            }
+            return self.take_commands(reactor, key, secret, data);
         }
         let id = match key.receiver() {
             Receiver::Raw(id) => return self.handle_raw_event(reactor, id, &event),

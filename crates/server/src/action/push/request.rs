@@ -2,7 +2,8 @@
 //! WebSocket.
 //! In: a head, pieces of its body. Out: the call of what the request is for, with the whole body.
 //! Never: reads a body beyond the limit of its kind.
-//! Limits: `API_BODY_BYTES_MAX`; `message-max` of `[websocket]` for commands of clients.
+//! Limits: `API_BODY_BYTES_MAX`; `message-max` of `[websocket]` for commands of clients; `PUSH_SPAN_MAX` of each half of a
+//! turn, in which connections take turns.
 
 use tidegate_base::Id;
 use tidegate_gate::websocket::EndpointId;
@@ -44,7 +45,7 @@ impl Worker {
         let kind = Kind::Request { asked, body: self.buffers.take() };
         let Some(id) = self.insert_session(reactor, to, hub, kind) else { return };
         match head.length {
-            BodyLength::None | BodyLength::Length(0) => self.run_hub_request(reactor, id),
+            BodyLength::None | BodyLength::Length(0) => self.finish_hub_request(reactor, id),
             BodyLength::Length(length) if length > most as u64 => {
                 self.forget_session(id);
                 self.answer_error(reactor, to, 413, TOO_LARGE, true);
@@ -88,16 +89,47 @@ impl Worker {
             body.extend_from_slice(data);
         }
         if is_end {
-            self.run_hub_request(reactor, id);
+            self.finish_hub_request(reactor, id);
         }
     }
 
-    /// The request is complete.
+    /// The request is complete: it is carried out now, or in a later turn.
+    fn finish_hub_request<R: Reactor>(&mut self, reactor: &mut R, id: Id<PushSession>) {
+        if !self.push_share.is_used_up() {
+            return self.run_hub_request(reactor, id);
+        }
+        let Some(session) = self.sessions.get(id) else { return };
+        self.push_share.put_off(session.requester.sock, id);
+    }
+
+    /// Carries out what has waited for a turn, as far as its share of the turn goes.
+    pub(crate) fn run_waiting_hub_requests<R: Reactor>(&mut self, reactor: &mut R) {
+        self.push_share.renew();
+        if !self.push_share.has_waiting() {
+            return;
+        }
+        while !self.push_share.is_used_up()
+            && let Some(id) = self.push_share.take_next()
+        {
+            // Its client may have left while it waited.
+            let Some(session) = self.sessions.find(id) else { continue };
+            match session.kind {
+                Kind::Request { .. } => self.run_hub_request(reactor, id),
+                Kind::Client { .. } => self.resume_commands(reactor, id),
+                Kind::Exchange(_) | Kind::Events { .. } | Kind::Poll { .. } => {}
+            }
+        }
+        // The requests behind them belong to the same share.
+        self.settle(reactor);
+        self.push_share.renew();
+    }
+
     fn run_hub_request<R: Reactor>(&mut self, reactor: &mut R, id: Id<PushSession>) {
         let Some(session) = self.sessions.get_mut(id) else { return };
         let Kind::Request { asked, body } = &mut session.kind else { return };
         let body = core::mem::take(body);
         let asked = core::mem::replace(asked, Asked::Api(Box::default()));
+        let began = reactor.read_clock();
         match asked {
             Asked::Api(method) => self.run_api(reactor, id, &method, &body),
             Asked::Stream { framing, origin, endpoint } => {
@@ -108,5 +140,6 @@ impl Worker {
             }
         }
         self.buffers.put(body);
+        self.push_share.note_call(reactor.read_clock().since(began));
     }
 }

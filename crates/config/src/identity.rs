@@ -1,0 +1,77 @@
+//! Reads `request-id` and `trace` of `[server]`.
+//! In: the table `[server]`. Out: checked settings.
+//! Never: accepts a field whose value Tidegate or a protocol defines.
+
+use crate::edits::{self, Direction};
+use crate::listeners::refused;
+use crate::log::parts_per_million;
+use crate::model::{ID_FIELD_BYTES_MAX, RequestIds, Trace};
+use crate::pattern::Complaint;
+use crate::report::Notes;
+use crate::table::Table;
+
+/// Fields that have a meaning of their own.
+const TAKEN: [&str; 8] = [
+    "host",
+    "cookie",
+    "set-cookie",
+    "content-type",
+    "authorization",
+    "location",
+    "traceparent",
+    "tracestate",
+];
+
+/// Reads `request-id`; `None`: requests have no id, except for texts with {id}.
+pub(crate) fn read_request_id(server: &Table<'_>, notes: &mut Notes) -> Option<RequestIds> {
+    let mut ids = RequestIds::default();
+    let value = server.value("request-id")?;
+    if value.get_ref().as_bool().is_some() {
+        return server.flag("request-id", notes).then_some(ids);
+    }
+    let table = server.open_table("request-id", notes)?;
+    table.set_word("keep", &mut ids.keep, notes);
+    table.set_flag("response", &mut ids.response, notes);
+    if let Some(name) = read_field(&table, notes) {
+        ids.field = name;
+    }
+    Some(ids)
+}
+
+/// The name of the field that states the id. Servers and clients get it.
+fn read_field(table: &Table<'_>, notes: &mut Notes) -> Option<String> {
+    let text = table.text("field", notes)?;
+    let subject = "`field` cannot be";
+    edits::read_name(&text, subject, Direction::Responses, notes)?;
+    let name = edits::read_name(&text, subject, Direction::Requests, notes)?;
+    let what = match name.len() {
+        _ if TAKEN.contains(&name.as_str()) => "this field has a meaning of its own",
+        0..=ID_FIELD_BYTES_MAX => return Some(name),
+        _ => "the name has more than 64 bytes",
+    };
+    let help = "write field = \"x-request-id\"".to_owned();
+    notes.error(refused("field", &text, Complaint { what: what.to_owned(), help }));
+    None
+}
+
+/// Reads `trace`; `None`: traceparent is a field like any other.
+pub(crate) fn read_trace(server: &Table<'_>, notes: &mut Notes) -> Option<Trace> {
+    let mut trace = Trace::default();
+    let value = server.value("trace")?;
+    if value.get_ref().as_bool().is_some() {
+        return server.flag("trace", notes).then_some(trace);
+    }
+    let table = server.open_table("trace", notes)?;
+    table.set_word("keep", &mut trace.keep, notes);
+    if let Some(text) = table.text("sampled", notes) {
+        match parts_per_million(&text.text) {
+            Some(parts) => trace.sampled = parts,
+            None => {
+                let what = "not a percentage from \"0.001%\" to \"100%\"".to_owned();
+                let help = "write sampled = \"10%\"".to_owned();
+                notes.error(refused("sampled", &text, Complaint { what, help }));
+            }
+        }
+    }
+    Some(trace)
+}

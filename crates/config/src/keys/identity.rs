@@ -1,0 +1,71 @@
+//! The settings of request ids and traces.
+//! In: nothing. Out: the sections `[server.request-id]` and `[server.trace]`.
+
+use super::Preset::Value;
+use super::Shape::{Boolean, Text, Word};
+use super::{Section, key};
+use crate::model::Keep;
+use crate::words::Worded as _;
+
+/// `request-id = { ... }` of `[server]`.
+pub static REQUEST_ID: Section = Section {
+    path: "[server.request-id]",
+    about: "An id for each request: servers get it in a field, and the access log contains it (`id`), so that the lines of \
+             several programs about one request can be found. Texts use it as {id}. An id that is made here has 32 \
+             hexadecimal digits. It is unique, but no secret.",
+    keys: &[
+        key(
+            "field",
+            Text("the name of a field, such as \"x-request-id\""),
+            Value("\"x-request-id\""),
+            "The field that states the id to servers. A received field of this name is replaced, unless its id is kept. \
+             Edits of a route and fields of a Lua hook take precedence.",
+            "Most frameworks log this field without further settings.",
+        ),
+        key(
+            "keep",
+            Word(Keep::WORDS),
+            Value("\"trusted\""),
+            "Whose ids are kept: those of clients in `trusted` of the listener, of all clients, or of no client. An id is \
+             replaced if it has characters other than letters, digits and -_.:/+=@~, more than 128 bytes, or occurs twice.",
+            "Anybody could give many requests the same id, and hide in the log what he did.",
+        ),
+        key(
+            "response",
+            Boolean,
+            Value("false"),
+            "Responses have the field, too, also those that Tidegate makes itself, so that a user can state the id of a \
+             failed request. Not those to malformed requests, which have no id.",
+            "Most clients do not use it.",
+        ),
+    ],
+    later: &[],
+};
+
+/// `trace = { ... }` of `[server]`.
+pub static TRACE: Section = Section {
+    path: "[server.trace]",
+    about: "Each request belongs to a trace (W3C Trace Context): servers get the field traceparent, and the access log \
+             contains the number of the trace (`trace_id`). A kept traceparent is passed on unchanged, with its tracestate: \
+             Tidegate records no spans, and servers continue those of the client. Otherwise a trace begins here; if the \
+             id of the request was made here, the trace has the same number.",
+    keys: &[
+        key(
+            "keep",
+            Word(Keep::WORDS),
+            Value("\"trusted\""),
+            "Whose traces are continued: those of clients in `trusted` of the listener, of all clients (such as pages \
+             that begin traces in browsers), or of no client. An invalid or repeated traceparent is replaced.",
+            "A client could make servers record all of its requests, or spoil the traces of others.",
+        ),
+        key(
+            "sampled",
+            Text("a percentage such as \"10%\""),
+            Value("\"100%\""),
+            "The share of the traces begun here whose traceparent asks servers to record them, chosen at random. Up to \
+             three decimals, such as \"0.1%\".",
+            "Servers that obey the flag would otherwise record nothing. Busy services record a part.",
+        ),
+    ],
+    later: &[],
+};

@@ -1,0 +1,399 @@
+//! Maps whose entries change while the process serves, for all workers together.
+//! In: the maps of a configuration; changes by commands; a text. Out: the pool of the text.
+//! Never: makes a look-up wait. A look-up compares one number with that of the last change; only after a change it tries
+//! the lock of the content, which is held while a reference is copied, and if another worker has it, the look-up uses the
+//! entries before the change. Frees a large map on a worker: the entries before a change are kept until no worker has
+//! them (`Desk::replaced`).
+//! Limits: those of `TextMap`; one draft of each map.
+//! Invariant: the index of a pool in `Content` belongs to a pool of the newest configuration, or was valid in the one
+//! before; a reader uses no index that its own configuration does not have.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tidegate_config::arrange::Arranged;
+use tidegate_config::model::{Config, MapEntry, MapFault, MapKind, TextMap, ValueMap};
+
+/// The indexes of pools by their names.
+type PoolNames = BTreeMap<String, u16>;
+
+/// The entries of a map, with the pools that its values name.
+#[derive(Debug)]
+struct Content {
+    table: TextMap,
+    /// By the number of a value: the index of the pool; `None`: no pool has this name.
+    pools: Vec<Option<u16>>,
+}
+
+impl Content {
+    fn new(table: TextMap, names: &PoolNames) -> Self {
+        let pool = |(name, _): &(String, usize)| names.get(name).copied();
+        Self { pools: table.values().iter().map(pool).collect(), table }
+    }
+}
+
+/// A map that all workers share.
+#[derive(Debug)]
+pub struct LiveMap {
+    kind: MapKind,
+    ignore_case: bool,
+    /// The number of the last change.
+    version: AtomicU64,
+    /// The entries in force.
+    content: Mutex<Arc<Content>>,
+    /// What commands need.
+    desk: Mutex<Desk>,
+}
+
+/// The state of a map that only commands and reloads use.
+#[derive(Debug)]
+struct Desk {
+    /// The entries of the configuration.
+    base: TextMap,
+    /// The changes by commands since the configuration was read.
+    changes: u64,
+    /// Entries that readers may still have.
+    replaced: Vec<Arc<Content>>,
+    /// The pools that values may name.
+    names: PoolNames,
+    /// Entries that are not in force yet.
+    draft: Option<Draft>,
+    /// The number of the last draft.
+    drafts: u64,
+}
+
+/// Entries that take the place of all others at once.
+#[derive(Debug)]
+struct Draft {
+    version: u64,
+    entries: Vec<MapEntry>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl LiveMap {
+    fn new(map: &ValueMap, names: &PoolNames) -> Self {
+        let content = Arc::new(Content::new(map.table.clone(), names));
+        Self {
+            kind: map.kind,
+            ignore_case: map.ignore_case,
+            version: AtomicU64::new(0),
+            content: Mutex::new(content),
+            desk: Mutex::new(Desk {
+                base: map.table.clone(),
+                changes: 0,
+                replaced: Vec::new(),
+                names: names.clone(),
+                draft: None,
+                drafts: 0,
+            }),
+        }
+    }
+
+    /// Puts entries in force.
+    fn publish(&self, desk: &mut Desk, table: TextMap) {
+        let next = Arc::new(Content::new(table, &desk.names));
+        let before = core::mem::replace(&mut *lock(&self.content), next);
+        self.version.fetch_add(1, Ordering::Release);
+        desk.replaced.push(before);
+        desk.replaced.retain(|content| Arc::strong_count(content) > 1);
+    }
+
+    /// The entries in force.
+    #[must_use]
+    pub fn table(&self) -> TextMap {
+        lock(&self.content).table.clone()
+    }
+
+    /// The number of changes by commands since the configuration was read.
+    #[must_use]
+    pub fn changes(&self) -> u64 {
+        lock(&self.desk).changes
+    }
+
+    /// Sets the value of a key. Returns whether the key is new.
+    ///
+    /// # Errors
+    /// The key cannot be used, the map is full, or no pool has the name `value`.
+    pub fn set(&self, key: &str, value: &str) -> Result<bool, String> {
+        let mut desk = lock(&self.desk);
+        desk.check_value(value)?;
+        let (table, is_new) = self.table().with(key, value)?;
+        desk.changes += 1;
+        self.publish(&mut desk, table);
+        Ok(is_new)
+    }
+
+    /// Removes a key. Returns whether the map had it.
+    #[must_use]
+    pub fn remove(&self, key: &str) -> bool {
+        let mut desk = lock(&self.desk);
+        let Some(table) = self.table().without(key) else { return false };
+        desk.changes += 1;
+        self.publish(&mut desk, table);
+        true
+    }
+
+    /// Begins a draft without entries, in place of one that was not committed. Returns its number.
+    pub fn prepare(&self) -> u64 {
+        let mut desk = lock(&self.desk);
+        desk.drafts += 1;
+        desk.draft = Some(Draft { version: desk.drafts, entries: Vec::new() });
+        desk.drafts
+    }
+
+    /// Adds an entry to a draft.
+    ///
+    /// # Errors
+    /// There is no such draft, the key or the value cannot be used, or the draft is full.
+    pub fn add(&self, version: u64, key: &str, value: &str) -> Result<(), String> {
+        let mut desk = lock(&self.desk);
+        desk.check_value(value)?;
+        TextMap::check_key(self.kind, self.ignore_case, key)?;
+        let draft = desk.draft(version)?;
+        let line = draft.entries.len() + 1;
+        if line > ENTRIES_MAX {
+            return Err(format!("the draft has {ENTRIES_MAX} keys, which is the most"));
+        }
+        draft.entries.push(MapEntry { key: key.to_owned(), value: value.to_owned(), line });
+        Ok(())
+    }
+
+    /// Puts the entries of a draft in force, in place of all others. Returns their number.
+    ///
+    /// # Errors
+    /// There is no such draft, or its entries are not a map. The draft stays.
+    pub fn commit(&self, version: u64) -> Result<usize, String> {
+        let mut desk = lock(&self.desk);
+        let entries = desk.draft(version)?.entries.clone();
+        let count = entries.len();
+        let table =
+            TextMap::new(self.kind, self.ignore_case, entries).map_err(|fault| match fault {
+                MapFault::SameKey { first, second } => {
+                    format!("entry {second} has the same key as entry {first}")
+                }
+                MapFault::Key { line, what } => format!("entry {line}: {what}"),
+                MapFault::TooMany(most) => format!("more than {most} keys"),
+            })?;
+        desk.draft = None;
+        desk.changes += 1;
+        self.publish(&mut desk, table);
+        Ok(count)
+    }
+
+    /// Uses the pools of another configuration from now on.
+    fn settle(&self, names: &PoolNames) {
+        let mut desk = lock(&self.desk);
+        if desk.names != *names {
+            desk.names.clone_from(names);
+            let table = self.table();
+            self.publish(&mut desk, table);
+        }
+    }
+}
+
+/// Maximum number of entries of a draft.
+const ENTRIES_MAX: usize = 1_000_000;
+
+impl Desk {
+    fn check_value(&self, value: &str) -> Result<(), String> {
+        match self.names.contains_key(value) {
+            true => Ok(()),
+            false => {
+                let known: Vec<&str> = self.names.keys().map(String::as_str).take(20).collect();
+                Err(format!("there is no pool {value:?}; the pools are: {}", known.join(", ")))
+            }
+        }
+    }
+
+    fn draft(&mut self, version: u64) -> Result<&mut Draft, String> {
+        let draft = self.draft.as_mut().filter(|draft| draft.version == version);
+        draft.ok_or_else(|| format!("there is no draft @{version}; begin one with `prepare map`"))
+    }
+}
+
+/// The maps of a configuration, shared by all workers.
+#[derive(Clone, Debug, Default)]
+pub struct LiveMaps(Arc<[(String, Arc<LiveMap>)]>);
+
+impl LiveMaps {
+    /// The maps of a configuration whose pools are all in use.
+    #[must_use]
+    pub fn new(config: &Config) -> Self {
+        let pools = config.pools.iter().zip(0..);
+        let names = pools.map(|(pool, index)| (pool.name.clone(), index)).collect();
+        let map = |map: &ValueMap| (map.name.clone(), Arc::new(LiveMap::new(map, &names)));
+        Self(config.maps.iter().map(map).collect())
+    }
+
+    /// The maps of `next`, which follows the configuration with these maps. A map with the same entries in the
+    /// configuration keeps the changes by commands. Also returns the maps that lose changes, with their number.
+    #[must_use]
+    pub fn after(&self, next: &Arranged) -> (Self, Vec<(String, u64)>) {
+        let (names, mut lost) = (names_of(next), Vec::new());
+        let map = |map: &ValueMap| {
+            let known = self.find(&map.name);
+            let same = known.filter(|known| {
+                (known.kind, known.ignore_case) == (map.kind, map.ignore_case)
+                    && lock(&known.desk).base == map.table
+            });
+            if let Some(same) = same {
+                return (map.name.clone(), Arc::clone(same));
+            }
+            if let Some(changes) = known.map(|known| known.changes()).filter(|count| *count > 0) {
+                lost.push((map.name.clone(), changes));
+            }
+            (map.name.clone(), Arc::new(LiveMap::new(map, &names)))
+        };
+        (Self(next.config.maps.iter().map(map).collect()), lost)
+    }
+
+    /// Uses the pools of `arranged`, which all workers have applied.
+    pub fn settle(&self, arranged: &Arranged) {
+        let names = names_of(arranged);
+        self.0.iter().for_each(|(_, map)| map.settle(&names));
+    }
+
+    /// The map with this name.
+    #[must_use]
+    pub fn find(&self, name: &str) -> Option<&Arc<LiveMap>> {
+        self.0.iter().find(|(known, _)| known == name).map(|(_, map)| map)
+    }
+
+    /// The maps and their names.
+    pub fn all(&self) -> impl Iterator<Item = (&str, &LiveMap)> {
+        self.0.iter().map(|(name, map)| (name.as_str(), &**map))
+    }
+
+    /// A reader of the map with this index.
+    pub(crate) fn reader(&self, index: usize) -> Option<MapReader> {
+        let (_, map) = self.0.get(index)?;
+        let content = lock(&map.content);
+        let seen = (map.version.load(Ordering::Acquire), Arc::clone(&content));
+        drop(content);
+        Some(MapReader { map: Arc::clone(map), seen: RefCell::new(seen) })
+    }
+}
+
+/// The pools that are in use.
+fn names_of(arranged: &Arranged) -> PoolNames {
+    let pools = arranged.file_pools.iter();
+    let name =
+        |index: &usize| Some((arranged.config.pools.get(*index)?.name.clone(), *index as u16));
+    pools.filter_map(name).collect()
+}
+
+/// A worker's way to a map.
+#[derive(Debug)]
+pub(crate) struct MapReader {
+    map: Arc<LiveMap>,
+    /// The entries that the worker uses, and the number of the change that they are from.
+    seen: RefCell<(u64, Arc<Content>)>,
+}
+
+impl MapReader {
+    /// The pool of a text; `None` if the text is not in the map, or its value names no pool.
+    pub(crate) fn find(&self, text: &mut [u8]) -> Option<u16> {
+        let mut seen = self.seen.borrow_mut();
+        let newest = self.map.version.load(Ordering::Acquire);
+        if seen.0 != newest
+            && let Ok(content) = self.map.content.try_lock()
+        {
+            *seen = (newest, Arc::clone(&content));
+        }
+        let content = &*seen.1;
+        content.pools.get(content.table.find(text)?).copied().flatten()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(entries: &str, pools: &[&str]) -> Config {
+        let mut text = format!(
+            "[[listener]]\nbind = \"127.0.0.1:0\"\n[[route]]\n\
+             proxy = {{ pool = {{ map = \"hosts\", key = \"{{host}}\" }} }}\n\
+             [map.hosts]\nentries = {{ {entries} }}\n"
+        );
+        for pool in pools {
+            text.push_str(&format!("[pool.{pool}]\nservers = [\"127.0.0.1:1\"]\n"));
+        }
+        tidegate_config::parse(&text, "the test").unwrap_or_else(|errors| panic!("{errors}"))
+    }
+
+    fn find(reader: &MapReader, text: &str) -> Option<u16> {
+        reader.find(&mut text.as_bytes().to_vec())
+    }
+
+    #[test]
+    fn readers_see_changes() {
+        let maps = LiveMaps::new(&config("\"a\" = \"one\"", &["one", "two"]));
+        let (first, second) = (maps.reader(0).expect("a map"), maps.reader(0).expect("a map"));
+        let map = maps.find("hosts").expect("the map");
+        assert_eq!((find(&first, "a"), find(&first, "b")), (Some(0), None));
+        assert_eq!(map.set("b", "two"), Ok(true));
+        assert_eq!(map.set("a", "two"), Ok(false));
+        assert_eq!((find(&first, "a"), find(&second, "b")), (Some(1), Some(1)));
+        assert!(map.remove("a") && !map.remove("a"));
+        assert_eq!((find(&first, "a"), find(&second, "a")), (None, None));
+        let fault = map.set("c", "three").expect_err("no such pool");
+        assert_eq!(fault, "there is no pool \"three\"; the pools are: one, two");
+        assert!(map.set("", "one").is_err());
+        assert_eq!(map.changes(), 3);
+        // No reader has the entries before the last change any more, except for those of the reader that waits.
+        assert!(lock(&map.desk).replaced.len() <= 2);
+    }
+
+    #[test]
+    fn draft_takes_the_place_of_all_entries() {
+        let maps = LiveMaps::new(&config("\"a\" = \"one\"", &["one", "two"]));
+        let (map, reader) = (maps.find("hosts").expect("the map"), maps.reader(0).expect("a map"));
+        assert!(map.commit(0).is_err() && map.commit(1).is_err());
+        let forgotten = map.prepare();
+        assert_eq!(map.add(forgotten, "x", "one"), Ok(()));
+        let draft = map.prepare();
+        assert!(map.add(forgotten, "y", "one").is_err());
+        for (key, pool) in [("b", "two"), ("c", "one")] {
+            assert_eq!(map.add(draft, key, pool), Ok(()));
+        }
+        assert!(map.add(draft, "d", "three").is_err() && map.add(draft, "", "one").is_err());
+        assert_eq!((find(&reader, "a"), find(&reader, "b")), (Some(0), None));
+        assert_eq!(map.commit(draft), Ok(2));
+        let found = ["a", "b", "c", "x"].map(|key| find(&reader, key));
+        assert_eq!(found, [None, Some(1), Some(0), None]);
+        assert!(map.commit(draft).is_err());
+        let twice = map.prepare();
+        assert_eq!((map.add(twice, "b", "two"), map.add(twice, "b", "one")), (Ok(()), Ok(())));
+        assert_eq!(map.commit(twice), Err("entry 2 has the same key as entry 1".to_owned()));
+        assert_eq!(find(&reader, "b"), Some(1));
+    }
+
+    #[test]
+    fn reload_keeps_changes_unless_the_configuration_has_other_entries() {
+        let before = Arranged::first(config("\"a\" = \"one\"", &["one", "two"]));
+        let maps = LiveMaps::new(&before.config);
+        assert_eq!(maps.find("hosts").expect("the map").set("b", "two"), Ok(true));
+        let arrange = |entries: &str, pools: &[&str]| {
+            before.next(config(entries, pools), &Default::default()).expect("indexes are free")
+        };
+        // The pool `two` is gone; its index stays.
+        let same = arrange("\"a\" = \"one\"", &["three", "one"]);
+        let (kept, lost) = maps.after(&same);
+        assert_eq!(lost, []);
+        let reader = kept.reader(0).expect("a map");
+        assert_eq!((find(&reader, "a"), find(&reader, "b")), (Some(0), Some(1)));
+        kept.settle(&same);
+        assert_eq!((find(&reader, "a"), find(&reader, "b")), (Some(0), None));
+        assert_eq!(kept.find("hosts").expect("the map").set("c", "three"), Ok(true));
+        assert_eq!(find(&reader, "c"), Some(2));
+        let (other, lost) = maps.after(&arrange("\"a\" = \"two\"", &["one", "two"]));
+        assert_eq!(lost, [("hosts".to_owned(), 2)]);
+        let reader = other.reader(0).expect("a map");
+        assert_eq!((find(&reader, "a"), find(&reader, "b")), (Some(1), None));
+    }
+}

@@ -1,0 +1,45 @@
+//! State that all workers of the process share, and that a reload keeps.
+//! In: a configuration, the state of the one before. Out: the tables of limits and the maps of the configuration.
+//! Never: takes a lock on the way of a request, except as `live_map.rs` states.
+
+use tidegate_config::arrange::Arranged;
+use tidegate_config::model::Config;
+
+use crate::live_map::LiveMaps;
+use crate::rate::RateTables;
+
+/// See above. Clones share the state.
+#[derive(Clone, Debug, Default)]
+pub struct ProcessState {
+    /// The tables of limits of the rate of requests.
+    pub rates: RateTables,
+    /// The maps.
+    pub maps: LiveMaps,
+}
+
+impl ProcessState {
+    /// The state at the start of a process. `seed` is not known to clients.
+    #[must_use]
+    pub fn new(config: &Config, seed: u64) -> Self {
+        Self { rates: RateTables::new(config, seed), maps: LiveMaps::new(config) }
+    }
+
+    /// The state for `next`, which follows `earlier` with the state `self`. Also returns lines about what is lost.
+    #[must_use]
+    pub fn after(&self, next: &Arranged, earlier: &Config, seed: u64) -> (Self, Vec<String>) {
+        let (maps, lost) = self.maps.after(next);
+        let line = |(map, count): (String, u64)| {
+            format!(
+                "the entries of map {map:?} have changed in the configuration: they replace {count} changes that \
+                 commands have made"
+            )
+        };
+        let rates = RateTables::after(&next.config, earlier, &self.rates, seed);
+        (Self { rates, maps }, lost.into_iter().map(line).collect())
+    }
+
+    /// All workers use `arranged` now.
+    pub fn settle(&self, arranged: &Arranged) {
+        self.maps.settle(arranged);
+    }
+}
