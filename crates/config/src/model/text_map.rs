@@ -583,7 +583,8 @@ mod tests {
         }
         let mut shown: Vec<String> = map.entries().map(|(key, _)| key).collect();
         let mut written: Vec<&str> = pairs.iter().map(|(key, _)| *key).collect();
-        (shown.sort(), written.sort_unstable());
+        shown.sort();
+        written.sort_unstable();
         assert_eq!(shown, written);
         let wrong = vec![MapEntry { key: "10.0.0.1/8".to_owned(), value: "v".to_owned(), line: 3 }];
         let fault = TextMap::new(MapKind::Address, false, wrong);
