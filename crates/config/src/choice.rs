@@ -96,7 +96,7 @@ fn read_split(route: &Table<'_>, known: &Pools, notes: &mut Notes) -> Option<Spl
         }
     }
     for text in table.texts("by", notes) {
-        match parse_key(&text.text) {
+        match parse_key(&text.text, false) {
             Ok(placeholder) => split.key.pieces.push(TemplatePiece::Value(placeholder)),
             Err(complaint) => notes.error(refused("by", &text, complaint)),
         }

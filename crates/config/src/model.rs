@@ -41,7 +41,7 @@ pub use networks::{AddressSet, Addresses, NetworkSet};
 pub use rate::{Rate, RateExcess};
 pub use reuse::{Reuse, Unretriable};
 pub use route_timeouts::RouteTimeouts;
-pub use sticky::{SameSite, Sticky};
+pub use sticky::{SameSite, Stay, Sticky};
 pub use tcp::Forward;
 pub use text_map::{KEY_BYTES_MAX, MapEntry, MapFault, MapKind, TextMap, ValueMap};
 
@@ -671,6 +671,8 @@ pub struct Pool {
     pub balance: Balance,
     /// Sessions that stay with a server; `None`: each request is balanced by itself.
     pub sticky: Option<Sticky>,
+    /// Requests with the same key stay with one server; `None`: they do not. Not together with `sticky`.
+    pub stay: Option<Stay>,
     /// The servers; at least one, and at least one with a weight above 0.
     pub servers: Vec<Upstream>,
     /// How servers are checked; `None`: they are not.

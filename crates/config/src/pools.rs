@@ -79,6 +79,7 @@ fn named(name: String) -> Pool {
         name,
         balance: Balance::Random,
         sticky: None,
+        stay: None,
         health: None,
         eject: None,
         slow_start: Span::ZERO,
@@ -103,7 +104,7 @@ fn read_one(name: String, table: &Table<'_>, notes: &mut Notes) -> Pool {
     let mut pool = named(name);
     pool.servers = read_servers(table, notes);
     pool.balance = read_balance(table, notes);
-    pool.sticky = sticky::read(table, notes);
+    (pool.sticky, pool.stay) = sticky::read(table, notes);
     table.set_number("retries", &mut pool.retries, notes);
     table.set_duration("retry-pause", &mut pool.retry_pause, notes);
     table.set_number("queue-max", &mut pool.queue_max, notes);

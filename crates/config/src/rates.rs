@@ -48,10 +48,12 @@ pub(crate) fn read(route: &Table<'_>, notes: &mut Notes) -> Vec<Rate> {
         None => Table::open(&RATE, value, notes),
     });
     let tables: Vec<Table<'_>> = tables.collect();
-    tables.iter().filter_map(|table| read_one(table, notes)).collect()
+    let auth = route.value("auth").and_then(|auth| auth.get_ref().as_table());
+    let has_token = auth.is_some_and(|auth| auth.contains_key("jwt"));
+    tables.iter().filter_map(|table| read_one(table, has_token, notes)).collect()
 }
 
-fn read_one(table: &Table<'_>, notes: &mut Notes) -> Option<Rate> {
+fn read_one(table: &Table<'_>, has_token: bool, notes: &mut Notes) -> Option<Rate> {
     let mut rate = Rate {
         count: 1,
         per: Span::from_secs(1),
@@ -77,7 +79,7 @@ fn read_one(table: &Table<'_>, notes: &mut Notes) -> Option<Rate> {
     if table.value("by").is_some() {
         rate.key.pieces.clear();
         for text in table.texts("by", notes) {
-            match parse_key(&text.text) {
+            match parse_key(&text.text, has_token) {
                 Ok(placeholder) => rate.key.pieces.push(TemplatePiece::Value(placeholder)),
                 Err(complaint) => notes.error(refused("by", &text, complaint)),
             }
@@ -134,8 +136,8 @@ fn parse_limit(text: &str) -> Result<(u32, Span), Complaint> {
     }
 }
 
-/// What requests are counted by.
-pub(crate) fn parse_key(text: &str) -> Result<Placeholder, Complaint> {
+/// What requests are counted by. `has_claims`: the claims of the token are known where the key is used.
+pub(crate) fn parse_key(text: &str, has_claims: bool) -> Result<Placeholder, Complaint> {
     let named = |rest: &str| pattern::is_token(rest).then(|| rest.to_owned());
     let known = match text.split_once(':') {
         None => match text {
@@ -152,10 +154,17 @@ pub(crate) fn parse_key(text: &str) -> Result<Placeholder, Complaint> {
         Some(("query", name)) => {
             (!name.is_empty()).then(|| Placeholder::QueryValue(name.to_owned()))
         }
+        Some(("claim", name)) if has_claims => {
+            (!name.is_empty()).then(|| Placeholder::Claim(name.to_owned()))
+        }
         Some(_) => None,
     };
     match known {
         Some(placeholder) => Ok(placeholder),
+        None if text.starts_with("claim:") && !has_claims => complain(
+            "the claims of tokens are not known here",
+            "add auth = { jwt = ... } to the route, or write another value",
+        ),
         None => complain(
             "not a value of a request",
             "write \"client-address\", \"host\", \"path\", \"method\", \"header:NAME\", \"cookie:NAME\" or \"query:NAME\"",

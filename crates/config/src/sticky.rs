@@ -4,20 +4,78 @@
 use tidegate_base::Span;
 
 use crate::listeners::refused;
-use crate::model::{SameSite, Sticky};
+use crate::model::{SameSite, Stay, Sticky, Template, TemplatePiece};
 use crate::pattern::{self, Complaint};
+use crate::rates::parse_key;
 use crate::report::{Kind, Note, Notes};
 use crate::table::Table;
 
-/// Reads the settings of sessions; `None` if the setting is absent.
-pub(crate) fn read(pool: &Table<'_>, notes: &mut Notes) -> Option<Sticky> {
-    let value = pool.value("sticky")?;
+/// Keys of `sticky` that only a cookie has.
+const OF_COOKIES: [&str; 5] = ["secure", "same-site", "path", "domain", "lifetime"];
+/// Keys of `sticky` that only `by` has.
+const OF_KEYS: [&str; 2] = ["for", "entries-max"];
+
+/// Reads the settings of sessions: by a cookie, or by a key.
+pub(crate) fn read(pool: &Table<'_>, notes: &mut Notes) -> (Option<Sticky>, Option<Stay>) {
+    let Some(value) = pool.value("sticky") else { return (None, None) };
     if value.get_ref().as_bool() == Some(true) {
         let note = Note::new(Kind::Type, value.span(), "`sticky` needs the name of a cookie");
         notes.error(note.help("write sticky = { cookie = \"SRV\" }"));
+        return (None, None);
+    }
+    let Some(table) = pool.open_table("sticky", notes) else { return (None, None) };
+    let has = |key: &&str| table.value(key).is_some();
+    let others: &[&str] = match (has(&"cookie"), has(&"by")) {
+        (false, false) => {
+            let what = "`sticky` has neither `cookie` nor `by`";
+            let note = Note::new(Kind::Missing, table.place.clone(), what);
+            notes.error(note.help("write sticky = { cookie = \"SRV\" }"));
+            return (None, None);
+        }
+        (true, true) => {
+            let what = "`sticky` has a cookie and a key";
+            let note = Note::new(Kind::Conflict, table.key_place("by"), what);
+            notes.error(note.help(
+                "remove `cookie`, or write by = \"cookie:NAME\" for a cookie of the servers",
+            ));
+            return (None, None);
+        }
+        (true, false) => &OF_KEYS,
+        (false, true) => &OF_COOKIES,
+    };
+    for key in others.iter().filter(|key| has(key)) {
+        let (of, without) = if has(&"cookie") { ("by", "cookie") } else { ("cookie", "by") };
+        let what = format!("`{key}` belongs to `{of}`, and `sticky` has `{without}`");
+        notes.error(Note::new(Kind::Conflict, table.key_place(key), what).help("remove it"));
+    }
+    match has(&"by") {
+        true => (None, read_stay(&table, notes)),
+        false => (read_cookie(&table, notes), None),
+    }
+}
+
+/// Reads the key by which requests stay with a server.
+fn read_stay(table: &Table<'_>, notes: &mut Notes) -> Option<Stay> {
+    let mut stay =
+        Stay { key: Template::default(), span: Span::from_secs(30 * 60), entries_max: 131_072 };
+    table.set_duration("for", &mut stay.span, notes);
+    table.set_number("entries-max", &mut stay.entries_max, notes);
+    for text in table.texts("by", notes) {
+        match parse_key(&text.text, true) {
+            Ok(placeholder) => stay.key.pieces.push(TemplatePiece::Value(placeholder)),
+            Err(complaint) => notes.error(refused("by", &text, complaint)),
+        }
+    }
+    if stay.key.pieces.is_empty() {
+        let value = table.value("by").filter(|value| value.get_ref().as_array().is_some())?;
+        let note = Note::new(Kind::Value, value.span(), "`by` names no value");
+        notes.error(note.help("write by = \"header:x-user\""));
         return None;
     }
-    let table = pool.open_table("sticky", notes)?;
+    Some(stay)
+}
+
+fn read_cookie(table: &Table<'_>, notes: &mut Notes) -> Option<Sticky> {
     let mut sticky = Sticky {
         cookie: String::new(),
         secure: false,

@@ -3,7 +3,7 @@
 //! Invariant: a pool that connections without HTTP are forwarded to needs nothing of HTTP.
 
 use crate::listeners::refused;
-use crate::model::{Balance, Forward, HashKey, HostPattern, Listener, Pool};
+use crate::model::{Balance, Forward, HashKey, HostPattern, Listener, Placeholder, Pool, Template};
 use crate::pattern;
 use crate::pools::Pools;
 use crate::report::{Kind, Note, Notes};
@@ -106,6 +106,13 @@ fn needs_http(pool: &Pool) -> Option<(&'static str, &'static str)> {
         return Some((
             "it speaks HTTP/2 to its servers",
             "use a pool without `h2c` and without \"h2\" in `alpn`",
+        ));
+    }
+    let by_address = |key: &Template| key.placeholders().all(|part| *part == Placeholder::Client);
+    if pool.stay.as_ref().is_some_and(|stay| !by_address(&stay.key)) {
+        return Some((
+            "`sticky` names a value of requests",
+            "use sticky = { by = \"client-address\" }",
         ));
     }
     if pool.sticky.is_some() {

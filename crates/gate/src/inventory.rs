@@ -7,7 +7,7 @@ use core::fmt::{self, Write as _};
 use std::collections::BTreeMap;
 
 use tidegate_base::prng::hash_bytes;
-use tidegate_config::model::{Action, Config, Listener, PoolChoice, Route};
+use tidegate_config::model::{Action, Addresses, Config, Listener, PoolChoice, Route};
 
 use crate::access::Names;
 
@@ -198,34 +198,55 @@ fn listener_without_indexes(listener: &Listener, config: &Config) -> (Listener, 
 }
 
 /// A route whose references are names, as far as its fingerprint is concerned.
-fn route_without_indexes(route: &Route, config: &Config) -> (Route, String, String) {
+fn route_without_indexes(route: &Route, config: &Config) -> (Route, Vec<String>) {
     let mut settings = route.clone();
     let listener = settings.listener.take().and_then(|at| config.listeners.get(at));
-    let listener = listener.map_or_else(String::new, |listener| listener.name.clone());
-    let target = match &mut settings.action {
+    let mut names = vec![listener.map_or_else(String::new, |listener| listener.name.clone())];
+    let app_name =
+        |app: usize| config.lua.get(app).map_or_else(String::new, |app| app.name.clone());
+    match &mut settings.action {
         Action::Proxy(proxy) => {
-            let map = match &mut proxy.pool {
-                PoolChoice::Map(choice) => config.maps.get(core::mem::take(&mut choice.map)),
-                PoolChoice::One(_) | PoolChoice::Split(_) => None,
-            };
-            let map = map.into_iter().map(|map| map.name.clone());
-            let names: Vec<String> =
-                map.chain(proxy.pool.pools().map(|pool| pool_name(config, pool))).collect();
+            if let PoolChoice::Map(choice) = &mut proxy.pool {
+                let map = config.maps.get(core::mem::take(&mut choice.map));
+                names.extend(map.map(|map| map.name.clone()));
+            }
+            names.extend(proxy.pool.pools().map(|pool| pool_name(config, pool)));
             proxy.pool.map_pools(|_| 0);
-            names.join(" ")
         }
-        Action::Lua(app) => {
-            config.lua.get(core::mem::take(app)).map_or_else(String::new, |app| app.name.clone())
-        }
+        Action::Lua(app) => names.push(app_name(core::mem::take(app))),
         Action::Push(push) => {
             let hub = config.push.get(core::mem::take(&mut push.hub));
-            hub.map_or_else(String::new, |hub| hub.name.clone())
+            names.extend(hub.map(|hub| hub.name.clone()));
         }
-        Action::Respond(_) | Action::Redirect(_) | Action::Synthetic | Action::Echo => {
-            String::new()
-        }
-    };
-    (settings, listener, target)
+        Action::Respond(_) | Action::Redirect(_) | Action::Synthetic | Action::Echo => {}
+    }
+    let handling = &mut settings.handling;
+    let except = handling.maintenance.as_mut().and_then(|maintenance| maintenance.except.as_mut());
+    let clients = settings.conditions.client.as_mut();
+    let lists = [handling.allow.as_mut(), handling.deny.as_mut(), except, clients];
+    for list in lists.into_iter().flatten() {
+        take_sets(list, config, &mut names);
+    }
+    if let Some(jwt) = &handling.jwt {
+        // The text of the settings does not show the content of the file.
+        names.push(format!("{:016x}", hash_bytes(&jwt.content.0)));
+    }
+    if let Some(ask) = &mut handling.ask {
+        names.push(pool_name(config, core::mem::take(&mut ask.pool)));
+    }
+    if let Some(hooks) = &mut handling.hooks {
+        names.push(app_name(core::mem::take(&mut hooks.app)));
+        names.extend(hooks.pools.iter_mut().map(|pool| pool_name(config, core::mem::take(pool))));
+    }
+    (settings, names)
+}
+
+/// Moves the sets of a list, as names, to `names`.
+fn take_sets(list: &mut Addresses, config: &Config, names: &mut Vec<String>) {
+    for set in &mut list.sets {
+        let set = config.sets.get(core::mem::take(set));
+        names.push(set.map_or_else(String::new, |set| set.name.clone()));
+    }
 }
 
 fn pool_name(config: &Config, pool: usize) -> String {
@@ -276,6 +297,79 @@ mod tests {
                 panic!("{text}");
             }
         }
+    }
+
+    /// Routes with every kind of reference from a part to another one.
+    const REFERENCES: &str = "[[listener]]\nname = \"l1\"\nbind = \"127.0.0.1:1\"\n\
+        [[listener]]\nname = \"l2\"\nbind = \"127.0.0.1:2\"\n\
+        [[listener]]\nname = \"l3\"\nbind = \"127.0.0.1:3\"\nforward = \"p1\"\n\
+        [[route]]\nlistener = \"l1\"\npath = \"/a\"\nproxy = \"p1\"\nallow = [\"set:s1\"]\n\
+        deny = [\"set:s2\"]\nauth = { ask = \"p2\", path = \"/ask\" }\n\
+        hooks = { lua = \"a1\", pools = [\"p2\"] }\nmaintenance = { except = [\"set:s1\"] }\n\
+        [[route]]\nlistener = \"l2\"\npath = \"/b\"\nclient = [\"set:s2\"]\n\
+        proxy = { pool = { map = \"m1\", key = \"{host}\", default = \"p2\" } }\n\
+        [[route]]\nlistener = \"l1\"\npath = \"/c/*\"\npush = \"h1\"\n\
+        [[route]]\nlistener = \"l2\"\npath = \"/d\"\nlua = \"a2\"\n\
+        [[route]]\nlistener = \"l2\"\npath = \"/e\"\nproxy = { pool = { map = \"m2\", key = \"{host}\" } }\n\
+        [[route]]\nlistener = \"l2\"\npath = \"/f/*\"\npush = \"h2\"\n\
+        [[route]]\nlistener = \"l1\"\npath = \"/g\"\nsplit = { pools = { p1 = 1, p2 = 2 } }\n";
+
+    /// Two parts of each kind that others refer to. `first`: the number of those that come first.
+    fn references(routes: &str, first: u8) -> Inventory {
+        let both = |part: &dyn Fn(u8) -> String| part(first) + &part(3 - first);
+        let parts = [
+            both(&|n| format!("[pool.p{n}]\nservers = [\"10.0.0.{n}:1\"]\n")),
+            both(&|n| format!("[set.s{n}]\naddresses = [\"10.0.0.{n}\"]\n")),
+            both(&|n| format!("[map.m{n}]\nentries = {{ x = \"p{n}\" }}\n")),
+            both(&|n| format!("[lua.a{n}]\nscript = \"{n}.lua\"\n")),
+            both(&|n| format!("[push.h{n}]\ntoken-secret = \"secret-of-the-hub-{n}\"\n")),
+        ];
+        inventory(&(routes.to_owned() + &parts.concat()))
+    }
+
+    #[test]
+    fn references_count_by_name() {
+        let before = references(REFERENCES, 1);
+        let moved = before.changes_to(&references(REFERENCES, 2));
+        assert_eq!(moved, [""; 0], "parts that only moved");
+        for (route, from, to) in [
+            ("route /a", "allow = [\"set:s1\"]", "allow = [\"set:s2\"]"),
+            ("route /a", "deny = [\"set:s2\"]", "deny = [\"set:s1\"]"),
+            ("route /a", "ask = \"p2\"", "ask = \"p1\""),
+            ("route /a", "lua = \"a1\"", "lua = \"a2\""),
+            ("route /a", "pools = [\"p2\"]", "pools = [\"p1\"]"),
+            ("route /a", "except = [\"set:s1\"]", "except = [\"set:s2\"]"),
+            ("route /b", "client = [\"set:s2\"]", "client = [\"set:s1\"]"),
+            ("route /b", "default = \"p2\"", "default = \"p1\""),
+            ("route /b", "map = \"m1\"", "map = \"m2\""),
+            ("route /c/*", "push = \"h1\"", "push = \"h2\""),
+            ("route /d", "lua = \"a2\"", "lua = \"a1\""),
+            ("route /g", "p1 = 1, p2 = 2", "p1 = 2, p2 = 1"),
+            ("listener 127.0.0.1:3", "forward = \"p1\"", "forward = \"p2\""),
+        ] {
+            assert_eq!(REFERENCES.matches(from).count(), 1, "{from}");
+            let changed = REFERENCES.replace(from, to);
+            for first in [1, 2] {
+                let changes = before.changes_to(&references(&changed, first));
+                assert_eq!(changes, [format!("~ {route}")], "{to}, {first}");
+            }
+        }
+    }
+
+    #[test]
+    fn content_of_a_key_file_counts() {
+        let auth = "/b\"\nauth = { jwt = { secret-file = \"a.key\" } }\n";
+        let of = |content: &[u8]| {
+            let text = BASE.replace("/b\"\n", auth);
+            let mut config = tidegate_config::parse(&text, "the test").expect("valid");
+            tidegate_config::supply(&mut config, |_| Ok(content.to_vec())).expect("a secret");
+            Inventory::of(&config)
+        };
+        let [before, after] =
+            [b"0123456789abcdef0123456789abcdef", b"fedcba9876543210fedcba9876543210"]
+                .map(|key| of(key));
+        assert_eq!(before.changes_to(&after), ["~ route /b"]);
+        assert!(before.changes_to(&before).is_empty());
     }
 
     #[test]

@@ -49,6 +49,7 @@ pub mod router;
 pub mod scheme;
 pub mod scripted;
 pub mod shared;
+pub mod stay;
 pub mod sticky;
 pub mod switching;
 pub mod synthetic;

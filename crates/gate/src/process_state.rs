@@ -1,5 +1,6 @@
 //! State that all workers of the process share, and that a reload keeps.
-//! In: a configuration, the state of the one before. Out: the tables of limits and the maps of the configuration.
+//! In: a configuration, the state of the one before. Out: the tables of limits, the servers of keys, and the
+//! maps of the configuration.
 //! Never: takes a lock on the way of a request, except as `live_map.rs` states.
 
 use tidegate_config::arrange::Arranged;
@@ -7,12 +8,15 @@ use tidegate_config::model::Config;
 
 use crate::live_map::LiveMaps;
 use crate::rate::RateTables;
+use crate::stay::StayTables;
 
 /// See above. Clones share the state.
 #[derive(Clone, Debug, Default)]
 pub struct ProcessState {
     /// The tables of limits of the rate of requests.
     pub rates: RateTables,
+    /// The keys of requests that stay with a server.
+    pub stays: StayTables,
     /// The maps.
     pub maps: LiveMaps,
 }
@@ -21,7 +25,11 @@ impl ProcessState {
     /// The state at the start of a process. `seed` is not known to clients.
     #[must_use]
     pub fn new(config: &Config, seed: u64) -> Self {
-        Self { rates: RateTables::new(config, seed), maps: LiveMaps::new(config) }
+        Self {
+            rates: RateTables::new(config, seed),
+            stays: StayTables::new(config, seed),
+            maps: LiveMaps::new(config),
+        }
     }
 
     /// The state for `next`, which follows `earlier` with the state `self`. Also returns lines about what is lost.
@@ -35,7 +43,8 @@ impl ProcessState {
             )
         };
         let rates = RateTables::after(&next.config, earlier, &self.rates, seed);
-        (Self { rates, maps }, lost.into_iter().map(line).collect())
+        let stays = self.stays.after(&next.config, earlier, seed);
+        (Self { rates, stays, maps }, lost.into_iter().map(line).collect())
     }
 
     /// All workers use `arranged` now.

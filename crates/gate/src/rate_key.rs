@@ -38,6 +38,44 @@ pub(crate) fn hash_key(
     secret: u64,
     scratch: &mut Vec<u8>,
 ) -> u64 {
+    hash_parts(key, values, secret, scratch).0
+}
+
+/// As [`hash_key`]; `None` if the request does not have exactly one of each value, or its client has no address and the
+/// address is part of the key.
+pub(crate) fn hash_present(
+    key: &Template,
+    values: &Values<'_>,
+    secret: u64,
+    scratch: &mut Vec<u8>,
+) -> Option<u64> {
+    let (hash, is_present) = hash_parts(key, values, secret, scratch);
+    is_present.then_some(hash)
+}
+
+/// The hash that [`hash_present`] has for a request of this address; `None` if the key has other parts.
+pub(crate) fn hash_address(key: &Template, address: Option<IpAddr>, secret: u64) -> Option<u64> {
+    let mut hasher = DefaultHasher::new();
+    hasher.write_u64(secret);
+    let mut bytes = Vec::new();
+    push_address(&mut bytes, Some(address?.to_canonical()));
+    for placeholder in key.placeholders() {
+        let Placeholder::Client = placeholder else { return None };
+        hasher.write_u8(Part::Client as u8);
+        hasher.write(&bytes);
+        hasher.write_usize(bytes.len());
+    }
+    Some(hasher.finish())
+}
+
+/// The hash of the values of `key`, and whether the request has exactly one of each.
+fn hash_parts(
+    key: &Template,
+    values: &Values<'_>,
+    secret: u64,
+    scratch: &mut Vec<u8>,
+) -> (u64, bool) {
+    let mut is_present = true;
     let mut hasher = DefaultHasher::new();
     hasher.write_u64(secret);
     for placeholder in key.placeholders() {
@@ -56,18 +94,19 @@ pub(crate) fn hash_key(
             }
         };
         if matches!(part, Part::Client | Part::Absent) {
-            push_client(scratch, values);
+            push_address(scratch, values.client());
+            is_present &= matches!(part, Part::Client) && !scratch.is_empty();
         }
         hasher.write_u8(part as u8);
         hasher.write(scratch);
         hasher.write_usize(scratch.len());
     }
-    hasher.finish()
+    (hasher.finish(), is_present)
 }
 
 /// Appends the client's address. An IPv6 address counts by its first 64 bits.
-fn push_client(out: &mut Vec<u8>, values: &Values<'_>) {
-    match values.client() {
+fn push_address(out: &mut Vec<u8>, client: Option<IpAddr>) {
+    match client {
         Some(IpAddr::V4(address)) => out.extend_from_slice(&address.octets()),
         Some(IpAddr::V6(address)) => {
             let [network @ .., _, _, _, _, _, _, _, _] = address.octets();

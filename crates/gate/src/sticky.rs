@@ -28,15 +28,7 @@ impl Sessions {
     #[must_use]
     pub fn new(pool: &Pool) -> Option<Self> {
         let sticky = pool.sticky.as_ref()?;
-        let name = |address: &ServerAddress| {
-            let address = match address {
-                ServerAddress::Ip(address) => address.to_string(),
-                ServerAddress::Name(name, port) => format!("{name}:{port}"),
-                ServerAddress::Unix(path) => format!("unix:{path}"),
-            };
-            format!("{:016x}", hash_bytes(format!("{}\n{address}", pool.name).as_bytes()))
-        };
-        let names: Vec<String> = pool.servers.iter().map(|server| name(&server.address)).collect();
+        let names = names_of(pool);
         let fields = names.iter().map(|name| field_of(sticky, name)).collect();
         Some(Self { cookie: sticky.cookie.clone(), names, fields })
     }
@@ -54,6 +46,19 @@ impl Sessions {
     pub fn field(&self, server: usize) -> &str {
         self.fields.get(server).map_or("", String::as_str)
     }
+}
+
+/// By server: a name that depends only on the pool's name and the server's address.
+pub(crate) fn names_of(pool: &Pool) -> Vec<String> {
+    let name = |address: &ServerAddress| {
+        let address = match address {
+            ServerAddress::Ip(address) => address.to_string(),
+            ServerAddress::Name(name, port) => format!("{name}:{port}"),
+            ServerAddress::Unix(path) => format!("unix:{path}"),
+        };
+        format!("{:016x}", hash_bytes(format!("{}\n{address}", pool.name).as_bytes()))
+    };
+    pool.servers.iter().map(|server| name(&server.address)).collect()
 }
 
 /// The value of Set-Cookie (RFC 6265 section 4.1) that names a server.

@@ -5,6 +5,7 @@ use tidegate_base::Span;
 use tidegate_config::model::{AccessFilter, AccessFormat, AccessLog, AccessTarget, SAMPLE_ALL};
 use tidegate_gate::access::{
     Captures, Cause, Entry, LineEncoder, Loads, Phase, RequestLine, Selection, Timers, cut,
+    shown_target,
 };
 use tidegate_wire::message::Version;
 
@@ -296,4 +297,19 @@ fn lines_of_connections_without_http() {
     assert!(line(AccessFormat::Http, &entry).ends_with(" 5/4/3/2/1 0/1 \"<TCP>\""));
     assert!(!entry.is_error(), "it has no status, but nothing went wrong");
     assert!(Entry { cause: Cause::Server, ..entry }.is_error());
+}
+
+#[test]
+fn tokens_of_push_clients_are_left_out() {
+    for (target, shown) in [
+        ("/push/connection/sse?cf_connect=%7B%22token%22", "/push/connection/sse"),
+        ("/connection/sse?", "/connection/sse"),
+        ("/push/connection/sse", "/push/connection/sse"),
+        ("/push/connection/sse/x?a=b", "/push/connection/sse/x?a=b"),
+        ("/x?from=/connection/sse?a", "/x?from=/connection/sse?a"),
+        ("/x?a=b", "/x?a=b"),
+        ("*", "*"),
+    ] {
+        assert_eq!(shown_target(target), shown, "{target}");
+    }
 }

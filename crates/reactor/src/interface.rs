@@ -365,6 +365,10 @@ pub trait Driver: Reactor {
     /// Runs one turn: waits until something completes, a deadline or timer is due, the waker is rung or
     /// `wait_max` passes; then hands each completion to `handler` and flushes each output once.
     fn turn<H: Handler<Self>>(&mut self, handler: &mut H, wait_max: tidegate_base::Span);
+
+    /// Tells a simulated kernel when the next turn is due, after work between two turns. `has_work`: the caller will not
+    /// wait. Without effect on Linux.
+    fn note_due(&mut self, has_work: bool);
 }
 
 /// Receives completions, and decides which connections are closed if there is no room for a new one.

@@ -548,6 +548,8 @@ impl<O: TlsObserver> TlsLayer<O> {
         let wait = if busy { Span::ZERO } else { stack.handler.wait(wait_max) };
         reactor.turn(&mut stack, wait);
         stack.with_handler(reactor, |handler, view| handler.continue_after_turn(view));
+        let has_work = !stack.layer.waiting.is_empty() || stack.handler.wait(Span::MAX).is_zero();
+        reactor.note_due(has_work);
     }
 
     /// Calls `act` with the handler and its view between two turns (for example, to begin a stop).

@@ -116,6 +116,10 @@ counters! {
         tarpitted_requests,
         /// Those of them that got their response at once, because too many waited in the tarpit.
         tarpits_full,
+        /// Keys of `sticky` that were moved to another server, because their own was down.
+        sticky_moves,
+        /// Keys of `sticky` that gave way to new ones, because the table was full.
+        sticky_evictions,
         /// Requests whose route looks up the pool in a map, which has none for them.
         unmapped_requests,
         /// Requests that had to wait for room for a connection to their server.

@@ -11,7 +11,7 @@ use std::rc::Rc;
 use tidegate_base::{Moment, Span};
 use tidegate_gate::access::{
     Captures, Cause, Entry, FIELD_BYTES_MAX, HOST_BYTES_MAX, Loads, Phase, RequestLine,
-    TARGET_BYTES_MAX, Timers, cut,
+    TARGET_BYTES_MAX, Timers, cut, shown_target,
 };
 use tidegate_gate::identity::{ID_BYTES_MAX, Identity, TRACE_BYTES};
 use tidegate_gate::parameters::find_cookie;
@@ -142,7 +142,7 @@ impl Record {
     fn note_head(&mut self, head: &RequestHead<'_>, field_names: &[String], cookies: &[String]) {
         let parts = [
             cut(head.method.as_str(), METHOD_BYTES_MAX),
-            cut(head.target, TARGET_BYTES_MAX),
+            cut(shown_target(head.target), TARGET_BYTES_MAX),
             cut(head.host.unwrap_or_default(), HOST_BYTES_MAX),
         ];
         for (part, end) in parts.into_iter().zip(&mut self.ends) {

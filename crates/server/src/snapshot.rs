@@ -15,6 +15,7 @@ use tidegate_gate::handling::Handlings;
 use tidegate_gate::process_state::ProcessState;
 use tidegate_gate::respond::Answers;
 use tidegate_gate::router::Router;
+use tidegate_gate::stay::Stays;
 use tidegate_gate::sticky::Sessions;
 use tidegate_gate::tcp::TcpTargets;
 use tidegate_gate::websocket::Endpoints;
@@ -43,6 +44,8 @@ pub struct Snapshot {
     pub(crate) process: ProcessState,
     /// By pool: its sessions that stay with a server.
     pub(crate) sessions: Vec<Option<Sessions>>,
+    /// By pool: its keys that stay with a server.
+    stays: Vec<Option<Stays>>,
     /// By listener: where it forwards connections without HTTP.
     tcp_targets: Vec<Option<TcpTargets>>,
     /// The names of routes and servers in logs and statistics.
@@ -85,6 +88,8 @@ impl Snapshot {
         let names = Names::new(&config);
         let handlings = Handlings::sharing(&config, &process.maps);
         let sessions = config.pools.iter().map(Sessions::new).collect();
+        let stays_of = |(index, pool)| process.stays.of_pool(index, pool);
+        let stays = config.pools.iter().enumerate().map(stays_of).collect();
         let forward_of = |listener: &Listener| listener.forward.as_ref().map(TcpTargets::new);
         let tcp_targets = config.listeners.iter().map(forward_of).collect();
         let websockets = Endpoints::after(&config, &numbers.websockets);
@@ -106,6 +111,7 @@ impl Snapshot {
             answers,
             process,
             sessions,
+            stays,
             tcp_targets,
             names,
             handlings,
@@ -127,6 +133,11 @@ impl Snapshot {
     /// The settings of listener `index`.
     pub(crate) fn listener(&self, index: u16) -> &Listener {
         &self.config.listeners[usize::from(index)]
+    }
+
+    /// The keys of pool `index` that stay with a server; `None` if requests do not stay by a key.
+    pub(crate) fn stays(&self, index: u16) -> Option<&Stays> {
+        self.stays.get(usize::from(index))?.as_ref()
     }
 
     /// Where listener `index` forwards connections without HTTP; `None` if it serves HTTP.

@@ -465,6 +465,7 @@ impl Worker {
         let wait = self.wait_at_most(wait_max);
         reactor.turn(self, wait);
         self.end_turn(reactor);
+        reactor.note_due(self.wait_at_most(Span::MAX).is_zero());
     }
 
     /// How long the next turn may wait for events.

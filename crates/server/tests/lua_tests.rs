@@ -153,6 +153,19 @@ fn clients_exchange_messages() {
 }
 
 #[test]
+fn any_number_of_messages_may_wait_for_a_handler() {
+    // With a level of the stack for each message, the stack of a test would not be enough.
+    let app = "local n = 0\n\
+        return { on_open = function() tide.sleep(1) end,\n\
+        on_message = function(client) n = n + 1; if n == 20000 then client:send('all') end end }";
+    let tests = "return { deep = function()\n\
+        local client = tide.test.connect({ path = '/' })\n\
+        for _ = 1, 20000 do client:send('x') end\n\
+        assert(client:receive(5) == 'all')\nend }";
+    pass("deep", app, tests);
+}
+
+#[test]
 fn failures_are_reported_with_their_reason() {
     let app = "return { on_request = function() tide.log.warn('seen') end }";
     for (name, body, reason) in [

@@ -45,8 +45,9 @@ pub fn run(args: &RunArgs) -> ExitCode {
         print_message(&error_line(format!("blocking signals: {error}")));
         return ExitCode::from(FAILED);
     }
+    let mut included = Vec::new();
     let loaded = match args.file.as_ref().or(args.config.as_ref()) {
-        Some(path) => load(path, args.bind.as_deref()),
+        Some(path) => load(path, args.bind.as_deref(), &mut included),
         None => embedded(args),
     };
     let (config, notes, source) = match loaded {
@@ -57,7 +58,7 @@ pub fn run(args: &RunArgs) -> ExitCode {
         }
     };
     let options = RunOptions { workers: args.workers, takeover: args.takeover, notes };
-    let reread = source.as_ref().map(|source| Reread::boxed(source, args));
+    let reread = source.as_ref().map(|source| Reread::boxed(source, included, args));
     match tidegate_server::run_from(reread, config, options) {
         Ok(()) => ExitCode::from(DONE),
         Err(error) => {
@@ -88,18 +89,18 @@ struct Reread {
     path: PathBuf,
     /// `--bind`.
     bind: Option<String>,
-    /// The files that it includes.
+    /// The files that it includes, and the folders of its patterns, as they were at the last reading.
     included: Vec<PathBuf>,
     /// The file as it was read last.
     last: Option<Source>,
 }
 
 impl Reread {
-    fn boxed(source: &Source, args: &RunArgs) -> Box<dyn ConfigSource> {
+    fn boxed(source: &Source, included: Vec<PathBuf>, args: &RunArgs) -> Box<dyn ConfigSource> {
         Box::new(Self {
             path: PathBuf::from(source.text.name()),
             bind: args.bind.clone(),
-            included: source.included.clone(),
+            included,
             last: None,
         })
     }
@@ -107,10 +108,8 @@ impl Reread {
 
 impl ConfigSource for Reread {
     fn read(&mut self) -> Result<(Config, String), String> {
-        let (config, warnings, source) = load(&self.path, self.bind.as_deref())?;
-        if let Some(source) = &source {
-            self.included.clone_from(&source.included);
-        }
+        let (config, warnings, source) =
+            load(&self.path, self.bind.as_deref(), &mut self.included)?;
         self.last = source;
         Ok((config, warnings))
     }
@@ -124,9 +123,9 @@ impl ConfigSource for Reread {
     }
 }
 
-/// The configuration in a file, and its warnings; the error is a text to print.
-fn load(path: &Path, bind: Option<&str>) -> Result<Served, String> {
-    let source = source::load_to_serve(path).map_err(|refusal| refusal.to_string())?;
+/// The configuration in a file, and its warnings; the error is a text to print. `included`: as for `load_to_serve`.
+fn load(path: &Path, bind: Option<&str>, included: &mut Vec<PathBuf>) -> Result<Served, String> {
+    let source = source::load_to_serve(path, included).map_err(|refusal| refusal.to_string())?;
     let warnings = source.warnings_text();
     let mut config = source.loaded.config.clone();
     if let Some(address) = bind {
@@ -171,4 +170,43 @@ fn embedded(args: &RunArgs) -> Result<Served, String> {
 
 fn error_line(text: String) -> String {
     format!("tidegate: {text}\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_of_a_refused_reading_are_watched() {
+        let folder = std::env::temp_dir().join(format!("tidegate-reread-{}", std::process::id()));
+        let write = |name: &str, text: &str| {
+            std::fs::write(folder.join(name), text).expect("the file can be written");
+        };
+        let route = "[[route]]\npath = \"/b\"\nrespond = { body = \"b\" }\n";
+        let main = "[[listener]]\nbind = \"127.0.0.1:0\"\n[[route]]\npath = \"/a\"\nrespond = { body = \"a\" }\n";
+        std::fs::create_dir_all(folder.join("more")).expect("the folder can be created");
+        write("main.toml", main);
+        let path = folder.join("main.toml");
+        let mut reread = Reread { path, bind: None, included: Vec::new(), last: None };
+        assert!(reread.read().is_ok());
+        assert_eq!(reread.paths(), [folder.join("main.toml")]);
+
+        // A file that is missing, one that has errors, and then one that is right.
+        write("main.toml", &format!("include = \"more/new.toml\"\n{main}"));
+        let watched = [folder.join("main.toml"), folder.join("more/new.toml")];
+        assert!(reread.read().is_err());
+        assert_eq!(reread.paths(), watched);
+        write("more/new.toml", &route.replace("respond", "respnd"));
+        assert!(reread.read().is_err());
+        assert_eq!(reread.paths(), watched);
+        write("more/new.toml", route);
+        let routes = reread.read().map(|(config, _)| config.routes.len());
+        assert_eq!(routes, Ok(2));
+
+        // A main file that cannot be read names no files, so those of before are still watched.
+        std::fs::remove_file(folder.join("main.toml")).expect("the file can be removed");
+        assert!(reread.read().is_err());
+        assert_eq!(reread.paths(), watched);
+        let _ = std::fs::remove_dir_all(folder);
+    }
 }

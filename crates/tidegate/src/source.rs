@@ -41,8 +41,6 @@ pub struct Source {
     pub text: Text,
     /// The configuration, warnings, and the places of its settings.
     pub loaded: Loaded,
-    /// What changes if an included file changes or another one fits a pattern.
-    pub included: Vec<PathBuf>,
 }
 
 impl Source {
@@ -58,27 +56,34 @@ impl Source {
 
 /// Reads and checks the file at `path`, and those that it includes. Relative paths in the files start from its folder.
 pub fn load(path: &Path) -> Result<Source, Refusal> {
+    load_noting(path, &mut Vec::new())
+}
+
+/// As [`load`]. `included` gets the paths of what changes if an included file changes or another one fits a pattern, also if
+/// the file is refused; it stays as it is only if the file itself cannot be read.
+fn load_noting(path: &Path, included: &mut Vec<PathBuf>) -> Result<Source, Refusal> {
     let name = path.display().to_string();
     let unreadable = |why| Refusal::Unreadable(format!("{name}: {why}"));
     let text = read(path).map_err(unreadable)?;
     let folder = path.parent().unwrap_or(Path::new("")).to_str().ok_or_else(|| {
         unreadable("the path of the folder is not UTF-8; move the file".to_owned())
     })?;
-    let mut included = Included { text: Text::of(&text, &name), seen: Vec::new(), count: 0 };
+    let mut parts = Included { text: Text::of(&text, &name), seen: Vec::new(), count: 0 };
     let faults: Vec<_> = include::includes(&text)
         .into_iter()
-        .filter_map(|of| included.add(Path::new(folder), &of).err().map(|what| (of, what)))
+        .filter_map(|of| parts.add(Path::new(folder), &of).err().map(|what| (of, what)))
         .collect();
+    *included = parts.seen;
     if !faults.is_empty() {
         return Err(Refusal::Wrong(include::include_errors(&text, &name, faults)));
     }
-    let Included { text, seen: included, .. } = included;
+    let text = parts.text;
     let mut loaded =
         tidegate_config::parse_text(&text, folder, Some(&mut look_up)).map_err(Refusal::Wrong)?;
     match tidegate_config::supply(&mut loaded.config, read_supply) {
         Ok(()) => {
             loaded.note_supplied(&text);
-            Ok(Source { text, loaded, included })
+            Ok(Source { text, loaded })
         }
         Err(findings) => Err(Refusal::Wrong(loaded.places.errors(findings, &text))),
     }
@@ -87,7 +92,7 @@ pub fn load(path: &Path) -> Result<Source, Refusal> {
 /// Collects the included files.
 struct Included {
     text: Text,
-    /// The files, and for each pattern its folder and a path in it.
+    /// The files, whether or not they could be read, and for each pattern its folder and a path in it.
     seen: Vec<PathBuf>,
     count: usize,
 }
@@ -126,8 +131,8 @@ impl Included {
         if self.seen.iter().any(|seen| seen == path) {
             return Err(format!("{} is included twice", path.display()));
         }
-        let text = read(path).map_err(|why| format!("{}: {why}", path.display()))?;
         self.seen.push(path.to_owned());
+        let text = read(path).map_err(|why| format!("{}: {why}", path.display()))?;
         if self.text.joined().len() + text.len() > FILE_BYTES_MAX {
             return Err(format!("all files together are larger than {FILE_BYTES_MAX} bytes"));
         }
@@ -156,9 +161,9 @@ fn look_up(reference: Reference<'_>) -> Result<String, String> {
 }
 
 /// As [`load`], and checks the paths at which the start reads or creates something. What else is wrong is reported with
-/// them; without them, the start itself finds it.
-pub fn load_to_serve(path: &Path) -> Result<Source, Refusal> {
-    let source = load(path)?;
+/// them; without them, the start itself finds it. `included`: the files and folders to watch besides the file.
+pub fn load_to_serve(path: &Path, included: &mut Vec<PathBuf>) -> Result<Source, Refusal> {
+    let source = load_noting(path, included)?;
     match paths::check(&source.loaded.config, path).is_empty() {
         true => Ok(source),
         false => examine(source, path, true),

@@ -9,6 +9,10 @@ use crate::words::Worded as _;
 
 pub(super) const KEY: &str = "\"client-address\", \"host\", \"path\", \"method\", \"header:NAME\", \"cookie:NAME\" or \"query:NAME\"";
 
+/// As `KEY`, where the token of a request is known.
+pub(super) const KEY_OR_CLAIM: &str = "\"client-address\", \"host\", \"path\", \"method\", \"header:NAME\", \"cookie:NAME\", \
+    \"query:NAME\" or \"claim:NAME\"";
+
 /// `rate = { ... }` of a route.
 pub static RATE: Section = Section {
     path: "[route.rate]",
@@ -24,7 +28,7 @@ pub static RATE: Section = Section {
         ),
         key(
             "by",
-            OneOf(&[Text(KEY), List(&Text(KEY))]),
+            OneOf(&[Text(KEY_OR_CLAIM), List(&Text(KEY_OR_CLAIM))]),
             Value("\"client-address\""),
             "What requests are counted by; with an array, by all of its values together. Behind a proxy in `trusted` of \
              the listener, the client's address is the one that the proxy states; IPv6 addresses count by their first 64 \
@@ -32,7 +36,8 @@ pub static RATE: Section = Section {
              cookie or parameter is counted by the client's address. Paths count in the spelling in which routes \
              compare them, with slashes merged and without parameters and the slash at the end; hosts in lower case, \
              without the port and a dot at the end; all unknown methods together. On a route without `host`, clients \
-             choose the host freely.",
+             choose the host freely. With `jwt` of the route, \"claim:NAME\" is a claim of the token: such a limit counts only \
+             requests with a valid token, so another limit should bound the invalid ones.",
             "Clients cannot choose their address freely, unlike a field or a cookie.",
         ),
         key(

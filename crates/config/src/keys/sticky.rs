@@ -1,8 +1,9 @@
 //! The settings of sessions that stay with a server.
 //! In: nothing. Out: the section `[pool.NAME.sticky]`.
 
-use super::Preset::{Absent, Required, Value};
-use super::Shape::{Boolean, Duration, Text, Word};
+use super::Preset::{Absent, Value};
+use super::Shape::{Boolean, Duration, List, Number, OneOf, Text, Word};
+use super::rate::KEY_OR_CLAIM;
 use super::{Section, key};
 use crate::model::SameSite;
 use crate::words::Worded as _;
@@ -13,12 +14,13 @@ pub static STICKY: Section = Section {
     about: "Requests of a client stay with one server: the response to the first request sets a cookie that names the \
              server. If that server is down, was just unreachable or has as many requests as `connections-max` allows, \
              another server gets the request; if it is down, the cookie then names the other one. A server with weight 0 \
-             keeps its sessions and gets no new ones. Without cookies, use balance = { hash = \"client-address\" }.",
+             keeps its sessions and gets no new ones. With `by` in place of `cookie`, a table that all workers share keeps the \
+             server of each key; a reload keeps it, a restart does not. Exactly one of `cookie` and `by` is required.",
     keys: &[
         key(
             "cookie",
             Text("\"SRV\""),
-            Required,
+            Absent,
             "Name of the cookie. Its value is a hash of the pool's name and the server's address, the same in all \
              processes with this configuration. Servers receive the cookie too.",
             "",
@@ -59,12 +61,30 @@ pub static STICKY: Section = Section {
             "How long browsers keep the cookie; \"0s\": until they are closed.",
             "A session usually ends with the browser.",
         ),
-    ],
-    later: &[
-        (
+        key(
             "by",
-            "write balance = { hash = \"header:x-user\" }: all requests with the same value go to the same server",
+            OneOf(&[Text(KEY_OR_CLAIM), List(&Text(KEY_OR_CLAIM))]),
+            Absent,
+            "The values of a request that are its key, as in `rate`, and \"claim:NAME\" of a token that the route verifies: \
+             requests with the same key go to the same server. A request without exactly one of each value goes to any \
+             server. Connections in TCP mode have only \"client-address\".",
+            "",
         ),
-        ("idle", "write `lifetime`"),
+        key(
+            "for",
+            Duration(1000, 30 * 24 * 3_600_000),
+            Value("\"30m\""),
+            "How long a key without requests keeps its server.",
+            "Sessions of most applications end after half an hour without a request.",
+        ),
+        key(
+            "entries-max",
+            Number(8, 16_777_216),
+            Value("131072"),
+            "How many keys the table has room for, rounded up to a power of two; 16 bytes each. If more are in use, a new \
+             key displaces first keys that were seen once, then those unused for longest (`sticky_evictions`).",
+            "2 MiB.",
+        ),
     ],
+    later: &[("idle", "write `lifetime`, or `for` with `by`")],
 };

@@ -3,7 +3,7 @@
 
 use tidegate_base::Span;
 
-use super::Template;
+use super::{Placeholder, Template};
 
 /// `rate`: how many requests with the same key a route serves.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -24,6 +24,14 @@ pub struct Rate {
     pub wait: Span,
     /// How many requests wait at the same time, in all workers together. Only with `RateExcess::Tarpit`.
     pub waiting_max: u32,
+}
+
+impl Rate {
+    /// Whether a claim of the token is a part of the key, so that the token must be verified first.
+    #[must_use]
+    pub fn needs_token(&self) -> bool {
+        self.key.placeholders().any(|part| matches!(part, Placeholder::Claim(_)))
+    }
 }
 
 /// What happens to a request above the limit.

@@ -3,6 +3,8 @@
 
 use tidegate_base::Span;
 
+use super::Template;
+
 /// `sticky` of a pool: a cookie names the server of a client's session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sticky {
@@ -18,6 +20,17 @@ pub struct Sticky {
     pub domain: Option<String>,
     /// How long browsers keep the cookie; `None`: until they are closed.
     pub lifetime: Option<Span>,
+}
+
+/// `sticky = { by = ... }` of a pool: requests with the same key stay with one server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stay {
+    /// The values of a request that are the key.
+    pub key: Template,
+    /// How long a key without requests keeps its server; at least a second.
+    pub span: Span,
+    /// How many keys the table has room for.
+    pub entries_max: u32,
 }
 
 /// To which requests from other sites browsers add a cookie.

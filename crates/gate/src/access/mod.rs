@@ -205,7 +205,7 @@ impl<'a> Captures<'a> {
 pub struct RequestLine<'a> {
     /// The method.
     pub method: &'a [u8],
-    /// The target as received, without what was cut.
+    /// The target as received, without what was cut or left out (`shown_target`).
     pub target: &'a [u8],
     /// The host; empty if the client named none.
     pub host: &'a [u8],
@@ -359,6 +359,17 @@ pub fn cut(text: &str, bytes_max: usize) -> &str {
         end -= 1;
     }
     &text[..end]
+}
+
+/// The part of a target that a line contains: the query of `connection/sse` is a command of a push client with its token, so
+/// it is left out.
+#[must_use]
+#[inline]
+pub fn shown_target(target: &str) -> &str {
+    match target.split_once('?') {
+        Some((path, _)) if path.ends_with("/connection/sse") => path,
+        _ => target,
+    }
 }
 
 #[inline]

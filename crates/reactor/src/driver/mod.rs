@@ -555,8 +555,13 @@ impl<K: Kernel> Driver for Loop<K> {
 
         self.served = served;
         self.read_buffer = buffer;
+        self.note_due(false);
+    }
+
+    fn note_due(&mut self, has_work: bool) {
         let due = self.next_due();
-        let is_busy = !self.queue.is_empty() || self.can_accept() || self.waker.is_pending();
+        let has_queue = !self.queue.is_empty() || !self.dirty.is_empty();
+        let is_busy = has_work || has_queue || self.can_accept() || self.waker.is_pending();
         let now = self.now;
         self.kernel.note_due(|| if is_busy { Some(now) } else { due });
     }

@@ -263,7 +263,7 @@ impl Worker {
             let head = values.head;
             return self.answer(reactor, to, &Answer::CorsPreflight { cors, head }, false);
         }
-        if !self.admit_rate(reactor, to, route, handling, values) {
+        if !self.admit_rate(reactor, to, (route, handling), values) {
             return;
         }
         if let Some(guard) = &handling.jwt {
@@ -411,13 +411,13 @@ impl Worker {
         }
     }
 
-    /// Counts the request in the limits of its route. Returns whether it is admitted; otherwise it has been answered.
-    fn admit_rate<R: Reactor>(
+    /// Counts the request in those limits of its route that depend on claims, if `values` has claims, and otherwise in the
+    /// others. Returns whether it is admitted; otherwise it has been answered.
+    pub(super) fn admit_rate<R: Reactor>(
         &mut self,
         reactor: &mut R,
         to: Requester,
-        route: usize,
-        handling: &RouteHandling,
+        (route, handling): (usize, &RouteHandling),
         values: &Values<'_>,
     ) -> bool {
         if handling.rates.is_empty() {
@@ -426,7 +426,9 @@ impl Worker {
         let snapshot = self.settings_of(to);
         let tables = snapshot.process.rates.of_route(route);
         let mut refused = None;
-        for (rate, table) in handling.rates.iter().zip(tables) {
+        let has_token = values.claims.is_some();
+        let limits = handling.rates.iter().zip(tables);
+        for (rate, table) in limits.filter(|(rate, _)| rate.needs_token() == has_token) {
             let hash = table.key_of(rate, values, &mut self.piece);
             if let Admission::Refused(wait) = table.admit(hash, reactor.now()) {
                 refused = Some((rate, table, wait));

@@ -1,6 +1,7 @@
 //! Requests of routes that need a token (`auth` with `jwt`).
 //! In: a request and its route. Out: its action begun with the claims of the token, or a response that refuses it.
-//! Never: verifies more tokens in a turn than their share of it allows; a request whose token has to wait keeps its head.
+//! Never: verifies more tokens in a turn than their share of it allows, those of requests behind a hook aside, which the
+//! share of the hooks bounds; loses the head of a request whose token has to wait.
 //! Limits: those of `gate::jwt`; the share of a turn (`TurnShare`); `WAIT_MAX`. A token costs up to 0.6 ms for each key
 //! that is tried.
 //! Invariant: nothing of a waiting request has reached its action. It begins under the settings under which it was
@@ -95,6 +96,10 @@ impl Worker {
         };
         let values = &Values { user: claims.text("sub"), claims: Some(&*claims), ..*values };
         if !self.render_values(reactor, to, handling, values) {
+            return;
+        }
+        // The limits have counted a request whose hook was asked.
+        if hook.is_none() && !self.admit_rate(reactor, to, (route, handling), values) {
             return;
         }
         self.begin_admitted(reactor, to, (route, handling), values, hook);

@@ -418,27 +418,32 @@ impl Stage {
 
     /// A handler of a client has ended or waits.
     fn note_client(&mut self, tag: u64, verdict: Verdict) {
+        self.settle(tag, verdict);
+        self.serve_backlog(tag);
+    }
+
+    /// Notes how a handler of a client has ended or that it waits, and carries out what it has ordered.
+    fn settle(&mut self, tag: u64, verdict: Verdict) {
         let has_failed = self.note_failure("a handler of a client", &verdict).is_some();
         // What it has sent comes before what follows from its end.
         self.carry_out();
         if let Some(client) = self.clients.get_mut(&tag) {
             client.is_waiting = verdict == Verdict::Waiting;
         }
-        match has_failed {
-            true => self.close(tag, 1011, String::new()),
-            false => self.serve_backlog(tag),
+        if has_failed {
+            self.close(tag, 1011, String::new());
         }
     }
 
     /// Hands over the messages that wait for a handler, one after the other.
     fn serve_backlog(&mut self, tag: u64) {
-        if let Some(client) = self.clients.get_mut(&tag)
+        while let Some(client) = self.clients.get_mut(&tag)
             && !client.is_waiting
             && client.closed.is_none()
             && let Some((is_text, data)) = client.backlog.pop_front()
         {
             let verdict = self.vm.message(client.handle, &data, is_text);
-            self.note_client(tag, verdict);
+            self.settle(tag, verdict);
         }
     }
 

@@ -42,6 +42,7 @@ mod settings_waiting;
 mod slow;
 mod speaker;
 mod stage;
+mod stays;
 mod tokens;
 mod unsolicited;
 mod websocket;

@@ -196,12 +196,27 @@ fn add_question(config: &str, pools: usize) -> String {
 
 /// The settings of a route that rewrites the path and fields, with values that clients and origins check.
 fn rewriting(pool: usize) -> String {
+    let path = format!("path = \"/p{pool}/{{rest}}\"");
+    let (choice, map) = match pool % 2 {
+        0 => (
+            format!(
+                "proxy = {{ {path} }}\n\
+                 split = {{ pools = {{ \"p{pool}\" = 1 }}, by = [\"path\", \"header:x-id\"] }}"
+            ),
+            String::new(),
+        ),
+        _ => (
+            format!(
+                "proxy = {{ {path}, pool = {{ map = \"m{pool}\", key = \"{{header:x-id}}\", default = \"p{pool}\" }} }}"
+            ),
+            format!("\n[map.m{pool}]\nkind = \"prefix\"\nentries = {{ \"1\" = \"p{pool}\" }}"),
+        ),
+    };
     format!(
-        "proxy = {{ path = \"/p{pool}/{{rest}}\" }}\n\
-         split = {{ pools = {{ \"p{pool}\" = 1 }}, by = [\"path\", \"header:x-id\"] }}\n\
+        "{choice}\n\
          request-headers = {{ set = {{ x-path = \"{{path}}\", x-client = \"{{client}}\" }} }}\n\
          response-headers = {{ set = {{ x-of = \"{{header:x-id}}\" }} }}\n\
-         rate = {{ limit = \"1000000/s\", keys-max = 8 }}\nsecurity-headers = true"
+         rate = {{ limit = \"1000000/s\", keys-max = 8 }}\nsecurity-headers = true{map}"
     )
 }
 
@@ -331,7 +346,11 @@ impl Maker {
                     if self.is_calm { 0 } else { 2 * pick(prng, 500_000) };
             }
         }
-        let sticky = if pool == 2 { "sticky = { cookie = \"S\" }\n" } else { "" };
+        let sticky = match pool {
+            1 => "sticky = { by = \"header:x-id\", for = \"1s\", entries-max = 8 }\n",
+            2 => "sticky = { cookie = \"S\" }\n",
+            _ => "",
+        };
         let tls = match self.secured_pools[pool] {
             true => "tls = { server-name = \"a.example\" }\n",
             false => "",

@@ -116,7 +116,10 @@ impl Reloads {
             let changed = harnesses[worker].change(snapshot, &self.tls);
             changed.map_err(|error| format!("a change was refused: {error}"))?;
         }
-        self.applied += u64::from(had_pending && self.pending.is_empty());
+        if had_pending && self.pending.is_empty() {
+            self.process.settle(&self.arranged);
+            self.applied += 1;
+        }
         Ok(())
     }
 
@@ -131,7 +134,9 @@ impl Reloads {
             .map_err(|errors| format!("{errors}\n{text}"))?;
         let in_use: Vec<InUse> = harnesses.iter().map(|h| InUse::clone(&h.in_use)).collect();
         let in_use = removed_in_use(&in_use, &self.arranged);
-        self.arranged = self.arranged.next(config, &in_use).map_err(|error| error.to_string())?;
+        let next = self.arranged.next(config, &in_use).map_err(|error| error.to_string())?;
+        (self.process, _) = self.process.after(&next, &self.arranged.config, 0);
+        self.arranged = next;
         let config = &self.arranged.config;
         let listeners: Vec<bool> = config.listeners.iter().map(|l| l.tls.is_some()).collect();
         let pools: Vec<bool> =
@@ -176,7 +181,7 @@ impl Reloads {
             }
             for (pool, name) in renamed.iter().enumerate() {
                 // The same servers under another name are another pool.
-                let names = ["proxy = ", "split = ", "auth = "];
+                let names = ["proxy = ", "split = ", "auth = ", "entries = "];
                 let is_proxied = names.iter().any(|name| line.starts_with(name));
                 if *name > 0 && is_proxied {
                     line = line.replace(&format!("\"p{pool}\""), &format!("\"p{pool}-{name}\""));

@@ -11,6 +11,8 @@ use crate::peer::harness::Harness;
 const TOKENS_PER_TURN_MAX: u64 = 2 * 256;
 const FILE: &str = "[[listener]]\nbind = \"10.0.0.1:80\"\n\
     [[route]]\npath = \"/open\"\nrespond = { body = \"open\" }\n\
+    [[route]]\npath = \"/counted\"\nrespond = { body = \"counted\" }\n\
+    auth = { jwt = { secret-file = \"secret\" } }\nrate = { limit = \"2/24h\", by = \"claim:sub\" }\n\
     [[route]]\npath = \"/*\"\nrespond = { body = \"closed\" }\nauth = { jwt = { secret-file = \"secret\" } }\n";
 
 struct Scene {
@@ -66,6 +68,40 @@ impl Scene {
 
 fn count(bytes: &[u8], what: &str) -> usize {
     String::from_utf8_lossy(bytes).matches(what).count()
+}
+
+/// A token of bob, valid until 2033.
+const OF_BOB: &str = "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJzdWIiOiJib2IiLCJyb2xlIjoiYWRtaW4iLCJhdWQiOlsiYXBwI\
+    iwieCJdLCJpc3MiOiJpZCIsImV4cCI6MjAwMDAwMDAwMH0.DNbGnHc8yry6SeeExBsRyun-s9J-_PzIkiwAWcBsJ1A";
+
+#[test]
+fn limit_by_a_claim_counts_valid_tokens_only() {
+    let mut scene = Scene::new();
+    let client = scene.dial();
+    let invalid = scene.request("GET").replace("/closed", "/counted") + "\r\n";
+    let valid =
+        format!("GET /counted HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {OF_BOB}\r\n\r\n");
+    let mut received = Vec::new();
+    for (request, expected) in [
+        (&invalid, 401),
+        (&valid, 200),
+        (&invalid, 401),
+        (&valid, 200),
+        (&valid, 429),
+        (&invalid, 401),
+    ] {
+        client.send(request.as_bytes());
+        scene.turns(20);
+        let answer = client.receive();
+        let status = format!("HTTP/1.1 {expected} ");
+        assert!(
+            answer.starts_with(status.as_bytes()),
+            "{expected}: {}",
+            String::from_utf8_lossy(&answer)
+        );
+        received.extend(answer);
+    }
+    assert_eq!(count(&received, "counted"), 2);
 }
 
 #[test]

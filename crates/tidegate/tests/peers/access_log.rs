@@ -17,6 +17,7 @@ fn config(address: SocketAddr, access: &str) -> String {
         "[log]\naccess = {access}\n[[listener]]\nname = \"web\"\nbind = \"{address}\"\n\
          [[route]]\npath = \"/gone\"\nproxy = \"app\"\n\
          [[route]]\npath = \"/json\"\nrespond = {{ body = \"{{}}\" }}\n\
+         [[route]]\npath = \"/push/*\"\npush = \"p\"\n[push.p]\napi-keys = [\"0123456789abcdef\"]\n\
          [pool.app]\nservers = [\"127.0.0.1:1\"]\nretries = 0\n"
     )
 }
@@ -83,6 +84,23 @@ fn each_request_is_a_line_and_rotation_loses_none() {
     assert_eq!((&values[0]["pool"], &values[0]["server"]), (&"app".into(), &"127.0.0.1:1".into()));
     assert_eq!((&values[1]["status"], &values[1]["end"]), (&400.into(), &"PR--".into()));
     assert!(values[1].get("method").is_none(), "{}", values[1]);
+}
+
+#[test]
+fn token_of_a_push_client_is_not_written() {
+    let folder = Folder::new("access-log-push");
+    let address = free_address();
+    let path = folder.join("access.log");
+    let access = format!("{{ to = {:?} }}", format!("file:{path}"));
+    let mut process = start(&folder, address, &access, Stdio::null());
+    // The hub has no token secret, so it ends the stream.
+    let command =
+        "cf_connect=%7B%22id%22%3A1%2C%22connect%22%3A%7B%22token%22%3A%22s3cret%22%7D%7D";
+    run_well(curl().arg(format!("http://{address}/push/connection/sse?{command}")));
+    process.wait_until("the line", || lines(&path).len() == 1);
+    let line: Value = serde_json::from_str(&lines(&path)[0]).expect("a line is JSON");
+    assert_eq!(line["target"], "/push/connection/sse");
+    assert!(!lines(&path)[0].contains("s3cret"), "{line}");
 }
 
 #[test]

@@ -73,6 +73,8 @@ pub(crate) struct RequestFacts {
     pub(crate) key_hash: Option<u64>,
     /// The server that the client's session stays with, as its cookie states. Retries prefer it, too.
     pub(crate) session: Option<u16>,
+    /// The key whose requests stay with a server; `None`: the request has no key.
+    pub(crate) stay: Option<u64>,
 }
 
 impl RequestFacts {
@@ -90,6 +92,7 @@ impl RequestFacts {
         is_sensitive: false,
         key_hash: None,
         session: None,
+        stay: None,
     };
 }
 

@@ -39,6 +39,9 @@ use tidegate_gate::chain::client_address;
 use tidegate_gate::changes::Changes;
 use tidegate_gate::connection_auth;
 use tidegate_gate::forward::{self, ForwardFault, RequestContext};
+use tidegate_gate::identity::Identity;
+use tidegate_gate::rewrite::MatchedPath;
+use tidegate_gate::template::Values;
 use tidegate_reactor::{Peer, Reactor};
 use tidegate_wire::message::{FieldName, Method, RequestHead};
 use tidegate_wire::websocket::ClientKey;
@@ -122,6 +125,7 @@ impl Worker {
             is_reusable,
             buffers,
             is_sensitive: is_sensitive(pool, head),
+            stay: stay_of(&snapshot, (pool_index, listener), &context, head, &mut self.piece),
             ..facts_of(head, changes, choice)
         };
         self.arrivals += 1;
@@ -333,6 +337,33 @@ fn is_sensitive(pool: &Pool, head: &RequestHead<'_>) -> bool {
 fn session_of(snapshot: &Snapshot, pool: usize, head: &RequestHead<'_>) -> Option<u16> {
     let sessions = snapshot.sessions.get(pool)?.as_ref()?;
     sessions.server_of(head).map(|server| server as u16)
+}
+
+/// The key whose requests stay with a server of the pool, if the request has one.
+fn stay_of(
+    snapshot: &Snapshot,
+    (pool, listener): (u16, &Listener),
+    context: &RequestContext<'_>,
+    head: &RequestHead<'_>,
+    scratch: &mut Vec<u8>,
+) -> Option<u64> {
+    let stays = snapshot.stays(pool)?;
+    if let Some(changes) = context.changes {
+        return stays.key_of(changes.values, scratch);
+    }
+    let values = Values {
+        head,
+        path: &MatchedPath::whole(head.path),
+        peer: context.peer,
+        trusted: &listener.trusted,
+        scheme: context.scheme,
+        server_name: None,
+        allowed_origin: None,
+        user: None,
+        claims: None,
+        identity: Identity::plain(0),
+    };
+    stays.key_of(&values, scratch)
 }
 
 /// The hash of the request's key for hash balancing; `None` if the request has no such key.

@@ -6,6 +6,7 @@
 //! before the request was sent are never taken for its response.
 
 use tidegate_base::{Id, Moment, Span};
+use tidegate_gate::stay::Noted;
 use tidegate_reactor::{Reactor, SockId};
 
 use crate::action::proxy::exchange::Exchange;
@@ -42,6 +43,13 @@ impl Worker {
                 return Some(server);
             }
         }
+        if let Some(key) = exchange.facts.stay
+            && let Some(stays) = self.settings.newest().stays(exchange.pool)
+            && let Some(server) = stays.server_of(key, now)
+            && self.pools[usize::from(exchange.pool)].state.can_keep(server, now, &exchange.tried)
+        {
+            return Some(server);
+        }
         let client = exchange.requester.sock;
         let Some(down) = self.conns.downstream(client) else {
             self.note_absent(client);
@@ -60,6 +68,20 @@ impl Worker {
         let state = &self.pools[usize::from(exchange.pool)].state;
         let usable = up.pool == exchange.pool && !exchange.needs_fresh;
         (usable && state.has_room_at(server, &exchange.tried)).then_some(server)
+    }
+
+    /// Notes that requests with the key of the exchange stay with `server`, unless their own server is only busy.
+    pub(crate) fn note_stay(&mut self, id: Id<Exchange>, server: usize, now: Moment) {
+        let Some(exchange) = self.exchanges.get(id) else { return };
+        let (pool, Some(key)) = (exchange.pool, exchange.facts.stay) else { return };
+        let Some(stays) = self.settings.newest().stays(pool) else { return };
+        let state = &self.pools[usize::from(pool)].state;
+        let counters = &self.accounts.counters;
+        match stays.note(key, server, now, |lost| state.has_lost(lost, now)) {
+            Noted::Kept | Noted::New => {}
+            Noted::Displaced => counters.sticky_evictions.add(1),
+            Noted::Moved => counters.sticky_moves.add(1),
+        }
     }
 
     /// Takes an idle connection to `server` for a request of the client `to`. One that is kept for this client

@@ -70,6 +70,11 @@ impl Worker {
         let facts = RequestFacts {
             is_tcp: true,
             key_hash: hash_peer(&self.settings.of(era).pool(pool).balance, peer),
+            stay: self
+                .settings
+                .of(era)
+                .stays(pool)
+                .and_then(|stays| stays.key_of_connection(peer.ip())),
             ..RequestFacts::NONE
         };
         let request = StoredRequest::new(Vec::new(), BodyLength::None);

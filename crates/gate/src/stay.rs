@@ -1,0 +1,356 @@
+//! Keys of requests that stay with a server: `sticky = { by = ... }` of a pool.
+//! In: the values of a request, the time. Out: the server that requests with the same values were sent to last.
+//! Never: takes a lock, waits, or allocates after its creation. Keeps a value of a request: keys are hashed with a secret.
+//! Limits: a table has a fixed number of cells, in sets of `WAYS`. If all cells of a key's set are in use, a key that was
+//! seen only once loses its cell before one that has come back, and among these the one that was used least recently. A
+//! flood of new keys therefore displaces only keys of the flood.
+//! Invariant: a cell whose key is `BUSY` is being written by one worker; other workers pass over it. A key is published
+//! after its server, so that no request of one key is sent to the server of another key.
+//!
+//! All workers share the cells. If the first two requests of a key arrive at two workers at the same moment, they may be
+//! sent to different servers; the requests after them stay with one.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+
+use core::net::IpAddr;
+use tidegate_base::prng::{hash_bytes, mix64};
+use tidegate_base::{Moment, Span};
+use tidegate_config::model::{Config, Pool, Stay, Template};
+
+use crate::rate_key::{hash_address, hash_present};
+use crate::sticky;
+use crate::template::Values;
+
+/// The cells in which a key may be: two cache lines.
+const WAYS: usize = 8;
+/// The key of a cell that was never used.
+const FREE: u64 = 0;
+/// The key of a cell that is being written.
+const BUSY: u64 = 1;
+/// The bit of a cell's state that says that the key has come back.
+const BACK: u64 = 1 << 31;
+/// The bits of a cell's state that contain the time of the last use, in seconds.
+const SECONDS: u64 = BACK - 1;
+
+/// A cell of a table.
+#[derive(Debug, Default)]
+struct Cell {
+    /// The hash of the key.
+    key: AtomicU64,
+    /// The mark of the server in the upper half, then `BACK` and `SECONDS`.
+    state: AtomicU64,
+}
+
+/// The keys of one pool, and their servers.
+#[derive(Debug)]
+pub struct StayTable {
+    /// `WAYS` cells for each set. The number of sets is a power of two.
+    cells: Box<[Cell]>,
+    /// The secret of each key.
+    seed: u64,
+}
+
+/// What a note has changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Noted {
+    /// Nothing but the time of the last use.
+    Kept,
+    /// The key is new.
+    New,
+    /// The key is new, and another key that was still valid has lost its cell.
+    Displaced,
+    /// The key has another server now.
+    Moved,
+}
+
+fn seconds(now: Moment) -> u64 {
+    (now.as_nanos() / 1_000_000_000) & SECONDS
+}
+
+impl StayTable {
+    fn new(entries_max: u32, seed: u64) -> Self {
+        let cells = (entries_max as usize).next_multiple_of(WAYS).next_power_of_two();
+        Self { cells: (0..cells).map(|_| Cell::default()).collect(), seed: mix64(seed) }
+    }
+
+    /// The cells in which a key may be, and the key in the form that they have.
+    fn set_of(&self, hash: u64) -> (&[Cell], u64) {
+        let key = mix64(hash ^ self.seed).max(BUSY + 1);
+        let sets = self.cells.len() / WAYS;
+        let start = (key as usize & (sets - 1)) * WAYS;
+        (self.cells.get(start..start + WAYS).unwrap_or_default(), key)
+    }
+
+    /// The state of a key, and its cell.
+    fn cell_of(set: &[Cell], key: u64) -> Option<(&Cell, u64)> {
+        let cell = set.iter().find(|cell| cell.key.load(Ordering::Acquire) == key)?;
+        let state = cell.state.load(Ordering::Acquire);
+        // The cell may have been given to another key in between.
+        (cell.key.load(Ordering::Acquire) == key).then_some((cell, state))
+    }
+
+    /// The mark of the server of a key that was used within `span`.
+    fn find(&self, hash: u64, now: Moment, span: Span) -> Option<u32> {
+        let (set, key) = self.set_of(hash);
+        let (_, state) = Self::cell_of(set, key)?;
+        is_valid(state, now, span).then_some((state >> 32) as u32)
+    }
+
+    /// Notes that a request with the key was sent to the server `mark`.
+    fn note(&self, hash: u64, mark: u32, now: Moment, span: Span) -> Noted {
+        let (set, key) = self.set_of(hash);
+        let state = u64::from(mark) << 32 | seconds(now);
+        if let Some((cell, before)) = Self::cell_of(set, key) {
+            let is_valid = is_valid(before, now, span);
+            let next = if is_valid { state | BACK } else { state };
+            if next != before {
+                // If another worker changes the same key, one of the two states is as good as the other.
+                let _ =
+                    cell.state.compare_exchange(before, next, Ordering::AcqRel, Ordering::Relaxed);
+            }
+            return match (is_valid, before >> 32 == state >> 32) {
+                (true, true) => Noted::Kept,
+                (true, false) => Noted::Moved,
+                (false, _) => Noted::New,
+            };
+        }
+        let rank = |cell: &&Cell| {
+            let state = cell.state.load(Ordering::Relaxed);
+            let is_valid = is_valid(state, now, span);
+            (is_valid, is_valid && state & BACK != 0, state & SECONDS)
+        };
+        let free = |cell: &&Cell| cell.key.load(Ordering::Relaxed) != BUSY;
+        let Some(cell) = set.iter().filter(free).min_by_key(rank) else { return Noted::New };
+        let before = cell.key.load(Ordering::Relaxed);
+        let displaces = before > BUSY && is_valid(cell.state.load(Ordering::Relaxed), now, span);
+        let taken = cell.key.compare_exchange(before, BUSY, Ordering::AcqRel, Ordering::Relaxed);
+        if before == BUSY || taken.is_err() {
+            // Another worker takes the cell; the next request of the key finds another one.
+            return Noted::New;
+        }
+        cell.state.store(state, Ordering::Release);
+        cell.key.store(key, Ordering::Release);
+        if displaces { Noted::Displaced } else { Noted::New }
+    }
+
+    /// The number of cells with a key.
+    #[must_use]
+    pub fn keys(&self) -> usize {
+        self.cells.iter().filter(|cell| cell.key.load(Ordering::Relaxed) != FREE).count()
+    }
+}
+
+/// Whether a key with this state was used within `span`. The clock of another worker may be ahead.
+fn is_valid(state: u64, now: Moment, span: Span) -> bool {
+    seconds(now).saturating_sub(state & SECONDS) <= span.as_secs()
+}
+
+/// The tables of all pools, shared by all workers.
+#[derive(Clone, Debug, Default)]
+pub struct StayTables(Arc<[Option<Arc<StayTable>>]>);
+
+impl StayTables {
+    /// The tables for `config`. `seed` is not known to clients.
+    #[must_use]
+    pub fn new(config: &Config, seed: u64) -> Self {
+        let table = |pool: &Pool| {
+            pool.stay.as_ref().map(|stay| Arc::new(StayTable::new(stay.entries_max, seed)))
+        };
+        Self(config.pools.iter().map(table).collect())
+    }
+
+    /// The tables for `config`, which follows `earlier` with the tables `self`. A pool of the same name whose keys and
+    /// size are the same keeps its table.
+    #[must_use]
+    pub fn after(&self, config: &Config, earlier: &Config, seed: u64) -> Self {
+        let table = |pool: &Pool| {
+            let stay = pool.stay.as_ref()?;
+            let shape = |stay: &Stay| (stay.key.clone(), stay.entries_max);
+            let is_same = |other: &Pool| {
+                other.name == pool.name && other.stay.as_ref().map(shape) == Some(shape(stay))
+            };
+            let before = earlier.pools.iter().position(is_same);
+            let known = before.and_then(|at| self.0.get(at)).and_then(Option::as_ref);
+            Some(known.map_or_else(|| Arc::new(StayTable::new(stay.entries_max, seed)), Arc::clone))
+        };
+        Self(config.pools.iter().map(table).collect())
+    }
+
+    /// What a worker needs for the pool with this index; `None` if its requests do not stay by a key.
+    #[must_use]
+    pub fn of_pool(&self, index: usize, pool: &Pool) -> Option<Stays> {
+        let (stay, table) = (pool.stay.as_ref()?, self.0.get(index)?.as_ref()?);
+        let mark = |name: String| hash_bytes(name.as_bytes()) as u32;
+        Some(Stays {
+            key: stay.key.clone(),
+            span: stay.span,
+            marks: sticky::names_of(pool).into_iter().map(mark).collect(),
+            table: Arc::clone(table),
+        })
+    }
+}
+
+/// `sticky = { by = ... }` of a pool, prepared.
+#[derive(Debug)]
+pub struct Stays {
+    /// The values that are the key.
+    key: Template,
+    /// How long a key without requests keeps its server.
+    span: Span,
+    /// By server: its mark in the table, which depends on the names of the pool and the server only.
+    marks: Vec<u32>,
+    table: Arc<StayTable>,
+}
+
+impl Stays {
+    /// The key of a request; `None` if the request does not have exactly one of each value. `scratch` is overwritten.
+    #[must_use]
+    pub fn key_of(&self, values: &Values<'_>, scratch: &mut Vec<u8>) -> Option<u64> {
+        hash_present(&self.key, values, self.table.seed, scratch)
+    }
+
+    /// The key of a connection without requests; `None` if keys are not addresses.
+    #[must_use]
+    pub fn key_of_connection(&self, address: Option<IpAddr>) -> Option<u64> {
+        hash_address(&self.key, address, self.table.seed)
+    }
+
+    /// The server of a key.
+    #[must_use]
+    pub fn server_of(&self, key: u64, now: Moment) -> Option<usize> {
+        let mark = self.table.find(key, now, self.span)?;
+        self.marks.iter().position(|known| *known == mark)
+    }
+
+    /// Notes that a request was sent to `server`. A key whose server is not lost keeps it, although this request was sent
+    /// to another one.
+    #[must_use]
+    pub fn note(
+        &self,
+        key: u64,
+        server: usize,
+        now: Moment,
+        is_lost: impl FnOnce(usize) -> bool,
+    ) -> Noted {
+        let stays_with =
+            self.server_of(key, now).filter(|known| *known == server || !is_lost(*known));
+        let Some(mark) = self.marks.get(stays_with.unwrap_or(server)) else { return Noted::Kept };
+        self.table.note(key, *mark, now, self.span)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SPAN: Span = Span::from_secs(60);
+
+    fn at(secs: u64) -> Moment {
+        Moment::ZERO.after(Span::from_secs(1000 + secs))
+    }
+
+    #[test]
+    fn key_keeps_its_server_until_it_was_unused_for_the_span() {
+        let table = StayTable::new(100, 1);
+        assert_eq!(table.find(7, at(0), SPAN), None);
+        assert_eq!(table.note(7, 3, at(0), SPAN), Noted::New);
+        assert_eq!(table.find(7, at(60), SPAN), Some(3));
+        assert_eq!(table.note(7, 3, at(60), SPAN), Noted::Kept);
+        assert_eq!((table.find(7, at(120), SPAN), table.find(8, at(60), SPAN)), (Some(3), None));
+        assert_eq!(table.find(7, at(121), SPAN), None);
+        assert_eq!(table.note(7, 4, at(120), SPAN), Noted::Moved);
+        assert_eq!(table.find(7, at(120), SPAN), Some(4));
+        assert_eq!(table.note(7, 5, at(500), SPAN), Noted::New);
+        // The clock of another worker is behind.
+        assert_eq!(table.find(7, at(0), SPAN), Some(5));
+        assert_eq!(table.keys(), 1);
+    }
+
+    #[test]
+    fn flood_of_keys_does_not_displace_keys_that_come_back() {
+        let table = StayTable::new(1024, 1);
+        let loyal: Vec<u64> = (1..=256).map(mix64).collect();
+        for second in 0..2 {
+            for key in &loyal {
+                let _ = table.note(*key, 9, at(second), SPAN);
+            }
+        }
+        // A set of eight may have had more than eight of these keys.
+        let known =
+            |now| loyal.iter().filter(|key| table.find(**key, now, SPAN) == Some(9)).count();
+        let before = known(at(1));
+        assert!(before > 240, "{before}");
+        let mut displaced = 0;
+        for key in 1_000_000..1_100_000 {
+            displaced += usize::from(table.note(mix64(key), 1, at(10), SPAN) == Noted::Displaced);
+        }
+        assert_eq!((known(at(20)), table.keys()), (before, 1024));
+        assert!(displaced > 90_000, "{displaced}");
+    }
+
+    #[test]
+    fn workers_agree_about_the_server_of_a_key() {
+        let table = Arc::new(StayTable::new(64, 1));
+        std::thread::scope(|scope| {
+            for worker in 0..4_u64 {
+                let table = Arc::clone(&table);
+                scope.spawn(move || {
+                    for step in 0..20_000_u64 {
+                        // The mark of each key is known, and no request ever gets that of another key.
+                        let key = mix64(step * 7 % 512 + 1);
+                        if let Some(mark) = table.find(key, at(worker), SPAN) {
+                            assert_eq!(mark, key as u32);
+                        }
+                        let _ = table.note(key, key as u32, at(worker), SPAN);
+                    }
+                });
+            }
+        });
+        assert_eq!(table.keys(), 64);
+    }
+
+    #[test]
+    fn reload_keeps_the_table_of_a_pool_with_the_same_keys() {
+        let config = |sticky: &str, name: &str| {
+            let text = format!(
+                "[[listener]]\nbind = \"127.0.0.1:0\"\n[[route]]\nproxy = \"{name}\"\n[pool.{name}]\n\
+                 servers = [\"10.0.0.1:80\", \"10.0.0.2:80\"]\nsticky = {{ {sticky} }}\n"
+            );
+            tidegate_config::parse(&text, "the test").unwrap_or_else(|errors| panic!("{errors}"))
+        };
+        let by = "by = \"header:x-user\", entries-max = 100";
+        let before = config(&format!("{by}, for = \"1m\""), "app");
+        let tables = StayTables::new(&before, 1);
+        let stays = tables.of_pool(0, &before.pools[0]).expect("requests stay");
+        assert_eq!(stays.note(5, 1, at(0), |_| false), Noted::New);
+        for (sticky, name, expected) in [
+            (format!("{by}, for = \"2m\""), "app", Some(1)),
+            (format!("{by}, for = \"2m\""), "other", None),
+            ("by = \"header:x-user\"".to_owned(), "app", None),
+            ("by = \"cookie:id\", entries-max = 100".to_owned(), "app", None),
+        ] {
+            let next = config(&sticky, name);
+            let after = tables.after(&next, &before, 2);
+            let stays = after.of_pool(0, &next.pools[0]).expect("requests stay");
+            assert_eq!(stays.server_of(5, at(0)), expected, "{sticky} {name}");
+        }
+    }
+
+    #[test]
+    fn key_moves_only_if_its_server_is_lost() {
+        let text = "[[listener]]\nbind = \"127.0.0.1:0\"\n[[route]]\nproxy = \"app\"\n[pool.app]\n\
+             servers = [\"10.0.0.1:80\", \"10.0.0.2:80\"]\nsticky = { by = \"client-address\" }\n";
+        let config = tidegate_config::parse(text, "the test").unwrap_or_else(|e| panic!("{e}"));
+        let stays = StayTables::new(&config, 1).of_pool(0, &config.pools[0]).expect("they stay");
+        let address = |text: &str| text.parse::<IpAddr>().ok();
+        let key = stays.key_of_connection(address("192.0.2.1")).expect("a key");
+        assert_ne!(stays.key_of_connection(address("192.0.2.2")), Some(key));
+        assert_eq!(stays.key_of_connection(None), None);
+        assert_eq!(stays.note(key, 0, at(0), |_| false), Noted::New);
+        assert_eq!(stays.note(key, 1, at(0), |_| false), Noted::Kept);
+        assert_eq!(stays.server_of(key, at(0)), Some(0));
+        assert_eq!(stays.note(key, 1, at(0), |lost| lost == 0), Noted::Moved);
+        assert_eq!(stays.server_of(key, at(0)), Some(1));
+    }
+}
