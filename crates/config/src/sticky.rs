@@ -30,6 +30,8 @@ pub(crate) fn read(pool: &Table<'_>, notes: &mut Notes) -> (Option<Sticky>, Opti
             let what = "`sticky` has neither `cookie` nor `by`";
             let note = Note::new(Kind::Missing, table.place.clone(), what);
             notes.error(note.help("write sticky = { cookie = \"SRV\" }"));
+            // For the mistakes in the other settings.
+            let _ = (read_cookie(&table, notes), read_stay(&table, notes));
             return (None, None);
         }
         (true, true) => {

@@ -27,10 +27,11 @@ fn presets(path: &str) -> String {
         if let Preset::Value(value) = key.preset {
             text.push_str(&format!("{} = {value}\n", key.name));
         }
-        // A table with a required setting has no default.
+        // A table with a required setting has no default, nor has one with either of two settings.
         if let Shape::Table(inner) = key.shape
             && path != "the file"
             && path != "[[route]]"
+            && inner.path != "[pool.NAME.sticky]"
             && !inner.keys.iter().any(|key| matches!(key.preset, Preset::Required))
         {
             let inner = presets(inner.path).trim().replace('\n', ", ");

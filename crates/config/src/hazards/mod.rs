@@ -10,6 +10,7 @@ mod hubs;
 mod limits;
 mod origins;
 mod pages;
+mod protocols;
 mod redirects;
 
 use core::ops::Range;
@@ -59,6 +60,7 @@ pub(crate) fn check(parts: &Parts<'_>, notes: &mut Notes) {
     for (index, pool) in parts.pools.pools.iter().enumerate().take(CHECKED_MAX) {
         let Some(table) = parts.named("pool", &pool.name) else { continue };
         cookies::check(pool, parts.serves_https(index), table, notes);
+        protocols::check(pool, table, notes);
     }
     for hub in parts.hubs.iter().take(CHECKED_MAX) {
         let Some(table) = parts.named("push", &hub.name) else { continue };

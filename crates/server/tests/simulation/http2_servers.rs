@@ -3,9 +3,9 @@
 //! Limits: `STEPS_MAX` steps of an attack.
 //! Invariant of all attacks: the request fails with 502, the connection ends, and the next request succeeds.
 
-use tidegate_base::Span;
+use tidegate_base::{Address, Span};
 use tidegate_wire::http2::frame::{
-    END_HEADERS, FrameKind, encode_goaway, encode_ping, encode_reset, encode_settings,
+    END_HEADERS, END_STREAM, FrameKind, encode_goaway, encode_ping, encode_reset, encode_settings,
     encode_window_update,
 };
 use tidegate_wire::http2::{Config, ErrorCode};
@@ -609,5 +609,72 @@ fn response_without_an_end_is_bounded_by_its_client() {
         // The server stops sending.
         stage.wait_finished(&client);
         assert_eq!(host.wait_reset(stage, 1), ErrorCode::CANCEL);
+    });
+}
+
+#[test]
+fn response_without_a_body_is_a_502_if_it_has_data() {
+    for (method, status) in [("GET", "204"), ("GET", "304"), ("HEAD", "200")] {
+        h2c().run(|stage| {
+            let client = stage.dial();
+            client.send(format!("{method} /p HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes());
+            let mut host = accept_call(stage);
+            let fields: [(&[u8], &[u8]); 2] = [(b":status", status.as_bytes()), (b"x-mine", b"1")];
+            encode_headers(&mut host.out, 1, &fields, END_HEADERS);
+            encode_frame(&mut host.out, FrameKind::Data, 0, 1, b"");
+            host.pump(stage.net.now());
+            stage.pass(Span::from_millis(50));
+            assert!(client.receive().is_empty(), "whether data follows is unknown");
+            encode_frame(&mut host.out, FrameKind::Data, END_STREAM, 1, b"");
+            host.pump(stage.net.now());
+            let answer = stage.receive_until(&client, "\r\n\r\n");
+            assert_status(status.parse().expect("a number"), &answer);
+            assert!(answer.contains("x-mine: 1\r\n"), "{answer}");
+            // The same for a stream, with data.
+            let mut client = Speaker::new(stage);
+            let stream = client.request(method, "/p", true, |_| {});
+            client.pump(stage.net.now());
+            host.wait_call(stage, 3);
+            encode_headers(&mut host.out, 3, &fields, END_HEADERS);
+            encode_frame(&mut host.out, FrameKind::Data, END_STREAM, 3, b"x");
+            host.connection.reset(&mut Vec::new(), 3, ErrorCode::NO_ERROR);
+            host.pump(stage.net.now());
+            let response = client.wait(stage, stream);
+            assert_eq!((response.status, response.reset), (502, None), "{method} {status}");
+            client.hello(stage);
+        });
+    }
+}
+
+#[test]
+fn requests_that_goaway_excludes_move_to_another_server() {
+    let pool = "h2c = true\nservers = [\"10.0.1.1:8000\", \"10.0.1.2:8000\"]";
+    h2c().pool(pool).run(|stage| {
+        let other = Address::Tcp(([10, 0, 1, 2], 8000).into());
+        let other = stage.net.serve(&other).expect("the address is free");
+        let clients: Vec<_> = (0..8).map(|_| stage.dial()).collect();
+        for client in &clients {
+            client.send(&get("/p"));
+        }
+        let mut leaving = Host::accept(stage, Config::server());
+        let peer = stage.until(|_| other.accept());
+        let mut staying = Host::new(peer, Config::server(), stage.net.now());
+        leaving.until(stage, |leaving| {
+            staying.pump(leaving.now());
+            (leaving.calls.len() + staying.calls.len() == clients.len()).then_some(())
+        });
+        assert!(!leaving.calls.is_empty() && !staying.calls.is_empty());
+        encode_goaway(&mut leaving.out, 0, ErrorCode::NO_ERROR, "");
+        leaving.pump(stage.net.now());
+        staying.until(stage, |staying| (staying.calls.len() == clients.len()).then_some(()));
+        assert!(stage.try_accept().is_none(), "no request follows the server that stops");
+        let streams: Vec<u32> = staying.calls.keys().copied().collect();
+        for stream in streams {
+            staying.respond(stage.net.now(), stream, b"ok");
+        }
+        staying.pump(stage.net.now());
+        for client in &clients {
+            assert_status(200, &stage.receive_until(client, "ok"));
+        }
     });
 }

@@ -8,9 +8,10 @@ use tidegate_wire::http2::{Config, Connection, ErrorCode, Event, Scratch};
 use tidegate_wire::tls::Version;
 
 use crate::host::{Call, Host};
+use crate::http2_websocket::wait;
 use crate::line::Line;
 use crate::secured::Keys;
-use crate::speaker::{Response, Speaker};
+use crate::speaker::Speaker;
 use crate::stage::{Stage, assert_status, scene};
 
 /// The key of the example in RFC 6455 section 1.3, and what accepts it.
@@ -69,18 +70,6 @@ fn open_stream(stage: &mut Stage) -> (Speaker, u32, Host) {
     });
     assert_eq!(status, 200);
     (client, stream, host)
-}
-
-fn wait<T>(
-    stage: &mut Stage,
-    client: &mut Speaker,
-    stream: u32,
-    look: impl Fn(&Response) -> Option<T>,
-) -> T {
-    stage.until(|stage| {
-        client.pump(stage.net.now());
-        look(&client.responses[&stream])
-    })
 }
 
 #[test]

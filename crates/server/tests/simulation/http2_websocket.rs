@@ -31,7 +31,7 @@ fn play(pool: &str, case: impl FnOnce(&mut Stage, Speaker)) {
 }
 
 /// Waits until `look` returns something about what came on the stream.
-fn wait<T>(
+pub fn wait<T>(
     stage: &mut Stage,
     client: &mut Speaker,
     stream: u32,

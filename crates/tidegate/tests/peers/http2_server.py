@@ -10,7 +10,17 @@ from hypercorn.asyncio import serve
 from hypercorn.config import Config
 
 
+async def websocket(receive, send):
+    """Sends each message back."""
+    assert (await receive())["type"] == "websocket.connect"
+    await send({"type": "websocket.accept"})
+    while (event := await receive())["type"] == "websocket.receive":
+        await send({"type": "websocket.send", "text": event.get("text"), "bytes": event.get("bytes")})
+
+
 async def application(scope, receive, send):
+    if scope["type"] == "websocket":
+        return await websocket(receive, send)
     if scope["type"] != "http":
         raise ValueError("not a request")
     start = {"type": "http.response.start", "status": 200, "headers": []}

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use tidegate_testing::{command, start};
 
 use crate::gate::Gate;
-use crate::origins::{go_program, node, python_with_packages};
+use crate::origins::{go_program, node, python, python_with_packages};
 use crate::process::{Folder, Process, free_address, program, run, run_well, text};
 use crate::proxy_protocol::make_certificate;
 use crate::requests::{curl, noise};
@@ -171,13 +171,52 @@ fn nghttpd_serves_all_requests() {
     }
 }
 
+fn hypercorn(folder: &Folder) -> Server {
+    make_certificate(folder);
+    let script = folder.file("server.py", include_str!("http2_server.py"));
+    let files = [&script, &folder.join("site.key"), &folder.join("site.pem")];
+    Server::start(python_with_packages().args(files))
+}
+
+/// Hypercorn announces extended CONNECT (RFC 8441), so it gets WebSockets as streams.
+#[test]
+fn websockets_of_both_versions_reach_hypercorn_over_http2() {
+    let folder = Folder::new("h2-hypercorn-websocket");
+    let server = hypercorn(&folder);
+    let gate = gate(&folder, &[&server.address], SECURED);
+    let client = folder.file("client.py", include_str!("websocket_client.py"));
+    let url = format!("ws://{}/chat", gate.address());
+    let printed = run_well(python().env_remove("http_proxy").args([&client, &url]));
+    assert_eq!(printed, "echo\nburst\nping\nclose\nfifty\n");
+    let client = folder.file("streams.py", include_str!("http2_websocket.py"));
+    let url = format!("http://{}", gate.address());
+    let arguments = [&*client, &url, "/chat", "/chat", "--unended"];
+    let printed = run_well(python_with_packages().args(arguments));
+    assert_eq!(printed, "/chat\n/chat\n");
+}
+
+/// Nghttpd does not announce it: an HTTP/1.1 connection is impossible, so the client gets a clear response.
+#[test]
+fn server_of_http2_without_websockets_is_a_502() {
+    let folder = Folder::new("h2-nghttpd-websocket");
+    let server = nghttpd(&folder, &["--no-tls"]);
+    let gate = gate(&folder, &[&server.address], PLAIN);
+    let mut curl = curl();
+    curl.args(["--http1.1", "-H", "connection: upgrade", "-H", "upgrade: websocket"]);
+    curl.args([
+        "-H",
+        "sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==",
+        "-H",
+        "sec-websocket-version: 13",
+    ]);
+    let printed = run_well(curl.args(["-w", "%{http_code}", &gate.url("/chat")]));
+    assert!(printed.contains("RFC 8441") && printed.ends_with("502"), "{printed}");
+}
+
 #[test]
 fn hypercorn_serves_all_requests() {
     let folder = Folder::new("h2-hypercorn");
-    make_certificate(&folder);
-    let script = folder.file("server.py", include_str!("http2_server.py"));
-    let files = [&script, &folder.join("site.key"), &folder.join("site.pem")];
-    let server = Server::start(python_with_packages().args(files));
+    let server = hypercorn(&folder);
     let gate = gate(&folder, &[&server.address], SECURED);
     check_bodies(&folder, &gate, "/echo");
     check_load(&gate);

@@ -594,13 +594,17 @@ impl Worker {
             retries_max: self.settings.of(exchange.era).pool(exchange.pool).retries,
         };
         exchange.was_reset |= point == FailurePoint::FreshReset;
+        let is_leaving = core::mem::take(&mut exchange.is_server_leaving);
         if retry::may_retry(&attempt) {
             let all_tried = !pool.state.may_wait(&exchange.tried);
             match point {
                 FailurePoint::NotSent => {
                     // The first attempt sent nothing, so it does not count.
                     exchange.attempts -= 1;
-                    exchange.tried = Tried::default();
+                    // A server that is leaving is tried again only if there is no other one.
+                    if all_tried || !is_leaving {
+                        exchange.tried = Tried::default();
+                    }
                     self.accounts.counters.unsent_requests.add(1);
                 }
                 _ => self.accounts.counters.retries.add(1),

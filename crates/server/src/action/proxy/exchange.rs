@@ -167,6 +167,8 @@ pub(crate) struct Exchange {
     /// An attempt failed, so the next one uses a fresh connection: other idle connections may have been
     /// closed by their server, too. Once true, it stays true.
     pub(crate) needs_fresh: bool,
+    /// The server of the attempt closes its connections, so another one is tried first. Set until the attempt has ended.
+    pub(crate) is_server_leaving: bool,
     /// The server takes no tunnels over HTTP/2, so the request goes over a connection of HTTP/1.1. Once true, it stays true.
     pub(crate) needs_http1: bool,
     /// When an attempt was last lost with its connection. Shared connections that were silent since are avoided.
@@ -216,6 +218,7 @@ impl Exchange {
             facts,
             attempt: Attempt::NONE,
             needs_fresh: false,
+            is_server_leaving: false,
             needs_http1: false,
             lost_at: Moment::ZERO,
             arrival,

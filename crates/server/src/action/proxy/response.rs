@@ -315,6 +315,15 @@ impl Worker {
         self.fail(reactor, id, Failure { status: 502, text });
     }
 
+    /// The server closes the connection of a request (GOAWAY), and has certainly not processed it: another server gets the
+    /// request, if there is one, so that all such requests do not follow a server that stops.
+    pub(crate) fn server_leaves<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
+        if let Some(exchange) = self.exchanges.get_mut(id) {
+            exchange.is_server_leaving = true;
+            self.request_unprocessed(reactor, id);
+        }
+    }
+
     /// A reused connection failed before the first byte of the request was sent: the request goes to another
     /// connection.
     pub(crate) fn request_not_sent<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {

@@ -9,7 +9,7 @@
 use tidegate_base::{Id, Moment, Span};
 use tidegate_reactor::{CloseReason, Reactor, SockId};
 use tidegate_wire::http2::{self, Connection, Event, ResetCause, Scratch};
-use tidegate_wire::message::{Fields, ResponseHead};
+use tidegate_wire::message::{BodyLength, Fields, OwnedResponse, ResponseHead};
 use tidegate_wire::tls::TlsSession;
 
 use crate::action::proxy::exchange::Stage;
@@ -345,13 +345,17 @@ impl Worker {
         let Some(stream) = self.server_streams.get_mut(id) else { return };
         stream.is_response_done = ends;
         let (exchange_id, connects) = (stream.exchange, stream.is_connect());
+        let is_tunnel = connects && matches!(head.status, 200..=299);
+        if head.length == BodyLength::None && !ends && !is_tunnel && !head.is_interim() {
+            stream.head = Some(Box::new(OwnedResponse::new(head)));
+        }
+        let is_kept = stream.head.is_some();
         let Some(exchange) = self.exchanges.get_mut(exchange_id) else { return };
         exchange.attempt.has_response = true;
         match head.is_interim() {
             true => self.relay_interim(reactor, exchange_id, head),
-            false if connects && matches!(head.status, 200..=299) => {
-                self.open_server_tunnel(reactor, id, head, ends);
-            }
+            false if is_tunnel => self.open_server_tunnel(reactor, id, head, ends),
+            false if is_kept => {}
             false => self.relay_head(reactor, exchange_id, head, ends, false),
         }
     }
@@ -366,6 +370,14 @@ impl Worker {
     ) {
         let Some(stream) = self.server_streams.get_mut(id) else { return };
         stream.is_response_done |= ends;
+        if let Some(head) = stream.head.take_if(|_| ends) {
+            let (exchange, is_whole) = (stream.exchange, stream.trailers.is_empty());
+            self.relay_head(reactor, exchange, &head.lend(), is_whole, false);
+            if is_whole {
+                return;
+            }
+        }
+        let Some(stream) = self.server_streams.get_mut(id) else { return };
         if stream.is_held || !stream.input.is_empty() {
             return stream.input.push(bytes, &mut self.buffers);
         }
@@ -482,6 +494,7 @@ impl Worker {
             return self.give_up_request(reactor, exchange_id);
         }
         match cause {
+            ResetCause::GoneAway if !has_response => self.server_leaves(reactor, exchange_id),
             _ if cause.is_unprocessed() && !has_response => {
                 self.request_unprocessed(reactor, exchange_id);
             }

@@ -6,6 +6,7 @@
 
 use tidegate_base::{Id, Moment};
 use tidegate_reactor::SockId;
+use tidegate_wire::message::OwnedResponse;
 
 use crate::action::proxy::exchange::Exchange;
 use crate::buffers::{BufferPool, Input};
@@ -28,6 +29,9 @@ pub(crate) struct ServerStream {
     pub(super) is_held: bool,
     /// The response has ended, although its end may be behind `input`.
     pub(super) is_response_done: bool,
+    /// The head of a response that cannot have a body, until the server has ended the response: data would make it
+    /// malformed, which the client can only learn instead of the head.
+    pub(super) head: Option<Box<OwnedResponse>>,
     /// Bytes of the response body that the client does not take yet.
     pub(super) input: Input,
     /// The trailers of the response, as lines; behind `input`.
@@ -55,6 +59,7 @@ impl ServerStream {
             is_gone: false,
             is_held: false,
             is_response_done: false,
+            head: None,
             input: Input::default(),
             trailers: Vec::new(),
             unreleased: 0,
