@@ -152,6 +152,16 @@ const ENTRIES: &[Entry] = &[
     ),
     (
         "[[listener]]",
+        &["connections-per-ip", "max-connections-per-ip", "limit-conn", "maxconn-per-ip"],
+        "write connections-per-address-max = 200",
+    ),
+    (
+        "[[route]]",
+        &["connections-per-ip", "max-connections-per-ip", "limit-conn", "inflightreq"],
+        "write connections-per-address-max = 50",
+    ),
+    (
+        "[[listener]]",
         &["client-max-body-size", "max-body-size", "body-max", "request-body"],
         "write limits = { body = \"1MiB\" }",
     ),

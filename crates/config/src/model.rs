@@ -260,6 +260,8 @@ pub struct Listener {
     pub timeouts: ClientTimeouts,
     /// Number of requests on one connection before it is closed; `None`: unlimited.
     pub requests_per_connection_max: Option<u32>,
+    /// `connections-per-address-max`: open connections of one client address; `None`: unlimited.
+    pub per_address_max: Option<u32>,
     /// Addresses whose X-Forwarded-* and Forwarded fields are trusted and extended. From all other clients these
     /// fields are replaced.
     pub trusted: Vec<Network>,

@@ -194,12 +194,15 @@ fn read_handling(
     if let Some(ask) = &auth.ask {
         ask::check(table, ask, &request_headers, notes);
     }
+    let mut per_address_max = None;
+    table.set_bound("connections-per-address-max", &mut per_address_max, notes);
     Handling {
         request_headers,
         response_headers: edits::read(table, Direction::Responses, paths, notes),
         allow: sets::read_list(table, "allow", sets, notes),
         deny: sets::read_list(table, "deny", sets, notes),
         rates: rates::read(table, notes),
+        per_address_max,
         timeouts: read_timeouts(table, notes),
         auth: auth.basic,
         jwt: auth.jwt,

@@ -68,6 +68,8 @@ pub struct RouteHandling {
     pub pool: Option<PoolChooser>,
     /// Limits of the rate of requests; their tables are in `RateTables`.
     pub rates: Vec<Rate>,
+    /// How many requests of one client address may be in progress.
+    pub per_address_max: Option<u32>,
     /// The Lua application that decides about requests before they are forwarded.
     pub hooks: Option<RouteHooks>,
 }
@@ -504,6 +506,7 @@ fn prepare(
         ask: handling.ask.as_ref().map(|ask| Asker::new(index, ask)),
         pool,
         rates: handling.rates.clone(),
+        per_address_max: handling.per_address_max,
         hooks: handling.hooks.as_ref().map(|hooks| RouteHooks::new(hooks, config)),
     }))
 }

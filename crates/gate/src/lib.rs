@@ -12,6 +12,7 @@ pub mod chain;
 pub mod changes;
 pub mod choice;
 pub mod client_fields;
+pub mod client_places;
 mod conditions;
 pub mod connection_auth;
 pub mod cors;

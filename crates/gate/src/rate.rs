@@ -21,6 +21,7 @@ use tidegate_base::prng::mix64;
 use tidegate_base::{Moment, Span};
 use tidegate_config::model::{Config, Rate, RateExcess, Route};
 
+use crate::client_places::ClientLimits;
 use crate::places::Places;
 use crate::rate_key;
 use crate::template::Values;
@@ -141,11 +142,13 @@ impl RateTable {
     }
 }
 
-/// The tables of all rate limits of a configuration, shared by all workers.
+/// The tables of all limits of a configuration, shared by all workers.
 #[derive(Clone, Debug, Default)]
 pub struct RateTables {
     /// By route: the table of each of its limits.
     routes: Arc<[Vec<Arc<RateTable>>]>,
+    /// The counts of connections and requests in progress by address.
+    pub clients: ClientLimits,
 }
 
 impl RateTables {
@@ -156,6 +159,7 @@ impl RateTables {
         let routes = config.routes.iter();
         Self {
             routes: routes.map(|route| route.handling.rates.iter().map(table).collect()).collect(),
+            clients: ClientLimits::new(config, seed),
         }
     }
 
@@ -174,7 +178,8 @@ impl RateTables {
                 own.clone_from(known);
             }
         }
-        Self { routes: fresh.into() }
+        let clients = ClientLimits::after(config, earlier, &tables.clients, seed);
+        Self { routes: fresh.into(), clients }
     }
 
     /// The tables of a route.

@@ -22,6 +22,7 @@ fn listener(name: &str) -> Listener {
         limits: RequestLimits::default(),
         timeouts: ClientTimeouts::default(),
         requests_per_connection_max: None,
+        per_address_max: None,
         trusted: Vec::new(),
         client_address_headers: Vec::new(),
         proxy_protocol: None,

@@ -113,6 +113,9 @@ impl Worker {
         if !self.settings.has_room() {
             self.adopt_requests(self.settings.oldest());
         }
+        if snapshot.process.rates.clients.are_set() {
+            self.recorder.hold_places();
+        }
         self.settings.replace(Rc::clone(&snapshot));
         self.accounts.counters.settings_changes.add(1);
         self.change_pools(reactor, &snapshot);

@@ -207,7 +207,12 @@ impl Worker {
             Ok(None) => Ok(None),
             Ok(Some((header, header_bytes))) => {
                 self.apply_proxy_header(sock, &header);
-                Ok(Some(header_bytes))
+                let Some(down) = self.conns.downstream(sock) else { return Err(Refused) };
+                let (listener, peer) = (down.listener, down.peer());
+                match self.admit_connection(listener, sock, peer) {
+                    true => Ok(Some(header_bytes)),
+                    false => Err(Refused),
+                }
             }
             Err(_) => {
                 self.accounts.counters.proxy_header_faults.add(1);

@@ -116,6 +116,13 @@ counters! {
         tarpitted_requests,
         /// Those of them that got their response at once, because too many waited in the tarpit.
         tarpits_full,
+        /// Connections that were reset because their address had as many as `connections-per-address-max` of the listener.
+        connections_over_address_max,
+        /// Requests that were refused because their address had as many in progress as `connections-per-address-max` of the
+        /// route.
+        requests_over_address_max,
+        /// Connections and requests that were not counted by their address, because too many addresses were.
+        clients_uncounted,
         /// Keys of `sticky` that were moved to another server, because their own was down.
         sticky_moves,
         /// Keys of `sticky` that gave way to new ones, because the table was full.

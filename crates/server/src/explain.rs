@@ -318,6 +318,9 @@ fn explain_handling(text: &mut String, handling: &RouteHandling, values: &Values
     if !handling.rates.is_empty() {
         note("429 if the request exceeds `rate`");
     }
+    if handling.per_address_max.is_some() {
+        note("429 if the address has `connections-per-address-max` requests in progress");
+    }
     if let Some(guard) = &handling.auth {
         match Credentials::of(values.head) {
             None => {

@@ -524,6 +524,9 @@ impl Worker {
             }
         }
         assert_eq!(of_listeners, self.listener_users, "connections of the listeners");
+        let clients = self.conns.downstream_ids().into_iter();
+        let held = clients.filter(|sock| self.held_places.has(*sock)).count();
+        assert_eq!(held, self.held_places.len(), "places of connections");
         let eras: Vec<_> =
             self.exchanges.iter().map(|(_, exchange)| (exchange.era, exchange.requester)).collect();
         for (era, requester) in eras {

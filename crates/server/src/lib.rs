@@ -15,6 +15,7 @@ mod carrier;
 pub mod certificates;
 pub mod change;
 mod client;
+mod client_places;
 mod configuration;
 mod connection;
 pub mod counters;

@@ -13,6 +13,7 @@ use tidegate_gate::access::{
     Captures, Cause, Entry, FIELD_BYTES_MAX, HOST_BYTES_MAX, Loads, Phase, RequestLine,
     TARGET_BYTES_MAX, Timers, cut, shown_target,
 };
+use tidegate_gate::client_places::ClientPlace;
 use tidegate_gate::identity::{ID_BYTES_MAX, Identity, TRACE_BYTES};
 use tidegate_gate::parameters::find_cookie;
 use tidegate_reactor::{Peer, Reactor, SockId};
@@ -88,6 +89,8 @@ struct Record {
     phase: Phase,
     /// What is wrong, if something is.
     reason: &'static str,
+    /// The place of the request among those of its address, if its route limits them.
+    place: Option<ClientPlace>,
 }
 
 impl Record {
@@ -117,6 +120,7 @@ impl Record {
             cause: Cause::None,
             phase: Phase::Request,
             reason: "",
+            place: None,
         }
     }
 
@@ -236,6 +240,8 @@ pub(crate) struct Recorder {
     desk: Option<Desk>,
     /// Requests are counted by listener, route and server.
     counts: bool,
+    /// Some route or listener limits the requests of each address, whose places are in records.
+    holds_places: bool,
     /// Names of the request fields that lines contain.
     field_names: Vec<String>,
     /// Names of the cookies that lines contain.
@@ -247,10 +253,20 @@ pub(crate) struct Recorder {
 }
 
 impl Recorder {
+    /// No records. `holds_places`: records hold the places of requests.
+    pub(crate) fn holding(holds_places: bool) -> Self {
+        Self { holds_places, ..Self::default() }
+    }
+
+    /// From now on, records hold the places of requests.
+    pub(crate) fn hold_places(&mut self) {
+        self.holds_places = true;
+    }
+
     /// Whether anything is recorded.
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
-        self.desk.is_some() || self.counts
+        self.desk.is_some() || self.counts || self.holds_places
     }
 
     /// The number of records of requests under way.
@@ -498,6 +514,13 @@ impl Worker {
         }
     }
 
+    /// The request has a place among those of its address until its exchange ends.
+    pub(crate) fn hold_place(&mut self, to: Requester, place: ClientPlace) {
+        if let Some(record) = self.record(to) {
+            record.place = Some(place);
+        }
+    }
+
     /// Notes why the exchange fails. The first cause counts.
     #[inline]
     pub(crate) fn blame(&mut self, to: Requester, cause: Cause, reason: &'static str) {
@@ -577,7 +600,7 @@ impl Worker {
 
     fn write_entry<R: Reactor>(&mut self, reactor: &R, index: u32) {
         let loads = self.loads(self.recorder.records[index as usize].server);
-        let Recorder { desk, field_names, cookies, records, free, counts: _ } = &mut self.recorder;
+        let Recorder { desk, field_names, cookies, records, free, .. } = &mut self.recorder;
         let record = &mut records[index as usize];
         if record.cause == Cause::None && record.phase != Phase::Last {
             debug_assert!(false, "{UNEXPLAINED}: {:?}", record.request_line());

@@ -50,6 +50,7 @@ use crate::carrier::http2::server_stream::ServerStream;
 use crate::carrier::http2::stream::Http2Stream;
 use crate::change::{Gone, OpenListener};
 use crate::client::begins_with_header;
+use crate::client_places::HeldPlaces;
 use crate::connection::Connections;
 use crate::counters::{Accounts, HandlerKind};
 use crate::eviction::Search;
@@ -200,6 +201,8 @@ pub struct Worker {
     pub(crate) listeners: Vec<OpenListener>,
     /// By listener: its client connections.
     pub(crate) listener_users: Vec<u32>,
+    /// The places of connections of listeners that limit the connections of each address.
+    pub(crate) held_places: HeldPlaces,
     /// The removed parts of the configuration that are still in use.
     pub(crate) gone: Gone,
     /// The seed of the worker's random numbers.
@@ -290,6 +293,8 @@ pub struct Leftovers {
     pub token_requests: usize,
     /// Requests that wait for their refusal.
     pub tarpits: usize,
+    /// Places of connections of listeners that limit the connections of each address.
+    pub client_places: usize,
     /// Requests that VMs keep.
     pub in_vms: usize,
     /// WebSocket connections that Lua applications serve.
@@ -356,6 +361,7 @@ impl Worker {
         // As many as all connections may open: a client with many streams takes none from the others.
         let streams_max = limits.exchanges_max.saturating_mul(STREAMS_DEFAULT as usize);
         let push = PushState::new(Arc::clone(&snapshot.hubs), 0, 1);
+        let recorder = Recorder::holding(snapshot.process.rates.clients.are_set());
         Self {
             settings: Settings::new(snapshot),
             accounts,
@@ -411,11 +417,12 @@ impl Worker {
             sampling: None,
             listeners: Vec::new(),
             listener_users: Vec::new(),
+            held_places: HeldPlaces::default(),
             gone: Gone::default(),
             seed,
             leaving: Leaving::default(),
             limits,
-            recorder: Recorder::default(),
+            recorder,
             post: None,
         }
     }
@@ -614,6 +621,7 @@ impl Worker {
             scripted: self.scripted.len(),
             token_requests: self.token_requests.len(),
             tarpits: self.tarpits.len(),
+            client_places: self.held_places.len(),
             in_vms: self.apps.requests(),
             lua_clients: self.lua_clients.len() + self.apps.clients(),
             lua_waiting: self.apps.waiting(),

@@ -48,6 +48,17 @@ pub static LISTENER: Section = Section {
              handshakes.",
         ),
         key(
+            "connections-per-address-max",
+            COUNT_OR_UNLIMITED,
+            Value("\"unlimited\""),
+            "Number of open connections of one client address, in all workers together. Further connections are reset \
+             before a TLS handshake. IPv6 addresses count by their first 64 bits. A connection that begins with a PROXY \
+             header counts for the address in it; behind proxies that use other means, set the limit at the route. \
+             Clients of unix sockets have no address and are not limited. Up to about 100,000 addresses are \
+             counted at the same time, in 1 MiB; further ones are not limited.",
+            "Many clients may share one address, such as that of their router.",
+        ),
+        key(
             "trusted",
             List(&Text("\"10.0.0.0/8\", \"192.0.2.1\" or \"2001:db8::/32\"")),
             Value("[]"),

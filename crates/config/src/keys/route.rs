@@ -13,7 +13,7 @@ use super::push::ROUTE_PUSH;
 use super::rate::RATE;
 use super::timeouts::ROUTE_TIMEOUTS;
 use super::websocket::WEBSOCKET;
-use super::{Section, Shape, key};
+use super::{COUNT_OR_UNLIMITED, Section, Shape, key};
 
 const HOST: &str = "\"example.com\" or \"*.example.com\"";
 const HOSTS: Shape = OneOf(&[Text(HOST), List(&Text(HOST))]);
@@ -143,6 +143,18 @@ pub static ROUTE: Section = Section {
             Absent,
             "Limits how many requests the route serves, for example of each client.",
             "",
+        ),
+        key(
+            "connections-per-address-max",
+            COUNT_OR_UNLIMITED,
+            Value("\"unlimited\""),
+            "Number of connections of one client address with a request of this route in progress, in all workers \
+             together; each stream of HTTP/2 counts as a connection, and a WebSocket connection or another tunnel until \
+             its end. Further requests get a 429 response. Behind a proxy in `trusted` of the listener, the address is \
+             the one that the proxy states; IPv6 addresses count by their first 64 bits. Clients without an address are \
+             not limited. Up to about 100,000 addresses are counted at the same time, in 1 MiB; further ones are \
+             not limited.",
+            "Many clients may share one address, such as that of their router.",
         ),
         key("hooks", OneOf(&[Text(HOOKS_NAME), Table(&HOOKS)]), Absent, HOOKS_ABOUT, ""),
         key(

@@ -21,6 +21,8 @@ pub struct Handling {
     pub deny: Option<Addresses>,
     /// `rate`: limits that all must admit a request.
     pub rates: Vec<Rate>,
+    /// `connections-per-address-max`: requests of one client address in progress; `None`: unlimited.
+    pub per_address_max: Option<u32>,
     /// `auth`: only users with a password are served.
     pub auth: Option<BasicAuth>,
     /// `auth = { jwt = ... }`: only requests with a valid token are served.

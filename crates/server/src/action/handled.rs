@@ -8,6 +8,7 @@ use tidegate_config::model::RateExcess;
 use tidegate_gate::access::Cause;
 use tidegate_gate::basic::{CredentialKey, Credentials};
 use tidegate_gate::changes::{Changes, HookChanges};
+use tidegate_gate::client_places::Entry;
 use tidegate_gate::cors::CrossOrigin;
 use tidegate_gate::denial::Denial;
 use tidegate_gate::handling::{Guard, RouteHandling};
@@ -29,6 +30,9 @@ use crate::worker::Worker;
 
 /// Why a request is refused that has no right password.
 pub(super) const NO_PASSWORD: &str = "the request has no right user and password";
+
+/// The text of the response to an address with too many requests in progress, and the reason in the access log.
+const TOO_MANY_CLIENTS: &str = "too many requests of this address are in progress";
 
 /// The values for the edits of one response: that of the request whose action was begun last, or whose response begins
 /// now.
@@ -263,7 +267,9 @@ impl Worker {
             let head = values.head;
             return self.answer(reactor, to, &Answer::CorsPreflight { cors, head }, false);
         }
-        if !self.admit_rate(reactor, to, (route, handling), values) {
+        if !self.admit_rate(reactor, to, (route, handling), values)
+            || !self.admit_client(reactor, to, (route, handling), values)
+        {
             return;
         }
         if let Some(guard) = &handling.jwt {
@@ -409,6 +415,32 @@ impl Worker {
                 None
             }
         }
+    }
+
+    /// Takes a place for the request among those of its address. Returns whether it is admitted; otherwise it has been
+    /// answered.
+    fn admit_client<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        to: Requester,
+        (route, handling): (usize, &RouteHandling),
+        values: &Values<'_>,
+    ) -> bool {
+        let (Some(most), Some(address)) = (handling.per_address_max, values.client()) else {
+            return true;
+        };
+        let snapshot = self.settings_of(to);
+        let Some(places) = snapshot.process.rates.clients.route(route) else { return true };
+        match places.take(address, most) {
+            Entry::Taken(place) => self.hold_place(to, place),
+            Entry::Uncounted => self.accounts.counters.clients_uncounted.add(1),
+            Entry::Refused => {
+                self.accounts.counters.requests_over_address_max.add(1);
+                self.deny(reactor, to, Denial::new(429, TOO_MANY_CLIENTS), TOO_MANY_CLIENTS, false);
+                return false;
+            }
+        }
+        true
     }
 
     /// Counts the request in those limits of its route that depend on claims, if `values` has claims, and otherwise in the

@@ -37,13 +37,17 @@ impl Worker {
         sock: SockId,
         peer: Peer,
     ) {
-        let counters = &self.accounts.counters;
-        counters.accepted.add(1);
-        counters.downstream_now.add(1);
+        self.accounts.counters.accepted.add(1);
         let listener = self.listener_index(listener).unwrap_or_default();
+        let has_header = begins_with_header(self.settings.newest().listener(listener), peer);
+        // A PROXY header names the client whose connection counts.
+        if !has_header && !self.admit_connection(listener, sock, peer) {
+            return reactor.abort(sock);
+        }
+        self.accounts.counters.downstream_now.add(1);
         let settings = self.settings.newest().listener(listener);
         // On a listener with TLS, the PROXY header precedes the handshake, and the TLS layer reads it.
-        let has_header = settings.tls.is_none() && begins_with_header(settings, peer);
+        let has_header = has_header && settings.tls.is_none();
         let phase = if has_header { Phase::ProxyHeader } else { Phase::NEXT_HEAD };
         let head_timeout = settings.timeouts.head;
         let scheme = Scheme::of_connection(settings.tls.is_some());
@@ -74,6 +78,7 @@ impl Worker {
             return self.note_absent(sock);
         };
         self.accounts.counters.downstream_now.sub(1);
+        self.held_places.end(sock);
         let record = down.record();
         self.settings.end_use(down.era());
         self.end_listener_user(&down);

@@ -1,11 +1,13 @@
-//! Limits of clients: requests that wait before they are refused.
+//! Limits of clients: requests that wait before they are refused; connections and requests of one address.
 //! In: clients above their limit, over HTTP/1.1 and HTTP/2. Out: what each test's name states.
 
 use tidegate_base::Span;
-use tidegate_reactor::SimPeer;
+use tidegate_reactor::{Peer, SimPeer};
+use tidegate_wire::tls::Version;
 
+use crate::secured::Keys;
 use crate::speaker::Speaker;
-use crate::stage::{HELLO, Stage, assert_status, scene};
+use crate::stage::{GET, HELLO, OK, Stage, assert_status, scene};
 
 const TARPIT: &str = "h2c = true\ntimeouts = { idle = \"1h\" }\n[[route]]\npath = \"/slow\"\n\
     rate = { limit = \"1/24h\", then = \"tarpit\", wait = \"10s\", waiting-max = 2 }\nrespond = { body = \"ok\" }\n\
@@ -107,5 +109,118 @@ fn stop_refuses_waiting_requests_at_once() {
         assert_status(429, &stage.receive_until(&client, "too many requests\n"));
         assert!(stage.net.now().since(began) < Span::from_secs(1));
         stage.wait_finished(&client);
+    });
+}
+
+/// A new connection from an address.
+fn dial_from(stage: &Stage, listener: usize, address: &str) -> SimPeer {
+    let peer = Peer::Tcp((address.parse::<core::net::IpAddr>().expect("an address"), 999).into());
+    stage.net.dial_as(&stage.harness.bound[listener], peer).expect("the worker listens")
+}
+
+#[test]
+fn connections_of_one_address_are_limited_and_others_are_not() {
+    scene().listener("connections-per-address-max = 2").run(|stage| {
+        let own: Vec<SimPeer> = (0..2).map(|_| dial_from(stage, 0, "2001:db8::1")).collect();
+        for client in &own {
+            stage.hello(client);
+        }
+        // Another address of the same network.
+        let more = dial_from(stage, 0, "2001:db8::2");
+        stage.wait_reset(&more);
+        assert_eq!(stage.counters().connections_over_address_max.load(), 1);
+        let other = dial_from(stage, 0, "2001:db8:1::1");
+        stage.hello(&other);
+        // A place is free as soon as one of the connections has ended.
+        drop(own);
+        stage.pass(Span::from_millis(10));
+        let again = dial_from(stage, 0, "2001:db8::2");
+        stage.hello(&again);
+        assert_eq!(stage.harness.worker.leftovers().client_places, 2);
+    });
+}
+
+#[test]
+fn proxied_connections_count_for_the_address_in_their_header() {
+    let listener = "connections-per-address-max = 1\nproxy-protocol = { from = [\"10.9.0.1\"] }";
+    scene().listener(listener).run(|stage| {
+        let proxied = |stage: &Stage, client: &str| {
+            let peer = dial_from(stage, 0, "10.9.0.1");
+            peer.send(format!("PROXY TCP4 {client} 10.0.0.1 5 80\r\n").as_bytes());
+            peer.send(HELLO);
+            peer
+        };
+        let first = proxied(stage, "192.0.2.1");
+        stage.receive_until(&first, "hello");
+        let second = proxied(stage, "192.0.2.2");
+        stage.receive_until(&second, "hello");
+        let third = proxied(stage, "192.0.2.1");
+        stage.until(|_| (third.was_reset() || third.is_finished_by_other()).then_some(()));
+        assert_eq!(third.receive(), b"");
+        assert_eq!(stage.counters().connections_over_address_max.load(), 1);
+    });
+}
+
+#[test]
+fn connections_above_the_limit_are_reset_before_a_tls_handshake() {
+    let keys = Keys::new(1, Version::Tls13);
+    let listener =
+        "[[listener]]\nname = \"tls\"\nbind = \"10.0.0.1:443\"\nconnections-per-address-max = 1";
+    let plan = keys.plan_of_listeners(&[false, true], &[false], &[1]);
+    scene().listener(listener).tls(plan).run(|stage| {
+        let first = dial_from(stage, 1, "192.0.2.1");
+        stage.pass(Span::from_millis(10));
+        let second = dial_from(stage, 1, "192.0.2.1");
+        stage.wait_reset(&second);
+        assert_eq!(stage.harness.worker.leftovers().client_places, 1);
+        drop(first);
+    });
+}
+
+const CROWDED: &str =
+    "h2c = true\n[[route]]\npath = \"/p\"\nconnections-per-address-max = 2\nproxy = \"p\"\n";
+
+#[test]
+fn requests_in_progress_of_one_address_are_limited() {
+    scene().listener(CROWDED).run(|stage| {
+        let [first, second, third] = [(); 3].map(|()| dial_from(stage, 0, "192.0.2.1"));
+        let origin = stage.forward(&first, GET);
+        let other_origin = stage.forward(&second, GET);
+        third.send(GET);
+        let refusal = stage.receive_until(&third, "requests of this address are in progress\n");
+        assert_status(429, &refusal);
+        assert_eq!(stage.counters().requests_over_address_max.load(), 1);
+        // Neither other routes nor other addresses are concerned.
+        stage.hello(&third);
+        let other = dial_from(stage, 0, "192.0.2.2");
+        let third_origin = stage.forward(&other, GET);
+        stage.respond(&third_origin, &other);
+        // The end of one request, and a client that leaves, free a place each.
+        origin.send(OK);
+        stage.receive_until(&first, "ok");
+        drop(second);
+        stage.pass(Span::from_millis(10));
+        drop(other_origin);
+        first.send(GET);
+        third.send(GET);
+        stage.pass(Span::from_millis(10));
+        assert_eq!(stage.harness.worker.leftovers().exchanges, 2);
+        assert_eq!(stage.counters().requests_over_address_max.load(), 1);
+    });
+}
+
+#[test]
+fn streams_of_one_connection_count_as_connections() {
+    scene().listener(CROWDED).run(|stage| {
+        let mut speaker = Speaker::new(stage);
+        let streams: Vec<u32> = (0..3).map(|_| speaker.get("/p")).collect();
+        let refused = speaker.wait(stage, streams[2]);
+        assert_eq!(refused.status, 429);
+        speaker.reset(streams[0]);
+        speaker.hello(stage);
+        speaker.get("/p");
+        speaker.hello(stage);
+        assert_eq!(stage.harness.worker.leftovers().exchanges, 2);
+        assert_eq!(stage.counters().requests_over_address_max.load(), 1);
     });
 }
