@@ -2,7 +2,8 @@
 //! In: messages in the worker's mailbox; mail of the hub. Out: messages to the mailboxes of other workers; replies.
 //! Never: waits for another worker; changes the order of mail to a worker.
 //! Limits: `PUSH_MAILS_MAX` messages in a mailbox; `MAILS_PER_TURN_MAX` of them are taken in a turn, or as many as
-//! `PUSH_EFFORT_PER_TURN_MAX` allows; `COMMANDS_BYTES_MAX` of commands on their way to a worker. If a mailbox is full, the hub keeps the message, and it is sent again after `RETRY_SPAN`.
+//! `PUSH_EFFORT_PER_TURN_MAX` allows; `COMMANDS_BYTES_MAX` of commands on their way to a worker. If a mailbox
+//! is full, the hub keeps the message, and it is sent again after `RETRY_SPAN`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
