@@ -18,6 +18,7 @@ mod health;
 mod identity;
 mod networks;
 mod rate;
+mod retry_on;
 mod reuse;
 mod route_timeouts;
 mod sticky;
@@ -39,6 +40,7 @@ pub use health::{CheckKind, CheckMethod, HealthCheck, HttpCheck};
 pub use identity::{ID_FIELD_BYTES_MAX, Keep, RequestIds, Trace};
 pub use networks::{AddressSet, Addresses, NetworkSet};
 pub use rate::{Rate, RateExcess};
+pub use retry_on::{RETRY_STATUSES, RetryOn};
 pub use reuse::{Reuse, Unretriable};
 pub use route_timeouts::RouteTimeouts;
 pub use sticky::{SameSite, Sticky};
@@ -685,6 +687,8 @@ pub struct Pool {
     pub reuse: Reuse,
     /// How many further attempts are made after the first one failed, if that is safe.
     pub retries: u32,
+    /// The failures after which it is made.
+    pub retry_on: RetryOn,
     /// Time before servers are tried again if all have failed; at most the time to connect.
     pub retry_pause: Span,
     /// Maximum number of requests that wait for a server below its `connections-max`, shared out among the
