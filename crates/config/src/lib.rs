@@ -45,6 +45,7 @@ mod reach;
 mod rebind;
 mod reference;
 pub mod report;
+mod retry_on;
 mod routes;
 mod schema;
 mod sets;

@@ -17,7 +17,9 @@ mod handling;
 mod health;
 mod identity;
 mod networks;
+mod proxy_sources;
 mod rate;
+mod retry_on;
 mod reuse;
 mod route_timeouts;
 mod sticky;
@@ -38,7 +40,9 @@ pub use handling::{FieldEdits, Handling, Hooks, Placeholder, Template, TemplateP
 pub use health::{CheckKind, CheckMethod, HealthCheck, HttpCheck};
 pub use identity::{ID_FIELD_BYTES_MAX, Keep, RequestIds, Trace};
 pub use networks::{AddressSet, Addresses, NetworkSet};
+pub use proxy_sources::ProxySources;
 pub use rate::{Rate, RateExcess};
+pub use retry_on::{RETRY_STATUSES, RetryOn};
 pub use reuse::{Reuse, Unretriable};
 pub use route_timeouts::RouteTimeouts;
 pub use sticky::{SameSite, Stay, Sticky};
@@ -305,26 +309,6 @@ pub struct Hsts {
 impl Default for Hsts {
     fn default() -> Self {
         Self { max_age_seconds: 365 * 24 * 3600, include_subdomains: false, preload: false }
-    }
-}
-
-/// `proxy-protocol` of a listener: the proxies whose connections begin with a PROXY header.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ProxySources {
-    /// Addresses of the proxies; empty on a unix socket.
-    pub networks: Vec<Network>,
-    /// Whether every connection to the unix socket begins with a header; false on an IP listener.
-    pub unix: bool,
-}
-
-impl ProxySources {
-    /// Whether a connection from `address` (`None`: over a unix socket) begins with a header.
-    #[must_use]
-    pub fn contains(&self, address: Option<IpAddr>) -> bool {
-        match address {
-            Some(address) => self.networks.iter().any(|network| network.contains(address)),
-            None => self.unix,
-        }
     }
 }
 
@@ -689,6 +673,8 @@ pub struct Pool {
     pub reuse: Reuse,
     /// How many further attempts are made after the first one failed, if that is safe.
     pub retries: u32,
+    /// The failures after which it is made.
+    pub retry_on: RetryOn,
     /// Time before servers are tried again if all have failed; at most the time to connect.
     pub retry_pause: Span,
     /// Maximum number of requests that wait for a server below its `connections-max`, shared out among the
@@ -870,18 +856,6 @@ impl Default for ServerTimeouts {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn proxies_are_recognized_by_address_or_unix_socket() {
-        let network = Network { address: "10.0.0.0".parse().unwrap(), prefix_bits: 8 };
-        let by_address = ProxySources { networks: vec![network], unix: false };
-        assert!(by_address.contains(Some("10.9.9.9".parse().unwrap())));
-        assert!(
-            !by_address.contains(Some("11.0.0.1".parse().unwrap())) && !by_address.contains(None)
-        );
-        let by_path = ProxySources { networks: Vec::new(), unix: true };
-        assert!(by_path.contains(None) && !by_path.contains(Some("10.0.0.1".parse().unwrap())));
-    }
 
     #[test]
     fn network_contains_only_its_addresses() {

@@ -12,10 +12,13 @@ use crate::health;
 use crate::http2;
 use crate::keys::{POOL, UPSTREAM};
 use crate::listeners::{refused, unknown_name};
-use crate::model::{Balance, HashKey, Pool, Reuse, ServerAddress, ServerTimeouts, Upstream};
+use crate::model::{
+    Balance, HashKey, Pool, RetryOn, Reuse, ServerAddress, ServerTimeouts, Upstream,
+};
 use crate::pattern::{self, Complaint};
 use crate::places::Owner;
 use crate::report::{Kind, Note, Notes};
+use crate::retry_on;
 use crate::sticky;
 use crate::table::{Located, Table, Value, describe, wrong_type};
 use crate::tls;
@@ -87,6 +90,7 @@ fn named(name: String) -> Pool {
         timeouts: ServerTimeouts::default(),
         reuse: Reuse::default(),
         retries: 2,
+        retry_on: RetryOn::default(),
         retry_pause: Span::from_secs(1),
         queue_max: 1024,
         queue_half_closed: false,
@@ -106,6 +110,7 @@ fn read_one(name: String, table: &Table<'_>, notes: &mut Notes) -> Pool {
     pool.balance = read_balance(table, notes);
     (pool.sticky, pool.stay) = sticky::read(table, notes);
     table.set_number("retries", &mut pool.retries, notes);
+    pool.retry_on = retry_on::read(table, notes);
     table.set_duration("retry-pause", &mut pool.retry_pause, notes);
     table.set_number("queue-max", &mut pool.queue_max, notes);
     table.set_flag("queue-half-closed", &mut pool.queue_half_closed, notes);

@@ -5,6 +5,8 @@
 //! Invariant: a request that a server may have executed is repeated only if it is idempotent, and
 //! only exactly as it was sent the first time. A request of which nothing was sent is never lost.
 
+use tidegate_config::model::RetryOn;
+
 /// Where an exchange with a server failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailurePoint {
@@ -26,11 +28,13 @@ pub enum FailurePoint {
     ResponseTimeout,
     /// The attempt failed after the first byte of the response.
     InResponse,
+    /// The head of the response arrived, with this status. The client has got nothing of it.
+    Status(u16),
 }
 
 /// The facts about a failed attempt that the decision needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FailedAttempt {
+pub struct FailedAttempt<'a> {
     /// Where the attempt failed.
     pub point: FailurePoint,
     /// The method is idempotent (RFC 9110 section 9.2.2).
@@ -45,6 +49,8 @@ pub struct FailedAttempt {
     pub attempts: u32,
     /// The pool's `retries`.
     pub retries_max: u32,
+    /// The pool's `retry-on`.
+    pub retry_on: &'a RetryOn,
 }
 
 /// Whether the request may be sent again.
@@ -56,20 +62,24 @@ pub struct FailedAttempt {
 /// a reset of a reused connection, only idempotent methods are retried, because the server may have
 /// executed the request before it closed. The same holds for a reset of a fresh connection, as at the restart of a
 /// server, but only once: the request itself may be what crashes servers, and it must not crash a whole pool. A
-/// request is never retried after the response has begun, nor if it cannot be sent exactly as it was sent
+/// timeout or a status is retried only if the pool wants it, and only for idempotent methods. A
+/// request is never retried after the client has got a byte of the response, nor if it cannot be sent exactly as it was sent
 /// the first time.
 #[must_use]
-pub fn may_retry(failed: &FailedAttempt) -> bool {
+pub fn may_retry(failed: &FailedAttempt<'_>) -> bool {
     let whole = !failed.body_sent || failed.body_replayable;
     let allowed = failed.attempts <= failed.retries_max;
-    let safe = match failed.point {
+    let on = failed.retry_on;
+    let (safe, wanted) = match failed.point {
         FailurePoint::NotSent => return whole,
-        FailurePoint::Connect | FailurePoint::Refused => true,
-        FailurePoint::ReusedReset => failed.idempotent,
-        FailurePoint::FreshReset => failed.idempotent && !failed.reset_before,
-        FailurePoint::ResponseTimeout | FailurePoint::InResponse => false,
+        FailurePoint::Connect | FailurePoint::Refused => (true, on.connect),
+        FailurePoint::ReusedReset => (failed.idempotent, on.reset),
+        FailurePoint::FreshReset => (failed.idempotent && !failed.reset_before, on.reset),
+        FailurePoint::ResponseTimeout => (failed.idempotent, on.timeout),
+        FailurePoint::Status(status) => (failed.idempotent, on.statuses.contains(&status)),
+        FailurePoint::InResponse => (false, false),
     };
-    whole && allowed && safe
+    whole && allowed && safe && wanted
 }
 
 #[cfg(test)]
@@ -87,6 +97,7 @@ mod tests {
                 reset_before: true,
                 attempts: 1,
                 retries_max,
+                retry_on: &RetryOn::default(),
             };
             assert!(may_retry(&failed));
             assert!(may_retry(&FailedAttempt { body_sent: true, body_replayable: true, ..failed }));
@@ -97,7 +108,7 @@ mod tests {
     #[test]
     fn retries_follow_the_truth_table() {
         use FailurePoint::{
-            Connect, FreshReset, InResponse, Refused, ResponseTimeout, ReusedReset,
+            Connect, FreshReset, InResponse, Refused, ResponseTimeout, ReusedReset, Status,
         };
         // (idempotent, body_sent, body_replayable) -> may retry, while retries are left
         let shapes = [
@@ -113,9 +124,12 @@ mod tests {
             (Refused, [true, true, false, true, true, false]),
             (ReusedReset, [true, true, false, false, false, false]),
             (FreshReset, [true, true, false, false, false, false]),
-            (ResponseTimeout, [false; 6]),
+            (ResponseTimeout, [true, true, false, false, false, false]),
+            (Status(503), [true, true, false, false, false, false]),
+            (Status(500), [false; 6]),
             (InResponse, [false; 6]),
         ];
+        let on = RetryOn { timeout: true, statuses: vec![503], ..RetryOn::default() };
         for (point, expected) in table {
             for ((idempotent, body_sent, body_replayable), expected) in
                 shapes.into_iter().zip(expected)
@@ -129,9 +143,12 @@ mod tests {
                         reset_before: false,
                         attempts,
                         retries_max,
+                        retry_on: &on,
                     };
                     let left = attempts <= retries_max;
                     assert_eq!(may_retry(&failed), expected && left, "{failed:?}");
+                    let retry_on = &RetryOn { connect: false, reset: false, ..RetryOn::default() };
+                    assert!(!may_retry(&FailedAttempt { retry_on, ..failed }), "{failed:?}");
                     // Only a second reset of a fresh connection makes a difference.
                     let again = FailedAttempt { reset_before: true, ..failed };
                     let expected = expected && left && point != FreshReset;

@@ -78,6 +78,16 @@ pub static POOL: Section = Section {
              of requests.",
         ),
         key(
+            "retry-on",
+            List(&OneOf(&[Text("\"connect\", \"reset\" or \"timeout\""), Number(400, 599)])),
+            Value("[\"connect\", \"reset\"]"),
+            "The failures after which a request is sent again: \"connect\" (no connection), \"reset\" (the connection ended \
+             before the response began), \"timeout\" (`timeouts.response-head`), or a response with this status, which the \
+             client gets only if no attempt is left. All but \"connect\" only for idempotent methods, and only while \
+             Tidegate holds the whole body that it has sent.",
+            "After a timeout or an error, a server may be overloaded, and more requests make it worse.",
+        ),
+        key(
             "retry-pause",
             TIMEOUT,
             Value("\"1s\""),

@@ -101,6 +101,7 @@ scenes! {
     requests_without_a_websocket_are_refused
     response_body_timeout_cuts_the_response
     response_timeout_is_504
+    statuses_and_timeouts_are_retried
     timeouts_of_a_route_replace_those_of_its_pool
     responses_without_a_body
     routes_refuse_requests_by_themselves

@@ -9,6 +9,7 @@ use tidegate_base::Id;
 use tidegate_config::model::{ServerTimeouts, Unretriable};
 use tidegate_gate::access::{Cause, Phase};
 use tidegate_gate::balance::{Pick, Tried};
+use tidegate_gate::eject::is_failure;
 use tidegate_gate::retry::{self, FailedAttempt, FailurePoint};
 use tidegate_gate::shared::Place;
 use tidegate_reactor::{Reactor, Shortage, SockId};
@@ -403,6 +404,7 @@ impl Worker {
             reset_before: exchange.was_reset,
             attempts: exchange.attempts + 1,
             retries_max: pool.retries,
+            retry_on: &pool.retry_on,
         };
         match pool.reuse.unretriable {
             Unretriable::Always => Proof::None,
@@ -576,7 +578,8 @@ impl Worker {
         ) {
             exchange.lost_at = reactor.now();
         }
-        exchange.needs_fresh = true;
+        // A server that responds has its connections.
+        exchange.needs_fresh |= !matches!(point, FailurePoint::Status(_));
         let ended = (exchange.pool, exchange.attempt.server);
         if matches!(point, FailurePoint::Connect | FailurePoint::FreshReset) {
             self.note_result(ended.0, ended.1, true, reactor.now());
@@ -584,6 +587,7 @@ impl Worker {
         self.release_server(ended.0, ended.1);
         let pool = &self.pools[pool_index];
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
+        let settings = self.settings.of(exchange.era).pool(exchange.pool);
         let attempt = FailedAttempt {
             point,
             idempotent: exchange.facts.is_idempotent,
@@ -591,7 +595,8 @@ impl Worker {
             body_replayable: exchange.request.is_replayable(),
             reset_before: exchange.was_reset,
             attempts: exchange.attempts,
-            retries_max: self.settings.of(exchange.era).pool(exchange.pool).retries,
+            retries_max: settings.retries,
+            retry_on: &settings.retry_on,
         };
         exchange.was_reset |= point == FailurePoint::FreshReset;
         let is_leaving = core::mem::take(&mut exchange.is_server_leaving);
@@ -617,6 +622,41 @@ impl Worker {
         } else {
             self.fail(reactor, id, failure);
         }
+    }
+
+    /// Sends the request again if the pool wants that after a response with this status. Returns whether the response was
+    /// dropped; nothing of it was relayed.
+    pub(super) fn retry_status<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<Exchange>,
+        status: u16,
+    ) -> bool {
+        let Some(exchange) = self.exchanges.get(id) else { return false };
+        let settings = self.settings.of(exchange.era).pool(exchange.pool);
+        if settings.retry_on.statuses.is_empty() {
+            return false;
+        }
+        let point = FailurePoint::Status(status);
+        let attempt = FailedAttempt {
+            point,
+            idempotent: exchange.facts.is_idempotent && !exchange.facts.upgrades,
+            body_sent: exchange.intake.bytes > 0,
+            body_replayable: exchange.request.is_replayable(),
+            reset_before: exchange.was_reset,
+            attempts: exchange.attempts,
+            retries_max: settings.retries,
+            retry_on: &settings.retry_on,
+        };
+        if !retry::may_retry(&attempt) || self.stopping {
+            return false;
+        }
+        let (pool, up, server) = (exchange.pool, exchange.attempt.up, exchange.attempt.server);
+        self.note_result(pool, server, is_failure(status), reactor.now());
+        self.abandon_server(reactor, up);
+        let text = "the server responded with an error";
+        self.attempt_failed(reactor, id, point, Failure { status: 502, text });
+        true
     }
 
     /// The time of the exchange in the queue or in its pause is over.

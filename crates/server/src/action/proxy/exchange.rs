@@ -117,7 +117,7 @@ pub(crate) struct Attempt {
     pub(crate) is_reused: bool,
     /// How long the reused connection had been idle; `None` if it was kept for this client, or is fresh.
     pub(crate) idle_age: Option<Span>,
-    /// The first byte of the response has arrived. After that, no other attempt is made.
+    /// The first byte of the response has arrived. After that, another attempt is made only for a status of `retry-on`.
     pub(crate) has_response: bool,
     /// The connection may carry another request after this one. Set when the response head arrives.
     pub(crate) keeps: bool,

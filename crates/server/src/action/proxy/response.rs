@@ -1,7 +1,7 @@
 //! The response of a server on its way to the client, and what goes wrong with it.
 //! In: messages and events of connections to servers (`carrier/server.rs`). Out: messages for the requester; the
 //! exchange ended, or its request sent again.
-//! Never: sends a request again once a byte of the response has arrived.
+//! Never: sends a request again once the client has got a byte of the response.
 //! Invariant: after each of the failures here, the exchange has ended or has begun another attempt.
 
 use std::rc::Rc;
@@ -82,6 +82,9 @@ impl Worker {
             // To the client, the response would open the tunnel that the server has not opened.
             let text = "the server did not switch to the protocol that the client requested";
             return self.server_misbehaved(reactor, id, text);
+        }
+        if self.retry_status(reactor, id, head.status) {
+            return;
         }
         let verdict = self.judge_answer(id, head);
         if verdict == Some(true) {
@@ -492,7 +495,15 @@ impl Worker {
         self.accounts.counters.response_timeouts.add(1);
         self.note_silence(reactor, up, timeouts.response_head);
         let text = "timed out waiting for the server's response";
-        self.upstream_failed(reactor, id, Failure { status: 504, text });
+        let Some(exchange) = self.exchanges.get(id) else { return };
+        let (pool, attempt) = (exchange.pool, exchange.attempt);
+        self.note_result(pool, attempt.server, true, reactor.now());
+        self.abandon_server(reactor, attempt.up);
+        let point = match attempt.has_response {
+            true => FailurePoint::InResponse,
+            false => FailurePoint::ResponseTimeout,
+        };
+        self.attempt_failed(reactor, id, point, Failure { status: 504, text });
     }
 
     /// The server has not taken the rest of the request in time, although it has sent the whole response.

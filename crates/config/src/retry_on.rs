@@ -1,0 +1,38 @@
+//! Reads `retry-on` of a pool.
+//! In: the table of a pool. Out: checked settings.
+
+use crate::model::{RETRY_STATUSES, RetryOn};
+use crate::report::{Kind, Note, Notes};
+use crate::table::Table;
+
+/// Reads the failures that are retried.
+pub(crate) fn read(pool: &Table<'_>, notes: &mut Notes) -> RetryOn {
+    let Some(value) = pool.value("retry-on") else { return RetryOn::default() };
+    let mut on = RetryOn { connect: false, reset: false, timeout: false, statuses: Vec::new() };
+    let Some(rows) = value.get_ref().as_array() else {
+        let note = Note::new(Kind::Type, value.span(), "`retry-on` is not an array");
+        notes.error(note.help("write retry-on = [\"connect\", \"reset\", 503]"));
+        return on;
+    };
+    for row in rows.iter() {
+        let integer = row.get_ref().as_integer();
+        let status =
+            integer.and_then(|number| u16::from_str_radix(number.as_str(), number.radix()).ok());
+        match (row.get_ref().as_str(), status) {
+            (Some("connect"), _) => on.connect = true,
+            (Some("reset"), _) => on.reset = true,
+            (Some("timeout"), _) => on.timeout = true,
+            (_, Some(status)) if RETRY_STATUSES.contains(&status) => on.statuses.push(status),
+            _ => {
+                let what = "`retry-on` cannot contain this value";
+                let note = Note::new(Kind::Value, row.span(), what);
+                notes.error(
+                    note.allowed(
+                        "\"connect\", \"reset\", \"timeout\", or a status from 400 to 599",
+                    ),
+                );
+            }
+        }
+    }
+    on
+}
