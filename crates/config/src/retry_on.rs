@@ -3,14 +3,14 @@
 
 use crate::model::{RETRY_STATUSES, RetryOn};
 use crate::report::{Kind, Note, Notes};
-use crate::table::Table;
+use crate::table::{Table, wrong_type};
 
 /// Reads the failures that are retried.
 pub(crate) fn read(pool: &Table<'_>, notes: &mut Notes) -> RetryOn {
     let Some(value) = pool.value("retry-on") else { return RetryOn::default() };
     let mut on = RetryOn { connect: false, reset: false, timeout: false, statuses: Vec::new() };
     let Some(rows) = value.get_ref().as_array() else {
-        let note = Note::new(Kind::Type, value.span(), "`retry-on` is not an array");
+        let note = wrong_type("`retry-on`", value, "an array of failures");
         notes.error(note.help("write retry-on = [\"connect\", \"reset\", 503]"));
         return on;
     };
