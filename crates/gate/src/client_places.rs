@@ -103,7 +103,7 @@ impl ClientPlaces {
             return Look::Found(Entry::Refused);
         }
         let Some((index, before)) = own.or(free) else { return Look::Found(Entry::Uncounted) };
-        let after = (before & COUNT_MASK) + 1 | tag;
+        let after = ((before & COUNT_MASK) + 1) | tag;
         let Some(cell) = self.cells.get(index) else { return Look::Changed };
         match cell.compare_exchange(before, after, Ordering::Relaxed, Ordering::Relaxed) {
             Ok(_) => {
