@@ -15,18 +15,12 @@ fn connection_with_too_many_harmless_violations_is_closed_after_a_response() {
     for (request, each) in [
         ("\r\n\r\nGET /hello HTTP/1.1\r\nHost: a\r\n\r\n", 2),
         ("GET http://b/hello HTTP/1.1\r\nHost: a\r\n\r\n", 1),
-        (
-            "POST /hello HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n\
-             1;x\r\na\r\n0;x\r\n\r\n",
-            2,
-        ),
     ] {
         scene().with_client(|stage, client| {
-            // The body of the last request is read after its response, so that one more is served.
             let mut answered = 0;
             while !client.is_finished_by_other() {
                 answered += 1;
-                assert!(answered <= max / each + 1, "{request:?}");
+                assert!(answered <= max / each, "{request:?}");
                 client.send(request.as_bytes());
                 let response = stage.receive_until(&client, "hello");
                 assert_status(200, &response);

@@ -35,8 +35,6 @@ pub struct BodyDecoder {
     extension_excess: u32,
     /// Bytes of extensions in the current chunk; at most `CHUNK_EXTENSION_BYTES_MAX`.
     extension_bytes: u16,
-    /// Chunks with extensions so far.
-    extended_chunks: u16,
     /// Digits read of the current chunk size; at most 16.
     size_digits: u8,
     /// Whether trailer fields are parsed but not returned.
@@ -94,7 +92,6 @@ impl BodyDecoder {
             trailers: None,
             extension_excess: 0,
             extension_bytes: 0,
-            extended_chunks: 0,
             size_digits: 0,
             drops_trailers: false,
             accepts_blanks: false,
@@ -158,13 +155,6 @@ impl BodyDecoder {
             }
             _ => Err(Fault { kind: FaultKind::BodyTruncated }),
         }
-    }
-
-    /// How many harmless violations the body has had: chunks with extensions, which nothing here knows.
-    #[must_use]
-    #[inline]
-    pub const fn glitches(&self) -> u16 {
-        self.extended_chunks
     }
 
     /// The trailer fields of a complete chunked body that may be forwarded, as lines `name: value`,
@@ -277,10 +267,7 @@ impl BodyDecoder {
 
     fn begin_chunk(&mut self) -> Phase {
         self.size_digits = 0;
-        if self.extension_bytes > 0 {
-            self.extension_bytes = 0;
-            self.extended_chunks = self.extended_chunks.saturating_add(1);
-        }
+        self.extension_bytes = 0;
         if self.remaining == 0 { Phase::TrailerStart } else { Phase::ChunkData }
     }
 

@@ -43,7 +43,7 @@ pub(super) struct Scanner {
     scanned: u32,
     /// Complete lines so far, including the start line, excluding empty lines before it.
     lines: u16,
-    /// Harmless violations of the heads and bodies of the connection so far.
+    /// Harmless violations of the heads of the connection so far.
     glitches: u16,
 }
 

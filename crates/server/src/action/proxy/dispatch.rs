@@ -578,8 +578,7 @@ impl Worker {
         ) {
             exchange.lost_at = reactor.now();
         }
-        // A server that responds has its connections.
-        exchange.needs_fresh |= !matches!(point, FailurePoint::Status(_));
+        exchange.needs_fresh = true;
         let ended = (exchange.pool, exchange.attempt.server);
         if matches!(point, FailurePoint::Connect | FailurePoint::FreshReset) {
             self.note_result(ended.0, ended.1, true, reactor.now());

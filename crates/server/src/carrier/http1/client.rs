@@ -481,9 +481,6 @@ impl Worker {
             };
             used += step.consumed;
             let end = step.done.then(|| http1.body.trailers().to_vec());
-            if step.done {
-                self.note_body_glitches(sock);
-            }
             let to = Requester::connection(sock);
             if !self.admit_body(to, running, step.consumed, step.data.len()) {
                 let text = "the request body exceeds this listener's limit";
@@ -505,7 +502,6 @@ impl Worker {
                 *left -= step.consumed as u32;
                 if step.done {
                     http1.phase = Phase::NEXT_HEAD;
-                    self.note_body_glitches(sock);
                 }
                 step.consumed
             }

@@ -1,7 +1,8 @@
-//! Harmless violations of HTTP/1 by clients (`HeadDecoder::glitches`, `BodyDecoder::glitches`).
-//! In: what the decoders have counted. Out: counters; the decision that the request in progress is the last one.
+//! Harmless violations of HTTP/1 by clients (`HeadDecoder::glitches`).
+//! In: what the decoder of heads has counted. Out: counters; the decision that the request in progress is the last one.
 //! Never: rejects a request, or cuts a response off.
-//! Limits: `HTTP1_GLITCHES_MAX` on a connection. What is worse than harmless is rejected at once, and closes it.
+//! Limits: `HTTP1_GLITCHES_MAX` on a connection. What is worse than harmless is rejected at once, and closes it. Chunk
+//! extensions are no violation (RFC 9112 section 7.1.1); they have limits of their own.
 
 use tidegate_base::limits::HTTP1_GLITCHES_MAX;
 use tidegate_reactor::SockId;
@@ -25,24 +26,5 @@ impl Worker {
         if count > 0 {
             self.accounts.counters.glitches.add(u64::from(count));
         }
-    }
-
-    /// Counts the violations of a request's body, which has ended. The response in progress may be the last one.
-    #[inline]
-    pub(super) fn note_body_glitches(&mut self, sock: SockId) {
-        let Some(http1) = self.http1_client(sock) else { return };
-        let count = http1.body.glitches();
-        if count == 0 {
-            return;
-        }
-        http1.decoder.note_glitches(count);
-        let is_glitchy = http1.is_glitchy();
-        let was_kept = http1.request().is_some_and(|request| {
-            let was_kept = request.keep;
-            request.keep &= !is_glitchy;
-            was_kept
-        });
-        self.accounts.counters.glitches.add(u64::from(count));
-        self.accounts.counters.glitch_closes.add(u64::from(was_kept && is_glitchy));
     }
 }
