@@ -46,6 +46,28 @@ install_h2spec() {
   (cd scripts/h2spec && go build -o ../../target/peers/go/h2spec github.com/summerwind/h2spec/cmd/h2spec)
 }
 
+# Lets `go` be version 1.25 or newer, which the client of push hubs needs. If the one in PATH is older, the module that Go
+# itself would fetch (golang.org/toolchain) comes into target/peers: versions before 1.21 do not fetch it.
+readonly GO_MODULE=golang.org/toolchain@v0.0.1-go1.25.4.linux-amd64
+readonly GO_SHA256=f4fa35e13952bae9836a82d8cf077710cd58fee98d31680f94edf435852b1af2
+use_new_go() {
+  local version folder=$PWD/target/peers/toolchain
+  version=$(go env GOVERSION)
+  printf '%s\n%s\n' go1.25 "$version" | sort --version-sort --check=quiet && return
+  if [ ! -x "$folder/$GO_MODULE/bin/go" ]; then
+    [ "$(uname -m)" = x86_64 ] || { echo "install-peers.sh: Go 1.25 or newer is needed: https://go.dev/dl/" >&2; exit 2; }
+    mkdir -p "$folder"
+    curl -sSfL --max-time 600 -o "$folder/go.zip" "https://proxy.golang.org/${GO_MODULE/@//@v/}.zip"
+    echo "$GO_SHA256  $folder/go.zip" | sha256sum --check --quiet
+    /usr/bin/python3 -m zipfile -e "$folder/go.zip" "$folder"
+    # The archive has no permissions.
+    chmod -R a+rX,u+x "$folder/$GO_MODULE/pkg/tool"
+    chmod a+x "$folder/$GO_MODULE"/bin/*
+    rm "$folder/go.zip"
+  fi
+  export PATH=$folder/$GO_MODULE/bin:$PATH GOTOOLCHAIN=local
+}
+
 # Builds the clients and servers that are written in Go. The client of push hubs is a module of its own, which needs Go
 # 1.25.
 build_go_programs() {
@@ -89,6 +111,7 @@ install_autobahn() {
 
 install_from_registries() {
   install_python_servers
+  use_new_go
   install_h2spec
   build_go_programs
   install_node_clients
