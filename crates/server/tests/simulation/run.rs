@@ -198,7 +198,8 @@ impl Run {
             if let Some(violation) = self.oracle.violations.first() {
                 return Err(violation.clone());
             }
-            if !moved {
+            // A timer may be left that concerns nothing any more.
+            if !moved && !self.is_over() {
                 self.advance()?;
             }
             self.turns += 1;
@@ -367,8 +368,10 @@ impl Run {
         let http2_clients: Vec<String> = alive.map(Http2Client::describe).collect();
         let left: Vec<_> =
             self.harnesses.iter().map(|harness| harness.worker.leftovers()).collect();
+        let socks: Vec<_> = self.harnesses.iter().map(|h| h.reactor.sock_count()).collect();
         format!(
-            "turn {}, clients {names:?} {http2_clients:?} have not ended, workers hold {left:?}",
+            "turn {}, clients {names:?} {http2_clients:?} have not ended, {socks:?} connections are open, workers hold \
+             {left:?}",
             self.turns
         )
     }
