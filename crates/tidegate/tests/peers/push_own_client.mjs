@@ -22,24 +22,30 @@ globalThis.WebSocket = transport === "broken" ? class { constructor() { setTimeo
 // Node has no EventSource.
 globalThis.EventSource = class {
   #stop = new AbortController();
+  #reader;
 
   constructor(url) {
-    cut = () => this.#stop.abort();
+    cut = () => this.close();
     this.#read(url).catch(() => {}).then(() => this.onerror());
   }
 
   async #read(url) {
     const response = await fetch(url, { signal: this.#stop.signal });
+    this.#reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
     let text = "";
-    for await (const piece of response.body.pipeThrough(new TextDecoderStream())) {
+    for (;;) {
+      const { done, value: piece } = await this.#reader.read();
+      if (done) return;
       const events = (text + piece).split("\n\n");
       text = events.pop();
       for (const event of events) this.onmessage({ data: event.trim().replace(/^data: /, "") });
     }
   }
 
+  // Node 18 forgets the signal of a response that has begun, once garbage is collected.
   close() {
     this.#stop.abort();
+    this.#reader?.cancel().catch(() => {});
   }
 };
 

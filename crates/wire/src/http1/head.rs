@@ -182,7 +182,8 @@ impl HeadDecoder {
     }
 
     /// How many harmless violations the requests of the connection have had: empty lines before a head, a minor
-    /// version that does not exist, a target that names another host than the Host field. Each of them is accepted, because it has one reading; many of them show a faulty or hostile client.
+    /// version that does not exist, a target that names another host than the Host field. Each of them is accepted,
+    /// because it has one reading; many of them show a faulty or hostile client.
     #[must_use]
     #[inline]
     pub const fn glitches(&self) -> u16 {
