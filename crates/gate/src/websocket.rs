@@ -183,7 +183,9 @@ pub fn accepts_key(request: &[u8], head: &ResponseHead<'_>) -> bool {
 #[must_use]
 pub fn is_requested(request: &[u8]) -> bool {
     let upgrade = stored_value(request, "Upgrade");
-    upgrade.is_some_and(|protocol| protocol.eq_ignore_ascii_case(PROTOCOL.as_bytes()))
+    // A server must not take a request of another method for a WebSocket (RFC 6455 section 4.1).
+    request.starts_with(b"GET ")
+        && upgrade.is_some_and(|protocol| protocol.eq_ignore_ascii_case(PROTOCOL.as_bytes()))
         && accepted_key(request).is_some()
 }
 
@@ -241,6 +243,18 @@ pub fn encode_refusal(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_a_get_request_opens_a_websocket() {
+        for (method, wanted) in [("GET", true), ("POST", false), ("DELETE", false), ("HEAD", false)]
+        {
+            let request = format!(
+                "{method} / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\
+                 Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+            );
+            assert_eq!(is_requested(request.as_bytes()), wanted, "{method}");
+        }
+    }
 
     /// Origins have two readers: `config` reports errors at their place, `wire` compares.
     #[test]

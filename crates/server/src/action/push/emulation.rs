@@ -27,12 +27,15 @@ use crate::carrier::Rest;
 use crate::requester::Requester;
 use crate::worker::Worker;
 
+/// What each piece of waiting commands counts as, besides its bytes.
+const PIECE_BYTES: usize = 64;
+
 /// Commands that wait for their session.
 #[derive(Default)]
 pub(super) struct WaitingCommands {
     /// The data of requests.
     pieces: VecDeque<Box<[u8]>>,
-    /// The bytes of `pieces`.
+    /// The bytes of `pieces`, with `PIECE_BYTES` for each.
     bytes: usize,
     /// The session is listed in `Worker::push_share`.
     is_listed: bool,
@@ -232,15 +235,19 @@ impl Worker {
         id: Id<PushSession>,
         commands: Box<[u8]>,
     ) {
+        if commands.is_empty() {
+            return;
+        }
         let Some(session) = self.sessions.get(id) else { return };
         let hub = self.push.settings.get(session.hub);
         let bytes_max = hub.map_or(0, |hub| hub.queue.bytes_max);
         let waiting = self.push.commands.entry(Key::of_session(id)).or_default();
-        if !waiting.pieces.is_empty() && waiting.bytes + commands.len() > bytes_max {
+        let bytes = waiting.bytes + commands.len() + PIECE_BYTES;
+        if !waiting.pieces.is_empty() && bytes > bytes_max {
             self.accounts.counters.push_slow_closes.add(1);
             return self.disconnect_slow(reactor, Key::of_session(id));
         }
-        waiting.bytes += commands.len();
+        waiting.bytes = bytes;
         waiting.pieces.push_back(commands);
         self.run_waiting_commands(reactor, id);
     }
@@ -274,7 +281,7 @@ impl Worker {
                 return;
             }
             let Some(commands) = waiting.pieces.pop_front() else { return };
-            waiting.bytes -= commands.len();
+            waiting.bytes -= commands.len() + PIECE_BYTES;
             if waiting.pieces.is_empty() {
                 self.push.commands.remove(&key);
             }
