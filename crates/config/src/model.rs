@@ -520,6 +520,17 @@ pub struct Route {
     pub action: Action,
 }
 
+impl Route {
+    /// Whether the routes select the same requests. The indexes of their listeners must belong to the same arrangement.
+    #[must_use]
+    pub fn selects_same(&self, other: &Self) -> bool {
+        (self.listener, &self.hosts, &self.paths, &self.methods)
+            == (other.listener, &other.hosts, &other.paths, &other.methods)
+            && (&self.headers, &self.client_cert, &self.conditions)
+                == (&other.headers, &other.client_cert, &other.conditions)
+    }
+}
+
 /// Host pattern of a route, compared without case and port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HostPattern {

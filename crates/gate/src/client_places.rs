@@ -171,7 +171,7 @@ impl ClientLimits {
     }
 
     /// The counts for `config`, which follows `earlier`. A listener keeps its counts, and a route those of the route
-    /// with the same hosts and paths, because the connections and requests that they count are still there.
+    /// with the same conditions, because the connections and requests that they count are still there.
     #[must_use]
     pub fn after(config: &Config, earlier: &Config, limits: &Self, seed: u64) -> Self {
         let fresh = Self::new(config, seed);
@@ -182,8 +182,7 @@ impl ClientLimits {
             }
         }
         for (route, own) in config.routes.iter().zip(&mut routes) {
-            let is_same =
-                |other: &Route| (&other.hosts, &other.paths) == (&route.hosts, &route.paths);
+            let is_same = |other: &Route| other.selects_same(route);
             let before = earlier.routes.iter().position(is_same).and_then(|at| limits.route(at));
             if let Some(before) = before.filter(|_| own.is_some()) {
                 *own = Some(Arc::clone(before));
@@ -290,6 +289,27 @@ mod tests {
         };
         assert_eq!(taken(&ClientLimits::after(&later, &earlier, &limits, 1)), (Some(1), Some(1)));
         assert_eq!(taken(&ClientLimits::after(&other, &earlier, &limits, 1)), (Some(1), Some(0)));
+    }
+
+    #[test]
+    fn routes_of_one_path_keep_their_own_counts_over_a_reload() {
+        let route = |method: &str, rest: &str| {
+            format!("[[route]]\npath = \"/a\"\nmethod = \"{method}\"\n{rest}respond = {{}}\n")
+        };
+        let limit = "connections-per-address-max = 2\n";
+        for first in [limit, ""] {
+            let text = format!(
+                "[[listener]]\nbind = \"127.0.0.1:80\"\n{}{}",
+                route("GET", first),
+                route("POST", limit)
+            );
+            let config = tidegate_config::parse(&text, "the test").expect("the file is valid");
+            let limits = ClientLimits::new(&config, 1);
+            let _held = limits.route(1).map(|places| places.take(address(1), 2));
+            let after = ClientLimits::after(&config, &config, &limits, 1);
+            let taken = |index| after.route(index).map(|places| places.taken());
+            assert_eq!((taken(0), taken(1)), ((!first.is_empty()).then_some(0), Some(1)));
+        }
     }
 
     #[test]

@@ -163,15 +163,14 @@ impl RateTables {
         }
     }
 
-    /// The tables for `config`, which follows `earlier`. A route with the same hosts, paths and limits keeps its
+    /// The tables for `config`, which follows `earlier`. A route with the same conditions and limits keeps its
     /// tables, and so what clients have used of them.
     #[must_use]
     pub fn after(config: &Config, earlier: &Config, tables: &Self, seed: u64) -> Self {
         let mut fresh: Vec<_> = Self::new(config, seed).routes.to_vec();
         for (route, own) in config.routes.iter().zip(&mut fresh) {
             let is_same = |other: &Route| {
-                (&other.hosts, &other.paths, &other.handling.rates)
-                    == (&route.hosts, &route.paths, &route.handling.rates)
+                other.selects_same(route) && other.handling.rates == route.handling.rates
             };
             let before = earlier.routes.iter().position(is_same).filter(|_| !own.is_empty());
             if let Some(known) = before.and_then(|at| tables.routes.get(at)) {

@@ -61,6 +61,11 @@ impl<T> TurnShare<T> {
         !self.waiting.is_empty()
     }
 
+    /// Whether a request of this connection waits, so that a later one must not be served before it.
+    pub(crate) fn has_waiting_of(&self, sock: SockId) -> bool {
+        self.waiting.contains_key(&sock.index)
+    }
+
     /// Lets a request wait.
     pub(crate) fn put_off(&mut self, sock: SockId, id: Id<T>) {
         self.waiting.entry(sock.index).or_default().push_back(id);
@@ -101,6 +106,7 @@ mod tests {
         share.put_off(socks[2], request(10));
         share.put_off(socks[1], request(20));
         share.put_off(socks[1], request(21));
+        assert!(share.has_waiting_of(socks[1]) && !share.has_waiting_of(SockId::new(9, 1)));
         let order: Vec<_> = core::iter::from_fn(|| share.take_next()).map(|id| id.index).collect();
         assert_eq!(order, [0, 20, 10, 1, 21, 2, 3]);
         assert!(!share.has_waiting());

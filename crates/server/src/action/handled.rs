@@ -122,9 +122,12 @@ impl Worker {
         };
         self.note_route(to, route);
         let random = match stage {
-            Stage::New if handling.needs_id => self.draw_id(),
-            Stage::New => 0,
-            Stage::Waited(random) | Stage::Hooked(_, random) => random,
+            Stage::Waited(random) | Stage::Hooked(_, random) if random != 0 => random,
+            // New, or it began under settings without ids.
+            Stage::New | Stage::Waited(_) | Stage::Hooked(..) if handling.needs_id => {
+                self.draw_id()
+            }
+            Stage::New | Stage::Waited(_) | Stage::Hooked(..) => 0,
         };
         let mut scratch = core::mem::take(&mut self.path_scratch);
         let path = match handling.needs_path {

@@ -868,3 +868,15 @@ fn refused_requests_are_recorded_with_their_route_and_reason() {
         }
     });
 }
+
+#[test]
+fn client_that_has_ended_its_direction_gets_the_response_that_would_be_retried() {
+    scene().pool("retry-on = [503]").with_request(GET, |stage, client, origin| {
+        client.finish();
+        stage.pass(Span::from_millis(50));
+        origin.send(b"HTTP/1.1 503 Busy\r\nContent-Length: 4\r\n\r\nbusy");
+        let answer = stage.receive_until(&client, "busy");
+        assert_status(503, &answer);
+        assert_eq!(stage.counters().retries.load(), 0);
+    });
+}

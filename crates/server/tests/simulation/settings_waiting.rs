@@ -3,7 +3,7 @@
 //! own settings say, or are refused.
 
 use tidegate_base::{Address, Span};
-use tidegate_reactor::SimServer;
+use tidegate_reactor::{SimPeer, SimServer};
 
 use crate::settings::Changes;
 use crate::stage::{GET, OK, Stage, assert_status, scene};
@@ -19,16 +19,22 @@ fn serve(stage: &Stage, last: u8) -> SimServer {
     stage.net.serve(&address).expect("the address is free")
 }
 
+/// Lets the route ask, and sends a request. Returns the connection over which the question has come.
+fn ask(stage: &mut Stage, client: &SimPeer, asked: &SimServer) -> (Changes, SimPeer) {
+    stage.text = stage.text.replace(ROUTE, ASKING);
+    let mut changes = Changes::of(stage);
+    changes.apply(stage, &[]).expect("it is valid");
+    client.send(GET);
+    let asked = stage.until(|_| asked.accept());
+    stage.receive_until(&asked, "\r\n\r\n");
+    (changes, asked)
+}
+
 #[test]
 fn pool_of_a_request_that_waits_for_a_verdict_keeps_its_index() {
     scene().pool(ASKED).with_client(|stage, client| {
         let (asked, other) = (serve(stage, 2), serve(stage, 3));
-        stage.text = stage.text.replace(ROUTE, ASKING);
-        let mut changes = Changes::of(stage);
-        changes.apply(stage, &[]).expect("it is valid");
-        client.send(GET);
-        let asked = stage.until(|_| asked.accept());
-        stage.receive_until(&asked, "\r\n\r\n");
+        let (mut changes, asked) = ask(stage, &client, &asked);
         // The pool of the request goes, and others come.
         for name in ["r", "s", "t"] {
             let text = format!(
@@ -51,12 +57,7 @@ fn pool_of_a_request_that_waits_for_a_verdict_keeps_its_index() {
 fn verdict_for_a_request_with_newer_settings_is_not_used() {
     scene().pool(ASKED).with_client(|stage, client| {
         let asked = serve(stage, 2);
-        stage.text = stage.text.replace(ROUTE, ASKING);
-        let mut changes = Changes::of(stage);
-        changes.apply(stage, &[]).expect("it is valid");
-        client.send(GET);
-        let asked = stage.until(|_| asked.accept());
-        stage.receive_until(&asked, "\r\n\r\n");
+        let (mut changes, asked) = ask(stage, &client, &asked);
         let mut waiting = Vec::new();
         for at in 0..CHANGES {
             let other = stage.dial();

@@ -6,7 +6,7 @@
 //! Invariant: each `note_start` for a server is followed by exactly one `note_end`.
 
 use tidegate_base::Id;
-use tidegate_config::model::{ServerTimeouts, Unretriable};
+use tidegate_config::model::{Pool, ServerTimeouts, Unretriable};
 use tidegate_gate::access::{Cause, Phase};
 use tidegate_gate::balance::{Pick, Tried};
 use tidegate_gate::eject::is_failure;
@@ -587,16 +587,7 @@ impl Worker {
         let pool = &self.pools[pool_index];
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
         let settings = self.settings.of(exchange.era).pool(exchange.pool);
-        let attempt = FailedAttempt {
-            point,
-            idempotent: exchange.facts.is_idempotent,
-            body_sent: exchange.intake.bytes > 0,
-            body_replayable: exchange.request.is_replayable(),
-            reset_before: exchange.was_reset,
-            attempts: exchange.attempts,
-            retries_max: settings.retries,
-            retry_on: &settings.retry_on,
-        };
+        let attempt = failed_attempt(exchange, settings, point);
         exchange.was_reset |= point == FailurePoint::FreshReset;
         let is_leaving = core::mem::take(&mut exchange.is_server_leaving);
         if retry::may_retry(&attempt) {
@@ -637,20 +628,13 @@ impl Worker {
             return false;
         }
         let point = FailurePoint::Status(status);
-        let attempt = FailedAttempt {
-            point,
-            idempotent: exchange.facts.is_idempotent && !exchange.facts.upgrades,
-            body_sent: exchange.intake.bytes > 0,
-            body_replayable: exchange.request.is_replayable(),
-            reset_before: exchange.was_reset,
-            attempts: exchange.attempts,
-            retries_max: settings.retries,
-            retry_on: &settings.retry_on,
-        };
-        if !retry::may_retry(&attempt) || self.stopping {
+        let may_retry = retry::may_retry(&failed_attempt(exchange, settings, point));
+        let (pool, up, server) = (exchange.pool, exchange.attempt.up, exchange.attempt.server);
+        let (to, upgrades) = (exchange.requester, exchange.facts.upgrades);
+        // A client that has ended its direction may not wait in a queue (`queue-half-closed`); a response is there for it.
+        if !may_retry || upgrades || self.stopping || self.has_client_finished(reactor, to) {
             return false;
         }
-        let (pool, up, server) = (exchange.pool, exchange.attempt.up, exchange.attempt.server);
         self.note_result(pool, server, is_failure(status), reactor.now());
         self.abandon_server(reactor, up);
         let text = "the server responded with an error";
@@ -684,6 +668,24 @@ impl Worker {
         self.accounts.counters.queue_refusals.add(1);
         self.leave_queues(id);
         self.fail(reactor, id, Failure { status: 503, text: QUEUE_TIMEOUT });
+    }
+}
+
+/// The facts about an attempt that has failed.
+fn failed_attempt<'a>(
+    exchange: &Exchange,
+    pool: &'a Pool,
+    point: FailurePoint,
+) -> FailedAttempt<'a> {
+    FailedAttempt {
+        point,
+        idempotent: exchange.facts.is_idempotent,
+        body_sent: exchange.intake.bytes > 0,
+        body_replayable: exchange.request.is_replayable(),
+        reset_before: exchange.was_reset,
+        attempts: exchange.attempts,
+        retries_max: pool.retries,
+        retry_on: &pool.retry_on,
     }
 }
 

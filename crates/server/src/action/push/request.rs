@@ -95,11 +95,12 @@ impl Worker {
 
     /// The request is complete: it is carried out now, or in a later turn.
     fn finish_hub_request<R: Reactor>(&mut self, reactor: &mut R, id: Id<PushSession>) {
-        if !self.push_share.is_used_up() {
-            return self.run_hub_request(reactor, id);
-        }
         let Some(session) = self.sessions.get(id) else { return };
-        self.push_share.put_off(session.requester.sock, id);
+        let sock = session.requester.sock;
+        if self.push_share.is_used_up() || self.push_share.has_waiting_of(sock) {
+            return self.push_share.put_off(sock, id);
+        }
+        self.run_hub_request(reactor, id);
     }
 
     /// Carries out what has waited for a turn, as far as its share of the turn goes.
