@@ -145,7 +145,7 @@ pub(crate) fn check_parts(text: &Text, root: &DeTable<'_>, notes: &mut Notes) {
             {
                 let what = format!("[{name}.…] belongs to a [[{name}]] of another file");
                 let note = Note::new(Kind::Value, place, what);
-                notes.error(note.help(format!("put it in the file of its [[{name}]]")));
+                notes.error(note.help(format!("move this table to the file with its [[{name}]]")));
             }
         }
     }

@@ -383,7 +383,7 @@ impl PoolState {
     }
 
     /// Applies what the process knows about the servers, by index. Returns whether anything has changed.
-    pub fn stand(&mut self, standings: &[Standing], now: Moment) -> bool {
+    pub fn apply_standings(&mut self, standings: &[Standing], now: Moment) -> bool {
         let mut changed = false;
         for (server, standing) in self.servers.iter_mut().zip(standings) {
             let is_same = (server.up, server.set) == (standing.is_up, standing.weight);

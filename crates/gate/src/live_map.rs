@@ -157,7 +157,7 @@ impl LiveMap {
         let draft = desk.draft(version)?;
         let line = draft.entries.len() + 1;
         if line > ENTRIES_MAX {
-            return Err(format!("the draft has {ENTRIES_MAX} keys, which is the most"));
+            return Err(format!("version @{version} has {ENTRIES_MAX} keys, which is the maximum"));
         }
         draft.entries.push(MapEntry { key: key.to_owned(), value: value.to_owned(), line });
         Ok(())
@@ -212,7 +212,11 @@ impl Desk {
 
     fn draft(&mut self, version: u64) -> Result<&mut Draft, String> {
         let draft = self.draft.as_mut().filter(|draft| draft.version == version);
-        draft.ok_or_else(|| format!("there is no draft @{version}; begin one with `prepare map`"))
+        draft.ok_or_else(|| {
+            format!(
+                "there is no version @{version} of this map; create one with `prepare map NAME`"
+            )
+        })
     }
 }
 

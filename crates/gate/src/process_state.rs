@@ -38,8 +38,8 @@ impl ProcessState {
         let (maps, lost) = self.maps.after(next);
         let line = |(map, count): (String, u64)| {
             format!(
-                "the entries of map {map:?} have changed in the configuration: they replace {count} changes that \
-                 commands have made"
+                "the entries of map {map:?} have changed in the configuration and replace the changes made by \
+                 commands (lost changes: {count})"
             )
         };
         let rates = RateTables::after(&next.config, earlier, &self.rates, seed);

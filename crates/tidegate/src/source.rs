@@ -129,7 +129,10 @@ impl Included {
             return Err(format!("more than {INCLUDED_MAX} files are included"));
         }
         if self.seen.iter().any(|seen| seen == path) {
-            return Err(format!("{} is included twice", path.display()));
+            return Err(format!(
+                "{} is included twice; remove one entry of `include`",
+                path.display()
+            ));
         }
         self.seen.push(path.to_owned());
         let text = read(path).map_err(|why| format!("{}: {why}", path.display()))?;
@@ -145,7 +148,7 @@ impl Included {
 fn look_up(reference: Reference<'_>) -> Result<String, String> {
     match reference {
         Reference::Variable(name) => std::env::var(name).map_err(|error| match error {
-            VarError::NotPresent => "the environment has no such variable".to_owned(),
+            VarError::NotPresent => "the environment has no variable of this name".to_owned(),
             VarError::NotUnicode(_) => "the variable is not UTF-8".to_owned(),
         }),
         Reference::File(path) => {

@@ -146,7 +146,9 @@ impl Call {
     /// results. Returns false and an error if the coroutine cannot wait.
     pub(super) fn wait(self, wait: Wait) -> c_int {
         let error = match self.can_wait() {
-            false => "waiting is not possible here, such as in the error handler of xpcall",
+            false => {
+                "functions that wait cannot be used here (such as in the error handler of xpcall)"
+            }
             true if !self.host().schedule.has_room() => "too many coroutines wait",
             true => {
                 self.host().wait = wait;
