@@ -98,7 +98,7 @@ pub fn parse_text(
     if joined.len() > FILE_BYTES_MAX {
         let what = format!("the file is too large: {} bytes", joined.len());
         let note = Note::new(Kind::Syntax, 0..0, what);
-        notes.error(note.allowed(format!("up to {FILE_BYTES_MAX} bytes")));
+        notes.error(note.allowed(format!("up to {} MiB", FILE_BYTES_MAX >> 20)));
         return Err(notes.into_errors(&Text::of("", text.name())));
     }
     let (mut root, faults) = DeTable::parse_recoverable(joined);

@@ -91,7 +91,11 @@ pub fn fits(pattern: &str, name: &str) -> bool {
 pub fn include_errors(text: &str, file_name: &str, faults: Vec<(Include, String)>) -> Errors {
     let mut notes = Notes::default();
     for (include, what) in faults {
-        let what = format!("{}: {what}", include.pattern);
+        // The path of a single file already begins the reason.
+        let what = match include.is_literal() {
+            true => what,
+            false => format!("{}: {what}", include.pattern),
+        };
         notes.error(Note::new(Kind::File, include.place, what));
     }
     notes.into_errors(&Text::of(text, file_name))

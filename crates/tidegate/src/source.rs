@@ -137,7 +137,7 @@ impl Included {
         self.seen.push(path.to_owned());
         let text = read(path).map_err(|why| format!("{}: {why}", path.display()))?;
         if self.text.joined().len() + text.len() > FILE_BYTES_MAX {
-            return Err(format!("all files together are larger than {FILE_BYTES_MAX} bytes"));
+            return Err(format!("all files together are larger than {} MiB", FILE_BYTES_MAX >> 20));
         }
         self.text.include(&text, &path.display().to_string());
         Ok(())
