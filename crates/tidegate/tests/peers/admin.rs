@@ -368,7 +368,7 @@ fn changes_of_a_set_last_over_a_reload_with_the_same_addresses() {
          [[route]]\nclient = [\"set:s\"]\nrespond = {{ status = 204 }}\n[[route]]\nrespond = {{ status = 200 }}\n\
          [set.s]\naddresses = \"s.txt\"\n"
     );
-    folder.file("s.txt", "192.0.2.0/24\n".to_owned());
+    folder.file("s.txt", "192.0.2.0/24\n");
     let file = folder.file("tidegate.toml", text);
     let mut program = command(env!("CARGO_BIN_EXE_tidegate"));
     let mut process = Process::spawn(program.args(["run", &file]));
@@ -401,7 +401,7 @@ fn changes_of_a_set_last_over_a_reload_with_the_same_addresses() {
         let why = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.code() == Some(1) && why.contains(expected), "{words:?}: {why}");
     }
-    operated.folder.file("s.txt", "192.0.2.0/25\n".to_owned());
+    operated.folder.file("s.txt", "192.0.2.0/25\n");
     operated.ctl_well(&["reload"]);
     let mut tries = 0;
     while shown() != "192.0.2.0/25\n" {
