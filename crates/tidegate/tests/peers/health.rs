@@ -139,9 +139,9 @@ fn server_whose_checks_fail_gets_no_requests_until_they_pass() {
     assert!(messages.contains(&down) && messages.contains(&up), "{messages}");
 }
 
-/// An agent on a real socket: it sends the text to whoever connects, and closes.
+/// An agent on all addresses: it sends the text to whoever connects, and closes.
 fn start_agent() -> (SocketAddr, Arc<Mutex<&'static str>>) {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a port");
+    let listener = TcpListener::bind("0.0.0.0:0").expect("the kernel has a port");
     let address = listener.local_addr().expect("it is bound");
     let text = Arc::new(Mutex::new(""));
     let shown = Arc::clone(&text);
@@ -162,7 +162,7 @@ fn agent_changes_the_share_of_its_server() {
          agent = {{ port = {}, every = \"50ms\", timeout = \"20s\" }}",
         agent.port()
     );
-    // Both servers have the same address, and thus the same agent.
+    // The agent is the same for both servers, which have different addresses.
     let mut checked = Checked::start("health-agent", &health);
     let server = format!("app/{}", checked.first.address);
     let say = |line| *text.lock().expect("no panic") = line;
