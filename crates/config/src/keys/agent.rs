@@ -10,8 +10,8 @@ pub static AGENT: Section = Section {
     path: "[pool.NAME.agent]",
     about: "Asks an agent on each server of the pool what the server can take: opens a connection to `port` of the \
              server's address, reads one line, and does what its words state, as HAProxy's `agent-check` does: \"75%\" \
-             (of the weight), \"up\", \"down\", \"fail\", \"stopped\" (each with a reason after #), \"ready\", \"drain\", \"maint\". What a \
-             line does not mention stays as it is. An agent that cannot be reached changes nothing; `health` notices \
+             (of the weight), \"up\", \"down\", \"fail\", \"stopped\" (each with a reason after #), \"ready\", \"drain\", \"maint\". \
+             What a line does not mention stays as it is. An agent that cannot be reached changes nothing; `health` notices \
              servers that fail.",
     keys: &[
         key(

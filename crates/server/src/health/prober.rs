@@ -2,8 +2,8 @@
 //! In: targets, completions. Out: results for the roster.
 //! Never: runs on a worker; lets a server hold a check beyond its timeout; counts a shortage of this process as a failure
 //! of a server.
-//! Limits: one check of a server and one of its agent at a time; `SHORTAGE_PAUSE` before a check that lacked a descriptor or memory is tried
-//! again; a connection whose check has ended is kept for the server's FIN for up to `LEAVE_SPAN` and `LEAVE_BYTES_MAX`
+//! Limits: one check of a server and one of its agent at a time; `SHORTAGE_PAUSE` before a check that lacked a descriptor
+//! or memory is tried again; a connection whose check has ended is kept for the server's FIN for up to `LEAVE_SPAN` and `LEAVE_BYTES_MAX`
 //! bytes of the rest of its response.
 //! Invariant: timer `n` belongs to target `n`: it is the time of the next check while the target waits, and the timeout
 //! of the check while one is under way.
