@@ -505,6 +505,11 @@ fn api_answers_as_centrifugo_does() {
         process.settle();
         let denied =
             |code, message| format!(r#"{{"error":{{"code":{code},"message":"{message}"}}}}"#);
+        let delivered = |reached| {
+            format!(
+                r#"{{"result":{{"delivery":{{"reached":{reached},"queued":0,"dropped":0,"slow":0}}}}}}"#
+            )
+        };
         let long = format!(r#"{{"channel":"a","data":"{}"}}"#, "x".repeat(1024));
         for (method, body, expected) in [
             ("publish", r#"{"channel":"plain","data":{"a":1}}"#, r#"{"result":{}}"#.to_owned()),
@@ -516,13 +521,12 @@ fn api_answers_as_centrifugo_does() {
             (
                 "publish",
                 r#"{"channel":"h:a","data":1,"wait":true,"skip_history":true}"#,
-                r#"{"result":{"delivery":{"reached":2,"queued":0,"dropped":0,"slow":0}}}"#.into(),
+                delivered(2),
             ),
             (
                 "broadcast",
                 r#"{"channels":["plain","none"],"data":1,"wait":true}"#,
-                r#"{"result":{"responses":[{"result":{"delivery":{"reached":1,"queued":0,"dropped":0,"slow":0}}},{"result":{"delivery":{"reached":0,"queued":0,"dropped":0,"slow":0}}}]}}"#
-                    .into(),
+                format!(r#"{{"result":{{"responses":[{},{}]}}}}"#, delivered(1), delivered(0)),
             ),
             ("publish", r#"{"channel":"plain","b64data":"eA=="}"#, denied(107, "bad request")),
             ("publish", r#"{"channel":"plain"}"#, denied(107, "bad request")),
