@@ -6,6 +6,7 @@
 
 pub mod access;
 pub mod agent;
+pub mod allowance;
 pub mod ask;
 pub mod balance;
 pub mod basic;
