@@ -32,6 +32,7 @@ pub mod inventory;
 pub mod jwt;
 pub mod live_map;
 pub mod name_set;
+pub mod own;
 pub mod parameters;
 pub mod path;
 pub mod path_parameters;
