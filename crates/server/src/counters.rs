@@ -125,7 +125,8 @@ counters! {
         clients_uncounted,
         /// How often a body, in either direction, had to wait for the `bandwidth` of its route.
         bandwidth_waits,
-        /// Keys of `sticky` that were moved to another server, because their own was down.
+        /// Keys of `sticky` that were moved to another server, because their own was down or the other one has set their
+        /// cookie.
         sticky_moves,
         /// Keys of `sticky` that gave way to new ones, because the table was full.
         sticky_evictions,
