@@ -157,6 +157,11 @@ const ENTRIES: &[Entry] = &[
     ),
     (
         "[[route]]",
+        &["limit-rate", "limit-rate-after", "proxy-limit-rate", "bandwidth-limit", "bwlim"],
+        "write bandwidth = { down = \"1MiB/s\", after = \"1MiB\" }",
+    ),
+    (
+        "[[route]]",
         &["connections-per-ip", "max-connections-per-ip", "limit-conn", "inflightreq"],
         "write connections-per-address-max = 50",
     ),

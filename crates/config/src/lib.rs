@@ -9,6 +9,7 @@ mod answers;
 pub mod arrange;
 mod ask;
 mod auth;
+mod bandwidth;
 mod choice;
 mod client_cert;
 mod conditions;

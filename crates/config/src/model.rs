@@ -9,6 +9,7 @@ use tidegate_base::{Span, limits};
 
 mod answers;
 mod auth;
+mod bandwidth;
 mod choice;
 mod client_fields;
 mod conditions;
@@ -32,6 +33,7 @@ pub use crate::text_test::{TextFault, TextKind, TextTest};
 
 pub use answers::{Cors, ErrorPage, Maintenance, Page};
 pub use auth::{AskAuth, BasicAuth, JwtAuth, KeyContent, RemoteKeys, Users};
+pub use bandwidth::Bandwidth;
 pub use choice::{MapChoice, PoolChoice, Split};
 pub use client_fields::CLIENT_ADDRESS_HEADERS;
 pub use conditions::{Conditions, HeaderCondition, HeaderTest, NamedTest};
