@@ -74,6 +74,7 @@ pub enum Shape {
 }
 
 mod admin;
+mod agent;
 mod answers;
 mod auth;
 mod bandwidth;
@@ -99,6 +100,7 @@ mod tls;
 mod websocket;
 
 pub use admin::ADMIN;
+pub use agent::AGENT;
 pub use answers::{CORS, MAINTENANCE};
 pub use auth::{AUTH, JWT};
 pub use bandwidth::BANDWIDTH;
