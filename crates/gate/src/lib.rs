@@ -38,6 +38,7 @@ pub mod live_map;
 pub mod live_set;
 pub mod name_set;
 pub mod named;
+pub mod own;
 pub mod parameters;
 pub mod path;
 pub mod path_parameters;
