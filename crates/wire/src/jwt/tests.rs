@@ -4,8 +4,9 @@ use aws_lc_rs::encoding::AsDer;
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::rsa::KeySize;
 use aws_lc_rs::signature::{
-    ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair, RSA_PKCS1_SHA256, RSA_PSS_SHA256,
-    RsaKeyPair,
+    ECDSA_P256_SHA256_FIXED_SIGNING, ECDSA_P384_SHA384_FIXED_SIGNING, EcdsaKeyPair, KeyPair,
+    RSA_PKCS1_SHA256, RSA_PKCS1_SHA384, RSA_PKCS1_SHA512, RSA_PSS_SHA256, RSA_PSS_SHA384,
+    RSA_PSS_SHA512, RsaEncoding, RsaKeyPair,
 };
 
 use super::*;
@@ -77,7 +78,7 @@ fn examples_of_the_standards_are_verified() {
 fn rsa_and_curves_are_verified_from_pem_and_json() {
     let random = SystemRandom::new();
     let rsa = RsaKeyPair::generate(KeySize::Rsa2048).expect("a key");
-    let with = |padding: &'static dyn aws_lc_rs::signature::RsaEncoding| {
+    let with = |padding: &'static dyn RsaEncoding| {
         let (rsa, random) = (&rsa, &random);
         move |signed: &[u8]| {
             let mut signature = vec![0; rsa.public_modulus_len()];
@@ -119,6 +120,67 @@ fn rsa_and_curves_are_verified_from_pem_and_json() {
     let keys = set(&pem("PUBLIC KEY", der.as_ref()));
     assert!(keys.verify(&token(r#"{"alg":"ES256"}"#, sign)).is_ok());
     assert!(keys.verify(&token(r#"{"alg":"ES384"}"#, sign)).is_err());
+}
+
+/// Each algorithm verifies what it signed. A longer or shorter signature, one more or one less part and another algorithm
+/// in the header are refused.
+#[test]
+fn each_algorithm_verifies_its_own_signatures_only() {
+    use aws_lc_rs::hmac;
+    type Sign<'k> = Box<dyn Fn(&[u8]) -> Vec<u8> + 'k>;
+    let random = SystemRandom::new();
+    let rsa = RsaKeyPair::generate(KeySize::Rsa2048).expect("a key");
+    let curve = EcdsaKeyPair::generate(&ECDSA_P384_SHA384_FIXED_SIGNING).expect("a key");
+    let secret = [7; 64];
+    let of_rsa = set(&pem("PUBLIC KEY", rsa.public_key().as_der().expect("DER").as_ref()));
+    let of_curve = set(&pem("PUBLIC KEY", curve.public_key().as_der().expect("DER").as_ref()));
+    let of_secret = KeySet::of_secret(&secret);
+    let mac = |algorithm| -> Sign<'_> {
+        let key = hmac::Key::new(algorithm, &secret);
+        Box::new(move |signed: &[u8]| hmac::sign(&key, signed).as_ref().to_vec())
+    };
+    let with_rsa = |padding: &'static dyn RsaEncoding| -> Sign<'_> {
+        let (rsa, random) = (&rsa, &random);
+        Box::new(move |signed: &[u8]| {
+            let mut signature = vec![0; rsa.public_modulus_len()];
+            rsa.sign(padding, random, signed, &mut signature).expect("a signature");
+            signature
+        })
+    };
+    let with_curve: Sign<'_> = Box::new(|signed: &[u8]| {
+        curve.sign(&random, signed).expect("a signature").as_ref().to_vec()
+    });
+    let cases: [(&str, &KeySet, Sign<'_>); 10] = [
+        ("HS256", &of_secret, mac(hmac::HMAC_SHA256)),
+        ("HS384", &of_secret, mac(hmac::HMAC_SHA384)),
+        ("HS512", &of_secret, mac(hmac::HMAC_SHA512)),
+        ("RS256", &of_rsa, with_rsa(&RSA_PKCS1_SHA256)),
+        ("RS384", &of_rsa, with_rsa(&RSA_PKCS1_SHA384)),
+        ("RS512", &of_rsa, with_rsa(&RSA_PKCS1_SHA512)),
+        ("PS256", &of_rsa, with_rsa(&RSA_PSS_SHA256)),
+        ("PS384", &of_rsa, with_rsa(&RSA_PSS_SHA384)),
+        ("PS512", &of_rsa, with_rsa(&RSA_PSS_SHA512)),
+        ("ES384", &of_curve, with_curve),
+    ];
+    let names = cases.iter().map(|(name, ..)| *name).chain(["ES256", "ES512", "none", "UNKNOWN"]);
+    let names: Vec<&str> = names.collect();
+    for (algorithm, keys, sign) in &cases {
+        for name in &names {
+            let verified = keys.verify(&token(&format!(r#"{{"alg":"{name}"}}"#), sign));
+            assert_eq!(verified.is_ok(), name == algorithm, "{name} signed by {algorithm}");
+        }
+        let good = token(&format!(r#"{{"alg":"{algorithm}"}}"#), sign);
+        let parts: Vec<&str> = good.split('.').collect();
+        for wrong in [
+            format!("{good}abc"),
+            good[..good.len() - 4].to_owned(),
+            format!("{}.{}", parts[0], parts[1]),
+            format!("{}.{}.", parts[0], parts[1]),
+            format!("{good}.{}", parts[2]),
+        ] {
+            assert_eq!(keys.verify(&wrong), Err(Refusal::Invalid), "{algorithm} {wrong}");
+        }
+    }
 }
 
 #[test]
