@@ -20,7 +20,7 @@ mod configuration;
 mod connection;
 pub mod counters;
 mod delivery;
-
+mod drain;
 mod eviction;
 pub mod explain;
 pub mod files;
@@ -28,6 +28,7 @@ pub mod files;
 mod flow;
 pub mod fuzz;
 mod health;
+mod inheritance;
 mod invariants;
 mod key_client;
 mod key_fetcher;
@@ -53,6 +54,7 @@ mod settings;
 pub mod snapshot;
 pub mod start;
 pub mod stats;
+mod successor;
 
 mod service_manager;
 mod syslog;
@@ -61,6 +63,7 @@ mod timers;
 pub mod tokens;
 
 mod turn_share;
+mod unix_listeners;
 pub mod worker;
 
 pub use action::lua_mail::LuaPost;

@@ -54,6 +54,7 @@ use crate::client::begins_with_header;
 use crate::client_places::HeldPlaces;
 use crate::connection::Connections;
 use crate::counters::{Accounts, HandlerKind};
+use crate::drain::Drain;
 use crate::eviction::Search;
 use crate::live::Live;
 use crate::paces::Paces;
@@ -196,6 +197,8 @@ pub struct Worker {
     pub(crate) push_share: TurnShare<PushSession>,
     /// A stop has begun: responses close their connections, and nothing becomes idle. Never reset.
     pub(crate) stopping: bool,
+    /// Which WebSocket connections a stop has closed so far.
+    pub(crate) drain: Drain,
     /// The grace period of the stop has ended. The worker stops without waiting until the kernel
     /// has sent what it holds.
     grace_over: bool,
@@ -424,6 +427,7 @@ impl Worker {
             token_share: TurnShare::new(TOKENS_SPAN_MAX),
             push_share: TurnShare::new(PUSH_SPAN_MAX),
             stopping: false,
+            drain: Drain::default(),
             grace_over: false,
             until_sample: tidegate_base::handlers::SAMPLE_EVERY,
             sampling: None,
@@ -533,8 +537,9 @@ impl Worker {
     }
 
     /// Sets, before a stop, on which listeners new connections are steered to a process that takes over.
-    pub fn leave_to_others(&mut self, leaving: Leaving) {
-        self.leaving = leaving;
+    /// `drain`: how WebSocket connections close.
+    pub(crate) fn leave_to_others(&mut self, leaving: Leaving, drain: Drain) {
+        (self.leaving, self.drain) = (leaving, drain);
     }
 
     /// The most connections that the worker's reactor may hold.
