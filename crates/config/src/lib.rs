@@ -12,6 +12,7 @@ mod auth;
 mod choice;
 mod client_cert;
 mod conditions;
+mod count_tables;
 mod edits;
 mod eject;
 mod embedded;

@@ -1,4 +1,4 @@
-//! Conditions of routes on the client's address, parameters of the query and cookies, and access by address.
+//! Conditions of routes on the client's address, parameters of the query, cookies and counts, and access by address.
 //! In: the conditions of a route, the sets of the configuration, a request. Out: whether the conditions hold.
 //! Never: takes a parameter in another spelling for another parameter: names and values are decoded.
 //! Limits: a value with an encoding is copied to decode it; its length is that of the query at most.
@@ -6,11 +6,13 @@
 use core::net::IpAddr;
 
 use tidegate_config::model::{
-    AddressSet, Addresses, Conditions, HeaderTest, NamedTest, NetworkSet, TextTest,
+    AddressSet, Addresses, Conditions, HeaderTest, NamedTest, NetworkSet, TableTest, TextTest,
 };
 use tidegate_wire::message::RequestHead;
 
+use crate::counting;
 use crate::parameters::{cookies, decoded, parameters};
+use crate::router::Client;
 
 /// Addresses, prepared for looking up.
 #[derive(Clone, Debug, Default)]
@@ -39,6 +41,7 @@ pub(crate) struct Prepared {
     client: Option<AddressTest>,
     query: Vec<NamedTest>,
     cookies: Vec<NamedTest>,
+    tables: Vec<TableTest>,
 }
 
 impl Prepared {
@@ -47,18 +50,20 @@ impl Prepared {
             client: conditions.client.as_ref().map(|client| AddressTest::new(client, sets)),
             query: conditions.query.clone(),
             cookies: conditions.cookies.clone(),
+            tables: conditions.tables.clone(),
         }
     }
 
-    /// Whether all conditions hold. `client` finds the client's address.
-    pub(crate) fn hold(
-        &self,
-        head: &RequestHead<'_>,
-        client: impl FnOnce() -> Option<IpAddr>,
-    ) -> bool {
+    /// Whether all conditions except those on counts hold.
+    pub(crate) fn hold(&self, head: &RequestHead<'_>, client: &Client<'_>) -> bool {
         self.query.iter().all(|condition| query_holds(condition, head.query))
             && self.cookies.iter().all(|condition| cookie_holds(condition, head))
-            && self.client.as_ref().is_none_or(|test| test.contains(client()))
+            && self.client.as_ref().is_none_or(|test| test.contains(client.address(head)))
+    }
+
+    /// Whether the conditions on counts hold.
+    pub(crate) fn counts_hold(&self, head: &RequestHead<'_>, client: &Client<'_>) -> bool {
+        self.tables.iter().all(|test| counting::holds(test, head, client))
     }
 }
 

@@ -16,6 +16,8 @@ pub mod client_places;
 mod conditions;
 pub mod connection_auth;
 pub mod cors;
+pub mod count_cells;
+pub mod counting;
 pub mod denial;
 pub mod edits;
 pub mod eject;

@@ -1,11 +1,12 @@
 //! State that all workers of the process share, and that a reload keeps.
-//! In: a configuration, the state of the one before. Out: the tables of limits, the servers of keys, and the
-//! maps of the configuration.
+//! In: a configuration, the state of the one before. Out: the tables of limits, the servers of keys, the
+//! maps and the tables of counts of the configuration.
 //! Never: takes a lock on the way of a request, except as `live_map.rs` states.
 
 use tidegate_config::arrange::Arranged;
 use tidegate_config::model::Config;
 
+use crate::counting::CountTables;
 use crate::live_map::LiveMaps;
 use crate::rate::RateTables;
 use crate::stay::StayTables;
@@ -19,6 +20,8 @@ pub struct ProcessState {
     pub stays: StayTables,
     /// The maps.
     pub maps: LiveMaps,
+    /// The tables that count what clients do.
+    pub tables: CountTables,
 }
 
 impl ProcessState {
@@ -29,6 +32,7 @@ impl ProcessState {
             rates: RateTables::new(config, seed),
             stays: StayTables::new(config, seed),
             maps: LiveMaps::new(config),
+            tables: CountTables::new(config, seed),
         }
     }
 
@@ -44,7 +48,14 @@ impl ProcessState {
         };
         let rates = RateTables::after(&next.config, earlier, &self.rates, seed);
         let stays = self.stays.after(&next.config, earlier, seed);
-        (Self { rates, stays, maps }, lost.into_iter().map(line).collect())
+        let tables = self.tables.after(&next.config, seed);
+        (Self { rates, stays, maps, tables }, lost.into_iter().map(line).collect())
+    }
+
+    /// Whether requests hold a part of the state until they end.
+    #[must_use]
+    pub fn is_held_by_requests(&self) -> bool {
+        self.rates.clients.are_set() || self.tables.are_set()
     }
 
     /// All workers use `arranged` now.

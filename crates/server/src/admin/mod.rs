@@ -13,6 +13,7 @@ mod line;
 mod map;
 mod metrics;
 mod stat;
+mod table;
 pub(crate) mod token;
 
 use std::collections::BTreeMap;

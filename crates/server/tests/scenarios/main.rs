@@ -53,6 +53,7 @@ scenes! {
     client_reset_is_passed_to_the_server
     close_delimited_body_is_cut_by_a_reset
     connection_field_drops_the_trailers
+    counts_of_tables_select_routes
     declined_upgrade_is_an_ordinary_response
     early_response_closes_the_connection
     early_response_does_not_cut_the_request

@@ -137,6 +137,9 @@ impl Plan {
         if Prng::new(seed ^ 0x6964).below(3) == 0 {
             config.push_str("[server]\nrequest-id = { response = true }\ntrace = true\n");
         }
+        if Prng::new(seed ^ 0x7461_626c_6548).below(4) == 0 {
+            config = add_tables(&config);
+        }
         let asks = pools > 1 && Prng::new(seed ^ 0x6173_6b1c).below(4) == 0;
         if asks {
             config = add_question(&config, pools);
@@ -177,6 +180,19 @@ impl Plan {
             stop,
         }
     }
+}
+
+/// Counts all requests, and those of the first pool, in tables with little room. A request of the first pool sees itself.
+fn add_tables(config: &str) -> String {
+    let config = config.replacen("timeouts = {", "count = \"all\"\ntimeouts = {", 1);
+    let seen = "table = { all = { connections = \">= 1\", \"requests/1s\" = \">= 1\" } }\ncount = [\"all\", \"first\"]\n";
+    let config = config.replacen("proxy = \"p0\"\n", &format!("proxy = \"p0\"\n{seen}"), 1);
+    format!(
+        "{config}[table.all]\ncounts = [\"connections\", \"requests/1s\", \"errors\", \"bytes-sent/2s\"]\n\
+         expire = \"2s\"\nentries-max = 8\n\
+         [table.first]\nkey = [\"header:x-id\", \"path\"]\ncounts = [\"requests\", \"failures/1s\"]\n\
+         expire = \"1s\"\nentries-max = 8\n"
+    )
 }
 
 /// Lets the route of the second pool ask a server, whose pool is added after `pools` others.
