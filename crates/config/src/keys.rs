@@ -74,8 +74,10 @@ pub enum Shape {
 }
 
 mod admin;
+mod agent;
 mod answers;
 mod auth;
+mod bandwidth;
 mod choice;
 mod count_table;
 mod edits;
@@ -99,8 +101,10 @@ mod tls;
 mod websocket;
 
 pub use admin::ADMIN;
+pub use agent::AGENT;
 pub use answers::{CORS, MAINTENANCE};
 pub use auth::{AUTH, JWT};
+pub use bandwidth::BANDWIDTH;
 pub(crate) use choice::WEIGHT_MAX;
 pub use choice::{CHOICE, MAP, SPLIT};
 pub use count_table::COUNT_TABLE;

@@ -131,6 +131,7 @@ impl Worker {
             Some(WorkerTimer::Leave) => self.close_idle_of_removed(reactor),
             Some(WorkerTimer::Push) => self.send_push_mail(reactor),
             Some(WorkerTimer::Lua) => self.collect_due_apps(reactor),
+            Some(WorkerTimer::Pace) => self.resume_paced(reactor),
             // Timers of a layer between the reactor and the worker.
             None => {}
         }
@@ -147,7 +148,7 @@ impl Worker {
                         self.settle_http2_server(reactor, sock);
                     }
                     Work::Settle(sock) => self.settle_http2(reactor, sock),
-                    Work::ResumeServer(up) => self.resume_server_stream(reactor, up),
+                    Work::ResumeServer(up) => self.resume_response(reactor, up),
                     Work::ServeQueue(pool) => self.serve_queue(reactor, pool),
                 }
             }
