@@ -37,6 +37,7 @@ pub mod jwt;
 pub mod live_map;
 pub mod live_set;
 pub mod name_set;
+pub mod own;
 pub mod parameters;
 pub mod path;
 pub mod path_parameters;
