@@ -174,7 +174,7 @@ fn flood_of_keys_does_not_displace_busy_keys() {
         for _ in 0..5000 {
             let key = prng.next_u64();
             pass(&cells, key, now);
-            if key % 2 == 0 {
+            if key.is_multiple_of(2) {
                 pass(&cells, key, now);
             }
         }
