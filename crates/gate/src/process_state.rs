@@ -1,12 +1,13 @@
 //! State that all workers of the process share, and that a reload keeps.
 //! In: a configuration, the state of the one before. Out: the tables of limits, the servers of keys, the maps, the sets
-//! of addresses and the tables of counts of the configuration.
-//! Never: takes a lock on the way of a request, except as `published.rs` states.
+//! of addresses and the tables of counts of the configuration, and the keys that are fetched for it.
+//! Never: takes a lock on the way of a request, except as `base/src/published.rs` states.
 
 use tidegate_config::arrange::Arranged;
 use tidegate_config::model::Config;
 
 use crate::counting::CountTables;
+use crate::live_keys::KeySources;
 use crate::live_map::LiveMaps;
 use crate::live_set::LiveSets;
 use crate::rate::RateTables;
@@ -25,6 +26,8 @@ pub struct ProcessState {
     pub tables: CountTables,
     /// The sets of addresses.
     pub sets: LiveSets,
+    /// The keys of tokens that are fetched.
+    pub keys: KeySources,
 }
 
 impl ProcessState {
@@ -37,6 +40,7 @@ impl ProcessState {
             maps: LiveMaps::new(config),
             tables: CountTables::new(config, seed),
             sets: LiveSets::new(config),
+            keys: KeySources::new(config),
         }
     }
 
@@ -58,8 +62,9 @@ impl ProcessState {
         let lines = of_maps.chain(of_sets).collect();
         let rates = RateTables::after(&next.config, earlier, &self.rates, seed);
         let stays = self.stays.after(&next.config, earlier, seed);
+        let keys = self.keys.after(&next.config);
         let tables = self.tables.after(&next.config, seed);
-        (Self { rates, stays, maps, sets, tables }, lines)
+        (Self { rates, stays, maps, sets, keys, tables }, lines)
     }
 
     /// Whether requests hold a part of the state until they end.
