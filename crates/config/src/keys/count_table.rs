@@ -16,17 +16,18 @@ pub(super) const COUNTING: Shape = OneOf(&[Text(NAME), List(&Text(NAME))]);
 pub(super) const TABLE_TESTS: Shape = Fields(&Fields(&Text("\"> 100\", \">= 20\" or \"> 10MiB\"")));
 
 /// `count` of a route.
-pub(super) const ROUTE_COUNT: &str = "The tables that count the requests that this route takes. A request is \
-     counted once the route has taken it, so the conditions of routes do not see the request itself. A table counts each request once, also if the listener names it, \
-     too.";
+pub(super) const ROUTE_COUNT: &str = "The tables that count the requests that this route takes. A request is counted once the route has \
+     taken it, so the conditions of routes do not see the request itself. A table counts each request \
+     once, also if the listener names it, too.";
 /// `count` of a listener.
-pub(super) const LISTENER_COUNT: &str = "The tables that count all requests of this listener. A request is \
-     counted before its route is chosen, so the conditions of routes see the request itself, and requests that routes refuse are counted, too. Not with `forward`.";
+pub(super) const LISTENER_COUNT: &str = "The tables that count all requests of this listener. A request is counted before its route is \
+     chosen, so the conditions of routes see the request itself, and requests that routes refuse are \
+     counted, too. Not with `forward`.";
 /// `table` of a route.
-pub(super) const ROUTE_TABLE: &str = "Conditions on what tables have counted for the key of the request, all of which must hold, such as \
-     { abuse = { \"requests/10s\" = \"> 100\" } }. A comparison begins with >, >=, <, <= or =; bytes have a unit. The \
-     period may be left out if the table counts it in one period only. Counts of a key that the table does not know are 0. \
-     To let any one of several conditions suffice, write several routes.";
+pub(super) const ROUTE_TABLE: &str = "Conditions on what tables have counted for the key of the request, all of which must hold, such as { \
+     abuse = { \"requests/10s\" = \"> 100\" } }. A comparison begins with >, >=, <, <= or =; bytes have a \
+     unit. The period may be left out if the table counts it in one period only. Counts of a key that the \
+     table does not know are 0. To let any one of several conditions suffice, write several routes.";
 
 /// `[table.NAME]`.
 pub static COUNT_TABLE: Section = Section {
