@@ -2,9 +2,11 @@
 //! In: values. Out: readers, one of each worker, which find the newest value.
 //! Never: makes a reader wait. A reader compares one number with that of the last replacement; only after a replacement
 //! it tries the lock of the value, which is held while a reference is copied, and if another worker has it, the reader
-//! uses the value before. Frees a value on a worker: replaced values are kept until no reader has them.
+//! uses the value before. Frees a value on a worker: replaced values are kept until no reader has them, and freed when the
+//! value is replaced again, when a command asks for the number of changes, and after a reload (`free_replaced`).
 //! Limits: a reader retains the value that it read last, so that a value has no more versions than readers, and one more.
-//! A worker has up to two readers of a value for each generation of its settings. `ENTRIES_MAX` entries of a draft.
+//! A worker has up to two readers of a value for each generation of its settings. A draft has as many entries as its
+//! owner allows.
 
 use core::cell::RefCell;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -34,9 +36,13 @@ impl<T> Published<T> {
     pub(crate) fn replace(&self, value: T) {
         let before = core::mem::replace(&mut *lock(&self.value), Arc::new(value));
         self.version.fetch_add(1, Ordering::Release);
-        let mut replaced = lock(&self.replaced);
-        replaced.push(before);
-        replaced.retain(|value| Arc::strong_count(value) > 1);
+        lock(&self.replaced).push(before);
+        self.free_replaced();
+    }
+
+    /// Frees the replaced values that no reader has any more.
+    pub(crate) fn free_replaced(&self) {
+        lock(&self.replaced).retain(|value| Arc::strong_count(value) > 1);
     }
 
     /// The value in force.
@@ -124,9 +130,6 @@ impl<T> Default for Named<T> {
     }
 }
 
-/// Maximum number of entries of a draft.
-const ENTRIES_MAX: usize = 1_000_000;
-
 /// Entries that commands collect, to replace all others at once. There is one draft at a time.
 #[derive(Debug)]
 pub(crate) struct Drafts<E> {
@@ -136,11 +139,13 @@ pub(crate) struct Drafts<E> {
     count: u64,
     /// The command that begins a draft, for messages.
     command: &'static str,
+    /// The most entries of a draft.
+    most: usize,
 }
 
 impl<E> Drafts<E> {
-    pub(crate) const fn new(command: &'static str) -> Self {
-        Self { current: None, count: 0, command }
+    pub(crate) const fn new(command: &'static str, most: usize) -> Self {
+        Self { current: None, count: 0, command, most }
     }
 
     /// Begins a draft without entries, in place of one that was not used. Returns its number.
@@ -159,9 +164,10 @@ impl<E> Drafts<E> {
 
     /// Adds an entry to a draft.
     pub(crate) fn push(&mut self, number: u64, entry: E) -> Result<(), String> {
+        let most = self.most;
         let entries = self.entries(number)?;
-        if entries.len() == ENTRIES_MAX {
-            return Err(format!("the draft has {ENTRIES_MAX} entries, which is the most"));
+        if entries.len() >= most {
+            return Err(format!("the draft has {most} entries, which is the most"));
         }
         entries.push(entry);
         Ok(())
@@ -190,6 +196,18 @@ mod tests {
         value.replace(101);
         assert_eq!(value.retained(), 1);
         assert_eq!(idle.read(|value| *value), 101);
+        assert_eq!(busy.read(|value| *value), 101);
+        value.free_replaced();
+        assert_eq!(value.retained(), 0);
+    }
+
+    #[test]
+    fn draft_has_as_many_entries_as_its_owner_allows() {
+        let mut drafts = Drafts::new("prepare map", 2);
+        let number = drafts.begin();
+        assert_eq!((drafts.push(number, 'a'), drafts.push(number, 'b')), (Ok(()), Ok(())));
+        let full = "the draft has 2 entries, which is the most".to_owned();
+        assert_eq!(drafts.push(number, 'c'), Err(full));
     }
 
     #[test]
