@@ -96,6 +96,8 @@ counters! {
         denied_requests,
         /// Requests without a right password, or without a valid token, to routes that need one.
         unauthenticated_requests,
+        /// Requests whose token could not be verified, because its keys were not fetched yet.
+        keyless_requests,
         /// Passwords that were to be verified, also those of clients that left before. Remembered ones are not among them.
         password_checks,
         /// Tokens of requests that were verified. A token that is remembered is not verified again.

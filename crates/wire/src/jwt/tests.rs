@@ -299,3 +299,89 @@ fn times_have_a_leeway() {
         assert_eq!(check(claims, now), expected, "{claims} {now}");
     }
 }
+
+/// A set of one public key of Ed25519 (RFC 8037 appendix A.2), a secret and a key that cannot be used.
+const PUBLISHED: &str = r#"{"keys":[
+    {"kty":"OKP","crv":"Ed25519","kid":"NAME","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"},
+    {"kty":"oct","kid":"s","k":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"},{"kty":"RSA","kid":"r","n":"AQAB","e":"AQAB"}]}"#;
+/// A token of that key without `kid` (RFC 8037 appendix A.4).
+const SIGNED: &str = "eyJhbGciOiJFZERTQSJ9.RXhhbXBsZSBvZiBFZDI1NTE5IHNpZ25pbmc.hgyY0il_MGCjP0JzlnLWG1PPOt7-09PGcvMg3AIbQR6dW\
+     bhijcNR4ki4iylGjg5BhVsPt9g7sVvpAr_MuM0KAg";
+
+#[test]
+fn fetched_keys_replace_each_other_and_stay_if_a_fetch_fails() {
+    let keys = LiveKeys::new();
+    let (first, second) = (keys.reader(), keys.reader());
+    assert_eq!(first.verify(SIGNED, 1000), Err(Unverified::Unavailable));
+    let published = PUBLISHED.replace("NAME", "a");
+    assert_eq!(keys.offer(published.as_bytes(), 1000), Ok(Some(1)));
+    let version = first.version();
+    assert_ne!(version, [0; 32]);
+    assert!(first.verify(SIGNED, 1000).is_ok() && second.verify(SIGNED, 1000).is_ok());
+    assert_eq!(keys.offer(published.as_bytes(), 1100), Ok(None), "the same content");
+    for wrong in ["", "{}", r#"{"keys":[{"kty":"oct","k":"AAAA"}]}"#, "no key"] {
+        assert!(keys.offer(wrong.as_bytes(), 1200).is_err(), "{wrong}");
+        assert!(first.verify(SIGNED, 1200).is_ok() && first.version() == version);
+    }
+    let long = published.clone() + &" ".repeat(CONTENT_BYTES_MAX);
+    assert!(keys.offer(long.as_bytes(), 1200).is_err());
+    keys.note_failure(1300);
+    let facts = LiveFacts { keys: 1, fetched_at: 1100, fetches: 2, failures: 6 };
+    assert_eq!(keys.facts(), facts);
+    // The key is withdrawn: every reader refuses its tokens, and has another version.
+    let other = r#"{"keys":[{"kty":"EC","crv":"P-256","x":"f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU",
+        "y":"x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0"}]}"#;
+    assert_eq!(keys.offer(other.as_bytes(), 1400), Ok(Some(1)));
+    for reader in [&first, &second] {
+        assert_ne!(reader.version(), version);
+        assert_eq!(reader.verify(SIGNED, 1400), Err(Unverified::Refused(Refusal::Invalid)));
+    }
+}
+
+#[test]
+fn tokens_of_unknown_keys_demand_a_newer_set_at_a_bounded_rate() {
+    let keys = LiveKeys::new();
+    let reader = keys.reader();
+    let published = PUBLISHED.replace("NAME", "a");
+    assert_eq!(keys.offer(published.as_bytes(), 1000), Ok(Some(1)));
+    let unknown = token(r#"{"alg":"EdDSA","kid":"b"}"#, |_| vec![0; 64]);
+    let forged = token(r#"{"alg":"EdDSA","kid":"a"}"#, |_| vec![0; 64]);
+    let mut fetches = 0;
+    for now in 1000..1100 {
+        for _ in 0..50 {
+            assert_eq!(reader.verify(&forged, now), Err(Unverified::Refused(Refusal::Invalid)));
+            let expected = match now - (1000 + 10 * fetches) {
+                0..10 => Unverified::UnknownKey,
+                _ => Unverified::Unavailable,
+            };
+            assert_eq!(reader.verify(&unknown, now), Err(expected), "{now}");
+        }
+        if keys.is_wanted(now) {
+            keys.take_wanted();
+            assert_eq!(keys.offer(published.as_bytes(), now), Ok(None));
+            fetches += 1;
+        }
+    }
+    assert_eq!(fetches, 9);
+    // A failed attempt does not prove that the key does not exist.
+    keys.note_failure(1101);
+    assert_eq!(reader.verify(&unknown, 1102), Err(Unverified::Unavailable));
+    assert!(!keys.is_wanted(1110) && keys.is_wanted(1111));
+    assert_eq!(keys.offer(PUBLISHED.replace("NAME", "b").as_bytes(), 1111), Ok(Some(1)));
+    assert_eq!(reader.verify(&unknown, 1112), Err(Unverified::Refused(Refusal::Invalid)));
+}
+
+#[test]
+fn published_sets_have_a_bounded_number_of_public_keys() {
+    let key = r#"{"kty":"OKP","crv":"Ed25519","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}"#;
+    let set = |count: usize| format!("{{\"keys\":[{}]}}", vec![key; count].join(","));
+    assert_eq!(
+        KeySet::parse_published(set(KEYS_MAX).as_bytes()).map(|set| set.len()),
+        Ok(KEYS_MAX)
+    );
+    assert!(KeySet::parse_published(set(KEYS_MAX + 1).as_bytes()).is_err());
+    let secret = hmac_with(&[0; 32]);
+    let published = KeySet::parse_published(PUBLISHED.as_bytes()).expect("one usable key");
+    assert!(published.verify(&token(r#"{"alg":"HS256","kid":"s"}"#, secret)).is_err());
+    assert!(KeySet::parse_published(pem("PUBLIC KEY", b"x").as_bytes()).is_err());
+}
