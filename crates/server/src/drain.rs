@@ -52,7 +52,7 @@ mod tests {
 
     #[test]
     fn every_connection_is_due_after_the_last_step_and_not_before_its_own() {
-        let sock = |index| SockId { index, generation: 1 };
+        let sock = |index| SockId::new(index, 1);
         assert!((0..100).all(|index| Drain::default().is_due(sock(index))));
         assert_eq!(Drain::default().advance(), None);
         let mut drain = Drain::over(Span::from_secs(20));
