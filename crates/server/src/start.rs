@@ -641,11 +641,13 @@ fn serve(prepared: &mut Prepared, mailbox: &Mailbox<Mail>, index: u16) {
         for _ in 0..limits::MAILS_PER_TURN_MAX {
             match (mailbox.take(), tls.as_mut()) {
                 (Some(Mail::Stop(grace, leaving, drain)), None) => {
-                    worker.leave_to_others(leaving, drain);
+                    worker.leave_to_others(leaving);
+                    worker.close_over(drain);
                     worker.stop(reactor, grace);
                 }
                 (Some(Mail::Stop(grace, leaving, drain)), Some(layer)) => {
-                    worker.leave_to_others(leaving, drain);
+                    worker.leave_to_others(leaving);
+                    worker.close_over(drain);
                     layer.between_turns(reactor, worker, |worker, view| worker.stop(view, grace));
                 }
                 (Some(Mail::PassListeners(entrance)), _) => {

@@ -539,9 +539,13 @@ impl Worker {
     }
 
     /// Sets, before a stop, on which listeners new connections are steered to a process that takes over.
-    /// `drain`: how WebSocket connections close.
-    pub(crate) fn leave_to_others(&mut self, leaving: Leaving, drain: Drain) {
-        (self.leaving, self.drain) = (leaving, drain);
+    pub fn leave_to_others(&mut self, leaving: Leaving) {
+        self.leaving = leaving;
+    }
+
+    /// Sets, before a stop, how WebSocket connections close.
+    pub(crate) fn close_over(&mut self, drain: Drain) {
+        self.drain = drain;
     }
 
     /// The most connections that the worker's reactor may hold.
