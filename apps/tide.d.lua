@@ -365,6 +365,26 @@ function reply:header(name) end
 ---@return string? error
 function reply:json() end
 
+---The head of a server's response, in `on_response`.
+---@class tide.ResponseHead
+---@field status integer
+---@field headers table<string, string|string[]>
+local head = {}
+---@param name string
+---@return string?
+function head:header(name) end
+---@param code integer
+---@return tide.ResponseHead
+function head:set_status(code) end
+---@param name string
+---@param value any A list repeats the field, nil removes it.
+---@return tide.ResponseHead
+function head:set_header(name, value) end
+---@param name string
+---@param value any
+---@return tide.ResponseHead
+function head:add_header(name, value) end
+
 ---@class tide.HttpRequest
 ---@field pool string One of the `pools` of [lua.NAME].
 ---@field path? string "/"

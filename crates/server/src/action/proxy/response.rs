@@ -14,7 +14,7 @@ use tidegate_gate::retry::FailurePoint;
 use tidegate_gate::sticky;
 use tidegate_reactor::{CloseReason, OutputLook, Reactor};
 use tidegate_wire::http2::ErrorCode;
-use tidegate_wire::message::{BodyLength, ResponseHead};
+use tidegate_wire::message::{BodyLength, OwnedResponse, ResponseHead};
 
 use crate::action::proxy::Failure;
 use crate::action::proxy::dispatch::NO_CONNECT;
@@ -90,6 +90,9 @@ impl Worker {
         if verdict == Some(true) {
             return self.take_grant(reactor, id, head, ends, more_follows);
         }
+        let Ok(changed) = self.change_response(reactor, id, head) else { return };
+        let lent = changed.as_ref().map(OwnedResponse::lend);
+        let head = lent.as_ref().unwrap_or(head);
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
         let (to, up) = (exchange.requester, exchange.attempt.up);
         let (era, pool) = (exchange.era, usize::from(exchange.pool));
@@ -436,6 +439,21 @@ impl Worker {
         let Some(exchange) = self.exchanges.get(id) else { return };
         let (pool, attempt) = (exchange.pool, exchange.attempt);
         self.note_result(pool, attempt.server, true, reactor.now());
+        self.release_server(pool, attempt.server);
+        self.abandon_server(reactor, attempt.up);
+        self.fail(reactor, id, failure);
+    }
+
+    /// Fails an exchange whose server has done nothing wrong.
+    pub(in crate::action) fn fail_served<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<Exchange>,
+        failure: Failure,
+    ) {
+        let Some(exchange) = self.exchanges.get(id) else { return };
+        let (pool, attempt) = (exchange.pool, exchange.attempt);
+        self.note_result(pool, attempt.server, false, reactor.now());
         self.release_server(pool, attempt.server);
         self.abandon_server(reactor, attempt.up);
         self.fail(reactor, id, failure);
