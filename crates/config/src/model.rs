@@ -39,7 +39,7 @@ pub use eject::Eject;
 pub use handling::{FieldEdits, Handling, Hooks, Placeholder, Template, TemplatePiece};
 pub use health::{CheckKind, CheckMethod, HealthCheck, HttpCheck};
 pub use identity::{ID_FIELD_BYTES_MAX, Keep, RequestIds, Trace};
-pub use networks::{AddressSet, Addresses, NetworkSet};
+pub use networks::{AddressSet, Addresses, NetworkSet, RANGES_MAX};
 pub use proxy_sources::ProxySources;
 pub use rate::{Rate, RateExcess};
 pub use retry_on::{RETRY_STATUSES, RetryOn};

@@ -1,18 +1,15 @@
 //! Reads `[set.NAME]`, lists of addresses in routes, and files with addresses.
 //! In: the root table of the file; the text of a file with addresses. Out: checked sets and lists.
 //! Never: opens a file; see `supply.rs`.
-//! Limits: `NETWORKS_MAX` addresses and ranges in a file.
+//! Limits: `RANGES_MAX` addresses and ranges in a file.
 
 use crate::keys::SET;
 use crate::listeners::{refused, unknown_name};
-use crate::model::{AddressSet, Addresses, NetworkSet};
+use crate::model::{AddressSet, Addresses, NetworkSet, RANGES_MAX};
 use crate::pattern::{self, Complaint};
 use crate::places::Owner;
 use crate::report::{Kind, Note, Notes};
 use crate::table::Table;
-
-/// Maximum number of addresses and ranges in a file.
-pub(crate) const NETWORKS_MAX: usize = 1_000_000;
 
 /// Reads all sets, in file order.
 pub(crate) fn read(file: &Table<'_>, notes: &mut Notes) -> Vec<AddressSet> {
@@ -122,8 +119,8 @@ pub(crate) fn parse_file(text: &str) -> Result<NetworkSet, String> {
         if line.is_empty() {
             continue;
         }
-        if networks.len() == NETWORKS_MAX {
-            return Err(format!("more than {NETWORKS_MAX} addresses"));
+        if networks.len() == RANGES_MAX {
+            return Err(format!("more than {RANGES_MAX} addresses"));
         }
         match pattern::parse_network(line) {
             Ok(network) => networks.push(network),

@@ -10,7 +10,7 @@
 use tidegate_base::prng::{hash_bytes, mix64};
 use tidegate_config::model::{Config, Placeholder, PoolChoice, Template, TemplatePiece};
 
-use crate::live_map::{LiveMaps, MapReader};
+use crate::live_map::MapReaders;
 use crate::path::{Normalized, Reach, normalize_path};
 use crate::rate_key;
 use crate::router::host_name;
@@ -29,8 +29,8 @@ enum Way {
         key: Template,
     },
     Map {
-        /// `None`: the map does not exist.
-        map: Option<MapReader>,
+        /// The index of the map.
+        map: usize,
         key: Template,
         /// The number of pools of the configuration.
         pools: usize,
@@ -50,9 +50,8 @@ struct Share {
 }
 
 impl PoolChooser {
-    /// Prepares `choice`, which refers to `maps`; `None` if all requests have the same pool.
-    #[must_use]
-    pub fn new(choice: &PoolChoice, config: &Config, maps: &LiveMaps) -> Option<Self> {
+    /// Prepares `choice`; `None` if all requests have the same pool.
+    pub(crate) fn new(choice: &PoolChoice, config: &Config) -> Option<Self> {
         match choice {
             PoolChoice::One(_) => None,
             PoolChoice::Split(split) => {
@@ -68,7 +67,7 @@ impl PoolChooser {
                 Some(Self(Way::Split { shares: shares.collect(), key: split.key.clone() }))
             }
             PoolChoice::Map(choice) => Some(Self(Way::Map {
-                map: maps.reader(choice.map),
+                map: choice.map,
                 key: choice.key.clone(),
                 pools: config.pools.len(),
                 default: choice.default.map(|pool| pool as u16),
@@ -78,10 +77,10 @@ impl PoolChooser {
 
     /// The pool of a request; `None` if the map has none for it. `random` makes a random number. `scratch` is
     /// overwritten.
-    #[must_use]
-    pub fn choose(
+    pub(crate) fn choose(
         &self,
         values: &Values<'_>,
+        maps: &MapReaders,
         random: impl FnOnce() -> u64,
         scratch: &mut Vec<u8>,
     ) -> Option<u16> {
@@ -96,7 +95,7 @@ impl PoolChooser {
             Way::Map { map, key, pools, default } => {
                 scratch.clear();
                 push_key(scratch, key, values);
-                let found = map.as_ref().and_then(|map| map.find(scratch));
+                let found = maps.find(*map, scratch);
                 // A later configuration may have more pools.
                 found.filter(|pool| usize::from(*pool) < *pools).or(*default)
             }

@@ -1,35 +1,37 @@
 //! Conditions of routes on the client's address, parameters of the query and cookies, and access by address.
-//! In: the conditions of a route, the sets of the configuration, a request. Out: whether the conditions hold.
+//! In: the conditions of a route, a worker's way to the sets, a request. Out: whether the conditions hold.
 //! Never: takes a parameter in another spelling for another parameter: names and values are decoded.
 //! Limits: a value with an encoding is copied to decode it; its length is that of the query at most.
 
 use core::net::IpAddr;
 
-use tidegate_config::model::{
-    AddressSet, Addresses, Conditions, HeaderTest, NamedTest, NetworkSet, TextTest,
-};
+use tidegate_config::model::{Addresses, Conditions, HeaderTest, NamedTest, NetworkSet, TextTest};
 use tidegate_wire::message::RequestHead;
 
+use crate::live_set::SetReaders;
 use crate::parameters::{cookies, decoded, parameters};
 
 /// Addresses, prepared for looking up.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AddressTest {
-    /// The sets; an address has to be in one of them.
-    sets: Vec<NetworkSet>,
+    /// The addresses in the list itself.
+    networks: NetworkSet,
+    /// The indexes of the sets. The address has to be in one of them, or in `networks`.
+    sets: Vec<usize>,
 }
 
 impl AddressTest {
-    /// Prepares `addresses`, which refers to `sets`.
-    pub(crate) fn new(addresses: &Addresses, sets: &[AddressSet]) -> Self {
-        let own = Some(addresses.networks.clone()).filter(|own| !own.is_empty());
-        let named = addresses.sets.iter().filter_map(|index| sets.get(*index));
-        Self { sets: own.into_iter().chain(named.map(|set| set.networks.clone())).collect() }
+    pub(crate) fn new(addresses: &Addresses) -> Self {
+        Self { networks: addresses.networks.clone(), sets: addresses.sets.clone() }
     }
 
-    /// Whether the address is known and in one of the sets.
-    pub(crate) fn contains(&self, address: Option<IpAddr>) -> bool {
-        address.is_some_and(|address| self.sets.iter().any(|set| set.contains(address)))
+    /// Whether the address is known, and in the list or one of the sets.
+    pub(crate) fn contains(&self, address: Option<IpAddr>, sets: &SetReaders) -> bool {
+        let is_in = |address| {
+            self.networks.contains(address)
+                || self.sets.iter().any(|set| sets.contains(*set, address))
+        };
+        address.is_some_and(is_in)
     }
 }
 
@@ -42,9 +44,9 @@ pub(crate) struct Prepared {
 }
 
 impl Prepared {
-    pub(crate) fn new(conditions: &Conditions, sets: &[AddressSet]) -> Self {
+    pub(crate) fn new(conditions: &Conditions) -> Self {
         Self {
-            client: conditions.client.as_ref().map(|client| AddressTest::new(client, sets)),
+            client: conditions.client.as_ref().map(AddressTest::new),
             query: conditions.query.clone(),
             cookies: conditions.cookies.clone(),
         }
@@ -54,11 +56,12 @@ impl Prepared {
     pub(crate) fn hold(
         &self,
         head: &RequestHead<'_>,
+        sets: &SetReaders,
         client: impl FnOnce() -> Option<IpAddr>,
     ) -> bool {
         self.query.iter().all(|condition| query_holds(condition, head.query))
             && self.cookies.iter().all(|condition| cookie_holds(condition, head))
-            && self.client.as_ref().is_none_or(|test| test.contains(client()))
+            && self.client.as_ref().is_none_or(|test| test.contains(client(), sets))
     }
 }
 

@@ -24,7 +24,9 @@ use crate::edits::Edits;
 use crate::filter::Filters;
 use crate::hsts::{HstsPolicies, PolicyId};
 use crate::jwt::TokenGuard;
-use crate::live_map::LiveMaps;
+use crate::live_map::MapReaders;
+use crate::live_set::SetReaders;
+use crate::process_state::ProcessState;
 use crate::router::canonical_path;
 use crate::scheme::Scheme;
 use crate::template::{PlaceFault, Values};
@@ -206,9 +208,12 @@ pub struct Down {
 
 impl Down {
     /// The response to a request; `None` if the client is served as usual.
-    #[must_use]
-    pub fn denial(&self, client: impl FnOnce() -> Option<IpAddr>) -> Option<Denial<'_>> {
-        if self.settings.except.is_some() && self.except.contains(client()) {
+    fn denial(
+        &self,
+        sets: &SetReaders,
+        client: impl FnOnce() -> Option<IpAddr>,
+    ) -> Option<Denial<'_>> {
+        if self.settings.except.is_some() && self.except.contains(client(), sets) {
             return None;
         }
         let retry_after = self.settings.retry_after.map_or(0, |span| span.as_secs().max(1));
@@ -224,16 +229,6 @@ struct Access {
     allow: Option<AddressTest>,
     /// Clients that are not served, even if `allow` contains them; `None`: no client.
     deny: Option<AddressTest>,
-}
-
-impl RouteHandling {
-    /// Whether the route serves the client. A client that its proxy does not name is on no list of allowed ones.
-    #[must_use]
-    pub fn admits(&self, values: &Values<'_>) -> bool {
-        let Some(access) = &self.access else { return true };
-        !access.deny.as_ref().is_some_and(|deny| deny.contains(values.client()))
-            && access.allow.as_ref().is_none_or(|allow| allow.contains(values.named_client()))
-    }
 }
 
 /// What the routes of a configuration do besides their actions, and the filters of their responses.
@@ -254,6 +249,10 @@ pub struct Handlings {
     identifies: bool,
     /// Some route needs the server name of TLS handshakes.
     needs_server_name: bool,
+    /// The maps of pools.
+    maps: MapReaders,
+    /// The sets of addresses.
+    sets: SetReaders,
 }
 
 /// The place of the rules for responses that no route makes, if there are any.
@@ -266,12 +265,12 @@ impl Handlings {
     /// Prepares the routes of `config` for a single worker.
     #[must_use]
     pub fn new(config: &Config) -> Self {
-        Self::sharing(config, &LiveMaps::new(config))
+        Self::sharing(config, &ProcessState::new(config, 0))
     }
 
-    /// Prepares the routes of `config`, with the maps that all workers share.
+    /// Prepares the routes of `config`, with the state that all workers share.
     #[must_use]
-    pub fn sharing(config: &Config, maps: &LiveMaps) -> Self {
+    pub fn sharing(config: &Config, process: &ProcessState) -> Self {
         let hsts = HstsPolicies::new(config);
         let mut handlings = Self {
             routes: Vec::new(),
@@ -282,6 +281,8 @@ impl Handlings {
             refusals: Vec::new(),
             identifies: config.server.identifies(),
             needs_server_name: false,
+            maps: process.maps.readers(),
+            sets: process.sets.readers(),
         };
         let (mut known, mut numbers) = (BTreeMap::new(), BTreeMap::new());
         let listeners = config.listeners.len();
@@ -290,7 +291,7 @@ impl Handlings {
             handlings.refusals = handlings.refusals_of(rules, listeners, &mut numbers);
         }
         for (index, route) in config.routes.iter().enumerate() {
-            let prepared = prepare((index, route), config, maps).map(|mut handling| {
+            let prepared = prepare((index, route), config).map(|mut handling| {
                 if let Some(rules) = response_rules(&route.handling, ids) {
                     let settings = &route.handling;
                     let key = (&settings.response_headers, &settings.cors, &settings.errors);
@@ -363,6 +364,38 @@ impl Handlings {
     #[inline]
     pub fn of_route(&self, route: usize) -> Option<&RouteHandling> {
         self.routes.get(route)?.as_deref()
+    }
+
+    /// Whether the route serves the client. A client that its proxy does not name is on no list of allowed ones.
+    #[must_use]
+    pub fn admits(&self, handling: &RouteHandling, values: &Values<'_>) -> bool {
+        let Some(access) = &handling.access else { return true };
+        let is_in = |list: &AddressTest, client| list.contains(client, &self.sets);
+        !access.deny.as_ref().is_some_and(|deny| is_in(deny, values.client()))
+            && access.allow.as_ref().is_none_or(|allow| is_in(allow, values.named_client()))
+    }
+
+    /// The response to a request of a route that is closed for maintenance; `None` if the client is served as usual.
+    #[must_use]
+    pub fn closed<'h>(
+        &self,
+        handling: &'h RouteHandling,
+        values: &Values<'_>,
+    ) -> Option<Denial<'h>> {
+        handling.down.as_ref()?.denial(&self.sets, || values.named_client())
+    }
+
+    /// The pool of a request; `None` if the map has none for it. `random` makes a random number. `scratch` is
+    /// overwritten.
+    #[must_use]
+    pub fn choose_pool(
+        &self,
+        chooser: &PoolChooser,
+        values: &Values<'_>,
+        random: impl FnOnce() -> u64,
+        scratch: &mut Vec<u8>,
+    ) -> Option<u16> {
+        chooser.choose(values, &self.maps, random, scratch)
     }
 
     /// Whether some route needs the server name of TLS handshakes.
@@ -442,11 +475,7 @@ impl Handlings {
     }
 }
 
-fn prepare(
-    (index, route): (usize, &Route),
-    config: &Config,
-    maps: &LiveMaps,
-) -> Option<Box<RouteHandling>> {
+fn prepare((index, route): (usize, &Route), config: &Config) -> Option<Box<RouteHandling>> {
     let (path, choice) = match &route.action {
         Action::Proxy(proxy) => (proxy.path.as_ref(), Some(&proxy.pool)),
         Action::Respond(_)
@@ -457,7 +486,7 @@ fn prepare(
         | Action::Lua(_) => (None, None),
     };
     let handling = &route.handling;
-    let pool = choice.and_then(|choice| PoolChooser::new(choice, config, maps));
+    let pool = choice.and_then(|choice| PoolChooser::new(choice, config));
     let is_plain = path.is_none() && pool.is_none() && !config.server.identifies();
     if is_plain && *handling == Handling::default() {
         return None;
@@ -467,9 +496,7 @@ fn prepare(
     let templates = path.into_iter().chain(of_map).chain(of_edits.map(|(_, template)| template));
     let placeholders: Vec<&Placeholder> = templates.flat_map(Template::placeholders).collect();
     let has = |test: fn(&Placeholder) -> bool| placeholders.iter().any(|known| test(known));
-    let test = |list: &Option<Addresses>| {
-        list.as_ref().map(|addresses| AddressTest::new(addresses, &config.sets))
-    };
+    let test = |list: &Option<Addresses>| list.as_ref().map(AddressTest::new);
     let mut request_headers = handling.request_headers.clone();
     if let Some(ask) = &handling.ask {
         // Only the answer may state these fields.

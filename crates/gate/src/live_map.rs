@@ -1,27 +1,24 @@
 //! Maps whose entries change while the process serves, for all workers together.
 //! In: the maps of a configuration; changes by commands; a text. Out: the pool of the text.
-//! Never: makes a look-up wait. A look-up compares one number with that of the last change; only after a change it tries
-//! the lock of the content, which is held while a reference is copied, and if another worker has it, the look-up uses the
-//! entries before the change. Frees a large map on a worker: the entries before a change are kept until no worker has
-//! them (`Desk::replaced`).
-//! Limits: those of `TextMap`; one draft of each map.
+//! Never: makes a look-up wait, or frees a large map on a worker (`published.rs`).
+//! Limits: those of `TextMap`, and of the drafts of `published.rs`.
 //! Invariant: the index of a pool in `Content` belongs to a pool of the newest configuration, or was valid in the one
 //! before; a reader uses no index that its own configuration does not have.
 
-use core::sync::atomic::{AtomicU64, Ordering};
-use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use tidegate_config::arrange::Arranged;
 use tidegate_config::model::{Config, MapEntry, MapFault, MapKind, TextMap, ValueMap};
+
+use crate::published::{Drafts, Named, Published, Reader, lock};
 
 /// The indexes of pools by their names.
 type PoolNames = BTreeMap<String, u16>;
 
 /// The entries of a map, with the pools that its values name.
 #[derive(Debug)]
-struct Content {
+pub(crate) struct Content {
     table: TextMap,
     /// By the number of a value: the index of the pool; `None`: no pool has this name.
     pools: Vec<Option<u16>>,
@@ -39,10 +36,8 @@ impl Content {
 pub struct LiveMap {
     kind: MapKind,
     ignore_case: bool,
-    /// The number of the last change.
-    version: AtomicU64,
     /// The entries in force.
-    content: Mutex<Arc<Content>>,
+    content: Arc<Published<Content>>,
     /// What commands need.
     desk: Mutex<Desk>,
 }
@@ -54,59 +49,33 @@ struct Desk {
     base: TextMap,
     /// The changes by commands since the configuration was read.
     changes: u64,
-    /// Entries that readers may still have.
-    replaced: Vec<Arc<Content>>,
     /// The pools that values may name.
     names: PoolNames,
     /// Entries that are not in force yet.
-    draft: Option<Draft>,
-    /// The number of the last draft.
-    drafts: u64,
-}
-
-/// Entries that take the place of all others at once.
-#[derive(Debug)]
-struct Draft {
-    version: u64,
-    entries: Vec<MapEntry>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    drafts: Drafts<MapEntry>,
 }
 
 impl LiveMap {
     fn new(map: &ValueMap, names: &PoolNames) -> Self {
-        let content = Arc::new(Content::new(map.table.clone(), names));
-        Self {
-            kind: map.kind,
-            ignore_case: map.ignore_case,
-            version: AtomicU64::new(0),
-            content: Mutex::new(content),
-            desk: Mutex::new(Desk {
-                base: map.table.clone(),
-                changes: 0,
-                replaced: Vec::new(),
-                names: names.clone(),
-                draft: None,
-                drafts: 0,
-            }),
-        }
+        let content = Published::new(Content::new(map.table.clone(), names));
+        let desk = Desk {
+            base: map.table.clone(),
+            changes: 0,
+            names: names.clone(),
+            drafts: Drafts::new("prepare map"),
+        };
+        Self { kind: map.kind, ignore_case: map.ignore_case, content, desk: Mutex::new(desk) }
     }
 
     /// Puts entries in force.
-    fn publish(&self, desk: &mut Desk, table: TextMap) {
-        let next = Arc::new(Content::new(table, &desk.names));
-        let before = core::mem::replace(&mut *lock(&self.content), next);
-        self.version.fetch_add(1, Ordering::Release);
-        desk.replaced.push(before);
-        desk.replaced.retain(|content| Arc::strong_count(content) > 1);
+    fn publish(&self, desk: &Desk, table: TextMap) {
+        self.content.replace(Content::new(table, &desk.names));
     }
 
     /// The entries in force.
     #[must_use]
     pub fn table(&self) -> TextMap {
-        lock(&self.content).table.clone()
+        self.content.current().table.clone()
     }
 
     /// The number of changes by commands since the configuration was read.
@@ -124,7 +93,7 @@ impl LiveMap {
         desk.check_value(value)?;
         let (table, is_new) = self.table().with(key, value)?;
         desk.changes += 1;
-        self.publish(&mut desk, table);
+        self.publish(&desk, table);
         Ok(is_new)
     }
 
@@ -134,42 +103,42 @@ impl LiveMap {
         let mut desk = lock(&self.desk);
         let Some(table) = self.table().without(key) else { return false };
         desk.changes += 1;
-        self.publish(&mut desk, table);
+        self.publish(&desk, table);
         true
+    }
+
+    /// Removes all keys.
+    pub fn clear(&self) {
+        let mut desk = lock(&self.desk);
+        desk.changes += 1;
+        self.publish(&desk, TextMap::empty(self.kind, self.ignore_case));
     }
 
     /// Begins a draft without entries, in place of one that was not committed. Returns its number.
     pub fn prepare(&self) -> u64 {
-        let mut desk = lock(&self.desk);
-        desk.drafts += 1;
-        desk.draft = Some(Draft { version: desk.drafts, entries: Vec::new() });
-        desk.drafts
+        lock(&self.desk).drafts.begin()
     }
 
     /// Adds an entry to a draft.
     ///
     /// # Errors
     /// There is no such draft, the key or the value cannot be used, or the draft is full.
-    pub fn add(&self, version: u64, key: &str, value: &str) -> Result<(), String> {
+    pub fn add(&self, draft: u64, key: &str, value: &str) -> Result<(), String> {
         let mut desk = lock(&self.desk);
         desk.check_value(value)?;
         TextMap::check_key(self.kind, self.ignore_case, key)?;
-        let draft = desk.draft(version)?;
-        let line = draft.entries.len() + 1;
-        if line > ENTRIES_MAX {
-            return Err(format!("the draft has {ENTRIES_MAX} keys, which is the most"));
-        }
-        draft.entries.push(MapEntry { key: key.to_owned(), value: value.to_owned(), line });
-        Ok(())
+        let line = desk.drafts.entries(draft)?.len() + 1;
+        let entry = MapEntry { key: key.to_owned(), value: value.to_owned(), line };
+        desk.drafts.push(draft, entry)
     }
 
     /// Puts the entries of a draft in force, in place of all others. Returns their number.
     ///
     /// # Errors
     /// There is no such draft, or its entries are not a map. The draft stays.
-    pub fn commit(&self, version: u64) -> Result<usize, String> {
+    pub fn commit(&self, draft: u64) -> Result<usize, String> {
         let mut desk = lock(&self.desk);
-        let entries = desk.draft(version)?.entries.clone();
+        let entries = desk.drafts.entries(draft)?.clone();
         let count = entries.len();
         let table =
             TextMap::new(self.kind, self.ignore_case, entries).map_err(|fault| match fault {
@@ -179,9 +148,9 @@ impl LiveMap {
                 MapFault::Key { line, what } => format!("entry {line}: {what}"),
                 MapFault::TooMany(most) => format!("more than {most} keys"),
             })?;
-        desk.draft = None;
+        desk.drafts.end();
         desk.changes += 1;
-        self.publish(&mut desk, table);
+        self.publish(&desk, table);
         Ok(count)
     }
 
@@ -191,13 +160,10 @@ impl LiveMap {
         if desk.names != *names {
             desk.names.clone_from(names);
             let table = self.table();
-            self.publish(&mut desk, table);
+            self.publish(&desk, table);
         }
     }
 }
-
-/// Maximum number of entries of a draft.
-const ENTRIES_MAX: usize = 1_000_000;
 
 impl Desk {
     fn check_value(&self, value: &str) -> Result<(), String> {
@@ -209,16 +175,10 @@ impl Desk {
             }
         }
     }
-
-    fn draft(&mut self, version: u64) -> Result<&mut Draft, String> {
-        let draft = self.draft.as_mut().filter(|draft| draft.version == version);
-        draft.ok_or_else(|| format!("there is no draft @{version}; begin one with `prepare map`"))
-    }
 }
 
 /// The maps of a configuration, shared by all workers.
-#[derive(Clone, Debug, Default)]
-pub struct LiveMaps(Arc<[(String, Arc<LiveMap>)]>);
+pub type LiveMaps = Named<LiveMap>;
 
 impl LiveMaps {
     /// The maps of a configuration whose pools are all in use.
@@ -227,7 +187,7 @@ impl LiveMaps {
         let pools = config.pools.iter().zip(0..);
         let names = pools.map(|(pool, index)| (pool.name.clone(), index)).collect();
         let map = |map: &ValueMap| (map.name.clone(), Arc::new(LiveMap::new(map, &names)));
-        Self(config.maps.iter().map(map).collect())
+        config.maps.iter().map(map).collect()
     }
 
     /// The maps of `next`, which follows the configuration with these maps. A map with the same entries in the
@@ -249,33 +209,18 @@ impl LiveMaps {
             }
             (map.name.clone(), Arc::new(LiveMap::new(map, &names)))
         };
-        (Self(next.config.maps.iter().map(map).collect()), lost)
+        (next.config.maps.iter().map(map).collect(), lost)
     }
 
     /// Uses the pools of `arranged`, which all workers have applied.
     pub fn settle(&self, arranged: &Arranged) {
         let names = names_of(arranged);
-        self.0.iter().for_each(|(_, map)| map.settle(&names));
+        self.all().for_each(|(_, map)| map.settle(&names));
     }
 
-    /// The map with this name.
-    #[must_use]
-    pub fn find(&self, name: &str) -> Option<&Arc<LiveMap>> {
-        self.0.iter().find(|(known, _)| known == name).map(|(_, map)| map)
-    }
-
-    /// The maps and their names.
-    pub fn all(&self) -> impl Iterator<Item = (&str, &LiveMap)> {
-        self.0.iter().map(|(name, map)| (name.as_str(), &**map))
-    }
-
-    /// A reader of the map with this index.
-    pub(crate) fn reader(&self, index: usize) -> Option<MapReader> {
-        let (_, map) = self.0.get(index)?;
-        let content = lock(&map.content);
-        let seen = (map.version.load(Ordering::Acquire), Arc::clone(&content));
-        drop(content);
-        Some(MapReader { map: Arc::clone(map), seen: RefCell::new(seen) })
+    /// A worker's way to the maps.
+    pub(crate) fn readers(&self) -> MapReaders {
+        MapReaders(self.shared().map(|map| map.content.reader()).collect())
     }
 }
 
@@ -287,26 +232,16 @@ fn names_of(arranged: &Arranged) -> PoolNames {
     pools.filter_map(name).collect()
 }
 
-/// A worker's way to a map.
-#[derive(Debug)]
-pub(crate) struct MapReader {
-    map: Arc<LiveMap>,
-    /// The entries that the worker uses, and the number of the change that they are from.
-    seen: RefCell<(u64, Arc<Content>)>,
-}
+/// A worker's way to the maps, by their index in the configuration.
+#[derive(Debug, Default)]
+pub(crate) struct MapReaders(Vec<Reader<Content>>);
 
-impl MapReader {
+impl MapReaders {
     /// The pool of a text; `None` if the text is not in the map, or its value names no pool.
-    pub(crate) fn find(&self, text: &mut [u8]) -> Option<u16> {
-        let mut seen = self.seen.borrow_mut();
-        let newest = self.map.version.load(Ordering::Acquire);
-        if seen.0 != newest
-            && let Ok(content) = self.map.content.try_lock()
-        {
-            *seen = (newest, Arc::clone(&content));
-        }
-        let content = &*seen.1;
-        content.pools.get(content.table.find(text)?).copied().flatten()
+    pub(crate) fn find(&self, map: usize, text: &mut [u8]) -> Option<u16> {
+        self.0
+            .get(map)?
+            .read(|content| content.pools.get(content.table.find(text)?).copied().flatten())
     }
 }
 
@@ -326,14 +261,14 @@ mod tests {
         tidegate_config::parse(&text, "the test").unwrap_or_else(|errors| panic!("{errors}"))
     }
 
-    fn find(reader: &MapReader, text: &str) -> Option<u16> {
-        reader.find(&mut text.as_bytes().to_vec())
+    fn find(readers: &MapReaders, text: &str) -> Option<u16> {
+        readers.find(0, &mut text.as_bytes().to_vec())
     }
 
     #[test]
     fn readers_see_changes() {
         let maps = LiveMaps::new(&config("\"a\" = \"one\"", &["one", "two"]));
-        let (first, second) = (maps.reader(0).expect("a map"), maps.reader(0).expect("a map"));
+        let (first, second) = (maps.readers(), maps.readers());
         let map = maps.find("hosts").expect("the map");
         assert_eq!((find(&first, "a"), find(&first, "b")), (Some(0), None));
         assert_eq!(map.set("b", "two"), Ok(true));
@@ -345,14 +280,14 @@ mod tests {
         assert_eq!(fault, "there is no pool \"three\"; the pools are: one, two");
         assert!(map.set("", "one").is_err());
         assert_eq!(map.changes(), 3);
-        // No reader has the entries before the last change any more, except for those of the reader that waits.
-        assert!(lock(&map.desk).replaced.len() <= 2);
+        map.clear();
+        assert_eq!((find(&first, "b"), map.table().len(), map.changes()), (None, 0, 4));
     }
 
     #[test]
     fn draft_takes_the_place_of_all_entries() {
         let maps = LiveMaps::new(&config("\"a\" = \"one\"", &["one", "two"]));
-        let (map, reader) = (maps.find("hosts").expect("the map"), maps.reader(0).expect("a map"));
+        let (map, reader) = (maps.find("hosts").expect("the map"), maps.readers());
         assert!(map.commit(0).is_err() && map.commit(1).is_err());
         let forgotten = map.prepare();
         assert_eq!(map.add(forgotten, "x", "one"), Ok(()));
@@ -385,7 +320,7 @@ mod tests {
         let same = arrange("\"a\" = \"one\"", &["three", "one"]);
         let (kept, lost) = maps.after(&same);
         assert_eq!(lost, []);
-        let reader = kept.reader(0).expect("a map");
+        let reader = kept.readers();
         assert_eq!((find(&reader, "a"), find(&reader, "b")), (Some(0), Some(1)));
         kept.settle(&same);
         assert_eq!((find(&reader, "a"), find(&reader, "b")), (Some(0), None));
@@ -393,7 +328,7 @@ mod tests {
         assert_eq!(find(&reader, "c"), Some(2));
         let (other, lost) = maps.after(&arrange("\"a\" = \"two\"", &["one", "two"]));
         assert_eq!(lost, [("hosts".to_owned(), 2)]);
-        let reader = other.reader(0).expect("a map");
+        let reader = other.readers();
         assert_eq!((find(&reader, "a"), find(&reader, "b")), (Some(1), None));
     }
 }

@@ -1,12 +1,13 @@
 //! State that all workers of the process share, and that a reload keeps.
-//! In: a configuration, the state of the one before. Out: the tables of limits, the servers of keys, and the
-//! maps of the configuration.
-//! Never: takes a lock on the way of a request, except as `live_map.rs` states.
+//! In: a configuration, the state of the one before. Out: the tables of limits, the servers of keys, the maps and the
+//! sets of addresses of the configuration.
+//! Never: takes a lock on the way of a request, except as `published.rs` states.
 
 use tidegate_config::arrange::Arranged;
 use tidegate_config::model::Config;
 
 use crate::live_map::LiveMaps;
+use crate::live_set::LiveSets;
 use crate::rate::RateTables;
 use crate::stay::StayTables;
 
@@ -19,6 +20,8 @@ pub struct ProcessState {
     pub stays: StayTables,
     /// The maps.
     pub maps: LiveMaps,
+    /// The sets of addresses.
+    pub sets: LiveSets,
 }
 
 impl ProcessState {
@@ -29,22 +32,29 @@ impl ProcessState {
             rates: RateTables::new(config, seed),
             stays: StayTables::new(config, seed),
             maps: LiveMaps::new(config),
+            sets: LiveSets::new(config),
         }
     }
 
     /// The state for `next`, which follows `earlier` with the state `self`. Also returns lines about what is lost.
     #[must_use]
     pub fn after(&self, next: &Arranged, earlier: &Config, seed: u64) -> (Self, Vec<String>) {
-        let (maps, lost) = self.maps.after(next);
-        let line = |(map, count): (String, u64)| {
+        let (maps, lost_of_maps) = self.maps.after(next);
+        let (sets, lost_of_sets) = self.sets.after(&next.config);
+        let line = |what: &str, name: String, count: u64| {
             format!(
-                "the entries of map {map:?} have changed in the configuration: they replace {count} changes that \
-                 commands have made"
+                "the {what} {name:?} have changed in the configuration: they replace {count} changes that commands \
+                 have made"
             )
         };
+        let of_maps =
+            lost_of_maps.into_iter().map(|(name, count)| line("entries of map", name, count));
+        let of_sets =
+            lost_of_sets.into_iter().map(|(name, count)| line("addresses of set", name, count));
+        let lines = of_maps.chain(of_sets).collect();
         let rates = RateTables::after(&next.config, earlier, &self.rates, seed);
         let stays = self.stays.after(&next.config, earlier, seed);
-        (Self { rates, stays, maps }, lost.into_iter().map(line).collect())
+        (Self { rates, stays, maps, sets }, lines)
     }
 
     /// All workers use `arranged` now.

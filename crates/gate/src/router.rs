@@ -17,6 +17,7 @@ use tidegate_wire::message::{RequestHead, TargetForm};
 use crate::chain::client_address;
 use crate::conditions::Prepared;
 use crate::forward::ClientCertificate;
+use crate::live_set::{LiveSets, SetReaders};
 use crate::path::{self, Normalized, Reach, Readings};
 use crate::scheme::Scheme;
 pub use crate::table::Unmet;
@@ -61,23 +62,31 @@ pub struct Router {
     listeners: Vec<Table>,
     /// By route: the first route that does exactly the same.
     same_as: Vec<usize>,
+    /// The sets of addresses.
+    sets: SetReaders,
 }
 
 impl Router {
-    /// Prepares the routes of `config`.
+    /// Prepares the routes of `config`, for a single worker.
     #[must_use]
     pub fn new(config: &Config) -> Self {
+        Self::sharing(config, &LiveSets::new(config))
+    }
+
+    /// Prepares the routes of `config`, with the sets of addresses that all workers share.
+    #[must_use]
+    pub fn sharing(config: &Config, sets: &LiveSets) -> Self {
         let table = |listener: usize| {
             let rules = config.routes.iter().enumerate();
             Table::new(
                 rules
                     .filter(|(_, route)| route.listener.is_none_or(|only| only == listener))
-                    .flat_map(|(index, route)| rules_of(index, route, config))
+                    .flat_map(|(index, route)| rules_of(index, route))
                     .collect(),
             )
         };
         let listeners = (0..config.listeners.len()).map(table).collect();
-        Self { listeners, same_as: first_equivalent(config) }
+        Self { listeners, same_as: first_equivalent(config), sets: sets.readers() }
     }
 
     /// Finds the first route of `listener` that matches `head` and its `client`. `scratch` is
@@ -94,7 +103,7 @@ impl Router {
             return Routed::NoRoute;
         };
         let host = host_name(head.host.unwrap_or_default());
-        let request = RequestParts { head, host, client };
+        let request = RequestParts { head, host, client, sets: &self.sets };
         let find = |path: &str| table.find(&request, Some(path));
         if head.path == "*" {
             // "*" names no resource: only routes without a path match it (RFC 9110 section 7.1).
@@ -129,7 +138,7 @@ impl Router {
     ) -> Vec<(usize, Option<Unmet>)> {
         let Some(table) = self.listeners.get(listener) else { return Vec::new() };
         let host = host_name(head.host.unwrap_or_default());
-        let request = RequestParts { head, host, client };
+        let request = RequestParts { head, host, client, sets: &self.sets };
         let mut scratch = Vec::new();
         let path = match path::normalize_path(head.path, Reach::UNLIMITED, &mut scratch) {
             _ if head.path == "*" => None,
@@ -163,7 +172,7 @@ impl Router {
 }
 
 /// The rules of a route: one for each pair of a host and a path.
-fn rules_of(index: usize, route: &Route, config: &Config) -> Vec<Rule> {
+fn rules_of(index: usize, route: &Route) -> Vec<Rule> {
     let each = |count: usize| 0..count.max(1);
     let rule = |(host, path): (usize, usize)| Rule {
         route: index,
@@ -172,7 +181,7 @@ fn rules_of(index: usize, route: &Route, config: &Config) -> Vec<Rule> {
         methods: route.methods.clone(),
         headers: route.headers.clone(),
         client_cert: route.client_cert.clone(),
-        conditions: Prepared::new(&route.conditions, &config.sets),
+        conditions: Prepared::new(&route.conditions),
     };
     let pairs = each(route.hosts.len())
         .flat_map(|host| each(route.paths.len()).map(move |path| (host, path)));

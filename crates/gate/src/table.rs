@@ -14,6 +14,7 @@ use tidegate_wire::message::{Method, RequestHead};
 
 use crate::conditions::Prepared as Conditions;
 use crate::forward::ClientCertificate;
+use crate::live_set::SetReaders;
 use crate::path::Reach;
 use crate::router::Client;
 
@@ -48,6 +49,8 @@ pub(crate) struct RequestParts<'a> {
     pub(crate) host: &'a str,
     /// The client.
     pub(crate) client: &'a Client<'a>,
+    /// The sets of addresses.
+    pub(crate) sets: &'a SetReaders,
 }
 
 /// The condition of a route that a request does not meet, in the order in which they are tested.
@@ -175,7 +178,7 @@ impl Rule {
                 Some(Unmet::Method)
             }
             () if unmet_header() => Some(Unmet::Headers),
-            () if !self.conditions.hold(head, || request.client.address(head)) => {
+            () if !self.conditions.hold(head, request.sets, || request.client.address(head)) => {
                 Some(Unmet::Client)
             }
             () if !self.takes_certificate(request) => Some(Unmet::Certificate),
@@ -201,7 +204,7 @@ impl Rule {
                 .client_cert
                 .as_ref()
                 .is_none_or(|condition| certificate_matches(condition, request.client.certificate))
-            && self.conditions.hold(head, || request.client.address(head))
+            && self.conditions.hold(head, request.sets, || request.client.address(head))
     }
 }
 

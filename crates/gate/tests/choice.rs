@@ -44,7 +44,7 @@ fn pool_of(config: &Config, head: &str, client: [u8; 4], random: u64) -> Option<
         identity: Identity::plain(0),
     };
     let chooser = handling.pool.as_ref().expect("the route chooses a pool");
-    let pool = chooser.choose(&values, || random, &mut b"old".to_vec())?;
+    let pool = handlings.choose_pool(chooser, &values, || random, &mut b"old".to_vec())?;
     Some(config.pools[usize::from(pool)].name.clone())
 }
 

@@ -15,6 +15,7 @@ pub mod client;
 pub mod effort;
 pub mod emulation;
 pub mod events;
+pub mod fan_out;
 pub mod hub;
 pub mod instruction;
 pub mod local;

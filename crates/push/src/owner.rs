@@ -493,6 +493,7 @@ mod tests {
             info: "".into(),
             skip_history: false,
             idempotency_key: "".into(),
+            waits: false,
         };
         let Ok(Outcome::Published(delivered, _)) = owned.publish(hub, &order, (Moment::ZERO, 1))
         else {
@@ -521,6 +522,7 @@ mod tests {
             info: "".into(),
             skip_history: false,
             idempotency_key: "".into(),
+            waits: false,
         };
         for number in 0..400 {
             let result = owned.publish(hub, &order(&format!("c{number}")), (Moment::ZERO, 1));

@@ -262,7 +262,7 @@ fn explain_route(
         identity: Identity::plain(0),
     };
     if let Some(handling) = handling
-        && explain_handling(text, handling, &values)
+        && explain_handling(text, (&handlings, handling), &values)
     {
         return;
     }
@@ -286,7 +286,10 @@ fn explain_route(
         }
         Action::Echo => text.push_str("  action: echo over WebSocket\n"),
         Action::Proxy(proxy) => {
-            let Some(pool) = explain_pool(text, config, proxy, handling, &values) else { return };
+            let Some(pool) = explain_pool(text, config, (proxy, &handlings), handling, &values)
+            else {
+                return;
+            };
             let name = &config.pools[pool].name;
             let _ = writeln!(text, "  action: proxy to pool {name:?}, whose server receives:");
             text.push_str(&forwarded(config, listener, (proxy, pool), handling, &values));
@@ -296,15 +299,19 @@ fn explain_route(
 
 /// Explains what the route does before its action, in the order of `action/handled.rs`. Returns whether that is the
 /// response.
-fn explain_handling(text: &mut String, handling: &RouteHandling, values: &Values<'_>) -> bool {
+fn explain_handling(
+    text: &mut String,
+    (handlings, handling): (&Handlings, &RouteHandling),
+    values: &Values<'_>,
+) -> bool {
     let mut note = |line: &str| {
         let _ = writeln!(text, "  {line}");
     };
-    if handling.down.as_ref().is_some_and(|down| down.denial(|| values.named_client()).is_some()) {
+    if handlings.closed(handling, values).is_some() {
         note("503: the route is in maintenance");
         return true;
     }
-    if !handling.admits(values) {
+    if !handlings.admits(handling, values) {
         note("403: `allow` or `deny` refuses the client");
         return true;
     }
@@ -354,7 +361,7 @@ fn explain_handling(text: &mut String, handling: &RouteHandling, values: &Values
 fn explain_pool(
     text: &mut String,
     config: &Config,
-    proxy: &Proxy,
+    (proxy, handlings): (&Proxy, &Handlings),
     handling: Option<&RouteHandling>,
     values: &Values<'_>,
 ) -> Option<usize> {
@@ -372,7 +379,7 @@ fn explain_pool(
         return largest.map(|(pool, _)| usize::from(*pool));
     }
     let mut key = Vec::new();
-    let chosen = chooser.choose(values, || 0, &mut key).map(usize::from);
+    let chosen = handlings.choose_pool(chooser, values, || 0, &mut key).map(usize::from);
     match &proxy.pool {
         PoolChoice::Map(choice) => {
             let map = &config.maps[choice.map];

@@ -83,10 +83,10 @@ impl Snapshot {
         numbers: &mut Numbers,
     ) -> Self {
         let Arranged { config, generation, listeners, pools, .. } = arranged;
-        let router = Router::new(&config);
+        let router = Router::sharing(&config, &process.sets);
         let answers = Answers::new(&config);
         let names = Names::new(&config);
-        let handlings = Handlings::sharing(&config, &process.maps);
+        let handlings = Handlings::sharing(&config, &process);
         let sessions = config.pools.iter().map(Sessions::new).collect();
         let stays_of = |(index, pool)| process.stays.of_pool(index, pool);
         let stays = config.pools.iter().enumerate().map(stays_of).collect();

@@ -8,7 +8,9 @@ use super::{Section, key};
 /// `[set.NAME]`.
 pub static SET: Section = Section {
     path: "[set.NAME]",
-    about: "IP addresses, which the settings `client`, `allow` and `deny` of routes refer to as \"set:NAME\".",
+    about: "IP addresses, which the settings `client`, `allow` and `deny` of routes refer to as \"set:NAME\". `tidegate ctl \
+            add set NAME NETWORK` and `del set` change a running process; a reload keeps such changes unless `addresses` or \
+            the file have changed.",
     keys: &[key(
         "addresses",
         OneOf(&[

@@ -402,15 +402,11 @@ fn written_form(kind: MapKind, key: &str) -> String {
     let (family, bits) = key.split_at_checked(1).unwrap_or_default();
     let first = bits.bytes().zip((0..128).rev());
     let first = first.fold(0_u128, |sum, (bit, at)| sum | u128::from(bit == b'1') << at);
-    let (address, width) = match family {
-        "4" => (IpAddr::from(((first >> 96) as u32).to_be_bytes()), 32),
-        _ => (IpAddr::from(first.to_be_bytes()), 128),
+    let address = match family {
+        "4" => IpAddr::from(((first >> 96) as u32).to_be_bytes()),
+        _ => IpAddr::from(first.to_be_bytes()),
     };
-    let range = Network { address, prefix_bits: bits.len() as u8 };
-    match bits.len() == width {
-        true => range.address.to_string(),
-        false => format!("{}/{}", range.address, range.prefix_bits),
-    }
+    Network { address, prefix_bits: bits.len() as u8 }.to_string()
 }
 
 /// Finds the parent of each entry.

@@ -11,7 +11,7 @@ use tidegate_gate::changes::{Changes, HookChanges};
 use tidegate_gate::client_places::Entry;
 use tidegate_gate::cors::CrossOrigin;
 use tidegate_gate::denial::Denial;
-use tidegate_gate::handling::{Guard, RouteHandling};
+use tidegate_gate::handling::{Guard, Handlings, RouteHandling};
 use tidegate_gate::identity::Identity;
 use tidegate_gate::rate::Admission;
 use tidegate_gate::rewrite::MatchedPath;
@@ -170,7 +170,8 @@ impl Worker {
         }
         match stage {
             Stage::New => {
-                self.begin_changed(reactor, to, (route, handling), &values, claim.as_ref());
+                let decides = (route, &snapshot.handlings, handling);
+                self.begin_changed(reactor, to, decides, &values, claim.as_ref());
             }
             Stage::Waited(_) | Stage::Hooked(..) => {
                 self.begin_again(reactor, to, (route, handling), &values, stage);
@@ -247,19 +248,17 @@ impl Worker {
         &mut self,
         reactor: &mut R,
         to: Requester,
-        (route, handling): (usize, &RouteHandling),
+        (route, handlings, handling): (usize, &Handlings, &RouteHandling),
         values: &Values<'_>,
         claim: Option<&Claim>,
     ) {
         if !self.render_values(reactor, to, handling, values) {
             return;
         }
-        if let Some(down) = &handling.down
-            && let Some(denial) = down.denial(|| values.named_client())
-        {
+        if let Some(denial) = handlings.closed(handling, values) {
             return self.deny(reactor, to, denial, "the route is closed for maintenance", false);
         }
-        if !handling.admits(values) {
+        if !handlings.admits(handling, values) {
             self.accounts.counters.denied_requests.add(1);
             let text = "requests from this address are not served";
             return self.answer_error(reactor, to, 403, text, false);

@@ -7,7 +7,7 @@ use std::sync::PoisonError;
 use rustix::process::{Signal, getpid, kill_process};
 use tidegate_gate::access::Names;
 
-use super::{Operations, info, map, stat};
+use super::{Operations, info, map, set, stat};
 use crate::health::{ServerState, View};
 
 /// The outcome of a command.
@@ -114,6 +114,13 @@ const COMMANDS: &[Command] = &[
         run: map::remove,
     },
     Command {
+        words: &["clear", "map"],
+        arguments: "NAME",
+        about: "removes all keys of a map",
+        example: "clear map hosts",
+        run: map::clear,
+    },
+    Command {
         words: &["prepare", "map"],
         arguments: "NAME",
         about: "begins a version of a map, which replaces all its entries when it is committed",
@@ -133,6 +140,55 @@ const COMMANDS: &[Command] = &[
         about: "puts a prepared version in force",
         example: "commit map @1 hosts",
         run: map::commit,
+    },
+    Command {
+        words: &["show", "set"],
+        arguments: "[NAME]",
+        about: "the sets of addresses, or the ranges of a set",
+        example: "show set office",
+        run: set::show,
+    },
+    Command {
+        words: &["get", "set"],
+        arguments: "NAME ADDRESS",
+        about: "whether an address is in a set",
+        example: "get set office 192.0.2.1",
+        run: set::get,
+    },
+    Command {
+        words: &["add", "set"],
+        arguments: "NAME NETWORK, or @VERSION NAME NETWORK",
+        about: "adds the addresses of a range to a set, or to a prepared version",
+        example: "add set office 192.0.2.0/24",
+        run: set::add,
+    },
+    Command {
+        words: &["del", "set"],
+        arguments: "NAME NETWORK",
+        about: "removes the addresses of a range from a set, also those that were added with a larger range",
+        example: "del set office 192.0.2.0/24",
+        run: set::remove,
+    },
+    Command {
+        words: &["clear", "set"],
+        arguments: "NAME",
+        about: "removes all addresses of a set",
+        example: "clear set office",
+        run: set::clear,
+    },
+    Command {
+        words: &["prepare", "set"],
+        arguments: "NAME",
+        about: "begins a version of a set, which replaces all its addresses when it is committed",
+        example: "prepare set office",
+        run: set::prepare,
+    },
+    Command {
+        words: &["commit", "set"],
+        arguments: "@VERSION NAME",
+        about: "puts a prepared version in force",
+        example: "commit set @1 office",
+        run: set::commit,
     },
     Command {
         words: &["reload"],

@@ -92,6 +92,13 @@ pub(super) fn remove(arguments: &[&str], operations: &Operations) -> Outcome {
     }
 }
 
+/// Removes all keys.
+pub(super) fn clear(arguments: &[&str], operations: &Operations) -> Outcome {
+    let [name] = arguments else { return Err("write: clear map NAME".to_owned()) };
+    find(name, operations)?.clear();
+    Ok(Changed(String::new()))
+}
+
 /// Begins a draft.
 pub(super) fn prepare(arguments: &[&str], operations: &Operations) -> Outcome {
     let [name] = arguments else { return Err("write: prepare map NAME".to_owned()) };
@@ -117,6 +124,7 @@ pub(super) fn commit(arguments: &[&str], operations: &Operations) -> Outcome {
     Ok(Changed(format!("{count} keys\n")))
 }
 
-fn number_of(version: &str) -> Option<u64> {
+/// The number of a draft.
+pub(super) fn number_of(version: &str) -> Option<u64> {
     version.strip_prefix('@')?.parse().ok()
 }

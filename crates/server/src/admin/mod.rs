@@ -12,6 +12,7 @@ mod info;
 mod line;
 mod map;
 mod metrics;
+mod set;
 mod stat;
 pub(crate) mod token;
 

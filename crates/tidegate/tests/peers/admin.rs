@@ -358,3 +358,55 @@ fn changes_of_a_map_last_over_a_reload_with_the_same_entries() {
         assert!(tries < 1000, "the reload does not replace the entries: {}", shown());
     }
 }
+
+/// A set is changed over the line protocol; a reload keeps the changes until the file has other addresses.
+#[test]
+fn changes_of_a_set_last_over_a_reload_with_the_same_addresses() {
+    let (folder, door, admin) = (Folder::new("admin-set"), free_address(), free_address());
+    let text = format!(
+        "[admin]\nbind = \"{admin}\"\n[[listener]]\nname = \"web\"\nbind = \"{door}\"\n\
+         [[route]]\nclient = [\"set:s\"]\nrespond = {{ status = 204 }}\n[[route]]\nrespond = {{ status = 200 }}\n\
+         [set.s]\naddresses = \"s.txt\"\n"
+    );
+    folder.file("s.txt", "192.0.2.0/24\n");
+    let file = folder.file("tidegate.toml", text);
+    let mut program = command(env!("CARGO_BIN_EXE_tidegate"));
+    let mut process = Process::spawn(program.args(["run", &file]));
+    process.wait_for_listener(door);
+    process.wait_for_listener(admin);
+    let operated = Operated { folder, process, door, admin };
+    let shown = || operated.ctl_well(&["show", "set", "s"]);
+    let status = || {
+        let mut socket = TcpStream::connect(operated.door).expect("it listens");
+        socket.write_all(b"GET / HTTP/1.0\r\n\r\n").expect("it reads");
+        let mut response = String::new();
+        socket.read_to_string(&mut response).expect("the response is text");
+        response.get(9..12).map(str::to_owned)
+    };
+    assert_eq!(status().as_deref(), Some("200"));
+    operated.ctl_well(&["add", "set", "s", "127.0.0.0/8"]);
+    assert_eq!(status().as_deref(), Some("204"));
+    operated.ctl_well(&["reload"]);
+    operated.ctl_well(&["del", "set", "s", "192.0.2.128/25"]);
+    assert_eq!(shown(), "127.0.0.0/8\n192.0.2.0/25\n");
+    assert_eq!(operated.ctl_well(&["show", "set"]), "# name ranges changes\ns 2 2\n");
+    for (words, expected) in [
+        (&["add", "set", "s", "127.0.0.1/8"][..], "not the first address"),
+        (&["del", "set", "s", "10.0.0.0/8"][..], "has no address of"),
+        (&["get", "set", "s", "10.0.0.1"][..], "has no address of"),
+        (&["add", "set", "x", "::1"][..], "the sets are: s"),
+        (&["commit", "set", "@7", "s"][..], "there is no draft @7"),
+    ] {
+        let output = operated.ctl(words);
+        let why = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(1) && why.contains(expected), "{words:?}: {why}");
+    }
+    operated.folder.file("s.txt", "192.0.2.0/25\n");
+    operated.ctl_well(&["reload"]);
+    let mut tries = 0;
+    while shown() != "192.0.2.0/25\n" {
+        tries += 1;
+        assert!(tries < 1000, "the reload does not replace the addresses: {}", shown());
+    }
+    assert_eq!(status().as_deref(), Some("200"));
+}

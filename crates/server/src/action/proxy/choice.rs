@@ -22,12 +22,13 @@ impl Worker {
         changes: Option<Changes<'_>>,
     ) {
         let snapshot = self.settings_of(to);
-        let chooser =
-            snapshot.handlings.of_route(route).and_then(|handling| handling.pool.as_ref());
+        let handlings = &snapshot.handlings;
+        let chooser = handlings.of_route(route).and_then(|handling| handling.pool.as_ref());
         let (Some(chooser), Some(Changes { values, .. })) = (chooser, changes) else {
             return self.note_bug(reactor, to.sock);
         };
-        match chooser.choose(values, || self.prng.next_u64(), &mut self.piece) {
+        let random = || self.prng.next_u64();
+        match handlings.choose_pool(chooser, values, random, &mut self.piece) {
             Some(pool) => {
                 self.begin_exchange(reactor, to, head, (proxy, (route, pool)), changes);
             }

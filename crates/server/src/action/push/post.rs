@@ -235,6 +235,10 @@ impl Worker {
                 self.settle(reactor);
             }
         }
+        while let Some(event) = self.push.hub.take_event() {
+            self.handle_hub_event(reactor, event);
+            self.settle(reactor);
+        }
         if self.push.hub.has_mail() {
             self.send_push_mail(reactor);
         }
