@@ -332,6 +332,8 @@ function hub:refresh(arguments) end
 ---@class tide.Handlers
 ---@field on_request? fun(request: tide.Request, response: tide.Response)
 ---@field on_access? fun(request: tide.Request, response: tide.Response)
+---@field on_response? fun(request: tide.Request, response: tide.ResponseHead)
+---@field on_log? fun(record: table<string, any>)
 ---@field on_open? fun(client: tide.Client, request: tide.Request)
 ---@field on_message? fun(client: tide.Client, message: string, kind: "text"|"binary")
 ---@field on_drain? fun(client: tide.Client)

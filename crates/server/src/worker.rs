@@ -456,7 +456,7 @@ impl Worker {
     ) -> Result<(), Vec<Finding>> {
         let place = (own, self.limits.workers);
         self.apps = Apps::load(&self.settings.newest().config, scripts, meter, place, seed)?;
-        self.log_hooks = LogHooks::new(self.apps.with(Handler::Log));
+        self.log_hooks = LogHooks::new(self.apps.with(tidegate_lua::Handler::Log));
         if self.log_hooks.are_needed() {
             self.recorder.keep_for_hooks();
         }

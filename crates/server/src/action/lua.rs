@@ -219,11 +219,9 @@ impl Worker {
         // Its client may have left while it waited.
         let Some(request) = self.scripted.find(id) else { return };
         let (app, handle) = (request.app(), request.handle);
-        let has_access = self.apps.present(app).is_some_and(|vm| vm.has(Handler::Access));
         let verdict = match request.hook {
             None => self.call_app(reactor, app, "on_request", None, |vm| vm.request(handle)),
-            // The application hooks on to responses or the log only.
-            Some(_) if !has_access => Some(Verdict::Done),
+            Some(hook) if !hook.decides => Some(Verdict::Done),
             Some(_) => self.call_app(reactor, app, "on_access", None, |vm| vm.access(handle)),
         };
         self.note_request_turn(reactor, id, verdict.as_ref());

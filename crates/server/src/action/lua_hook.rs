@@ -41,6 +41,8 @@ pub(super) struct Hook {
     random: u128,
     /// When the hook must have decided.
     pub(super) by: Moment,
+    /// The application has `on_access`; otherwise it hooks on to responses or the log only.
+    pub(super) decides: bool,
     /// The settings that `route` belongs to.
     generation: Generation,
 }
@@ -63,6 +65,7 @@ impl Worker {
             scheme: values.scheme,
             random: values.identity.random(),
             by: now.after(DECISION_MAX),
+            decides: vm.has(Handler::Access),
             generation: self.settings_of(to).generation,
         };
         let has_body = !matches!(values.head.method, Method::Head);
@@ -129,7 +132,6 @@ impl Worker {
         let head = rewritten.head.lend();
         let stage = Stage::Hooked(changes, hook.random);
         self.begin_handled(reactor, to, &head, (route, hook.scheme), stage);
-        drop(head);
         if let Some(vm) = self.apps.present(app) {
             // For `on_response`, which gets the request.
             vm.restore_request(handle, &mut rewritten);

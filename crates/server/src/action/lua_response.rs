@@ -48,7 +48,7 @@ impl Worker {
         let hook = self.exchanges.get_mut(id).and_then(|exchange| exchange.response_hook.take());
         let Some(hook) = hook else { return Ok(None) };
         let ResponseHook { app, life, handle } = *hook;
-        let is_present = self.apps.life(app) == life;
+        let is_present = self.apps.is_running(app, life);
         let verdict = match is_present {
             true => {
                 self.call_app(reactor, app, "on_response", None, |vm| vm.response(handle, head))

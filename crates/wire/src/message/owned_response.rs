@@ -73,6 +73,13 @@ impl OwnedResponse {
         });
     }
 
+    /// The head that was made of `head`, with its reason phrase if the status is the same.
+    #[must_use]
+    pub fn lend_after<'a>(&'a self, head: &ResponseHead<'a>) -> ResponseHead<'a> {
+        let reason = if self.status == head.status { head.reason } else { "" };
+        ResponseHead { reason, ..self.lend() }
+    }
+
     /// The head.
     #[must_use]
     pub fn lend(&self) -> ResponseHead<'_> {
@@ -134,6 +141,7 @@ mod tests {
         changes.add("Set-Cookie", b"c=1").expect("there is room");
         let kept = OwnedResponse::changed(&head, 404, &changes);
         let lent = kept.lend();
+        assert_eq!((lent.reason, kept.lend_after(&head).reason), ("", ""));
         let fields: Vec<_> = lent.fields().map(|field| (field.name, field.value)).collect();
         let expected: [(&str, &[u8]); 3] =
             [("Content-Length", b"7"), ("server", b"b"), ("Set-Cookie", b"c=1")];

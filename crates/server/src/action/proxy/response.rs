@@ -14,7 +14,7 @@ use tidegate_gate::retry::FailurePoint;
 use tidegate_gate::sticky;
 use tidegate_reactor::{CloseReason, OutputLook, Reactor};
 use tidegate_wire::http2::ErrorCode;
-use tidegate_wire::message::{BodyLength, OwnedResponse, ResponseHead};
+use tidegate_wire::message::{BodyLength, ResponseHead};
 
 use crate::action::proxy::Failure;
 use crate::action::proxy::dispatch::NO_CONNECT;
@@ -90,9 +90,11 @@ impl Worker {
         if verdict == Some(true) {
             return self.take_grant(reactor, id, head, ends, more_follows);
         }
-        let Ok(changed) = self.change_response(reactor, id, head) else { return };
-        let lent = changed.as_ref().map(OwnedResponse::lend);
-        let head = lent.as_ref().unwrap_or(head);
+        // What the hook changes is for the client; the server is judged by what it has sent.
+        let received = head;
+        let Ok(changed) = self.change_response(reactor, id, received) else { return };
+        let lent = changed.as_ref().map(|changed| changed.lend_after(received));
+        let head = lent.as_ref().unwrap_or(received);
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
         let (to, up) = (exchange.requester, exchange.attempt.up);
         let (era, pool) = (exchange.era, usize::from(exchange.pool));
@@ -102,8 +104,8 @@ impl Worker {
         exchange.stage = Stage::ExpectBody;
         let values = core::mem::take(&mut exchange.values);
         self.recall_values(to, values);
-        self.note_result(pool as u16, server, is_failure(head.status), reactor.now());
-        if connection_auth::response_authenticates(head) {
+        self.note_result(pool as u16, server, is_failure(received.status), reactor.now());
+        if connection_auth::response_authenticates(received) {
             self.note_authenticated(reactor, up);
         }
         // If the response is early, the rest of the request is still forwarded; but a server that closes will
