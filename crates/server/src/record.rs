@@ -243,6 +243,8 @@ pub(crate) struct Recorder {
     desk: Option<Desk>,
     /// Requests are counted by listener, route and server.
     counts: bool,
+    /// An application has `on_log`.
+    has_hooks: bool,
     /// Some route or listener limits the requests of each address, whose places are in records.
     holds_places: bool,
     /// Names of the request fields that lines contain.
@@ -266,10 +268,15 @@ impl Recorder {
         self.holds_places = true;
     }
 
+    /// From now on, applications get records.
+    pub(crate) fn keep_for_hooks(&mut self) {
+        self.has_hooks = true;
+    }
+
     /// Whether anything is recorded.
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
-        self.desk.is_some() || self.counts || self.holds_places
+        self.desk.is_some() || self.counts || self.holds_places || self.has_hooks
     }
 
     /// The number of records of requests under way.
@@ -671,6 +678,12 @@ impl Worker {
                 [counted.listener(record.listener), of_route, of_server].into_iter().flatten()
             {
                 traffic.end(&entry);
+            }
+            let handling = record.route.and_then(|at| settings.handlings.of_route(at.into()));
+            if let Some(hooks) = handling.and_then(|handling| handling.hooks.as_ref())
+                && !self.log_hooks.note(hooks.app, &entry)
+            {
+                self.accounts.counters.lua_log_drops.add(1);
             }
             if let Some(desk) = desk
                 && record.listener != NO_LISTENER
