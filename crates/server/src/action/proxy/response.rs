@@ -106,6 +106,7 @@ impl Worker {
         let values = core::mem::take(&mut exchange.values);
         self.recall_values(to, values);
         self.note_result(pool as u16, server, is_failure(received.status), reactor.now());
+        self.note_stay_answered(id, Some(received), reactor.now());
         if connection_auth::response_authenticates(received) {
             self.note_authenticated(reactor, up);
         }
