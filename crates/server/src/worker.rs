@@ -55,6 +55,7 @@ use crate::client::begins_with_header;
 use crate::client_places::HeldPlaces;
 use crate::connection::Connections;
 use crate::counters::{Accounts, HandlerKind};
+use crate::drain::Drain;
 use crate::eviction::Search;
 use crate::live::Live;
 use crate::paces::Paces;
@@ -201,6 +202,8 @@ pub struct Worker {
     pub(crate) push_share: TurnShare<PushSession>,
     /// A stop has begun: responses close their connections, and nothing becomes idle. Never reset.
     pub(crate) stopping: bool,
+    /// Which WebSocket connections a stop has closed so far.
+    pub(crate) drain: Drain,
     /// The grace period of the stop has ended. The worker stops without waiting until the kernel
     /// has sent what it holds.
     grace_over: bool,
@@ -435,6 +438,7 @@ impl Worker {
             token_share: TurnShare::new(TOKENS_SPAN_MAX),
             push_share: TurnShare::new(PUSH_SPAN_MAX),
             stopping: false,
+            drain: Drain::default(),
             grace_over: false,
             until_sample: tidegate_base::handlers::SAMPLE_EVERY,
             sampling: None,
@@ -551,6 +555,11 @@ impl Worker {
     /// Sets, before a stop, on which listeners new connections are steered to a process that takes over.
     pub fn leave_to_others(&mut self, leaving: Leaving) {
         self.leaving = leaving;
+    }
+
+    /// Sets, before a stop, how WebSocket connections close.
+    pub(crate) fn close_over(&mut self, drain: Drain) {
+        self.drain = drain;
     }
 
     /// The most connections that the worker's reactor may hold.
