@@ -24,10 +24,12 @@ pub(crate) enum WorkerTimer {
     Push,
     /// A callback of a Lua application continues, or a timer of one begins.
     Lua,
+    /// A message of a conflated channel is due.
+    Conflation,
 }
 
 impl WorkerTimer {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::Grace,
         Self::Idle,
         Self::Listeners,
@@ -36,6 +38,7 @@ impl WorkerTimer {
         Self::Leave,
         Self::Push,
         Self::Lua,
+        Self::Conflation,
     ];
 
     /// The timer with this number in the reactor.
