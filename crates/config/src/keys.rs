@@ -74,8 +74,10 @@ pub enum Shape {
 }
 
 mod admin;
+mod agent;
 mod answers;
 mod auth;
+mod bandwidth;
 mod choice;
 mod edits;
 mod eject;
@@ -98,8 +100,10 @@ mod tls;
 mod websocket;
 
 pub use admin::ADMIN;
+pub use agent::AGENT;
 pub use answers::{CORS, MAINTENANCE};
 pub use auth::{AUTH, JWT};
+pub use bandwidth::BANDWIDTH;
 pub(crate) use choice::WEIGHT_MAX;
 pub use choice::{CHOICE, MAP, SPLIT};
 pub use edits::{REQUEST_EDITS, RESPONSE_EDITS};
@@ -267,7 +271,7 @@ mod tests {
     #[test]
     fn setting_names_are_unique_and_described() {
         let paths: Vec<_> = sections().iter().map(|section| section.path).collect();
-        assert_eq!(paths.len(), 51, "{paths:?}");
+        assert_eq!(paths.len(), 52, "{paths:?}");
         for section in sections() {
             for (index, key) in section.keys.iter().enumerate() {
                 assert!(key.about.ends_with('.'), "{}: {}", section.path, key.name);

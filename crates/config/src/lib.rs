@@ -5,10 +5,12 @@
 #![forbid(unsafe_code)]
 
 mod admin;
+mod agent;
 mod answers;
 pub mod arrange;
 mod ask;
 mod auth;
+mod bandwidth;
 mod choice;
 mod client_cert;
 mod conditions;

@@ -7,6 +7,7 @@ use core::ops::Range;
 use crate::answers;
 use crate::ask;
 use crate::auth;
+use crate::bandwidth;
 use crate::choice::{self, Choices};
 use crate::client_cert;
 use crate::conditions;
@@ -151,6 +152,7 @@ fn read_one(table: &Table<'_>, known: &Known<'_>, notes: &mut Notes) -> Option<R
     }
     check_user(table, &handling, &action, notes);
     hooks::check(table, &handling, &action, notes);
+    bandwidth::check(table, &handling, &action, notes);
     // Another error explains `websocket = true`.
     let is_table =
         table.value("websocket").is_some_and(|value| value.get_ref().as_table().is_some());
@@ -203,6 +205,7 @@ fn read_handling(
         deny: sets::read_list(table, "deny", sets, notes),
         rates: rates::read(table, notes),
         per_address_max,
+        bandwidth: bandwidth::read(table, notes),
         timeouts: read_timeouts(table, notes),
         auth: auth.basic,
         jwt: auth.jwt,

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tidegate_config::model::{
-    Action, Addresses, BasicAuth, Config, ErrorPage, Handling, Hooks, Maintenance, Page,
+    Action, Addresses, Bandwidth, BasicAuth, Config, ErrorPage, Handling, Hooks, Maintenance, Page,
     PathPattern, Placeholder, PoolChoice, Rate, RequestIds, Route, RouteTimeouts, Template,
     TemplatePiece,
 };
@@ -72,6 +72,8 @@ pub struct RouteHandling {
     pub rates: Vec<Rate>,
     /// How many requests of one client address may be in progress.
     pub per_address_max: Option<u32>,
+    /// How fast the bodies of a request are transferred.
+    pub bandwidth: Option<Bandwidth>,
     /// The Lua application that decides about requests before they are forwarded.
     pub hooks: Option<RouteHooks>,
 }
@@ -534,6 +536,7 @@ fn prepare((index, route): (usize, &Route), config: &Config) -> Option<Box<Route
         pool,
         rates: handling.rates.clone(),
         per_address_max: handling.per_address_max,
+        bandwidth: handling.bandwidth,
         hooks: handling.hooks.as_ref().map(|hooks| RouteHooks::new(hooks, config)),
     }))
 }

@@ -123,6 +123,8 @@ counters! {
         requests_over_address_max,
         /// Connections and requests that were not counted by their address, because too many addresses were.
         clients_uncounted,
+        /// How often a body, in either direction, had to wait for the `bandwidth` of its route.
+        bandwidth_waits,
         /// Keys of `sticky` that were moved to another server, because their own was down.
         sticky_moves,
         /// Keys of `sticky` that gave way to new ones, because the table was full.

@@ -6,7 +6,9 @@
 use core::fmt::Write as _;
 use core::net::IpAddr;
 
-use tidegate_config::model::{Action, Bind, Config, Listener, PathPattern, PoolChoice, Proxy};
+use tidegate_config::model::{
+    Action, Bandwidth, Bind, Config, Listener, PathPattern, PoolChoice, Proxy,
+};
 use tidegate_gate::basic::Credentials;
 use tidegate_gate::changes::Changes;
 use tidegate_gate::client_fields::ClientAddressFields;
@@ -327,6 +329,16 @@ fn explain_handling(
     }
     if handling.per_address_max.is_some() {
         note("429 if the address has `connections-per-address-max` requests in progress");
+    }
+    if let Some(Bandwidth { down, up, after }) = handling.bandwidth {
+        if let Some(rate) = down {
+            note(&format!(
+                "the response body is sent at {rate} bytes a second, after the first {after} bytes"
+            ));
+        }
+        if let Some(rate) = up {
+            note(&format!("the request body is forwarded at {rate} bytes a second"));
+        }
     }
     if let Some(guard) = &handling.auth {
         match Credentials::of(values.head) {

@@ -133,6 +133,7 @@ impl Worker {
             // `finish_push` publishes it.
             Some(WorkerTimer::Conflation) => {}
             Some(WorkerTimer::Lua) => self.collect_due_apps(reactor),
+            Some(WorkerTimer::Pace) => self.resume_paced(reactor),
             // Timers of a layer between the reactor and the worker.
             None => {}
         }
@@ -149,7 +150,7 @@ impl Worker {
                         self.settle_http2_server(reactor, sock);
                     }
                     Work::Settle(sock) => self.settle_http2(reactor, sock),
-                    Work::ResumeServer(up) => self.resume_server_stream(reactor, up),
+                    Work::ResumeServer(up) => self.resume_response(reactor, up),
                     Work::ServeQueue(pool) => self.serve_queue(reactor, pool),
                 }
             }

@@ -12,6 +12,7 @@ use crate::action::proxy::exchange::{Exchange, Stage};
 use crate::action::websocket::WebSocket;
 use crate::carrier::http2::stream::Http2Stream;
 use crate::connection::{ClientCarrier, Connections, ServerCarrier};
+use crate::paces::{Pace, Way};
 use crate::record::NO_RECORD;
 use crate::requester::Requester;
 use crate::responder::Responder;
@@ -204,6 +205,7 @@ impl Worker {
         assert!(self.sampling.is_none(), "a handler call is still being timed");
         assert!(!self.has_broken(), "an invariant is broken and was not repaired");
         self.check_exchanges();
+        self.check_paces();
         self.check_websockets();
         self.check_push();
         self.check_clients();
@@ -314,6 +316,16 @@ impl Worker {
             in_vms += usize::from(client.is_in_vm());
         }
         assert_eq!(in_vms, self.apps.clients(), "clients that VMs keep");
+    }
+
+    /// Each body that waits for its bandwidth has a turn, and each turn belongs to such a body.
+    fn check_paces(&self) {
+        let exchanges = self.exchanges.iter().filter_map(|(_, exchange)| exchange.pace.as_deref());
+        let synthetics = self.synthetics.iter().filter_map(|(_, response)| response.pace());
+        let waits =
+            |pace: &Pace| usize::from(pace.waits(Way::Down)) + usize::from(pace.waits(Way::Up));
+        let waiting: usize = exchanges.chain(synthetics).map(waits).sum();
+        assert_eq!(self.paces.len(), waiting, "bodies that wait for their bandwidth");
     }
 
     /// Each stream is listed by its connection. The action that it names exists and names the stream.

@@ -34,6 +34,7 @@ mod live;
 mod log;
 pub mod lua_tests;
 pub mod names;
+mod paces;
 mod password_queue;
 mod passwords;
 pub mod paths;

@@ -26,10 +26,12 @@ pub(crate) enum WorkerTimer {
     Lua,
     /// A message of a conflated channel is due.
     Conflation,
+    /// Bodies whose bandwidth is limited go on.
+    Pace,
 }
 
 impl WorkerTimer {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 10] = [
         Self::Grace,
         Self::Idle,
         Self::Listeners,
@@ -39,6 +41,7 @@ impl WorkerTimer {
         Self::Push,
         Self::Lua,
         Self::Conflation,
+        Self::Pace,
     ];
 
     /// The timer with this number in the reactor.

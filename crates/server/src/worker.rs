@@ -55,6 +55,7 @@ use crate::connection::Connections;
 use crate::counters::{Accounts, HandlerKind};
 use crate::eviction::Search;
 use crate::live::Live;
+use crate::paces::Paces;
 use crate::passwords::Passwords;
 use crate::permits::PermitPost;
 use crate::record::Recorder;
@@ -104,6 +105,8 @@ pub struct Worker {
     pub(crate) scripted: Live<ScriptedRequest>,
     /// The requests whose tokens are verified in a later turn. Each one belongs to exactly one requester.
     pub(crate) token_requests: Live<TokenRequest>,
+    /// The bodies that wait for the bandwidth of their route.
+    pub(crate) paces: Paces,
     /// The requests that wait for their refusal. Each one belongs to exactly one requester.
     pub(crate) tarpits: Live<TarpitRequest>,
     /// The Lua applications.
@@ -272,7 +275,7 @@ pub(crate) enum Work {
     Drained(Requester),
     /// Send what waits on this HTTP/2 connection, and set its deadline.
     Settle(SockId),
-    /// The client has taken the output of this stream's exchange: hand over what the server has sent since.
+    /// The exchange of this connection or stream goes on: hand over what the server has sent since.
     ResumeServer(Responder),
     /// A server of this pool may have a free connection: assign it to a queued exchange.
     ServeQueue(u16),
@@ -293,6 +296,8 @@ pub struct Leftovers {
     pub token_requests: usize,
     /// Requests that wait for their refusal.
     pub tarpits: usize,
+    /// Bodies that wait for the bandwidth of their route.
+    pub paced: usize,
     /// Places of connections of listeners that limit the connections of each address.
     pub client_places: usize,
     /// Requests that VMs keep.
@@ -370,6 +375,7 @@ impl Worker {
             synthetics: Live::new(streams_max),
             scripted: Live::new(streams_max),
             token_requests: Live::new(streams_max),
+            paces: Paces::default(),
             tarpits: Live::new(streams_max),
             apps: Apps::default(),
             lua_clients: Live::new(streams_max),
@@ -621,6 +627,7 @@ impl Worker {
             scripted: self.scripted.len(),
             token_requests: self.token_requests.len(),
             tarpits: self.tarpits.len(),
+            paced: self.paces.len(),
             client_places: self.held_places.len(),
             in_vms: self.apps.requests(),
             lua_clients: self.lua_clients.len() + self.apps.clients(),

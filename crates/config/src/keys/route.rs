@@ -5,6 +5,7 @@ use super::Preset::{Absent, Required, Value};
 use super::Shape::{Boolean, Fields, List, Number, OneOf, Table, Text, True};
 use super::answers::{CORS, MAINTENANCE};
 use super::auth::AUTH;
+use super::bandwidth::BANDWIDTH;
 use super::choice::{POOL_SHAPE, SPLIT};
 use super::edits::{REQUEST_EDITS, RESPONSE_EDITS};
 use super::https::{HSTS_ABOUT, HSTS_SHAPE};
@@ -155,6 +156,13 @@ pub static ROUTE: Section = Section {
              not limited. Up to about 100,000 addresses are counted at the same time, in 1 MiB; further ones are \
              not limited.",
             "Many clients may share one address, such as that of their router.",
+        ),
+        key(
+            "bandwidth",
+            Table(&BANDWIDTH),
+            Absent,
+            "Limits how fast the bodies of each request and its response are transferred.",
+            "",
         ),
         key("hooks", OneOf(&[Text(HOOKS_NAME), Table(&HOOKS)]), Absent, HOOKS_ABOUT, ""),
         key(

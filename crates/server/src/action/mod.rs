@@ -7,7 +7,7 @@
 //! - `lua.rs`, `lua_socket.rs`, `lua_mail.rs`: responses and WebSocket connections of Lua applications
 //! - `proxy/`: responses of a server
 //!
-//! Before them: `handled.rs`, `tarpit.rs`, `tokens.rs`, `lua_hook.rs`: what routes do besides their actions.
+//! Before them: `handled.rs`, `tarpit.rs`, `tokens.rs`, `lua_hook.rs`, `pacing.rs`: what routes do besides their actions.
 //!
 //! This file is the port between carriers and actions: it finds the action of a request, and passes the
 //! events of a requester to its running action. To add an action that continues after the call that begins
@@ -24,6 +24,7 @@ mod lua_hook;
 pub(crate) mod lua_mail;
 mod lua_relief;
 pub(crate) mod lua_socket;
+mod pacing;
 pub(crate) mod proxy;
 pub(crate) mod push;
 mod redirect;
@@ -163,9 +164,9 @@ impl Worker {
             Action::Respond(_) | Action::Synthetic if head.protocol.is_some() => {
                 self.answer_error(reactor, to, 501, NO_WEBSOCKET, false);
             }
-            Action::Respond(_) => self.respond(reactor, to, route),
+            Action::Respond(_) => self.respond(reactor, to, head, route),
             Action::Redirect(redirect) => self.redirect(reactor, to, head, redirect, scheme),
-            Action::Synthetic => self.begin_synthetic(reactor, to, head),
+            Action::Synthetic => self.begin_synthetic(reactor, to, head, route),
             Action::Echo => {
                 self.open_websocket(reactor, to, head, route, Service::Echo);
             }
@@ -343,9 +344,7 @@ impl Worker {
         match running {
             Running::None => {}
             Running::Proxy(id) => self.cancel_exchange(reactor, id),
-            Running::Synthetic(id) => {
-                self.synthetics.remove(id);
-            }
+            Running::Synthetic(id) => self.forget_synthetic(id),
             Running::Lua(id) => self.forget_scripted(id),
             Running::Token(id) => {
                 self.token_requests.remove(id);

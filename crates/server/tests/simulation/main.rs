@@ -5,6 +5,7 @@
 //! Never: waits for a real clock.
 
 mod asked;
+mod bandwidth;
 mod client;
 mod floods;
 mod glitches;

@@ -137,6 +137,10 @@ impl Plan {
         if Prng::new(seed ^ 0x6964).below(3) == 0 {
             config.push_str("[server]\nrequest-id = { response = true }\ntrace = true\n");
         }
+        let mut bandwidth = Prng::new(seed ^ 0x6261_6e64_7713);
+        if bandwidth.below(4) == 0 {
+            config = limit_bandwidth(&config, pools, &mut bandwidth);
+        }
         let asks = pools > 1 && Prng::new(seed ^ 0x6173_6b1c).below(4) == 0;
         if asks {
             config = add_question(&config, pools);
@@ -177,6 +181,22 @@ impl Plan {
             stop,
         }
     }
+}
+
+/// Limits the bandwidth of requests to servers and of synthetic responses.
+fn limit_bandwidth(config: &str, pools: usize, prng: &mut Prng) -> String {
+    let mut limit = || {
+        let [down, up] = [(); 2].map(|()| (128 << 10) << prng.below(6));
+        let after = prng.below(50_000);
+        format!("bandwidth = {{ down = \"{down}B/s\", up = \"{up}B/s\", after = \"{after}B\" }}\n")
+    };
+    let mut config = config.to_owned();
+    for pool in 0..pools {
+        let path = format!("path = \"/p{pool}/*\"\n");
+        config = config.replacen(&path, &format!("{path}{}", limit()), 1);
+    }
+    let path = "path = \"/synthetic\"\n";
+    config.replacen(path, &format!("{path}bandwidth = {{ down = \"200KiB/s\" }}\n"), 1)
 }
 
 /// Lets the route of the second pool ask a server, whose pool is added after `pools` others.

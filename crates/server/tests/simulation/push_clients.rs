@@ -6,7 +6,7 @@
 use tidegate_base::Span;
 use tidegate_reactor::SimPeer;
 
-use crate::push::Process;
+use crate::push::{KEY, Process};
 
 const SETTINGS: &str = "anonymous = true\nsubscribe = \"anyone\"\npublish = \"anyone\"\n";
 

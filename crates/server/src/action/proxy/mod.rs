@@ -52,6 +52,7 @@ use crate::action::proxy::stored::StoredRequest;
 use crate::answer::Answer;
 use crate::buffers::BufferPool;
 use crate::carrier::Progress;
+use crate::paces::Pace;
 use crate::requester::Requester;
 use crate::snapshot::Snapshot;
 use crate::worker::Worker;
@@ -136,8 +137,10 @@ impl Worker {
             true => Stage::Buffering,
             false => Stage::Queued,
         };
-        exchange.timeouts =
-            snapshot.handlings.of_route(route).and_then(|handling| handling.timeouts);
+        if let Some(handling) = snapshot.handlings.of_route(route) {
+            exchange.timeouts = handling.timeouts;
+            exchange.pace = handling.bandwidth.as_ref().map(|limits| Box::new(Pace::new(limits)));
+        }
         exchange.values = self.values.take(to);
         if let Some((asker, question)) = question {
             let asked = snapshot.pool(asker.pool());
@@ -269,7 +272,8 @@ impl Worker {
 
     /// Removes the exchange and returns its buffers.
     pub(crate) fn forget_exchange(&mut self, id: Id<Exchange>) {
-        if let Some(exchange) = self.exchanges.remove(id) {
+        if let Some(mut exchange) = self.exchanges.remove(id) {
+            self.paces.forget(exchange.pace.take());
             self.accounts.counters.exchanges_now.sub(1);
             for pool in [Some(exchange.pool), exchange.own_pool()].into_iter().flatten() {
                 self.pools[usize::from(pool)].exchanges -= 1;

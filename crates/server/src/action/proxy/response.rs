@@ -23,9 +23,10 @@ use crate::action::proxy::tunnel::Side;
 use crate::answer::Head;
 use crate::carrier::output::look_again_at;
 use crate::carrier::{Progress, Rest};
+use crate::paces::Way;
 use crate::responder::Responder;
 use crate::snapshot::Snapshot;
-use crate::worker::Worker;
+use crate::worker::{Work, Worker};
 
 /// The response is relayed.
 impl Worker {
@@ -160,9 +161,12 @@ impl Worker {
         if self.skip_answer(reactor, id, data.len()) {
             return;
         }
-        let Some(exchange) = self.exchanges.get(id) else { return };
+        let Some(exchange) = self.exchanges.get_mut(id) else { return };
         debug_assert_eq!(exchange.stage, Stage::ExpectBody, "a piece of a response");
         let to = exchange.requester;
+        if let Some(pace) = &mut exchange.pace {
+            pace.spend(Way::Down, reactor.now(), data.len());
+        }
         self.send_data(reactor, to, data);
         if self.is_client_blocked(reactor, to) {
             self.hold_server(reactor, id);
@@ -222,8 +226,16 @@ impl Worker {
         id: Id<Exchange>,
     ) {
         let Some(exchange) = self.exchanges.get(id) else { return };
-        let (stage, up) = (exchange.stage, exchange.attempt.up);
+        let (stage, up, may_wait) = (exchange.stage, exchange.attempt.up, exchange.pace.is_some());
+        if exchange.is_response_paced() {
+            // Its turn resumes it.
+            return self.arm_upstream(reactor, id);
+        }
         self.set_server_receiving(reactor, up, true);
+        if may_wait && !up.is_stream() {
+            // A part of the response may wait in the connection. A stream queues the same by itself.
+            self.work.push(Work::ResumeServer(up));
+        }
         match stage {
             Stage::Tunnel => self.arm_tunnel(reactor, id),
             Stage::Authorizing
@@ -529,7 +541,8 @@ impl Worker {
         let timeout = self.timeouts_of(exchange).body;
         let (to, has_sent_body) = (exchange.requester, exchange.intake.bytes > 0);
         let up = exchange.attempt.up;
-        if self.is_client_held(to) {
+        let is_paced = exchange.is_response_paced();
+        if is_paced || self.is_client_held(to) {
             return self.arm_upstream(reactor, id);
         }
         let look = if has_sent_body { self.look_at_request(reactor, up) } else { OutputLook::Idle };
