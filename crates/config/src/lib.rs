@@ -46,6 +46,7 @@ mod rates;
 mod reach;
 mod rebind;
 mod reference;
+mod remote_keys;
 pub mod report;
 mod retry_on;
 mod routes;

@@ -32,7 +32,7 @@ pub use crate::push::{Namespace, Permit, Push, PushRoute, Slow, Subscribe};
 pub use crate::text_test::{TextFault, TextKind, TextTest};
 
 pub use answers::{Cors, ErrorPage, Maintenance, Page};
-pub use auth::{AskAuth, BasicAuth, JwtAuth, KeyContent, Users};
+pub use auth::{AskAuth, BasicAuth, JwtAuth, KeyContent, RemoteKeys, Users};
 pub use bandwidth::Bandwidth;
 pub use choice::{MapChoice, PoolChoice, Split};
 pub use client_fields::CLIENT_ADDRESS_HEADERS;

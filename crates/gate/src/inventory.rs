@@ -229,7 +229,9 @@ fn route_without_indexes(route: &Route, config: &Config) -> (Route, Vec<String>)
     }
     if let Some(jwt) = &handling.jwt {
         // The text of the settings does not show the content of the file.
-        names.push(format!("{:016x}", hash_bytes(&jwt.content.0)));
+        let authorities = jwt.remote.iter().map(|remote| &remote.authorities);
+        let contents = core::iter::once(&jwt.content).chain(authorities);
+        names.extend(contents.map(|content| format!("{:016x}", hash_bytes(&content.0))));
     }
     if let Some(ask) = &mut handling.ask {
         names.push(pool_name(config, core::mem::take(&mut ask.pool)));

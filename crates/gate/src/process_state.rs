@@ -1,11 +1,12 @@
 //! State that all workers of the process share, and that a reload keeps.
 //! In: a configuration, the state of the one before. Out: the tables of limits, the servers of keys, the maps and the
-//! sets of addresses of the configuration.
-//! Never: takes a lock on the way of a request, except as `published.rs` states.
+//! sets of addresses of the configuration, and the keys that are fetched for it.
+//! Never: takes a lock on the way of a request, except as `base/src/published.rs` states.
 
 use tidegate_config::arrange::Arranged;
 use tidegate_config::model::Config;
 
+use crate::live_keys::KeySources;
 use crate::live_map::LiveMaps;
 use crate::live_set::LiveSets;
 use crate::rate::RateTables;
@@ -22,6 +23,8 @@ pub struct ProcessState {
     pub maps: LiveMaps,
     /// The sets of addresses.
     pub sets: LiveSets,
+    /// The keys of tokens that are fetched.
+    pub keys: KeySources,
 }
 
 impl ProcessState {
@@ -33,6 +36,7 @@ impl ProcessState {
             stays: StayTables::new(config, seed),
             maps: LiveMaps::new(config),
             sets: LiveSets::new(config),
+            keys: KeySources::new(config),
         }
     }
 
@@ -54,7 +58,8 @@ impl ProcessState {
         let lines = of_maps.chain(of_sets).collect();
         let rates = RateTables::after(&next.config, earlier, &self.rates, seed);
         let stays = self.stays.after(&next.config, earlier, seed);
-        (Self { rates, stays, maps, sets }, lines)
+        let keys = self.keys.after(&next.config);
+        (Self { rates, stays, maps, sets, keys }, lines)
     }
 
     /// All workers use `arranged` now.

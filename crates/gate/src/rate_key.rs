@@ -61,11 +61,23 @@ pub(crate) fn hash_address(key: &Template, address: Option<IpAddr>, secret: u64)
     push_address(&mut bytes, Some(address?.to_canonical()));
     for placeholder in key.placeholders() {
         let Placeholder::Client = placeholder else { return None };
-        hasher.write_u8(Part::Client as u8);
-        hasher.write(&bytes);
-        hasher.write_usize(bytes.len());
+        hash_part(&mut hasher, Part::Client, &bytes);
     }
     Some(hasher.finish())
+}
+
+/// The hash that [`hash_present`] has for a request with a cookie of this value, if the cookie is the whole key.
+pub(crate) fn hash_cookie(value: &[u8], secret: u64) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    hasher.write_u64(secret);
+    hash_part(&mut hasher, Part::Value, value);
+    hasher.finish()
+}
+
+fn hash_part(hasher: &mut DefaultHasher, part: Part, bytes: &[u8]) {
+    hasher.write_u8(part as u8);
+    hasher.write(bytes);
+    hasher.write_usize(bytes.len());
 }
 
 /// The hash of the values of `key`, and whether the request has exactly one of each.
@@ -97,9 +109,7 @@ fn hash_parts(
             push_address(scratch, values.client());
             is_present &= matches!(part, Part::Client) && !scratch.is_empty();
         }
-        hasher.write_u8(part as u8);
-        hasher.write(scratch);
-        hasher.write_usize(scratch.len());
+        hash_part(&mut hasher, part, scratch);
     }
     (hasher.finish(), is_present)
 }
@@ -227,7 +237,7 @@ mod tests {
         Placeholder::QueryValue(name.to_owned())
     }
 
-    /// The key of a request of `client` with this first line and these fields.
+    /// The key of a request of `client` with this first line and these fields, with the secret 7.
     fn key(by: &[Placeholder], client: &str, head: &str) -> u64 {
         let pieces = by.iter().cloned().map(TemplatePiece::Value).collect();
         let template = Template { pieces };
@@ -340,5 +350,6 @@ mod tests {
         let cookie = Placeholder::Cookie("sid".to_owned());
         assert_eq!(of(&cookie, "\r\nCookie: sid=1; sid=2"), of(&cookie, ""));
         assert_ne!(of(&cookie, "\r\nCookie: sid=1"), of(&cookie, ""));
+        assert_eq!(of(&cookie, "\r\nCookie: a=b; sid=1"), hash_cookie(b"1", 7));
     }
 }

@@ -96,6 +96,8 @@ counters! {
         denied_requests,
         /// Requests without a right password, or without a valid token, to routes that need one.
         unauthenticated_requests,
+        /// Requests whose token could not be verified, because its keys were not fetched yet.
+        keyless_requests,
         /// Passwords that were to be verified, also those of clients that left before. Remembered ones are not among them.
         password_checks,
         /// Tokens of requests that were verified. A token that is remembered is not verified again.
@@ -125,7 +127,8 @@ counters! {
         clients_uncounted,
         /// How often a body, in either direction, had to wait for the `bandwidth` of its route.
         bandwidth_waits,
-        /// Keys of `sticky` that were moved to another server, because their own was down.
+        /// Keys of `sticky` that were moved to another server, because their own was down or the other one has set their
+        /// cookie.
         sticky_moves,
         /// Keys of `sticky` that gave way to new ones, because the table was full.
         sticky_evictions,
@@ -207,6 +210,10 @@ counters! {
         lua_mail_drops,
         /// Hooks of routes that waited for too long: their requests got a 504 response.
         lua_late_hooks,
+        /// Requests that Lua applications have sent to servers.
+        lua_requests,
+        /// Requests of Lua applications to servers that were refused, because too much was under way or the process stops.
+        lua_refused_requests,
         /// PROXY headers decoded.
         proxy_headers,
         /// Connections closed because they did not begin with the required PROXY header.

@@ -29,6 +29,8 @@ mod flow;
 pub mod fuzz;
 mod health;
 mod invariants;
+mod key_client;
+mod key_fetcher;
 mod listening_sockets;
 mod live;
 mod log;

@@ -26,12 +26,14 @@ pub(crate) enum WorkerTimer {
     Lua,
     /// A message of a conflated channel is due.
     Conflation,
+    /// A deadline of a request of Tidegate's own has passed.
+    Own,
     /// Bodies whose bandwidth is limited go on.
     Pace,
 }
 
 impl WorkerTimer {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 11] = [
         Self::Grace,
         Self::Idle,
         Self::Listeners,
@@ -41,6 +43,7 @@ impl WorkerTimer {
         Self::Push,
         Self::Lua,
         Self::Conflation,
+        Self::Own,
         Self::Pace,
     ];
 

@@ -51,6 +51,7 @@ pub(super) fn write(operations: &Operations, is_open: bool) -> String {
     text.traffic("server", &servers);
     text.servers(&servers);
     text.health(operations);
+    text.keys(operations);
     text.single(
         "metrics_left_out",
         "gauge",
@@ -72,6 +73,8 @@ fn about(name: &str) -> &'static str {
         ("admin_connections_displaced", None) => {
             "Connections to the admin interface that were closed because newer ones took their places."
         }
+        ("key_fetches", None) => "Sets of keys of tokens that were fetched.",
+        ("key_fetch_failures", None) => "Attempts to fetch keys of tokens that failed.",
         (_, None) => "A counter of the process.",
     }
 }
@@ -98,6 +101,29 @@ impl Text {
             "" => writeln!(self.out, "tidegate_{name} {value}"),
             _ => writeln!(self.out, "tidegate_{name}{{{labels}}} {value}"),
         };
+    }
+
+    /// The keys of tokens that are fetched.
+    fn keys(&mut self, operations: &Operations) {
+        let keys = operations.process().keys;
+        if keys.all().next().is_none() {
+            return;
+        }
+        let labels = |url: &str| label("url", url.split('?').next().unwrap_or_default());
+        self.begin(
+            "token_keys",
+            "gauge",
+            "Keys of tokens in force, by the address they are fetched from.",
+        );
+        for (remote, keys) in keys.all() {
+            self.sample("token_keys", &labels(&remote.url), keys.facts().keys);
+        }
+        let help = "When the keys in force were last fetched, in seconds since 1970; 0: never.";
+        self.begin("token_keys_fetched_time_seconds", "gauge", help);
+        for (remote, keys) in keys.all() {
+            let fetched_at = keys.facts().fetched_at;
+            self.sample("token_keys_fetched_time_seconds", &labels(&remote.url), fetched_at);
+        }
     }
 
     fn single(&mut self, name: &str, kind: &str, help: &str, value: u64) {

@@ -80,7 +80,14 @@ impl Operations {
         let mut sums = BTreeMap::from([
             ("admin_connections_displaced", self.places.displaced()),
             ("admin_connections_now", self.places.open()),
+            ("key_fetches", 0),
+            ("key_fetch_failures", 0),
         ]);
+        for (_, keys) in self.process().keys.all() {
+            let facts = keys.facts();
+            *sums.entry("key_fetches").or_default() += facts.fetches;
+            *sums.entry("key_fetch_failures").or_default() += facts.failures;
+        }
         for accounts in &self.accounts {
             for (name, value) in accounts.counters.all() {
                 *sums.entry(name).or_default() += value;

@@ -20,6 +20,7 @@ mod http2_websocket;
 mod limits;
 mod line;
 mod lua;
+mod lua_requests;
 mod lua_share;
 mod named;
 mod oracle;

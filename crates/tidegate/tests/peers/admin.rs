@@ -315,15 +315,16 @@ fn clients_that_never_complete_a_request_do_not_occupy_the_interface() {
 #[test]
 fn changes_of_a_map_last_over_a_reload_with_the_same_entries() {
     let (folder, door, admin) = (Folder::new("admin-map"), free_address(), free_address());
-    let text = |entries: &str| {
+    let text = |entries: &str, last_pool: &str| {
         format!(
             "[admin]\nbind = \"{admin}\"\n[[listener]]\nname = \"web\"\nbind = \"{door}\"\n\
              [[route]]\nproxy = {{ pool = {{ map = \"m\", key = \"{{header:x-key}}\" }} }}\n\
              [map.m]\nentries = {{ {entries} }}\n\
-             [pool.app]\nservers = [\"{door}\"]\n[pool.next]\nservers = [\"{door}\"]\n"
+             [pool.app]\nservers = [\"{door}\"]\n[pool.{last_pool}]\nservers = [\"{door}\"]\n\
+             [pool.next]\nservers = [\"{door}\"]\n"
         )
     };
-    let file = folder.file("tidegate.toml", text("\"a\" = \"app\""));
+    let file = folder.file("tidegate.toml", text("\"a\" = \"app\"", "first"));
     let mut program = command(env!("CARGO_BIN_EXE_tidegate"));
     let mut process = Process::spawn(program.args(["run", &file]));
     process.wait_for_listener(door);
@@ -337,11 +338,17 @@ fn changes_of_a_map_last_over_a_reload_with_the_same_entries() {
     let mut reply = String::new();
     socket.read_to_string(&mut reply).expect("the reply is text");
     assert!(!reply.contains("error"), "{reply}");
+    operated.folder.file("tidegate.toml", text("\"a\" = \"app\"", "later"));
     operated.ctl_well(&["reload"]);
-    operated.ctl_well(&["set", "map", "m", "d", "app"]);
-    assert_eq!(shown(), "b next\nc app\nd app\n");
+    // A value may name the pool after the reload.
+    let mut tries = 0;
+    while !operated.ctl(&["set", "map", "m", "d", "later"]).status.success() {
+        tries += 1;
+        assert!(tries < 1000, "the reload does not bring the pool");
+    }
+    assert_eq!(shown(), "b next\nc app\nd later\n");
     for (words, expected) in [
-        (&["set", "map", "m", "e", "other"][..], "the pools are: app, next"),
+        (&["set", "map", "m", "e", "other"][..], "the pools are: app, later, next"),
         (&["del", "map", "m", "a"][..], "has nothing for"),
         (&["set", "map", "x", "a", "app"][..], "the maps are: m"),
         (&["add", "map", "@7", "m", "a", "app"][..], "there is no draft @7"),
@@ -350,7 +357,7 @@ fn changes_of_a_map_last_over_a_reload_with_the_same_entries() {
         let why = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.code() == Some(1) && why.contains(expected), "{words:?}: {why}");
     }
-    operated.folder.file("tidegate.toml", text("\"a\" = \"next\""));
+    operated.folder.file("tidegate.toml", text("\"a\" = \"next\"", "later"));
     operated.ctl_well(&["reload"]);
     let mut tries = 0;
     while shown() != "a next\n" {
@@ -363,13 +370,15 @@ fn changes_of_a_map_last_over_a_reload_with_the_same_entries() {
 #[test]
 fn changes_of_a_set_last_over_a_reload_with_the_same_addresses() {
     let (folder, door, admin) = (Folder::new("admin-set"), free_address(), free_address());
-    let text = format!(
-        "[admin]\nbind = \"{admin}\"\n[[listener]]\nname = \"web\"\nbind = \"{door}\"\n\
-         [[route]]\nclient = [\"set:s\"]\nrespond = {{ status = 204 }}\n[[route]]\nrespond = {{ status = 200 }}\n\
-         [set.s]\naddresses = \"s.txt\"\n"
-    );
+    let text = |status: &str| {
+        format!(
+            "[admin]\nbind = \"{admin}\"\n[[listener]]\nname = \"web\"\nbind = \"{door}\"\n\
+             [[route]]\nclient = [\"set:s\"]\nrespond = {{ status = {status} }}\n\
+             [[route]]\nrespond = {{ status = 200 }}\n[set.s]\naddresses = \"s.txt\"\n"
+        )
+    };
     folder.file("s.txt", "192.0.2.0/24\n");
-    let file = folder.file("tidegate.toml", text);
+    let file = folder.file("tidegate.toml", text("204"));
     let mut program = command(env!("CARGO_BIN_EXE_tidegate"));
     let mut process = Process::spawn(program.args(["run", &file]));
     process.wait_for_listener(door);
@@ -386,7 +395,13 @@ fn changes_of_a_set_last_over_a_reload_with_the_same_addresses() {
     assert_eq!(status().as_deref(), Some("200"));
     operated.ctl_well(&["add", "set", "s", "127.0.0.0/8"]);
     assert_eq!(status().as_deref(), Some("204"));
+    operated.folder.file("tidegate.toml", text("403"));
     operated.ctl_well(&["reload"]);
+    let mut tries = 0;
+    while status().as_deref() != Some("403") {
+        tries += 1;
+        assert!(tries < 10_000, "the reload does not bring the status: {:?}", status());
+    }
     operated.ctl_well(&["del", "set", "s", "192.0.2.128/25"]);
     assert_eq!(shown(), "127.0.0.0/8\n192.0.2.0/25\n");
     assert_eq!(operated.ctl_well(&["show", "set"]), "# name ranges changes\ns 2 2\n");
