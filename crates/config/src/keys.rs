@@ -79,6 +79,7 @@ mod answers;
 mod auth;
 mod bandwidth;
 mod choice;
+mod count_table;
 mod edits;
 mod eject;
 mod health;
@@ -106,6 +107,7 @@ pub use auth::{AUTH, JWT};
 pub use bandwidth::BANDWIDTH;
 pub(crate) use choice::WEIGHT_MAX;
 pub use choice::{CHOICE, MAP, SPLIT};
+pub use count_table::COUNT_TABLE;
 pub use edits::{REQUEST_EDITS, RESPONSE_EDITS};
 pub use eject::EJECT;
 pub use health::HEALTH;
@@ -186,6 +188,13 @@ pub static FILE: Section = Section {
             "",
         ),
         key("map", Named(&MAP), Absent, "Maps that routes look up values in, by name.", ""),
+        key(
+            "table",
+            Named(&COUNT_TABLE),
+            Absent,
+            "Tables that count what clients do, by name.",
+            "",
+        ),
         key(
             "websocket",
             Table(&WEBSOCKET),

@@ -14,6 +14,7 @@ mod bandwidth;
 mod choice;
 mod client_cert;
 mod conditions;
+mod count_tables;
 mod edits;
 mod eject;
 mod embedded;

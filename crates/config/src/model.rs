@@ -13,6 +13,7 @@ mod bandwidth;
 mod choice;
 mod client_fields;
 mod conditions;
+mod count_table;
 mod eject;
 mod handling;
 mod health;
@@ -37,6 +38,9 @@ pub use bandwidth::Bandwidth;
 pub use choice::{MapChoice, PoolChoice, Split};
 pub use client_fields::CLIENT_ADDRESS_HEADERS;
 pub use conditions::{Conditions, HeaderCondition, HeaderTest, NamedTest};
+pub use count_table::{
+    COUNT_TABLES_MAX, COUNTS_MAX, Comparison, Count, CountTable, CountTest, Counted, TableTest,
+};
 pub use eject::Eject;
 pub use handling::{FieldEdits, Handling, Hooks, Placeholder, Template, TemplatePiece};
 pub use health::{AgentCheck, CheckKind, CheckMethod, HealthCheck, HttpCheck};
@@ -49,7 +53,7 @@ pub use reuse::{Reuse, Unretriable};
 pub use route_timeouts::RouteTimeouts;
 pub use sticky::{SameSite, Stay, Sticky};
 pub use tcp::Forward;
-pub use text_map::{KEY_BYTES_MAX, MapEntry, MapFault, MapKind, TextMap, ValueMap};
+pub use text_map::{KEY_BYTES_MAX, MapEntry, MapFault, MapKind, TextMap, ValueMap, entries_max};
 
 /// A whole configuration.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -70,6 +74,8 @@ pub struct Config {
     pub sets: Vec<AddressSet>,
     /// `[map.NAME]`, in file order.
     pub maps: Vec<ValueMap>,
+    /// `[table.NAME]`, in file order.
+    pub tables: Vec<CountTable>,
     /// `[lua.NAME]`, in file order.
     pub lua: Vec<LuaApp>,
     /// `[log]`.
@@ -268,6 +274,8 @@ pub struct Listener {
     pub requests_per_connection_max: Option<u32>,
     /// `connections-per-address-max`: open connections of one client address; `None`: unlimited.
     pub per_address_max: Option<u32>,
+    /// `count`: indexes of the tables that count all requests, each once.
+    pub counting: Vec<usize>,
     /// Addresses whose X-Forwarded-* and Forwarded fields are trusted and extended. From all other clients these
     /// fields are replaced.
     pub trusted: Vec<Network>,
@@ -510,8 +518,10 @@ pub struct Route {
     pub headers: Vec<HeaderCondition>,
     /// Condition on the client's certificate; `None`: no condition.
     pub client_cert: Option<CertificateCondition>,
-    /// Conditions on the client's address, the query and cookies.
+    /// Conditions on the client's address, the query, cookies and counts.
     pub conditions: Conditions,
+    /// `count`: indexes of the tables that count the route's requests, each once.
+    pub counting: Vec<usize>,
     /// Strict-Transport-Security of responses to https requests; `None`: the listener's.
     pub hsts: Option<Hsts>,
     /// Settings of the route's WebSocket connections; `None`: those of [`Config::websocket`].

@@ -18,6 +18,8 @@ pub mod client_places;
 mod conditions;
 pub mod connection_auth;
 pub mod cors;
+pub mod count_cells;
+pub mod counting;
 pub mod denial;
 mod drafts;
 pub mod edits;

@@ -210,6 +210,8 @@ counters! {
         lua_mail_drops,
         /// Hooks of routes that waited for too long: their requests got a 504 response.
         lua_late_hooks,
+        /// Calls of `on_log` that were dropped, because too many waited.
+        lua_log_drops,
         /// Requests that Lua applications have sent to servers.
         lua_requests,
         /// Requests of Lua applications to servers that were refused, because too much was under way or the process stops.

@@ -19,6 +19,7 @@ mod client_places;
 mod configuration;
 mod connection;
 pub mod counters;
+mod counting;
 mod delivery;
 
 mod eviction;

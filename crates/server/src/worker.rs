@@ -36,6 +36,7 @@ use crate::action::Running;
 use crate::action::handled::ResponseValues;
 use crate::action::lua::ScriptedRequest;
 use crate::action::lua_mail::LuaPost;
+use crate::action::lua_response::{LogHooks, ResponseHook};
 use crate::action::lua_socket::LuaClient;
 use crate::action::proxy::exchange::Exchange;
 use crate::action::push::{LuaCall, PushSession, PushState};
@@ -188,6 +189,10 @@ pub struct Worker {
     pub(crate) yielded: Vec<Running>,
     /// The request that a hook has changed last. Meaningless between two requests.
     pub(crate) rewritten: Rewritten,
+    /// The hook on the response to the request that is forwarded now. `None` between two requests.
+    pub(crate) response_hook: Option<ResponseHook>,
+    /// The records that wait for `on_log`.
+    pub(crate) log_hooks: LogHooks,
     /// What Lua callbacks may still take of the turn, and the requests that wait for the next one.
     pub(crate) lua_share: TurnShare<ScriptedRequest>,
     /// What the verification of tokens may still take of the turn, and the requests that wait for the next one.
@@ -313,6 +318,8 @@ pub struct Leftovers {
     pub lua_calls: usize,
     /// Requests that Tidegate sends for itself.
     pub own_requests: usize,
+    /// Records that wait for `on_log`.
+    pub log_hooks: usize,
     /// Streams of HTTP/2 clients.
     pub streams: usize,
     /// Streams of HTTP/2 to servers.
@@ -331,6 +338,8 @@ pub struct Leftovers {
     pub push_clients: usize,
     /// Records of requests that have not ended.
     pub records: usize,
+    /// Requests in progress of the tables that count them.
+    pub in_tables: u64,
     /// Requests that wait for a server.
     pub queued: usize,
     /// Idle upstream connections that any client's request may use.
@@ -371,7 +380,7 @@ impl Worker {
         // As many as all connections may open: a client with many streams takes none from the others.
         let streams_max = limits.exchanges_max.saturating_mul(STREAMS_DEFAULT as usize);
         let push = PushState::new(Arc::clone(&snapshot.hubs), 0, 1);
-        let recorder = Recorder::holding(snapshot.process.rates.clients.are_set());
+        let recorder = Recorder::holding(snapshot.process.is_held_by_requests());
         Self {
             settings: Settings::new(snapshot),
             accounts,
@@ -420,6 +429,8 @@ impl Worker {
             piece: Vec::new(),
             yielded: Vec::new(),
             rewritten: Rewritten::default(),
+            response_hook: None,
+            log_hooks: LogHooks::default(),
             lua_share: TurnShare::new(LUA_SPAN_MAX),
             token_share: TurnShare::new(TOKENS_SPAN_MAX),
             push_share: TurnShare::new(PUSH_SPAN_MAX),
@@ -453,6 +464,10 @@ impl Worker {
     ) -> Result<(), Vec<Finding>> {
         let place = (own, self.limits.workers);
         self.apps = Apps::load(&self.settings.newest().config, scripts, meter, place, seed)?;
+        self.log_hooks = LogHooks::new(self.apps.with(tidegate_lua::Handler::Log));
+        if self.log_hooks.are_needed() {
+            self.recorder.keep_for_hooks();
+        }
         Ok(())
     }
 
@@ -493,6 +508,7 @@ impl Worker {
             || self.push.is_busy()
             || self.apps.has_ready()
             || self.lua_share.has_waiting()
+            || self.log_hooks.len() > 0
             || self.token_share.has_waiting()
             || self.push_share.has_waiting();
         if has_work {
@@ -642,6 +658,7 @@ impl Worker {
             lua_waiting: self.apps.waiting(),
             lua_calls: self.lua_calls.len(),
             own_requests: self.own.len(),
+            log_hooks: self.log_hooks.len(),
             streams: self.streams.len(),
             server_streams: self.server_streams.len(),
             websockets: self.websockets.len(),
@@ -651,6 +668,7 @@ impl Worker {
             push_queues: self.push.queues(),
             push_clients: self.push.clients(),
             records: self.recorder.open_count(),
+            in_tables: self.settings.newest().process.tables.in_progress(),
             queued: self.pools.iter().map(|pool| pool.queue.len()).sum::<usize>() + self.held.len(),
             idle: self.pools.iter().map(|pool| pool.idle.len()).sum(),
             kept: self.pools.iter().flat_map(|pool| &pool.kept).map(|&kept| u64::from(kept)).sum(),

@@ -14,6 +14,7 @@ mod map;
 mod metrics;
 mod set;
 mod stat;
+mod table;
 pub(crate) mod token;
 
 use std::collections::BTreeMap;

@@ -55,6 +55,7 @@ scenes! {
     conditions_read_every_cookie_and_parameter
     close_delimited_body_is_cut_by_a_reset
     connection_field_drops_the_trailers
+    counts_of_tables_select_routes
     declined_upgrade_is_an_ordinary_response
     early_response_closes_the_connection
     early_response_does_not_cut_the_request
@@ -80,6 +81,7 @@ scenes! {
     large_bodies_flow_both_ways
     lua_answers_requests
     lua_handlers_wait
+    lua_hooks_change_responses
     lua_hooks_decide_about_requests
     lua_sends_requests
     lua_serves_websockets

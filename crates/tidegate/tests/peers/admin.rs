@@ -425,3 +425,81 @@ fn changes_of_a_set_last_over_a_reload_with_the_same_addresses() {
     }
     assert_eq!(status().as_deref(), Some("200"));
 }
+
+/// Counts of a table are those of all workers; commands show, clear and mark keys; a reload keeps them.
+#[test]
+fn tables_are_shown_cleared_and_marked() {
+    let (folder, door, admin) = (Folder::new("admin-table"), free_address(), free_address());
+    let text = |expire: &str| {
+        format!(
+            "[server]\nworkers = 2\n[admin]\nbind = \"{admin}\"\n\
+             [[listener]]\nname = \"web\"\nbind = \"{door}\"\ncount = \"t\"\n\
+             [[route]]\ntable = {{ t = {{ mark = \">= 5\" }} }}\nrespond = {{ status = 403 }}\n\
+             [[route]]\nrespond = {{ status = 204 }}\n\
+             [table.t]\ncounts = [\"requests\", \"requests/1h\", \"errors\", \"connections\", \"mark\"]\n\
+             expire = \"{expire}\"\n[table.u]\nkey = \"header:x-user\"\ncounts = [\"requests\"]\nentries-max = 16\n"
+        )
+    };
+    let file = folder.file("tidegate.toml", text("1h"));
+    let mut program = command(env!("CARGO_BIN_EXE_tidegate"));
+    let mut process = Process::spawn(program.args(["run", &file]));
+    process.wait_for_listener(door);
+    process.wait_for_listener(admin);
+    let operated = Operated { folder, process, door, admin };
+    let send = |request: &str| {
+        let mut socket = TcpStream::connect(operated.door).expect("it listens");
+        socket.write_all(request.as_bytes()).expect("it reads");
+        let mut response = String::new();
+        socket.read_to_string(&mut response).expect("the response is text");
+        response.get(9..12).map(str::to_owned).unwrap_or_default()
+    };
+    let get = || send("GET / HTTP/1.0\r\n\r\n");
+    // The counts of the key, without the time since its last use.
+    let counts = |words: &[&str]| -> Vec<String> {
+        let shown = operated.ctl_well(words);
+        let line = shown.lines().find(|line| line.starts_with("127.0.0.1 ")).unwrap_or_default();
+        line.split(' ').skip(2).map(str::to_owned).collect()
+    };
+    for _ in 0..20 {
+        assert_eq!(get(), "204");
+    }
+    assert_eq!(counts(&["show", "table", "t"]), ["20", "20", "0", "0", "0"]);
+    assert_eq!(send("GET\r\n\r\n"), "400");
+    assert_eq!(counts(&["show", "table", "t", "5"]), ["21", "21", "1", "0", "0"]);
+    operated.ctl_well(&["set", "table", "t", "127.0.0.1", "mark", "7"]);
+    operated.ctl_well(&["set", "table", "t", "2001:db8::1", "mark", "7"]);
+    assert_eq!(get(), "403");
+    let shown = operated.ctl_well(&["show", "table", "t", "key", "2001:db8::2"]);
+    assert!(
+        shown.starts_with("# key unused requests requests/1h errors connections mark\n"),
+        "{shown}"
+    );
+    assert!(shown.contains("\n2001:db8::/64 ") && shown.ends_with(" 0 0 0 0 7\n"), "{shown}");
+    operated.folder.file("tidegate.toml", text("2h"));
+    operated.ctl_well(&["reload"]);
+    let all = operated.ctl_well(&["show", "table"]);
+    let lines: Vec<&str> = all.lines().collect();
+    assert_eq!(lines[0], "# name entries entries-max bytes evictions uncounted");
+    assert!(lines[1].starts_with("t 2 100000 ") && lines[1].ends_with(" 0 0"), "{all}");
+    assert_eq!(lines[2], "u 0 16 1538 0 0");
+    assert_eq!(counts(&["show", "table", "t"]), ["22", "22", "2", "0", "7"]);
+    operated.ctl_well(&["clear", "table", "t", "127.0.0.1"]);
+    assert_eq!(get(), "204");
+    let metrics = operated.page("/metrics");
+    for line in ["table_entries{table=\"t\"} 2", "table_evictions_total{table=\"u\"} 0"] {
+        assert!(metrics.contains(&format!("\ntidegate_{line}\n")), "{line}: {metrics}");
+    }
+    for (words, expected) in [
+        (&["show", "table", "x"][..], "the tables are: t, u"),
+        (&["show", "table", "t", "0"][..], "LIMIT is a number from 1 to"),
+        (&["show", "table", "t", "key", "10.0.0.1"][..], "has no key"),
+        (&["clear", "table", "t", "10.0.0.1"][..], "has no key"),
+        (&["set", "table", "u", "bob", "mark", "1"][..], "has no marks"),
+        (&["set", "table", "t", "bob", "mark", "1"][..], "has no key"),
+        (&["set", "table", "t", "10.0.0.1", "mark", "x"][..], "a mark is a number"),
+    ] {
+        let output = operated.ctl(words);
+        let why = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(1) && why.contains(expected), "{words:?}: {why}");
+    }
+}

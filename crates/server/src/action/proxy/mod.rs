@@ -144,6 +144,7 @@ impl Worker {
             exchange.pace = handling.bandwidth.as_ref().map(|limits| Box::new(Pace::new(limits)));
         }
         exchange.values = self.values.take(to);
+        exchange.response_hook = self.response_hook.take().map(Box::new);
         if let Some((asker, question)) = question {
             let asked = snapshot.pool(asker.pool());
             let choice = Choice {
@@ -174,6 +175,9 @@ impl Worker {
             }
             Err(mut exchange) => {
                 self.recall_values(to, core::mem::take(&mut exchange.values));
+                if let Some(hook) = &exchange.response_hook {
+                    self.close_response_hook(**hook);
+                }
                 exchange.release(&mut self.buffers);
                 let text = "the proxy is handling too many requests";
                 self.answer_error(reactor, to, 503, text, true);
@@ -279,6 +283,9 @@ impl Worker {
             self.accounts.counters.exchanges_now.sub(1);
             for pool in [Some(exchange.pool), exchange.own_pool()].into_iter().flatten() {
                 self.pools[usize::from(pool)].exchanges -= 1;
+            }
+            if let Some(hook) = &exchange.response_hook {
+                self.close_response_hook(**hook);
             }
             exchange.release(&mut self.buffers);
         }
