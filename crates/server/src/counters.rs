@@ -182,6 +182,8 @@ counters! {
         push_dropped,
         /// Joins and leaves that were not reported, because too many messages of their channel were being delivered.
         push_unreported,
+        /// Messages of channels with `conflate` that newer ones have replaced before they were delivered.
+        push_conflated,
         /// Subscribers that were disconnected because they did not read.
         push_slow_closes,
         /// Requests with commands of clients that were refused, because too many were on their way to another worker.
