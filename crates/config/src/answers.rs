@@ -109,7 +109,8 @@ pub(crate) fn read_cors(route: &Table<'_>, notes: &mut Notes) -> Option<Cors> {
         match check_origin(&origin.text) {
             Ok(()) => cors.origins.push(origin.text),
             Err(complaint) => {
-                let help = "write \"https://example.com\", \"https://*.example.com\", \"null\" or \"*\"";
+                let help =
+                    "write \"https://example.com\", \"https://*.example.com\", \"null\" or \"*\"";
                 let complaint = Complaint { help: help.to_owned(), ..complaint };
                 notes.error(refused("origins", &origin, complaint));
             }

@@ -1,5 +1,5 @@
 //! The configuration used if no file is named: a page and example endpoints, on 127.0.0.1 only.
-//! In: `embedded.toml` and `web/index.html`, compiled in. Out: text, or the checked configuration.
+//! In: `embedded.toml`, `web/index.html`, the client of push hubs and the documents, compiled in. Out: text, or the checked configuration.
 //! Invariant: the text parses without a warning; a test checks this.
 
 use core::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -12,6 +12,10 @@ const TEXT: &str = include_str!("embedded.toml");
 const PAGE: &str = include_str!("../../../web/index.html");
 /// Placeholder for the page in the text.
 const PAGE_MARK: &str = "@web/index.html@";
+/// The client of push hubs, which the page uses.
+const CLIENT: &str = include_str!("../../../web/client/tidegate.js");
+/// Placeholder for the client in the text.
+const CLIENT_MARK: &str = "@web/client/tidegate.js@";
 
 /// Placeholder for the configuration page in the text.
 const CONFIGURATION_MARK: &str = "@docs/configuration.md@";
@@ -76,6 +80,7 @@ fn configuration_page() -> String {
 #[must_use]
 pub fn embedded_text() -> String {
     let text = TEXT.replace(PAGE_MARK, PAGE.trim_end());
+    let text = text.replace(CLIENT_MARK, CLIENT.trim_end());
     let text = text.replace(CONFIGURATION_MARK, &configuration_page());
     DOCUMENTS.iter().fold(text, |text, (mark, document)| text.replace(mark, document.trim_end()))
 }

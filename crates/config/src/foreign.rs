@@ -17,6 +17,7 @@ const CLIENT_CA_HELP: &str =
 const MIDDLEWARE_HELP: &str = "write request-headers = { set = { \"x-real-ip\" = \"{client}\" } } or response-headers = \
                                { remove = [\"server\"] }";
 const STRIP_HELP: &str = "write proxy = { pool = \"NAME\", path = \"/{rest}\" }, with path = \"/api/*\" in the route, to remove /api";
+const AGENT_HELP: &str = "write agent = { port = 9999, every = \"2s\" } in [pool.NAME]";
 const HEALTH_HELP: &str = "write health = { http = \"/healthz\", every = \"2s\", fall = 3 } in [pool.NAME]; if a connection \
                            fails, another server is tried in any case (`retries`)";
 const BALANCE_HELP: &str =
@@ -154,6 +155,11 @@ const ENTRIES: &[Entry] = &[
         "[[listener]]",
         &["connections-per-ip", "max-connections-per-ip", "limit-conn", "maxconn-per-ip"],
         "write connections-per-address-max = 200",
+    ),
+    (
+        "[[route]]",
+        &["limit-rate", "limit-rate-after", "proxy-limit-rate", "bandwidth-limit", "bwlim"],
+        "write bandwidth = { down = \"1MiB/s\", after = \"1MiB\" }",
     ),
     (
         "[[route]]",
@@ -346,6 +352,34 @@ const ENTRIES: &[Entry] = &[
             "path-rewrite",
         ],
         STRIP_HELP,
+    ),
+    (
+        "the file",
+        &["stick-table", "stick-tables", "tables", "peers"],
+        "write [table.NAME] with counts = [\"requests/10s\"], and count = \"NAME\" in a listener or route",
+    ),
+    (
+        "[table.NAME]",
+        &["type", "by", "track"],
+        "write key = \"client-address\", or another value of the request",
+    ),
+    (
+        "[table.NAME]",
+        &["store", "counters", "rates"],
+        "write counts = [\"requests/10s\", \"errors/1m\", \"connections\"]",
+    ),
+    ("[table.NAME]", &["size", "keys-max", "max-entries"], "write entries-max = 100_000"),
+    ("[table.NAME]", &["ttl", "timeout", "idle"], "write expire = \"10m\""),
+    (
+        "[[listener]]",
+        &["stick-table", "track", "track-sc0", "tables", "table"],
+        "write [table.NAME], and count = \"NAME\" in the listener",
+    ),
+    (
+        "[[route]]",
+        &["stick-table", "track", "track-sc0", "tables"],
+        "write [table.NAME], count = \"NAME\" where its requests are counted, and table = { NAME = { \"requests/10s\" = \
+         \"> 100\" } } in the route that depends on the counts",
     ),
     (
         "[[route]]",
@@ -567,6 +601,8 @@ const ENTRIES: &[Entry] = &[
         "write backup = true for a server that gets requests only while the others are down",
     ),
     ("[pool.NAME.servers]", &["check", "health", "max-fails", "fail-timeout"], HEALTH_HELP),
+    ("[pool.NAME.servers]", &["agent", "agent-check", "agent-port"], AGENT_HELP),
+    ("[pool.NAME]", &["agent-check", "agent-port", "agent-inter"], AGENT_HELP),
     (
         "[pool.NAME.tls]",
         &["cert", "key", "certificate"],

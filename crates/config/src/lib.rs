@@ -5,13 +5,16 @@
 #![forbid(unsafe_code)]
 
 mod admin;
+mod agent;
 mod answers;
 pub mod arrange;
 mod ask;
 mod auth;
+mod bandwidth;
 mod choice;
 mod client_cert;
 mod conditions;
+mod count_tables;
 mod edits;
 mod eject;
 mod embedded;
@@ -44,6 +47,7 @@ mod rates;
 mod reach;
 mod rebind;
 mod reference;
+mod remote_keys;
 pub mod report;
 mod retry_on;
 mod routes;

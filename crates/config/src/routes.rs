@@ -7,9 +7,11 @@ use core::ops::Range;
 use crate::answers;
 use crate::ask;
 use crate::auth;
+use crate::bandwidth;
 use crate::choice::{self, Choices};
 use crate::client_cert;
 use crate::conditions;
+use crate::count_tables::{self, CountTables};
 use crate::edits::{self, Direction};
 use crate::field_test;
 use crate::hooks;
@@ -56,6 +58,7 @@ pub(crate) struct Known<'a> {
     pub(crate) apps: &'a Apps,
     pub(crate) hubs: &'a [Push],
     pub(crate) sets: &'a [AddressSet],
+    pub(crate) tables: &'a CountTables,
     pub(crate) websocket: &'a WebSocket,
 }
 
@@ -121,7 +124,8 @@ fn read_one(table: &Table<'_>, known: &Known<'_>, notes: &mut Notes) -> Option<R
     let methods = read_methods(table, notes);
     let headers = read_conditions(table, notes);
     let client_cert = client_cert::read(table, listener, listeners, notes);
-    let conditions = conditions::read(table, sets, notes);
+    let conditions = conditions::read(table, sets, known.tables, notes);
+    let counting = count_tables::read_counting(table, known.tables, notes);
     let hsts = https::read_route(table, listener, listeners, notes);
     let changes = table.value("websocket").is_some();
     let websocket = changes.then(|| websocket::read(table, known.websocket.clone(), notes));
@@ -151,6 +155,7 @@ fn read_one(table: &Table<'_>, known: &Known<'_>, notes: &mut Notes) -> Option<R
     }
     check_user(table, &handling, &action, notes);
     hooks::check(table, &handling, &action, notes);
+    bandwidth::check(table, &handling, &action, notes);
     // Another error explains `websocket = true`.
     let is_table =
         table.value("websocket").is_some_and(|value| value.get_ref().as_table().is_some());
@@ -167,6 +172,7 @@ fn read_one(table: &Table<'_>, known: &Known<'_>, notes: &mut Notes) -> Option<R
         headers,
         client_cert,
         conditions,
+        counting,
         hsts,
         websocket,
         handling,
@@ -203,6 +209,7 @@ fn read_handling(
         deny: sets::read_list(table, "deny", sets, notes),
         rates: rates::read(table, notes),
         per_address_max,
+        bandwidth: bandwidth::read(table, notes),
         timeouts: read_timeouts(table, notes),
         auth: auth.basic,
         jwt: auth.jwt,

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tidegate_config::model::{
-    Action, Addresses, BasicAuth, Config, ErrorPage, Handling, Hooks, Maintenance, Page,
+    Action, Addresses, Bandwidth, BasicAuth, Config, ErrorPage, Handling, Hooks, Maintenance, Page,
     PathPattern, Placeholder, PoolChoice, Rate, RequestIds, Route, RouteTimeouts, Template,
     TemplatePiece,
 };
@@ -72,6 +72,8 @@ pub struct RouteHandling {
     pub rates: Vec<Rate>,
     /// How many requests of one client address may be in progress.
     pub per_address_max: Option<u32>,
+    /// How fast the bodies of a request are transferred.
+    pub bandwidth: Option<Bandwidth>,
     /// The Lua application that decides about requests before they are forwarded.
     pub hooks: Option<RouteHooks>,
 }
@@ -291,7 +293,7 @@ impl Handlings {
             handlings.refusals = handlings.refusals_of(rules, listeners, &mut numbers);
         }
         for (index, route) in config.routes.iter().enumerate() {
-            let prepared = prepare((index, route), config).map(|mut handling| {
+            let prepared = prepare((index, route), config, process).map(|mut handling| {
                 if let Some(rules) = response_rules(&route.handling, ids) {
                     let settings = &route.handling;
                     let key = (&settings.response_headers, &settings.cors, &settings.errors);
@@ -475,7 +477,11 @@ impl Handlings {
     }
 }
 
-fn prepare((index, route): (usize, &Route), config: &Config) -> Option<Box<RouteHandling>> {
+fn prepare(
+    (index, route): (usize, &Route),
+    config: &Config,
+    process: &ProcessState,
+) -> Option<Box<RouteHandling>> {
     let (path, choice) = match &route.action {
         Action::Proxy(proxy) => (proxy.path.as_ref(), Some(&proxy.pool)),
         Action::Respond(_)
@@ -528,12 +534,13 @@ fn prepare((index, route): (usize, &Route), config: &Config) -> Option<Box<Route
         }),
         cors: handling.cors.as_ref().map(CrossOrigin::new),
         auth: handling.auth.as_ref().map(Guard::new),
-        jwt: handling.jwt.as_ref().map(TokenGuard::new),
+        jwt: handling.jwt.as_ref().map(|jwt| TokenGuard::new(jwt, &process.keys)),
         timeouts: handling.timeouts,
         ask: handling.ask.as_ref().map(|ask| Asker::new(index, ask)),
         pool,
         rates: handling.rates.clone(),
         per_address_max: handling.per_address_max,
+        bandwidth: handling.bandwidth,
         hooks: handling.hooks.as_ref().map(|hooks| RouteHooks::new(hooks, config)),
     }))
 }

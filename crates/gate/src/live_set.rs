@@ -1,16 +1,18 @@
 //! Sets of addresses that commands change while the process serves, for all workers together.
 //! In: the sets of a configuration; changes by commands; an address. Out: whether the address is in a set.
-//! Never: makes a look-up wait (`published.rs`).
-//! Limits: those of `NetworkSet`, and of the drafts of `published.rs`.
+//! Never: makes a look-up wait (`base/src/published.rs`).
+//! Limits: those of `NetworkSet`, and of `drafts.rs`.
 //! Invariant: a set is what its addresses are, not how they were written: after a range was added all of its addresses are
 //! in the set, and after it was removed none is.
 
 use core::net::IpAddr;
 use std::sync::{Arc, Mutex};
 
-use tidegate_config::model::{AddressSet, Config, Network, NetworkSet};
+use tidegate_base::published::{Published, Reader, lock};
+use tidegate_config::model::{AddressSet, Config, Network, NetworkSet, RANGES_MAX};
 
-use crate::published::{Drafts, Named, Published, Reader, lock};
+use crate::drafts::Drafts;
+use crate::named::Named;
 
 /// A set that all workers share.
 #[derive(Debug)]
@@ -34,7 +36,7 @@ struct Desk {
 
 impl LiveSet {
     fn new(base: &NetworkSet) -> Self {
-        let drafts = Drafts::new("prepare set");
+        let drafts = Drafts::new("prepare set", RANGES_MAX);
         let desk = Desk { base: base.clone(), changes: 0, drafts };
         Self { networks: Published::new(base.clone()), desk: Mutex::new(desk) }
     }
@@ -48,6 +50,7 @@ impl LiveSet {
     /// The number of changes by commands since the configuration was read.
     #[must_use]
     pub fn changes(&self) -> u64 {
+        self.networks.free_replaced();
         lock(&self.desk).changes
     }
 

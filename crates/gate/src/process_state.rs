@@ -1,11 +1,13 @@
 //! State that all workers of the process share, and that a reload keeps.
-//! In: a configuration, the state of the one before. Out: the tables of limits, the servers of keys, the maps and the
-//! sets of addresses of the configuration.
-//! Never: takes a lock on the way of a request, except as `published.rs` states.
+//! In: a configuration, the state of the one before. Out: the tables of limits, the servers of keys, the maps, the sets
+//! of addresses and the tables of counts of the configuration, and the keys that are fetched for it.
+//! Never: takes a lock on the way of a request, except as `base/src/published.rs` states.
 
 use tidegate_config::arrange::Arranged;
 use tidegate_config::model::Config;
 
+use crate::counting::CountTables;
+use crate::live_keys::KeySources;
 use crate::live_map::LiveMaps;
 use crate::live_set::LiveSets;
 use crate::rate::RateTables;
@@ -20,8 +22,12 @@ pub struct ProcessState {
     pub stays: StayTables,
     /// The maps.
     pub maps: LiveMaps,
+    /// The tables that count what clients do.
+    pub tables: CountTables,
     /// The sets of addresses.
     pub sets: LiveSets,
+    /// The keys of tokens that are fetched.
+    pub keys: KeySources,
 }
 
 impl ProcessState {
@@ -32,14 +38,17 @@ impl ProcessState {
             rates: RateTables::new(config, seed),
             stays: StayTables::new(config, seed),
             maps: LiveMaps::new(config),
+            tables: CountTables::new(config, seed),
             sets: LiveSets::new(config),
+            keys: KeySources::new(config),
         }
     }
 
-    /// The state for `next`, which follows `earlier` with the state `self`. Also returns lines about what is lost.
+    /// The state for `next`, which follows `earlier` with the state `self`. Also returns lines about what is lost or does not
+    /// work any more.
     #[must_use]
     pub fn after(&self, next: &Arranged, earlier: &Config, seed: u64) -> (Self, Vec<String>) {
-        let (maps, lost_of_maps) = self.maps.after(next);
+        let (maps, lost_of_maps, unknown_pools) = self.maps.after(next);
         let (sets, lost_of_sets) = self.sets.after(&next.config);
         let line = |what: &str, name: String, count: u64| {
             format!(
@@ -51,10 +60,18 @@ impl ProcessState {
             lost_of_maps.into_iter().map(|(name, count)| line("entries of map", name, count));
         let of_sets =
             lost_of_sets.into_iter().map(|(name, count)| line("addresses of set", name, count));
-        let lines = of_maps.chain(of_sets).collect();
+        let lines = of_maps.chain(of_sets).chain(unknown_pools).collect();
         let rates = RateTables::after(&next.config, earlier, &self.rates, seed);
         let stays = self.stays.after(&next.config, earlier, seed);
-        (Self { rates, stays, maps, sets }, lines)
+        let keys = self.keys.after(&next.config);
+        let tables = self.tables.after(&next.config, seed);
+        (Self { rates, stays, maps, sets, keys, tables }, lines)
+    }
+
+    /// Whether requests hold a part of the state until they end.
+    #[must_use]
+    pub fn is_held_by_requests(&self) -> bool {
+        self.rates.clients.are_set() || self.tables.are_set()
     }
 
     /// All workers use `arranged` now.

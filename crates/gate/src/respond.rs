@@ -120,7 +120,9 @@ impl Prepared {
         self.has_hsts
     }
 
-    fn content(&self) -> &[u8] {
+    /// The content.
+    #[must_use]
+    pub fn content(&self) -> &[u8] {
         self.whole.get(self.content_at..).unwrap_or_default()
     }
 }
@@ -147,16 +149,35 @@ pub fn encode_respond_parts(
     prepared: &Prepared,
     context: &AnswerContext<'_>,
 ) {
+    encode_respond_head(sink, prepared, context);
+    let content = prepared.content();
+    if !content.is_empty() && !context.is_head {
+        sink.content(&[content]);
+    }
+}
+
+/// Gives the head of a fixed response to a sink.
+pub fn encode_respond_head(
+    sink: &mut impl ResponseSink,
+    prepared: &Prepared,
+    context: &AnswerContext<'_>,
+) {
     sink.begin(prepared.status, "");
     for (name, value) in &prepared.fields {
         sink.field(name, value);
     }
-    let content = prepared.content();
-    encode_content_length(sink, prepared.status, content.len() as u64, context.is_head);
+    let length = prepared.content().len() as u64;
+    encode_content_length(sink, prepared.status, length, context.is_head);
     sink.field("Date", context.date);
     sink.end();
-    if !content.is_empty() && !context.is_head {
-        sink.content(&[content]);
+}
+
+/// The length of a fixed response, as it is stated to the client.
+#[must_use]
+pub fn prepared_length(prepared: &Prepared, is_head: bool) -> BodyLength {
+    match states_length(prepared.status) && !is_head {
+        true => BodyLength::Length(prepared.content().len() as u64),
+        false => BodyLength::None,
     }
 }
 

@@ -11,10 +11,11 @@ use std::sync::Arc;
 use tidegate_base::Id;
 use tidegate_wire::message::{CERTIFICATE_CLAIM, Overrides, OwnedHead, RequestHead, is_claim};
 
+use crate::reply::ReplyHead;
 use crate::schedule::TaskId;
 
-/// Bytes of the header fields of one response.
-const FIELDS_BYTES_MAX: usize = 16 * 1024;
+/// Bytes of the header fields of one response, and of one request to a server.
+pub(crate) const FIELDS_BYTES_MAX: usize = 16 * 1024;
 /// The largest buffer that is kept.
 const SPARE_BYTES_MAX: usize = 16 * 1024;
 
@@ -51,6 +52,43 @@ const REQUEST_REFUSED: [(&str, &str); 13] = [
     ("upgrade", CONNECTION),
     ("via", "protects against loops"),
 ];
+
+/// Fields that a script cannot set in a request of its own, and why.
+const OUTGOING_REFUSED: [(&str, &str); 11] = [
+    ("connection", CONNECTION),
+    ("content-length", "is computed from the body"),
+    ("expect", "would delay the request"),
+    ("host", "is the option `host`"),
+    ("http2-settings", CONNECTION),
+    ("keep-alive", CONNECTION),
+    ("proxy-connection", CONNECTION),
+    ("te", CONNECTION),
+    ("trailer", "announces trailers, which a request of a script does not have"),
+    ("transfer-encoding", FRAMING),
+    ("upgrade", CONNECTION),
+];
+
+/// Checks a field of a request that a script sends to a server.
+pub(crate) fn check_outgoing_field(name: &[u8], value: &[u8]) -> Result<(), String> {
+    check_field(name, Some(value), &OUTGOING_REFUSED)
+}
+
+/// Fields that `on_response` cannot set in a response, and why.
+const REPLY_REFUSED: [(&str, &str); 8] = [
+    ("connection", CONNECTION),
+    ("content-length", FRAMING),
+    ("keep-alive", CONNECTION),
+    ("proxy-connection", CONNECTION),
+    ("te", CONNECTION),
+    ("trailer", FRAMING),
+    ("transfer-encoding", FRAMING),
+    ("upgrade", CONNECTION),
+];
+
+/// Checks a field that `on_response` sets or removes.
+pub(crate) fn check_reply_field(name: &[u8], value: Option<&[u8]>) -> Result<(), String> {
+    check_field(name, value, &REPLY_REFUSED)
+}
 
 /// How far the response of an exchange is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -95,6 +133,8 @@ pub struct Exchange {
     pub(crate) task: TaskId,
     /// The coroutines that wait until the client has read. Some may be stale.
     pub(crate) waiters: Vec<TaskId>,
+    /// The head of the server's response, during `on_response`.
+    pub(crate) reply: Option<Box<ReplyHead>>,
 }
 
 /// A request that is forwarded once `on_access` has returned.
@@ -189,6 +229,7 @@ impl Default for Exchange {
             is_touched: false,
             task: Id::NONE,
             waiters: Vec::new(),
+            reply: None,
         }
     }
 }
@@ -230,6 +271,7 @@ impl Exchange {
         self.is_touched = false;
         self.task = Id::NONE;
         self.waiters.clear();
+        self.reply = None;
     }
 
     fn put(&mut self, bytes: &[u8]) -> Range<usize> {
@@ -435,7 +477,7 @@ fn is_field(line: &[u8], name: &[u8]) -> bool {
 }
 
 /// Whether the bytes are a token (RFC 9110 section 5.6.2).
-fn is_token(name: &[u8]) -> bool {
+pub(crate) fn is_token(name: &[u8]) -> bool {
     let is_token = |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte);
     !name.is_empty() && name.iter().all(is_token)
 }

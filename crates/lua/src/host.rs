@@ -14,8 +14,11 @@ use tidegate_wire::message::RequestHead;
 
 use crate::exchange::{Exchange, Origin, Response};
 use crate::operations::{OPERATIONS_MAX, Operation, OperationId};
+use crate::outgoing::Outgoing;
+use crate::reply::ReplyHead;
 use crate::schedule::{Schedule, TaskId, Wait, Wake};
 use crate::shared::Dictionary;
+use crate::vm::Bounds;
 
 /// Requests that a VM serves at once.
 pub const EXCHANGES_MAX: usize = 65_536;
@@ -136,6 +139,13 @@ pub enum Effect {
         /// Its arguments, as JSON.
         arguments: Range<usize>,
     },
+    /// A request for a server, whose response goes to `Vm::complete_request`.
+    Http {
+        /// The VM's name of the request.
+        operation: OperationId,
+        /// The request.
+        request: Box<Outgoing>,
+    },
     /// An order for the runner of tests, whose result goes to `Vm::complete`. Only in the VMs of tests.
     Test {
         /// The VM's name of the order.
@@ -210,6 +220,8 @@ pub struct Facts {
     pub shared: Vec<(String, Arc<Dictionary>)>,
     /// The names of the push hubs.
     pub hubs: Arc<[String]>,
+    /// The names of the pools to which the application may send requests.
+    pub pools: Vec<String>,
 }
 
 /// A function that finds the source of a module: its file name and text.
@@ -260,12 +272,20 @@ pub(crate) struct Host {
     pub(crate) unix_seconds: f64,
     /// Nanoseconds of the server's clock.
     pub(crate) now_nanos: u64,
+    /// The callback that runs cannot wait.
+    pub(crate) cannot_wait: bool,
     /// What the coroutine that yielded waits for.
     pub(crate) wait: Wait,
     /// Coroutines that wait, and jobs.
     pub(crate) schedule: Schedule,
     /// What the server carries out for coroutines that wait.
     pub(crate) operations: Slab<Operation>,
+    /// Those of them that are requests to servers: up to `requests_max`.
+    pub(crate) outgoing: usize,
+    /// Requests to servers that may be in progress at once.
+    pub(crate) requests_max: usize,
+    /// The server's names of requests whose coroutines were cancelled, until `Vm::take_cancelled`.
+    pub(crate) cancelled: Vec<u64>,
     /// Clients whose `on_open` has not ended: each keeps a request.
     opening: usize,
     /// The handlers of the script: a bit each.
@@ -279,7 +299,7 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    pub(crate) fn new(facts: Facts, find_module: FindModule, jobs_max: usize) -> Self {
+    pub(crate) fn new(facts: Facts, find_module: FindModule, bounds: &Bounds) -> Self {
         Self {
             facts,
             find_module,
@@ -288,9 +308,13 @@ impl Host {
             clients: Slab::new(CLIENTS_MAX),
             unix_seconds: 0.0,
             now_nanos: 0,
+            cannot_wait: false,
             wait: Wait::Nothing,
-            schedule: Schedule::new(jobs_max),
+            schedule: Schedule::new(bounds.jobs_max),
             operations: Slab::new(OPERATIONS_MAX),
+            outgoing: 0,
+            requests_max: bounds.requests_max,
+            cancelled: Vec::new(),
             opening: 0,
             handlers: 0,
             lines: 0,
@@ -386,6 +410,12 @@ impl Host {
     /// The exchange of a request that is changed.
     pub(crate) fn exchange(&mut self, id: ExchangeId) -> Result<&mut Exchange, &'static str> {
         self.exchanges.get_mut(id).ok_or(ENDED)
+    }
+
+    /// The head of the server's response to a request, during `on_response`.
+    pub(crate) fn reply(&mut self, id: ExchangeId) -> Result<&mut ReplyHead, &'static str> {
+        let exchange = self.exchanges.get_mut(id).ok_or(ENDED)?;
+        exchange.reply.as_deref_mut().ok_or("the head of the response has been sent")
     }
 
     /// Adds to the body of a response. `flush` sends it.

@@ -13,7 +13,9 @@ mod engine;
 mod exchange;
 mod host;
 mod operations;
+mod outgoing;
 mod pattern;
+mod reply;
 mod schedule;
 mod shared;
 mod vm;
@@ -26,5 +28,7 @@ pub use host::{
     Outbox,
 };
 pub use operations::OperationId;
+pub use outgoing::{Outgoing, Response};
+pub use reply::ReplyHead;
 pub use shared::Dictionary;
 pub use vm::{Bounds, Handler, Resumed, Script, TEST, Verdict, Vm, Whose};

@@ -5,12 +5,14 @@
 //! Invariant: a VM remains usable after any failure of a script.
 
 use tidegate_base::{Id, Moment};
-use tidegate_wire::message::RequestHead;
+use tidegate_wire::message::{RequestHead, ResponseHead};
 
 use crate::engine::{Argument, Budget, Coroutine, Engine, Entry, Excess, Failure, Turn};
 use crate::exchange::{Origin, Rewritten};
 use crate::host::{ClientId, ExchangeId, Facts, FindModule, Host, Outbox};
-use crate::operations::{OperationId, Reply};
+use crate::operations::{OperationId, Outcome, Reply};
+use crate::outgoing::Response;
+use crate::reply::ReplyHead;
 use crate::schedule::{JobEnd, JobId, Owner, Ready, Task, Wake};
 
 /// The source of an application.
@@ -33,6 +35,8 @@ pub struct Bounds {
     pub memory_bytes_max: usize,
     /// Timers and threads of the script that exist at once.
     pub jobs_max: usize,
+    /// Requests of the script to servers that are in progress at once.
+    pub requests_max: usize,
 }
 
 /// A function that the script exports.
@@ -54,6 +58,10 @@ pub enum Handler {
     Drain,
     /// `on_access`
     Access,
+    /// `on_response`
+    Response,
+    /// `on_log`
+    Log,
 }
 
 /// How a callback ended.
@@ -118,7 +126,7 @@ pub struct Vm {
 const TEST_PRELUDE: (&core::ffi::CStr, &[u8]) = (c"=tidegate", include_bytes!("prelude/test.lua"));
 
 /// The chunks of the prelude, in order.
-const PRELUDE: [(&core::ffi::CStr, &[u8]); 8] = [
+const PRELUDE: [(&core::ffi::CStr, &[u8]); 9] = [
     (c"=tidegate", include_bytes!("prelude/sandbox.lua")),
     (c"=tidegate", include_bytes!("prelude/tide.lua")),
     (c"=tidegate", include_bytes!("prelude/http.lua")),
@@ -126,6 +134,7 @@ const PRELUDE: [(&core::ffi::CStr, &[u8]); 8] = [
     (c"=tidegate", include_bytes!("prelude/shared.lua")),
     (c"=tidegate", include_bytes!("prelude/jobs.lua")),
     (c"=tidegate", include_bytes!("prelude/push.lua")),
+    (c"=tidegate", include_bytes!("prelude/outgoing.lua")),
     (c"=tidegate", include_bytes!("prelude/entries.lua")),
 ];
 
@@ -172,7 +181,7 @@ impl Vm {
         find_module: FindModule,
         prelude: &[(&core::ffi::CStr, &[u8])],
     ) -> Result<Self, Failure> {
-        let host = Box::new(Host::new(facts, find_module, bounds.jobs_max));
+        let host = Box::new(Host::new(facts, find_module, bounds));
         let mut engine = Engine::new(host, bounds.budget, bounds.memory_bytes_max, prelude)
             .map_err(Failure::plain)?;
         engine.set_budget(bounds.load_budget);
@@ -279,11 +288,49 @@ impl Vm {
         self.run(Entry::Access, (Owner::Request(id), "on_access"), &numbers(id))
     }
 
+    /// Runs `on_response` for the head of a server's response. It cannot wait.
+    pub fn response(&mut self, id: ExchangeId, head: &ResponseHead<'_>) -> Verdict {
+        if let Ok(exchange) = self.engine.host().exchange(id) {
+            exchange.reply = Some(Box::new(ReplyHead::new(head)));
+        }
+        self.run_at_once(Entry::Response, (Owner::Request(id), "on_response"), &numbers(id))
+    }
+
+    /// Takes the head of a response, as `on_response` has changed it.
+    pub fn take_reply(&mut self, id: ExchangeId) -> Option<Box<ReplyHead>> {
+        self.engine.host().exchange(id).ok()?.reply.take()
+    }
+
+    /// Runs `on_log` for a request that has ended. `record` is a JSON object. It cannot wait.
+    pub fn log(&mut self, record: &[u8]) -> Verdict {
+        self.run_at_once(Entry::Log, (Owner::Application, "on_log"), &[Argument::Bytes(record)])
+    }
+
+    /// Runs a callback that cannot wait.
+    fn run_at_once(
+        &mut self,
+        entry: Entry,
+        whose: (Owner, &'static str),
+        arguments: &[Argument<'_>],
+    ) -> Verdict {
+        self.engine.host().cannot_wait = true;
+        let verdict = self.run(entry, whose, arguments);
+        self.engine.host().cannot_wait = false;
+        verdict
+    }
+
     /// Exchanges a request that `on_access` has not answered, as it has changed it, for buffers.
     pub fn take_request(&mut self, id: ExchangeId, into: &mut Rewritten) {
         into.fields.clear();
         if let Some(exchange) = self.engine.host().exchanges.get_mut(id) {
             exchange.take(into);
+        }
+    }
+
+    /// Gives a request that was taken back, as far as `on_response` reads it.
+    pub fn restore_request(&mut self, id: ExchangeId, from: &mut Rewritten) {
+        if let Ok(exchange) = self.engine.host().exchange(id) {
+            exchange.take(from);
         }
     }
 
@@ -378,10 +425,30 @@ impl Vm {
 
     /// The server has carried out an operation of the VM with this number.
     pub fn complete(&mut self, life: u32, id: OperationId, reply: Result<&[u8], &str>) {
+        let reply = reply.map(|bytes| Outcome::Bytes(bytes.to_vec())).map_err(str::to_owned);
+        self.complete_with(life, id, reply);
+    }
+
+    /// The server has a response to a request of the VM with this number, or has given up.
+    pub fn complete_request(&mut self, life: u32, id: OperationId, reply: Result<Response, &str>) {
+        self.complete_with(life, id, reply.map(Outcome::Response).map_err(str::to_owned));
+    }
+
+    fn complete_with(&mut self, life: u32, id: OperationId, reply: Reply) {
         let host = self.engine.host();
         if host.facts.life == life {
             host.complete(id, reply);
         }
+    }
+
+    /// The server has begun a request, and calls it `tag`. Returns false if the request is not wanted any more.
+    pub fn note_begun(&mut self, id: OperationId, tag: u64) -> bool {
+        self.engine.host().note_begun(id, tag)
+    }
+
+    /// Takes the server's name of a request that is not wanted any more.
+    pub fn take_cancelled(&mut self) -> Option<u64> {
+        self.engine.host().cancelled.pop()
     }
 
     /// The number of operations in progress.
@@ -541,12 +608,20 @@ impl Vm {
         let failed =
             |text: &'static str| [Argument::Boolean(false), Argument::Bytes(text.as_bytes())];
         if let Some(reply) = reply {
-            let (is_right, bytes) = match &reply {
-                Ok(bytes) => (true, &bytes[..]),
-                Err(text) => (false, text.as_bytes()),
+            return match &reply {
+                Ok(Outcome::Bytes(bytes)) => {
+                    self.engine.run(coroutine, &[is_done, Argument::Bytes(bytes)])
+                }
+                Ok(Outcome::Response(Response { status, fields, body })) => {
+                    let status = Argument::Number(f64::from(*status));
+                    let (body, fields) = (Argument::Bytes(body), Argument::Bytes(fields));
+                    self.engine.run(coroutine, &[is_done, body, status, fields])
+                }
+                Err(text) => {
+                    let text = Argument::Bytes(text.as_bytes());
+                    self.engine.run(coroutine, &[Argument::Boolean(false), text])
+                }
             };
-            let arguments = [Argument::Boolean(is_right), Argument::Bytes(bytes)];
-            return self.engine.run(coroutine, &arguments);
         }
         match wake {
             Wake::Done => self.engine.run(coroutine, &[is_done]),

@@ -10,6 +10,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::client::json;
+use crate::fan_out::Delivery;
 use crate::instruction::{Instruction, Steering};
 use crate::mail::{Call, Counts, Order, Reply};
 use crate::position::Since;
@@ -34,6 +35,9 @@ pub struct Exchange {
     is_batch: bool,
     /// The number of replies that have not arrived.
     missing: u32,
+    /// The number of reports about deliveries that have not arrived. Below 0 if a report has arrived before the reply of the
+    /// owner, which states how many there are.
+    missing_reports: i64,
 }
 
 /// One command of a request.
@@ -56,6 +60,8 @@ struct Slot {
     channels: BTreeMap<Arc<str>, u32>,
     /// The sums of the counts of the workers.
     counts: Counts,
+    /// What has become of the message; `None` unless the request waits for its delivery.
+    delivery: Option<Delivery>,
 }
 
 /// The methods of the API.
@@ -97,6 +103,8 @@ struct Publish<'a> {
     skip_history: bool,
     #[serde(default)]
     idempotency_key: String,
+    #[serde(default)]
+    wait: bool,
 }
 
 #[derive(Deserialize)]
@@ -144,8 +152,13 @@ impl Exchange {
         method: &str,
         body: &str,
     ) -> Result<(Self, Vec<Call>), Malformed> {
-        let mut exchange =
-            Self { items: Vec::new(), slots: Vec::new(), is_batch: false, missing: 0 };
+        let mut exchange = Self {
+            items: Vec::new(),
+            slots: Vec::new(),
+            is_batch: false,
+            missing: 0,
+            missing_reports: 0,
+        };
         let mut calls = Vec::new();
         // A request without arguments may omit the body.
         let body = if body.trim().is_empty() { "{}" } else { body };
@@ -179,7 +192,7 @@ impl Exchange {
             calls.truncate(begun);
         }
         let error = error.or(is_full.then_some(Error::LimitExceeded));
-        self.slots.resize_with(calls.len(), Slot::default);
+        self.slots.extend(calls[begun..].iter().map(Slot::of));
         self.items.push(Item { method, slots: calls.len() - begun, error });
         Ok(())
     }
@@ -191,9 +204,24 @@ impl Exchange {
 
     /// Takes a reply to the call of this number.
     pub fn take(&mut self, number: u32, reply: Reply) {
-        self.missing = self.missing.saturating_sub(1);
+        match &reply {
+            Reply::Delivered(_) => self.missing_reports -= 1,
+            Reply::Published { reports, .. } => {
+                self.missing = self.missing.saturating_sub(1);
+                self.missing_reports += i64::from(*reports);
+            }
+            Reply::Subscribed(_)
+            | Reply::History { .. }
+            | Reply::Done
+            | Reply::Presence(_)
+            | Reply::PresenceStats { .. }
+            | Reply::Channels(_)
+            | Reply::Info(_)
+            | Reply::Failed(_) => self.missing = self.missing.saturating_sub(1),
+        }
         let Some(slot) = self.slots.get_mut(number as usize) else { return };
         match reply {
+            Reply::Delivered(delivery) => slot.delivery.get_or_insert_default().add(delivery),
             Reply::Channels(channels) => {
                 for (name, count) in channels {
                     *slot.channels.entry(name).or_default() += count;
@@ -214,7 +242,7 @@ impl Exchange {
     /// Whether every reply has arrived.
     #[must_use]
     pub fn is_complete(&self) -> bool {
-        self.missing == 0
+        self.missing == 0 && self.missing_reports == 0
     }
 
     /// Appends the body of the response.
@@ -378,6 +406,7 @@ impl Method {
                 info: "".into(),
                 skip_history: publish.skip_history,
                 idempotency_key: publish.idempotency_key.as_str().into(),
+                waits: publish.wait,
             }));
         }
         Ok(())
@@ -410,6 +439,12 @@ impl Item {
 }
 
 impl Slot {
+    /// The slot of a call.
+    fn of(call: &Call) -> Self {
+        let waits = matches!(call, Call::Publish(order) if order.waits);
+        Self { delivery: waits.then(Delivery::default), ..Self::default() }
+    }
+
     fn encode_for(&self, method: Method, out: &mut Vec<u8>, name: &str, node: &Node<'_>) {
         match method {
             Method::Channels => {
@@ -457,13 +492,19 @@ impl Slot {
 
     fn encode(&self, out: &mut Vec<u8>, name: &str, _node: &Node<'_>) {
         match &self.reply {
-            Some(Reply::Published(position)) => {
+            Some(Reply::Published { position, .. }) => {
                 begin_result(out, name);
                 if let Some(position) = position {
                     out.extend_from_slice(b"\"offset\":");
                     encode_number(out, position.offset);
                     out.extend_from_slice(b",\"epoch\":");
                     encode_text(out, position.epoch.as_str());
+                }
+                if let Some(delivery) = &self.delivery {
+                    if position.is_some() {
+                        out.push(b',');
+                    }
+                    encode_delivery(out, delivery);
                 }
                 out.extend_from_slice(b"}}");
             }
@@ -490,9 +531,10 @@ impl Slot {
                 out.extend_from_slice(b"}}");
             }
             Some(Reply::Failed(error)) => encode_error(out, *error),
-            Some(Reply::Subscribed(_) | Reply::Channels(_) | Reply::Info(_)) | None => {
-                encode_error(out, Error::Internal);
-            }
+            Some(
+                Reply::Subscribed(_) | Reply::Channels(_) | Reply::Info(_) | Reply::Delivered(_),
+            )
+            | None => encode_error(out, Error::Internal),
         }
     }
 }
@@ -576,6 +618,16 @@ pub(crate) fn encode_member(out: &mut Vec<u8>, name: &str, number: u64) {
 
 fn encode_number(out: &mut Vec<u8>, number: u64) {
     out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+}
+
+/// Appends the member `delivery`.
+fn encode_delivery(out: &mut Vec<u8>, delivery: &Delivery) {
+    out.extend_from_slice(b"\"delivery\":{\"reached\":");
+    encode_number(out, delivery.reached);
+    encode_member(out, "queued", delivery.queued);
+    encode_member(out, "dropped", delivery.dropped);
+    encode_member(out, "slow", delivery.slow);
+    out.push(b'}');
 }
 
 fn begin_result(out: &mut Vec<u8>, name: &str) {

@@ -35,7 +35,7 @@ pub fn of_mail<K>(mail: &Mail<K>) -> u32 {
         Mail::Reply { reply, .. } => of_reply(reply),
         // Commands wait for their session, and are run by its share of a turn.
         Mail::Commands { .. } => ORDINARY,
-        Mail::Publication(_) | Mail::Part { .. } | Mail::Leave { .. } => ORDINARY,
+        Mail::Publication { .. } | Mail::Part { .. } | Mail::Leave { .. } => ORDINARY,
     }
 }
 
@@ -60,7 +60,8 @@ fn of_reply(reply: &Reply) -> u32 {
         Reply::Subscribed(subscribed) => {
             subscribed.recovered.as_ref().map_or(0, |recovered| recovered.publications.len())
         }
-        Reply::Published(_)
+        Reply::Published { .. }
+        | Reply::Delivered(_)
         | Reply::Done
         | Reply::PresenceStats { .. }
         | Reply::Info(_)

@@ -11,11 +11,12 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use tidegate_base::Moment;
 use tidegate_base::prng::mix64;
+use tidegate_base::{Moment, Span};
 
 use crate::api::matches_pattern;
 use crate::emulation::Secret;
+use crate::fan_out::{Delivery, Slice, Waiter};
 use crate::instruction::Instruction;
 use crate::local::{Deserted, Joined, Local, Place, Ticket, WALKS_MAX};
 use crate::mail::{Call, Counts, Mail, Order, Reply, ReplyTo, Subscribed, Target, Visitor};
@@ -29,6 +30,11 @@ use crate::settings::{Error, Hubs};
 pub const OUTBOX_MAX: usize = 1024;
 /// The most publications of a channel that are being delivered before those of clients are refused.
 pub const CLIENT_WALKS_MAX: usize = 64;
+
+/// The most messages of conflated channels that are published in a turn.
+const CONFLATED_PER_TURN_MAX: usize = 64;
+/// How long a message of a conflated channel waits for a worker that is behind.
+const BEHIND_SPAN: Span = Span::from_millis(10);
 
 /// The hubs of one worker. `K` names a subscriber or caller of the worker.
 #[derive(Debug)]
@@ -48,6 +54,8 @@ pub struct Hub<K> {
     /// Messages about clients that have joined, which are sent after the reply to the subscription. Empty between two
     /// calls.
     joins: Vec<(Arc<Publication>, Vec<u16>)>,
+    /// Replies to calls of this worker that were not made at once.
+    events: VecDeque<Event<K>>,
 }
 
 /// When something happens, and random bits for what it creates.
@@ -92,6 +100,7 @@ impl<K: Copy + Eq> Hub<K> {
             owned: owned.collect(),
             outbox: (0..workers).map(|_| VecDeque::new()).collect(),
             joins: Vec::new(),
+            events: VecDeque::new(),
         }
     }
 
@@ -169,6 +178,7 @@ impl<K: Copy + Eq> Hub<K> {
         if let Some(deserted) = self.local.leave(place, key) {
             self.note_deserted(deserted);
         }
+        self.send_reports();
     }
 
     /// The channel of a subscription.
@@ -189,7 +199,7 @@ impl<K: Copy + Eq> Hub<K> {
             Target::Owner(channel) => {
                 let owner = self.owner(channel);
                 if owner == self.own {
-                    return Some(self.execute(settings, self.own, call, at));
+                    return Some(self.execute(settings, (self.own, to), call, at));
                 }
                 let is_subscription = matches!(call, Call::Subscribe { .. });
                 if !is_subscription && self.has_waiting(owner, outbox_share(&call)) {
@@ -204,7 +214,7 @@ impl<K: Copy + Eq> Hub<K> {
                     let mail = Mail::Call { from: self.own, to, call: call.clone() };
                     self.outbox[usize::from(worker)].push_back(mail);
                 }
-                Some(self.execute(settings, self.own, call, at))
+                Some(self.execute(settings, (self.own, to), call, at))
             }
         }
     }
@@ -222,7 +232,7 @@ impl<K: Copy + Eq> Hub<K> {
     pub fn receive(&mut self, settings: &Hubs, mail: Mail<K>, at: Instance) -> Option<Event<K>> {
         match mail {
             Mail::Call { from, to, call } => {
-                let reply = self.execute(settings, from, call, at);
+                let reply = self.execute(settings, (from, to), call, at);
                 if let Some(outbox) = self.outbox.get_mut(usize::from(from)) {
                     outbox.push_back(Mail::Reply { to, reply });
                 }
@@ -233,8 +243,9 @@ impl<K: Copy + Eq> Hub<K> {
             Mail::Reply { to: ReplyTo::Caller { key, number }, reply } => {
                 Some(Event::Replied(key, number, reply))
             }
-            Mail::Publication(publication) => {
-                self.local.accept(publication);
+            Mail::Publication { publication, waiter } => {
+                self.local.accept(publication, waiter);
+                self.send_reports();
                 None
             }
             Mail::Commands { key, secret, data } => Some(Event::Commands(key, secret, data)),
@@ -340,8 +351,64 @@ impl<K: Copy + Eq> Hub<K> {
 
     /// Continues a delivery: appends subscribers that get the publication to `keys`, as many as `budget_bytes` contains
     /// its `delivery_cost_bytes`, and at least one.
-    pub fn deliver(&mut self, budget_bytes: usize, keys: &mut Vec<K>) -> Option<Arc<Publication>> {
+    pub fn deliver(&mut self, budget_bytes: usize, keys: &mut Vec<K>) -> Option<Slice<K>> {
         self.local.advance(budget_bytes, keys)
+    }
+
+    /// The subscribers of a slice have got their publication, with this result.
+    pub fn end_slice(&mut self, slice: Slice<K>, delivery: Delivery) {
+        self.local.end_slice(slice, delivery);
+        self.send_reports();
+    }
+
+    /// The next event that did not come by mail. Called until it returns `None`, before the worker waits.
+    pub fn take_event(&mut self) -> Option<Event<K>> {
+        self.events.pop_front()
+    }
+
+    /// Sends the reports that are complete to the callers that wait for them.
+    fn send_reports(&mut self) {
+        while let Some(report) = self.local.take_report() {
+            let Waiter { worker, to } = report.waiter;
+            let reply = Reply::Delivered(report.delivery);
+            if worker != self.own {
+                if let Some(outbox) = self.outbox.get_mut(usize::from(worker)) {
+                    outbox.push_back(Mail::Reply { to, reply });
+                }
+            } else if let ReplyTo::Caller { key, number } = to {
+                self.events.push_back(Event::Replied(key, number, reply));
+            }
+        }
+    }
+
+    /// When a message that is held back must be published.
+    #[must_use]
+    pub fn next_due(&mut self) -> Moment {
+        let ends = self.owned.iter_mut().map(|owned| owned.conflation().next_end());
+        ends.min().unwrap_or(Moment::NEVER)
+    }
+
+    /// Publishes messages that were held back long enough. Returns how many others they have replaced.
+    pub fn publish_due(&mut self, now: Moment) -> u64 {
+        let mut replaced = 0;
+        for hub in 0..self.owned.len() {
+            for _ in 0..CONFLATED_PER_TURN_MAX {
+                let owned = &mut self.owned[hub];
+                if self.local.is_full() || owned.conflation().next_end() > now {
+                    break;
+                }
+                let Some(publication) = owned.conflation().end_next(now) else { continue };
+                let workers = owned.workers(&publication.channel).to_vec();
+                if workers.iter().any(|worker| self.is_behind(*worker)) {
+                    let at = now.after(BEHIND_SPAN);
+                    self.owned[hub].conflation().put_off(publication, at);
+                    continue;
+                }
+                self.spread(&publication, &workers, None);
+            }
+            replaced += self.owned[hub].conflation().take_replaced();
+        }
+        replaced
     }
 
     /// How many joins and leaves were not reported to the subscribers of this worker since the last call.
@@ -381,14 +448,21 @@ impl<K: Copy + Eq> Hub<K> {
                 if let Some(deserted) = deserted {
                     self.note_deserted(deserted);
                 }
+                self.send_reports();
                 let error = if let Reply::Failed(error) = reply { error } else { Error::Internal };
                 Some(Event::Refused(key, ticket.place(), error))
             }
         }
     }
 
-    /// Executes a call of worker `from`.
-    fn execute(&mut self, settings: &Hubs, from: u16, call: Call, at: Instance) -> Reply {
+    /// Executes a call of worker `from`, which hands the reply to `to`.
+    fn execute(
+        &mut self,
+        settings: &Hubs,
+        (from, to): (u16, ReplyTo<K>),
+        call: Call,
+        at: Instance,
+    ) -> Reply {
         let result = match call {
             Call::Subscribe { hub, channel, since, visitor } => {
                 let joins = &mut self.joins;
@@ -408,7 +482,10 @@ impl<K: Copy + Eq> Hub<K> {
                 let (clients, users) = owned.presence_stats(hub, &channel)?;
                 Ok(Reply::PresenceStats { clients, users })
             }),
-            Call::Publish(order) => self.publish(settings, &order, at),
+            Call::Publish(order) => {
+                let waiter = order.waits.then_some(Waiter { worker: from, to });
+                self.publish(settings, &order, waiter, at)
+            }
             Call::History { hub, channel, excerpt } => self.with(settings, hub, |owned, hub| {
                 let (publications, position) = owned.history(hub, &channel, &excerpt, at)?;
                 Ok(Reply::History { publications, position })
@@ -450,7 +527,13 @@ impl<K: Copy + Eq> Hub<K> {
         work(owned, settings)
     }
 
-    fn publish(&mut self, settings: &Hubs, order: &Order, at: Instance) -> Result<Reply, Error> {
+    fn publish(
+        &mut self,
+        settings: &Hubs,
+        order: &Order,
+        waiter: Option<Waiter<K>>,
+        at: Instance,
+    ) -> Result<Reply, Error> {
         let is_full = self.is_delivering_much(order);
         let owned = self.owned.get_mut(usize::from(order.hub));
         let (owned, hub) = owned.zip(settings.get(order.hub)).ok_or(Error::Internal)?;
@@ -463,11 +546,13 @@ impl<K: Copy + Eq> Hub<K> {
             return Err(Error::TooManyRequests);
         }
         match owned.publish(hub, order, at)? {
-            Outcome::Repeated(position) => Ok(Reply::Published(position)),
+            Outcome::Held => Ok(Reply::Published { position: None, reports: 0 }),
+            Outcome::Repeated(position) => Ok(Reply::Published { position, reports: 0 }),
             Outcome::Published(publication, workers) => {
                 let workers = workers.to_vec();
-                self.spread(&publication, &workers);
-                Ok(Reply::Published(publication.position))
+                self.spread(&publication, &workers, waiter);
+                let reports = waiter.map_or(0, |_| workers.len() as u16);
+                Ok(Reply::Published { position: publication.position, reports })
             }
         }
     }
@@ -484,7 +569,7 @@ impl<K: Copy + Eq> Hub<K> {
     /// Sends the messages about clients that have joined, after the reply to the subscription.
     fn tell_joins(&mut self) {
         for (publication, workers) in core::mem::take(&mut self.joins) {
-            self.spread(&publication, &workers);
+            self.spread(&publication, &workers, None);
         }
     }
 
@@ -493,21 +578,28 @@ impl<K: Copy + Eq> Hub<K> {
         let owned = self.owned.get_mut(usize::from(hub)).zip(settings.get(hub));
         let told = owned.and_then(|(owned, known)| owned.part(known, (hub, channel), client));
         if let Some((publication, workers)) = told.map(|(told, workers)| (told, workers.to_vec())) {
-            self.spread(&publication, &workers);
+            self.spread(&publication, &workers, None);
         }
     }
 
     /// Hands a publication to the workers with subscribers. A worker that is behind gets no joins and leaves.
-    fn spread(&mut self, publication: &Arc<Publication>, workers: &[u16]) {
+    fn spread(
+        &mut self,
+        publication: &Arc<Publication>,
+        workers: &[u16],
+        waiter: Option<Waiter<K>>,
+    ) {
         for &worker in workers {
             if worker == self.own {
-                self.local.accept(Arc::clone(publication));
+                self.local.accept(Arc::clone(publication), waiter);
             } else if publication.is_visit() && self.is_behind(worker) {
                 self.local.note_unreported();
             } else if let Some(outbox) = self.outbox.get_mut(usize::from(worker)) {
-                outbox.push_back(Mail::Publication(Arc::clone(publication)));
+                let publication = Arc::clone(publication);
+                outbox.push_back(Mail::Publication { publication, waiter });
             }
         }
+        self.send_reports();
     }
 
     fn note_deserted(&mut self, Deserted { hub, channel }: Deserted) {

@@ -12,9 +12,11 @@
 
 pub mod api;
 pub mod client;
+pub mod conflation;
 pub mod effort;
 pub mod emulation;
 pub mod events;
+pub mod fan_out;
 pub mod hub;
 pub mod instruction;
 pub mod local;

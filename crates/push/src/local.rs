@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use crate::fan_out::{Delivery, Report, Slice, Waiter};
 use crate::places::Places;
 use crate::position::Position;
 use crate::publication::Publication;
@@ -39,6 +40,8 @@ pub struct Local<K> {
     nonce: u32,
     /// How many joins and leaves were not reported, since the last call of `take_unreported`.
     unreported: u64,
+    /// Reports that are complete, since the last call of `take_report`.
+    reports: VecDeque<Report<K>>,
 }
 
 /// A channel with subscribers on this worker.
@@ -61,7 +64,7 @@ struct Channel<K> {
     /// How many publications were accepted, modulo 2^32.
     accepted: u32,
     /// Publications that not all members have got, in order.
-    walks: VecDeque<Walk>,
+    walks: VecDeque<Walk<K>>,
 }
 
 /// After how many publications the states of a channel's members are renewed.
@@ -103,9 +106,11 @@ impl MemberState {
 
 /// A publication on its way through the members.
 #[derive(Debug)]
-struct Walk {
+struct Walk<K> {
     /// The publication.
     publication: Arc<Publication>,
+    /// What the publisher waits for; `None` if it does not wait, or while a slice has it.
+    report: Option<Box<Report<K>>>,
     /// `Channel::accepted` after it was accepted.
     number: u32,
     /// The next member.
@@ -169,6 +174,7 @@ impl<K: Copy + Eq> Local<K> {
             subscriptions: vec![0; hubs],
             nonce: 0,
             unreported: 0,
+            reports: VecDeque::new(),
         }
     }
 
@@ -180,6 +186,11 @@ impl<K: Copy + Eq> Local<K> {
     /// How many joins and leaves were not reported since the last call.
     pub fn take_unreported(&mut self) -> u64 {
         core::mem::take(&mut self.unreported)
+    }
+
+    /// The next report that is complete.
+    pub fn take_report(&mut self) -> Option<Report<K>> {
+        self.reports.pop_front()
     }
 
     /// Whether no more publications can be accepted for now.
@@ -344,6 +355,7 @@ impl<K: Copy + Eq> Local<K> {
         self.names[usize::from(hub)].remove(&channel.name);
         if !channel.walks.is_empty() {
             self.walks -= channel.walks.len();
+            self.reports.extend(channel.walks.iter().filter_map(|walk| walk.report.as_deref()));
             self.busy.retain(|number| *number != place.channel);
         }
         Some(Deserted { hub, channel: channel.name })
@@ -351,13 +363,14 @@ impl<K: Copy + Eq> Local<K> {
 
     /// Accepts a publication of the owner for delivery. Without confirmed subscribers it is dropped: the owner's reply
     /// to those that wait includes it.
-    pub fn accept(&mut self, publication: Arc<Publication>) {
+    pub fn accept(&mut self, publication: Arc<Publication>, waiter: Option<Waiter<K>>) {
+        let report = waiter.map(|waiter| Report { waiter, delivery: Delivery::default() });
         let names = self.names.get(usize::from(publication.hub));
-        let Some(&number) = names.and_then(|names| names.get(&publication.channel)) else { return };
-        let Some(Some(channel)) = self.channels.get_mut(number as usize) else { return };
-        if !channel.is_confirmed {
-            return;
-        }
+        let number = names.and_then(|names| names.get(&publication.channel)).copied();
+        let found = number.and_then(|at| Some((at, self.channels.get_mut(at as usize)?.as_mut()?)));
+        let Some((number, channel)) = found.filter(|(_, channel)| channel.is_confirmed) else {
+            return self.reports.extend(report);
+        };
         if publication.is_visit() && channel.walks.len() >= VISITS_MAX {
             self.unreported += 1;
             return;
@@ -369,14 +382,14 @@ impl<K: Copy + Eq> Local<K> {
         if channel.walks.is_empty() {
             self.busy.push_back(number);
         }
-        let number = channel.accepted;
-        channel.walks.push_back(Walk { publication, number, cursor: 0 });
+        let (number, report) = (channel.accepted, report.map(Box::new));
+        channel.walks.push_back(Walk { publication, report, number, cursor: 0 });
         self.walks += 1;
     }
 
     /// Continues the delivery whose turn it is: appends subscribers that get the publication to `keys`, as many as
     /// `budget_bytes` contains its `delivery_cost_bytes`, and at least one.
-    pub fn advance(&mut self, budget_bytes: usize, keys: &mut Vec<K>) -> Option<Arc<Publication>> {
+    pub fn advance(&mut self, budget_bytes: usize, keys: &mut Vec<K>) -> Option<Slice<K>> {
         let number = self.busy.pop_front()?;
         let channel = self.channels.get_mut(number as usize)?.as_mut()?;
         let walk = channel.walks.front_mut()?;
@@ -404,14 +417,30 @@ impl<K: Copy + Eq> Local<K> {
             }
         }
         let publication = Arc::clone(&walk.publication);
-        if walk.cursor >= channel.members.len() {
+        let report = walk.report.take();
+        let is_last = walk.cursor >= channel.members.len();
+        if is_last {
             channel.walks.pop_front();
             self.walks -= 1;
         }
         if !channel.walks.is_empty() {
             self.busy.push_back(number);
         }
-        Some(publication)
+        Some(Slice { publication, channel: number, report, is_last })
+    }
+
+    /// The subscribers of a slice have got their publication: adds what became of it to the report.
+    pub fn end_slice(&mut self, slice: Slice<K>, delivery: Delivery) {
+        let Some(mut report) = slice.report else { return };
+        report.delivery.add(delivery);
+        let channel = self.channels.get_mut(slice.channel as usize).and_then(Option::as_mut);
+        let walk = channel.and_then(|channel| channel.walks.front_mut());
+        let is_same = |walk: &&mut Walk<K>| Arc::ptr_eq(&walk.publication, &slice.publication);
+        match walk.filter(|_| !slice.is_last).filter(is_same) {
+            Some(walk) => walk.report = Some(report),
+            // The walk has ended, perhaps because the last subscriber has left meanwhile.
+            None => self.reports.push_back(*report),
+        }
     }
 }
 
@@ -482,7 +511,7 @@ mod tests {
             for last in [number.wrapping_sub(1), number, number.wrapping_add(1)] {
                 let channel = local.channels[place.channel as usize].as_mut().expect("a channel");
                 channel.accepted = last;
-                local.accept(Arc::clone(&publication));
+                local.accept(Arc::clone(&publication), None);
                 let mut keys = Vec::new();
                 assert!(local.advance(1 << 20, &mut keys).is_some());
                 assert_eq!(keys, [7], "publication {}", last.wrapping_add(1));

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use crate::emulation::Secret;
+use crate::fan_out::{Delivery, Waiter};
 use crate::instruction::Instruction;
 use crate::local::Ticket;
 use crate::position::{Position, Since};
@@ -32,7 +33,12 @@ pub enum Mail<K> {
         reply: Reply,
     },
     /// A publication for the subscribers of the receiver.
-    Publication(Arc<Publication>),
+    Publication {
+        /// The publication.
+        publication: Arc<Publication>,
+        /// The caller that gets a report about the delivery.
+        waiter: Option<Waiter<K>>,
+    },
     /// A client that the channel's presence list contains has left the channel.
     Part {
         /// Index of the hub.
@@ -155,6 +161,8 @@ pub struct Order {
     pub skip_history: bool,
     /// A second publication with the same key has no effect; empty: no key.
     pub idempotency_key: Arc<str>,
+    /// The caller also waits for `Reply::Delivered` of each worker with subscribers.
+    pub waits: bool,
 }
 
 impl Order {
@@ -170,8 +178,15 @@ impl Order {
 pub enum Reply {
     /// The worker gets the publications after `position`.
     Subscribed(Subscribed),
-    /// The message was published; with its place in the history.
-    Published(Option<Position>),
+    /// The message was published.
+    Published {
+        /// Its place in the history.
+        position: Option<Position>,
+        /// How many workers will report the delivery; 0 unless the caller waits for that.
+        reports: u16,
+    },
+    /// A worker has handed a message to all of its subscribers.
+    Delivered(Delivery),
     /// A part of the history, and the position after its end.
     History {
         /// The publications.

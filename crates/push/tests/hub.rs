@@ -9,6 +9,7 @@ use std::sync::Arc;
 use tidegate_base::{Moment, Prng, Span};
 use tidegate_config::model::Config;
 use tidegate_push::api::{Exchange, Node, matches_pattern};
+use tidegate_push::fan_out::{Delivery, Handed};
 use tidegate_push::hub::{CLIENT_WALKS_MAX, Event, Hub, OUTBOX_MAX};
 use tidegate_push::local::Place;
 use tidegate_push::mail::{Call, Mail, Order, Reply, ReplyTo, Subscribed, Visitor};
@@ -36,6 +37,7 @@ fn order(channel: &str, data: &str) -> Order {
         info: "".into(),
         skip_history: false,
         idempotency_key: "".into(),
+        waits: false,
     }
 }
 
@@ -179,6 +181,10 @@ impl Process {
             if self.prng.below(2) == 0 {
                 self.deliver(at);
             }
+            while let Some(event) = self.hubs[at].take_event() {
+                let Event::Replied(key, number, reply) = event else { panic!("{event:?}") };
+                self.replies.push((key, number, reply));
+            }
         }
         self.hubs.iter().any(|hub| hub.is_delivering() || hub.has_mail())
             || self.mail.iter().flatten().any(|mail| !mail.is_empty())
@@ -187,8 +193,10 @@ impl Process {
     fn deliver(&mut self, worker: usize) {
         let (most, mut keys) = (1 + self.prng.below(3) as usize, Vec::new());
         let budget_bytes = most * (DELIVERY_COST_BYTES + 10);
-        let Some(publication) = self.hubs[worker].deliver(budget_bytes, &mut keys) else { return };
+        let Some(slice) = self.hubs[worker].deliver(budget_bytes, &mut keys) else { return };
         assert!(keys.len() <= most);
+        let publication = Arc::clone(&slice.publication);
+        let mut delivery = Delivery::default();
         for key in keys {
             let Some(subscriber) = self.subscribers.get_mut(&key) else { continue };
             assert!(subscriber.is_confirmed, "a message before the confirmation");
@@ -199,7 +207,9 @@ impl Process {
                 subscriber.position = Some(position);
             }
             subscriber.received.push(publication.data.parse().unwrap_or_default());
+            delivery.note(Handed::Sent);
         }
+        self.hubs[worker].end_slice(slice, delivery);
     }
 
     fn settle(&mut self) {
@@ -278,6 +288,101 @@ fn subscribers_get_everything_in_order_or_are_told_what_is_lost() {
     }
 }
 
+/// Publishes messages that wait for their delivery while subscribers come and go. Returns by number of the message: the
+/// reports that the owner has announced, and those that have come.
+fn publish_and_wait(process: &mut Process) -> Vec<(u16, Vec<Delivery>)> {
+    let mut announced: Vec<(u16, Vec<Delivery>)> = Vec::new();
+    for _ in 0..200 {
+        let worker = process.prng.below(process.hubs.len() as u64) as usize;
+        match process.prng.below(8) {
+            0 | 1 => drop(process.subscribe(worker, "plain", None)),
+            2 => {
+                let at = process.prng.below(process.subscribers.len().max(1) as u64) as usize;
+                if let Some(&key) = process.subscribers.keys().nth(at) {
+                    process.unsubscribe(key);
+                }
+            }
+            3 | 4 => {
+                let number = announced.len() as u32;
+                let order = Order { waits: true, ..order("plain", &number.to_string()) };
+                let at = (process.now, process.prng.next_u64());
+                let to = ReplyTo::Caller { key: 9, number };
+                let hub = &mut process.hubs[worker];
+                let reply = hub.call(&process.settings, to, Call::Publish(order), at);
+                announced.push((0, Vec::new()));
+                process.replies.extend(reply.map(|reply| (9, number, reply)));
+            }
+            _ => drop(process.step()),
+        }
+    }
+    process.settle();
+    for (_, number, reply) in core::mem::take(&mut process.replies) {
+        let entry = &mut announced[number as usize];
+        match reply {
+            Reply::Published { reports, .. } => entry.0 = reports,
+            Reply::Delivered(delivery) => entry.1.push(delivery),
+            other => panic!("{other:?}"),
+        }
+    }
+    announced
+}
+
+#[test]
+fn each_worker_reports_a_delivery_once_although_subscribers_leave() {
+    let (mut reached, mut without) = (0, 0);
+    for seed in 0..200 {
+        let mut process = Process::new(1 + seed as usize % 4, seed, "");
+        for (number, (announced, reports)) in publish_and_wait(&mut process).iter().enumerate() {
+            assert_eq!(usize::from(*announced), reports.len(), "seed {seed}, message {number}");
+            let sum: u64 = reports.iter().map(|report| report.reached).sum();
+            let received = process.subscribers.values();
+            let stayed = received.filter(|one| one.received.contains(&(number as u64))).count();
+            assert!(sum >= stayed as u64, "seed {seed}, message {number}");
+            reached += sum;
+            without += u64::from(*announced > 0 && sum == 0);
+        }
+    }
+    assert!(reached > 1000 && without > 10, "{reached} {without}");
+}
+
+#[test]
+fn conflated_channel_delivers_the_newest_message_of_each_interval() {
+    for seed in 0..100 {
+        let mut process = Process::new(1 + seed as usize % 3, seed, "conflate = \"100ms\"\n");
+        let last = process.hubs.len() - 1;
+        let keys = [process.subscribe(0, "plain", None), process.subscribe(last, "plain", None)];
+        process.settle();
+        let mut count = 0;
+        for _ in 0..200 {
+            let worker = process.prng.below(process.hubs.len() as u64) as usize;
+            process.publish(worker, "plain");
+            process.settle();
+            process.now = process.now.after(Span::from_millis(process.prng.below(40)));
+            for hub in &mut process.hubs {
+                count += hub.publish_due(process.now);
+            }
+            process.settle();
+        }
+        let end = process.now.after(Span::from_millis(100));
+        let replaced: u64 = process.hubs.iter_mut().map(|hub| hub.publish_due(end)).sum();
+        assert_eq!(replaced, 0, "seed {seed}: the last messages");
+        process.settle();
+        for key in keys {
+            let received = &process.subscribers[&key].received;
+            assert!(received.is_sorted() && received.last() == Some(&200), "seed {seed}");
+            assert_eq!(received.len() as u64 + count, 200, "seed {seed}");
+            // About 4 seconds, with at most one message in each 100 ms, besides the first and the last one.
+            let most = end.since(Moment::ZERO).as_millis() / 100 + 1;
+            assert!((10..=most).contains(&(received.len() as u128)), "seed {seed}");
+        }
+        for key in keys {
+            process.unsubscribe(key);
+        }
+        process.settle();
+        assert!(process.hubs.iter_mut().all(|hub| hub.next_due() == Moment::NEVER), "seed {seed}");
+    }
+}
+
 #[test]
 fn publishers_are_refused_while_a_worker_does_not_keep_up() {
     let mut process = Process::new(2, 1, "");
@@ -310,7 +415,10 @@ fn history_of_the_process_is_bounded_by_memory() {
         let call = Call::Publish(order(&channel, &data));
         let to = ReplyTo::Caller { key: 0, number: 0 };
         let reply = process.hubs[0].call(&process.settings, to, call, (Moment::ZERO, number));
-        assert!(matches!(reply, Some(Reply::Published(Some(_)))), "{reply:?}");
+        assert!(
+            matches!(reply, Some(Reply::Published { position: Some(_), reports: 0 })),
+            "{reply:?}"
+        );
     }
     let mut kept = 0;
     for number in 0..7 {
@@ -331,7 +439,10 @@ fn publish_in_channels(process: &mut Process) {
         let call = Call::Publish(order(&format!("kept{number}"), "1"));
         let to = ReplyTo::Caller { key: 0, number: 0 };
         let reply = process.hubs[0].call(&process.settings, to, call, (Moment::ZERO, number));
-        assert!(matches!(reply, Some(Reply::Published(Some(_)))), "{reply:?}");
+        assert!(
+            matches!(reply, Some(Reply::Published { position: Some(_), reports: 0 })),
+            "{reply:?}"
+        );
     }
 }
 
@@ -432,6 +543,11 @@ fn api_answers_as_centrifugo_does() {
         process.settle();
         let denied =
             |code, message| format!(r#"{{"error":{{"code":{code},"message":"{message}"}}}}"#);
+        let delivered = |reached| {
+            format!(
+                r#"{{"result":{{"delivery":{{"reached":{reached},"queued":0,"dropped":0,"slow":0}}}}}}"#
+            )
+        };
         let long = format!(r#"{{"channel":"a","data":"{}"}}"#, "x".repeat(1024));
         for (method, body, expected) in [
             ("publish", r#"{"channel":"plain","data":{"a":1}}"#, r#"{"result":{}}"#.to_owned()),
@@ -439,6 +555,16 @@ fn api_answers_as_centrifugo_does() {
                 "publish",
                 r#"{"channel":"plain","b64data":"eyJhIjoxfQ=="}"#,
                 r#"{"result":{}}"#.into(),
+            ),
+            (
+                "publish",
+                r#"{"channel":"h:a","data":1,"wait":true,"skip_history":true}"#,
+                delivered(2),
+            ),
+            (
+                "broadcast",
+                r#"{"channels":["plain","none"],"data":1,"wait":true}"#,
+                format!(r#"{{"result":{{"responses":[{},{}]}}}}"#, delivered(1), delivered(0)),
             ),
             ("publish", r#"{"channel":"plain","b64data":"eA=="}"#, denied(107, "bad request")),
             ("publish", r#"{"channel":"plain"}"#, denied(107, "bad request")),

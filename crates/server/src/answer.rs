@@ -153,6 +153,8 @@ pub(crate) enum Head<'a> {
     Relayed(&'a ResponseHead<'a>, &'a str),
     /// A synthetic response.
     Synthetic(&'a Synthetic),
+    /// The fixed response of a route.
+    Prepared(&'a Prepared),
     /// A stream of events. `origin`: the page that may read it.
     Events { origin: Option<&'a str> },
     /// The endless response of a client of a push hub without WebSocket.
@@ -167,6 +169,7 @@ impl Head<'_> {
         match self {
             Head::Relayed(head, _) => forward::downstream_length(head, is_head),
             Head::Synthetic(order) => order.body_length(is_head),
+            Head::Prepared(prepared) => respond::prepared_length(prepared, is_head),
             Head::Events { .. } | Head::Stream { .. } => push::events_length(is_head),
             Head::Scripted { status, .. } => scripted::scripted_length(*status, is_head),
         }
@@ -177,6 +180,7 @@ impl Head<'_> {
         match self {
             Head::Relayed(head, _) => head.status,
             Head::Synthetic(order) => order.status,
+            Head::Prepared(prepared) => prepared.status(),
             Head::Events { .. } | Head::Stream { .. } => 200,
             Head::Scripted { status, .. } => *status,
         }
@@ -205,6 +209,12 @@ impl Head<'_> {
                 let sink = &mut Filtered::new(sink, filters);
                 synthetic::encode_synthetic_head(sink, order, version, context);
             }
+            Head::Prepared(prepared) => {
+                // Its own Strict-Transport-Security takes the place of the policy's.
+                let hsts = if prepared.has_hsts() { "" } else { filters.hsts };
+                let sink = &mut Filtered::new(sink, Filters { hsts, ..filters });
+                respond::encode_respond_head(sink, prepared, context);
+            }
             Head::Events { origin } => {
                 let sink = &mut Filtered::new(sink, filters);
                 push::encode_stream_head(sink, "text/event-stream", *origin, context);
@@ -224,6 +234,7 @@ impl Head<'_> {
     pub(crate) fn closes(&self) -> bool {
         match self {
             Head::Relayed(..)
+            | Head::Prepared(_)
             | Head::Events { .. }
             | Head::Stream { .. }
             | Head::Scripted { .. } => false,

@@ -17,7 +17,7 @@ use tidegate_config::places::{Finding, Owner};
 use tidegate_config::report::Kind;
 use tidegate_lua::{
     Bounds, Budget, Dictionary, Excess, Facts, Failure, FindModule, Handler, OperationId, Outbox,
-    Script, Verdict, Vm,
+    Response, Script, Verdict, Vm,
 };
 
 use crate::files;
@@ -115,8 +115,9 @@ pub fn check(config: &Config) -> Vec<Finding> {
 /// The handler that routes need and the script lacks.
 fn lack(config: &Config, app: usize, vm: &mut Vm) -> Option<&'static str> {
     let hooks = |route: &Route| route.handling.hooks.as_ref().is_some_and(|hooks| hooks.app == app);
-    let lacks = config.routes.iter().any(hooks) && !vm.has(Handler::Access);
-    lacks.then_some("lacks the handler on_access, which `hooks` of a route needs")
+    let of_hooks = [Handler::Access, Handler::Response, Handler::Log];
+    let lacks = config.routes.iter().any(hooks) && !of_hooks.into_iter().any(|of| vm.has(of));
+    lacks.then_some("has no handler for `hooks` of a route: on_access, on_response or on_log")
 }
 
 fn finding(index: usize, app: &LuaApp, what: String) -> Finding {
@@ -209,6 +210,7 @@ fn environment(
         load_budget: budget(app.start_time_max),
         memory_bytes_max: app.memory_bytes_max,
         jobs_max: app.timers_max,
+        requests_max: app.requests_max,
     };
     let facts = Facts {
         app: app.name.clone(),
@@ -219,6 +221,7 @@ fn environment(
         life: place.life,
         shared: program.shared.clone(),
         hubs: Arc::clone(&program.hubs),
+        pools: app.pools.clone(),
     };
     let folder = Path::new(&script.file).parent().unwrap_or(Path::new("")).to_path_buf();
     let find = modules_in(folder);
@@ -469,6 +472,17 @@ impl Apps {
         outbox
     }
 
+    /// The applications with this handler, by their index.
+    pub(crate) fn with(&mut self, handler: Handler) -> Vec<bool> {
+        let has = |app: &mut App| app.vm.as_mut().is_some_and(|vm| vm.has(handler));
+        self.apps.iter_mut().map(has).collect()
+    }
+
+    /// Whether an application runs in its VM with this number.
+    pub(crate) fn is_running(&self, app: usize, life: u32) -> bool {
+        self.apps.get(app).is_some_and(|app| app.life == life && app.vm.is_some())
+    }
+
     /// The number of the VM of an application.
     pub(crate) fn life(&self, app: usize) -> u32 {
         self.apps.get(app).map_or(0, |app| app.life)
@@ -484,6 +498,19 @@ impl Apps {
     ) {
         if let Some(vm) = self.present(app) {
             vm.complete(life, operation, reply);
+        }
+    }
+
+    /// Gives the response to a request of the VM with this number, unless that is gone.
+    pub(crate) fn complete_request(
+        &mut self,
+        app: usize,
+        life: u32,
+        operation: OperationId,
+        reply: Result<Response, &str>,
+    ) {
+        if let Some(vm) = self.present(app) {
+            vm.complete_request(life, operation, reply);
         }
     }
 

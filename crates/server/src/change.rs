@@ -113,14 +113,15 @@ impl Worker {
         if !self.settings.has_room() {
             self.adopt_requests(self.settings.oldest());
         }
-        if snapshot.process.rates.clients.are_set() {
-            self.recorder.hold_places();
+        if snapshot.process.is_held_by_requests() {
+            self.recorder.hold_state();
         }
         self.settings.replace(Rc::clone(&snapshot));
         self.accounts.counters.settings_changes.add(1);
         self.change_pools(reactor, &snapshot);
         self.close_removed_listeners(reactor, &snapshot);
         self.renew_clients(reactor, &snapshot);
+        self.renew_own();
         self.close_stale_idle(reactor, &snapshot);
         self.note_gone(&snapshot);
         self.settle(reactor);
@@ -154,14 +155,19 @@ impl Worker {
             if snapshot.is_listener_gone(index as u16) || self.is_open(index as u16) {
                 continue;
             }
-            let adopted = adopted.iter().find(|(at, _)| *at == index).map(|(_, id)| *id);
-            let id = match adopted {
-                Some(id) => Ok(id),
-                None => {
-                    reactor.listen(&snapshot.listener_address(index), &self.options_of(listener))
-                }
-            };
-            match id {
+            // A process with more workers before it may have left several sockets of this address.
+            let ids = adopted.iter().filter(|(at, _)| *at == index).map(|(_, id)| *id);
+            let before = opened.len();
+            opened.extend(ids.map(|id| OpenListener {
+                id,
+                index: index as u16,
+                is_closing: false,
+            }));
+            if opened.len() > before {
+                continue;
+            }
+            let address = snapshot.listener_address(index);
+            match reactor.listen(&address, &self.options_of(listener)) {
                 Ok(id) => {
                     opened.push(OpenListener { id, index: index as u16, is_closing: false });
                 }
@@ -268,7 +274,7 @@ impl Worker {
     }
 
     /// Lets an action use the current settings.
-    fn adopt_action(&mut self, running: Running) {
+    pub(crate) fn adopt_action(&mut self, running: Running) {
         let era = self.settings.era();
         match running {
             Running::Proxy(id) => {

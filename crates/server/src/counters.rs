@@ -96,6 +96,8 @@ counters! {
         denied_requests,
         /// Requests refused because they had no correct password or no valid token.
         unauthenticated_requests,
+        /// Requests whose token could not be verified, because its keys were not fetched yet.
+        keyless_requests,
         /// Passwords queued for verification, including those of clients that left before it. Remembered passwords are not counted.
         password_checks,
         /// Tokens of requests that were verified. A token that is remembered is not verified again.
@@ -123,7 +125,10 @@ counters! {
         requests_over_address_max,
         /// Connections and requests that were not counted by their address, because too many addresses were counted already.
         clients_uncounted,
-        /// Keys of `sticky` that were moved to another server, because their own was down.
+        /// How often a body, in either direction, had to wait for the `bandwidth` of its route.
+        bandwidth_waits,
+        /// Keys of `sticky` that were moved to another server, because their own was down or the other one has set their
+        /// cookie.
         sticky_moves,
         /// Keys of `sticky` that gave way to new ones, because the table was full.
         sticky_evictions,
@@ -177,6 +182,8 @@ counters! {
         push_dropped,
         /// Joins and leaves that were not reported, because too many messages of their channel were being delivered.
         push_unreported,
+        /// Messages of channels with `conflate` that newer ones have replaced before they were delivered.
+        push_conflated,
         /// Subscribers that were disconnected because they did not read.
         push_slow_closes,
         /// Requests with client commands that were refused, because too many were on their way to another worker.
@@ -203,6 +210,12 @@ counters! {
         lua_mail_drops,
         /// Hooks of routes that waited for too long: their requests got a 504 response.
         lua_late_hooks,
+        /// Calls of `on_log` that were dropped, because too many waited.
+        lua_log_drops,
+        /// Requests that Lua applications have sent to servers.
+        lua_requests,
+        /// Requests of Lua applications to servers that were refused, because too much was under way or the process stops.
+        lua_refused_requests,
         /// PROXY headers decoded.
         proxy_headers,
         /// Connections closed because they did not begin with the required PROXY header.

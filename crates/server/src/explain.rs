@@ -6,7 +6,9 @@
 use core::fmt::Write as _;
 use core::net::IpAddr;
 
-use tidegate_config::model::{Action, Bind, Config, Listener, PathPattern, PoolChoice, Proxy};
+use tidegate_config::model::{
+    Action, Bandwidth, Bind, Config, Listener, PathPattern, PoolChoice, Proxy,
+};
 use tidegate_gate::basic::Credentials;
 use tidegate_gate::changes::Changes;
 use tidegate_gate::client_fields::ClientAddressFields;
@@ -164,7 +166,8 @@ fn explain_head(
 ) -> String {
     let router = Router::new(config);
     let settings = &config.listeners[listener];
-    let client = Client { certificate: None, peer: Some(client), trusted: &settings.trusted };
+    let client =
+        Client { certificate: None, peer: Some(client), trusted: &settings.trusted, counts: None };
     let mut text = format!("listener {}\n", place_of(settings));
     if settings.forward.is_some() {
         text.push_str(
@@ -234,6 +237,7 @@ fn reason(unmet: Option<Unmet>) -> &'static str {
         Some(Unmet::Headers) => "`headers` does not match",
         Some(Unmet::Client) => "`query`, `cookies` or `client` does not match",
         Some(Unmet::Certificate) => "`client-cert` does not match",
+        Some(Unmet::Counts) => "`table` does not hold for a client that was not counted before",
         None => "servers could read the path in several ways",
     }
 }
@@ -331,6 +335,16 @@ fn explain_handling(
     }
     if handling.per_address_max.is_some() {
         note("429 if the address has `connections-per-address-max` requests in progress");
+    }
+    if let Some(Bandwidth { down, up, after }) = handling.bandwidth {
+        if let Some(rate) = down {
+            note(&format!(
+                "the response body is sent at {rate} bytes a second, after the first {after} bytes"
+            ));
+        }
+        if let Some(rate) = up {
+            note(&format!("the request body is forwarded at {rate} bytes a second"));
+        }
     }
     if let Some(guard) = &handling.auth {
         match Credentials::of(values.head) {

@@ -18,6 +18,7 @@
 //!        action/push/                     subscribe to a channel, publish; publications leave in `finish_push`
 //!        action/proxy/                    pick a server, connect or reuse a connection, send the request
 //!   -> carrier/client.rs: the messages of the response, for the requester
+//!      carrier/own.rs: a requester that is Tidegate itself: requests of Lua applications (tide.http)
 //!   -> carrier/http1/response.rs, carrier/http2/response.rs: encode them into the client's output
 //!
 //! bytes of a server (Received)
@@ -130,7 +131,11 @@ impl Worker {
             Some(WorkerTimer::Room) => self.retry_short_pools(reactor),
             Some(WorkerTimer::Leave) => self.close_idle_of_removed(reactor),
             Some(WorkerTimer::Push) => self.send_push_mail(reactor),
+            // `finish_push` publishes it.
+            Some(WorkerTimer::Conflation) => {}
             Some(WorkerTimer::Lua) => self.collect_due_apps(reactor),
+            Some(WorkerTimer::Own) => self.own_due(reactor),
+            Some(WorkerTimer::Pace) => self.resume_paced(reactor),
             // Timers of a layer between the reactor and the worker.
             None => {}
         }
@@ -147,7 +152,7 @@ impl Worker {
                         self.settle_http2_server(reactor, sock);
                     }
                     Work::Settle(sock) => self.settle_http2(reactor, sock),
-                    Work::ResumeServer(up) => self.resume_server_stream(reactor, up),
+                    Work::ResumeServer(up) => self.resume_response(reactor, up),
                     Work::ServeQueue(pool) => self.serve_queue(reactor, pool),
                 }
             }

@@ -19,8 +19,9 @@ mod client_places;
 mod configuration;
 mod connection;
 pub mod counters;
+mod counting;
 mod delivery;
-
+mod drain;
 mod eviction;
 pub mod explain;
 pub mod files;
@@ -28,12 +29,16 @@ pub mod files;
 mod flow;
 pub mod fuzz;
 mod health;
+mod inheritance;
 mod invariants;
+mod key_client;
+mod key_fetcher;
 mod listening_sockets;
 mod live;
 mod log;
 pub mod lua_tests;
 pub mod names;
+mod paces;
 mod password_queue;
 mod passwords;
 pub mod paths;
@@ -50,6 +55,7 @@ mod settings;
 pub mod snapshot;
 pub mod start;
 pub mod stats;
+mod successor;
 
 mod service_manager;
 mod syslog;
@@ -58,6 +64,7 @@ mod timers;
 pub mod tokens;
 
 mod turn_share;
+mod unix_listeners;
 pub mod worker;
 
 pub use action::lua_mail::LuaPost;

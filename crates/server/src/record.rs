@@ -8,19 +8,23 @@
 use std::io::Write as _;
 use std::rc::Rc;
 
-use tidegate_base::{Moment, Span};
+use tidegate_base::{Id, Moment, Span};
 use tidegate_gate::access::{
     Captures, Cause, Entry, FIELD_BYTES_MAX, HOST_BYTES_MAX, Loads, Phase, RequestLine,
     TARGET_BYTES_MAX, Timers, cut, shown_target,
 };
 use tidegate_gate::client_places::ClientPlace;
+use tidegate_gate::count_cells::Outcome;
+use tidegate_gate::counting::Tracked;
 use tidegate_gate::identity::{ID_BYTES_MAX, Identity, TRACE_BYTES};
 use tidegate_gate::parameters::find_cookie;
 use tidegate_reactor::{Peer, Reactor, SockId};
 use tidegate_wire::message::{RequestHead, Version};
 
 use crate::access_log::Desk;
+use crate::carrier::own::OwnRequest;
 use crate::connection::{ClientCarrier, Downstream};
+use crate::counting::count_unread;
 use crate::requester::Requester;
 use crate::snapshot::Snapshot;
 use crate::stats::Counted;
@@ -28,6 +32,8 @@ use crate::worker::Worker;
 
 /// No record.
 pub(crate) const NO_RECORD: u32 = u32::MAX;
+/// The listener of requests that no listener has accepted.
+const NO_LISTENER: u16 = u16::MAX;
 /// Bytes of a method in a line.
 const METHOD_BYTES_MAX: usize = 32;
 /// Capacity of a text that a free record keeps.
@@ -91,6 +97,8 @@ struct Record {
     reason: &'static str,
     /// The place of the request among those of its address, if its route limits them.
     place: Option<ClientPlace>,
+    /// What the request holds of tables that count it, each table once.
+    tracked: Vec<Tracked>,
 }
 
 impl Record {
@@ -121,6 +129,7 @@ impl Record {
             phase: Phase::Request,
             reason: "",
             place: None,
+            tracked: Vec::new(),
         }
     }
 
@@ -205,10 +214,12 @@ impl Record {
     fn clear(&mut self) {
         let (mut text, mut field_ends) =
             (core::mem::take(&mut self.text), core::mem::take(&mut self.field_ends));
+        let mut tracked = core::mem::take(&mut self.tracked);
         text.clear();
         text.shrink_to(KEPT_BYTES_MAX);
         field_ends.clear();
-        *self = Self { text, field_ends, ..Self::vacant() };
+        tracked.clear();
+        *self = Self { text, field_ends, tracked, ..Self::vacant() };
     }
 }
 
@@ -240,8 +251,10 @@ pub(crate) struct Recorder {
     desk: Option<Desk>,
     /// Requests are counted by listener, route and server.
     counts: bool,
-    /// Some route or listener limits the requests of each address, whose places are in records.
-    holds_places: bool,
+    /// An application has `on_log`.
+    has_hooks: bool,
+    /// Records hold what requests take of the state of the process: places of their addresses, entries of tables.
+    holds_state: bool,
     /// Names of the request fields that lines contain.
     field_names: Vec<String>,
     /// Names of the cookies that lines contain.
@@ -253,20 +266,25 @@ pub(crate) struct Recorder {
 }
 
 impl Recorder {
-    /// No records. `holds_places`: records hold the places of requests.
-    pub(crate) fn holding(holds_places: bool) -> Self {
-        Self { holds_places, ..Self::default() }
+    /// No records. `holds_state`: records hold what requests take of the state of the process.
+    pub(crate) fn holding(holds_state: bool) -> Self {
+        Self { holds_state, ..Self::default() }
     }
 
-    /// From now on, records hold the places of requests.
-    pub(crate) fn hold_places(&mut self) {
-        self.holds_places = true;
+    /// From now on, records hold what requests take of the state of the process.
+    pub(crate) fn hold_state(&mut self) {
+        self.holds_state = true;
+    }
+
+    /// From now on, applications get records.
+    pub(crate) fn keep_for_hooks(&mut self) {
+        self.has_hooks = true;
     }
 
     /// Whether anything is recorded.
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
-        self.desk.is_some() || self.counts || self.holds_places
+        self.desk.is_some() || self.counts || self.holds_state || self.has_hooks
     }
 
     /// The number of records of requests under way.
@@ -352,6 +370,20 @@ impl Worker {
         }
     }
 
+    /// Begins the record of a request of Tidegate's own. The statistics of servers count it, and no others do; the access
+    /// log has no line for it.
+    pub(crate) fn begin_own_record<R: Reactor>(&mut self, reactor: &R, id: Id<OwnRequest>) {
+        if !self.recorder.is_on() {
+            return;
+        }
+        let index = self.recorder.take_free();
+        let record = &mut self.recorder.records[index as usize];
+        record.settings = Some(Rc::clone(self.settings.newest()));
+        record.began_at = reactor.now();
+        record.listener = NO_LISTENER;
+        self.own.set_record(id, index);
+    }
+
     /// Begins the record of a connection in TCP mode, whose client requested the server `name`.
     pub(crate) fn begin_tcp_record<R: Reactor>(
         &mut self,
@@ -407,9 +439,10 @@ impl Worker {
         if !self.recorder.is_on() {
             return None;
         }
-        let index = match self.streams.get(to.stream) {
-            Some(stream) => stream.record(),
-            None => self.conns.downstream(to.sock)?.record(),
+        let index = match (self.streams.get(to.stream), to.as_own()) {
+            (Some(stream), _) => stream.record(),
+            (None, None) => self.conns.downstream(to.sock)?.record(),
+            (None, Some(id)) => self.own.record(id),
         };
         self.recorder.records.get_mut(index as usize)
     }
@@ -521,9 +554,23 @@ impl Worker {
         }
     }
 
+    /// What the request holds of tables; `None` if its record began with other settings.
+    pub(crate) fn tracked(
+        &mut self,
+        to: Requester,
+        settings: &Rc<Snapshot>,
+    ) -> Option<&mut Vec<Tracked>> {
+        let record = self.record(to)?;
+        let is_same = record.settings.as_ref().is_some_and(|own| Rc::ptr_eq(own, settings));
+        is_same.then_some(&mut record.tracked)
+    }
+
     /// Notes why the exchange fails. The first cause counts.
     #[inline]
     pub(crate) fn blame(&mut self, to: Requester, cause: Cause, reason: &'static str) {
+        if let Some(id) = to.as_own() {
+            self.blame_own(id, reason);
+        }
         if let Some(record) = self.record(to) {
             record.blame(cause, reason);
         }
@@ -584,6 +631,10 @@ impl Worker {
         record.status = refusal.status.unwrap_or_default();
         record.bytes_out = refusal.bytes as u64;
         record.blame(Cause::of_status(refusal.status.unwrap_or(400)), refusal.reason);
+        if let Some(settings) = &record.settings {
+            let peer = record.client.map(|client| client.ip());
+            count_unread(reactor, &mut record.tracked, settings, record.listener, peer);
+        }
         self.finish_record(reactor, index);
     }
 
@@ -609,12 +660,22 @@ impl Worker {
         let now = reactor.now();
         let timers = record.timers(now);
         let settings = record.settings.take();
+        if let Some(settings) = settings.as_ref().filter(|_| !record.tracked.is_empty()) {
+            let Record { status, bytes_in: bytes_received, bytes_out: bytes_sent, .. } = *record;
+            let outcome = Outcome { status, bytes_received, bytes_sent };
+            for tracked in record.tracked.drain(..) {
+                settings.process.tables.end(tracked, now, &outcome);
+            }
+        }
         let (id, trace) = record.identity();
         if let Some(settings) = settings {
             let entry = Entry {
                 unix_millis: reactor.unix_millis().saturating_sub(timers.total.as_millis() as u64),
                 client: record.client,
-                listener: &settings.listener(record.listener).name,
+                listener: match record.listener {
+                    NO_LISTENER => "",
+                    index => &settings.listener(index).name,
+                },
                 request: record.request_line(),
                 id,
                 trace,
@@ -648,7 +709,15 @@ impl Worker {
             {
                 traffic.end(&entry);
             }
-            if let Some(desk) = desk {
+            let handling = record.route.and_then(|at| settings.handlings.of_route(at.into()));
+            if let Some(hooks) = handling.and_then(|handling| handling.hooks.as_ref())
+                && !self.log_hooks.note(hooks.app, &entry)
+            {
+                self.accounts.counters.lua_log_drops.add(1);
+            }
+            if let Some(desk) = desk
+                && record.listener != NO_LISTENER
+            {
                 desk.write(&entry);
             }
         }

@@ -24,10 +24,16 @@ pub(crate) enum WorkerTimer {
     Push,
     /// A callback of a Lua application continues, or a timer of one begins.
     Lua,
+    /// A message of a conflated channel is due.
+    Conflation,
+    /// A deadline of a request of Tidegate's own has passed.
+    Own,
+    /// Bodies whose bandwidth is limited go on.
+    Pace,
 }
 
 impl WorkerTimer {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 11] = [
         Self::Grace,
         Self::Idle,
         Self::Listeners,
@@ -36,6 +42,9 @@ impl WorkerTimer {
         Self::Leave,
         Self::Push,
         Self::Lua,
+        Self::Conflation,
+        Self::Own,
+        Self::Pace,
     ];
 
     /// The timer with this number in the reactor.

@@ -36,6 +36,7 @@ use crate::action::Running;
 use crate::action::handled::ResponseValues;
 use crate::action::lua::ScriptedRequest;
 use crate::action::lua_mail::LuaPost;
+use crate::action::lua_response::{LogHooks, ResponseHook};
 use crate::action::lua_socket::LuaClient;
 use crate::action::proxy::exchange::Exchange;
 use crate::action::push::{LuaCall, PushSession, PushState};
@@ -48,13 +49,16 @@ use crate::buffers::BufferPool;
 use crate::carrier::http2::HeadBuffer;
 use crate::carrier::http2::server_stream::ServerStream;
 use crate::carrier::http2::stream::Http2Stream;
+use crate::carrier::own::OwnRequests;
 use crate::change::{Gone, OpenListener};
 use crate::client::begins_with_header;
 use crate::client_places::HeldPlaces;
 use crate::connection::Connections;
 use crate::counters::{Accounts, HandlerKind};
+use crate::drain::Drain;
 use crate::eviction::Search;
 use crate::live::Live;
+use crate::paces::Paces;
 use crate::passwords::Passwords;
 use crate::permits::PermitPost;
 use crate::record::Recorder;
@@ -104,6 +108,8 @@ pub struct Worker {
     pub(crate) scripted: Live<ScriptedRequest>,
     /// The requests whose tokens are verified in a later turn. Each one belongs to exactly one requester.
     pub(crate) token_requests: Live<TokenRequest>,
+    /// The bodies that wait for the bandwidth of their route.
+    pub(crate) paces: Paces,
     /// The requests that wait for their refusal. Each one belongs to exactly one requester.
     pub(crate) tarpits: Live<TarpitRequest>,
     /// The Lua applications.
@@ -116,6 +122,8 @@ pub struct Worker {
     pub(crate) lua_post: Option<LuaPost>,
     /// Calls of Lua applications to push hubs.
     pub(crate) lua_calls: Slab<LuaCall>,
+    /// The requests that Tidegate sends for itself.
+    pub(crate) own: OwnRequests,
     /// The streams of HTTP/2 clients. Each one belongs to exactly one downstream connection.
     pub(crate) streams: Slab<Http2Stream>,
     /// How many streams a client may have open on a connection.
@@ -182,6 +190,10 @@ pub struct Worker {
     pub(crate) yielded: Vec<Running>,
     /// The request that a hook has changed last. Meaningless between two requests.
     pub(crate) rewritten: Rewritten,
+    /// The hook on the response to the request that is forwarded now. `None` between two requests.
+    pub(crate) response_hook: Option<ResponseHook>,
+    /// The records that wait for `on_log`.
+    pub(crate) log_hooks: LogHooks,
     /// What Lua callbacks may still take of the turn, and the requests that wait for the next one.
     pub(crate) lua_share: TurnShare<ScriptedRequest>,
     /// What the verification of tokens may still take of the turn, and the requests that wait for the next one.
@@ -190,6 +202,8 @@ pub struct Worker {
     pub(crate) push_share: TurnShare<PushSession>,
     /// A stop has begun: responses close their connections, and nothing becomes idle. Never reset.
     pub(crate) stopping: bool,
+    /// Which WebSocket connections a stop has closed so far.
+    pub(crate) drain: Drain,
     /// The grace period of the stop has ended. The worker stops without waiting until the kernel
     /// has sent what it holds.
     grace_over: bool,
@@ -272,7 +286,7 @@ pub(crate) enum Work {
     Drained(Requester),
     /// Send what waits on this HTTP/2 connection, and set its deadline.
     Settle(SockId),
-    /// The client has taken the output of this stream's exchange: hand over what the server has sent since.
+    /// The exchange of this connection or stream goes on: hand over what the server has sent since.
     ResumeServer(Responder),
     /// A server of this pool may have a free connection: assign it to a queued exchange.
     ServeQueue(u16),
@@ -293,6 +307,8 @@ pub struct Leftovers {
     pub token_requests: usize,
     /// Requests that wait for their refusal.
     pub tarpits: usize,
+    /// Bodies that wait for the bandwidth of their route.
+    pub paced: usize,
     /// Places of connections of listeners that limit the connections of each address.
     pub client_places: usize,
     /// Requests that VMs keep.
@@ -303,6 +319,10 @@ pub struct Leftovers {
     pub lua_waiting: usize,
     /// Calls of Lua applications to push hubs.
     pub lua_calls: usize,
+    /// Requests that Tidegate sends for itself.
+    pub own_requests: usize,
+    /// Records that wait for `on_log`.
+    pub log_hooks: usize,
     /// Streams of HTTP/2 clients.
     pub streams: usize,
     /// Streams of HTTP/2 to servers.
@@ -321,6 +341,8 @@ pub struct Leftovers {
     pub push_clients: usize,
     /// Records of requests that have not ended.
     pub records: usize,
+    /// Requests in progress of the tables that count them.
+    pub in_tables: u64,
     /// Requests that wait for a server.
     pub queued: usize,
     /// Idle upstream connections that any client's request may use.
@@ -361,7 +383,7 @@ impl Worker {
         // As many as all connections may open: a client with many streams takes none from the others.
         let streams_max = limits.exchanges_max.saturating_mul(STREAMS_DEFAULT as usize);
         let push = PushState::new(Arc::clone(&snapshot.hubs), 0, 1);
-        let recorder = Recorder::holding(snapshot.process.rates.clients.are_set());
+        let recorder = Recorder::holding(snapshot.process.is_held_by_requests());
         Self {
             settings: Settings::new(snapshot),
             accounts,
@@ -370,12 +392,14 @@ impl Worker {
             synthetics: Live::new(streams_max),
             scripted: Live::new(streams_max),
             token_requests: Live::new(streams_max),
+            paces: Paces::default(),
             tarpits: Live::new(streams_max),
             apps: Apps::default(),
             lua_clients: Live::new(streams_max),
             lua_ended: Vec::new(),
             lua_post: None,
             lua_calls: Slab::new(streams_max),
+            own: OwnRequests::new(streams_max),
             streams: Slab::new(streams_max),
             elasticity: Elasticity::default(),
             stream_list: Vec::new(),
@@ -408,10 +432,13 @@ impl Worker {
             piece: Vec::new(),
             yielded: Vec::new(),
             rewritten: Rewritten::default(),
+            response_hook: None,
+            log_hooks: LogHooks::default(),
             lua_share: TurnShare::new(LUA_SPAN_MAX),
             token_share: TurnShare::new(TOKENS_SPAN_MAX),
             push_share: TurnShare::new(PUSH_SPAN_MAX),
             stopping: false,
+            drain: Drain::default(),
             grace_over: false,
             until_sample: tidegate_base::handlers::SAMPLE_EVERY,
             sampling: None,
@@ -441,6 +468,10 @@ impl Worker {
     ) -> Result<(), Vec<Finding>> {
         let place = (own, self.limits.workers);
         self.apps = Apps::load(&self.settings.newest().config, scripts, meter, place, seed)?;
+        self.log_hooks = LogHooks::new(self.apps.with(tidegate_lua::Handler::Log));
+        if self.log_hooks.are_needed() {
+            self.recorder.keep_for_hooks();
+        }
         Ok(())
     }
 
@@ -481,6 +512,7 @@ impl Worker {
             || self.push.is_busy()
             || self.apps.has_ready()
             || self.lua_share.has_waiting()
+            || self.log_hooks.len() > 0
             || self.token_share.has_waiting()
             || self.push_share.has_waiting();
         if has_work {
@@ -502,6 +534,7 @@ impl Worker {
         self.verify_waiting_tokens(reactor);
         self.run_waiting_hub_requests(reactor);
         self.resume_apps(reactor);
+        self.end_unwanted_own(reactor);
         self.lua_share.renew();
         self.finish_push(reactor);
         if self.has_broken() {
@@ -522,6 +555,11 @@ impl Worker {
     /// Sets, before a stop, on which listeners new connections are steered to a process that takes over.
     pub fn leave_to_others(&mut self, leaving: Leaving) {
         self.leaving = leaving;
+    }
+
+    /// Sets, before a stop, how WebSocket connections close.
+    pub(crate) fn close_over(&mut self, drain: Drain) {
+        self.drain = drain;
     }
 
     /// The most connections that the worker's reactor may hold.
@@ -597,6 +635,7 @@ impl Worker {
             self.drop_client(reactor, sock);
             reactor.abort(sock);
         }
+        self.end_own(reactor);
         for sock in self.conns.upstream_ids() {
             self.discard_upstream(reactor, sock);
         }
@@ -621,11 +660,14 @@ impl Worker {
             scripted: self.scripted.len(),
             token_requests: self.token_requests.len(),
             tarpits: self.tarpits.len(),
+            paced: self.paces.len(),
             client_places: self.held_places.len(),
             in_vms: self.apps.requests(),
             lua_clients: self.lua_clients.len() + self.apps.clients(),
             lua_waiting: self.apps.waiting(),
             lua_calls: self.lua_calls.len(),
+            own_requests: self.own.len(),
+            log_hooks: self.log_hooks.len(),
             streams: self.streams.len(),
             server_streams: self.server_streams.len(),
             websockets: self.websockets.len(),
@@ -635,6 +677,7 @@ impl Worker {
             push_queues: self.push.queues(),
             push_clients: self.push.clients(),
             records: self.recorder.open_count(),
+            in_tables: self.settings.newest().process.tables.in_progress(),
             queued: self.pools.iter().map(|pool| pool.queue.len()).sum::<usize>() + self.held.len(),
             idle: self.pools.iter().map(|pool| pool.idle.len()).sum(),
             kept: self.pools.iter().flat_map(|pool| &pool.kept).map(|&kept| u64::from(kept)).sum(),

@@ -76,7 +76,9 @@ fn place(args: &CtlArgs) -> Result<(String, Option<PathBuf>), String> {
         let at = args.at.clone().unwrap_or_else(|| ADDRESS.to_owned());
         if !at.starts_with("unix:") && at.parse::<SocketAddr>().is_err() {
             let at = at.escape_debug();
-            return Err(format!("tidegate: --at {at} is not an address; allowed: IP:PORT or unix:PATH\n"));
+            return Err(format!(
+                "tidegate: --at {at} is not an address; allowed: IP:PORT or unix:PATH\n"
+            ));
         }
         return Ok((at, args.token_file.clone()));
     };

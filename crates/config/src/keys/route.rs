@@ -5,7 +5,9 @@ use super::Preset::{Absent, Required, Value};
 use super::Shape::{Boolean, Fields, List, Number, OneOf, Table, Text, True};
 use super::answers::{CORS, MAINTENANCE};
 use super::auth::AUTH;
+use super::bandwidth::BANDWIDTH;
 use super::choice::{POOL_SHAPE, SPLIT};
+use super::count_table::{COUNTING, ROUTE_COUNT, ROUTE_TABLE, TABLE_TESTS};
 use super::edits::{REQUEST_EDITS, RESPONSE_EDITS};
 use super::https::{HSTS_ABOUT, HSTS_SHAPE};
 use super::lua::{HOOKS, HOOKS_ABOUT, HOOKS_NAME};
@@ -115,6 +117,8 @@ pub static ROUTE: Section = Section {
              case.",
             "",
         ),
+        key("table", TABLE_TESTS, Absent, ROUTE_TABLE, ""),
+        key("count", COUNTING, Absent, ROUTE_COUNT, ""),
         key(
             "allow",
             ADDRESSES,
@@ -155,6 +159,13 @@ pub static ROUTE: Section = Section {
              their first 64 bits. Clients without an address are not limited. Up to about 100,000 addresses are counted at the same time, in 1 MiB; further ones are \
              not limited.",
             "Many clients may share one address, such as that of their router.",
+        ),
+        key(
+            "bandwidth",
+            Table(&BANDWIDTH),
+            Absent,
+            "Limits how fast the bodies of each request and its response are transferred.",
+            "",
         ),
         key("hooks", OneOf(&[Text(HOOKS_NAME), Table(&HOOKS)]), Absent, HOOKS_ABOUT, ""),
         key(

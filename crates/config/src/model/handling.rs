@@ -4,8 +4,8 @@
 //! describes a connection.
 
 use super::{
-    Action, Addresses, AskAuth, BasicAuth, Cors, ErrorPage, JwtAuth, Maintenance, Rate, Route,
-    RouteTimeouts,
+    Action, Addresses, AskAuth, Bandwidth, BasicAuth, Cors, ErrorPage, JwtAuth, Maintenance, Rate,
+    Route, RouteTimeouts,
 };
 
 /// Everything that a route does to its requests and responses besides its action.
@@ -23,6 +23,8 @@ pub struct Handling {
     pub rates: Vec<Rate>,
     /// `connections-per-address-max`: requests of one client address in progress; `None`: unlimited.
     pub per_address_max: Option<u32>,
+    /// `bandwidth`: how fast the bodies of a request are transferred; `None`: unlimited.
+    pub bandwidth: Option<Bandwidth>,
     /// `auth`: only users with a password are served.
     pub auth: Option<BasicAuth>,
     /// `auth = { jwt = ... }`: only requests with a valid token are served.

@@ -139,7 +139,7 @@ impl Call {
     /// Whether the calling coroutine can wait.
     pub(super) fn can_wait(self) -> bool {
         // SAFETY: the state is live.
-        unsafe { super::lua_isyieldable(self.l) != 0 }
+        !self.host().cannot_wait && unsafe { super::lua_isyieldable(self.l) != 0 }
     }
 
     /// Suspends the calling coroutine. The native returns the result; the arguments of the next resumption become its
@@ -147,7 +147,7 @@ impl Call {
     pub(super) fn wait(self, wait: Wait) -> c_int {
         let error = match self.can_wait() {
             false => {
-                "functions that wait cannot be used here (such as in the error handler of xpcall)"
+                "functions that wait cannot be used here (such as in on_response or in the error handler of xpcall)"
             }
             true if !self.host().schedule.has_room() => "too many coroutines wait",
             true => {

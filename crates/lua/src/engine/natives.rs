@@ -13,7 +13,8 @@ use super::call::Call;
 use super::json;
 use crate::encoding;
 use crate::exchange::Part;
-use crate::host::{Away, ClientId, ExchangeId, Level, TOO_MUCH};
+use crate::host::{Away, ClientId, ExchangeId, Host, Level, TOO_MUCH};
+use crate::outgoing::Parts;
 use crate::pattern::{self, Capture};
 use crate::schedule::{Cancelled, JobId, Wait, span_of};
 
@@ -41,6 +42,9 @@ pub(super) static ALL: &[(&CStr, ffi::lua_CFunction)] = &[
     (c"wait_job", wait_job),
     (c"push_names", push_names),
     (c"push_call", push_call),
+    (c"pool_names", pool_names),
+    (c"check_field", check_field),
+    (c"send_request", send_request),
     (c"test_call", test_call),
     (c"test_dictionary", test_dictionary),
     (c"test_name", test_name),
@@ -62,6 +66,10 @@ pub(super) static ALL: &[(&CStr, ffi::lua_CFunction)] = &[
     (c"finish", finish),
     (c"has_ended", has_ended),
     (c"is_touched", is_touched),
+    (c"reply_status", reply_status),
+    (c"reply_fields", reply_fields),
+    (c"set_reply_status", set_reply_status),
+    (c"change_reply_field", change_reply_field),
     (c"set_path", set_path),
     (c"set_query", set_query),
     (c"change_field", change_field),
@@ -317,13 +325,45 @@ natives! {
 
     /// () -> a list of the names of push hubs.
     fn push_names(call) {
-        call.push_table();
-        for (at, name) in call.host().facts.hubs.iter().enumerate() {
-            call.push_bytes(name.as_bytes());
-            // SAFETY: the table is below the value.
-            unsafe { ffi::lua_rawseti_(call.l, -2, (at + 1) as c_int) };
+        push_list(call, &call.host().facts.hubs)
+    }
+
+    /// () -> a list of the names of the pools to which the application may send requests.
+    fn pool_names(call) {
+        push_list(call, &call.host().facts.pools)
+    }
+
+    /// (name, value) -> true; nil and an error if a request to a server cannot have this field.
+    fn check_field(call) {
+        let (Some(name), Some(value)) = (call.bytes(1), call.bytes(2)) else {
+            return call.fail("strings are required");
+        };
+        call.outcome(Host::check_field(name, value))
+    }
+
+    /// (number of a pool, method, path and query, host or nil, fields, body or nil, seconds, bytes of a response) -> true,
+    /// content, status, fields; false or nil, and an error.
+    fn send_request(call) {
+        if !call.can_wait() {
+            return call.wait(Wait::Nothing);
         }
-        1
+        let (Some(method), Some(target), Some(fields)) = (call.bytes(2), call.bytes(3), call.bytes(5)) else {
+            return call.fail("strings are required");
+        };
+        let parts = Parts {
+            pool: call.id(1) as usize,
+            method,
+            target,
+            host: call.bytes(4).unwrap_or_default(),
+            fields,
+            body: call.bytes(6),
+            body_bytes_max: call.number(8).unwrap_or(0.0),
+            timeout: span_of(call.number(7).unwrap_or(0.0)),
+        };
+        match call.host().order_request(&parts) {
+            Ok(operation) => call.wait(Wait::Operation(operation)),
+            Err(error) => call.fail(error),
+        }
     }
 
     /// (hub, method, arguments as JSON) -> true and the response of the server API; false and an error.
@@ -441,14 +481,41 @@ natives! {
     fn fields(call) {
         call.push_table();
         if let Some(exchange) = call.host().exchanges.get(exchange(call)) {
-            let mut lower = Vec::new();
-            for (at, (name, value)) in exchange.fields().enumerate() {
-                lower.clear();
-                lower.extend(name.bytes().map(|byte| byte.to_ascii_lowercase()));
-                push_pair(call, at, &lower, value);
-            }
+            push_fields(call, exchange.fields());
         }
         1
+    }
+
+    /// (index, generation) -> the status of a server's response; nil after `on_response`.
+    fn reply_status(call) {
+        match call.host().reply(exchange(call)) {
+            Ok(reply) => call.push_number(reply.status.into()),
+            Err(_) => call.push_nil(),
+        }
+        1
+    }
+
+    /// (index, generation) -> a list of names and values of the fields of a server's response, in turn.
+    fn reply_fields(call) {
+        call.push_table();
+        if let Ok(reply) = call.host().reply(exchange(call)) {
+            push_fields(call, reply.fields());
+        }
+        1
+    }
+
+    /// (index, generation, status)
+    fn set_reply_status(call) {
+        let (id, status) = (exchange(call), call.id(3));
+        call.done(call.host().reply(id).and_then(|reply| reply.set_status(status)))
+    }
+
+    /// (index, generation, name, value or nil): adds a field of a server's response, or removes those of this name.
+    fn change_reply_field(call) {
+        let Some(name) = call.bytes(3) else { return call.fail("the name must be a string") };
+        let (id, value) = (exchange(call), call.bytes(4));
+        let reply = call.host().reply(id).map_err(str::to_owned);
+        call.outcome(reply.and_then(|reply| reply.change_field(name, value)))
     }
 
     /// (index, generation) -> a list of names and values of the path's parameters, in turn.
@@ -661,6 +728,27 @@ natives! {
         call.push_bytes(&encoding::escape(text));
         1
     }
+}
+
+/// Fills the table on top of the stack with names in lower case and values in turn.
+fn push_fields<'f>(call: Call, fields: impl Iterator<Item = (&'f str, &'f [u8])>) {
+    let mut lower = Vec::new();
+    for (at, (name, value)) in fields.enumerate() {
+        lower.clear();
+        lower.extend(name.bytes().map(|byte| byte.to_ascii_lowercase()));
+        push_pair(call, at, &lower, value);
+    }
+}
+
+/// Pushes a list of texts.
+fn push_list(call: Call, texts: &[String]) -> c_int {
+    call.push_table();
+    for (at, text) in texts.iter().enumerate() {
+        call.push_bytes(text.as_bytes());
+        // SAFETY: the table is below the value.
+        unsafe { ffi::lua_rawseti_(call.l, -2, (at + 1) as c_int) };
+    }
+    1
 }
 
 /// Fills the table on top of the stack with keys and values in turn.

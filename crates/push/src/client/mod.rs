@@ -565,6 +565,7 @@ impl Connection {
             info: self.visitor().info.clone(),
             skip_history: false,
             idempotency_key: "".into(),
+            waits: false,
         });
         self.call(context, id, call, out);
         Ok(())
@@ -691,7 +692,7 @@ impl Connection {
     /// The hub has replied to a command. `room`: that of the context.
     pub fn take_reply(&self, room: usize, id: u32, reply: &Reply, out: &mut Vec<u8>) {
         let answer = match reply {
-            Reply::Published(_) => Answer::Published,
+            Reply::Published { .. } => Answer::Published,
             Reply::History { publications, position } => match fitting(publications, room, out) {
                 0 if !publications.is_empty() => Answer::Failed(Error::TooManyRequests),
                 count => Answer::History { publications: &publications[..count], position },
@@ -711,9 +712,11 @@ impl Connection {
                 Answer::PresenceStats { clients: *clients, users: *users }
             }
             Reply::Failed(error) => Answer::Failed(*error),
-            Reply::Subscribed(_) | Reply::Done | Reply::Channels(_) | Reply::Info(_) => {
-                Answer::Failed(Error::Internal)
-            }
+            Reply::Subscribed(_)
+            | Reply::Delivered(_)
+            | Reply::Done
+            | Reply::Channels(_)
+            | Reply::Info(_) => Answer::Failed(Error::Internal),
         };
         self.codec.encode_answer(out, id, &answer);
     }

@@ -34,6 +34,7 @@ impl Fixture {
                 info: "".into(),
                 skip_history: false,
                 idempotency_key: "".into(),
+                waits: false,
             };
             let to = ReplyTo::Caller { key: 0, number: 1 };
             hub.call(&settings, to, Call::Publish(order), (Moment::ZERO, number));

@@ -4,10 +4,12 @@
 //! - `synthetic.rs`: responses generated in pieces
 //! - `push/`: messages of channels for their subscribers
 //! - `echo.rs`: WebSocket messages sent back; `service.rs`, `websocket.rs`: what every action over WebSocket needs
-//! - `lua.rs`, `lua_socket.rs`, `lua_mail.rs`: responses and WebSocket connections of Lua applications
+//! - `lua.rs`, `lua_socket.rs`, `lua_mail.rs`: responses and WebSocket connections of Lua applications; `lua_request.rs`:
+//!   their own requests to servers
 //! - `proxy/`: responses of a server
 //!
-//! Before them: `handled.rs`, `tarpit.rs`, `tokens.rs`, `lua_hook.rs`: what routes do besides their actions.
+//! Before them: `handled.rs`, `tarpit.rs`, `tokens.rs`, `lua_hook.rs`, `lua_response.rs`, `pacing.rs`: what routes do besides
+//! their actions.
 //!
 //! This file is the port between carriers and actions: it finds the action of a request, and passes the
 //! events of a requester to its running action. To add an action that continues after the call that begins
@@ -23,7 +25,10 @@ pub(crate) mod lua;
 mod lua_hook;
 pub(crate) mod lua_mail;
 mod lua_relief;
+mod lua_request;
+pub(crate) mod lua_response;
 pub(crate) mod lua_socket;
+mod pacing;
 pub(crate) mod proxy;
 pub(crate) mod push;
 mod redirect;
@@ -37,6 +42,7 @@ pub(crate) mod websocket;
 use tidegate_base::Id;
 use tidegate_config::model::{Action, HttpsRedirect, Listener};
 use tidegate_gate::changes::Changes;
+use tidegate_gate::counting::Standing;
 use tidegate_gate::handling::FilterId;
 use tidegate_gate::router::{self, Client, Routed};
 use tidegate_gate::scheme::{Scheme, request_scheme};
@@ -122,14 +128,33 @@ impl Worker {
     ) {
         let snapshot = self.settings_of(to);
         let mut path_scratch = core::mem::take(&mut self.path_scratch);
-        let Some(down) = self.conns.downstream(to.sock) else {
+        let Some(mut down) = self.conns.downstream(to.sock) else {
             return self.note_bug(reactor, to.sock);
         };
         let listener = snapshot.listener(down.listener);
         let scheme = request_scheme(head, down.scheme, is_trusted(down.peer(), listener));
-        let (decision, filters) = decide(&snapshot, down, head, scheme, &mut path_scratch);
+        if !listener.counting.is_empty() {
+            self.count_request(reactor, to, head, &snapshot, &listener.counting);
+            let Some(again) = self.conns.downstream(to.sock) else {
+                return self.note_bug(reactor, to.sock);
+            };
+            down = again;
+        }
+        let standing = snapshot.router.tests_counts().then(|| {
+            let scratch = core::mem::take(&mut self.piece);
+            Standing::new(&snapshot.process.tables, reactor.now(), scratch)
+        });
+        let counts = standing.as_ref();
+        let (decision, filters) =
+            decide(&snapshot, down, head, (scheme, counts), &mut path_scratch);
+        if let Some(standing) = standing {
+            self.piece = standing.into_scratch();
+        }
         self.path_scratch = path_scratch;
         self.set_filters(to, filters);
+        if let Decision::Route(route) = decision {
+            self.count_request(reactor, to, head, &snapshot, &snapshot.route(route).counting);
+        }
         match decision {
             Decision::Refused { status, text, closes } => {
                 self.identify_refused(to, head, scheme);
@@ -163,9 +188,9 @@ impl Worker {
             Action::Respond(_) | Action::Synthetic if head.protocol.is_some() => {
                 self.answer_error(reactor, to, 501, NO_WEBSOCKET, false);
             }
-            Action::Respond(_) => self.respond(reactor, to, route),
+            Action::Respond(_) => self.respond(reactor, to, head, route),
             Action::Redirect(redirect) => self.redirect(reactor, to, head, redirect, scheme),
-            Action::Synthetic => self.begin_synthetic(reactor, to, head),
+            Action::Synthetic => self.begin_synthetic(reactor, to, head, route),
             Action::Echo => {
                 self.open_websocket(reactor, to, head, route, Service::Echo);
             }
@@ -343,9 +368,7 @@ impl Worker {
         match running {
             Running::None => {}
             Running::Proxy(id) => self.cancel_exchange(reactor, id),
-            Running::Synthetic(id) => {
-                self.synthetics.remove(id);
-            }
+            Running::Synthetic(id) => self.forget_synthetic(id),
             Running::Lua(id) => self.forget_scripted(id),
             Running::Token(id) => {
                 self.token_requests.remove(id);
@@ -440,7 +463,7 @@ fn decide(
     snapshot: &Snapshot,
     down: &Downstream,
     head: &RequestHead<'_>,
-    scheme: Scheme,
+    (scheme, counts): (Scheme, Option<&Standing<'_>>),
     path_scratch: &mut Vec<u8>,
 ) -> (Decision, FilterId) {
     let index = usize::from(down.listener);
@@ -473,6 +496,7 @@ fn decide(
         certificate: down.facts.as_ref().and_then(|facts| facts.certificate()),
         peer: down.peer().ip(),
         trusted: &listener.trusted,
+        counts,
     };
     match snapshot.router.route(index, head, &client, path_scratch) {
         Routed::Route(route) => {

@@ -1,11 +1,14 @@
 //! Synthetic responses: the URL specifies status, size, delays and chunks (the order). A response holds at
-//! most one piece of its body at a time.
-//! In: a request on a synthetic route. Out: its response, as fast as the client reads it.
+//! most one piece of its body at a time. Fixed responses whose bandwidth is limited are sent in the same way.
+//! In: a request on a synthetic route. Out: its response, as fast as the client reads it and the route admits.
 //! Never: keeps a body; uses a timer other than the connection's deadline (for the order's delays, and for the
 //! request body).
 //! Limits: each response sends up to `SHARE_BYTES` a turn, so that other connections get their share.
 
+use std::rc::Rc;
+
 use tidegate_base::{Id, Moment};
+use tidegate_gate::respond::Prepared;
 use tidegate_gate::synthetic::{self, Synthetic};
 use tidegate_reactor::Reactor;
 use tidegate_wire::message::{BodyLength, Method, RequestHead};
@@ -14,7 +17,9 @@ use crate::action::Running;
 use crate::action::intake::Intake;
 use crate::answer::{Answer, Head};
 use crate::carrier::Rest;
+use crate::paces::{Pace, Way};
 use crate::requester::Requester;
+use crate::snapshot::Snapshot;
 use crate::worker::Worker;
 
 /// Bytes that are collected before they are handed to the reactor.
@@ -28,8 +33,12 @@ const SHARE_BYTES: usize = 4 * PIECE_BYTES;
 pub(crate) struct SyntheticResponse {
     /// The requester. It exists as long as the response, and its carrier refers to this response.
     requester: Requester,
-    /// The response that the URL specifies.
+    /// The response that the URL specifies; of a fixed response, its status and length.
     order: Synthetic,
+    /// The fixed response; `None`: the order describes the body.
+    fixed: Option<Fixed>,
+    /// The limit of the bandwidth, if the route has one.
+    pub(super) pace: Option<Box<Pace>>,
     /// The response has a body.
     has_body: bool,
     /// Bytes of the body sent so far. At most `order.size`.
@@ -44,6 +53,21 @@ pub(crate) struct SyntheticResponse {
     phase: Phase,
     /// The values for the edits of the response; empty if there are none, and once the response begins.
     values: Vec<u8>,
+}
+
+/// A fixed response of a route, under the settings that its request began with.
+struct Fixed {
+    /// The settings.
+    snapshot: Rc<Snapshot>,
+    /// The index of the route there.
+    route: usize,
+}
+
+impl Fixed {
+    /// The response.
+    fn prepared(&self) -> Option<&Prepared> {
+        self.snapshot.answers.prepared(self.route)
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -65,6 +89,7 @@ impl Worker {
         reactor: &mut R,
         to: Requester,
         head: &RequestHead<'_>,
+        route: usize,
     ) {
         let order = match synthetic::parse(head.query, &mut self.prng) {
             Ok(order) => order,
@@ -75,7 +100,8 @@ impl Worker {
             return self.answer(reactor, to, &Answer::SyntheticHelp, false);
         }
         let has_body = order.has_body(matches!(head.method, Method::Head));
-        if can_send_at_once(&order) && (order.states_length() || !has_body) {
+        let pace = self.pace_of(to, route);
+        if pace.is_none() && can_send_at_once(&order) && (order.states_length() || !has_body) {
             return self.answer(reactor, to, &Answer::Synthetic { order: &order, seed }, false);
         }
         let body_awaited = match head.length {
@@ -92,13 +118,66 @@ impl Worker {
             phase: Phase::ExpectBody,
             values: self.values.take(to),
             order,
+            fixed: None,
+            pace,
         };
+        let expects_continue = head.expect_continue;
+        self.insert_synthetic(reactor, response, expects_continue);
+    }
+
+    /// The limits of a request to this route; `None` if its responses are not limited.
+    fn pace_of(&mut self, to: Requester, route: usize) -> Option<Box<Pace>> {
+        let snapshot = self.settings_of(to);
+        let limits = snapshot.handlings.of_route(route)?.bandwidth?;
+        limits.down.map(|_| Box::new(Pace::new(&limits)))
+    }
+
+    /// Sends a fixed response in pieces, if the bandwidth of its route is limited to less than all of it at once. Returns
+    /// whether that is so.
+    pub(super) fn begin_paced<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        to: Requester,
+        is_head: bool,
+        route: usize,
+    ) -> bool {
+        let Some(pace) = self.pace_of(to, route).filter(|_| !is_head) else { return false };
+        let fixed = Fixed { snapshot: self.settings_of(to), route };
+        let Some(prepared) = fixed.prepared() else { return false };
+        let (status, size) = (prepared.status(), prepared.content().len() as u64);
+        if size <= pace.first_room() {
+            return false;
+        }
+        let response = SyntheticResponse {
+            requester: to,
+            has_body: true,
+            sent: 0,
+            seed: None,
+            body_awaited: 0,
+            intake: Intake::NONE,
+            phase: Phase::ExpectBody,
+            values: self.values.take(to),
+            order: Synthetic { status, size, ..Synthetic::default() },
+            fixed: Some(fixed),
+            pace: Some(pace),
+        };
+        self.insert_synthetic(reactor, response, false);
+        true
+    }
+
+    fn insert_synthetic<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        response: SyntheticResponse,
+        expects_continue: bool,
+    ) {
+        let (to, body_awaited) = (response.requester, response.body_awaited);
         match self.synthetics.insert(response) {
             Ok(id) => {
                 self.set_running(to, Running::Synthetic(id));
                 if body_awaited == 0 {
                     self.begin_delay(reactor, id);
-                } else if head.expect_continue {
+                } else if expects_continue {
                     // RFC 9110 section 10.1.1: a recipient that wants the body must request it with 100.
                     self.send_continue(reactor, to);
                 }
@@ -150,9 +229,13 @@ impl Worker {
             Phase::Delay(_) => {
                 response.phase = Phase::Send;
                 let order = response.order.clone();
+                let snapshot = response.fixed.as_ref().map(|fixed| Rc::clone(&fixed.snapshot));
+                let route = response.fixed.as_ref().map_or(0, |fixed| fixed.route);
+                let prepared = snapshot.as_ref().and_then(|known| known.answers.prepared(route));
+                let head = prepared.map_or(Head::Synthetic(&order), Head::Prepared);
                 let values = core::mem::take(&mut response.values);
                 self.recall_values(to, values);
-                self.begin_response(reactor, to, &Head::Synthetic(&order), Rest::Discarded);
+                self.begin_response(reactor, to, &head, Rest::Discarded);
                 self.send_pieces(reactor, id);
             }
             Phase::Send => self.send_pieces(reactor, id),
@@ -160,14 +243,21 @@ impl Worker {
                 self.set_action_deadline(reactor, to, until);
             }
             Phase::Pause(_) => {
-                self.synthetics.remove(id);
+                self.forget_synthetic(id);
                 self.release_requester(reactor, to);
             }
         }
     }
 
-    /// Sends pieces of the body until it is complete, the client is too slow, or the share of the turn is
-    /// used up.
+    /// Removes a response that is complete or cancelled.
+    pub(super) fn forget_synthetic(&mut self, id: Id<SyntheticResponse>) {
+        if let Some(mut response) = self.synthetics.remove(id) {
+            self.paces.forget(response.pace.take());
+        }
+    }
+
+    /// Sends pieces of the body until it is complete, the client is too slow, or the share of the turn or the bandwidth
+    /// of the route is used up.
     fn send_pieces<R: Reactor>(&mut self, reactor: &mut R, id: Id<SyntheticResponse>) {
         let mut piece = core::mem::take(&mut self.piece);
         let mut share = SHARE_BYTES;
@@ -179,8 +269,14 @@ impl Worker {
                 self.pump(reactor, id);
                 break;
             }
+            let is_paced = response.pace.is_some();
+            let room = if is_paced { self.synthetic_room(reactor, id) } else { usize::MAX };
+            if room == 0 {
+                break;
+            }
             piece.clear();
-            response.fill_piece(&mut piece);
+            let Some(response) = self.synthetics.get_mut(id) else { break };
+            response.fill_piece(&mut piece, room, reactor.now());
             let is_last = response.is_whole();
             self.send_data(reactor, to, &piece);
             if !is_last && self.is_client_blocked(reactor, to) {
@@ -203,17 +299,31 @@ impl SyntheticResponse {
         self.requester
     }
 
+    /// The limit of the bandwidth, if the route has one.
+    pub(crate) fn pace(&self) -> Option<&Pace> {
+        self.pace.as_deref()
+    }
+
     fn is_whole(&self) -> bool {
         !self.has_body || self.sent >= self.order.size
     }
 
-    /// Appends the next piece of the body.
-    fn fill_piece(&mut self, out: &mut Vec<u8>) {
+    /// Appends the next piece of the body, of up to `room` bytes.
+    fn fill_piece(&mut self, out: &mut Vec<u8>, room: usize, now: Moment) {
         let left = self.order.size - self.sent;
-        let room = PIECE_BYTES.min(self.order.piece_bytes) as u64;
+        let room = PIECE_BYTES.min(self.order.piece_bytes).min(room) as u64;
         let amount = left.min(room) as usize;
-        synthetic::fill(out, self.sent, amount, self.seed);
+        match self.fixed.as_ref().and_then(Fixed::prepared) {
+            None => synthetic::fill(out, self.sent, amount, self.seed),
+            Some(prepared) => {
+                let begin = self.sent as usize;
+                out.extend_from_slice(&prepared.content()[begin..begin + amount]);
+            }
+        }
         self.sent += amount as u64;
+        if let Some(pace) = &mut self.pace {
+            pace.spend(Way::Down, now, amount);
+        }
     }
 }
 

@@ -6,8 +6,9 @@ use std::sync::PoisonError;
 
 use rustix::process::{Signal, getpid, kill_process};
 use tidegate_gate::access::Names;
+use tidegate_gate::agent::{Operation, WEIGHT_MAX, part_of_weight};
 
-use super::{Operations, info, map, set, stat};
+use super::{Operations, info, map, set, stat, table};
 use crate::health::{ServerState, View};
 
 /// The outcome of a command.
@@ -80,7 +81,7 @@ const COMMANDS: &[Command] = &[
     },
     Command {
         words: &["set", "server"],
-        arguments: "POOL/SERVER state ready|drain|maint, or weight N|N%",
+        arguments: "POOL/SERVER state ready|drain|maint, weight N|N%, or agent up|down",
         about: "stops or resumes sending requests to a server, or changes its share; requests under way complete",
         example: "set server api/10.0.0.1:8000 state drain",
         run: set_server,
@@ -142,6 +143,27 @@ const COMMANDS: &[Command] = &[
         run: map::commit,
     },
     Command {
+        words: &["show", "table"],
+        arguments: "[NAME [LIMIT | key KEY]]",
+        about: "the tables, the keys of a table with the largest counts, or the counts of a key",
+        example: "show table abuse 10",
+        run: table::show,
+    },
+    Command {
+        words: &["clear", "table"],
+        arguments: "NAME [KEY]",
+        about: "sets the counts of a table, or of one key, to zero; requests in progress stay counted",
+        example: "clear table abuse 192.0.2.1",
+        run: table::clear,
+    },
+    Command {
+        words: &["set", "table"],
+        arguments: "NAME KEY mark NUMBER",
+        about: "sets the mark of a key, which conditions of routes can test; 0 removes it",
+        example: "set table abuse 192.0.2.1 mark 1",
+        run: table::set,
+    },
+    Command {
         words: &["show", "set"],
         arguments: "[NAME]",
         about: "the sets of addresses, or the ranges of a set",
@@ -196,6 +218,14 @@ const COMMANDS: &[Command] = &[
         about: "the same as SIGHUP: reads the configuration and the files that it names again",
         example: "reload",
         run: |arguments, _| signal("reload", arguments, Signal::HUP),
+    },
+    Command {
+        words: &["upgrade"],
+        arguments: "",
+        about: "the same as SIGUSR2: starts the program again with the same listening sockets, then stops; the log states \
+                the result",
+        example: "upgrade",
+        run: |arguments, _| signal("upgrade", arguments, Signal::USR2),
     },
     Command {
         words: &["shutdown"],
@@ -291,14 +321,12 @@ fn show_servers_state(arguments: &[&str], operations: &Operations) -> Outcome {
             let (_, name) = names.server(at, server_at);
             let Some(view) = operations.roster.view(at, server_at) else { continue };
             let line = StateLine { pool: (at, &pool.name), server: (server_at, name) };
-            line.write(&mut text, server.weight, pool.tls.is_some(), &view);
+            let agent_port = pool.agent.as_ref().map_or(0, |agent| agent.port);
+            line.write(&mut text, (server.weight, pool.tls.is_some(), agent_port), &view);
         }
     }
     Ok(Reply::Shown(text))
 }
-
-/// The largest weight, as in the file.
-const WEIGHT_MAX: u16 = 1000;
 
 /// The place of a line of `show servers state`.
 struct StateLine<'a> {
@@ -309,15 +337,22 @@ struct StateLine<'a> {
 }
 
 impl StateLine<'_> {
-    fn write(&self, text: &mut String, weight: u16, is_secured: bool, view: &View) {
+    /// Appends the line of a server with this weight in the file, with TLS or not, and with this port of its agent.
+    fn write(
+        &self,
+        text: &mut String,
+        (weight, is_secured, agent_port): (u16, bool, u16),
+        view: &View,
+    ) {
         // HAProxy's numbers: 2 running, 0 stopped; 1 forced maintenance, 8 forced drain.
-        let administrative = match view.state {
+        let administrative = match view.state_now() {
             ServerState::Ready => 0,
             ServerState::Drain => 8,
             ServerState::Maintenance => 1,
         };
-        let runs = view.state != ServerState::Maintenance
-            && view.checked.as_ref().is_none_or(|checked| checked.health.is_up());
+        let runs = view.state_now() != ServerState::Maintenance
+            && view.checked.as_ref().is_none_or(|checked| checked.health.is_up())
+            && view.agent.as_ref().is_none_or(|agent| agent.state.works());
         let operational = if runs { 2 } else { 0 };
         let since = view.changed.elapsed().as_secs();
         // Check results: 0 unknown, 2 failed, 3 passed; check states: 0 none, 6 configured and enabled.
@@ -334,11 +369,13 @@ impl StateLine<'_> {
             }
         };
         let ((pool_at, pool), (server_at, name)) = (self.pool, self.server);
-        let set = view.weight.unwrap_or(weight);
+        let set = view.weight_now(weight);
+        // 22: configured and enabled (6), of an agent (16).
+        let agent = if view.agent.is_some() { 22 } else { 0 };
         let (host, port) = name.rsplit_once(':').unwrap_or((name, "0"));
         text.push_str(&format!(
             "{} {pool} {} {name} {host} {operational} {administrative} {set} {weight} {since} {status} {result} \
-             {score} {state} 0 0 0 - {port} - {} 0 - - 0\n",
+             {score} {state} {agent} 0 0 - {port} - {} 0 - - {agent_port}\n",
             pool_at + 1,
             server_at + 1,
             u8::from(is_secured),
@@ -364,8 +401,9 @@ fn status_number(code: &str) -> u8 {
 }
 
 fn set_server(arguments: &[&str], operations: &Operations) -> Outcome {
-    let usage = "write: set server POOL/SERVER state ready|drain|maint, or weight N|N%";
-    let [place, what @ ("state" | "weight"), word] = arguments else {
+    let usage =
+        "write: set server POOL/SERVER state ready|drain|maint, weight N|N%, or agent up|down";
+    let [place, what @ ("state" | "weight" | "agent"), word] = arguments else {
         return Err(usage.to_owned());
     };
     let set = match *what {
@@ -376,6 +414,18 @@ fn set_server(arguments: &[&str], operations: &Operations) -> Outcome {
             };
             operations.roster.set_state(place, *state)
         }
+        "agent" => {
+            let operation = match *word {
+                "up" => Operation::Up,
+                "down" => Operation::Down,
+                _ => return Err(format!("`agent` cannot be {word:?}; allowed: up, down")),
+            };
+            let set = operations.roster.set_agent(place, operation);
+            if set == Ok(false) {
+                return Err(format!("server {place:?} has no agent; its pool needs `agent`"));
+            }
+            set.map(drop)
+        }
         _ => {
             let number = word.strip_suffix('%').unwrap_or(word).parse::<u16>().ok();
             let Some(number) = number.filter(|number| *number <= WEIGHT_MAX) else {
@@ -385,8 +435,7 @@ fn set_server(arguments: &[&str], operations: &Operations) -> Outcome {
             };
             let is_part = word.ends_with('%');
             operations.roster.set_weight(place, |configured| match is_part {
-                // Rounded up, so that a part of a weight is not 0.
-                true => (u32::from(configured) * u32::from(number)).div_ceil(100).min(1000) as u16,
+                true => part_of_weight(configured, number),
                 false => number,
             })
         }

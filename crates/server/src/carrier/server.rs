@@ -223,6 +223,14 @@ impl Worker {
         }
     }
 
+    /// Hands over what has waited for the client, or for the bandwidth of the route. Called by the worker's queue.
+    pub(crate) fn resume_response<R: Reactor>(&mut self, reactor: &mut R, up: Responder) {
+        match up.is_stream() {
+            true => self.resume_server_stream(reactor, up),
+            false => self.resume_http1_server(reactor, up.sock),
+        }
+    }
+
     /// Notes that the server authenticates the connection instead of the request.
     pub(crate) fn note_authenticated<R: Reactor>(&mut self, reactor: &mut R, up: Responder) {
         if up.is_stream() {

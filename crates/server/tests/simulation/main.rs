@@ -5,6 +5,7 @@
 //! Never: waits for a real clock.
 
 mod asked;
+mod bandwidth;
 mod client;
 mod floods;
 mod glitches;
@@ -19,6 +20,7 @@ mod http2_websocket;
 mod limits;
 mod line;
 mod lua;
+mod lua_requests;
 mod lua_share;
 mod named;
 mod oracle;

@@ -137,6 +137,13 @@ impl Plan {
         if Prng::new(seed ^ 0x6964).below(3) == 0 {
             config.push_str("[server]\nrequest-id = { response = true }\ntrace = true\n");
         }
+        if Prng::new(seed ^ 0x7461_626c_6548).below(4) == 0 {
+            config = add_tables(&config);
+        }
+        let mut bandwidth = Prng::new(seed ^ 0x6261_6e64_7713);
+        if bandwidth.below(4) == 0 {
+            config = limit_bandwidth(&config, pools, &mut bandwidth);
+        }
         let asks = pools > 1 && Prng::new(seed ^ 0x6173_6b1c).below(4) == 0;
         if asks {
             config = add_question(&config, pools);
@@ -177,6 +184,35 @@ impl Plan {
             stop,
         }
     }
+}
+
+/// Counts all requests, and those of the first pool, in tables with little room. A request of the first pool sees itself.
+fn add_tables(config: &str) -> String {
+    let config = config.replacen("timeouts = {", "count = \"all\"\ntimeouts = {", 1);
+    let seen = "table = { all = { connections = \">= 1\", \"requests/1s\" = \">= 1\" } }\ncount = [\"all\", \"first\"]\n";
+    let config = config.replacen("proxy = \"p0\"\n", &format!("proxy = \"p0\"\n{seen}"), 1);
+    format!(
+        "{config}[table.all]\ncounts = [\"connections\", \"requests/1s\", \"errors\", \"bytes-sent/2s\"]\n\
+         expire = \"2s\"\nentries-max = 8\n\
+         [table.first]\nkey = [\"header:x-id\", \"path\"]\ncounts = [\"requests\", \"failures/1s\"]\n\
+         expire = \"1s\"\nentries-max = 8\n"
+    )
+}
+
+/// Limits the bandwidth of requests to servers and of synthetic responses.
+fn limit_bandwidth(config: &str, pools: usize, prng: &mut Prng) -> String {
+    let mut limit = || {
+        let [down, up] = [(); 2].map(|()| (128 << 10) << prng.below(6));
+        let after = prng.below(50_000);
+        format!("bandwidth = {{ down = \"{down}B/s\", up = \"{up}B/s\", after = \"{after}B\" }}\n")
+    };
+    let mut config = config.to_owned();
+    for pool in 0..pools {
+        let path = format!("path = \"/p{pool}/*\"\n");
+        config = config.replacen(&path, &format!("{path}{}", limit()), 1);
+    }
+    let path = "path = \"/synthetic\"\n";
+    config.replacen(path, &format!("{path}bandwidth = {{ down = \"200KiB/s\" }}\n"), 1)
 }
 
 /// Lets the route of the second pool ask a server, whose pool is added after `pools` others.

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use crate::gate::Gate;
 use crate::origins::{go_program, node};
-use crate::process::{Folder, console_of_page, run_well};
+use crate::process::{Folder, console_of_page, free_address, run_well};
 use tidegate_testing::command;
 
 const CONFIG: &str = "[server]\nworkers = 3\n[[listener]]\nbind = \"127.0.0.1:0\"\n\
@@ -82,7 +82,7 @@ const OWN_CLIENT: &str = include_str!("../../../../web/client/tidegate.js");
 fn own_client_works_with_a_hub() {
     // `broken`: WebSocket fails, and the client takes the next transport.
     let variants: [&[&str]; 3] = [&["websocket"], &["sse"], &["broken"]];
-    let parts = "talk\nhistory\npresence\nrecovery\nlost\nrights\nrenewal\nagain\nsubscribed\nclosed\ncallbacks\n";
+    let parts = "talk\nhistory\npresence\nrecovery\nlost\nrights\nrenewal\nagain\nsubscribed\ncallback\nclosed\ncallbacks\n";
     run_client_with("own", &variants, parts, |folder| {
         let mut node = node();
         let test = folder.file("test.mjs", include_str!("push_own_client.mjs"));
@@ -107,6 +107,23 @@ fn own_client_works_in_chromium() {
     let url = format!("http://{}/page", gate.address());
     let seen = console_of_page(&folder, &url, "results: ");
     assert!(seen.contains("results: websocket sse;"), "{seen}");
+}
+
+#[test]
+fn two_tabs_of_the_demonstration_talk_in_chromium() {
+    let folder = Folder::new("push-demonstration");
+    // A configuration takes `${NAME}` from the environment.
+    let literal = |text: &str| text.replace("${", "$${");
+    let text = literal(&tidegate_config::embedded_text());
+    let page = literal(include_str!("demonstration_page.html"));
+    let route = format!(
+        "[[route]]\npath = \"/page\"\nrespond = {{ headers = {{ content-type = \"text/html\" }}, body = \'\'\'{page}\'\'\' }}\n"
+    );
+    let address = free_address();
+    let config = text.replace("127.0.0.1:8080", &address.to_string());
+    let gate = Gate::start(&folder, &format!("[server]\nworkers = 3\n{config}\n{route}"));
+    let seen = console_of_page(&folder, &gate.url("/page"), "results: ");
+    assert!(seen.contains("results: presence talk delivery leave;"), "{seen}");
 }
 
 #[test]

@@ -9,10 +9,12 @@ use tidegate_config::model::RouteTimeouts;
 use tidegate_gate::balance::Tried;
 
 use crate::action::intake::Intake;
+use crate::action::lua_response::ResponseHook;
 use crate::action::proxy::authorization::Authorization;
 use crate::action::proxy::inquiry::Inquiry;
 use crate::action::proxy::stored::StoredRequest;
 use crate::buffers::BufferPool;
+use crate::paces::{Pace, Way};
 use crate::requester::Requester;
 use crate::responder::Responder;
 use crate::settings::Era;
@@ -194,8 +196,12 @@ pub(crate) struct Exchange {
     pub(crate) authorization: Option<Box<Authorization>>,
     /// The request of the client, while a server is asked about it.
     pub(crate) inquiry: Option<Box<Inquiry>>,
+    /// The limits of the bandwidth, if the route has any. Those that the request began with: a reload changes nothing.
+    pub(crate) pace: Option<Box<Pace>>,
     /// The values for the edits of the response; empty if there are none, and once the response begins.
     pub(crate) values: Vec<u8>,
+    /// The hook that changes the head of the response; `None` without one, and once the response begins.
+    pub(crate) response_hook: Option<Box<ResponseHook>>,
 }
 
 impl Exchange {
@@ -230,7 +236,9 @@ impl Exchange {
             ended: EndedSides::default(),
             authorization: None,
             inquiry: None,
+            pace: None,
             values: Vec::new(),
+            response_hook: None,
         }
     }
 
@@ -255,6 +263,11 @@ impl Exchange {
             inquiry.request.release(buffers);
         }
         self.request.release(buffers);
+    }
+
+    /// Whether the response waits for the bandwidth of the route.
+    pub(crate) fn is_response_paced(&self) -> bool {
+        self.pace.as_ref().is_some_and(|pace| pace.waits(Way::Down))
     }
 
     /// Whether no attempt was made yet, so that the exchange has no earlier place in the queue.

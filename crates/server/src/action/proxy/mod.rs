@@ -3,6 +3,7 @@
 //! - `exchange.rs`: the state of one proxied request; `stored.rs`: the request as it is sent
 //! - `choice.rs`: requests of routes that choose the pool
 //! - `inquiry.rs`: requests about which another server is asked first
+//! - `own.rs`: requests that Tidegate sends for itself
 //! - `authorization.rs`: requests whose user is being verified
 //! - `dispatch.rs`: pick a server, wait in the queue, connect, retry; `reuse.rs`: idle connections;
 //!   `shortage.rs`: requests that wait for room for a connection
@@ -21,6 +22,7 @@ mod choice;
 pub(crate) mod dispatch;
 pub(crate) mod exchange;
 mod inquiry;
+mod own;
 mod request;
 mod response;
 pub(crate) mod reuse;
@@ -52,6 +54,7 @@ use crate::action::proxy::stored::StoredRequest;
 use crate::answer::Answer;
 use crate::buffers::BufferPool;
 use crate::carrier::Progress;
+use crate::paces::Pace;
 use crate::requester::Requester;
 use crate::snapshot::Snapshot;
 use crate::worker::Worker;
@@ -136,9 +139,12 @@ impl Worker {
             true => Stage::Buffering,
             false => Stage::Queued,
         };
-        exchange.timeouts =
-            snapshot.handlings.of_route(route).and_then(|handling| handling.timeouts);
+        if let Some(handling) = snapshot.handlings.of_route(route) {
+            exchange.timeouts = handling.timeouts;
+            exchange.pace = handling.bandwidth.as_ref().map(|limits| Box::new(Pace::new(limits)));
+        }
         exchange.values = self.values.take(to);
+        exchange.response_hook = self.response_hook.take().map(Box::new);
         if let Some((asker, question)) = question {
             let asked = snapshot.pool(asker.pool());
             let choice = Choice {
@@ -169,6 +175,9 @@ impl Worker {
             }
             Err(mut exchange) => {
                 self.recall_values(to, core::mem::take(&mut exchange.values));
+                if let Some(hook) = &exchange.response_hook {
+                    self.close_response_hook(**hook);
+                }
                 exchange.release(&mut self.buffers);
                 let text = "the proxy is handling too many requests";
                 self.answer_error(reactor, to, 503, text, true);
@@ -269,10 +278,14 @@ impl Worker {
 
     /// Removes the exchange and returns its buffers.
     pub(crate) fn forget_exchange(&mut self, id: Id<Exchange>) {
-        if let Some(exchange) = self.exchanges.remove(id) {
+        if let Some(mut exchange) = self.exchanges.remove(id) {
+            self.paces.forget(exchange.pace.take());
             self.accounts.counters.exchanges_now.sub(1);
             for pool in [Some(exchange.pool), exchange.own_pool()].into_iter().flatten() {
                 self.pools[usize::from(pool)].exchanges -= 1;
+            }
+            if let Some(hook) = &exchange.response_hook {
+                self.close_response_hook(**hook);
             }
             exchange.release(&mut self.buffers);
         }

@@ -9,6 +9,7 @@ use tidegate_reactor::Reactor;
 
 use crate::action::proxy::exchange::{Exchange, Stage};
 use crate::action::proxy::stored::WAITING_PIECE_BYTES_MAX;
+use crate::paces::Way;
 use crate::worker::Worker;
 
 impl Worker {
@@ -18,6 +19,12 @@ impl Worker {
         reactor: &mut R,
         id: Id<Exchange>,
     ) -> usize {
+        let room = self.unpaced_body_room(reactor, id);
+        if room == 0 { 0 } else { room.min(self.request_room(reactor, id)) }
+    }
+
+    /// How many bytes the exchange takes, apart from the bandwidth of its route.
+    fn unpaced_body_room<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) -> usize {
         let Some(exchange) = self.exchanges.get(id) else { return 0 };
         if let Some(inquiry) = &exchange.inquiry {
             return inquiry.body_room();
@@ -50,6 +57,9 @@ impl Worker {
         end: Option<&[u8]>,
     ) {
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
+        if let Some(pace) = &mut exchange.pace {
+            pace.spend(Way::Up, reactor.now(), data.len());
+        }
         if let Some(inquiry) = &mut exchange.inquiry {
             return inquiry.take_body(data, end);
         }

@@ -23,9 +23,10 @@ use crate::action::proxy::tunnel::Side;
 use crate::answer::Head;
 use crate::carrier::output::look_again_at;
 use crate::carrier::{Progress, Rest};
+use crate::paces::Way;
 use crate::responder::Responder;
 use crate::snapshot::Snapshot;
-use crate::worker::Worker;
+use crate::worker::{Work, Worker};
 
 /// The response is relayed.
 impl Worker {
@@ -90,6 +91,11 @@ impl Worker {
         if verdict == Some(true) {
             return self.take_grant(reactor, id, head, ends, more_follows);
         }
+        // What the hook changes is for the client; the server is judged by what it has sent.
+        let received = head;
+        let Ok(changed) = self.change_response(reactor, id, received) else { return };
+        let lent = changed.as_ref().map(|changed| changed.lend_after(received));
+        let head = lent.as_ref().unwrap_or(received);
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
         let (to, up) = (exchange.requester, exchange.attempt.up);
         let (era, pool) = (exchange.era, usize::from(exchange.pool));
@@ -99,8 +105,9 @@ impl Worker {
         exchange.stage = Stage::ExpectBody;
         let values = core::mem::take(&mut exchange.values);
         self.recall_values(to, values);
-        self.note_result(pool as u16, server, is_failure(head.status), reactor.now());
-        if connection_auth::response_authenticates(head) {
+        self.note_result(pool as u16, server, is_failure(received.status), reactor.now());
+        self.note_stay_answered(id, Some(received), reactor.now());
+        if connection_auth::response_authenticates(received) {
             self.note_authenticated(reactor, up);
         }
         // If the response is early, the rest of the request is still forwarded; but a server that closes will
@@ -160,9 +167,12 @@ impl Worker {
         if self.skip_answer(reactor, id, data.len()) {
             return;
         }
-        let Some(exchange) = self.exchanges.get(id) else { return };
+        let Some(exchange) = self.exchanges.get_mut(id) else { return };
         debug_assert_eq!(exchange.stage, Stage::ExpectBody, "a piece of a response");
         let to = exchange.requester;
+        if let Some(pace) = &mut exchange.pace {
+            pace.spend(Way::Down, reactor.now(), data.len());
+        }
         self.send_data(reactor, to, data);
         if self.is_client_blocked(reactor, to) {
             self.hold_server(reactor, id);
@@ -222,8 +232,16 @@ impl Worker {
         id: Id<Exchange>,
     ) {
         let Some(exchange) = self.exchanges.get(id) else { return };
-        let (stage, up) = (exchange.stage, exchange.attempt.up);
+        let (stage, up, may_wait) = (exchange.stage, exchange.attempt.up, exchange.pace.is_some());
+        if exchange.is_response_paced() {
+            // Its turn resumes it.
+            return self.arm_upstream(reactor, id);
+        }
         self.set_server_receiving(reactor, up, true);
+        if may_wait && !up.is_stream() {
+            // A part of the response may wait in the connection. A stream queues the same by itself.
+            self.work.push(Work::ResumeServer(up));
+        }
         match stage {
             Stage::Tunnel => self.arm_tunnel(reactor, id),
             Stage::Authorizing
@@ -441,6 +459,21 @@ impl Worker {
         self.fail(reactor, id, failure);
     }
 
+    /// Fails an exchange whose server has done nothing wrong.
+    pub(in crate::action) fn fail_served<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<Exchange>,
+        failure: Failure,
+    ) {
+        let Some(exchange) = self.exchanges.get(id) else { return };
+        let (pool, attempt) = (exchange.pool, exchange.attempt);
+        self.note_result(pool, attempt.server, false, reactor.now());
+        self.release_server(pool, attempt.server);
+        self.abandon_server(reactor, attempt.up);
+        self.fail(reactor, id, failure);
+    }
+
     /// The deadline of a connection to a server expired while it served an exchange.
     pub(crate) fn server_due<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get(id) else { return };
@@ -529,7 +562,8 @@ impl Worker {
         let timeout = self.timeouts_of(exchange).body;
         let (to, has_sent_body) = (exchange.requester, exchange.intake.bytes > 0);
         let up = exchange.attempt.up;
-        if self.is_client_held(to) {
+        let is_paced = exchange.is_response_paced();
+        if is_paced || self.is_client_held(to) {
             return self.arm_upstream(reactor, id);
         }
         let look = if has_sent_body { self.look_at_request(reactor, up) } else { OutputLook::Idle };

@@ -102,7 +102,7 @@ impl Worker {
 
     pub(super) fn count_reply(&self, reply: &Reply) {
         match reply {
-            Reply::Published(_) => self.accounts.counters.push_publications.add(1),
+            Reply::Published { .. } => self.accounts.counters.push_publications.add(1),
             Reply::Failed(_) => self.accounts.counters.push_failures.add(1),
             Reply::Subscribed(_)
             | Reply::History { .. }
@@ -110,7 +110,8 @@ impl Worker {
             | Reply::Presence(_)
             | Reply::PresenceStats { .. }
             | Reply::Channels(_)
-            | Reply::Info(_) => {}
+            | Reply::Info(_)
+            | Reply::Delivered(_) => {}
         }
     }
 

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use tidegate_base::Id;
 use tidegate_gate::access::Cause;
 use tidegate_push::client::Disconnect;
+use tidegate_push::fan_out::{Delivery, Handed};
 use tidegate_push::publication::{Content, DELIVERY_COST_BYTES, Form, Publication};
 use tidegate_push::queue::Queued;
 use tidegate_reactor::Reactor;
@@ -30,12 +31,15 @@ impl Worker {
         let mut keys = core::mem::take(&mut self.push.keys);
         let mut left = DELIVERY_BYTES_PER_TURN_MAX;
         while left > 0 && self.push.hub.is_delivering() {
-            let Some(publication) = self.push.hub.deliver(left, &mut keys) else { break };
+            let Some(slice) = self.push.hub.deliver(left, &mut keys) else { break };
+            let publication = Arc::clone(&slice.publication);
             // A slice without subscribers has looked at places, too.
             left = left.saturating_sub(keys.len().max(1) * publication.delivery_cost_bytes());
+            let mut delivery = Delivery::default();
             for key in keys.drain(..) {
-                self.deliver_to(reactor, key, &publication);
+                delivery.note(self.deliver_to(reactor, key, &publication));
             }
+            self.push.hub.end_slice(slice, delivery);
         }
         self.push.keys = keys;
         self.accounts.counters.push_unreported.add(self.push.hub.take_unreported());
@@ -48,12 +52,12 @@ impl Worker {
         reactor: &mut R,
         key: Key,
         publication: &Arc<Publication>,
-    ) {
+    ) -> Handed {
         match key.receiver() {
-            Receiver::Raw(_) if publication.content != Content::Message => {}
+            Receiver::Raw(_) if publication.content != Content::Message => Handed::Nothing,
             Receiver::Raw(id) => {
                 // An earlier delivery of the slice may have ended the connection.
-                let Some(socket) = self.websockets.find(id) else { return };
+                let Some(socket) = self.websockets.find(id) else { return Handed::Nothing };
                 let to = socket.requester();
                 if self.is_client_held(to) {
                     return self.enqueue_publication(reactor, key, publication);
@@ -61,49 +65,56 @@ impl Worker {
                 self.accounts.counters.push_deliveries.add(1);
                 self.send_frame(reactor, id, publication.frame(Form::Raw));
                 self.is_websocket_held(reactor, id);
+                Handed::Sent
             }
             // A call gets no publications.
-            Receiver::Call(_) => {}
-            Receiver::Session(id) => {
-                let Some(session) = self.sessions.find(id) else { return };
-                let to = session.requester;
-                match &session.kind {
-                    Kind::Client { link, connection, .. } => {
-                        let (link, form) = (*link, connection.codec().form());
-                        if self.is_client_held(to) {
-                            return self.enqueue_publication(reactor, key, publication);
-                        }
-                        self.accounts.counters.push_deliveries.add(1);
-                        match link {
-                            Link::Socket(socket) => {
-                                self.send_frame(reactor, socket, publication.frame(form));
-                                self.is_websocket_held(reactor, socket);
-                            }
-                            Link::Stream(Stream { framing, .. }) => {
-                                self.send_publication(reactor, to, framing, publication);
-                            }
-                        }
+            Receiver::Call(_) => Handed::Nothing,
+            Receiver::Session(id) => self.deliver_to_session(reactor, id, publication),
+        }
+    }
+
+    fn deliver_to_session<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<PushSession>,
+        publication: &Arc<Publication>,
+    ) -> Handed {
+        let Some(session) = self.sessions.find(id) else { return Handed::Nothing };
+        let (to, key) = (session.requester, Key::of_session(id));
+        match &session.kind {
+            Kind::Client { link, connection, .. } => {
+                let (link, form) = (*link, connection.codec().form());
+                if self.is_client_held(to) {
+                    return self.enqueue_publication(reactor, key, publication);
+                }
+                match link {
+                    Link::Socket(socket) => {
+                        self.send_frame(reactor, socket, publication.frame(form));
+                        self.is_websocket_held(reactor, socket);
                     }
-                    // Only clients of the client protocol receive joins and leaves.
-                    _ if publication.content != Content::Message => {}
-                    Kind::Events { .. } => {
-                        if self.is_client_held(to) {
-                            return self.enqueue_publication(reactor, key, publication);
-                        }
-                        self.accounts.counters.push_deliveries.add(1);
-                        self.send_event(reactor, to, publication);
-                        if self.is_client_blocked(reactor, to) {
-                            self.hold_client(reactor, to);
-                        }
+                    Link::Stream(Stream { framing, .. }) => {
+                        self.send_publication(reactor, to, framing, publication);
                     }
-                    Kind::Poll { .. } => {
-                        self.accounts.counters.push_deliveries.add(1);
-                        self.answer_poll(reactor, id, core::slice::from_ref(publication), false);
-                    }
-                    Kind::Request { .. } | Kind::Exchange(_) => {}
                 }
             }
+            // Only clients of the client protocol receive joins and leaves.
+            _ if publication.content != Content::Message => return Handed::Nothing,
+            Kind::Events { .. } => {
+                if self.is_client_held(to) {
+                    return self.enqueue_publication(reactor, key, publication);
+                }
+                self.send_event(reactor, to, publication);
+                if self.is_client_blocked(reactor, to) {
+                    self.hold_client(reactor, to);
+                }
+            }
+            Kind::Poll { .. } => {
+                self.answer_poll(reactor, id, core::slice::from_ref(publication), false);
+            }
+            Kind::Request { .. } | Kind::Exchange(_) => return Handed::Nothing,
         }
+        self.accounts.counters.push_deliveries.add(1);
+        Handed::Sent
     }
 
     /// Keeps a publication for a subscriber that does not read, as the hub's policy states.
@@ -112,22 +123,30 @@ impl Worker {
         reactor: &mut R,
         key: Key,
         publication: &Arc<Publication>,
-    ) {
+    ) -> Handed {
         let hubs = Arc::clone(&self.push.settings);
-        let Some(hub) = hubs.get(publication.hub) else { return };
+        let Some(hub) = hubs.get(publication.hub) else { return Handed::Nothing };
         let queue = self.push.queues.entry(key).or_default();
         let outcome = queue.push(Arc::clone(publication), &hub.queue);
         let counters = &self.accounts.counters;
         match outcome {
-            Queued::Waits => counters.push_queued.add(1),
-            Queued::DroppedOlder(count) => {
+            Queued::Waits => {
                 counters.push_queued.add(1);
-                counters.push_dropped.add(count.into());
+                Handed::Queued { dropped: 0 }
             }
-            Queued::Dropped => counters.push_dropped.add(1),
+            Queued::DroppedOlder(dropped) => {
+                counters.push_queued.add(1);
+                counters.push_dropped.add(dropped.into());
+                Handed::Queued { dropped }
+            }
+            Queued::Dropped => {
+                counters.push_dropped.add(1);
+                Handed::Dropped
+            }
             Queued::Overflow => {
                 counters.push_slow_closes.add(1);
                 self.disconnect_slow(reactor, key);
+                Handed::Slow
             }
         }
     }

@@ -24,7 +24,8 @@ pub(crate) struct Http1Server {
     decoder: HeadDecoder,
     /// Decodes the body of the current response. Replaced when its head arrives.
     body: BodyDecoder,
-    /// Bytes received but not processed yet: the beginning of a response head. Empty while idle.
+    /// Bytes received but not processed yet: the beginning of a response head, or a part of a body that waits for the
+    /// bandwidth of the route. Empty while idle.
     pub(crate) input: Input,
 }
 
@@ -81,7 +82,25 @@ impl Worker {
         }
     }
 
-    /// Decodes `bytes` of a response. Bytes that it leaves unprocessed are the beginning of a head.
+    /// Hands over what has waited for the bandwidth of the route. Called by the worker's queue.
+    pub(in crate::carrier) fn resume_http1_server<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        sock: SockId,
+    ) {
+        // The connection may have ended, or become idle, after the work was queued.
+        let Some(http1) = self.conns.upstream(sock).and_then(Upstream::http1) else { return };
+        let mut input = core::mem::take(&mut http1.input);
+        let used = self.decode_server(reactor, sock, input.as_slice());
+        input.consume(used);
+        match self.conns.upstream(sock).and_then(Upstream::http1) {
+            Some(http1) if !input.is_empty() => http1.input = input,
+            _ => input.release(&mut self.buffers),
+        }
+    }
+
+    /// Decodes `bytes` of a response. Bytes that it leaves unprocessed are the beginning of a head, or exceed the
+    /// bandwidth of the route.
     fn decode_server<R: Reactor>(&mut self, reactor: &mut R, sock: SockId, bytes: &[u8]) -> usize {
         let mut used = 0;
         while used < bytes.len() {
@@ -103,7 +122,14 @@ impl Worker {
                 | Stage::Paused
                 | Stage::Connecting
                 | Stage::ExpectResponse => self.decode_response(reactor, sock, id, rest),
-                Stage::ExpectBody => self.decode_response_body(reactor, sock, id, rest),
+                Stage::ExpectBody => {
+                    let is_paced = exchange.pace.is_some();
+                    let room = if is_paced { self.response_room(reactor, id) } else { usize::MAX };
+                    if room == 0 {
+                        break;
+                    }
+                    self.decode_response_body(reactor, sock, id, rest, room)
+                }
                 Stage::ExpectRequestEnd => {
                     // More bytes follow a complete response.
                     self.accounts.counters.upstream_faults.add(1);
@@ -183,20 +209,21 @@ impl Worker {
         })
     }
 
-    /// Decodes bytes of the response body and hands them over. Returns how many were processed.
+    /// Decodes up to `room` bytes of the response body and hands them over. Returns how many were processed.
     fn decode_response_body<R: Reactor>(
         &mut self,
         reactor: &mut R,
         sock: SockId,
         id: Id<Exchange>,
         bytes: &[u8],
+        room: usize,
     ) -> usize {
         let Some(http1) = self.conns.upstream(sock).and_then(Upstream::http1) else {
             self.note_bug(reactor, sock);
             return bytes.len();
         };
         let body = &mut http1.body;
-        let Ok(step) = body.decode(bytes) else {
+        let Ok(step) = body.decode(&bytes[..bytes.len().min(room)]) else {
             self.server_misbehaved(reactor, id, MALFORMED);
             return bytes.len();
         };

@@ -381,6 +381,12 @@ impl Worker {
         if stream.is_held || !stream.input.is_empty() {
             return stream.input.push(bytes, &mut self.buffers);
         }
+        let exchange = self.exchanges.find(stream.exchange);
+        if exchange.is_some_and(|exchange| exchange.pace.is_some()) {
+            let up = Responder { sock: stream.sock, stream: id };
+            stream.input.push(bytes, &mut self.buffers);
+            return self.resume_server_stream(reactor, up);
+        }
         self.hand_over_data(reactor, id, bytes, ends);
     }
 
@@ -460,8 +466,15 @@ impl Worker {
                 // The end of the response was handed over already.
                 break;
             }
+            let exchange = stream.exchange;
+            let is_limited = !stream.input.is_empty() && !stream.is_tunnel();
+            let room = if is_limited { self.response_room(reactor, exchange) } else { usize::MAX };
+            let Some(stream) = self.server_streams.get_mut(up.stream) else { break };
+            if room == 0 {
+                break;
+            }
             let mut input = core::mem::take(&mut stream.input);
-            let count = input.len().min(PIECE_BYTES_MAX);
+            let count = input.len().min(PIECE_BYTES_MAX).min(room);
             let ends = stream.is_response_done && count == input.len();
             self.hand_over_data(reactor, up.stream, &input.as_slice()[..count], ends);
             input.consume(count);
