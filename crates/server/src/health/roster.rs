@@ -228,7 +228,8 @@ impl Roster {
         self.delivery.send_to_all(&Mail::Standings(Arc::new(standings)));
     }
 
-    /// As `publish`, and waits until every worker has room for it, for up to `TRIES_MAX` tries. The prober must not call this: it would wait.
+    /// As `publish`, and waits until every worker has room for it, for up to `TRIES_MAX` tries. The prober must not call
+    /// this: it would wait.
     pub(crate) fn publish_to_all(&self) {
         self.publish();
         for _ in 0..TRIES_MAX {
