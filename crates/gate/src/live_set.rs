@@ -208,7 +208,7 @@ mod tests {
         let sets = LiveSets::new(&config("\"10.0.0.0/8\""));
         let (set, readers) = (sets.find("office").expect("the set"), sets.readers());
         let fault = set.add_to(1, "::1").expect_err("no draft");
-        assert_eq!(fault, "there is no draft @1; begin one with `prepare set`");
+        assert_eq!(fault, "there is no version @1; create one with `prepare set`");
         let draft = set.prepare();
         for network in ["192.0.2.0/25", "192.0.2.128/25", "::1"] {
             assert_eq!(set.add_to(draft, network), Ok(()));

@@ -77,7 +77,7 @@ fn what_would_break_the_message_is_an_error() {
         ("response:set_header('transfer_encoding', nil)", "frames the message"),
         ("response:set_header('Connection', 'close')", "describes the connection"),
         ("response:set_header('a', 'x\\r\\ny')", "a control character"),
-        ("response:set_header('a b', 1)", "not the name of a header field"),
+        ("response:set_header('a b', 1)", "not a valid name of a header field"),
         ("response:set_header(1, 1)", "bad argument #1 to 'set_header'"),
         ("for n = 1, 100 do response:set_header('a' .. n, n) end", "up to 64 fields"),
         ("coroutine.yield()", "yield"),
@@ -99,8 +99,7 @@ fn hook_cannot_wait_and_may_begin_threads() {
         local _, err = tide.http.request { pool = 'api' } tide.log.info(err)";
     let (mut app, verdict, _) = run_on(OK, body);
     assert_eq!(verdict, Verdict::Done);
-    let refused =
-        "Info waiting is not possible here, such as in on_response or the error handler of xpcall";
+    let refused = "Info functions that wait cannot be used here (such as in on_response or in the error handler of xpcall)";
     assert_eq!(app.log, [refused, refused]);
     app.advance(0);
     app.advance(20);
@@ -141,6 +140,6 @@ fn log_hook_gets_the_record_and_cannot_wait() {
     assert_eq!(app.vm.log(b"{\"status\":200,\"target\":\"/a\"}"), Verdict::Done);
     assert!(matches!(app.vm.log(b"{\"status\":500}"), Verdict::Failed(_)));
     app.effects();
-    assert!(app.log[0].starts_with("Info 201 /a waiting is not possible"), "{:?}", app.log);
+    assert!(app.log[0].starts_with("Info 201 /a functions that wait cannot"), "{:?}", app.log);
     assert_eq!(app.vm.waiting(), 0);
 }

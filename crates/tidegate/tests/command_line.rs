@@ -296,12 +296,12 @@ fn embedded_configuration_needs_one_port_and_takes_the_next_one_if_it_is_busy() 
     let (_first, _lines, messages, first) = listen(&["run"]);
     let note = format!("tidegate: open http://{first}/ ");
     assert!(messages.contains(&note), "{messages}");
-    assert_eq!(messages.matches("listening on").count(), 1, "{messages}");
+    assert_eq!(messages.matches("tidegate: listening on").count(), 1, "{messages}");
     assert!(get(first, "/proxied/json").contains("through the proxy"));
     let (second, _lines, messages, address) = listen(&["run"]);
     assert!(address.port() > first.port(), "{messages}");
     assert!(messages.contains(" is in use by process "), "{messages}");
-    assert!(messages.contains(&format!(": using {address}\n")), "{messages}");
+    assert!(messages.contains(&format!("; listening on {address} instead\n")), "{messages}");
     drop(second);
     let busy = first.to_string();
     let output = tidegate(&["run", "--bind", &busy]);
@@ -353,7 +353,7 @@ fn sighup_without_a_file_states_that_nothing_is_read() {
     assert!(get(address, "/json").starts_with("HTTP/1.1 200 "));
     serving.send(Signal::HUP);
     let line = lines.next().expect("a line is printed").expect("stderr is text");
-    assert!(line.contains("Z warning SIGHUP: no configuration is read again"), "{line}");
+    assert!(line.contains("Z warning SIGHUP: no configuration was reloaded"), "{line}");
 }
 
 /// Reads lines up to one that contains `end`; returns them.

@@ -336,7 +336,7 @@ natives! {
     /// (name, value) -> true; nil and an error if a request to a server cannot have this field.
     fn check_field(call) {
         let (Some(name), Some(value)) = (call.bytes(1), call.bytes(2)) else {
-            return call.fail("strings are required");
+            return call.fail("the arguments must be strings");
         };
         call.outcome(Host::check_field(name, value))
     }
@@ -348,7 +348,7 @@ natives! {
             return call.wait(Wait::Nothing);
         }
         let (Some(method), Some(target), Some(fields)) = (call.bytes(2), call.bytes(3), call.bytes(5)) else {
-            return call.fail("strings are required");
+            return call.fail("the arguments must be strings");
         };
         let parts = Parts {
             pool: call.id(1) as usize,

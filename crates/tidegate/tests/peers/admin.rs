@@ -410,7 +410,7 @@ fn changes_of_a_set_last_over_a_reload_with_the_same_addresses() {
         (&["del", "set", "s", "10.0.0.0/8"][..], "has no address of"),
         (&["get", "set", "s", "10.0.0.1"][..], "has no address of"),
         (&["add", "set", "x", "::1"][..], "the sets are: s"),
-        (&["commit", "set", "@7", "s"][..], "there is no draft @7"),
+        (&["commit", "set", "@7", "s"][..], "there is no version @7"),
     ] {
         let output = operated.ctl(words);
         let why = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -87,6 +87,15 @@ impl Checked {
         (0..10).map(get).collect()
     }
 
+    /// Waits until ten requests in a row get this page: workers learn the state of a server a moment after it was shown.
+    fn wait_for_pages(&self, expected: &str) {
+        let mut tries = 0;
+        while !self.pages().iter().all(|page| page == expected) {
+            tries += 1;
+            assert!(tries < 1000, "{:?}", self.pages());
+        }
+    }
+
     fn end(self) -> String {
         self.gate.terminate();
         let (status, messages) = self.gate.wait();
@@ -106,7 +115,7 @@ fn server_whose_checks_fail_gets_no_requests_until_they_pass() {
     assert_eq!(checked.stat(&checked.first, "check_status"), "L7STS");
     assert_eq!(checked.stat(&checked.first, "check_code"), "404");
     assert_eq!(checked.stat(&checked.first, "chkdown"), "1");
-    assert!(checked.pages().iter().all(|page| page == "two\n"));
+    checked.wait_for_pages("two\n");
     let metrics = run_well(curl().arg(format!("http://{}/metrics", checked.admin)));
     let labels = format!("{{pool=\"app\",server=\"{}\"}}", checked.first.address);
     assert!(metrics.contains(&format!("\ntidegate_server_up{labels} 0\n")), "{metrics}");
@@ -129,7 +138,7 @@ fn server_whose_checks_fail_gets_no_requests_until_they_pass() {
 
     std::fs::write(&up, "well\n").expect("a file");
     checked.wait_for(true, "status", "UP");
-    assert!(checked.pages().iter().all(|page| page == "one\n"));
+    checked.wait_for_pages("one\n");
     checked.ctl(&["set", "server", &format!("app/{}", servers[1]), "state", "ready"]);
     let (first, all) = (checked.first.address, checked.pages());
     assert!(all.iter().all(|page| page == "one\n" || page == "two\n"));
@@ -191,7 +200,7 @@ fn agent_changes_the_share_of_its_server() {
     say("ready up\n");
     checked.wait_for(true, "last_agt", "ready up");
     assert_eq!(checked.stat(&checked.first, "status"), "MAINT");
-    assert!(checked.pages().iter().all(|page| page == "two\n"));
+    checked.wait_for_pages("two\n");
     checked.ctl(&["set", "server", &server, "state", "ready"]);
     say("stopped\n");
     checked.wait_for(true, "status", "DOWN (agent)");

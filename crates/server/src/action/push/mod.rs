@@ -182,6 +182,11 @@ enum Link {
 }
 
 impl PushState {
+    /// The timer of conflated channels has expired, so that it must be set again, also to the same time.
+    pub(crate) fn forget_due(&mut self) {
+        self.due_at = Moment::NEVER;
+    }
+
     /// The state of worker `own` of `workers`.
     pub(crate) fn new(settings: Arc<Hubs>, own: u16, workers: u16) -> Self {
         let sweep_at = if settings.is_empty() { Moment::NEVER } else { Moment::ZERO };
