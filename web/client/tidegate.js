@@ -239,7 +239,8 @@ class Client {
       if (isCurrent()) await this.#subscribe(room, request);
     } catch (error) {
       if (!isCurrent()) return;
-      if (isTemporary(error)) {
+      // An error of the page, such as a failed request for a token, may pass like a temporary one.
+      if (isTemporary(error) || !(error instanceof PushError)) {
         setTimeout(() => isCurrent() && this.#join(room), this.#delay(1));
       } else if (error.code === ALREADY_SUBSCRIBED) {
         room.assigned(request.recover);

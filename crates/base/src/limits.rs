@@ -39,7 +39,7 @@ pub const RESPONSE_FIELDS_MAX: usize = 256;
 /// How many empty lines may precede a start line. RFC 9112 section 2.2 asks servers to ignore at least one
 /// before a request, because old clients sent one after the body of a POST.
 pub const EMPTY_LINES_MAX: usize = 8;
-/// Harmless violations of HTTP/1 on one connection, from which on the response in progress is the last one. An old client
+/// After this many harmless violations of HTTP/1 on one connection, the response in progress is its last one. An old client
 /// that sends an empty line after each request needs another connection after this many requests, which costs it little.
 pub const HTTP1_GLITCHES_MAX: u16 = 100;
 /// Limit of one chunk extension (RFC 9112 section 7.1.1: a server ought to limit them).

@@ -1,4 +1,4 @@
-//! A small, seeded, repeatable generator: the only source of randomness except for keys.
+//! A small, seeded, repeatable generator: the only source of randomness except for seeds and secrets.
 //! In: a seed (from the operating system at start, a fixed number in tests). Out: numbers.
 //! Never: used for secrets. Algorithm: SplitMix64 (Steele, Lea, Flood 2014).
 

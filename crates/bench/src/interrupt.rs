@@ -2,8 +2,8 @@
 //! no effect if this process was started with them ignored (nohup(1), background processes of shells).
 //! In: signals. Out: a flag, or the end of the process.
 //! Never: blocks a signal: started programs would inherit the block and could not be stopped by SIGTERM.
-//! Invariant: registered before the first program is started. Before a signal ends the process, the programs
-//! that it started are ended and its directories are removed.
+//! Invariant: the handlers are registered before the first program is started. Before a signal ends this process, the
+//! programs that it started are ended and its directories are removed.
 
 use crate::{process, scratch};
 use core::sync::atomic::{AtomicBool, Ordering};

@@ -3,8 +3,8 @@
 //! Never: starts a program on a port that is in use: with SO_REUSEPORT a server left running by mistake would
 //! silently take a part of the load.
 //! Limits: `START_MAX`, `STOP_MAX`.
-//! Invariant: all started programs and their descendants end when this process ends. Only if this process is
-//! ended by SIGKILL, the children of a program may survive it; the program itself is then ended through setpriv.
+//! Invariant: all started programs and their descendants end when this process ends. Only after SIGKILL
+//! to this process may the children of a program go on; setpriv, if installed, ends the program itself.
 //! Invariant: a process group is in `STARTED` from its start until its leader is waited for. Both happen under
 //! the lock, so when a group is signalled, the kernel cannot have reused its number for another group.
 
@@ -28,6 +28,7 @@ pub const START_MAX: Duration = Duration::from_secs(15);
 /// How long a program may take to end after SIGTERM.
 pub const STOP_MAX: Duration = Duration::from_secs(3);
 
+/// Pause between two looks at what is awaited.
 const POLL: Duration = Duration::from_millis(2);
 /// How long a listening program is watched. A program that daemonizes is detected here: its first process exits.
 const SETTLE: Duration = Duration::from_millis(100);
@@ -412,7 +413,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         assert_eq!(probe_port(address), PortState::Open);
-        // A backlog of one: the connection that fills it is the last to be established.
+        // With a backlog of 0, one connection may wait: the one that fills it is the last to be established.
         rustix::net::listen(&listener, 0).unwrap();
         let mut queued = Vec::new();
         while let Ok(stream) = TcpStream::connect_timeout(&address, PROBE_MAX) {

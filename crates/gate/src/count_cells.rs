@@ -4,7 +4,7 @@
 //! Limits: a table has a fixed number of entries, in sets of `WAYS`. If all entries of a key's set are in use, the
 //! key with the fewest requests lately loses its entry (its `heat`, which halves every eighth of the time to expire,
 //! and its requests in progress); a key with a mark loses it last. A flood of keys with few requests therefore
-//! displaces only keys of the flood. Two keys that are new in one set at the same moment wait for each other,
+//! displaces quiet keys, and none with more requests lately. Two keys that are new in one set at the same moment wait for each other,
 //! `TRIES_MAX` looks at most; then the request is not counted (`uncounted`).
 //! Invariant: an entry whose key is `BUSY` is being written by one worker; others pass over it. An entry belongs to one
 //! key per generation; what a request holds of an entry names its generation, so that it never changes another key's

@@ -4,7 +4,7 @@
 //! Never: takes a lock, waits, or allocates after its creation. Keeps a value of a request: keys are hashed with a secret.
 //! Limits: a table has a fixed number of cells, in sets of `WAYS`. If all cells of a key's set are in use, a key that was
 //! seen only once loses its cell before one that has come back, and among these the one that was used least recently. A
-//! flood of new keys therefore displaces only keys of the flood.
+//! flood of keys that are seen once therefore displaces only such keys; one of keys that are seen twice also displaces idle ones.
 //! Invariant: a cell whose key is `BUSY` is being written by one worker; other workers pass over it. A key is published
 //! after its server, so that no request of one key is sent to the server of another key.
 //!
@@ -253,8 +253,8 @@ impl Stays {
         let fields = head.fields().filter(|field| field.id == FieldName::SetCookie);
         let set = fields.map(|field| set_cookie(field.value));
         let (_, value) = set.filter(|(own, _)| *own == name.as_bytes()).last()?;
-        // A server removes a cookie with an empty value.
-        (!value.is_empty()).then(|| hash_cookie(value, self.table.seed))
+        // A server removes a cookie with an empty value, or with a time that has passed (PHP: the value "deleted").
+        (!value.is_empty() && value != b"deleted").then(|| hash_cookie(value, self.table.seed))
     }
 
     /// The server of a key.

@@ -110,12 +110,20 @@ impl Host {
     /// The server has begun a request, and calls it `tag`. Returns false if the operation has ended before.
     pub(crate) fn note_begun(&mut self, id: OperationId, tag: u64) -> bool {
         let Some(operation) = self.operations.get_mut(id) else { return false };
+        if operation.task.is_none() {
+            // Its coroutine failed before it waited.
+            self.operations.remove(id);
+            return false;
+        }
         operation.tag = Some(tag);
         true
     }
 
     /// The server has carried out an operation, which may have ended before.
     pub(crate) fn complete(&mut self, id: OperationId, reply: Reply) {
+        if self.operations.get(id).is_some_and(|operation| operation.task.is_none()) {
+            self.operations.remove(id);
+        }
         if let Some(operation) = self.operations.get_mut(id)
             && operation.reply.is_none()
         {

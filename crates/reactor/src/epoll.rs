@@ -68,6 +68,10 @@ impl EpollReactor {
         backlog: u32,
     ) -> io::Result<ListenerId> {
         rustix::io::ioctl_fionbio(&listener, true)?;
+        if let Address::Tcp(_) = address {
+            // Accepted sockets inherit this option. A service manager may not have set it.
+            sockopt::set_tcp_nodelay(&listener, true)?;
+        }
         rustix::net::listen(&listener, i32::try_from(backlog).unwrap_or(i32::MAX))?;
         self.add_listener(listener, address.clone(), backlog)
     }

@@ -66,6 +66,11 @@ impl Inheritance {
         self.report.is_some()
     }
 
+    /// Whether the sockets are those of a service manager, which also has the files of unix sockets and keeps them.
+    pub(crate) fn is_of_manager(&self) -> bool {
+        !self.replaces() && (!self.sockets.is_empty() || self.admin.is_some())
+    }
+
     /// Takes the socket of the admin interface.
     pub(crate) fn take_admin(&mut self) -> Option<OwnedFd> {
         self.admin.take()
@@ -76,12 +81,14 @@ impl Inheritance {
         self.sockets.iter().map(|(_, socket)| socket.socket.as_raw_fd()).collect()
     }
 
-    /// By socket: its listener, if the worker `own` of `workers` takes it. Sockets that share their address with others are
-    /// dealt out, so that a worker without one opens its own. All workers share a socket that does not.
+    /// By socket: its listener, if the worker `own` of `workers` takes it. Sockets of an earlier process that share their
+    /// address with others are dealt out, so that a worker without one opens its own. All workers share any other socket: a
+    /// worker of another user than the service manager could not open one beside it.
     pub(crate) fn share_of(&self, own: usize, workers: usize) -> Vec<Option<usize>> {
         let share = |(at, (place, socket)): (usize, &(usize, InheritedSocket))| {
             let earlier = self.sockets[..at].iter().filter(|(of, _)| of == place).count();
-            (!socket.is_shared || earlier % workers.max(1) == own).then_some(*place)
+            let is_shared = socket.is_shared && self.replaces();
+            (!is_shared || earlier % workers.max(1) == own).then_some(*place)
         };
         self.sockets.iter().enumerate().map(share).collect()
     }

@@ -638,6 +638,16 @@ impl Worker {
         self.finish_record(reactor, index);
     }
 
+    /// Counts a request whose head was refused in the tables of its listener.
+    pub(crate) fn count_refused<R: Reactor>(&mut self, reactor: &R, to: Requester) {
+        if let Some(record) = self.record(to)
+            && let Some(settings) = &record.settings
+        {
+            let peer = record.client.map(|client| client.ip());
+            count_unread(reactor, &mut record.tracked, settings, record.listener, peer);
+        }
+    }
+
     /// A stream of HTTP/2 was reset before its request had a requester.
     pub(crate) fn record_refused_stream<R: Reactor>(
         &mut self,

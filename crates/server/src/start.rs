@@ -194,6 +194,7 @@ fn serve_until_stopped(
     }
     let scripts = apps::read(config).map_err(StartError::Values)?;
     let mut inheritance = Inheritance::take(config);
+    let keeps_files = inheritance.is_of_manager();
     ports::refuse_taken_ports(config, options.takeover, &inheritance)?;
     let earlier = earlier_listeners(config, &inheritance);
     let unix_listeners = open_unix_listeners(config, &inheritance)?;
@@ -270,7 +271,7 @@ fn serve_until_stopped(
             }
             Err(error) => {
                 // The paths still belong to the process that was to be replaced.
-                if !inheritance.replaces() {
+                if !inheritance.replaces() && !keeps_files {
                     unlink_unix_listeners(&plan.arranged.config);
                 }
                 stop_all(workers, Span::ZERO, &Leaving::default(), Drain::default());
@@ -337,6 +338,11 @@ fn serve_until_stopped(
         (false, true) => Leave::Closed,
         (false, false) => Leave::Steered,
     };
+    if !is_replaced && !keeps_files {
+        // Unlink unix sockets first, so that new clients fail fast instead of hanging.
+        let config = Arc::clone(&listening.lock().unwrap_or_else(PoisonError::into_inner).config);
+        unlink_unix_listeners(&config);
+    }
     stop(workers, &listening, handover, unix_listeners, access.as_ref());
     Ok(())
 }
@@ -375,16 +381,12 @@ fn stop(
     if let Err(error) = second {
         log::error(format_args!("cannot wait for a second signal: {error}"));
     }
-    // Unlink unix sockets first, so that new clients fail fast instead of hanging.
     let (config, lives, earlier) = {
         let mut listening = listening.lock().unwrap_or_else(PoisonError::into_inner);
         listening.is_stopping = true;
         let earlier = core::mem::take(&mut listening.earlier);
         (Arc::clone(&listening.config), listening.lives.clone(), earlier)
     };
-    if handover != Leave::Passed {
-        unlink_unix_listeners(&config);
-    }
     drop(unix_listeners);
     let count = workers.len() as u32;
     let leaving = match handover {

@@ -112,7 +112,7 @@ impl Client {
         program.map_or_else(|| "unknown".to_owned(), |program| process::version_of(&program, flag))
     }
 
-    /// Whether it sends requests over HTTP/2 without an upgrade.
+    /// Whether it speaks HTTP/2 with and without TLS (hey: only with TLS).
     pub(crate) fn speaks_http2(self) -> bool {
         match self {
             Self::Tidegate | Self::H2load => true,
@@ -141,7 +141,7 @@ impl Client {
         }
         if round.protocol == Protocol::Http2 && !self.speaks_http2() {
             return Err(format!(
-                "{} does not speak HTTP/2; use --client tidegate or h2load",
+                "{} is not used for HTTP/2; use --client tidegate or h2load",
                 self.name()
             ));
         }

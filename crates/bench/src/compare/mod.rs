@@ -33,16 +33,16 @@ use std::sync::Arc;
 
 /// Largest number of rounds of one comparison.
 pub const ROUNDS_MAX: u32 = 1000;
-/// Body of the `bodies` case.
+/// Size of a body of `bodies`.
 const LARGE_BODY_BYTES: usize = 1024 * 1024;
-/// Body of the `tls-bodies` case.
+/// Size of a body of `tls-bodies`.
 const SECURE_BODY_BYTES: usize = 64 * 1024;
-/// Requests in flight on each connection in the `pipeline` case.
+/// Requests in flight on each connection of `pipeline`.
 const PIPELINE_DEPTH: u16 = 16;
 
-/// Streams on each connection in the `h2-json` and `h2-client` cases.
+/// Streams on each connection of `h2-json` and `h2-client`.
 const HTTP2_JSON_STREAMS: u16 = 32;
-/// Streams on each connection in the `h2-proxy` case.
+/// Streams on each connection of `h2-proxy`.
 const HTTP2_PROXY_STREAMS: u16 = 8;
 
 /// The workloads that can be compared.
@@ -178,8 +178,8 @@ pub struct CompareArgs {
     /// The load generator [default: tidegate; for tls-proxy and tls-bodies wrk, if installed]
     #[arg(long, value_enum)]
     client: Option<Client>,
-    /// Run only these contenders, comma-separated: tidegate, floor, nginx, haproxy, plain, h2o, bun, node, python. With WHAT `client`: the
-    /// server that the load generators send to
+    /// Run only these contenders, comma-separated: tidegate, floor, nginx, haproxy, plain, h2o, bun, node, python. With WHAT
+    /// `client` or `h2-client`: the server that the load generators send to
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Path of the tidegate binary [default: the running program, or tidegate in its build directory]

@@ -144,7 +144,7 @@ pub struct HttpArgs {
     pub(super) strict: bool,
     #[command(flatten)]
     pub(super) tls: TlsOptions,
-    /// New connection and TLS handshake for each request; with --tls-resumption off all handshakes are full
+    /// New connection and TLS handshake for each request; with --tls-resumption off, all handshakes are full
     #[arg(long, conflicts_with_all = ["close", "requests_per_connection"], help_heading = "TLS (https:// URLs)")]
     handshake_every_request: bool,
 }
@@ -171,7 +171,7 @@ impl HttpArgs {
         }
         if self.connections < u32::from(self.threads) {
             return Err(format!(
-                "{} connections are too few for {} threads; use --threads {} or fewer",
+                "--connections {} is less than --threads {}; use --threads {} or fewer",
                 self.connections, self.threads, self.connections
             ));
         }
@@ -226,7 +226,7 @@ impl HttpArgs {
         }
         if !self.start.is_empty() && self.start.len() != urls.len() {
             return Err(format!(
-                "there are {} candidates and {} --start; give one --start for each candidate, in the same order, \
+                "candidates: {}, --start: {}; give one --start for each candidate, in the same order, \
                  or none",
                 urls.len(),
                 self.start.len()

@@ -39,7 +39,7 @@ pub static POOL: Section = Section {
             "sticky",
             Table(&STICKY),
             Absent,
-            "Requests of a client stay with one server, by a cookie.",
+            "Requests of a client stay with one server, by a cookie or by a table of keys.",
             "",
         ),
         key(

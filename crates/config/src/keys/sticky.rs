@@ -15,7 +15,8 @@ pub static STICKY: Section = Section {
              server. If that server is down, was just unreachable or has as many requests as `connections-max` allows, \
              another server gets the request; if it is down, the cookie then names the other one. A server with weight 0 \
              keeps its sessions and gets no new ones. With `by` in place of `cookie`, a table that all workers share keeps the \
-             server of each key; a reload keeps it, a restart does not. Exactly one of `cookie` and `by` is required.",
+             server of each key; a reload keeps it, a restart does not. Exactly one of `cookie` and `by` is required; \
+             `for` and `entries-max` are only for `by`, the other settings only for `cookie`.",
     keys: &[
         key(
             "cookie",
@@ -84,7 +85,7 @@ pub static STICKY: Section = Section {
             Number(8, 16_777_216),
             Value("131072"),
             "How many keys the table has room for, rounded up to a power of two; 16 bytes each. If more are in use, a new \
-             key displaces first keys that were seen once, then those unused for longest (`sticky_evictions`).",
+             key displaces others: first those seen only once, then those unused for longest (`sticky_evictions`).",
             "2 MiB.",
         ),
     ],

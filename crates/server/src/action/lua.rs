@@ -382,12 +382,13 @@ impl Worker {
         if !self.apps.has_ready() && !has_waiting {
             return;
         }
-        // Requests and threads get a share each, so that neither keeps the others waiting.
+        // Requests, `on_log` and threads get a share each, so that none keeps the others waiting.
         while !self.lua_share.is_used_up()
             && let Some(id) = self.lua_share.take_next()
         {
             self.call_on_request(reactor, id);
         }
+        self.lua_share.renew();
         self.run_log_hooks(reactor);
         self.lua_share.renew();
         for app in 0..self.apps.len() {

@@ -8,7 +8,7 @@
 
 use std::collections::VecDeque;
 
-use tidegate_base::Id;
+use tidegate_base::{Id, Span};
 use tidegate_config::model::AccessFormat;
 use tidegate_gate::access::{Entry, LineEncoder};
 use tidegate_lua::{ExchangeId, Verdict};
@@ -21,6 +21,9 @@ use crate::worker::Worker;
 
 /// Records that wait for `on_log`.
 const LOG_CALLS_MAX: usize = 4096;
+
+/// How long a worker that ends calls `on_log`.
+const LAST_LOGS_SPAN: Span = Span::from_secs(1);
 
 /// The failure of a request whose `on_response` has failed.
 const HOOK_FAILED: Failure = Failure { status: 500, text: "the application failed" };
@@ -83,14 +86,26 @@ impl Worker {
         while !self.lua_share.is_used_up()
             && let Some((app, record)) = self.log_hooks.take()
         {
-            self.call_app(reactor, app, "on_log", None, |vm| vm.log(&record));
+            self.run_log_hook(reactor, app, &record);
         }
     }
 
-    /// Calls `on_log` for all records that wait, before the worker ends.
+    /// Calls `on_log` for the records that wait, before the worker ends. Those for which `LAST_LOGS_SPAN` is too short are
+    /// dropped.
     pub(super) fn run_last_log_hooks<R: Reactor>(&mut self, reactor: &mut R) {
+        let end = reactor.read_clock().after(LAST_LOGS_SPAN);
         while let Some((app, record)) = self.log_hooks.take() {
-            self.call_app(reactor, app, "on_log", None, |vm| vm.log(&record));
+            match reactor.read_clock() < end {
+                true => self.run_log_hook(reactor, app, &record),
+                false => self.accounts.counters.lua_log_drops.add(1),
+            }
+        }
+    }
+
+    fn run_log_hook<R: Reactor>(&mut self, reactor: &mut R, app: usize, record: &[u8]) {
+        if self.call_app(reactor, app, "on_log", None, |vm| vm.log(record)).is_none() {
+            // The application is paused after failures.
+            self.accounts.counters.lua_log_drops.add(1);
         }
     }
 

@@ -5,11 +5,11 @@
 //! - `push/`: messages of channels for their subscribers
 //! - `echo.rs`: WebSocket messages sent back; `service.rs`, `websocket.rs`: what every action over WebSocket needs
 //! - `lua.rs`, `lua_socket.rs`, `lua_mail.rs`: responses and WebSocket connections of Lua applications; `lua_request.rs`:
-//!   their own requests to servers
+//!   their own requests to servers; `lua_relief.rs`: an application whose memory is used up
 //! - `proxy/`: responses of a server
 //!
-//! Before them: `handled.rs`, `tarpit.rs`, `tokens.rs`, `lua_hook.rs`, `lua_response.rs`, `pacing.rs`: what routes do besides
-//! their actions.
+//! Around them: `handled.rs`, `tarpit.rs`, `tokens.rs`, `lua_hook.rs`, `lua_response.rs`, `pacing.rs`: what routes do besides
+//! their actions; `intake.rs`: the minimum rate of request bodies.
 //!
 //! This file is the port between carriers and actions: it finds the action of a request, and passes the
 //! events of a requester to its running action. To add an action that continues after the call that begins

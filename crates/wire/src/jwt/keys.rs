@@ -100,7 +100,12 @@ impl KeySet {
             let material = material_of(&key).ok().flatten()?;
             Some(Key { id: key.kid, algorithm: key.alg, material })
         });
-        Self::bounded(usable.take(KEYS_MAX + 1).collect())
+        let keys: Vec<Key> = usable.take(KEYS_MAX + 1).collect();
+        // An issuer that withdraws all of its keys publishes an empty set.
+        if keys.is_empty() {
+            return Ok(Self { keys });
+        }
+        Self::bounded(keys)
     }
 
     fn bounded(keys: Vec<Key>) -> Result<Self, String> {

@@ -37,11 +37,16 @@ impl Worker {
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
         debug_assert_eq!(exchange.stage, Stage::ExpectResponse, "a switch of protocols");
         exchange.stage = Stage::Tunnel;
+        let hook = exchange.response_hook.take();
         let (to, pool, attempt) = (exchange.requester, exchange.pool, exchange.attempt);
         let accepted = match attempt.up.is_stream() {
             true => websocket::accepted_key(exchange.request.head()),
             false => None,
         };
+        // `on_response` does not change a switch of protocols: the VM keeps the request no longer.
+        if let Some(hook) = hook {
+            self.close_response_hook(*hook);
+        }
         self.note_result(pool, attempt.server, false, reactor.now());
         self.note_stay_answered(id, Some(head), reactor.now());
         self.accounts.counters.tunnels.add(1);

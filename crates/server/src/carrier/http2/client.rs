@@ -252,6 +252,7 @@ impl Worker {
     /// Rejects a request whose head is too large.
     fn reject_http2_head<R: Reactor>(&mut self, reactor: &mut R, to: Requester, status: u16) {
         self.accounts.counters.requests_refused.add(1);
+        self.count_refused(reactor, to);
         let text = "the request head exceeds this listener's limits";
         self.answer_error(reactor, to, status, text, true);
     }
