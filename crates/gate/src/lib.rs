@@ -33,6 +33,7 @@ pub mod inventory;
 pub mod jwt;
 pub mod live_map;
 pub mod live_set;
+pub mod mirror;
 pub mod name_set;
 pub mod parameters;
 pub mod path;

@@ -7,6 +7,7 @@
 mod asked;
 mod bandwidth;
 mod client;
+mod copies;
 mod floods;
 mod glitches;
 mod host;
@@ -21,6 +22,7 @@ mod limits;
 mod line;
 mod lua;
 mod lua_share;
+mod mirror;
 mod named;
 mod oracle;
 mod origin;

@@ -11,6 +11,7 @@ use tidegate_gate::balance::Tried;
 use crate::action::intake::Intake;
 use crate::action::proxy::authorization::Authorization;
 use crate::action::proxy::inquiry::Inquiry;
+use crate::action::proxy::mirror::{Duplicate, Mirrored};
 use crate::action::proxy::stored::StoredRequest;
 use crate::buffers::BufferPool;
 use crate::paces::{Pace, Way};
@@ -148,7 +149,8 @@ pub(crate) struct EndedSides {
 /// One proxied request and its response. `Worker::exchanges` holds it from the routing of the request until
 /// the response is complete, failed or abandoned.
 pub(crate) struct Exchange {
-    /// The requester. It exists as long as the exchange, and its carrier refers to this exchange.
+    /// The requester. It exists as long as the exchange, and its carrier refers to this exchange. `Requester::NONE` if the
+    /// exchange is `mirrored`.
     pub(crate) requester: Requester,
     /// How far the exchange has progressed. Each attempt begins at `Connecting`, or at `ExpectResponse` on a
     /// reused connection.
@@ -195,6 +197,10 @@ pub(crate) struct Exchange {
     pub(crate) authorization: Option<Box<Authorization>>,
     /// The request of the client, while a server is asked about it.
     pub(crate) inquiry: Option<Box<Inquiry>>,
+    /// The copy of the request for another pool, until it is complete.
+    pub(crate) copy: Option<Box<Duplicate>>,
+    /// The exchange is that of a copy, without a client.
+    pub(crate) mirrored: Option<Box<Mirrored>>,
     /// The limits of the bandwidth, if the route has any. Those that the request began with: a reload changes nothing.
     pub(crate) pace: Option<Box<Pace>>,
     /// The values for the edits of the response; empty if there are none, and once the response begins.
@@ -233,6 +239,8 @@ impl Exchange {
             ended: EndedSides::default(),
             authorization: None,
             inquiry: None,
+            copy: None,
+            mirrored: None,
             pace: None,
             values: Vec::new(),
         }
@@ -241,6 +249,12 @@ impl Exchange {
     /// The pool to which the request goes once it is granted; `None` if no server is asked about it.
     pub(crate) fn own_pool(&self) -> Option<u16> {
         self.inquiry.as_ref().map(|inquiry| inquiry.pool())
+    }
+
+    /// The pools that count the exchange among their requests.
+    pub(crate) fn pools(&self) -> impl Iterator<Item = u16> + use<> {
+        let copy = self.copy.as_ref().map(|copy| copy.pool());
+        [Some(self.pool), self.own_pool(), copy].into_iter().flatten()
     }
 
     /// The exchange continues under the settings of `era`. The indexes of its pools keep their meaning; that of its
@@ -257,6 +271,9 @@ impl Exchange {
         buffers.put(self.values);
         if let Some(inquiry) = self.inquiry {
             inquiry.request.release(buffers);
+        }
+        if let Some(copy) = self.copy {
+            copy.release(buffers);
         }
         self.request.release(buffers);
     }
