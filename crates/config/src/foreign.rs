@@ -17,6 +17,7 @@ const CLIENT_CA_HELP: &str =
 const MIDDLEWARE_HELP: &str = "write request-headers = { set = { \"x-real-ip\" = \"{client}\" } } or response-headers = \
                                { remove = [\"server\"] }";
 const STRIP_HELP: &str = "write proxy = { pool = \"NAME\", path = \"/{rest}\" }, with path = \"/api/*\" in the route, to remove /api";
+const AGENT_HELP: &str = "write agent = { port = 9999, every = \"2s\" } in [pool.NAME]";
 const HEALTH_HELP: &str = "write health = { http = \"/healthz\", every = \"2s\", fall = 3 } in [pool.NAME]; if a connection \
                            fails, another server is tried in any case (`retries`)";
 const BALANCE_HELP: &str =
@@ -577,6 +578,8 @@ const ENTRIES: &[Entry] = &[
         "write backup = true for a server that gets requests only while the others are down",
     ),
     ("[pool.NAME.servers]", &["check", "health", "max-fails", "fail-timeout"], HEALTH_HELP),
+    ("[pool.NAME.servers]", &["agent", "agent-check", "agent-port"], AGENT_HELP),
+    ("[pool.NAME]", &["agent-check", "agent-port", "agent-inter"], AGENT_HELP),
     (
         "[pool.NAME.tls]",
         &["cert", "key", "certificate"],

@@ -74,6 +74,7 @@ pub enum Shape {
 }
 
 mod admin;
+mod agent;
 mod answers;
 mod auth;
 mod bandwidth;
@@ -100,6 +101,7 @@ mod tls;
 mod websocket;
 
 pub use admin::ADMIN;
+pub use agent::AGENT;
 pub use answers::{CORS, MAINTENANCE};
 pub use auth::{AUTH, JWT};
 pub use bandwidth::BANDWIDTH;
@@ -271,7 +273,7 @@ mod tests {
     #[test]
     fn setting_names_are_unique_and_described() {
         let paths: Vec<_> = sections().iter().map(|section| section.path).collect();
-        assert_eq!(paths.len(), 53, "{paths:?}");
+        assert_eq!(paths.len(), 54, "{paths:?}");
         for section in sections() {
             for (index, key) in section.keys.iter().enumerate() {
                 assert!(key.about.ends_with('.'), "{}: {}", section.path, key.name);

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod admin;
+mod agent;
 mod answers;
 pub mod arrange;
 mod ask;

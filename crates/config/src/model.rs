@@ -40,7 +40,7 @@ pub use client_fields::CLIENT_ADDRESS_HEADERS;
 pub use conditions::{Conditions, HeaderCondition, HeaderTest, NamedTest};
 pub use eject::Eject;
 pub use handling::{FieldEdits, Handling, Hooks, Placeholder, Template, TemplatePiece};
-pub use health::{CheckKind, CheckMethod, HealthCheck, HttpCheck};
+pub use health::{AgentCheck, CheckKind, CheckMethod, HealthCheck, HttpCheck};
 pub use identity::{ID_FIELD_BYTES_MAX, Keep, RequestIds, Trace};
 pub use mirror::Mirror;
 pub use networks::{AddressSet, Addresses, NetworkSet, RANGES_MAX};
@@ -678,6 +678,8 @@ pub struct Pool {
     pub servers: Vec<Upstream>,
     /// How servers are checked; `None`: they are not.
     pub health: Option<HealthCheck>,
+    /// How servers' agents are asked; `None`: there are none.
+    pub agent: Option<AgentCheck>,
     /// When servers are avoided because their requests fail; `None`: only after a failed connect.
     pub eject: Option<Eject>,
     /// How long the weight of a server that is up again grows to its full value; zero: it has it at once.

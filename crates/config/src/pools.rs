@@ -7,6 +7,7 @@ use core::ops::Range;
 
 use tidegate_base::Span;
 
+use crate::agent;
 use crate::eject;
 use crate::health;
 use crate::http2;
@@ -84,6 +85,7 @@ fn named(name: String) -> Pool {
         sticky: None,
         stay: None,
         health: None,
+        agent: None,
         eject: None,
         slow_start: Span::ZERO,
         servers: Vec::new(),
@@ -135,6 +137,7 @@ fn read_one(name: String, table: &Table<'_>, notes: &mut Notes) -> Pool {
     pool.tls = tls::read_pool(table, notes);
     http2::read(&mut pool, table, notes);
     pool.health = health::read(&pool, table, notes);
+    pool.agent = agent::read(&pool, table, notes);
     pool.eject = eject::read(table, notes);
     table.set_duration("slow-start", &mut pool.slow_start, notes);
     pool

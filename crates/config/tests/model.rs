@@ -4,10 +4,10 @@
 use tidegate_base::Span;
 use tidegate_config::keys::{Preset, Section, Shape, sections};
 use tidegate_config::model::{
-    AccessFilter, AccessFormat, AccessLog, AccessTarget, Action, Admin, Balance, Bind, CheckKind,
-    CheckMethod, Compression, Eject, Forward, HashKey, HeaderTest, HealthCheck, HostPattern,
-    HttpCheck, Keep, PathPattern, PoolChoice, RequestIds, ServerAddress, SyslogAddress, TextKind,
-    TextTest, Trace, Unretriable, UpstreamHost, WebSocket,
+    AccessFilter, AccessFormat, AccessLog, AccessTarget, Action, Admin, AgentCheck, Balance, Bind,
+    CheckKind, CheckMethod, Compression, Eject, Forward, HashKey, HeaderTest, HealthCheck,
+    HostPattern, HttpCheck, Keep, PathPattern, PoolChoice, RequestIds, ServerAddress,
+    SyslogAddress, TextKind, TextTest, Trace, Unretriable, UpstreamHost, WebSocket,
 };
 use tidegate_config::{model::Config, parse};
 
@@ -357,6 +357,7 @@ tls = false
 servers = ["10.0.0.1:80"]
 health = "/healthz"
 eject = true
+agent = { port = 9999, every = "3s", send = "app" }
 "#,
     );
     let [a, b] = &config.pools[..] else { panic!("two pools") };
@@ -390,6 +391,13 @@ eject = true
     let span = Span::from_secs(10);
     let preset = Eject { failures: Some(5), errors: Some(50), span, ejected_max: 50 };
     assert_eq!((b.eject, b.slow_start), (Some(preset), Span::ZERO));
+    let agent = AgentCheck {
+        port: 9999,
+        every: Span::from_secs(3),
+        timeout: Span::from_secs(1),
+        send: Some("app".to_owned()),
+    };
+    assert_eq!((a.agent.as_ref(), b.agent.as_ref()), (None, Some(&agent)));
 }
 
 #[test]

@@ -30,6 +30,9 @@ const BOUNDED_LOAD_DENOMINATOR: u64 = 4;
 const SECOND_DRAWS_MAX: usize = 4;
 /// The steps in which the weight of a server grows (`slow-start`).
 const RAMP_STEPS: u32 = 20;
+/// With a hash ring, percentages of agents are rounded up to multiples of this, so that a server whose load varies a little
+/// keeps its keys, and the ring is rarely computed.
+const RING_PERCENT_STEP: u16 = 10;
 /// The most steps by which the rotations of two workers are shifted against each other.
 const PHASE_STEPS_MAX: u64 = 1024;
 
@@ -54,6 +57,8 @@ pub struct Standing {
     pub is_up: bool,
     /// The weight that an operator has set; `None`: that of the settings.
     pub weight: Option<u16>,
+    /// The part of the weight that the server's agent states, in percent.
+    pub percent: u16,
 }
 
 /// The servers to which one request has been sent so far.
@@ -106,6 +111,8 @@ struct Server {
     configured: u32,
     /// The weight that an operator has set.
     set: Option<u16>,
+    /// The part of the weight that its agent states, in percent.
+    percent: u16,
     /// When the server came up, while its weight grows; `NEVER` otherwise.
     ramps_from: Moment,
     /// It gets requests only while no other server may get them.
@@ -207,7 +214,7 @@ impl PoolState {
             server.configured = fresh.configured;
             if life.life.is_gone() {
                 // A weight that an operator has set must not bring a removed server back.
-                server.set = None;
+                (server.set, server.percent) = (None, 100);
             }
             server.is_backup = fresh.is_backup;
             if server.life.limit_since != life.limit_since {
@@ -237,6 +244,8 @@ impl PoolState {
     /// Computes the weights and what depends on them.
     fn weigh(&mut self, now: Moment) {
         let unit = if self.slow_start.is_zero() { 1 } else { RAMP_STEPS };
+        // Weights are small numbers, often 1, so parts of them need a smaller unit.
+        let is_partial = self.servers.iter().any(|server| server.percent != 100);
         self.ramp_at = Moment::NEVER;
         for server in &mut self.servers {
             let steps = server.steps(now, self.slow_start);
@@ -245,7 +254,7 @@ impl PoolState {
             } else {
                 server.ramps_from = Moment::NEVER;
             }
-            server.weight = server.full_weight() * if unit == 1 { 1 } else { steps };
+            server.weight = server.full_weight(is_partial) * if unit == 1 { 1 } else { steps };
         }
         let sums = self.servers.iter().scan(0, |sum, server| {
             // A backup is found when no draw finds a server.
@@ -253,7 +262,7 @@ impl PoolState {
             Some(*sum)
         });
         self.shares = sums.collect();
-        let weights = self.servers.iter().map(Server::full_weight);
+        let weights = self.servers.iter().map(|server| server.full_weight(is_partial));
         self.ring = match self.identities.is_empty() {
             true => Vec::new(),
             false => build_ring(&self.identities, &weights.collect::<Vec<_>>()),
@@ -385,8 +394,14 @@ impl PoolState {
     /// Applies what the process knows about the servers, by index. Returns whether anything has changed.
     pub fn stand(&mut self, standings: &[Standing], now: Moment) -> bool {
         let mut changed = false;
+        let is_ring = matches!(self.balance, Balance::Hash(_));
         for (server, standing) in self.servers.iter_mut().zip(standings) {
-            let is_same = (server.up, server.set) == (standing.is_up, standing.weight);
+            let percent = match is_ring {
+                true => standing.percent.next_multiple_of(RING_PERCENT_STEP),
+                false => standing.percent,
+            };
+            let known = (server.up, server.set, server.percent);
+            let is_same = known == (standing.is_up, standing.weight, percent);
             if server.life.life.since != standing.since || is_same {
                 continue;
             }
@@ -394,7 +409,7 @@ impl PoolState {
                 server.ramps_from = now;
                 server.record = Record::default();
             }
-            (server.up, server.set) = (standing.is_up, standing.weight);
+            (server.up, server.set, server.percent) = (standing.is_up, standing.weight, percent);
             changed = true;
         }
         if changed {
@@ -715,6 +730,7 @@ impl Server {
             weight: u32::from(upstream.weight),
             configured: u32::from(upstream.weight),
             set: None,
+            percent: 100,
             ramps_from: Moment::NEVER,
             is_backup: upstream.backup,
             record: Record::default(),
@@ -730,9 +746,11 @@ impl Server {
         }
     }
 
-    /// The weight that the server has unless it just came up.
-    fn full_weight(&self) -> u32 {
-        self.set.map_or(self.configured, u32::from)
+    /// The weight that the server has unless it just came up, in hundredths if a server of the pool has a part of its
+    /// weight.
+    fn full_weight(&self, is_partial: bool) -> u32 {
+        let weight = self.set.map_or(self.configured, u32::from);
+        weight * if is_partial { u32::from(self.percent) } else { 1 }
     }
 
     /// How many twentieths of its weight the server has.

@@ -14,6 +14,24 @@ const FIRST_SPREAD: Span = Span::from_secs(2);
 /// By which part of the interval a check may come earlier.
 const JITTER_PARTS: u64 = 10;
 
+/// Whether a server may get requests, as an operator or its agent sets it.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum ServerState {
+    /// It takes requests.
+    #[default]
+    Ready,
+    /// It takes no new requests.
+    Drain,
+    /// It takes no new requests, because it is being worked on.
+    Maintenance,
+}
+
+impl ServerState {
+    /// The words of commands and agents.
+    pub const WORDS: [(&'static str, Self); 3] =
+        [("ready", Self::Ready), ("drain", Self::Drain), ("maint", Self::Maintenance)];
+}
+
 /// The state of a server by its checks. Its counting is HAProxy's: one result against the state counts, one that agrees
 /// with it begins the count again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,14 +108,20 @@ impl Health {
     #[must_use]
     pub fn interval(&self, check: &HealthCheck, random: u64) -> Span {
         let span = if self.is_settled() { check.every } else { check.fast_every };
-        span - spread(span / JITTER_PARTS as u32, random)
+        delay(span, random)
     }
 }
 
-/// The time until the first check of a server.
+/// The time until the first check of a server that is checked after `every`.
 #[must_use]
-pub fn first_delay(check: &HealthCheck, random: u64) -> Span {
-    spread(check.every.min(FIRST_SPREAD), random)
+pub fn first_delay(every: Span, random: u64) -> Span {
+    spread(every.min(FIRST_SPREAD), random)
+}
+
+/// The time from the start of a check to the start of the next one: `every`, or up to a tenth less.
+#[must_use]
+pub fn delay(every: Span, random: u64) -> Span {
+    every - spread(every / JITTER_PARTS as u32, random)
 }
 
 /// A time below `span`, evenly by `random`.

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod access;
+pub mod agent;
 pub mod allowance;
 pub mod ask;
 pub mod balance;

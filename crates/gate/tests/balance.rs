@@ -331,7 +331,7 @@ fn with_backups(balance: &Balance, all: u16, backups: u16) -> PoolState {
 }
 
 fn standing(is_up: bool, weight: Option<u16>) -> Standing {
-    Standing { since: 0, is_up, weight }
+    Standing { since: 0, is_up, weight, percent: 100 }
 }
 
 #[test]
@@ -387,6 +387,29 @@ fn weight_that_an_operator_sets_replaces_that_of_the_file() {
         assert_eq!(shares(&mut state, 100), [0, 100]);
         let void = Standing { since: 7, ..standing(true, None) };
         assert!(!state.stand(&[void], NOW), "the standing of another server");
+    }
+}
+
+#[test]
+fn agents_state_parts_of_weights() {
+    for balance in &WAYS {
+        let mut state = weighted(balance, &[1, 2]);
+        let part = |percent, set| Standing { percent, ..standing(true, set) };
+        // 1 against half of 2, although weights are whole numbers.
+        let standings = [part(100, None), part(50, None)];
+        assert!(state.stand(&standings, NOW) && !state.stand(&standings, NOW));
+        let counts = shares(&mut state, 8_000);
+        assert!((3_200..4_800).contains(&counts[0]), "{balance:?}: {counts:?}");
+        // The part is of the weight that an operator has set.
+        assert!(state.stand(&[part(300, None), part(10, Some(20))], NOW));
+        let counts = shares(&mut state, 8_000);
+        assert!((4_200..5_600).contains(&counts[0]), "{balance:?}: {counts:?}");
+        assert!(state.stand(&[part(100, None), part(0, None)], NOW));
+        assert_eq!(shares(&mut state, 100), [100, 0]);
+        // With a ring, small changes move no keys.
+        let is_ring = matches!(balance, Balance::Hash(_));
+        assert!(state.stand(&[part(100, None), part(73, None)], NOW));
+        assert_eq!(state.stand(&[part(100, None), part(78, None)], NOW), !is_ring);
     }
 }
 

@@ -3,6 +3,7 @@
 
 use super::Preset::{Absent, Required, Value};
 use super::Shape::{Boolean, Duration, List, Number, OneOf, Size, Table, Text, True, Word};
+use super::agent::AGENT;
 use super::eject::EJECT;
 use super::health::HEALTH;
 use super::sticky::STICKY;
@@ -47,6 +48,13 @@ pub static POOL: Section = Section {
             Absent,
             "Checks the servers. A string is the path of `http`. Without this setting, servers are not checked; if a \
              connection fails, another server is tried (`retries`).",
+            "",
+        ),
+        key(
+            "agent",
+            Table(&AGENT),
+            Absent,
+            "Asks an agent on each server for the server's weight and state.",
             "",
         ),
         key(

@@ -33,6 +33,19 @@ pub enum CheckKind {
     Http(HttpCheck),
 }
 
+/// `agent` of a pool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AgentCheck {
+    /// The port of the agent, on each server's address.
+    pub port: u16,
+    /// Time from the start of a check to the start of the next.
+    pub every: Span,
+    /// Time for a check.
+    pub timeout: Span,
+    /// What is sent to the agent first, without the end of the line that follows it; `None`: nothing.
+    pub send: Option<String>,
+}
+
 /// The request of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpCheck {

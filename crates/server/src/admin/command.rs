@@ -6,6 +6,7 @@ use std::sync::PoisonError;
 
 use rustix::process::{Signal, getpid, kill_process};
 use tidegate_gate::access::Names;
+use tidegate_gate::agent::{Operation, WEIGHT_MAX, part_of_weight};
 
 use super::{Operations, info, map, set, stat};
 use crate::health::{ServerState, View};
@@ -80,7 +81,7 @@ const COMMANDS: &[Command] = &[
     },
     Command {
         words: &["set", "server"],
-        arguments: "POOL/SERVER state ready|drain|maint, or weight N|N%",
+        arguments: "POOL/SERVER state ready|drain|maint, weight N|N%, or agent up|down",
         about: "stops or resumes sending requests to a server, or changes its share; requests under way complete",
         example: "set server api/10.0.0.1:8000 state drain",
         run: set_server,
@@ -291,14 +292,12 @@ fn show_servers_state(arguments: &[&str], operations: &Operations) -> Outcome {
             let (_, name) = names.server(at, server_at);
             let Some(view) = operations.roster.view(at, server_at) else { continue };
             let line = StateLine { pool: (at, &pool.name), server: (server_at, name) };
-            line.write(&mut text, server.weight, pool.tls.is_some(), &view);
+            let agent_port = pool.agent.as_ref().map_or(0, |agent| agent.port);
+            line.write(&mut text, (server.weight, pool.tls.is_some(), agent_port), &view);
         }
     }
     Ok(Reply::Shown(text))
 }
-
-/// The largest weight, as in the file.
-const WEIGHT_MAX: u16 = 1000;
 
 /// The place of a line of `show servers state`.
 struct StateLine<'a> {
@@ -309,15 +308,22 @@ struct StateLine<'a> {
 }
 
 impl StateLine<'_> {
-    fn write(&self, text: &mut String, weight: u16, is_secured: bool, view: &View) {
+    /// Appends the line of a server with this weight in the file, with TLS or not, and with this port of its agent.
+    fn write(
+        &self,
+        text: &mut String,
+        (weight, is_secured, agent_port): (u16, bool, u16),
+        view: &View,
+    ) {
         // HAProxy's numbers: 2 running, 0 stopped; 1 forced maintenance, 8 forced drain.
-        let administrative = match view.state {
+        let administrative = match view.state_now() {
             ServerState::Ready => 0,
             ServerState::Drain => 8,
             ServerState::Maintenance => 1,
         };
-        let runs = view.state != ServerState::Maintenance
-            && view.checked.as_ref().is_none_or(|checked| checked.health.is_up());
+        let runs = view.state_now() != ServerState::Maintenance
+            && view.checked.as_ref().is_none_or(|checked| checked.health.is_up())
+            && view.agent.as_ref().is_none_or(|agent| agent.state.works());
         let operational = if runs { 2 } else { 0 };
         let since = view.changed.elapsed().as_secs();
         // Check results: 0 unknown, 2 failed, 3 passed; check states: 0 none, 6 configured and enabled.
@@ -334,11 +340,13 @@ impl StateLine<'_> {
             }
         };
         let ((pool_at, pool), (server_at, name)) = (self.pool, self.server);
-        let set = view.weight.unwrap_or(weight);
+        let set = view.weight_now(weight);
+        // 22: configured and enabled (6), of an agent (16).
+        let agent = if view.agent.is_some() { 22 } else { 0 };
         let (host, port) = name.rsplit_once(':').unwrap_or((name, "0"));
         text.push_str(&format!(
             "{} {pool} {} {name} {host} {operational} {administrative} {set} {weight} {since} {status} {result} \
-             {score} {state} 0 0 0 - {port} - {} 0 - - 0\n",
+             {score} {state} {agent} 0 0 - {port} - {} 0 - - {agent_port}\n",
             pool_at + 1,
             server_at + 1,
             u8::from(is_secured),
@@ -364,8 +372,9 @@ fn status_number(code: &str) -> u8 {
 }
 
 fn set_server(arguments: &[&str], operations: &Operations) -> Outcome {
-    let usage = "write: set server POOL/SERVER state ready|drain|maint, or weight N|N%";
-    let [place, what @ ("state" | "weight"), word] = arguments else {
+    let usage =
+        "write: set server POOL/SERVER state ready|drain|maint, weight N|N%, or agent up|down";
+    let [place, what @ ("state" | "weight" | "agent"), word] = arguments else {
         return Err(usage.to_owned());
     };
     let set = match *what {
@@ -376,6 +385,18 @@ fn set_server(arguments: &[&str], operations: &Operations) -> Outcome {
             };
             operations.roster.set_state(place, *state)
         }
+        "agent" => {
+            let operation = match *word {
+                "up" => Operation::Up,
+                "down" => Operation::Down,
+                _ => return Err(format!("`agent` cannot be {word:?}; allowed: up, down")),
+            };
+            let set = operations.roster.set_agent(place, operation);
+            if set == Ok(false) {
+                return Err(format!("server {place:?} has no agent; its pool needs `agent`"));
+            }
+            set.map(drop)
+        }
         _ => {
             let number = word.strip_suffix('%').unwrap_or(word).parse::<u16>().ok();
             let Some(number) = number.filter(|number| *number <= WEIGHT_MAX) else {
@@ -385,8 +406,7 @@ fn set_server(arguments: &[&str], operations: &Operations) -> Outcome {
             };
             let is_part = word.ends_with('%');
             operations.roster.set_weight(place, |configured| match is_part {
-                // Rounded up, so that a part of a weight is not 0.
-                true => (u32::from(configured) * u32::from(number)).div_ceil(100).min(1000) as u16,
+                true => part_of_weight(configured, number),
                 false => number,
             })
         }

@@ -9,7 +9,7 @@ use tidegate_gate::access::Names;
 
 use super::Operations;
 use crate::counters::WorkerCounters;
-use crate::health::{Checked, View};
+use crate::health::{Agent, Checked, View};
 use crate::stats::{Subject, Totals};
 
 /// Listeners, routes and servers that have metrics of their own.
@@ -213,8 +213,10 @@ impl Text {
 
 /// A counter of checks: its name, what it counts, its value.
 type Counted = (&'static str, &'static str, fn(&Checked) -> u64);
-/// A server with metrics of its health: its labels, and what is known about it.
-type Known = Vec<(String, View)>;
+/// A counter of agents, likewise.
+type CountedOfAgents = (&'static str, &'static str, fn(&Agent) -> u64);
+/// A server with metrics of its health: its labels, its weight, and what is known about it.
+type Known = Vec<(String, u16, View)>;
 
 impl Text {
     /// Which servers take requests, and their checks.
@@ -226,16 +228,40 @@ impl Text {
         let known: Known = places
             .filter_map(|(at, server)| {
                 let view = operations.roster.view(at, server)?;
+                let weight = view.weight_now(config.pools[at].servers[server].weight);
                 let (pool, server) = names.server(at, server);
-                Some((format!("{},{}", label("pool", pool), label("server", server)), view))
+                let labels = format!("{},{}", label("pool", pool), label("server", server));
+                Some((labels, weight, view))
             })
             .take(SERIES_MAX)
             .collect();
         self.begin("server_up", "gauge", "1 if the server takes requests.");
-        for (labels, view) in &known {
+        for (labels, _, view) in &known {
             self.sample("server_up", labels, u8::from(view.is_up()));
         }
-        let checked = || known.iter().filter_map(|(labels, v)| Some((labels, v.checked.as_ref()?)));
+        self.begin(
+            "server_weight",
+            "gauge",
+            "The weight, as set by the file, an operator and an agent, rounded up.",
+        );
+        for (labels, weight, _) in &known {
+            self.sample("server_weight", labels, weight);
+        }
+        let agents = || known.iter().filter_map(|(labels, _, v)| Some((labels, v.agent.as_ref()?)));
+        let counters: [CountedOfAgents; 2] = [
+            ("server_agent_checks", "Questions to agents.", |agent| agent.checks),
+            ("server_agent_failures", "Questions to agents without a usable text.", |agent| {
+                agent.failures
+            }),
+        ];
+        for (name, help, value) in counters {
+            self.begin(name, "counter", help);
+            for (labels, agent) in agents() {
+                self.sample(&format!("{name}_total"), labels, value(agent));
+            }
+        }
+        let checked =
+            || known.iter().filter_map(|(labels, _, v)| Some((labels, v.checked.as_ref()?)));
         let counters: [Counted; 3] = [
             ("server_checks", "Health checks.", |checked| checked.checks),
             ("server_check_failures", "Health checks that failed.", |checked| checked.failures),

@@ -8,7 +8,7 @@ use tidegate_config::model::{Balance, Bind, Config};
 use tidegate_gate::access::Names;
 
 use super::{Operations, info};
-use crate::health::{Checked, ServerState, View};
+use crate::health::{Agent, Checked, ServerState, View};
 use crate::stats::{Subject, Totals};
 
 /// HAProxy's columns.
@@ -70,12 +70,15 @@ fn add_server(row: &mut Row, totals: &Totals) {
     ]);
 }
 
-/// The state of a server in HAProxy's words.
-fn status(view: &View) -> String {
-    match (view.state, &view.checked) {
+/// The state of a server with this weight in HAProxy's words.
+fn status(view: &View, weight: u16) -> String {
+    let is_down_by_agent = view.agent.as_ref().is_some_and(|agent| !agent.state.works());
+    match (view.state_now(), &view.checked) {
         (ServerState::Maintenance, _) => "MAINT".to_owned(),
         (_, Some(checked)) if !checked.health.is_up() => checked.health.word(),
+        _ if is_down_by_agent => "DOWN (agent)".to_owned(),
         (ServerState::Drain, _) => "DRAIN".to_owned(),
+        (ServerState::Ready, _) if weight == 0 => "DRAIN".to_owned(),
         (ServerState::Ready, None) => "no check".to_owned(),
         (ServerState::Ready, Some(checked)) => checked.health.word(),
     }
@@ -100,6 +103,27 @@ fn add_checks(row: &mut Row, checked: &Checked) {
         ("check_code", outcome.status().map_or(String::new(), |status| status.to_string())),
         ("check_duration", took.as_millis().to_string()),
         ("check_desc", outcome.to_string()),
+    ]);
+}
+
+/// What rows of servers with agents have in addition.
+fn add_agent(row: &mut Row, agent: &Agent) {
+    // One text decides, so both counts are 1.
+    row.extend([
+        ("agent_rise", "1".to_owned()),
+        ("agent_fall", "1".to_owned()),
+        ("agent_health", u8::from(agent.state.works()).to_string()),
+    ]);
+    let (code, text, took) = match &agent.last {
+        None => ("INI", String::new(), None),
+        Some((Ok(stated), took)) => (stated.code(), stated.text.clone(), Some(took)),
+        Some((Err(failure), took)) => (failure.code(), failure.to_string(), Some(took)),
+    };
+    row.extend([
+        ("agent_status", code.to_owned()),
+        ("agent_duration", took.map_or(String::new(), |took| took.as_millis().to_string())),
+        ("agent_desc", text.clone()),
+        ("last_agt", text),
     ]);
 }
 
@@ -153,7 +177,7 @@ fn add_pool(
         let totals = totals.get(&subject).unwrap_or(&none);
         sum.merge(totals);
         let Some(view) = operations.roster.view(at, server_at) else { continue };
-        let own_weight = view.weight.unwrap_or(server.weight);
+        let own_weight = view.weight_now(server.weight);
         if view.is_up() {
             weight += u64::from(own_weight);
             ready[usize::from(server.backup)] += 1;
@@ -162,7 +186,7 @@ fn add_pool(
         add_server(&mut row, totals);
         row.extend([
             ("slim", server.connections_max.map_or(String::new(), |most| most.to_string())),
-            ("status", status(&view)),
+            ("status", status(&view, own_weight)),
             ("weight", own_weight.to_string()),
             ("uweight", own_weight.to_string()),
             ("act", u8::from(!server.backup).to_string()),
@@ -176,6 +200,9 @@ fn add_pool(
         ]);
         if let Some(checked) = &view.checked {
             add_checks(&mut row, checked);
+        }
+        if let Some(agent) = &view.agent {
+            add_agent(&mut row, agent);
         }
         rows.push(row);
     }

@@ -1,8 +1,9 @@
-//! The health of servers: which of them take requests, by their checks and by what an operator has set.
+//! The health of servers: which of them take requests, by their checks, their agents and what an operator has set.
 //!
 //! ```text
 //!   prober.rs (thread "health")          admin/command.rs (set server)
-//!         | results of checks                  | state
+//!         | results of checks,                 | state, weight
+//!         | texts of agents                    |
 //!         v                                    v
 //!   roster.rs: one entry for each server of the process, whose standings are mailed to every worker
 //!         v
@@ -20,7 +21,8 @@ mod target;
 mod tests;
 
 pub(crate) use checks::Checks;
-pub(crate) use roster::{Checked, Roster, ServerState, View};
+pub(crate) use roster::{Agent, Checked, Roster, View};
+pub(crate) use tidegate_gate::health::ServerState;
 
 use tidegate_config::arrange::Generation;
 use tidegate_gate::balance::Standing;

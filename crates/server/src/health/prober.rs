@@ -1,9 +1,9 @@
-//! Checks servers: opens connections, sends the requests of checks, and reads the responses, all on one reactor.
+//! Checks servers and asks their agents: opens connections, sends requests, and reads the responses, all on one reactor.
 //! In: targets, completions. Out: results for the roster.
 //! Never: runs on a worker; lets a server hold a check beyond its timeout; counts a shortage of this process as a failure
 //! of a server.
-//! Limits: one check of a server at a time; `SHORTAGE_PAUSE` before a check that lacked a descriptor or memory is tried
-//! again; a connection whose check has ended is kept for the server's FIN for up to `LEAVE_SPAN` and `LEAVE_BYTES_MAX`
+//! Limits: one check of a server and one of its agent at a time; `SHORTAGE_PAUSE` before a check that lacked a descriptor
+//! or memory is tried again; a connection whose check has ended is kept for the server's FIN for up to `LEAVE_SPAN` and `LEAVE_BYTES_MAX`
 //! bytes of the rest of its response.
 //! Invariant: timer `n` belongs to target `n`: it is the time of the next check while the target waits, and the timeout
 //! of the check while one is under way.
@@ -13,13 +13,14 @@ use std::sync::Arc;
 
 use tidegate_base::{Moment, Prng, Span};
 use tidegate_config::model::CheckKind;
+use tidegate_gate::agent::{Failure, Statement, TextReader};
 use tidegate_gate::health::{self, Outcome, Stage};
 use tidegate_gate::probe::ResponseReader;
 use tidegate_reactor::{CloseReason, Completion, Reactor, SockId};
 use tidegate_secure::LayerHandler;
 use tidegate_wire::tls::Fault;
 
-use super::target::Target;
+use super::target::{Job, Target};
 use super::{Roster, ServerId};
 
 /// How long a check that lacked a resource of this process waits.
@@ -70,6 +71,19 @@ struct Probe {
     fault: Option<Fault>,
     /// Reads the response.
     reader: ResponseReader,
+    /// Reads the text of an agent.
+    text: TextReader,
+}
+
+/// How the connection of a check ends.
+#[derive(Clone, Copy)]
+enum Parting {
+    /// The server is expected to close it.
+    Await,
+    /// It is closed.
+    Close,
+    /// It is reset, which leaves no connection behind, in this host or in the server's.
+    Reset,
 }
 
 /// What a connection is for.
@@ -95,16 +109,17 @@ impl Prober {
     pub(crate) fn change<R: Reactor>(&mut self, reactor: &mut R, targets: Vec<Target>) {
         let earlier = core::mem::take(&mut self.targets);
         let count = earlier.len();
-        let mut known: BTreeMap<ServerId, Watched> =
-            earlier.into_iter().map(|watched| (watched.target.id, watched)).collect();
+        let place = |target: &Target| (target.id, target.job.is_agent());
+        let mut known: BTreeMap<(ServerId, bool), Watched> =
+            earlier.into_iter().map(|watched| (place(&watched.target), watched)).collect();
         for target in targets {
             let number = self.targets.len();
-            let watched = match known.remove(&target.id) {
+            let watched = match known.remove(&place(&target)) {
                 Some(watched) if watched.target == target => watched,
                 other => {
                     // Its settings have changed.
                     other.into_iter().for_each(|watched| self.give_up(reactor, watched));
-                    let delay = health::first_delay(&target.check, self.prng.next_u64());
+                    let delay = health::first_delay(target.job.every(), self.prng.next_u64());
                     let at = reactor.now().after(delay);
                     Watched { target, at, probe: None, preferred: 0 }
                 }
@@ -196,10 +211,11 @@ impl Prober {
         if !target.request.is_empty() {
             reactor.send(sock, &target.request);
         }
-        watched.at = began.after(target.check.timeout);
+        watched.at = began.after(target.job.timeout());
         reactor.set_timer(number as u32, watched.at);
-        let (stage, fault, reader) = (Stage::Connect, None, ResponseReader::default());
-        watched.probe = Some(Probe { sock, began, stage, tried, fault, reader });
+        let (stage, fault) = (Stage::Connect, None);
+        let (reader, text) = (ResponseReader::default(), TextReader::default());
+        watched.probe = Some(Probe { sock, began, stage, tried, fault, reader, text });
         self.use_for(sock, Use::Probe(sock, number));
     }
 
@@ -214,47 +230,84 @@ impl Prober {
     /// A check has its result.
     fn end<R: Reactor>(&mut self, reactor: &mut R, number: usize, outcome: Outcome) {
         let Some(watched) = self.targets.get_mut(number) else { return };
+        let Job::Health(check) = &watched.target.job else {
+            return self.end_agent(reactor, number, Err(Failure::Connection(outcome)));
+        };
         let Some(probe) = watched.probe.take() else { return };
         let took = reactor.now().since(probe.began);
-        let target = &watched.target;
-        let noted = self.roster.note(target.id, outcome, took);
-        watched.at = match noted {
-            Some((health, changed)) => {
-                self.is_changed |= changed;
-                let interval = health.interval(&target.check, self.prng.next_u64());
-                probe.began.after(interval).max(reactor.now())
-            }
-            // The server was removed, which the prober learns next.
-            None => Moment::NEVER,
+        let noted = self.roster.note(watched.target.id, outcome, took);
+        let interval = noted.map(|(health, changed)| {
+            self.is_changed |= changed;
+            health.interval(check, self.prng.next_u64())
+        });
+        let parting = match outcome {
+            Outcome::Passed(_) | Outcome::Status(_) => Parting::Await,
+            Outcome::Connected { is_secured: true } => Parting::Close,
+            _ => Parting::Reset,
         };
+        self.await_next(reactor, number, (probe.began, interval));
+        self.leave(reactor, probe.sock, parting);
+    }
+
+    /// An agent has stated something, or failed to.
+    fn end_agent<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        number: usize,
+        result: Result<Statement, Failure>,
+    ) {
+        let Some(watched) = self.targets.get_mut(number) else { return };
+        let Some(probe) = watched.probe.take() else { return };
+        let took = reactor.now().since(probe.began);
+        let parting = match &result {
+            Ok(_) | Err(Failure::UnknownWord) => Parting::Await,
+            Err(Failure::TooLong | Failure::Connection(_)) => Parting::Reset,
+        };
+        let (id, every) = (watched.target.id, watched.target.job.every());
+        let interval = self.roster.note_agent(id, result, took).map(|changed| {
+            self.is_changed |= changed;
+            health::delay(every, self.prng.next_u64())
+        });
+        self.await_next(reactor, number, (probe.began, interval));
+        self.leave(reactor, probe.sock, parting);
+    }
+
+    /// Sets the timer of the next check after one that began at `began`. Without an interval, the server was removed,
+    /// which the prober learns next.
+    fn await_next<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        number: usize,
+        (began, interval): (Moment, Option<Span>),
+    ) {
+        let Some(watched) = self.targets.get_mut(number) else { return };
+        let next = |interval| began.after(interval).max(reactor.now());
+        watched.at = interval.map_or(Moment::NEVER, next);
         reactor.set_timer(number as u32, watched.at);
-        self.leave(reactor, probe.sock, outcome);
     }
 
     /// Ends the connection of a check.
-    fn leave<R: Reactor>(&mut self, reactor: &mut R, sock: SockId, outcome: Outcome) {
+    fn leave<R: Reactor>(&mut self, reactor: &mut R, sock: SockId, parting: Parting) {
         self.use_for(sock, Use::None);
-        match outcome {
-            Outcome::Passed(_) | Outcome::Status(_) => {
+        match parting {
+            Parting::Await => {
                 self.use_for(sock, Use::Leaving(sock, LEAVE_BYTES_MAX));
                 reactor.set_deadline(sock, reactor.now().after(LEAVE_SPAN));
             }
-            Outcome::Connected { is_secured: true } => reactor.close_at_once(sock),
-            // A reset leaves no connection behind, in this host or in the server's.
-            _ => reactor.abort(sock),
+            Parting::Close => reactor.close_at_once(sock),
+            Parting::Reset => reactor.abort(sock),
         }
     }
 
     /// A connection is open, with TLS if the check uses it.
     fn handle_connected<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         let Some(number) = self.number_of(sock) else { return };
-        let check = &self.targets[number].target.check;
-        match check.kind {
-            CheckKind::Tcp => {
+        match &self.targets[number].target.job {
+            Job::Health(check) if check.kind == CheckKind::Tcp => {
                 let is_secured = check.is_secured;
                 self.end(reactor, number, Outcome::Connected { is_secured });
             }
-            CheckKind::Http(_) => {
+            Job::Health(_) | Job::Agent(_) => {
                 if let Some(probe) = self.probe_of(sock) {
                     probe.stage = Stage::Response;
                 }
@@ -268,13 +321,22 @@ impl Prober {
         };
         let watched = &mut self.targets[number];
         let Some(probe) = &mut watched.probe else { return };
-        let outcome = match &watched.target.check.kind {
-            // Such a check ends when the connection is open.
-            CheckKind::Tcp => None,
-            CheckKind::Http(http) => probe.reader.read(http, bytes),
-        };
-        if let Some(outcome) = outcome {
-            self.end(reactor, number, outcome);
+        match &watched.target.job {
+            Job::Agent(_) => {
+                if let Some(result) = probe.text.read(bytes) {
+                    self.end_agent(reactor, number, result);
+                }
+            }
+            Job::Health(check) => {
+                let outcome = match &check.kind {
+                    // Such a check ends when the connection is open.
+                    CheckKind::Tcp => None,
+                    CheckKind::Http(http) => probe.reader.read(http, bytes),
+                };
+                if let Some(outcome) = outcome {
+                    self.end(reactor, number, outcome);
+                }
+            }
         }
     }
 

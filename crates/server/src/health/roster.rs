@@ -1,4 +1,4 @@
-//! The servers of the process: what their checks have resulted in, and the states that an operator has set.
+//! The servers of the process: what their checks have resulted in, what their agents state, and what an operator has set.
 //! In: the configuration in force, results of checks, commands. Out: standings for the workers, log lines on each change,
 //! views for the admin interface.
 //! Never: decides when a server is checked (`prober.rs`) or which server takes a request (`gate::balance`).
@@ -14,8 +14,9 @@ use tidegate_base::Span;
 use tidegate_config::arrange::Arranged;
 use tidegate_config::model::HealthCheck;
 use tidegate_gate::access::Names;
+use tidegate_gate::agent::{AgentState, Failure, Operation, Statement, part_of_weight};
 use tidegate_gate::balance::Standing;
-use tidegate_gate::health::{Health, Outcome};
+use tidegate_gate::health::{Health, Outcome, ServerState};
 use tidegate_reactor::Sender;
 
 use super::{ServerId, Standings};
@@ -27,24 +28,6 @@ use crate::start::Mail;
 const TRIES_MAX: usize = 5000;
 const TRY_PAUSE: Duration = Duration::from_millis(1);
 
-/// The state of a server of a pool, as a command sets it.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(crate) enum ServerState {
-    /// It takes requests.
-    #[default]
-    Ready,
-    /// It takes no new requests.
-    Drain,
-    /// It takes no new requests, because it is being worked on.
-    Maintenance,
-}
-
-impl ServerState {
-    /// The words of commands.
-    pub(crate) const WORDS: [(&'static str, Self); 3] =
-        [("ready", Self::Ready), ("drain", Self::Drain), ("maint", Self::Maintenance)];
-}
-
 /// What is known about a server.
 #[derive(Clone, Debug)]
 pub(crate) struct View {
@@ -54,6 +37,8 @@ pub(crate) struct View {
     pub(crate) weight: Option<u16>,
     /// Its checks; `None` if it is not checked.
     pub(crate) checked: Option<Checked>,
+    /// Its agent; `None` if it has none.
+    pub(crate) agent: Option<Agent>,
     /// When it last began or ceased to take requests, or since when it exists.
     pub(crate) changed: Instant,
     /// How long it has taken no requests, up to now.
@@ -63,7 +48,30 @@ pub(crate) struct View {
 impl View {
     /// Whether the server takes requests, as far as its weight allows.
     pub(crate) fn is_up(&self) -> bool {
-        self.state == ServerState::Ready && self.checked.as_ref().is_none_or(Checked::is_up)
+        self.state == ServerState::Ready
+            && self.checked.as_ref().is_none_or(Checked::is_up)
+            && self.agent.as_ref().is_none_or(|agent| agent.state.takes_requests())
+    }
+
+    /// The part of the weight that the agent states, in percent.
+    fn percent(&self) -> u16 {
+        self.agent.as_ref().map_or(100, |agent| agent.state.percent)
+    }
+
+    /// The weight that counts, rounded up. `configured` is that of the file.
+    pub(crate) fn weight_now(&self, configured: u16) -> u16 {
+        part_of_weight(self.weight.unwrap_or(configured), self.percent())
+    }
+
+    /// The state by the operator and the agent: the stricter one counts.
+    pub(crate) fn state_now(&self) -> ServerState {
+        let states = [Some(self.state), self.agent.as_ref().map(|agent| agent.state.state)];
+        let has = |state| states.contains(&Some(state));
+        match (has(ServerState::Maintenance), has(ServerState::Drain)) {
+            (true, _) => ServerState::Maintenance,
+            (false, true) => ServerState::Drain,
+            (false, false) => ServerState::Ready,
+        }
     }
 }
 
@@ -90,6 +98,19 @@ impl Checked {
     fn is_up(&self) -> bool {
         self.health.is_up()
     }
+}
+
+/// The agent of a server.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Agent {
+    /// What it has stated so far.
+    pub(crate) state: AgentState,
+    /// The result of the last check, and how long it took.
+    pub(crate) last: Option<(Result<Statement, Failure>, Span)>,
+    /// Checks so far.
+    pub(crate) checks: u64,
+    /// Those without a usable text.
+    pub(crate) failures: u64,
 }
 
 /// A server of a pool.
@@ -183,6 +204,8 @@ impl Roster {
                     checked.health.change(check);
                     checked
                 });
+                let has_agent = settings.agent.is_some() && !is_gone;
+                view.agent = has_agent.then(|| view.agent.take().unwrap_or_default());
                 let name = names.server(at, server).1.to_owned();
                 servers.push(Entry { name, id, is_gone, configured, view });
             }
@@ -197,6 +220,7 @@ impl Roster {
             since: entry.id.since,
             is_up: entry.view.is_up(),
             weight: entry.view.weight,
+            percent: entry.view.percent(),
         };
         let of_pool = |pool: &PoolEntry| pool.servers.iter().map(standing).collect();
         let standings: Standings = pools.iter().map(of_pool).collect();
@@ -251,12 +275,66 @@ impl Roster {
         Some((health, changed))
     }
 
-    /// Sets the state of a server.
+    /// Notes the result of asking an agent. Returns whether the workers are to be told; `None` if the server has no agent
+    /// any more.
+    pub(crate) fn note_agent(
+        &self,
+        id: ServerId,
+        result: Result<Statement, Failure>,
+        took: Span,
+    ) -> Option<bool> {
+        let mut pools = self.pools();
+        let pool = pools.get_mut(usize::from(id.pool))?;
+        let entry = pool.servers.get_mut(usize::from(id.server)).filter(|entry| entry.id == id)?;
+        let standing = |view: &View| (view.is_up(), view.percent());
+        let earlier = standing(&entry.view);
+        let changes = entry.change(|view| {
+            let agent = view.agent.as_mut()?;
+            agent.checks += 1;
+            agent.failures += u64::from(result.is_err());
+            let before = (agent.state.state, agent.state.operation);
+            if let Ok(statement) = &result {
+                agent.state.adopt(statement);
+            }
+            let changes = before != (agent.state.state, agent.state.operation);
+            agent.last = Some((result, took));
+            Some(changes)
+        })?;
+        let is_other = earlier != standing(&entry.view);
+        if changes {
+            let (name, agent) = (entry.name.clone(), entry.view.agent.clone()?);
+            log_agent(pool, &name, &agent);
+        }
+        Some(is_other)
+    }
+
+    /// Sets the state of a server. "ready" also ends what its agent has set, until the agent states it again.
     ///
     /// # Errors
     /// There is no such server; the servers that there are, as POOL/SERVER.
     pub(crate) fn set_state(&self, place: &str, state: ServerState) -> Result<(), Vec<String>> {
-        self.set(place, |view, _| view.state = state)
+        self.set(place, |view, _| {
+            view.state = state;
+            if let Some(agent) = view.agent.as_mut().filter(|_| state == ServerState::Ready) {
+                agent.state.state = state;
+            }
+        })
+    }
+
+    /// Sets whether a server works, in place of its agent, until the agent states something else. Returns whether it has
+    /// an agent.
+    ///
+    /// # Errors
+    /// As `set_state`.
+    pub(crate) fn set_agent(&self, place: &str, operation: Operation) -> Result<bool, Vec<String>> {
+        let mut has_agent = false;
+        self.set(place, |view, _| {
+            if let Some(agent) = &mut view.agent {
+                has_agent = true;
+                agent.state.operation = operation;
+            }
+        })?;
+        Ok(has_agent)
     }
 
     /// Sets the weight of a server, in place of that of the file, from the weight of the file.
@@ -308,7 +386,28 @@ impl Roster {
 
 fn fresh_view() -> View {
     let (changed, down_for) = (Instant::now(), Duration::ZERO);
-    View { state: ServerState::Ready, weight: None, checked: None, changed, down_for }
+    let (state, weight) = (ServerState::Ready, None);
+    View { state, weight, checked: None, agent: None, changed, down_for }
+}
+
+/// Logs that an agent has changed what it states, beyond the weight.
+fn log_agent(pool: &PoolEntry, server: &str, agent: &Agent) {
+    let (up, all) = pool.count_up();
+    let text = match &agent.last {
+        Some((Ok(statement), _)) => statement.text.as_str(),
+        Some((Err(_), _)) | None => "",
+    };
+    let line = format_args!(
+        "pool {}: the agent of server {server} states {text:?}; {up} of {all} servers are up",
+        pool.name
+    );
+    match agent.state.takes_requests() {
+        true => log::info(line),
+        false => log::warning(line),
+    }
+    if up == 0 && !agent.state.takes_requests() {
+        log::error(format_args!("pool {}: no server is up", pool.name));
+    }
 }
 
 /// Logs that a server went up or down by its checks. `lasted`: how long it was in its state before.

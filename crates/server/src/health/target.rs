@@ -1,30 +1,62 @@
-//! What the prober checks: one target for each server of a pool with `health`.
+//! What the prober checks: one target for each server of a pool with `health`, and one for each agent.
 //! In: the configuration in force and the addresses of its servers. Out: targets, ready to be connected to.
 //! Invariant: a target has at least one address.
 
 use std::sync::Arc;
 
-use tidegate_base::Address;
+use tidegate_base::{Address, Span};
 use tidegate_config::arrange::Arranged;
-use tidegate_config::model::{CheckKind, HealthCheck, Pool, Upstream};
+use tidegate_config::model::{AgentCheck, CheckKind, HealthCheck, Pool, Upstream};
 use tidegate_gate::probe;
 use tidegate_secure::{PoolPlan, ServerKey, TlsPlan};
 
 use super::ServerId;
 use crate::names::Addresses;
 
-/// A server to check.
+/// What a check asks.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) enum Job {
+    /// Whether the server works, with the settings of its pool's checks.
+    Health(Arc<HealthCheck>),
+    /// What the agent of the server states.
+    Agent(Arc<AgentCheck>),
+}
+
+impl Job {
+    /// Time for a check.
+    pub(crate) fn timeout(&self) -> Span {
+        match self {
+            Self::Health(check) => check.timeout,
+            Self::Agent(check) => check.timeout,
+        }
+    }
+
+    /// Time from the start of a check to the start of the next, if nothing is in doubt.
+    pub(crate) fn every(&self) -> Span {
+        match self {
+            Self::Health(check) => check.every,
+            Self::Agent(check) => check.every,
+        }
+    }
+
+    /// Whether an agent is asked.
+    pub(crate) fn is_agent(&self) -> bool {
+        matches!(self, Self::Agent(_))
+    }
+}
+
+/// A server to check, or its agent to ask.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Target {
     /// Identifies the server.
     pub(crate) id: ServerId,
-    /// The settings of its pool's checks.
-    pub(crate) check: Arc<HealthCheck>,
+    /// What is checked.
+    pub(crate) job: Job,
     /// The addresses of the server, with the port of the check.
     pub(crate) addresses: Arc<[Address]>,
     /// What is sent before TLS: a PROXY header, or nothing.
     pub(crate) preface: Arc<[u8]>,
-    /// The request; empty if only a connection is opened.
+    /// The request; empty if nothing is sent.
     pub(crate) request: Arc<[u8]>,
 }
 
@@ -32,7 +64,8 @@ impl Target {
     /// The settings of TLS; `None`: the check does not use it.
     pub(crate) fn key(&self) -> Option<ServerKey> {
         let ServerId { pool, server, .. } = self.id;
-        self.check.is_secured.then_some(ServerKey { pool, server, http1_only: false })
+        let is_secured = matches!(&self.job, Job::Health(check) if check.is_secured);
+        is_secured.then_some(ServerKey { pool, server, http1_only: false })
     }
 }
 
@@ -41,35 +74,55 @@ pub(super) fn targets(arranged: &Arranged, addresses: &Addresses) -> Vec<Target>
     let mut targets = Vec::new();
     let pools = arranged.config.pools.iter().zip(&arranged.pools).zip(addresses).enumerate();
     for (at, ((pool, life), addresses)) in pools {
-        let Some(check) = pool.health.as_ref().filter(|_| !life.life.is_gone()) else { continue };
-        let check = Arc::new(check.clone());
+        if life.life.is_gone() {
+            continue;
+        }
+        let health = pool.health.clone().map(Arc::new);
+        let agent = pool.agent.clone().map(Arc::new);
         let servers = pool.servers.iter().zip(&life.servers).zip(addresses).enumerate();
         for (server_at, ((server, life), addresses)) in servers {
             if !life.life.is_gone() {
                 let (pool_at, server_at) = (at as u16, server_at as u16);
                 let id = ServerId { pool: pool_at, server: server_at, since: life.life.since };
-                targets.push(target(id, pool, server, &check, addresses));
+                targets
+                    .extend(health.iter().map(|c| health_target(id, pool, server, c, addresses)));
+                targets.extend(agent.iter().map(|check| agent_target(id, check, addresses)));
             }
         }
     }
     targets
 }
 
-fn target(
-    id: ServerId,
-    pool: &Pool,
-    server: &Upstream,
-    check: &Arc<HealthCheck>,
-    addresses: &[Address],
-) -> Target {
-    let with_port = |address: &Address| match (address, check.port) {
+/// An address with another port. A path has no port.
+fn with_port(address: &Address, port: Option<u16>) -> Address {
+    match (address, port) {
         (Address::Tcp(address), Some(port)) => {
             let mut address = *address;
             address.set_port(port);
             Address::Tcp(address)
         }
         (address, _) => address.clone(),
-    };
+    }
+}
+
+fn agent_target(id: ServerId, check: &Arc<AgentCheck>, addresses: &[Address]) -> Target {
+    let line = check.send.as_ref().map(|text| format!("{text}\n"));
+    Target {
+        id,
+        job: Job::Agent(Arc::clone(check)),
+        addresses: addresses.iter().map(|at| with_port(at, Some(check.port))).collect(),
+        preface: Arc::default(),
+        request: line.unwrap_or_default().into_bytes().into(),
+    }
+}
+
+fn health_target(
+    id: ServerId,
+    pool: &Pool,
+    server: &Upstream,
+    check: &Arc<HealthCheck>,
+    addresses: &[Address],
+) -> Target {
     let (mut preface, mut request) = (Vec::new(), Vec::new());
     // Another port usually belongs to another program, which expects no PROXY header.
     if let Some(version) = pool.proxy_protocol.filter(|_| check.port.is_none()) {
@@ -81,8 +134,8 @@ fn target(
     }
     Target {
         id,
-        check: Arc::clone(check),
-        addresses: addresses.iter().map(with_port).collect(),
+        job: Job::Health(Arc::clone(check)),
+        addresses: addresses.iter().map(|at| with_port(at, check.port)).collect(),
         preface: preface.into(),
         request: request.into(),
     }

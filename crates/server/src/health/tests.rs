@@ -8,9 +8,9 @@ use tidegate_reactor::{Faults, Mailbox, SimNet, SimPeer, SimReactor, SimServer, 
 use tidegate_secure::{TlsLayer, TlsPlan};
 
 use super::prober::Prober;
-use super::roster::{Roster, ServerState, View};
+use super::roster::{Roster, View};
 use super::target::targets;
-use super::{ServerId, Standings};
+use super::{ServerId, ServerState, Standings};
 use crate::start::Mail;
 
 /// What a simulated server does with a connection.
@@ -24,6 +24,10 @@ enum Manner {
     Close,
     /// It does not listen.
     Down,
+    /// It is an agent: it sends this text at once and closes.
+    Agent(&'static [u8]),
+    /// It is an agent that sends this text and keeps the connection.
+    Stuck(&'static [u8]),
 }
 
 /// A simulated server.
@@ -47,7 +51,16 @@ impl Origin {
             (_, Some(_)) => {}
         }
         while let Some(peer) = self.listener.as_ref().and_then(SimServer::accept) {
-            self.open.push(peer);
+            match self.manner {
+                Manner::Agent(text) => {
+                    peer.send(text);
+                }
+                Manner::Stuck(text) => {
+                    peer.send(text);
+                    self.open.push(peer);
+                }
+                _ => self.open.push(peer),
+            }
         }
         let (manner, requests) = (self.manner, &mut self.requests);
         self.open.retain(|peer| {
@@ -63,8 +76,8 @@ impl Origin {
                     peer.send(text.as_bytes());
                     false
                 }
-                Manner::Silent => true,
-                Manner::Close | Manner::Down => false,
+                Manner::Silent | Manner::Stuck(_) => true,
+                Manner::Close | Manner::Down | Manner::Agent(_) => false,
             }
         });
     }
@@ -80,6 +93,8 @@ struct Stage {
     mailbox: Mailbox<Mail>,
     arranged: Arranged,
     origins: Vec<Origin>,
+    /// Their agents.
+    agents: Vec<Origin>,
     /// What the worker was told last.
     told: Option<Arc<Standings>>,
 }
@@ -102,17 +117,18 @@ impl Stage {
         let roster = Arc::new(Roster::new(&arranged, vec![mailbox.sender()]));
         let prober = Prober::new(Arc::clone(&roster), seed);
         let layer = TlsLayer::new(&TlsPlan::default(), Vec::new(), ());
-        let origin = |at: usize| Origin {
-            address: address(at),
-            manner: Manner::Status(200),
+        let origin = |address, manner| Origin {
+            address,
+            manner,
             listener: None,
             open: Vec::new(),
             requests: Vec::new(),
         };
-        let origins = (0..8).map(origin).collect();
+        let origins = (0..8).map(|at| origin(address(at), Manner::Status(200))).collect();
+        let agents = (0..8).map(|at| origin(agent_address(at), Manner::Down)).collect();
         let told = None;
         let mut stage =
-            Self { net, reactor, layer, prober, roster, mailbox, arranged, origins, told };
+            Self { net, reactor, layer, prober, roster, mailbox, arranged, origins, agents, told };
         stage.give_targets();
         stage
     }
@@ -153,7 +169,7 @@ impl Stage {
     }
 
     fn turn(&mut self) {
-        for origin in &mut self.origins {
+        for origin in self.origins.iter_mut().chain(&mut self.agents) {
             origin.serve(&self.net);
         }
         self.layer.turn(&mut self.reactor, &mut self.prober, Span::ZERO);
@@ -186,6 +202,10 @@ impl Stage {
 
 fn address(at: usize) -> Address {
     Address::Tcp(format!("10.0.0.{at}:80").parse().expect("an address"))
+}
+
+fn agent_address(at: usize) -> Address {
+    Address::Tcp(format!("10.0.0.{at}:9999").parse().expect("an address"))
 }
 
 const HTTP: &str = "health = { http = \"/up\", host = \"app.example\", timeout = \"500ms\" }";
@@ -296,6 +316,114 @@ fn reload_keeps_the_state_of_servers_that_stay() {
     assert!(stage.roster.note(id, tidegate_gate::health::Outcome::Refused, Span::ZERO).is_none());
 }
 
+const AGENT: &str = "agent = { port = 9999, every = \"1s\", timeout = \"500ms\", send = \"p\" }";
+
+/// What the worker was told about a server, and the result of its agent's last check.
+fn told_by_agent(stage: &Stage, server: usize) -> (bool, u16, &'static str) {
+    let told = stage.told.as_ref().map(|standings| standings[0][server]);
+    let (is_up, percent) = told.map_or((true, 100), |told| (told.is_up, told.percent));
+    let code = match stage.view(server).agent.expect("it has an agent").last {
+        None => "INI",
+        Some((Ok(statement), _)) => statement.code(),
+        Some((Err(failure), _)) => failure.code(),
+    };
+    (is_up, percent, code)
+}
+
+#[test]
+fn texts_of_an_agent_change_the_weight_and_the_state_of_its_server() {
+    static LONG: [u8; 2000] = [b' '; 2000];
+    let mut stage = Stage::new(2, AGENT, Faults::none(), 6);
+    stage.run(Span::from_secs(3));
+    assert_eq!(told_by_agent(&stage, 0), (true, 100, "L4CON"), "an agent that does not listen");
+    for (manner, expected) in [
+        (Manner::Agent(b"75%\r\n"), (true, 75, "L7OK")),
+        (Manner::Agent(b"down # its disk is full\n"), (false, 75, "L7STS")),
+        (Manner::Down, (false, 75, "L4CON")),
+        (Manner::Agent(b"up"), (false, 75, "L7RSP")),
+        (Manner::Agent(b"fine\n"), (false, 75, "L7RSP")),
+        (Manner::Agent(&LONG), (false, 75, "L7RSP")),
+        (Manner::Stuck(b"up"), (false, 75, "L7TOUT")),
+        (Manner::Stuck(b"up 50%\nignored"), (true, 50, "L7OK")),
+        (Manner::Agent(b"drain\n"), (false, 50, "L7OK")),
+        (Manner::Agent(b"0% ready\n"), (true, 0, "L7OK")),
+        (Manner::Agent(b"maint 100%\n"), (false, 100, "L7OK")),
+        (Manner::Agent(b"ready\n"), (true, 100, "L7OK")),
+    ] {
+        stage.agents[0].manner = manner;
+        stage.agents[0].listener = None;
+        stage.agents[0].open.clear();
+        stage.run(Span::from_secs(3));
+        assert_eq!(told_by_agent(&stage, 0), expected);
+        assert_eq!(told_by_agent(&stage, 1), (true, 100, "L4CON"), "it has an agent of its own");
+    }
+    assert_eq!(stage.agents[0].requests.first().map(String::as_str), Some("p\n"));
+}
+
+#[test]
+fn agent_and_operator_and_checks_must_agree() {
+    let both = format!("{HTTP}\n{AGENT}");
+    let place = "p/10.0.0.0:80";
+    let mut stage = Stage::new(1, &both, Faults::none(), 7);
+    stage.agents[0].manner = Manner::Agent(b"50%\n");
+    stage.roster.set_weight(place, |_| 10).expect("it exists");
+    stage.run(Span::from_secs(4));
+    let state = |stage: &Stage| {
+        let view = stage.view(0);
+        (told_by_agent(stage, 0).0, view.weight_now(1), view.state_now())
+    };
+    assert_eq!(state(&stage), (true, 5, ServerState::Ready));
+    stage.agents[0].manner = Manner::Agent(b"drain\n");
+    stage.run(Span::from_secs(2));
+    assert_eq!(state(&stage), (false, 5, ServerState::Drain));
+    // An operator ends the drain until the agent states it again, as when the agent is gone.
+    stage.agents[0].manner = Manner::Down;
+    stage.roster.set_state(place, ServerState::Ready).expect("it exists");
+    stage.run(Span::from_secs(3));
+    assert_eq!(state(&stage), (true, 5, ServerState::Ready));
+    assert_eq!(stage.roster.set_agent(place, tidegate_gate::agent::Operation::Down), Ok(true));
+    stage.run(Span::from_secs(1));
+    assert_eq!(state(&stage), (false, 5, ServerState::Ready));
+    // An agent cannot end what an operator has set.
+    stage.agents[0].manner = Manner::Agent(b"up ready\n");
+    stage.roster.set_state(place, ServerState::Maintenance).expect("it exists");
+    stage.run(Span::from_secs(3));
+    assert_eq!(state(&stage), (false, 5, ServerState::Maintenance));
+    stage.roster.set_state(place, ServerState::Ready).expect("it exists");
+    stage.run(Span::from_secs(1));
+    assert_eq!(state(&stage), (true, 5, ServerState::Ready));
+    stage.origins[0].manner = Manner::Status(500);
+    stage.run(Span::from_secs(6));
+    assert_eq!(state(&stage), (false, 5, ServerState::Ready));
+    // Without an agent in the file, what it has stated is void.
+    stage.origins[0].manner = Manner::Status(200);
+    stage.reload(1, HTTP);
+    stage.run(Span::from_secs(6));
+    let told = stage.told.as_ref().map(|standings| standings[0][0]);
+    assert_eq!(
+        told.map(|told| (told.is_up, told.weight, told.percent)),
+        Some((true, Some(10), 100))
+    );
+    assert_eq!(stage.roster.set_agent(place, tidegate_gate::agent::Operation::Up), Ok(false));
+    assert_eq!(stage.net.open_sockets(), 0);
+}
+
+#[test]
+fn reload_keeps_what_an_agent_has_stated() {
+    let mut stage = Stage::new(2, AGENT, Faults::none(), 8);
+    stage.agents[0].manner = Manner::Agent(b"down 30%\n");
+    stage.run(Span::from_secs(3));
+    assert_eq!(told_by_agent(&stage, 0), (false, 30, "L7STS"));
+    stage.agents[0].manner = Manner::Down;
+    stage.reload(3, &AGENT.replace("1s", "2s"));
+    stage.run(Span::from_secs(5));
+    assert_eq!(told_by_agent(&stage, 0), (false, 30, "L4CON"));
+    stage.reload(3, "");
+    stage.reload(3, AGENT);
+    stage.run(Span::from_secs(3));
+    assert_eq!(told_by_agent(&stage, 0), (true, 100, "L4CON"), "it starts as a new agent");
+}
+
 /// Goal: whatever the network does, a check ends, the next one follows, and states agree with the servers once faults
 /// cease; no connection is left behind.
 #[test]
@@ -316,9 +444,20 @@ fn faults_end_checks_but_not_the_checking() {
             partial_wait_ppm: 200_000,
             ..Faults::none()
         };
-        let mut stage = Stage::new(8, HTTP, faults, seed);
+        let both = format!("{HTTP}\n{AGENT}");
+        let mut stage = Stage::new(8, &both, faults, seed);
         let mut prng = Prng::new(seed);
         for round in 0..20 {
+            for (at, agent) in stage.agents.iter_mut().enumerate() {
+                let manners = [
+                    Manner::Agent(b"up 50%\n"),
+                    Manner::Agent(b"stopped"),
+                    Manner::Stuck(b"drain"),
+                    Manner::Down,
+                    Manner::Agent(b"down 10%\n"),
+                ];
+                agent.manner = manners[(round + at) % manners.len()];
+            }
             for origin in &mut stage.origins {
                 let manners = [
                     Manner::Status(200),
@@ -330,13 +469,18 @@ fn faults_end_checks_but_not_the_checking() {
                 origin.manner = manners[prng.below(5) as usize];
             }
             if round % 7 == 6 {
-                stage.reload(2 + prng.below(7) as usize, HTTP);
+                stage.reload(2 + prng.below(7) as usize, &both);
             }
             stage.run(Span::from_secs(2));
             assert!(stage.net.open_sockets() <= 64, "seed {seed}");
         }
         stage.net.set_faults(Faults::none());
-        stage.reload(8, HTTP);
+        stage.reload(8, &both);
+        for agent in &mut stage.agents {
+            agent.manner = Manner::Agent(b"up ready 90%\n");
+            agent.listener = None;
+            agent.open.clear();
+        }
         for (at, origin) in stage.origins.iter_mut().enumerate() {
             origin.manner = if at % 2 == 0 { Manner::Status(200) } else { Manner::Status(500) };
             origin.open.clear();
@@ -346,6 +490,7 @@ fn faults_end_checks_but_not_the_checking() {
             let expected = if at % 2 == 0 { "UP" } else { "DOWN" };
             assert_eq!(stage.word(at), expected, "seed {seed}, server {at}");
             assert_eq!(stage.is_up_for_worker(at), at % 2 == 0, "seed {seed}, server {at}");
+            assert_eq!(told_by_agent(&stage, at).1, 90, "seed {seed}, server {at}");
         }
         stage.prober.change(&mut stage.reactor, Vec::new());
         stage.run(Span::from_secs(3));

@@ -2,8 +2,10 @@
 //! In: files that nginx serves or lacks, a server that is stopped and started. Out: requests go only to servers that
 //! are well; none fails.
 
-use std::net::SocketAddr;
+use std::io::Write as _;
+use std::net::{SocketAddr, TcpListener};
 use std::process::Stdio;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tidegate_testing::{Signal, command, start};
@@ -135,6 +137,78 @@ fn server_whose_checks_fail_gets_no_requests_until_they_pass() {
     let down = format!("warning pool app: server {first} is down: status 404 after ");
     let up = format!("info pool app: server {first} is up after ");
     assert!(messages.contains(&down) && messages.contains(&up), "{messages}");
+}
+
+/// An agent on all addresses: it sends the text to whoever connects, and closes.
+fn start_agent() -> (SocketAddr, Arc<Mutex<&'static str>>) {
+    let listener = TcpListener::bind("0.0.0.0:0").expect("the kernel has a port");
+    let address = listener.local_addr().expect("it is bound");
+    let text = Arc::new(Mutex::new(""));
+    let shown = Arc::clone(&text);
+    std::thread::spawn(move || {
+        for mut client in listener.incoming().flatten() {
+            let text = *shown.lock().expect("no panic");
+            let _ = client.write_all(text.as_bytes());
+        }
+    });
+    (address, text)
+}
+
+#[test]
+fn agent_changes_the_share_of_its_server() {
+    let (agent, text) = start_agent();
+    let health = format!(
+        "{{ http = \"/up\", every = \"50ms\", timeout = \"20s\" }}\n\
+         agent = {{ port = {}, every = \"50ms\", timeout = \"20s\" }}",
+        agent.port()
+    );
+    // The agent is the same for both servers, which have different addresses.
+    let mut checked = Checked::start("health-agent", &health);
+    let server = format!("app/{}", checked.first.address);
+    let say = |line| *text.lock().expect("no panic") = line;
+    checked.wait_for(true, "agent_status", "L7RSP");
+    for (line, status, weight) in [
+        ("drain\n", "DRAIN", "1"),
+        ("ready\n", "UP", "1"),
+        ("down # the disk is full\n", "DOWN (agent)", "1"),
+        ("50% up\n", "UP", "1"),
+        ("0%\r\n", "DRAIN", "0"),
+        ("400%\n", "UP", "4"),
+        ("maint\n", "MAINT", "4"),
+        ("ready\n", "UP", "4"),
+    ] {
+        say(line);
+        checked.wait_for(true, "last_agt", line.trim());
+        assert_eq!(checked.stat(&checked.first, "status"), status, "{line}");
+        assert_eq!(checked.stat(&checked.first, "weight"), weight, "{line}");
+    }
+    assert_eq!(checked.stat(&checked.first, "agent_health"), "1");
+    let metrics = run_well(curl().arg(format!("http://{}/metrics", checked.admin)));
+    let labels = format!("{{pool=\"app\",server=\"{}\"}}", checked.first.address);
+    assert!(metrics.contains(&format!("\ntidegate_server_weight{labels} 4\n")), "{metrics}");
+    // An operator takes one server out, whatever the agent states.
+    checked.ctl(&["set", "server", &server, "state", "maint"]);
+    say("ready up\n");
+    checked.wait_for(true, "last_agt", "ready up");
+    assert_eq!(checked.stat(&checked.first, "status"), "MAINT");
+    assert!(checked.pages().iter().all(|page| page == "two\n"));
+    checked.ctl(&["set", "server", &server, "state", "ready"]);
+    say("stopped\n");
+    checked.wait_for(true, "status", "DOWN (agent)");
+    checked.wait_for(false, "status", "DOWN (agent)");
+    let refused = run_well(curl().args(["-o", "-"]).arg(checked.gate.url("/page")));
+    assert!(refused.contains("no server is available"));
+    let state = checked.ctl(&["show", "servers", "state"]);
+    assert!(
+        state.contains(&format!(
+            " 22 0 0 - {} - 0 0 - - {}\n",
+            checked.first.address.port(),
+            agent.port()
+        )),
+        "{state}"
+    );
+    let messages = checked.end();
+    assert!(messages.contains("states \"down # the disk is full\""), "{messages}");
 }
 
 #[test]
