@@ -352,6 +352,31 @@ function hub:refresh(arguments) end
 ---@field user? string For `on_access`.
 ---@field pools? string[] For `on_access`.
 
+---The response of a server.
+---@class tide.Reply
+---@field status integer
+---@field headers table<string, string|string[]> By name in lower case.
+---@field body string
+local reply = {}
+---@param name string
+---@return string?
+function reply:header(name) end
+---@return any
+---@return string? error
+function reply:json() end
+
+---@class tide.HttpRequest
+---@field pool string One of the `pools` of [lua.NAME].
+---@field path? string "/"
+---@field query? string|table<string, any>
+---@field method? string "GET", or "POST" with a body.
+---@field host? string The Host field.
+---@field headers? table<string, any>
+---@field body? string
+---@field json? any A body as JSON.
+---@field timeout? number Seconds (60).
+---@field body_max? integer The most bytes of the response (1 MiB).
+
 ---@class tide.TestResponse
 ---@field status integer
 ---@field headers table<string, string|string[]>
@@ -381,6 +406,8 @@ function test.access(what) end
 ---@param what? tide.TestRequest
 ---@return tide.TestClient
 function test.connect(what) end
+---@param handler fun(request: tide.HttpRequest): table?, string?
+function test.http(handler) end
 ---@return { hub: string, method: string, arguments: table }[]
 function test.published() end
 ---@param values table<string, string|number|boolean>
@@ -445,6 +472,13 @@ function tide.timer.after(seconds, f, ...) end
 ---@return tide.Job?
 ---@return string? error
 function tide.timer.every(seconds, f, ...) end
+
+tide.http = {}
+---Sends a request to a server of a pool, and waits for the response.
+---@param options tide.HttpRequest
+---@return tide.Reply?
+---@return string? error
+function tide.http.request(options) end
 
 tide.json = {}
 ---JSON's null.

@@ -22,7 +22,7 @@ export interface Publication {
 export interface Options {
   /** The token of the connection. */
   token?: string;
-  /** Returns a token: for the first connection without `token`, and when the last one ends, or after 24.8 days. */
+  /** Returns a token of the connection. Called if there is no `token`, when the token expires, and every 24.8 days before. */
   getToken?: () => Promise<string> | string;
   /** What is tried, in this order, until one works. */
   transports?: ("websocket" | "sse")[];
@@ -36,7 +36,10 @@ export interface Options {
 export interface SubscribeOptions {
   /** Returns a token for the channel. */
   getToken?: (channel: string) => Promise<string> | string;
-  /** Messages were lost while the client was away: load the state in another way. */
+  /**
+   * Messages were lost while the client was away, or may have been, because the application had subscribed the client: load
+   * the state in another way.
+   */
   lost?: () => void;
   /** Another client has subscribed or left; the namespace must have `join-leave`. */
   join?: (visitor: Visitor) => void;

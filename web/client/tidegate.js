@@ -194,8 +194,10 @@ class Client {
     this.#timers.silence = { span: ping * 1000 + PING_SLACK_MS, isOn: ping > 0, answers: pong };
     this.#listen();
     this.#renewAfter(ttl);
+    // The callback may subscribe, which joins, or close the client.
+    const rooms = [...this.#rooms.values()];
     this.#change("connected");
-    this.#rooms.forEach((room) => this.#join(room));
+    if (this.#state === "connected") rooms.forEach((room) => this.#join(room));
   }
 
   /** The hub sends pings: after a long silence the connection is dead. */
@@ -240,8 +242,7 @@ class Client {
       if (isTemporary(error)) {
         setTimeout(() => isCurrent() && this.#join(room), this.#delay(1));
       } else if (error.code === ALREADY_SUBSCRIBED) {
-        // The application has subscribed the client. What came before that is not known.
-        room.joined({ was_recovering: request.recover });
+        room.assigned(request.recover);
       } else {
         this.#rooms.delete(channel);
         room.ended(error.code, error.message);
@@ -330,7 +331,7 @@ class Client {
 }
 
 class Subscription {
-  /** After the last message that was received. */
+  /** After the last message that was received; `null`: messages have no positions, `undefined`: it is not known. */
   #since = null;
   #ready;
 
@@ -347,11 +348,19 @@ class Subscription {
   }
 
   joined({ epoch, offset = 0, publications = [], recovered, was_recovering: wasRecovering }) {
+    const isLost = this.#since === undefined || (wasRecovering && !recovered);
     this.isJoined = true;
     this.#since = epoch ? { epoch, offset } : null;
-    if (wasRecovering && !recovered) report(() => this.options.lost?.());
+    if (isLost) report(() => this.options.lost?.());
     publications.forEach((publication) => this.received(publication));
     this.#ready.resolve(this);
+  }
+
+  /** The application has subscribed the client: what came before is not known, nor is the position for the next time. */
+  assigned(wasRecovering) {
+    if (this.isJoined) return;
+    this.joined({ was_recovering: wasRecovering });
+    this.#since = undefined;
   }
 
   received(publication) {

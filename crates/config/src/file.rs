@@ -221,7 +221,7 @@ fn read<'t>(file: &Table<'t>, root: &'t DeTable<'t>, notes: &mut Notes) -> Confi
     let hubs = push::read(file, notes);
     let sets = sets::read(file, notes);
     let maps = maps::read(file, notes);
-    let apps = lua::read(file, notes);
+    let apps = lua::read(file, &pools, notes);
     let known = Known {
         listeners: &listeners,
         choices: Choices { pools: &pools, maps: &maps },
@@ -232,7 +232,7 @@ fn read<'t>(file: &Table<'t>, root: &'t DeTable<'t>, notes: &mut Notes) -> Confi
     };
     let routes = routes::read(file, &known, notes);
     if notes.is_clean() {
-        reach::check(&routes, &listeners, &pools, &maps, notes);
+        reach::check(&routes, &listeners, &pools, (&maps, &apps), notes);
         loops::check(&routes, &listeners, &pools, notes);
         let (listeners, pools, sets, hubs) = (&listeners, &pools, &sets, &hubs);
         let parts = hazards::Parts { routes: &routes, listeners, pools, sets, hubs, root };

@@ -1,5 +1,5 @@
 //! `[lua.NAME]`: the model and its reader.
-//! In: the root table of the file. Out: checked applications.
+//! In: the root table of the file, its pools. Out: checked applications.
 //! Never: opens a script.
 //! Invariant: names are unique; paths of scripts start from the folder of the file.
 
@@ -10,6 +10,7 @@ use crate::keys::{DICTIONARY, LUA};
 use crate::listeners::{refused, unknown_name};
 use crate::pattern;
 use crate::places::Owner;
+use crate::pools::Pools;
 use crate::report::{Kind, Note, Notes};
 use crate::table::{Located, Scalar, Table, Value, conform, describe, wrong_type};
 
@@ -34,6 +35,11 @@ pub struct LuaApp {
     pub timers_max: usize,
     /// Size of a request body in bytes.
     pub body_bytes_max: usize,
+    /// The names of the pools to which the script may send requests. Names, because indexes of pools change their meaning
+    /// with the file, and these settings do not.
+    pub pools: Vec<String>,
+    /// Requests of one VM to these pools that are in progress at once.
+    pub requests_max: usize,
 }
 
 impl Default for LuaApp {
@@ -48,6 +54,8 @@ impl Default for LuaApp {
             memory_bytes_max: 64 * 1024 * 1024,
             timers_max: 4096,
             body_bytes_max: 1024 * 1024,
+            pools: Vec::new(),
+            requests_max: 256,
         }
     }
 }
@@ -67,6 +75,11 @@ pub enum LuaSetting {
 pub(crate) struct Apps(pub(crate) Vec<LuaApp>);
 
 impl Apps {
+    /// Whether an application sends requests to the pool of this name.
+    pub(crate) fn use_pool(&self, name: &str) -> bool {
+        self.0.iter().any(|app| app.pools.iter().any(|pool| pool == name))
+    }
+
     /// The index of the application of this name. Notes an error if there is none.
     pub(crate) fn find(&self, name: &Located, notes: &mut Notes) -> Option<usize> {
         let found = self.0.iter().position(|app| app.name == name.text);
@@ -85,7 +98,7 @@ impl Apps {
 }
 
 /// Reads all applications, in file order.
-pub(crate) fn read(file: &Table<'_>, notes: &mut Notes) -> Apps {
+pub(crate) fn read(file: &Table<'_>, pools: &Pools, notes: &mut Notes) -> Apps {
     let mut apps = Vec::new();
     for (name, value) in file.open_fields("lua", notes) {
         if let Err(complaint) = pattern::check_name(&name.text) {
@@ -102,7 +115,7 @@ pub(crate) fn read(file: &Table<'_>, notes: &mut Notes) -> Apps {
         }
         let mut app = LuaApp { name: name.text, ..LuaApp::default() };
         if let Some(table) = Table::open(&LUA, value, notes) {
-            read_one(&table, &mut app, notes);
+            read_one(&table, pools, &mut app, notes);
         }
         notes.places.assign(Owner::Lua(apps.len()));
         apps.push(app);
@@ -110,7 +123,7 @@ pub(crate) fn read(file: &Table<'_>, notes: &mut Notes) -> Apps {
     Apps(apps)
 }
 
-fn read_one(table: &Table<'_>, app: &mut LuaApp, notes: &mut Notes) {
+fn read_one(table: &Table<'_>, pools: &Pools, app: &mut LuaApp, notes: &mut Notes) {
     if let Some(script) = table.text("script", notes) {
         app.script = notes.resolve(&script.text);
         notes.places.mark(app.script.clone(), script.place);
@@ -130,6 +143,12 @@ fn read_one(table: &Table<'_>, app: &mut LuaApp, notes: &mut Notes) {
     table.set_size("memory-max", &mut app.memory_bytes_max, notes);
     table.set_number("timers-max", &mut app.timers_max, notes);
     table.set_size("body-max", &mut app.body_bytes_max, notes);
+    table.set_number("requests-max", &mut app.requests_max, notes);
+    for name in table.texts("pools", notes) {
+        if pools.find(&name, notes).is_some() {
+            app.pools.push(name.text);
+        }
+    }
 }
 
 /// Reads `shared`.

@@ -8,6 +8,7 @@ use core::ops::Range;
 use std::collections::BTreeSet;
 
 use crate::listeners::Listeners;
+use crate::lua::Apps;
 use crate::maps::Maps;
 use crate::model::{
     Action, Addresses, CertificateCondition, ClientAuth, Conditions, HostPattern, Listener,
@@ -24,7 +25,7 @@ pub(crate) fn check(
     routes: &[(Route, Range<usize>)],
     listeners: &Listeners,
     pools: &Pools,
-    maps: &Maps,
+    (maps, apps): (&Maps, &Apps),
     notes: &mut Notes,
 ) {
     let only_one = listeners.listeners.len() == 1;
@@ -80,7 +81,7 @@ pub(crate) fn check(
             notes.warn(note.help("add a [[route]] for this listener"));
         }
     }
-    check_pools(routes, listeners, pools, maps, notes);
+    check_pools(routes, listeners, pools, (maps, apps), notes);
 }
 
 /// Notes a warning for each unused pool and map.
@@ -88,7 +89,7 @@ fn check_pools(
     routes: &[(Route, Range<usize>)],
     listeners: &Listeners,
     pools: &Pools,
-    maps: &Maps,
+    (maps, apps): (&Maps, &Apps),
     notes: &mut Notes,
 ) {
     let choices = || routes.iter().filter_map(|(route, _)| choice_of(route));
@@ -113,7 +114,7 @@ fn check_pools(
     let used: BTreeSet<usize> =
         routes.iter().flat_map(|(route, _)| route.pools().chain(also_used(route))).collect();
     for (index, pool) in pools.pools.iter().enumerate() {
-        if !used.contains(&index) && !listeners.forward_to(index) {
+        if !used.contains(&index) && !listeners.forward_to(index) && !apps.use_pool(&pool.name) {
             let what = format!("no route uses pool {:?}", pool.name);
             let note = Note::new(Kind::Unused, pools.places[index].clone(), what);
             notes.warn(

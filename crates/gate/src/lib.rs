@@ -36,6 +36,7 @@ pub mod live_map;
 pub mod live_set;
 pub mod mirror;
 pub mod name_set;
+pub mod own;
 pub mod parameters;
 pub mod path;
 pub mod path_parameters;

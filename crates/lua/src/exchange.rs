@@ -13,8 +13,8 @@ use tidegate_wire::message::{CERTIFICATE_CLAIM, Overrides, OwnedHead, RequestHea
 
 use crate::schedule::TaskId;
 
-/// Bytes of the header fields of one response.
-const FIELDS_BYTES_MAX: usize = 16 * 1024;
+/// Bytes of the header fields of one response, and of one request to a server.
+pub(crate) const FIELDS_BYTES_MAX: usize = 16 * 1024;
 /// The largest buffer that is kept.
 const SPARE_BYTES_MAX: usize = 16 * 1024;
 
@@ -51,6 +51,26 @@ const REQUEST_REFUSED: [(&str, &str); 13] = [
     ("upgrade", CONNECTION),
     ("via", "protects against loops"),
 ];
+
+/// Fields that a script cannot set in a request of its own, and why.
+const OUTGOING_REFUSED: [(&str, &str); 11] = [
+    ("connection", CONNECTION),
+    ("content-length", "is computed from the body"),
+    ("expect", "would delay the request"),
+    ("host", "is the option `host`"),
+    ("http2-settings", CONNECTION),
+    ("keep-alive", CONNECTION),
+    ("proxy-connection", CONNECTION),
+    ("te", CONNECTION),
+    ("trailer", "announces trailers, which a request of a script does not have"),
+    ("transfer-encoding", FRAMING),
+    ("upgrade", CONNECTION),
+];
+
+/// Checks a field of a request that a script sends to a server.
+pub(crate) fn check_outgoing_field(name: &[u8], value: &[u8]) -> Result<(), String> {
+    check_field(name, Some(value), &OUTGOING_REFUSED)
+}
 
 /// How far the response of an exchange is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -435,7 +455,7 @@ fn is_field(line: &[u8], name: &[u8]) -> bool {
 }
 
 /// Whether the bytes are a token (RFC 9110 section 5.6.2).
-fn is_token(name: &[u8]) -> bool {
+pub(crate) fn is_token(name: &[u8]) -> bool {
     let is_token = |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte);
     !name.is_empty() && name.iter().all(is_token)
 }

@@ -14,8 +14,10 @@ use tidegate_wire::message::RequestHead;
 
 use crate::exchange::{Exchange, Origin, Response};
 use crate::operations::{OPERATIONS_MAX, Operation, OperationId};
+use crate::outgoing::Outgoing;
 use crate::schedule::{Schedule, TaskId, Wait, Wake};
 use crate::shared::Dictionary;
+use crate::vm::Bounds;
 
 /// Requests that a VM serves at once.
 pub const EXCHANGES_MAX: usize = 65_536;
@@ -136,6 +138,13 @@ pub enum Effect {
         /// Its arguments, as JSON.
         arguments: Range<usize>,
     },
+    /// A request for a server, whose response goes to `Vm::complete_request`.
+    Http {
+        /// The VM's name of the request.
+        operation: OperationId,
+        /// The request.
+        request: Box<Outgoing>,
+    },
     /// An order for the runner of tests, whose result goes to `Vm::complete`. Only in the VMs of tests.
     Test {
         /// The VM's name of the order.
@@ -210,6 +219,8 @@ pub struct Facts {
     pub shared: Vec<(String, Arc<Dictionary>)>,
     /// The names of the push hubs.
     pub hubs: Arc<[String]>,
+    /// The names of the pools to which the application may send requests.
+    pub pools: Vec<String>,
 }
 
 /// A function that finds the source of a module: its file name and text.
@@ -266,6 +277,12 @@ pub(crate) struct Host {
     pub(crate) schedule: Schedule,
     /// What the server carries out for coroutines that wait.
     pub(crate) operations: Slab<Operation>,
+    /// Those of them that are requests to servers: up to `requests_max`.
+    pub(crate) outgoing: usize,
+    /// Requests to servers that may be in progress at once.
+    pub(crate) requests_max: usize,
+    /// The server's names of requests whose coroutines were cancelled, until `Vm::take_cancelled`.
+    pub(crate) cancelled: Vec<u64>,
     /// Clients whose `on_open` has not ended: each keeps a request.
     opening: usize,
     /// The handlers of the script: a bit each.
@@ -279,7 +296,7 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    pub(crate) fn new(facts: Facts, find_module: FindModule, jobs_max: usize) -> Self {
+    pub(crate) fn new(facts: Facts, find_module: FindModule, bounds: &Bounds) -> Self {
         Self {
             facts,
             find_module,
@@ -289,8 +306,11 @@ impl Host {
             unix_seconds: 0.0,
             now_nanos: 0,
             wait: Wait::Nothing,
-            schedule: Schedule::new(jobs_max),
+            schedule: Schedule::new(bounds.jobs_max),
             operations: Slab::new(OPERATIONS_MAX),
+            outgoing: 0,
+            requests_max: bounds.requests_max,
+            cancelled: Vec::new(),
             opening: 0,
             handlers: 0,
             lines: 0,

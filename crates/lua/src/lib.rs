@@ -13,6 +13,7 @@ mod engine;
 mod exchange;
 mod host;
 mod operations;
+mod outgoing;
 mod pattern;
 mod schedule;
 mod shared;
@@ -26,5 +27,6 @@ pub use host::{
     Outbox,
 };
 pub use operations::OperationId;
+pub use outgoing::{Outgoing, Response};
 pub use shared::Dictionary;
 pub use vm::{Bounds, Handler, Resumed, Script, TEST, Verdict, Vm, Whose};

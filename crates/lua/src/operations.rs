@@ -1,12 +1,14 @@
 //! Operations that a script orders, and whose results its coroutine waits for.
 //! In: orders of scripts, results of the server. Out: effects; results, each taken once.
 //! Never: waits for the server: a result may come in any later turn.
-//! Limits: `OPERATIONS_MAX` operations of a VM.
-//! Invariant: an operation ends when its coroutine continues or is cancelled; a later result matches nothing.
+//! Limits: `OPERATIONS_MAX` operations of a VM; those of `outgoing.rs` for requests.
+//! Invariant: an operation ends when its coroutine continues or is cancelled; a later result matches nothing. If the server
+//! has named a request in progress and its coroutine is cancelled, the server learns that (`take_cancelled`).
 
 use tidegate_base::Id;
 
 use crate::host::{Effect, Host, OUTPUT_BYTES_MAX, TOO_MUCH};
+use crate::outgoing::Response;
 use crate::schedule::{TaskId, Wake};
 
 /// Operations of a VM in progress.
@@ -15,12 +17,32 @@ pub(crate) const OPERATIONS_MAX: usize = 65_536;
 /// Names an operation.
 pub type OperationId = Id<Operation>;
 
+/// What an operation has brought.
+pub(crate) enum Outcome {
+    /// Bytes.
+    Bytes(Vec<u8>),
+    /// The response of a server.
+    Response(Response),
+}
+
 /// The result of an operation, or why it has failed.
-pub(crate) type Reply = Result<Vec<u8>, String>;
+pub(crate) type Reply = Result<Outcome, String>;
+
+/// What an operation is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OperationKind {
+    /// A call whose result comes soon, and is dropped if the coroutine is gone.
+    Call,
+    /// A request to a server, which is cancelled with its coroutine.
+    Request,
+}
 
 /// An operation in progress.
-#[derive(Debug)]
 pub struct Operation {
+    /// What it is.
+    kind: OperationKind,
+    /// The server's name of a request that it has begun and not completed.
+    tag: Option<u64>,
     /// The coroutine that waits for it; `Id::NONE` before it waits.
     task: TaskId,
     /// The result, until the coroutine continues.
@@ -35,7 +57,7 @@ impl Host {
         method: &[u8],
         arguments: &[u8],
     ) -> Result<OperationId, &'static str> {
-        let operation = self.order(arguments.len())?;
+        let operation = self.order(arguments.len(), OperationKind::Call)?;
         let hub = self.outbox.push(hub);
         let method = self.outbox.push(method);
         let arguments = self.outbox.push(arguments);
@@ -50,7 +72,7 @@ impl Host {
         arguments: &[u8],
         data: &[u8],
     ) -> Result<OperationId, &'static str> {
-        let operation = self.order(arguments.len() + data.len())?;
+        let operation = self.order(arguments.len() + data.len(), OperationKind::Call)?;
         let method = self.outbox.push(method);
         let arguments = self.outbox.push(arguments);
         let data = self.outbox.push(data);
@@ -59,14 +81,19 @@ impl Host {
     }
 
     /// Begins an operation with so many bytes of arguments.
-    fn order(&mut self, bytes: usize) -> Result<OperationId, &'static str> {
+    pub(crate) fn order(
+        &mut self,
+        bytes: usize,
+        kind: OperationKind,
+    ) -> Result<OperationId, &'static str> {
         if self.outbox.bytes.len() + bytes > OUTPUT_BYTES_MAX {
             return Err(TOO_MUCH);
         }
         if !self.schedule.has_room() {
             return Err("too many coroutines wait");
         }
-        self.operations.insert(Operation { task: Id::NONE, reply: None }).map_err(|_| {
+        let operation = Operation { kind, tag: None, task: Id::NONE, reply: None };
+        self.operations.insert(operation).map_err(|_| {
             self.schedule.refusals += 1;
             "too many operations of the application are in progress"
         })
@@ -80,12 +107,20 @@ impl Host {
         }
     }
 
+    /// The server has begun a request, and calls it `tag`. Returns false if the operation has ended before.
+    pub(crate) fn note_begun(&mut self, id: OperationId, tag: u64) -> bool {
+        let Some(operation) = self.operations.get_mut(id) else { return false };
+        operation.tag = Some(tag);
+        true
+    }
+
     /// The server has carried out an operation, which may have ended before.
-    pub(crate) fn complete(&mut self, id: OperationId, reply: Result<&[u8], &str>) {
+    pub(crate) fn complete(&mut self, id: OperationId, reply: Reply) {
         if let Some(operation) = self.operations.get_mut(id)
             && operation.reply.is_none()
         {
-            operation.reply = Some(reply.map(<[u8]>::to_vec).map_err(str::to_owned));
+            operation.tag = None;
+            operation.reply = Some(reply);
             let task = operation.task;
             self.schedule.wake(task, Wake::Done);
         }
@@ -93,13 +128,20 @@ impl Host {
 
     /// The result for a coroutine that continues; `None` if it has not waited for an operation.
     pub(crate) fn take_reply(&mut self, id: OperationId) -> Option<Reply> {
-        self.operations.remove(id)?.reply
+        self.remove_operation(id)?.reply
     }
 
     /// Ends the operations whose coroutines were cancelled.
     pub(crate) fn end_abandoned(&mut self) {
         while let Some(id) = self.schedule.take_abandoned() {
-            self.operations.remove(id);
+            let tag = self.remove_operation(id).and_then(|operation| operation.tag);
+            self.cancelled.extend(tag);
         }
+    }
+
+    fn remove_operation(&mut self, id: OperationId) -> Option<Operation> {
+        let operation = self.operations.remove(id)?;
+        self.outgoing -= usize::from(operation.kind == OperationKind::Request);
+        Some(operation)
     }
 }

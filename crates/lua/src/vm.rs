@@ -10,7 +10,8 @@ use tidegate_wire::message::RequestHead;
 use crate::engine::{Argument, Budget, Coroutine, Engine, Entry, Excess, Failure, Turn};
 use crate::exchange::{Origin, Rewritten};
 use crate::host::{ClientId, ExchangeId, Facts, FindModule, Host, Outbox};
-use crate::operations::{OperationId, Reply};
+use crate::operations::{OperationId, Outcome, Reply};
+use crate::outgoing::Response;
 use crate::schedule::{JobEnd, JobId, Owner, Ready, Task, Wake};
 
 /// The source of an application.
@@ -33,6 +34,8 @@ pub struct Bounds {
     pub memory_bytes_max: usize,
     /// Timers and threads of the script that exist at once.
     pub jobs_max: usize,
+    /// Requests of the script to servers that are in progress at once.
+    pub requests_max: usize,
 }
 
 /// A function that the script exports.
@@ -118,7 +121,7 @@ pub struct Vm {
 const TEST_PRELUDE: (&core::ffi::CStr, &[u8]) = (c"=tidegate", include_bytes!("prelude/test.lua"));
 
 /// The chunks of the prelude, in order.
-const PRELUDE: [(&core::ffi::CStr, &[u8]); 8] = [
+const PRELUDE: [(&core::ffi::CStr, &[u8]); 9] = [
     (c"=tidegate", include_bytes!("prelude/sandbox.lua")),
     (c"=tidegate", include_bytes!("prelude/tide.lua")),
     (c"=tidegate", include_bytes!("prelude/http.lua")),
@@ -126,6 +129,7 @@ const PRELUDE: [(&core::ffi::CStr, &[u8]); 8] = [
     (c"=tidegate", include_bytes!("prelude/shared.lua")),
     (c"=tidegate", include_bytes!("prelude/jobs.lua")),
     (c"=tidegate", include_bytes!("prelude/push.lua")),
+    (c"=tidegate", include_bytes!("prelude/outgoing.lua")),
     (c"=tidegate", include_bytes!("prelude/entries.lua")),
 ];
 
@@ -172,7 +176,7 @@ impl Vm {
         find_module: FindModule,
         prelude: &[(&core::ffi::CStr, &[u8])],
     ) -> Result<Self, Failure> {
-        let host = Box::new(Host::new(facts, find_module, bounds.jobs_max));
+        let host = Box::new(Host::new(facts, find_module, bounds));
         let mut engine = Engine::new(host, bounds.budget, bounds.memory_bytes_max, prelude)
             .map_err(Failure::plain)?;
         engine.set_budget(bounds.load_budget);
@@ -378,10 +382,30 @@ impl Vm {
 
     /// The server has carried out an operation of the VM with this number.
     pub fn complete(&mut self, life: u32, id: OperationId, reply: Result<&[u8], &str>) {
+        let reply = reply.map(|bytes| Outcome::Bytes(bytes.to_vec())).map_err(str::to_owned);
+        self.complete_with(life, id, reply);
+    }
+
+    /// The server has a response to a request of the VM with this number, or has given up.
+    pub fn complete_request(&mut self, life: u32, id: OperationId, reply: Result<Response, &str>) {
+        self.complete_with(life, id, reply.map(Outcome::Response).map_err(str::to_owned));
+    }
+
+    fn complete_with(&mut self, life: u32, id: OperationId, reply: Reply) {
         let host = self.engine.host();
         if host.facts.life == life {
             host.complete(id, reply);
         }
+    }
+
+    /// The server has begun a request, and calls it `tag`. Returns false if the request is not wanted any more.
+    pub fn note_begun(&mut self, id: OperationId, tag: u64) -> bool {
+        self.engine.host().note_begun(id, tag)
+    }
+
+    /// Takes the server's name of a request that is not wanted any more.
+    pub fn take_cancelled(&mut self) -> Option<u64> {
+        self.engine.host().cancelled.pop()
     }
 
     /// The number of operations in progress.
@@ -541,12 +565,20 @@ impl Vm {
         let failed =
             |text: &'static str| [Argument::Boolean(false), Argument::Bytes(text.as_bytes())];
         if let Some(reply) = reply {
-            let (is_right, bytes) = match &reply {
-                Ok(bytes) => (true, &bytes[..]),
-                Err(text) => (false, text.as_bytes()),
+            return match &reply {
+                Ok(Outcome::Bytes(bytes)) => {
+                    self.engine.run(coroutine, &[is_done, Argument::Bytes(bytes)])
+                }
+                Ok(Outcome::Response(Response { status, fields, body })) => {
+                    let status = Argument::Number(f64::from(*status));
+                    let (body, fields) = (Argument::Bytes(body), Argument::Bytes(fields));
+                    self.engine.run(coroutine, &[is_done, body, status, fields])
+                }
+                Err(text) => {
+                    let text = Argument::Bytes(text.as_bytes());
+                    self.engine.run(coroutine, &[Argument::Boolean(false), text])
+                }
             };
-            let arguments = [Argument::Boolean(is_right), Argument::Bytes(bytes)];
-            return self.engine.run(coroutine, &arguments);
         }
         match wake {
             Wake::Done => self.engine.run(coroutine, &[is_done]),

@@ -10,17 +10,18 @@ use bench::{App, TIMED};
 const ANNOTATIONS: &str = include_str!("../../../apps/tide.d.lua");
 
 /// The chunks of the prelude that define the API, and the tables in which they define it.
-const PRELUDE: [&str; 6] = [
+const PRELUDE: [&str; 7] = [
     include_str!("../src/prelude/tide.lua"),
     include_str!("../src/prelude/http.lua"),
     include_str!("../src/prelude/clients.lua"),
     include_str!("../src/prelude/shared.lua"),
     include_str!("../src/prelude/jobs.lua"),
     include_str!("../src/prelude/push.lua"),
+    include_str!("../src/prelude/outgoing.lua"),
 ];
 /// The chunk of tests, whose clients and responses are described as types.
 const TEST_PRELUDE: &str = include_str!("../src/prelude/test.lua");
-const TABLES: [&str; 14] = [
+const TABLES: [&str; 16] = [
     "tide",
     "request",
     "response",
@@ -30,7 +31,9 @@ const TABLES: [&str; 14] = [
     "dictionary",
     "hub",
     "test",
+    "reply",
     "timer",
+    "http",
     "json",
     "log",
     "base64",
@@ -91,7 +94,9 @@ fn annotations_name_what_the_prelude_defines() {
         let Some((table, _)) = name.split_once('.') else { continue };
         let name = name.replacen("P.tide.", "tide.", 1);
         match table {
-            "timer" | "json" | "log" | "base64" | "url" => defined.insert(format!("tide.{name}")),
+            "timer" | "http" | "json" | "log" | "base64" | "url" => {
+                defined.insert(format!("tide.{name}"))
+            }
             "P" if !name.starts_with("tide.") => continue,
             table if table == "P" || TABLES.contains(&table) => defined.insert(name),
             _ => continue,

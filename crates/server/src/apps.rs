@@ -17,7 +17,7 @@ use tidegate_config::places::{Finding, Owner};
 use tidegate_config::report::Kind;
 use tidegate_lua::{
     Bounds, Budget, Dictionary, Excess, Facts, Failure, FindModule, Handler, OperationId, Outbox,
-    Script, Verdict, Vm,
+    Response, Script, Verdict, Vm,
 };
 
 use crate::files;
@@ -209,6 +209,7 @@ fn environment(
         load_budget: budget(app.start_time_max),
         memory_bytes_max: app.memory_bytes_max,
         jobs_max: app.timers_max,
+        requests_max: app.requests_max,
     };
     let facts = Facts {
         app: app.name.clone(),
@@ -219,6 +220,7 @@ fn environment(
         life: place.life,
         shared: program.shared.clone(),
         hubs: Arc::clone(&program.hubs),
+        pools: app.pools.clone(),
     };
     let folder = Path::new(&script.file).parent().unwrap_or(Path::new("")).to_path_buf();
     let find = modules_in(folder);
@@ -484,6 +486,19 @@ impl Apps {
     ) {
         if let Some(vm) = self.present(app) {
             vm.complete(life, operation, reply);
+        }
+    }
+
+    /// Gives the response to a request of the VM with this number, unless that is gone.
+    pub(crate) fn complete_request(
+        &mut self,
+        app: usize,
+        life: u32,
+        operation: OperationId,
+        reply: Result<Response, &str>,
+    ) {
+        if let Some(vm) = self.present(app) {
+            vm.complete_request(life, operation, reply);
         }
     }
 

@@ -122,6 +122,7 @@ impl Worker {
         self.change_pools(reactor, &snapshot);
         self.close_removed_listeners(reactor, &snapshot);
         self.renew_clients(reactor, &snapshot);
+        self.renew_own();
         self.close_stale_idle(reactor, &snapshot);
         self.note_gone(&snapshot);
         self.settle(reactor);
@@ -269,7 +270,7 @@ impl Worker {
     }
 
     /// Lets an action use the current settings.
-    fn adopt_action(&mut self, running: Running) {
+    pub(crate) fn adopt_action(&mut self, running: Running) {
         let era = self.settings.era();
         match running {
             Running::Proxy(id) => {

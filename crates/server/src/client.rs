@@ -14,6 +14,7 @@ use std::borrow::Cow;
 
 use tidegate_config::model::{Listener, ProxyVersion};
 use tidegate_gate::forward::ClientCertificate;
+use tidegate_gate::probe::encode_proxy_header;
 use tidegate_gate::scheme::Scheme;
 use tidegate_reactor::{Peer, Reactor, SockId};
 use tidegate_secure::Refused;
@@ -24,6 +25,7 @@ use tidegate_wire::tls::{PeerIdentity, TlsSession, common_name_text, openssl_cip
 
 use crate::carrier::http1::client::Phase;
 use crate::connection::Downstream;
+use crate::requester::Requester;
 use crate::worker::Worker;
 
 /// Facts about a client. Most clients have none, and no memory is allocated for them.
@@ -284,11 +286,14 @@ impl Worker {
         version: ProxyVersion,
     ) {
         let local = reactor.local_address(down);
-        let Some(client) = self.conns.downstream(down) else {
-            return self.note_bug(reactor, down);
-        };
         let mut header = self.buffers.take();
-        encode_header(&mut header, client, local, version);
+        match self.conns.downstream(down) {
+            Some(client) => encode_header(&mut header, client, local, version),
+            None if Requester::connection(down).as_own().is_some() => {
+                encode_proxy_header(&mut header, version);
+            }
+            None => return self.note_bug(reactor, down),
+        }
         reactor.send_bare(up, &header);
         self.buffers.put(header);
     }

@@ -212,6 +212,10 @@ counters! {
         lua_mail_drops,
         /// Hooks of routes that waited for too long: their requests got a 504 response.
         lua_late_hooks,
+        /// Requests that Lua applications have sent to servers.
+        lua_requests,
+        /// Requests of Lua applications to servers that were refused, because too much was under way or the process stops.
+        lua_refused_requests,
         /// PROXY headers decoded.
         proxy_headers,
         /// Connections closed because they did not begin with the required PROXY header.

@@ -18,6 +18,7 @@
 //!        action/push/                     subscribe to a channel, publish; publications leave in `finish_push`
 //!        action/proxy/                    pick a server, connect or reuse a connection, send the request
 //!   -> carrier/client.rs: the messages of the response, for the requester
+//!      carrier/own.rs: a requester that is Tidegate itself: requests of Lua applications (tide.http)
 //!   -> carrier/http1/response.rs, carrier/http2/response.rs: encode them into the client's output
 //!
 //! bytes of a server (Received)
@@ -131,6 +132,7 @@ impl Worker {
             Some(WorkerTimer::Leave) => self.close_idle_of_removed(reactor),
             Some(WorkerTimer::Push) => self.send_push_mail(reactor),
             Some(WorkerTimer::Lua) => self.collect_due_apps(reactor),
+            Some(WorkerTimer::Own) => self.own_due(reactor),
             Some(WorkerTimer::Pace) => self.resume_paced(reactor),
             // Timers of a layer between the reactor and the worker.
             None => {}

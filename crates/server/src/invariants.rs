@@ -11,6 +11,7 @@ use crate::action::Running;
 use crate::action::proxy::exchange::{Exchange, Stage};
 use crate::action::websocket::WebSocket;
 use crate::carrier::http2::stream::Http2Stream;
+use crate::carrier::own::OwnRequests;
 use crate::connection::{ClientCarrier, Connections, ServerCarrier};
 use crate::paces::{Pace, Way};
 use crate::record::NO_RECORD;
@@ -112,6 +113,11 @@ impl Worker {
                 self.broken.push(sock);
             }
         }
+        for id in self.own.ids() {
+            if self.own.running(id) == Some(running) {
+                self.broken.push(Requester::own(id).sock);
+            }
+        }
         for sock in self.conns.upstream_ids() {
             if self.exchanges_on(sock).iter().any(|id| Running::Proxy(*id) == running) {
                 self.broken.push(sock);
@@ -137,6 +143,9 @@ impl Worker {
 
     /// Resets a connection whose state cannot be trusted, and the connection on the other side of its exchange.
     fn reset_broken<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
+        if let Some(id) = Requester::connection(sock).as_own() {
+            return self.reset_own(reactor, id);
+        }
         if let Some(up) = self.conns.upstream(sock) {
             let (pool, server) = (up.pool, up.server);
             for id in self.exchanges_on(sock) {
@@ -146,7 +155,8 @@ impl Worker {
                     continue;
                 }
                 let client = exchange.map(|exchange| exchange.requester.sock);
-                match client.filter(|client| self.conns.contains(*client)) {
+                let is_own = |client| Requester::connection(client).as_own().is_some();
+                match client.filter(|client| is_own(*client) || self.conns.contains(*client)) {
                     // Cancels the exchange, which resets this connection or its stream, too.
                     Some(client) => self.reset_broken(reactor, client),
                     None => self.release_server(pool, server),
@@ -244,7 +254,8 @@ impl Worker {
             .collect();
         for (id, exchange) in self.exchanges.iter() {
             let (stage, up) = (exchange.stage, exchange.attempt.up);
-            let running = running_of(&mut self.conns, &self.streams, exchange.requester);
+            let running =
+                running_of((&mut self.conns, &self.streams, &self.own), exchange.requester);
             let expected = exchange.mirrored.is_none().then_some(Running::Proxy(id));
             assert_eq!(running, expected, "the requester of a {stage:?} exchange");
             let places = queued.iter().filter(|other| **other == id).count();
@@ -301,20 +312,31 @@ impl Worker {
             assert!(self.exchanges.find(id).is_some(), "{id:?} is queued and does not exist");
         }
         for (id, response) in self.synthetics.iter() {
-            let running = running_of(&mut self.conns, &self.streams, response.requester());
+            let running =
+                running_of((&mut self.conns, &self.streams, &self.own), response.requester());
             assert_eq!(running, Some(Running::Synthetic(id)), "the requester of a response");
         }
         for (id, request) in self.scripted.iter() {
-            let running = running_of(&mut self.conns, &self.streams, request.requester());
+            let running =
+                running_of((&mut self.conns, &self.streams, &self.own), request.requester());
             assert_eq!(running, Some(Running::Lua(id)), "the requester of an application");
         }
         for (id, request) in self.token_requests.iter() {
-            let running = running_of(&mut self.conns, &self.streams, request.requester());
+            let running =
+                running_of((&mut self.conns, &self.streams, &self.own), request.requester());
             assert_eq!(running, Some(Running::Token(id)), "the requester of a token");
         }
         for (id, request) in self.tarpits.iter() {
-            let running = running_of(&mut self.conns, &self.streams, request.requester());
+            let running =
+                running_of((&mut self.conns, &self.streams, &self.own), request.requester());
             assert_eq!(running, Some(Running::Tarpit(id)), "the requester of a tarpit");
+        }
+        for id in self.own.ids() {
+            let Some(Running::Proxy(exchange)) = self.own.running(id) else {
+                panic!("{id:?} has no exchange");
+            };
+            let requester = self.exchanges.find(exchange).map(|exchange| exchange.requester);
+            assert_eq!(requester, Some(Requester::own(id)), "the exchange of an own request");
         }
         assert_eq!(self.scripted.len(), self.apps.requests(), "requests that VMs keep");
         let mut in_vms = 0;
@@ -397,7 +419,8 @@ impl Worker {
     fn check_websockets(&mut self) {
         let mut places = Vec::new();
         for (id, socket) in self.websockets.iter() {
-            let running = running_of(&mut self.conns, &self.streams, socket.requester());
+            let running =
+                running_of((&mut self.conns, &self.streams, &self.own), socket.requester());
             assert_eq!(running, Some(Running::WebSocket(id)), "the requester of a WebSocket");
             places.extend(socket.place());
         }
@@ -413,7 +436,8 @@ impl Worker {
     /// Each session and its requester name each other. Each subscription belongs to a session or a WebSocket.
     fn check_push(&mut self) {
         for (id, session) in self.sessions.iter() {
-            let running = running_of(&mut self.conns, &self.streams, session.requester());
+            let running =
+                running_of((&mut self.conns, &self.streams, &self.own), session.requester());
             let expected = session.socket().map_or(Running::Push(id), Running::WebSocket);
             assert_eq!(running, Some(expected), "the requester of a session");
             let socket = session.socket().and_then(|socket| self.websockets.find(socket));
@@ -529,6 +553,7 @@ impl Worker {
         for sock in self.conns.downstream_ids() {
             named.extend(self.conns.downstream(sock).map(|down| down.record()));
         }
+        named.extend(self.own.ids().into_iter().map(|id| self.own.record(id)));
         named.retain(|record| *record != NO_RECORD);
         named.sort_unstable();
         assert_eq!(named, self.recorder.open_records(), "the records that requesters name");
@@ -604,13 +629,13 @@ impl Worker {
 
 /// The action that the carrier of a requester names.
 fn running_of(
-    conns: &mut Connections,
-    streams: &Slab<Http2Stream>,
+    (conns, streams, own): (&mut Connections, &Slab<Http2Stream>, &OwnRequests),
     to: Requester,
 ) -> Option<Running> {
-    match to.is_stream() {
-        true => streams.get(to.stream).map(Http2Stream::running),
-        false => conns.downstream(to.sock).map(|down| down.running()),
+    match (to.is_stream(), to.as_own()) {
+        (true, _) => streams.get(to.stream).map(Http2Stream::running),
+        (false, None) => conns.downstream(to.sock).map(|down| down.running()),
+        (false, Some(id)) => own.running(id),
     }
 }
 

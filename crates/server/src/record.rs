@@ -8,7 +8,7 @@
 use std::io::Write as _;
 use std::rc::Rc;
 
-use tidegate_base::{Moment, Span};
+use tidegate_base::{Id, Moment, Span};
 use tidegate_gate::access::{
     Captures, Cause, Entry, FIELD_BYTES_MAX, HOST_BYTES_MAX, Loads, Phase, RequestLine,
     TARGET_BYTES_MAX, Timers, cut, shown_target,
@@ -20,6 +20,7 @@ use tidegate_reactor::{Peer, Reactor, SockId};
 use tidegate_wire::message::{RequestHead, Version};
 
 use crate::access_log::Desk;
+use crate::carrier::own::OwnRequest;
 use crate::connection::{ClientCarrier, Downstream};
 use crate::requester::Requester;
 use crate::snapshot::Snapshot;
@@ -28,6 +29,8 @@ use crate::worker::Worker;
 
 /// No record.
 pub(crate) const NO_RECORD: u32 = u32::MAX;
+/// The listener of requests that no listener has accepted.
+const NO_LISTENER: u16 = u16::MAX;
 /// Bytes of a method in a line.
 const METHOD_BYTES_MAX: usize = 32;
 /// Capacity of a text that a free record keeps.
@@ -352,6 +355,20 @@ impl Worker {
         }
     }
 
+    /// Begins the record of a request of Tidegate's own. The statistics of servers count it, and no others do; the access
+    /// log has no line for it.
+    pub(crate) fn begin_own_record<R: Reactor>(&mut self, reactor: &R, id: Id<OwnRequest>) {
+        if !self.recorder.is_on() {
+            return;
+        }
+        let index = self.recorder.take_free();
+        let record = &mut self.recorder.records[index as usize];
+        record.settings = Some(Rc::clone(self.settings.newest()));
+        record.began_at = reactor.now();
+        record.listener = NO_LISTENER;
+        self.own.set_record(id, index);
+    }
+
     /// Begins the record of a connection in TCP mode, whose client requested the server `name`.
     pub(crate) fn begin_tcp_record<R: Reactor>(
         &mut self,
@@ -407,9 +424,10 @@ impl Worker {
         if !self.recorder.is_on() {
             return None;
         }
-        let index = match self.streams.get(to.stream) {
-            Some(stream) => stream.record(),
-            None => self.conns.downstream(to.sock)?.record(),
+        let index = match (self.streams.get(to.stream), to.as_own()) {
+            (Some(stream), _) => stream.record(),
+            (None, None) => self.conns.downstream(to.sock)?.record(),
+            (None, Some(id)) => self.own.record(id),
         };
         self.recorder.records.get_mut(index as usize)
     }
@@ -524,6 +542,9 @@ impl Worker {
     /// Notes why the exchange fails. The first cause counts.
     #[inline]
     pub(crate) fn blame(&mut self, to: Requester, cause: Cause, reason: &'static str) {
+        if let Some(id) = to.as_own() {
+            self.blame_own(id, reason);
+        }
         if let Some(record) = self.record(to) {
             record.blame(cause, reason);
         }
@@ -614,7 +635,10 @@ impl Worker {
             let entry = Entry {
                 unix_millis: reactor.unix_millis().saturating_sub(timers.total.as_millis() as u64),
                 client: record.client,
-                listener: &settings.listener(record.listener).name,
+                listener: match record.listener {
+                    NO_LISTENER => "",
+                    index => &settings.listener(index).name,
+                },
                 request: record.request_line(),
                 id,
                 trace,
@@ -648,7 +672,9 @@ impl Worker {
             {
                 traffic.end(&entry);
             }
-            if let Some(desk) = desk {
+            if let Some(desk) = desk
+                && record.listener != NO_LISTENER
+            {
                 desk.write(&entry);
             }
         }

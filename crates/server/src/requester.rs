@@ -1,4 +1,4 @@
-//! Requesters: what a request belongs to, which is a connection of HTTP/1 or a stream of HTTP/2.
+//! Requesters: what a request belongs to, which is a connection of HTTP/1, a stream of HTTP/2, or Tidegate itself.
 //! In: the carrier that decoded the request. Out: the id by which an action addresses its response.
 //! Never: outlives the request. A stale requester finds nothing.
 
@@ -6,11 +6,15 @@ use tidegate_base::Id;
 use tidegate_reactor::SockId;
 
 use crate::carrier::http2::stream::Http2Stream;
+use crate::carrier::own::OwnRequest;
+
+/// The bit that the index of a socket never has.
+const OWN: u32 = 1 << 31;
 
 /// Where one request came from. Actions send responses to it and never ask which protocol it speaks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Requester {
-    /// The client's connection.
+    /// The client's connection. For a request of Tidegate's own, the id of the request, with the bit `OWN`.
     pub(crate) sock: SockId,
     /// The stream of the connection; `Id::NONE` if the protocol has no streams.
     pub(crate) stream: Id<Http2Stream>,
@@ -23,6 +27,20 @@ impl Requester {
     /// The requester of a connection that carries one exchange at a time.
     pub(crate) const fn connection(sock: SockId) -> Self {
         Self { sock, stream: Id::NONE }
+    }
+
+    /// The requester of a request of Tidegate's own.
+    pub(crate) const fn own(id: Id<OwnRequest>) -> Self {
+        Self { sock: SockId::new(id.index | OWN, id.generation), stream: Id::NONE }
+    }
+
+    /// The request of Tidegate's own, if this is its requester.
+    #[inline]
+    pub(crate) const fn as_own(self) -> Option<Id<OwnRequest>> {
+        match self.sock.index & OWN != 0 && !self.sock.is_none() {
+            true => Some(Id::new(self.sock.index & !OWN, self.sock.generation)),
+            false => None,
+        }
     }
 
     /// Whether the requester is a stream.

@@ -24,12 +24,14 @@ pub(crate) enum WorkerTimer {
     Push,
     /// A callback of a Lua application continues, or a timer of one begins.
     Lua,
+    /// A deadline of a request of Tidegate's own has passed.
+    Own,
     /// Bodies whose bandwidth is limited go on.
     Pace,
 }
 
 impl WorkerTimer {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 10] = [
         Self::Grace,
         Self::Idle,
         Self::Listeners,
@@ -38,6 +40,7 @@ impl WorkerTimer {
         Self::Leave,
         Self::Push,
         Self::Lua,
+        Self::Own,
         Self::Pace,
     ];
 

@@ -48,6 +48,7 @@ use crate::buffers::BufferPool;
 use crate::carrier::http2::HeadBuffer;
 use crate::carrier::http2::server_stream::ServerStream;
 use crate::carrier::http2::stream::Http2Stream;
+use crate::carrier::own::OwnRequests;
 use crate::change::{Gone, OpenListener};
 use crate::client::begins_with_header;
 use crate::client_places::HeldPlaces;
@@ -121,6 +122,8 @@ pub struct Worker {
     pub(crate) lua_post: Option<LuaPost>,
     /// Calls of Lua applications to push hubs.
     pub(crate) lua_calls: Slab<LuaCall>,
+    /// The requests that Tidegate sends for itself.
+    pub(crate) own: OwnRequests,
     /// The streams of HTTP/2 clients. Each one belongs to exactly one downstream connection.
     pub(crate) streams: Slab<Http2Stream>,
     /// How many streams a client may have open on a connection.
@@ -312,6 +315,8 @@ pub struct Leftovers {
     pub lua_waiting: usize,
     /// Calls of Lua applications to push hubs.
     pub lua_calls: usize,
+    /// Requests that Tidegate sends for itself.
+    pub own_requests: usize,
     /// Streams of HTTP/2 clients.
     pub streams: usize,
     /// Streams of HTTP/2 to servers.
@@ -387,6 +392,7 @@ impl Worker {
             lua_ended: Vec::new(),
             lua_post: None,
             lua_calls: Slab::new(streams_max),
+            own: OwnRequests::new(streams_max),
             streams: Slab::new(streams_max),
             elasticity: Elasticity::default(),
             stream_list: Vec::new(),
@@ -513,6 +519,7 @@ impl Worker {
         self.verify_waiting_tokens(reactor);
         self.run_waiting_hub_requests(reactor);
         self.resume_apps(reactor);
+        self.end_unwanted_own(reactor);
         self.lua_share.renew();
         self.finish_push(reactor);
         if self.has_broken() {
@@ -609,6 +616,7 @@ impl Worker {
             self.drop_client(reactor, sock);
             reactor.abort(sock);
         }
+        self.end_own(reactor);
         for sock in self.conns.upstream_ids() {
             self.discard_upstream(reactor, sock);
         }
@@ -640,6 +648,7 @@ impl Worker {
             lua_clients: self.lua_clients.len() + self.apps.clients(),
             lua_waiting: self.apps.waiting(),
             lua_calls: self.lua_calls.len(),
+            own_requests: self.own.len(),
             streams: self.streams.len(),
             server_streams: self.server_streams.len(),
             websockets: self.websockets.len(),

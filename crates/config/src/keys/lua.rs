@@ -102,6 +102,21 @@ pub static LUA: Section = Section {
             "Largest request body, which is held in memory until it is complete. A larger body gets a 413 response.",
             "Forms and JSON documents are smaller, and every request under way may hold this much.",
         ),
+        key(
+            "pools",
+            List(&Text("the name of a [pool.NAME]")),
+            Absent,
+            "The pools to which the script may send requests of its own (`tide.http.request`).",
+            "",
+        ),
+        key(
+            "requests-max",
+            Number(0, 65_536),
+            Value("256"),
+            "Requests of its own that one VM has in progress at once. Beyond it, `tide.http.request` returns nil and an \
+             error.",
+            "Enough for one request of each of some hundred handlers that wait. Each of them may hold a response of 1 MiB.",
+        ),
     ],
     later: &[],
 };

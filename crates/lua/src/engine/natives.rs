@@ -13,7 +13,8 @@ use super::call::Call;
 use super::json;
 use crate::encoding;
 use crate::exchange::Part;
-use crate::host::{Away, ClientId, ExchangeId, Level, TOO_MUCH};
+use crate::host::{Away, ClientId, ExchangeId, Host, Level, TOO_MUCH};
+use crate::outgoing::Parts;
 use crate::pattern::{self, Capture};
 use crate::schedule::{Cancelled, JobId, Wait, span_of};
 
@@ -41,6 +42,9 @@ pub(super) static ALL: &[(&CStr, ffi::lua_CFunction)] = &[
     (c"wait_job", wait_job),
     (c"push_names", push_names),
     (c"push_call", push_call),
+    (c"pool_names", pool_names),
+    (c"check_field", check_field),
+    (c"send_request", send_request),
     (c"test_call", test_call),
     (c"test_dictionary", test_dictionary),
     (c"test_name", test_name),
@@ -317,13 +321,45 @@ natives! {
 
     /// () -> a list of the names of push hubs.
     fn push_names(call) {
-        call.push_table();
-        for (at, name) in call.host().facts.hubs.iter().enumerate() {
-            call.push_bytes(name.as_bytes());
-            // SAFETY: the table is below the value.
-            unsafe { ffi::lua_rawseti_(call.l, -2, (at + 1) as c_int) };
+        push_list(call, &call.host().facts.hubs)
+    }
+
+    /// () -> a list of the names of the pools to which the application may send requests.
+    fn pool_names(call) {
+        push_list(call, &call.host().facts.pools)
+    }
+
+    /// (name, value) -> true; nil and an error if a request to a server cannot have this field.
+    fn check_field(call) {
+        let (Some(name), Some(value)) = (call.bytes(1), call.bytes(2)) else {
+            return call.fail("strings are required");
+        };
+        call.outcome(Host::check_field(name, value))
+    }
+
+    /// (number of a pool, method, path and query, host or nil, fields, body or nil, seconds, bytes of a response) -> true,
+    /// content, status, fields; false or nil, and an error.
+    fn send_request(call) {
+        if !call.can_wait() {
+            return call.wait(Wait::Nothing);
         }
-        1
+        let (Some(method), Some(target), Some(fields)) = (call.bytes(2), call.bytes(3), call.bytes(5)) else {
+            return call.fail("strings are required");
+        };
+        let parts = Parts {
+            pool: call.id(1) as usize,
+            method,
+            target,
+            host: call.bytes(4).unwrap_or_default(),
+            fields,
+            body: call.bytes(6),
+            body_bytes_max: call.number(8).unwrap_or(0.0),
+            timeout: span_of(call.number(7).unwrap_or(0.0)),
+        };
+        match call.host().order_request(&parts) {
+            Ok(operation) => call.wait(Wait::Operation(operation)),
+            Err(error) => call.fail(error),
+        }
     }
 
     /// (hub, method, arguments as JSON) -> true and the response of the server API; false and an error.
@@ -661,6 +697,17 @@ natives! {
         call.push_bytes(&encoding::escape(text));
         1
     }
+}
+
+/// Pushes a list of texts.
+fn push_list(call: Call, texts: &[String]) -> c_int {
+    call.push_table();
+    for (at, text) in texts.iter().enumerate() {
+        call.push_bytes(text.as_bytes());
+        // SAFETY: the table is below the value.
+        unsafe { ffi::lua_rawseti_(call.l, -2, (at + 1) as c_int) };
+    }
+    1
 }
 
 /// Fills the table on top of the stack with keys and values in turn.

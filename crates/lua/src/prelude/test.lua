@@ -114,6 +114,27 @@ end
 
 function test.published() return (call("published", {})).calls end
 
+-- Answers the requests of tide.http in place of servers.
+local answer
+function test.http(handler)
+  check("http", 1, "function", handler)
+  answer = handler
+end
+function P.send_request(pool, method, target, host, lines, body)
+  if not answer then return false, "no server: test.http has set no handler" end
+  local function lowered(fields)
+    local headers = {}
+    for name, value in pairs(fields) do headers[lower(name)] = value end
+    return headers
+  end
+  local headers = lowered(P.headers_of(lines))
+  local reply, err = answer { pool = pool, method = method, path = target, host = host, headers = headers, body = body }
+  if type(reply) ~= "table" then return false, tostring(err or "the handler of test.http has returned no response") end
+  return true, reply.body or "", reply.status or 200, (P.lines_of(lowered(reply.headers or {})))
+end
+-- Any pool exists.
+setmetatable(P.pools, { __index = function(_, name) return name end })
+
 P.tide.test = P.sealed("tide.test", test)
 
 -- Any dictionary and any hub exists.

@@ -19,6 +19,7 @@ pub const TIMED: Bounds = Bounds {
     load_budget: Budget::Time(Span::from_millis(200)),
     memory_bytes_max: 8 * 1024 * 1024,
     jobs_max: JOBS_MAX,
+    requests_max: REQUESTS_MAX,
 };
 /// Bounds as in the simulator.
 pub const COUNTED: Bounds = Bounds {
@@ -26,9 +27,12 @@ pub const COUNTED: Bounds = Bounds {
     load_budget: Budget::Instructions(2_000_000),
     memory_bytes_max: 8 * 1024 * 1024,
     jobs_max: JOBS_MAX,
+    requests_max: REQUESTS_MAX,
 };
 /// Timers and threads that exist at once.
 pub const JOBS_MAX: usize = 100;
+/// Requests to servers that are in progress at once.
+pub const REQUESTS_MAX: usize = 3;
 /// The size of the dictionary `cache`.
 const SHARED_BYTES: usize = 64 * 1024;
 /// The time at which an application begins.
@@ -45,6 +49,8 @@ pub struct App {
     pub sent: Vec<String>,
     /// The calls of push hubs.
     pub calls: Vec<(OperationId, String)>,
+    /// The requests to servers: pool, method, target, host, fields, body, limits.
+    pub requests: Vec<(OperationId, String)>,
     /// The body of the response in progress.
     body: String,
     /// The response is complete.
@@ -92,6 +98,7 @@ impl App {
             life: 2,
             shared: vec![("cache".to_owned(), Arc::clone(shared))],
             hubs: ["live".to_owned()].into(),
+            pools: vec!["api".to_owned(), "other".to_owned()],
         };
         let find_module = move |name: &str| {
             let found = modules.iter().find(|(module, _)| *module == name);
@@ -104,6 +111,7 @@ impl App {
             head: (0, Vec::new()),
             sent: Vec::new(),
             calls: Vec::new(),
+            requests: Vec::new(),
             body: String::new(),
             is_complete: false,
             awaits_drain: false,
@@ -221,6 +229,19 @@ impl App {
                     self.calls.push((
                         *operation,
                         format!("{} {} {}", text(hub), text(method), text(arguments)),
+                    ));
+                }
+                Effect::Http { operation, request } => {
+                    let text = |range| String::from_utf8_lossy(outbox.get(range)).into_owned();
+                    let (method, target) = (text(&request.method), text(&request.target));
+                    let (host, fields) = (text(&request.host), text(&request.fields));
+                    let body = request.body.as_ref().map(text);
+                    self.requests.push((
+                        *operation,
+                        format!(
+                            "{} {method} {target} {host:?} {fields:?} {body:?} {} {:?}",
+                            request.pool, request.body_bytes_max, request.timeout
+                        ),
                     ));
                 }
                 Effect::Log { level, text } => {

@@ -439,6 +439,7 @@ impl Worker {
             self.fail_scripted(reactor, id, to);
         }
         self.abandon_lua_clients(reactor, app);
+        self.cancel_own_of(reactor, app);
     }
 
     /// Carries out what a callback ordered, in order.
@@ -488,6 +489,9 @@ impl Worker {
                 Effect::Push { operation, hub, method, arguments } => {
                     let call = (outbox.get(hub), outbox.get(method), outbox.get(arguments));
                     self.call_hub(reactor, app, *operation, call);
+                }
+                Effect::Http { operation, request } => {
+                    self.send_lua_request(reactor, app, *operation, (request, outbox));
                 }
                 Effect::Log { level, text } => {
                     let text = String::from_utf8_lossy(outbox.get(text));

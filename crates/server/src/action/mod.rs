@@ -4,7 +4,8 @@
 //! - `synthetic.rs`: responses generated in pieces
 //! - `push/`: messages of channels for their subscribers
 //! - `echo.rs`: WebSocket messages sent back; `service.rs`, `websocket.rs`: what every action over WebSocket needs
-//! - `lua.rs`, `lua_socket.rs`, `lua_mail.rs`: responses and WebSocket connections of Lua applications
+//! - `lua.rs`, `lua_socket.rs`, `lua_mail.rs`: responses and WebSocket connections of Lua applications; `lua_request.rs`:
+//!   their own requests to servers
 //! - `proxy/`: responses of a server
 //!
 //! Before them: `handled.rs`, `tarpit.rs`, `tokens.rs`, `lua_hook.rs`, `pacing.rs`: what routes do besides their actions.
@@ -23,6 +24,7 @@ pub(crate) mod lua;
 mod lua_hook;
 pub(crate) mod lua_mail;
 mod lua_relief;
+mod lua_request;
 pub(crate) mod lua_socket;
 mod pacing;
 pub(crate) mod proxy;

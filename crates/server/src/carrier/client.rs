@@ -205,6 +205,9 @@ impl Worker {
 
     /// Hands the action of a requester more of the request body, or decodes the next request.
     pub(crate) fn resume_client<R: Reactor>(&mut self, reactor: &mut R, to: Requester) {
+        if let Some(id) = to.as_own() {
+            return self.resume_own(reactor, id);
+        }
         if to.is_stream() {
             return self.resume_http2_stream(reactor, to);
         }
@@ -235,6 +238,9 @@ impl Worker {
 
     /// Records which action serves the request, so that the carrier can hand it the body and cancel it.
     pub(crate) fn set_running(&mut self, to: Requester, action: Running) {
+        if let Some(id) = to.as_own() {
+            return self.set_own_action(id, action);
+        }
         match self.streams.get_mut(to.stream) {
             Some(stream) => stream.set_action(action),
             None => self.set_http1_action(to.sock, action),
@@ -258,9 +264,10 @@ impl Worker {
         answer: &Answer<'_>,
         closes: bool,
     ) {
-        match to.is_stream() {
-            true => self.answer_http2(reactor, to, answer),
-            false => self.answer_http1(reactor, to.sock, answer, closes),
+        match (to.is_stream(), to.as_own()) {
+            (true, _) => self.answer_http2(reactor, to, answer),
+            (false, None) => self.answer_http1(reactor, to.sock, answer, closes),
+            (false, Some(id)) => self.answer_own(reactor, id, answer),
         }
     }
 
@@ -285,9 +292,10 @@ impl Worker {
         head: &Head<'_>,
         rest: Rest,
     ) {
-        match to.is_stream() {
-            true => self.begin_http2_response(reactor, to, head),
-            false => self.begin_http1_response(reactor, to.sock, head, rest),
+        match (to.is_stream(), to.as_own()) {
+            (true, _) => self.begin_http2_response(reactor, to, head),
+            (false, None) => self.begin_http1_response(reactor, to.sock, head, rest),
+            (false, Some(id)) => self.begin_own_response(reactor, id, head),
         }
     }
 
@@ -298,9 +306,10 @@ impl Worker {
         to: Requester,
         head: &ResponseHead<'_>,
     ) {
-        match to.is_stream() {
-            true => self.send_http2_interim(reactor, to, head),
-            false => self.send_http1_interim(reactor, to.sock, head),
+        match (to.is_stream(), to.as_own()) {
+            (true, _) => self.send_http2_interim(reactor, to, head),
+            (false, None) => self.send_http1_interim(reactor, to.sock, head),
+            (false, Some(_)) => {}
         }
     }
 
@@ -315,9 +324,10 @@ impl Worker {
     /// Sends a piece of the response body. The caller pauses its source while `is_client_blocked`.
     pub(crate) fn send_data<R: Reactor>(&mut self, reactor: &mut R, to: Requester, data: &[u8]) {
         self.note_bytes_out(to, data.len());
-        match to.is_stream() {
-            true => self.send_http2_data(reactor, to, data),
-            false => self.send_http1_data(reactor, to.sock, data),
+        match (to.is_stream(), to.as_own()) {
+            (true, _) => self.send_http2_data(reactor, to, data),
+            (false, None) => self.send_http1_data(reactor, to.sock, data),
+            (false, Some(id)) => self.take_own_data(id, data),
         }
     }
 
@@ -332,6 +342,9 @@ impl Worker {
     ) {
         self.note_bytes_out(to, data.len());
         self.note_phase(to, RecordPhase::Last);
+        if let Some(id) = to.as_own() {
+            return self.end_own_response(id, data);
+        }
         let kept = self.kept_trailers(to, trailers);
         let trailers = kept.as_deref().unwrap_or(trailers);
         match to.is_stream() {
@@ -356,17 +369,19 @@ impl Worker {
 
     /// The action has ended, after the end of its response.
     pub(crate) fn release_requester<R: Reactor>(&mut self, reactor: &mut R, to: Requester) {
-        match to.is_stream() {
-            true => self.release_http2(reactor, to),
-            false => self.release_http1(reactor, to.sock),
+        match (to.is_stream(), to.as_own()) {
+            (true, _) => self.release_http2(reactor, to),
+            (false, None) => self.release_http1(reactor, to.sock),
+            (false, Some(id)) => self.release_own(reactor, id),
         }
     }
 
     /// Cuts off a response that cannot be completed. The action has ended.
     pub(crate) fn cut_response<R: Reactor>(&mut self, reactor: &mut R, to: Requester) {
-        match to.is_stream() {
-            true => self.cut_http2_response(reactor, to),
-            false => self.cut_http1_response(reactor, to.sock),
+        match (to.is_stream(), to.as_own()) {
+            (true, _) => self.cut_http2_response(reactor, to),
+            (false, None) => self.cut_http1_response(reactor, to.sock),
+            (false, Some(id)) => self.cut_own(reactor, id),
         }
     }
 
@@ -377,9 +392,10 @@ impl Worker {
         to: Requester,
         code: ErrorCode,
     ) {
-        match to.is_stream() {
-            true => self.reset_http2_response(reactor, to, code),
-            false => self.cut_http1_response(reactor, to.sock),
+        match (to.is_stream(), to.as_own()) {
+            (true, _) => self.reset_http2_response(reactor, to, code),
+            (false, None) => self.cut_http1_response(reactor, to.sock),
+            (false, Some(id)) => self.cut_own(reactor, id),
         }
     }
 
@@ -390,6 +406,9 @@ impl Worker {
 
     /// How far the response to the requester has progressed.
     pub(crate) fn progress(&mut self, to: Requester) -> Progress {
+        if let Some(id) = to.as_own() {
+            return self.own_progress(id);
+        }
         match self.streams.get(to.stream) {
             Some(stream) => stream.progress(),
             None => self.http1_progress(to.sock),
@@ -398,6 +417,10 @@ impl Worker {
 
     /// Whether the rest of the request may never arrive, because the client waits for 100 (Continue).
     pub(crate) fn awaits_continue(&mut self, to: Requester) -> bool {
+        // Once the response is complete, no caller waits for the end of its request.
+        if to.as_own().is_some() {
+            return true;
+        }
         match self.streams.get(to.stream) {
             Some(stream) => stream.awaits_continue(),
             None => self.http1_awaits_continue(to.sock),
@@ -406,14 +429,15 @@ impl Worker {
 
     /// Whether the client's connection stays open after the response.
     pub(crate) fn stays_open(&mut self, to: Requester) -> bool {
-        to.is_stream() || self.http1_stays_open(to.sock)
+        to.is_stream() || to.as_own().is_none() && self.http1_stays_open(to.sock)
     }
 
     /// Whether the client does not read its response fast enough.
     pub(crate) fn is_client_blocked<R: Reactor>(&self, reactor: &mut R, to: Requester) -> bool {
-        match to.is_stream() {
-            true => self.is_http2_blocked(reactor, to),
-            false => is_blocked(reactor, to.sock),
+        match (to.is_stream(), to.as_own()) {
+            (true, _) => self.is_http2_blocked(reactor, to),
+            (false, None) => is_blocked(reactor, to.sock),
+            (false, Some(_)) => false,
         }
     }
 
@@ -427,6 +451,9 @@ impl Worker {
 
     /// Whether the response is suspended.
     pub(crate) fn is_client_held(&mut self, to: Requester) -> bool {
+        if to.as_own().is_some() {
+            return false;
+        }
         match self.streams.get(to.stream) {
             Some(stream) => stream.is_held(),
             None => self.is_http1_held(to.sock),
@@ -447,9 +474,10 @@ impl Worker {
         to: Requester,
         at: Moment,
     ) {
-        match to.is_stream() {
-            true => self.set_stream_deadline(reactor, to, at),
-            false => reactor.set_deadline(to.sock, at),
+        match (to.is_stream(), to.as_own()) {
+            (true, _) => self.set_stream_deadline(reactor, to, at),
+            (false, None) => reactor.set_deadline(to.sock, at),
+            (false, Some(id)) => self.set_own_deadline(reactor, id, at),
         }
     }
 

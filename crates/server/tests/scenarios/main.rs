@@ -78,6 +78,7 @@ scenes! {
     lua_answers_requests
     lua_handlers_wait
     lua_hooks_decide_about_requests
+    lua_sends_requests
     lua_serves_websockets
     lost_server_cuts_a_body_with_a_length
     lost_server_cuts_a_chunked_body

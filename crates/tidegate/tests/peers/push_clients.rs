@@ -82,7 +82,7 @@ const OWN_CLIENT: &str = include_str!("../../../../web/client/tidegate.js");
 fn own_client_works_with_a_hub() {
     // `broken`: WebSocket fails, and the client takes the next transport.
     let variants: [&[&str]; 3] = [&["websocket"], &["sse"], &["broken"]];
-    let parts = "talk\nhistory\npresence\nrecovery\nlost\nrights\nrenewal\nagain\nsubscribed\nclosed\ncallbacks\n";
+    let parts = "talk\nhistory\npresence\nrecovery\nlost\nrights\nrenewal\nagain\nsubscribed\ncallback\nclosed\ncallbacks\n";
     run_client_with("own", &variants, parts, |folder| {
         let mut node = node();
         let test = folder.file("test.mjs", include_str!("push_own_client.mjs"));

@@ -11,20 +11,35 @@ const BASE = `http://${address}/push`;
 
 /** Cuts the newest connection. */
 let cut = () => {};
+/** No connection can be opened. */
+let isDown = false;
 const WebSocketOfNode = createRequire(`${folder}/`)("ws");
-globalThis.WebSocket = transport === "broken" ? class { constructor() { setTimeout(() => this.onclose({})); } close() {} }
-  : class extends WebSocketOfNode {
-    constructor(...args) {
-      super(...args);
-      cut = () => this.terminate();
-    }
-  };
+class CuttableSocket extends WebSocketOfNode {
+  constructor(...args) {
+    super(...args);
+    cut = () => this.terminate();
+  }
+}
+class BrokenSocket {
+  constructor() {
+    setTimeout(() => this.onclose({}));
+  }
+
+  close() {}
+}
+globalThis.WebSocket = function (url) {
+  return isDown || transport === "broken" ? new BrokenSocket() : new CuttableSocket(url);
+};
 // Node has no EventSource.
 globalThis.EventSource = class {
   #stop = new AbortController();
   #reader;
 
   constructor(url) {
+    if (isDown) {
+      setTimeout(() => this.onerror());
+      return;
+    }
     cut = () => this.close();
     this.#read(url).catch(() => {}).then(() => this.onerror());
   }
@@ -125,8 +140,10 @@ async function recover() {
   console.log("recovery");
 
   // More than the history keeps.
+  isDown = true;
   cut();
   await Promise.all(Array.from({ length: 150 }, (_, at) => api("publish", { channel: ROOM, data: { n: 200 + at } })));
+  isDown = false;
   await until(() => lost === 1 && room.isJoined, "told that messages are lost");
   carol.close();
   console.log("lost");
@@ -223,17 +240,54 @@ async function subscribedByApplication() {
   const got = [];
   const ends = [];
   const channel = "closed:b";
+  let lost = 0;
   const heidi = open({ token: token({ sub: "heidi" }) });
   await until(() => heidi.state === "connected", "connected");
   await api("subscribe", { user: "heidi", channel });
   const room = heidi.subscribe(channel, (data) => got.push(data.n), {
-    ended: (...why) => ends.push(why.join()), getToken: () => token({ sub: "heidi", channel }),
+    ended: (...why) => ends.push(why.join()), getToken: () => token({ sub: "heidi", channel }), lost: () => { lost += 1; },
   });
   await room.joinedOnce;
   await api("publish", { channel, data: { n: 1 } });
   await until(() => got.join() === "1", `messages: ${got}; ended: ${ends}`);
+  assert(lost === 0, `lost: ${lost}`);
+  // The client cannot ask for what it misses, because it does not know its position.
+  cut();
+  await until(() => lost > 0, "told that messages may be lost");
+  await api("publish", { channel, data: { n: 2 } });
+  await until(() => got.join() === "1,2", `messages: ${got}; ended: ${ends}`);
+  cut();
+  await until(() => !room.isJoined, "a lost connection");
+  await until(() => room.isJoined, "a new connection");
+  assert(lost === 1, `lost: ${lost}`);
   heidi.close();
   console.log("subscribed");
+}
+
+/** Subscribes where applications do it: as soon as the client is connected. */
+async function subscribedWhenConnected() {
+  const [got, ends] = [[], []];
+  let lost = 0;
+  let room;
+  const kim = open({
+    token: token({ sub: "kim" }),
+    state: (state) => {
+      if (state !== "connected" || room) return;
+      const options = { lost: () => { lost += 1; }, ended: (...why) => ends.push(why.join()) };
+      room = kim.subscribe(ROOM, (data) => got.push(data.n), options);
+    },
+  });
+  await until(() => room?.isJoined, "subscribed");
+  // The reply to a second command would follow.
+  await room.presenceStats();
+  await api("publish", { channel: ROOM, data: { n: 1 } });
+  await until(() => got.length === 1, `messages: ${got}`);
+  cut();
+  for (let n = 2; n < 5; n += 1) await api("publish", { channel: ROOM, data: { n } });
+  await until(() => got.at(-1) === 4, `messages: ${got}`);
+  assert(got.join() === "1,2,3,4" && lost === 0 && ends.length === 0, `messages: ${got}; lost: ${lost}; ended: ${ends}`);
+  kim.close();
+  console.log("callback");
 }
 
 async function closed() {
@@ -244,6 +298,13 @@ async function closed() {
   answer.reject(new Error("no token"));
   await new Promise((resolve) => setTimeout(resolve));
   assert(states.join() === "connecting,closed" && ivan.state === "closed", `states: ${states}`);
+  // As soon as it is connected.
+  const ends = [];
+  const lena = open({ token: token({ sub: "lena" }), state: (state) => state === "connected" && lena.close() });
+  lena.subscribe(ROOM, () => {}, { ended: (...why) => ends.push(why.join()) });
+  await until(() => lena.state === "closed", "closed by the callback");
+  await new Promise((resolve) => setTimeout(resolve));
+  assert(ends.length === 0, `ended: ${ends}`);
   console.log("closed");
 }
 
@@ -275,6 +336,7 @@ try {
   await renewal();
   await again();
   await subscribedByApplication();
+  await subscribedWhenConnected();
   await closed();
   await callbacks();
 } catch (error) {

@@ -3,6 +3,7 @@
 //! - `exchange.rs`: the state of one proxied request; `stored.rs`: the request as it is sent
 //! - `choice.rs`: requests of routes that choose the pool
 //! - `inquiry.rs`: requests about which another server is asked first; `mirror.rs`: copies for another pool
+//! - `own.rs`: requests that Tidegate sends for itself
 //! - `authorization.rs`: requests whose user is being verified
 //! - `dispatch.rs`: pick a server, wait in the queue, connect, retry; `reuse.rs`: idle connections;
 //!   `shortage.rs`: requests that wait for room for a connection
@@ -22,6 +23,7 @@ pub(crate) mod dispatch;
 pub(crate) mod exchange;
 mod inquiry;
 pub(crate) mod mirror;
+mod own;
 mod request;
 mod response;
 pub(crate) mod reuse;

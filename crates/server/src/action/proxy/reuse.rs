@@ -51,6 +51,9 @@ impl Worker {
             return Some(server);
         }
         let client = exchange.requester.sock;
+        if exchange.requester.as_own().is_some() {
+            return None;
+        }
         let Some(down) = self.conns.downstream(client) else {
             self.note_absent(client);
             return None;

@@ -63,6 +63,9 @@ impl Worker {
     fn dispatch_first<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get(id) else { return };
         let (to, era, pool_index) = (exchange.requester, exchange.era, usize::from(exchange.pool));
+        if to.as_own().is_some() {
+            return self.dispatch(reactor, id, NO_SERVER);
+        }
         let Some(down) = self.conns.downstream(to.sock) else {
             return self.note_bug(reactor, to.sock);
         };

@@ -1,0 +1,46 @@
+//! Requests that Tidegate sends for itself to a server of a pool.
+//! In: a request and its pool. Out: its exchange, which has the queue, timeouts, retries, health and counters of the pool.
+//! Never: knows who asks.
+
+use tidegate_base::Id;
+use tidegate_gate::own;
+use tidegate_reactor::Reactor;
+use tidegate_wire::message::Method;
+
+use crate::action::proxy::exchange::{Exchange, RequestFacts};
+use crate::action::proxy::stored::StoredRequest;
+use crate::carrier::own::OwnRequest;
+use crate::requester::Requester;
+use crate::worker::Worker;
+
+impl Worker {
+    /// Begins the exchange of an own request with the pool `pool_index`. The request may have ended when this returns.
+    pub(in crate::action) fn begin_own_exchange<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<OwnRequest>,
+        request: &own::OwnRequest<'_>,
+        pool_index: u16,
+    ) {
+        let pool = self.settings.newest().pool(pool_index);
+        let mut encoded = self.buffers.take();
+        request.encode(&mut encoded, pool);
+        let method = request.method();
+        let facts = RequestFacts {
+            is_head: matches!(method, Method::Head),
+            is_idempotent: method.is_idempotent(),
+            is_reusable: true,
+            authenticates: request.authenticates(),
+            drops_trailers: true,
+            key_hash: request.hash_key(&pool.balance),
+            ..RequestFacts::NONE
+        };
+        let stored = StoredRequest::new(encoded, request.length());
+        self.arrivals += 1;
+        let (to, era) = (Requester::own(id), self.settings.era());
+        // The listener says which fields of clients are removed; there are none.
+        let exchange = Exchange::new(to, era, (0, pool_index), self.arrivals, facts, stored);
+        self.insert_exchange(reactor, exchange);
+        self.resume_request(to);
+    }
+}

@@ -1,0 +1,489 @@
+//! The carrier of requests that Tidegate sends for itself: they belong to no connection of a client.
+//! In: requests with their bodies (`action/lua_request.rs`); what the action `proxy` sends to their requesters. Out: pieces
+//! of the bodies for the action; responses for the one that has asked.
+//! Never: pauses a server: a response is collected, and one that is too large ends the request.
+//! Limits: `content_bytes_max` of each response, `HELD_BYTES_MAX` of the bodies of all requests of a worker.
+//! Invariant: between two turns, each request here names an exchange, which names it. It uses the newest settings.
+
+use std::collections::BTreeSet;
+
+use tidegate_base::{Id, Moment, Slab};
+use tidegate_gate::access::Cause;
+use tidegate_lua::{OperationId, Response};
+use tidegate_reactor::Reactor;
+use tidegate_wire::message::{BodyLength, ResponseHead};
+
+use crate::action::Running;
+use crate::answer::{Answer, Head};
+use crate::carrier::Progress;
+use crate::record::NO_RECORD;
+use crate::requester::Requester;
+use crate::timers::WorkerTimer;
+use crate::worker::Worker;
+
+/// Bytes of the bodies of all own requests of a worker and of their responses.
+const HELD_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+const TOO_LARGE: &str = "response too large";
+const TIMEOUT: &str = "timeout";
+/// The reason of a request that the worker holds no memory for.
+pub(crate) const NO_MEMORY: &str = "the requests of applications hold too much memory";
+const STOPPING: &str = "the process is stopping";
+
+/// Fields of a response that describe its connection (RFC 9110 section 7.6.1).
+const OF_CONNECTION: [&str; 6] =
+    ["connection", "keep-alive", "proxy-connection", "trailer", "transfer-encoding", "upgrade"];
+
+/// Who gets the response.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Caller {
+    /// The index of the application.
+    pub(crate) app: u16,
+    /// The number of its VM.
+    pub(crate) life: u32,
+    /// The VM's name of the request.
+    pub(crate) operation: OperationId,
+}
+
+/// A request of Tidegate's own; see the module header.
+pub(crate) struct OwnRequest {
+    /// Who gets the response.
+    caller: Caller,
+    /// The action: `Running::Proxy`, except while it begins or ends.
+    running: Running,
+    /// The content of the request.
+    body: Vec<u8>,
+    /// How much of it the action has taken.
+    taken: usize,
+    /// How far the response has progressed.
+    progress: Progress,
+    /// The response so far.
+    response: Response,
+    /// The most bytes of its content.
+    content_bytes_max: usize,
+    /// The response is too large. Its content is dropped, and the request ends in the same turn.
+    is_too_large: bool,
+    /// Why the response fails, if it does.
+    reason: &'static str,
+    /// When the caller gives up.
+    by: Moment,
+    /// The deadline of the action.
+    action_by: Moment,
+    /// The record of the request; `NO_RECORD` if nothing is recorded.
+    record: u32,
+}
+
+impl OwnRequest {
+    /// A request whose body is `body`.
+    pub(crate) fn new(caller: Caller, body: Vec<u8>, content_bytes_max: usize, by: Moment) -> Self {
+        Self {
+            caller,
+            running: Running::None,
+            body,
+            taken: 0,
+            progress: Progress::Expected,
+            response: Response { status: 0, fields: Vec::new(), body: Vec::new() },
+            content_bytes_max,
+            is_too_large: false,
+            reason: "the request failed",
+            by,
+            action_by: Moment::NEVER,
+            record: NO_RECORD,
+        }
+    }
+
+    /// When something has to happen next.
+    fn due(&self) -> Moment {
+        self.by.min(self.action_by)
+    }
+
+    /// Bytes that the request holds.
+    fn held(&self) -> usize {
+        self.body.len() + self.response.body.len()
+    }
+}
+
+/// The own requests of a worker.
+pub(crate) struct OwnRequests {
+    /// The requests.
+    slab: Slab<OwnRequest>,
+    /// Their deadlines: one entry each.
+    due: BTreeSet<(Moment, u32, u32)>,
+    /// When `WorkerTimer::Own` expires; `NEVER` if it is not set.
+    armed: Moment,
+    /// Bytes that they hold.
+    held: usize,
+}
+
+impl OwnRequests {
+    pub(crate) fn new(capacity_max: usize) -> Self {
+        Self { slab: Slab::new(capacity_max), due: BTreeSet::new(), armed: Moment::NEVER, held: 0 }
+    }
+
+    /// The number of requests.
+    pub(crate) fn len(&self) -> usize {
+        self.slab.len()
+    }
+
+    /// All requests.
+    pub(crate) fn ids(&self) -> Vec<Id<OwnRequest>> {
+        self.slab.iter().map(|(id, _)| id).collect()
+    }
+
+    /// The index of the record of a request.
+    pub(crate) fn record(&self, id: Id<OwnRequest>) -> u32 {
+        self.slab.get(id).map_or(NO_RECORD, |own| own.record)
+    }
+
+    /// The request has this record.
+    pub(crate) fn set_record(&mut self, id: Id<OwnRequest>, record: u32) {
+        if let Some(own) = self.slab.get_mut(id) {
+            own.record = record;
+        }
+    }
+
+    /// The action of a request; `None` if the request has ended.
+    pub(crate) fn running(&self, id: Id<OwnRequest>) -> Option<Running> {
+        self.slab.get(id).map(|own| own.running)
+    }
+
+    /// Adds a request. `None` if the requests hold too much.
+    fn insert(&mut self, own: OwnRequest) -> Option<Id<OwnRequest>> {
+        let (due, held) = (own.due(), self.held + own.held());
+        if held > HELD_BYTES_MAX {
+            return None;
+        }
+        let id = self.slab.insert(own).ok()?;
+        self.due.insert((due, id.index, id.generation));
+        self.held = held;
+        Some(id)
+    }
+
+    fn remove(&mut self, id: Id<OwnRequest>) -> Option<OwnRequest> {
+        let own = self.slab.remove(id)?;
+        self.due.remove(&(own.due(), id.index, id.generation));
+        self.held -= own.held();
+        Some(own)
+    }
+
+    /// Sets the deadline of the action of a request.
+    fn set_action_deadline(&mut self, id: Id<OwnRequest>, at: Moment) {
+        if let Some(own) = self.slab.get_mut(id) {
+            self.due.remove(&(own.due(), id.index, id.generation));
+            own.action_by = at;
+            self.due.insert((own.due(), id.index, id.generation));
+        }
+    }
+
+    /// When `WorkerTimer::Own` has to be set, if it is not set for that time.
+    fn arm(&mut self) -> Option<Moment> {
+        let first = self.due.first().map_or(Moment::NEVER, |(at, ..)| *at);
+        (first != self.armed).then(|| {
+            self.armed = first;
+            first
+        })
+    }
+
+    /// A request whose deadline has passed.
+    fn first_due(&self, now: Moment) -> Option<Id<OwnRequest>> {
+        let (at, index, generation) = *self.due.first()?;
+        (at <= now).then(|| Id::new(index, generation))
+    }
+
+    /// Adds to the content of a response, as far as there may be content. Returns false if it is too large.
+    fn add_content(&mut self, id: Id<OwnRequest>, data: &[u8]) -> bool {
+        let Some(own) = self.slab.get_mut(id) else { return true };
+        let bytes = own.response.body.len() + data.len();
+        if own.is_too_large || bytes > own.content_bytes_max {
+            own.is_too_large = true;
+        } else if self.held + data.len() > HELD_BYTES_MAX {
+            (own.is_too_large, own.reason) = (true, NO_MEMORY);
+        } else {
+            own.response.body.extend_from_slice(data);
+            self.held += data.len();
+        }
+        !own.is_too_large
+    }
+}
+
+/// Begin and end.
+impl Worker {
+    /// Adds a request, whose exchange the caller begins next. `None` if own requests hold too much.
+    pub(crate) fn open_own<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        own: OwnRequest,
+    ) -> Option<Id<OwnRequest>> {
+        let id = self.own.insert(own)?;
+        self.begin_own_record(reactor, id);
+        self.arm_own(reactor);
+        Some(id)
+    }
+
+    /// The request has ended: the caller gets the response.
+    fn finish_own<R: Reactor>(&mut self, reactor: &mut R, id: Id<OwnRequest>, is_whole: bool) {
+        let Some(own) = self.own.remove(id) else { return };
+        let OwnRequest { caller, response, is_too_large, reason, record, .. } = own;
+        let result = match (is_too_large, is_whole) {
+            (true, _) if reason == NO_MEMORY => Err(NO_MEMORY),
+            (true, _) => Err(TOO_LARGE),
+            (false, true) => Ok(response),
+            (false, false) => Err(reason),
+        };
+        let Caller { app, life, operation } = caller;
+        self.finish_record(reactor, record);
+        self.apps.complete_request(usize::from(app), life, operation, result);
+    }
+
+    /// Ends a request and its exchange. The caller gets an error.
+    fn fail_own<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<OwnRequest>,
+        cause: Cause,
+        reason: &'static str,
+    ) {
+        let Some(own) = self.own.slab.get_mut(id) else { return };
+        own.reason = reason;
+        let running = core::mem::replace(&mut own.running, Running::None);
+        self.blame(Requester::own(id), cause, reason);
+        self.cancel(reactor, running);
+        self.finish_own(reactor, id, false);
+    }
+
+    /// Nobody waits for the response any more.
+    pub(crate) fn cancel_own<R: Reactor>(&mut self, reactor: &mut R, id: Id<OwnRequest>) {
+        self.fail_own(reactor, id, Cause::Client, "the application gave up");
+    }
+
+    /// Ends the requests of an application whose VM is gone.
+    pub(crate) fn cancel_own_of<R: Reactor>(&mut self, reactor: &mut R, app: usize) {
+        for id in self.own.ids() {
+            let caller = self.own.slab.get(id).map(|own| usize::from(own.caller.app));
+            if caller == Some(app) {
+                self.cancel_own(reactor, id);
+            }
+        }
+    }
+
+    /// Ends all requests: the process stops, and serves no client any more.
+    pub(crate) fn end_own<R: Reactor>(&mut self, reactor: &mut R) {
+        for id in self.own.ids() {
+            self.fail_own(reactor, id, Cause::Stopped, STOPPING);
+        }
+    }
+
+    /// Ends requests for which no coroutine waits any more; all of them at the end of a stop.
+    pub(crate) fn end_unwanted_own<R: Reactor>(&mut self, reactor: &mut R) {
+        if self.own.len() == 0 {
+            return;
+        }
+        for app in 0..self.apps.len() {
+            while let Some(tag) = self.apps.present(app).and_then(|vm| vm.take_cancelled()) {
+                self.cancel_own(reactor, id_of(tag));
+            }
+        }
+        if self.stopping && self.conns.downstream_count() == 0 {
+            self.end_own(reactor);
+        }
+        self.settle(reactor);
+    }
+
+    /// `WorkerTimer::Own` has expired.
+    pub(crate) fn own_due<R: Reactor>(&mut self, reactor: &mut R) {
+        self.own.armed = Moment::NEVER;
+        while let Some(id) = self.own.first_due(reactor.now()) {
+            let Some(own) = self.own.slab.get(id) else { break };
+            let (running, is_late) = (own.running, own.by <= reactor.now());
+            if is_late {
+                self.fail_own(reactor, id, Cause::ServerTimeout, TIMEOUT);
+            } else {
+                self.own.set_action_deadline(id, Moment::NEVER);
+                // The deadline of a queue may be that of an exchange which has a server by now.
+                if !self.expects_body(running) {
+                    self.action_due(reactor, running);
+                }
+            }
+        }
+        self.arm_own(reactor);
+    }
+
+    fn arm_own<R: Reactor>(&mut self, reactor: &mut R) {
+        if let Some(at) = self.own.arm() {
+            WorkerTimer::Own.set(reactor, at);
+        }
+    }
+
+    /// Lets all requests use the current settings.
+    pub(crate) fn renew_own(&mut self) {
+        for id in self.own.ids() {
+            if let Some(running) = self.own.running(id) {
+                self.adopt_action(running);
+            }
+        }
+    }
+}
+
+/// What the port towards clients (`client.rs`) does for an own request.
+impl Worker {
+    pub(super) fn set_own_action(&mut self, id: Id<OwnRequest>, running: Running) {
+        if let Some(own) = self.own.slab.get_mut(id) {
+            own.running = running;
+        }
+    }
+
+    /// Hands the action more of the body, as far as it has room for it. Ends a request whose response is too large.
+    pub(super) fn resume_own<R: Reactor>(&mut self, reactor: &mut R, id: Id<OwnRequest>) {
+        loop {
+            let Some(own) = self.own.slab.get(id) else { return };
+            if own.is_too_large {
+                return self.fail_own(reactor, id, Cause::Limit, TOO_LARGE);
+            }
+            let (running, left) = (own.running, own.body.len() - own.taken);
+            let Running::Proxy(exchange) = running else { return };
+            if left == 0 {
+                return;
+            }
+            let piece = left.min(self.body_room(reactor, running));
+            let Some(own) = self.own.slab.get_mut(id) else { return };
+            if piece == 0 {
+                return;
+            }
+            let start = own.taken;
+            own.taken += piece;
+            let body = core::mem::take(&mut own.body);
+            if let Some(exchange) = self.exchanges.get_mut(exchange) {
+                exchange.intake.note(piece, piece, 0);
+            }
+            self.note_bytes_in(Requester::own(id), piece);
+            let end: Option<&[u8]> = if piece == left { Some(b"") } else { None };
+            self.take_body(reactor, running, &body[start..start + piece], end);
+            // The failure of an attempt may have ended the request, which held these bytes.
+            match self.own.slab.get_mut(id) {
+                Some(own) => own.body = body,
+                None => self.own.held -= body.len(),
+            }
+        }
+    }
+
+    /// Takes a complete response of Tidegate itself, which is the failure of the request.
+    pub(super) fn answer_own<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<OwnRequest>,
+        answer: &Answer<'_>,
+    ) {
+        debug_assert!(matches!(answer, Answer::Error { .. }), "only errors answer own requests");
+        if let Answer::Error { status, .. } = answer {
+            self.note_answer(Requester::own(id), *status, 0);
+        }
+        self.finish_own(reactor, id, false);
+    }
+
+    /// Takes the head of a response.
+    pub(super) fn begin_own_response<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<OwnRequest>,
+        head: &Head<'_>,
+    ) {
+        let Some(own) = self.own.slab.get_mut(id) else { return };
+        let Head::Relayed(head, _) = head else {
+            debug_assert!(false, "only servers answer own requests");
+            return;
+        };
+        own.progress = Progress::Begun;
+        own.response.status = head.status;
+        append_fields(&mut own.response.fields, head);
+        if matches!(head.length, BodyLength::Length(length) if length > own.content_bytes_max as u64)
+        {
+            own.is_too_large = true;
+            self.resume_request(Requester::own(id));
+        }
+        self.note_head(Requester::own(id), head.status, 0, reactor.now());
+    }
+
+    /// Takes a piece of the content.
+    pub(super) fn take_own_data(&mut self, id: Id<OwnRequest>, data: &[u8]) {
+        if !self.own.add_content(id, data) {
+            // The action is in the middle of its work.
+            self.resume_request(Requester::own(id));
+        }
+    }
+
+    /// The response is complete.
+    pub(super) fn end_own_response(&mut self, id: Id<OwnRequest>, data: &[u8]) {
+        self.take_own_data(id, data);
+        if let Some(own) = self.own.slab.get_mut(id) {
+            own.progress = Progress::Ended;
+        }
+    }
+
+    /// The action has ended, after the end of the response.
+    pub(super) fn release_own<R: Reactor>(&mut self, reactor: &mut R, id: Id<OwnRequest>) {
+        self.finish_own(reactor, id, true);
+    }
+
+    /// The response cannot be completed.
+    pub(super) fn cut_own<R: Reactor>(&mut self, reactor: &mut R, id: Id<OwnRequest>) {
+        self.finish_own(reactor, id, false);
+    }
+
+    /// How far the response has progressed.
+    pub(super) fn own_progress(&self, id: Id<OwnRequest>) -> Progress {
+        self.own.slab.get(id).map_or(Progress::Ended, |own| own.progress)
+    }
+
+    /// Sets when `action_due` is called.
+    pub(super) fn set_own_deadline<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<OwnRequest>,
+        at: Moment,
+    ) {
+        self.own.set_action_deadline(id, at);
+        self.arm_own(reactor);
+    }
+
+    /// The request fails for this reason.
+    pub(crate) fn blame_own(&mut self, id: Id<OwnRequest>, reason: &'static str) {
+        if let Some(own) = self.own.slab.get_mut(id) {
+            own.reason = reason;
+        }
+    }
+
+    /// Ends the request of a requester whose state cannot be trusted.
+    pub(crate) fn reset_own<R: Reactor>(&mut self, reactor: &mut R, id: Id<OwnRequest>) {
+        if let Some(own) = self.own.slab.get_mut(id)
+            && let Running::Proxy(exchange) = own.running
+            && self.exchanges.find(exchange).is_none()
+        {
+            own.running = Running::None;
+        }
+        self.fail_own(reactor, id, Cause::Bug, "an invariant of the proxy was broken");
+    }
+}
+
+/// The name by which a VM addresses a request.
+pub(crate) fn tag_of(id: Id<OwnRequest>) -> u64 {
+    u64::from(id.generation) << 32 | u64::from(id.index)
+}
+
+fn id_of(tag: u64) -> Id<OwnRequest> {
+    Id::new(tag as u32, (tag >> 32) as u32)
+}
+
+/// Appends the fields of a response, except those that describe its connection.
+fn append_fields(out: &mut Vec<u8>, head: &ResponseHead<'_>) {
+    for field in head.fields() {
+        let start = out.len();
+        out.extend(field.name.bytes().map(|byte| byte.to_ascii_lowercase()));
+        if OF_CONNECTION.iter().any(|name| name.as_bytes() == &out[start..]) {
+            out.truncate(start);
+            continue;
+        }
+        out.extend_from_slice(b": ");
+        out.extend_from_slice(field.value);
+        out.push(b'\n');
+    }
+}
