@@ -3,6 +3,8 @@
 //! Never: needs a tool other than cargo and git.
 #![forbid(unsafe_code)]
 
+#[cfg(test)]
+mod compared;
 mod summary;
 mod tidy;
 

@@ -12,6 +12,7 @@ pub mod handlers;
 pub mod histogram;
 pub mod limits;
 pub mod prng;
+pub mod published;
 pub mod slab;
 pub mod statistics;
 pub mod time;

@@ -186,19 +186,23 @@ fn open_loop_keeps_its_rate_and_reports_what_it_could_not_send() {
         counter.fetch_add(1, Ordering::Relaxed);
         Some(frame(kind, data))
     });
-    // 20 messages are due in 4 s: a busy machine may delay each of them by up to 200 ms.
     let (json, code) = bench_for("4s", quick, &["-c", "4", "--rate", "5/s"]);
-    // The last ones may come after the end.
-    let messages = json["messages"].as_u64().unwrap();
-    assert!((10..=20).contains(&messages), "{json}");
-    assert_eq!((json["unsent"].as_u64(), code), (Some(0), Some(0)), "{json}");
-    assert_eq!(seen.load(Ordering::Relaxed), 20, "{json}");
+    let count = |json: &Value, name: &str| json[name].as_u64().unwrap();
+    // On a busy machine the last messages may not be sent any more, or come back after the end; each of the 20 that are due
+    // is counted once.
+    let [echoed, unsent, lost, unanswered] =
+        ["messages", "unsent", "lost_with_connections", "unanswered"]
+            .map(|name| count(&json, name));
+    assert_eq!(echoed + unsent + lost + unanswered, 20, "{json}");
+    let seen = seen.load(Ordering::Relaxed);
+    assert!(echoed > 0 && (echoed..=20 - unsent).contains(&seen), "{seen} arrived: {json}");
+    assert_eq!(code, Some(i32::from(unsent > 0)), "{json}");
     let silent = serve(|_, _, _| Some(Vec::new()));
     let load = ["-c", "2", "--rate", "5/s", "--timeout", "300ms"];
     let (json, code) = bench_for("4s", silent, &load);
     assert_eq!(json["messages"], 0, "{json}");
     let [unsent, lost, unanswered] =
-        ["unsent", "lost_with_connections", "unanswered"].map(|name| json[name].as_u64().unwrap());
+        ["unsent", "lost_with_connections", "unanswered"].map(|name| count(&json, name));
     // Two were sent, one on each connection.
     assert_eq!((unsent, lost + unanswered), (18, 2), "{json}");
     let caveat = json["caveats"].to_string();

@@ -149,6 +149,12 @@ impl Arranged {
         next.file_listeners = next.place_listeners(listeners, in_use)?;
         next.file_pools = next.place_pools(pools, in_use)?;
         next.place_forwards();
+        for (index, listener) in next.config.listeners.iter_mut().enumerate() {
+            // The tables of a removed listener may be gone, too.
+            if !next.file_listeners.contains(&index) {
+                listener.counting.clear();
+            }
+        }
         for route in &mut next.config.routes {
             if let Some(listener) = &mut route.listener {
                 *listener = next.file_listeners[*listener];

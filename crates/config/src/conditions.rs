@@ -1,6 +1,7 @@
-//! Reads the conditions of a route on the client's address, parameters of the query and cookies.
-//! In: the table of a route, the sets of the file. Out: checked conditions.
+//! Reads the conditions of a route on the client's address, parameters of the query, cookies and counts.
+//! In: the table of a route, the sets and tables of the file. Out: checked conditions.
 
+use crate::count_tables::{self, CountTables};
 use crate::field_test;
 use crate::model::{AddressSet, Conditions, NamedTest};
 use crate::pattern;
@@ -9,11 +10,17 @@ use crate::sets;
 use crate::table::Table;
 
 /// Reads the conditions of a route.
-pub(crate) fn read(table: &Table<'_>, sets: &[AddressSet], notes: &mut Notes) -> Conditions {
+pub(crate) fn read(
+    table: &Table<'_>,
+    sets: &[AddressSet],
+    tables: &CountTables,
+    notes: &mut Notes,
+) -> Conditions {
     Conditions {
         client: sets::read_list(table, "client", sets, notes),
         query: read_tests(table, "query", |name| !name.is_empty(), notes),
         cookies: read_tests(table, "cookies", pattern::is_token, notes),
+        tables: count_tables::read_tests(table, tables, notes),
     }
 }
 

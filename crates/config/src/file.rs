@@ -9,6 +9,7 @@ use toml::de::{DeTable, DeValue};
 
 use crate::admin;
 use crate::choice::{self, Choices};
+use crate::count_tables::{self, CountTables};
 use crate::foreign_file;
 use crate::hazards;
 use crate::identity;
@@ -214,7 +215,8 @@ fn unquoted(key: &str) -> &str {
 fn read<'t>(file: &Table<'t>, root: &'t DeTable<'t>, notes: &mut Notes) -> Config {
     let server = read_server(file, notes);
     let pools = pools::read(file, notes);
-    let listeners = listeners::read(file, &pools, notes);
+    let tables = count_tables::read(file, notes);
+    let listeners = listeners::read(file, &pools, &tables, notes);
     let websocket = websocket::read(file, WebSocket::default(), notes);
     let log = log::read(file, notes);
     let admin = admin::read(file, &listeners, notes);
@@ -228,6 +230,7 @@ fn read<'t>(file: &Table<'t>, root: &'t DeTable<'t>, notes: &mut Notes) -> Confi
         apps: &apps,
         hubs: &hubs,
         sets: &sets,
+        tables: &tables,
         websocket: &websocket,
     };
     let routes = routes::read(file, &known, notes);
@@ -235,12 +238,24 @@ fn read<'t>(file: &Table<'t>, root: &'t DeTable<'t>, notes: &mut Notes) -> Confi
         reach::check(&routes, &listeners, &pools, (&maps, &apps), notes);
         loops::check(&routes, &listeners, &pools, notes);
         let (listeners, pools, sets, hubs) = (&listeners, &pools, &sets, &hubs);
-        let parts = hazards::Parts { routes: &routes, listeners, pools, sets, hubs, root };
+        let has_admin = admin.is_some();
+        let tables = &tables;
+        let parts = hazards::Parts {
+            routes: &routes,
+            listeners,
+            pools,
+            sets,
+            hubs,
+            tables,
+            has_admin,
+            root,
+        };
         hazards::check(&parts, notes);
     }
     let Listeners { listeners, .. } = listeners;
     let Pools { pools, .. } = pools;
     let Maps { maps, .. } = maps;
+    let CountTables { tables, .. } = tables;
     Config {
         server,
         listeners,
@@ -250,6 +265,7 @@ fn read<'t>(file: &Table<'t>, root: &'t DeTable<'t>, notes: &mut Notes) -> Confi
         websocket,
         sets,
         maps,
+        tables,
         lua: apps.0,
         log,
         admin,

@@ -359,6 +359,34 @@ const ENTRIES: &[Entry] = &[
         STRIP_HELP,
     ),
     (
+        "the file",
+        &["stick-table", "stick-tables", "tables", "peers"],
+        "write [table.NAME] with counts = [\"requests/10s\"], and count = \"NAME\" in a listener or route",
+    ),
+    (
+        "[table.NAME]",
+        &["type", "by", "track"],
+        "write key = \"client-address\", or another value of the request",
+    ),
+    (
+        "[table.NAME]",
+        &["store", "counters", "rates"],
+        "write counts = [\"requests/10s\", \"errors/1m\", \"connections\"]",
+    ),
+    ("[table.NAME]", &["size", "keys-max", "max-entries"], "write entries-max = 100_000"),
+    ("[table.NAME]", &["ttl", "timeout", "idle"], "write expire = \"10m\""),
+    (
+        "[[listener]]",
+        &["stick-table", "track", "track-sc0", "tables", "table"],
+        "write [table.NAME], and count = \"NAME\" in the listener",
+    ),
+    (
+        "[[route]]",
+        &["stick-table", "track", "track-sc0", "tables"],
+        "write [table.NAME], count = \"NAME\" where its requests are counted, and table = { NAME = { \"requests/10s\" = \
+         \"> 100\" } } in the route that depends on the counts",
+    ),
+    (
         "[[route]]",
         &["rate-limit", "ratelimit", "rate-limits", "limit-req", "throttle", "rates"],
         "write rate = { limit = \"100/10s\", burst = 20 }",

@@ -8,6 +8,7 @@ use crate::auth::read_file;
 use crate::listeners::refused;
 use crate::model::{JwtAuth, KeyContent};
 use crate::pattern::{self, Complaint};
+use crate::remote_keys;
 use crate::report::{Kind, Note, Notes};
 use crate::table::{Table, texts_of, wrong_type};
 
@@ -19,14 +20,27 @@ pub(crate) fn read(table: &Table<'_>, realm: String, notes: &mut Notes) -> Optio
         let what = "`jwt` needs either `secret-file` or `keys`";
         let note = Note::new(Kind::Missing, table.place.clone(), what);
         notes.error(note.help(
-            "write keys = \"keys.json\" for public keys or a set of keys, secret-file = \"secret\" for HMAC",
+            "write keys = \"keys.json\" or an https address for public keys or a set of keys, secret-file = \"secret\" for HMAC",
         ));
     }
     let is_secret = secret.is_some();
     // Every mistake is reported, also beside a file that is missing.
-    let file = read_file(if is_secret { "secret-file" } else { "keys" }, table, notes);
+    let text = keys.and_then(|_| table.text("keys", notes));
+    let text = text.filter(|text| !is_secret && remote_keys::is_url(&text.text));
+    let remote = text.as_ref().and_then(|text| remote_keys::read("keys", text, table, notes));
+    let file = match &text {
+        Some(_) => None,
+        None => read_file(if is_secret { "secret-file" } else { "keys" }, table, notes),
+    };
+    if text.is_none() && table.value("ca").is_some() {
+        let what = "`ca` has no effect without an address in `keys`";
+        let note = Note::new(Kind::Conflict, table.key_place("ca"), what);
+        notes.error(note.help("remove it, or write keys = \"https://id.example/jwks.json\""));
+    }
+    let is_known = is_one && (file.is_some() || remote.is_some());
     let mut jwt = JwtAuth {
-        file: file.clone().unwrap_or_default(),
+        file: file.unwrap_or_default(),
+        remote,
         is_secret,
         content: KeyContent::default(),
         realm,
@@ -58,5 +72,5 @@ pub(crate) fn read(table: &Table<'_>, realm: String, notes: &mut Notes) -> Optio
             notes.error(refused("cookie", &cookie, complaint));
         }
     }
-    file.filter(|_| is_one).map(|_| jwt)
+    is_known.then_some(jwt)
 }

@@ -79,6 +79,7 @@ mod answers;
 mod auth;
 mod bandwidth;
 mod choice;
+mod count_table;
 mod edits;
 mod eject;
 mod health;
@@ -107,6 +108,7 @@ pub use auth::{AUTH, JWT};
 pub use bandwidth::BANDWIDTH;
 pub(crate) use choice::WEIGHT_MAX;
 pub use choice::{CHOICE, MAP, SPLIT};
+pub use count_table::COUNT_TABLE;
 pub use edits::{REQUEST_EDITS, RESPONSE_EDITS};
 pub use eject::EJECT;
 pub use health::HEALTH;
@@ -188,6 +190,13 @@ pub static FILE: Section = Section {
             "",
         ),
         key("map", Named(&MAP), Absent, "Maps that routes look up values in, by name.", ""),
+        key(
+            "table",
+            Named(&COUNT_TABLE),
+            Absent,
+            "Tables that count what clients do, by name.",
+            "",
+        ),
         key(
             "websocket",
             Table(&WEBSOCKET),
@@ -273,7 +282,7 @@ mod tests {
     #[test]
     fn setting_names_are_unique_and_described() {
         let paths: Vec<_> = sections().iter().map(|section| section.path).collect();
-        assert_eq!(paths.len(), 54, "{paths:?}");
+        assert_eq!(paths.len(), 55, "{paths:?}");
         for section in sections() {
             for (index, key) in section.keys.iter().enumerate() {
                 assert!(key.about.ends_with('.'), "{}: {}", section.path, key.name);

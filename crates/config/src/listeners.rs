@@ -5,6 +5,7 @@
 
 use core::ops::Range;
 
+use crate::count_tables::{self, CountTables};
 use crate::https;
 use crate::keys::{LISTENER, LISTENER_PROXY};
 use crate::model::{
@@ -65,10 +66,21 @@ pub(crate) fn refused(key: &str, located: &Located, complaint: Complaint) -> Not
 }
 
 /// Reads all listeners.
-pub(crate) fn read(file: &Table<'_>, pools: &Pools, notes: &mut Notes) -> Listeners {
+pub(crate) fn read(
+    file: &Table<'_>,
+    pools: &Pools,
+    tables: &CountTables,
+    notes: &mut Notes,
+) -> Listeners {
     let mut found = Listeners { listeners: Vec::new(), places: Vec::new() };
     for table in file.open_rows("listener", notes) {
-        let listener = read_one(&table, pools, notes);
+        let mut listener = read_one(&table, pools, notes);
+        listener.counting = count_tables::read_counting(&table, tables, notes);
+        if listener.forward.is_some() && !listener.counting.is_empty() {
+            let what = "connections are forwarded without reading requests (`forward`): there is nothing to count";
+            let note = Note::new(Kind::Conflict, table.key_place("count"), what);
+            notes.error(note.help("remove `count`, or remove `forward`"));
+        }
         check_duplicates(&found, &listener, &table, notes);
         notes.places.assign(Owner::Listener(found.listeners.len()));
         found.listeners.push(listener);
@@ -106,6 +118,7 @@ fn read_one(table: &Table<'_>, pools: &Pools, notes: &mut Notes) -> Listener {
         timeouts: read_timeouts(table, notes),
         requests_per_connection_max: None,
         per_address_max: None,
+        counting: Vec::new(),
         trusted: read_trusted(table, notes),
         client_address_headers: read_client_address_headers(table, notes),
         proxy_protocol,

@@ -13,6 +13,7 @@ mod bandwidth;
 mod choice;
 mod client_fields;
 mod conditions;
+mod count_table;
 mod eject;
 mod handling;
 mod health;
@@ -33,11 +34,14 @@ pub use crate::push::{Namespace, Permit, Push, PushRoute, Slow, Subscribe};
 pub use crate::text_test::{TextFault, TextKind, TextTest};
 
 pub use answers::{Cors, ErrorPage, Maintenance, Page};
-pub use auth::{AskAuth, BasicAuth, JwtAuth, KeyContent, Users};
+pub use auth::{AskAuth, BasicAuth, JwtAuth, KeyContent, RemoteKeys, Users};
 pub use bandwidth::Bandwidth;
 pub use choice::{MapChoice, PoolChoice, Split};
 pub use client_fields::CLIENT_ADDRESS_HEADERS;
 pub use conditions::{Conditions, HeaderCondition, HeaderTest, NamedTest};
+pub use count_table::{
+    COUNT_TABLES_MAX, COUNTS_MAX, Comparison, Count, CountTable, CountTest, Counted, TableTest,
+};
 pub use eject::Eject;
 pub use handling::{FieldEdits, Handling, Hooks, Placeholder, Template, TemplatePiece};
 pub use health::{AgentCheck, CheckKind, CheckMethod, HealthCheck, HttpCheck};
@@ -72,6 +76,8 @@ pub struct Config {
     pub sets: Vec<AddressSet>,
     /// `[map.NAME]`, in file order.
     pub maps: Vec<ValueMap>,
+    /// `[table.NAME]`, in file order.
+    pub tables: Vec<CountTable>,
     /// `[lua.NAME]`, in file order.
     pub lua: Vec<LuaApp>,
     /// `[log]`.
@@ -270,6 +276,8 @@ pub struct Listener {
     pub requests_per_connection_max: Option<u32>,
     /// `connections-per-address-max`: open connections of one client address; `None`: unlimited.
     pub per_address_max: Option<u32>,
+    /// `count`: indexes of the tables that count all requests, each once.
+    pub counting: Vec<usize>,
     /// Addresses whose X-Forwarded-* and Forwarded fields are trusted and extended. From all other clients these
     /// fields are replaced.
     pub trusted: Vec<Network>,
@@ -512,8 +520,10 @@ pub struct Route {
     pub headers: Vec<HeaderCondition>,
     /// Condition on the client's certificate; `None`: no condition.
     pub client_cert: Option<CertificateCondition>,
-    /// Conditions on the client's address, the query and cookies.
+    /// Conditions on the client's address, the query, cookies and counts.
     pub conditions: Conditions,
+    /// `count`: indexes of the tables that count the route's requests, each once.
+    pub counting: Vec<usize>,
     /// Strict-Transport-Security of responses to https requests; `None`: the listener's.
     pub hsts: Option<Hsts>,
     /// Settings of the route's WebSocket connections; `None`: those of [`Config::websocket`].

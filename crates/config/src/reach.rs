@@ -178,6 +178,7 @@ fn covers_conditions(early: &Conditions, late: &Conditions) -> bool {
     early.client.as_ref().is_none_or(covers_client)
         && early.query.iter().all(|condition| late.query.contains(condition))
         && early.cookies.iter().all(|condition| late.cookies.contains(condition))
+        && early.tables.iter().all(|condition| late.tables.contains(condition))
 }
 
 fn covers_certificate(

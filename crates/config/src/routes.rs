@@ -11,6 +11,7 @@ use crate::bandwidth;
 use crate::choice::{self, Choices};
 use crate::client_cert;
 use crate::conditions;
+use crate::count_tables::{self, CountTables};
 use crate::edits::{self, Direction};
 use crate::field_test;
 use crate::hooks;
@@ -58,6 +59,7 @@ pub(crate) struct Known<'a> {
     pub(crate) apps: &'a Apps,
     pub(crate) hubs: &'a [Push],
     pub(crate) sets: &'a [AddressSet],
+    pub(crate) tables: &'a CountTables,
     pub(crate) websocket: &'a WebSocket,
 }
 
@@ -123,7 +125,8 @@ fn read_one(table: &Table<'_>, known: &Known<'_>, notes: &mut Notes) -> Option<R
     let methods = read_methods(table, notes);
     let headers = read_conditions(table, notes);
     let client_cert = client_cert::read(table, listener, listeners, notes);
-    let conditions = conditions::read(table, sets, notes);
+    let conditions = conditions::read(table, sets, known.tables, notes);
+    let counting = count_tables::read_counting(table, known.tables, notes);
     let hsts = https::read_route(table, listener, listeners, notes);
     let changes = table.value("websocket").is_some();
     let websocket = changes.then(|| websocket::read(table, known.websocket.clone(), notes));
@@ -171,6 +174,7 @@ fn read_one(table: &Table<'_>, known: &Known<'_>, notes: &mut Notes) -> Option<R
         headers,
         client_cert,
         conditions,
+        counting,
         hsts,
         websocket,
         handling,

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use crate::auth;
 use crate::choice::pools_of;
 use crate::maps;
-use crate::model::{Action, Config, KeyContent, PoolChoice, Proxy};
+use crate::model::{Action, Config, KeyContent, PoolChoice, Proxy, RemoteKeys};
 use crate::places::{Finding, Owner};
 use crate::report::Kind;
 use crate::sets;
@@ -41,9 +41,11 @@ pub fn supply(
             auth.users = users.unwrap_or_default();
         }
         if let Some(jwt) = &mut handling.jwt {
-            let content = supplier
-                .bytes(Owner::Route(index), &jwt.file, KEYS_BYTES_MAX, |bytes| Ok(bytes.into()));
-            jwt.content = KeyContent(content.unwrap_or_default());
+            let owner = Owner::Route(index);
+            match &mut jwt.remote {
+                Some(remote) => supplier.authorities(owner, remote),
+                None => jwt.content = supplier.keys(owner, &jwt.file),
+            }
         }
         let pages = handling.errors.iter_mut().map(|error| &mut error.page);
         let down = handling.maintenance.iter_mut().filter_map(|down| down.page.as_mut());
@@ -126,6 +128,19 @@ impl<F: FnMut(&str) -> Result<Vec<u8>, String>> Supplier<F> {
                 self.note(owner, path, what);
                 None
             }
+        }
+    }
+
+    /// The content of a file with keys.
+    fn keys(&mut self, owner: Owner, path: &str) -> KeyContent {
+        let content = self.bytes(owner, path, KEYS_BYTES_MAX, |bytes| Ok(bytes.into()));
+        KeyContent(content.unwrap_or_default())
+    }
+
+    /// Reads the authorities of an address.
+    fn authorities(&mut self, owner: Owner, remote: &mut RemoteKeys) {
+        if let Some(path) = remote.ca.clone() {
+            remote.authorities = self.keys(owner, &path);
         }
     }
 

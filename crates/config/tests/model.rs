@@ -5,9 +5,10 @@ use tidegate_base::Span;
 use tidegate_config::keys::{Preset, Section, Shape, sections};
 use tidegate_config::model::{
     AccessFilter, AccessFormat, AccessLog, AccessTarget, Action, Admin, AgentCheck, Balance, Bind,
-    CheckKind, CheckMethod, Compression, Eject, Forward, HashKey, HeaderTest, HealthCheck,
-    HostPattern, HttpCheck, Keep, PathPattern, PoolChoice, RequestIds, ServerAddress,
-    SyslogAddress, TextKind, TextTest, Trace, Unretriable, UpstreamHost, WebSocket,
+    CheckKind, CheckMethod, Comparison, Compression, CountTable, CountTest, Eject, Forward,
+    HashKey, HeaderTest, HealthCheck, HostPattern, HttpCheck, Keep, PathPattern, Placeholder,
+    PoolChoice, RequestIds, ServerAddress, SyslogAddress, TableTest, TextKind, TextTest, Trace,
+    Unretriable, UpstreamHost, WebSocket,
 };
 use tidegate_config::{model::Config, parse};
 
@@ -120,6 +121,7 @@ limits = { request-line = "1KiB", head = "2KiB", header-fields = 10, body = "1Mi
 timeouts = { head = "1s", idle = "2s", body = "250ms" }
 requests-per-connection-max = 100
 connections-per-address-max = 50
+count = ["abuse", "users"]
 trusted = ["10.0.0.0/8", "::1"]
 client-address-headers = ["X-Real-IP"]
 [[route]]
@@ -127,6 +129,8 @@ host = "*.Example.com"
 path = "/api/*"
 method = ["GET", "POST"]
 headers = { X-B = "yes", X-A = true, X-C = false }
+table = { users = { requests = ">= 9" }, abuse = { "errors/60s" = "> 20", bytes-sent = "< 2MiB" } }
+count = "users"
 proxy = { pool = "z", host = "app.internal:8000" }
 [[route]]
 respond = { status = 404, headers = { b = "1", a = ["2", "3"] }, body = "gone" }
@@ -145,6 +149,13 @@ message-max = "4KiB"
 idle-timeout = "7s"
 ping-every = "off"
 pong-timeout = "3s"
+[table.users]
+key = ["header:X-User", "path"]
+counts = ["requests/10s"]
+expire = "1h"
+entries-max = 1000
+[table.abuse]
+counts = ["connections", "errors/1m", "bytes-sent", "mark"]
 [pool.z]
 balance = { hash = "header:X-User" }
 servers = ["10.0.0.1:80", { address = "app:81", weight = 3, connections-max = 20 }, "unix:/run/app.sock"]
@@ -235,6 +246,22 @@ servers = ["[::1]:80"]
     assert_eq!(config.pools[1].reuse.unretriable, Unretriable::Proven);
     assert_eq!((pool.retries, pool.queue_max, pool.queue_half_closed), (0, 8, true));
     assert_eq!(config.pools[1].balance, Balance::RoundRobin);
+    assert_eq!((&listener.counting, &route.counting), (&vec![1, 0], &vec![0]));
+    let [users, abuse] = config.tables.as_slice() else { panic!("{:?}", config.tables) };
+    let key = |table: &CountTable| table.key.placeholders().cloned().collect::<Vec<_>>();
+    assert_eq!(key(users), [Placeholder::Header("x-user".to_owned()), Placeholder::Path]);
+    assert_eq!((users.expire, users.entries_max), (Span::from_secs(3600), 1000));
+    assert_eq!((users.name.as_str(), abuse.name.as_str()), ("users", "abuse"));
+    assert_eq!((key(abuse), abuse.entries_max), (vec![Placeholder::Client], 100_000));
+    let names: Vec<_> = abuse.counts.iter().map(ToString::to_string).collect();
+    assert_eq!(names, ["connections", "errors/1m", "bytes-sent", "mark"]);
+    let test = |count, is, bound| CountTest { count, is, bound };
+    let of_abuse = vec![test(1, Comparison::Above, 20), test(2, Comparison::Below, 2 << 20)];
+    let expected = [
+        TableTest { table: 0, tests: vec![test(0, Comparison::AtLeast, 9)] },
+        TableTest { table: 1, tests: of_abuse },
+    ];
+    assert_eq!(route.conditions.tables, expected);
 }
 
 #[test]

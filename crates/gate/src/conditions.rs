@@ -1,15 +1,19 @@
-//! Conditions of routes on the client's address, parameters of the query and cookies, and access by address.
+//! Conditions of routes on the client's address, parameters of the query, cookies and counts, and access by address.
 //! In: the conditions of a route, a worker's way to the sets, a request. Out: whether the conditions hold.
 //! Never: takes a parameter in another spelling for another parameter: names and values are decoded.
 //! Limits: a value with an encoding is copied to decode it; its length is that of the query at most.
 
 use core::net::IpAddr;
 
-use tidegate_config::model::{Addresses, Conditions, HeaderTest, NamedTest, NetworkSet, TextTest};
+use tidegate_config::model::{
+    Addresses, Conditions, HeaderTest, NamedTest, NetworkSet, TableTest, TextTest,
+};
 use tidegate_wire::message::RequestHead;
 
+use crate::counting;
 use crate::live_set::SetReaders;
 use crate::parameters::{cookies, decoded, parameters};
+use crate::router::Client;
 
 /// Addresses, prepared for looking up.
 #[derive(Clone, Debug, Default)]
@@ -41,6 +45,7 @@ pub(crate) struct Prepared {
     client: Option<AddressTest>,
     query: Vec<NamedTest>,
     cookies: Vec<NamedTest>,
+    tables: Vec<TableTest>,
 }
 
 impl Prepared {
@@ -49,19 +54,25 @@ impl Prepared {
             client: conditions.client.as_ref().map(AddressTest::new),
             query: conditions.query.clone(),
             cookies: conditions.cookies.clone(),
+            tables: conditions.tables.clone(),
         }
     }
 
-    /// Whether all conditions hold. `client` finds the client's address.
+    /// Whether all conditions except those on counts hold.
     pub(crate) fn hold(
         &self,
         head: &RequestHead<'_>,
         sets: &SetReaders,
-        client: impl FnOnce() -> Option<IpAddr>,
+        client: &Client<'_>,
     ) -> bool {
         self.query.iter().all(|condition| query_holds(condition, head.query))
             && self.cookies.iter().all(|condition| cookie_holds(condition, head))
-            && self.client.as_ref().is_none_or(|test| test.contains(client(), sets))
+            && self.client.as_ref().is_none_or(|test| test.contains(client.address(head), sets))
+    }
+
+    /// Whether the conditions on counts hold.
+    pub(crate) fn counts_hold(&self, head: &RequestHead<'_>, client: &Client<'_>) -> bool {
+        self.tables.iter().all(|test| counting::holds(test, head, client))
     }
 }
 

@@ -296,7 +296,7 @@ impl Handlings {
             handlings.refusals = handlings.refusals_of(rules, listeners, &mut numbers);
         }
         for (index, route) in config.routes.iter().enumerate() {
-            let prepared = prepare((index, route), config).map(|mut handling| {
+            let prepared = prepare((index, route), config, process).map(|mut handling| {
                 if let Some(rules) = response_rules(&route.handling, ids) {
                     let settings = &route.handling;
                     let key = (&settings.response_headers, &settings.cors, &settings.errors);
@@ -480,7 +480,11 @@ impl Handlings {
     }
 }
 
-fn prepare((index, route): (usize, &Route), config: &Config) -> Option<Box<RouteHandling>> {
+fn prepare(
+    (index, route): (usize, &Route),
+    config: &Config,
+    process: &ProcessState,
+) -> Option<Box<RouteHandling>> {
     let (path, choice) = match &route.action {
         Action::Proxy(proxy) => (proxy.path.as_ref(), Some(&proxy.pool)),
         Action::Respond(_)
@@ -533,7 +537,7 @@ fn prepare((index, route): (usize, &Route), config: &Config) -> Option<Box<Route
         }),
         cors: handling.cors.as_ref().map(CrossOrigin::new),
         auth: handling.auth.as_ref().map(Guard::new),
-        jwt: handling.jwt.as_ref().map(TokenGuard::new),
+        jwt: handling.jwt.as_ref().map(|jwt| TokenGuard::new(jwt, &process.keys)),
         timeouts: handling.timeouts,
         ask: handling.ask.as_ref().map(|ask| Asker::new(index, ask)),
         pool,

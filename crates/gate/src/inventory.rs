@@ -28,6 +28,8 @@ pub enum Kind {
     Set,
     /// A map of values.
     Map,
+    /// A table that counts.
+    Table,
     /// A Lua application.
     Lua,
     /// A push hub.
@@ -35,7 +37,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 10] = [
         Self::Section,
         Self::Listener,
         Self::Route,
@@ -43,6 +45,7 @@ impl Kind {
         Self::Server,
         Self::Set,
         Self::Map,
+        Self::Table,
         Self::Lua,
         Self::Push,
     ];
@@ -56,6 +59,7 @@ impl Kind {
             Self::Server => "server",
             Self::Set => "set",
             Self::Map => "map",
+            Self::Table => "table",
             Self::Lua => "lua",
             Self::Push => "push",
         }
@@ -107,6 +111,9 @@ impl Inventory {
         }
         for map in &config.maps {
             inventory.add(Kind::Map, &map.name, map);
+        }
+        for table in &config.tables {
+            inventory.add(Kind::Table, &table.name, table);
         }
         for app in &config.lua {
             inventory.add(Kind::Lua, &app.name, app);
@@ -186,15 +193,16 @@ impl Inventory {
     }
 }
 
-/// A listener whose references to pools are names, as far as its fingerprint is concerned.
+/// A listener whose references to pools and tables are names, as far as its fingerprint is concerned.
 fn listener_without_indexes(listener: &Listener, config: &Config) -> (Listener, Vec<String>) {
     let mut settings = listener.clone();
-    let mut pools = Vec::new();
+    let mut names = Vec::new();
     if let Some(forward) = &mut settings.forward {
-        pools = forward.pools().map(|pool| pool_name(config, pool)).collect();
+        names = forward.pools().map(|pool| pool_name(config, pool)).collect();
         forward.map_pools(|_| 0);
     }
-    (settings, pools)
+    names.extend(settings.counting.drain(..).map(|table| table_name(config, table)));
+    (settings, names)
 }
 
 /// A route whose references are names, as far as its fingerprint is concerned.
@@ -227,9 +235,15 @@ fn route_without_indexes(route: &Route, config: &Config) -> (Route, Vec<String>)
     for list in lists.into_iter().flatten() {
         take_sets(list, config, &mut names);
     }
+    names.extend(settings.counting.drain(..).map(|table| table_name(config, table)));
+    for test in &mut settings.conditions.tables {
+        names.push(table_name(config, core::mem::take(&mut test.table)));
+    }
     if let Some(jwt) = &handling.jwt {
         // The text of the settings does not show the content of the file.
-        names.push(format!("{:016x}", hash_bytes(&jwt.content.0)));
+        let authorities = jwt.remote.iter().map(|remote| &remote.authorities);
+        let contents = core::iter::once(&jwt.content).chain(authorities);
+        names.extend(contents.map(|content| format!("{:016x}", hash_bytes(&content.0))));
     }
     if let Some(ask) = &mut handling.ask {
         names.push(pool_name(config, core::mem::take(&mut ask.pool)));
@@ -250,6 +264,10 @@ fn take_sets(list: &mut Addresses, config: &Config, names: &mut Vec<String>) {
         let set = config.sets.get(core::mem::take(set));
         names.push(set.map_or_else(String::new, |set| set.name.clone()));
     }
+}
+
+fn table_name(config: &Config, table: usize) -> String {
+    config.tables.get(table).map_or_else(String::new, |table| table.name.clone())
 }
 
 fn pool_name(config: &Config, pool: usize) -> String {

@@ -11,11 +11,12 @@ use std::rc::Rc;
 
 use aws_lc_rs::digest;
 use tidegate_config::model::JwtAuth;
-use tidegate_wire::jwt::{Claims, KeySet, Refusal, TOKEN_BYTES_MAX};
+use tidegate_wire::jwt::{Claims, KeySet, LiveReader, Refusal, TOKEN_BYTES_MAX, Unverified};
 use tidegate_wire::message::RequestHead;
 
 use crate::basic::{CredentialKey, CredentialSecret};
 use crate::denial::Denial;
+use crate::live_keys::KeySources;
 use crate::parameters::cookies;
 
 /// The most tokens that are remembered.
@@ -42,6 +43,10 @@ pub enum TokenFault {
     Early,
     /// The token lacks a claim that the route demands.
     Insufficient,
+    /// The token names a key that is not among the fetched ones.
+    UnknownKey,
+    /// The keys are not fetched yet, or a newer set of them is being fetched for the token.
+    Unavailable,
 }
 
 impl TokenFault {
@@ -49,7 +54,11 @@ impl TokenFault {
     fn is_final(self) -> bool {
         match self {
             Self::Invalid | Self::Expired | Self::Insufficient => true,
-            Self::Missing | Self::Malformed | Self::Early => false,
+            Self::Missing
+            | Self::Malformed
+            | Self::Early
+            | Self::UnknownKey
+            | Self::Unavailable => false,
         }
     }
 }
@@ -59,19 +68,32 @@ impl TokenFault {
 pub struct TokenGuard {
     /// As configured.
     settings: JwtAuth,
-    /// The keys that verify tokens. Empty if the file has no usable key.
-    keys: KeySet,
+    /// The keys that verify tokens.
+    keys: Keys,
     /// Identifies the settings and the keys: their digest, because a file of keys may be long.
     identity: digest::Digest,
     /// The values of WWW-Authenticate, by `TokenFault`.
-    challenges: [String; 6],
+    challenges: [String; 8],
+}
+
+/// The keys of a route.
+#[derive(Debug)]
+enum Keys {
+    /// Of the configuration. Empty if the file has no usable key.
+    Fixed(KeySet),
+    /// Fetched while the process serves.
+    Fetched(LiveReader),
 }
 
 impl TokenGuard {
     /// Prepares the settings. Without usable keys, which loading a configuration reports, every token is refused.
     #[must_use]
-    pub fn new(settings: &JwtAuth) -> Self {
-        let keys = key_set(settings).unwrap_or_default();
+    pub fn new(settings: &JwtAuth, sources: &KeySources) -> Self {
+        let source = settings.remote.as_ref().and_then(|remote| sources.find(remote));
+        let keys = match source {
+            Some(source) => Keys::Fetched(source.reader()),
+            None => Keys::Fixed(key_set(settings).unwrap_or_default()),
+        };
         let realm = &settings.realm;
         let with = |error: &str, what: &str| {
             format!("Bearer realm=\"{realm}\", error=\"{error}\", error_description=\"{what}\"")
@@ -92,6 +114,8 @@ impl TokenGuard {
                 with("invalid_token", "the token has expired or is not valid yet"),
                 with("invalid_token", "the token has expired or is not valid yet"),
                 with("insufficient_scope", "the token lacks a claim that this needs"),
+                with("invalid_token", "the token is not valid here"),
+                String::new(),
             ],
         }
     }
@@ -141,10 +165,15 @@ impl TokenGuard {
         Ok(found)
     }
 
-    /// The key under which a token is remembered for this route.
+    /// The key under which a token is remembered for this route and the keys in force.
     #[must_use]
     pub fn key(&self, token: &str, secret: &CredentialSecret) -> CredentialKey {
-        secret.key_of(&[self.identity.as_ref(), token.as_bytes()])
+        match &self.keys {
+            Keys::Fixed(_) => secret.key_of(&[self.identity.as_ref(), token.as_bytes()]),
+            Keys::Fetched(keys) => {
+                secret.key_of(&[self.identity.as_ref(), &keys.version(), token.as_bytes()])
+            }
+        }
     }
 
     /// Verifies a token at a time in seconds since 1970.
@@ -156,7 +185,16 @@ impl TokenGuard {
             Refusal::Invalid => TokenFault::Invalid,
             Refusal::Expired => TokenFault::Expired,
         };
-        let text = self.keys.verify(token).map_err(invalid)?;
+        let text = match &self.keys {
+            Keys::Fixed(keys) => keys.verify(token).map_err(invalid)?,
+            Keys::Fetched(keys) => {
+                keys.verify(token, unix_seconds).map_err(|unverified| match unverified {
+                    Unverified::Refused(refusal) => invalid(refusal),
+                    Unverified::UnknownKey => TokenFault::UnknownKey,
+                    Unverified::Unavailable => TokenFault::Unavailable,
+                })?
+            }
+        };
         let claims = Claims::parse(&text).map_err(invalid)?;
         let leeway = self.leeway();
         if claims.check_times(unix_seconds, leeway).is_err() {
@@ -186,13 +224,16 @@ impl TokenGuard {
             TokenFault::Malformed => {
                 (400, "the request has more than one token, or none that can be read")
             }
-            TokenFault::Invalid => (401, "the token is not valid"),
+            TokenFault::Invalid | TokenFault::UnknownKey => (401, "the token is not valid"),
+            TokenFault::Unavailable => (503, "the keys of tokens are being fetched"),
             TokenFault::Expired | TokenFault::Early => {
                 (401, "the token has expired or is not valid yet")
             }
             TokenFault::Insufficient => (403, "the token does not permit this"),
         };
-        Denial { challenge: &self.challenges[fault as usize], ..Denial::new(status, text) }
+        let retry_after = if fault == TokenFault::Unavailable { RETRY_SECONDS } else { 0 };
+        let challenge = &self.challenges[fault as usize];
+        Denial { challenge, retry_after, ..Denial::new(status, text) }
     }
 
     /// The difference of clocks that is tolerated, in seconds.
@@ -202,12 +243,16 @@ impl TokenGuard {
     }
 }
 
-/// The keys of a route.
+/// When a request may succeed whose token waits for keys, in seconds.
+const RETRY_SECONDS: u64 = 2;
+
+/// The keys of a route in the configuration; none if they are fetched.
 ///
 /// # Errors
 /// What is wrong with the content of the file.
 pub fn key_set(settings: &JwtAuth) -> Result<KeySet, String> {
     match settings.is_secret {
+        false if settings.remote.is_some() => Ok(KeySet::default()),
         false => KeySet::parse(&settings.content.0),
         true => match settings.content.0.trim_ascii() {
             secret if secret.len() < SECRET_BYTES_MIN => {
@@ -330,6 +375,7 @@ mod tests {
     fn settings() -> JwtAuth {
         JwtAuth {
             file: "secret".to_owned(),
+            remote: None,
             is_secret: true,
             content: KeyContent(SECRET.as_bytes().into()),
             realm: "Area".to_owned(),
@@ -341,6 +387,10 @@ mod tests {
         }
     }
 
+    fn guard_of(settings: &JwtAuth) -> TokenGuard {
+        TokenGuard::new(settings, &KeySources::default())
+    }
+
     fn token_of(fields: &str) -> Result<String, TokenFault> {
         let bytes = format!("GET / HTTP/1.1\r\nHost: h\r\n{fields}\r\n");
         let mut storage = FieldStorage::new();
@@ -348,7 +398,7 @@ mod tests {
         let decoded =
             decoder.decode_request(bytes.as_bytes(), &HeadLimits::default(), &mut storage);
         let Ok(Some((head, _))) = decoded else { panic!("{decoded:?}") };
-        TokenGuard::new(&settings()).token(&head).map(str::to_owned)
+        guard_of(&settings()).token(&head).map(str::to_owned)
     }
 
     #[test]
@@ -387,7 +437,7 @@ mod tests {
         let verify = |change: fn(&mut JwtAuth), now: u64| {
             let mut settings = settings();
             change(&mut settings);
-            let claims = TokenGuard::new(&settings).verify(TOKEN, now)?;
+            let claims = guard_of(&settings).verify(TOKEN, now)?;
             Ok(claims.text("sub").unwrap_or_default().to_owned())
         };
         let bob = || Ok("bob".to_owned());
@@ -410,7 +460,7 @@ mod tests {
 
     #[test]
     fn responses_are_those_of_rfc_6750() {
-        let guard = TokenGuard::new(&settings());
+        let guard = guard_of(&settings());
         for (fault, status, challenge) in [
             (TokenFault::Missing, 401, "Bearer realm=\"Area\""),
             (TokenFault::Malformed, 400, "Bearer realm=\"Area\", error=\"invalid_request\""),
@@ -434,7 +484,7 @@ mod tests {
 
     #[test]
     fn tokens_are_remembered_until_they_end_and_within_bounds() {
-        let guard = TokenGuard::new(&settings());
+        let guard = guard_of(&settings());
         let [secret, other_secret] = [7, 8].map(|byte| CredentialSecret::new(&[byte; 32]));
         let key = |token: &str| guard.key(token, &secret);
         let mut tokens = Tokens::default();
@@ -445,13 +495,13 @@ mod tests {
         let mut other = settings();
         other.claims.clear();
         assert_ne!(
-            TokenGuard::new(&other).key("a", &secret),
+            guard_of(&other).key("a", &secret),
             key("a"),
             "another route demands other claims"
         );
         let mut other = settings();
         other.content = KeyContent(b"0123456789abcdef0123456789abcdeg"[..].into());
-        assert_ne!(TokenGuard::new(&other).key("a", &secret), key("a"), "another key");
+        assert_ne!(guard_of(&other).key("a", &secret), key("a"), "another key");
         assert_ne!(guard.key("a", &other_secret), key("a"));
         for number in 0..TOKENS_MAX {
             tokens.insert(key(&number.to_string()), claims(100, 1), 30, 0);
@@ -465,7 +515,7 @@ mod tests {
 
     #[test]
     fn memory_of_remembered_claims_is_bounded() {
-        let guard = TokenGuard::new(&settings());
+        let guard = guard_of(&settings());
         let secret = CredentialSecret::new(&[7; 32]);
         let key = |token: &str| guard.key(token, &secret);
         let mut tokens = Tokens::default();
@@ -486,7 +536,7 @@ mod tests {
 
     #[test]
     fn refused_tokens_are_remembered_unless_they_may_be_valid_later() {
-        let guard = TokenGuard::new(&settings());
+        let guard = guard_of(&settings());
         let secret = CredentialSecret::new(&[7; 32]);
         let key = |number: usize| guard.key(&number.to_string(), &secret);
         let mut tokens = Tokens::default();

@@ -1,17 +1,19 @@
 //! Maps whose entries change while the process serves, for all workers together.
 //! In: the maps of a configuration; changes by commands; a text. Out: the pool of the text.
-//! Never: makes a look-up wait, or frees a large map on a worker (`published.rs`).
-//! Limits: those of `TextMap`, and of the drafts of `published.rs`.
+//! Never: makes a look-up wait, or frees a large map on a worker (`base/src/published.rs`).
+//! Limits: those of `TextMap`, and of `drafts.rs`.
 //! Invariant: the index of a pool in `Content` belongs to a pool of the newest configuration, or was valid in the one
 //! before; a reader uses no index that its own configuration does not have.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
+use tidegate_base::published::{Published, Reader, lock};
 use tidegate_config::arrange::Arranged;
 use tidegate_config::model::{Config, MapEntry, MapFault, MapKind, TextMap, ValueMap};
 
-use crate::published::{Drafts, Named, Published, Reader, lock};
+use crate::drafts::Drafts;
+use crate::named::Named;
 
 /// The indexes of pools by their names.
 type PoolNames = BTreeMap<String, u16>;

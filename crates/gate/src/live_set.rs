@@ -1,16 +1,18 @@
 //! Sets of addresses that commands change while the process serves, for all workers together.
 //! In: the sets of a configuration; changes by commands; an address. Out: whether the address is in a set.
-//! Never: makes a look-up wait (`published.rs`).
-//! Limits: those of `NetworkSet`, and of the drafts of `published.rs`.
+//! Never: makes a look-up wait (`base/src/published.rs`).
+//! Limits: those of `NetworkSet`, and of `drafts.rs`.
 //! Invariant: a set is what its addresses are, not how they were written: after a range was added all of its addresses are
 //! in the set, and after it was removed none is.
 
 use core::net::IpAddr;
 use std::sync::{Arc, Mutex};
 
+use tidegate_base::published::{Published, Reader, lock};
 use tidegate_config::model::{AddressSet, Config, Network, NetworkSet};
 
-use crate::published::{Drafts, Named, Published, Reader, lock};
+use crate::drafts::Drafts;
+use crate::named::Named;
 
 /// A set that all workers share.
 #[derive(Debug)]

@@ -58,6 +58,15 @@ pub fn cookies<'h>(head: &RequestHead<'h>, name: &str) -> impl Iterator<Item = &
     })
 }
 
+/// The name and the value of the cookie that a field Set-Cookie sets (RFC 6265 section 5.2), without its attributes; the
+/// value is empty if there is no `=`.
+#[must_use]
+pub fn set_cookie(field: &[u8]) -> (&[u8], &[u8]) {
+    let pair = field.split(|&byte| byte == b';').next().unwrap_or_default();
+    let mut parts = pair.splitn(2, |&byte| byte == b'=').map(<[u8]>::trim_ascii);
+    (parts.next().unwrap_or_default(), parts.next().unwrap_or_default())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,11 +1,13 @@
 //! State that all workers of the process share, and that a reload keeps.
-//! In: a configuration, the state of the one before. Out: the tables of limits, the servers of keys, the maps and the
-//! sets of addresses of the configuration.
-//! Never: takes a lock on the way of a request, except as `published.rs` states.
+//! In: a configuration, the state of the one before. Out: the tables of limits, the servers of keys, the maps, the sets
+//! of addresses and the tables of counts of the configuration, and the keys that are fetched for it.
+//! Never: takes a lock on the way of a request, except as `base/src/published.rs` states.
 
 use tidegate_config::arrange::Arranged;
 use tidegate_config::model::Config;
 
+use crate::counting::CountTables;
+use crate::live_keys::KeySources;
 use crate::live_map::LiveMaps;
 use crate::live_set::LiveSets;
 use crate::rate::RateTables;
@@ -20,8 +22,12 @@ pub struct ProcessState {
     pub stays: StayTables,
     /// The maps.
     pub maps: LiveMaps,
+    /// The tables that count what clients do.
+    pub tables: CountTables,
     /// The sets of addresses.
     pub sets: LiveSets,
+    /// The keys of tokens that are fetched.
+    pub keys: KeySources,
 }
 
 impl ProcessState {
@@ -32,7 +38,9 @@ impl ProcessState {
             rates: RateTables::new(config, seed),
             stays: StayTables::new(config, seed),
             maps: LiveMaps::new(config),
+            tables: CountTables::new(config, seed),
             sets: LiveSets::new(config),
+            keys: KeySources::new(config),
         }
     }
 
@@ -54,7 +62,15 @@ impl ProcessState {
         let lines = of_maps.chain(of_sets).collect();
         let rates = RateTables::after(&next.config, earlier, &self.rates, seed);
         let stays = self.stays.after(&next.config, earlier, seed);
-        (Self { rates, stays, maps, sets }, lines)
+        let keys = self.keys.after(&next.config);
+        let tables = self.tables.after(&next.config, seed);
+        (Self { rates, stays, maps, sets, keys, tables }, lines)
+    }
+
+    /// Whether requests hold a part of the state until they end.
+    #[must_use]
+    pub fn is_held_by_requests(&self) -> bool {
+        self.rates.clients.are_set() || self.tables.are_set()
     }
 
     /// All workers use `arranged` now.

@@ -1,18 +1,20 @@
-//! The key by which `rate` counts a request, and by which `split` divides requests.
-//! In: the values that the setting names, a secret. Out: a hash.
+//! The key by which `rate` and tables count a request, and by which `split` divides requests.
+//! In: the values that the setting names, a secret. Out: a hash; a text for people.
 //! Never: gives requests different keys because of a spelling that servers read as the same value; gives a request
 //! without a value the key of a request with one.
 //! Limits: one pass over each value.
 //! Invariant: each part of a key is hashed with its kind and its length, so that no value of one kind equals one of
 //! another, and no two neighbouring values equal two others that are divided differently.
 
+use core::fmt::Write as _;
 use core::hash::Hasher;
-use core::net::IpAddr;
+use core::net::{IpAddr, Ipv6Addr};
 use std::hash::DefaultHasher;
 
 use tidegate_config::model::{Placeholder, Template};
 use tidegate_wire::message::{Method, fold};
 
+use crate::count_cells::KeyText;
 use crate::parameters::{cookies, decoded, parameters};
 use crate::path::{Normalized, Reach, normalize_path};
 use crate::router::host_name;
@@ -61,11 +63,96 @@ pub(crate) fn hash_address(key: &Template, address: Option<IpAddr>, secret: u64)
     push_address(&mut bytes, Some(address?.to_canonical()));
     for placeholder in key.placeholders() {
         let Placeholder::Client = placeholder else { return None };
-        hasher.write_u8(Part::Client as u8);
-        hasher.write(&bytes);
-        hasher.write_usize(bytes.len());
+        hash_part(&mut hasher, Part::Client, &bytes);
     }
     Some(hasher.finish())
+}
+
+/// Writes the values of `key` for people: separated by `|`, with percent-encodings of what is not a visible ASCII character.
+/// The client's address in place of an absent value is in parentheses. `scratch` is overwritten.
+pub(crate) fn show_key(
+    key: &Template,
+    values: &Values<'_>,
+    scratch: &mut Vec<u8>,
+    out: &mut KeyText,
+) {
+    for (at, placeholder) in key.placeholders().enumerate() {
+        if at > 0 {
+            out.push(b'|');
+        }
+        scratch.clear();
+        match placeholder {
+            Placeholder::Client => show_address(values.client(), out),
+            Placeholder::Path => {
+                let mut is_root = true;
+                each_path_byte(values.head.path, scratch, |byte| {
+                    is_root = false;
+                    show_byte(byte, out);
+                });
+                if is_root {
+                    out.push(b'/');
+                }
+            }
+            other => {
+                push_value(scratch, other, values);
+                match scratch.is_empty() {
+                    true => {
+                        out.push(b'(');
+                        show_address(values.client(), out);
+                        out.push(b')');
+                    }
+                    false => scratch.iter().for_each(|byte| show_byte(*byte, out)),
+                }
+            }
+        }
+    }
+}
+
+/// As [`show_key`], for a key that has no other part than the client's address.
+pub(crate) fn show_addresses(key: &Template, client: IpAddr, out: &mut KeyText) {
+    for (at, _) in key.placeholders().enumerate() {
+        if at > 0 {
+            out.push(b'|');
+        }
+        show_address(Some(client), out);
+    }
+}
+
+/// Writes what of the client's address is counted.
+fn show_address(client: Option<IpAddr>, out: &mut KeyText) {
+    // Writing into a text of bounded length cannot fail.
+    let _ = match client.map(|address| address.to_canonical()) {
+        Some(IpAddr::V4(address)) => write!(out, "{address}"),
+        Some(IpAddr::V6(address)) => {
+            let [a, b, c, d, ..] = address.segments();
+            write!(out, "{}/64", Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0))
+        }
+        None => out.write_str("unix"),
+    };
+}
+
+fn show_byte(byte: u8, out: &mut KeyText) {
+    match byte {
+        // A semicolon would end a command.
+        b'|' | b'%' | b'(' | b')' | b';' => {}
+        byte if byte.is_ascii_graphic() => return out.push(byte),
+        _ => {}
+    }
+    let _ = write!(out, "%{byte:02X}");
+}
+
+/// The hash that [`hash_present`] has for a request with a cookie of this value, if the cookie is the whole key.
+pub(crate) fn hash_cookie(value: &[u8], secret: u64) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    hasher.write_u64(secret);
+    hash_part(&mut hasher, Part::Value, value);
+    hasher.finish()
+}
+
+fn hash_part(hasher: &mut DefaultHasher, part: Part, bytes: &[u8]) {
+    hasher.write_u8(part as u8);
+    hasher.write(bytes);
+    hasher.write_usize(bytes.len());
 }
 
 /// The hash of the values of `key`, and whether the request has exactly one of each.
@@ -97,9 +184,7 @@ fn hash_parts(
             push_address(scratch, values.client());
             is_present &= matches!(part, Part::Client) && !scratch.is_empty();
         }
-        hasher.write_u8(part as u8);
-        hasher.write(scratch);
-        hasher.write_usize(scratch.len());
+        hash_part(&mut hasher, part, scratch);
     }
     (hasher.finish(), is_present)
 }
@@ -161,20 +246,26 @@ fn is_same_name(name: &str, wanted: &str) -> bool {
 /// routes, slashes of all kinds merged, parameters and the slash at the end removed. Returns the number of bytes.
 /// `scratch` is overwritten.
 fn hash_path(hasher: &mut DefaultHasher, path: &str, scratch: &mut Vec<u8>) -> usize {
-    let mut hash = |text: &str| {
-        let mut count = 0;
-        each_lenient(text.as_bytes(), |byte| {
-            hasher.write_u8(byte);
-            count += 1;
-        });
-        count
-    };
+    let mut count = 0;
+    each_path_byte(path, scratch, |byte| {
+        hasher.write_u8(byte);
+        count += 1;
+    });
+    count
+}
+
+/// Calls `each` with the bytes of the path as [`hash_path`] reads it.
+fn each_path_byte(path: &str, scratch: &mut Vec<u8>, each: impl FnMut(u8)) {
     match normalize_path(path, Reach::UNLIMITED, scratch) {
-        Normalized::Same => hash(path),
-        Normalized::Equivalent(text) | Normalized::Changed { resolved: text, .. } => hash(text),
-        Normalized::Ambiguous(mut readings) => hash(readings.next().unwrap_or_default()),
+        Normalized::Same => each_lenient(path.as_bytes(), each),
+        Normalized::Equivalent(text) | Normalized::Changed { resolved: text, .. } => {
+            each_lenient(text.as_bytes(), each);
+        }
+        Normalized::Ambiguous(mut readings) => {
+            each_lenient(readings.next().unwrap_or_default().as_bytes(), each);
+        }
         // Such a request has no route.
-        Normalized::Refused(_) => 0,
+        Normalized::Refused(_) => {}
     }
 }
 
@@ -227,7 +318,7 @@ mod tests {
         Placeholder::QueryValue(name.to_owned())
     }
 
-    /// The key of a request of `client` with this first line and these fields.
+    /// The key of a request of `client` with this first line and these fields, with the secret 7.
     fn key(by: &[Placeholder], client: &str, head: &str) -> u64 {
         let pieces = by.iter().cloned().map(TemplatePiece::Value).collect();
         let template = Template { pieces };
@@ -340,5 +431,6 @@ mod tests {
         let cookie = Placeholder::Cookie("sid".to_owned());
         assert_eq!(of(&cookie, "\r\nCookie: sid=1; sid=2"), of(&cookie, ""));
         assert_ne!(of(&cookie, "\r\nCookie: sid=1"), of(&cookie, ""));
+        assert_eq!(of(&cookie, "\r\nCookie: a=b; sid=1"), hash_cookie(b"1", 7));
     }
 }

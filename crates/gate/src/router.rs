@@ -1,5 +1,5 @@
-//! Finds the route of a request by listener, host, path, query, method, header fields, cookies, client address and
-//! client certificate. The first match wins.
+//! Finds the route of a request by listener, host, path, query, method, header fields, cookies, client address, client
+//! certificate and what tables have counted. The first match wins.
 //! In: a decoded head, its client. Out: the route's index. The path is forwarded as it was
 //! received (RFC 9110 section 7.7).
 //! Never: allocates (except for `scratch`); lets another spelling or reading of a path bypass a route.
@@ -16,6 +16,7 @@ use tidegate_wire::message::{RequestHead, TargetForm};
 
 use crate::chain::client_address;
 use crate::conditions::Prepared;
+use crate::counting::Standing;
 use crate::forward::ClientCertificate;
 use crate::live_set::{LiveSets, SetReaders};
 use crate::path::{self, Normalized, Reach, Readings};
@@ -47,6 +48,8 @@ pub struct Client<'a> {
     pub peer: Option<IpAddr>,
     /// Proxies whose statements about the client are trusted.
     pub trusted: &'a [Network],
+    /// What was counted for the request's keys; `None`: nothing.
+    pub counts: Option<&'a Standing<'a>>,
 }
 
 impl Client<'_> {
@@ -62,6 +65,8 @@ pub struct Router {
     listeners: Vec<Table>,
     /// By route: the first route that does exactly the same.
     same_as: Vec<usize>,
+    /// A route depends on what tables have counted.
+    tests_counts: bool,
     /// The sets of addresses.
     sets: SetReaders,
 }
@@ -86,7 +91,15 @@ impl Router {
             )
         };
         let listeners = (0..config.listeners.len()).map(table).collect();
-        Self { listeners, same_as: first_equivalent(config), sets: sets.readers() }
+        let tests_counts = config.routes.iter().any(|route| !route.conditions.tables.is_empty());
+        let same_as = first_equivalent(config);
+        Self { listeners, same_as, tests_counts, sets: sets.readers() }
+    }
+
+    /// Whether a route depends on what tables have counted, so that clients need their `counts`.
+    #[must_use]
+    pub const fn tests_counts(&self) -> bool {
+        self.tests_counts
     }
 
     /// Finds the first route of `listener` that matches `head` and its `client`. `scratch` is
@@ -189,13 +202,14 @@ fn rules_of(index: usize, route: &Route) -> Vec<Rule> {
 }
 
 /// For each route, the first route that does exactly the same: same action, same Strict-Transport-Security, same
-/// handling.
+/// handling, counted in the same tables.
 fn first_equivalent(config: &Config) -> Vec<usize> {
     let mut first = BTreeMap::new();
     let routes = config.routes.iter().enumerate();
     routes
         .map(|(index, route)| {
-            *first.entry((&route.action, &route.hsts, &route.handling)).or_insert(index)
+            let effect = (&route.action, &route.hsts, &route.handling, &route.counting);
+            *first.entry(effect).or_insert(index)
         })
         .collect()
 }

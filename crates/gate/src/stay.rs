@@ -1,11 +1,15 @@
 //! Keys of requests that stay with a server: `sticky = { by = ... }` of a pool.
-//! In: the values of a request, the time. Out: the server that requests with the same values were sent to last.
+//! In: the values of a request, the head of its response, the time. Out: the server that has responded to requests with the
+//! same values, or has set a cookie with this value.
 //! Never: takes a lock, waits, or allocates after its creation. Keeps a value of a request: keys are hashed with a secret.
 //! Limits: a table has a fixed number of cells, in sets of `WAYS`. If all cells of a key's set are in use, a key that was
 //! seen only once loses its cell before one that has come back, and among these the one that was used least recently. A
 //! flood of new keys therefore displaces only keys of the flood.
 //! Invariant: a cell whose key is `BUSY` is being written by one worker; other workers pass over it. A key is published
 //! after its server, so that no request of one key is sent to the server of another key.
+//!
+//! A key is noted when its first request is sent, so that requests which arrive before the response go to the same server.
+//! Until a server has responded, the note is preliminary: if the request is sent again, the server that responds gets the key.
 //!
 //! All workers share the cells. If the first two requests of a key arrive at two workers at the same moment, they may be
 //! sent to different servers; the requests after them stay with one.
@@ -16,9 +20,11 @@ use std::sync::Arc;
 use core::net::IpAddr;
 use tidegate_base::prng::{hash_bytes, mix64};
 use tidegate_base::{Moment, Span};
-use tidegate_config::model::{Config, Pool, Stay, Template};
+use tidegate_config::model::{Config, Placeholder, Pool, Stay, Template, TemplatePiece};
+use tidegate_wire::message::{FieldName, ResponseHead};
 
-use crate::rate_key::{hash_address, hash_present};
+use crate::parameters::set_cookie;
+use crate::rate_key::{hash_address, hash_cookie, hash_present};
 use crate::sticky;
 use crate::template::Values;
 
@@ -28,17 +34,19 @@ const WAYS: usize = 8;
 const FREE: u64 = 0;
 /// The key of a cell that is being written.
 const BUSY: u64 = 1;
-/// The bit of a cell's state that says that the key has come back.
+/// The bit of a cell's state that says that the key has come back after a response.
 const BACK: u64 = 1 << 31;
-/// The bits of a cell's state that contain the time of the last use, in seconds.
-const SECONDS: u64 = BACK - 1;
+/// The bit of a cell's state that says that the server has responded to a request with the key, or has set it.
+const ANSWERED: u64 = 1 << 30;
+/// The bits of a cell's state that contain the time of the last use, in seconds: 34 years of a process.
+const SECONDS: u64 = ANSWERED - 1;
 
 /// A cell of a table.
 #[derive(Debug, Default)]
 struct Cell {
     /// The hash of the key.
     key: AtomicU64,
-    /// The mark of the server in the upper half, then `BACK` and `SECONDS`.
+    /// The mark of the server in the upper half, then `BACK`, `ANSWERED` and `SECONDS`.
     state: AtomicU64,
 }
 
@@ -51,10 +59,19 @@ pub struct StayTable {
     seed: u64,
 }
 
+/// Why the server of a key is noted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Reason {
+    /// A request with the key is sent to the server.
+    Sent,
+    /// The server has responded to a request with the key, or has set a cookie that is the key.
+    Answered,
+}
+
 /// What a note has changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Noted {
-    /// Nothing but the time of the last use.
+    /// Nothing but the time of the last use, or the server of a key to which no server had responded.
     Kept,
     /// The key is new.
     New,
@@ -90,26 +107,36 @@ impl StayTable {
         (cell.key.load(Ordering::Acquire) == key).then_some((cell, state))
     }
 
-    /// The mark of the server of a key that was used within `span`.
-    fn find(&self, hash: u64, now: Moment, span: Span) -> Option<u32> {
+    /// The mark of the server of a key that was used within `span`, and whether a server has responded to its requests.
+    fn find(&self, hash: u64, now: Moment, span: Span) -> Option<(u32, bool)> {
         let (set, key) = self.set_of(hash);
         let (_, state) = Self::cell_of(set, key)?;
-        is_valid(state, now, span).then_some((state >> 32) as u32)
+        is_valid(state, now, span).then_some(((state >> 32) as u32, state & ANSWERED != 0))
     }
 
-    /// Notes that a request with the key was sent to the server `mark`.
-    fn note(&self, hash: u64, mark: u32, now: Moment, span: Span) -> Noted {
+    /// Notes the server `mark` of the key.
+    fn note(&self, hash: u64, mark: u32, now: Moment, span: Span, reason: Reason) -> Noted {
         let (set, key) = self.set_of(hash);
-        let state = u64::from(mark) << 32 | seconds(now);
+        let mut state = u64::from(mark) << 32 | seconds(now);
+        if reason == Reason::Answered {
+            state |= ANSWERED;
+        }
         if let Some((cell, before)) = Self::cell_of(set, key) {
             let is_valid = is_valid(before, now, span);
-            let next = if is_valid { state | BACK } else { state };
+            let is_same = before >> 32 == state >> 32;
+            let was_answered = before & ANSWERED != 0;
+            let next = match reason {
+                _ if !is_valid => state,
+                Reason::Sent if is_same => state | before & (BACK | ANSWERED),
+                Reason::Answered if was_answered => state | BACK,
+                Reason::Sent | Reason::Answered => state | before & BACK,
+            };
             if next != before {
                 // If another worker changes the same key, one of the two states is as good as the other.
                 let _ =
                     cell.state.compare_exchange(before, next, Ordering::AcqRel, Ordering::Relaxed);
             }
-            return match (is_valid, before >> 32 == state >> 32) {
+            return match (is_valid, is_same || !was_answered) {
                 (true, true) => Noted::Kept,
                 (true, false) => Noted::Moved,
                 (false, _) => Noted::New,
@@ -216,27 +243,73 @@ impl Stays {
         hash_address(&self.key, address, self.table.seed)
     }
 
+    /// The key that the head of a response sets: the value of a cookie, if this cookie alone is the key. Of several
+    /// cookies with its name, browsers keep the last one.
+    #[must_use]
+    pub fn key_set_by(&self, head: &ResponseHead<'_>) -> Option<u64> {
+        let [TemplatePiece::Value(Placeholder::Cookie(name))] = self.key.pieces.as_slice() else {
+            return None;
+        };
+        let fields = head.fields().filter(|field| field.id == FieldName::SetCookie);
+        let set = fields.map(|field| set_cookie(field.value));
+        let (_, value) = set.filter(|(own, _)| *own == name.as_bytes()).last()?;
+        // A server removes a cookie with an empty value.
+        (!value.is_empty()).then(|| hash_cookie(value, self.table.seed))
+    }
+
     /// The server of a key.
     #[must_use]
     pub fn server_of(&self, key: u64, now: Moment) -> Option<usize> {
-        let mark = self.table.find(key, now, self.span)?;
-        self.marks.iter().position(|known| *known == mark)
+        self.known(key, now).map(|(server, _)| server)
     }
 
-    /// Notes that a request was sent to `server`. A key whose server is not lost keeps it, although this request was sent
-    /// to another one.
+    /// The server of a key, and whether it has responded to requests with the key.
+    fn known(&self, key: u64, now: Moment) -> Option<(usize, bool)> {
+        let (mark, is_answered) = self.table.find(key, now, self.span)?;
+        let server = self.marks.iter().position(|known| *known == mark)?;
+        Some((server, is_answered))
+    }
+
+    /// Notes that a request is sent to `server`. A key whose server is not lost keeps it, although this request is sent to
+    /// another one.
     #[must_use]
-    pub fn note(
+    pub fn note_sent(
         &self,
         key: u64,
         server: usize,
         now: Moment,
         is_lost: impl FnOnce(usize) -> bool,
     ) -> Noted {
-        let stays_with =
-            self.server_of(key, now).filter(|known| *known == server || !is_lost(*known));
-        let Some(mark) = self.marks.get(stays_with.unwrap_or(server)) else { return Noted::Kept };
-        self.table.note(key, *mark, now, self.span)
+        let known = self.server_of(key, now);
+        let stays_with = known.filter(|known| *known == server || !is_lost(*known));
+        self.note(key, stays_with.unwrap_or(server), now, Reason::Sent)
+    }
+
+    /// Notes that `server` has responded to a request. A key whose server has responded before and is not lost keeps it.
+    #[must_use]
+    pub fn note_answered(
+        &self,
+        key: u64,
+        server: usize,
+        now: Moment,
+        is_lost: impl FnOnce(usize) -> bool,
+    ) -> Noted {
+        let stays_with = match self.known(key, now) {
+            Some((known, true)) if known != server && !is_lost(known) => known,
+            _ => server,
+        };
+        self.note(key, stays_with, now, Reason::Answered)
+    }
+
+    /// Notes that `server` has set the key: it has the session, wherever requests with the key were sent before.
+    #[must_use]
+    pub fn note_set(&self, key: u64, server: usize, now: Moment) -> Noted {
+        self.note(key, server, now, Reason::Answered)
+    }
+
+    fn note(&self, key: u64, server: usize, now: Moment, reason: Reason) -> Noted {
+        let Some(mark) = self.marks.get(server) else { return Noted::Kept };
+        self.table.note(key, *mark, now, self.span, reason)
     }
 }
 
@@ -253,18 +326,46 @@ mod tests {
     #[test]
     fn key_keeps_its_server_until_it_was_unused_for_the_span() {
         let table = StayTable::new(100, 1);
-        assert_eq!(table.find(7, at(0), SPAN), None);
-        assert_eq!(table.note(7, 3, at(0), SPAN), Noted::New);
-        assert_eq!(table.find(7, at(60), SPAN), Some(3));
-        assert_eq!(table.note(7, 3, at(60), SPAN), Noted::Kept);
-        assert_eq!((table.find(7, at(120), SPAN), table.find(8, at(60), SPAN)), (Some(3), None));
-        assert_eq!(table.find(7, at(121), SPAN), None);
-        assert_eq!(table.note(7, 4, at(120), SPAN), Noted::Moved);
-        assert_eq!(table.find(7, at(120), SPAN), Some(4));
-        assert_eq!(table.note(7, 5, at(500), SPAN), Noted::New);
+        let find = |key, time| table.find(key, time, SPAN).map(|(mark, _)| mark);
+        let note = |mark, time| table.note(7, mark, time, SPAN, Reason::Answered);
+        assert_eq!(find(7, at(0)), None);
+        assert_eq!(note(3, at(0)), Noted::New);
+        assert_eq!(find(7, at(60)), Some(3));
+        assert_eq!(note(3, at(60)), Noted::Kept);
+        assert_eq!((find(7, at(120)), find(8, at(60))), (Some(3), None));
+        assert_eq!(find(7, at(121)), None);
+        assert_eq!(note(4, at(120)), Noted::Moved);
+        assert_eq!(find(7, at(120)), Some(4));
+        assert_eq!(note(5, at(500)), Noted::New);
         // The clock of another worker is behind.
-        assert_eq!(table.find(7, at(0), SPAN), Some(5));
+        assert_eq!(find(7, at(0)), Some(5));
         assert_eq!(table.keys(), 1);
+    }
+
+    #[test]
+    fn key_comes_back_with_the_request_after_a_response() {
+        let table = StayTable::new(100, 1);
+        let level = || {
+            let (set, key) = table.set_of(7);
+            let (_, state) = StayTable::cell_of(set, key).expect("the key is known");
+            (state & ANSWERED != 0, state & BACK != 0)
+        };
+        for (reason, mark, expected) in [
+            (Reason::Sent, 3, (false, false)),
+            // The request is sent again.
+            (Reason::Sent, 4, (false, false)),
+            (Reason::Answered, 4, (true, false)),
+            (Reason::Sent, 4, (true, false)),
+            (Reason::Answered, 4, (true, true)),
+            // The server is lost.
+            (Reason::Sent, 5, (false, true)),
+            (Reason::Answered, 5, (true, true)),
+        ] {
+            let _ = table.note(7, mark, at(0), SPAN, reason);
+            assert_eq!(level(), expected, "{reason:?} {mark}");
+        }
+        let _ = table.note(7, 5, at(100), SPAN, Reason::Answered);
+        assert_eq!(level(), (true, false), "the key is new again");
     }
 
     #[test]
@@ -273,17 +374,19 @@ mod tests {
         let loyal: Vec<u64> = (1..=256).map(mix64).collect();
         for second in 0..2 {
             for key in &loyal {
-                let _ = table.note(*key, 9, at(second), SPAN);
+                let _ = table.note(*key, 9, at(second), SPAN, Reason::Answered);
             }
         }
         // A set of eight may have had more than eight of these keys.
-        let known =
-            |now| loyal.iter().filter(|key| table.find(**key, now, SPAN) == Some(9)).count();
+        let known = |now| loyal.iter().filter(|key| table.find(**key, now, SPAN).is_some()).count();
         let before = known(at(1));
         assert!(before > 240, "{before}");
         let mut displaced = 0;
         for key in 1_000_000..1_100_000 {
-            displaced += usize::from(table.note(mix64(key), 1, at(10), SPAN) == Noted::Displaced);
+            let key = mix64(key);
+            displaced +=
+                usize::from(table.note(key, 1, at(10), SPAN, Reason::Sent) == Noted::Displaced);
+            let _ = table.note(key, 1, at(10), SPAN, Reason::Answered);
         }
         assert_eq!((known(at(20)), table.keys()), (before, 1024));
         assert!(displaced > 90_000, "{displaced}");
@@ -299,10 +402,10 @@ mod tests {
                     for step in 0..20_000_u64 {
                         // The mark of each key is known, and no request ever gets that of another key.
                         let key = mix64(step * 7 % 512 + 1);
-                        if let Some(mark) = table.find(key, at(worker), SPAN) {
+                        if let Some((mark, _)) = table.find(key, at(worker), SPAN) {
                             assert_eq!(mark, key as u32);
                         }
-                        let _ = table.note(key, key as u32, at(worker), SPAN);
+                        let _ = table.note(key, key as u32, at(worker), SPAN, Reason::Answered);
                     }
                 });
             }
@@ -323,7 +426,7 @@ mod tests {
         let before = config(&format!("{by}, for = \"1m\""), "app");
         let tables = StayTables::new(&before, 1);
         let stays = tables.of_pool(0, &before.pools[0]).expect("requests stay");
-        assert_eq!(stays.note(5, 1, at(0), |_| false), Noted::New);
+        assert_eq!(stays.note_sent(5, 1, at(0), |_| false), Noted::New);
         for (sticky, name, expected) in [
             (format!("{by}, for = \"2m\""), "app", Some(1)),
             (format!("{by}, for = \"2m\""), "other", None),
@@ -337,20 +440,85 @@ mod tests {
         }
     }
 
+    /// Keys of a pool of two servers.
+    fn stays_by(by: &str) -> Stays {
+        let text = format!(
+            "[[listener]]\nbind = \"127.0.0.1:0\"\n[[route]]\nproxy = \"app\"\n[pool.app]\n\
+             servers = [\"10.0.0.1:80\", \"10.0.0.2:80\"]\nsticky = {{ by = {by} }}\n"
+        );
+        let config = tidegate_config::parse(&text, "the test").unwrap_or_else(|e| panic!("{e}"));
+        StayTables::new(&config, 1).of_pool(0, &config.pools[0]).expect("they stay")
+    }
+
     #[test]
     fn key_moves_only_if_its_server_is_lost() {
-        let text = "[[listener]]\nbind = \"127.0.0.1:0\"\n[[route]]\nproxy = \"app\"\n[pool.app]\n\
-             servers = [\"10.0.0.1:80\", \"10.0.0.2:80\"]\nsticky = { by = \"client-address\" }\n";
-        let config = tidegate_config::parse(text, "the test").unwrap_or_else(|e| panic!("{e}"));
-        let stays = StayTables::new(&config, 1).of_pool(0, &config.pools[0]).expect("they stay");
+        let stays = stays_by("\"client-address\"");
         let address = |text: &str| text.parse::<IpAddr>().ok();
         let key = stays.key_of_connection(address("192.0.2.1")).expect("a key");
         assert_ne!(stays.key_of_connection(address("192.0.2.2")), Some(key));
         assert_eq!(stays.key_of_connection(None), None);
-        assert_eq!(stays.note(key, 0, at(0), |_| false), Noted::New);
-        assert_eq!(stays.note(key, 1, at(0), |_| false), Noted::Kept);
-        assert_eq!(stays.server_of(key, at(0)), Some(0));
-        assert_eq!(stays.note(key, 1, at(0), |lost| lost == 0), Noted::Moved);
+        assert_eq!(stays.note_sent(key, 0, at(0), |_| false), Noted::New);
+        assert_eq!(stays.note_answered(key, 0, at(0), |_| false), Noted::Kept);
+        for note in [Stays::note_sent, Stays::note_answered] {
+            assert_eq!(note(&stays, key, 1, at(0), |_| false), Noted::Kept);
+            assert_eq!(stays.server_of(key, at(0)), Some(0));
+        }
+        assert_eq!(stays.note_sent(key, 1, at(0), |lost| lost == 0), Noted::Moved);
         assert_eq!(stays.server_of(key, at(0)), Some(1));
+    }
+
+    #[test]
+    fn server_that_responds_first_gets_the_key() {
+        let stays = stays_by("\"client-address\"");
+        assert_eq!(stays.note_sent(7, 0, at(0), |_| false), Noted::New);
+        // The request is sent again, to the other server, and another request follows before the response.
+        assert_eq!(stays.note_sent(7, 1, at(0), |_| false), Noted::Kept);
+        assert_eq!(stays.server_of(7, at(0)), Some(0));
+        assert_eq!(stays.note_answered(7, 1, at(0), |_| false), Noted::Kept);
+        assert_eq!(stays.server_of(7, at(0)), Some(1));
+        assert_eq!(stays.note_answered(7, 0, at(0), |_| false), Noted::Kept);
+        assert_eq!(stays.server_of(7, at(0)), Some(1));
+    }
+
+    #[test]
+    fn cookie_of_a_response_is_a_key() {
+        use tidegate_wire::http1::{HeadDecoder, ResponseLimits};
+        use tidegate_wire::message::{RequestKind, ResponseStorage};
+        let key_set_by = |stays: &Stays, fields: &str| {
+            let bytes = format!("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n{fields}\r\n");
+            let mut storage = ResponseStorage::new();
+            let (limits, kind) = (ResponseLimits::default(), RequestKind::default());
+            let decoded = HeadDecoder::default().decode_response(
+                bytes.as_bytes(),
+                &limits,
+                kind,
+                &mut storage,
+            );
+            let Ok(Some((head, _))) = decoded else { panic!("{fields}: {decoded:?}") };
+            stays.key_set_by(&head)
+        };
+        let stays = stays_by("\"cookie:SID\"");
+        let of = |value: &str| Some(hash_cookie(value.as_bytes(), stays.table.seed));
+        for (fields, expected) in [
+            ("Set-Cookie: SID=a1; Path=/; HttpOnly\r\n", of("a1")),
+            ("set-cookie: SID = a1 ;Path=/\r\n", of("a1")),
+            ("Set-Cookie: SID=a=1\r\n", of("a=1")),
+            ("Set-Cookie: SID=a\r\nSet-Cookie: x=y\r\nSet-Cookie: SID=b\r\n", of("b")),
+            ("", None),
+            ("Set-Cookie: SID=; Max-Age=0\r\n", None),
+            ("Set-Cookie: SID\r\n", None),
+            ("Set-Cookie: sid=a1\r\n", None),
+            ("Set-Cookie: x=y; SID=a1\r\n", None),
+            ("X-Cookie: SID=a1\r\n", None),
+        ] {
+            assert_eq!(key_set_by(&stays, fields), expected, "{fields}");
+        }
+        for other in ["[\"cookie:SID\", \"client-address\"]", "\"header:set-cookie\""] {
+            assert_eq!(key_set_by(&stays_by(other), "Set-Cookie: SID=a1\r\n"), None, "{other}");
+        }
+        // A server may take over a session.
+        assert_eq!(stays.note_set(7, 0, at(0)), Noted::New);
+        assert_eq!(stays.note_set(7, 1, at(0)), Noted::Moved);
+        assert_eq!(stays.server_of(7, at(0)), Some(1));
     }
 }

@@ -10,7 +10,7 @@ use tidegate_base::prng::hash_bytes;
 use tidegate_config::model::{Pool, SameSite, ServerAddress, Sticky};
 use tidegate_wire::message::{Field, FieldName, RequestHead, ResponseHead};
 
-use crate::parameters::cookies;
+use crate::parameters::{cookies, set_cookie};
 
 /// `sticky` of a pool, prepared.
 #[derive(Debug)]
@@ -85,10 +85,7 @@ fn field_of(sticky: &Sticky, name: &str) -> String {
 /// Whether the field sets a cookie with the name of the one that the value `cookie` of Set-Cookie sets.
 #[must_use]
 pub fn sets_same(field: &Field<'_>, cookie: &str) -> bool {
-    let name = |value: &[u8]| {
-        value.split(|&byte| byte == b'=').next().map(<[u8]>::trim_ascii).map(<[u8]>::to_vec)
-    };
-    field.id == FieldName::SetCookie && name(field.value) == name(cookie.as_bytes())
+    field.id == FieldName::SetCookie && set_cookie(field.value).0 == set_cookie(cookie.as_bytes()).0
 }
 
 /// Whether caches may give the response to several clients (RFC 9111 section 5.2.2), so that it must not contain a cookie

@@ -68,6 +68,8 @@ pub enum Unmet {
     Client,
     /// `client-cert`.
     Certificate,
+    /// `table`.
+    Counts,
 }
 
 /// Rules, prepared for searching.
@@ -178,10 +180,9 @@ impl Rule {
                 Some(Unmet::Method)
             }
             () if unmet_header() => Some(Unmet::Headers),
-            () if !self.conditions.hold(head, request.sets, || request.client.address(head)) => {
-                Some(Unmet::Client)
-            }
+            () if !self.conditions.hold(head, request.sets, request.client) => Some(Unmet::Client),
             () if !self.takes_certificate(request) => Some(Unmet::Certificate),
+            () if !self.conditions.counts_hold(head, request.client) => Some(Unmet::Counts),
             () => None,
         }
     }
@@ -204,7 +205,8 @@ impl Rule {
                 .client_cert
                 .as_ref()
                 .is_none_or(|condition| certificate_matches(condition, request.client.certificate))
-            && self.conditions.hold(head, request.sets, || request.client.address(head))
+            && self.conditions.hold(head, request.sets, request.client)
+            && self.conditions.counts_hold(head, request.client)
     }
 }
 

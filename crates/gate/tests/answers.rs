@@ -204,6 +204,7 @@ fn answers(respond: Respond) -> Answers {
         headers: Vec::new(),
         client_cert: None,
         conditions: Conditions::default(),
+        counting: Vec::new(),
         hsts: None,
         websocket: None,
         handling: Handling::default(),

@@ -113,8 +113,8 @@ impl Worker {
         if !self.settings.has_room() {
             self.adopt_requests(self.settings.oldest());
         }
-        if snapshot.process.rates.clients.are_set() {
-            self.recorder.hold_places();
+        if snapshot.process.is_held_by_requests() {
+            self.recorder.hold_state();
         }
         self.settings.replace(Rc::clone(&snapshot));
         self.renew_mirrors();

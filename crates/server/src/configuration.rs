@@ -25,6 +25,7 @@ use crate::admin::Operations;
 use crate::certificates::TlsLoader;
 use crate::change::{InUse, removed_in_use};
 use crate::health::Checks;
+use crate::key_fetcher::KeyFetcher;
 use crate::listening_sockets;
 use crate::log;
 use crate::names::{self, Addresses};
@@ -110,6 +111,8 @@ pub(crate) struct Configuration {
     pub(crate) process: ProcessState,
     /// The seed of its tables. Not known to clients.
     pub(crate) seed: u64,
+    /// Fetches the keys of tokens.
+    pub(crate) keys: KeyFetcher,
     /// The threads that verify passwords are running.
     pub(crate) verifies_passwords: bool,
     /// The workers, in CPU order.
@@ -200,6 +203,9 @@ impl Configuration {
         self.apply(&mut next, &addresses, &process, &plan)?;
         process.settle(&next);
         self.process = process;
+        if let Err(error) = self.keys.follow(&self.process.keys) {
+            log::error(format_args!("the keys of tokens cannot be fetched: no thread: {error}"));
+        }
         warnings.iter().for_each(|line| log::warning(format_args!("{line}")));
         for line in notes.into_iter().chain(lost) {
             log::warning(format_args!("{line}"));

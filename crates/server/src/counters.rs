@@ -96,6 +96,8 @@ counters! {
         denied_requests,
         /// Requests without a right password, or without a valid token, to routes that need one.
         unauthenticated_requests,
+        /// Requests whose token could not be verified, because its keys were not fetched yet.
+        keyless_requests,
         /// Passwords that were to be verified, also those of clients that left before. Remembered ones are not among them.
         password_checks,
         /// Tokens of requests that were verified. A token that is remembered is not verified again.
@@ -133,6 +135,8 @@ counters! {
         /// large.
         mirrors_left_out,
         /// Keys of `sticky` that were moved to another server, because their own was down.
+        /// Keys of `sticky` that were moved to another server, because their own was down or the other one has set their
+        /// cookie.
         sticky_moves,
         /// Keys of `sticky` that gave way to new ones, because the table was full.
         sticky_evictions,

@@ -162,7 +162,8 @@ fn explain_head(
 ) -> String {
     let router = Router::new(config);
     let settings = &config.listeners[listener];
-    let client = Client { certificate: None, peer: Some(client), trusted: &settings.trusted };
+    let client =
+        Client { certificate: None, peer: Some(client), trusted: &settings.trusted, counts: None };
     let mut text = format!("listener {}\n", place_of(settings));
     if settings.forward.is_some() {
         text.push_str(
@@ -232,6 +233,7 @@ fn reason(unmet: Option<Unmet>) -> &'static str {
         Some(Unmet::Headers) => "`headers` does not match",
         Some(Unmet::Client) => "`query`, `cookies` or `client` does not match",
         Some(Unmet::Certificate) => "`client-cert` does not match",
+        Some(Unmet::Counts) => "`table` does not hold for a client that was not counted before",
         None => "the path has several readings",
     }
 }

@@ -19,6 +19,7 @@ mod client_places;
 mod configuration;
 mod connection;
 pub mod counters;
+mod counting;
 mod delivery;
 
 mod eviction;
@@ -29,6 +30,8 @@ mod flow;
 pub mod fuzz;
 mod health;
 mod invariants;
+mod key_client;
+mod key_fetcher;
 mod listening_sockets;
 mod live;
 mod log;

@@ -14,6 +14,8 @@ use tidegate_gate::access::{
     TARGET_BYTES_MAX, Timers, cut, shown_target,
 };
 use tidegate_gate::client_places::ClientPlace;
+use tidegate_gate::count_cells::Outcome;
+use tidegate_gate::counting::Tracked;
 use tidegate_gate::identity::{ID_BYTES_MAX, Identity, TRACE_BYTES};
 use tidegate_gate::parameters::find_cookie;
 use tidegate_reactor::{Peer, Reactor, SockId};
@@ -22,6 +24,7 @@ use tidegate_wire::message::{RequestHead, Version};
 use crate::access_log::Desk;
 use crate::carrier::own::OwnRequest;
 use crate::connection::{ClientCarrier, Downstream};
+use crate::counting::count_unread;
 use crate::requester::Requester;
 use crate::snapshot::Snapshot;
 use crate::stats::Counted;
@@ -94,6 +97,8 @@ struct Record {
     reason: &'static str,
     /// The place of the request among those of its address, if its route limits them.
     place: Option<ClientPlace>,
+    /// What the request holds of tables that count it, each table once.
+    tracked: Vec<Tracked>,
 }
 
 impl Record {
@@ -124,6 +129,7 @@ impl Record {
             phase: Phase::Request,
             reason: "",
             place: None,
+            tracked: Vec::new(),
         }
     }
 
@@ -208,10 +214,12 @@ impl Record {
     fn clear(&mut self) {
         let (mut text, mut field_ends) =
             (core::mem::take(&mut self.text), core::mem::take(&mut self.field_ends));
+        let mut tracked = core::mem::take(&mut self.tracked);
         text.clear();
         text.shrink_to(KEPT_BYTES_MAX);
         field_ends.clear();
-        *self = Self { text, field_ends, ..Self::vacant() };
+        tracked.clear();
+        *self = Self { text, field_ends, tracked, ..Self::vacant() };
     }
 }
 
@@ -243,8 +251,8 @@ pub(crate) struct Recorder {
     desk: Option<Desk>,
     /// Requests are counted by listener, route and server.
     counts: bool,
-    /// Some route or listener limits the requests of each address, whose places are in records.
-    holds_places: bool,
+    /// Records hold what requests take of the state of the process: places of their addresses, entries of tables.
+    holds_state: bool,
     /// Names of the request fields that lines contain.
     field_names: Vec<String>,
     /// Names of the cookies that lines contain.
@@ -256,20 +264,20 @@ pub(crate) struct Recorder {
 }
 
 impl Recorder {
-    /// No records. `holds_places`: records hold the places of requests.
-    pub(crate) fn holding(holds_places: bool) -> Self {
-        Self { holds_places, ..Self::default() }
+    /// No records. `holds_state`: records hold what requests take of the state of the process.
+    pub(crate) fn holding(holds_state: bool) -> Self {
+        Self { holds_state, ..Self::default() }
     }
 
-    /// From now on, records hold the places of requests.
-    pub(crate) fn hold_places(&mut self) {
-        self.holds_places = true;
+    /// From now on, records hold what requests take of the state of the process.
+    pub(crate) fn hold_state(&mut self) {
+        self.holds_state = true;
     }
 
     /// Whether anything is recorded.
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
-        self.desk.is_some() || self.counts || self.holds_places
+        self.desk.is_some() || self.counts || self.holds_state
     }
 
     /// The number of records of requests under way.
@@ -539,6 +547,17 @@ impl Worker {
         }
     }
 
+    /// What the request holds of tables; `None` if its record began with other settings.
+    pub(crate) fn tracked(
+        &mut self,
+        to: Requester,
+        settings: &Rc<Snapshot>,
+    ) -> Option<&mut Vec<Tracked>> {
+        let record = self.record(to)?;
+        let is_same = record.settings.as_ref().is_some_and(|own| Rc::ptr_eq(own, settings));
+        is_same.then_some(&mut record.tracked)
+    }
+
     /// Notes why the exchange fails. The first cause counts.
     #[inline]
     pub(crate) fn blame(&mut self, to: Requester, cause: Cause, reason: &'static str) {
@@ -605,6 +624,10 @@ impl Worker {
         record.status = refusal.status.unwrap_or_default();
         record.bytes_out = refusal.bytes as u64;
         record.blame(Cause::of_status(refusal.status.unwrap_or(400)), refusal.reason);
+        if let Some(settings) = &record.settings {
+            let peer = record.client.map(|client| client.ip());
+            count_unread(reactor, &mut record.tracked, settings, record.listener, peer);
+        }
         self.finish_record(reactor, index);
     }
 
@@ -630,6 +653,13 @@ impl Worker {
         let now = reactor.now();
         let timers = record.timers(now);
         let settings = record.settings.take();
+        if let Some(settings) = settings.as_ref().filter(|_| !record.tracked.is_empty()) {
+            let Record { status, bytes_in: bytes_received, bytes_out: bytes_sent, .. } = *record;
+            let outcome = Outcome { status, bytes_received, bytes_sent };
+            for tracked in record.tracked.drain(..) {
+                settings.process.tables.end(tracked, now, &outcome);
+            }
+        }
         let (id, trace) = record.identity();
         if let Some(settings) = settings {
             let entry = Entry {

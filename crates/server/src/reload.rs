@@ -255,6 +255,7 @@ mod tests {
         let checks = Checks::start(roster, &arranged, &Vec::new(), &TlsPlan::default());
         let configuration = Configuration {
             source: None,
+            keys: Default::default(),
             checks: checks.expect("no server is checked"),
             addresses: Vec::new(),
             numbers: Numbers::of(&config),

@@ -40,6 +40,7 @@ use crate::configuration::{
 };
 use crate::counters::Accounts;
 use crate::health::{Checks, Roster, Standings};
+use crate::key_fetcher::KeyFetcher;
 use crate::listening_sockets;
 use crate::log;
 use crate::names::{self, Addresses};
@@ -282,7 +283,10 @@ fn serve_until_stopped(
         earlier,
         is_stopping: false,
     }));
+    let mut keys = KeyFetcher::default();
+    keys.follow(&plan.process.keys).map_err(system("starting the thread that fetches keys"))?;
     let configuration = Configuration {
+        keys,
         source,
         arranged: (*plan.arranged).clone(),
         addresses: (*plan.addresses).clone(),

@@ -1,11 +1,13 @@
 //! The keys that verify the tokens of requests.
 //! In: a configuration with the contents of its files. Out: what is wrong with them.
-//! Never: shows a part of a key.
+//! Never: shows a part of a key; fetches keys.
 
 use tidegate_config::model::Config;
 use tidegate_config::places::{Finding, Owner};
 use tidegate_config::report::Kind;
 use tidegate_gate::jwt;
+
+use crate::key_client;
 
 /// Reads the keys of all routes. Returns what is wrong.
 #[must_use]
@@ -13,8 +15,11 @@ pub fn check(config: &Config) -> Vec<Finding> {
     let routes = config.routes.iter().enumerate();
     let wrong = routes.filter_map(|(index, route)| {
         let settings = route.handling.jwt.as_ref()?;
-        let what = jwt::key_set(settings).err()?;
-        let (owner, subject) = (Owner::Route(index), settings.file.clone());
+        let (what, subject) = match &settings.remote {
+            Some(remote) => (key_client::check(remote).err()?, remote.ca.clone()?),
+            None => (jwt::key_set(settings).err()?, settings.file.clone()),
+        };
+        let owner = Owner::Route(index);
         Some(Finding { kind: Kind::File, owner, subject, what, help: None })
     });
     wrong.collect()

@@ -335,6 +335,8 @@ pub struct Leftovers {
     pub push_clients: usize,
     /// Records of requests that have not ended.
     pub records: usize,
+    /// Requests in progress of the tables that count them.
+    pub in_tables: u64,
     /// Requests that wait for a server.
     pub queued: usize,
     /// Idle upstream connections that any client's request may use.
@@ -375,7 +377,7 @@ impl Worker {
         // As many as all connections may open: a client with many streams takes none from the others.
         let streams_max = limits.exchanges_max.saturating_mul(STREAMS_DEFAULT as usize);
         let push = PushState::new(Arc::clone(&snapshot.hubs), 0, 1);
-        let recorder = Recorder::holding(snapshot.process.rates.clients.are_set());
+        let recorder = Recorder::holding(snapshot.process.is_held_by_requests());
         Self {
             settings: Settings::new(snapshot),
             accounts,
@@ -658,6 +660,7 @@ impl Worker {
             push_queues: self.push.queues(),
             push_clients: self.push.clients(),
             records: self.recorder.open_count(),
+            in_tables: self.settings.newest().process.tables.in_progress(),
             queued: self.pools.iter().map(|pool| pool.queue.len()).sum::<usize>() + self.held.len(),
             idle: self.pools.iter().map(|pool| pool.idle.len()).sum(),
             kept: self.pools.iter().flat_map(|pool| &pool.kept).map(|&kept| u64::from(kept)).sum(),

@@ -6,6 +6,7 @@
 mod addresses;
 mod conditions;
 mod cookies;
+mod counts;
 mod hubs;
 mod limits;
 mod origins;
@@ -17,6 +18,7 @@ use core::ops::Range;
 
 use toml::de::{DeTable, DeValue};
 
+use crate::count_tables::CountTables;
 use crate::listeners::Listeners;
 use crate::model::{AddressSet, Listener, Push, Route};
 use crate::pools::Pools;
@@ -37,6 +39,10 @@ pub(crate) struct Parts<'f> {
     pub(crate) sets: &'f [AddressSet],
     /// The push hubs.
     pub(crate) hubs: &'f [Push],
+    /// The tables that count.
+    pub(crate) tables: &'f CountTables,
+    /// Whether there is an admin interface, which shows tables.
+    pub(crate) has_admin: bool,
     /// The file as parsed.
     pub(crate) root: &'f DeTable<'f>,
 }
@@ -62,6 +68,7 @@ pub(crate) fn check(parts: &Parts<'_>, notes: &mut Notes) {
         cookies::check(pool, parts.serves_https(index), table, notes);
         protocols::check(pool, table, notes);
     }
+    counts::check(parts, notes);
     for hub in parts.hubs.iter().take(CHECKED_MAX) {
         let Some(table) = parts.named("push", &hub.name) else { continue };
         hubs::check(hub, table, notes);

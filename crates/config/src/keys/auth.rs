@@ -87,11 +87,23 @@ pub static JWT: Section = Section {
     keys: &[
         key(
             "keys",
-            Text("the path of a file"),
+            Text("the path of a file, or \"https://id.example/jwks.json\""),
             Absent,
             "The file with public keys in PEM, or with a set of keys in JSON (JWKS, RFC 7517). A token with `kid` is \
              verified with the key of this name, any other one with up to four keys. The file is read at start and at \
-             each reload.",
+             each reload. A set at an https address is fetched at start, by a thread of its own, and again after the \
+             max-age of its Cache-Control (1 minute to 24 hours; without it, 10 minutes) and when a token names an \
+             unknown key, at most every 10 seconds. Keys stay in force while no newer ones can be fetched; before the \
+             first ones, requests get a 503 response with Retry-After. Redirects are not followed, a set has up to 256 \
+             KiB and 64 keys, and http is only for addresses of this machine.",
+            "",
+        ),
+        key(
+            "ca",
+            Text("the path of a file"),
+            Absent,
+            "The file with the authorities (PEM) that verify the server of an address in `keys`, in place of those of the \
+             system. It is read at start and at each reload.",
             "",
         ),
         key(

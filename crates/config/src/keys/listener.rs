@@ -5,6 +5,7 @@ use tidegate_base::limits;
 
 use super::Preset::{Absent, Required, Value};
 use super::Shape::{Boolean, List, NoNumber, Number, OneOf, Size, Table, Text, True, Word};
+use super::count_table::{COUNTING, LISTENER_COUNT};
 use super::https::{HSTS_ABOUT, HSTS_SHAPE, HTTPS_REDIRECT};
 use super::tcp::{FORWARD_ABOUT, FORWARD_SHAPE};
 use super::{COUNT_OR_UNLIMITED, LISTENER_TLS, Section, TIMEOUT, key};
@@ -58,6 +59,7 @@ pub static LISTENER: Section = Section {
              counted at the same time, in 1 MiB; further ones are not limited.",
             "Many clients may share one address, such as that of their router.",
         ),
+        key("count", COUNTING, Absent, LISTENER_COUNT, ""),
         key(
             "trusted",
             List(&Text("\"10.0.0.0/8\", \"192.0.2.1\" or \"2001:db8::/32\"")),

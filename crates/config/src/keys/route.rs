@@ -7,6 +7,7 @@ use super::answers::{CORS, MAINTENANCE};
 use super::auth::AUTH;
 use super::bandwidth::BANDWIDTH;
 use super::choice::{POOL_SHAPE, SPLIT};
+use super::count_table::{COUNTING, ROUTE_COUNT, ROUTE_TABLE, TABLE_TESTS};
 use super::edits::{REQUEST_EDITS, RESPONSE_EDITS};
 use super::https::{HSTS_ABOUT, HSTS_SHAPE};
 use super::lua::{HOOKS, HOOKS_ABOUT, HOOKS_NAME};
@@ -117,6 +118,8 @@ pub static ROUTE: Section = Section {
              case.",
             "",
         ),
+        key("table", TABLE_TESTS, Absent, ROUTE_TABLE, ""),
+        key("count", COUNTING, Absent, ROUTE_COUNT, ""),
         key(
             "allow",
             ADDRESSES,

@@ -66,8 +66,10 @@ pub static STICKY: Section = Section {
             OneOf(&[Text(KEY_OR_CLAIM), List(&Text(KEY_OR_CLAIM))]),
             Absent,
             "The values of a request that are its key, as in `rate`, and \"claim:NAME\" of a token that the route verifies: \
-             requests with the same key go to the same server. A request without exactly one of each value goes to any \
-             server. Connections in TCP mode have only \"client-address\".",
+             requests with the same key go to the server that responded to the first of them. If the only value is \
+             \"cookie:NAME\", the server whose response sets this cookie (Set-Cookie) gets the requests with its new \
+             value, too, so that a session stays with the server that has begun it. A request without exactly one of each \
+             value goes to any server. Connections in TCP mode have only \"client-address\".",
             "",
         ),
         key(

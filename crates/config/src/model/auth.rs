@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tidegate_base::Span;
 
-use super::UpstreamHost;
+use super::{Config, UpstreamHost};
 
 /// `auth = { basic = "FILE" }`: users with passwords (RFC 7617).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -27,6 +27,8 @@ pub type Users = Arc<BTreeMap<String, String>>;
 pub struct JwtAuth {
     /// The path of the file with the secret or the keys.
     pub file: String,
+    /// The address that the keys are fetched from, in place of a file.
+    pub remote: Option<RemoteKeys>,
     /// The file contains a secret; otherwise public keys, or a set of keys.
     pub is_secret: bool,
     /// The content of the file; empty until it is read.
@@ -43,6 +45,35 @@ pub struct JwtAuth {
     pub leeway: Span,
     /// The cookie that may have the token; `None`: only the Authorization field.
     pub cookie: Option<String>,
+}
+
+/// An address from which public keys are fetched.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RemoteKeys {
+    /// As it is written.
+    pub url: String,
+    /// By https; http is only for this machine.
+    pub is_tls: bool,
+    /// A name or an IP address, without brackets.
+    pub host: String,
+    /// The host and the port as they are written, for the Host field.
+    pub authority: String,
+    /// The port.
+    pub port: u16,
+    /// The path and the query.
+    pub target: String,
+    /// The path of the file with the authorities that verify the server; `None`: those of the system.
+    pub ca: Option<String>,
+    /// The content of the file; empty until it is read.
+    pub authorities: KeyContent,
+}
+
+impl Config {
+    /// The addresses from which keys are fetched; one may occur several times.
+    pub fn remote_keys(&self) -> impl Iterator<Item = &RemoteKeys> {
+        let jwts = self.routes.iter().filter_map(|route| route.handling.jwt.as_ref());
+        jwts.filter_map(|jwt| jwt.remote.as_ref())
+    }
 }
 
 /// `auth = { ask = "POOL", ... }`: a server decides about each request.

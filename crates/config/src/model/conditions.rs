@@ -1,9 +1,9 @@
-//! Conditions of routes on header fields, the client's address, the query and cookies.
+//! Conditions of routes on header fields, the client's address, the query, cookies and counts.
 //! In: the reader of routes. Out: plain data.
 
-use super::{Addresses, TextTest};
+use super::{Addresses, TableTest, TextTest};
 
-/// Conditions of a route on the client's address, the query and cookies, all of which must hold.
+/// Conditions of a route on the client's address, the query, cookies and counts, all of which must hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Conditions {
     /// The addresses that match; `None`: any client.
@@ -12,13 +12,18 @@ pub struct Conditions {
     pub query: Vec<NamedTest>,
     /// Conditions on cookies.
     pub cookies: Vec<NamedTest>,
+    /// Conditions on what tables have counted; each table once.
+    pub tables: Vec<TableTest>,
 }
 
 impl Conditions {
     /// Whether there are no conditions.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.client.is_none() && self.query.is_empty() && self.cookies.is_empty()
+        self.client.is_none()
+            && self.query.is_empty()
+            && self.cookies.is_empty()
+            && self.tables.is_empty()
     }
 }
 

@@ -40,6 +40,7 @@ pub(crate) mod websocket;
 use tidegate_base::Id;
 use tidegate_config::model::{Action, HttpsRedirect, Listener};
 use tidegate_gate::changes::Changes;
+use tidegate_gate::counting::Standing;
 use tidegate_gate::handling::FilterId;
 use tidegate_gate::router::{self, Client, Routed};
 use tidegate_gate::scheme::{Scheme, request_scheme};
@@ -125,14 +126,33 @@ impl Worker {
     ) {
         let snapshot = self.settings_of(to);
         let mut path_scratch = core::mem::take(&mut self.path_scratch);
-        let Some(down) = self.conns.downstream(to.sock) else {
+        let Some(mut down) = self.conns.downstream(to.sock) else {
             return self.note_bug(reactor, to.sock);
         };
         let listener = snapshot.listener(down.listener);
         let scheme = request_scheme(head, down.scheme, is_trusted(down.peer(), listener));
-        let (decision, filters) = decide(&snapshot, down, head, scheme, &mut path_scratch);
+        if !listener.counting.is_empty() {
+            self.count_request(reactor, to, head, &snapshot, &listener.counting);
+            let Some(again) = self.conns.downstream(to.sock) else {
+                return self.note_bug(reactor, to.sock);
+            };
+            down = again;
+        }
+        let standing = snapshot.router.tests_counts().then(|| {
+            let scratch = core::mem::take(&mut self.piece);
+            Standing::new(&snapshot.process.tables, reactor.now(), scratch)
+        });
+        let counts = standing.as_ref();
+        let (decision, filters) =
+            decide(&snapshot, down, head, (scheme, counts), &mut path_scratch);
+        if let Some(standing) = standing {
+            self.piece = standing.into_scratch();
+        }
         self.path_scratch = path_scratch;
         self.set_filters(to, filters);
+        if let Decision::Route(route) = decision {
+            self.count_request(reactor, to, head, &snapshot, &snapshot.route(route).counting);
+        }
         match decision {
             Decision::Refused { status, text, closes } => {
                 self.identify_refused(to, head, scheme);
@@ -441,7 +461,7 @@ fn decide(
     snapshot: &Snapshot,
     down: &Downstream,
     head: &RequestHead<'_>,
-    scheme: Scheme,
+    (scheme, counts): (Scheme, Option<&Standing<'_>>),
     path_scratch: &mut Vec<u8>,
 ) -> (Decision, FilterId) {
     let index = usize::from(down.listener);
@@ -474,6 +494,7 @@ fn decide(
         certificate: down.facts.as_ref().and_then(|facts| facts.certificate()),
         peer: down.peer().ip(),
         trusted: &listener.trusted,
+        counts,
     };
     match snapshot.router.route(index, head, &client, path_scratch) {
         Routed::Route(route) => {

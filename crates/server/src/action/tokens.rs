@@ -30,6 +30,7 @@ use crate::worker::Worker;
 /// How long a request may wait until its token is verified.
 const WAIT_MAX: Span = Span::from_secs(10);
 /// The reason in the log and the error response of a request whose token cannot be verified in time.
+const NO_KEYS: &str = "the keys of tokens are being fetched";
 const TOO_MANY: &str = "too many tokens wait for verification";
 
 /// A request whose token is verified in a later turn.
@@ -88,8 +89,12 @@ impl Worker {
         let claims = match self.claims_of(reactor, guard, values.head, can_wait) {
             Some(Ok(claims)) => claims,
             Some(Err(fault)) => {
-                self.accounts.counters.unauthenticated_requests.add(1);
-                let reason = "the request has no valid token";
+                let counters = &self.accounts.counters;
+                let (counter, reason) = match fault {
+                    TokenFault::Unavailable => (&counters.keyless_requests, NO_KEYS),
+                    _ => (&counters.unauthenticated_requests, "the request has no valid token"),
+                };
+                counter.add(1);
                 return self.deny(reactor, to, guard.denial(fault), reason, false);
             }
             None => return self.put_off_token(reactor, to, route, values),

@@ -8,7 +8,7 @@ use rustix::process::{Signal, getpid, kill_process};
 use tidegate_gate::access::Names;
 use tidegate_gate::agent::{Operation, WEIGHT_MAX, part_of_weight};
 
-use super::{Operations, info, map, set, stat};
+use super::{Operations, info, map, set, stat, table};
 use crate::health::{ServerState, View};
 
 /// The outcome of a command.
@@ -141,6 +141,27 @@ const COMMANDS: &[Command] = &[
         about: "puts a prepared version in force",
         example: "commit map @1 hosts",
         run: map::commit,
+    },
+    Command {
+        words: &["show", "table"],
+        arguments: "[NAME [LIMIT | key KEY]]",
+        about: "the tables, the keys of a table with the largest counts, or the counts of a key",
+        example: "show table abuse 10",
+        run: table::show,
+    },
+    Command {
+        words: &["clear", "table"],
+        arguments: "NAME [KEY]",
+        about: "sets the counts of a table, or of one key, to zero; requests in progress stay counted",
+        example: "clear table abuse 192.0.2.1",
+        run: table::clear,
+    },
+    Command {
+        words: &["set", "table"],
+        arguments: "NAME KEY mark NUMBER",
+        about: "sets the mark of a key, which conditions of routes can test; 0 removes it",
+        example: "set table abuse 192.0.2.1 mark 1",
+        run: table::set,
     },
     Command {
         words: &["show", "set"],

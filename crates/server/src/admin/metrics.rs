@@ -1,11 +1,12 @@
 //! Metrics for Prometheus, in the text formats of OpenMetrics 1.0 and Prometheus 0.0.4.
-//! In: the counters of workers, listeners, routes and servers. Out: text.
+//! In: the counters of workers, listeners, routes, servers and tables. Out: text.
 //! Limits: `SERIES_MAX` listeners, routes and servers each; the others are left out, and counted in
 //! `tidegate_metrics_left_out`.
 
 use std::fmt::Write as _;
 
 use tidegate_gate::access::Names;
+use tidegate_gate::count_cells::CountCells;
 
 use super::Operations;
 use crate::counters::WorkerCounters;
@@ -51,6 +52,8 @@ pub(super) fn write(operations: &Operations, is_open: bool) -> String {
     text.traffic("server", &servers);
     text.servers(&servers);
     text.health(operations);
+    text.tables(operations);
+    text.keys(operations);
     text.single(
         "metrics_left_out",
         "gauge",
@@ -72,6 +75,8 @@ fn about(name: &str) -> &'static str {
         ("admin_connections_displaced", None) => {
             "Connections to the admin interface that were closed because newer ones took their places."
         }
+        ("key_fetches", None) => "Sets of keys of tokens that were fetched.",
+        ("key_fetch_failures", None) => "Attempts to fetch keys of tokens that failed.",
         (_, None) => "A counter of the process.",
     }
 }
@@ -98,6 +103,29 @@ impl Text {
             "" => writeln!(self.out, "tidegate_{name} {value}"),
             _ => writeln!(self.out, "tidegate_{name}{{{labels}}} {value}"),
         };
+    }
+
+    /// The keys of tokens that are fetched.
+    fn keys(&mut self, operations: &Operations) {
+        let keys = operations.process().keys;
+        if keys.all().next().is_none() {
+            return;
+        }
+        let labels = |url: &str| label("url", url.split('?').next().unwrap_or_default());
+        self.begin(
+            "token_keys",
+            "gauge",
+            "Keys of tokens in force, by the address they are fetched from.",
+        );
+        for (remote, keys) in keys.all() {
+            self.sample("token_keys", &labels(&remote.url), keys.facts().keys);
+        }
+        let help = "When the keys in force were last fetched, in seconds since 1970; 0: never.";
+        self.begin("token_keys_fetched_time_seconds", "gauge", help);
+        for (remote, keys) in keys.all() {
+            let fetched_at = keys.facts().fetched_at;
+            self.sample("token_keys_fetched_time_seconds", &labels(&remote.url), fetched_at);
+        }
     }
 
     fn single(&mut self, name: &str, kind: &str, help: &str, value: u64) {
@@ -286,6 +314,43 @@ impl Text {
                 let (seconds, micros) = (took.as_secs(), took.subsec_micros());
                 let value = format!("{seconds}.{micros:06}");
                 self.sample("server_check_duration_seconds", labels, value);
+            }
+        }
+    }
+}
+
+/// A figure of a table: its name, its kind, what it is, its value.
+type OfTable = (&'static str, &'static str, &'static str, fn(&CountCells) -> u64);
+
+impl Text {
+    /// The tables that count what clients do.
+    fn tables(&mut self, operations: &Operations) {
+        let tables = operations.process().tables;
+        if !tables.are_set() {
+            return;
+        }
+        let figures: [OfTable; 4] = [
+            ("table_entries", "gauge", "Keys that a table knows.", CountCells::entries),
+            ("table_bytes", "gauge", "Memory of a table.", |cells| cells.bytes() as u64),
+            (
+                "table_evictions",
+                "counter",
+                "Keys that have lost their place to other keys before they expired.",
+                CountCells::displaced,
+            ),
+            (
+                "table_uncounted",
+                "counter",
+                "Requests that were not counted because another worker was adding a key at the same moment.",
+                CountCells::uncounted,
+            ),
+        ];
+        for (name, kind, help, value) in figures {
+            self.begin(name, kind, help);
+            let suffix = if kind == "counter" { "_total" } else { "" };
+            for table in tables.all() {
+                let labels = label("table", &table.settings().name);
+                self.sample(&format!("{name}{suffix}"), &labels, value(table.cells()));
             }
         }
     }

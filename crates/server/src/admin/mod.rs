@@ -14,6 +14,7 @@ mod map;
 mod metrics;
 mod set;
 mod stat;
+mod table;
 pub(crate) mod token;
 
 use std::collections::BTreeMap;
@@ -80,7 +81,14 @@ impl Operations {
         let mut sums = BTreeMap::from([
             ("admin_connections_displaced", self.places.displaced()),
             ("admin_connections_now", self.places.open()),
+            ("key_fetches", 0),
+            ("key_fetch_failures", 0),
         ]);
+        for (_, keys) in self.process().keys.all() {
+            let facts = keys.facts();
+            *sums.entry("key_fetches").or_default() += facts.fetches;
+            *sums.entry("key_fetch_failures").or_default() += facts.failures;
+        }
         for accounts in &self.accounts {
             for (name, value) in accounts.counters.all() {
                 *sums.entry(name).or_default() += value;

@@ -49,10 +49,13 @@ scenes! {
     ambiguous_paths_cannot_bypass_a_route
     authenticated_connection_serves_its_client_only
     body_timeout_is_408
+    bytes_after_a_closing_request_are_dropped
     client_address_fields_are_removed
     client_reset_is_passed_to_the_server
+    conditions_read_every_cookie_and_parameter
     close_delimited_body_is_cut_by_a_reset
     connection_field_drops_the_trailers
+    counts_of_tables_select_routes
     declined_upgrade_is_an_ordinary_response
     early_response_closes_the_connection
     early_response_does_not_cut_the_request
@@ -62,6 +65,7 @@ scenes! {
     edits_apply_to_every_response_of_a_route
     expect_continue_is_answered_by_the_server
     expect_continue_with_a_local_response_closes
+    fields_with_underscores_are_passed_unless_a_route_edits_them
     final_response_instead_of_100_continue_closes_both_sides
     full_queue_is_503
     get_on_a_lost_reused_connection_is_retried
@@ -87,13 +91,16 @@ scenes! {
     no_reachable_server_is_502
     oversized_body_is_413
     pipelined_requests_keep_their_order
+    pool_is_chosen_by_maps
     post_does_not_use_an_unproven_connection
     post_on_a_lost_reused_connection_is_502
     post_on_a_reset_fresh_connection_is_502
     post_uses_the_connection_that_is_authenticated_for_its_client
+    proxy_header_ends_where_it_states
     queue_timeout_is_503
     queued_body_above_the_buffer_arrives_complete
     queued_request_is_sent_when_a_server_is_free
+    rewritten_paths_keep_the_query_and_the_host
     refused_connect_is_retried_on_another_server
     refused_head_requests_have_no_content
     request_trailers_are_dropped
@@ -107,6 +114,7 @@ scenes! {
     responses_without_a_body
     routes_refuse_requests_by_themselves
     silent_websockets_are_closed
+    session_cookies_reach_servers_and_no_shared_cache
     sloppy_requests_are_accepted
     sloppy_responses_are_forwarded_in_canonical_form
     smuggled_request_reaches_no_server
@@ -115,6 +123,7 @@ scenes! {
     stop_resets_exchanges_after_the_grace_period
     strict_pool_rejects_sloppy_responses
     synthetic_response_sends_100_if_it_needs_the_body
+    targets_have_the_form_of_their_method
     tcp_client_that_closes_leaves_the_queue
     tcp_connection_without_a_server_is_closed
     tcp_default_pool_takes_other_names

@@ -140,6 +140,9 @@ impl Plan {
         if Prng::new(seed ^ 0x6964).below(3) == 0 {
             config.push_str("[server]\nrequest-id = { response = true }\ntrace = true\n");
         }
+        if Prng::new(seed ^ 0x7461_626c_6548).below(4) == 0 {
+            config = add_tables(&config);
+        }
         let mut bandwidth = Prng::new(seed ^ 0x6261_6e64_7713);
         if bandwidth.below(4) == 0 {
             config = limit_bandwidth(&config, pools, &mut bandwidth);
@@ -194,6 +197,19 @@ impl Plan {
             stop,
         }
     }
+}
+
+/// Counts all requests, and those of the first pool, in tables with little room. A request of the first pool sees itself.
+fn add_tables(config: &str) -> String {
+    let config = config.replacen("timeouts = {", "count = \"all\"\ntimeouts = {", 1);
+    let seen = "table = { all = { connections = \">= 1\", \"requests/1s\" = \">= 1\" } }\ncount = [\"all\", \"first\"]\n";
+    let config = config.replacen("proxy = \"p0\"\n", &format!("proxy = \"p0\"\n{seen}"), 1);
+    format!(
+        "{config}[table.all]\ncounts = [\"connections\", \"requests/1s\", \"errors\", \"bytes-sent/2s\"]\n\
+         expire = \"2s\"\nentries-max = 8\n\
+         [table.first]\nkey = [\"header:x-id\", \"path\"]\ncounts = [\"requests\", \"failures/1s\"]\n\
+         expire = \"1s\"\nentries-max = 8\n"
+    )
 }
 
 /// Limits the bandwidth of requests to servers and of synthetic responses.

@@ -315,15 +315,16 @@ fn clients_that_never_complete_a_request_do_not_occupy_the_interface() {
 #[test]
 fn changes_of_a_map_last_over_a_reload_with_the_same_entries() {
     let (folder, door, admin) = (Folder::new("admin-map"), free_address(), free_address());
-    let text = |entries: &str| {
+    let text = |entries: &str, last_pool: &str| {
         format!(
             "[admin]\nbind = \"{admin}\"\n[[listener]]\nname = \"web\"\nbind = \"{door}\"\n\
              [[route]]\nproxy = {{ pool = {{ map = \"m\", key = \"{{header:x-key}}\" }} }}\n\
              [map.m]\nentries = {{ {entries} }}\n\
-             [pool.app]\nservers = [\"{door}\"]\n[pool.next]\nservers = [\"{door}\"]\n"
+             [pool.app]\nservers = [\"{door}\"]\n[pool.{last_pool}]\nservers = [\"{door}\"]\n\
+             [pool.next]\nservers = [\"{door}\"]\n"
         )
     };
-    let file = folder.file("tidegate.toml", text("\"a\" = \"app\""));
+    let file = folder.file("tidegate.toml", text("\"a\" = \"app\"", "first"));
     let mut program = command(env!("CARGO_BIN_EXE_tidegate"));
     let mut process = Process::spawn(program.args(["run", &file]));
     process.wait_for_listener(door);
@@ -337,11 +338,17 @@ fn changes_of_a_map_last_over_a_reload_with_the_same_entries() {
     let mut reply = String::new();
     socket.read_to_string(&mut reply).expect("the reply is text");
     assert!(!reply.contains("error"), "{reply}");
+    operated.folder.file("tidegate.toml", text("\"a\" = \"app\"", "later"));
     operated.ctl_well(&["reload"]);
-    operated.ctl_well(&["set", "map", "m", "d", "app"]);
-    assert_eq!(shown(), "b next\nc app\nd app\n");
+    // A value may name the pool after the reload.
+    let mut tries = 0;
+    while !operated.ctl(&["set", "map", "m", "d", "later"]).status.success() {
+        tries += 1;
+        assert!(tries < 1000, "the reload does not bring the pool");
+    }
+    assert_eq!(shown(), "b next\nc app\nd later\n");
     for (words, expected) in [
-        (&["set", "map", "m", "e", "other"][..], "the pools are: app, next"),
+        (&["set", "map", "m", "e", "other"][..], "the pools are: app, later, next"),
         (&["del", "map", "m", "a"][..], "has nothing for"),
         (&["set", "map", "x", "a", "app"][..], "the maps are: m"),
         (&["add", "map", "@7", "m", "a", "app"][..], "there is no draft @7"),
@@ -350,7 +357,7 @@ fn changes_of_a_map_last_over_a_reload_with_the_same_entries() {
         let why = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.code() == Some(1) && why.contains(expected), "{words:?}: {why}");
     }
-    operated.folder.file("tidegate.toml", text("\"a\" = \"next\""));
+    operated.folder.file("tidegate.toml", text("\"a\" = \"next\"", "later"));
     operated.ctl_well(&["reload"]);
     let mut tries = 0;
     while shown() != "a next\n" {
@@ -363,13 +370,15 @@ fn changes_of_a_map_last_over_a_reload_with_the_same_entries() {
 #[test]
 fn changes_of_a_set_last_over_a_reload_with_the_same_addresses() {
     let (folder, door, admin) = (Folder::new("admin-set"), free_address(), free_address());
-    let text = format!(
-        "[admin]\nbind = \"{admin}\"\n[[listener]]\nname = \"web\"\nbind = \"{door}\"\n\
-         [[route]]\nclient = [\"set:s\"]\nrespond = {{ status = 204 }}\n[[route]]\nrespond = {{ status = 200 }}\n\
-         [set.s]\naddresses = \"s.txt\"\n"
-    );
+    let text = |status: &str| {
+        format!(
+            "[admin]\nbind = \"{admin}\"\n[[listener]]\nname = \"web\"\nbind = \"{door}\"\n\
+             [[route]]\nclient = [\"set:s\"]\nrespond = {{ status = {status} }}\n\
+             [[route]]\nrespond = {{ status = 200 }}\n[set.s]\naddresses = \"s.txt\"\n"
+        )
+    };
     folder.file("s.txt", "192.0.2.0/24\n");
-    let file = folder.file("tidegate.toml", text);
+    let file = folder.file("tidegate.toml", text("204"));
     let mut program = command(env!("CARGO_BIN_EXE_tidegate"));
     let mut process = Process::spawn(program.args(["run", &file]));
     process.wait_for_listener(door);
@@ -386,7 +395,13 @@ fn changes_of_a_set_last_over_a_reload_with_the_same_addresses() {
     assert_eq!(status().as_deref(), Some("200"));
     operated.ctl_well(&["add", "set", "s", "127.0.0.0/8"]);
     assert_eq!(status().as_deref(), Some("204"));
+    operated.folder.file("tidegate.toml", text("403"));
     operated.ctl_well(&["reload"]);
+    let mut tries = 0;
+    while status().as_deref() != Some("403") {
+        tries += 1;
+        assert!(tries < 10_000, "the reload does not bring the status: {:?}", status());
+    }
     operated.ctl_well(&["del", "set", "s", "192.0.2.128/25"]);
     assert_eq!(shown(), "127.0.0.0/8\n192.0.2.0/25\n");
     assert_eq!(operated.ctl_well(&["show", "set"]), "# name ranges changes\ns 2 2\n");
@@ -409,4 +424,82 @@ fn changes_of_a_set_last_over_a_reload_with_the_same_addresses() {
         assert!(tries < 1000, "the reload does not replace the addresses: {}", shown());
     }
     assert_eq!(status().as_deref(), Some("200"));
+}
+
+/// Counts of a table are those of all workers; commands show, clear and mark keys; a reload keeps them.
+#[test]
+fn tables_are_shown_cleared_and_marked() {
+    let (folder, door, admin) = (Folder::new("admin-table"), free_address(), free_address());
+    let text = |expire: &str| {
+        format!(
+            "[server]\nworkers = 2\n[admin]\nbind = \"{admin}\"\n\
+             [[listener]]\nname = \"web\"\nbind = \"{door}\"\ncount = \"t\"\n\
+             [[route]]\ntable = {{ t = {{ mark = \">= 5\" }} }}\nrespond = {{ status = 403 }}\n\
+             [[route]]\nrespond = {{ status = 204 }}\n\
+             [table.t]\ncounts = [\"requests\", \"requests/1h\", \"errors\", \"connections\", \"mark\"]\n\
+             expire = \"{expire}\"\n[table.u]\nkey = \"header:x-user\"\ncounts = [\"requests\"]\nentries-max = 16\n"
+        )
+    };
+    let file = folder.file("tidegate.toml", text("1h"));
+    let mut program = command(env!("CARGO_BIN_EXE_tidegate"));
+    let mut process = Process::spawn(program.args(["run", &file]));
+    process.wait_for_listener(door);
+    process.wait_for_listener(admin);
+    let operated = Operated { folder, process, door, admin };
+    let send = |request: &str| {
+        let mut socket = TcpStream::connect(operated.door).expect("it listens");
+        socket.write_all(request.as_bytes()).expect("it reads");
+        let mut response = String::new();
+        socket.read_to_string(&mut response).expect("the response is text");
+        response.get(9..12).map(str::to_owned).unwrap_or_default()
+    };
+    let get = || send("GET / HTTP/1.0\r\n\r\n");
+    // The counts of the key, without the time since its last use.
+    let counts = |words: &[&str]| -> Vec<String> {
+        let shown = operated.ctl_well(words);
+        let line = shown.lines().find(|line| line.starts_with("127.0.0.1 ")).unwrap_or_default();
+        line.split(' ').skip(2).map(str::to_owned).collect()
+    };
+    for _ in 0..20 {
+        assert_eq!(get(), "204");
+    }
+    assert_eq!(counts(&["show", "table", "t"]), ["20", "20", "0", "0", "0"]);
+    assert_eq!(send("GET\r\n\r\n"), "400");
+    assert_eq!(counts(&["show", "table", "t", "5"]), ["21", "21", "1", "0", "0"]);
+    operated.ctl_well(&["set", "table", "t", "127.0.0.1", "mark", "7"]);
+    operated.ctl_well(&["set", "table", "t", "2001:db8::1", "mark", "7"]);
+    assert_eq!(get(), "403");
+    let shown = operated.ctl_well(&["show", "table", "t", "key", "2001:db8::2"]);
+    assert!(
+        shown.starts_with("# key unused requests requests/1h errors connections mark\n"),
+        "{shown}"
+    );
+    assert!(shown.contains("\n2001:db8::/64 ") && shown.ends_with(" 0 0 0 0 7\n"), "{shown}");
+    operated.folder.file("tidegate.toml", text("2h"));
+    operated.ctl_well(&["reload"]);
+    let all = operated.ctl_well(&["show", "table"]);
+    let lines: Vec<&str> = all.lines().collect();
+    assert_eq!(lines[0], "# name entries entries-max bytes evictions uncounted");
+    assert!(lines[1].starts_with("t 2 100000 ") && lines[1].ends_with(" 0 0"), "{all}");
+    assert_eq!(lines[2], "u 0 16 1538 0 0");
+    assert_eq!(counts(&["show", "table", "t"]), ["22", "22", "2", "0", "7"]);
+    operated.ctl_well(&["clear", "table", "t", "127.0.0.1"]);
+    assert_eq!(get(), "204");
+    let metrics = operated.page("/metrics");
+    for line in ["table_entries{table=\"t\"} 2", "table_evictions_total{table=\"u\"} 0"] {
+        assert!(metrics.contains(&format!("\ntidegate_{line}\n")), "{line}: {metrics}");
+    }
+    for (words, expected) in [
+        (&["show", "table", "x"][..], "the tables are: t, u"),
+        (&["show", "table", "t", "0"][..], "LIMIT is a number from 1 to"),
+        (&["show", "table", "t", "key", "10.0.0.1"][..], "has no key"),
+        (&["clear", "table", "t", "10.0.0.1"][..], "has no key"),
+        (&["set", "table", "u", "bob", "mark", "1"][..], "has no marks"),
+        (&["set", "table", "t", "bob", "mark", "1"][..], "has no key"),
+        (&["set", "table", "t", "10.0.0.1", "mark", "x"][..], "a mark is a number"),
+    ] {
+        let output = operated.ctl(words);
+        let why = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(1) && why.contains(expected), "{words:?}: {why}");
+    }
 }

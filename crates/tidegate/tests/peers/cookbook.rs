@@ -6,6 +6,7 @@
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use crate::gate::Gate;
@@ -57,7 +58,8 @@ fn recipes() -> Vec<Recipe> {
     sections.filter_map(read).collect()
 }
 
-/// Starts a server that answers each request with the head that it received, and the name of the server.
+/// Starts a server that answers each request with the head that it received, and the name of the server. `/session` begins a
+/// session, with a cookie that only this server knows.
 fn start_mirror(name: &'static str) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("the kernel has a port");
     let address = listener.local_addr().expect("a bound socket has an address");
@@ -86,12 +88,28 @@ fn mirror(mut stream: TcpStream, name: &str) {
         let _ = stream.write_all(verdict(&text(&head)).as_bytes());
         return;
     }
-    let body = format!("{}served by {name}\n", text(&head).replace("\r\n", "\n"));
+    let head = text(&head);
+    let (cookie, session) = session_of(&head, name);
+    let body = format!("{}served by {name}\n{session}", head.replace("\r\n", "\n"));
     let _ = write!(
         stream,
-        "HTTP/1.1 200 OK\r\nServer: mirror\r\nX-Powered-By: threads\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        "HTTP/1.1 200 OK\r\nServer: mirror\r\nX-Powered-By: threads\r\n{cookie}Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
         body.len()
     );
+}
+
+/// The field that sets the cookie of a session, and what the server `name` knows about the session of a request.
+fn session_of(head: &str, name: &str) -> (String, &'static str) {
+    static BEGUN: AtomicU32 = AtomicU32::new(0);
+    if head.starts_with("GET /session ") {
+        let number = BEGUN.fetch_add(1, Ordering::Relaxed);
+        return (format!("Set-Cookie: JSESSIONID={name}-{number}; Path=/\r\n"), "session begun\n");
+    }
+    let (_, session) = head.split_once("JSESSIONID=").unwrap_or_default();
+    match session.strip_prefix(name).is_some_and(|rest| rest.starts_with('-')) {
+        true => (String::new(), "session known\n"),
+        false => (String::new(), ""),
+    }
 }
 
 /// The answer of an authentication server to the question `head`: a session is the name of the user.

@@ -16,6 +16,7 @@ mod health;
 mod http2;
 mod http2_clients;
 mod http2_servers;
+mod keys;
 mod load;
 mod log;
 mod nginx_origin;

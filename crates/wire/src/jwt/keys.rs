@@ -82,15 +82,51 @@ impl KeySet {
     /// What is wrong. The text contains no part of a key.
     pub fn parse(content: &[u8]) -> Result<Self, String> {
         let text = core::str::from_utf8(content).map_err(|_| "not a text".to_owned())?;
-        let keys = match text.trim_start().starts_with('{') {
+        Self::bounded(match text.trim_start().starts_with('{') {
             true => parse_json(text)?,
             false => parse_pem(text)?,
-        };
+        })
+    }
+
+    /// Reads a set in JSON that an issuer of tokens publishes. Keys that cannot be used are left out, as RFC 7517 section 5
+    /// recommends, and so are secrets: a published secret is none.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn parse_published(content: &[u8]) -> Result<Self, String> {
+        let text = core::str::from_utf8(content).map_err(|_| "not a text".to_owned())?;
+        let public = read_json(text)?.into_iter().filter(|key| key.kty != "oct" && key.verifies());
+        let usable = public.filter_map(|key| {
+            let material = material_of(&key).ok().flatten()?;
+            Some(Key { id: key.kid, algorithm: key.alg, material })
+        });
+        Self::bounded(usable.take(KEYS_MAX + 1).collect())
+    }
+
+    fn bounded(keys: Vec<Key>) -> Result<Self, String> {
         match keys.len() {
             0 => Err("no key that can verify tokens".to_owned()),
             1..=KEYS_MAX => Ok(Self { keys }),
             _ => Err(format!("more than {KEYS_MAX} keys")),
         }
+    }
+
+    /// The number of keys.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// Whether the set has no key.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+
+    /// Whether a key has this name, or no key has a name.
+    pub(super) fn has_named(&self, name: &str) -> bool {
+        self.keys.iter().any(|key| key.id.as_deref() == Some(name))
+            || self.keys.iter().all(|key| key.id.is_none())
     }
 
     /// The keys that may have signed a token with this header.
@@ -216,22 +252,32 @@ struct JsonKey {
     k: Option<String>,
 }
 
-/// Reads a set of keys, or a single key. Keys for encryption and of unknown kinds are left out, as RFC 7517 section 5
-/// demands.
-fn parse_json(text: &str) -> Result<Vec<Key>, String> {
+impl JsonKey {
+    /// Whether the key is meant for signatures.
+    fn verifies(&self) -> bool {
+        self.purpose.as_deref().is_none_or(|purpose| purpose == "sig")
+    }
+}
+
+/// Reads a set of keys, or a single key.
+fn read_json(text: &str) -> Result<Vec<JsonKey>, String> {
     let read = |error: serde_json::Error| {
         format!("not a set of keys (RFC 7517): line {}, column {}", error.line(), error.column())
     };
-    let set = match serde_json::from_str::<JsonSet>(text) {
-        Ok(set) => set.keys,
+    match serde_json::from_str::<JsonSet>(text) {
+        Ok(set) => Ok(set.keys),
         Err(error) => match serde_json::from_str::<JsonKey>(text) {
-            Ok(key) => vec![key],
-            Err(_) => return Err(read(error)),
+            Ok(key) => Ok(vec![key]),
+            Err(_) => Err(read(error)),
         },
-    };
+    }
+}
+
+/// The keys in a file. Keys for encryption and of unknown kinds are left out, as RFC 7517 section 5 demands.
+fn parse_json(text: &str) -> Result<Vec<Key>, String> {
     let mut keys = Vec::new();
-    for (at, key) in set.into_iter().enumerate() {
-        if key.purpose.as_deref().is_some_and(|purpose| purpose != "sig") {
+    for (at, key) in read_json(text)?.into_iter().enumerate() {
+        if !key.verifies() {
             continue;
         }
         if let Some(material) =

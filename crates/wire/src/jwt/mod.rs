@@ -7,9 +7,11 @@
 
 mod claims;
 mod keys;
+mod live;
 
 pub use claims::Claims;
 pub use keys::{KEYS_MAX, KeySet};
+pub use live::{CONTENT_BYTES_MAX, LiveFacts, LiveKeys, LiveReader, Unverified, WANT_SECONDS_MIN};
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -51,14 +53,20 @@ impl KeySet {
         self.payload(token).ok_or(Refusal::Invalid)
     }
 
+    /// Whether the token names a key that is not in the set, so that a newer set may verify it.
+    #[must_use]
+    pub fn lacks_key_of(&self, token: &str) -> bool {
+        let header = token.split_once('.').and_then(|(header, _)| header_of(header));
+        header.and_then(|header| header.kid).is_some_and(|name| !self.has_named(&name))
+    }
+
     fn payload(&self, token: &str) -> Option<Vec<u8>> {
         if token.len() > TOKEN_BYTES_MAX {
             return None;
         }
         let (signed, signature) = token.rsplit_once('.')?;
         let (header, claims) = signed.split_once('.')?;
-        let header = base64::decode_canonical(header.as_bytes())?;
-        let header: Header = serde_json::from_slice(&header).ok()?;
+        let header = header_of(header)?;
         if header.crit.is_some() {
             return None;
         }
@@ -69,6 +77,11 @@ impl KeySet {
         }
         base64::decode_canonical(claims.as_bytes())
     }
+}
+
+fn header_of(text: &str) -> Option<Header> {
+    let header = base64::decode_canonical(text.as_bytes())?;
+    serde_json::from_slice(&header).ok()
 }
 
 #[cfg(test)]

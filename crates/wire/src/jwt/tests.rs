@@ -4,8 +4,9 @@ use aws_lc_rs::encoding::AsDer;
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::rsa::KeySize;
 use aws_lc_rs::signature::{
-    ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair, RSA_PKCS1_SHA256, RSA_PSS_SHA256,
-    RsaKeyPair,
+    ECDSA_P256_SHA256_FIXED_SIGNING, ECDSA_P384_SHA384_FIXED_SIGNING, EcdsaKeyPair, KeyPair,
+    RSA_PKCS1_SHA256, RSA_PKCS1_SHA384, RSA_PKCS1_SHA512, RSA_PSS_SHA256, RSA_PSS_SHA384,
+    RSA_PSS_SHA512, RsaEncoding, RsaKeyPair,
 };
 
 use super::*;
@@ -77,7 +78,7 @@ fn examples_of_the_standards_are_verified() {
 fn rsa_and_curves_are_verified_from_pem_and_json() {
     let random = SystemRandom::new();
     let rsa = RsaKeyPair::generate(KeySize::Rsa2048).expect("a key");
-    let with = |padding: &'static dyn aws_lc_rs::signature::RsaEncoding| {
+    let with = |padding: &'static dyn RsaEncoding| {
         let (rsa, random) = (&rsa, &random);
         move |signed: &[u8]| {
             let mut signature = vec![0; rsa.public_modulus_len()];
@@ -119,6 +120,67 @@ fn rsa_and_curves_are_verified_from_pem_and_json() {
     let keys = set(&pem("PUBLIC KEY", der.as_ref()));
     assert!(keys.verify(&token(r#"{"alg":"ES256"}"#, sign)).is_ok());
     assert!(keys.verify(&token(r#"{"alg":"ES384"}"#, sign)).is_err());
+}
+
+/// Each algorithm verifies what it signed. A longer or shorter signature, one more or one less part and another algorithm
+/// in the header are refused.
+#[test]
+fn each_algorithm_verifies_its_own_signatures_only() {
+    use aws_lc_rs::hmac;
+    type Sign<'k> = Box<dyn Fn(&[u8]) -> Vec<u8> + 'k>;
+    let random = SystemRandom::new();
+    let rsa = RsaKeyPair::generate(KeySize::Rsa2048).expect("a key");
+    let curve = EcdsaKeyPair::generate(&ECDSA_P384_SHA384_FIXED_SIGNING).expect("a key");
+    let secret = [7; 64];
+    let of_rsa = set(&pem("PUBLIC KEY", rsa.public_key().as_der().expect("DER").as_ref()));
+    let of_curve = set(&pem("PUBLIC KEY", curve.public_key().as_der().expect("DER").as_ref()));
+    let of_secret = KeySet::of_secret(&secret);
+    let mac = |algorithm| -> Sign<'_> {
+        let key = hmac::Key::new(algorithm, &secret);
+        Box::new(move |signed: &[u8]| hmac::sign(&key, signed).as_ref().to_vec())
+    };
+    let with_rsa = |padding: &'static dyn RsaEncoding| -> Sign<'_> {
+        let (rsa, random) = (&rsa, &random);
+        Box::new(move |signed: &[u8]| {
+            let mut signature = vec![0; rsa.public_modulus_len()];
+            rsa.sign(padding, random, signed, &mut signature).expect("a signature");
+            signature
+        })
+    };
+    let with_curve: Sign<'_> = Box::new(|signed: &[u8]| {
+        curve.sign(&random, signed).expect("a signature").as_ref().to_vec()
+    });
+    let cases: [(&str, &KeySet, Sign<'_>); 10] = [
+        ("HS256", &of_secret, mac(hmac::HMAC_SHA256)),
+        ("HS384", &of_secret, mac(hmac::HMAC_SHA384)),
+        ("HS512", &of_secret, mac(hmac::HMAC_SHA512)),
+        ("RS256", &of_rsa, with_rsa(&RSA_PKCS1_SHA256)),
+        ("RS384", &of_rsa, with_rsa(&RSA_PKCS1_SHA384)),
+        ("RS512", &of_rsa, with_rsa(&RSA_PKCS1_SHA512)),
+        ("PS256", &of_rsa, with_rsa(&RSA_PSS_SHA256)),
+        ("PS384", &of_rsa, with_rsa(&RSA_PSS_SHA384)),
+        ("PS512", &of_rsa, with_rsa(&RSA_PSS_SHA512)),
+        ("ES384", &of_curve, with_curve),
+    ];
+    let names = cases.iter().map(|(name, ..)| *name).chain(["ES256", "ES512", "none", "UNKNOWN"]);
+    let names: Vec<&str> = names.collect();
+    for (algorithm, keys, sign) in &cases {
+        for name in &names {
+            let verified = keys.verify(&token(&format!(r#"{{"alg":"{name}"}}"#), sign));
+            assert_eq!(verified.is_ok(), name == algorithm, "{name} signed by {algorithm}");
+        }
+        let good = token(&format!(r#"{{"alg":"{algorithm}"}}"#), sign);
+        let parts: Vec<&str> = good.split('.').collect();
+        for wrong in [
+            format!("{good}abc"),
+            good[..good.len() - 4].to_owned(),
+            format!("{}.{}", parts[0], parts[1]),
+            format!("{}.{}.", parts[0], parts[1]),
+            format!("{good}.{}", parts[2]),
+        ] {
+            assert_eq!(keys.verify(&wrong), Err(Refusal::Invalid), "{algorithm} {wrong}");
+        }
+    }
 }
 
 #[test]
@@ -236,4 +298,90 @@ fn times_have_a_leeway() {
     ] {
         assert_eq!(check(claims, now), expected, "{claims} {now}");
     }
+}
+
+/// A set of one public key of Ed25519 (RFC 8037 appendix A.2), a secret and a key that cannot be used.
+const PUBLISHED: &str = r#"{"keys":[
+    {"kty":"OKP","crv":"Ed25519","kid":"NAME","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"},
+    {"kty":"oct","kid":"s","k":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"},{"kty":"RSA","kid":"r","n":"AQAB","e":"AQAB"}]}"#;
+/// A token of that key without `kid` (RFC 8037 appendix A.4).
+const SIGNED: &str = "eyJhbGciOiJFZERTQSJ9.RXhhbXBsZSBvZiBFZDI1NTE5IHNpZ25pbmc.hgyY0il_MGCjP0JzlnLWG1PPOt7-09PGcvMg3AIbQR6dW\
+     bhijcNR4ki4iylGjg5BhVsPt9g7sVvpAr_MuM0KAg";
+
+#[test]
+fn fetched_keys_replace_each_other_and_stay_if_a_fetch_fails() {
+    let keys = LiveKeys::new();
+    let (first, second) = (keys.reader(), keys.reader());
+    assert_eq!(first.verify(SIGNED, 1000), Err(Unverified::Unavailable));
+    let published = PUBLISHED.replace("NAME", "a");
+    assert_eq!(keys.offer(published.as_bytes(), 1000), Ok(Some(1)));
+    let version = first.version();
+    assert_ne!(version, [0; 32]);
+    assert!(first.verify(SIGNED, 1000).is_ok() && second.verify(SIGNED, 1000).is_ok());
+    assert_eq!(keys.offer(published.as_bytes(), 1100), Ok(None), "the same content");
+    for wrong in ["", "{}", r#"{"keys":[{"kty":"oct","k":"AAAA"}]}"#, "no key"] {
+        assert!(keys.offer(wrong.as_bytes(), 1200).is_err(), "{wrong}");
+        assert!(first.verify(SIGNED, 1200).is_ok() && first.version() == version);
+    }
+    let long = published.clone() + &" ".repeat(CONTENT_BYTES_MAX);
+    assert!(keys.offer(long.as_bytes(), 1200).is_err());
+    keys.note_failure(1300);
+    let facts = LiveFacts { keys: 1, fetched_at: 1100, fetches: 2, failures: 6 };
+    assert_eq!(keys.facts(), facts);
+    // The key is withdrawn: every reader refuses its tokens, and has another version.
+    let other = r#"{"keys":[{"kty":"EC","crv":"P-256","x":"f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU",
+        "y":"x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0"}]}"#;
+    assert_eq!(keys.offer(other.as_bytes(), 1400), Ok(Some(1)));
+    for reader in [&first, &second] {
+        assert_ne!(reader.version(), version);
+        assert_eq!(reader.verify(SIGNED, 1400), Err(Unverified::Refused(Refusal::Invalid)));
+    }
+}
+
+#[test]
+fn tokens_of_unknown_keys_demand_a_newer_set_at_a_bounded_rate() {
+    let keys = LiveKeys::new();
+    let reader = keys.reader();
+    let published = PUBLISHED.replace("NAME", "a");
+    assert_eq!(keys.offer(published.as_bytes(), 1000), Ok(Some(1)));
+    let unknown = token(r#"{"alg":"EdDSA","kid":"b"}"#, |_| vec![0; 64]);
+    let forged = token(r#"{"alg":"EdDSA","kid":"a"}"#, |_| vec![0; 64]);
+    let mut fetches = 0;
+    for now in 1000..1100 {
+        for _ in 0..50 {
+            assert_eq!(reader.verify(&forged, now), Err(Unverified::Refused(Refusal::Invalid)));
+            let expected = match now - (1000 + 10 * fetches) {
+                0..10 => Unverified::UnknownKey,
+                _ => Unverified::Unavailable,
+            };
+            assert_eq!(reader.verify(&unknown, now), Err(expected), "{now}");
+        }
+        if keys.is_wanted(now) {
+            keys.take_wanted();
+            assert_eq!(keys.offer(published.as_bytes(), now), Ok(None));
+            fetches += 1;
+        }
+    }
+    assert_eq!(fetches, 9);
+    // A failed attempt does not prove that the key does not exist.
+    keys.note_failure(1101);
+    assert_eq!(reader.verify(&unknown, 1102), Err(Unverified::Unavailable));
+    assert!(!keys.is_wanted(1110) && keys.is_wanted(1111));
+    assert_eq!(keys.offer(PUBLISHED.replace("NAME", "b").as_bytes(), 1111), Ok(Some(1)));
+    assert_eq!(reader.verify(&unknown, 1112), Err(Unverified::Refused(Refusal::Invalid)));
+}
+
+#[test]
+fn published_sets_have_a_bounded_number_of_public_keys() {
+    let key = r#"{"kty":"OKP","crv":"Ed25519","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}"#;
+    let set = |count: usize| format!("{{\"keys\":[{}]}}", vec![key; count].join(","));
+    assert_eq!(
+        KeySet::parse_published(set(KEYS_MAX).as_bytes()).map(|set| set.len()),
+        Ok(KEYS_MAX)
+    );
+    assert!(KeySet::parse_published(set(KEYS_MAX + 1).as_bytes()).is_err());
+    let secret = hmac_with(&[0; 32]);
+    let published = KeySet::parse_published(PUBLISHED.as_bytes()).expect("one usable key");
+    assert!(published.verify(&token(r#"{"alg":"HS256","kid":"s"}"#, secret)).is_err());
+    assert!(KeySet::parse_published(pem("PUBLIC KEY", b"x").as_bytes()).is_err());
 }

@@ -290,6 +290,8 @@ mod tests {
             ("GET", "http://h", Absolute, "/", None, "h"),
             ("GET", "HTTPS://h:1/a?b", Absolute, "/a", Some("b"), "h:1"),
             ("GET", "http://h?b", Absolute, "/", Some("b"), "h"),
+            ("GET", "http://h:80?b", Absolute, "/", Some("b"), "h:80"),
+            ("GET", "http://h:/a", Absolute, "/a", None, "h:"),
             ("OPTIONS", "http://h:8001", Absolute, "*", None, "h:8001"),
             ("OPTIONS", "http://h/", Absolute, "/", None, "h"),
             ("OPTIONS", "*", Asterisk, "*", None, "-"),
@@ -317,6 +319,11 @@ mod tests {
             ("GET", "http://u@h/"),
             ("GET", "http://h:x/"),
             ("GET", "http://h#f"),
+            ("GET", "http://u:p@h:80/"),
+            ("GET", "http://:"),
+            ("GET", "http://:80/"),
+            ("GET", "*/test"),
+            ("GET", "h/a/b"),
             ("GET", "ftp://h/"),
             ("GET", "http:/h"),
             ("CONNECT", "h"),
@@ -325,6 +332,7 @@ mod tests {
             ("CONNECT", "http://h:1/"),
             ("CONNECT", "u@h:1"),
             ("OPTIONS", "**"),
+            ("OPTIONS", "*/test"),
         ] {
             assert_eq!(parts(method, target), None, "{method} {target}");
         }

@@ -104,6 +104,7 @@ impl Worker {
         let values = core::mem::take(&mut exchange.values);
         self.recall_values(to, values);
         self.note_result(pool as u16, server, is_failure(head.status), reactor.now());
+        self.note_stay_answered(id, Some(head), reactor.now());
         if connection_auth::response_authenticates(head) {
             self.note_authenticated(reactor, up);
         }

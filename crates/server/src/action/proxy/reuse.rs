@@ -8,6 +8,7 @@
 use tidegate_base::{Id, Moment, Span};
 use tidegate_gate::stay::Noted;
 use tidegate_reactor::{Reactor, SockId};
+use tidegate_wire::message::ResponseHead;
 
 use crate::action::proxy::exchange::Exchange;
 use crate::requester::Requester;
@@ -73,14 +74,41 @@ impl Worker {
         (usable && state.has_room_at(server, &exchange.tried)).then_some(server)
     }
 
-    /// Notes that requests with the key of the exchange stay with `server`, unless their own server is only busy.
-    pub(crate) fn note_stay(&mut self, id: Id<Exchange>, server: usize, now: Moment) {
+    /// Notes that a request with the key of the exchange is sent to `server`.
+    pub(super) fn note_stay_sent(&mut self, id: Id<Exchange>, server: usize, now: Moment) {
         let Some(exchange) = self.exchanges.get(id) else { return };
         let (pool, Some(key)) = (exchange.pool, exchange.facts.stay) else { return };
         let Some(stays) = self.settings.newest().stays(pool) else { return };
         let state = &self.pools[usize::from(pool)].state;
+        let noted = stays.note_sent(key, server, now, |lost| state.has_lost(lost, now));
+        self.count_stay(noted);
+    }
+
+    /// Notes that the server of the exchange has responded with `head`, or was connected if there are no requests: later
+    /// requests with its key stay there, unless their own server is only busy, and those with the cookie that it has set.
+    pub(super) fn note_stay_answered(
+        &mut self,
+        id: Id<Exchange>,
+        head: Option<&ResponseHead<'_>>,
+        now: Moment,
+    ) {
+        let Some(exchange) = self.exchanges.get(id) else { return };
+        let Some(stays) = self.settings.newest().stays(exchange.pool) else { return };
+        let server = usize::from(exchange.attempt.server);
+        let set = head.and_then(|head| stays.key_set_by(head));
+        if let Some(key) = exchange.facts.stay.filter(|own| Some(*own) != set) {
+            let state = &self.pools[usize::from(exchange.pool)].state;
+            let noted = stays.note_answered(key, server, now, |lost| state.has_lost(lost, now));
+            self.count_stay(noted);
+        }
+        if let Some(key) = set {
+            self.count_stay(stays.note_set(key, server, now));
+        }
+    }
+
+    fn count_stay(&self, noted: Noted) {
         let counters = &self.accounts.counters;
-        match stays.note(key, server, now, |lost| state.has_lost(lost, now)) {
+        match noted {
             Noted::Kept | Noted::New => {}
             Noted::Displaced => counters.sticky_evictions.add(1),
             Noted::Moved => counters.sticky_moves.add(1),

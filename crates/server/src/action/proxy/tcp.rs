@@ -92,6 +92,7 @@ impl Worker {
         // Once a server is connected, no other server is tried.
         exchange.attempt.has_response = true;
         let (to, up) = (exchange.requester, exchange.attempt.up.sock);
+        self.note_stay_answered(id, None, reactor.now());
         self.accounts.counters.tunnels.add(1);
         self.note_phase(to, Phase::Data);
         let Some(tcp) = self.tcp_client(to.sock) else { return self.note_bug(reactor, to.sock) };

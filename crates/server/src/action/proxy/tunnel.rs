@@ -43,6 +43,7 @@ impl Worker {
             false => None,
         };
         self.note_result(pool, attempt.server, false, reactor.now());
+        self.note_stay_answered(id, Some(head), reactor.now());
         self.accounts.counters.tunnels.add(1);
         let switch = match &accepted {
             Some(key) => Switch::Connected(head, key),

@@ -1,0 +1,83 @@
+//! The settings of tables that count what clients do, and the settings that refer to them.
+//! In: nothing. Out: the section `[table.NAME]`; the keys `count` and `table`.
+
+use super::Preset::{Required, Value};
+use super::Shape::{Duration, Fields, List, Number, OneOf, Text};
+use super::rate::KEY;
+use super::{Section, Shape, key};
+
+const COUNT: &str = "\"requests/10s\", \"errors/1m\", \"failures/1m\", \"bytes-received/1m\", \"bytes-sent/1m\", \
+                     each also without a period, \"connections\" or \"mark\"";
+const NAME: &str = "the name of a [table.NAME]";
+
+/// The value of `count` of a listener or route.
+pub(super) const COUNTING: Shape = OneOf(&[Text(NAME), List(&Text(NAME))]);
+/// The value of `table` of a route.
+pub(super) const TABLE_TESTS: Shape = Fields(&Fields(&Text("\"> 100\", \">= 20\" or \"> 10MiB\"")));
+
+/// `count` of a route.
+pub(super) const ROUTE_COUNT: &str = "The tables that count the requests that this route takes. A request is counted once the route has \
+     taken it, so the conditions of routes do not see the request itself. A table counts each request \
+     once, also if the listener names it, too.";
+/// `count` of a listener.
+pub(super) const LISTENER_COUNT: &str = "The tables that count all requests of this listener. A request is counted before its route is \
+     chosen, so the conditions of routes see the request itself, and requests that routes refuse are \
+     counted, too. Not with `forward`.";
+/// `table` of a route.
+pub(super) const ROUTE_TABLE: &str = "Conditions on what tables have counted for the key of the request, all of which must hold, such as { \
+     abuse = { \"requests/10s\" = \"> 100\" } }. A comparison begins with >, >=, <, <= or =; bytes have a \
+     unit. The period may be left out if the table counts it in one period only. Counts of a key that the \
+     table does not know are 0. To let any one of several conditions suffice, write several routes.";
+
+/// `[table.NAME]`.
+pub static COUNT_TABLE: Section = Section {
+    path: "[table.NAME]",
+    about: "Counts what clients do, by a key such as their address, for all workers together. Listeners and routes name \
+             the tables that count their requests (`count`), and routes can depend on the counts (`table`). The command \
+             `show table NAME` shows the keys. A reload keeps the counts of a table whose key, counts and size are the same; \
+             a restart does not.",
+    keys: &[
+        key(
+            "key",
+            OneOf(&[Text(KEY), List(&Text(KEY))]),
+            Value("\"client-address\""),
+            "What requests are counted by; with an array, by all of its values together. The values are those of `by` in \
+             `rate`: IPv6 addresses count by their first 64 bits, and a request that does not have exactly one value of a \
+             field, cookie or parameter is counted by the client's address.",
+            "Clients cannot choose their address freely, unlike a field or a cookie.",
+        ),
+        key(
+            "counts",
+            List(&Text(COUNT)),
+            Required,
+            "What is counted, up to eight numbers for each key. With a period from 1s to 24h, what has happened within it \
+             until now; without one, what has happened since the key is known. \"requests\": requests; \"connections\": \
+             requests in progress, where a WebSocket connection or another tunnel is one request; \"errors\": responses \
+             with a status from 400 to 499, by a server or by Tidegate; \"failures\": those from 500 to 599; \
+             \"bytes-received\" and \"bytes-sent\": bytes of request bodies and of responses; \"mark\": a number that the \
+             command `set table` sets. Errors, failures and bytes are counted when the exchange ends. A period is counted \
+             in seven parts: what happened in the part that leaves the period now counts in proportion, so a count is exact \
+             for steady clients, and differs by up to what happened in one seventh of the period for others.",
+            "",
+        ),
+        key(
+            "expire",
+            Duration(1000, 24 * 3_600_000),
+            Value("\"10m\""),
+            "How long a key is remembered after its last request. At least the longest period in `counts`.",
+            "Long enough to recognise a client that comes back, and a mistake is soon forgotten.",
+        ),
+        key(
+            "entries-max",
+            Number(8, 4_194_304),
+            Value("100_000"),
+            "How many keys are counted at the same time. If there are more, keys that were not used for `expire` lose \
+             their place first, then those with the fewest requests lately among eight keys, so a flood of new keys \
+             displaces only keys of the flood (`tidegate_table_evictions_total`). An entry takes 24 bytes, 24 for the text \
+             of its key (64 unless `key` is the client's address), 64 for each count with a period, and 8 for each other \
+             count. The memory is taken at start.",
+            "More keys than most services have clients within ten minutes; 17 MB with two periods.",
+        ),
+    ],
+    later: &[],
+};

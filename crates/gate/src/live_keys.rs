@@ -1,0 +1,44 @@
+//! The addresses from which keys of tokens are fetched, and the keys of each, shared by all workers.
+//! In: the routes of a configuration. Out: the keys of an address; a reload keeps those of an address with the same settings.
+//! Never: fetches.
+
+use std::sync::Arc;
+
+use tidegate_config::model::{Config, RemoteKeys};
+use tidegate_wire::jwt::LiveKeys;
+
+/// See above. Clones share the keys.
+#[derive(Clone, Debug, Default)]
+pub struct KeySources(Arc<[(RemoteKeys, Arc<LiveKeys>)]>);
+
+impl KeySources {
+    /// The addresses of a configuration, without keys.
+    #[must_use]
+    pub fn new(config: &Config) -> Self {
+        Self::default().after(config)
+    }
+
+    /// The addresses of `next`, which follows the configuration with these addresses.
+    #[must_use]
+    pub fn after(&self, next: &Config) -> Self {
+        let mut sources: Vec<(RemoteKeys, Arc<LiveKeys>)> = Vec::new();
+        for remote in next.remote_keys() {
+            if sources.iter().all(|(known, _)| known != remote) {
+                let keys = self.find(remote).map_or_else(LiveKeys::new, Arc::clone);
+                sources.push((remote.clone(), keys));
+            }
+        }
+        Self(sources.into())
+    }
+
+    /// The keys of an address.
+    #[must_use]
+    pub fn find(&self, remote: &RemoteKeys) -> Option<&Arc<LiveKeys>> {
+        self.0.iter().find(|(known, _)| known == remote).map(|(_, keys)| keys)
+    }
+
+    /// The addresses and their keys.
+    pub fn all(&self) -> impl Iterator<Item = (&RemoteKeys, &Arc<LiveKeys>)> {
+        self.0.iter().map(|(remote, keys)| (remote, keys))
+    }
+}

@@ -1,0 +1,178 @@
+//! Keeps the keys of tokens that are fetched (`keys = "https://..."`) new, on a thread of its own.
+//! In: the addresses of the configuration in force; demands of workers. Out: keys in force for all workers; log lines.
+//! Never: runs on a worker; gives up keys because newer ones cannot be fetched.
+//! Limits: one fetch at a time; a set is fetched again after `USABLE_MIN` to `USABLE_MAX`, after a failure after
+//! `RETRY_MIN` to `RETRY_MAX`, and for an unknown key after `WANT_SECONDS_MIN`. Times vary by up to a tenth, so that
+//! machines that started together do not fetch together.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tidegate_base::Prng;
+use tidegate_config::model::RemoteKeys;
+use tidegate_gate::live_keys::KeySources;
+use tidegate_wire::jwt::LiveKeys;
+
+use crate::key_client::{self, Fetched};
+use crate::log;
+use crate::randomness::random_seed;
+use crate::reload::unix_seconds;
+use crate::threads::{self, Ended};
+
+/// How often the thread looks whether a fetch is due or demanded.
+const TICK: Duration = Duration::from_millis(200);
+/// The shortest time between two fetches that succeed, unless an unknown key demands one.
+const USABLE_MIN: Duration = Duration::from_secs(60);
+/// The longest time between two fetches: a withdrawn key is accepted for no longer.
+const USABLE_MAX: Duration = Duration::from_secs(24 * 3600);
+/// The time between two fetches if the server states none.
+const USABLE_DEFAULT: Duration = Duration::from_secs(600);
+/// The time until the first retry. It doubles with each failure.
+const RETRY_MIN: Duration = Duration::from_secs(1);
+/// The longest time until a retry.
+const RETRY_MAX: Duration = Duration::from_secs(60);
+
+/// The thread, and what it fetches.
+#[derive(Default)]
+pub(crate) struct KeyFetcher {
+    /// The addresses of the configuration in force.
+    sources: Arc<Mutex<KeySources>>,
+    /// The thread runs.
+    runs: bool,
+}
+
+impl KeyFetcher {
+    /// Fetches the keys of these addresses from now on, and of no others. Starts the thread when there is a first address.
+    ///
+    /// # Errors
+    /// The kernel refused the thread.
+    pub(crate) fn follow(&mut self, sources: &KeySources) -> io::Result<()> {
+        self.sources.lock().unwrap_or_else(PoisonError::into_inner).clone_from(sources);
+        if self.runs || sources.all().next().is_none() {
+            return Ok(());
+        }
+        let sources = Arc::clone(&self.sources);
+        threads::spawn("keys", move || fetch_forever(&sources))?;
+        self.runs = true;
+        Ok(())
+    }
+}
+
+/// When an address is fetched.
+struct Schedule {
+    /// When the next fetch is due.
+    due: Instant,
+    /// The failures since the last success.
+    failures: u32,
+}
+
+fn fetch_forever(sources: &Mutex<KeySources>) -> Ended {
+    let mut schedules: BTreeMap<RemoteKeys, Schedule> = BTreeMap::new();
+    let mut prng = Prng::new(random_seed());
+    loop {
+        let current = sources.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        schedules.retain(|remote, _| current.find(remote).is_some());
+        for (remote, keys) in current.all() {
+            let now = Instant::now();
+            let schedule = match schedules.get_mut(remote) {
+                Some(schedule) => schedule,
+                None => {
+                    schedules.entry(remote.clone()).or_insert(Schedule { due: now, failures: 0 })
+                }
+            };
+            if now < schedule.due && !keys.is_wanted(unix_seconds()) {
+                continue;
+            }
+            keys.take_wanted();
+            let fetched = key_client::fetch(remote);
+            let wait = note(remote, keys, fetched, schedule);
+            let tenth = wait.as_millis() as u64 / 10;
+            let earlier = Duration::from_millis(prng.below(tenth.max(1)));
+            schedule.due = Instant::now() + (wait - earlier);
+        }
+        thread::sleep(TICK);
+    }
+}
+
+/// Puts fetched keys in force. Returns the time until the next fetch.
+fn note(
+    remote: &RemoteKeys,
+    keys: &LiveKeys,
+    fetched: Result<Fetched, String>,
+    schedule: &mut Schedule,
+) -> Duration {
+    // A query may contain a secret.
+    let url = remote.url.split('?').next().unwrap_or_default();
+    let now = unix_seconds();
+    let offered = match fetched {
+        Ok(Fetched { content, usable }) => {
+            keys.offer(&content, now).map(|changed| (changed, usable))
+        }
+        Err(what) => {
+            keys.note_failure(now);
+            Err(what)
+        }
+    };
+    match offered {
+        Ok((changed, usable)) => {
+            if let Some(count) = changed {
+                log::info(format_args!("{count} keys of tokens fetched from {url}"));
+            } else if schedule.failures > 0 {
+                log::info(format_args!("the keys of tokens at {url} can be fetched again"));
+            }
+            schedule.failures = 0;
+            usable.unwrap_or(USABLE_DEFAULT).clamp(USABLE_MIN, USABLE_MAX)
+        }
+        Err(what) => {
+            let effect = match keys.facts().fetched_at {
+                0 => "requests with tokens get a 503 response until it succeeds".to_owned(),
+                at => format!("the keys of {} seconds ago stay in force", now.saturating_sub(at)),
+            };
+            log::warning(format_args!(
+                "the keys of tokens at {url} cannot be fetched: {what}; {effect}"
+            ));
+            let wait = RETRY_MIN * 2_u32.saturating_pow(schedule.failures.min(10));
+            schedule.failures = schedule.failures.saturating_add(1);
+            wait.min(RETRY_MAX)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEY: &str = r#"{"kty":"OKP","crv":"Ed25519","kid":"a","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}"#;
+
+    #[test]
+    fn time_until_the_next_fetch_is_bounded() {
+        let text = "[[listener]]\nbind = \"127.0.0.1:0\"\n[[route]]\nrespond = { status = 200 }\n\
+            auth = { jwt = { keys = \"https://id.example/keys?secret\" } }\n";
+        let config = tidegate_config::parse(text, "the test");
+        let config = config.unwrap_or_else(|errors| panic!("{errors}"));
+        let sources = KeySources::new(&config);
+        let (remote, keys) = sources.all().next().expect("an address");
+        let mut schedule = Schedule { due: Instant::now(), failures: 0 };
+        let mut waits = Vec::new();
+        for _ in 0..9 {
+            let failed = Err("no address".to_owned());
+            waits.push(note(remote, keys, failed, &mut schedule).as_secs());
+        }
+        assert_eq!(waits, [1, 2, 4, 8, 16, 32, 60, 60, 60]);
+        for (usable, expected) in
+            [(None, 600), (Some(0), 60), (Some(300), 300), (Some(u64::MAX), 24 * 3600)]
+        {
+            let content = KEY.as_bytes().to_vec();
+            let fetched = Fetched { content, usable: usable.map(Duration::from_secs) };
+            let wait = note(remote, keys, Ok(fetched), &mut schedule);
+            assert_eq!((wait.as_secs(), schedule.failures), (expected, 0));
+        }
+        let wrong = Fetched { content: b"{}".to_vec(), usable: None };
+        assert_eq!(note(remote, keys, Ok(wrong), &mut schedule).as_secs(), 1);
+        let facts = keys.facts();
+        assert_eq!((facts.keys, facts.fetches, facts.failures), (1, 4, 10));
+    }
+}
