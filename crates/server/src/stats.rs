@@ -111,16 +111,14 @@ impl Traffic {
         self.counts.retries.add(1);
     }
 
-    /// The copy of a request has ended, which has no line in the access log. `took`: `None` if it got no complete response.
-    pub(crate) fn end_mirrored(&self, status: Option<u16>, took: Option<Span>) {
+    /// The copy of a request has ended, which has no line in the access log.
+    pub(crate) fn end_mirrored(&self, status: Option<u16>, is_complete: bool, took: Span) {
         let counts = &self.counts;
         counts.under_way_now.sub(1);
         counts.count_status(status);
-        counts.server_failures.add(u64::from(took.is_none()));
+        counts.server_failures.add(u64::from(!is_complete));
         counts.ended.add(1);
-        if let Some(took) = took {
-            self.latency.note(took);
-        }
+        self.latency.note(took);
     }
 
     /// A request has ended.

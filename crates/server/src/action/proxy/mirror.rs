@@ -83,8 +83,10 @@ pub(crate) struct Mirrored {
     counted: (Rc<Snapshot>, u16, u16),
     /// When the copy was sent.
     began: Moment,
-    /// How long it took until the response was complete; `None` before.
-    took: Option<Span>,
+    /// How long it took until the response was complete or had failed; zero before, and if the process stops.
+    took: Span,
+    /// The response is complete.
+    is_complete: bool,
     /// The status of the response; `None` before its head.
     status: Option<u16>,
     /// How much of the response's body has arrived.
@@ -100,7 +102,7 @@ impl Mirrored {
     /// The exchange has ended.
     pub(super) fn end(&self) {
         if let Some(traffic) = self.traffic() {
-            traffic.end_mirrored(self.status, self.took);
+            traffic.end_mirrored(self.status, self.is_complete, self.took);
         }
     }
 }
@@ -273,7 +275,14 @@ impl Worker {
             Exchange::new(Requester::NONE, era, place, self.arrivals, facts, request);
         exchange.intake.bytes = exchange.request.body().len() as u64;
         let counted = (snapshot, pool_index, server as u16);
-        let mirrored = Mirrored { counted, began: now, took: None, status: None, body_bytes: 0 };
+        let mirrored = Mirrored {
+            counted,
+            began: now,
+            took: Span::ZERO,
+            is_complete: false,
+            status: None,
+            body_bytes: 0,
+        };
         exchange.mirrored = Some(Box::new(mirrored));
         let id = match self.exchanges.insert(exchange) {
             Ok(id) => id,
@@ -349,7 +358,8 @@ impl Worker {
         let now = reactor.now();
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
         if let Some(mirrored) = &mut exchange.mirrored {
-            mirrored.took = Some(now.since(mirrored.began));
+            mirrored.took = now.since(mirrored.began);
+            mirrored.is_complete = true;
         }
         let (pool, attempt) = (exchange.pool, exchange.attempt);
         let is_sent = self.request_pending(reactor, attempt.up) == 0;
@@ -365,10 +375,11 @@ impl Worker {
     }
 
     /// The exchange of a copy has failed, and has no server any more.
-    pub(super) fn fail_mirror(&mut self, id: Id<Exchange>, failure: Failure) {
+    pub(super) fn fail_mirror(&mut self, id: Id<Exchange>, failure: Failure, now: Moment) {
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
         if let Some(mirrored) = &mut exchange.mirrored {
             mirrored.status.get_or_insert(failure.status);
+            mirrored.took = now.since(mirrored.began);
         }
         self.accounts.counters.mirror_failures.add(1);
         self.forget_exchange(id);

@@ -256,7 +256,7 @@ impl Worker {
     pub(crate) fn fail<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>, failure: Failure) {
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
         if exchange.mirrored.is_some() {
-            return self.fail_mirror(id, failure);
+            return self.fail_mirror(id, failure, reactor.now());
         }
         let (to, is_done) = (exchange.requester, exchange.has_whole_request());
         let is_tcp = exchange.facts.is_tcp;
