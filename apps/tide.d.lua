@@ -332,6 +332,8 @@ function hub:refresh(arguments) end
 ---@class tide.Handlers
 ---@field on_request? fun(request: tide.Request, response: tide.Response)
 ---@field on_access? fun(request: tide.Request, response: tide.Response)
+---@field on_response? fun(request: tide.Request, response: tide.ResponseHead)
+---@field on_log? fun(record: table<string, any>)
 ---@field on_open? fun(client: tide.Client, request: tide.Request)
 ---@field on_message? fun(client: tide.Client, message: string, kind: "text"|"binary")
 ---@field on_drain? fun(client: tide.Client)
@@ -364,6 +366,26 @@ function reply:header(name) end
 ---@return any
 ---@return string? error
 function reply:json() end
+
+---The head of a server's response, in `on_response`.
+---@class tide.ResponseHead
+---@field status integer
+---@field headers table<string, string|string[]>
+local head = {}
+---@param name string
+---@return string?
+function head:header(name) end
+---@param code integer
+---@return tide.ResponseHead
+function head:set_status(code) end
+---@param name string
+---@param value any A list repeats the field, nil removes it.
+---@return tide.ResponseHead
+function head:set_header(name, value) end
+---@param name string
+---@param value any
+---@return tide.ResponseHead
+function head:add_header(name, value) end
 
 ---@class tide.HttpRequest
 ---@field pool string One of the `pools` of [lua.NAME].

@@ -2,7 +2,8 @@
 //! In: values. Out: readers, one of each worker, which find the newest value.
 //! Never: makes a reader wait. A reader compares one number with that of the last replacement; only after a replacement
 //! it tries the lock of the value, which is held while a reference is copied, and if another worker has it, the reader
-//! uses the value before. Frees a value on a worker: replaced values are kept until no reader has them.
+//! uses the value before. Frees a value on a worker: replaced values are kept until no reader has them, and freed when the
+//! value is replaced again, when a command asks for the number of changes, and after a reload (`free_replaced`).
 //! Limits: a reader retains the value that it read last, so that a value has no more versions than readers, and one more.
 //! A worker has up to two readers of a map or a set for each generation of its settings.
 
@@ -36,9 +37,13 @@ impl<T> Published<T> {
     pub fn replace(&self, value: T) {
         let before = core::mem::replace(&mut *lock(&self.value), Arc::new(value));
         self.version.fetch_add(1, Ordering::Release);
-        let mut replaced = lock(&self.replaced);
-        replaced.push(before);
-        replaced.retain(|value| Arc::strong_count(value) > 1);
+        lock(&self.replaced).push(before);
+        self.free_replaced();
+    }
+
+    /// Frees the replaced values that no reader has any more.
+    pub fn free_replaced(&self) {
+        lock(&self.replaced).retain(|value| Arc::strong_count(value) > 1);
     }
 
     /// The value in force.
@@ -107,6 +112,9 @@ mod tests {
         value.replace(101);
         assert_eq!(value.retained(), 1);
         assert_eq!(idle.read(|value| *value), 101);
+        assert_eq!(busy.read(|value| *value), 101);
+        value.free_replaced();
+        assert_eq!(value.retained(), 0);
     }
 
     #[test]

@@ -32,7 +32,7 @@ pub(crate) fn read(table: &Table<'_>, realm: String, notes: &mut Notes) -> Optio
         Some(_) => None,
         None => read_file(if is_secret { "secret-file" } else { "keys" }, table, notes),
     };
-    if text.is_none() && table.value("ca").is_some() {
+    if text.is_none() && table.text("ca", notes).is_some() {
         let what = "`ca` has no effect without an address in `keys`";
         let note = Note::new(Kind::Conflict, table.key_place("ca"), what);
         notes.error(note.help("remove it, or write keys = \"https://id.example/jwks.json\""));

@@ -55,7 +55,7 @@ pub use reuse::{Reuse, Unretriable};
 pub use route_timeouts::RouteTimeouts;
 pub use sticky::{SameSite, Stay, Sticky};
 pub use tcp::Forward;
-pub use text_map::{KEY_BYTES_MAX, MapEntry, MapFault, MapKind, TextMap, ValueMap};
+pub use text_map::{KEY_BYTES_MAX, MapEntry, MapFault, MapKind, TextMap, ValueMap, entries_max};
 
 /// A whole configuration.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -69,6 +69,8 @@ pub struct Namespace {
     pub read_presence: Permit,
     /// Whether clients receive a message when another client joins or leaves.
     pub join_leave: bool,
+    /// Of the messages that come within this time, subscribers get the newest; `None`: each message.
+    pub conflate: Option<Span>,
 }
 
 /// `subscribe` of a namespace.
@@ -130,6 +132,7 @@ impl Namespace {
             presence: false,
             read_presence: Permit::Api,
             join_leave: false,
+            conflate: None,
         }
     }
 }
@@ -234,6 +237,15 @@ fn read_namespace(table: &Table<'_>, namespace: &mut Namespace, notes: &mut Note
     table.set_flag("presence", &mut namespace.presence, notes);
     table.set_word("read-presence", &mut namespace.read_presence, notes);
     table.set_flag("join-leave", &mut namespace.join_leave, notes);
+    table.set_timeout("conflate", &mut namespace.conflate, notes);
+    if let Some(value) = table.value("conflate").filter(|_| namespace.history > 0)
+        && namespace.conflate.is_some()
+    {
+        let what =
+            "a channel with `history` cannot leave messages out: a client would miss their offsets";
+        let note = Note::new(Kind::Value, value.span(), what);
+        notes.error(note.help("remove `conflate` or `history`"));
+    }
 }
 
 /// Reads `push` of a route.

@@ -1,8 +1,5 @@
 //! Entries that commands collect, to replace all others at once.
-//! In: entries, one by one. Out: all of them. Limits: one draft at a time, with `ENTRIES_MAX` entries.
-
-/// Maximum number of entries of a draft.
-const ENTRIES_MAX: usize = 1_000_000;
+//! In: entries, one by one. Out: all of them. Limits: one draft at a time, with as many entries as its owner allows.
 
 /// Entries that commands collect, to replace all others at once. There is one draft at a time.
 #[derive(Debug)]
@@ -13,11 +10,13 @@ pub(crate) struct Drafts<E> {
     count: u64,
     /// The command that begins a draft, for messages.
     command: &'static str,
+    /// The most entries of a draft.
+    most: usize,
 }
 
 impl<E> Drafts<E> {
-    pub(crate) const fn new(command: &'static str) -> Self {
-        Self { current: None, count: 0, command }
+    pub(crate) const fn new(command: &'static str, most: usize) -> Self {
+        Self { current: None, count: 0, command, most }
     }
 
     /// Begins a draft without entries, in place of one that was not used. Returns its number.
@@ -36,9 +35,10 @@ impl<E> Drafts<E> {
 
     /// Adds an entry to a draft.
     pub(crate) fn push(&mut self, number: u64, entry: E) -> Result<(), String> {
+        let most = self.most;
         let entries = self.entries(number)?;
-        if entries.len() == ENTRIES_MAX {
-            return Err(format!("the draft has {ENTRIES_MAX} entries, which is the most"));
+        if entries.len() >= most {
+            return Err(format!("the draft has {most} entries, which is the most"));
         }
         entries.push(entry);
         Ok(())
@@ -47,5 +47,19 @@ impl<E> Drafts<E> {
     /// The draft is used, or not needed any more.
     pub(crate) fn end(&mut self) {
         self.current = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn draft_has_as_many_entries_as_its_owner_allows() {
+        let mut drafts = Drafts::new("prepare map", 2);
+        let number = drafts.begin();
+        assert_eq!((drafts.push(number, 'a'), drafts.push(number, 'b')), (Ok(()), Ok(())));
+        let full = "the draft has 2 entries, which is the most".to_owned();
+        assert_eq!(drafts.push(number, 'c'), Err(full));
     }
 }

@@ -3,14 +3,15 @@
 //! Never: makes a look-up wait, or frees a large map on a worker (`base/src/published.rs`).
 //! Limits: those of `TextMap`, and of `drafts.rs`.
 //! Invariant: the index of a pool in `Content` belongs to a pool of the newest configuration, or was valid in the one
-//! before; a reader uses no index that its own configuration does not have.
+//! before; a reader uses no index that its own configuration does not have. Readers are made anew for each configuration,
+//! so that an idle worker has no entries of older ones.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use tidegate_base::published::{Published, Reader, lock};
 use tidegate_config::arrange::Arranged;
-use tidegate_config::model::{Config, MapEntry, MapFault, MapKind, TextMap, ValueMap};
+use tidegate_config::model::{Config, MapEntry, MapFault, MapKind, TextMap, ValueMap, entries_max};
 
 use crate::drafts::Drafts;
 use crate::named::Named;
@@ -64,7 +65,7 @@ impl LiveMap {
             base: map.table.clone(),
             changes: 0,
             names: names.clone(),
-            drafts: Drafts::new("prepare map"),
+            drafts: Drafts::new("prepare map", entries_max(map.kind)),
         };
         Self { kind: map.kind, ignore_case: map.ignore_case, content, desk: Mutex::new(desk) }
     }
@@ -83,6 +84,7 @@ impl LiveMap {
     /// The number of changes by commands since the configuration was read.
     #[must_use]
     pub fn changes(&self) -> u64 {
+        self.content.free_replaced();
         lock(&self.desk).changes
     }
 
@@ -164,6 +166,20 @@ impl LiveMap {
             let table = self.table();
             self.publish(&desk, table);
         }
+        self.content.free_replaced();
+    }
+
+    /// The values in force that are not among `names`, each with the number of its keys.
+    fn values_without_pool(&self, names: &PoolNames) -> BTreeMap<String, usize> {
+        let table = self.table();
+        let mut missing: BTreeMap<String, usize> = BTreeMap::new();
+        if table.values().iter().all(|(value, _)| names.contains_key(value)) {
+            return missing;
+        }
+        for (_, value) in table.entries().filter(|(_, value)| !names.contains_key(*value)) {
+            *missing.entry(value.to_owned()).or_default() += 1;
+        }
+        missing
     }
 }
 
@@ -193,10 +209,11 @@ impl LiveMaps {
     }
 
     /// The maps of `next`, which follows the configuration with these maps. A map with the same entries in the
-    /// configuration keeps the changes by commands. Also returns the maps that lose changes, with their number.
+    /// configuration keeps the changes by commands. Also returns the maps that lose changes, with their number, and lines
+    /// about keys that commands have set to pools which `next` no longer has.
     #[must_use]
-    pub fn after(&self, next: &Arranged) -> (Self, Vec<(String, u64)>) {
-        let (names, mut lost) = (names_of(next), Vec::new());
+    pub fn after(&self, next: &Arranged) -> (Self, Vec<(String, u64)>, Vec<String>) {
+        let (names, mut lost, mut lines) = (names_of(next), Vec::new(), Vec::new());
         let map = |map: &ValueMap| {
             let known = self.find(&map.name);
             let same = known.filter(|known| {
@@ -204,6 +221,14 @@ impl LiveMaps {
                     && lock(&known.desk).base == map.table
             });
             if let Some(same) = same {
+                let missing = same.values_without_pool(&names);
+                lines.extend(missing.into_iter().map(|(pool, keys)| {
+                    format!(
+                        "the map {:?} names the pool {pool:?}, which the configuration no longer has, for {keys} of \
+                         its keys: they count as absent",
+                        map.name
+                    )
+                }));
                 return (map.name.clone(), Arc::clone(same));
             }
             if let Some(changes) = known.map(|known| known.changes()).filter(|count| *count > 0) {
@@ -211,7 +236,7 @@ impl LiveMaps {
             }
             (map.name.clone(), Arc::new(LiveMap::new(map, &names)))
         };
-        (next.config.maps.iter().map(map).collect(), lost)
+        (next.config.maps.iter().map(map).collect(), lost, lines)
     }
 
     /// Uses the pools of `arranged`, which all workers have applied.
@@ -320,16 +345,21 @@ mod tests {
         };
         // The pool `two` is gone; its index stays.
         let same = arrange("\"a\" = \"one\"", &["three", "one"]);
-        let (kept, lost) = maps.after(&same);
+        let (kept, lost, lines) = maps.after(&same);
         assert_eq!(lost, []);
+        let [line] = &lines[..] else { panic!("{lines:?}") };
+        assert!(
+            line.contains("\"hosts\" names the pool \"two\"") && line.contains("for 1 of its keys"),
+            "{line}"
+        );
         let reader = kept.readers();
         assert_eq!((find(&reader, "a"), find(&reader, "b")), (Some(0), Some(1)));
         kept.settle(&same);
         assert_eq!((find(&reader, "a"), find(&reader, "b")), (Some(0), None));
         assert_eq!(kept.find("hosts").expect("the map").set("c", "three"), Ok(true));
         assert_eq!(find(&reader, "c"), Some(2));
-        let (other, lost) = maps.after(&arrange("\"a\" = \"two\"", &["one", "two"]));
-        assert_eq!(lost, [("hosts".to_owned(), 2)]);
+        let (other, lost, lines) = maps.after(&arrange("\"a\" = \"two\"", &["one", "two"]));
+        assert_eq!((lost, lines), (vec![("hosts".to_owned(), 2)], Vec::new()));
         let reader = other.readers();
         assert_eq!((find(&reader, "a"), find(&reader, "b")), (Some(1), None));
     }

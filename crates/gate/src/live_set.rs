@@ -9,7 +9,7 @@ use core::net::IpAddr;
 use std::sync::{Arc, Mutex};
 
 use tidegate_base::published::{Published, Reader, lock};
-use tidegate_config::model::{AddressSet, Config, Network, NetworkSet};
+use tidegate_config::model::{AddressSet, Config, Network, NetworkSet, RANGES_MAX};
 
 use crate::drafts::Drafts;
 use crate::named::Named;
@@ -36,7 +36,7 @@ struct Desk {
 
 impl LiveSet {
     fn new(base: &NetworkSet) -> Self {
-        let drafts = Drafts::new("prepare set");
+        let drafts = Drafts::new("prepare set", RANGES_MAX);
         let desk = Desk { base: base.clone(), changes: 0, drafts };
         Self { networks: Published::new(base.clone()), desk: Mutex::new(desk) }
     }
@@ -50,6 +50,7 @@ impl LiveSet {
     /// The number of changes by commands since the configuration was read.
     #[must_use]
     pub fn changes(&self) -> u64 {
+        self.networks.free_replaced();
         lock(&self.desk).changes
     }
 

@@ -44,10 +44,11 @@ impl ProcessState {
         }
     }
 
-    /// The state for `next`, which follows `earlier` with the state `self`. Also returns lines about what is lost.
+    /// The state for `next`, which follows `earlier` with the state `self`. Also returns lines about what is lost or does not
+    /// work any more.
     #[must_use]
     pub fn after(&self, next: &Arranged, earlier: &Config, seed: u64) -> (Self, Vec<String>) {
-        let (maps, lost_of_maps) = self.maps.after(next);
+        let (maps, lost_of_maps, unknown_pools) = self.maps.after(next);
         let (sets, lost_of_sets) = self.sets.after(&next.config);
         let line = |what: &str, name: String, count: u64| {
             format!(
@@ -59,7 +60,7 @@ impl ProcessState {
             lost_of_maps.into_iter().map(|(name, count)| line("entries of map", name, count));
         let of_sets =
             lost_of_sets.into_iter().map(|(name, count)| line("addresses of set", name, count));
-        let lines = of_maps.chain(of_sets).collect();
+        let lines = of_maps.chain(of_sets).chain(unknown_pools).collect();
         let rates = RateTables::after(&next.config, earlier, &self.rates, seed);
         let stays = self.stays.after(&next.config, earlier, seed);
         let keys = self.keys.after(&next.config);

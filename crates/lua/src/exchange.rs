@@ -11,6 +11,7 @@ use std::sync::Arc;
 use tidegate_base::Id;
 use tidegate_wire::message::{CERTIFICATE_CLAIM, Overrides, OwnedHead, RequestHead, is_claim};
 
+use crate::reply::ReplyHead;
 use crate::schedule::TaskId;
 
 /// Bytes of the header fields of one response, and of one request to a server.
@@ -72,6 +73,23 @@ pub(crate) fn check_outgoing_field(name: &[u8], value: &[u8]) -> Result<(), Stri
     check_field(name, Some(value), &OUTGOING_REFUSED)
 }
 
+/// Fields that `on_response` cannot set in a response, and why.
+const REPLY_REFUSED: [(&str, &str); 8] = [
+    ("connection", CONNECTION),
+    ("content-length", FRAMING),
+    ("keep-alive", CONNECTION),
+    ("proxy-connection", CONNECTION),
+    ("te", CONNECTION),
+    ("trailer", FRAMING),
+    ("transfer-encoding", FRAMING),
+    ("upgrade", CONNECTION),
+];
+
+/// Checks a field that `on_response` sets or removes.
+pub(crate) fn check_reply_field(name: &[u8], value: Option<&[u8]>) -> Result<(), String> {
+    check_field(name, value, &REPLY_REFUSED)
+}
+
 /// How far the response of an exchange is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Response {
@@ -115,6 +133,8 @@ pub struct Exchange {
     pub(crate) task: TaskId,
     /// The coroutines that wait until the client has read. Some may be stale.
     pub(crate) waiters: Vec<TaskId>,
+    /// The head of the server's response, during `on_response`.
+    pub(crate) reply: Option<Box<ReplyHead>>,
 }
 
 /// A request that is forwarded once `on_access` has returned.
@@ -209,6 +229,7 @@ impl Default for Exchange {
             is_touched: false,
             task: Id::NONE,
             waiters: Vec::new(),
+            reply: None,
         }
     }
 }
@@ -250,6 +271,7 @@ impl Exchange {
         self.is_touched = false;
         self.task = Id::NONE;
         self.waiters.clear();
+        self.reply = None;
     }
 
     fn put(&mut self, bytes: &[u8]) -> Range<usize> {

@@ -15,6 +15,7 @@ use tidegate_wire::message::RequestHead;
 use crate::exchange::{Exchange, Origin, Response};
 use crate::operations::{OPERATIONS_MAX, Operation, OperationId};
 use crate::outgoing::Outgoing;
+use crate::reply::ReplyHead;
 use crate::schedule::{Schedule, TaskId, Wait, Wake};
 use crate::shared::Dictionary;
 use crate::vm::Bounds;
@@ -271,6 +272,8 @@ pub(crate) struct Host {
     pub(crate) unix_seconds: f64,
     /// Nanoseconds of the server's clock.
     pub(crate) now_nanos: u64,
+    /// The callback that runs cannot wait.
+    pub(crate) cannot_wait: bool,
     /// What the coroutine that yielded waits for.
     pub(crate) wait: Wait,
     /// Coroutines that wait, and jobs.
@@ -305,6 +308,7 @@ impl Host {
             clients: Slab::new(CLIENTS_MAX),
             unix_seconds: 0.0,
             now_nanos: 0,
+            cannot_wait: false,
             wait: Wait::Nothing,
             schedule: Schedule::new(bounds.jobs_max),
             operations: Slab::new(OPERATIONS_MAX),
@@ -406,6 +410,12 @@ impl Host {
     /// The exchange of a request that is changed.
     pub(crate) fn exchange(&mut self, id: ExchangeId) -> Result<&mut Exchange, &'static str> {
         self.exchanges.get_mut(id).ok_or(ENDED)
+    }
+
+    /// The head of the server's response to a request, during `on_response`.
+    pub(crate) fn reply(&mut self, id: ExchangeId) -> Result<&mut ReplyHead, &'static str> {
+        let exchange = self.exchanges.get_mut(id).ok_or(ENDED)?;
+        exchange.reply.as_deref_mut().ok_or("the head of the response has been sent")
     }
 
     /// Adds to the body of a response. `flush` sends it.

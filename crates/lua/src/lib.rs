@@ -15,6 +15,7 @@ mod host;
 mod operations;
 mod outgoing;
 mod pattern;
+mod reply;
 mod schedule;
 mod shared;
 mod vm;
@@ -28,5 +29,6 @@ pub use host::{
 };
 pub use operations::OperationId;
 pub use outgoing::{Outgoing, Response};
+pub use reply::ReplyHead;
 pub use shared::Dictionary;
 pub use vm::{Bounds, Handler, Resumed, Script, TEST, Verdict, Vm, Whose};

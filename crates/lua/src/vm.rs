@@ -5,13 +5,14 @@
 //! Invariant: a VM remains usable after any failure of a script.
 
 use tidegate_base::{Id, Moment};
-use tidegate_wire::message::RequestHead;
+use tidegate_wire::message::{RequestHead, ResponseHead};
 
 use crate::engine::{Argument, Budget, Coroutine, Engine, Entry, Excess, Failure, Turn};
 use crate::exchange::{Origin, Rewritten};
 use crate::host::{ClientId, ExchangeId, Facts, FindModule, Host, Outbox};
 use crate::operations::{OperationId, Outcome, Reply};
 use crate::outgoing::Response;
+use crate::reply::ReplyHead;
 use crate::schedule::{JobEnd, JobId, Owner, Ready, Task, Wake};
 
 /// The source of an application.
@@ -57,6 +58,10 @@ pub enum Handler {
     Drain,
     /// `on_access`
     Access,
+    /// `on_response`
+    Response,
+    /// `on_log`
+    Log,
 }
 
 /// How a callback ended.
@@ -283,11 +288,49 @@ impl Vm {
         self.run(Entry::Access, (Owner::Request(id), "on_access"), &numbers(id))
     }
 
+    /// Runs `on_response` for the head of a server's response. It cannot wait.
+    pub fn response(&mut self, id: ExchangeId, head: &ResponseHead<'_>) -> Verdict {
+        if let Ok(exchange) = self.engine.host().exchange(id) {
+            exchange.reply = Some(Box::new(ReplyHead::new(head)));
+        }
+        self.run_at_once(Entry::Response, (Owner::Request(id), "on_response"), &numbers(id))
+    }
+
+    /// Takes the head of a response, as `on_response` has changed it.
+    pub fn take_reply(&mut self, id: ExchangeId) -> Option<Box<ReplyHead>> {
+        self.engine.host().exchange(id).ok()?.reply.take()
+    }
+
+    /// Runs `on_log` for a request that has ended. `record` is a JSON object. It cannot wait.
+    pub fn log(&mut self, record: &[u8]) -> Verdict {
+        self.run_at_once(Entry::Log, (Owner::Application, "on_log"), &[Argument::Bytes(record)])
+    }
+
+    /// Runs a callback that cannot wait.
+    fn run_at_once(
+        &mut self,
+        entry: Entry,
+        whose: (Owner, &'static str),
+        arguments: &[Argument<'_>],
+    ) -> Verdict {
+        self.engine.host().cannot_wait = true;
+        let verdict = self.run(entry, whose, arguments);
+        self.engine.host().cannot_wait = false;
+        verdict
+    }
+
     /// Exchanges a request that `on_access` has not answered, as it has changed it, for buffers.
     pub fn take_request(&mut self, id: ExchangeId, into: &mut Rewritten) {
         into.fields.clear();
         if let Some(exchange) = self.engine.host().exchanges.get_mut(id) {
             exchange.take(into);
+        }
+    }
+
+    /// Gives a request that was taken back, as far as `on_response` reads it.
+    pub fn restore_request(&mut self, id: ExchangeId, from: &mut Rewritten) {
+        if let Ok(exchange) = self.engine.host().exchange(id) {
+            exchange.take(from);
         }
     }
 

@@ -21,7 +21,7 @@ const PRELUDE: [&str; 7] = [
 ];
 /// The chunk of tests, whose clients and responses are described as types.
 const TEST_PRELUDE: &str = include_str!("../src/prelude/test.lua");
-const TABLES: [&str; 16] = [
+const TABLES: [&str; 17] = [
     "tide",
     "request",
     "response",
@@ -32,6 +32,7 @@ const TABLES: [&str; 16] = [
     "hub",
     "test",
     "reply",
+    "head",
     "timer",
     "http",
     "json",

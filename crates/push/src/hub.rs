@@ -11,8 +11,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use tidegate_base::Moment;
 use tidegate_base::prng::mix64;
+use tidegate_base::{Moment, Span};
 
 use crate::api::matches_pattern;
 use crate::emulation::Secret;
@@ -30,6 +30,11 @@ use crate::settings::{Error, Hubs};
 pub const OUTBOX_MAX: usize = 1024;
 /// The most publications of a channel that are being delivered before those of clients are refused.
 pub const CLIENT_WALKS_MAX: usize = 64;
+
+/// The most messages of conflated channels that are published in a turn.
+const CONFLATED_PER_TURN_MAX: usize = 64;
+/// How long a message of a conflated channel waits for a worker that is behind.
+const BEHIND_SPAN: Span = Span::from_millis(10);
 
 /// The hubs of one worker. `K` names a subscriber or caller of the worker.
 #[derive(Debug)]
@@ -376,6 +381,36 @@ impl<K: Copy + Eq> Hub<K> {
         }
     }
 
+    /// When a message that is held back must be published.
+    #[must_use]
+    pub fn next_due(&mut self) -> Moment {
+        let ends = self.owned.iter_mut().map(|owned| owned.conflation().next_end());
+        ends.min().unwrap_or(Moment::NEVER)
+    }
+
+    /// Publishes messages that were held back long enough. Returns how many others they have replaced.
+    pub fn publish_due(&mut self, now: Moment) -> u64 {
+        let mut replaced = 0;
+        for hub in 0..self.owned.len() {
+            for _ in 0..CONFLATED_PER_TURN_MAX {
+                let owned = &mut self.owned[hub];
+                if self.local.is_full() || owned.conflation().next_end() > now {
+                    break;
+                }
+                let Some(publication) = owned.conflation().end_next(now) else { continue };
+                let workers = owned.workers(&publication.channel).to_vec();
+                if workers.iter().any(|worker| self.is_behind(*worker)) {
+                    let at = now.after(BEHIND_SPAN);
+                    self.owned[hub].conflation().put_off(publication, at);
+                    continue;
+                }
+                self.spread(&publication, &workers, None);
+            }
+            replaced += self.owned[hub].conflation().take_replaced();
+        }
+        replaced
+    }
+
     /// How many joins and leaves were not reported to the subscribers of this worker since the last call.
     pub fn take_unreported(&mut self) -> u64 {
         self.local.take_unreported()
@@ -511,6 +546,7 @@ impl<K: Copy + Eq> Hub<K> {
             return Err(Error::TooManyRequests);
         }
         match owned.publish(hub, order, at)? {
+            Outcome::Held => Ok(Reply::Published { position: None, reports: 0 }),
             Outcome::Repeated(position) => Ok(Reply::Published { position, reports: 0 }),
             Outcome::Published(publication, workers) => {
                 let workers = workers.to_vec();

@@ -12,6 +12,7 @@
 
 pub mod api;
 pub mod client;
+pub mod conflation;
 pub mod effort;
 pub mod emulation;
 pub mod events;

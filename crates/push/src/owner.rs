@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use tidegate_base::{Moment, Span};
 
+use crate::conflation::Conflation;
 use crate::mail::{Order, Presence, Visitor};
 use crate::position::{Epoch, Position, Since};
 use crate::publication::{Content, Publication};
@@ -60,6 +61,8 @@ pub struct Owned {
     /// Channels that had no message and no subscriber when they were appended, the one that is unused for longest first.
     /// A channel is in it once at most (`Channel::is_listed_unused`).
     unused: VecDeque<Arc<str>>,
+    /// Messages that are held back, of namespaces with `conflate`.
+    conflation: Conflation,
 }
 
 /// A channel, and the idempotency key of a publication in it.
@@ -89,6 +92,8 @@ impl Channel {
 pub enum Outcome<'o> {
     /// Send the publication to these workers.
     Published(Arc<Publication>, &'o [u16]),
+    /// It is held back until the interval of its channel ends.
+    Held,
     /// It was published before, with this result.
     Repeated(Option<Position>),
 }
@@ -109,6 +114,7 @@ impl Owned {
             key_ages: VecDeque::new(),
             sweep_from: None,
             unused: VecDeque::new(),
+            conflation: Conflation::default(),
         }
     }
 
@@ -235,6 +241,7 @@ impl Owned {
         channel.workers.retain(|other| *other != worker);
         if channel.workers.is_empty() && channel.stream.is_none() {
             self.channels.remove(name);
+            self.conflation.forget(name);
         } else {
             self.note_unused(name);
         }
@@ -284,7 +291,18 @@ impl Owned {
             self.keys.insert(key.clone(), position);
             self.key_ages.push_back((now, key));
         }
+        let conflate = hub.channel(&order.channel)?.conflate;
+        if let Some(span) = conflate.filter(|_| !self.workers(&order.channel).is_empty())
+            && !self.conflation.offer(&publication, span, now)
+        {
+            return Ok(Outcome::Held);
+        }
         Ok(Outcome::Published(publication, self.workers(&order.channel)))
+    }
+
+    /// The messages that are held back.
+    pub fn conflation(&mut self) -> &mut Conflation {
+        &mut self.conflation
     }
 
     /// A part of the history of a channel, and its position.

@@ -346,6 +346,43 @@ fn each_worker_reports_a_delivery_once_although_subscribers_leave() {
 }
 
 #[test]
+fn conflated_channel_delivers_the_newest_message_of_each_interval() {
+    for seed in 0..100 {
+        let mut process = Process::new(1 + seed as usize % 3, seed, "conflate = \"100ms\"\n");
+        let last = process.hubs.len() - 1;
+        let keys = [process.subscribe(0, "plain", None), process.subscribe(last, "plain", None)];
+        process.settle();
+        let mut count = 0;
+        for _ in 0..200 {
+            let worker = process.prng.below(process.hubs.len() as u64) as usize;
+            process.publish(worker, "plain");
+            process.settle();
+            process.now = process.now.after(Span::from_millis(process.prng.below(40)));
+            for hub in &mut process.hubs {
+                count += hub.publish_due(process.now);
+            }
+            process.settle();
+        }
+        let end = process.now.after(Span::from_millis(100));
+        process.hubs.iter_mut().for_each(|hub| drop(hub.publish_due(end)));
+        process.settle();
+        for key in keys {
+            let received = &process.subscribers[&key].received;
+            assert!(received.is_sorted() && received.last() == Some(&200), "seed {seed}");
+            assert_eq!(received.len() as u64 + count, 200, "seed {seed}");
+            // About 4 seconds, with at most one message in each 100 ms, besides the first and the last one.
+            let most = end.since(Moment::ZERO).as_millis() / 100 + 1;
+            assert!((10..=most).contains(&(received.len() as u128)), "seed {seed}");
+        }
+        for key in keys {
+            process.unsubscribe(key);
+        }
+        process.settle();
+        assert!(process.hubs.iter_mut().all(|hub| hub.next_due() == Moment::NEVER), "seed {seed}");
+    }
+}
+
+#[test]
 fn publishers_are_refused_while_a_worker_does_not_keep_up() {
     let mut process = Process::new(2, 1, "");
     let (one, other) = owner_first(&process);

@@ -19,6 +19,7 @@ use rustix::time::{ClockId, Timespec, clock_gettime};
 use tidegate_base::{Address, Moment, Span};
 
 use crate::driver::Loop;
+use crate::inherited::ListenerEntrance;
 use crate::interface::{CloseReason, ListenOptions, ListenerId, Peer, Shortage};
 use crate::kernel::{Accepting, ConnectFault, Kernel, Ready, Receiving, Sending, WAKER_TOKEN};
 use crate::waker::Waker;
@@ -69,6 +70,15 @@ impl EpollReactor {
         rustix::io::ioctl_fionbio(&listener, true)?;
         rustix::net::listen(&listener, i32::try_from(backlog).unwrap_or(i32::MAX))?;
         self.add_listener(listener, address.clone(), backlog)
+    }
+
+    /// Sends copies of all listeners of the worker with this index.
+    ///
+    /// # Errors
+    /// The kernel refused it.
+    pub fn pass_listeners(&self, entrance: ListenerEntrance, worker: u16) -> io::Result<()> {
+        let handles: Vec<_> = self.listener_handles().map(AsFd::as_fd).collect();
+        entrance.send(worker, &handles)
     }
 }
 

@@ -6,6 +6,7 @@
 
 pub mod driver;
 pub mod epoll;
+pub mod inherited;
 pub mod interface;
 pub mod interrupts;
 pub mod kernel;

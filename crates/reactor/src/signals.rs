@@ -1,5 +1,5 @@
 //! Signals as events of the main thread: blocked in all threads and received by `wait`.
-//! In: SIGTERM, SIGINT, SIGHUP, SIGUSR1. Out: `Signal`.
+//! In: SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2. Out: `Signal`.
 //! Never: runs code in a signal handler. Receives a SIGHUP or SIGINT that the process was started to ignore.
 //! Invariant: `block` is called before any thread starts, because threads inherit the mask. Nothing changes the
 //! action of these signals, so that `is_ignored` always reports what the process inherited.
@@ -17,24 +17,27 @@ pub enum Signal {
     Terminate,
     /// SIGUSR1: its meaning is up to the program.
     User1,
+    /// SIGUSR2: likewise.
+    User2,
 }
 
-const SIGNALS: [(libc::c_int, Signal); 4] = [
+const SIGNALS: [(libc::c_int, Signal); 5] = [
     (libc::SIGHUP, Signal::HangUp),
     (libc::SIGINT, Signal::Interrupt),
     (libc::SIGTERM, Signal::Terminate),
     (libc::SIGUSR1, Signal::User1),
+    (libc::SIGUSR2, Signal::User2),
 ];
 
 /// Whether the process was started with this signal ignored. nohup(1) ignores SIGHUP, and a shell without job
 /// control ignores SIGINT in its background processes; a program that honours that keeps the signal ignored.
-/// SIGTERM and SIGUSR1 are sent on purpose, so they are never reported as ignored.
+/// SIGTERM, SIGUSR1 and SIGUSR2 are sent on purpose, so they are never reported as ignored.
 #[must_use]
 pub fn is_ignored(signal: Signal) -> bool {
     let number = match signal {
         Signal::HangUp => libc::SIGHUP,
         Signal::Interrupt => libc::SIGINT,
-        Signal::Terminate | Signal::User1 => return false,
+        Signal::Terminate | Signal::User1 | Signal::User2 => return false,
     };
     // SAFETY: all zeroes is a valid value of this plain type. Without a new action, sigaction only writes the
     // current one to the valid pointer.

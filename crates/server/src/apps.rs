@@ -115,8 +115,9 @@ pub fn check(config: &Config) -> Vec<Finding> {
 /// The handler that routes need and the script lacks.
 fn lack(config: &Config, app: usize, vm: &mut Vm) -> Option<&'static str> {
     let hooks = |route: &Route| route.handling.hooks.as_ref().is_some_and(|hooks| hooks.app == app);
-    let lacks = config.routes.iter().any(hooks) && !vm.has(Handler::Access);
-    lacks.then_some("lacks the handler on_access, which `hooks` of a route needs")
+    let of_hooks = [Handler::Access, Handler::Response, Handler::Log];
+    let lacks = config.routes.iter().any(hooks) && !of_hooks.into_iter().any(|of| vm.has(of));
+    lacks.then_some("has no handler for `hooks` of a route: on_access, on_response or on_log")
 }
 
 fn finding(index: usize, app: &LuaApp, what: String) -> Finding {
@@ -469,6 +470,17 @@ impl Apps {
             vm.take_outbox(&mut outbox);
         }
         outbox
+    }
+
+    /// The applications with this handler, by their index.
+    pub(crate) fn with(&mut self, handler: Handler) -> Vec<bool> {
+        let has = |app: &mut App| app.vm.as_mut().is_some_and(|vm| vm.has(handler));
+        self.apps.iter_mut().map(has).collect()
+    }
+
+    /// Whether an application runs in its VM with this number.
+    pub(crate) fn is_running(&self, app: usize, life: u32) -> bool {
+        self.apps.get(app).is_some_and(|app| app.life == life && app.vm.is_some())
     }
 
     /// The number of the VM of an application.

@@ -156,14 +156,19 @@ impl Worker {
             if snapshot.is_listener_gone(index as u16) || self.is_open(index as u16) {
                 continue;
             }
-            let adopted = adopted.iter().find(|(at, _)| *at == index).map(|(_, id)| *id);
-            let id = match adopted {
-                Some(id) => Ok(id),
-                None => {
-                    reactor.listen(&snapshot.listener_address(index), &self.options_of(listener))
-                }
-            };
-            match id {
+            // A process with more workers before it may have left several sockets of this address.
+            let ids = adopted.iter().filter(|(at, _)| *at == index).map(|(_, id)| *id);
+            let before = opened.len();
+            opened.extend(ids.map(|id| OpenListener {
+                id,
+                index: index as u16,
+                is_closing: false,
+            }));
+            if opened.len() > before {
+                continue;
+            }
+            let address = snapshot.listener_address(index);
+            match reactor.listen(&address, &self.options_of(listener)) {
                 Ok(id) => {
                     opened.push(OpenListener { id, index: index as u16, is_closing: false });
                 }

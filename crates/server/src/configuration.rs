@@ -227,7 +227,7 @@ impl Configuration {
         if needs_passwords && !self.verifies_passwords {
             return Err(
                 "tidegate: `basic` in `auth` of a route is new, and passwords are verified only if a route had it at \
-                 the start: restart (run with --takeover)"
+                 the start: restart (tidegate ctl upgrade)"
                     .to_owned(),
             );
         }
@@ -237,7 +237,7 @@ impl Configuration {
             (true, false) => "push",
         };
         Err(format!(
-            "tidegate: [{section}.NAME] has changed, which takes a restart (run with --takeover): no other change of the \
+            "tidegate: [{section}.NAME] has changed, which takes a restart (tidegate ctl upgrade): no other change of the \
              file was applied"
         ))
     }

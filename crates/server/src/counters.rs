@@ -134,7 +134,6 @@ counters! {
         /// Requests that were chosen for `mirror` and not copied: there was no room, no server was free, or the body was too
         /// large.
         mirrors_left_out,
-        /// Keys of `sticky` that were moved to another server, because their own was down.
         /// Keys of `sticky` that were moved to another server, because their own was down or the other one has set their
         /// cookie.
         sticky_moves,
@@ -190,6 +189,8 @@ counters! {
         push_dropped,
         /// Joins and leaves that were not reported, because too many messages of their channel were being delivered.
         push_unreported,
+        /// Messages of channels with `conflate` that newer ones have replaced before they were delivered.
+        push_conflated,
         /// Subscribers that were disconnected because they did not read.
         push_slow_closes,
         /// Requests with commands of clients that were refused, because too many were on their way to another worker.
@@ -216,6 +217,8 @@ counters! {
         lua_mail_drops,
         /// Hooks of routes that waited for too long: their requests got a 504 response.
         lua_late_hooks,
+        /// Calls of `on_log` that were dropped, because too many waited.
+        lua_log_drops,
         /// Requests that Lua applications have sent to servers.
         lua_requests,
         /// Requests of Lua applications to servers that were refused, because too much was under way or the process stops.

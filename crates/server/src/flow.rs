@@ -131,6 +131,8 @@ impl Worker {
             Some(WorkerTimer::Room) => self.retry_short_pools(reactor),
             Some(WorkerTimer::Leave) => self.close_idle_of_removed(reactor),
             Some(WorkerTimer::Push) => self.send_push_mail(reactor),
+            // `finish_push` publishes it.
+            Some(WorkerTimer::Conflation) => {}
             Some(WorkerTimer::Lua) => self.collect_due_apps(reactor),
             Some(WorkerTimer::Own) => self.own_due(reactor),
             Some(WorkerTimer::Pace) => self.resume_paced(reactor),

@@ -338,7 +338,9 @@ impl Worker {
             let requester = self.exchanges.find(exchange).map(|exchange| exchange.requester);
             assert_eq!(requester, Some(Requester::own(id)), "the exchange of an own request");
         }
-        assert_eq!(self.scripted.len(), self.apps.requests(), "requests that VMs keep");
+        let kept = self.scripted.len() + self.kept_for_responses();
+        assert_eq!(kept, self.apps.requests(), "requests that VMs keep");
+        assert!(self.response_hook.is_none(), "a hook of no exchange");
         let mut in_vms = 0;
         for (id, client) in self.lua_clients.iter() {
             assert!(self.websockets.find(client.websocket()).is_some(), "the connection of {id:?}");

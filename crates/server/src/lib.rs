@@ -21,7 +21,7 @@ mod connection;
 pub mod counters;
 mod counting;
 mod delivery;
-
+mod drain;
 mod eviction;
 pub mod explain;
 pub mod files;
@@ -29,6 +29,7 @@ pub mod files;
 mod flow;
 pub mod fuzz;
 mod health;
+mod inheritance;
 mod invariants;
 mod key_client;
 mod key_fetcher;
@@ -54,6 +55,7 @@ mod settings;
 pub mod snapshot;
 pub mod start;
 pub mod stats;
+mod successor;
 
 mod service_manager;
 mod syslog;
@@ -62,6 +64,7 @@ mod timers;
 pub mod tokens;
 
 mod turn_share;
+mod unix_listeners;
 pub mod worker;
 
 pub use action::lua_mail::LuaPost;

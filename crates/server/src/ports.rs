@@ -9,8 +9,12 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketType, bind, socket, sockopt};
+use tidegate_config::model::{self, Bind, Config};
 
+use crate::inheritance::Inheritance;
 use crate::listening_sockets;
+use crate::log;
+use crate::start::StartError;
 
 /// How long the search for the process that holds an address may take.
 const SEARCH_SPAN: Duration = Duration::from_secs(1);
@@ -92,6 +96,36 @@ pub(crate) fn refusal(address: SocketAddr) -> String {
              another address; to replace a tidegate of the same user without a pause, start with --takeover"
         ),
     }
+}
+
+/// Refuses TCP addresses on which another process listens. SO_REUSEPORT would let a second process of the same
+/// user listen there too, which is how a new process takes over from an old one (`takeover`). Without this
+/// check, a process started by mistake would silently receive a share of the connections.
+pub(crate) fn refuse_taken_ports(
+    config: &Config,
+    takeover: bool,
+    inheritance: &Inheritance,
+) -> Result<(), StartError> {
+    let tcp = |(place, listener): (usize, &model::Listener)| match listener.bind {
+        Bind::Tcp(address) if !inheritance.has(place) => Some(address),
+        Bind::Tcp(_) | Bind::Unix(_) => None,
+    };
+    let listeners = config.listeners.iter().enumerate();
+    let taken: Vec<_> = listeners.filter_map(tcp).filter(|at| is_taken(*at)).collect();
+    if !takeover && !taken.is_empty() {
+        return Err(StartError::Taken(taken.into_iter().map(refusal).collect()));
+    }
+    for address in taken {
+        let holder = match holder(address) {
+            Some(Holder { pid, name }) => format!("process {pid} ({name})"),
+            None => "another process".to_owned(),
+        };
+        log::banner(format_args!(
+            "tidegate: taking over {address} from {holder}, which still receives a share of the connections \
+             until it is stopped (SIGTERM)"
+        ));
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -251,6 +251,8 @@ pub(crate) struct Recorder {
     desk: Option<Desk>,
     /// Requests are counted by listener, route and server.
     counts: bool,
+    /// An application has `on_log`.
+    has_hooks: bool,
     /// Records hold what requests take of the state of the process: places of their addresses, entries of tables.
     holds_state: bool,
     /// Names of the request fields that lines contain.
@@ -274,10 +276,15 @@ impl Recorder {
         self.holds_state = true;
     }
 
+    /// From now on, applications get records.
+    pub(crate) fn keep_for_hooks(&mut self) {
+        self.has_hooks = true;
+    }
+
     /// Whether anything is recorded.
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
-        self.desk.is_some() || self.counts || self.holds_state
+        self.desk.is_some() || self.counts || self.holds_state || self.has_hooks
     }
 
     /// The number of records of requests under way.
@@ -701,6 +708,12 @@ impl Worker {
                 [counted.listener(record.listener), of_route, of_server].into_iter().flatten()
             {
                 traffic.end(&entry);
+            }
+            let handling = record.route.and_then(|at| settings.handlings.of_route(at.into()));
+            if let Some(hooks) = handling.and_then(|handling| handling.hooks.as_ref())
+                && !self.log_hooks.note(hooks.app, &entry)
+            {
+                self.accounts.counters.lua_log_drops.add(1);
             }
             if let Some(desk) = desk
                 && record.listener != NO_LISTENER

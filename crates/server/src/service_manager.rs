@@ -36,6 +36,11 @@ pub(crate) fn stopping() {
     tell("STOPPING=1\nSTATUS=completing exchanges");
 }
 
+/// The service has another main process from now on, which has replaced this one and serves.
+pub(crate) fn main_process(process: u32) {
+    tell(&format!("MAINPID={process}\nREADY=1\nSTATUS=serving"));
+}
+
 /// Sends one message, if there is a service manager.
 fn tell(message: &str) {
     let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return };

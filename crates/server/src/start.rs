@@ -5,16 +5,14 @@
 //! Limits: `WORKERS_MAX` threads.
 
 use std::io;
-use std::os::fd::OwnedFd;
-use std::os::unix::fs::FileTypeExt;
-use std::os::unix::net::UnixListener;
+use std::os::fd::RawFd;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use tidegate_base::{Address, Span, limits};
+use tidegate_base::{Span, limits};
 use tidegate_config::arrange::Arranged;
 use tidegate_config::model::{self, Bind, Config, SteerByCpu};
 use tidegate_config::places::Finding;
@@ -22,6 +20,7 @@ use tidegate_gate::basic::CredentialSecret;
 use tidegate_gate::inventory::Inventory;
 use tidegate_gate::permits;
 use tidegate_gate::process_state::ProcessState;
+use tidegate_reactor::inherited::{self, ListenerEntrance, ListenerPost};
 use tidegate_reactor::{
     EpollReactor, Mailbox, Reactor, Sender, Waker, interrupts, make_wakers, signals,
     worker as thread_setup,
@@ -39,7 +38,9 @@ use crate::configuration::{
     self, Bound, ConfigSource, Configuration, Handover, Listening, WorkerLink,
 };
 use crate::counters::Accounts;
+use crate::drain::Drain;
 use crate::health::{Checks, Roster, Standings};
+use crate::inheritance::Inheritance;
 use crate::key_fetcher::KeyFetcher;
 use crate::listening_sockets;
 use crate::log;
@@ -52,8 +53,10 @@ use crate::reload::{self, Reloader};
 use crate::service_manager;
 use crate::snapshot::{Numbers, Snapshot};
 use crate::stats::Registry;
+use crate::successor::Successor;
 use crate::threads::{self, Ended};
 use crate::tokens;
+use crate::unix_listeners::{SharedListener, open_unix_listeners, share, unlink_unix_listeners};
 use crate::worker::{Leaving, Worker, WorkerLimits};
 
 /// The options of the command line.
@@ -110,7 +113,7 @@ impl std::error::Error for StartError {}
 #[derive(Clone)]
 pub(crate) enum Mail {
     /// Finish the requests in progress, then end. Connections still open after the span are reset.
-    Stop(Span, Leaving),
+    Stop(Span, Leaving, Drain),
     /// Use this plan for new TLS sessions.
     Tls(Arc<TlsPlan>),
     /// Use these settings.
@@ -119,6 +122,8 @@ pub(crate) enum Mail {
     Standings(Arc<Standings>),
     /// A thread has verified the password of a request.
     Verdict(Verdict),
+    /// Send copies of the listeners for a process that replaces this one.
+    PassListeners(ListenerEntrance),
 }
 
 struct WorkerThread {
@@ -188,9 +193,10 @@ fn serve_until_stopped(
         return Err(StartError::Values(unusable));
     }
     let scripts = apps::read(config).map_err(StartError::Values)?;
-    refuse_taken_ports(config, options.takeover)?;
-    let earlier = earlier_listeners(config);
-    let unix_listeners = open_unix_listeners(config)?;
+    let mut inheritance = Inheritance::take(config);
+    ports::refuse_taken_ports(config, options.takeover, &inheritance)?;
+    let earlier = earlier_listeners(config, &inheritance);
+    let unix_listeners = open_unix_listeners(config, &inheritance)?;
     let allowed = thread_setup::allowed_cpus().map_err(system("reading the CPU affinity"))?;
     let cpus = worker_cpus(allowed, config.server.cpus.as_deref())?;
     let count = usize::from(options.workers.or(config.server.workers).unwrap_or(0));
@@ -205,12 +211,14 @@ fn serve_until_stopped(
         workers: count as u32,
         steer_by_cpu,
         descriptors,
+        inherited: inheritance.numbers().into(),
     };
 
     // All wakers are created before the first worker gets its own descriptor table, so that each worker's
     // table holds a copy of every waker's descriptor under the same number.
     let wakers = make_wakers(count).map_err(system("creating the workers' wakers"))?;
     let posts = PermitPost::for_workers(&wakers);
+    let listener_post = ListenerPost::new().map_err(system("creating the way of listeners"))?;
     let config = &plan.arranged.config;
     let needs_passwords = config.routes.iter().any(|route| route.handling.auth.is_some());
     let entrance = match needs_passwords {
@@ -221,9 +229,9 @@ fn serve_until_stopped(
     let access = config.log.access.as_ref();
     let mut access = access.map(access_log::Log::open).transpose().map_err(StartError::Open)?;
     let interface = config.admin.as_ref();
-    let interface =
-        interface.map(|admin| admin::Interface::open(admin, options.takeover)).transpose();
-    let interface = interface.map_err(StartError::Open)?;
+    let open = |admin| admin::Interface::open(admin, options.takeover, inheritance.take_admin());
+    let mut interface = interface.map(open).transpose().map_err(StartError::Open)?;
+    let admin_socket = interface.as_mut().and_then(admin::Interface::take_doorbell);
     let registry = interface.as_ref().map(|_| Arc::new(Registry::new(count)));
     let accounts: Vec<Arc<Accounts>> = (0..count).map(|_| Arc::default()).collect();
     let running = Arc::new(AtomicUsize::new(0));
@@ -250,6 +258,7 @@ fn serve_until_stopped(
             in_use: Arc::clone(&in_use),
             desk,
             counts,
+            inherits: inheritance.share_of(index, count),
         };
         let started = share(&unix_listeners)
             .and_then(|shared| start_worker(index, cpu, &plan, waker, links, shared));
@@ -260,12 +269,16 @@ fn serve_until_stopped(
                 Arc::make_mut(&mut plan.arranged).set_bound(&bound);
             }
             Err(error) => {
-                unlink_unix_listeners(&plan.arranged.config);
-                stop_all(workers, Span::ZERO, &Leaving::default());
+                // The paths still belong to the process that was to be replaced.
+                if !inheritance.replaces() {
+                    unlink_unix_listeners(&plan.arranged.config);
+                }
+                stop_all(workers, Span::ZERO, &Leaving::default(), Drain::default());
                 return Err(error);
             }
         }
     }
+    inheritance.release();
     let access = access.map(access_log::Log::start).transpose();
     let access = access.map_err(system("starting the thread of the access log"))?;
     announce(&plan.arranged.config, count);
@@ -303,32 +316,54 @@ fn serve_until_stopped(
     let watching = Reloader::new(configuration, loader, seen).watch();
     let bell = watching.map_err(system("starting the thread that reloads"))?;
     service_manager::start_watchdog(beating).map_err(system("starting the watchdog"))?;
+    let senders = workers.iter().map(|worker| worker.sender.clone()).collect();
+    let successor = Arc::new(Successor::new(senders, listener_post, admin_socket));
     service_manager::ready();
-    if let Err(error) = wait_for_stop(access.as_ref(), || bell.ring()) {
+    inheritance.report_ready();
+    let rings = (|| bell.ring(), || successor.begin());
+    if let Err(error) = wait_for_stop(access.as_ref(), rings) {
         log::error(format_args!("waiting for a signal failed, so the process stops: {error}"));
     }
-    service_manager::stopping();
+    let is_replaced = successor.serves();
+    if !is_replaced {
+        service_manager::stopping();
+    }
     if let Some(operations) = &operations {
         operations.is_stopping.store(true, Ordering::SeqCst);
     }
     // If connections are steered by CPU, the program of the new process already steers the whole group.
-    let hands_over = !(steer_by_cpu && count > 1);
-    stop(workers, &listening, hands_over, unix_listeners, access.as_ref());
+    let handover = match (is_replaced, steer_by_cpu && count > 1) {
+        (true, _) => Leave::Passed,
+        (false, true) => Leave::Closed,
+        (false, false) => Leave::Steered,
+    };
+    stop(workers, &listening, handover, unix_listeners, access.as_ref());
     Ok(())
+}
+
+/// What happens to the listening sockets of a process that stops.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Leave {
+    /// They close.
+    Closed,
+    /// They close after new connections were steered to those of a process that shares their addresses.
+    Steered,
+    /// A new process has them.
+    Passed,
 }
 
 /// Stops the workers in order, and waits until they have ended.
 fn stop(
     workers: Vec<WorkerThread>,
     listening: &Mutex<Listening>,
-    hands_over: bool,
+    handover: Leave,
     unix_listeners: Vec<SharedListener>,
     access: Option<&access_log::Bell>,
 ) {
     // A second signal ends the process without waiting for the grace period.
     let for_second = access.cloned();
     let second = threads::spawn("signals", move || {
-        if wait_for_stop(for_second.as_ref(), || {}).is_err() {
+        if wait_for_stop(for_second.as_ref(), (|| {}, || {})).is_err() {
             return Ended::Failed("waiting for a second signal failed");
         }
         if let Some(access) = &for_second {
@@ -347,18 +382,28 @@ fn stop(
         let earlier = core::mem::take(&mut listening.earlier);
         (Arc::clone(&listening.config), listening.lives.clone(), earlier)
     };
-    unlink_unix_listeners(&config);
+    if handover != Leave::Passed {
+        unlink_unix_listeners(&config);
+    }
     drop(unix_listeners);
-    let leaving = if hands_over {
-        listening_sockets::leaving(&config, &lives, workers.len() as u32, &earlier)
-    } else {
-        Leaving::default()
+    let count = workers.len() as u32;
+    let leaving = match handover {
+        Leave::Steered => listening_sockets::leaving(&config, &lives, count, &earlier),
+        Leave::Closed | Leave::Passed => Leaving::default(),
     };
-    stop_all(workers, config.server.shutdown_grace, &leaving);
+    let grace = config.server.shutdown_grace;
+    let drain = match handover {
+        Leave::Passed => Drain::over(grace / DRAIN_PARTS),
+        Leave::Closed | Leave::Steered => Drain::default(),
+    };
+    stop_all(workers, grace, &leaving, drain);
     if let Some(access) = access {
         access.finish();
     }
 }
+
+/// Which part of the grace period a replaced process takes to close its WebSocket connections.
+const DRAIN_PARTS: u32 = 2;
 
 impl WorkerThread {
     fn link(&self) -> WorkerLink {
@@ -411,6 +456,8 @@ struct Links {
     desk: Option<Desk>,
     /// What the worker counts in.
     counts: Counts,
+    /// By inherited socket: its listener, if the worker takes it.
+    inherits: Vec<Option<usize>>,
 }
 
 /// What a worker counts in.
@@ -432,6 +479,8 @@ struct Plan {
     workers: u32,
     steer_by_cpu: bool,
     descriptors: u64,
+    /// The numbers of the inherited sockets in the table of the main thread.
+    inherited: Arc<[RawFd]>,
 }
 
 /// Starts one worker and waits until its listeners are open, so that they are opened in CPU order.
@@ -445,9 +494,20 @@ fn start_worker(
 ) -> Result<(thread::JoinHandle<()>, Bound), StartError> {
     let plan = plan.clone();
     let (report, reported) = mpsc::sync_channel(1);
-    let Links { mailbox, post, push_post, lua_post, verifiers, running, in_use, desk, counts } =
-        links;
-    let work = move || match prepare(index, cpu, &plan, waker, &counts, shared) {
+    let Links {
+        mailbox,
+        post,
+        push_post,
+        lua_post,
+        verifiers,
+        running,
+        in_use,
+        desk,
+        counts,
+        inherits,
+    } = links;
+    let sockets = (shared, inherits);
+    let work = move || match prepare(index, cpu, &plan, waker, &counts, sockets) {
         Ok(mut prepared) => {
             let bound = core::mem::take(&mut prepared.bound);
             if let Some(post) = post {
@@ -467,7 +527,7 @@ fn start_worker(
             }
             running.fetch_add(1, Ordering::Relaxed);
             let _ = report.send(Ok(bound));
-            serve(&mut prepared, &mailbox);
+            serve(&mut prepared, &mailbox, index as u16);
             running.fetch_sub(1, Ordering::Relaxed);
             lend_until_all_stopped(&mut prepared, &running);
             prepared.worker.deliver_last_lines();
@@ -506,12 +566,13 @@ fn prepare(
     plan: &Plan,
     waker: Waker,
     counts: &Counts,
-    shared: Vec<SharedListener>,
+    (shared, inherits): (Vec<SharedListener>, Vec<Option<usize>>),
 ) -> Result<Prepared, StartError> {
     if let Some(cpu) = cpu {
         thread_setup::pin_to_cpu(cpu).map_err(system("pinning a worker to its CPU"))?;
     }
     thread_setup::unshare_descriptor_table().map_err(system("unsharing the descriptor table"))?;
+    let taken = inherited::take_copies(&plan.inherited, |at| inherits[at].is_some());
     let socks_max = connections_max(plan, index);
     let mut reactor =
         EpollReactor::new(socks_max, waker).map_err(system("creating the event queue"))?;
@@ -545,16 +606,32 @@ fn prepare(
             .map_err(system("sharing a unix listener"))?;
         adopted.push((place, id));
     }
-    let listeners = worker
+    for (place, socket) in inherits.into_iter().flatten().zip(taken) {
+        let listener = &plan.arranged.config.listeners[place];
+        let address = inherited::address(&socket).map_err(system("reading a socket's address"))?;
+        let id = reactor
+            .adopt_listener(socket, &address, listener.backlog)
+            .map_err(system("listening on an inherited socket"))?;
+        adopted.push((place, id));
+    }
+    worker
         .listen_with_shared(&mut reactor, &adopted)
         .map_err(|error| StartError::Listen(error.to_string()))?;
-    let bound = listeners.iter().map(|id| reactor.listener_address(*id)).collect();
-    let tls = (!plan.tls.is_empty()).then(|| TlsLayer::new(&plan.tls, listeners, accounts));
+    let listeners = worker.listeners();
+    let mut bound = vec![None; plan.arranged.config.listeners.len()];
+    for (id, index) in &listeners {
+        bound[usize::from(*index)] = reactor.listener_address(*id);
+    }
+    let tls = (!plan.tls.is_empty()).then(|| {
+        let mut layer = TlsLayer::new(&plan.tls, Vec::new(), accounts);
+        layer.set_listeners(listeners);
+        layer
+    });
     Ok(Prepared { reactor, worker, tls, bound })
 }
 
 /// Runs the turns of a worker and handles its mail until it has stopped.
-fn serve(prepared: &mut Prepared, mailbox: &Mailbox<Mail>) {
+fn serve(prepared: &mut Prepared, mailbox: &Mailbox<Mail>, index: u16) {
     let Prepared { reactor, worker, tls, .. } = prepared;
     while !worker.is_stopped(reactor) {
         match tls {
@@ -563,13 +640,20 @@ fn serve(prepared: &mut Prepared, mailbox: &Mailbox<Mail>) {
         }
         for _ in 0..limits::MAILS_PER_TURN_MAX {
             match (mailbox.take(), tls.as_mut()) {
-                (Some(Mail::Stop(grace, leaving)), None) => {
+                (Some(Mail::Stop(grace, leaving, drain)), None) => {
                     worker.leave_to_others(leaving);
+                    worker.close_over(drain);
                     worker.stop(reactor, grace);
                 }
-                (Some(Mail::Stop(grace, leaving)), Some(layer)) => {
+                (Some(Mail::Stop(grace, leaving, drain)), Some(layer)) => {
                     worker.leave_to_others(leaving);
+                    worker.close_over(drain);
                     layer.between_turns(reactor, worker, |worker, view| worker.stop(view, grace));
+                }
+                (Some(Mail::PassListeners(entrance)), _) => {
+                    if let Err(error) = reactor.pass_listeners(entrance, index) {
+                        log::error(format_args!("a worker cannot pass its listeners: {error}"));
+                    }
                 }
                 (Some(Mail::Tls(plan)), Some(layer)) => layer.replace_plan(&plan),
                 (Some(Mail::Tls(_)), None) => {}
@@ -691,111 +775,13 @@ fn steers(config: &Config, cpus: &[usize], count: usize) -> bool {
     }
 }
 
-/// A unix listener. It is opened once and shared by all workers, because SO_REUSEPORT does not work on paths.
-struct SharedListener {
-    /// Index of the listener in the configuration.
-    place: usize,
-    address: Address,
-    backlog: u32,
-    socket: OwnedFd,
-}
-
-fn open_unix_listeners(config: &Config) -> Result<Vec<SharedListener>, StartError> {
-    let mut listeners = Vec::new();
-    for (place, listener) in config.listeners.iter().enumerate() {
-        let Bind::Unix(path) = &listener.bind else { continue };
-        remove_left_behind(path);
-        let socket = UnixListener::bind(path).map_err(|cause| match cause.kind() {
-            io::ErrorKind::AddrInUse => StartError::Taken(vec![format!(
-                "cannot listen on unix:{path}: another process listens there, or the file is not \
-                 a socket; stop that process first, because a path cannot be shared"
-            )]),
-            _ => StartError::Listen(format!("cannot listen on unix:{path}: {cause}")),
-        })?;
-        listeners.push(SharedListener {
-            place,
-            address: Address::Unix(path.clone()),
-            backlog: listener.backlog,
-            socket: socket.into(),
-        });
-    }
-    Ok(listeners)
-}
-
-/// Duplicates the descriptors of the unix listeners for one worker. The duplicates are made in this thread's
-/// table and copied into the worker's table when it unshares. This thread's copies are closed when the
-/// process ends.
-fn share(listeners: &[SharedListener]) -> Result<Vec<SharedListener>, StartError> {
-    let copy = |listener: &SharedListener| {
-        let socket = listener.socket.try_clone().map_err(system("sharing a unix listener"))?;
-        let address = listener.address.clone();
-        Ok(SharedListener { place: listener.place, address, backlog: listener.backlog, socket })
+/// By `[[listener]]`: the inodes of the sockets of other processes that listen on its address already.
+fn earlier_listeners(config: &Config, inheritance: &Inheritance) -> Vec<Vec<u64>> {
+    let earlier = |(place, listener): (usize, &model::Listener)| match inheritance.has(place) {
+        true => Vec::new(),
+        false => configuration::earlier_on(&listener.bind),
     };
-    listeners.iter().map(copy).collect()
-}
-
-/// Removes a socket file of an earlier run on which no process listens any more; it would prevent the bind.
-pub(crate) fn remove_left_behind(path: &str) {
-    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket());
-    if is_socket && is_refused(path) {
-        let _ = std::fs::remove_file(path);
-    }
-}
-
-/// Whether the kernel refuses connections to the unix socket at `path`, because no process listens. Does not wait for a
-/// process whose queue of connections is full.
-fn is_refused(path: &str) -> bool {
-    use rustix::net::{
-        AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with,
-    };
-    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    let Ok(socket) = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None) else {
-        return false;
-    };
-    SocketAddrUnix::new(path).and_then(|address| connect(&socket, &address))
-        == Err(rustix::io::Errno::CONNREFUSED)
-}
-
-fn unlink_unix_listeners(config: &Config) {
-    for listener in &config.listeners {
-        if let Bind::Unix(path) = &listener.bind {
-            let _ = std::fs::remove_file(path);
-        }
-    }
-    if let Some(Bind::Unix(path)) = config.admin.as_ref().map(|admin| &admin.bind) {
-        let _ = std::fs::remove_file(path);
-    }
-}
-
-/// Refuses TCP addresses on which another process listens. SO_REUSEPORT would let a second process of the same
-/// user listen there too, which is how a new process takes over from an old one (`takeover`). Without this
-/// check, a process started by mistake would silently receive a share of the connections.
-fn refuse_taken_ports(config: &Config, takeover: bool) -> Result<(), StartError> {
-    let tcp = |listener: &model::Listener| match listener.bind {
-        Bind::Tcp(address) => Some(address),
-        Bind::Unix(_) => None,
-    };
-    let taken: Vec<_> =
-        config.listeners.iter().filter_map(tcp).filter(|at| ports::is_taken(*at)).collect();
-    if !takeover && !taken.is_empty() {
-        return Err(StartError::Taken(taken.into_iter().map(ports::refusal).collect()));
-    }
-    for address in taken {
-        let holder = match ports::holder(address) {
-            Some(ports::Holder { pid, name }) => format!("process {pid} ({name})"),
-            None => "another process".to_owned(),
-        };
-        log::banner(format_args!(
-            "tidegate: taking over {address} from {holder}, which still receives a share of the connections \
-             until it is stopped (SIGTERM)"
-        ));
-    }
-    Ok(())
-}
-
-/// By `[[listener]]`: the inodes of the sockets that listen on its address already.
-fn earlier_listeners(config: &Config) -> Vec<Vec<u64>> {
-    config.listeners.iter().map(|listener| configuration::earlier_on(&listener.bind)).collect()
+    config.listeners.iter().enumerate().map(earlier).collect()
 }
 
 /// Prints one line for each listener.
@@ -811,12 +797,17 @@ fn announce(config: &Config, workers: usize) {
     }
 }
 
-/// Waits for SIGTERM or SIGINT. Calls `hang_up` on SIGHUP, and opens the access log again on SIGUSR1.
-fn wait_for_stop(access: Option<&access_log::Bell>, hang_up: impl Fn()) -> io::Result<()> {
+/// Waits for SIGTERM or SIGINT. Calls `hang_up` on SIGHUP and `upgrade` on SIGUSR2, and opens the access log again on
+/// SIGUSR1.
+fn wait_for_stop(
+    access: Option<&access_log::Bell>,
+    (hang_up, upgrade): (impl Fn(), impl Fn()),
+) -> io::Result<()> {
     loop {
         match signals::wait()? {
             signals::Signal::Terminate | signals::Signal::Interrupt => return Ok(()),
             signals::Signal::HangUp => hang_up(),
+            signals::Signal::User2 => upgrade(),
             signals::Signal::User1 => {
                 if let Some(access) = access {
                     access.reopen();
@@ -827,10 +818,10 @@ fn wait_for_stop(access: Option<&access_log::Bell>, hang_up: impl Fn()) -> io::R
 }
 
 /// Tells all workers to stop, and waits until they have ended.
-fn stop_all(workers: Vec<WorkerThread>, grace: Span, leaving: &Leaving) {
+fn stop_all(workers: Vec<WorkerThread>, grace: Span, leaving: &Leaving, drain: Drain) {
     for worker in &workers {
         // A full mailbox has room again after the worker's turn.
-        let mail = || Mail::Stop(grace, Arc::clone(leaving));
+        let mail = || Mail::Stop(grace, Arc::clone(leaving), drain);
         while !worker.handle.is_finished() && worker.sender.send(mail()).is_err() {
             thread::sleep(Duration::from_millis(1));
         }
@@ -840,7 +831,7 @@ fn stop_all(workers: Vec<WorkerThread>, grace: Span, leaving: &Leaving) {
     }
 }
 
-fn system(what: &'static str) -> impl Fn(io::Error) -> StartError {
+pub(crate) fn system(what: &'static str) -> impl Fn(io::Error) -> StartError {
     move |cause| StartError::System { what, cause }
 }
 
@@ -859,7 +850,7 @@ mod tests {
              [[route]]\nrespond = {{ status = 204 }}\n"
         );
         let Ok(config) = tidegate_config::parse(&text, "the test") else { panic!("{text}") };
-        let earlier = earlier_listeners(&config);
+        let earlier = earlier_listeners(&config, &Inheritance::default());
         let leaves = || {
             listening_sockets::leaving(&config, &[Life::default(); 2], 2, &earlier)
                 .iter()

@@ -24,6 +24,8 @@ pub(crate) enum WorkerTimer {
     Push,
     /// A callback of a Lua application continues, or a timer of one begins.
     Lua,
+    /// A message of a conflated channel is due.
+    Conflation,
     /// A deadline of a request of Tidegate's own has passed.
     Own,
     /// Bodies whose bandwidth is limited go on.
@@ -31,7 +33,7 @@ pub(crate) enum WorkerTimer {
 }
 
 impl WorkerTimer {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 11] = [
         Self::Grace,
         Self::Idle,
         Self::Listeners,
@@ -40,6 +42,7 @@ impl WorkerTimer {
         Self::Leave,
         Self::Push,
         Self::Lua,
+        Self::Conflation,
         Self::Own,
         Self::Pace,
     ];

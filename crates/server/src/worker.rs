@@ -36,6 +36,7 @@ use crate::action::Running;
 use crate::action::handled::ResponseValues;
 use crate::action::lua::ScriptedRequest;
 use crate::action::lua_mail::LuaPost;
+use crate::action::lua_response::{LogHooks, ResponseHook};
 use crate::action::lua_socket::LuaClient;
 use crate::action::proxy::exchange::Exchange;
 use crate::action::push::{LuaCall, PushSession, PushState};
@@ -54,6 +55,7 @@ use crate::client::begins_with_header;
 use crate::client_places::HeldPlaces;
 use crate::connection::Connections;
 use crate::counters::{Accounts, HandlerKind};
+use crate::drain::Drain;
 use crate::eviction::Search;
 use crate::live::Live;
 use crate::paces::Paces;
@@ -190,6 +192,10 @@ pub struct Worker {
     pub(crate) yielded: Vec<Running>,
     /// The request that a hook has changed last. Meaningless between two requests.
     pub(crate) rewritten: Rewritten,
+    /// The hook on the response to the request that is forwarded now. `None` between two requests.
+    pub(crate) response_hook: Option<ResponseHook>,
+    /// The records that wait for `on_log`.
+    pub(crate) log_hooks: LogHooks,
     /// What Lua callbacks may still take of the turn, and the requests that wait for the next one.
     pub(crate) lua_share: TurnShare<ScriptedRequest>,
     /// What the verification of tokens may still take of the turn, and the requests that wait for the next one.
@@ -198,6 +204,8 @@ pub struct Worker {
     pub(crate) push_share: TurnShare<PushSession>,
     /// A stop has begun: responses close their connections, and nothing becomes idle. Never reset.
     pub(crate) stopping: bool,
+    /// Which WebSocket connections a stop has closed so far.
+    pub(crate) drain: Drain,
     /// The grace period of the stop has ended. The worker stops without waiting until the kernel
     /// has sent what it holds.
     grace_over: bool,
@@ -317,6 +325,8 @@ pub struct Leftovers {
     pub lua_calls: usize,
     /// Requests that Tidegate sends for itself.
     pub own_requests: usize,
+    /// Records that wait for `on_log`.
+    pub log_hooks: usize,
     /// Streams of HTTP/2 clients.
     pub streams: usize,
     /// Streams of HTTP/2 to servers.
@@ -427,10 +437,13 @@ impl Worker {
             piece: Vec::new(),
             yielded: Vec::new(),
             rewritten: Rewritten::default(),
+            response_hook: None,
+            log_hooks: LogHooks::default(),
             lua_share: TurnShare::new(LUA_SPAN_MAX),
             token_share: TurnShare::new(TOKENS_SPAN_MAX),
             push_share: TurnShare::new(PUSH_SPAN_MAX),
             stopping: false,
+            drain: Drain::default(),
             grace_over: false,
             until_sample: tidegate_base::handlers::SAMPLE_EVERY,
             sampling: None,
@@ -460,6 +473,10 @@ impl Worker {
     ) -> Result<(), Vec<Finding>> {
         let place = (own, self.limits.workers);
         self.apps = Apps::load(&self.settings.newest().config, scripts, meter, place, seed)?;
+        self.log_hooks = LogHooks::new(self.apps.with(tidegate_lua::Handler::Log));
+        if self.log_hooks.are_needed() {
+            self.recorder.keep_for_hooks();
+        }
         Ok(())
     }
 
@@ -500,6 +517,7 @@ impl Worker {
             || self.push.is_busy()
             || self.apps.has_ready()
             || self.lua_share.has_waiting()
+            || self.log_hooks.len() > 0
             || self.token_share.has_waiting()
             || self.push_share.has_waiting();
         if has_work {
@@ -542,6 +560,11 @@ impl Worker {
     /// Sets, before a stop, on which listeners new connections are steered to a process that takes over.
     pub fn leave_to_others(&mut self, leaving: Leaving) {
         self.leaving = leaving;
+    }
+
+    /// Sets, before a stop, how WebSocket connections close.
+    pub(crate) fn close_over(&mut self, drain: Drain) {
+        self.drain = drain;
     }
 
     /// The most connections that the worker's reactor may hold.
@@ -651,6 +674,7 @@ impl Worker {
             lua_waiting: self.apps.waiting(),
             lua_calls: self.lua_calls.len(),
             own_requests: self.own.len(),
+            log_hooks: self.log_hooks.len(),
             streams: self.streams.len(),
             server_streams: self.server_streams.len(),
             websockets: self.websockets.len(),

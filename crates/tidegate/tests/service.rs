@@ -140,3 +140,45 @@ fn check_shows_what_a_file_would_change() {
     assert_eq!(check(&next, &address), ["no changes"]);
     assert_eq!(check(&next, "unix:/nowhere").len(), 0, "one line of an error");
 }
+
+#[test]
+fn script_sends_requests_to_servers_of_a_pool() {
+    let folder = Folder::new("lua-requests");
+    folder.file(
+        "app.lua",
+        "local function show(reply, err) return reply and reply.status .. ' ' .. reply.body or err end
+        return { on_request = function(_, response)
+            local options = { path = '/x', json = { 1 } }
+            options.pool = 'api'
+            local one = show(tide.http.request(options))
+            options.pool = 'multiplexed'
+            response:finish(one .. ', ' .. show(tide.http.request(options)))
+        end }",
+    );
+    let socket = folder.path("web.sock");
+    let api = folder.path("api.sock");
+    let text = format!(
+        "{}[[listener]]\nname = \"api\"\nbind = \"unix:{api}\"\nh2c = true\n\
+         [[route]]\nlistener = \"api\"\npath = \"/x\"\nrespond = {{ status = 203, body = \"from the pool\" }}\n\
+         [[route]]\nlua = \"app\"\n[lua.app]\nscript = \"app.lua\"\npools = [\"api\", \"multiplexed\"]\n\
+         [pool.api]\nservers = [\"unix:{api}\"]\n\
+         [pool.multiplexed]\nservers = [\"unix:{api}\"]\nh2c = true\n",
+        listener(&folder).replace("bind", "name = \"web\"\nbind"),
+    );
+    let file = folder.file("a.toml", &text);
+    let manager = folder.receiver("notify");
+    let mut serving = serve(&file, &folder.0.join("notify"));
+    receive(&manager, "READY=1\n");
+    for _ in 0..3 {
+        let mut client = UnixStream::connect(&socket).expect("it listens");
+        client.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        let request = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+        client.write_all(request).expect("a request is sent");
+        let mut response = String::new();
+        client.read_to_string(&mut response).expect("a response arrives in time");
+        let expected = "\r\n\r\n203 from the pool, 203 from the pool";
+        assert!(response.ends_with(expected), "{response}");
+    }
+    serving.send(Signal::TERM);
+    assert_eq!(serving.wait().code(), Some(0));
+}

@@ -70,6 +70,15 @@ const JOIN_LEAVE: Key = key(
     "In a channel with many clients, each of which comes and goes, this multiplies the messages.",
 );
 
+const CONFLATE: Key = key(
+    "conflate",
+    OneOf(&[Duration(10, TIMEOUT_MS_MAX), NoNumber("off")]),
+    Value("\"off\""),
+    "Subscribers of a channel get at most one message in this time: the newest. A message after a pause is delivered at \
+     once; of those that follow within the time, the newest is delivered at its end. Only without `history`.",
+    "Most messages are different events, and each of them counts. For prices, positions and counts only the newest does.",
+);
+
 /// `[push.NAME]`.
 pub static PUSH: Section = Section {
     path: "[push.NAME]",
@@ -108,6 +117,7 @@ pub static PUSH: Section = Section {
         PRESENCE,
         READ_PRESENCE,
         JOIN_LEAVE,
+        CONFLATE,
         key(
             "namespace",
             Named(&NAMESPACE),
@@ -209,6 +219,7 @@ pub static NAMESPACE: Section = Section {
         PRESENCE,
         READ_PRESENCE,
         JOIN_LEAVE,
+        CONFLATE,
     ],
     later: &[],
 };

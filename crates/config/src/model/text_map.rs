@@ -336,7 +336,8 @@ impl TextMap {
 }
 
 /// Maximum number of keys of a map.
-const fn entries_max(kind: MapKind) -> usize {
+#[must_use]
+pub const fn entries_max(kind: MapKind) -> usize {
     match kind {
         MapKind::Exact | MapKind::Prefix | MapKind::Suffix | MapKind::Address => ENTRIES_MAX,
         MapKind::Regex => PATTERNS_MAX,

@@ -139,14 +139,16 @@ impl Call {
     /// Whether the calling coroutine can wait.
     pub(super) fn can_wait(self) -> bool {
         // SAFETY: the state is live.
-        unsafe { super::lua_isyieldable(self.l) != 0 }
+        !self.host().cannot_wait && unsafe { super::lua_isyieldable(self.l) != 0 }
     }
 
     /// Suspends the calling coroutine. The native returns the result; the arguments of the next resumption become its
     /// results. Returns false and an error if the coroutine cannot wait.
     pub(super) fn wait(self, wait: Wait) -> c_int {
         let error = match self.can_wait() {
-            false => "waiting is not possible here, such as in the error handler of xpcall",
+            false => {
+                "waiting is not possible here, such as in on_response or the error handler of xpcall"
+            }
             true if !self.host().schedule.has_room() => "too many coroutines wait",
             true => {
                 self.host().wait = wait;

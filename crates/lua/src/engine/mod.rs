@@ -110,6 +110,10 @@ pub(crate) enum Entry {
     Request,
     /// Runs `on_access`.
     Access,
+    /// Runs `on_response`.
+    Response,
+    /// Runs `on_log`.
+    Log,
     /// Runs `on_open`.
     Open,
     /// Runs `on_message`.
@@ -129,12 +133,14 @@ pub(crate) enum Entry {
 }
 
 impl Entry {
-    const ALL: [Self; 13] = [
+    const ALL: [Self; 15] = [
         Self::Load,
         Self::Start,
         Self::Stop,
         Self::Request,
         Self::Access,
+        Self::Response,
+        Self::Log,
         Self::Open,
         Self::Message,
         Self::Close,
@@ -152,6 +158,8 @@ impl Entry {
             Self::Stop => c"stop",
             Self::Request => c"request",
             Self::Access => c"access",
+            Self::Response => c"response",
+            Self::Log => c"log",
             Self::Open => c"open",
             Self::Message => c"message",
             Self::Close => c"close",

@@ -66,6 +66,10 @@ pub(super) static ALL: &[(&CStr, ffi::lua_CFunction)] = &[
     (c"finish", finish),
     (c"has_ended", has_ended),
     (c"is_touched", is_touched),
+    (c"reply_status", reply_status),
+    (c"reply_fields", reply_fields),
+    (c"set_reply_status", set_reply_status),
+    (c"change_reply_field", change_reply_field),
     (c"set_path", set_path),
     (c"set_query", set_query),
     (c"change_field", change_field),
@@ -477,14 +481,41 @@ natives! {
     fn fields(call) {
         call.push_table();
         if let Some(exchange) = call.host().exchanges.get(exchange(call)) {
-            let mut lower = Vec::new();
-            for (at, (name, value)) in exchange.fields().enumerate() {
-                lower.clear();
-                lower.extend(name.bytes().map(|byte| byte.to_ascii_lowercase()));
-                push_pair(call, at, &lower, value);
-            }
+            push_fields(call, exchange.fields());
         }
         1
+    }
+
+    /// (index, generation) -> the status of a server's response; nil after `on_response`.
+    fn reply_status(call) {
+        match call.host().reply(exchange(call)) {
+            Ok(reply) => call.push_number(reply.status.into()),
+            Err(_) => call.push_nil(),
+        }
+        1
+    }
+
+    /// (index, generation) -> a list of names and values of the fields of a server's response, in turn.
+    fn reply_fields(call) {
+        call.push_table();
+        if let Ok(reply) = call.host().reply(exchange(call)) {
+            push_fields(call, reply.fields());
+        }
+        1
+    }
+
+    /// (index, generation, status)
+    fn set_reply_status(call) {
+        let (id, status) = (exchange(call), call.id(3));
+        call.done(call.host().reply(id).and_then(|reply| reply.set_status(status)))
+    }
+
+    /// (index, generation, name, value or nil): adds a field of a server's response, or removes those of this name.
+    fn change_reply_field(call) {
+        let Some(name) = call.bytes(3) else { return call.fail("the name must be a string") };
+        let (id, value) = (exchange(call), call.bytes(4));
+        let reply = call.host().reply(id).map_err(str::to_owned);
+        call.outcome(reply.and_then(|reply| reply.change_field(name, value)))
     }
 
     /// (index, generation) -> a list of names and values of the path's parameters, in turn.
@@ -696,6 +727,16 @@ natives! {
         let Some(text) = call.bytes(1) else { return call.fail("the text must be a string") };
         call.push_bytes(&encoding::escape(text));
         1
+    }
+}
+
+/// Fills the table on top of the stack with names in lower case and values in turn.
+fn push_fields<'f>(call: Call, fields: impl Iterator<Item = (&'f str, &'f [u8])>) {
+    let mut lower = Vec::new();
+    for (at, (name, value)) in fields.enumerate() {
+        lower.clear();
+        lower.extend(name.bytes().map(|byte| byte.to_ascii_lowercase()));
+        push_pair(call, at, &lower, value);
     }
 }
 

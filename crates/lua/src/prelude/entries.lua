@@ -7,8 +7,8 @@ local has_ended, finish = native.has_ended, native.finish
 
 -- The handlers of the script, and the number of each.
 local NUMBERS = { on_start = 0, on_stop = 1, on_request = 2, on_open = 3, on_message = 4, on_close = 5, on_drain = 6,
-  on_access = 7 }
-local NAMES = "on_request, on_access, on_open, on_message, on_close, on_drain, on_start, on_stop"
+  on_access = 7, on_response = 8, on_log = 9 }
+local NAMES = "on_request, on_access, on_response, on_log, on_open, on_message, on_close, on_drain, on_start, on_stop"
 local handlers = {}
 local entries = {}
 
@@ -53,6 +53,13 @@ function entries.access(index, generation)
   handlers.on_access(new_request(index, generation), new_response(index, generation))
   if is_touched(index, generation) and not has_ended(index, generation) then finish(index, generation) end
 end
+
+local new_head, decode = P.new_head, native.json_decode
+
+function entries.response(index, generation)
+  handlers.on_response(new_request(index, generation), new_head(index, generation))
+end
+function entries.log(text) handlers.on_log(decode(text)) end
 
 local clients, new_client = P.clients, P.new_client
 

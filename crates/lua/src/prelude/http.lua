@@ -227,6 +227,55 @@ end
 
 local Response = { __index = response, __metatable = "response" }
 
+-- Heads of servers' responses, which only on_response may change ------------------------------------------------------
+
+local set_reply_status, change_reply_field = native.set_reply_status, native.change_reply_field
+
+local head = {}
+function head:header(name)
+  if type(name) ~= "string" then wrong("header", 1, "string", name) end
+  local value = self.headers[lower(name)]
+  if type(value) == "table" then return concat(value, ", ") end
+  return value
+end
+function head:set_status(code)
+  if type(code) ~= "number" then wrong("set_status", 1, "number", code) end
+  check(set_reply_status(self[1], self[2], code))
+  return self
+end
+function head:set_header(name, value)
+  if type(name) ~= "string" then wrong("set_header", 1, "string", name) end
+  check(change_reply_field(self[1], self[2], name, nil))
+  if type(value) == "table" then
+    for at = 1, #value do check(change_reply_field(self[1], self[2], name, tostring(value[at]))) end
+  elseif value ~= nil then
+    check(change_reply_field(self[1], self[2], name, tostring(value)))
+  end
+  rawset(self, "headers", nil)
+  return self
+end
+function head:add_header(name, value)
+  if type(name) ~= "string" then wrong("add_header", 1, "string", name) end
+  local values = self.headers[lower(name)]
+  if type(values) ~= "table" then values = { values } end
+  values[#values + 1] = tostring(value)
+  return self:set_header(name, values)
+end
+
+local Head = {
+  __metatable = "head of a response",
+  __index = function(self, key)
+    if key == "status" then return native.reply_status(self[1], self[2]) end
+    if key == "headers" then
+      local headers = of_pairs(native.reply_fields(self[1], self[2]))
+      rawset(self, "headers", headers)
+      return headers
+    end
+    return head[key]
+  end,
+}
+
+P.new_head = function(index, generation) return setmetatable({ index, generation }, Head) end
 P.new_request = function(index, generation) return setmetatable({ index, generation }, Request) end
 P.new_response = function(index, generation) return setmetatable({ index, generation }, Response) end
 P.arguments, P.encode_arguments, P.add = arguments, encode_arguments, add

@@ -86,6 +86,11 @@ impl<K: Kernel> Loop<K> {
         Ok(ListenerId::new(index, generation))
     }
 
+    /// The handles of the open listeners.
+    pub(crate) fn listener_handles(&self) -> impl Iterator<Item = &K::Handle> {
+        self.listeners.iter().filter_map(|slot| slot.handle.as_ref())
+    }
+
     pub(super) fn find_listener(&self, listener: ListenerId) -> Option<&ListenerSlot<K::Handle>> {
         let slot = self.listeners.get(listener.index as usize)?;
         (slot.generation == listener.generation && slot.handle.is_some()).then_some(slot)

@@ -221,6 +221,7 @@ impl Worker {
         let (app, handle) = (request.app(), request.handle);
         let verdict = match request.hook {
             None => self.call_app(reactor, app, "on_request", None, |vm| vm.request(handle)),
+            Some(hook) if !hook.decides => Some(Verdict::Done),
             Some(_) => self.call_app(reactor, app, "on_access", None, |vm| vm.access(handle)),
         };
         self.note_request_turn(reactor, id, verdict.as_ref());
@@ -317,6 +318,7 @@ impl Worker {
 
     /// Runs `on_stop` of every application, after everything else has ended.
     pub fn stop_apps<R: Reactor>(&mut self, reactor: &mut R) {
+        self.run_last_log_hooks(reactor);
         for app in 0..self.apps.len() {
             self.call_app(reactor, app, "on_stop", None, Vm::stop);
         }
@@ -376,7 +378,8 @@ impl Worker {
     /// Begins the callbacks of requests that had to wait, continues those whose wait is over, and begins timers and
     /// threads that are due, as far as their share of the turn goes.
     pub(crate) fn resume_apps<R: Reactor>(&mut self, reactor: &mut R) {
-        if !self.apps.has_ready() && !self.lua_share.has_waiting() {
+        let has_waiting = self.lua_share.has_waiting() || self.log_hooks.len() > 0;
+        if !self.apps.has_ready() && !has_waiting {
             return;
         }
         // Requests and threads get a share each, so that neither keeps the others waiting.
@@ -385,6 +388,7 @@ impl Worker {
         {
             self.call_on_request(reactor, id);
         }
+        self.run_log_hooks(reactor);
         self.lua_share.renew();
         for app in 0..self.apps.len() {
             while !self.lua_share.is_used_up() && self.resume_app(reactor, app) {}

@@ -20,6 +20,7 @@ use tidegate_wire::message::Method;
 use crate::action::Running;
 use crate::action::handled::Stage;
 use crate::action::lua::{ScriptedRequest, tag_of};
+use crate::action::lua_response::ResponseHook;
 use crate::carrier::Progress;
 use crate::requester::Requester;
 use crate::worker::Worker;
@@ -40,6 +41,8 @@ pub(super) struct Hook {
     random: u128,
     /// When the hook must have decided.
     pub(super) by: Moment,
+    /// The application has `on_access`; otherwise it hooks on to responses or the log only.
+    pub(super) decides: bool,
     /// The settings that `route` belongs to.
     generation: Generation,
 }
@@ -57,15 +60,12 @@ impl Worker {
         let Some(vm) = self.apps.vm(app, now, seconds) else {
             return self.answer_error(reactor, to, 503, "the application is not running", false);
         };
-        if !vm.has(Handler::Access) {
-            let text = "the application has no handler on_access";
-            return self.answer_error(reactor, to, 500, text, false);
-        }
         let hook = Hook {
             route: route as u32,
             scheme: values.scheme,
             random: values.identity.random(),
             by: now.after(DECISION_MAX),
+            decides: vm.has(Handler::Access),
             generation: self.settings_of(to).generation,
         };
         let has_body = !matches!(values.head.method, Method::Head);
@@ -112,12 +112,13 @@ impl Worker {
         }
         // The values of the response are rendered again, for the changed request.
         self.recall_scripted(id);
-        self.forget_scripted(id);
+        self.keep_for_response(id);
         self.set_running(to, Running::None);
         let (snapshot, route) = (self.settings_of(to), hook.route as usize);
         if snapshot.generation != hook.generation {
             // So many reloads have happened that the request has got other settings (`adopt_requests`).
             self.rewritten = rewritten;
+            self.drop_response_hook();
             let text = "the configuration has changed while the request waited";
             return self.answer_error(reactor, to, 503, text, false);
         }
@@ -131,9 +132,32 @@ impl Worker {
         let head = rewritten.head.lend();
         let stage = Stage::Hooked(changes, hook.random);
         self.begin_handled(reactor, to, &head, (route, hook.scheme), stage);
+        if let Some(vm) = self.apps.present(app) {
+            // For `on_response`, which gets the request.
+            vm.restore_request(handle, &mut rewritten);
+        }
         self.rewritten = rewritten;
+        self.drop_response_hook();
         // The body follows, if the hook has waited.
         self.resume_request(to);
+    }
+
+    /// Ends a request of `on_access`. Its VM keeps it if there is an `on_response`.
+    fn keep_for_response(&mut self, id: Id<ScriptedRequest>) {
+        let Some(request) = self.scripted.get(id) else { return };
+        let (app, handle) = (request.app(), request.handle());
+        if !self.apps.present(app).is_some_and(|vm| vm.has(Handler::Response)) {
+            return self.forget_scripted(id);
+        }
+        self.scripted.remove(id);
+        self.response_hook = Some(ResponseHook { app, life: self.apps.life(app), handle });
+    }
+
+    /// Drops the hook of a request that was answered instead of forwarded.
+    fn drop_response_hook(&mut self) {
+        if let Some(hook) = self.response_hook.take() {
+            self.close_response_hook(hook);
+        }
     }
 
     /// Whether a request that began with earlier settings waits for the decision of a hook.

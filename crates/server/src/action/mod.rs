@@ -8,7 +8,8 @@
 //!   their own requests to servers
 //! - `proxy/`: responses of a server
 //!
-//! Before them: `handled.rs`, `tarpit.rs`, `tokens.rs`, `lua_hook.rs`, `pacing.rs`: what routes do besides their actions.
+//! Before them: `handled.rs`, `tarpit.rs`, `tokens.rs`, `lua_hook.rs`, `lua_response.rs`, `pacing.rs`: what routes do besides
+//! their actions.
 //!
 //! This file is the port between carriers and actions: it finds the action of a request, and passes the
 //! events of a requester to its running action. To add an action that continues after the call that begins
@@ -25,6 +26,7 @@ mod lua_hook;
 pub(crate) mod lua_mail;
 mod lua_relief;
 mod lua_request;
+pub(crate) mod lua_response;
 pub(crate) mod lua_socket;
 mod pacing;
 pub(crate) mod proxy;

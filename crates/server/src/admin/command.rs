@@ -220,6 +220,14 @@ const COMMANDS: &[Command] = &[
         run: |arguments, _| signal("reload", arguments, Signal::HUP),
     },
     Command {
+        words: &["upgrade"],
+        arguments: "",
+        about: "the same as SIGUSR2: starts the program again with the same listening sockets, then stops; the log states \
+                the result",
+        example: "upgrade",
+        run: |arguments, _| signal("upgrade", arguments, Signal::USR2),
+    },
+    Command {
         words: &["shutdown"],
         arguments: "",
         about: "the same as SIGTERM: completes what is in flight, then ends the process",

@@ -20,12 +20,15 @@ pub(crate) mod token;
 use std::collections::BTreeMap;
 use std::io::{self, Read};
 use std::net::TcpListener;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::pipe::{PipeFlags, pipe_with};
 use tidegate_config::model::{Admin, Bind, Config};
 use tidegate_gate::inventory::Inventory;
 use tidegate_gate::process_state::ProcessState;
@@ -104,6 +107,20 @@ pub(crate) struct Interface {
     socket: Socket,
     /// The token that clients must present; `None`: none is needed.
     token: Option<String>,
+    /// Tells the thread of the interface that another process has taken over.
+    bell: OwnedFd,
+    /// The other end of `bell`.
+    doorbell: Option<Doorbell>,
+}
+
+/// Tells the thread of the interface to leave the socket to another process.
+pub(crate) struct Doorbell(OwnedFd);
+
+impl Doorbell {
+    /// From now on, the interface accepts no connection.
+    pub(crate) fn ring(&self) {
+        let _ = rustix::io::write(&self.0, b"1");
+    }
 }
 
 enum Socket {
@@ -115,16 +132,25 @@ enum Socket {
 
 impl Interface {
     /// Opens the interface. `takeover`: another process may still listen on the address, and this one waits for its
-    /// end.
+    /// end. `inherited`: a socket that listens there already.
     ///
     /// # Errors
     /// The address cannot be listened on, or the token cannot be read; the text states which.
-    pub(crate) fn open(admin: &Admin, takeover: bool) -> Result<Self, String> {
+    pub(crate) fn open(
+        admin: &Admin,
+        takeover: bool,
+        inherited: Option<OwnedFd>,
+    ) -> Result<Self, String> {
         let token = token::read(admin).map_err(|(what, help)| {
             let path = admin.token_file.as_deref().unwrap_or_default();
             format!("the admin interface cannot be opened: {path}: {what}; help: {help}")
         })?;
-        let socket = match listen(&admin.bind) {
+        let opened = match (inherited, &admin.bind) {
+            (None, bind) => listen(bind),
+            (Some(socket), Bind::Tcp(_)) => Ok(Socket::Tcp(socket.into())),
+            (Some(socket), Bind::Unix(_)) => Ok(Socket::Unix(socket.into())),
+        };
+        let socket = match opened {
             Ok(socket) => socket,
             Err(error) if takeover && error.kind() == io::ErrorKind::AddrInUse => {
                 Socket::Taken(admin.bind.clone())
@@ -134,7 +160,21 @@ impl Interface {
                 return Err(format!("the admin interface cannot listen on {place}: {error}"));
             }
         };
-        Ok(Self { socket, token })
+        let bell = pipe_with(PipeFlags::CLOEXEC);
+        let (bell, doorbell) =
+            bell.map_err(|error| format!("the admin interface cannot be opened: {error}"))?;
+        Ok(Self { socket, token, bell, doorbell: Some(Doorbell(doorbell)) })
+    }
+
+    /// A copy of the socket for another process, and how the thread is told to leave the socket to it. `None` on a second
+    /// call, and if the socket is not open.
+    pub(crate) fn take_doorbell(&mut self) -> Option<(OwnedFd, Doorbell)> {
+        let copy = match &self.socket {
+            Socket::Taken(_) => return None,
+            Socket::Tcp(listener) => listener.as_fd().try_clone_to_owned(),
+            Socket::Unix(listener) => listener.as_fd().try_clone_to_owned(),
+        };
+        Some((copy.ok()?, self.doorbell.take()?))
     }
 
     /// The address, for the lines of the start.
@@ -159,11 +199,15 @@ impl Interface {
     /// # Errors
     /// The kernel refused the thread.
     pub(crate) fn start(self, operations: Arc<Operations>) -> io::Result<()> {
-        let Self { socket, token } = self;
+        let Self { socket, token, bell, .. } = self;
         let token = token.map(Arc::<str>::from);
         threads::spawn("admin", move || {
             let mut socket = socket;
             loop {
+                // Two processes may accept from the socket for a moment.
+                if !wait_for_client(&socket, &bell) {
+                    return Ended::AsPlanned;
+                }
                 let accepted = match &socket {
                     Socket::Taken(bind) => {
                         thread::sleep(ACCEPT_PAUSE);
@@ -185,12 +229,27 @@ impl Interface {
                         let caller = Caller { from, token: token.clone() };
                         begin(stream, caller, operations);
                     }
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                     Err(_) => thread::sleep(ACCEPT_PAUSE),
                 }
             }
         })
         .map(drop)
     }
+}
+
+/// Waits for a connection. Returns false if the socket is left to another process.
+fn wait_for_client(socket: &Socket, bell: &OwnedFd) -> bool {
+    let (listener, is_set) = match socket {
+        Socket::Taken(_) => return true,
+        Socket::Tcp(listener) => (listener.as_fd(), listener.set_nonblocking(true)),
+        Socket::Unix(listener) => (listener.as_fd(), listener.set_nonblocking(true)),
+    };
+    if is_set.is_err() {
+        return true;
+    }
+    let mut polled = [PollFd::new(&listener, PollFlags::IN), PollFd::new(bell, PollFlags::IN)];
+    poll(&mut polled, None).is_err() || polled[1].revents().is_empty()
 }
 
 /// Serves a connection on a thread of its own, unless all places are taken by connections that are being served.
@@ -293,7 +352,7 @@ fn listen(bind: &Bind) -> io::Result<Socket> {
 /// Opens a unix socket that only the user of the process can connect to. The file mode mask of the process is changed
 /// for a moment; of the other threads, only that of the access log creates files.
 fn open_unix(path: &str) -> io::Result<UnixListener> {
-    crate::start::remove_left_behind(path);
+    crate::unix_listeners::remove_left_behind(path);
     let mask = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o177));
     let listener = UnixListener::bind(path);
     rustix::process::umask(mask);

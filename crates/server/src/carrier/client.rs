@@ -25,6 +25,7 @@ use crate::connection::{ClientCarrier, ClientProtocol, Downstream};
 use crate::requester::Requester;
 use crate::settings::Era;
 use crate::snapshot::Snapshot;
+use crate::timers::WorkerTimer;
 use crate::worker::{Work, Worker};
 
 /// Connections of clients.
@@ -113,7 +114,9 @@ impl Worker {
             let Some(down) = self.conns.downstream(sock) else { continue };
             match &down.carrier {
                 ClientCarrier::Http2(_) => {
-                    self.stop_switched_streams(reactor, sock);
+                    if self.drain.is_due(sock) {
+                        self.stop_switched_streams(reactor, sock);
+                    }
                     self.stop_http2_client(reactor, sock);
                 }
                 ClientCarrier::Http1(_) | ClientCarrier::Tcp(_) if down.has_nothing_under_way() => {
@@ -122,7 +125,7 @@ impl Worker {
                 // The protocol of a tunnel is unknown, so it lasts until the end of the grace period.
                 ClientCarrier::Tcp(_) => {}
                 ClientCarrier::Http1(http1) => {
-                    if let Some(running) = http1.switched_to() {
+                    if let Some(running) = http1.switched_to().filter(|_| self.drain.is_due(sock)) {
                         self.stop_switched(reactor, running);
                     }
                 }
@@ -132,6 +135,9 @@ impl Worker {
             if self.conns.upstream(sock).is_some_and(|up| up.is_idle()) {
                 self.retire_upstream(reactor, sock);
             }
+        }
+        if let Some(wait) = self.drain.advance() {
+            WorkerTimer::Idle.set(reactor, reactor.now().after(wait));
         }
     }
 }

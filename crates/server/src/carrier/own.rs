@@ -337,7 +337,8 @@ impl Worker {
         loop {
             let Some(own) = self.own.slab.get(id) else { return };
             if own.is_too_large {
-                return self.fail_own(reactor, id, Cause::Limit, TOO_LARGE);
+                let reason = if own.reason == NO_MEMORY { NO_MEMORY } else { TOO_LARGE };
+                return self.fail_own(reactor, id, Cause::Limit, reason);
             }
             let (running, left) = (own.running, own.body.len() - own.taken);
             let Running::Proxy(exchange) = running else { return };

@@ -1,9 +1,17 @@
--- The hook of the seeded simulation: lets every request pass, some after a wait.
-local count = 0
+-- The hook of the seeded simulation: lets every request pass, some after a wait, and every response.
+local count, ended = 0, 0
 return {
   on_access = function(request)
     count = count + 1
     if count % 3 == 0 then tide.sleep(count % 5 / 100) end
     request:set_header("X-Hooked", count)
+  end,
+  on_response = function(request, response)
+    assert(request.method and response.status >= 200)
+    response:set_header("X-Absent", nil)
+  end,
+  on_log = function(record)
+    ended = ended + 1
+    assert(record.total_ms and ended <= count + 1000)
   end,
 }

@@ -14,7 +14,7 @@ use tidegate_wire::websocket::{
 
 use crate::peer::harness::Harness;
 
-const KEY: &str = "0123456789abcdef";
+pub(crate) const KEY: &str = "0123456789abcdef";
 const SETTINGS: &str =
     "subscribe = \"anyone\"\n[push.p.namespace.h]\nsubscribe = \"anyone\"\nhistory = 50\n";
 

@@ -6,7 +6,7 @@
 use tidegate_base::Span;
 use tidegate_reactor::SimPeer;
 
-use crate::push::Process;
+use crate::push::{KEY, Process};
 
 const SETTINGS: &str = "anonymous = true\nsubscribe = \"anyone\"\npublish = \"anyone\"\n";
 
@@ -180,6 +180,35 @@ fn client_that_does_not_answer_a_ping_is_told_so() {
         "{\"push\":{\"disconnect\":{\"code\":3012,\"reason\":\"no pong\"}}}",
     );
     stream.wait_for(&mut process, "0\r\n\r\n");
+    drop(stream);
+    process.finish(Vec::new());
+}
+
+#[test]
+fn conflated_message_comes_when_its_interval_ends_although_nothing_else_happens() {
+    let settings = "anonymous = true\nsubscribe = \"anyone\"\nconflate = \"2s\"\n";
+    let mut process = Process::new(2, 11, 64, settings);
+    let commands = "{\"id\":1,\"connect\":{}}\n{\"id\":2,\"subscribe\":{\"channel\":\"price\"}}";
+    let mut stream = Stream::begin(&mut process, "http_stream", commands);
+    stream.wait_for(&mut process, "{\"id\":2,\"subscribe\":{}}");
+    for number in 1..=5 {
+        let body = format!("{{\"channel\":\"price\",\"data\":{number},\"wait\":true}}");
+        let response = process.exchange(&format!(
+            "POST /push/api/publish HTTP/1.1\r\nHost: a\r\nX-API-Key: {KEY}\r\n\
+             Content-Length: {}\r\n\r\n{body}",
+            body.len()
+        ));
+        let reached = format!("\"reached\":{}", u8::from(number == 1));
+        assert!(response.contains(&reached), "{response}");
+    }
+    stream.wait_for(&mut process, "\"pub\":{\"data\":1");
+    assert!(!stream.rest(&mut process).contains("\"pub\""), "held back");
+    process.pass(Span::from_millis(1900));
+    assert!(!stream.rest(&mut process).contains("\"pub\""), "held back");
+    process.pass(Span::from_millis(100));
+    let text = stream.rest(&mut process).to_owned();
+    assert!(text.contains("\"pub\":{\"data\":5") && text.matches("\"pub\"").count() == 1, "{text}");
+    assert_eq!(process.sum("push_conflated"), 3);
     drop(stream);
     process.finish(Vec::new());
 }

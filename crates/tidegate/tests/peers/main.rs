@@ -33,4 +33,5 @@ mod streaming;
 mod tcp;
 mod tls_in_front;
 mod tls_proxies;
+mod upgrade;
 mod websocket;

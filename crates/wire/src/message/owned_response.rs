@@ -1,9 +1,10 @@
-//! The head of a response of HTTP/2, kept after the block that it was decoded from is gone.
-//! In: a head. Out: the same head.
-//! Never: changes it.
+//! The head of a response, kept after the bytes that it was decoded from are gone.
+//! In: a head; what replaces its status and fields. Out: the same head, or the changed one.
+//! Never: changes how the message is framed.
 
-use super::field::{FieldTable, Packed, PackedField};
+use super::field::{Field, FieldName, FieldTable, Packed, PackedField};
 use super::length::BodyLength;
+use super::overrides::Overrides;
 use super::response::ResponseHead;
 use super::version::Version;
 
@@ -39,18 +40,44 @@ impl OwnedResponse {
             persistent: head.persistent,
             upgrade: head.upgrade,
         };
-        for field in head.fields() {
-            let (name, value) = (kept.names.len(), kept.values.len());
-            kept.names.push_str(field.name);
-            kept.values.extend_from_slice(field.value);
-            kept.fields.push(PackedField {
-                id: field.id,
-                name: (name as u32, kept.names.len() as u32),
-                value: (value as u32, kept.values.len() as u32),
-                is_sensitive: field.is_sensitive,
-            });
+        head.fields().for_each(|field| kept.push(&field));
+        kept
+    }
+
+    /// Keeps a head with another status and other fields. The fields that frame the message are not among them.
+    #[must_use]
+    pub fn changed(head: &ResponseHead<'_>, status: u16, changes: &Overrides) -> Self {
+        let mut kept = Self::new(head);
+        kept.status = status;
+        let Self { names, fields, .. } = &mut kept;
+        fields.retain(|field| {
+            let (start, end) = field.name;
+            !changes.drops(names.get(start as usize..end as usize).unwrap_or_default())
+        });
+        for (name, value) in changes.written() {
+            let id = FieldName::classify(name.as_bytes());
+            kept.push(&Field { id, name, value, is_sensitive: false });
         }
         kept
+    }
+
+    fn push(&mut self, field: &Field<'_>) {
+        let (name, value) = (self.names.len(), self.values.len());
+        self.names.push_str(field.name);
+        self.values.extend_from_slice(field.value);
+        self.fields.push(PackedField {
+            id: field.id,
+            name: (name as u32, self.names.len() as u32),
+            value: (value as u32, self.values.len() as u32),
+            is_sensitive: field.is_sensitive,
+        });
+    }
+
+    /// The head that was made of `head`, with its reason phrase if the status is the same.
+    #[must_use]
+    pub fn lend_after<'a>(&'a self, head: &ResponseHead<'a>) -> ResponseHead<'a> {
+        let reason = if self.status == head.status { head.reason } else { "" };
+        ResponseHead { reason, ..self.lend() }
     }
 
     /// The head.
@@ -95,5 +122,31 @@ mod tests {
         assert_eq!((lent.status, lent.length), (304, BodyLength::None));
         assert_eq!((lent.content_length, lent.version), (Some(7), Version::Http11));
         assert!(lent.has(FieldName::ContentLength) && !lent.has(FieldName::Date));
+    }
+
+    #[test]
+    fn changes_replace_the_status_and_fields() {
+        let text = b"HTTP/1.1 200 OK\r\nServer: a\r\nX_One: 1\r\nContent-Length: 7\r\n\r\n";
+        let mut storage = ResponseStorage::new();
+        let decoded = HeadDecoder::default().decode_response(
+            text,
+            &ResponseLimits::default(),
+            RequestKind::default(),
+            &mut storage,
+        );
+        let (head, _) = decoded.expect("the head is valid").expect("the head is complete");
+        let mut changes = Overrides::default();
+        changes.remove("x-one").expect("there is room");
+        changes.add("server", b"b").expect("there is room");
+        changes.add("Set-Cookie", b"c=1").expect("there is room");
+        let kept = OwnedResponse::changed(&head, 404, &changes);
+        let lent = kept.lend();
+        assert_eq!((lent.reason, kept.lend_after(&head).reason), ("", ""));
+        let fields: Vec<_> = lent.fields().map(|field| (field.name, field.value)).collect();
+        let expected: [(&str, &[u8]); 3] =
+            [("Content-Length", b"7"), ("server", b"b"), ("Set-Cookie", b"c=1")];
+        assert_eq!(fields, expected);
+        assert_eq!((lent.status, lent.length), (404, BodyLength::Length(7)));
+        assert!(lent.has(FieldName::Server) && lent.has(FieldName::ContentLength));
     }
 }

@@ -9,6 +9,7 @@ use tidegate_config::model::RouteTimeouts;
 use tidegate_gate::balance::Tried;
 
 use crate::action::intake::Intake;
+use crate::action::lua_response::ResponseHook;
 use crate::action::proxy::authorization::Authorization;
 use crate::action::proxy::inquiry::Inquiry;
 use crate::action::proxy::mirror::{Duplicate, Mirrored};
@@ -205,6 +206,8 @@ pub(crate) struct Exchange {
     pub(crate) pace: Option<Box<Pace>>,
     /// The values for the edits of the response; empty if there are none, and once the response begins.
     pub(crate) values: Vec<u8>,
+    /// The hook that changes the head of the response; `None` without one, and once the response begins.
+    pub(crate) response_hook: Option<Box<ResponseHook>>,
 }
 
 impl Exchange {
@@ -243,6 +246,7 @@ impl Exchange {
             mirrored: None,
             pace: None,
             values: Vec::new(),
+            response_hook: None,
         }
     }
 

@@ -158,6 +158,7 @@ impl Worker {
         let counters = &self.accounts.counters;
         exchange.copy = drafted.and_then(|copy| copy.counted(&mut self.mirrors, counters));
         exchange.values = self.values.take(to);
+        exchange.response_hook = self.response_hook.take().map(Box::new);
         if let Some((asker, question)) = question {
             let asked = snapshot.pool(asker.pool());
             let choice = Choice {
@@ -189,6 +190,9 @@ impl Worker {
             Err(mut exchange) => {
                 self.recall_values(to, core::mem::take(&mut exchange.values));
                 self.mirrors -= usize::from(exchange.copy.is_some());
+                if let Some(hook) = &exchange.response_hook {
+                    self.close_response_hook(**hook);
+                }
                 exchange.release(&mut self.buffers);
                 let text = "the proxy is handling too many requests";
                 self.answer_error(reactor, to, 503, text, true);
@@ -302,6 +306,9 @@ impl Worker {
                 mirrored.end();
             }
             self.mirrors -= usize::from(exchange.copy.is_some() || exchange.mirrored.is_some());
+            if let Some(hook) = &exchange.response_hook {
+                self.close_response_hook(**hook);
+            }
             exchange.release(&mut self.buffers);
         }
     }

@@ -94,6 +94,11 @@ impl Worker {
         if verdict == Some(true) {
             return self.take_grant(reactor, id, head, ends, more_follows);
         }
+        // What the hook changes is for the client; the server is judged by what it has sent.
+        let received = head;
+        let Ok(changed) = self.change_response(reactor, id, received) else { return };
+        let lent = changed.as_ref().map(|changed| changed.lend_after(received));
+        let head = lent.as_ref().unwrap_or(received);
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
         let (to, up) = (exchange.requester, exchange.attempt.up);
         let (era, pool) = (exchange.era, usize::from(exchange.pool));
@@ -103,9 +108,9 @@ impl Worker {
         exchange.stage = Stage::ExpectBody;
         let values = core::mem::take(&mut exchange.values);
         self.recall_values(to, values);
-        self.note_result(pool as u16, server, is_failure(head.status), reactor.now());
-        self.note_stay_answered(id, Some(head), reactor.now());
-        if connection_auth::response_authenticates(head) {
+        self.note_result(pool as u16, server, is_failure(received.status), reactor.now());
+        self.note_stay_answered(id, Some(received), reactor.now());
+        if connection_auth::response_authenticates(received) {
             self.note_authenticated(reactor, up);
         }
         // If the response is early, the rest of the request is still forwarded; but a server that closes will
@@ -462,6 +467,21 @@ impl Worker {
         let Some(exchange) = self.exchanges.get(id) else { return };
         let (pool, attempt) = (exchange.pool, exchange.attempt);
         self.note_result(pool, attempt.server, true, reactor.now());
+        self.release_server(pool, attempt.server);
+        self.abandon_server(reactor, attempt.up);
+        self.fail(reactor, id, failure);
+    }
+
+    /// Fails an exchange whose server has done nothing wrong.
+    pub(in crate::action) fn fail_served<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<Exchange>,
+        failure: Failure,
+    ) {
+        let Some(exchange) = self.exchanges.get(id) else { return };
+        let (pool, attempt) = (exchange.pool, exchange.attempt);
+        self.note_result(pool, attempt.server, false, reactor.now());
         self.release_server(pool, attempt.server);
         self.abandon_server(reactor, attempt.up);
         self.fail(reactor, id, failure);

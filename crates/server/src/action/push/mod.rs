@@ -75,6 +75,8 @@ pub(crate) struct PushState {
     post: Option<PushPost>,
     /// When the next sweep is due. `NEVER` if there is no hub.
     sweep_at: Moment,
+    /// When a message of a conflated channel is due, as set in the reactor.
+    due_at: Moment,
     /// The effort of all commands of clients so far, modulo 2^32.
     effort: u32,
 }
@@ -192,6 +194,7 @@ impl PushState {
             keys: Vec::new(),
             post: None,
             sweep_at,
+            due_at: Moment::NEVER,
             effort: 0,
         }
     }

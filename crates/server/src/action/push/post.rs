@@ -228,6 +228,11 @@ impl Worker {
         if self.push.hub.is_instructing() {
             self.continue_instruction(reactor);
         }
+        let now = reactor.now();
+        if self.push.hub.next_due() <= now {
+            let replaced = self.push.hub.publish_due(now);
+            self.accounts.counters.push_conflated.add(replaced);
+        }
         if self.push.hub.is_delivering() {
             self.continue_deliveries(reactor);
             if self.has_push_mail() {
@@ -241,6 +246,11 @@ impl Worker {
         }
         if self.push.hub.has_mail() {
             self.send_push_mail(reactor);
+        }
+        let due_at = self.push.hub.next_due();
+        if due_at != self.push.due_at {
+            self.push.due_at = due_at;
+            WorkerTimer::Conflation.set(reactor, due_at);
         }
         if reactor.now() >= self.push.sweep_at {
             self.push.sweep_at = reactor.now().after(SWEEP_EVERY);

@@ -1,0 +1,74 @@
+//! The head of a server's response, which `on_response` may change before the client gets it.
+//! In: the status and the fields of the response; what the script sets. Out: the changes.
+//! Never: lets a script change how the message is framed.
+//! Limits: those of `Overrides`.
+
+use tidegate_wire::message::{Overrides, ResponseHead};
+
+use crate::exchange::check_reply_field;
+
+/// The head of a response; see the module header.
+#[derive(Default, Debug)]
+pub struct ReplyHead {
+    /// The status of the server.
+    received: u16,
+    /// The fields of the server: `name: value` and a line feed each.
+    fields: Vec<u8>,
+    /// The status that the client gets.
+    pub status: u16,
+    /// The fields that the client gets in place of received ones.
+    pub changes: Overrides,
+}
+
+impl ReplyHead {
+    /// The head of a response.
+    pub(crate) fn new(head: &ResponseHead<'_>) -> Self {
+        let mut fields = Vec::new();
+        for field in head.fields() {
+            fields.extend_from_slice(field.name.as_bytes());
+            fields.extend_from_slice(b": ");
+            fields.extend_from_slice(field.value);
+            fields.push(b'\n');
+        }
+        let status = head.status;
+        Self { received: status, fields, status, changes: Overrides::default() }
+    }
+
+    /// Whether the client gets another head than the server has sent.
+    #[must_use]
+    pub fn is_changed(&self) -> bool {
+        self.status != self.received || !self.changes.is_empty()
+    }
+
+    /// The fields as changed: names in any case, and values.
+    pub(crate) fn fields(&self) -> impl Iterator<Item = (&str, &[u8])> {
+        let received = crate::exchange::fields_of(&self.fields);
+        received.filter(|(name, _)| !self.changes.drops(name)).chain(self.changes.written())
+    }
+
+    /// Sets the status. Statuses without content keep their own, because the content is framed by it.
+    pub(crate) fn set_status(&mut self, status: u32) -> Result<(), &'static str> {
+        let has_no_content = |status: u32| matches!(status, 204 | 205 | 304);
+        match status {
+            200..=599 if u32::from(self.received) == status => {}
+            200..=599 if has_no_content(status) || has_no_content(self.received.into()) => {
+                return Err("a response with content cannot become one without, or the reverse");
+            }
+            200..=599 => {}
+            _ => return Err("the status must be 200 to 599"),
+        }
+        self.status = status as u16;
+        Ok(())
+    }
+
+    /// Removes the fields of this name, or adds one.
+    pub(crate) fn change_field(&mut self, name: &[u8], value: Option<&[u8]>) -> Result<(), String> {
+        check_reply_field(name, value)?;
+        let name = core::str::from_utf8(name).map_err(|_| "the name must be ASCII")?;
+        match value {
+            None => self.changes.remove(name)?,
+            Some(value) => self.changes.add(name, value.trim_ascii())?,
+        }
+        Ok(())
+    }
+}

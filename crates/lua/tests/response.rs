@@ -1,0 +1,146 @@
+//! Hooks on responses and the log: what `on_response` reads and changes, what `on_log` gets.
+//! In: scripts, heads of responses, records. Out: the heads as changed.
+
+mod bench;
+
+use bench::{App, TIMED};
+use tidegate_lua::{ReplyHead, Verdict};
+use tidegate_wire::http1::{HeadDecoder, ResponseLimits};
+use tidegate_wire::message::{RequestKind, ResponseStorage};
+
+const GET: &str = "GET /a?b=1 HTTP/1.1\r\nHost: example.com\r\n\r\n";
+const OK: &str =
+    "HTTP/1.1 200 OK\r\nServer: x\r\nX-One: 1\r\nx-one: 2\r\nContent-Length: 5\r\n\r\n";
+
+/// Runs `body` in `on_response` for the head `text`.
+fn run_on(text: &str, body: &str) -> (App, Verdict, Option<Box<ReplyHead>>) {
+    let script = format!("return {{ on_response = function(request, response) {body} end }}");
+    let mut app = App::load(&script, &TIMED);
+    let id = app.open_hook(GET, &[]);
+    let mut storage = ResponseStorage::new();
+    let (limits, kind) = (ResponseLimits::default(), RequestKind::default());
+    let decoded =
+        HeadDecoder::default().decode_response(text.as_bytes(), &limits, kind, &mut storage);
+    let (head, _) = decoded.expect("the head is valid").expect("the head is complete");
+    let verdict = app.vm.response(id, &head);
+    let reply = app.vm.take_reply(id);
+    app.effects();
+    app.vm.close_request(id);
+    assert_eq!((app.vm.requests(), app.vm.waiting()), (0, 0), "{body}");
+    (app, verdict, reply)
+}
+
+/// The status and the changed fields.
+fn changes(body: &str) -> String {
+    let (_, verdict, reply) = run_on(OK, body);
+    assert_eq!(verdict, Verdict::Done, "{body}");
+    let reply = reply.expect("there is a head");
+    let fields = reply.changes.written();
+    let fields = fields.map(|(name, value)| format!(" {name}={}", String::from_utf8_lossy(value)));
+    assert_eq!(reply.is_changed(), body.contains("set_") || body.contains("add_"), "{body}");
+    format!("{}{}", reply.status, fields.collect::<String>())
+}
+
+#[test]
+fn hook_changes_the_head() {
+    for (body, expected) in [
+        ("", "200"),
+        ("local a = response.status + #response.headers", "200"),
+        ("response:set_status(404)", "404"),
+        ("response:set_header('Server', nil)", "200"),
+        (
+            "response:set_header('X-Two', { 1, 'b' }):set_header('x-three', true)",
+            "200 X-Two=1 X-Two=b x-three=true",
+        ),
+        ("response:add_header('X-One', 3)", "200 X-One=1 X-One=2 X-One=3"),
+        ("response:add_header('Set-Cookie', 'a=b')", "200 Set-Cookie=a=b"),
+        ("response:set_header('a', response:header('X-One') .. request.path)", "200 a=1, 2/a"),
+        ("response:set_header('b', 1):set_header('c', response.headers.b)", "200 b=1 c=1"),
+        (
+            "response:set_header('t', type(response.headers['x-one']) .. response.status)",
+            "200 t=table200",
+        ),
+    ] {
+        assert_eq!(changes(body), expected, "{body}");
+    }
+    let (_, _, reply) = run_on(OK, "response:set_header('x_one', 'new')");
+    assert!(reply.is_some_and(|reply| reply.changes.drops("X-One")));
+}
+
+#[test]
+fn what_would_break_the_message_is_an_error() {
+    for (body, error) in [
+        ("response:set_status(100)", "the status must be 200 to 599"),
+        ("response:set_status('x')", "bad argument #1 to 'set_status'"),
+        ("response:set_status(204)", "a response with content cannot become one without"),
+        ("response:set_header('Content-Length', 1)", "frames the message"),
+        ("response:set_header('transfer_encoding', nil)", "frames the message"),
+        ("response:set_header('Connection', 'close')", "describes the connection"),
+        ("response:set_header('a', 'x\\r\\ny')", "a control character"),
+        ("response:set_header('a b', 1)", "not the name of a header field"),
+        ("response:set_header(1, 1)", "bad argument #1 to 'set_header'"),
+        ("for n = 1, 100 do response:set_header('a' .. n, n) end", "up to 64 fields"),
+        ("coroutine.yield()", "yield"),
+    ] {
+        let (_, verdict, _) = run_on(OK, body);
+        let Verdict::Failed(failure) = verdict else { panic!("{body}: {verdict:?}") };
+        assert!(failure.message.contains(error), "{body}: {failure}");
+    }
+    let (_, verdict, _) = run_on("HTTP/1.1 304 \r\n\r\n", "response:set_status(200)");
+    assert!(matches!(verdict, Verdict::Failed(_)), "{verdict:?}");
+    let (_, verdict, _) = run_on("HTTP/1.1 304 \r\n\r\n", "response:set_status(304)");
+    assert_eq!(verdict, Verdict::Done);
+}
+
+#[test]
+fn hook_cannot_wait_and_may_begin_threads() {
+    let body = "local ok, err = tide.sleep(1) tide.log.info(err)
+        tide.spawn(function() tide.sleep(0.01) tide.log.info('later') end)
+        local _, err = tide.http.request { pool = 'api' } tide.log.info(err)";
+    let (mut app, verdict, _) = run_on(OK, body);
+    assert_eq!(verdict, Verdict::Done);
+    let refused =
+        "Info waiting is not possible here, such as in on_response or the error handler of xpcall";
+    assert_eq!(app.log, [refused, refused]);
+    app.advance(0);
+    app.advance(20);
+    app.effects();
+    assert_eq!(app.log.last().map(String::as_str), Some("Info later"));
+    assert!(app.requests.is_empty());
+}
+
+#[test]
+fn head_is_gone_after_the_hook() {
+    let script = "local kept return {
+        on_response = function(request, response) kept = response response:header('a') end,
+        on_request = function(_, response)
+            local ok, err = pcall(kept.set_header, kept, 'a', 1)
+            response:finish(tostring(kept.status) .. ' ' .. tostring(err:match('the .*')))
+        end }";
+    let mut app = App::load(script, &TIMED);
+    let id = app.open_hook(GET, &[]);
+    let mut storage = ResponseStorage::new();
+    let (limits, kind) = (ResponseLimits::default(), RequestKind::default());
+    let decoded =
+        HeadDecoder::default().decode_response(OK.as_bytes(), &limits, kind, &mut storage);
+    let (head, _) = decoded.expect("the head is valid").expect("the head is complete");
+    assert_eq!(app.vm.response(id, &head), Verdict::Done);
+    app.vm.take_reply(id);
+    app.vm.close_request(id);
+    let (_, response) = app.get("/");
+    assert_eq!(response.expect("it answers").1, "nil the response has ended");
+}
+
+#[test]
+fn log_hook_gets_the_record_and_cannot_wait() {
+    let script = "return { on_log = function(record)
+        tide.log.info(record.status + 1, record.target, (select(2, tide.sleep(1))))
+        if record.status == 500 then error('x') end
+    end }";
+    let mut app = App::load(script, &TIMED);
+    assert_eq!(app.vm.log(b"{\"status\":200,\"target\":\"/a\"}"), Verdict::Done);
+    assert!(matches!(app.vm.log(b"{\"status\":500}"), Verdict::Failed(_)));
+    app.effects();
+    assert!(app.log[0].starts_with("Info 201 /a waiting is not possible"), "{:?}", app.log);
+    assert_eq!(app.vm.waiting(), 0);
+}

@@ -1,0 +1,338 @@
+//! Listening sockets that pass from process to process: from the service manager (sd_listen_fds(3)), or from the process
+//! that this one replaces.
+//! In: LISTEN_FDS and LISTEN_PID, or `HANDOVER` of the environment. Out: sockets with their addresses; in the other
+//! direction, sockets of all workers in the table of one thread.
+//! Never: takes a descriptor that is not a listening socket; takes descriptors twice.
+//! Limits: `SOCKETS_MAX` sockets; `MESSAGE_SOCKETS_MAX` in one message between threads.
+//! Invariant: a worker has its own descriptor table (`worker`), so its listeners reach another thread only as a
+//! message over a socket pair, of which both tables have a copy.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use rustix::io::FdFlags;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, getsockname, recvmsg, sendmsg,
+    socketpair, sockopt,
+};
+use tidegate_base::Address;
+
+/// The variable that names what a process inherits from the one that it replaces, such as "123:7:9,11": the process, the
+/// descriptor that reports that the new process serves, and those of the sockets.
+pub const HANDOVER: &str = "TIDEGATE_HANDOVER";
+/// The first descriptor that a service manager passes.
+const LISTEN_FDS_START: RawFd = 3;
+/// Sockets that a process inherits.
+const SOCKETS_MAX: usize = 16_384;
+/// Sockets in one message. The kernel allows 253 (SCM_MAX_FD).
+const MESSAGE_SOCKETS_MAX: usize = 128;
+
+/// What a process inherits.
+#[derive(Debug, Default)]
+pub struct Inherited {
+    /// The listening sockets.
+    pub sockets: Vec<InheritedSocket>,
+    /// Descriptors that are no listening sockets with a usable address.
+    pub unusable: usize,
+    /// Where the new process reports that it serves; `None`: no process is replaced.
+    pub report: Option<OwnedFd>,
+}
+
+/// A listening socket.
+#[derive(Debug)]
+pub struct InheritedSocket {
+    /// The socket.
+    pub socket: OwnedFd,
+    /// Its address.
+    pub address: Address,
+    /// Whether other sockets may listen on the same address (SO_REUSEPORT).
+    pub is_shared: bool,
+}
+
+impl Inherited {
+    /// Takes what the process has inherited. A second call returns nothing.
+    #[must_use]
+    pub fn take() -> Self {
+        static TAKEN: AtomicBool = AtomicBool::new(false);
+        let mut inherited = Self::default();
+        if TAKEN.swap(true, Ordering::SeqCst) {
+            return inherited;
+        }
+        let (report, numbers) = named();
+        inherited.report = report.and_then(take_number);
+        for socket in numbers.into_iter().take(SOCKETS_MAX).filter_map(take_number) {
+            match describe(socket) {
+                Some(socket) => inherited.sockets.push(socket),
+                None => inherited.unusable += 1,
+            }
+        }
+        inherited
+    }
+}
+
+/// The descriptors that the environment names for this process.
+fn named() -> (Option<RawFd>, Vec<RawFd>) {
+    let variable = |name: &str| std::env::var(name).ok();
+    if let Some(text) = variable(HANDOVER) {
+        let parsed =
+            parse(&text).filter(|(process, ..)| *process == std::os::unix::process::parent_id());
+        if let Some((_, report, sockets)) = parsed {
+            return (Some(report), sockets);
+        }
+    }
+    let own = variable("LISTEN_PID").and_then(|text| text.parse().ok()) == Some(std::process::id());
+    let count = variable("LISTEN_FDS").and_then(|text| text.parse::<RawFd>().ok());
+    let count = count.filter(|_| own).unwrap_or(0).clamp(0, SOCKETS_MAX as RawFd);
+    (None, (LISTEN_FDS_START..LISTEN_FDS_START + count).collect())
+}
+
+/// Parses the value of `HANDOVER`.
+fn parse(text: &str) -> Option<(u32, RawFd, Vec<RawFd>)> {
+    let mut parts = text.split(':');
+    let (process, report, sockets) = (parts.next()?, parts.next()?, parts.next()?);
+    let numbers = sockets.split(',').filter(|number| !number.is_empty());
+    let sockets: Result<Vec<RawFd>, _> = numbers.map(str::parse).collect();
+    Some((process.parse().ok()?, report.parse().ok()?, sockets.ok()?))
+}
+
+/// Takes ownership of an inherited descriptor; `None` if it is not open. No other process started by this one gets it.
+fn take_number(number: RawFd) -> Option<OwnedFd> {
+    if number < LISTEN_FDS_START {
+        return None;
+    }
+    // SAFETY: the number is not negative. If it is not open, the call fails.
+    let open = unsafe { BorrowedFd::borrow_raw(number) };
+    rustix::io::fcntl_setfd(open, FdFlags::CLOEXEC).ok()?;
+    // SAFETY: the descriptor is open, and it was passed to this process for this use, before the process opened any.
+    // Each number is taken once.
+    Some(unsafe { OwnedFd::from_raw_fd(number) })
+}
+
+/// The address of a listening stream socket; `None` if the descriptor is something else.
+fn describe(socket: OwnedFd) -> Option<InheritedSocket> {
+    let is_stream = sockopt::socket_type(&socket).ok()? == SocketType::STREAM;
+    let listens = sockopt::socket_acceptconn(&socket).ok()?;
+    let address = local_address(socket.as_fd()).filter(|_| is_stream && listens)?;
+    let is_shared = sockopt::socket_reuseport(&socket).unwrap_or(false);
+    Some(InheritedSocket { socket, address, is_shared })
+}
+
+/// The address of a listening socket.
+///
+/// # Errors
+/// The error of getsockname(2); `InvalidData` if the address is of another family, or not UTF-8.
+pub fn address(socket: &impl AsFd) -> io::Result<Address> {
+    local_address(socket.as_fd()).ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+fn local_address(socket: BorrowedFd<'_>) -> Option<Address> {
+    let address = getsockname(socket).ok()?;
+    if let Ok(address) = std::net::SocketAddr::try_from(address.clone()) {
+        return Some(Address::Tcp(address));
+    }
+    let address = rustix::net::SocketAddrUnix::try_from(address).ok()?;
+    let path = address.path()?.to_str().ok()?.to_owned();
+    Some(Address::Unix(path))
+}
+
+/// The ways on which workers pass copies of their listeners to the thread that replaces the process. Made before workers
+/// get their own descriptor tables.
+#[derive(Debug)]
+pub struct ListenerPost {
+    /// What workers send to.
+    sender: OwnedFd,
+    /// What the thread receives from.
+    receiver: OwnedFd,
+}
+
+/// A listener that a worker has passed on.
+#[derive(Debug)]
+pub struct PassedListener {
+    /// The index of the worker.
+    pub worker: u16,
+    /// The copy.
+    pub socket: OwnedFd,
+}
+
+impl ListenerPost {
+    /// # Errors
+    /// The kernel has no descriptor or memory left.
+    pub fn new() -> io::Result<Self> {
+        let flags = SocketFlags::CLOEXEC;
+        let (sender, receiver) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+        Ok(Self { sender, receiver })
+    }
+
+    /// The end for workers, which is valid in their tables.
+    #[must_use]
+    pub fn entrance(&self) -> ListenerEntrance {
+        ListenerEntrance { sender: self.sender.as_raw_fd() }
+    }
+
+    /// Receives the listeners of a worker that was asked for them: the next message. `is_last` reports whether the worker
+    /// has sent all of them.
+    ///
+    /// # Errors
+    /// No message came within `wait_ms`, or the kernel refused it.
+    pub fn receive(&self, wait_ms: u32) -> io::Result<(Vec<PassedListener>, bool)> {
+        let mut polled = [PollFd::new(&self.receiver, PollFlags::IN)];
+        let wait = Timespec {
+            tv_sec: i64::from(wait_ms / 1000),
+            tv_nsec: i64::from(wait_ms % 1000) * 1_000_000,
+        };
+        if poll(&mut polled, Some(&wait))? == 0 {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        let mut space =
+            [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MESSAGE_SOCKETS_MAX))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let mut bytes = [0; 3];
+        let mut parts = [IoSliceMut::new(&mut bytes)];
+        let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+        let received = recvmsg(&self.receiver, &mut parts, &mut control, flags)?;
+        let mut sockets = Vec::new();
+        for message in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(descriptors) = message {
+                sockets.extend(descriptors);
+            }
+        }
+        if received.bytes != bytes.len() {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let [high, low, is_last] = bytes;
+        let worker = u16::from_be_bytes([high, low]);
+        let passed = sockets.into_iter().map(|socket| PassedListener { worker, socket });
+        Ok((passed.collect(), is_last == 1))
+    }
+}
+
+/// The end of a [`ListenerPost`] for a worker.
+#[derive(Clone, Copy, Debug)]
+pub struct ListenerEntrance {
+    /// The descriptor, which is open in the table of every thread and never closed.
+    sender: RawFd,
+}
+
+impl ListenerEntrance {
+    /// Sends copies of listeners of the worker with this index. Does not block.
+    ///
+    /// # Errors
+    /// The kernel refused a message; further listeners are not sent.
+    pub(crate) fn send(self, worker: u16, listeners: &[BorrowedFd<'_>]) -> io::Result<()> {
+        // SAFETY: `ListenerPost` lives as long as the process, so the descriptor is open in the table that the worker's
+        // table was copied from, and no owner in this thread closes its copy.
+        let sender = unsafe { BorrowedFd::borrow_raw(self.sender) };
+        let count = listeners.len().div_ceil(MESSAGE_SOCKETS_MAX).max(1);
+        for at in 0..count {
+            let begin = at * MESSAGE_SOCKETS_MAX;
+            let end = (begin + MESSAGE_SOCKETS_MAX).min(listeners.len());
+            let mut space =
+                [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MESSAGE_SOCKETS_MAX))];
+            let mut control = SendAncillaryBuffer::new(&mut space);
+            if begin < end {
+                control.push(SendAncillaryMessage::ScmRights(&listeners[begin..end]));
+            }
+            let [high, low] = worker.to_be_bytes();
+            let bytes = [high, low, u8::from(at + 1 == count)];
+            sendmsg(sender, &[IoSlice::new(&bytes)], &mut control, SendFlags::DONTWAIT)?;
+        }
+        Ok(())
+    }
+}
+
+/// Takes ownership of the calling thread's copies of descriptors of another thread, and closes those that `is_wanted`
+/// does not select by their place in `numbers`.
+///
+/// To be called once, in a thread that has just called `worker::unshare_descriptor_table`, with numbers whose owners
+/// live in the other thread, and do nothing with them until this call has returned.
+pub fn take_copies(numbers: &[RawFd], is_wanted: impl Fn(usize) -> bool) -> Vec<OwnedFd> {
+    let mut taken = Vec::new();
+    for (at, &number) in numbers.iter().enumerate() {
+        // SAFETY: the doc comment requires that the number is open in this table and has no owner in this thread.
+        // Violating it can at worst close or use a wrong descriptor of this process.
+        let copy = unsafe { OwnedFd::from_raw_fd(number) };
+        if is_wanted(at) {
+            taken.push(copy);
+        }
+    }
+    taken
+}
+
+/// Lets processes that this one starts inherit a descriptor, or not.
+///
+/// # Errors
+/// The error of fcntl(2).
+pub fn set_inheritable(descriptor: &impl AsFd, inherits: bool) -> io::Result<()> {
+    let flags = if inherits { FdFlags::empty() } else { FdFlags::CLOEXEC };
+    Ok(rustix::io::fcntl_setfd(descriptor, flags)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{TcpListener, TcpStream};
+
+    #[test]
+    fn handover_is_parsed_whole_or_not_at_all() {
+        assert_eq!(parse("12:7:9,11"), Some((12, 7, vec![9, 11])));
+        assert_eq!(parse("12:7:"), Some((12, 7, vec![])));
+        for wrong in ["", "12", "12:7", "12:x:9", "a:7:9", "12:7:9,b"] {
+            assert_eq!(parse(wrong), None, "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn only_listening_stream_sockets_are_described() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a port");
+        let address = listener.local_addr().expect("it is bound");
+        let client = TcpStream::connect(address).expect("it listens");
+        let described = describe(listener.into()).expect("it is a listener");
+        assert_eq!((described.address, described.is_shared), (Address::Tcp(address), false));
+        assert!(describe(client.into()).is_none());
+        let datagrams = std::net::UdpSocket::bind("127.0.0.1:0").expect("loopback has a port");
+        assert!(describe(datagrams.into()).is_none());
+        let folder =
+            std::env::temp_dir().join(format!("tidegate-inherited-{}", std::process::id()));
+        let listener = std::os::unix::net::UnixListener::bind(&folder).expect("a path");
+        let described = describe(listener.into()).expect("it is a listener");
+        assert_eq!(described.address, Address::Unix(folder.to_str().expect("text").to_owned()));
+        let _ = std::fs::remove_file(folder);
+    }
+
+    #[test]
+    fn listeners_reach_the_thread_over_the_tables_of_workers() {
+        let post = ListenerPost::new().expect("a socket pair");
+        let entrance = post.entrance();
+        let worker = std::thread::spawn(move || {
+            crate::worker::unshare_descriptor_table().expect("this system allows unshare");
+            let listeners: Vec<TcpListener> = (0..200)
+                .map(|_| TcpListener::bind("127.0.0.1:0").expect("loopback has a port"))
+                .collect();
+            let borrowed: Vec<_> = listeners.iter().map(AsFd::as_fd).collect();
+            entrance.send(3, &borrowed).expect("the pair has room");
+            listeners.iter().map(|of| of.local_addr().expect("it is bound")).collect::<Vec<_>>()
+        });
+        let mut passed = Vec::new();
+        loop {
+            let (some, is_last) = post.receive(60_000).expect("a message");
+            passed.extend(some);
+            if is_last {
+                break;
+            }
+        }
+        let addresses = worker.join().expect("the thread ends");
+        // The worker's table is gone, and its sockets still listen.
+        assert_eq!((passed.len(), passed[0].worker), (200, 3));
+        for (passed, address) in passed.into_iter().zip(addresses) {
+            let listener = TcpListener::from(passed.socket);
+            let _client = TcpStream::connect(address).expect("it listens");
+            assert!(listener.accept().is_ok());
+        }
+        assert!(post.receive(1).is_err(), "no message is left");
+    }
+}

@@ -1,0 +1,152 @@
+//! `on_response` and `on_log` of the applications that routes name in `hooks`.
+//! In: heads of servers' responses on their way to clients; records of exchanges that have ended. Out: the heads as the
+//! script has changed them; calls of `on_log`.
+//! Never: waits: both callbacks run to their end at once. Passes on a response whose hook has failed.
+//! Limits: `LOG_CALLS_MAX` records that wait for `on_log`; more are dropped and counted (`lua_log_drops`). `on_log` has its
+//! share of a turn; `on_response` runs when the head arrives, and what it takes is subtracted from the share of other callbacks.
+//! Invariant: a VM keeps the request of an exchange with `on_response` until the head of the response, or the end.
+
+use std::collections::VecDeque;
+
+use tidegate_base::Id;
+use tidegate_config::model::AccessFormat;
+use tidegate_gate::access::{Entry, LineEncoder};
+use tidegate_lua::{ExchangeId, Verdict};
+use tidegate_reactor::Reactor;
+use tidegate_wire::message::{OwnedResponse, ResponseHead};
+
+use crate::action::proxy::Failure;
+use crate::action::proxy::exchange::Exchange;
+use crate::worker::Worker;
+
+/// Records that wait for `on_log`.
+const LOG_CALLS_MAX: usize = 4096;
+
+/// The failure of a request whose `on_response` has failed.
+const HOOK_FAILED: Failure = Failure { status: 500, text: "the application failed" };
+
+/// The request of an exchange whose response a hook changes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ResponseHook {
+    /// The index of the application.
+    pub(super) app: usize,
+    /// The number of the VM that keeps the request.
+    pub(super) life: u32,
+    /// The VM's name of the request.
+    pub(super) handle: ExchangeId,
+}
+
+impl Worker {
+    /// Runs `on_response` for the head of a response. `Err`: it has failed, and so has the exchange. `Ok(None)`: the head is
+    /// not changed.
+    pub(super) fn change_response<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<Exchange>,
+        head: &ResponseHead<'_>,
+    ) -> Result<Option<OwnedResponse>, ()> {
+        let hook = self.exchanges.get_mut(id).and_then(|exchange| exchange.response_hook.take());
+        let Some(hook) = hook else { return Ok(None) };
+        let ResponseHook { app, life, handle } = *hook;
+        let is_present = self.apps.is_running(app, life);
+        let verdict = match is_present {
+            true => {
+                self.call_app(reactor, app, "on_response", None, |vm| vm.response(handle, head))
+            }
+            false => None,
+        };
+        let vm = self.apps.present(app).filter(|_| is_present);
+        let reply = vm.and_then(|vm| vm.take_reply(handle));
+        self.close_response_hook(*hook);
+        match (verdict, reply) {
+            (Some(Verdict::Done), Some(reply)) => Ok(reply
+                .is_changed()
+                .then(|| OwnedResponse::changed(head, reply.status, &reply.changes))),
+            _ => {
+                self.fail_served(reactor, id, HOOK_FAILED);
+                Err(())
+            }
+        }
+    }
+
+    /// The VM does not keep the request of an exchange any more.
+    pub(crate) fn close_response_hook(&mut self, hook: ResponseHook) {
+        if self.apps.life(hook.app) == hook.life
+            && let Some(vm) = self.apps.present(hook.app)
+        {
+            vm.close_request(hook.handle);
+        }
+    }
+
+    /// Calls `on_log` for records that wait, as far as the share of the turn goes.
+    pub(super) fn run_log_hooks<R: Reactor>(&mut self, reactor: &mut R) {
+        while !self.lua_share.is_used_up()
+            && let Some((app, record)) = self.log_hooks.take()
+        {
+            self.call_app(reactor, app, "on_log", None, |vm| vm.log(&record));
+        }
+    }
+
+    /// Calls `on_log` for all records that wait, before the worker ends.
+    pub(super) fn run_last_log_hooks<R: Reactor>(&mut self, reactor: &mut R) {
+        while let Some((app, record)) = self.log_hooks.take() {
+            self.call_app(reactor, app, "on_log", None, |vm| vm.log(&record));
+        }
+    }
+
+    /// The requests that VMs keep for exchanges. For tests.
+    pub(crate) fn kept_for_responses(&self) -> usize {
+        let hooks =
+            self.exchanges.iter().filter_map(|(_, exchange)| exchange.response_hook.as_ref());
+        hooks.filter(|hook| self.apps.is_running(hook.app, hook.life)).count()
+    }
+}
+
+/// The records that wait for `on_log`.
+#[derive(Default)]
+pub(crate) struct LogHooks {
+    /// The applications that have `on_log`, by their index.
+    apps: Vec<bool>,
+    /// The records, as JSON objects, each with its application.
+    waiting: VecDeque<(usize, Vec<u8>)>,
+    /// Encodes them; `None` if no application has `on_log`.
+    encoder: Option<LineEncoder>,
+}
+
+impl LogHooks {
+    /// For the applications that have `on_log`, by their index.
+    pub(crate) fn new(apps: Vec<bool>) -> Self {
+        let is_needed = apps.contains(&true);
+        let encoder = is_needed.then(|| LineEncoder::new(AccessFormat::Json));
+        Self { apps, waiting: VecDeque::new(), encoder }
+    }
+
+    /// Whether an application has `on_log`.
+    pub(crate) fn are_needed(&self) -> bool {
+        self.encoder.is_some()
+    }
+
+    /// The number of records that wait.
+    pub(crate) fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Notes the end of a request to a route whose hooks are those of `app`. Returns false if the record is dropped.
+    pub(crate) fn note(&mut self, app: usize, entry: &Entry<'_>) -> bool {
+        let Some(encoder) = &mut self.encoder else { return true };
+        if self.apps.get(app) != Some(&true) {
+            return true;
+        }
+        if self.waiting.len() >= LOG_CALLS_MAX {
+            return false;
+        }
+        let mut record = Vec::new();
+        encoder.encode(entry, &mut record);
+        self.waiting.push_back((app, record));
+        true
+    }
+
+    fn take(&mut self) -> Option<(usize, Vec<u8>)> {
+        self.waiting.pop_front()
+    }
+}

@@ -1,0 +1,66 @@
+//! How a process that was replaced closes WebSocket connections: over time, so that their clients do not all connect to
+//! the new process at the same moment.
+//! In: the time for it. Out: which connections are to be closed by now.
+//! Never: concerns HTTP exchanges, which end with their response.
+//! Limits: `STEPS` steps.
+
+use tidegate_base::Span;
+use tidegate_reactor::SockId;
+
+/// In how many steps connections are closed.
+const STEPS: u32 = 20;
+
+/// See above.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Drain {
+    /// The time of all steps together; zero if all connections are closed at once.
+    span: Span,
+    /// The step that is due. From `STEPS - 1` on, every connection is.
+    step: u32,
+}
+
+impl Default for Drain {
+    /// All at once.
+    fn default() -> Self {
+        Self { span: Span::ZERO, step: STEPS - 1 }
+    }
+}
+
+impl Drain {
+    /// Spread over `span`.
+    pub(crate) fn over(span: Span) -> Self {
+        if span.is_zero() { Self::default() } else { Self { span, step: 0 } }
+    }
+
+    /// Whether the connection is to be closed by now.
+    pub(crate) fn is_due(self, sock: SockId) -> bool {
+        sock.index % STEPS <= self.step
+    }
+
+    /// Ends the step. Returns the time until the next one, if there is one.
+    pub(crate) fn advance(&mut self) -> Option<Span> {
+        (self.step + 1 < STEPS).then(|| {
+            self.step += 1;
+            self.span / STEPS
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_connection_is_due_after_the_last_step_and_not_before_its_own() {
+        let sock = |index| SockId::new(index, 1);
+        assert!((0..100).all(|index| Drain::default().is_due(sock(index))));
+        assert_eq!(Drain::default().advance(), None);
+        let mut drain = Drain::over(Span::from_secs(20));
+        let count = |drain: Drain| (0..100).filter(|&index| drain.is_due(sock(index))).count();
+        for step in 1..STEPS as usize {
+            assert_eq!(count(drain), 5 * step);
+            assert_eq!(drain.advance(), Some(Span::from_secs(1)));
+        }
+        assert_eq!((count(drain), drain.advance()), (100, None));
+    }
+}

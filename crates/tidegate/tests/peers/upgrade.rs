@@ -1,0 +1,257 @@
+//! Upgrades: a new process inherits the listening sockets of the old one, under load; and sockets of a service manager.
+//! In: `ctl upgrade`, LISTEN_FDS. Out: no request fails, WebSockets are closed with a reason, and a start that fails changes
+//! nothing.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::process::Stdio;
+use std::time::Duration;
+
+use tidegate_testing::{Signal, command, start};
+
+use crate::gate::Gate;
+use crate::load::{parse_wrk, wrk};
+use crate::origins::Nginx;
+use crate::process::{Folder, Process, free_address, program, run_well, text};
+use crate::proxy_protocol::make_certificate;
+use crate::requests::curl;
+
+/// The process that serves at an admin interface. It is killed at the end of a test that fails.
+struct Serving {
+    admin: String,
+    pid: String,
+}
+
+impl Serving {
+    fn at(admin: String) -> Self {
+        let mut serving = Self { admin, pid: String::new() };
+        serving.pid = serving.read_pid();
+        serving
+    }
+
+    fn ctl(&self, words: &[&str]) -> String {
+        let mut command = command(env!("CARGO_BIN_EXE_tidegate"));
+        run_well(command.args(["ctl", "--at", &self.admin]).args(words))
+    }
+
+    fn read_pid(&self) -> String {
+        let info = self.ctl(&["show", "info"]);
+        let pid = info.lines().find_map(|line| line.strip_prefix("Pid: "));
+        pid.expect("HAProxy's field").to_owned()
+    }
+
+    /// Upgrades until another process serves.
+    fn upgrade(&mut self) {
+        let old = core::mem::take(&mut self.pid);
+        self.ctl(&["upgrade"]);
+        for _ in 0..3000 {
+            self.pid = self.read_pid();
+            if self.pid != old {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        panic!("no new process serves");
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        let mut kill = std::process::Command::new("kill");
+        let _ = kill.args(["-KILL", &self.pid]).stderr(Stdio::null()).status();
+    }
+}
+
+/// Opens a WebSocket.
+fn open_websocket(address: SocketAddr, path: &str) -> TcpStream {
+    let mut socket = TcpStream::connect(address).expect("a listener");
+    let request = format!(
+        "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+    );
+    socket.write_all(request.as_bytes()).expect("the listener reads");
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        socket.read_exact(&mut byte).expect("a response");
+        head.push(byte[0]);
+    }
+    assert!(head.starts_with(b"HTTP/1.1 101 "), "{}", text(&head));
+    socket.set_read_timeout(Some(Duration::from_secs(60))).expect("a timeout");
+    socket
+}
+
+/// Waits for a Close frame. Returns its code.
+fn read_close(mut socket: TcpStream) -> u16 {
+    loop {
+        let mut head = [0; 2];
+        socket.read_exact(&mut head).expect("a frame before the end");
+        let mut payload = vec![0; usize::from(head[1] & 127)];
+        socket.read_exact(&mut payload).expect("the payload of a short frame");
+        if head[0] == 0x88 {
+            return u16::from_be_bytes([payload[0], payload[1]]);
+        }
+    }
+}
+
+#[test]
+fn new_process_inherits_the_listeners_without_a_lost_request() {
+    let folder = Folder::new("upgrade");
+    let nginx = Nginx::start(&folder);
+    nginx.file(&folder, "page", "page\n");
+    make_certificate(&folder);
+    let (plain, secured, admin) = (free_address(), free_address(), free_address());
+    let config = format!(
+        "[server]\nworkers = 3\nshutdown-grace = \"4s\"\n[admin]\nbind = \"{admin}\"\n\
+         [[listener]]\nbind = \"{plain}\"\n\
+         [[listener]]\nbind = \"{secured}\"\ntls = {{ certificates = [{{ cert = \"site.pem\", key = \"site.key\" }}] }}\n\
+         [[listener]]\nbind = \"unix:web.sock\"\n\
+         [[route]]\npath = \"/echo\"\necho = true\n[[route]]\npath = \"/raw\"\npush = {{ hub = \"h\", channel = \"c\" }}\n\
+         [push.h]\nanonymous = true\nsubscribe = \"anyone\"\n\
+         [[route]]\nproxy = \"app\"\n[pool.app]\nservers = [\"{}\"]\n",
+        nginx.address
+    );
+    let old = Gate::start(&folder, &config);
+    let mut serving = Serving::at(admin.to_string());
+    assert_eq!(serving.pid, old.pid().to_string());
+    let paths = ["/echo", "/raw"];
+    let sockets: Vec<TcpStream> = (0..60).map(|at| open_websocket(plain, paths[at % 2])).collect();
+    let load = |scheme: &str, address: SocketAddr, more: &[&str]| {
+        let mut command = wrk();
+        command.args(["--connections", "16", "--duration", "7s"]).args(more);
+        command.arg(format!("{scheme}://{address}/page"));
+        start(command.stdout(Stdio::piped()).stderr(Stdio::piped()))
+    };
+    let close: &[&str] = &["-H", "Connection: close"];
+    let loads = [
+        load("http", plain, &[]),
+        load("http", plain, close),
+        load("https", secured, &[]),
+        load("https", secured, close),
+    ];
+    std::thread::sleep(Duration::from_secs(1));
+    serving.upgrade();
+    // The closes are spread, and each states that the server goes away.
+    for socket in sockets {
+        assert_eq!(read_close(socket), 1001);
+    }
+    // A second upgrade, of the process that has inherited its sockets.
+    serving.upgrade();
+    for load in loads {
+        let output = load.output();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let report = parse_wrk(text(&output.stdout));
+        assert!(report.errors.is_empty() && report.requests > 10, "{}", report.text);
+    }
+    let unix = ["--unix-socket", &folder.join("web.sock"), "http://a/page"];
+    assert_eq!(run_well(curl().args(unix)), "page\n");
+    assert_eq!(read_echo(open_websocket(plain, "/echo")), *b"\x81\x02hi");
+    serving.ctl(&["shutdown"]);
+    let (status, messages) = old.wait();
+    assert!(status.success(), "{status}: {messages}");
+    assert_eq!(messages.matches(" serves; this process completes").count(), 2, "{messages}");
+    assert!(
+        !std::path::Path::new(&folder.join("web.sock")).exists(),
+        "the last process removes it"
+    );
+}
+
+fn read_echo(mut socket: TcpStream) -> [u8; 4] {
+    socket.write_all(b"\x81\x82\0\0\0\0hi").expect("the server reads");
+    let mut echo = [0; 4];
+    socket.read_exact(&mut echo).expect("an echo");
+    echo
+}
+
+#[test]
+fn start_that_fails_leaves_the_old_process_serving() {
+    let folder = Folder::new("upgrade-fails");
+    let admin = free_address();
+    let config = |body: &str, workers: usize| {
+        format!(
+            "[server]\nworkers = {workers}\n[admin]\nbind = \"{admin}\"\n[[listener]]\nbind = \"127.0.0.1:0\"\n\
+             [[route]]\nrespond = {{ body = \"{body}\" }}\n"
+        )
+    };
+    let gate = Gate::start(&folder, &config("one", 4));
+    let mut serving = Serving::at(admin.to_string());
+    let get = || run_well(curl().arg(gate.url("/")));
+    folder.file("tidegate.toml", "[[listener]]\nbnid = 1\n");
+    serving.ctl(&["upgrade"]);
+    for _ in 0..20 {
+        assert_eq!(get(), "one");
+    }
+    assert_eq!(serving.read_pid(), serving.pid);
+    // Port 0 keeps its real port, and fewer workers serve all sockets.
+    folder.file("tidegate.toml", config("two", 1));
+    let old = serving.pid.clone();
+    let mut tries = 0;
+    while serving.read_pid() == old {
+        // The attempt before may not have ended yet.
+        serving.ctl(&["upgrade"]);
+        tries += 1;
+        assert!(tries < 1000, "no new process serves");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    serving.pid = serving.read_pid();
+    for _ in 0..50 {
+        assert!(["one", "two"].contains(&get().as_str()));
+    }
+    let mut tries = 0;
+    while get() != "two" {
+        tries += 1;
+        assert!(tries < 1000, "the old process serves on");
+    }
+    serving.ctl(&["shutdown"]);
+    let (status, messages) = gate.wait();
+    assert!(status.success(), "{status}: {messages}");
+    let failed =
+        "error upgrade failed, this process serves on: the new process ended before it served";
+    assert!(messages.contains(failed), "{messages}");
+}
+
+/// Binds an address as a service manager does, and starts the program with it, a second socket that no listener names,
+/// and one that does not listen.
+const MANAGER: &str = "
+import os, socket, sys
+program, file, host, port = sys.argv[1:]
+web = socket.create_server((host, int(port)))
+other = socket.create_server((host, 0))
+datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+high = [os.dup(s.fileno()) for s in (web, other, datagrams)]
+high = [os.dup2(fd, 20 + at, inheritable=False) for at, fd in enumerate(high)]
+for at, fd in enumerate(high):
+    os.dup2(fd, 3 + at, inheritable=True)
+os.environ.update(LISTEN_FDS='3', LISTEN_PID=str(os.getpid()), LISTEN_FDNAMES='web:other:x')
+os.execv(program, [program, 'run', '-c', file])
+";
+
+#[test]
+fn sockets_of_a_service_manager_are_used() {
+    let folder = Folder::new("activation");
+    let address = free_address();
+    let config = format!(
+        "[server]\nworkers = 3\n[[listener]]\nbind = \"{address}\"\n[[route]]\nrespond = {{ body = \"well\" }}\n"
+    );
+    let file = folder.file("tidegate.toml", config);
+    let mut command = command(program("python3", "python3"));
+    let (host, port) = (address.ip().to_string(), address.port().to_string());
+    command.args(["-c", MANAGER, env!("CARGO_BIN_EXE_tidegate"), &file, &host, &port]);
+    let mut process = Process::spawn(command.stderr(Stdio::piped()));
+    process.wait_for_listener(address);
+    for _ in 0..30 {
+        // The first request waits in the queue of the socket until the program serves.
+        assert_eq!(run_well(curl().arg(format!("http://{address}/"))), "well");
+    }
+    let mut stderr = process.child().stderr.take().expect("stderr is piped");
+    process.signal(Signal::TERM);
+    assert!(process.wait().success());
+    let mut messages = String::new();
+    stderr.read_to_string(&mut messages).expect("text");
+    assert!(
+        messages.contains("1 inherited descriptors are no listening stream sockets"),
+        "{messages}"
+    );
+    assert!(messages.contains("no [[listener]] has the address"), "{messages}");
+    assert!(TcpStream::connect(address).is_err(), "the socket is closed");
+}
