@@ -138,6 +138,48 @@ fn dead_pool_of_copies_changes_nothing_for_clients() {
 }
 
 #[test]
+fn request_is_copied_only_after_the_asked_server_has_admitted_it() {
+    let routes = "[[route]]\nmirror = \"next\"\nproxy = \"p\"\n\
+        auth = { ask = \"q\", path = \"/\", copy = [\"x-user\"] }\n";
+    let pools = format!("{POOLS}[pool.q]\nservers = [\"10.0.3.1:8000\"]\n");
+    scene().listener(routes).pool(&pools).run(|stage| {
+        let next = serve_next(stage);
+        let address = Address::Tcp(([10, 0, 3, 1], 8000).into());
+        let asked = stage.net.serve(&address).expect("the address is free");
+        let client = stage.dial();
+        client.send(&get("/x"));
+        let judge = stage.until(|_| asked.accept());
+        stage.receive_until(&judge, "\r\n\r\n");
+        stage.pass(Span::from_millis(500));
+        assert!(next.accept().is_none(), "a request was copied before the verdict");
+        judge.send(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno");
+        assert_status(403, &stage.receive_until(&client, "no"));
+        stage.pass(Span::from_millis(500));
+        assert!(next.accept().is_none(), "a refused request was copied");
+        assert_eq!(stage.harness.worker.leftovers().mirrors, 0);
+        let client = stage.dial();
+        client.send(&get("/x"));
+        let fresh = stage.until(|_| {
+            let text = String::from_utf8_lossy(&judge.receive()).into_owned();
+            if !text.is_empty() {
+                return Some(None);
+            }
+            asked.accept().map(Some)
+        });
+        let judge = fresh.unwrap_or(judge);
+        judge.send(b"HTTP/1.1 204 No Content\r\nX-User: bob\r\n\r\n");
+        let origin = stage.accept();
+        let own = stage.receive_until(&origin, "\r\n\r\n");
+        let (mirror, copied) = copy(stage, &next, "\r\n\r\n");
+        assert_eq!(own, copied, "the copy differs");
+        assert!(own.contains("x-user: bob\r\n"), "{own}");
+        assert_status(200, &stage.respond(&origin, &client));
+        mirror.send(OK);
+        stage.until(|stage| (stage.harness.worker.leftovers().mirrors == 0).then_some(()));
+    });
+}
+
+#[test]
 fn stuck_pool_of_copies_takes_a_bounded_part_of_the_worker() {
     scene().listener(ROUTES).pool(POOLS).socks_max(64).with_client(|stage, client| {
         let next = serve_next(stage);

@@ -44,12 +44,14 @@ impl Worker {
         }
     }
 
-    /// Picks a server for a request that was not sent before, and then for its copy, if that is complete.
+    /// Picks a server for a request that was not sent before, and then for its copy, if that is complete. A server that is
+    /// asked about the request may still refuse it, and there is no copy of a refused request.
     pub(crate) fn dispatch_new<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get(id) else { return };
         let listener = exchange.listener;
         let copy = match exchange.copy {
             None => None,
+            Some(_) if exchange.inquiry.is_some() => None,
             Some(_) => self.take_complete_copy(id),
         };
         self.dispatch_first(reactor, id);
