@@ -1,7 +1,7 @@
 //! A histogram of durations: one worker counts, any thread reads.
 //! In: durations. Out: how many were at most as long as each bound, and their sum.
 //! Never: allocates or takes a lock.
-//! Limits: bounds from 64 µs to 67 s, two for each doubling, so that a quantile is known within 1.5 times.
+//! Limits: bounds from 64 µs to 67 s, two for each doubling, so that a quantile is known within a factor of 1.5.
 //! Invariant: a duration is counted in the first bucket whose bound it does not exceed, or in the last one.
 
 use crate::counters::Counter;
@@ -53,7 +53,7 @@ impl Histogram {
     }
 }
 
-/// The bucket of a duration: the doubling of the longest power of two below it, then one comparison or two.
+/// The bucket of a duration: the largest power of two below it gives the doubling, and one comparison the bucket in it.
 fn bucket_of(micros: u64) -> usize {
     if micros <= BOUNDS_US[0] {
         return 0;

@@ -1,5 +1,5 @@
-//! The basic types that every other crate uses: addresses, ids, limits, time, timer wheel, prng, slab,
-//! counters, statistics, dates.
+//! The basic types that other crates use: addresses, dates, counters, times of handlers, histograms, limits, random
+//! numbers, ids (slab), statistics, time, timer wheel, names of TLS algorithms.
 //! In: plain values. Out: plain values.
 //! Never: uses a socket, a clock, a thread, a file or the operating system's randomness.
 //! Limits: the module `limits` names every bound of the data path.

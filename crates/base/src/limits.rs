@@ -30,7 +30,8 @@ pub const HEAD_BYTES_CEILING: usize = READ_BUFFER_BYTES / 2;
 /// Limit of a request's host including its port; a longer one gets 400. It is four times the longest DNS
 /// name. A proxy forwards the host up to three times (Host, X-Forwarded-Host, Forwarded).
 pub const HOST_BYTES_MAX: usize = 1024;
-/// Limit of header fields in one request head; more get 431. This is also the size of the parser's table.
+/// Default and largest limit of header fields in one request head; more get 431. This is also the size of the
+/// parser's table, and the limit of fields in a trailer section.
 pub const HEADER_FIELDS_MAX: usize = 100;
 /// Limit of header fields in one response head; more get 502. It is higher than for requests, because servers
 /// are known to the operator and some of them send well over a hundred fields.

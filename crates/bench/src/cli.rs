@@ -28,7 +28,7 @@ enum BenchCommand {
     Push(Box<PushArgs>),
     /// Load a WebSocket echo server: messages per second, latency and CPU time per message
     Ws(Box<EchoArgs>),
-    /// Measure the kernel's floor: the CPU time of a request with receive and send alone
+    /// Measure the floor: the minimum CPU time of a request on this kernel, with receive and send alone
     Floor(FloorArgs),
     /// Compare Tidegate with the floor and the installed servers (nginx, HAProxy) in paired rounds
     Compare(CompareArgs),

@@ -70,7 +70,7 @@ impl Handshake {
             .map_err(|fault| format!("the response to the handshake is malformed: {fault:?}"))?;
         let Some((head, length)) = decoded else {
             if input.len() > HEAD_BYTES_MAX {
-                return Err("the response to the handshake has no end".to_owned());
+                return Err("the response head of the handshake is too large".to_owned());
             }
             return Ok(None);
         };

@@ -1,4 +1,4 @@
-//! Quantities as operators write and read them: times, rates, large numbers.
+//! Quantities as operators write and read them: times, rates, source addresses, large numbers.
 //! In: text with a unit, or a number. Out: a value, or an error that states the allowed forms.
 
 use crate::plan::SOURCES_MAX;
@@ -94,7 +94,7 @@ pub fn parse_sources(text: &str) -> Result<Sources, String> {
     Ok(Sources(sources))
 }
 
-/// Writes a number with three digits and a suffix for thousands: `17.9k`, `294k`, `1.20M`.
+/// Writes a number with up to three significant digits and a suffix for thousands: `17.9k`, `294k`, `1.20M`.
 #[must_use]
 pub fn short(value: f64) -> String {
     let units = ["", "k", "M", "G", "T"];

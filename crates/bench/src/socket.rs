@@ -93,7 +93,7 @@ pub(crate) fn send(socket: &OwnedFd, bytes: &[u8]) -> Result<usize, Errno> {
 pub(crate) fn send_first(socket: &OwnedFd, bytes: &[u8]) -> Result<(), String> {
     match send(socket, bytes) {
         Ok(count) if count == bytes.len() => Ok(()),
-        Ok(_) => Err("the handshake did not fit the socket".to_owned()),
+        Ok(_) => Err("the handshake did not fit into the send buffer of the socket".to_owned()),
         Err(error) => Err(format!("send: {}", io::Error::from(error))),
     }
 }

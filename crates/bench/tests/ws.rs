@@ -171,7 +171,7 @@ fn wrong_echoes_are_no_messages() {
         let losses = json["connection_losses"].as_object().unwrap();
         let found = losses.keys().next().map_or("", String::as_str);
         // The repeated echo may come before the next message is sent.
-        let is_repeated = found == "the server sent a message that answers none";
+        let is_repeated = found == "the server sent a message although no echo was due";
         assert!(found == reason || is_repeated, "{json}");
         assert_eq!(code, Some(1), "{json}");
         assert!(json["messages"].as_u64().is_some_and(|count| count <= 2), "{json}");

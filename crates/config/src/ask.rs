@@ -41,7 +41,7 @@ pub(crate) fn read(auth: &Table<'_>, pools: &Pools, notes: &mut Notes) -> Option
         notes.error(note.allowed(format!("up to {COPIED_MAX} fields")));
     }
     if auth.value("path").is_none() && auth.value("ask").is_some() {
-        let what = "`ask` needs `path`: what the server is asked for";
+        let what = "`ask` needs `path`, the path of the request to the server";
         let note = Note::new(Kind::Missing, auth.key_place("ask"), what);
         notes.error(note.help("add path = \"/verify\""));
     }
@@ -64,7 +64,7 @@ fn read_target(text: Located, notes: &mut Notes) -> Option<String> {
 pub(crate) fn check(route: &Table<'_>, ask: &AskAuth, edits: &FieldEdits, notes: &mut Notes) {
     let is_copied = |name: &String| ask.copy.contains(name);
     if let Some((name, _)) = edits.written().find(|(name, _)| is_copied(name)) {
-        let what = format!("{name:?} is written by `request-headers`, and copied by `auth`, too");
+        let what = format!("{name:?} is both set by `request-headers` and copied by `auth`");
         let note = Note::new(Kind::Conflict, route.key_place("request-headers"), what);
         notes.error(note.help("remove it from `copy`, or from `request-headers`"));
     }

@@ -159,12 +159,12 @@ mod tests {
             ("", "no users"),
             ("bob", "line 1: not of the form"),
             (":$6$a$b", "line 1: the name"),
-            ("bob:$6$x", "line 1: not a whole hash of SHA-crypt; create it with"),
+            ("bob:$6$x", "line 1: the SHA-crypt hash is incomplete or malformed; create it with"),
             (&costly, "line 2: `m` of argon2 is 4194304; allowed: 8 to 262144 KiB"),
             ("\nbob:secret", "line 2: the hash is not of"),
             ("bob:$apr1$a$b", "line 1: the hash is not of"),
             ("bob:{SHA}abc", "line 1: the hash is not of"),
-            ("bob:$2y$31$short", "line 1: not a whole hash of bcrypt"),
+            ("bob:$2y$31$short", "line 1: the bcrypt hash is incomplete or malformed"),
             (&twice, "line 2: the user is listed twice"),
         ] {
             let fault = parse_users(text).expect_err(text);

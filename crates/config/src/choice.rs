@@ -12,6 +12,7 @@ use crate::model::{
     TemplatePiece, TextMap,
 };
 use crate::nearest::nearest;
+use crate::pattern::Complaint;
 use crate::places::{Finding, Owner};
 use crate::pools::Pools;
 use crate::rates::parse_key;
@@ -45,7 +46,7 @@ pub(crate) fn read(
     match (pool, proxy) {
         (None, _) if has_split => read_split(route, choices.pools, notes).map(PoolChoice::Split),
         (Some((proxy, _)), _) if has_split => {
-            let what = "`split` chooses the pool, but `proxy` names one, too";
+            let what = "`split` chooses the pool, but `proxy` names a pool as well";
             let note = Note::new(Kind::Conflict, proxy.key_place("pool"), what);
             notes.error(note.help("remove `pool`, or remove `split`"));
             None
@@ -96,6 +97,12 @@ fn read_split(route: &Table<'_>, known: &Pools, notes: &mut Notes) -> Option<Spl
         }
     }
     for text in table.texts("by", notes) {
+        if text.text.starts_with("claim:") {
+            let what = "the claims of tokens are not known when a pool is chosen".to_owned();
+            let help = "write \"header:NAME\", \"cookie:NAME\" or \"client-address\"".to_owned();
+            notes.error(refused("by", &text, Complaint { what, help }));
+            continue;
+        }
         match parse_key(&text.text, false) {
             Ok(placeholder) => split.key.pieces.push(TemplatePiece::Value(placeholder)),
             Err(complaint) => notes.error(refused("by", &text, complaint)),

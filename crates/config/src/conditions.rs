@@ -7,7 +7,7 @@ use crate::model::{AddressSet, Conditions, NamedTest};
 use crate::pattern;
 use crate::report::{Kind, Note, Notes, quoted};
 use crate::sets;
-use crate::table::Table;
+use crate::table::{TOKEN_FORM, Table};
 
 /// Reads the conditions of a route.
 pub(crate) fn read(
@@ -35,7 +35,11 @@ fn read_tests(
     for (name, value) in table.open_fields(key, notes) {
         if !is_name(&name.text) {
             let what = format!("{} cannot be a name in `{key}`", quoted(&name.text));
-            notes.error(Note::new(Kind::Value, name.place, what));
+            let allowed = match key {
+                "query" => "at least one character",
+                _ => TOKEN_FORM,
+            };
+            notes.error(Note::new(Kind::Value, name.place, what).allowed(allowed));
             continue;
         }
         if let Some(test) = field_test::read_value(&name.text, value, notes) {

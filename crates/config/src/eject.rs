@@ -34,7 +34,7 @@ pub(crate) fn read(pool: &Table<'_>, notes: &mut Notes) -> Option<Eject> {
         eject.ejected_max = percent;
     }
     if eject.failures.is_none() && eject.errors.is_none() {
-        let what = "with `failures` and `errors` both off, no server is ever ejected";
+        let what = "with failures = \"unlimited\" and errors = \"off\", no server is ever ejected";
         let note = Note::new(Kind::Conflict, value.span(), what);
         notes.error(note.help("remove `eject`, or write failures = 5"));
     }

@@ -34,7 +34,8 @@ use crate::table::Table;
 use crate::text::Text;
 use crate::websocket;
 
-/// Maximum size of a file in bytes; a larger file is rejected without reading it.
+/// Maximum size in bytes of a file together with the files that it includes. A larger one is rejected before it is
+/// parsed.
 pub const FILE_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Maximum number of syntax errors that are reported: one missing quote causes many meaningless errors after it.
 const SYNTAX_FAULTS_MAX: usize = 5;
@@ -62,7 +63,7 @@ pub struct Loaded {
     pub config: Config,
     /// Valid settings that are probably not intended.
     pub warnings: Warnings,
-    /// The places of files and of names of servers, for errors that are found outside of this crate.
+    /// Where the text names files and servers, for errors that are found outside of this crate.
     pub places: Places,
 }
 
@@ -82,8 +83,8 @@ pub fn parse_in_folder(text: &str, file_name: &str, folder: &str) -> Result<Load
     parse_text(&Text::of(text, file_name), folder, None)
 }
 
-/// As [`parse_in_folder`], with the files that the first one includes. `lookup` returns what `${NAME}` stands for; without
-/// it, that is a text like any other.
+/// As [`parse_in_folder`], with the files that the first one includes. `lookup` returns the value of `${NAME}`; without
+/// `lookup`, `${NAME}` is ordinary text.
 ///
 /// # Errors
 /// As [`parse`].
@@ -98,7 +99,7 @@ pub fn parse_text(
     if joined.len() > FILE_BYTES_MAX {
         let what = format!("the file is too large: {} bytes", joined.len());
         let note = Note::new(Kind::Syntax, 0..0, what);
-        notes.error(note.allowed(format!("up to {FILE_BYTES_MAX} bytes")));
+        notes.error(note.allowed(format!("up to {} MiB", FILE_BYTES_MAX >> 20)));
         return Err(notes.into_errors(&Text::of("", text.name())));
     }
     let (mut root, faults) = DeTable::parse_recoverable(joined);
@@ -135,7 +136,7 @@ pub(crate) fn note_syntax(
         let note = Note::new(Kind::Syntax, place.start + start..place.end + start, what);
         return notes.error(note.help(
             "begin with [[listener]] and bind = \"0.0.0.0:80\", [[route]] and proxy = \"app\", [pool.app] and servers = \
-             [\"127.0.0.1:8000\"], each setting in a line of its own; messages translate words of other programs",
+             [\"127.0.0.1:8000\"], each setting in a line of its own; errors then state Tidegate's names for settings of other programs",
         ));
     }
     for fault in faults.iter().take(SYNTAX_FAULTS_MAX) {

@@ -1,12 +1,13 @@
-//! Recognizes files of other programs, so that one message names the program instead of one for each line.
+//! Recognizes files of other programs, so that one message names the program, in place of an error for each line.
 //! In: a text that is not TOML. Out: the program or the format, and where its first line is.
 //! Never: judges a valid file.
-//! Invariant: the first line with a word, a header or an assignment decides; a line of TOML ends the search.
+//! Invariant: the first line that fits a format decides; lines that fit none are skipped, and a line of TOML ends the
+//! search without a result.
 
 use core::ops::Range;
 
 /// Words that begin lines of nginx's files, which end with a semicolon or a brace.
-const NGINX: [&str; 14] = [
+const NGINX: [&str; 22] = [
     "user",
     "worker_processes",
     "events",
@@ -21,6 +22,14 @@ const NGINX: [&str; 14] = [
     "error_log",
     "load_module",
     "stream",
+    "map",
+    "geo",
+    "types",
+    "split_clients",
+    "limit_req_zone",
+    "limit_conn_zone",
+    "proxy_cache_path",
+    "log_format",
 ];
 /// Words that begin the sections of HAProxy's files.
 const HAPROXY: [&str; 8] =
@@ -56,6 +65,8 @@ pub(crate) fn recognize(text: &str) -> Option<(&'static str, Range<usize>)> {
             "---" => "YAML",
             _ if word.ends_with(':') => "YAML",
             _ if line[word.len()..].trim_start().starts_with('=') => return None,
+            // The value of a format may continue in the next line.
+            "log_format" => "a configuration of nginx",
             _ if NGINX.contains(&word) && (is_block || line.ends_with(';')) => {
                 "a configuration of nginx"
             }
@@ -78,6 +89,13 @@ mod tests {
         for (text, expected) in [
             ("# x\nuser www-data;\nhttp {\n}\n", Some("a configuration of nginx")),
             ("server { listen 80; }\n", Some("a configuration of nginx")),
+            ("map $http_upgrade $to {\n  default upgrade;\n}\n", Some("a configuration of nginx")),
+            (
+                "limit_req_zone $binary_remote_addr zone=one:10m rate=1r/s;\n",
+                Some("a configuration of nginx"),
+            ),
+            ("log_format main '$remote_addr'\n  '$request';\n", Some("a configuration of nginx")),
+            ("map = 1\n[[listener]\n", None),
             ("global\n    maxconn 100\n", Some("a configuration of HAProxy")),
             ("frontend web\n    bind :80\n", Some("a configuration of HAProxy")),
             ("example.com {\n\treverse_proxy :8000\n}\n", Some("a configuration of Caddy")),

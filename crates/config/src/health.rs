@@ -34,7 +34,7 @@ pub(crate) fn read(pool: &Pool, table: &Table<'_>, notes: &mut Notes) -> Option<
     read_times(&settings, &mut health, notes);
     if let Some(secured) = settings.is_true("tls", notes) {
         if secured && pool.tls.is_none() {
-            let what = "the pool has no `tls`, so there are no settings for it";
+            let what = "`tls` has no effect: the pool has no `tls` settings to use";
             let note = Note::new(Kind::Conflict, settings.key_place("tls"), what);
             notes.error(note.help("remove `tls` here, or add `tls` to the pool"));
         }
@@ -51,7 +51,7 @@ pub(crate) fn read(pool: &Pool, table: &Table<'_>, notes: &mut Notes) -> Option<
         (true, true) => {
             let what = "`http` and `tcp` exclude each other";
             let note = Note::new(Kind::Conflict, settings.key_place("tcp"), what);
-            notes.error(note.help("remove `tcp`: a check by `http` opens a connection, too"));
+            notes.error(note.help("remove `tcp`: a check by `http` also opens a connection"));
         }
         (false, false) => {
             let note = Note::new(Kind::Missing, value.span(), "`health` states no check");

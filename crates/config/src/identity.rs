@@ -1,6 +1,6 @@
 //! Reads `request-id` and `trace` of `[server]`.
 //! In: the table `[server]`. Out: checked settings.
-//! Never: accepts a field whose value Tidegate or a protocol defines.
+//! Never: accepts one of the fields that `TAKEN` lists, whose meaning programs rely on.
 
 use crate::edits::{self, Direction};
 use crate::listeners::refused;
@@ -11,16 +11,32 @@ use crate::report::Notes;
 use crate::table::Table;
 
 /// Fields that have a meaning of their own.
-const TAKEN: [&str; 8] = [
+const TAKEN: [&str; 22] = [
     "host",
     "cookie",
     "set-cookie",
     "content-type",
+    "content-encoding",
     "authorization",
+    "proxy-authorization",
+    "www-authenticate",
     "location",
+    "range",
+    "cache-control",
+    "server",
+    "date",
+    "age",
+    "etag",
+    "vary",
+    "origin",
+    "accept",
+    "forwarded",
+    "via",
     "traceparent",
     "tracestate",
 ];
+/// What the names of further such fields begin with.
+const TAKEN_PREFIXES: [&str; 3] = ["x-forwarded-", "sec-", "access-control-"];
 
 /// Reads `request-id`; `None`: requests have no id, except for texts with {id}.
 pub(crate) fn read_request_id(server: &Table<'_>, notes: &mut Notes) -> Option<RequestIds> {
@@ -45,13 +61,17 @@ fn read_field(table: &Table<'_>, notes: &mut Notes) -> Option<String> {
     edits::read_name(&text, subject, Direction::Responses, notes)?;
     let name = edits::read_name(&text, subject, Direction::Requests, notes)?;
     let what = match name.len() {
-        _ if TAKEN.contains(&name.as_str()) => "this field has a meaning of its own",
+        _ if is_taken(&name) => "this field has a meaning of its own",
         0..=ID_FIELD_BYTES_MAX => return Some(name),
         _ => "the name has more than 64 bytes",
     };
     let help = "write field = \"x-request-id\"".to_owned();
     notes.error(refused("field", &text, Complaint { what: what.to_owned(), help }));
     None
+}
+
+fn is_taken(name: &str) -> bool {
+    TAKEN.contains(&name) || TAKEN_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
 /// Reads `trace`; `None`: traceparent is a field like any other.

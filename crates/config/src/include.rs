@@ -91,7 +91,11 @@ pub fn fits(pattern: &str, name: &str) -> bool {
 pub fn include_errors(text: &str, file_name: &str, faults: Vec<(Include, String)>) -> Errors {
     let mut notes = Notes::default();
     for (include, what) in faults {
-        let what = format!("{}: {what}", include.pattern);
+        // The path of a single file already begins the reason.
+        let what = match include.is_literal() {
+            true => what,
+            false => format!("{}: {what}", include.pattern),
+        };
         notes.error(Note::new(Kind::File, include.place, what));
     }
     notes.into_errors(&Text::of(text, file_name))
@@ -145,7 +149,7 @@ pub(crate) fn check_parts(text: &Text, root: &DeTable<'_>, notes: &mut Notes) {
             {
                 let what = format!("[{name}.…] belongs to a [[{name}]] of another file");
                 let note = Note::new(Kind::Value, place, what);
-                notes.error(note.help(format!("put it in the file of its [[{name}]]")));
+                notes.error(note.help(format!("move this table to the file with its [[{name}]]")));
             }
         }
     }

@@ -156,7 +156,7 @@ pub(crate) fn parse_file(text: &str, kind: MapKind, ignore_case: bool) -> Result
         let (Some(value), None) = (words.next(), words.next()) else {
             let line = line.trim().escape_debug();
             return Err(format!(
-                "line {}: {line}: not a key and a value, with spaces between them",
+                "line {}: {line}: not of the form KEY VALUE, separated by spaces",
                 number + 1
             ));
         };
@@ -185,8 +185,8 @@ mod tests {
         assert_eq!(map.find(&mut b"c.example".to_vec()), Some(0));
         assert_eq!(map.find(&mut b"d.example".to_vec()), None);
         for (text, fault) in [
-            ("a b\na\n", "line 2: a: not a key and a value, with spaces between them"),
-            ("a b c\n", "line 1: a b c: not a key and a value, with spaces between them"),
+            ("a b\na\n", "line 2: a: not of the form KEY VALUE, separated by spaces"),
+            ("a b c\n", "line 1: a b c: not of the form KEY VALUE, separated by spaces"),
             ("a b\n\nb c\na c\n", "line 4: this key is already in line 1"),
         ] {
             assert_eq!(parse_file(text, MapKind::Prefix, false).err().as_deref(), Some(fault));

@@ -139,7 +139,7 @@ fn argon2(kind: Argon2Kind, parts: &[&str]) -> Result<HashCost, String> {
 }
 
 fn malformed(kind: &str) -> String {
-    format!("not a whole hash of {kind}")
+    format!("the {kind} hash is incomplete or malformed")
 }
 
 fn bounded(
@@ -219,30 +219,33 @@ mod tests {
             ("", "the hash is not of bcrypt"),
             ("secret", "the hash is not of bcrypt"),
             ("$apr1$a$b", "the hash is not of bcrypt"),
-            ("$2y$31$short", "not a whole hash of bcrypt"),
+            ("$2y$31$short", "the bcrypt hash is incomplete or malformed"),
             (&format!("$2y$17${blowfish}"), "the cost of bcrypt is 17; allowed: 4 to 16"),
             (&format!("$2y$03${blowfish}"), "the cost of bcrypt is 3;"),
-            (&format!("$2y$+5${blowfish}"), "not a whole hash of bcrypt"),
-            (&format!("$2y$05${}!", "a".repeat(52)), "not a whole hash of bcrypt"),
-            ("$6$x", "not a whole hash of SHA-crypt"),
-            ("$5$", "not a whole hash of SHA-crypt"),
-            ("$6$rounds=abc$x$y", "not a whole hash of SHA-crypt"),
-            (&sha("", &long), "not a whole hash of SHA-crypt"),
-            (&sha("", ""), "not a whole hash of SHA-crypt"),
+            (&format!("$2y$+5${blowfish}"), "the bcrypt hash is incomplete or malformed"),
+            (&format!("$2y$05${}!", "a".repeat(52)), "the bcrypt hash is incomplete or malformed"),
+            ("$6$x", "the SHA-crypt hash is incomplete or malformed"),
+            ("$5$", "the SHA-crypt hash is incomplete or malformed"),
+            ("$6$rounds=abc$x$y", "the SHA-crypt hash is incomplete or malformed"),
+            (&sha("", &long), "the SHA-crypt hash is incomplete or malformed"),
+            (&sha("", ""), "the SHA-crypt hash is incomplete or malformed"),
             (&sha("rounds=2000001$", "s"), "`rounds` of SHA-crypt is 2000001; allowed: 1000 to"),
             (&sha("rounds=999999999$", "s"), "`rounds` of SHA-crypt is 999999999;"),
             (&sha("rounds=999$", "s"), "`rounds` of SHA-crypt is 999;"),
-            ("$argon2id$v=19$garbage", "not a whole hash of argon2"),
-            (&argon("m=65536,t=3"), "not a whole hash of argon2"),
-            (&argon("t=3,m=65536,p=1"), "not a whole hash of argon2"),
-            (&argon("m=65536,t=3,p=1,x=1"), "not a whole hash of argon2"),
+            ("$argon2id$v=19$garbage", "the argon2 hash is incomplete or malformed"),
+            (&argon("m=65536,t=3"), "the argon2 hash is incomplete or malformed"),
+            (&argon("t=3,m=65536,p=1"), "the argon2 hash is incomplete or malformed"),
+            (&argon("m=65536,t=3,p=1,x=1"), "the argon2 hash is incomplete or malformed"),
             (&argon("m=262145,t=1,p=1"), "`m` of argon2 is 262145; allowed: 8 to 262144 KiB"),
             (&argon("m=9999999999,t=1,p=1"), "`m` of argon2 is 4294967295;"),
             (&argon("m=65536,t=17,p=1"), "`t` of argon2 is 17; allowed: 1 to 16"),
             (&argon("m=65536,t=0,p=1"), "`t` of argon2 is 0;"),
             (&argon("m=65536,t=1,p=17"), "`p` of argon2 is 17;"),
             (&argon("m=8,t=1,p=2"), "`m` of argon2 is less than eight times"),
-            (&argon("m=8,t=1,p=1").replace("c29t", ""), "not a whole hash of argon2"),
+            (
+                &argon("m=8,t=1,p=1").replace("c29t", ""),
+                "the argon2 hash is incomplete or malformed",
+            ),
         ] {
             let fault = HashCost::of(hash).expect_err(hash);
             assert!(fault.starts_with(reason), "{hash}: {fault}");

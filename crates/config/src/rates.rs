@@ -162,8 +162,8 @@ pub(crate) fn parse_key(text: &str, has_claims: bool) -> Result<Placeholder, Com
     match known {
         Some(placeholder) => Ok(placeholder),
         None if text.starts_with("claim:") && !has_claims => complain(
-            "the claims of tokens are not known here",
-            "add auth = { jwt = ... } to the route, or write another value",
+            "claims of a token cannot be used here",
+            "write another value; `rate` can use claims if the route has auth = { jwt = ... }",
         ),
         None => complain(
             "not a value of a request",

@@ -209,7 +209,7 @@ fn write_all(
         mistake.write(f, level, file_name)?;
     }
     if left_out > 0 {
-        writeln!(f, "\n{level}: {left_out} more are not shown")?;
+        writeln!(f, "\n{level}: {left_out} more not shown")?;
     }
     Ok(())
 }
@@ -406,7 +406,7 @@ mod tests {
         }
         let errors = notes.into_errors(&Text::of("x", "f.toml"));
         assert_eq!(errors.mistakes().len(), MISTAKES_MAX);
-        assert!(errors.to_string().ends_with("error: 3 more are not shown\n"));
+        assert!(errors.to_string().ends_with("error: 3 more not shown\n"));
         assert_eq!(errors.summary(), "f.toml: 103 errors");
     }
 }

@@ -2,7 +2,7 @@
 //! In: the table of a pool. Out: checked settings.
 
 use crate::model::{RETRY_STATUSES, RetryOn};
-use crate::report::{Kind, Note, Notes};
+use crate::report::{Kind, Note, Notes, quoted};
 use crate::table::{Table, wrong_type};
 
 /// Reads the failures that are retried.
@@ -24,7 +24,10 @@ pub(crate) fn read(pool: &Table<'_>, notes: &mut Notes) -> RetryOn {
             (Some("timeout"), _) => on.timeout = true,
             (_, Some(status)) if RETRY_STATUSES.contains(&status) => on.statuses.push(status),
             _ => {
-                let what = "`retry-on` cannot contain this value";
+                let found = row.get_ref().as_str().map(quoted);
+                let found = found.or_else(|| integer.map(|number| number.as_str().to_owned()));
+                let found = found.unwrap_or_else(|| "this value".to_owned());
+                let what = format!("`retry-on` cannot contain {found}");
                 let note = Note::new(Kind::Value, row.span(), what);
                 notes.error(
                     note.allowed(

@@ -344,7 +344,7 @@ fn read_conditions(table: &Table<'_>, notes: &mut Notes) -> Vec<HeaderCondition>
 fn check_push_path(table: &Table<'_>, action: &Action, paths: &[PathPattern], notes: &mut Notes) {
     let Action::Push(push) = action else { return };
     if push.channel.is_none() && !paths.iter().all(|path| matches!(path, PathPattern::Below(_))) {
-        let what = "this path leaves no rest that could name a channel or a method of the API";
+        let what = "a route to a whole push hub needs paths that end with \"/*\"";
         let note = Note::new(Kind::Conflict, table.key_place("path"), what);
         notes.error(
             note.help("write path = \"/push/*\", or push = { hub = \"NAME\", channel = \"NAME\" }"),
@@ -481,7 +481,7 @@ fn read_proxy(
     if value.get_ref().as_table().is_none() {
         let name = table.text("proxy", notes)?;
         if table.value("split").is_some() {
-            let what = "`split` chooses the pool, but `proxy` names one, too";
+            let what = "`split` chooses the pool, but `proxy` names a pool as well";
             let note = Note::new(Kind::Conflict, name.place, what);
             notes.error(note.help("remove `proxy`, or remove `split`"));
             return None;

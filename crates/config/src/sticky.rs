@@ -47,7 +47,8 @@ pub(crate) fn read(pool: &Table<'_>, notes: &mut Notes) -> (Option<Sticky>, Opti
     };
     for key in others.iter().filter(|key| has(key)) {
         let (of, without) = if has(&"cookie") { ("by", "cookie") } else { ("cookie", "by") };
-        let what = format!("`{key}` belongs to `{of}`, and `sticky` has `{without}`");
+        let what =
+            format!("`{key}` has no effect without `{of}`, and `sticky` has `{without}` instead");
         notes.error(Note::new(Kind::Conflict, table.key_place(key), what).help("remove it"));
     }
     match has(&"by") {
@@ -105,7 +106,7 @@ fn read_cookie(table: &Table<'_>, notes: &mut Notes) -> Option<Sticky> {
         };
         if !is_plain || !is_right {
             let (what, help) = (
-                "not a value of this attribute",
+                "not a valid value of this cookie attribute",
                 "write path = \"/app\" or domain = \"example.com\"",
             );
             notes.error(refused(

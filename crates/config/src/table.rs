@@ -14,6 +14,7 @@ use crate::keys::{Key, Preset, Section, Shape, sections};
 use crate::nearest::nearest;
 use crate::pattern;
 use crate::report::{Kind, Note, Notes, quoted};
+use crate::template::{self, Paths, Place};
 use crate::units;
 use crate::words::Worded;
 
@@ -78,7 +79,8 @@ impl<'t> Table<'t> {
         notes: &mut Notes,
     ) -> Option<Self> {
         let Some(entries) = value.get_ref().as_table() else {
-            let note = wrong_type(section.path, value, "a table");
+            let note =
+                wrong_type(section.path, value, &format!("a table with: {}", section.names()));
             let is_rows = value.get_ref().as_array().is_some_and(|rows| {
                 !rows.is_empty() && rows.iter().all(|row| row.get_ref().as_table().is_some())
             });
@@ -121,7 +123,9 @@ impl<'t> Table<'t> {
             {
                 let what = format!("{} has no `{}`", self.section.path, key.name);
                 let note = Note::new(Kind::Missing, self.place.clone(), what);
-                notes.error(note.allowed(describe(&key.shape)).help(example(key)));
+                notes.error(
+                    note.allowed(describe(&key.shape)).help(example(self.section.path, key)),
+                );
             }
         }
     }
@@ -171,7 +175,13 @@ impl<'t> Table<'t> {
             let has_names =
                 self.section.key(name).is_some_and(|key| matches!(key.shape, Shape::Named(_)));
             notes.error(match has_names {
-                true => note.help(format!("write [{name}.NAME], with a name of your choice")),
+                true => note.help(match self.section.path {
+                    "the file" => format!("write [{name}.NAME], with a name of your choice"),
+                    path => format!(
+                        "write {}.{name}.NAME], with a name of your choice",
+                        path.trim_end_matches(']')
+                    ),
+                }),
                 false => note,
             });
             return Vec::new();
@@ -344,7 +354,7 @@ impl<'t> Table<'t> {
         let (key, value) = (self.section.key(name)?, self.value(name)?);
         let taken = conform(&key.shape, value.get_ref()).and_then(take);
         if taken.is_none() {
-            notes.error(refused(key, value));
+            notes.error(refused(self.section, key, value));
         }
         taken
     }
@@ -462,7 +472,7 @@ fn number(value: &DeValue<'_>) -> Option<u64> {
 }
 
 /// An error note: the value does not fit its setting. Suggests the value that was most likely meant.
-fn refused(key: &Key, value: &Value<'_>) -> Note {
+fn refused(section: &Section, key: &Key, value: &Value<'_>) -> Note {
     let found = match value.get_ref() {
         DeValue::String(text) => quoted(text),
         DeValue::Integer(integer) => integer.to_string(),
@@ -486,8 +496,10 @@ fn refused(key: &Key, value: &Value<'_>) -> Note {
         return note.help(format!("write {} = {help}", key.name));
     }
     if let Some(port) = number(value.get_ref()).filter(|_| key.name == "bind") {
+        // The admin interface is for this host, unless a token protects it.
+        let address = if section.path == "[admin]" { "127.0.0.1" } else { "0.0.0.0" };
         return match port {
-            1..=65_535 => note.help(format!("write bind = \"0.0.0.0:{port}\"")),
+            1..=65_535 => note.help(format!("write bind = \"{address}:{port}\"")),
             _ => note,
         };
     }
@@ -592,10 +604,11 @@ fn edit_of_field(section: &Section, word: &str, value: &Value<'_>) -> Option<Str
         "[route.response-headers]" => "response-headers",
         _ => return None,
     };
-    // A variable of another program is the subject of the next message.
-    let text = if text.contains(['$', '%', '{']) { "{client}".to_owned() } else { text.to_owned() };
+    // A text that could not be used either gives way to one that can.
+    let is_usable = template::parse(text, Place::Field, Paths(&[])).is_ok();
+    let text = if is_usable { text } else { "{client}" };
     let name = if pattern::is_token(word) { word } else { "x-name" };
-    Some(format!("write {setting} = {{ set = {{ {name} = {} }} }}", quoted(&text)))
+    Some(format!("write {setting} = {{ set = {{ {name} = {} }} }}", quoted(text)))
 }
 
 /// Where a setting of another section belongs. A section inside of this one is preferred.
@@ -622,18 +635,31 @@ fn elsewhere(section: &Section, word: &str) -> Option<String> {
 const EARLIER_NAMES: &[(&str, &str)] = &[("maxconn", "connections-max")];
 
 /// How to add a missing setting.
-fn example(key: &Key) -> String {
-    match key.name {
-        "listener" => "add [[listener]] with bind = \"127.0.0.1:8080\"".to_owned(),
-        "bind" => "add bind = \"127.0.0.1:8080\"".to_owned(),
-        "servers" => "add servers = [\"127.0.0.1:8000\"]".to_owned(),
-        "address" => "add address = \"127.0.0.1:8000\"".to_owned(),
-        "to" => "add to = \"https://example.com{path}{query}\"".to_owned(),
-        "hash" => "add hash = \"path\"".to_owned(),
-        "cert" => "add cert = \"site.pem\"".to_owned(),
-        "key" => "add key = \"site.key\"".to_owned(),
-        "pool" => "add pool = \"NAME\", the name of a [pool.NAME]".to_owned(),
-        "from" => "add from = [\"10.0.0.0/8\"]".to_owned(),
-        name => format!("add {name}"),
+fn example(section: &str, key: &Key) -> String {
+    match (section, key.name) {
+        (_, "listener") => "add [[listener]] with bind = \"127.0.0.1:8080\"".to_owned(),
+        ("[admin]", "bind") => "add bind = \"127.0.0.1:9901\"".to_owned(),
+        (_, "bind") => "add bind = \"127.0.0.1:8080\"".to_owned(),
+        (_, "servers") => "add servers = [\"127.0.0.1:8000\"]".to_owned(),
+        (_, "address") => "add address = \"127.0.0.1:8000\"".to_owned(),
+        ("[log.access]", "to") => "add to = \"file:/var/log/tidegate/access.log\"".to_owned(),
+        (_, "to") => "add to = \"https://example.com{path}{query}\"".to_owned(),
+        (_, "hash") => "add hash = \"path\"".to_owned(),
+        (_, "cert") => "add cert = \"site.pem\"".to_owned(),
+        ("[route.proxy.pool]", "key") => "add key = \"{host}\"".to_owned(),
+        (_, "key") => "add key = \"site.key\"".to_owned(),
+        (_, "pool") => "add pool = \"NAME\", the name of a [pool.NAME]".to_owned(),
+        (_, "from") => "add from = [\"10.0.0.0/8\"]".to_owned(),
+        (_, "limit") => "add limit = \"100/10s\"".to_owned(),
+        (_, "origins") => "add origins = [\"https://example.com\"]".to_owned(),
+        (_, "sni") => {
+            "add sni = { \"a.example\" = \"NAME\" }, NAME being that of a [pool.NAME]".to_owned()
+        }
+        (_, "lua") => "add lua = \"NAME\", the name of a [lua.NAME]".to_owned(),
+        (_, "hub") => "add hub = \"NAME\", the name of a [push.NAME]".to_owned(),
+        (_, "map") => "add map = \"NAME\", the name of a [map.NAME]".to_owned(),
+        (_, "script") => "add script = \"apps/NAME.lua\"".to_owned(),
+        (_, "pools") => "add pools = { stable = 95, canary = 5 }".to_owned(),
+        (_, name) => format!("add {name}"),
     }
 }

@@ -57,7 +57,7 @@ fn all_mistakes_of_a_file_are_reported_at_once() {
 fn too_large_file_is_rejected() {
     let file = "#".repeat(tidegate_config::FILE_BYTES_MAX + 1);
     let errors = tidegate_config::parse(&file, "site.toml").expect_err("the file is too large");
-    assert!(errors.to_string().contains("up to 4194304 bytes"), "{errors}");
+    assert!(errors.to_string().contains("up to 4 MiB"), "{errors}");
 }
 
 /// Goal: no text makes the parser panic. Method: a valid file is cut at every byte, and each of its lines is

@@ -61,7 +61,7 @@ fn missing_pool_is_reported_with_file_and_line() {
         (".x b\n\n.y aa\n.z aa\n", "/etc/hosts.map: line 3: there is no pool \"aa\", write \"a\""),
         (
             ".x b\n.y\n",
-            "/etc/hosts.map: line 2: .y: not a key and a value, with spaces between them",
+            "/etc/hosts.map: line 2: .y: not of the form KEY VALUE, separated by spaces",
         ),
         (".x b\n.y a\n.x a\n", "/etc/hosts.map: line 3: this key is already in line 1"),
     ] {

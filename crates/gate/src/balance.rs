@@ -392,7 +392,7 @@ impl PoolState {
     }
 
     /// Applies what the process knows about the servers, by index. Returns whether anything has changed.
-    pub fn stand(&mut self, standings: &[Standing], now: Moment) -> bool {
+    pub fn apply_standings(&mut self, standings: &[Standing], now: Moment) -> bool {
         let mut changed = false;
         let is_ring = matches!(self.balance, Balance::Hash(_));
         for (server, standing) in self.servers.iter_mut().zip(standings) {

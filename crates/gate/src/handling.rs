@@ -185,7 +185,7 @@ impl Guard {
     /// The response to a request without the name and the password of a user.
     #[must_use]
     pub fn denial(&self) -> Denial<'_> {
-        let text = "this needs a user name and a password";
+        let text = "this route requires a user name and a password";
         Denial { challenge: &self.challenge, ..Denial::new(401, text) }
     }
 

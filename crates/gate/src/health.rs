@@ -211,7 +211,7 @@ impl fmt::Display for Outcome {
             Self::Connected { is_secured: false } => write!(f, "connected"),
             Self::Connected { is_secured: true } => write!(f, "connected with TLS"),
             Self::Passed(status) | Self::Status(status) => write!(f, "status {status}"),
-            Self::Malformed => write!(f, "the response is not valid HTTP/1.1"),
+            Self::Malformed => write!(f, "the response is not valid HTTP/1"),
             Self::Refused => write!(f, "connection refused"),
             Self::Unreachable => write!(f, "the address is unreachable"),
             Self::Closed(Stage::Connect) => write!(f, "the connection was reset"),

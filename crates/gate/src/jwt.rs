@@ -110,11 +110,11 @@ impl TokenGuard {
                     "invalid_request",
                     "the request has more than one token, or none that can be read",
                 ),
-                with("invalid_token", "the token is not valid here"),
+                with("invalid_token", "the token is not valid for this route"),
                 with("invalid_token", "the token has expired or is not valid yet"),
                 with("invalid_token", "the token has expired or is not valid yet"),
-                with("insufficient_scope", "the token lacks a claim that this needs"),
-                with("invalid_token", "the token is not valid here"),
+                with("insufficient_scope", "the token lacks a claim that this route requires"),
+                with("invalid_token", "the token is not valid for this route"),
                 String::new(),
             ],
         }
@@ -220,7 +220,7 @@ impl TokenGuard {
     #[must_use]
     pub fn denial(&self, fault: TokenFault) -> Denial<'_> {
         let (status, text) = match fault {
-            TokenFault::Missing => (401, "this needs a token"),
+            TokenFault::Missing => (401, "this route requires a token"),
             TokenFault::Malformed => {
                 (400, "the request has more than one token, or none that can be read")
             }

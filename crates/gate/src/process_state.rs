@@ -52,8 +52,8 @@ impl ProcessState {
         let (sets, lost_of_sets) = self.sets.after(&next.config);
         let line = |what: &str, name: String, count: u64| {
             format!(
-                "the {what} {name:?} have changed in the configuration: they replace {count} changes that commands \
-                 have made"
+                "the {what} {name:?} have changed in the configuration and replace the changes made by commands \
+                 (lost changes: {count})"
             )
         };
         let of_maps =

@@ -380,13 +380,13 @@ fn weight_that_an_operator_sets_replaces_that_of_the_file() {
     for balance in &WAYS {
         let mut state = weighted(balance, &[1, 1]);
         let standings = [standing(true, Some(3)), standing(true, None)];
-        assert!(state.stand(&standings, NOW) && !state.stand(&standings, NOW));
+        assert!(state.apply_standings(&standings, NOW) && !state.apply_standings(&standings, NOW));
         let counts = shares(&mut state, 8_000);
         assert!((5_000..7_000).contains(&counts[0]), "{balance:?}: {counts:?}");
-        assert!(state.stand(&[standing(true, Some(0)), standing(true, None)], NOW));
+        assert!(state.apply_standings(&[standing(true, Some(0)), standing(true, None)], NOW));
         assert_eq!(shares(&mut state, 100), [0, 100]);
         let void = Standing { since: 7, ..standing(true, None) };
-        assert!(!state.stand(&[void], NOW), "the standing of another server");
+        assert!(!state.apply_standings(&[void], NOW), "the standing of another server");
     }
 }
 
@@ -397,19 +397,19 @@ fn agents_state_parts_of_weights() {
         let part = |percent, set| Standing { percent, ..standing(true, set) };
         // 1 against half of 2, although weights are whole numbers.
         let standings = [part(100, None), part(50, None)];
-        assert!(state.stand(&standings, NOW) && !state.stand(&standings, NOW));
+        assert!(state.apply_standings(&standings, NOW) && !state.apply_standings(&standings, NOW));
         let counts = shares(&mut state, 8_000);
         assert!((3_200..4_800).contains(&counts[0]), "{balance:?}: {counts:?}");
         // The part is of the weight that an operator has set.
-        assert!(state.stand(&[part(300, None), part(10, Some(20))], NOW));
+        assert!(state.apply_standings(&[part(300, None), part(10, Some(20))], NOW));
         let counts = shares(&mut state, 8_000);
         assert!((4_200..5_600).contains(&counts[0]), "{balance:?}: {counts:?}");
-        assert!(state.stand(&[part(100, None), part(0, None)], NOW));
+        assert!(state.apply_standings(&[part(100, None), part(0, None)], NOW));
         assert_eq!(shares(&mut state, 100), [100, 0]);
         // With a ring, small changes move no keys.
         let is_ring = matches!(balance, Balance::Hash(_));
-        assert!(state.stand(&[part(100, None), part(73, None)], NOW));
-        assert_eq!(state.stand(&[part(100, None), part(78, None)], NOW), !is_ring);
+        assert!(state.apply_standings(&[part(100, None), part(73, None)], NOW));
+        assert_eq!(state.apply_standings(&[part(100, None), part(78, None)], NOW), !is_ring);
     }
 }
 
@@ -427,9 +427,9 @@ fn weight_of_a_server_that_is_up_again_grows_in_steps() {
             picked.count()
         };
         assert!(share(&mut state, NOW).abs_diff(5_000) < 300, "the start is not slow");
-        state.stand(&[standing(false, None), standing(true, None)], NOW);
+        state.apply_standings(&[standing(false, None), standing(true, None)], NOW);
         assert_eq!(share(&mut state, NOW), 0);
-        state.stand(&[standing(true, None), standing(true, None)], NOW);
+        state.apply_standings(&[standing(true, None), standing(true, None)], NOW);
         // With a twentieth of the weight of the other server, then with half, then with all of it. Two choices compare
         // servers without load, which are alike.
         let mut last = share(&mut state, NOW);

@@ -323,7 +323,7 @@ impl Exchange {
     fn changeable(&mut self) -> Result<&mut Access, &'static str> {
         match self.response {
             Response::Expected => self.access.as_mut().ok_or("only on_access can change a request"),
-            Response::Begun | Response::Ended => Err("the request has been answered"),
+            Response::Begun | Response::Ended => Err("the request already has a response"),
         }
     }
 
@@ -436,7 +436,7 @@ impl Exchange {
 /// Checks a field that a script sets or removes.
 fn check_field(name: &[u8], value: Option<&[u8]>, refused: &[(&str, &str)]) -> Result<(), String> {
     if !is_token(name) {
-        return Err("this is not the name of a header field".to_owned());
+        return Err("not a valid name of a header field".to_owned());
     }
     // Some programs behind a proxy take `_` for `-`.
     let is_same = |(one, other): (&u8, u8)| match one {

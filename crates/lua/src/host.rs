@@ -377,7 +377,7 @@ impl Host {
             return;
         }
         let text = match self.lines == LOG_LINES_MAX {
-            true => b"this callback logs too much; the rest of its lines is dropped",
+            true => b"this callback logs too many lines; its further lines are dropped",
             false => &text[..text.len().min(LOG_BYTES_MAX)],
         };
         let text = self.outbox.push(text);

@@ -100,10 +100,10 @@ fn wrong_changes_are_errors() {
         ("request:set_header('Host', 'b')", "`host` of `proxy`"),
         ("request:set_header('X-Client-Cert-Sha256', 'b')", "client certificate"),
         ("request:set_header('X-A', 'a\\r\\nX-B: 1')", "control character"),
-        ("request:set_header('X A', 'a')", "not the name of a header field"),
+        ("request:set_header('X A', 'a')", "not a valid name of a header field"),
         ("for n = 1, 100 do request:set_header('X-' .. n, n) end", "up to 64 fields"),
         ("request:set_pool('other')", "the pool \"other\" is not among those"),
-        ("response:finish('x') request:set_path('/b')", "has been answered"),
+        ("response:finish('x') request:set_path('/b')", "already has a response"),
     ] {
         let (verdict, _, _) = run(body);
         let Verdict::Failed(failure) = verdict else { panic!("{body} succeeds") };

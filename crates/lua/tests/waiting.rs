@@ -78,7 +78,7 @@ fn waiting_in_the_handler_of_xpcall_is_an_error_value() {
         response:finish(tostring(seen[1]) .. ' ' .. seen[2])");
     let (_, response) = app.get("/");
     let (_, body) = response.expect("it answers");
-    assert!(body.starts_with("nil waiting is not possible"), "{body}");
+    assert!(body.starts_with("nil functions that wait cannot be used here"), "{body}");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Binds a socket to a source address before it connects, and leaves the choice of the port to `connect`.
 //! In: an unbound socket. Out: the socket, bound to the address and port 0.
-//! Invariant: with IP_BIND_ADDRESS_NO_PORT, the kernel chooses the port when it knows the destination. So
-//! each pair of source and destination has the whole port range (ip(7)).
+//! Invariant: with IP_BIND_ADDRESS_NO_PORT, the kernel chooses the port when it knows the destination, so
+//! that each pair of source and destination has the whole port range (ip(7)).
 
 use core::net::{IpAddr, SocketAddr};
 

@@ -872,7 +872,7 @@ impl<O: TlsObserver, H: LayerHandler> Stack<'_, O, H> {
         }
         if left_out > 0 {
             details.push_str(&format!(
-                " ({left_out} more refused clients not logged since the last line)"
+                " (refused clients not logged since the last line: {left_out})"
             ));
         }
         self.layer.observer.log(format_args!("listener {listener}: {client}: {what}{details}"));

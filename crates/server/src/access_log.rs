@@ -476,7 +476,9 @@ impl Writer {
                 self.mid_line = false;
                 log::info(format_args!("the access log was opened again"));
             }
-            Err(error) => log::error(format_args!("{error}; lines still go to the previous file")),
+            Err(error) => {
+                log::error(format_args!("{error}; lines still go to the file that was open before"))
+            }
         }
     }
 
@@ -498,7 +500,7 @@ impl Writer {
         self.report_at = Instant::now() + REPORT_SPAN;
         self.reported += count;
         log::warning(format_args!(
-            "{count} lines of the access log are lost: it could not be written, or not fast enough"
+            "access log lines lost: {count}, because the log could not be written, or not fast enough"
         ));
     }
 }

@@ -364,13 +364,13 @@ impl Apps {
         });
         match started {
             Ok(vm) => {
-                log::info(format_args!("lua {}: the application begins again", config.name));
+                log::info(format_args!("lua {}: the application was started again", config.name));
                 app.vm = Some(vm);
                 app.excesses = 0;
                 app.has_served = false;
             }
             Err(failure) => {
-                report(&config.name, "beginning the application again", &failure);
+                report(&config.name, "starting the application again", &failure);
                 app.resumes_at = now.after(app.pause);
                 app.pause = (app.pause * 2).min(PAUSE_MAX);
             }
@@ -429,7 +429,7 @@ impl Apps {
             return false;
         }
         log::error(format_args!(
-            "lua {}: the application begins again: {} exceeded time budgets in a row, {used} bytes held",
+            "lua {}: the application is started again: time budgets exceeded in a row: {}; memory held: {used} bytes",
             config.name, app.excesses,
         ));
         app.vm = None;

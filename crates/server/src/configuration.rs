@@ -226,8 +226,8 @@ impl Configuration {
         let needs_passwords = config.routes.iter().any(|route| route.handling.auth.is_some());
         if needs_passwords && !self.verifies_passwords {
             return Err(
-                "tidegate: `basic` in `auth` of a route is new, and passwords are verified only if a route had it at \
-                 the start: restart (tidegate ctl upgrade)"
+                "tidegate: a route now has `basic` in `auth`, but the process verifies passwords only if a route had `basic` at \
+                 the start; help: restart (tidegate ctl upgrade)"
                     .to_owned(),
             );
         }
@@ -237,8 +237,8 @@ impl Configuration {
             (true, false) => "push",
         };
         Err(format!(
-            "tidegate: [{section}.NAME] has changed, which takes a restart (tidegate ctl upgrade): no other change of the \
-             file was applied"
+            "tidegate: [{section}.NAME] has changed, which requires a restart; no change of the file was applied; help: restart \
+             (tidegate ctl upgrade), or undo the change"
         ))
     }
 
@@ -277,7 +277,7 @@ impl Configuration {
         for listener in opened.iter().map(|index| &next.config.listeners[*index]) {
             match &listener.bind {
                 Bind::Unix(path) => refusals.push(format!(
-                    "tidegate: listener {}: unix:{path} is new, and unix sockets are opened only at start: restart, or \
+                    "tidegate: listener {}: unix:{path} is new, but unix sockets are opened only at start; help: restart, or \
                      use an IP address",
                     listener.name
                 )),
@@ -348,10 +348,10 @@ impl Configuration {
                 Ok(result) => return result,
                 Err(RecvTimeoutError::Timeout) => {
                     if self.listening.lock().is_ok_and(|listening| listening.is_stopping) {
-                        return Err("the process stops".to_owned());
+                        return Err("the process is stopping".to_owned());
                     }
                     log::warning(format_args!(
-                        "worker {number} has not applied the new settings within {APPLY_SPAN:?}"
+                        "worker {number} has not applied the new settings within {APPLY_SPAN:?}; the reload waits for the worker"
                     ));
                 }
                 Err(RecvTimeoutError::Disconnected) => {
@@ -382,7 +382,7 @@ impl Configuration {
         let pools = live(&mut next.pools.iter().map(|pool| pool.life.is_gone()));
         let routes = next.config.routes.len();
         log::info(format_args!(
-            "configuration reloaded: {listeners} listeners, {routes} routes, {pools} pools{changes}"
+            "configuration reloaded: listeners {listeners}, routes {routes}, pools {pools}{changes}"
         ));
         if let Some(operations) = &self.operations
             && let Ok(mut config) = operations.config.lock()

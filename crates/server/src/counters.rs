@@ -27,7 +27,7 @@ counters! {
         requests_refused,
         /// Harmless violations of HTTP by clients, which were accepted or ignored.
         glitches,
-        /// Client connections that were closed gracefully because of too many of them.
+        /// Client connections that were closed gracefully because of too many harmless violations of HTTP.
         glitch_closes,
         /// Responses with status 1xx (relayed).
         answers_1xx,
@@ -82,7 +82,7 @@ counters! {
         http2_limits_raised,
         /// Idle connections to servers closed to make room for another connection.
         evicted_upstream,
-        /// Closed connections whose peers were not waited for, to make room.
+        /// Connections that were closed before the other side had closed its direction, to make room.
         evicted_lingering,
         /// Client connections without a single byte closed to make room.
         evicted_silent,
@@ -90,40 +90,40 @@ counters! {
         evicted_unfinished,
         /// Idle client connections closed to make room.
         evicted_idle,
-        /// Tunnels without a byte of their clients that were reset for another connection.
+        /// Tunnels that were reset to make room, because their clients had sent no byte in them.
         evicted_tunnels,
-        /// Requests of addresses that their route does not serve.
+        /// Requests refused with 403, because their route does not serve the address of the client.
         denied_requests,
-        /// Requests without a right password, or without a valid token, to routes that need one.
+        /// Requests refused because they had no correct password or no valid token.
         unauthenticated_requests,
         /// Requests whose token could not be verified, because its keys were not fetched yet.
         keyless_requests,
-        /// Passwords that were to be verified, also those of clients that left before. Remembered ones are not among them.
+        /// Passwords queued for verification, including those of clients that left before it. Remembered passwords are not counted.
         password_checks,
         /// Tokens of requests that were verified. A token that is remembered is not verified again.
         tokens_verified,
-        /// Requests whose tokens were verified in a later turn, because tokens had used up their share of one.
+        /// Requests whose tokens were verified in a later turn, because the time for tokens in the turn was used up.
         tokens_put_off,
         /// Requests that were refused because their tokens could not be verified in time.
         token_refusals,
-        /// Answers about requests of routes that ask a server (`auth` with `ask`).
+        /// Requests about which a server decided (`auth` with `ask`).
         inquiries,
-        /// Those of them that refused the request.
+        /// Answers about requests of routes that ask a server that refused the request.
         inquiry_refusals,
         /// Requests that were refused because too many passwords, or too many of their address, waited for verification.
         auth_refusals,
         /// Requests above the limit of their route's rate.
         limited_requests,
-        /// Those of them that waited in a tarpit for their response.
+        /// Requests above the limit of their route's rate that waited in a tarpit for their response.
         tarpitted_requests,
-        /// Those of them that got their response at once, because too many waited in the tarpit.
+        /// Requests above the limit of their route's rate that got their response at once, because too many waited in the tarpit.
         tarpits_full,
         /// Connections that were reset because their address had as many as `connections-per-address-max` of the listener.
         connections_over_address_max,
         /// Requests that were refused because their address had as many in progress as `connections-per-address-max` of the
         /// route.
         requests_over_address_max,
-        /// Connections and requests that were not counted by their address, because too many addresses were.
+        /// Connections and requests that were not counted by their address, because too many addresses were counted already.
         clients_uncounted,
         /// How often a body, in either direction, had to wait for the `bandwidth` of its route.
         bandwidth_waits,
@@ -139,7 +139,7 @@ counters! {
         sticky_moves,
         /// Keys of `sticky` that gave way to new ones, because the table was full.
         sticky_evictions,
-        /// Requests whose route looks up the pool in a map, which has none for them.
+        /// Requests refused with 404, because the map of their route has no pool for them.
         unmapped_requests,
         /// Requests that had to wait for room for a connection to their server.
         slot_waits,
@@ -157,21 +157,21 @@ counters! {
         tcp_connections,
         /// Connections closed because no pool is set for their server name.
         tcp_unmatched,
-        /// Connections on such listeners that began with a malformed or oversized TLS handshake.
+        /// Connections of listeners with `forward` that began with a malformed or oversized TLS handshake.
         tcp_hello_faults,
         /// WebSocket connections that this process serves itself and that are open now.
         websockets_now,
         /// WebSocket connections that this process has served itself.
         websockets,
-        /// Requests for a WebSocket that were refused, and other requests to such a route.
+        /// Requests for a WebSocket that were refused, and requests for something else to a route of WebSockets.
         websocket_refusals,
-        /// WebSocket connections without compression, because as many as there are slots keep a context of their own.
+        /// WebSocket connections without compression, because the slots for dedicated compression contexts were used up.
         websocket_uncompressed,
-        /// Messages received over these connections.
+        /// Messages received over WebSocket connections that this process serves itself.
         websocket_messages,
-        /// These connections that were closed because the client broke the protocol or a limit.
+        /// WebSocket connections that this process closed because the client broke the protocol or a limit.
         websocket_faults,
-        /// These connections that were closed by a timeout: no message, no Pong or no Close frame.
+        /// WebSocket connections that this process closed by a timeout: no message, no Pong or no Close frame.
         websocket_timeouts,
         /// Clients that speak the client protocol of push hubs and are connected now.
         push_clients_now,
@@ -193,11 +193,11 @@ counters! {
         push_conflated,
         /// Subscribers that were disconnected because they did not read.
         push_slow_closes,
-        /// Requests with commands of clients that were refused, because too many were on their way to another worker.
+        /// Requests with client commands that were refused, because too many were on their way to another worker.
         push_refused_commands,
         /// Calls of the server API that failed.
         push_failures,
-        /// Requests to a hub without the right to it.
+        /// Requests to a push hub that were refused, because the client had no permission or no valid key.
         push_refusals,
         /// Callbacks of Lua applications that ran.
         lua_callbacks,
@@ -207,13 +207,13 @@ counters! {
         lua_excesses,
         /// WebSocket clients of Lua applications that were closed because they did not read.
         lua_slow_clients,
-        /// VMs of Lua applications that were given up after exceeded budgets.
+        /// VMs of Lua applications that were discarded and started again, because they exceeded their memory or time budgets.
         lua_restarts,
         /// Waiting handlers of Lua applications that were ended because they held the memory of the VM.
         lua_evictions,
         /// Waits, timers and threads of Lua applications that were refused because there were too many.
         lua_refusals,
-        /// Messages of Lua applications for clients of another worker that were dropped, because it did not keep up.
+        /// Messages of Lua applications for clients of another worker that were dropped, because that worker did not keep up.
         lua_mail_drops,
         /// Hooks of routes that waited for too long: their requests got a 504 response.
         lua_late_hooks,

@@ -332,7 +332,7 @@ impl Worker {
         };
         self.accounts.counters.evicted_tunnels.add(1);
         if let Some(sock) = found {
-            let reason = "the connection was closed for another one";
+            let reason = "the connection was closed to make room for another one";
             self.blame(Requester::connection(sock), Cause::Limit, reason);
         }
         self.reset_tunnel(reactor, id);

@@ -70,8 +70,10 @@ pub fn explain(config: &Config, question: &Question<'_>) -> Result<String, Strin
         Ok(Some((head, used))) if used == bytes.len() => {
             Ok(explain_head(config, question.client, listener, url.scheme, &head))
         }
-        Ok(_) => Err("the request has more than a head".to_owned()),
-        Err(fault) => Err(format!("not a request: {} {}", fault.status(), fault.reason())),
+        Ok(_) => Err("the request contains bytes after its head; write only the head".to_owned()),
+        Err(fault) => {
+            Err(format!("the request is malformed: {} {}", fault.status(), fault.reason()))
+        }
     }
 }
 
@@ -136,10 +138,12 @@ fn find_listener(config: &Config, name: Option<&str>, url: &Url<'_>) -> Result<u
     let place = place_of(listener);
     match (is_https, listener.tls.is_some()) {
         (true, false) if !listener.may_serve_https() => Err(format!(
-            "listener {place} has no `tls`, and trusts no proxy that could have: no request to it is https; help: write \
-             http://, or `trusted` in the listener"
+            "listener {place} has no `tls` and no trusted proxy in front, so it receives no https requests; help: write \
+             http:// in the URL, or add `trusted` to the listener"
         )),
-        (false, true) => Err(format!("listener {place} serves only https; help: write https://")),
+        (false, true) => {
+            Err(format!("listener {place} serves only https; help: write https:// in the URL"))
+        }
         (true, _) | (false, false) => Ok(found),
     }
 }
@@ -201,12 +205,12 @@ fn explain_head(
             let below = exact.trim_end_matches('/');
             let _ = writeln!(
                 text,
-                "  {exact:?} is only this path; \"{below}/*\" takes those below it, too"
+                "  {exact:?} matches only this path; \"{below}/*\" also matches the paths below it"
             );
         }
     }
     match routed {
-        Routed::NoRoute => text.push_str("no route takes the request: 404\n"),
+        Routed::NoRoute => text.push_str("no route matches the request: 404\n"),
         Routed::Refused(why) => {
             let _ = writeln!(text, "the request is refused: 400, {why}");
         }
@@ -234,7 +238,7 @@ fn reason(unmet: Option<Unmet>) -> &'static str {
         Some(Unmet::Client) => "`query`, `cookies` or `client` does not match",
         Some(Unmet::Certificate) => "`client-cert` does not match",
         Some(Unmet::Counts) => "`table` does not hold for a client that was not counted before",
-        None => "the path has several readings",
+        None => "servers could read the path in several ways",
     }
 }
 
@@ -367,16 +371,16 @@ fn explain_handling(
     }
     if handling.hooks.is_some() {
         note(
-            "`on_access` of a Lua application may change or answer the request; it is not run here",
+            "`on_access` of a Lua application may change the request or respond itself; it is not run here",
         );
     }
     if handling.ask.is_some() {
         note(
-            "a server is asked (`ask`): its response goes to the client unless the status is 200 to 299",
+            "the server of `ask` is asked: its response goes to the client unless the status is 200 to 299",
         );
     }
     if handling.jwt.is_some() {
-        note("401 without a valid token, 403 if it lacks a claim of `claims`");
+        note("401 without a valid token; 403 if the token lacks a claim of `claims`");
     }
     false
 }
@@ -462,7 +466,7 @@ fn forwarded(
                 .map(|line| format!("    {line}\n"))
                 .collect()
         }
-        Err(fault) => format!("    nothing: {} {}\n", fault.status(), fault.text()),
+        Err(fault) => format!("    no request is sent: {} {}\n", fault.status(), fault.text()),
     }
 }
 
@@ -495,7 +499,7 @@ mod tests {
         for (request, reason) in [
             ("GET https://a.example/x", "no listener serves https; the listeners are: "),
             ("GET http://a.example:9999/x", "no listener has port 9999; the listeners are: "),
-            ("GET https://a.example:80/x", "no request to it is https"),
+            ("GET https://a.example:80/x", "so it receives no https requests"),
         ] {
             let text = answer(request).expect_err(request);
             assert!(text.contains(reason), "{request}: {text}");
@@ -610,7 +614,8 @@ mod tests {
     fn path_that_was_meant_as_a_prefix_is_named() {
         let file =
             "[[listener]]\nbind = \"127.0.0.1:80\"\n[[route]]\npath = \"/api\"\nrespond = {}\n";
-        let hint = "  \"/api\" is only this path; \"/api/*\" takes those below it, too\n";
+        let hint =
+            "  \"/api\" matches only this path; \"/api/*\" also matches the paths below it\n";
         for (path, is_hinted) in [("/api/x", true), ("/api/", true), ("/apis", false), ("/", false)]
         {
             let text = ask(file, &format!("GET http://a{path}"), &[]).expect("an explanation");
@@ -621,7 +626,7 @@ mod tests {
     #[test]
     fn requests_without_a_route_and_wrong_requests_are_named() {
         let text = answer("http://a.example/other").expect("an explanation");
-        assert!(text.ends_with("no route takes the request: 404\n"), "{text}");
+        assert!(text.ends_with("no route matches the request: 404\n"), "{text}");
         let text = answer("GET http://a.example//v2/../x").expect("an explanation");
         assert!(text.contains("refused: 400"), "{text}");
         for wrong in ["GET /path", "GET http://a.example?x", "GET http://a b/", "GET ftp://a/"] {

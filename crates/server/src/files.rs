@@ -35,9 +35,9 @@ pub fn read(path: impl AsRef<Path>, bytes_max: u64) -> io::Result<Vec<u8>> {
     }
     read_stream(&file, kind, bytes_max, Instant::now() + WAIT_MAX, &mut bytes)?;
     match bytes.is_empty() && kind.is_fifo() {
-        true => {
-            Err(io::Error::other("it is a fifo that no program writes to; name a regular file"))
-        }
+        true => Err(io::Error::other(
+            "the path is a fifo that no program writes to; name a regular file",
+        )),
         false => Ok(bytes),
     }
 }
@@ -62,7 +62,7 @@ fn read_stream(
                     let what = if kind.is_fifo() { "fifo" } else { "device" };
                     let seconds = WAIT_MAX.as_secs();
                     return Err(io::Error::other(format!(
-                        "it is a {what} whose end did not come within {seconds} s; name a regular file"
+                        "the path is a {what} that did not end within {seconds} s; name a regular file"
                     )));
                 }
                 let left = Timespec {
@@ -126,6 +126,6 @@ mod tests {
         let kind = file.metadata().expect("it is open").file_type();
         let error =
             read_stream(&file, kind, 3, Instant::now(), &mut Vec::new()).expect_err("it is silent");
-        assert!(error.to_string().contains("end did not come"), "{error}");
+        assert!(error.to_string().contains("did not end within"), "{error}");
     }
 }

@@ -215,7 +215,8 @@ impl Log {
         }
         self.report_losses(output, notices);
         while let Some((level, text, count)) = notices.repeats.take_due(Instant::now()) {
-            let message = format_args!("{count} more within {WINDOW:?} of: {text}");
+            let message =
+                format_args!("repetitions not written within {WINDOW:?}: {count}; of: {text}");
             let line = Line::new(Destination::Stderr(level), SystemTime::now(), message);
             if !output.write(&line) {
                 self.unwritten.fetch_add(1, Ordering::Relaxed);
@@ -231,8 +232,8 @@ impl Log {
         }
         let (dropped, unwritten) = (counts.0 - notices.reported.0, counts.1 - notices.reported.1);
         let message = format_args!(
-            "{} log lines were lost: {dropped} because stderr was read too slowly, \
-             {unwritten} because stderr could not be written",
+            "log lines lost: {} ({dropped} because stderr was read too slowly, \
+             {unwritten} because stderr could not be written)",
             dropped + unwritten
         );
         let destination = Destination::Stderr(Level::Warning);
@@ -406,7 +407,7 @@ fn write_forever(log: &Log) -> Ended {
 /// Logs a panic, with a backtrace if `RUST_BACKTRACE` is set.
 fn report_panic(panic: &std::panic::PanicHookInfo<'_>) {
     let current = thread::current();
-    let name = current.name().unwrap_or("without a name");
+    let name = current.name().unwrap_or("(unnamed)");
     let reason = panic.payload_as_str().unwrap_or("no message");
     match panic.location() {
         Some(at) => urgent(format_args!("thread {name} panicked at {at}: {reason}")),
@@ -559,7 +560,7 @@ mod tests {
         let mut lines = written.lines();
         assert_eq!((lines.next(), lines.next()), (Some("line 0"), Some("line 1")));
         let notice = lines.next().expect("the loss is reported");
-        assert!(notice.contains(" warning 3 log lines were lost: 3 because"), "{notice}");
+        assert!(notice.contains(" warning log lines lost: 3 (3 because"), "{notice}");
         assert_eq!(lines.next(), None);
     }
 
@@ -575,7 +576,7 @@ mod tests {
             [Err(E::PIPE), Ok(3), Err(E::NOSPC), Ok(1), Err(E::INTR), Err(E::AGAIN), Ok(2)];
         let written = write_lines(&log, results);
         assert!(written.starts_with("lin\nline 2\nline 3\n"), "{written:?}");
-        assert!(written.contains("2 log lines were lost: 0 because"), "{written:?}");
+        assert!(written.contains("log lines lost: 2 (0 because"), "{written:?}");
         assert_eq!(log.settled.load(Ordering::Relaxed), 4);
     }
 

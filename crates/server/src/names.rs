@@ -102,7 +102,8 @@ fn check_with(
     wait_max: Duration,
     resolve: fn(&Server) -> Option<String>,
 ) -> Vec<Finding> {
-    let late = format!("the name was not resolved within {wait_max:?}; --offline skips this check");
+    let late =
+        format!("the name was not resolved within {wait_max:?}; help: --offline skips this check");
     let mut reasons: BTreeMap<Server, Option<String>> = BTreeMap::new();
     for pool in &config.pools {
         for server in &pool.servers {

@@ -54,9 +54,10 @@ fn check_socket(bind: &Bind) -> Result<(), Fault> {
     let Bind::Unix(path) = bind else { return Ok(()) };
     let path = Path::new(path);
     match fs::symlink_metadata(path) {
-        Ok(meta) if !meta.file_type().is_socket() => {
-            Err(("there is a file that is no socket".to_owned(), "name another path".to_owned()))
-        }
+        Ok(meta) if !meta.file_type().is_socket() => Err((
+            "a file that is not a socket exists at this path".to_owned(),
+            "use another path for the socket".to_owned(),
+        )),
         _ => check_folder(path),
     }
 }
@@ -67,7 +68,7 @@ fn check_log(path: &Path, config: &Path) -> Result<(), Fault> {
     let Ok(meta) = fs::metadata(path) else { return check_folder(path) };
     if meta.is_dir() {
         return Err((
-            help("the access log cannot be opened: it is a folder"),
+            help("the access log cannot be opened: the path is a folder"),
             format!("name a file in it: \"file:{}\"", path.join("access.log").display()),
         ));
     }
@@ -99,9 +100,10 @@ fn check_folder(path: &Path) -> Result<(), Fault> {
     let folder = folder.map_or_else(|| PathBuf::from("."), Path::to_path_buf);
     let shown = folder.display();
     match fs::metadata(&folder) {
-        Ok(meta) if !meta.is_dir() => {
-            Err((format!("{shown} is not a folder"), "name a file in a folder".to_owned()))
-        }
+        Ok(meta) if !meta.is_dir() => Err((
+            format!("{shown} is not a folder"),
+            "name a file in an existing folder".to_owned(),
+        )),
         Ok(_) => access(&folder, Access::WRITE_OK | Access::EXEC_OK).map_err(|error| {
             let what = format!("no file can be created in {shown}: {error}");
             (what, "name a folder that the user of the process may write".to_owned())

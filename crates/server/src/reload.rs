@@ -71,7 +71,7 @@ impl Reloader {
     fn reload_all(&mut self) {
         if self.configuration.source.is_none() {
             log::warning(format_args!(
-                "SIGHUP: no configuration is read again, because the process was started without a file"
+                "SIGHUP: no configuration was reloaded, because the process was started without a configuration file"
             ));
             if !self.paths().is_empty() {
                 self.reload_certificates();

@@ -54,7 +54,7 @@ fn tell(message: &str) {
         socket.send_to_addr(message.as_bytes(), &address?)
     });
     if let Err(error) = sent {
-        log::warning(format_args!("the service manager was not told {message:?}: {error}"));
+        log::warning(format_args!("cannot send {message:?} to the service manager: {error}"));
     }
 }
 
@@ -76,7 +76,7 @@ pub(crate) fn start_watchdog(accounts: Vec<Arc<Accounts>>) -> std::io::Result<()
     let Some(span) = watchdog_span() else { return Ok(()) };
     if span < 2 * REPORT_EVERY_MIN {
         log::warning(format_args!(
-            "WatchdogSec of the service is {span:?}; with less than {:?}, a busy process may be taken for a stuck one",
+            "WatchdogSec of the service is {span:?}; below {:?}, systemd may restart a process that is only busy",
             2 * REPORT_EVERY_MIN
         ));
     }
@@ -87,8 +87,8 @@ pub(crate) fn start_watchdog(accounts: Vec<Arc<Accounts>>) -> std::io::Result<()
             match alive.look(&turns) {
                 None => tell("WATCHDOG=1"),
                 Some(worker) => log::error(format_args!(
-                    "worker {worker} has not finished its turn for {:?}; the service manager is not told that the \
-                     process is alive",
+                    "worker {worker} has not finished its turn for {:?}; no watchdog message is sent, so the service manager \
+                     may restart the process",
                     span / 2
                 )),
             }

@@ -660,10 +660,12 @@ fn serve(prepared: &mut Prepared, mailbox: &Mailbox<Mail>, index: u16) {
                 (Some(Mail::Settings(handover)), _) => {
                     change_settings(reactor, worker, tls, &handover);
                 }
-                (Some(Mail::Standings(standings)), None) => worker.stand(reactor, &standings),
+                (Some(Mail::Standings(standings)), None) => {
+                    worker.apply_standings(reactor, &standings)
+                }
                 (Some(Mail::Standings(standings)), Some(layer)) => {
                     layer.between_turns(reactor, worker, |worker, view| {
-                        worker.stand(view, &standings);
+                        worker.apply_standings(view, &standings);
                     });
                 }
                 (Some(Mail::Verdict(verdict)), None) => worker.receive_verdict(reactor, verdict),

@@ -1,5 +1,5 @@
-//! The keys that verify the tokens of requests.
-//! In: a configuration with the contents of its files. Out: what is wrong with them.
+//! Checks the key files of `jwt` before the configuration is used (`action/tokens.rs` verifies tokens).
+//! In: a configuration with the contents of its files. Out: a finding for each key file that cannot be used.
 //! Never: shows a part of a key; fetches keys.
 
 use tidegate_config::model::Config;
@@ -9,7 +9,7 @@ use tidegate_gate::jwt;
 
 use crate::key_client;
 
-/// Reads the keys of all routes. Returns what is wrong.
+/// Reads the key files of all routes. Returns what is wrong with them.
 #[must_use]
 pub fn check(config: &Config) -> Vec<Finding> {
     let routes = config.routes.iter().enumerate();

@@ -45,7 +45,7 @@ pub struct CheckArgs {
     /// The address of the request's client
     #[arg(long, value_name = "ADDRESS", requires = "request", default_value = "127.0.0.1")]
     client: IpAddr,
-    /// The listener that the request is sent to; without it, the one with the URL's port or scheme
+    /// The listener that the request is sent to [default: the one with the port or scheme of the URL]
     #[arg(long, value_name = "NAME", requires = "request")]
     listener: Option<String>,
 }
@@ -128,7 +128,9 @@ fn changes(args: &CheckArgs, against: &str, config: &Config) -> Result<Vec<Strin
         .map_err(|error| unusable(&error.to_string()))?;
     match Inventory::parse(reply.trim_end()) {
         Some(before) if !reply.trim().is_empty() => Ok(before.changes_to(&next)),
-        _ => Err(unusable(reply.lines().next().unwrap_or("it closed the connection"))),
+        _ => Err(unusable(
+            reply.lines().next().unwrap_or("the process closed the connection without a reply"),
+        )),
     }
 }
 

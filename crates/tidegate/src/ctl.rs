@@ -63,7 +63,7 @@ pub fn run(args: &CtlArgs) -> ExitCode {
         },
         Err(error) => {
             print_message(&format!(
-                "tidegate: the admin interface at {bind} cannot be used: {error}; is [admin] configured there?\n"
+                "tidegate: the admin interface at {bind} cannot be used: {error}; help: check [admin] and --at\n"
             ));
             ExitCode::from(FAILED)
         }
@@ -74,11 +74,20 @@ pub fn run(args: &CtlArgs) -> ExitCode {
 fn place(args: &CtlArgs) -> Result<(String, Option<PathBuf>), String> {
     let Some(path) = &args.config else {
         let at = args.at.clone().unwrap_or_else(|| ADDRESS.to_owned());
+        if !at.starts_with("unix:") && at.parse::<SocketAddr>().is_err() {
+            let at = at.escape_debug();
+            return Err(format!(
+                "tidegate: --at {at} is not an address; allowed: IP:PORT or unix:PATH\n"
+            ));
+        }
         return Ok((at, args.token_file.clone()));
     };
     let source = source::load(path).map_err(|refusal| refusal.to_string())?;
     let Some(admin) = &source.loaded.config.admin else {
-        return Err(format!("tidegate: {} has no [admin]\n", path.display()));
+        return Err(format!(
+            "tidegate: {} has no [admin]; help: add [admin] with bind = \"127.0.0.1:9901\", or use --at\n",
+            path.display()
+        ));
     };
     let at = match &admin.bind {
         Bind::Tcp(address) => address.to_string(),
@@ -104,7 +113,9 @@ pub fn send(at: &str, token_file: Option<&Path>, command: &str) -> io::Result<St
             exchange(stream, &line)
         }
         None => {
-            let address: SocketAddr = at.parse().map_err(io::Error::other)?;
+            let address: SocketAddr = at
+                .parse()
+                .map_err(|_| io::Error::other("not an address; allowed: IP:PORT or unix:PATH"))?;
             let stream = TcpStream::connect_timeout(&address, IO_TIMEOUT)?;
             stream.set_read_timeout(Some(IO_TIMEOUT))?;
             exchange(stream, &line)

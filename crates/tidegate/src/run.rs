@@ -42,7 +42,7 @@ pub struct RunArgs {
 /// Serves until a signal stops the process.
 pub fn run(args: &RunArgs) -> ExitCode {
     if let Err(error) = tidegate_server::hold_reloads() {
-        print_message(&error_line(format!("blocking signals: {error}")));
+        print_message(&error_line(format!("cannot block signals: {error}")));
         return ExitCode::from(FAILED);
     }
     let mut included = Vec::new();
@@ -159,7 +159,9 @@ fn embedded(args: &RunArgs) -> Result<Served, String> {
                 Some(ports::Holder { pid, name }) => format!("process {pid} ({name})"),
                 None => "another process".to_owned(),
             };
-            note.push_str(&format!("tidegate: {wanted} is in use by {holder}: using {chosen}\n"));
+            note.push_str(&format!(
+                "tidegate: {wanted} is in use by {holder}; listening on {chosen} instead\n"
+            ));
         }
         note.push_str(&format!(
             "tidegate: open http://{chosen}/ or try /json /plaintext /synthetic?s=1k /proxied/json\n"

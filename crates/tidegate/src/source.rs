@@ -129,12 +129,15 @@ impl Included {
             return Err(format!("more than {INCLUDED_MAX} files are included"));
         }
         if self.seen.iter().any(|seen| seen == path) {
-            return Err(format!("{} is included twice", path.display()));
+            return Err(format!(
+                "{} is included twice; remove one entry of `include`",
+                path.display()
+            ));
         }
         self.seen.push(path.to_owned());
         let text = read(path).map_err(|why| format!("{}: {why}", path.display()))?;
         if self.text.joined().len() + text.len() > FILE_BYTES_MAX {
-            return Err(format!("all files together are larger than {FILE_BYTES_MAX} bytes"));
+            return Err(format!("all files together are larger than {} MiB", FILE_BYTES_MAX >> 20));
         }
         self.text.include(&text, &path.display().to_string());
         Ok(())
@@ -145,7 +148,7 @@ impl Included {
 fn look_up(reference: Reference<'_>) -> Result<String, String> {
     match reference {
         Reference::Variable(name) => std::env::var(name).map_err(|error| match error {
-            VarError::NotPresent => "the environment has no such variable".to_owned(),
+            VarError::NotPresent => "the environment has no variable of this name".to_owned(),
             VarError::NotUnicode(_) => "the variable is not UTF-8".to_owned(),
         }),
         Reference::File(path) => {

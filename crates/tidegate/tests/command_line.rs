@@ -101,7 +101,7 @@ fn included_files_and_the_environment_are_read() {
         format!("{file}: ok, 1 listener, 1 route, 1 pool, 1 server\n")
     );
     let wrong = text(&check(None).stderr);
-    assert!(wrong.contains("the environment has no such variable"), "{wrong}");
+    assert!(wrong.contains("the environment has no variable of this name"), "{wrong}");
     assert!(wrong.contains("conf.d/2.toml:2:13\n"), "{wrong}");
     std::fs::write(&routes, "[[route]]\nproxy = 1\n").expect("it can be written");
     let wrong = text(&check(Some("127.0.0.1:1")).stderr);
@@ -191,11 +191,11 @@ fn check_and_run_report_paths_at_which_the_start_would_fail() {
         ("bind = \"0.0.0.0:0\"\ntoken-file = \"short\"", "2:14", "the token has 5 characters"),
         ("bind = \"127.0.0.1:0\"\ntoken-file = \"short\"", "", ""),
         ("bind = \"unix:none/s\"", "1:8", "the folder "),
-        ("bind = \"unix:empty\"", "1:8", "there is a file that is no socket"),
+        ("bind = \"unix:empty\"", "1:8", "a file that is not a socket exists at this path"),
         ("bind = \"unix:s\"", "", ""),
         ("bind = \"127.0.0.1:1\"", "1:8", "already has this address"),
         ("bind = \"127.0.0.1:0\"\n[log.access]\nto = \"file:none/x\"", "3:6", "the folder "),
-        ("bind = \"127.0.0.1:0\"\n[log.access]\nto = \"file:sub\"", "3:6", "it is a folder"),
+        ("bind = \"127.0.0.1:0\"\n[log.access]\nto = \"file:sub\"", "3:6", "the path is a folder"),
         (
             "bind = \"127.0.0.1:0\"\n[log.access]\nto = \"file:a.toml\"",
             "3:6",

@@ -540,7 +540,7 @@ fn run_undo(args: &UndoArgs) -> io::Result<u8> {
             Fate::ChangedSince(value) => {
                 let before = undone.step.before.as_deref().unwrap_or("(nothing)").trim();
                 format!(
-                    "left as it is: changed since to {:?}{since}; the value before was {:?}",
+                    "not restored: the value was changed to {:?} afterwards{since}; the previous value was {:?}",
                     difference(value, before),
                     difference(before, value)
                 )
@@ -560,12 +560,12 @@ fn run_undo(args: &UndoArgs) -> io::Result<u8> {
         return Ok(DONE);
     }
     if args.forget {
-        writeln!(out, "{left} changes were left as they are and removed from the journal.")?;
+        writeln!(out, "Changes left as they are and removed from the journal: {left}.")?;
         return Ok(DONE);
     }
     writeln!(
         out,
-        "{left} changes were not undone. To keep these values and remove them from the journal: {} --forget",
+        "Changes not undone: {left}. To keep these values and remove them from the journal: {} --forget",
         undo_command(args.state.as_deref(), args.root.as_deref())
     )?;
     Ok(LEFT_OVER)

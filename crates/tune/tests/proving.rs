@@ -146,11 +146,11 @@ fn report_states_that_no_change_helps() {
     let tree = Scratch::of_host("ena-vm");
     let (proof, _) = run(&tree, &candidates()[..1], usize::MAX, 0);
     let report = ProofReport {
-        place: "a <place>".to_owned(),
+        environment: "a <place>".to_owned(),
         method: "scripted".to_owned(),
         proof: proof.unwrap(),
         not_tried: vec![("x".to_owned(), "a & b".to_owned())],
-        shown: Vec::new(),
+        demonstrations: Vec::new(),
     };
     assert!(text(&report).contains("None of the 1 measured changes saves more CPU"));
     assert!(html(&report).contains("a &lt;place&gt;") && html(&report).contains("a &amp; b"));

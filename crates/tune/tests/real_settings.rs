@@ -147,7 +147,7 @@ fn value_changed_since_is_kept_until_undo_forget() {
         test $(cat /proc/sys/net/core/somaxconn) = 555
         $TUNE undo --state $STATE",
     );
-    assert!(text.contains("left as it is: changed since to \"555\""), "{text}");
+    assert!(text.contains("not restored: the value was changed to \"555\" afterwards"), "{text}");
     assert!(text.contains("Nothing to undo"), "{text}");
 }
 
@@ -318,7 +318,7 @@ fn recorded_host_has_its_own_journal() {
 #[test]
 fn capacity_runs_fail_with_small_values_and_pass_with_planned_ones() {
     let own = vec![TUNE.to_owned()];
-    for shown in tidegate_tune::prove::demonstration::show_all(&own) {
+    for shown in tidegate_tune::prove::demonstration::demonstrate_all(&own) {
         let (without, with) = shown.result.clone().unwrap_or_else(|reason| {
             panic!("{}: {reason}", shown.item);
         });

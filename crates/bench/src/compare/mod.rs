@@ -178,7 +178,7 @@ pub struct CompareArgs {
     /// The load generator [default: tidegate; for tls-proxy and tls-bodies wrk, if installed]
     #[arg(long, value_enum)]
     client: Option<Client>,
-    /// Run only these contenders, comma-separated: tidegate, floor, nginx, haproxy, plain, h2o, bun, node, python. With `client`: the
+    /// Run only these contenders, comma-separated: tidegate, floor, nginx, haproxy, plain, h2o, bun, node, python. With WHAT `client`: the
     /// server that the load generators send to
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,

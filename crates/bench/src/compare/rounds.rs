@@ -26,7 +26,7 @@ impl Bench {
         self.cpu_rounds_of(what, work, &load)
     }
 
-    /// The same with a load of any kind.
+    /// As `cpu_rounds`, with any load.
     pub(super) fn cpu_rounds_of(
         &self,
         what: &'static str,

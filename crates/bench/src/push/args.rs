@@ -50,7 +50,7 @@ pub struct PushArgs {
     /// Pause after a broadcast has been received
     #[arg(long, value_parser = parse_duration, default_value = "1s", conflicts_with = "rate")]
     pause: Duration,
-    /// Publish at this rate over all channels instead, whatever was received: 10/s
+    /// Publish at this rate over all channels, without waiting for receipts, instead of --broadcasts: 10/s
     #[arg(short = 'R', long, value_parser = parse_rate)]
     rate: Option<f64>,
     /// How long to publish at --rate
@@ -106,7 +106,9 @@ impl PushArgs {
             return Err(format!("{}: only TCP is supported", self.url));
         };
         if self.channels > 1 && !url.target.contains("{}") {
-            return Err("--channels needs a URL with {} in the place of the channel".to_owned());
+            return Err(
+                "--channels needs a URL that contains {} in place of the channel number".to_owned()
+            );
         }
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let tag = (since_epoch.as_millis() % u128::from(TAGS)) as u16;
@@ -164,7 +166,8 @@ impl PushArgs {
             }
             (None, None) => {
                 return Err(format!(
-                    "{url} does not contain /subscribe/; give --publish-url and --channel"
+                    "{} does not contain /subscribe/; give --publish-url and --channel",
+                    self.url
                 ));
             }
         };

@@ -30,13 +30,13 @@ use tidegate_wire::websocket::{
 
 /// How many connections of a thread are being established at once, unless a rate limits them.
 const OPENING_MAX: usize = 32;
-/// How many connections are begun between two looks at the others.
+/// How many connections a thread begins before it handles the events of its other connections.
 const OPENINGS_PER_TURN_MAX: usize = 32;
 /// Bytes that are kept of an incomplete frame or head.
 const KEPT_BYTES_MAX: usize = SIZE_MAX + 32 * 1024;
 /// How long a thread waits for events before it looks at the phase of the run.
 const WAIT_MAX: Duration = Duration::from_millis(250);
-/// The key of the frames that subscribers send. It need not be random: it protects proxies from browsers.
+/// The key of the frames that subscribers send. It need not be random: a random key protects proxies from scripts in browsers.
 const MASK: [u8; 4] = [0x5a, 0xa5, 0x3c, 0xc3];
 /// Server frames have no key, and no extension was offered.
 const RULES: FrameRules = FrameRules { role: Role::Client, allows_deflate: false };
@@ -96,22 +96,22 @@ pub struct CrowdOutcome {
     pub lost: BTreeMap<String, u64>,
     /// When the last subscription was established, in nanoseconds from the start.
     pub opened_last: u64,
-    /// Connection attempt to subscription.
+    /// Times from the connection attempt to the subscription.
     pub setup: Times,
-    /// Publish call to receipt.
+    /// Times from the publish call to the receipt.
     pub latency: Times,
     /// The receipts.
     pub receipts: Receipts,
     /// When each of the first publications was received.
     pub spreads: Vec<Spread>,
-    /// Time that the threads used while publications were sent: on a CPU, waiting for a CPU, and in all.
+    /// Time that the threads used while publications were sent: on a CPU, waiting for a CPU, and in total.
     pub used: ThreadTime,
     /// The largest part of its time that one thread was on a CPU.
     pub busiest: f64,
 }
 
 impl CrowdOutcome {
-    /// Nothing, for runs with so many channels of which so many publications are tracked.
+    /// An empty outcome of a run with `channels` channels, whose first `tracked` publications have spreads.
     #[must_use]
     pub fn new(channels: usize, tracked: usize) -> Self {
         Self {
@@ -156,7 +156,7 @@ impl CrowdOutcome {
 pub(super) struct Crowd<'a> {
     plan: &'a PushPlan,
     shared: &'a Shared,
-    /// The counts that the other threads see; index of this thread.
+    /// The index of this thread in `Shared::counts`.
     thread: usize,
     address: SocketAddr,
     handshake: &'a Handshake,
@@ -276,7 +276,7 @@ impl<'a> Crowd<'a> {
         Ok(self.outcome)
     }
 
-    /// Begins members that are due. Returns how long the thread may wait for events.
+    /// Begins the connections of members that are due. Returns how long the thread may wait for events.
     fn open_members(&mut self) -> Duration {
         let due_in = |at: Duration, now: Duration| at.saturating_sub(now).min(WAIT_MAX);
         for _ in 0..OPENINGS_PER_TURN_MAX {
@@ -334,7 +334,7 @@ impl<'a> Crowd<'a> {
                 if u128::from(now.wrapping_sub(at)) < self.plan.timeout.as_micros() {
                     break;
                 }
-                self.end(index, "not established in time");
+                self.end(index, "timed out establishing the connection");
             }
             self.opening.pop_front();
         }

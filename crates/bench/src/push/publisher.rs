@@ -1,7 +1,7 @@
 //! The publisher: one publication after the other, each a POST on a kept connection.
 //! In: the number of a publication. Out: when the call began, how long it took, whether the server accepted it.
 //! Never: repeats a publication: a repetition could deliver it twice.
-//! Limits: `RESPONSE_BYTES_MAX`; `--timeout` for each call.
+//! Limits: `RESPONSE_BYTES_MAX`; `--timeout` for the connect, and for each read and write.
 //! Invariant: the time of a publication is noted before its first byte is sent.
 
 use super::{PushPlan, Shared};
@@ -27,7 +27,7 @@ impl<'a> Publisher<'a> {
         Self { plan, stream: None }
     }
 
-    /// Publishes. Returns how long the call took.
+    /// Publishes message `number`. Returns how long the call took.
     ///
     /// # Errors
     /// Why the server did not accept the publication, in words.

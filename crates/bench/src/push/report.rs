@@ -126,7 +126,7 @@ impl<'a> PushReport<'a> {
         words.extend(self.outcome.used.delay_in_words());
         if self.plan.publications as usize > self.outcome.spreads.len() {
             words.push(format!(
-                "First and last receipt: only of the first {} publications.",
+                "First and last receipt: measured only for the first {} publications.",
                 self.outcome.spreads.len()
             ));
         }

@@ -35,7 +35,7 @@ impl ThreadTime {
         (delayed > DELAYED_MAX).then(|| {
             format!(
                 "The client's threads waited for a CPU for {:.0} % of the time in which they had work, because \
-                 the server or other programs used the CPUs. The latency of messages includes this.",
+                 the server or other programs used the CPUs. The latencies include this waiting time.",
                 delayed * 100.0
             )
         })

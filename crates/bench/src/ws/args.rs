@@ -34,10 +34,10 @@ pub struct EchoArgs {
     /// Exclude this first part of the run from the figures
     #[arg(long, value_parser = parse_duration, default_value = "0s")]
     warm_up: Duration,
-    /// Open loop: messages per second over all connections, whatever was received, e.g. 20000/s [default: closed loop]
+    /// Open loop: messages per second over all connections, without waiting for echoes, e.g. 20000/s [default: closed loop]
     #[arg(short = 'R', long, value_parser = parse_rate)]
     rate: Option<f64>,
-    /// Messages without an echo on each connection; in an open loop the most
+    /// Messages that wait for their echo on each connection; in an open loop, the maximum
     #[arg(short, long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=i64::from(PIPELINE_MAX)))]
     outstanding: u16,
     /// Bytes of each message
@@ -90,7 +90,7 @@ impl EchoArgs {
             ));
         }
         if self.duration.is_zero() {
-            return Err("--duration 0: too short".to_owned());
+            return Err("--duration 0 would send nothing; give a longer time".to_owned());
         }
         let threads = fleet::threads(self.connections, self.threads)?;
         let sources = fleet::sources(self.connections, self.source.as_ref(), address)?;

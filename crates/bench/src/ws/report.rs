@@ -65,7 +65,7 @@ impl<'a> EchoReport<'a> {
         if self.outcome.unsent > 0 {
             words.push(format!(
                 "BEHIND THE PLAN: {} messages were due and not sent, because all connections waited for echoes or the \
-                 client was late.",
+                 client was too slow.",
                 self.outcome.unsent
             ));
         }

@@ -37,8 +37,9 @@ struct Line {
     state: State,
     /// Messages that were sent.
     sent: u32,
-    /// Echoes that were received, of these in the measured time.
+    /// Echoes that were received.
     received: u32,
+    /// Echoes that were received in the measured time.
     counted: u32,
     /// The echo that is being received.
     echo: Echo,
@@ -69,9 +70,9 @@ struct Echo {
     is_last: bool,
 }
 
-/// When a message was sent, from the start.
+/// When a message was sent, since the start of the run.
 #[derive(Clone, Copy, Default)]
-struct Moment {
+struct SentAt {
     /// When it was due.
     planned: Duration,
     sent: Duration,
@@ -87,13 +88,14 @@ pub(super) struct Talk<'a> {
     epoll: OwnedFd,
     lines: Vec<Line>,
     /// The outstanding messages of each connection: `plan.outstanding` places each, used in turn.
-    moments: Vec<Moment>,
-    /// How many connections were begun, and how many of them are pending.
+    moments: Vec<SentAt>,
+    /// How many connections were begun.
     begun: u32,
+    /// How many connections are `Connecting` or `Greeting`.
     pending: usize,
-    /// The next arrival of an open loop, relative to the begin of the messages.
+    /// The next arrival of an open loop, relative to the start of the messages.
     schedule: Option<(Schedule, Duration)>,
-    /// Open loop: connections that may send, once for each message that they may send.
+    /// In an open loop: the connections that may send. A connection is in it once for each message that it may send.
     free: VecDeque<u32>,
     /// The first messages were sent.
     is_talking: bool,
@@ -107,7 +109,7 @@ pub(super) struct Talk<'a> {
     out: Vec<u8>,
     /// The time of the current event, from the start.
     now: Duration,
-    /// The thread's CPU time and run delay at the begin of the measured time.
+    /// The thread's CPU time and run delay at the start of the measured time.
     before: Option<(Duration, Duration)>,
     outcome: EchoOutcome,
 }
@@ -151,7 +153,7 @@ impl<'a> Talk<'a> {
             share,
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             lines: core::iter::repeat_with(line).take(count).collect(),
-            moments: vec![Moment::default(); count * usize::from(plan.outstanding)],
+            moments: vec![SentAt::default(); count * usize::from(plan.outstanding)],
             begun: 0,
             pending: 0,
             schedule,
@@ -205,7 +207,7 @@ impl<'a> Talk<'a> {
         Ok(self.outcome)
     }
 
-    /// Notes the thread's use of its CPU at the limits of the measured time.
+    /// Measures how much CPU time the thread uses from the start to the end of the measured time.
     fn note_times(&mut self) {
         if self.before.is_none() && self.now >= self.shared.counted_from() {
             self.before = Some((machine::thread_cpu_time(), machine::thread_run_delay()));
@@ -222,7 +224,7 @@ impl<'a> Talk<'a> {
         }
     }
 
-    /// Whether all echoes have come after the end, or no more can be expected.
+    /// Whether the run has ended, and all echoes have arrived or no more are expected.
     fn is_over(&self) -> bool {
         let end = self.shared.end();
         self.now >= end
@@ -266,7 +268,7 @@ impl<'a> Talk<'a> {
             if due > self.now {
                 return (due - self.now).min(WAIT_MAX);
             }
-            // All connections wait: the next echo sends the message, which is late then.
+            // Every connection waits for an echo: the next echo sends this message, late.
             let Some(index) = self.free.pop_front() else { break };
             if self.lines[index as usize].state != State::Open {
                 continue;
@@ -294,7 +296,7 @@ impl<'a> Talk<'a> {
         self.outstanding += u64::from(count);
         for number in 0..count {
             let place = first.wrapping_add(number) as usize % places;
-            self.moments[index as usize * places + place] = Moment { planned, sent: self.now };
+            self.moments[index as usize * places + place] = SentAt { planned, sent: self.now };
         }
         let frames = if count == 1 {
             self.message.frames(first)
@@ -327,7 +329,7 @@ impl<'a> Talk<'a> {
         }
     }
 
-    /// Ends connections that were not established, or whose oldest message was not answered, in time.
+    /// Ends connections that were not established in time, or whose oldest message got no echo in time.
     fn give_up_slow(&mut self) {
         let places = usize::from(self.plan.outstanding);
         for index in 0..self.begun {
@@ -335,12 +337,15 @@ impl<'a> Talk<'a> {
             let (since, reason) = match line.state {
                 State::Absent => continue,
                 State::Connecting(since) | State::Greeting(since) => {
-                    (since, "not established in time")
+                    (since, "timed out establishing the connection")
                 }
                 State::Open if line.sent == line.received => continue,
                 State::Open => {
                     let place = line.received as usize % places;
-                    (self.moments[index as usize * places + place].sent, "no echo in time")
+                    (
+                        self.moments[index as usize * places + place].sent,
+                        "timed out waiting for the echo",
+                    )
                 }
             };
             if self.now.saturating_sub(since) >= self.plan.timeout {
@@ -452,7 +457,7 @@ impl<'a> Talk<'a> {
             (false, Kind::Binary) => Opcode::Binary,
         };
         if line.sent == line.received {
-            return Err("the server sent a message that answers none".to_owned());
+            return Err("the server sent a message although no echo was due".to_owned());
         }
         if head.opcode != expected || length > self.message.size() - echo.offset {
             return Err("an echo differs from its message".to_owned());

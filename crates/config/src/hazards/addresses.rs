@@ -10,13 +10,13 @@ use crate::report::Notes;
 pub(super) fn check_listener(listener: &Listener, table: &DeTable<'_>, notes: &mut Notes) {
     let all = |networks: &[Network]| networks.iter().position(|network| network.prefix_bits == 0);
     if let Some(at) = all(&listener.trusted) {
-        let what = "every client is trusted as if it were a proxy: it can state any address as its own, and https";
+        let what = "every client is trusted as if it were a proxy: a client can claim any address, and that it used https";
         let help = "list the addresses of the proxies in front, such as \"10.0.0.0/8\"";
         notes.warn(open(place(table, &[Step::Key("trusted"), Step::Entry(at)]), what, help));
     }
     if let Some(at) = listener.proxy_protocol.as_ref().and_then(|from| all(&from.networks)) {
         let steps = [Step::Key("proxy-protocol"), Step::Key("from"), Step::Entry(at)];
-        let what = "every client may send a PROXY header: it can state any address as its own";
+        let what = "every client may send a PROXY header, so a client can claim any address";
         let help = "list the addresses of the proxies in front, such as \"10.0.0.0/8\"";
         notes.warn(open(place(table, &steps), what, help));
     }
@@ -30,9 +30,10 @@ pub(super) fn check_route(
     notes: &mut Notes,
 ) {
     let (allow, deny) = (&route.handling.allow, &route.handling.deny);
-    for (key, list, effect) in
-        [("allow", allow, "it serves no client"), ("deny", deny, "it refuses no client")]
-    {
+    for (key, list, effect) in [
+        ("allow", allow, "the route serves no client"),
+        ("deny", deny, "the route refuses no client"),
+    ] {
         let Some(list) = list else { continue };
         let is_empty = |set: &usize| {
             sets.get(*set).is_some_and(|set| set.file.is_none() && set.networks.is_empty())

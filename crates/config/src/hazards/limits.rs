@@ -44,7 +44,7 @@ pub(super) fn check_rates<'f>(
 /// A limit of the body that refuses every body.
 pub(super) fn check_body(listener: &Listener, table: &DeTable<'_>, notes: &mut Notes) {
     if listener.limits.body_bytes_max == Some(0) {
-        let what = "every request with a body is refused, such as a form: the limit is 0 bytes";
+        let what = "every request with a body, such as a form, is refused: the limit is 0 bytes";
         let help = "write body = \"unlimited\" or a size; to refuse other methods write method = \"GET\" in the routes";
         notes.warn(vain(place(table, &[Step::Key("limits"), Step::Key("body")]), what, help));
     }

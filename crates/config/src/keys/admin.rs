@@ -8,14 +8,14 @@ use super::{Section, key};
 /// `[admin]`.
 pub static ADMIN: Section = Section {
     path: "[admin]",
-    about: "The admin interface: metrics, statistics, health of the process, and commands. Without it, there is none, \
-             and requests are not counted by listener, route and server.",
+    about: "The admin interface: metrics, statistics, health of the process, and commands. Without this section, there is no \
+             such interface, and requests are not counted by listener, route and server.",
     keys: &[
         key(
             "bind",
             Text("\"IP:PORT\", \"[IPv6]:PORT\" or \"unix:PATH\""),
             Required,
-            "Address of the interface. The socket of a path is accessible only to the user of the process. An address \
+            "Address of the interface. A unix socket is accessible only to the user that runs the process. An address \
              other than loopback needs `token-file`.",
             "",
         ),

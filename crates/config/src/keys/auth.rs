@@ -9,7 +9,7 @@ use super::{Section, key};
 pub static AUTH: Section = Section {
     path: "[route.auth]",
     about: "Serves only users with a password (`basic`: Basic authentication, RFC 7617) or requests with a token \
-             (`jwt`); use it over https. Passwords are verified by separate threads, and right ones are remembered \
+             (`jwt`); use it over https. Passwords are verified by separate threads, and correct ones are remembered \
              for five minutes. If more than 64 passwords wait, or more than 8 of one client's address (of IPv6, its \
              first 64 bits), requests get a 503 response; limit wrong passwords by `rate`, which comes first. Every \
              wrong password takes the time of one hash of each cost in the file (of the eight highest, if there are more), \
@@ -46,14 +46,14 @@ pub static AUTH: Section = Section {
         ),
         key(
             "path",
-            Text("\"/verify\""),
+            Text("a path, optionally with a query, such as \"/verify\""),
             Absent,
-            "What the server is asked for, perhaps with a query. Required with `ask`.",
+            "The path of the question, optionally with a query. Required with `ask`.",
             "",
         ),
         key(
             "host",
-            Text("\"keep\" or \"auth.internal\""),
+            Text("\"keep\", or a host such as \"auth.internal\""),
             Absent,
             "The Host field of the question. Without it, or with \"keep\", it is that of the request.",
             "",
@@ -62,15 +62,15 @@ pub static AUTH: Section = Section {
             "copy",
             OneOf(&[Text("\"x-user\""), List(&Text("\"x-user\""))]),
             Absent,
-            "Fields of the answer that the request gets. Fields of these names that the client sent are removed.",
+            "Fields of the response that are copied into the request. Fields of these names that the client sent are removed.",
             "",
         ),
         key(
             "realm",
-            Text("\"Team area\""),
+            Text("printable ASCII without quotes and backslashes, such as \"Team area\""),
             Value("\"Restricted\""),
-            "The name of the area, which clients may show to the user.",
-            "Some clients require one.",
+            "The realm: the name of the protected area, which clients may show to the user.",
+            "Some clients require a realm.",
         ),
     ],
     later: &[],
@@ -110,8 +110,8 @@ pub static JWT: Section = Section {
             "secret-file",
             Text("the path of a file"),
             Absent,
-            "The file with the secret of HS256, HS384 and HS512, in place of `keys`. It has at least 32 bytes; \
-             whitespace around it does not count.",
+            "The file with the secret of HS256, HS384 and HS512, in place of `keys`. The secret must have at least 32 bytes; \
+             whitespace around the secret does not count.",
             "",
         ),
         key(
@@ -124,14 +124,14 @@ pub static JWT: Section = Section {
         ),
         key(
             "issuer",
-            Text("\"https://id.example\""),
+            Text("a string, such as \"https://id.example\""),
             Absent,
             "The issuer that a token must name (`iss`).",
             "",
         ),
         key(
             "claims",
-            Fields(&Text("\"admin\"")),
+            Fields(&Text("a string, such as \"admin\"")),
             Absent,
             "Values that claims must have, by name. A list must contain the value, and so must the words of `scope`. A \
              dot leads into an object: \"realm_access.roles\". Without such a claim, the response is 403.",
@@ -146,9 +146,9 @@ pub static JWT: Section = Section {
         ),
         key(
             "cookie",
-            Text("\"session\""),
+            Text("the name of a cookie, such as \"session\""),
             Absent,
-            "The cookie that may have the token if there is no Authorization field with one. Browsers send cookies \
+            "The cookie from which the token is read if no Authorization field contains a token. Browsers send cookies \
              with requests of other sites, too: set `SameSite` when you create the cookie.",
             "",
         ),

@@ -41,12 +41,12 @@ pub static MAP: Section = Section {
             "kind",
             Word(MapKind::WORDS),
             Value("\"exact\""),
-            "How a text is compared with the keys: it is the key (\"exact\"), begins with it (\"prefix\"), ends with it \
+            "How a text is compared with the keys: it equals the key (\"exact\"), begins with it (\"prefix\"), ends with it \
              (\"suffix\"), is an IP address in the range that the key names (\"address\", such as 10.0.0.0/8), or is \
              matched by the regular expression that the key is (\"regex\"). The longest key wins, and the smallest range \
              of addresses; of regular expressions, the first in the file. A map has up to 100 of them, and texts of more \
              than 4096 bytes are not compared with them; in a file, write \\s for a space and \\x23 for `#`.",
-            "Keys that match more texts than they show are a surprise.",
+            "A key then matches only the text that is written in the map.",
         ),
         key(
             "ignore-case",
@@ -67,7 +67,7 @@ pub static CHOICE: Section = Section {
         key("map", Text("the name of a [map.NAME]"), Required, "Name of the map.", ""),
         key(
             "key",
-            Text("\"{host}\""),
+            Text("a string with placeholders, such as \"{host}\""),
             Required,
             "The text that is looked up, with the placeholders of `request-headers` except {user} and {claim:NAME}. {host} \
              is the host in lower case, without the port; {path} is the path in the spelling in which routes compare it.",
@@ -101,8 +101,8 @@ pub static SPLIT: Section = Section {
             "by",
             OneOf(&[Text(KEY), List(&Text(KEY))]),
             Absent,
-            "What decides, so that requests with the same value get the same pool, on every instance of Tidegate: as in \
-             `rate`. When weights change, only as many values change their pool as necessary. A request that does not \
+            "The value that decides, as in `rate`: requests with the same value get the same pool, on every instance of \
+             Tidegate. When weights change, only as many values change their pool as necessary. A request that does not \
              have exactly one value of a field, cookie or parameter is divided by the client's address. Without it, each \
              request is divided at random.",
             "",

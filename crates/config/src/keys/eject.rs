@@ -10,22 +10,22 @@ pub static EJECT: Section = Section {
     path: "[pool.NAME.eject]",
     about: "Ejects a server whose requests fail: other servers get its requests for a while. A request has failed if no \
              connection could be opened, if no valid response came in time, or if the status is 500 to 599, but not \
-             501, 505 or 511, which say something about the request. Sessions of an ejected server (sticky) stay there. Each \
-             worker decides by its own requests. If no other server is available, an ejected one gets requests all the same.",
+             501, 505 or 511, which concern the request. Sticky sessions stay with an ejected server. Each \
+             worker decides by its own requests. If no other server is available, ejected servers get requests.",
     keys: &[
         key(
             "failures",
             OneOf(&[NoNumber("unlimited"), Number(1, 1_000_000)]),
             Value("5"),
             "How many requests in a row must fail.",
-            "A server that works fails five times in a row only by chance.",
+            "A healthy server rarely fails five times in a row.",
         ),
         key(
             "errors",
-            Text("\"50%\" or \"off\""),
+            Text("\"off\", or a percentage from \"1%\" to \"100%\""),
             Value("\"50%\""),
-            "Share of the requests within 10 s that must fail, if there were at least 20. \"off\": the share does not \
-             matter.",
+            "Share of the requests within 10 s that must fail, if there were at least 20. \"off\" ignores the \
+             share.",
             "A server that fails every other request is broken, although it never fails five times in a row.",
         ),
         key(
@@ -38,7 +38,7 @@ pub static EJECT: Section = Section {
         ),
         key(
             "ejected-max",
-            Text("\"50%\""),
+            Text("a percentage from \"1%\" to \"100%\""),
             Value("\"50%\""),
             "Largest share of the servers that may be ejected at once, rounded down.",
             "If most servers fail, the cause is elsewhere, and the others would fail from the load.",

@@ -12,11 +12,11 @@ pub static HEALTH: Section = Section {
     path: "[pool.NAME.health]",
     about: "Checks every server of the pool by a request (`http`) or a connection (`tcp`), by one thread of the \
              process. A server that fails gets no new requests until it passes again. At the start a server counts as \
-             up, but its first failed check takes it out. Checks use TLS and the PROXY protocol as the pool does.",
+             up, but its first failed check marks it down. Checks use TLS and the PROXY protocol as the pool does.",
     keys: &[
         key(
             "http",
-            Text("\"/healthz\""),
+            Text("a path, such as \"/healthz\""),
             Absent,
             "Path of the request, with its query. The check passes if the status of the response is one of `status`. \
              The request is HTTP/1.1.",
@@ -31,7 +31,7 @@ pub static HEALTH: Section = Section {
         ),
         key(
             "host",
-            Text("\"app.example\""),
+            Text("a host, such as \"app.example\""),
             Absent,
             "Host of the request. Without it, the address of the server as in `servers`.",
             "",
@@ -65,7 +65,7 @@ pub static HEALTH: Section = Section {
             Value("\"1s\""),
             "As `every`, while the results of a server differ from its state: between the first failure and `fall`, and \
              between the first success and `rise`. At most `every`.",
-            "A server in doubt gets its remaining requests for a shorter time.",
+            "A failing server is marked down sooner, and a recovered one is used again sooner.",
         ),
         key(
             "timeout",
@@ -79,14 +79,14 @@ pub static HEALTH: Section = Section {
             Number(1, 1000),
             Value("2"),
             "How many checks in a row must pass until a server that is down is up.",
-            "One success may be an accident during a start.",
+            "A server that is still starting may pass a single check by chance.",
         ),
         key(
             "fall",
             Number(1, 1000),
             Value("3"),
             "How many checks in a row must fail until a server that is up is down.",
-            "One lost packet must not take a server out.",
+            "One lost packet must not mark a server down.",
         ),
         key(
             "port",

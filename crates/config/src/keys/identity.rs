@@ -12,7 +12,7 @@ pub static REQUEST_ID: Section = Section {
     path: "[server.request-id]",
     about: "An id for each request: servers get it in a field, and the access log contains it (`id`), so that the lines of \
              several programs about one request can be found. Texts use it as {id}. An id that is made here has 32 \
-             hexadecimal digits. It is unique, but no secret.",
+             hexadecimal digits. It is unique, but not secret.",
     keys: &[
         key(
             "field",
@@ -28,14 +28,14 @@ pub static REQUEST_ID: Section = Section {
             Value("\"trusted\""),
             "Whose ids are kept: those of clients in `trusted` of the listener, of all clients, or of no client. An id is \
              replaced if it has characters other than letters, digits and -_.:/+=@~, more than 128 bytes, or occurs twice.",
-            "Anybody could give many requests the same id, and hide in the log what he did.",
+            "Otherwise a client could give many requests the same id, and so hide one of them in the log.",
         ),
         key(
             "response",
             Boolean,
             Value("false"),
-            "Responses have the field, too, also those that Tidegate makes itself, so that a user can state the id of a \
-             failed request. Not those to malformed requests, which have no id.",
+            "Responses have the field, too, so that a user can state the id of a failed request. Also those that Tidegate \
+             makes itself, except those to malformed requests, which have no id.",
             "Most clients do not use it.",
         ),
     ],
@@ -56,7 +56,7 @@ pub static TRACE: Section = Section {
             Value("\"trusted\""),
             "Whose traces are continued: those of clients in `trusted` of the listener, of all clients (such as pages \
              that begin traces in browsers), or of no client. An invalid or repeated traceparent is replaced.",
-            "A client could make servers record all of its requests, or spoil the traces of others.",
+            "Otherwise a client could make servers record all of its requests, or spoil the traces of other clients.",
         ),
         key(
             "sampled",

@@ -54,7 +54,8 @@ pub static LISTENER: Section = Section {
             Value("\"unlimited\""),
             "Number of open connections of one client address, in all workers together. Further connections are reset \
              before a TLS handshake. IPv6 addresses count by their first 64 bits. A connection that begins with a PROXY \
-             header counts for the address in it; behind proxies that use other means, set the limit at the route. \
+             header counts for the address in it, or for that of the proxy if it states no address, and is closed after \
+             the header; behind proxies that use other means, set the limit at the route. \
              Clients of unix sockets have no address and are not limited. Up to about 100,000 addresses are \
              counted at the same time, in 1 MiB; further ones are not limited.",
             "Many clients may share one address, such as that of their router.",
@@ -213,7 +214,7 @@ pub static CLIENT_TIMEOUTS: Section = Section {
             TIMEOUT,
             Value("\"10s\""),
             "Time from the first byte of a request to the end of its head. When it expires, the client gets \
-             a 408 response.",
+             a 408 response. It also limits the time from accept to the first byte; then the connection is closed without a response.",
             "Received bytes do not restart it, so a slow-header attack holds a connection no longer than \
              this.",
         ),
@@ -232,8 +233,8 @@ pub static CLIENT_TIMEOUTS: Section = Section {
             "Time without a byte of the request body, or without the client accepting any part of the \
              response. When it expires, the client gets a 408 response or its connection is reset. A single \
              byte counts, even one that only the client's kernel acknowledges. Whether a client still \
-             accepts its response is checked four times within this time, so the reset comes up to a \
-             quarter of it late.",
+             accepts its response is checked four times within this time, so the reset may come up to a \
+             quarter of this time late.",
             "Tolerates a pause in a mobile network. The buffers of a client that stops reading are \
              freed. A client that continues to read holds at most 192 KiB of buffers, however slow it \
              is.",

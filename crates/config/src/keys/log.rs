@@ -1,4 +1,4 @@
-//! The settings of what is written about requests.
+//! The settings of the access log.
 //! In: nothing. Out: the section `[log]`, which `FILE` refers to.
 
 use super::Preset::{Absent, Required, Value};
@@ -74,7 +74,7 @@ pub static ACCESS: Section = Section {
             List(&Text("the name of a cookie, such as \"session\"")),
             Value("[]"),
             "Names of cookies of the request whose values are in each line. Up to 4 cookies, and up to 256 bytes of each \
-             value. A cookie of a session is a secret, which then is in the log.",
+             value. The value of a session cookie is a secret, which is then in the log.",
             "",
         ),
         key(
@@ -82,7 +82,7 @@ pub static ACCESS: Section = Section {
             List(&Text("the name of a field, such as \"user-agent\"")),
             Value("[]"),
             "Names of request fields whose values are in each line. Up to 16 fields, and up to 256 bytes of each \
-             value. Fields such as Authorization and Cookie contain secrets, which then are in the log.",
+             value. Fields such as Authorization and Cookie contain secrets, which are then in the log.",
             "",
         ),
     ],

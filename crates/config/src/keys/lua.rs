@@ -44,7 +44,7 @@ pub static LUA: Section = Section {
     keys: &[
         key(
             "script",
-            Text("\"apps/chat.lua\""),
+            Text("the path of a file, such as \"apps/chat.lua\""),
             Required,
             "The file of the script, which returns a table of handlers. `require` finds modules in the same folder \
              and below it, and nowhere else.",
@@ -62,7 +62,7 @@ pub static LUA: Section = Section {
             Fields(&DICTIONARY),
             Absent,
             "Dictionaries that the application's VMs in all workers share, by name, and their sizes. The script reads \
-             and changes them as `tide.shared.NAME`. The entries that were not used for longest make room for others.",
+             and changes them as `tide.shared.NAME`. If a dictionary is full, its least recently used entries are removed.",
             "",
         ),
         key(
@@ -87,13 +87,13 @@ pub static LUA: Section = Section {
             Size(1024 * 1024, 16 * 1024 * 1024 * 1024),
             Value("\"64MiB\""),
             "Memory of one VM. A callback that exceeds it is stopped with a Lua error; each worker has its own VM.",
-            "Enough for the state of some ten thousand connections, and a leak ends before the machine's memory does.",
+            "Enough for the state of some ten thousand connections, and a leaking script is stopped early.",
         ),
         key(
             "timers-max",
             Number(0, 1_000_000),
             Value("4096"),
-            "Timers and threads (`tide.timer`, `tide.spawn`) of one VM that exist at once. Beyond it, the functions \
+            "Maximum number of timers and threads (`tide.timer`, `tide.spawn`) of one VM at once. Above it, the functions \
              return nil and an error.",
             "A timer for each of some thousand connections; a script that adds timers without end is noticed early.",
         ),

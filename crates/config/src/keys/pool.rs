@@ -44,7 +44,7 @@ pub static POOL: Section = Section {
         ),
         key(
             "health",
-            OneOf(&[Text("\"/healthz\""), Table(&HEALTH)]),
+            OneOf(&[Text("a path, such as \"/healthz\""), Table(&HEALTH)]),
             Absent,
             "Checks the servers. A string is the path of `http`. Without this setting, servers are not checked; if a \
              connection fails, another server is tried (`retries`).",
@@ -99,7 +99,7 @@ pub static POOL: Section = Section {
             "retry-pause",
             TIMEOUT,
             Value("\"1s\""),
-            "Time before servers are tried again if an attempt has failed with every one of them; at most \
+            "Time before servers are tried again after an attempt has failed with every server; at most \
              `timeouts.connect`. During the pause, the request has no place in the queue.",
             "A server that restarts refuses connections for a moment. Most are back within a second, and an \
              error would come too early.",
@@ -211,8 +211,8 @@ pub static POOL_HTTP2: Section = Section {
             Value("256"),
             "Maximum number of HTTP/2 connections of each worker to each server. Further requests wait in the \
              queue (`queue-max`).",
-            "With 100 requests on each, more than enough; but a server that allows a single request on each \
-             connection must not take all of them.",
+            "With 100 requests on each, more than enough. A server that allows only one request on each \
+             connection must not use up the connections of the process.",
         ),
     ],
     later: &[],

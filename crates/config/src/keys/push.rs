@@ -138,7 +138,7 @@ pub static PUSH: Section = Section {
             Number(1, 100_000),
             Value("128"),
             "Maximum number of channels that a connection is subscribed to.",
-            "Each subscription takes memory; a client that needs many channels should have one of its own.",
+            "Each subscription takes memory. A client that needs many channels should get its messages in one channel of its own.",
         ),
         key(
             "channel-length-max",

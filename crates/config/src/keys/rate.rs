@@ -21,7 +21,7 @@ pub static RATE: Section = Section {
     keys: &[
         key(
             "limit",
-            Text("\"100/10s\""),
+            Text("a number of requests and a period, such as \"100/10s\""),
             Required,
             "The number of requests in a period of up to 24 hours: \"100/10s\" admits ten requests a second on average.",
             "",
@@ -70,8 +70,8 @@ pub static RATE: Section = Section {
             Number(1, 1_000_000),
             Value("1024"),
             "How many requests may wait at the same time because of this limit, in all workers together. Requests above \
-             it get the 429 response at once, as do those for which a quarter of the connections of a worker \
-             would have to wait. Only with then = \"tarpit\".",
+             it get the 429 response at once. So do requests that would make more than a quarter of a worker's \
+             connections wait. Only with then = \"tarpit\".",
             "Each waiting request of HTTP/1.1 holds its connection, which other clients may need.",
         ),
         key(

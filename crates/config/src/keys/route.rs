@@ -156,9 +156,9 @@ pub static ROUTE: Section = Section {
             "Number of connections of one client address with a request of this route in progress, in all workers \
              together; each stream of HTTP/2 counts as a connection, and a WebSocket connection or another tunnel until \
              its end. Further requests get a 429 response. Behind a proxy in `trusted` of the listener, the address is \
-             the one that the proxy states; IPv6 addresses count by their first 64 bits. Clients without an address are \
-             not limited. Up to about 100,000 addresses are counted at the same time, in 1 MiB; further ones are \
-             not limited.",
+             the one that the proxy states; requests for which it states none count together. IPv6 addresses count by \
+             their first 64 bits. Clients without an address are not limited. Up to about 100,000 addresses are counted \
+             at the same time, in 1 MiB; further ones are not limited.",
             "Many clients may share one address, such as that of their router.",
         ),
         key(
@@ -414,14 +414,14 @@ pub static PROXY: Section = Section {
         ),
         key(
             "host",
-            Text("\"keep\" or \"app.internal\""),
+            Text("\"keep\", or a host such as \"app.internal\""),
             Value("\"keep\""),
             "Value of the Host field that the server receives. \"keep\" passes on the client's value.",
             "",
         ),
         key(
             "path",
-            Text("\"/internal/{rest}\""),
+            Text("a path with placeholders, such as \"/internal/{rest}\""),
             Absent,
             "The path that the server receives, in place of the client's; the query is kept. It has the placeholders \
              of `request-headers`: {rest} is what `*` at the end of the route's `path` stands for, so with \

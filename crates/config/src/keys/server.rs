@@ -19,7 +19,7 @@ pub static SERVER: Section = Section {
             OneOf(&[NoNumber("auto"), Number(1, limits::WORKERS_MAX as u64)]),
             Value("\"auto\""),
             "Number of worker threads. \"auto\" starts one for each CPU that this process may use.",
-            "Workers share nothing, so one for each CPU uses the whole machine. More workers would only \
+            "Workers share almost nothing, so one for each CPU uses the whole machine. More workers would only \
              compete for the same CPUs.",
         ),
         key(

@@ -19,7 +19,7 @@ pub static STICKY: Section = Section {
     keys: &[
         key(
             "cookie",
-            Text("\"SRV\""),
+            Text("the name of a cookie, such as \"SRV\""),
             Absent,
             "Name of the cookie. Its value is a hash of the pool's name and the server's address, the same in all \
              processes with this configuration. Servers receive the cookie too.",
@@ -30,7 +30,7 @@ pub static STICKY: Section = Section {
             Boolean,
             Value("false"),
             "Whether browsers send the cookie only by https.",
-            "It would never be sent on a site without https.",
+            "With `true`, browsers would never send the cookie on a site without https.",
         ),
         key(
             "same-site",
@@ -38,18 +38,18 @@ pub static STICKY: Section = Section {
             Value("\"lax\""),
             "To which requests from other sites browsers add the cookie: \"strict\": none, \"lax\": those that open a \
              page, \"none\": all (only with `secure`).",
-            "What browsers do with cookies that do not state it.",
+            "Browsers treat cookies without this attribute in the same way.",
         ),
         key(
             "path",
-            Text("\"/app\""),
+            Text("a path, such as \"/app\""),
             Value("\"/\""),
             "The paths to which browsers send the cookie.",
             "",
         ),
         key(
             "domain",
-            Text("\"example.com\""),
+            Text("a domain, such as \"example.com\""),
             Absent,
             "The domain to whose hosts browsers send the cookie. Without it, only to the host that set it.",
             "",

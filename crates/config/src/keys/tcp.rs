@@ -34,7 +34,7 @@ pub static FORWARD: Section = Section {
             "default",
             Text("the name of a [pool.NAME]"),
             Absent,
-            "The pool of connections with another name or without a name, also of clients that do not begin with a \
+            "The pool of connections with another name or without a name, including those that do not begin with a \
              TLS handshake. Without it, these connections are closed (`tcp_unmatched`).",
             "",
         ),

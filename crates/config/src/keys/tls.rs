@@ -170,7 +170,7 @@ pub static POOL_TLS: Section = Section {
             OneOf(&[Text("the path of a PEM file"), List(&Text("the path of a PEM file"))]),
             Absent,
             "Revocation lists for the certificates of servers. A listed certificate is rejected. A \
-             certificate is not rejected because its authority has no list here, or because that list is \
+             certificate is accepted if its authority has no list here, or if that list is \
              out of date.",
             "",
         ),

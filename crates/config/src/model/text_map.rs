@@ -263,7 +263,7 @@ impl TextMap {
             }
             Err(_) if content.entries.len() == entries_max(content.kind) => {
                 return Err(format!(
-                    "the map has {} keys, which is the most",
+                    "the map has {} keys, which is the maximum",
                     content.entries.len()
                 ));
             }
@@ -350,10 +350,10 @@ pub const fn entries_max(kind: MapKind) -> usize {
 /// Why the key cannot be used.
 fn compared_form(kind: MapKind, ignore_case: bool, key: &str) -> Result<String, String> {
     match key.len() {
-        0 => return Err("it is empty".to_owned()),
+        0 => return Err("the key is empty".to_owned()),
         1..=KEY_BYTES_MAX => {}
         length => {
-            return Err(format!("it has {length} bytes, and up to {KEY_BYTES_MAX} are allowed"));
+            return Err(format!("the key has {length} bytes; allowed: up to {KEY_BYTES_MAX}"));
         }
     }
     match kind {

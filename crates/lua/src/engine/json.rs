@@ -93,7 +93,7 @@ impl Writer<'_> {
                 }
                 ffi::LUA_TTABLE => return self.table(index, depth + 1),
                 ffi::LUA_TLIGHTUSERDATA => self.out.extend_from_slice(b"null"),
-                _ => return Err("JSON has no functions, coroutines and userdata"),
+                _ => return Err("functions, coroutines and userdata cannot be written as JSON"),
             }
         }
         Ok(())
@@ -102,7 +102,7 @@ impl Writer<'_> {
     fn number(&mut self, number: f64) -> Result<(), &'static str> {
         use std::io::Write as _;
         if !number.is_finite() {
-            return Err("JSON has no NaN and no infinity");
+            return Err("NaN and infinity cannot be written as JSON");
         }
         // Every integer up to 2^53 is exact.
         if number.abs() < 9_007_199_254_740_992.0 && number.trunc() == number {
@@ -195,7 +195,7 @@ impl Writer<'_> {
                         self.number(ffi::lua_tonumber(l, top - 1))?;
                         self.out.push(b'"');
                     }
-                    _ => return Err("keys of JSON objects are strings or numbers"),
+                    _ => return Err("keys of JSON objects must be strings or numbers"),
                 }
                 self.out.push(b':');
                 self.value(top, depth)?;
@@ -289,14 +289,14 @@ impl Reader<'_> {
             Some(b'f') => self.word(b"false", |call| call.push_boolean(false)),
             // SAFETY: the state is live and the stack has room: `object` and `array` reserve it.
             Some(b'n') => self.word(b"null", |call| unsafe { push_null(call.l) }),
-            Some(_) => Err("this is no JSON value"),
+            Some(_) => Err("not a JSON value"),
             None => Err("the text ends too early"),
         }
     }
 
     fn word(&mut self, word: &[u8], push: impl FnOnce(Call)) -> Result<(), &'static str> {
         if !self.text[self.at..].starts_with(word) {
-            return Err("this is no JSON value");
+            return Err("not a JSON value");
         }
         self.at += word.len();
         push(self.call);
@@ -309,7 +309,7 @@ impl Reader<'_> {
         let digits = |from: usize| rest[from..].iter().take_while(|b| b.is_ascii_digit()).count();
         let whole = digits(at);
         if whole == 0 || (whole > 1 && rest[at] == b'0') {
-            return Err("this is no JSON number");
+            return Err("not a JSON number");
         }
         at += whole;
         if whole < 16 && !matches!(rest.get(at), Some(b'.' | b'e' | b'E')) {
@@ -322,7 +322,7 @@ impl Reader<'_> {
         if rest.get(at) == Some(&b'.') {
             let count = digits(at + 1);
             if count == 0 {
-                return Err("this is no JSON number");
+                return Err("not a JSON number");
             }
             at += 1 + count;
         }
@@ -333,12 +333,12 @@ impl Reader<'_> {
             }
             let count = digits(at);
             if count == 0 {
-                return Err("this is no JSON number");
+                return Err("not a JSON number");
             }
             at += count;
         }
-        let text = core::str::from_utf8(&rest[..at]).map_err(|_| "this is no JSON number")?;
-        self.call.push_number(text.parse().map_err(|_| "this is no JSON number")?);
+        let text = core::str::from_utf8(&rest[..at]).map_err(|_| "not a JSON number")?;
+        self.call.push_number(text.parse().map_err(|_| "not a JSON number")?);
         self.at += at;
         Ok(())
     }
@@ -352,7 +352,7 @@ impl Reader<'_> {
             let is_special = |byte: &u8| *byte == b'"' || *byte == b'\\' || *byte < 0x20;
             let Some(length) = rest.iter().position(is_special) else {
                 self.at = self.text.len();
-                return Err("the string has no end");
+                return Err("the string is not closed");
             };
             let plain = &rest[..length];
             self.at += length;
@@ -378,7 +378,7 @@ impl Reader<'_> {
     }
 
     fn escape(&mut self, out: &mut Vec<u8>) -> Result<(), &'static str> {
-        let Some(byte) = self.peek() else { return Err("the string has no end") };
+        let Some(byte) = self.peek() else { return Err("the string is not closed") };
         self.at += 1;
         let plain = match byte {
             b'"' | b'\\' | b'/' => byte,
@@ -396,18 +396,18 @@ impl Reader<'_> {
                             low @ 0xdc00..=0xdfff => {
                                 0x10000 + ((first - 0xd800) << 10) + (low - 0xdc00)
                             }
-                            _ => return Err("a surrogate without its pair"),
+                            _ => return Err("a surrogate without the other half of its pair"),
                         }
                     }
                     code => code,
                 };
                 let Some(character) = char::from_u32(code) else {
-                    return Err("a surrogate without its pair");
+                    return Err("a surrogate without the other half of its pair");
                 };
                 out.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
                 return Ok(());
             }
-            _ => return Err("this escape does not exist in JSON"),
+            _ => return Err("unknown escape in a JSON string"),
         };
         out.push(plain);
         Ok(())

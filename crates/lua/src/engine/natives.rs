@@ -109,7 +109,7 @@ natives! {
     /// (text, pattern, init, is_plain, is_anchored) -> start, end, captures...; nil if nothing matches; nil and an error.
     fn find(call) {
         let (Some(text), Some(pattern)) = (call.bytes(1), call.bytes(2)) else {
-            return call.fail("strings are required");
+            return call.fail("the arguments must be strings");
         };
         let init = call.number(3).unwrap_or(1.0);
         let from = if init < 0.0 { (text.len() as f64 + init).max(0.0) } else { (init - 1.0).max(0.0) };
@@ -154,7 +154,7 @@ natives! {
     /// (source, name) -> function; nil and an error. Bytecode is refused.
     fn load(call) {
         let (Some(source), Some(name)) = (call.bytes(1), call.bytes(2)) else {
-            return call.fail("strings are required");
+            return call.fail("the arguments must be strings");
         };
         if source.first() == Some(&0x1b) {
             return call.fail("bytecode is not allowed");
@@ -181,7 +181,7 @@ natives! {
     /// (module) -> source, file name; false if there is none; nil and an error.
     fn source(call) {
         let name = call.bytes(1).and_then(|name| core::str::from_utf8(name).ok());
-        let Some(name) = name else { return call.fail("the name of the module is no text") };
+        let Some(name) = name else { return call.fail("the name of the module must be a string") };
         match (call.host().find_module)(name) {
             Ok(Some((file, text))) => {
                 call.push_bytes(&text);
@@ -372,7 +372,7 @@ natives! {
             return call.wait(Wait::Nothing);
         }
         let (Some(hub), Some(method), Some(arguments)) = (call.bytes(1), call.bytes(2), call.bytes(3)) else {
-            return call.fail("strings are required");
+            return call.fail("the arguments must be strings");
         };
         match call.host().order_push(hub, method, arguments) {
             Ok(operation) => call.wait(Wait::Operation(operation)),
@@ -386,7 +386,7 @@ natives! {
             return call.wait(Wait::Nothing);
         }
         let (Some(method), Some(arguments), Some(data)) = (call.bytes(1), call.bytes(2), call.bytes(3)) else {
-            return call.fail("strings are required");
+            return call.fail("the arguments must be strings");
         };
         match call.host().order_test(method, arguments, data) {
             Ok(operation) => call.wait(Wait::Operation(operation)),
@@ -660,7 +660,7 @@ natives! {
     /// (name of an algorithm, data) -> digest; nil and an error.
     fn hash(call) {
         let (Some(name), Some(data)) = (call.bytes(1), call.bytes(2)) else {
-            return call.fail("strings are required");
+            return call.fail("the arguments must be strings");
         };
         let algorithm = match name {
             b"sha1" => &digest::SHA1_FOR_LEGACY_USE_ONLY,
@@ -676,7 +676,7 @@ natives! {
     /// (name of an algorithm, key, data) -> code; nil and an error.
     fn hmac_of(call) {
         let (Some(name), Some(key), Some(data)) = (call.bytes(1), call.bytes(2), call.bytes(3)) else {
-            return call.fail("strings are required");
+            return call.fail("the arguments must be strings");
         };
         let algorithm = match name {
             b"sha1" => hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY,
@@ -704,7 +704,7 @@ natives! {
                 call.push_bytes(&data);
                 1
             }
-            None => call.fail("this is not base64"),
+            None => call.fail("the text is not valid base64"),
         }
     }
 

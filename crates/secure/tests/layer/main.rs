@@ -506,7 +506,7 @@ fn refused_clients_are_logged_and_rate_limited() {
         stage.pass(Span::from_secs(2));
         let end = stage.dial();
         refuse(&mut stage, end);
-        let counted = format!("{absent} (20 more refused clients not logged since the last line)");
+        let counted = format!("{absent} (refused clients not logged since the last line: 20)");
         assert_eq!(stage.notes.lines(), [expected.clone(), counted, absent.to_owned()]);
         stage.end();
     }

@@ -29,7 +29,7 @@ use crate::requester::Requester;
 use crate::worker::Worker;
 
 /// Why a request is refused that has no right password.
-pub(super) const NO_PASSWORD: &str = "the request has no right user and password";
+pub(super) const NO_PASSWORD: &str = "the request has no correct user name and password";
 
 /// The text of the response to an address with too many requests in progress, and the reason in the access log.
 const TOO_MANY_CLIENTS: &str = "too many requests of this address are in progress";

@@ -42,7 +42,7 @@ impl Worker {
             let held = self.apps.present(app).map_or(0, |vm| vm.used_bytes());
             let name = self.apps.name(app);
             log::error(format_args!(
-                "lua {name}: {ended} handlers that waited were ended, because they held the memory; {held} bytes are left"
+                "lua {name}: memory limit: waiting handlers were ended: {ended}; memory still held: {held} bytes"
             ));
         }
     }

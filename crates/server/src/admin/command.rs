@@ -96,14 +96,14 @@ const COMMANDS: &[Command] = &[
     Command {
         words: &["get", "map"],
         arguments: "NAME TEXT",
-        about: "the value that a map has for a text of a request",
+        about: "looks up a text in a map, as for a request",
         example: "get map hosts a.example",
         run: map::get,
     },
     Command {
         words: &["set", "map"],
         arguments: "NAME KEY VALUE",
-        about: "sets the value of a key of a map, which may be new",
+        about: "sets the value of a key of a map; adds the key if the map does not have it",
         example: "set map hosts a.example app",
         run: map::set,
     },
@@ -124,21 +124,21 @@ const COMMANDS: &[Command] = &[
     Command {
         words: &["prepare", "map"],
         arguments: "NAME",
-        about: "begins a version of a map, which replaces all its entries when it is committed",
+        about: "begins a new version of a map; `commit map` replaces all entries of the map by it",
         example: "prepare map hosts",
         run: map::prepare,
     },
     Command {
         words: &["add", "map"],
         arguments: "@VERSION NAME KEY VALUE",
-        about: "adds an entry to a prepared version",
+        about: "adds an entry to a version that `prepare map` began",
         example: "add map @1 hosts a.example app",
         run: map::add,
     },
     Command {
         words: &["commit", "map"],
         arguments: "@VERSION NAME",
-        about: "puts a prepared version in force",
+        about: "replaces the entries of the map by those of the version",
         example: "commit map @1 hosts",
         run: map::commit,
     },
@@ -215,7 +215,7 @@ const COMMANDS: &[Command] = &[
     Command {
         words: &["reload"],
         arguments: "",
-        about: "the same as SIGHUP",
+        about: "the same as SIGHUP: reads the configuration and the files that it names again",
         example: "reload",
         run: |arguments, _| signal("reload", arguments, Signal::HUP),
     },
@@ -230,7 +230,7 @@ const COMMANDS: &[Command] = &[
     Command {
         words: &["shutdown"],
         arguments: "",
-        about: "the same as SIGTERM: completes what is in flight, then ends the process",
+        about: "the same as SIGTERM: completes the exchanges in flight, then ends the process",
         example: "shutdown",
         run: |arguments, _| signal("shutdown", arguments, Signal::TERM),
     },
@@ -277,8 +277,8 @@ fn help() -> String {
             text.push_str(&format!("      such as: {}\n", command.example));
         }
     }
-    text.push_str("  prompt\n      begins a session\n");
-    text.push_str("  quit\n      ends it\n");
+    text.push_str("  prompt\n      keeps the connection open for further commands\n");
+    text.push_str("  quit\n      closes the connection\n");
     text
 }
 
@@ -430,7 +430,7 @@ fn set_server(arguments: &[&str], operations: &Operations) -> Outcome {
             let number = word.strip_suffix('%').unwrap_or(word).parse::<u16>().ok();
             let Some(number) = number.filter(|number| *number <= WEIGHT_MAX) else {
                 return Err(format!(
-                    "`weight` cannot be {word:?}; allowed: 0 to {WEIGHT_MAX}, or a percentage of that of the file"
+                    "`weight` cannot be {word:?}; allowed: 0 to {WEIGHT_MAX}, or a percentage of the weight in the file, such as 50%"
                 ));
             };
             let is_part = word.ends_with('%');

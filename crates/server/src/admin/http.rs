@@ -84,10 +84,16 @@ pub(super) fn serve(
 
 fn page_of(head: &RequestHead<'_>, caller: &Caller, operations: &Operations) -> Page {
     if caller.token.is_none() && !head.host.is_none_or(is_address) {
-        return Page::text(421, "connect by address, or use a token\n");
+        return Page::text(
+            421,
+            "the Host field must be an IP address or localhost; for another name, set `token-file` in [admin]\n",
+        );
     }
     if !matches!(head.method, Method::Get | Method::Head) {
-        return Page::text(405, "only GET and HEAD; commands: tidegate ctl help\n");
+        return Page::text(
+            405,
+            "only GET and HEAD are allowed; for commands run: tidegate ctl help\n",
+        );
     }
     // Health checks of an orchestrator have no token.
     match head.path {

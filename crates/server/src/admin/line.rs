@@ -116,7 +116,8 @@ fn run(words: &[&str], caller: &Caller, operations: &Operations) -> String {
 }
 
 /// The reply to a client without the token.
-const DENIED: &str = "error: present the token first: auth TOKEN\n\n";
+const DENIED: &str =
+    "error: present the token first: auth TOKEN (tidegate ctl: --token-file FILE)\n\n";
 
 #[cfg(test)]
 mod tests {

@@ -45,7 +45,7 @@ pub(super) fn show(arguments: &[&str], operations: &Operations) -> Outcome {
                 let _ = writeln!(text, "{key} {value}");
             }
             if let Some(left @ 1..) = table.len().checked_sub(SHOWN_MAX) {
-                let _ = writeln!(text, "# {left} more");
+                let _ = writeln!(text, "# entries not shown: {left}");
             }
         }
         [name, key] => match find(name, operations)?.table().value_of(key) {
@@ -71,7 +71,7 @@ pub(super) fn get(arguments: &[&str], operations: &Operations) -> Outcome {
 }
 
 fn absent(name: &str, key: &str) -> String {
-    format!("map {name:?} has nothing for {key:?}")
+    format!("map {name:?} has no value for {key:?}")
 }
 
 /// Sets the value of a key.
@@ -121,7 +121,7 @@ pub(super) fn commit(arguments: &[&str], operations: &Operations) -> Outcome {
     let [version, name] = arguments else { return Err(usage.to_owned()) };
     let version = number_of(version).ok_or(usage)?;
     let count = find(name, operations)?.commit(version)?;
-    Ok(Changed(format!("{count} keys\n")))
+    Ok(Changed(format!("keys: {count}\n")))
 }
 
 /// The number of a draft.

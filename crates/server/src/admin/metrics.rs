@@ -57,7 +57,7 @@ pub(super) fn write(operations: &Operations, is_open: bool) -> String {
     text.single(
         "metrics_left_out",
         "gauge",
-        "Listeners, routes and servers without metrics.",
+        "Listeners, routes and servers left out of these metrics, because there are too many.",
         left_out as u64,
     );
     if is_open {
@@ -136,7 +136,7 @@ impl Text {
 
     /// The process, and the counters of its workers.
     fn process(&mut self, operations: &Operations) {
-        self.begin("build_info", "gauge", "The version.");
+        self.begin("build_info", "gauge", "The version of Tidegate, as a label.");
         self.sample("build_info", &label("version", env!("CARGO_PKG_VERSION")), 1);
         let start = operations.started.1.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         self.begin(
@@ -171,7 +171,7 @@ impl Text {
             }
         }
         let name = format!("{kind}_failures");
-        self.begin(&name, "counter", "Requests that failed, by whose fault it was.");
+        self.begin(&name, "counter", "Requests that failed, by cause.");
         for (labels, totals) in series {
             for (cause, counter) in [
                 ("client", "client_failures"),
@@ -195,7 +195,7 @@ impl Text {
             }
         }
         let name = format!("{kind}_requests_under_way");
-        self.begin(&name, "gauge", "Requests under way.");
+        self.begin(&name, "gauge", "Requests in progress.");
         for (labels, totals) in series {
             self.sample(&name, labels, totals.get("under_way_now"));
         }
@@ -227,7 +227,7 @@ impl Text {
     /// What only servers have.
     fn servers(&mut self, series: &Series) {
         for (what, counter, help) in [
-            ("retries", "retries", "Attempts that failed and were followed by another one."),
+            ("retries", "retries", "Failed attempts that were followed by another attempt."),
             ("reuses", "reuses", "Requests on a connection that had carried one before."),
         ] {
             let name = format!("server_{what}");
@@ -293,7 +293,11 @@ impl Text {
         let counters: [Counted; 3] = [
             ("server_checks", "Health checks.", |checked| checked.checks),
             ("server_check_failures", "Health checks that failed.", |checked| checked.failures),
-            ("server_downs", "How often checks took the server out.", |checked| checked.downs),
+            (
+                "server_downs",
+                "Times that failed health checks marked the server down.",
+                |checked| checked.downs,
+            ),
         ];
         for (name, help, value) in counters {
             self.begin(name, "counter", help);
@@ -301,14 +305,22 @@ impl Text {
                 self.sample(&format!("{name}_total"), labels, value(checked));
             }
         }
-        self.begin("server_check_last", "gauge", "The result of the last check.");
+        self.begin(
+            "server_check_last",
+            "gauge",
+            "The result of the last health check, as a label.",
+        );
         for (labels, checked) in checked() {
             if let Some((outcome, _)) = checked.last {
                 let labels = format!("{labels},{}", label("result", outcome.code()));
                 self.sample("server_check_last", &labels, 1);
             }
         }
-        self.begin("server_check_duration_seconds", "gauge", "How long the last check took.");
+        self.begin(
+            "server_check_duration_seconds",
+            "gauge",
+            "Duration of the last health check in seconds.",
+        );
         for (labels, checked) in checked() {
             if let Some((_, took)) = checked.last {
                 let (seconds, micros) = (took.as_secs(), took.subsec_micros());

@@ -361,5 +361,5 @@ fn open_unix(path: &str) -> io::Result<UnixListener> {
 
 /// Logs a change that a client made.
 fn audit(caller: &Caller, command: &str) {
-    log::info(format_args!("admin: {} commanded: {command}", caller.from));
+    log::info(format_args!("admin: {} ran: {command}", caller.from));
 }

@@ -10,7 +10,7 @@ use crate::files;
 const TOKEN_BYTES_MAX: u64 = 4096;
 /// Characters of a token that clients of other machines could guess.
 const TOKEN_CHARS_MIN: usize = 16;
-const MAKE: &str = "write a random token: openssl rand -hex 32";
+const MAKE: &str = "write a random token into the file: openssl rand -hex 32";
 
 /// Why a token cannot be used: what is wrong, and the fix.
 pub(crate) type Fault = (String, String);
@@ -40,11 +40,11 @@ fn check(bytes: &[u8], is_local: bool) -> Result<String, Fault> {
         0 => fault("the file of the token is empty"),
         _ if bytes.len() as u64 > TOKEN_BYTES_MAX => fault("the token is longer than 4096 bytes"),
         // A token with a blank or a semicolon cannot be presented on the command line.
-        _ if !token.bytes().all(|byte| byte.is_ascii_graphic() && byte != b';') => {
-            fault("the token has a character other than letters, digits and signs except `;`")
-        }
+        _ if !token.bytes().all(|byte| byte.is_ascii_graphic() && byte != b';') => fault(
+            "the token contains a character that is not allowed; allowed: visible ASCII characters except `;`",
+        ),
         count if count < TOKEN_CHARS_MIN && !is_local => fault(&format!(
-            "the token has {count} characters, and other machines can reach the interface: it needs {TOKEN_CHARS_MIN}"
+            "the token has {count} characters, but other machines can reach the interface: at least {TOKEN_CHARS_MIN} characters are needed"
         )),
         _ => Ok(token.to_owned()),
     }

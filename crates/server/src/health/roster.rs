@@ -39,7 +39,7 @@ pub(crate) struct View {
     pub(crate) checked: Option<Checked>,
     /// Its agent; `None` if it has none.
     pub(crate) agent: Option<Agent>,
-    /// When it last began or ceased to take requests, or since when it exists.
+    /// When the server last began or stopped taking requests, or else when it was added.
     pub(crate) changed: Instant,
     /// How long it has taken no requests, up to now.
     pub(crate) down_for: Duration,
@@ -228,7 +228,8 @@ impl Roster {
         self.delivery.send_to_all(&Mail::Standings(Arc::new(standings)));
     }
 
-    /// As `publish`, and waits until every worker has room for it, for `TRIES_MAX` tries at most. Not for the prober.
+    /// As `publish`, and waits until every worker has room for it, for up to `TRIES_MAX` tries. The prober must not call
+    /// this: it would wait.
     pub(crate) fn publish_to_all(&self) {
         self.publish();
         for _ in 0..TRIES_MAX {
@@ -238,7 +239,7 @@ impl Roster {
             thread::sleep(TRY_PAUSE);
         }
         log::error(format_args!(
-            "a worker's mailbox is full, so it does not know the states of servers yet"
+            "the mailbox of a worker is full, so the worker does not know the new states of servers yet"
         ));
     }
 
@@ -311,7 +312,7 @@ impl Roster {
     /// Sets the state of a server. "ready" also ends what its agent has set, until the agent states it again.
     ///
     /// # Errors
-    /// There is no such server; the servers that there are, as POOL/SERVER.
+    /// There is no such server. The error lists all servers, as POOL/SERVER.
     pub(crate) fn set_state(&self, place: &str, state: ServerState) -> Result<(), Vec<String>> {
         self.set(place, |view, _| {
             view.state = state;
@@ -337,7 +338,7 @@ impl Roster {
         Ok(has_agent)
     }
 
-    /// Sets the weight of a server, in place of that of the file, from the weight of the file.
+    /// Sets the weight of a server. `weight` computes it from the weight in the file, which it replaces.
     ///
     /// # Errors
     /// As `set_state`.
@@ -349,7 +350,8 @@ impl Roster {
         self.set(place, |view, configured| view.weight = Some(weight(configured)))
     }
 
-    /// Changes what an operator may set of a server, and tells the workers. `act` also receives the weight of the file.
+    /// Changes the state or the weight of the server `place` (POOL/SERVER), and tells the workers. `act` also receives
+    /// the weight in the file.
     fn set(&self, place: &str, act: impl FnOnce(&mut View, u16)) -> Result<(), Vec<String>> {
         let mut pools = self.pools();
         let named = |pool: &str, server: &str| {
@@ -417,12 +419,12 @@ fn log_change(pool: &PoolEntry, server: &str, outcome: Outcome, took: Span, last
     let lasted = lasted.as_secs();
     if outcome.is_success() {
         log::info(format_args!(
-            "pool {pool}: server {server} is up after {lasted} s: {outcome} in {took} ms; {up} of {all} servers are up"
+            "pool {pool}: server {server} is up after being down for {lasted} s: {outcome} in {took} ms; servers up: {up} of {all}"
         ));
         return;
     }
     log::warning(format_args!(
-        "pool {pool}: server {server} is down: {outcome} after {took} ms; {up} of {all} servers are up"
+        "pool {pool}: server {server} is down: {outcome} after {took} ms; servers up: {up} of {all}"
     ));
     if up == 0 {
         log::error(format_args!("pool {pool}: no server is up"));

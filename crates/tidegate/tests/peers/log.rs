@@ -200,9 +200,9 @@ fn late_reader_of_stderr_gets_whole_lines_and_the_number_of_lost_lines() {
         let (level, message) = rest.split_once(' ').expect("a level is first");
         match level {
             "error" if message.contains("site.pem: cannot be read") => faults += 1,
-            "warning" if message.contains("log lines were lost: ") => {
-                let number = message.split(' ').next().and_then(|n| n.parse::<usize>().ok());
-                lost += number.expect("the number is first");
+            "warning" if message.contains("log lines lost: ") => {
+                let number = message.split(' ').nth(3).and_then(|n| n.parse::<usize>().ok());
+                lost += number.expect("the number is the fourth word");
             }
             "error" | "warning" | "info" => {}
             other => panic!("level {other}: {line}"),

@@ -43,12 +43,12 @@ fn detect(host: &Host, workload: &Workload) -> Result<Finding, Unreadable> {
             && seen < cpus
         {
             unknown = Some(format!(
-                "{name}: {seen} receive queues for {cpus} CPUs; reading the maximum of the card requires \
+                "{name}: receive queues {seen}, CPUs {cpus}; reading the maximum of the card requires \
                  the tool ethtool, which is not installed"
             ));
         }
         let Some((max, present, kind)) = shown.ok().and_then(|text| channels(&text)) else {
-            lines.push(format!("{name}: {seen} receive queues for {cpus} CPUs"));
+            lines.push(format!("{name}: receive queues {seen}, CPUs {cpus}"));
             continue;
         };
         lines.push(format!("{name}: {present} of at most {max} receive queues, for {cpus} CPUs"));

@@ -50,7 +50,7 @@ fn detect(host: &Host, workload: &Workload) -> Result<Finding, Unreadable> {
             if queue == 0 {
                 let state = if on { "on" } else { "off" };
                 lines.push(format!(
-                    "{}: {queues} queues for {} CPUs, RPS {state}",
+                    "{}: queues {queues}, CPUs {}, RPS {state}",
                     interface.name,
                     cpus.len()
                 ));

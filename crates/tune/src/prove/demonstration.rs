@@ -34,7 +34,7 @@ const CASES: [(Limit, &str, &str, &str, u32); 3] = [
 
 /// The result for one limit.
 #[derive(Clone, Debug)]
-pub struct Shown {
+pub struct Demonstration {
     /// The item.
     pub item: &'static str,
     /// The small value.
@@ -47,7 +47,7 @@ pub struct Shown {
     pub result: Result<(u32, u32), String>,
 }
 
-impl Shown {
+impl Demonstration {
     /// The result as one line.
     #[must_use]
     pub fn line(&self) -> String {
@@ -63,10 +63,10 @@ impl Shown {
 
 /// Runs every case; each value has its own process and network namespace.
 #[must_use]
-pub fn show_all(own_command: &[String]) -> Vec<Shown> {
+pub fn demonstrate_all(own_command: &[String]) -> Vec<Demonstration> {
     CASES
         .iter()
-        .map(|(limit, item, without, with, wanted)| Shown {
+        .map(|(limit, item, without, with, wanted)| Demonstration {
             item,
             without,
             with,

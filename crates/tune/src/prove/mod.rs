@@ -46,7 +46,7 @@ pub struct ProveArgs {
     /// Also try this kernel setting, for example net.core.busy_poll=50; may be repeated
     #[arg(long, value_name = "NAME=VALUE")]
     sysctl: Vec<String>,
-    /// Load a running server (pin it to CPUs yourself and name them with --server-cpus)
+    /// Send the load to a server that is already running (pin it to CPUs yourself and name them with --server-cpus)
     #[arg(long, conflicts_with = "server")]
     url: Option<String>,
     /// Start this server; {port} is replaced by the port [default: tidegate run]
@@ -94,7 +94,7 @@ pub struct ProveArgs {
     state: PathBuf,
 }
 
-/// Arguments of one capacity run.
+/// Arguments of one capacity run: the hidden command by which `prove` demonstrates a limit (`demonstration.rs`).
 #[derive(Debug, clap::Args)]
 pub struct CapacityArgs {
     #[arg(long, value_enum)]
@@ -142,7 +142,7 @@ pub fn run(args: &ProveArgs) -> io::Result<u8> {
         ));
         return Ok(1);
     }
-    let shown = demonstration::show_all(&own_command());
+    let demonstrations = demonstration::demonstrate_all(&own_command());
     let method = method_of(args, &load);
     let mut load = load;
     let show_progress = io::stderr().is_terminal();
@@ -162,8 +162,8 @@ pub fn run(args: &ProveArgs) -> io::Result<u8> {
     let _ = fs::remove_file(args.state.join(CONFIG_FILE));
     let proof = result.map_err(io::Error::other)?;
     let interrupted = proof.interrupted;
-    let place = Environment::of(&host).line();
-    let report = ProofReport { place, method, proof, not_tried, shown };
+    let environment = Environment::of(&host).line();
+    let report = ProofReport { environment, method, proof, not_tried, demonstrations };
     let mut out = io::stdout().lock();
     out.write_all(waterfall::text(&report).as_bytes())?;
     if let Some(file) = &args.html {

@@ -2,7 +2,7 @@
 //! In: a `Proof` and the results of the capacity demonstration. Out: strings.
 
 use crate::page::{escape, head};
-use crate::prove::demonstration::Shown;
+use crate::prove::demonstration::Demonstration;
 use crate::prove::trial::{Proof, Trial};
 use std::fmt::Write;
 
@@ -13,7 +13,7 @@ const NOISY: f64 = 0.05;
 #[derive(Clone, Debug)]
 pub struct ProofReport {
     /// The environment of the measurement.
-    pub place: String,
+    pub environment: String,
     /// The method: client, server, CPUs, rounds.
     pub method: String,
     /// The result of the experiment.
@@ -21,7 +21,7 @@ pub struct ProofReport {
     /// Items that were not tried, with the reason.
     pub not_tried: Vec<(String, String)>,
     /// The results of the capacity runs.
-    pub shown: Vec<Shown>,
+    pub demonstrations: Vec<Demonstration>,
 }
 
 impl ProofReport {
@@ -62,7 +62,7 @@ impl ProofReport {
 pub fn text(report: &ProofReport) -> String {
     let mut out = String::new();
     let proof = &report.proof;
-    let _ = writeln!(out, "{}\n{}\n\n{}", report.place, report.method, report.verdict());
+    let _ = writeln!(out, "{}\n{}\n\n{}", report.environment, report.method, report.verdict());
     if proof.interrupted {
         out.push_str(
             "Interrupted: the figures below were measured before the interruption. All changes were undone.\n",
@@ -120,10 +120,10 @@ pub fn text(report: &ProofReport) -> String {
     for (id, reason) in report.not_tried.iter().chain(&proof.failed) {
         let _ = writeln!(out, "  not measured: {id}: {reason}");
     }
-    if !report.shown.is_empty() {
+    if !report.demonstrations.is_empty() {
         out.push_str("\nCapacity (each run in its own network namespace)\n");
     }
-    for shown in &report.shown {
+    for shown in &report.demonstrations {
         let _ = writeln!(out, "  {}", shown.line());
     }
     out
@@ -138,7 +138,7 @@ pub fn html(report: &ProofReport) -> String {
         out,
         "<h1>Measured gains on this host</h1><p><b>{}</b></p><p class=quiet>{}<br>{}</p>{}",
         escape(&report.verdict()),
-        escape(&report.place),
+        escape(&report.environment),
         escape(&report.method),
         svg(&report.proof)
     );
@@ -176,7 +176,7 @@ pub fn html(report: &ProofReport) -> String {
         out.push_str("</table></section>");
     }
     out.push_str("<section><h2>Capacity</h2><ul class=plan>");
-    for shown in &report.shown {
+    for shown in &report.demonstrations {
         let _ = write!(out, "<li>{}", escape(&shown.line()));
     }
     out.push_str("</ul></section>");

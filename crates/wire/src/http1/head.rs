@@ -232,10 +232,18 @@ impl HeadDecoder {
 #[cold]
 fn glitches_of(input: &[u8], rules: &Rules, minor: u8, head: &RequestHead<'_>) -> u16 {
     let empty_lines = start_of(input, rules) / 2;
-    let host = head.find(FieldName::Host).unwrap_or_default();
+    // Requests of HTTP/1.0 need no Host field (RFC 9112 section 3.2).
+    let stated = head.find(FieldName::Host).map(without_default_port);
     let is_overridden = head.form == TargetForm::Absolute
-        && head.host.is_some_and(|own| !own.as_bytes().eq_ignore_ascii_case(host));
+        && head.host.zip(stated).is_some_and(|(own, stated)| {
+            !without_default_port(own.as_bytes()).eq_ignore_ascii_case(stated)
+        });
     empty_lines as u16 + u16::from(minor > 1) + u16::from(is_overridden)
+}
+
+/// A host without the port of http.
+fn without_default_port(host: &[u8]) -> &[u8] {
+    host.strip_suffix(b":80").unwrap_or(host)
 }
 
 /// Bytes to tokenize.

@@ -81,7 +81,7 @@ impl KeySet {
     /// # Errors
     /// What is wrong. The text contains no part of a key.
     pub fn parse(content: &[u8]) -> Result<Self, String> {
-        let text = core::str::from_utf8(content).map_err(|_| "not a text".to_owned())?;
+        let text = core::str::from_utf8(content).map_err(|_| "not UTF-8".to_owned())?;
         Self::bounded(match text.trim_start().starts_with('{') {
             true => parse_json(text)?,
             false => parse_pem(text)?,
@@ -94,7 +94,7 @@ impl KeySet {
     /// # Errors
     /// What is wrong.
     pub fn parse_published(content: &[u8]) -> Result<Self, String> {
-        let text = core::str::from_utf8(content).map_err(|_| "not a text".to_owned())?;
+        let text = core::str::from_utf8(content).map_err(|_| "not UTF-8".to_owned())?;
         let public = read_json(text)?.into_iter().filter(|key| key.kty != "oct" && key.verifies());
         let usable = public.filter_map(|key| {
             let material = material_of(&key).ok().flatten()?;
@@ -105,7 +105,7 @@ impl KeySet {
 
     fn bounded(keys: Vec<Key>) -> Result<Self, String> {
         match keys.len() {
-            0 => Err("no key that can verify tokens".to_owned()),
+            0 => Err("the file contains no key that can verify tokens".to_owned()),
             1..=KEYS_MAX => Ok(Self { keys }),
             _ => Err(format!("more than {KEYS_MAX} keys")),
         }
@@ -210,7 +210,7 @@ fn parse_pem(text: &str) -> Result<Vec<Key>, String> {
         let bytes = base64::decode(&body).ok_or("a PEM block is not base64")?;
         let kinds: [&[PublicAlgorithm]; 4] = [&OF_RSA, &OF_P256, &OF_P384, &OF_ED25519];
         let material = kinds.iter().find_map(|kind| public_key(kind, &bytes));
-        let help = "a public key that is not of RSA (2048 to 8192 bits), P-256, P-384 or Ed25519";
+        let help = "a public key of an unsupported kind; allowed: RSA (2048 to 8192 bits), P-256, P-384 and Ed25519";
         keys.push(Key { id: None, algorithm: None, material: material.ok_or(help)? });
     }
     match keys.is_empty() {
@@ -292,8 +292,8 @@ fn parse_json(text: &str) -> Result<Vec<Key>, String> {
 /// The material of a key; `None` if its kind is unknown.
 fn material_of(key: &JsonKey) -> Result<Option<Material>, &'static str> {
     let part = |value: &Option<String>| {
-        let text = value.as_deref().ok_or("a part of it is missing")?;
-        base64::decode(text.as_bytes()).ok_or("a part of it is not base64")
+        let text = value.as_deref().ok_or("a required member is missing")?;
+        base64::decode(text.as_bytes()).ok_or("a member is not base64url")
     };
     let material = match (key.kty.as_str(), key.crv.as_deref()) {
         ("oct", _) => {

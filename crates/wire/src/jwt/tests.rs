@@ -222,7 +222,10 @@ fn unusable_files_are_named() {
         (r#"{"keys":[]}"#.to_owned(), "no key"),
         (r#"{"keys":[{"kty":"RSA","use":"enc"},{"kty":"other"}]}"#.to_owned(), "no key"),
         (r#"{"keys":[{"kty":"RSA","n":"AQAB","e":"AQAB"}]}"#.to_owned(), "key 1: RSA with less"),
-        (r#"{"kty":"EC","crv":"P-256","x":"AA"}"#.to_owned(), "key 1: a part of it is missing"),
+        (
+            r#"{"kty":"EC","crv":"P-256","x":"AA"}"#.to_owned(),
+            "key 1: a required member is missing",
+        ),
         (r#"{"kty":"EC","crv":"P-256","x":"AA","y":"AA"}"#.to_owned(), "key 1: not a valid"),
         (format!(r#"{{"kty":"oct","k":"{short}"}}"#), "key 1: a secret of less than 32 bytes"),
         (pem("PRIVATE KEY", b"x"), "a private key"),

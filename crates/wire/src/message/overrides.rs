@@ -67,7 +67,7 @@ impl Overrides {
         let bytes =
             self.names.len() + self.values.len() + name.len() + value.map_or(0, <[u8]>::len);
         if self.entries.len() >= OVERRIDES_MAX || bytes > OVERRIDES_BYTES_MAX {
-            return Err("up to 64 fields with 16 KiB can be changed");
+            return Err("too many changed fields; allowed: up to 64 fields of 16 KiB together");
         }
         let at = self.names.len();
         self.names.push_str(name);

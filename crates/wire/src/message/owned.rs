@@ -169,7 +169,7 @@ impl OwnedHead {
     /// Why it cannot be the path.
     pub fn set_path(&mut self, path: &str) -> Result<(), &'static str> {
         if self.form == TargetForm::Asterisk || self.path() == "*" {
-            return Err("the request concerns no path (OPTIONS *)");
+            return Err("the request has no path (OPTIONS *)");
         }
         if !path.starts_with('/') || path.starts_with("//") {
             return Err("the path must begin with one slash");

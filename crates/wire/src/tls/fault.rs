@@ -158,8 +158,8 @@ impl From<Error> for Fault {
             Error::InvalidCertRevocationList(_) => {
                 Self::Certificate(CertificateFault::RevocationUnknown)
             }
-            // rustls has no specific errors for a certificate whose key the TLS 1.2 client cannot verify, and for
-            // a resolver that found no certificate.
+            // rustls reports two faults only as text: a certificate whose key the TLS 1.2 client cannot verify, and a
+            // resolver that found no certificate. Every other text counts as the second.
             Error::General(text) if text == "incompatible signing key" => Self::Incompatible,
             Error::General(_) => Self::NameUnknown,
             _ => Self::Bug,

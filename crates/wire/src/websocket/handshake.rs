@@ -100,7 +100,7 @@ impl Refusal {
             Self::KeyInvalid => "Sec-WebSocket-Key must be 16 bytes in base64",
             Self::SubprotocolsInvalid => "Sec-WebSocket-Protocol must be a list of tokens",
             Self::ExtensionsInvalid => "malformed Sec-WebSocket-Extensions",
-            Self::OriginForbidden => "this origin must not open a WebSocket here",
+            Self::OriginForbidden => "pages of this origin may not open a WebSocket here",
         }
     }
 

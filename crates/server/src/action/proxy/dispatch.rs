@@ -694,7 +694,7 @@ fn failed_attempt<'a>(
 
 pub(crate) const NO_SERVER: Failure = Failure { status: 503, text: "no server is available" };
 const NO_VERDICT: Failure =
-    Failure { status: 503, text: "timed out waiting for the verification of the password" };
+    Failure { status: 503, text: "timed out waiting for the password to be verified" };
 const QUEUE_FULL: &str = "the request queue is full";
 const QUEUE_TIMEOUT: &str = "timed out in the request queue";
 /// This process has no slot, descriptor or memory for another connection.

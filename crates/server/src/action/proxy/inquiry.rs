@@ -167,7 +167,8 @@ impl Worker {
         exchange.stage = Stage::ExpectBody;
         let (pool, attempt) = (exchange.pool, exchange.attempt);
         if !fits {
-            let text = "the answer about the request has fields that are too long to be copied";
+            let text =
+                "the response of the server of `ask` has fields that are too long to be copied";
             return self.server_misbehaved(reactor, id, text);
         }
         self.note_result(pool, attempt.server, false, reactor.now());

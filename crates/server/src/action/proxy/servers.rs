@@ -11,10 +11,14 @@ use crate::worker::Worker;
 
 impl Worker {
     /// Applies what the process knows about its servers.
-    pub(crate) fn stand<R: Reactor>(&mut self, reactor: &mut R, standings: &Standings) {
+    pub(crate) fn apply_standings<R: Reactor>(&mut self, reactor: &mut R, standings: &Standings) {
         for (pool, standings) in standings.iter().enumerate() {
             let now = reactor.now();
-            if self.pools.get_mut(pool).is_some_and(|pool| pool.state.stand(standings, now)) {
+            if self
+                .pools
+                .get_mut(pool)
+                .is_some_and(|pool| pool.state.apply_standings(standings, now))
+            {
                 self.note_unserved(pool as u16);
             }
         }
@@ -29,7 +33,7 @@ impl Worker {
         let names = &self.settings.newest().names;
         let (pool, server) = names.server(usize::from(pool), usize::from(server));
         log::warning(format_args!(
-            "pool {pool}: server {server} is avoided for {span:?}, because its requests fail"
+            "pool {pool}: server {server} is ejected for {span:?}, because its requests fail"
         ));
     }
 }

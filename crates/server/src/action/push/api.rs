@@ -12,7 +12,7 @@ use tidegate_push::settings::is_api_key;
 use tidegate_reactor::Reactor;
 use tidegate_wire::message::{Method, RequestHead};
 
-use crate::action::push::request::Asked;
+use crate::action::push::request::Purpose;
 use crate::action::push::{Key, Kind, PushSession};
 use crate::answer::Answer;
 use crate::requester::Requester;
@@ -35,14 +35,13 @@ impl Worker {
         };
         if !is_api_key(&settings.push, stated_key(head)) {
             self.accounts.counters.push_refusals.add(1);
-            let text =
-                "a key of `api-keys` is needed: X-API-Key: KEY, or Authorization: apikey KEY";
+            let text = "the request has no valid API key; send X-API-Key: KEY or Authorization: apikey KEY";
             return self.answer_error(reactor, to, 401, text, false);
         }
         if !matches!(head.method, Method::Post) {
-            return self.answer_error(reactor, to, 405, "", false);
+            return self.answer_error(reactor, to, 405, "use POST", false);
         }
-        self.begin_with_body(reactor, to, head, hub, Asked::Api(method.into()));
+        self.begin_with_body(reactor, to, head, hub, Purpose::Api(method.into()));
     }
 
     /// Carries out a complete request.
@@ -62,7 +61,7 @@ impl Worker {
             .and_then(|(text, settings)| Exchange::begin((hub, settings), method, text).ok());
         let Some((mut exchange, calls)) = begun else {
             self.forget_session(id);
-            let text = "the body is not JSON of the form that this method takes";
+            let text = "the body is not JSON of the form that this method requires";
             return self.answer_error(reactor, to, 400, text, false);
         };
         let key = Key::of_session(id);
@@ -133,7 +132,7 @@ impl Worker {
     }
 }
 
-/// The key that a request states, as Centrifugo's clients do.
+/// The API key of a request, in a field that Centrifugo's clients use; empty if there is none.
 fn stated_key<'h>(head: &RequestHead<'h>) -> &'h [u8] {
     if let Some(key) = head.find_named("x-api-key") {
         return key;

@@ -20,7 +20,7 @@ use tidegate_push::publication::Publication;
 use tidegate_reactor::Reactor;
 use tidegate_wire::message::{Method, RequestHead};
 
-use crate::action::push::request::Asked;
+use crate::action::push::request::Purpose;
 use crate::action::push::{Key, Kind, Link, PushSession, PushState, Receiver};
 use crate::answer::{Answer, Head};
 use crate::carrier::Rest;
@@ -68,12 +68,12 @@ impl Worker {
         let stated = find_parameter(head.query.unwrap_or_default(), "cf_connect");
         let commands: Vec<u8> = stated.map(|text| decoded(text).collect()).unwrap_or_default();
         if commands.is_empty() {
-            let text = "cf_connect is missing: the connect command of the client";
+            let text = "the parameter cf_connect with the connect command of the client is missing";
             return self.answer_error(reactor, to, 400, text, false);
         }
         let endpoint = self.settings_of(to).websockets.of_route(route);
-        let asked = Asked::Stream { framing: Framing::Events, origin: None, endpoint };
-        let kind = Kind::Request { asked, body: Vec::new() };
+        let purpose = Purpose::Stream { framing: Framing::Events, origin: None, endpoint };
+        let kind = Kind::Request { purpose, body: Vec::new() };
         let Some(id) = self.insert_session(reactor, to, hub, kind) else { return };
         let with = (Framing::Events, endpoint);
         self.begin_stream(reactor, id, with, origin, &commands);
@@ -90,15 +90,15 @@ impl Worker {
     ) {
         let Some(origin) = self.admit_page(reactor, to, head, route) else { return };
         if !matches!(head.method, Method::Post) {
-            return self.answer_error(reactor, to, 405, "", false);
+            return self.answer_error(reactor, to, 405, "use POST", false);
         }
         let framing = match codec_of(head) {
             Codec::Protobuf if framing == Framing::Lines => Framing::Protobuf,
             Codec::Protobuf | Codec::Json => framing,
         };
         let endpoint = self.settings_of(to).websockets.of_route(route);
-        let asked = Asked::Stream { framing, origin: origin.map(Into::into), endpoint };
-        self.begin_with_body(reactor, to, head, hub, asked);
+        let purpose = Purpose::Stream { framing, origin: origin.map(Into::into), endpoint };
+        self.begin_with_body(reactor, to, head, hub, purpose);
     }
 
     /// Begins a request with commands of a client.
@@ -111,12 +111,12 @@ impl Worker {
     ) {
         let Some(origin) = self.admit_page(reactor, to, head, route) else { return };
         if !matches!(head.method, Method::Post) {
-            return self.answer_error(reactor, to, 405, "", false);
+            return self.answer_error(reactor, to, 405, "use POST", false);
         }
         let endpoint = self.settings_of(to).websockets.of_route(route);
         let origin = origin.map(Into::into);
-        let asked = Asked::Commands { codec: codec_of(head), origin, endpoint };
-        self.begin_with_body(reactor, to, head, hub, asked);
+        let purpose = Purpose::Commands { codec: codec_of(head), origin, endpoint };
+        self.begin_with_body(reactor, to, head, hub, purpose);
     }
 
     /// Hands the commands of a complete request to the worker of their session.
@@ -131,7 +131,7 @@ impl Worker {
         let Some(to) = self.sessions.get(id).map(PushSession::requester) else { return };
         self.forget_session(id);
         let Ok(request) = Request::decode(codec, body) else {
-            let text = "the body has no session, node and data";
+            let text = "the body must contain `session`, `node` and `data`";
             return self.answer_error(reactor, to, 400, text, false);
         };
         let Some(worker) = request.node.parse().ok().filter(|worker| self.is_worker(*worker))

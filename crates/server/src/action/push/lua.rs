@@ -42,13 +42,13 @@ impl Worker {
         let settings = text(hub).ok().and_then(|name| hubs.find(name));
         let settings = settings.and_then(|index| Some((index, hubs.get(index)?)));
         let Some(settings) = settings else {
-            let why = "this hub begins to exist when the process is started again";
+            let why = "this hub is available only after a restart of the process";
             return self.apps.complete(app, life, operation, Err(why));
         };
         let method = text(method).unwrap_or_default();
         let begun = text(arguments).ok().map(|body| Exchange::begin(settings, method, body));
         let Some(Ok((exchange, calls))) = begun else {
-            let why = "the arguments are not of the form that this method takes";
+            let why = "the arguments do not have the form that this method requires";
             return self.apps.complete(app, life, operation, Err(why));
         };
         let call = LuaCall { app: app as u16, life, operation, exchange };

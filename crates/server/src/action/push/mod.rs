@@ -47,7 +47,7 @@ use tidegate_wire::message::RequestHead;
 
 use crate::action::intake::Intake;
 use crate::action::push::emulation::{Stream, WaitingCommands};
-use crate::action::push::request::Asked;
+use crate::action::push::request::Purpose;
 use crate::action::websocket::WebSocket;
 use crate::live::Live;
 use crate::record::CLIENT_LEFT;
@@ -161,7 +161,7 @@ pub(crate) struct PushSession {
 /// What a request to a hub is for.
 enum Kind {
     /// A request whose body arrives.
-    Request { asked: Asked, body: Vec<u8> },
+    Request { purpose: Purpose, body: Vec<u8> },
     /// A request to the API that waits for replies.
     Exchange(Box<Exchange>),
     /// A stream of events. `place` is `None` until the subscription exists.
@@ -318,7 +318,13 @@ impl Worker {
                 Some(channel) => {
                     self.begin_subscription(reactor, to, head, (route, hub), &channel);
                 }
-                None => self.answer_error(reactor, to, 400, "the channel is not text", false),
+                None => self.answer_error(
+                    reactor,
+                    to,
+                    400,
+                    "the name of the channel is not valid percent-encoded UTF-8",
+                    false,
+                ),
             }
         } else if rest == "connection/websocket" {
             self.begin_client(reactor, to, head, (route, hub));

@@ -19,10 +19,10 @@ use crate::worker::Worker;
 /// The largest body of a request to the API; a larger one gets a 413 response. A batch may contain many messages.
 const API_BODY_BYTES_MAX: usize = 8 << 20;
 /// The text of the response to a body beyond its limit.
-const TOO_LARGE: &str = "the request exceeds the limit of its kind";
+const TOO_LARGE: &str = "the request body exceeds the limit for this kind of request";
 
 /// What a request is for.
-pub(super) enum Asked {
+pub(super) enum Purpose {
     /// A method of the server API.
     Api(Box<str>),
     /// To begin a connection of the client protocol: the body has the first commands.
@@ -39,10 +39,10 @@ impl Worker {
         to: Requester,
         head: &RequestHead<'_>,
         hub: u16,
-        asked: Asked,
+        purpose: Purpose,
     ) {
-        let most = self.body_max(&asked);
-        let kind = Kind::Request { asked, body: self.buffers.take() };
+        let most = self.body_max(&purpose);
+        let kind = Kind::Request { purpose, body: self.buffers.take() };
         let Some(id) = self.insert_session(reactor, to, hub, kind) else { return };
         match head.length {
             BodyLength::None | BodyLength::Length(0) => self.finish_hub_request(reactor, id),
@@ -59,10 +59,10 @@ impl Worker {
     }
 
     /// The largest body of a request.
-    fn body_max(&self, asked: &Asked) -> usize {
-        match asked {
-            Asked::Api(_) => API_BODY_BYTES_MAX,
-            Asked::Stream { endpoint, .. } | Asked::Commands { endpoint, .. } => {
+    fn body_max(&self, purpose: &Purpose) -> usize {
+        match purpose {
+            Purpose::Api(_) => API_BODY_BYTES_MAX,
+            Purpose::Stream { endpoint, .. } | Purpose::Commands { endpoint, .. } => {
                 self.settings.newest().websockets.get(*endpoint).limits.message_bytes_max as usize
             }
         }
@@ -78,8 +78,8 @@ impl Worker {
     ) {
         let Some(session) = self.sessions.get(id) else { return };
         let to = session.requester;
-        let Kind::Request { asked, body } = &session.kind else { return };
-        if body.len() + data.len() > self.body_max(asked) {
+        let Kind::Request { purpose, body } = &session.kind else { return };
+        if body.len() + data.len() > self.body_max(purpose) {
             self.forget_session(id);
             return self.answer_error(reactor, to, 413, TOO_LARGE, true);
         }
@@ -127,16 +127,16 @@ impl Worker {
 
     fn run_hub_request<R: Reactor>(&mut self, reactor: &mut R, id: Id<PushSession>) {
         let Some(session) = self.sessions.get_mut(id) else { return };
-        let Kind::Request { asked, body } = &mut session.kind else { return };
+        let Kind::Request { purpose, body } = &mut session.kind else { return };
         let body = core::mem::take(body);
-        let asked = core::mem::replace(asked, Asked::Api(Box::default()));
+        let purpose = core::mem::replace(purpose, Purpose::Api(Box::default()));
         let began = reactor.read_clock();
-        match asked {
-            Asked::Api(method) => self.run_api(reactor, id, &method, &body),
-            Asked::Stream { framing, origin, endpoint } => {
+        match purpose {
+            Purpose::Api(method) => self.run_api(reactor, id, &method, &body),
+            Purpose::Stream { framing, origin, endpoint } => {
                 self.begin_stream(reactor, id, (framing, endpoint), origin.as_deref(), &body);
             }
-            Asked::Commands { codec, origin, .. } => {
+            Purpose::Commands { codec, origin, .. } => {
                 self.hand_over_commands(reactor, id, codec, origin.as_deref(), &body);
             }
         }

@@ -50,7 +50,7 @@ impl Worker {
             return self.begin_raw(reactor, to, head, (route, hub), channel);
         }
         if !matches!(head.method, Method::Get) {
-            return self.answer_error(reactor, to, 405, "subscribe with GET", false);
+            return self.answer_error(reactor, to, 405, "use GET", false);
         }
         if self.stopping {
             return self.answer_error(reactor, to, 503, "the server is stopping", true);

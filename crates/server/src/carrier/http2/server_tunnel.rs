@@ -52,7 +52,7 @@ impl ServerStream {
     }
 }
 
-/// The begin of a tunnel.
+/// The beginning of a tunnel.
 impl Worker {
     /// Whether the stored request of an exchange opens a WebSocket.
     pub(super) fn opens_websocket(&self, id: Id<Exchange>) -> bool {
