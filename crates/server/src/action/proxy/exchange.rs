@@ -124,6 +124,8 @@ pub(crate) struct Attempt {
     pub(crate) has_response: bool,
     /// The connection may carry another request after this one. Set when the response head arrives.
     pub(crate) keeps: bool,
+    /// The server has ended its direction while a part of the body, which it sent before, waits for the bandwidth.
+    pub(crate) has_ended: bool,
 }
 
 impl Attempt {
@@ -135,6 +137,7 @@ impl Attempt {
         idle_age: None,
         has_response: false,
         keeps: false,
+        has_ended: false,
     };
 }
 
