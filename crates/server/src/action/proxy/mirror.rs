@@ -251,7 +251,7 @@ impl Worker {
         &mut self,
         reactor: &mut R,
         listener: u16,
-        copy: Box<Duplicate>,
+        copy: Duplicate,
     ) {
         let now = reactor.now();
         let snapshot = Rc::clone(self.settings.newest());
@@ -267,9 +267,9 @@ impl Worker {
             true => pool.state.pick(now, &mut self.prng, key_hash, &Tried::default()),
             false => Pick::Full,
         };
-        let Pick::Server(server) = pick else { return self.leave_out(*copy) };
+        let Pick::Server(server) = pick else { return self.leave_out(copy) };
         self.arrivals += 1;
-        let Duplicate { request, facts, .. } = *copy;
+        let Duplicate { request, facts, .. } = copy;
         let (era, place) = (self.settings.era(), (listener, pool_index));
         let mut exchange =
             Exchange::new(Requester::NONE, era, place, self.arrivals, facts, request);

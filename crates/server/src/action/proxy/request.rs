@@ -67,7 +67,7 @@ impl Worker {
         };
         self.forward_own_body(reactor, id, data, end);
         if let Some(copy) = copy {
-            self.send_copy(reactor, listener, copy);
+            self.send_copy(reactor, listener, *copy);
         }
     }
 

@@ -56,7 +56,7 @@ impl Worker {
         };
         self.dispatch_first(reactor, id);
         if let Some(copy) = copy {
-            self.send_copy(reactor, listener, copy);
+            self.send_copy(reactor, listener, *copy);
         }
     }
 
