@@ -165,6 +165,9 @@ impl Arranged {
             if let Action::Proxy(proxy) = &mut route.action {
                 proxy.pool.map_pools(|pool| next.file_pools[pool]);
             }
+            if let Some(mirror) = &mut route.handling.mirror {
+                mirror.pool = next.file_pools[mirror.pool];
+            }
             for pool in route.handling.hooks.iter_mut().flat_map(|hooks| &mut hooks.pools) {
                 *pool = next.file_pools[*pool];
             }

@@ -163,6 +163,11 @@ const ENTRIES: &[Entry] = &[
     ),
     (
         "[[route]]",
+        &["mirroring", "shadow", "tee", "request-mirror", "request-mirror-policies"],
+        "write mirror = { pool = \"NAME\", share = \"5%\" }",
+    ),
+    (
+        "[[route]]",
         &["connections-per-ip", "max-connections-per-ip", "limit-conn", "inflightreq"],
         "write connections-per-address-max = 50",
     ),

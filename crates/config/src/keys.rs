@@ -88,6 +88,7 @@ mod identity;
 mod listener;
 mod log;
 mod lua;
+mod mirror;
 mod pool;
 mod push;
 mod rate;
@@ -117,6 +118,7 @@ pub use listener::{CLIENT_TIMEOUTS, LIMITS, LISTENER, LISTENER_PROXY};
 pub use log::{ACCESS, LOG};
 pub(crate) use lua::DICTIONARY;
 pub use lua::{HOOKS, LUA};
+pub use mirror::MIRROR;
 pub use pool::{BALANCE, POOL, POOL_HTTP2, REUSE, SERVER_TIMEOUTS, UPSTREAM};
 pub use push::{NAMESPACE, PUSH, ROUTE_PUSH};
 pub use rate::RATE;
@@ -280,7 +282,7 @@ mod tests {
     #[test]
     fn setting_names_are_unique_and_described() {
         let paths: Vec<_> = sections().iter().map(|section| section.path).collect();
-        assert_eq!(paths.len(), 54, "{paths:?}");
+        assert_eq!(paths.len(), 55, "{paths:?}");
         for section in sections() {
             for (index, key) in section.keys.iter().enumerate() {
                 assert!(key.about.ends_with('.'), "{}: {}", section.path, key.name);

@@ -36,6 +36,7 @@ mod log;
 mod loops;
 mod lua;
 mod maps;
+mod mirror;
 pub mod model;
 mod nearest;
 pub mod password_hash;

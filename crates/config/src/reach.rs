@@ -112,7 +112,7 @@ fn check_pools(
         return;
     }
     let used: BTreeSet<usize> =
-        routes.iter().flat_map(|(route, _)| route.pools().chain(asked_of(route))).collect();
+        routes.iter().flat_map(|(route, _)| route.pools().chain(also_used(route))).collect();
     for (index, pool) in pools.pools.iter().enumerate() {
         if !used.contains(&index) && !listeners.forward_to(index) && !apps.use_pool(&pool.name) {
             let what = format!("no route uses pool {:?}", pool.name);
@@ -124,9 +124,10 @@ fn check_pools(
     }
 }
 
-/// The pool that the route asks about its requests.
-fn asked_of(route: &Route) -> Option<usize> {
-    route.handling.ask.as_ref().map(|ask| ask.pool)
+/// The pools that the route asks about its requests, and that get copies of them.
+fn also_used(route: &Route) -> impl Iterator<Item = usize> {
+    let asked = route.handling.ask.as_ref().map(|ask| ask.pool);
+    asked.into_iter().chain(route.handling.mirror.as_ref().map(|mirror| mirror.pool))
 }
 
 /// How the route chooses a pool; `None` if it sends no request to a server.

@@ -18,6 +18,7 @@ use crate::hooks;
 use crate::https;
 use crate::listeners::{Listeners, refused};
 use crate::lua::Apps;
+use crate::mirror;
 use tidegate_base::limits::WEBSOCKET_SETTINGS_MAX;
 
 use crate::model::{
@@ -156,6 +157,7 @@ fn read_one(table: &Table<'_>, known: &Known<'_>, notes: &mut Notes) -> Option<R
     check_user(table, &handling, &action, notes);
     hooks::check(table, &handling, &action, notes);
     bandwidth::check(table, &handling, &action, notes);
+    mirror::check(table, &handling, &action, known.choices.pools, notes);
     // Another error explains `websocket = true`.
     let is_table =
         table.value("websocket").is_some_and(|value| value.get_ref().as_table().is_some());
@@ -210,6 +212,7 @@ fn read_handling(
         rates: rates::read(table, notes),
         per_address_max,
         bandwidth: bandwidth::read(table, notes),
+        mirror: mirror::read(table, known.choices.pools, notes),
         timeouts: read_timeouts(table, notes),
         auth: auth.basic,
         jwt: auth.jwt,

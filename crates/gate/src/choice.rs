@@ -115,6 +115,19 @@ impl PoolChooser {
     }
 }
 
+/// The hash of a pool's name.
+pub(crate) fn name_hash(name: &str) -> u64 {
+    hash_bytes(name.as_bytes())
+}
+
+/// Whether a pool that gets `parts` of a million values, and no pool the others, has the hash. The decision is that of a
+/// split.
+pub(crate) fn wins_share(name: u64, parts: u32, hash: u64) -> bool {
+    let share = |pool, name, parts: u32| Share { pool, name, weight: f64::from(parts) };
+    let others = share(1, 0, 1_000_000_u32.saturating_sub(parts));
+    share_of(&[share(0, name, parts), others], hash) == Some(0)
+}
+
 /// The pool that has the hash: the one with the greatest score. A score is an exponentially distributed number divided
 /// by the weight, so that the least one is that of each pool with a probability in proportion to its weight.
 fn share_of(shares: &[Share], hash: u64) -> Option<u16> {
@@ -194,6 +207,16 @@ mod tests {
         let (stable, mut prng) = (shares(&[("stable", 95), ("canary", 5)]), Prng::new(7));
         let canary = (0..100_000).filter(|_| share_of(&stable, prng.next_u64()) == Some(1)).count();
         assert!((4_600..5_400).contains(&canary), "{canary}");
+    }
+
+    #[test]
+    fn greater_share_wins_all_that_a_smaller_one_wins() {
+        let name = name_hash("next");
+        let count = |parts| (0..100_000).filter(|n| wins_share(name, parts, mix64(*n))).count();
+        assert_eq!((count(0), count(1_000_000)), (0, 100_000));
+        assert!((4_700..5_300).contains(&count(50_000)), "{}", count(50_000));
+        let all_stay = (0..100_000).map(mix64).filter(|n| wins_share(name, 50_000, *n));
+        assert!(all_stay.into_iter().all(|n| wins_share(name, 80_000, n)));
     }
 
     #[test]

@@ -26,6 +26,7 @@ use crate::hsts::{HstsPolicies, PolicyId};
 use crate::jwt::TokenGuard;
 use crate::live_map::MapReaders;
 use crate::live_set::SetReaders;
+use crate::mirror::Mirroring;
 use crate::process_state::ProcessState;
 use crate::router::canonical_path;
 use crate::scheme::Scheme;
@@ -74,6 +75,8 @@ pub struct RouteHandling {
     pub per_address_max: Option<u32>,
     /// How fast the bodies of a request are transferred.
     pub bandwidth: Option<Bandwidth>,
+    /// Which requests are copied for another pool.
+    pub mirror: Option<Mirroring>,
     /// The Lua application that decides about requests before they are forwarded.
     pub hooks: Option<RouteHooks>,
 }
@@ -541,6 +544,7 @@ fn prepare(
         rates: handling.rates.clone(),
         per_address_max: handling.per_address_max,
         bandwidth: handling.bandwidth,
+        mirror: handling.mirror.as_ref().map(|mirror| Mirroring::new(mirror, config)),
         hooks: handling.hooks.as_ref().map(|hooks| RouteHooks::new(hooks, config)),
     }))
 }

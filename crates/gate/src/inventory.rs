@@ -248,6 +248,9 @@ fn route_without_indexes(route: &Route, config: &Config) -> (Route, Vec<String>)
     if let Some(ask) = &mut handling.ask {
         names.push(pool_name(config, core::mem::take(&mut ask.pool)));
     }
+    if let Some(mirror) = &mut handling.mirror {
+        names.push(pool_name(config, core::mem::take(&mut mirror.pool)));
+    }
     if let Some(hooks) = &mut handling.hooks {
         names.push(app_name(core::mem::take(&mut hooks.app)));
         names.extend(hooks.pools.iter_mut().map(|pool| pool_name(config, core::mem::take(pool))));

@@ -38,6 +38,7 @@ pub mod jwt;
 pub mod live_keys;
 pub mod live_map;
 pub mod live_set;
+pub mod mirror;
 pub mod name_set;
 pub mod named;
 pub mod own;

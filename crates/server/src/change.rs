@@ -117,6 +117,7 @@ impl Worker {
             self.recorder.hold_state();
         }
         self.settings.replace(Rc::clone(&snapshot));
+        self.renew_mirrors();
         self.accounts.counters.settings_changes.add(1);
         self.change_pools(reactor, &snapshot);
         self.close_removed_listeners(reactor, &snapshot);

@@ -127,6 +127,13 @@ counters! {
         clients_uncounted,
         /// How often a body, in either direction, had to wait for the `bandwidth` of its route.
         bandwidth_waits,
+        /// Copies of requests that were sent to other pools (`mirror` of routes).
+        mirrored_requests,
+        /// Those of them that got no complete response.
+        mirror_failures,
+        /// Requests that were chosen for `mirror` and not copied: there was no room, no server was free, or the body was too
+        /// large.
+        mirrors_left_out,
         /// Keys of `sticky` that were moved to another server, because their own was down or the other one has set their
         /// cookie.
         sticky_moves,

@@ -270,7 +270,7 @@ fn explain_route(
         identity: Identity::plain(0),
     };
     if let Some(handling) = handling
-        && explain_handling(text, (&handlings, handling), &values)
+        && explain_handling(text, config, (&handlings, handling), &values)
     {
         return;
     }
@@ -309,6 +309,7 @@ fn explain_route(
 /// response.
 fn explain_handling(
     text: &mut String,
+    config: &Config,
     (handlings, handling): (&Handlings, &RouteHandling),
     values: &Values<'_>,
 ) -> bool {
@@ -344,6 +345,15 @@ fn explain_handling(
         }
         if let Some(rate) = up {
             note(&format!("the request body is forwarded at {rate} bytes a second"));
+        }
+    }
+    if let Some(mirroring) = &handling.mirror {
+        let name = &config.pools[usize::from(mirroring.pool)].name;
+        match mirroring.random_percent() {
+            Some(percent) => {
+                note(&format!("a copy of {percent} % of all requests goes to pool {name:?}"))
+            }
+            None => note(&format!("`by` decides whether a copy goes to pool {name:?}")),
         }
     }
     if let Some(guard) = &handling.auth {

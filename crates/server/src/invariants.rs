@@ -149,7 +149,12 @@ impl Worker {
         if let Some(up) = self.conns.upstream(sock) {
             let (pool, server) = (up.pool, up.server);
             for id in self.exchanges_on(sock) {
-                let client = self.exchanges.find(id).map(|exchange| exchange.requester.sock);
+                let exchange = self.exchanges.find(id);
+                if exchange.is_some_and(|exchange| exchange.mirrored.is_some()) {
+                    self.cancel_exchange(reactor, id);
+                    continue;
+                }
+                let client = exchange.map(|exchange| exchange.requester.sock);
                 let is_own = |client| Requester::connection(client).as_own().is_some();
                 match client.filter(|client| is_own(*client) || self.conns.contains(*client)) {
                     // Cancels the exchange, which resets this connection or its stream, too.
@@ -216,6 +221,7 @@ impl Worker {
         assert!(!self.has_broken(), "an invariant is broken and was not repaired");
         self.check_exchanges();
         self.check_paces();
+        self.check_mirrors();
         self.check_websockets();
         self.check_push();
         self.check_clients();
@@ -250,7 +256,8 @@ impl Worker {
             let (stage, up) = (exchange.stage, exchange.attempt.up);
             let running =
                 running_of((&mut self.conns, &self.streams, &self.own), exchange.requester);
-            assert_eq!(running, Some(Running::Proxy(id)), "the requester of a {stage:?} exchange");
+            let expected = exchange.mirrored.is_none().then_some(Running::Proxy(id));
+            assert_eq!(running, expected, "the requester of a {stage:?} exchange");
             let places = queued.iter().filter(|other| **other == id).count();
             assert_eq!(places, usize::from(stage == Stage::Queued), "{stage:?} in queues");
             let request = &exchange.request;
@@ -340,6 +347,16 @@ impl Worker {
             in_vms += usize::from(client.is_in_vm());
         }
         assert_eq!(in_vms, self.apps.clients(), "clients that VMs keep");
+    }
+
+    /// The copies of requests are counted, and each one that is on its way has a connection.
+    fn check_mirrors(&self) {
+        let mut copies = 0;
+        for (_, exchange) in self.exchanges.iter() {
+            assert!(exchange.mirrored.is_none() || exchange.has_server(), "a copy that waits");
+            copies += usize::from(exchange.copy.is_some() || exchange.mirrored.is_some());
+        }
+        assert_eq!(self.mirrors, copies, "copies of requests");
     }
 
     /// Each body that waits for its bandwidth has a turn, and each turn belongs to such a body.
@@ -580,7 +597,7 @@ impl Worker {
         let mut held = vec![0; self.pools.len()];
         let mut requests = vec![0; self.pools.len()];
         for (_, exchange) in self.exchanges.iter() {
-            for pool in [Some(exchange.pool), exchange.own_pool()].into_iter().flatten() {
+            for pool in exchange.pools() {
                 requests[usize::from(pool)] += 1;
             }
         }

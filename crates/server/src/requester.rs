@@ -21,6 +21,9 @@ pub(crate) struct Requester {
 }
 
 impl Requester {
+    /// No requester.
+    pub(crate) const NONE: Self = Self::connection(SockId::NONE);
+
     /// The requester of a connection that carries one exchange at a time.
     pub(crate) const fn connection(sock: SockId) -> Self {
         Self { sock, stream: Id::NONE }

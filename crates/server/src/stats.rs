@@ -80,6 +80,21 @@ pub struct Traffic {
     pub latency: Histogram,
 }
 
+impl Counts {
+    /// A request has ended with a response of this status.
+    fn count_status(&self, status: Option<u16>) {
+        let counter = match status.map(|status| status / 100) {
+            None => &self.status_none,
+            Some(1) => &self.status_1xx,
+            Some(2) => &self.status_2xx,
+            Some(3) => &self.status_3xx,
+            Some(4) => &self.status_4xx,
+            Some(_) => &self.status_5xx,
+        };
+        counter.add(1);
+    }
+}
+
 impl Traffic {
     /// A request begins to use the listener, route or server.
     pub(crate) fn begin(&self) {
@@ -96,20 +111,24 @@ impl Traffic {
         self.counts.retries.add(1);
     }
 
+    /// The copy of a request has ended, which has no line in the access log.
+    pub(crate) fn end_mirrored(&self, status: Option<u16>, is_complete: bool, took: Span) {
+        let counts = &self.counts;
+        counts.under_way_now.sub(1);
+        counts.count_status(status);
+        counts.server_failures.add(u64::from(!is_complete));
+        counts.ended.add(1);
+        self.latency.note(took);
+    }
+
     /// A request has ended.
     pub(crate) fn end(&self, entry: &Entry<'_>) {
         let counts = &self.counts;
         counts.under_way_now.sub(1);
         counts.bytes_in.add(entry.bytes_in);
         counts.bytes_out.add(entry.bytes_out);
-        match entry.status.map(|status| status / 100) {
-            None if entry.version.is_none() => {}
-            None => counts.status_none.add(1),
-            Some(1) => counts.status_1xx.add(1),
-            Some(2) => counts.status_2xx.add(1),
-            Some(3) => counts.status_3xx.add(1),
-            Some(4) => counts.status_4xx.add(1),
-            Some(_) => counts.status_5xx.add(1),
+        if entry.status.is_some() || entry.version.is_some() {
+            counts.count_status(entry.status);
         }
         match entry.cause {
             Cause::None | Cause::Stopped | Cause::Bug => {}

@@ -100,8 +100,10 @@ pub struct Worker {
     pub(crate) accounts: Arc<Accounts>,
     /// The connections of both sides, by socket id. Each one has a live socket in the reactor.
     pub(crate) conns: Connections,
-    /// The proxied requests in progress. Each one belongs to exactly one downstream connection.
+    /// The proxied requests in progress. Each one belongs to exactly one downstream connection, or is a copy.
     pub(crate) exchanges: Live<Exchange>,
+    /// The copies of requests for other pools: exchanges without a client, and those that are not complete.
+    pub(crate) mirrors: usize,
     /// The synthetic responses in progress. Each one belongs to exactly one downstream connection.
     pub(crate) synthetics: Live<SyntheticResponse>,
     /// The requests that Lua applications answer. Each one belongs to exactly one requester.
@@ -299,6 +301,8 @@ pub struct Leftovers {
     pub connections: usize,
     /// Proxied requests in progress.
     pub exchanges: usize,
+    /// Copies of requests for other pools.
+    pub mirrors: usize,
     /// Synthetic responses in progress.
     pub synthetics: usize,
     /// Requests that Lua applications answer.
@@ -389,6 +393,7 @@ impl Worker {
             accounts,
             conns: Connections::with_capacity(limits.exchanges_max),
             exchanges: Live::new(streams_max),
+            mirrors: 0,
             synthetics: Live::new(streams_max),
             scripted: Live::new(streams_max),
             token_requests: Live::new(streams_max),
@@ -630,6 +635,7 @@ impl Worker {
     /// Resets every connection that is still open.
     pub(crate) fn abort_all<R: Reactor>(&mut self, reactor: &mut R) {
         self.grace_over = true;
+        self.end_mirrors(reactor);
         for sock in self.conns.downstream_ids() {
             self.blame_connection(sock, Cause::Stopped, "the process stopped");
             self.drop_client(reactor, sock);
@@ -656,6 +662,7 @@ impl Worker {
         Leftovers {
             connections: self.conns.downstream_count() + self.conns.upstream_count(),
             exchanges: self.exchanges.len(),
+            mirrors: self.mirrors,
             synthetics: self.synthetics.len(),
             scripted: self.scripted.len(),
             token_requests: self.token_requests.len(),

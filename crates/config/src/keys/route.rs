@@ -11,6 +11,7 @@ use super::count_table::{COUNTING, ROUTE_COUNT, ROUTE_TABLE, TABLE_TESTS};
 use super::edits::{REQUEST_EDITS, RESPONSE_EDITS};
 use super::https::{HSTS_ABOUT, HSTS_SHAPE};
 use super::lua::{HOOKS, HOOKS_ABOUT, HOOKS_NAME};
+use super::mirror::MIRROR;
 use super::push::ROUTE_PUSH;
 use super::rate::RATE;
 use super::timeouts::ROUTE_TIMEOUTS;
@@ -165,6 +166,14 @@ pub static ROUTE: Section = Section {
             Table(&BANDWIDTH),
             Absent,
             "Limits how fast the bodies of each request and its response are transferred.",
+            "",
+        ),
+        key(
+            "mirror",
+            OneOf(&[Text("the name of a [pool.NAME]"), Table(&MIRROR)]),
+            Absent,
+            "Sends a copy of each request to another pool, too, and drops the response. Only for `proxy`. A string is the name \
+             of the pool.",
             "",
         ),
         key("hooks", OneOf(&[Text(HOOKS_NAME), Table(&HOOKS)]), Absent, HOOKS_ABOUT, ""),

@@ -4,8 +4,8 @@
 //! describes a connection.
 
 use super::{
-    Action, Addresses, AskAuth, Bandwidth, BasicAuth, Cors, ErrorPage, JwtAuth, Maintenance, Rate,
-    Route, RouteTimeouts,
+    Action, Addresses, AskAuth, Bandwidth, BasicAuth, Cors, ErrorPage, JwtAuth, Maintenance,
+    Mirror, Rate, Route, RouteTimeouts,
 };
 
 /// Everything that a route does to its requests and responses besides its action.
@@ -41,6 +41,8 @@ pub struct Handling {
     pub errors: Vec<ErrorPage>,
     /// `security-headers`: fields that protect browsers are added to responses.
     pub security_headers: bool,
+    /// `mirror`: copies of requests go to another pool. Only with the action `proxy`.
+    pub mirror: Option<Mirror>,
     /// `hooks`: a Lua application decides about requests before they are forwarded. Only with the action `proxy`.
     pub hooks: Option<Hooks>,
 }

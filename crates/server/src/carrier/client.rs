@@ -108,6 +108,7 @@ impl Worker {
     pub(crate) fn close_idle<R: Reactor>(&mut self, reactor: &mut R) {
         self.end_waiting_sessions(reactor);
         self.end_tarpits(reactor);
+        self.end_mirrors(reactor);
         // Closing one connection may close another.
         for sock in self.conns.downstream_ids() {
             let Some(down) = self.conns.downstream(sock) else { continue };

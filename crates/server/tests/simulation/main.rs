@@ -7,6 +7,7 @@
 mod asked;
 mod bandwidth;
 mod client;
+mod copies;
 mod floods;
 mod glitches;
 mod host;
@@ -22,6 +23,7 @@ mod line;
 mod lua;
 mod lua_requests;
 mod lua_share;
+mod mirror;
 mod named;
 mod oracle;
 mod origin;
@@ -59,7 +61,7 @@ use origin::Lie;
 
 const SEEDS_DEFAULT: u64 = 800;
 /// Seeds outside the default range that once broke an invariant. They are always played.
-const REGRESSION_SEEDS: [u64; 13] = [
+const REGRESSION_SEEDS: [u64; 15] = [
     // A client that read a response slowly was reset by the body timeout, although it made progress.
     900_064_862,
     // A client that reads 4 bytes every 66 ms: the run counted as failed after 1200 s, before the response was complete.
@@ -85,6 +87,9 @@ const REGRESSION_SEEDS: [u64; 13] = [
     350_022_787,
     // A worker with newer settings asked for a permit; the ask was lost when the other worker applied these settings.
     350_028_752,
+    // A server ended its connection while the last bytes of the body, received over TLS, waited for the bandwidth: they were lost.
+    351_000_380,
+    351_001_564,
 ];
 /// A long run prints how far it is after this many seeds.
 const SEEDS_BETWEEN_REPORTS: usize = 50_000;

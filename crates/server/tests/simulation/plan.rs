@@ -11,6 +11,7 @@ use tidegate_wire::tls::Version;
 
 use crate::asked;
 use crate::client::{Habits, Op, ip_of};
+use crate::copies;
 use crate::http2;
 use crate::http2_origin::Http2Behaviour;
 use crate::line::WINDOW_BYTES_MIN;
@@ -35,6 +36,8 @@ pub struct Plan {
     pub secured_pools: Vec<bool>,
     /// A server is asked about each request to the second pool. Its own pool is the last one.
     pub asks: bool,
+    /// Copies of requests go to a server of another pool, which is the last one.
+    pub mirrors: bool,
     /// The highest TLS version.
     pub version_max: Version,
     /// Connections that each worker may hold.
@@ -149,6 +152,11 @@ impl Plan {
             config = add_question(&config, pools);
             http2_pools.push(false);
         }
+        let mirrors = Prng::new(seed ^ 0x6d_6972_726f_7276).below(4) == 0;
+        if mirrors {
+            config = add_mirror(&config, seed);
+            http2_pools.push(false);
+        }
         let mut prng = maker.prng;
         let stop = (!is_calm && prng.below(4) == 0).then(|| {
             let at = Moment::from_nanos(1_000_000_000 + prng.below(8_000_000_000));
@@ -164,8 +172,13 @@ impl Plan {
                 _ => 64 * 1024,
             },
             secured,
-            secured_pools: secured_pools.into_iter().chain(asks.then_some(false)).collect(),
+            secured_pools: secured_pools
+                .into_iter()
+                .chain(asks.then_some(false))
+                .chain(mirrors.then_some(false))
+                .collect(),
             asks,
+            mirrors,
             version_max,
             socks_max: match () {
                 () if is_crowded => 3 + crowd.below(10) as usize,
@@ -227,6 +240,24 @@ fn add_question(config: &str, pools: usize) -> String {
     format!(
         "{config}[pool.p{pools}]\nservers = [{{ address = \"{ip}:{port}\", connections-max = 2 }}]\n\
          queue-max = 1000\nqueue-half-closed = true\ntimeouts = {{ queue = \"1001s\", response-head = \"1002s\" }}\n"
+    )
+}
+
+/// Lets the routes of all pools copy requests for another one. In some runs nothing listens there.
+fn add_mirror(config: &str, seed: u64) -> String {
+    let (ip, port) = copies::ADDRESS;
+    let ip = core::net::Ipv4Addr::from(ip);
+    let port = if seed.is_multiple_of(5) { port + 1 } else { port };
+    let share = ["100%", "30%"][(seed / 5 % 2) as usize];
+    let mut config = config.to_owned();
+    for pool in 0..3 {
+        let path = format!("path = \"/p{pool}/*\"\n");
+        let mirror = format!("mirror = {{ pool = \"copies\", share = \"{share}\" }}\n");
+        config = config.replacen(&path, &format!("{path}{mirror}"), 1);
+    }
+    format!(
+        "{config}[pool.copies]\nservers = [\"{ip}:{port}\"]\n\
+         timeouts = {{ connect = \"2s\", response-head = \"3s\", body = \"3s\" }}\n"
     )
 }
 

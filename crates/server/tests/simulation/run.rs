@@ -10,6 +10,7 @@ use tidegate_reactor::{Reactor, SimNet, SimReactor};
 
 use crate::asked::Asked;
 use crate::client::Client;
+use crate::copies::Copies;
 use crate::http2::Http2Client;
 use crate::http2_origin::Http2Origin;
 use crate::oracle::Oracle;
@@ -44,6 +45,8 @@ struct Run {
     http2_origins: Vec<Http2Origin>,
     /// The server that is asked about requests, in runs that have one.
     asked: Option<Asked>,
+    /// The server that gets copies of requests, in runs that have one.
+    copies: Option<Copies>,
     clients: Vec<Client>,
     http2_clients: Vec<Http2Client>,
     oracle: Oracle,
@@ -132,6 +135,7 @@ impl Run {
             }
         }
         let asked = plan.asks.then(|| Asked::new(&net, seed)).flatten();
+        let copies = plan.mirrors.then(|| Copies::new(&net, seed)).flatten();
         let pools = config.pools.iter().enumerate();
         let pools_of_origins =
             pools.flat_map(|(at, pool)| pool.servers.iter().map(move |_| at)).collect();
@@ -176,6 +180,7 @@ impl Run {
             origins,
             http2_origins,
             asked,
+            copies,
             clients,
             http2_clients,
             oracle,
@@ -244,6 +249,9 @@ impl Run {
         if let Some(asked) = &mut self.asked {
             moved |= asked.step(self.net.now(), &mut self.oracle);
         }
+        if let Some(copies) = &mut self.copies {
+            moved |= copies.step(self.net.now());
+        }
         moved
     }
 
@@ -289,7 +297,8 @@ impl Run {
         let origins = self.origins.iter().filter_map(|origin| origin.next_at(now));
         let http2_origins = self.http2_origins.iter().filter_map(|origin| origin.next_at(now));
         let asked = self.asked.as_ref().and_then(|asked| asked.next_at(now));
-        let origins = origins.chain(http2_origins).chain(asked);
+        let copies = self.copies.as_ref().and_then(|copies| copies.next_at(now));
+        let origins = origins.chain(http2_origins).chain(asked).chain(copies);
         let stop = self.stop.map(|(at, _)| at);
         let net = self.net.next_event_at();
         let reload = self.reloads.as_ref().and_then(Reloads::next_at);

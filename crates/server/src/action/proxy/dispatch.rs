@@ -263,7 +263,7 @@ impl Worker {
     ///
     /// # Errors
     /// There is no room for a connection to the server. Nothing has changed.
-    fn attach<R: Reactor>(
+    pub(super) fn attach<R: Reactor>(
         &mut self,
         reactor: &mut R,
         id: Id<Exchange>,
@@ -441,7 +441,10 @@ impl Worker {
         }
         match self.connect_once(reactor, pool, server, to) {
             Err(shortage)
-                if shortage != Shortage::Ports && !full && self.make_room_for_server(reactor) =>
+                if shortage != Shortage::Ports
+                    && !full
+                    && to != Requester::NONE
+                    && self.make_room_for_server(reactor) =>
             {
                 self.connect_once(reactor, pool, server, to)
             }
@@ -534,9 +537,9 @@ impl Worker {
         exchange.attempt.up = Responder::NONE;
         // The server is not to blame.
         exchange.tried = Tried::default();
-        let attempts = exchange.attempts;
+        let is_last = exchange.attempts >= SHORTAGE_ATTEMPTS_MAX || exchange.mirrored.is_some();
         self.release_server(pool, server);
-        if attempts >= SHORTAGE_ATTEMPTS_MAX {
+        if is_last {
             return self.fail(reactor, id, SHORTAGE);
         }
         self.accounts.counters.slot_waits.add(1);
@@ -590,7 +593,7 @@ impl Worker {
         let attempt = failed_attempt(exchange, settings, point);
         exchange.was_reset |= point == FailurePoint::FreshReset;
         let is_leaving = core::mem::take(&mut exchange.is_server_leaving);
-        if retry::may_retry(&attempt) {
+        if exchange.mirrored.is_none() && retry::may_retry(&attempt) {
             let all_tried = !pool.state.may_wait(&exchange.tried);
             match point {
                 FailurePoint::NotSent => {

@@ -12,6 +12,7 @@ use crate::action::intake::Intake;
 use crate::action::lua_response::ResponseHook;
 use crate::action::proxy::authorization::Authorization;
 use crate::action::proxy::inquiry::Inquiry;
+use crate::action::proxy::mirror::{Duplicate, Mirrored};
 use crate::action::proxy::stored::StoredRequest;
 use crate::buffers::BufferPool;
 use crate::paces::{Pace, Way};
@@ -123,6 +124,8 @@ pub(crate) struct Attempt {
     pub(crate) has_response: bool,
     /// The connection may carry another request after this one. Set when the response head arrives.
     pub(crate) keeps: bool,
+    /// The server has ended its direction while a part of the body, which it sent before, waits for the bandwidth.
+    pub(crate) has_ended: bool,
 }
 
 impl Attempt {
@@ -134,6 +137,7 @@ impl Attempt {
         idle_age: None,
         has_response: false,
         keeps: false,
+        has_ended: false,
     };
 }
 
@@ -149,7 +153,8 @@ pub(crate) struct EndedSides {
 /// One proxied request and its response. `Worker::exchanges` holds it from the routing of the request until
 /// the response is complete, failed or abandoned.
 pub(crate) struct Exchange {
-    /// The requester. It exists as long as the exchange, and its carrier refers to this exchange.
+    /// The requester. It exists as long as the exchange, and its carrier refers to this exchange. `Requester::NONE` if the
+    /// exchange is `mirrored`.
     pub(crate) requester: Requester,
     /// How far the exchange has progressed. Each attempt begins at `Connecting`, or at `ExpectResponse` on a
     /// reused connection.
@@ -196,6 +201,10 @@ pub(crate) struct Exchange {
     pub(crate) authorization: Option<Box<Authorization>>,
     /// The request of the client, while a server is asked about it.
     pub(crate) inquiry: Option<Box<Inquiry>>,
+    /// The copy of the request for another pool, until it is complete.
+    pub(crate) copy: Option<Box<Duplicate>>,
+    /// The exchange is that of a copy, without a client.
+    pub(crate) mirrored: Option<Box<Mirrored>>,
     /// The limits of the bandwidth, if the route has any. Those that the request began with: a reload changes nothing.
     pub(crate) pace: Option<Box<Pace>>,
     /// The values for the edits of the response; empty if there are none, and once the response begins.
@@ -236,6 +245,8 @@ impl Exchange {
             ended: EndedSides::default(),
             authorization: None,
             inquiry: None,
+            copy: None,
+            mirrored: None,
             pace: None,
             values: Vec::new(),
             response_hook: None,
@@ -245,6 +256,12 @@ impl Exchange {
     /// The pool to which the request goes once it is granted; `None` if no server is asked about it.
     pub(crate) fn own_pool(&self) -> Option<u16> {
         self.inquiry.as_ref().map(|inquiry| inquiry.pool())
+    }
+
+    /// The pools that count the exchange among their requests.
+    pub(crate) fn pools(&self) -> impl Iterator<Item = u16> + use<> {
+        let copy = self.copy.as_ref().map(|copy| copy.pool());
+        [Some(self.pool), self.own_pool(), copy].into_iter().flatten()
     }
 
     /// The exchange continues under the settings of `era`. The indexes of its pools keep their meaning; that of its
@@ -261,6 +278,9 @@ impl Exchange {
         buffers.put(self.values);
         if let Some(inquiry) = self.inquiry {
             inquiry.request.release(buffers);
+        }
+        if let Some(copy) = self.copy {
+            copy.release(buffers);
         }
         self.request.release(buffers);
     }

@@ -245,6 +245,9 @@ impl Worker {
         let question = core::mem::replace(&mut exchange.request, request);
         if let Verdict::Granted { lines, .. } = verdict {
             exchange.request.add_lines(&lines);
+            if let Some(copy) = &mut exchange.copy {
+                copy.add_lines(&lines);
+            }
         }
         (exchange.pool, exchange.facts) = (pool, facts);
         (exchange.attempt, exchange.attempts) = (Attempt::NONE, 0);

@@ -2,7 +2,7 @@
 //!
 //! - `exchange.rs`: the state of one proxied request; `stored.rs`: the request as it is sent
 //! - `choice.rs`: requests of routes that choose the pool
-//! - `inquiry.rs`: requests about which another server is asked first
+//! - `inquiry.rs`: requests about which another server is asked first; `mirror.rs`: copies for another pool
 //! - `own.rs`: requests that Tidegate sends for itself
 //! - `authorization.rs`: requests whose user is being verified
 //! - `dispatch.rs`: pick a server, wait in the queue, connect, retry; `reuse.rs`: idle connections;
@@ -14,7 +14,7 @@
 //! In: requests and their bodies (`action/mod.rs`), responses of servers (`carrier/server.rs`). Out: messages for
 //! requesters and for servers.
 //! Never: decides which server (`gate::balance`), whether to retry (`gate::retry`) or how a body is framed (`wire`).
-//! Limits: one exchange for each requester; the pool's settings bound its queue and the attempts.
+//! Limits: one exchange for each requester, and those of copies; the pool's settings bound its queue and the attempts.
 //! Invariant: each `note_start` for a server is followed by exactly one `note_end` (`release_server`).
 
 pub(crate) mod authorization;
@@ -22,6 +22,7 @@ mod choice;
 pub(crate) mod dispatch;
 pub(crate) mod exchange;
 mod inquiry;
+pub(crate) mod mirror;
 mod own;
 mod request;
 mod response;
@@ -50,6 +51,7 @@ use tidegate_wire::websocket::ClientKey;
 
 use crate::action::Running;
 use crate::action::proxy::exchange::{Choice, Exchange, RequestFacts, Stage};
+use crate::action::proxy::mirror::Terms;
 use crate::action::proxy::stored::StoredRequest;
 use crate::answer::Answer;
 use crate::buffers::BufferPool;
@@ -82,6 +84,7 @@ impl Worker {
     ) {
         let (era, snapshot) = (self.era_of(to), self.settings_of(to));
         let websocket_key = self.websocket_key(head);
+        let mirrors_left = self.mirrors_left();
         let Some(down) = self.conns.downstream(to.sock) else {
             return self.note_bug(reactor, to.sock);
         };
@@ -131,6 +134,15 @@ impl Worker {
             stay: stay_of(&snapshot, (pool_index, listener), &context, head, &mut self.piece),
             ..facts_of(head, changes, choice)
         };
+        let mirroring =
+            snapshot.handlings.of_route(route).and_then(|handling| handling.mirror.as_ref());
+        let drafted = mirroring.map(|mirroring| {
+            let pool = snapshot.pool(mirroring.pool);
+            let key_hash = hash_key(&pool.balance, head, changes, (peer, listener));
+            let terms = Terms { mirroring, pool, key_hash, room: mirrors_left };
+            let scratch = (&mut self.prng, &mut self.piece);
+            mirror::draft(&mut self.buffers, scratch, head, &context, &terms)
+        });
         self.arrivals += 1;
         let place = (listener_index, pool_index);
         let mut exchange = Exchange::new(to, era, place, self.arrivals, facts, request);
@@ -143,6 +155,8 @@ impl Worker {
             exchange.timeouts = handling.timeouts;
             exchange.pace = handling.bandwidth.as_ref().map(|limits| Box::new(Pace::new(limits)));
         }
+        let counters = &self.accounts.counters;
+        exchange.copy = drafted.and_then(|copy| copy.counted(&mut self.mirrors, counters));
         exchange.values = self.values.take(to);
         exchange.response_hook = self.response_hook.take().map(Box::new);
         if let Some((asker, question)) = question {
@@ -161,12 +175,12 @@ impl Worker {
     /// request is refused.
     fn insert_exchange<R: Reactor>(&mut self, reactor: &mut R, exchange: Exchange) {
         let (to, is_ready) = (exchange.requester, exchange.stage == Stage::Queued);
-        let (pool, own_pool) = (exchange.pool, exchange.own_pool());
+        let pools = exchange.pools();
         match self.exchanges.insert(exchange) {
             Ok(id) => {
                 self.set_running(to, Running::Proxy(id));
                 self.accounts.counters.exchanges_now.add(1);
-                for pool in [Some(pool), own_pool].into_iter().flatten() {
+                for pool in pools {
                     self.pools[usize::from(pool)].exchanges += 1;
                 }
                 if is_ready {
@@ -175,6 +189,7 @@ impl Worker {
             }
             Err(mut exchange) => {
                 self.recall_values(to, core::mem::take(&mut exchange.values));
+                self.mirrors -= usize::from(exchange.copy.is_some());
                 if let Some(hook) = &exchange.response_hook {
                     self.close_response_hook(**hook);
                 }
@@ -244,6 +259,9 @@ impl Worker {
     /// if its head was relayed already.
     pub(crate) fn fail<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>, failure: Failure) {
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
+        if exchange.mirrored.is_some() {
+            return self.fail_mirror(id, failure, reactor.now());
+        }
         let (to, is_done) = (exchange.requester, exchange.has_whole_request());
         let is_tcp = exchange.facts.is_tcp;
         let values = core::mem::take(&mut exchange.values);
@@ -264,7 +282,7 @@ impl Worker {
 
     /// Ends an exchange whose client disconnected or is no longer served. The upstream connection is reset,
     /// because it may be in the middle of the request or the response.
-    pub(super) fn cancel_exchange<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
+    pub(crate) fn cancel_exchange<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get(id) else { return };
         let (pool, attempt, stage) = (exchange.pool, exchange.attempt, exchange.stage);
         if exchange.has_server() {
@@ -281,9 +299,13 @@ impl Worker {
         if let Some(mut exchange) = self.exchanges.remove(id) {
             self.paces.forget(exchange.pace.take());
             self.accounts.counters.exchanges_now.sub(1);
-            for pool in [Some(exchange.pool), exchange.own_pool()].into_iter().flatten() {
+            for pool in exchange.pools() {
                 self.pools[usize::from(pool)].exchanges -= 1;
             }
+            if let Some(mirrored) = &exchange.mirrored {
+                mirrored.end();
+            }
+            self.mirrors -= usize::from(exchange.copy.is_some() || exchange.mirrored.is_some());
             if let Some(hook) = &exchange.response_hook {
                 self.close_response_hook(**hook);
             }

@@ -60,6 +60,26 @@ impl Worker {
         if let Some(pace) = &mut exchange.pace {
             pace.spend(Way::Up, reactor.now(), data.len());
         }
+        let listener = exchange.listener;
+        let copy = match exchange.copy {
+            None => None,
+            Some(_) => self.copy_body(id, data, end),
+        };
+        self.forward_own_body(reactor, id, data, end);
+        if let Some(copy) = copy {
+            self.send_copy(reactor, listener, *copy);
+        }
+    }
+
+    /// Forwards a piece of the request body to the request's own server.
+    fn forward_own_body<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<Exchange>,
+        data: &[u8],
+        end: Option<&[u8]>,
+    ) {
+        let Some(exchange) = self.exchanges.get_mut(id) else { return };
         if let Some(inquiry) = &mut exchange.inquiry {
             return inquiry.take_body(data, end);
         }

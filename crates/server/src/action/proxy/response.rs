@@ -55,7 +55,7 @@ impl Worker {
     ) {
         let Some(exchange) = self.exchanges.get(id) else { return };
         debug_assert_eq!(exchange.stage, Stage::ExpectResponse, "an interim response");
-        if exchange.inquiry.is_some() {
+        if exchange.inquiry.is_some() || exchange.mirrored.is_some() {
             // The client asked another server.
             return;
         }
@@ -79,6 +79,9 @@ impl Worker {
     ) {
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
         debug_assert_eq!(exchange.stage, Stage::ExpectResponse, "the head of a response");
+        if exchange.mirrored.is_some() {
+            return self.take_mirrored_head(reactor, id, head, ends, more_follows);
+        }
         if exchange.facts.connects && matches!(head.status, 200..=299) {
             // To the client, the response would open the tunnel that the server has not opened.
             let text = "the server did not switch to the protocol that the client requested";
@@ -169,6 +172,9 @@ impl Worker {
         }
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
         debug_assert_eq!(exchange.stage, Stage::ExpectBody, "a piece of a response");
+        if exchange.mirrored.is_some() {
+            return self.skip_mirrored(reactor, id, data.len());
+        }
         let to = exchange.requester;
         if let Some(pace) = &mut exchange.pace {
             pace.spend(Way::Down, reactor.now(), data.len());
@@ -195,6 +201,9 @@ impl Worker {
         }
         let Some(exchange) = self.exchanges.get(id) else { return };
         debug_assert_eq!(exchange.stage, Stage::ExpectBody, "the end of a response");
+        if exchange.mirrored.is_some() {
+            return self.end_mirror(reactor, id, more_follows);
+        }
         let (to, up) = (exchange.requester, exchange.attempt.up);
         let is_done = exchange.request.is_done();
         self.end_response(reactor, to, data, trailers);
@@ -291,6 +300,10 @@ impl Worker {
         code: ErrorCode,
     ) {
         let Some(exchange) = self.exchanges.get(id) else { return };
+        if exchange.mirrored.is_some() {
+            let text = "the server reset the request";
+            return self.upstream_failed(reactor, id, Failure { status: 502, text });
+        }
         let (to, pool, attempt) = (exchange.requester, exchange.pool, exchange.attempt);
         if self.progress(to) != Progress::Begun && !self.is_call(to) {
             let text = "the server reset the request";

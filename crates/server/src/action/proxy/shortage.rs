@@ -44,9 +44,25 @@ impl Worker {
         }
     }
 
+    /// Picks a server for a request that was not sent before, and then for its copy, if that is complete. A server that is
+    /// asked about the request may still refuse it, and there is no copy of a refused request.
+    pub(crate) fn dispatch_new<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
+        let Some(exchange) = self.exchanges.get(id) else { return };
+        let listener = exchange.listener;
+        let copy = match exchange.copy {
+            None => None,
+            Some(_) if exchange.inquiry.is_some() => None,
+            Some(_) => self.take_complete_copy(id),
+        };
+        self.dispatch_first(reactor, id);
+        if let Some(copy) = copy {
+            self.send_copy(reactor, listener, *copy);
+        }
+    }
+
     /// Picks a server for a request that was not sent before. The first request of a connection waits if there is
     /// no room for another first request.
-    pub(crate) fn dispatch_new<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
+    fn dispatch_first<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get(id) else { return };
         let (to, era, pool_index) = (exchange.requester, exchange.era, usize::from(exchange.pool));
         if to.as_own().is_some() {

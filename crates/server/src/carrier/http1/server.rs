@@ -13,7 +13,7 @@ use crate::action::proxy::exchange::{Exchange, Stage};
 use crate::action::proxy::tunnel::Side;
 use crate::buffers::Input;
 use crate::connection::Upstream;
-use crate::worker::Worker;
+use crate::worker::{Work, Worker};
 
 /// What the proxy answers if a response cannot be decoded.
 const MALFORMED: &str = "the server's response is malformed";
@@ -97,6 +97,7 @@ impl Worker {
             Some(http1) if !input.is_empty() => http1.input = input,
             _ => input.release(&mut self.buffers),
         }
+        self.end_deferred(reactor, sock);
     }
 
     /// Decodes `bytes` of a response. Bytes that it leaves unprocessed are the beginning of a head, or exceed the
@@ -250,6 +251,39 @@ impl Worker {
             self.lose_idle(reactor, sock);
             return reactor.close(sock);
         }
+        if !self.defers_end(sock, id) {
+            self.end_http1_server(reactor, sock, id);
+        }
+    }
+
+    /// Whether a part of the response's body waits for the bandwidth of the route: the end comes after it. TLS hands over
+    /// the end together with the last bytes, although the connection is not to be read.
+    fn defers_end(&mut self, sock: SockId, id: Id<Exchange>) -> bool {
+        let Some(exchange) = self.exchanges.find_mut(id) else { return false };
+        let may_wait = exchange.stage == Stage::ExpectBody && exchange.pace.is_some();
+        let http1 = self.conns.upstream(sock).and_then(Upstream::http1);
+        if !may_wait || http1.is_none_or(|http1| http1.input.is_empty()) {
+            return false;
+        }
+        exchange.attempt.has_ended = true;
+        exchange.attempt.keeps = false;
+        self.work.push(Work::ResumeServer(exchange.attempt.up));
+        true
+    }
+
+    /// Takes an end that `defers_end` has deferred, once nothing before it waits.
+    fn end_deferred<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
+        let Some(up) = self.conns.upstream(sock) else { return };
+        let id = up.exchange;
+        let is_empty = up.http1().is_none_or(|http1| http1.input.is_empty());
+        let Some(exchange) = self.exchanges.find(id) else { return };
+        if exchange.attempt.has_ended && (is_empty || !exchange.is_response_paced()) {
+            self.end_http1_server(reactor, sock, id);
+        }
+    }
+
+    /// The server's direction of a connection with an exchange has ended, and nothing before it waits.
+    fn end_http1_server<R: Reactor>(&mut self, reactor: &mut R, sock: SockId, id: Id<Exchange>) {
         let expects_body =
             self.exchanges.get(id).is_some_and(|exchange| exchange.stage == Stage::ExpectBody);
         let http1 = self.conns.upstream(sock).and_then(Upstream::http1);
