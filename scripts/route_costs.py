@@ -129,22 +129,29 @@ def many():
     origin()
     path("hosts.map", "".join(f"host{n}.example app\n" for n in range(100_000)))
     path("office.txt", "".join(f"10.{n >> 16}.{n >> 8 & 255}.{n & 255}/32\n" for n in range(0, 200_000, 2)))
-    text = '[[listener]]\nbind = "127.0.0.1:19711"\n[map.hosts]\nfile = "hosts.map"\n[set.office]\naddresses = "office.txt"\n'
     kinds = ['headers = { user-agent = { contains = "bot%d", ignore-case = true } }', 'query = { debug = "%d" }',
-             'cookies = { beta = "%d" }', 'client = ["set:office"]\nmethod = "PUT"\nhost = "h%d.example"', 'path = "/v%d/*"']
-    for number in range(1000):
-        text += f'[[route]]\n{kinds[number % 5] % number}\nrespond = {{ status = 404 }}\n'
-    text += '[[route]]\nproxy = { pool = { map = "hosts", key = "{host}", default = "app" } }\n' + pool()
+             'cookies = { beta = "%d" }', 'client = ["set:office"]\nquery = { a = "%d" }', 'method = "PUT"\nquery = { b = "%d" }']
+
+    def routes(port, place):
+        text = f'[[listener]]\nbind = "127.0.0.1:{port}"\n[map.hosts]\nfile = "hosts.map"\n[set.office]\naddresses = "office.txt"\n'
+        for number in range(1000):
+            text += f'[[route]]\n{place % (number // 5)}{kinds[number % 5] % number}\nrespond = {{ status = 404 }}\n'
+        return text + '[[route]]\nproxy = { pool = { map = "hosts", key = "{host}", default = "app" } }\n' + pool()
+
     tidegate("bare", '[[listener]]\nbind = "127.0.0.1:19710"\n[[route]]\nproxy = "app"\n' + pool())
-    loads = [tidegate("many", text)]
+    # 200 hosts with five routes each, and the same routes for every host, so that each request is tested against all.
+    hosts = routes(19711, 'host = "host%d.example"\n')
+    tidegate("all", routes(19712, "# %d\n"))
+    loads = [tidegate("hosts", hosts)]
     for _ in range(4):
         SERVERS[-1].terminate()
         SERVERS.pop().wait()
-        loads.append(tidegate("many", text))
-    print(json.dumps({"what": "load of 1,000 routes, 100,000 keys, 100,000 networks", "ms": round(statistics.median(loads) * 1000)}))
-    script = path("host.lua", 'wrk.headers["Host"] = "host4711.example"\nwrk.headers["User-Agent"] = "wrk"\n')
+        loads.append(tidegate("hosts", hosts))
+    print(json.dumps({"what": "start with 1,000 routes, 100,000 keys, 100,000 networks", "ms": round(statistics.median(loads) * 1000)}))
+    script = path("host.lua", 'wrk.headers["Host"] = "host47.example"\nwrk.headers["User-Agent"] = "wrk"\nwrk.headers["Cookie"] = "a=b"\n')
     pair("1,000 routes on five kinds of conditions, a map, a set", {
-        "bare": "http://127.0.0.1:19710/json", "many": "http://127.0.0.1:19711/json?a=1"}, script)
+        "bare": "http://127.0.0.1:19710/json?q=1", "five for each host": "http://127.0.0.1:19711/json?q=1",
+        "all for each host": "http://127.0.0.1:19712/json?q=1"}, script)
 
 
 def rate():

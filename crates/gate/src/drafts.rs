@@ -29,7 +29,8 @@ impl<E> Drafts<E> {
     /// The entries of a draft.
     pub(crate) fn entries(&mut self, number: u64) -> Result<&mut Vec<E>, String> {
         let draft = self.current.as_mut().filter(|(current, _)| *current == number);
-        let absent = || format!("there is no version @{number}; create one with `{}`", self.command);
+        let absent =
+            || format!("there is no version @{number}; create one with `{}`", self.command);
         draft.map(|(_, entries)| entries).ok_or_else(absent)
     }
 

@@ -220,7 +220,10 @@ fn unusable_files_are_named() {
         ("secret".to_owned(), "neither PEM nor JSON"),
         ("{".to_owned(), "not a set of keys (RFC 7517): line 1"),
         (r#"{"keys":[]}"#.to_owned(), "the file contains no key"),
-        (r#"{"keys":[{"kty":"RSA","use":"enc"},{"kty":"other"}]}"#.to_owned(), "the file contains no key"),
+        (
+            r#"{"keys":[{"kty":"RSA","use":"enc"},{"kty":"other"}]}"#.to_owned(),
+            "the file contains no key",
+        ),
         (r#"{"keys":[{"kty":"RSA","n":"AQAB","e":"AQAB"}]}"#.to_owned(), "key 1: RSA with less"),
         (
             r#"{"kty":"EC","crv":"P-256","x":"AA"}"#.to_owned(),
