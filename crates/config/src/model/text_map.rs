@@ -148,7 +148,8 @@ impl TextMap {
                 return Err(MapFault::SameKey { first: a.line, second: b.line });
             }
         } else {
-            let order = |a: &MapEntry, b: &MapEntry| compare(kind, a.key.bytes(), b.key.bytes());
+            let order =
+                |a: &MapEntry, b: &MapEntry| compare(kind, a.key.as_bytes(), b.key.as_bytes());
             entries.sort_by(|a, b| order(a, b).then(a.line.cmp(&b.line)));
             if let Some([a, b]) = entries.array_windows().find(|[a, b]| a.key == b.key) {
                 return Err(MapFault::SameKey { first: a.line, second: b.line });
@@ -212,9 +213,8 @@ impl TextMap {
     /// The number of the value of the longest key that `text` is, begins with or ends with.
     fn longest(&self, text: &[u8]) -> Option<usize> {
         let Content { kind, entries, .. } = &*self.0;
-        let is_before = |entry: &Prepared| {
-            compare(*kind, entry.key.bytes(), text.iter().copied()) != Ordering::Greater
-        };
+        let is_before =
+            |entry: &Prepared| compare(*kind, entry.key.as_bytes(), text) != Ordering::Greater;
         let mut at = entries.partition_point(is_before).checked_sub(1);
         while let Some(entry) = at.and_then(|at| entries.get(at)) {
             if is_part(*kind, entry.key.as_bytes(), text) {
@@ -238,7 +238,8 @@ impl TextMap {
                 let found = entries.iter().position(|entry| &*entry.key == form);
                 found.ok_or(entries.len())
             }
-            _ => entries.binary_search_by(|entry| compare(*kind, entry.key.bytes(), form.bytes())),
+            _ => entries
+                .binary_search_by(|entry| compare(*kind, entry.key.as_bytes(), form.as_bytes())),
         }
     }
 
@@ -429,13 +430,9 @@ fn link(kind: MapKind, entries: &mut [Prepared]) {
     }
 }
 
-fn compare(
-    kind: MapKind,
-    a: impl DoubleEndedIterator<Item = u8>,
-    b: impl DoubleEndedIterator<Item = u8>,
-) -> Ordering {
+fn compare(kind: MapKind, a: &[u8], b: &[u8]) -> Ordering {
     match kind {
-        MapKind::Suffix => a.rev().cmp(b.rev()),
+        MapKind::Suffix => a.iter().rev().cmp(b.iter().rev()),
         MapKind::Exact | MapKind::Prefix | MapKind::Address | MapKind::Regex => a.cmp(b),
     }
 }
