@@ -183,22 +183,31 @@ mod tests {
     #[test]
     fn every_socket_has_a_worker_whatever_their_numbers() {
         let config = config(&["127.0.0.1:80"]);
-        for (sockets, workers, is_shared) in
-            [(1, 4, false), (1, 4, true), (4, 4, true), (5, 2, true), (2, 5, true), (3, 1, false)]
-        {
+        for (sockets, workers, is_shared, replaces) in [
+            (1, 4, false, true),
+            (1, 4, true, true),
+            (4, 4, true, true),
+            (5, 2, true, true),
+            (2, 5, true, true),
+            (3, 1, false, true),
+            (1, 4, false, false),
+            (1, 4, true, false),
+        ] {
             let socket = |_| {
                 let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("a descriptor").into();
                 InheritedSocket { socket, address: tcp("127.0.0.1:80"), is_shared }
             };
-            let found = Inheritance::assign((0..sockets).map(socket).collect(), &config);
+            let mut found = Inheritance::assign((0..sockets).map(socket).collect(), &config);
+            found.report = replaces.then(|| socket(0).socket);
             assert!(found.has(0) && !found.has(1));
+            assert_eq!(found.is_of_manager(), !replaces);
             let mut takers = vec![0; sockets];
             for worker in 0..workers {
                 for (at, place) in found.share_of(worker, workers).into_iter().enumerate() {
                     takers[at] += usize::from(place == Some(0));
                 }
             }
-            let expected = if is_shared { 1 } else { workers };
+            let expected = if is_shared && replaces { 1 } else { workers };
             assert!(takers.iter().all(|count| *count == expected), "{sockets} for {workers}");
         }
     }

@@ -73,8 +73,8 @@ pub static COUNT_TABLE: Section = Section {
             Value("100_000"),
             "How many keys are counted at the same time. If there are more, keys that were not used for `expire` lose \
              their place first, then those with the fewest requests lately among eight keys, so a flood of new keys \
-             displaces keys that are quiet, and no active ones (`tidegate_table_evictions_total`). An entry takes 24 bytes, 24 for the text \
-             of its key (64 unless `key` is the client's address), 64 for each count with a period, and 8 for each other \
+             displaces keys that are quiet, and no active ones (`tidegate_table_evictions_total`). An entry takes 24 bytes, \
+             24 for the text of its key (64 unless `key` is the client's address), 64 for each count with a period, and 8 for each other \
              count. The memory is taken at start.",
             "More keys than most services have clients within ten minutes; 17 MB with two periods.",
         ),

@@ -95,17 +95,17 @@ impl KeySet {
     /// What is wrong.
     pub fn parse_published(content: &[u8]) -> Result<Self, String> {
         let text = core::str::from_utf8(content).map_err(|_| "not UTF-8".to_owned())?;
-        let public = read_json(text)?.into_iter().filter(|key| key.kty != "oct" && key.verifies());
+        let all = read_json(text)?;
+        // An issuer that withdraws all of its keys publishes an empty set.
+        if all.is_empty() {
+            return Ok(Self { keys: Vec::new() });
+        }
+        let public = all.into_iter().filter(|key| key.kty != "oct" && key.verifies());
         let usable = public.filter_map(|key| {
             let material = material_of(&key).ok().flatten()?;
             Some(Key { id: key.kid, algorithm: key.alg, material })
         });
-        let keys: Vec<Key> = usable.take(KEYS_MAX + 1).collect();
-        // An issuer that withdraws all of its keys publishes an empty set.
-        if keys.is_empty() {
-            return Ok(Self { keys });
-        }
-        Self::bounded(keys)
+        Self::bounded(usable.take(KEYS_MAX + 1).collect())
     }
 
     fn bounded(keys: Vec<Key>) -> Result<Self, String> {

@@ -233,7 +233,7 @@ fn unusable_files_are_named() {
         (format!(r#"{{"kty":"oct","k":"{short}"}}"#), "key 1: a secret of less than 32 bytes"),
         (pem("PRIVATE KEY", b"x"), "a private key"),
         (pem("CERTIFICATE", b"x"), "a certificate"),
-        (pem("PUBLIC KEY", b"x"), "a public key that is not of RSA"),
+        (pem("PUBLIC KEY", b"x"), "a public key of an unsupported kind"),
     ] {
         let found = KeySet::parse(content.as_bytes()).expect_err(&content);
         assert!(found.starts_with(what), "{content}: {found}");
@@ -342,6 +342,11 @@ fn fetched_keys_replace_each_other_and_stay_if_a_fetch_fails() {
         assert_ne!(reader.version(), version);
         assert_eq!(reader.verify(SIGNED, 1400), Err(Unverified::Refused(Refusal::Invalid)));
     }
+    // So is every key, by an empty set.
+    assert_eq!(keys.offer(published.as_bytes(), 1500), Ok(Some(1)));
+    assert!(first.verify(SIGNED, 1500).is_ok());
+    assert_eq!(keys.offer(br#"{"keys":[]}"#, 1600), Ok(Some(0)));
+    assert!(first.verify(SIGNED, 1600).is_err());
 }
 
 #[test]
