@@ -5,7 +5,7 @@ set -euo pipefail
 
 declare -A package=(
   [curl]=curl [wrk]=wrk [h2load]=nghttp2-client [nghttpd]=nghttp2-server [nginx]=nginx-light [haproxy]=haproxy [openssl]=openssl
-  [chromium]=chromium
+  [chromium]=chromium [man]=man-db
   [ip]=iproute2 [tc]=iproute2
 )
 missing=()

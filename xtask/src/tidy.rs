@@ -14,6 +14,7 @@ const FILE_LINES_MAX: usize = 900;
 const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("base", &[]),
     ("config", &["base"]),
+    ("convert", &["config"]),
     ("wire", &["base"]),
     ("gate", &["base", "config", "wire"]),
     ("push", &["base", "config", "wire"]),
@@ -24,11 +25,11 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("bench", &["base", "reactor", "secure", "wire"]),
     ("tune", &["base"]),
     ("testing", &[]),
-    ("tidegate", &["base", "bench", "config", "server", "tune"]),
+    ("tidegate", &["base", "bench", "config", "convert", "server", "tune"]),
 ];
 
 /// Crates that decide and never act: no socket, clock, thread, file, system randomness or randomly seeded map.
-const SANS_IO: &[&str] = &["base", "config", "wire", "gate", "push"];
+const SANS_IO: &[&str] = &["base", "config", "convert", "wire", "gate", "push"];
 
 /// What sans-IO code must not contain, and what to use instead.
 const BANNED_IN_SANS_IO: &[(&str, &str)] = &[

@@ -175,6 +175,24 @@ impl<T> Slab<T> {
         Some(value)
     }
 
+    /// A table in which each stored value has its id in this one. It never gives one of these ids to another value.
+    #[must_use]
+    pub fn with_same_ids<U>(&self, value_of: impl Fn(&T) -> U) -> Slab<U> {
+        let same = |slot: &Slot<T>| Slot {
+            generation: slot.generation,
+            content: match &slot.content {
+                Content::Taken(value) => Content::Taken(value_of(value)),
+                Content::Free(next) => Content::Free(*next),
+            },
+        };
+        Slab {
+            slots: self.slots.iter().map(same).collect(),
+            first_free: self.first_free,
+            taken: self.taken,
+            capacity_max: self.capacity_max,
+        }
+    }
+
     /// All stored values with their ids, in slot order.
     pub fn iter(&self) -> impl Iterator<Item = (Id<T>, &T)> {
         self.slots.iter().enumerate().filter_map(|(index, slot)| {
@@ -205,6 +223,19 @@ mod tests {
         slab.insert(1).unwrap();
         assert_eq!(slab.insert(2), Err(2));
         assert_eq!(slab.len(), 1);
+    }
+
+    #[test]
+    fn table_with_the_same_ids_gives_none_of_them_away() {
+        let mut slab = Slab::new(4);
+        let ids: Vec<_> = ["a", "b", "c"].map(|value| slab.insert(value).unwrap()).into();
+        slab.remove(ids[1]);
+        let mut other = slab.with_same_ids(|value| value.len());
+        let same = |id: Id<&str>| Id::new(id.index, id.generation);
+        assert_eq!((other.get(same(ids[0])), other.get(same(ids[1]))), (Some(&1), None));
+        let added = other.insert(7).unwrap();
+        assert!(ids.iter().all(|id| same(*id) != added), "{added:?}");
+        assert_eq!((other.len(), other.remove(same(ids[2]))), (3, Some(1)));
     }
 
     #[test]

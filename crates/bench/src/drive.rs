@@ -14,7 +14,7 @@ use crate::verdict::Verdict;
 use core::net::IpAddr;
 use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::thread;
 use tidegate_base::{Address, Moment};
 use tidegate_reactor::worker;
@@ -119,8 +119,10 @@ pub struct Outcome {
     pub silent_since: Option<Duration>,
     /// Figures over time: a point for each second, or more in a short run.
     pub points: Vec<Point>,
-    /// Whether the operator ended the run early.
+    /// Whether the operator or an error ended the run early.
     pub was_stopped: bool,
+    /// Whether the first error ended the run (`Job::stops_at_error`).
+    pub had_fatal_error: bool,
     /// Whether the run reached its measured time; if not, the figures cover only warm-up and ramp.
     pub has_counted: bool,
 }
@@ -163,6 +165,7 @@ impl Outcome {
         self.points
             .extend(other.points.iter().map(|point| Point { at_s: point.at_s + offset, ..*point }));
         self.was_stopped |= other.was_stopped;
+        self.had_fatal_error |= other.had_fatal_error;
         self.has_counted &= other.has_counted;
     }
 
@@ -231,7 +234,11 @@ pub fn run(
 ) -> Result<Outcome, String> {
     check_capacity(job)?;
     let plan = &job.plan;
-    let shares: Vec<Shared> = (0..=plan.threads).map(|_| Shared::default()).collect();
+    let had_error: Option<Arc<AtomicBool>> = job.stops_at_error.then(Arc::default);
+    // Errors of the reference probe, whose share is the last one, do not end the run.
+    let error_of = |number| had_error.clone().filter(|_| number < plan.threads);
+    let share_of = |number| Shared { had_error: error_of(number), ..Shared::default() };
+    let shares: Vec<Shared> = (0..=plan.threads).map(share_of).collect();
     let wakers = make_wakers(usize::from(plan.threads) + 1)
         .map_err(|error| format!("cannot create the threads' wakers: {error}"))?;
     let reference_plan = job.reference.as_ref().map(|reference| reference_plan(plan, reference));
@@ -354,6 +361,8 @@ struct Monitor<'a> {
     responded: Duration,
     /// The points of the curves so far.
     points: Vec<Point>,
+    /// The first error has ended the run.
+    had_fatal_error: bool,
 }
 
 impl<'a> Monitor<'a> {
@@ -369,6 +378,7 @@ impl<'a> Monitor<'a> {
             ticked: Duration::ZERO,
             responded: Duration::ZERO,
             points: Vec::new(),
+            had_fatal_error: false,
         }
     }
 
@@ -411,6 +421,12 @@ impl<'a> Monitor<'a> {
                 }
             }
             let load_is_over = finished.len() == usize::from(self.job.plan.threads);
+            // The threads have stopped sending by themselves.
+            if shares.first().is_some_and(Shared::is_ended_by_error) {
+                self.had_fatal_error = true;
+                was_stopped = true;
+                stop.store(true, Ordering::Relaxed);
+            }
             if stop.load(Ordering::Relaxed) || load_is_over {
                 was_stopped |= !load_is_over;
                 for shared in shares {
@@ -419,10 +435,7 @@ impl<'a> Monitor<'a> {
             }
             let now = monotonic_now().since(self.start);
             if now >= next_tick {
-                let had_error = self.tick(&shares[..shares.len() - 1], false, watch);
-                if had_error && self.job.stops_at_error {
-                    stop.store(true, Ordering::Relaxed);
-                }
+                self.tick(&shares[..shares.len() - 1], false, watch);
             }
             while next_tick <= now {
                 next_tick += PUBLISH_EVERY;
@@ -442,8 +455,8 @@ impl<'a> Monitor<'a> {
     }
 
     /// Collects the figures that the threads published since the last tick, if any. The length of the
-    /// interval comes from the threads, because this tick may be late. Returns whether there was an error.
-    fn tick(&mut self, shares: &[Shared], is_last: bool, watch: &mut dyn FnMut(&Tick<'_>)) -> bool {
+    /// interval comes from the threads, because this tick may be late.
+    fn tick(&mut self, shares: &[Shared], is_last: bool, watch: &mut dyn FnMut(&Tick<'_>)) {
         let mut interval = Interval::default();
         for shared in shares {
             // The figures of a thread that panicked are still correct.
@@ -457,7 +470,7 @@ impl<'a> Monitor<'a> {
         }
         let now = interval.until;
         if now <= self.ticked {
-            return false;
+            return;
         }
         let over = now - core::mem::replace(&mut self.ticked, now);
         if interval.requests > 0 {
@@ -487,7 +500,6 @@ impl<'a> Monitor<'a> {
             self.second.clear();
             self.second_began = now;
         }
-        interval.errors > 0
     }
 
     /// When the last response arrived, if the server then sent no response until the end of the run.
@@ -544,6 +556,7 @@ impl<'a> Monitor<'a> {
             silent_since,
             points: self.points,
             was_stopped,
+            had_fatal_error: self.had_fatal_error,
             has_counted,
         }
     }
@@ -805,6 +818,55 @@ mod tests {
         let job = Job { stops_at_error: true, ..job(address, plan) };
         let outcome = run(&job, &AtomicBool::new(false), &mut |_| {}).unwrap();
         assert!(outcome.was_stopped && outcome.tally.errors.connect > 0);
+    }
+
+    /// Starts a server that responds to every request with 404.
+    fn server_of_404() -> std::net::SocketAddr {
+        use std::io::{Read as _, Write as _};
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        thread::spawn(move || {
+            while let Ok((mut connection, _)) = listener.accept() {
+                thread::spawn(move || {
+                    let mut request = [0; 4096];
+                    while connection.read(&mut request).is_ok_and(|count| count > 0) {
+                        let answer = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n";
+                        if connection.write_all(answer).is_err() {
+                            break;
+                        }
+                    }
+                });
+            }
+        });
+        address
+    }
+
+    #[test]
+    fn no_request_is_sent_after_the_first_error() {
+        const CONNECTIONS: u32 = 6;
+        let arrivals = Arrivals::Constant;
+        for (requests, pace) in [
+            (Some(10_000), Pace::Closed),
+            (None, Pace::Closed),
+            (None, Pace::Total { per_second: 2000.0, arrivals }),
+            (None, Pace::PerConnection { per_second: 500.0, arrivals }),
+        ] {
+            let plan = Plan {
+                connections: CONNECTIONS,
+                threads: 2,
+                requests,
+                duration: requests.is_none().then_some(Duration::from_secs(60)),
+                pace,
+                ..Plan::default()
+            };
+            let job = Job { stops_at_error: true, ..job(server_of_404(), plan) };
+            let outcome = run(&job, &AtomicBool::new(false), &mut |_| {}).unwrap();
+            let (issued, errors) = (outcome.tally.issued, outcome.tally.errors.status);
+            assert!(outcome.was_stopped && outcome.had_fatal_error, "{pace:?}");
+            // A connection sends its second request after the response to its first one, which is an error.
+            assert!(issued >= 1 && issued <= u64::from(CONNECTIONS), "{pace:?}: {issued} requests");
+            assert!(errors >= 1 && errors <= issued, "{pace:?}: {errors} errors of {issued}");
+        }
     }
 
     #[test]

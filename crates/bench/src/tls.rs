@@ -44,7 +44,7 @@ pub struct TlsOptions {
     #[arg(long = "sni", value_name = "NAME")]
     server_name: Option<String>,
     /// Trust the CA certificates in this file (PEM) instead of the system's
-    #[arg(long, value_name = "FILE", conflicts_with = "accept_any_certificate")]
+    #[arg(long, value_name = "FILE")]
     ca: Option<PathBuf>,
     /// Accept any certificate for any name: the connection is encrypted but the server is not verified
     #[arg(short = 'k', long, visible_alias = "insecure")]
@@ -126,6 +126,9 @@ impl TlsOptions {
     /// # Errors
     /// A message for the operator.
     pub(crate) fn connector(&self, connections: u32) -> Result<(Connector, TlsClock), String> {
+        if self.ca.is_some() && self.accept_any_certificate {
+            return Err("--ca FILE verifies the server and -k accepts any certificate: leave one of them out".to_owned());
+        }
         let clock = TlsClock::default();
         clock.set(unix_seconds());
         let connector = Connector::new(&self.settings(connections)?, clock.clone())

@@ -137,7 +137,10 @@ fn closed_connections_are_lost_with_their_reason() {
         subscribers[1..].iter_mut().for_each(|to| send(to, data));
     });
     let (json, code) = bench(address, &["-c", "3", "-n", "2", "--timeout", "3s"]);
-    assert_eq!(json["connection_losses"]["the server closed with code 1001"], 1, "{json}");
+    assert_eq!(
+        json["connection_losses"]["the server closed the connection with code 1001"], 1,
+        "{json}"
+    );
     assert_eq!(counts(&json), [6, 4, 2, 0, 0, 0], "{json}");
     assert_eq!((json["connections_lost"].as_u64(), code), (Some(1), Some(1)));
 }

@@ -165,7 +165,10 @@ fn wrong_echoes_are_no_messages() {
             "an echo differs from its message",
         ),
         (|_, _, _| None, "the server closed the connection"),
-        (|_, _, _| Some(vec![0x88, 2, 0x03, 0xe9]), "the server closed with code 1001"),
+        (
+            |_, _, _| Some(vec![0x88, 2, 0x03, 0xe9]),
+            "the server closed the connection with code 1001",
+        ),
     ] {
         let (json, code) = bench(serve(act), &["-c", "1"]);
         let losses = json["connection_losses"].as_object().unwrap();

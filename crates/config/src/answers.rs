@@ -76,6 +76,20 @@ pub(crate) fn read_maintenance(
     }
     let table = route.open_table("maintenance", notes)?;
     let mut maintenance = Maintenance::default();
+    if let Some(text) = table.text("name", notes) {
+        match pattern::check_name(&text.text) {
+            Ok(()) => maintenance.name = Some(text.text),
+            Err(complaint) => notes.error(refused("name", &text, complaint)),
+        }
+    }
+    table.set_flag("active", &mut maintenance.active, notes);
+    if !maintenance.active && maintenance.name.is_none() {
+        let what = "nothing can switch this maintenance on: it has no `name`";
+        let note = Note::new(Kind::Value, table.key_place("active"), what);
+        notes.warn(note.help(
+            "add `name`, such as name = \"shop\", and run: tidegate ctl set maintenance shop on",
+        ));
+    }
     if let Some(path) = table.text("page", notes) {
         maintenance.page = read_page("page", path, notes);
     }

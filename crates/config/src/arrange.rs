@@ -10,10 +10,13 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use tidegate_base::Address;
 
-use crate::model::{Action, Bind, Config, Forward, Pool, ServerAddress, Upstream};
+use crate::model::{Action, Bind, Config, Forward, LuaApp, Pool, ServerAddress, Upstream};
 
 /// The most indexes of one kind.
 pub const INDEXES_MAX: usize = u16::MAX as usize;
+
+/// The most applications that a process has had, those that were removed included.
+pub const APPS_MAX: usize = 4096;
 
 /// The number of a configuration, counted from the start of the process.
 pub type Generation = u32;
@@ -86,6 +89,8 @@ pub struct Arranged {
     pub file_listeners: Vec<usize>,
     /// The index of each pool of the file, in file order.
     pub file_pools: Vec<usize>,
+    /// The index of each application of the file, in file order. Others were removed, and keep their indexes.
+    pub file_apps: Vec<usize>,
     /// By listener: the address as in the file, where port 0 is a free port.
     binds: Vec<Bind>,
 }
@@ -99,7 +104,7 @@ impl core::fmt::Display for IndexesUsedUp {
         write!(
             f,
             "more than {INDEXES_MAX} listeners, pools or servers of a pool, including removed ones that still have \
-             connections"
+             connections, or more than {APPS_MAX} Lua applications, including all that were removed"
         )
     }
 }
@@ -117,6 +122,7 @@ impl Arranged {
             pools: config.pools.iter().map(life).collect(),
             file_listeners: (0..config.listeners.len()).collect(),
             file_pools: (0..config.pools.len()).collect(),
+            file_apps: (0..config.lua.len()).collect(),
             binds: config.listeners.iter().map(|listener| listener.bind.clone()).collect(),
             config,
         }
@@ -139,11 +145,14 @@ impl Arranged {
             binds: self.binds.clone(),
             file_listeners: Vec::new(),
             file_pools: Vec::new(),
+            file_apps: Vec::new(),
             config: Config::default(),
         };
         let listeners = core::mem::take(&mut config.listeners);
         let pools = core::mem::take(&mut config.pools);
+        let apps = core::mem::replace(&mut config.lua, self.config.lua.clone());
         next.config = config;
+        next.place_apps(apps)?;
         next.config.listeners.clone_from(&self.config.listeners);
         next.config.pools.clone_from(&self.config.pools);
         next.file_listeners = next.place_listeners(listeners, in_use)?;
@@ -162,14 +171,17 @@ impl Arranged {
             if let Some(ask) = &mut route.handling.ask {
                 ask.pool = next.file_pools[ask.pool];
             }
-            if let Action::Proxy(proxy) = &mut route.action {
-                proxy.pool.map_pools(|pool| next.file_pools[pool]);
+            match &mut route.action {
+                Action::Proxy(proxy) => proxy.pool.map_pools(|pool| next.file_pools[pool]),
+                Action::Lua(app) => *app = next.file_apps[*app],
+                _ => {}
             }
             if let Some(mirror) = &mut route.handling.mirror {
                 mirror.pool = next.file_pools[mirror.pool];
             }
-            for pool in route.handling.hooks.iter_mut().flat_map(|hooks| &mut hooks.pools) {
-                *pool = next.file_pools[*pool];
+            if let Some(hooks) = &mut route.handling.hooks {
+                hooks.app = next.file_apps[hooks.app];
+                hooks.pools.iter_mut().for_each(|pool| *pool = next.file_pools[*pool]);
             }
         }
         Ok(next)
@@ -202,6 +214,21 @@ impl Arranged {
     /// The removed parts that the lists still contain.
     pub fn removed(&self) -> impl Iterator<Item = Place> {
         removed(&self.listeners, &self.pools)
+    }
+
+    /// Puts the applications at their indexes: the same name has the same index for as long as the process lives.
+    fn place_apps(&mut self, apps: Vec<LuaApp>) -> Result<(), IndexesUsedUp> {
+        let known = &mut self.config.lua;
+        for app in apps {
+            let index = known.iter().position(|other| other.name == app.name);
+            let index = index.unwrap_or(known.len());
+            match known.get_mut(index) {
+                Some(place) => *place = app,
+                None => known.push(app),
+            }
+            self.file_apps.push(index);
+        }
+        if known.len() > APPS_MAX { Err(IndexesUsedUp) } else { Ok(()) }
     }
 
     /// Puts the listeners at their indexes; returns these.

@@ -8,8 +8,8 @@ use crate::keys::WEIGHT_MAX;
 use crate::listeners::refused;
 use crate::maps::Maps;
 use crate::model::{
-    Action, Config, HostPattern, MapChoice, Placeholder, Pool, PoolChoice, Proxy, Split, Template,
-    TemplatePiece, TextMap,
+    Action, Config, HostPattern, MapChoice, MapKind, Placeholder, Pool, PoolChoice, Proxy, Split,
+    Template, TemplatePiece, TextMap,
 };
 use crate::nearest::nearest;
 use crate::pattern::Complaint;
@@ -163,6 +163,46 @@ pub(crate) fn pools_of(table: &TextMap, pools: &[Pool]) -> Result<Vec<usize>, St
         })
     };
     table.values().iter().map(index).collect()
+}
+
+/// Warnings about keys of maps that no request has, because {host} is in lower case, and has neither a port nor a dot at
+/// the end. For maps of which it is the whole key.
+pub(crate) fn hopeless_keys(config: &Config) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (index, route) in config.routes.iter().enumerate() {
+        let Action::Proxy(Proxy { pool: PoolChoice::Map(choice), .. }) = &route.action else {
+            continue;
+        };
+        let is_host = choice.key.pieces == [TemplatePiece::Value(Placeholder::Host)];
+        let Some(map) =
+            config.maps.get(choice.map).filter(|map| is_host && map.kind == MapKind::Exact)
+        else {
+            continue;
+        };
+        let is_hopeless = |key: &str| {
+            let has_port = match key.rsplit_once(']') {
+                Some((_, port)) => !port.is_empty(),
+                None => key.contains(':'),
+            };
+            let is_upper = !map.ignore_case && key.bytes().any(|byte| byte.is_ascii_uppercase());
+            has_port || is_upper || key.ends_with('.')
+        };
+        let mut keys = map.table.entries().map(|(key, _)| key).filter(|key| is_hopeless(key));
+        let Some(first) = keys.next() else { continue };
+        let others = match keys.count() {
+            0 => String::new(),
+            count => format!(", nor {count} more of its keys"),
+        };
+        let what = format!(
+            "no request has the key {first:?} of map {:?}{others}: {{host}} is in lower case, without a port and a dot \
+             at the end",
+            map.name
+        );
+        let help = Some("write the key in lower case and without the port".to_owned());
+        let (owner, subject) = (Owner::Route(index), GAP.to_owned());
+        findings.push(Finding { kind: Kind::Vain, owner, subject, what, help });
+    }
+    findings
 }
 
 /// Warnings about hosts of routes for which the map has no pool, once the files of maps are read.

@@ -1,5 +1,6 @@
 //! Reads one condition of `headers` of a route.
-//! In: a field name and its value in the file. Out: a checked test; a warning about a value that looks like a pattern.
+//! In: a field name and its value in the file. Out: a checked test; warnings about a value that looks like a pattern,
+//! and about an expression that matches no value.
 //! Never: accepts a condition on Host. The host of a request may also be in its target (RFC 9112 section 3.2.2), so a
 //! condition on the field would let a request in absolute form evade the route.
 
@@ -44,6 +45,7 @@ pub(crate) fn read_value(field: &str, value: &Value<'_>, notes: &mut Notes) -> O
     }
     let table = Table::open(&FIELD, value, notes)?;
     let ignore_case = table.is_true("ignore-case", notes).unwrap_or(false);
+    let examples = table.texts("example", notes);
     let words = TextKind::WORDS.iter().copied();
     let mut present: Vec<&str> = words.filter(|word| table.value(word).is_some()).collect();
     present.sort_by_key(|word| table.key_place(word).start);
@@ -59,7 +61,9 @@ pub(crate) fn read_value(field: &str, value: &Value<'_>, notes: &mut Notes) -> O
         }
         [word] => {
             let text = table.text(word, notes)?;
-            test(TextKind::from_word(word)?, word, &text, ignore_case, notes)
+            let test = test(TextKind::from_word(word)?, word, &text, ignore_case, notes)?;
+            check_examples(&examples, &test, &text, notes);
+            Some(test)
         }
         [_, second, ..] => {
             let what = format!("the condition tests more than one of {}", present.join(", "));
@@ -93,12 +97,50 @@ fn test(
         }
     }
     match TextTest::new(kind, &text.text, ignore_case) {
-        Ok(test) => Some(HeaderTest::Text(test)),
+        Ok(test) => {
+            if test.is_hopeless() {
+                notes.warn(hopeless(text));
+            }
+            Some(HeaderTest::Text(test))
+        }
         Err(fault) => {
             notes.error(refused(key, text, complaint(fault)));
             None
         }
     }
+}
+
+/// Notes an error for each value of `example` that the condition on `text` does not accept.
+fn check_examples(examples: &[Located], test: &HeaderTest, text: &Located, notes: &mut Notes) {
+    let HeaderTest::Text(test) = test else { return };
+    for example in examples {
+        if test.matches(example.text.as_bytes()) {
+            continue;
+        }
+        let what = format!(
+            "{} does not match its own example {}",
+            quoted(&text.text),
+            quoted(&example.text)
+        );
+        let help = match test.kind() {
+            TextKind::Regex => {
+                "fix the expression or the example; . [ ( * + ? ^ $ | have a meaning unless a backslash is before \
+                 them, and upper and lower case differ without ignore-case = true"
+            }
+            TextKind::Equals | TextKind::Contains | TextKind::Prefix | TextKind::Suffix => {
+                "fix the text or the example; upper and lower case differ without ignore-case = true"
+            }
+        };
+        notes.error(Note::new(Kind::Conflict, example.place.clone(), what).help(help));
+    }
+}
+
+/// The warning about a regular expression that matches no value.
+pub(crate) fn hopeless(text: &Located) -> Note {
+    let what = format!("no text matches the regular expression {}", quoted(&text.text));
+    let help = "`^` matches only at the start of the value and `$` only at its end: remove them from the middle, write \
+                \\^ or \\$ for the characters themselves, and check that every class contains a character";
+    Note::new(Kind::Vain, text.place.clone(), what).help(help)
 }
 
 fn complaint(fault: TextFault) -> Complaint {

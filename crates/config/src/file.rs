@@ -70,7 +70,10 @@ pub struct Loaded {
 impl Loaded {
     /// Adds the warnings that need the contents of files, after `supply`. `text` is the text of the file.
     pub fn note_supplied(&mut self, text: &Text) {
-        let found = self.places.warnings(choice::gaps(&self.config), text);
+        let mut found = choice::gaps(&self.config);
+        found.extend(choice::hopeless_keys(&self.config));
+        found.extend(maps::hopeless_keys(&self.config));
+        let found = self.places.warnings(found, text);
         self.warnings.append(found);
     }
 }
@@ -221,7 +224,7 @@ fn read<'t>(file: &Table<'t>, root: &'t DeTable<'t>, notes: &mut Notes) -> Confi
     let websocket = websocket::read(file, WebSocket::default(), notes);
     let log = log::read(file, notes);
     let admin = admin::read(file, &listeners, notes);
-    let hubs = push::read(file, notes);
+    let hubs = push::read(file, &pools, notes);
     let sets = sets::read(file, notes);
     let maps = maps::read(file, notes);
     let apps = lua::read(file, &pools, notes);
@@ -236,7 +239,7 @@ fn read<'t>(file: &Table<'t>, root: &'t DeTable<'t>, notes: &mut Notes) -> Confi
     };
     let routes = routes::read(file, &known, notes);
     if notes.is_clean() {
-        reach::check(&routes, &listeners, &pools, (&maps, &apps), notes);
+        reach::check(&routes, &listeners, &pools, (&maps, &apps, &hubs), notes);
         loops::check(&routes, &listeners, &pools, notes);
         let (listeners, pools, sets, hubs) = (&listeners, &pools, &sets, &hubs);
         let has_admin = admin.is_some();

@@ -23,6 +23,13 @@ const HEALTH_HELP: &str = "write health = { http = \"/healthz\", every = \"2s\",
 const BALANCE_HELP: &str =
     "write balance = \"least-connections\", \"round-robin\" or { hash = \"client-address\" }";
 
+const TLS_HELP: &str = "write tls = { certificates = [{ cert = \"site.pem\", key = \"site.key\" }] } in the [[listener]]";
+const FILES_HELP: &str = "not in this version: Tidegate serves no files; write proxy = \"NAME\" with the pool of a file server";
+const RATE_HELP: &str = "write rate = { limit = \"100/10s\", burst = 20 } in a [[route]]";
+const PASSWORD_HELP: &str = "write auth = { basic = \"users.htpasswd\" } in a [[route]]; `client-cert` tests client certificates";
+const SERVER_LIMIT_HELP: &str =
+    "write servers = [{ address = \"127.0.0.1:8000\", connections-max = 200 }]";
+
 const POOL_READ_HELP: &str = "write response-head = \"60s\" (until the response begins), and body = \"60s\" (while it makes no progress)";
 
 const ENTRIES: &[Entry] = &[
@@ -62,9 +69,62 @@ const ENTRIES: &[Entry] = &[
             "entrypoints",
             "bind",
             "port",
+            "address",
             "sites",
         ],
         LISTENER_HELP,
+    ),
+    (
+        "the file",
+        &["ssl", "tls", "cert", "certs", "certificate", "certificates", "crt", "key"],
+        TLS_HELP,
+    ),
+    ("the file", &["root", "alias", "static", "files", "file-server"], FILES_HELP),
+    ("the file", &["rate-limit", "ratelimit", "limit-req", "rate"], RATE_HELP),
+    ("the file", &["basic-auth", "basicauth", "auth-basic", "auth"], PASSWORD_HELP),
+    ("the file", &["strip-prefix", "rewrite"], STRIP_HELP),
+    ("the file", &["maxconn", "max-connections", "max-conns"], "write connections-max in [server]"),
+    ("[[listener]]", &["root", "alias", "static", "file-server", "directory"], FILES_HELP),
+    ("[[listener]]", &["rate-limit", "ratelimit", "limit-req", "rate"], RATE_HELP),
+    ("[[listener]]", &["basic-auth", "basicauth", "auth-basic", "auth"], PASSWORD_HELP),
+    ("[[listener]]", &["strip-prefix", "rewrite"], STRIP_HELP),
+    ("[[listener]]", &["acme", "letsencrypt", "certresolver"], ACME_HELP),
+    (
+        "[[route]]",
+        &["ssl", "tls", "cert", "certs", "certificate", "certificates", "crt", "key", "https"],
+        TLS_HELP,
+    ),
+    (
+        "[[route]]",
+        &["listen", "bind", "port", "address", "entrypoint", "entrypoints"],
+        "write bind = \"0.0.0.0:8080\" in a [[listener]]; listener = \"NAME\" limits a route to one listener",
+    ),
+    (
+        "[[route]]",
+        &["keepalive", "keepalive-timeout", "max-idle"],
+        "write reuse = { idle-max = 64, idle-timeout = \"30s\" } in [pool.NAME]; for clients, timeouts = { idle = \"60s\" } \
+         in the [[listener]]",
+    ),
+    ("[[route]]", &["healthcheck", "health-check", "health", "check"], HEALTH_HELP),
+    (
+        "[[route]]",
+        &["balance", "lb-policy", "leastconn", "least-conn", "round-robin", "load-balancing"],
+        "write balance = \"least-connections\" in [pool.NAME]",
+    ),
+    (
+        "[[route]]",
+        &["maxconn", "max-connections", "max-conns", "connections-max"],
+        "write connections-per-address-max = 50 for each client, or connections-max for each server in [pool.NAME]",
+    ),
+    (
+        "[pool.NAME]",
+        &["maxconn", "max-connections", "max-conns", "connections-max"],
+        SERVER_LIMIT_HELP,
+    ),
+    (
+        "[pool.NAME.servers]",
+        &["maxconn", "max-connections", "max-conns", "max-conn", "maxconnections"],
+        "write connections-max = 200",
     ),
     (
         "the file",
@@ -88,7 +148,7 @@ const ENTRIES: &[Entry] = &[
     ("[server]", &["port", "listen", "bind", "address", "host"], LISTENER_HELP),
     (
         "[server]",
-        &["maxconn", "max-connections", "worker-connections"],
+        &["maxconn", "max-connections", "max-conns", "worker-connections"],
         "write connections-max = 10000",
     ),
     (
@@ -148,7 +208,7 @@ const ENTRIES: &[Entry] = &[
     ),
     (
         "[[listener]]",
-        &["maxconn", "max-connections", "connections-max", "worker-connections"],
+        &["maxconn", "max-connections", "max-conns", "connections-max", "worker-connections"],
         "write connections-max in [server]",
     ),
     (
@@ -300,7 +360,10 @@ const ENTRIES: &[Entry] = &[
         "[[route]]",
         &[
             "upstream",
+            "upstreams",
             "backend",
+            "backends",
+            "cluster",
             "proxy-pass",
             "service",
             "use-backend",
@@ -337,7 +400,7 @@ const ENTRIES: &[Entry] = &[
     (
         "[[route]]",
         &["root", "alias", "static", "file-server", "file", "directory", "index", "try-files"],
-        "not in this version: Tidegate serves no files; write proxy = \"NAME\" with the pool of a file server",
+        FILES_HELP,
     ),
     (
         "[[route]]",
@@ -466,6 +529,7 @@ const ENTRIES: &[Entry] = &[
             "backend",
             "targets",
             "endpoints",
+            "upstream",
             "upstreams",
             "hosts",
             "address",

@@ -91,6 +91,7 @@ mod lua;
 mod mirror;
 mod pool;
 mod push;
+mod push_backend;
 mod rate;
 mod route;
 mod server;
@@ -121,6 +122,7 @@ pub use lua::{HOOKS, LUA};
 pub use mirror::MIRROR;
 pub use pool::{BALANCE, POOL, POOL_HTTP2, REUSE, SERVER_TIMEOUTS, UPSTREAM};
 pub use push::{NAMESPACE, PUSH, ROUTE_PUSH};
+pub use push_backend::BACKEND;
 pub use rate::RATE;
 pub use route::{FIELD, PROXY, REDIRECT, RESPOND, ROUTE, ROUTE_CERTIFICATE};
 pub use server::SERVER;
@@ -282,7 +284,7 @@ mod tests {
     #[test]
     fn setting_names_are_unique_and_described() {
         let paths: Vec<_> = sections().iter().map(|section| section.path).collect();
-        assert_eq!(paths.len(), 55, "{paths:?}");
+        assert_eq!(paths.len(), 56, "{paths:?}");
         for section in sections() {
             for (index, key) in section.keys.iter().enumerate() {
                 assert!(key.about.ends_with('.'), "{}: {}", section.path, key.name);

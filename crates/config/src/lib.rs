@@ -44,6 +44,7 @@ mod pattern;
 pub mod places;
 mod pools;
 mod push;
+mod push_backend;
 mod rates;
 mod reach;
 mod rebind;

@@ -267,16 +267,15 @@ impl<'f> File<'f> {
 
     /// The request that a client sends after the redirect; `None` if it leaves the listeners of this file.
     fn follow(&self, visit: &Visit, redirect: &Redirect) -> Option<Visit> {
-        let target: String = redirect
-            .to
-            .iter()
-            .map(|piece| match piece {
-                RedirectPiece::Text(text) => text.as_str(),
-                RedirectPiece::Host => visit.host.as_str(),
-                RedirectPiece::Path => visit.path.as_str(),
-                RedirectPiece::Query => "",
-            })
-            .collect();
+        let parts = redirect.to.iter().map(|piece| match piece {
+            RedirectPiece::Text(text) => Some(text.as_str()),
+            RedirectPiece::Host => Some(visit.host.as_str()),
+            RedirectPiece::Path => Some(visit.path.as_str()),
+            RedirectPiece::Query => Some(""),
+            // The target depends on more than host and path.
+            RedirectPiece::Value(_) => None,
+        });
+        let target: String = parts.collect::<Option<_>>()?;
         let target = target.split(['?', '#']).next().unwrap_or_default();
         let listener = self.listeners.get(visit.listener)?;
         let Some((scheme, rest)) = target.split_once("://") else {

@@ -40,6 +40,8 @@ pub struct LuaApp {
     pub pools: Vec<String>,
     /// Requests of one VM to these pools that are in progress at once.
     pub requests_max: usize,
+    /// How long the VMs of earlier code go on after a reload.
+    pub reload_grace: Span,
 }
 
 impl Default for LuaApp {
@@ -56,6 +58,7 @@ impl Default for LuaApp {
             body_bytes_max: 1024 * 1024,
             pools: Vec::new(),
             requests_max: 256,
+            reload_grace: Span::from_secs(30),
         }
     }
 }
@@ -144,6 +147,7 @@ fn read_one(table: &Table<'_>, pools: &Pools, app: &mut LuaApp, notes: &mut Note
     table.set_number("timers-max", &mut app.timers_max, notes);
     table.set_size("body-max", &mut app.body_bytes_max, notes);
     table.set_number("requests-max", &mut app.requests_max, notes);
+    table.set_duration("reload-grace", &mut app.reload_grace, notes);
     for name in table.texts("pools", notes) {
         if pools.find(&name, notes).is_some() {
             app.pools.push(name.text);

@@ -5,11 +5,12 @@
 
 use core::ops::Range;
 
+use crate::field_test;
 use crate::keys::MAP;
 use crate::listeners::{refused, unknown_name};
-use crate::model::{MapEntry, MapFault, MapKind, TextMap, ValueMap};
+use crate::model::{Config, MapEntry, MapFault, MapKind, TextMap, ValueMap};
 use crate::pattern;
-use crate::places::Owner;
+use crate::places::{Finding, Owner};
 use crate::report::{Kind, Note, Notes, quoted};
 use crate::table::{Located, Table, wrong_type};
 
@@ -123,7 +124,13 @@ fn read_entries(table: &Table<'_>, map: &mut ValueMap, notes: &mut Notes) -> Vec
         places.push(value.span());
     }
     match TextMap::new(map.kind, map.ignore_case, entries) {
-        Ok(table) => map.table = table,
+        Ok(table) => {
+            for (at, key) in table.hopeless_keys() {
+                let place = names.get(at).cloned().unwrap_or_default();
+                notes.warn(field_test::hopeless(&Located { text: key.to_owned(), place }));
+            }
+            map.table = table;
+        }
         // TOML itself refuses the same key twice.
         Err(MapFault::SameKey { second, .. }) => {
             let place = names.get(second).cloned().unwrap_or_default();
@@ -169,6 +176,22 @@ pub(crate) fn parse_file(text: &str, kind: MapKind, ignore_case: bool) -> Result
         MapFault::Key { line, what } => format!("line {line}: this key cannot be used: {what}"),
         MapFault::TooMany(most) => format!("more than {most} keys"),
     })
+}
+
+/// Warnings about regular expressions in files that match no text, once the files of maps are read.
+pub(crate) fn hopeless_keys(config: &Config) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (index, map) in config.maps.iter().enumerate() {
+        let Some(path) = &map.file else { continue };
+        findings.extend(map.table.hopeless_keys().map(|(_, key)| Finding {
+            kind: Kind::Vain,
+            owner: Owner::Map(index),
+            subject: path.clone(),
+            what: format!("no text matches the regular expression {}", quoted(key)),
+            help: Some("remove the key, or correct it".to_owned()),
+        }));
+    }
+    findings
 }
 
 #[cfg(test)]

@@ -30,7 +30,8 @@ mod tcp;
 mod text_map;
 
 pub use crate::lua::{LuaApp, LuaSetting};
-pub use crate::push::{Namespace, Permit, Push, PushRoute, Slow, Subscribe};
+pub use crate::push::{Deltas, Namespace, Permit, Push, PushRoute, Slow, Subscribe};
+pub use crate::push_backend::{BackendEvent, PushBackend};
 pub use crate::text_test::{TextFault, TextKind, TextTest};
 
 pub use answers::{Cors, ErrorPage, Maintenance, Page};
@@ -331,8 +332,7 @@ impl Listener {
         if self.tls.is_some() { "https" } else { "http" }
     }
 
-    /// Whether a client may have sent a request by https: over TLS here, or to a proxy in `trusted` or
-    /// `proxy-protocol`.
+    /// Whether a client may have sent a request by https: over TLS here, or to a proxy in `trusted` or `proxy-protocol`.
     #[must_use]
     pub fn may_serve_https(&self) -> bool {
         self.tls.is_some() || self.proxy_protocol.is_some() || !self.trusted.is_empty()
@@ -489,8 +489,7 @@ pub struct RequestLimits {
     pub header_fields_max: usize,
     /// Maximum size of the body in bytes; a larger one gets a 413 response. `None`: unlimited.
     pub body_bytes_max: Option<u64>,
-    /// Minimum rate of the body in bytes per second, over `timeouts.body`; a slower one gets a 408 response.
-    /// 0: no minimum.
+    /// Minimum rate of the body in bytes per second, over `timeouts.body`; a slower one gets a 408 response. 0: no minimum.
     pub body_rate_min: usize,
 }
 
@@ -651,6 +650,8 @@ pub enum RedirectPiece {
     Path,
     /// `{query}`: `?` and the request's query, or nothing if there is no query.
     Query,
+    /// Another value of the request. It is never a part of the host.
+    Value(Placeholder),
 }
 
 /// `proxy = "NAME"` or `proxy = { pool = "NAME", ... }`.
@@ -704,8 +705,7 @@ pub struct Pool {
     pub retry_on: RetryOn,
     /// Time before servers are tried again if all have failed; at most the time to connect.
     pub retry_pause: Span,
-    /// Maximum number of requests that wait for a server below its `connections-max`, shared out among the
-    /// workers.
+    /// Maximum number of requests that wait for a server below its `connections-max`, shared out among the workers.
     pub queue_max: u32,
     /// Whether a request waits in the queue although its client has ended its direction of the connection.
     pub queue_half_closed: bool,
@@ -763,8 +763,7 @@ pub enum HashKey {
 pub struct Upstream {
     /// The address of the server.
     pub address: ServerAddress,
-    /// Share of the requests relative to the other servers; 0 drains the server: it gets no new
-    /// requests.
+    /// Share of the requests relative to the other servers; 0 drains the server: it gets no new requests.
     pub weight: u16,
     /// Maximum number of connections of the process in use at once; `None`: unlimited.
     pub connections_max: Option<u32>,

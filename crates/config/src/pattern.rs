@@ -6,8 +6,9 @@
 use core::net::{IpAddr, SocketAddr};
 
 use crate::model::{
-    Bind, HostPattern, Network, PathPattern, RedirectPiece, Segment, ServerAddress,
+    Bind, HostPattern, Network, PathPattern, Placeholder, RedirectPiece, Segment, ServerAddress,
 };
+use crate::template::{self, Paths};
 
 /// Maximum length of a unix socket's path in bytes: `sun_path` without the terminating NUL.
 pub(crate) const UNIX_PATH_BYTES_MAX: usize = 107;
@@ -314,11 +315,10 @@ fn is_host_name(name: &str) -> bool {
 /// `route.path`.
 pub(crate) fn parse_path(text: &str) -> Result<PathPattern, Complaint> {
     if is_regex_like(text) {
-        let help = format!(
-            "write {:?}; a path can end with \"/*\" and have segments such as \"/{{id}}\"",
-            without_regex(text)
-        );
-        return complain("a path is not a regular expression", help);
+        return complain("a path is not a regular expression", without_regex(text));
+    }
+    if text.trim_end_matches('*').contains('*') || text.starts_with('*') && text != "*" {
+        return complain("\"*\" can only be the last segment", without_stars(text));
     }
     let Some(rest) = text.strip_prefix('/') else {
         return complain(
@@ -339,7 +339,7 @@ pub(crate) fn parse_path(text: &str) -> Result<PathPattern, Complaint> {
         Some(_) | None => (rest, false),
     };
     if body.contains('*') {
-        return complain("\"*\" can only be the last segment", "write \"/api/*\"");
+        return complain("\"*\" can only be the last segment", without_stars(text));
     }
     let closed = body.strip_suffix('/').filter(|_| open_end).unwrap_or(body);
     let segments = parse_segments(closed)?;
@@ -360,13 +360,39 @@ fn is_regex_like(text: &str) -> bool {
         || [".*", ".+", "(?", "**", "/:"].iter().any(|part| text.contains(part))
 }
 
-/// The path pattern that a regular expression most likely means.
+/// What patterns of paths can be, for expressions that have no counterpart.
+const PATH_FORMS: &str = "list the paths, such as path = [\"/a\", \"/b/*\"]; a path can end with \"/*\" and have \
+                          segments such as \"/{id}\"";
+
+/// The fix for a path that is a regular expression, or a pattern of another program. It never matches more than what
+/// begins with the literal start of the expression.
 fn without_regex(text: &str) -> String {
-    let text = text.trim_start_matches(['^', '~', '*', ' ']);
-    let start = text.find(['\\', '(', '[', '|', '*', '+', '?', '$']).unwrap_or(text.len());
-    let end = &text[start..];
-    let literal = text[..start].trim_end_matches('.');
-    let open = !end.is_empty() && end != "$";
+    let text = text.trim_start_matches(['^', '~', ' ']).trim_start_matches(['*', ' ']);
+    let text = text.trim_start_matches('^');
+    // A backslash takes the meaning from punctuation; before a letter it begins a class.
+    let mut literal = String::new();
+    let mut rest = text;
+    let end = loop {
+        let at = rest.find(['\\', '(', '[', '|', '*', '+', '?', '$', '.']).unwrap_or(rest.len());
+        literal.push_str(&rest[..at]);
+        rest = &rest[at..];
+        let escaped = rest.strip_prefix('\\').and_then(|after| after.chars().next());
+        match escaped.filter(char::is_ascii_punctuation) {
+            Some(escaped) => {
+                literal.push(escaped);
+                rest = &rest[2..];
+            }
+            // A dot that nothing repeats is almost always meant literally.
+            None if rest.starts_with('.') && !rest[1..].starts_with(['*', '+', '?', '{']) => {
+                literal.push('.');
+                rest = &rest[1..];
+            }
+            None => break rest,
+        }
+    };
+    let is_open = !end.is_empty() && end != "$";
+    let means_any = ["", "/"].contains(&literal.as_str())
+        && [".*", ".*$", "(.*)", "(.*)$", ".+", "*", "**"].contains(&end);
     let mut path: String = literal
         .split('/')
         .map(|segment| match segment.strip_prefix(':') {
@@ -375,14 +401,50 @@ fn without_regex(text: &str) -> String {
         })
         .collect::<Vec<_>>()
         .join("/");
-    if open {
+    if is_open {
         // The part of a segment before the expression cannot be kept.
         path.truncate(path.rfind('/').map_or(0, |at| at + 1));
         path.push('*');
     }
-    match path.starts_with('/') {
-        true => path,
-        false => format!("/{path}"),
+    if !path.starts_with('/') {
+        path.insert(0, '/');
+    }
+    // An expression that does not begin at the start of the path has no counterpart.
+    let is_sound = means_any || literal.starts_with('/') && path != "/*";
+    match is_sound && !is_regex_like(&path) && parse_path(&path).is_ok() {
+        true => format!(
+            "write {path:?}; a path can end with \"/*\" and have segments such as \"/{{id}}\""
+        ),
+        false => PATH_FORMS.to_owned(),
+    }
+}
+
+/// The fix for a path with `*` in another place than its last segment.
+fn without_stars(text: &str) -> String {
+    let Some(rest) = text.strip_prefix('/') else { return PATH_FORMS.to_owned() };
+    let last = rest.rsplit('/').next().unwrap_or_default();
+    let is_prefix = last.len() > 1 && last.find('*') == Some(last.len() - 1);
+    let is_part = |segment: &str| segment.contains('*') && segment != "*";
+    let inner = rest.strip_suffix(last).unwrap_or_default();
+    let named = |names: &mut dyn Iterator<Item = u32>| {
+        let segment = |segment: &str| match segment {
+            "*" => names.next().map_or_else(String::new, |number| format!("{{part{number}}}")),
+            other => other.to_owned(),
+        };
+        inner.split('/').map(segment).collect::<Vec<_>>().join("/")
+    };
+    // A part of a segment cannot be tested, so there is no pattern that matches the same paths.
+    if inner.split('/').any(is_part) || is_part(last) && !is_prefix {
+        return PATH_FORMS.to_owned();
+    }
+    let last =
+        if is_prefix { format!("{}/*", last.trim_end_matches('*')) } else { last.to_owned() };
+    let path = format!("/{}{last}", named(&mut (1..)));
+    match parse_path(&path) {
+        Ok(_) => {
+            format!("write {path:?}; \"*\" stands for whole segments, {{name}} for one segment")
+        }
+        Err(_) => PATH_FORMS.to_owned(),
     }
 }
 
@@ -434,8 +496,14 @@ const FOREIGN_VARIABLES: [&str; 9] = [
     "{http.",
 ];
 
-/// `route.redirect.to`.
-pub(crate) fn parse_redirect(text: &str) -> Result<Vec<RedirectPiece>, Complaint> {
+/// Maximum number of placeholders of a redirect other than {host}, {path} and {query}.
+const REDIRECT_VALUES_MAX: usize = 32;
+
+/// `route.redirect.to` of a route with these `paths`.
+pub(crate) fn parse_redirect(
+    text: &str,
+    paths: Paths<'_>,
+) -> Result<Vec<RedirectPiece>, Complaint> {
     if let Some(variable) = FOREIGN_VARIABLES.iter().find(|variable| text.contains(**variable)) {
         return complain(
             format!("{variable:?} is a variable of another program"),
@@ -467,8 +535,14 @@ pub(crate) fn parse_redirect(text: &str) -> Result<Vec<RedirectPiece>, Complaint
     }
     let mut pieces = Vec::new();
     let mut rest = text;
+    // The host ends at the first slash or question mark after the scheme, and at a path, which begins with a slash.
+    let mut host_start =
+        ["http://", "https://", "//"].into_iter().find(|start| text.starts_with(start));
+    let mut is_host = host_start.is_some();
     while let Some(open) = rest.find('{') {
         let (literal, tail) = rest.split_at(open);
+        let after_scheme = literal.strip_prefix(host_start.take().unwrap_or_default());
+        is_host = is_host && !after_scheme.unwrap_or(literal).contains(['/', '?', '#']);
         push_literal(literal, &mut pieces)?;
         let Some(close) = tail.find('}') else {
             return complain("a brace is not closed", "close it, or write a literal brace as %7B");
@@ -476,19 +550,38 @@ pub(crate) fn parse_redirect(text: &str) -> Result<Vec<RedirectPiece>, Complaint
         let (name, after) = tail.split_at(close + 1);
         pieces.push(match name {
             "{host}" => RedirectPiece::Host,
-            "{path}" => RedirectPiece::Path,
+            "{path}" => {
+                is_host = false;
+                RedirectPiece::Path
+            }
             "{query}" => RedirectPiece::Query,
-            _ => {
+            _ if is_host => {
+                let what = format!("{name} in this place lets the client choose the host");
                 return complain(
-                    format!("unknown placeholder {name}"),
-                    "write {host}, {path} or {query}",
+                    what,
+                    "write {host} or a name, and a slash before other placeholders",
                 );
             }
+            _ => RedirectPiece::Value(redirect_value(&name[1..close], paths)?),
         });
         rest = after;
     }
     push_literal(rest, &mut pieces)?;
-    Ok(pieces)
+    let values = pieces.iter().filter(|piece| matches!(piece, RedirectPiece::Value(_))).count();
+    match values {
+        0..=REDIRECT_VALUES_MAX => Ok(pieces),
+        _ => complain(format!("more than {REDIRECT_VALUES_MAX} placeholders"), "write fewer"),
+    }
+}
+
+/// A placeholder of a redirect other than {host}, {path} and {query}.
+fn redirect_value(name: &str, paths: Paths<'_>) -> Result<Placeholder, Complaint> {
+    let value = template::parse_name(name, paths)?;
+    if matches!(value, Placeholder::User | Placeholder::Claim(_)) {
+        let what = format!("a redirect cannot use {{{name}}}: it is made without verifying users");
+        return complain(what, "remove it, or let a server redirect");
+    }
+    Ok(value)
 }
 
 fn push_literal(text: &str, pieces: &mut Vec<RedirectPiece>) -> Result<(), Complaint> {
@@ -570,13 +663,45 @@ mod tests {
     }
 
     #[test]
+    fn values_of_redirects_are_never_a_part_of_the_host() {
+        let path = parse_path("/old/{n}/*").expect("a path");
+        let read = |text: &str| parse_redirect(text, Paths(core::slice::from_ref(&path)));
+        for text in [
+            "/{rest}",
+            "//cdn.example/{rest}",
+            "https://a.example/{n}/{rest}?q={query:x}",
+            "https://{host}{path}/{header:x}",
+            "https://{host}?{cookie:c}",
+            "https://{host}:8443/{client}",
+        ] {
+            assert!(read(text).is_ok(), "{text:?}: {:?}", read(text));
+        }
+        for text in [
+            "https://{n}.example/",
+            "https://a.example{rest}",
+            "https://a.example{query}{rest}",
+            "https://a.example:{query:port}/",
+            "//{header:x}/",
+            "https://{header:x}{path}",
+            "{rest}",
+            "/{user}",
+            "/{claim:sub}",
+            "/{nothing}",
+        ] {
+            assert!(read(text).is_err(), "{text:?}");
+        }
+        assert!(parse_redirect("/{rest}", Paths(&[parse_path("/a").expect("a path")])).is_err());
+        assert!(read(&format!("/{}", "{id}".repeat(REDIRECT_VALUES_MAX + 1))).is_err());
+    }
+
+    #[test]
     fn redirect_target_cannot_let_the_client_choose_the_host() {
         use RedirectPiece::{Host, Path, Query, Text};
         assert_eq!(
-            parse_redirect("https://{host}{path}{query}"),
+            parse_redirect("https://{host}{path}{query}", Paths(&[])),
             Ok(vec![Text("https://".into()), Host, Path, Query])
         );
-        assert_eq!(parse_redirect("/new{path}"), Ok(vec![Text("/new".into()), Path]));
+        assert_eq!(parse_redirect("/new{path}", Paths(&[])), Ok(vec![Text("/new".into()), Path]));
         for text in [
             "{path}",
             "/{path}",
@@ -589,7 +714,7 @@ mod tests {
             "/a b",
             "/\r\n",
         ] {
-            assert!(parse_redirect(text).is_err(), "{text:?}");
+            assert!(parse_redirect(text, Paths(&[])).is_err(), "{text:?}");
         }
     }
 

@@ -1,5 +1,5 @@
 //! Push hubs: their settings, and the reader of `[push.NAME]`.
-//! In: the root table of the file. Out: checked hubs.
+//! In: the root table of the file, its pools. Out: checked hubs.
 //! Invariant: names of hubs and of the namespaces of a hub are unique; every key of the API is long enough to resist
 //! guessing.
 
@@ -8,6 +8,8 @@ use tidegate_base::Span;
 use crate::keys::{NAMESPACE, PUSH};
 use crate::listeners::{refused, unknown_name};
 use crate::pattern;
+use crate::pools::Pools;
+use crate::push_backend::{self, BackendEvent, PushBackend};
 use crate::report::{Kind, Note, Notes};
 use crate::table::{Located, Table};
 
@@ -22,6 +24,8 @@ pub struct Push {
     pub token_secret: String,
     /// Whether clients of the client protocol may connect without a token.
     pub anonymous: bool,
+    /// The user's own backend; `None`: there is none.
+    pub backend: Option<PushBackend>,
     /// The channels without a namespace.
     pub channels: Namespace,
     /// The channels of each namespace.
@@ -40,6 +44,8 @@ pub struct Push {
     pub queue_messages_max: u32,
     /// What happens beyond these limits.
     pub slow: Slow,
+    /// How long a connection lasts; `None`: without a limit.
+    pub connection_age_max: Option<Span>,
     /// How often a stream of events contains a comment; `None`: never.
     pub heartbeat: Option<Span>,
     /// How long a browser waits before it opens a stream of events again.
@@ -71,6 +77,27 @@ pub struct Namespace {
     pub join_leave: bool,
     /// Of the messages that come within this time, subscribers get the newest; `None`: each message.
     pub conflate: Option<Span>,
+    /// The events that go to the backend.
+    pub backend_events: Vec<BackendEvent>,
+    /// Which messages clients may get as patches.
+    pub deltas: Deltas,
+    /// Whether clients may filter messages by their tags.
+    pub tag_filters: bool,
+    /// Whether a client does not get what it has published.
+    pub exclude_sender: bool,
+    /// Whether users may subscribe to channels whose names list them.
+    pub user_channels: bool,
+}
+
+/// `deltas` of a namespace: which messages are sent as patches of the one before to clients that want them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deltas {
+    /// No message.
+    Off,
+    /// Messages that were published with `delta`.
+    Marked,
+    /// Each message.
+    All,
 }
 
 /// `subscribe` of a namespace.
@@ -121,6 +148,12 @@ pub struct PushRoute {
 const KEY_BYTES_MIN: usize = 16;
 
 impl Namespace {
+    /// Whether an event of the channels goes to the backend.
+    #[must_use]
+    pub fn sends(&self, event: BackendEvent) -> bool {
+        self.backend_events.contains(&event)
+    }
+
     fn named(name: String) -> Self {
         Self {
             name,
@@ -133,6 +166,11 @@ impl Namespace {
             read_presence: Permit::Api,
             join_leave: false,
             conflate: None,
+            backend_events: Vec::new(),
+            deltas: Deltas::Off,
+            tag_filters: false,
+            exclude_sender: false,
+            user_channels: false,
         }
     }
 }
@@ -144,6 +182,7 @@ impl Push {
             api_keys: Vec::new(),
             token_secret: String::new(),
             anonymous: false,
+            backend: None,
             channels: Namespace::named(String::new()),
             namespaces: Vec::new(),
             message_bytes_max: 64 << 10,
@@ -153,6 +192,7 @@ impl Push {
             queue_bytes_max: 1 << 20,
             queue_messages_max: 1000,
             slow: Slow::Disconnect,
+            connection_age_max: None,
             heartbeat: Some(Span::from_secs(25)),
             retry: Span::from_secs(2),
             poll_timeout: Span::from_secs(25),
@@ -161,7 +201,7 @@ impl Push {
 }
 
 /// Reads all hubs, in file order.
-pub(crate) fn read(file: &Table<'_>, notes: &mut Notes) -> Vec<Push> {
+pub(crate) fn read(file: &Table<'_>, pools: &Pools, notes: &mut Notes) -> Vec<Push> {
     let mut hubs = Vec::new();
     for (name, value) in file.open_fields("push", notes) {
         if let Err(complaint) = pattern::check_name(&name.text) {
@@ -177,14 +217,14 @@ pub(crate) fn read(file: &Table<'_>, notes: &mut Notes) -> Vec<Push> {
         }
         let mut hub = Push::named(name.text);
         if let Some(table) = Table::open(&PUSH, value, notes) {
-            read_hub(&table, &mut hub, notes);
+            read_hub(&table, pools, &mut hub, notes);
         }
         hubs.push(hub);
     }
     hubs
 }
 
-fn read_hub(table: &Table<'_>, hub: &mut Push, notes: &mut Notes) {
+fn read_hub(table: &Table<'_>, pools: &Pools, hub: &mut Push, notes: &mut Notes) {
     for key in table.texts("api-keys", notes) {
         hub.api_keys.extend(read_secret("a key of the API", key, notes));
     }
@@ -192,6 +232,7 @@ fn read_hub(table: &Table<'_>, hub: &mut Push, notes: &mut Notes) {
         hub.token_secret = read_secret("`token-secret`", secret, notes).unwrap_or_default();
     }
     table.set_flag("anonymous", &mut hub.anonymous, notes);
+    hub.backend = push_backend::read(table, pools, notes);
     read_namespace(table, &mut hub.channels, notes);
     for (name, value) in table.open_fields("namespace", notes) {
         if let Err(complaint) = pattern::check_name(&name.text) {
@@ -203,6 +244,7 @@ fn read_hub(table: &Table<'_>, hub: &mut Push, notes: &mut Notes) {
         }
         hub.namespaces.push(namespace);
     }
+    push_backend::check(table, hub, notes);
     table.set_size("message-max", &mut hub.message_bytes_max, notes);
     table.set_number("channels-max", &mut hub.channels_max, notes);
     table.set_number("channel-length-max", &mut hub.channel_bytes_max, notes);
@@ -210,6 +252,7 @@ fn read_hub(table: &Table<'_>, hub: &mut Push, notes: &mut Notes) {
     table.set_size("queue-max", &mut hub.queue_bytes_max, notes);
     table.set_number("queue-messages-max", &mut hub.queue_messages_max, notes);
     table.set_word("slow", &mut hub.slow, notes);
+    table.set_timeout("connection-age-max", &mut hub.connection_age_max, notes);
     table.set_timeout("heartbeat", &mut hub.heartbeat, notes);
     table.set_duration("retry", &mut hub.retry, notes);
     table.set_duration("poll-timeout", &mut hub.poll_timeout, notes);
@@ -238,6 +281,11 @@ fn read_namespace(table: &Table<'_>, namespace: &mut Namespace, notes: &mut Note
     table.set_word("read-presence", &mut namespace.read_presence, notes);
     table.set_flag("join-leave", &mut namespace.join_leave, notes);
     table.set_timeout("conflate", &mut namespace.conflate, notes);
+    push_backend::read_events(table, namespace, notes);
+    table.set_word("deltas", &mut namespace.deltas, notes);
+    table.set_flag("tag-filters", &mut namespace.tag_filters, notes);
+    table.set_flag("exclude-sender", &mut namespace.exclude_sender, notes);
+    table.set_flag("user-channels", &mut namespace.user_channels, notes);
     if let Some(value) = table.value("conflate").filter(|_| namespace.history > 0)
         && namespace.conflate.is_some()
     {

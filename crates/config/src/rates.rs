@@ -112,9 +112,12 @@ fn parse_limit(text: &str) -> Result<(u32, Span), Complaint> {
     let Some((count, per)) = text.split_once('/') else {
         return complain("the period is missing", form);
     };
-    let Ok(count) = count.trim().parse::<u32>() else {
+    let count = count.trim();
+    if count.is_empty() || !count.bytes().all(|byte| byte.is_ascii_digit()) {
         return complain("the number of requests is not a number", form);
-    };
+    }
+    // A number that does not fit is out of range, too.
+    let count = count.parse::<u32>().unwrap_or(u32::MAX);
     if !(1..=COUNT_MAX).contains(&count) {
         return complain(
             "the number of requests is out of range",

@@ -11,10 +11,11 @@ use crate::listeners::Listeners;
 use crate::lua::Apps;
 use crate::maps::Maps;
 use crate::model::{
-    Action, Addresses, CertificateCondition, ClientAuth, Conditions, HostPattern, Listener,
-    PathPattern, PoolChoice, Route, Segment,
+    Action, Addresses, CertificateCondition, ClientAuth, Conditions, HeaderTest, HostPattern,
+    Listener, NamedTest, PathPattern, PoolChoice, Route, Segment,
 };
 use crate::pools::Pools;
+use crate::push::Push;
 use crate::report::{Kind, Note, Notes};
 
 /// Maximum number of earlier routes that a route is compared with. Later ones cause no warning.
@@ -25,7 +26,7 @@ pub(crate) fn check(
     routes: &[(Route, Range<usize>)],
     listeners: &Listeners,
     pools: &Pools,
-    (maps, apps): (&Maps, &Apps),
+    (maps, apps, hubs): (&Maps, &Apps, &[Push]),
     notes: &mut Notes,
 ) {
     let only_one = listeners.listeners.len() == 1;
@@ -81,7 +82,7 @@ pub(crate) fn check(
             notes.warn(note.help("add a [[route]] for this listener"));
         }
     }
-    check_pools(routes, listeners, pools, (maps, apps), notes);
+    check_pools(routes, listeners, pools, (maps, apps, hubs), notes);
 }
 
 /// Notes a warning for each unused pool and map.
@@ -89,7 +90,7 @@ fn check_pools(
     routes: &[(Route, Range<usize>)],
     listeners: &Listeners,
     pools: &Pools,
-    (maps, apps): (&Maps, &Apps),
+    (maps, apps, hubs): (&Maps, &Apps, &[Push]),
     notes: &mut Notes,
 ) {
     let choices = || routes.iter().filter_map(|(route, _)| choice_of(route));
@@ -113,8 +114,12 @@ fn check_pools(
     }
     let used: BTreeSet<usize> =
         routes.iter().flat_map(|(route, _)| route.pools().chain(also_used(route))).collect();
+    let is_named = |name: &str| {
+        let of_hub = |hub: &Push| hub.backend.as_ref().is_some_and(|backend| backend.pool == name);
+        apps.use_pool(name) || hubs.iter().any(of_hub)
+    };
     for (index, pool) in pools.pools.iter().enumerate() {
-        if !used.contains(&index) && !listeners.forward_to(index) && !apps.use_pool(&pool.name) {
+        if !used.contains(&index) && !listeners.forward_to(index) && !is_named(&pool.name) {
             let what = format!("no route uses pool {:?}", pool.name);
             let note = Note::new(Kind::Unused, pools.places[index].clone(), what);
             notes.warn(
@@ -150,7 +155,10 @@ fn covers(early: &Route, late: &Route, only_one_listener: bool) -> bool {
         || (!late.methods.is_empty() && late.methods.iter().all(|m| early.methods.contains(m)));
     listener
         && methods
-        && early.headers.iter().all(|condition| late.headers.contains(condition))
+        && early.headers.iter().all(|early| {
+            let mut same = late.headers.iter().filter(|late| late.name == early.name);
+            same.any(|late| covers_test(&early.test, &late.test))
+        })
         && covers_conditions(&early.conditions, &late.conditions)
         && covers_certificate(early.client_cert.as_ref(), late.client_cert.as_ref())
         && covers_each(&early.hosts, &late.hosts, covers_host)
@@ -176,9 +184,27 @@ fn covers_conditions(early: &Conditions, late: &Conditions) -> bool {
         })
     };
     early.client.as_ref().is_none_or(covers_client)
-        && early.query.iter().all(|condition| late.query.contains(condition))
-        && early.cookies.iter().all(|condition| late.cookies.contains(condition))
+        && covers_tests(&early.query, &late.query)
+        && covers_tests(&early.cookies, &late.cookies)
         && early.tables.iter().all(|condition| late.tables.contains(condition))
+}
+
+fn covers_tests(early: &[NamedTest], late: &[NamedTest]) -> bool {
+    early.iter().all(|early| {
+        let mut same = late.iter().filter(|late| late.name == early.name);
+        same.any(|late| covers_test(&early.test, &late.test))
+    })
+}
+
+/// Whether every request that meets `late` meets `early`, for the values of one name.
+fn covers_test(early: &HeaderTest, late: &HeaderTest) -> bool {
+    match (early, late) {
+        (HeaderTest::Present, HeaderTest::Present | HeaderTest::Text(_))
+        | (HeaderTest::Absent, HeaderTest::Absent) => true,
+        (HeaderTest::Text(early), HeaderTest::Text(late)) => early.covers(late),
+        (HeaderTest::Present, HeaderTest::Absent)
+        | (HeaderTest::Absent | HeaderTest::Text(_), _) => false,
+    }
 }
 
 fn covers_certificate(

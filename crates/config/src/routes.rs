@@ -376,7 +376,7 @@ fn read_action(
         }
         [word] => match ActionKey::from_word(word)? {
             ActionKey::Respond => read_respond(table, notes).map(Action::Respond),
-            ActionKey::Redirect => read_redirect(table, notes).map(Action::Redirect),
+            ActionKey::Redirect => read_redirect(table, paths, notes).map(Action::Redirect),
             ActionKey::Synthetic => table.flag("synthetic", notes).then_some(Action::Synthetic),
             ActionKey::Echo => table.flag("echo", notes).then_some(Action::Echo),
             ActionKey::Push => push::read_route(table, known.hubs, notes).map(Action::Push),
@@ -444,7 +444,7 @@ fn read_field(
     }
 }
 
-fn read_redirect(table: &Table<'_>, notes: &mut Notes) -> Option<Redirect> {
+fn read_redirect(table: &Table<'_>, paths: Paths<'_>, notes: &mut Notes) -> Option<Redirect> {
     let is_table = table.value("redirect")?.get_ref().as_table().is_some();
     let mut status = 302_u16;
     let (key, text) = if is_table {
@@ -459,7 +459,7 @@ fn read_redirect(table: &Table<'_>, notes: &mut Notes) -> Option<Redirect> {
     } else {
         ("redirect", table.text("redirect", notes)?)
     };
-    match pattern::parse_redirect(&text.text) {
+    match pattern::parse_redirect(&text.text, paths) {
         Ok(to) => Some(Redirect { status, to }),
         Err(complaint) => {
             notes.error(refused(key, &text, complaint));

@@ -11,7 +11,7 @@ use crate::report::{Kind, Note, Notes};
 use crate::table::Table;
 
 /// Keys of `sticky` that only a cookie has.
-const OF_COOKIES: [&str; 5] = ["secure", "same-site", "path", "domain", "lifetime"];
+const OF_COOKIES: [&str; 6] = ["secure", "same-site", "path", "domain", "lifetime", "idle"];
 /// Keys of `sticky` that only `by` has.
 const OF_KEYS: [&str; 2] = ["for", "entries-max"];
 
@@ -86,12 +86,16 @@ fn read_cookie(table: &Table<'_>, notes: &mut Notes) -> Option<Sticky> {
         path: "/".to_owned(),
         domain: None,
         lifetime: None,
+        idle: None,
     };
     table.set_flag("secure", &mut sticky.secure, notes);
     table.set_word("same-site", &mut sticky.same_site, notes);
     let mut lifetime = Span::ZERO;
     table.set_duration("lifetime", &mut lifetime, notes);
     sticky.lifetime = Some(lifetime).filter(|span| !span.is_zero());
+    let mut idle = Span::ZERO;
+    table.set_duration("idle", &mut idle, notes);
+    sticky.idle = Some(idle).filter(|span| !span.is_zero());
     if sticky.same_site == SameSite::None && !sticky.secure {
         let what = "browsers ignore cookies with SameSite=None that are not secure";
         let note = Note::new(Kind::Conflict, table.key_place("same-site"), what);

@@ -112,7 +112,8 @@ const NAMES: &str = "{client}, {host}, {method}, {scheme}, {path}, {rest}, {quer
 const BUILT_IN: [&str; 9] =
     ["client", "host", "method", "scheme", "path", "rest", "query", "user", "id"];
 
-fn parse_name(name: &str, paths: Paths<'_>) -> Result<Placeholder, Complaint> {
+/// Reads the name of a placeholder, without its braces.
+pub(crate) fn parse_name(name: &str, paths: Paths<'_>) -> Result<Placeholder, Complaint> {
     if BUILT_IN.contains(&name) && paths.some_names(name) {
         let meaning = match name {
             "user" => "the user that `auth` has verified",

@@ -4,6 +4,7 @@
 //! so the time of a match is linear in the length of the value.
 //! Limits: `TEXT_BYTES_MAX`, `TABLE_BYTES_MAX`, `BUILD_BYTES_MAX`.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use regex_automata::dfa::{Automaton as _, StartKind, dense};
@@ -109,6 +110,35 @@ impl TextTest {
         }
     }
 
+    /// Whether every value that passes `other` certainly passes this test. Regular expressions are not compared with each
+    /// other unless they are equal.
+    #[must_use]
+    pub fn covers(&self, other: &Self) -> bool {
+        if self == other {
+            return true;
+        }
+        // A value of `other` in another case might not pass this test.
+        if other.ignore_case && !self.ignore_case {
+            return false;
+        }
+        match (self.kind, other.kind) {
+            (_, TextKind::Equals)
+            | (TextKind::Contains, TextKind::Contains | TextKind::Prefix | TextKind::Suffix)
+            | (TextKind::Prefix, TextKind::Prefix)
+            | (TextKind::Suffix, TextKind::Suffix) => self.matches(other.text.as_bytes()),
+            (TextKind::Regex | TextKind::Equals, _)
+            | (TextKind::Contains, TextKind::Regex)
+            | (TextKind::Prefix, TextKind::Contains | TextKind::Suffix | TextKind::Regex)
+            | (TextKind::Suffix, TextKind::Contains | TextKind::Prefix | TextKind::Regex) => false,
+        }
+    }
+
+    /// Whether no value of any bytes passes the test, as with the regular expressions `a^b` and `[a&&b]`.
+    #[must_use]
+    pub fn is_hopeless(&self) -> bool {
+        self.table.as_ref().is_some_and(StateTable::is_hopeless)
+    }
+
     fn is_equal(&self, value: &[u8], text: &[u8]) -> bool {
         match self.ignore_case {
             true => value.eq_ignore_ascii_case(text),
@@ -150,6 +180,24 @@ impl StateTable {
     fn matches(&self, value: &[u8]) -> bool {
         let input = Input::new(value).earliest(true);
         matches!(self.0.try_search_fwd(&input), Ok(Some(_)))
+    }
+
+    /// Whether no match state can be reached from the state in which a search begins. Every state is visited at most
+    /// once, so the table's size limits the time.
+    fn is_hopeless(&self) -> bool {
+        let Ok(first) = self.0.start_state_forward(&Input::new("")) else { return false };
+        let bytes: Vec<u8> =
+            self.0.byte_classes().representatives(..).filter_map(|unit| unit.as_u8()).collect();
+        let (mut visited, mut open) = (BTreeSet::from([first]), vec![first]);
+        while let Some(state) = open.pop() {
+            let end = self.0.next_eoi_state(state);
+            if self.0.is_match_state(state) || self.0.is_match_state(end) {
+                return false;
+            }
+            let next = bytes.iter().map(|&byte| self.0.next_state(state, byte));
+            open.extend(next.filter(|next| visited.insert(*next)));
+        }
+        true
     }
 }
 
@@ -215,6 +263,57 @@ mod tests {
         }
         let test = TextTest::new(Contains, "a", false).expect("a valid test");
         assert!(test.matches(b"\xff\xfea") && !test.matches(b"\xff\n\0"));
+    }
+
+    #[test]
+    fn wider_text_covers_narrower_text_but_not_the_reverse() {
+        let new =
+            |(kind, text, ignore_case)| TextTest::new(kind, text, ignore_case).expect("a test");
+        for (early, late, expected) in [
+            ((Prefix, "a", false), (Prefix, "ab", false), true),
+            ((Prefix, "ab", false), (Prefix, "a", false), false),
+            ((Prefix, "A", true), (Equals, "ab", false), true),
+            ((Prefix, "a", false), (Prefix, "ab", true), false),
+            ((Prefix, "a", false), (Suffix, "a", false), false),
+            ((Prefix, "a", false), (Contains, "a", false), false),
+            ((Suffix, "b", false), (Suffix, "ab", false), true),
+            ((Contains, "b", false), (Prefix, "abc", false), true),
+            ((Contains, "b", false), (Contains, "abc", false), true),
+            ((Contains, "b", false), (Regex, "b", false), false),
+            ((Regex, "^a", false), (Equals, "ab", false), true),
+            ((Regex, "^a", false), (Prefix, "a", false), false),
+            ((Regex, "^a", false), (Regex, "^a", false), true),
+            ((Equals, "a", false), (Equals, "a", true), false),
+            ((Equals, "a", true), (Equals, "A", false), true),
+            ((Equals, "a", false), (Prefix, "a", false), false),
+        ] {
+            assert_eq!(new(early).covers(&new(late)), expected, "{early:?} {late:?}");
+        }
+    }
+
+    #[test]
+    fn expressions_that_match_no_value_are_known() {
+        for (text, is_hopeless) in [
+            ("a^b", true),
+            ("$x", true),
+            ("[a&&b]", true),
+            ("^$x", true),
+            (r"x\b\Bx", true),
+            ("(a^|b$)c", true),
+            (r"a\bb", true),
+            ("a|x^", false),
+            ("^$", false),
+            ("(?m)a$\n^b", false),
+            ("a{1000}$", false),
+            (r"\bx", false),
+            (r"[^\x00-\xfe]", false),
+            ("(a|b)*a(a|b){10}", false),
+        ] {
+            let test = TextTest::new(Regex, text, false).expect("a valid test");
+            assert_eq!(test.is_hopeless(), is_hopeless, "{text}");
+        }
+        let test = TextTest::new(Contains, "a^b", true).expect("a valid test");
+        assert!(!test.is_hopeless() && !TextTest::new(Equals, "", true).unwrap().is_hopeless());
     }
 
     #[test]

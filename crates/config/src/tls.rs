@@ -37,10 +37,14 @@ pub(crate) fn read_listener(table: &Table<'_>, notes: &mut Notes) -> Option<List
     if table.value("alpn").is_some() {
         tls.alpn = read_names(&table, "alpn", CLIENT_PROTOCOLS, notes);
     }
-    table.set_word("client-auth", &mut tls.client_auth, notes);
+    let client_auth = table.word("client-auth", notes);
+    tls.client_auth = client_auth.unwrap_or(tls.client_auth);
     tls.client_ca = read_path(&table, "client-ca", notes);
     tls.client_crl = read_path(&table, "client-crl", notes);
+    let is_known = client_auth.is_some() || table.value("client-auth").is_none();
     match (tls.client_auth, &tls.client_ca) {
+        // The error about the value of `client-auth` is noted.
+        (ClientAuth::Off, Some(_)) if !is_known => {}
         (ClientAuth::Off, Some(_)) => {
             let what = "`client-ca` has no effect, because no client certificates are requested";
             let note = Note::new(Kind::Conflict, table.key_place("client-ca"), what);

@@ -5,9 +5,9 @@
 //! compile.
 
 use crate::model::{
-    AccessFilter, AccessFormat, Balance, CheckMethod, ClientAuth, Compression, Keep, MapKind,
-    Permit, ProxyVersion, RateExcess, ReloadOn, SameSite, Slow, SteerByCpu, Subscribe, TextKind,
-    TlsVersion, Unretriable,
+    AccessFilter, AccessFormat, BackendEvent, Balance, CheckMethod, ClientAuth, Compression,
+    Deltas, Keep, MapKind, Permit, ProxyVersion, RateExcess, ReloadOn, SameSite, Slow, SteerByCpu,
+    Subscribe, TextKind, TlsVersion, Unretriable,
 };
 
 /// A type whose values are written as words.
@@ -95,6 +95,13 @@ worded!(ActionKey {
     "proxy" => Proxy,
 });
 
+worded!(BackendEvent {
+    "subscribe" => Subscribe,
+    "publish" => Publish,
+    "sub-refresh" => SubRefresh,
+    "channel-empty" => ChannelEmpty,
+} other Self::Connect | Self::Refresh | Self::Rpc | Self::Disconnect);
+worded!(Deltas { "off" => Off, "marked" => Marked, "all" => All });
 worded!(Subscribe { "token" => Token, "users" => Users, "anyone" => Anyone });
 worded!(Permit {
     "api" => Api,
@@ -154,6 +161,8 @@ mod tests {
         every_word_comes_back::<Compression>();
         every_word_comes_back::<RateExcess>();
         every_word_comes_back::<SameSite>();
+        every_word_comes_back::<BackendEvent>();
+        every_word_comes_back::<Deltas>();
         every_word_comes_back::<Subscribe>();
         every_word_comes_back::<Permit>();
         every_word_comes_back::<Slow>();

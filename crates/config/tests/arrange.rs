@@ -98,6 +98,41 @@ fn chosen_pools_are_found_at_their_new_indexes() {
 }
 
 #[test]
+fn applications_keep_their_indexes() {
+    let text = |apps: &[&str]| {
+        let mut text = "[[listener]]\nbind = \"10.0.0.1:80\"\n".to_owned();
+        for (at, name) in apps.iter().enumerate() {
+            let _ = match at {
+                0 => writeln!(text, "[[route]]\npath = \"/0\"\nhooks = \"{name}\"\nproxy = \"p\""),
+                _ => writeln!(text, "[[route]]\npath = \"/{at}\"\nlua = \"{name}\""),
+            };
+        }
+        text.push_str("[pool.p]\nservers = [\"10.0.0.2:1\"]\n");
+        for name in apps {
+            let _ = writeln!(text, "[lua.{name}]\nscript = \"{name}-{}.lua\"", apps.len());
+        }
+        tidegate_config::parse(&text, "the test")
+            .unwrap_or_else(|errors| panic!("{errors}\n{text}"))
+    };
+    let used = |arranged: &Arranged| {
+        let name = |app: usize| arranged.config.lua[app].script.clone();
+        let routes = arranged.config.routes.iter();
+        let of_route = |route: &tidegate_config::model::Route| match route.action {
+            Action::Lua(app) => name(app),
+            _ => name(route.handling.hooks.as_ref().expect("hooks").app),
+        };
+        routes.map(of_route).collect::<Vec<_>>()
+    };
+    let first = Arranged::first(text(&["a", "b", "c"]));
+    let second = first.next(text(&["c", "d"]), &BTreeSet::new()).expect("there are indexes");
+    assert_eq!((&second.file_apps[..], second.config.lua.len()), (&[2, 3][..], 4));
+    assert_eq!(used(&second), ["c-2.lua", "d-2.lua"]);
+    let third = second.next(text(&["b"]), &BTreeSet::new()).expect("there are indexes");
+    assert_eq!((&third.file_apps[..], third.config.lua[1].script.as_str()), (&[1][..], "b-1.lua"));
+    assert_eq!(used(&third), ["b-1.lua"]);
+}
+
+#[test]
 fn removed_parts_keep_their_indexes_while_in_use() {
     let first = Arranged::first(config(&[80, 81], &[("a", &[1, 2]), ("b", &[1])]));
     let none = BTreeSet::new();

@@ -56,6 +56,30 @@ fn host_without_a_key_is_a_warning() {
 }
 
 #[test]
+fn keys_that_no_request_has_are_warnings() {
+    let warnings = |kind: &str, content: &'static str| {
+        let text = TEXT.replacen("\"suffix\"", kind, 1);
+        let mut loaded =
+            parse_in_folder(&text, "site.toml", "/etc").unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(supply(&mut loaded.config, |_| Ok(content.into())), Ok(()));
+        loaded.note_supplied(&Text::of(&text, "site.toml"));
+        let mistakes = loaded.warnings.mistakes().iter();
+        mistakes.map(|mistake| (mistake.line, mistake.what.clone())).collect::<Vec<_>>()
+    };
+    let keys = "a.x a\n[::1] a\nA.x a\nb.x:80 a\nc.x. a\n[::2]:80 b\n";
+    let what = "pool: no request has the key \"A.x\" of map \"hosts\", nor 3 more of its keys: {host} is in lower \
+                case, without a port and a dot at the end";
+    assert_eq!(warnings("\"exact\"", keys), [(5, what.to_owned())]);
+    assert_eq!(warnings("\"suffix\"", keys), []);
+    let what = "pool: no request has the key \"b.x:80\" of map \"hosts\": {host} is in lower case, without a port and \
+                a dot at the end";
+    let exact = "\"exact\"\nignore-case = true";
+    assert_eq!(warnings(exact, "A.x a\nb.x:80 a\n"), [(5, what.to_owned())]);
+    let what = "/etc/hosts.map: no text matches the regular expression \"b^a\"";
+    assert_eq!(warnings("\"regex\"", "^a a\nb^a b\n"), [(9, what.to_owned())]);
+}
+
+#[test]
 fn missing_pool_is_reported_with_file_and_line() {
     for (content, expected) in [
         (".x b\n\n.y aa\n.z aa\n", "/etc/hosts.map: line 3: there is no pool \"aa\", write \"a\""),

@@ -14,6 +14,7 @@ use crate::counting;
 use crate::live_set::SetReaders;
 use crate::parameters::{cookies, decoded, parameters};
 use crate::router::Client;
+use crate::table::Unmet;
 
 /// Addresses, prepared for looking up.
 #[derive(Clone, Debug, Default)]
@@ -65,9 +66,25 @@ impl Prepared {
         sets: &SetReaders,
         client: &Client<'_>,
     ) -> bool {
-        self.query.iter().all(|condition| query_holds(condition, head.query))
-            && self.cookies.iter().all(|condition| cookie_holds(condition, head))
-            && self.client.as_ref().is_none_or(|test| test.contains(client.address(head), sets))
+        self.unmet(head, sets, client).is_none()
+    }
+
+    /// The first condition, except those on counts, that does not hold.
+    pub(crate) fn unmet(
+        &self,
+        head: &RequestHead<'_>,
+        sets: &SetReaders,
+        client: &Client<'_>,
+    ) -> Option<Unmet> {
+        let is_from = |test: &AddressTest| test.contains(client.address(head), sets);
+        match () {
+            () if !self.query.iter().all(|test| query_holds(test, head.query)) => {
+                Some(Unmet::Query)
+            }
+            () if !self.cookies.iter().all(|test| cookie_holds(test, head)) => Some(Unmet::Cookies),
+            () if !self.client.as_ref().is_none_or(is_from) => Some(Unmet::Client),
+            () => None,
+        }
     }
 
     /// Whether the conditions on counts hold.

@@ -21,6 +21,7 @@ use tidegate_wire::websocket::ClientKey;
 use crate::chain::{self, Node, Stated};
 use crate::changes::Changes;
 use crate::client_fields::ClientAddressFields;
+use crate::framing::encode_length;
 use crate::scheme::Scheme;
 use crate::sticky;
 use crate::template::{PlaceFault, check_path, render_path};
@@ -186,21 +187,22 @@ pub fn encode_upstream_request(
     Ok(())
 }
 
-/// Whether the request has a body that a server may leave unread, because its method defines no meaning
-/// for a body (RFC 9110 sections 9.3.1, 9.3.2, 9.3.5, 9.3.7 and 9.3.8). A server that keeps its connection
+/// Whether the request has a body that a server may leave unread, because its method is not one of those whose meaning
+/// is in the body: POST, PUT and PATCH (RFC 9110 sections 9.3.3 and 9.3.4, RFC 5789). A server that keeps its connection
 /// open may take such a body for the next request, so the connection must not carry another request.
 #[must_use]
 pub fn has_unexpected_body(head: &RequestHead<'_>) -> bool {
-    let expects_none = match head.method {
+    let expects_body = match head.method {
+        Method::Post | Method::Put | Method::Patch => true,
         Method::Get
         | Method::Head
         | Method::Delete
         | Method::Options
         | Method::Trace
-        | Method::Connect => true,
-        Method::Post | Method::Put | Method::Patch | Method::Other(_) => false,
+        | Method::Connect
+        | Method::Other(_) => false,
     };
-    expects_none && has_body(upstream_length(head))
+    !expects_body && has_body(upstream_length(head))
 }
 
 /// The length of the body as the server gets it. What follows an extended CONNECT is no body (RFC 8441 section 5).
@@ -371,10 +373,10 @@ fn encode_target_line(
     let path = rewritten.and_then(|changes| Some((changes.path?, changes.values)));
     let has_new_path = changes.is_some_and(|changes| changes.has_new_path());
     if path.is_none() && head.query.is_none() && !has_new_path {
-        encode_request_line(out, head.judged_method().as_str(), head.path);
+        encode_request_line(out, head.routed_method().as_str(), head.path);
         return Ok(());
     }
-    out.extend_from_slice(head.judged_method().as_str().as_bytes());
+    out.extend_from_slice(head.routed_method().as_str().as_bytes());
     out.push(b' ');
     match path {
         Some((template, values)) => {
@@ -441,15 +443,6 @@ fn passes_upstream(
                     && !is_claim(field.name, CERTIFICATE_CLAIM)
                     && !context.client_address_fields.contains(field.name)
         }
-    }
-}
-
-/// Appends the framing field (RFC 9112 section 6.3).
-fn encode_length(out: &mut Vec<u8>, length: BodyLength) {
-    match length {
-        BodyLength::None | BodyLength::UntilClose => {}
-        BodyLength::Length(length) => encode_field_u64(out, "Content-Length", length),
-        BodyLength::Streamed => out.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
     }
 }
 

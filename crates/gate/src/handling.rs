@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use tidegate_config::model::{
     Action, Addresses, Bandwidth, BasicAuth, Config, ErrorPage, Handling, Hooks, Maintenance, Page,
-    PathPattern, Placeholder, PoolChoice, Rate, RequestIds, Route, RouteTimeouts, Template,
-    TemplatePiece,
+    PathPattern, Placeholder, PoolChoice, Rate, Redirect, RequestIds, Route, RouteTimeouts,
+    Template, TemplatePiece,
 };
 
 use tidegate_config::password_hash::HashCost;
@@ -26,6 +26,8 @@ use crate::hsts::{HstsPolicies, PolicyId};
 use crate::jwt::TokenGuard;
 use crate::live_map::MapReaders;
 use crate::live_set::SetReaders;
+use crate::location;
+use crate::maintenance::Switch;
 use crate::mirror::Mirroring;
 use crate::process_state::ProcessState;
 use crate::router::canonical_path;
@@ -207,6 +209,8 @@ impl Guard {
 pub struct Down {
     /// As configured.
     settings: Maintenance,
+    /// The switch of its name; `None`: it has no name.
+    switch: Option<Arc<Switch>>,
     /// The clients that are served as usual; used only if `settings` has `except`.
     except: AddressTest,
 }
@@ -218,6 +222,10 @@ impl Down {
         sets: &SetReaders,
         client: impl FnOnce() -> Option<IpAddr>,
     ) -> Option<Denial<'_>> {
+        let active = self.settings.active;
+        if !self.switch.as_ref().map_or(active, |switch| switch.closes(active)) {
+            return None;
+        }
         if self.settings.except.is_some() && self.except.contains(client(), sets) {
             return None;
         }
@@ -480,12 +488,16 @@ impl Handlings {
     }
 }
 
-fn prepare(
-    (index, route): (usize, &Route),
-    config: &Config,
-    process: &ProcessState,
-) -> Option<Box<RouteHandling>> {
-    let (path, choice) = match &route.action {
+/// Whether some route of `config` uses the server name of TLS handshakes, which connections keep only if it is needed.
+#[must_use]
+pub fn needs_server_name(config: &Config) -> bool {
+    let names = |placeholder: &Placeholder| matches!(placeholder, Placeholder::ServerName);
+    config.routes.iter().any(|route| placeholders(route).into_iter().any(names))
+}
+
+/// The path and the choice of the pool, if the action is `proxy`.
+const fn forwarding(route: &Route) -> (Option<&Template>, Option<&PoolChoice>) {
+    match &route.action {
         Action::Proxy(proxy) => (proxy.path.as_ref(), Some(&proxy.pool)),
         Action::Respond(_)
         | Action::Redirect(_)
@@ -493,17 +505,47 @@ fn prepare(
         | Action::Echo
         | Action::Push(_)
         | Action::Lua(_) => (None, None),
-    };
-    let handling = &route.handling;
-    let pool = choice.and_then(|choice| PoolChooser::new(choice, config));
-    let is_plain = path.is_none() && pool.is_none() && !config.server.identifies();
-    if is_plain && *handling == Handling::default() {
-        return None;
     }
+}
+
+/// The redirect, if it is the action.
+const fn redirect_of(route: &Route) -> Option<&Redirect> {
+    match &route.action {
+        Action::Redirect(redirect) => Some(redirect),
+        Action::Respond(_)
+        | Action::Synthetic
+        | Action::Echo
+        | Action::Push(_)
+        | Action::Lua(_)
+        | Action::Proxy(_) => None,
+    }
+}
+
+/// The placeholders in all templates of a route.
+fn placeholders(route: &Route) -> Vec<&Placeholder> {
+    let (path, choice) = forwarding(route);
+    let handling = &route.handling;
     let of_edits = handling.request_headers.written().chain(handling.response_headers.written());
     let of_map = choice.and_then(PoolChoice::map_key);
     let templates = path.into_iter().chain(of_map).chain(of_edits.map(|(_, template)| template));
-    let placeholders: Vec<&Placeholder> = templates.flat_map(Template::placeholders).collect();
+    let of_redirect = redirect_of(route).into_iter().flat_map(location::values_of);
+    templates.flat_map(Template::placeholders).chain(of_redirect).collect()
+}
+
+fn prepare(
+    (index, route): (usize, &Route),
+    config: &Config,
+    process: &ProcessState,
+) -> Option<Box<RouteHandling>> {
+    let (path, choice) = forwarding(route);
+    let handling = &route.handling;
+    let pool = choice.and_then(|choice| PoolChooser::new(choice, config));
+    let has_values = redirect_of(route).is_some_and(location::has_values);
+    let is_plain = path.is_none() && pool.is_none() && !has_values && !config.server.identifies();
+    if is_plain && *handling == Handling::default() {
+        return None;
+    }
+    let placeholders = placeholders(route);
     let has = |test: fn(&Placeholder) -> bool| placeholders.iter().any(|known| test(known));
     let test = |list: &Option<Addresses>| list.as_ref().map(AddressTest::new);
     let mut request_headers = handling.request_headers.clone();
@@ -534,6 +576,7 @@ fn prepare(
         down: handling.maintenance.as_ref().map(|settings| Down {
             except: test(&settings.except).unwrap_or_default(),
             settings: settings.clone(),
+            switch: settings.name.as_ref().and_then(|name| process.switches.find(name)).cloned(),
         }),
         cors: handling.cors.as_ref().map(CrossOrigin::new),
         auth: handling.auth.as_ref().map(Guard::new),

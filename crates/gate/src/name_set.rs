@@ -1,9 +1,9 @@
-//! A set of field names that is quick to test.
+//! Names of fields: a set that is quick to test, and the fields of a request with a name.
 //! In: the names of a setting. Out: whether a field has one of them.
 //! Never: compares a name with each listed name, unless it is probably one of them.
 //! Invariant: `_` in a name matches `-`, because gateway interfaces such as CGI map both to the same variable.
 
-use tidegate_wire::message::{fold, is_alike};
+use tidegate_wire::message::{Field, RequestHead, fold, is_alike};
 
 /// A set of field names.
 #[derive(Clone, Debug, Default)]
@@ -37,6 +37,20 @@ impl NameSet {
         self.filter[usize::from(key / 64)] >> (key % 64) & 1 == 1
             && self.names.iter().any(|known| known.len() == name.len() && is_alike(name, known))
     }
+}
+
+/// Whether a received field has the name `wanted`; case is ignored, and `_` counts as `-` in both names.
+#[inline]
+pub(crate) fn is_same_name(name: &str, wanted: &str) -> bool {
+    name.len() == wanted.len() && name.bytes().map(fold).eq(wanted.bytes().map(fold))
+}
+
+/// The fields of `head` with this name; see [`is_same_name`].
+pub(crate) fn fields_named<'a>(
+    head: &RequestHead<'a>,
+    wanted: &str,
+) -> impl Iterator<Item = Field<'a>> {
+    head.fields().filter(move |field| is_same_name(field.name, wanted))
 }
 
 /// A number that differs for most names. Any hyphen among the bytes that it depends on counts as `_`.

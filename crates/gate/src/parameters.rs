@@ -1,6 +1,6 @@
-//! Parameters of a query, and cookies: finds one by its name.
-//! In: the query of a target, or the head of a request. Out: the value of the first parameter or cookie of a name.
-//! Never: allocates; finds a parameter only in one of its spellings: names are compared after decoding.
+//! Finds the parameters of a query, and the cookies of a request or response, by name.
+//! In: the query of a target, the head of a request, or a Set-Cookie field. Out: the values of a name; the cookie set.
+//! Never: allocates. Invariant: a parameter is found in every spelling of its name, because names are decoded first.
 
 use tidegate_wire::message::{FieldName, RequestHead};
 
@@ -18,7 +18,7 @@ pub fn parameters<'q>(query: &'q str, name: &str) -> impl Iterator<Item = &'q st
     })
 }
 
-/// The bytes of a part of a query, decoded as forms are: `%41` is `A`, and `+` is a space. A `%` that begins no
+/// The bytes of a part of a query, with form decoding: `%41` is `A`, and `+` is a space. A `%` that begins no
 /// encoding is taken literally.
 pub fn decoded(text: &str) -> impl Iterator<Item = u8> + '_ {
     let mut rest = text.as_bytes();
@@ -58,7 +58,7 @@ pub fn cookies<'h>(head: &RequestHead<'h>, name: &str) -> impl Iterator<Item = &
     })
 }
 
-/// The name and the value of the cookie that a field Set-Cookie sets (RFC 6265 section 5.2), without its attributes; the
+/// The name and the value of the cookie that a Set-Cookie field sets (RFC 6265 section 5.2), without attributes. The
 /// value is empty if there is no `=`.
 #[must_use]
 pub fn set_cookie(field: &[u8]) -> (&[u8], &[u8]) {

@@ -1,4 +1,4 @@
-//! Normalises paths to one spelling, so that another spelling cannot bypass a route. RFC 3986 section 6.2.2.
+//! Normalises paths to one spelling (RFC 3986 section 6.2.2), so that another spelling cannot bypass a route.
 //! In: a path as sent. Out: the same path, an equivalent one for matching, both readings of its dot segments,
 //! or an error; and each way in which servers may read an ambiguous path.
 //! Never: decodes `%2F`, `%5C`, `%3B` or merges slashes in the path that is matched first.
@@ -70,19 +70,20 @@ const AMBIGUOUS_DOTS: &str = "the path combines \".\" or \"..\" with an empty se
 const BOTH_SLASHES: &str = "the path contains both an encoded slash and an encoded backslash";
 const FORMED_ENCODING: &str =
     "the path contains a \"%\" that forms an encoding once the characters after it are decoded";
-const ENCODED_NUL: &str = "the path contains an encoded NUL (%00), at which some servers end it";
+const ENCODED_NUL: &str = "the path contains an encoded NUL (%00), where some servers end the path";
 const NOT_ASCII: &str = "the path contains a character that is not ASCII";
 
 /// Normalises `path`: removes dot segments (RFC 3986 section 5.2.4), decodes percent-encoded characters that
 /// are not delimiters (section 6.2.2.2; also `%40` as `@`), and writes the other encodings in upper case
 /// (section 6.2.2.1). The result is in `scratch`, whose contents are overwritten. It may end
-/// after `reach`: a pattern within that reach matches it exactly if it matches the whole path.
+/// after `reach`: a pattern within that reach matches the result if and only if it matches the whole path.
 pub fn normalize_path<'s>(path: &str, reach: Reach, scratch: &'s mut Vec<u8>) -> Normalized<'s> {
     if plain_length(path.as_bytes(), 0) == path.len() {
         return Normalized::Same;
     }
-    // One byte may become three tokens (`%` becomes `%25`), and a token as many bytes of a reading as it had.
-    // The bytes that earlier calls left there are overwritten before they are read.
+    // One byte of the path may become three tokens (`%` becomes `%25`). The three bytes of an encoded delimiter become
+    // one token, which takes up to three bytes of a reading. So a reading, too, has up to three bytes for each byte.
+    // Bytes of earlier calls in `scratch` are overwritten before they are read.
     let tokens_max = 3 * path.len();
     if scratch.len() < 2 * tokens_max + 1 {
         scratch.resize(2 * tokens_max + 1, 0);
@@ -123,7 +124,7 @@ const ENCODED_SLASH: u8 = 0x80;
 const ENCODED_BACKSLASH: u8 = 0x81;
 const ENCODED_SEMICOLON: u8 = 0x82;
 
-// What a path contains.
+// What a path contains: bits of `kinds`.
 const SLASHES: u8 = 1;
 const BACKSLASHES: u8 = 2;
 const SEMICOLONS: u8 = 4;
@@ -191,6 +192,7 @@ fn write_tokens(path: &[u8], run: usize, tokens: &mut [u8]) -> Result<Written, &
 /// Of each part between delimiters, only the start that can affect whether a pattern matches is written, except
 /// where many plain segments are copied at once. In an ambiguous path, whole parts are also left out: see `Followed`.
 struct TokenWriter<'t> {
+    /// The space for the tokens: three bytes for each byte of the path.
     tokens: &'t mut [u8],
     /// The number of tokens.
     length: usize,
@@ -198,14 +200,15 @@ struct TokenWriter<'t> {
     run: usize,
     /// What the path contains so far.
     kinds: u8,
-    /// The first token of the current part after its slash.
+    /// The index of the first token of the current part, after its slash.
     part: usize,
     /// Whether the parameters of the part have begun, in the most lenient reading.
     in_parameters: bool,
     /// The number of slashes until the path became ambiguous.
     slashes: usize,
+    /// Whether servers may read the path so far in different ways.
     is_ambiguous: bool,
-    /// How servers read the tokens. In use once the path is ambiguous.
+    /// How servers read the tokens. Used only after the path has become ambiguous.
     followed: Followed,
 }
 
@@ -282,7 +285,7 @@ impl<'t> TokenWriter<'t> {
         if !self.is_ambiguous {
             self.push_plain(after)
         } else if self.is_complete() {
-            self.pass_plain(after)
+            self.skip_plain(after)
         } else if self.followed.drops_parameters() {
             self.followed.note(PLAIN_SEMICOLON);
             parameters_length(after)
@@ -322,7 +325,7 @@ impl<'t> TokenWriter<'t> {
 
     /// Skips plain segments that cannot affect whether a pattern matches.
     #[inline(always)]
-    fn pass_plain(&mut self, after: &[u8]) -> usize {
+    fn skip_plain(&mut self, after: &[u8]) -> usize {
         let length = plain_length(after, b'/');
         let plain = after.get(..length).unwrap_or_default();
         if !plain.is_ascii() {
@@ -427,7 +430,7 @@ impl<'t> TokenWriter<'t> {
         }
     }
 
-    /// From now on, the path is ambiguous.
+    /// Marks the path as ambiguous from the current part on.
     #[inline(always)]
     fn follow(&mut self) {
         if !self.is_ambiguous {
@@ -543,7 +546,7 @@ struct Reading {
     decodes: bool,
     /// Which parameters it strips, and when.
     cuts: Cuts,
-    /// Merges slashes. Merging them before anything else would leave empty segments, which useful patterns do
+    /// Merges slashes, after all other steps. Merging them first would leave empty segments, which useful patterns do
     /// not contain.
     merges: bool,
 }
@@ -624,7 +627,7 @@ impl Reading {
         roles
     }
 
-    /// Writes the reading of `tokens` to `out`, which must have three bytes for each token, and returns its
+    /// Writes the reading of `tokens` to `out`, which must have three bytes for each byte of the path, and returns its
     /// length. Segments are cut after `reach`, and so is the path.
     fn write(
         &self,
@@ -704,6 +707,7 @@ static ROLES: [[Role; 256]; READINGS.len()] = {
 /// The readings of an ambiguous path without dot segments, in the spelling of patterns.
 #[derive(Debug)]
 pub struct Readings<'s> {
+    /// The tokens of the path.
     tokens: &'s [u8],
     /// Space for a reading.
     out: &'s mut [u8],
@@ -711,7 +715,7 @@ pub struct Readings<'s> {
     kinds: u8,
     /// How much of a reading is written.
     reach: Reach,
-    /// The readings that are still to come.
+    /// The readings that `next` has not returned yet.
     left: ReadingSet,
 }
 
@@ -723,7 +727,7 @@ impl Readings<'_> {
         let (reading, roles) = (READINGS.get(index)?, ROLES.get(index)?);
         self.left &= self.left - 1;
         let length = reading.write(self.tokens, self.kinds, roles, self.reach, self.out);
-        // Tokens are ASCII and codes, which are written as ASCII.
+        // All bytes are ASCII: text tokens are, and the tokens of encoded delimiters are written as ASCII.
         Some(core::str::from_utf8(&self.out[..length]).unwrap_or_default())
     }
 }
@@ -755,8 +759,8 @@ pub(crate) fn canonical_pattern(pattern: &str) -> String {
     String::from_utf8(canonical).unwrap_or_else(|_| pattern.to_owned())
 }
 
-/// The length of the start of `path` that certainly is in its canonical spelling and read in the same way by all
-/// servers, if it follows the byte `before`: nothing is encoded, and there is no backslash, no parameter, and no
+/// The length of the start of `path` that is certainly in its canonical spelling and that all servers read in the same
+/// way. `before` is the byte before `path`. In this start, nothing is encoded, and there is no backslash, no parameter, and no
 /// segment that is empty or begins with a dot.
 #[inline(never)]
 fn plain_length(path: &[u8], mut before: u8) -> usize {

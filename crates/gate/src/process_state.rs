@@ -1,6 +1,6 @@
 //! State that all workers of the process share, and that a reload keeps.
 //! In: a configuration, the state of the one before. Out: the tables of limits, the servers of keys, the maps, the sets
-//! of addresses and the tables of counts of the configuration, and the keys that are fetched for it.
+//! of addresses, the tables of counts and the switches of the configuration, and the keys that are fetched for it.
 //! Never: takes a lock on the way of a request, except as `base/src/published.rs` states.
 
 use tidegate_config::arrange::Arranged;
@@ -10,6 +10,7 @@ use crate::counting::CountTables;
 use crate::live_keys::KeySources;
 use crate::live_map::LiveMaps;
 use crate::live_set::LiveSets;
+use crate::maintenance::Switches;
 use crate::rate::RateTables;
 use crate::stay::StayTables;
 
@@ -28,6 +29,8 @@ pub struct ProcessState {
     pub sets: LiveSets,
     /// The keys of tokens that are fetched.
     pub keys: KeySources,
+    /// The switches of routes that are closed for maintenance.
+    pub switches: Switches,
 }
 
 impl ProcessState {
@@ -41,6 +44,7 @@ impl ProcessState {
             tables: CountTables::new(config, seed),
             sets: LiveSets::new(config),
             keys: KeySources::new(config),
+            switches: Switches::new(config),
         }
     }
 
@@ -65,7 +69,8 @@ impl ProcessState {
         let stays = self.stays.after(&next.config, earlier, seed);
         let keys = self.keys.after(&next.config);
         let tables = self.tables.after(&next.config, seed);
-        (Self { rates, stays, maps, sets, keys, tables }, lines)
+        let switches = self.switches.after(&next.config);
+        (Self { rates, stays, maps, sets, keys, tables, switches }, lines)
     }
 
     /// Whether requests hold a part of the state until they end.

@@ -89,15 +89,33 @@ impl RateTable {
     /// Counts a request with the key `hash` at `now`, unless it exceeds the limit.
     #[must_use]
     pub fn admit(&self, hash: u64, now: Moment) -> Admission {
-        let key = mix64(hash ^ self.seed).max(1);
+        let (key, set) = self.place(hash);
         let now = now.as_nanos();
-        let sets = self.cells.len() / WAYS;
-        let start = (key as usize & (sets - 1)) * WAYS;
-        let set = self.cells.get(start..start + WAYS).unwrap_or_default();
         match set.iter().find(|cell| cell.key.load(Ordering::Relaxed) == key) {
             Some(cell) => self.count(cell, now),
             None => self.begin(set, key, now),
         }
+    }
+
+    /// What [`Self::admit`] would return, without counting the request.
+    #[must_use]
+    pub fn look(&self, hash: u64, now: Moment) -> Admission {
+        let (key, set) = self.place(hash);
+        let cell = set.iter().find(|cell| cell.key.load(Ordering::Relaxed) == key);
+        match cell.map(|cell| cell.time.load(Ordering::Relaxed).saturating_sub(now.as_nanos())) {
+            Some(ahead) if ahead > self.tolerance => {
+                Admission::Refused(Span::from_nanos(ahead - self.tolerance))
+            }
+            Some(_) | None => Admission::Admitted,
+        }
+    }
+
+    /// The key of a hash, and the cells that may count it.
+    fn place(&self, hash: u64) -> (u64, &[Cell]) {
+        let key = mix64(hash ^ self.seed).max(1);
+        let sets = self.cells.len() / WAYS;
+        let start = (key as usize & (sets - 1)) * WAYS;
+        (key, self.cells.get(start..start + WAYS).unwrap_or_default())
     }
 
     /// Counts a request of the key in `cell`.
@@ -218,6 +236,17 @@ mod tests {
         assert_eq!(admitted(&table, 8, at(60_000), 100), 20, "another key");
         let over_time: usize = (0..100_000).map(|ms| admitted(&table, 9, at(ms), 3)).sum();
         assert_eq!(over_time, 20 + 999);
+    }
+
+    #[test]
+    fn look_returns_what_admit_would_and_counts_nothing() {
+        let table = RateTable::new(&rate(10, Span::from_secs(1), 3, 8), 1);
+        for ms in [0, 0, 1, 50, 100, 150, 151, 400, 400, 400, 400] {
+            for key in [1, 2, 3] {
+                let looks = [table.look(key, at(ms)), table.look(key, at(ms))];
+                assert_eq!(looks, [table.admit(key, at(ms)); 2]);
+            }
+        }
     }
 
     #[test]

@@ -12,9 +12,10 @@ use core::net::{IpAddr, Ipv6Addr};
 use std::hash::DefaultHasher;
 
 use tidegate_config::model::{Placeholder, Template};
-use tidegate_wire::message::{Method, fold};
+use tidegate_wire::message::Method;
 
 use crate::count_cells::KeyText;
+use crate::name_set::fields_named;
 use crate::parameters::{cookies, decoded, parameters};
 use crate::path::{Normalized, Reach, normalize_path};
 use crate::router::host_name;
@@ -224,8 +225,7 @@ fn push_value(out: &mut Vec<u8>, placeholder: &Placeholder, values: &Values<'_>)
             out.extend_from_slice(only(cookies(head, name)).unwrap_or_default());
         }
         Placeholder::Header(name) => {
-            let named = head.fields().filter(|field| is_same_name(field.name, name));
-            out.extend_from_slice(only(named).map_or(b"", |field| field.value));
+            out.extend_from_slice(only(fields_named(head, name)).map_or(b"", |field| field.value));
         }
         other => push_plain(out, other, values),
     }
@@ -235,11 +235,6 @@ fn push_value(out: &mut Vec<u8>, placeholder: &Placeholder, values: &Values<'_>)
 fn only<T>(mut values: impl Iterator<Item = T>) -> Option<T> {
     let first = values.next();
     first.filter(|_| values.next().is_none())
-}
-
-/// Whether a field has this name for servers that map `_` to `-`, too.
-fn is_same_name(name: &str, wanted: &str) -> bool {
-    name.len() == wanted.len() && name.bytes().map(fold).eq(wanted.bytes().map(fold))
 }
 
 /// Hashes the path as the most lenient server reads it: percent-encodings decoded and dot segments resolved as for

@@ -4,14 +4,16 @@
 //! Limits: a redirect's `Location` is at most as long as the configured target and one request line together.
 //! Invariant: every response states exactly one length.
 
-use tidegate_config::model::{Action, Config, HttpsRedirect, Redirect, RedirectPiece, Respond};
+use tidegate_config::model::{Action, Config, HttpsRedirect, Redirect, Respond};
 use tidegate_wire::http1::{ResponseEncoder, encode_field, encode_field_u64, encode_status_line};
 use tidegate_wire::message::{
     BodyLength, FieldName, Method, RequestHead, ResponseSink, Version, reason_phrase,
 };
 
 use crate::filter::hsts::HSTS;
+use crate::location;
 use crate::scheme::Scheme;
+use crate::template::Values;
 
 const DATE_BYTES: usize = 29;
 /// The methods that a final recipient lists in `Allow` (RFC 9110 section 10.2.1).
@@ -193,29 +195,40 @@ pub fn encode_error(
     encode_text(sink, status, text, None, context);
 }
 
-/// Gives the sink the redirect `redirect` for the request `head`, which was sent by `scheme`. Returns the
-/// status of the response, which is 400 if the target needs a host and the request has none, or one that is no plain
-/// name or address.
+/// Gives the sink the redirect `redirect` for the request `head`, which was sent by `scheme`. `values` are needed if the
+/// target has values ([`location::has_values`]). Returns the status of the response, which is 400 if the target needs a
+/// host and the request has none, or one that is no plain name or address, or if a value cannot be placed.
 ///
 /// A request cannot redirect its client to another host: the host is validated, a path at the start of the
 /// target has exactly one leading slash, and characters that are not allowed in a URI are percent-encoded.
 pub fn encode_redirect(
     sink: &mut impl ResponseSink,
     redirect: &Redirect,
-    head: &RequestHead<'_>,
-    scheme: Scheme,
+    (head, scheme): (&RequestHead<'_>, Scheme),
+    values: Option<&Values<'_>>,
     context: &AnswerContext<'_>,
 ) -> u16 {
-    if lacks_host(redirect, head) {
-        let text = "this redirect requires a Host field with a plain host name";
-        encode_error(sink, 400, text, context);
+    if location::lacks_host(redirect, head) {
+        encode_error(sink, 400, NO_HOST, context);
         return 400;
     }
+    let rendered = values.filter(|_| location::has_values(redirect));
+    let rendered = rendered.map(|values| self::location(redirect, values));
+    if let Some(Err((status, text))) = rendered {
+        encode_error(sink, status, text, context);
+        return status;
+    }
     encode_answer_fields(sink, redirect.status, context);
-    sink.field_with("Location", |out| encode_location(out, redirect, head, scheme));
+    match rendered {
+        Some(Ok(target)) => sink.field("Location", &target),
+        _ => sink.field_with("Location", |out| location::encode(out, redirect, head, scheme)),
+    }
     encode_text(sink, redirect.status, "see Location", None, context);
     redirect.status
 }
+
+/// The text of a 400 response.
+const NO_HOST: &str = "this redirect requires a Host field with a plain host name";
 
 /// Gives the sink a redirect of the request `head` to the same URL by https. Returns the status of the
 /// response, which is 400 if the request has no host or its host contains characters that host names do not
@@ -244,7 +257,7 @@ pub fn encode_https_redirect(
 
 /// The host without its port, if it is an IP address or a name of letters, digits, `-`, `_` and `.`, without empty labels
 /// except after a dot at the end. The port must not be 0.
-fn plain_host(host: &str) -> Option<&str> {
+pub(crate) fn plain_host(host: &str) -> Option<&str> {
     if let Some(rest) = host.strip_prefix('[') {
         let (literal, port) = rest.split_once(']')?;
         let is_port = port.is_empty() || port.strip_prefix(':').is_some_and(is_port);
@@ -399,64 +412,33 @@ fn encode_https_location(
     }
 }
 
-/// Whether the target needs a host, and the request has none that is a plain name.
-fn lacks_host(redirect: &Redirect, head: &RequestHead<'_>) -> bool {
-    redirect.to.contains(&RedirectPiece::Host) && head.host.and_then(plain_host).is_none()
-}
-
-/// The Location of the redirect of `head`, which was sent by `scheme`; `None`: it gets a 400 response.
-#[must_use]
-pub fn location(redirect: &Redirect, head: &RequestHead<'_>, scheme: Scheme) -> Option<Vec<u8>> {
+/// The Location of a redirect with these values.
+///
+/// # Errors
+/// The request gets a response with this status and text.
+pub fn location(redirect: &Redirect, values: &Values<'_>) -> Result<Vec<u8>, (u16, &'static str)> {
     let mut out = Vec::new();
-    if lacks_host(redirect, head) {
-        return None;
+    if location::lacks_host(redirect, values.head) {
+        return Err((400, NO_HOST));
     }
-    encode_location(&mut out, redirect, head, scheme);
-    Some(out)
-}
-
-fn encode_location(out: &mut Vec<u8>, redirect: &Redirect, head: &RequestHead<'_>, scheme: Scheme) {
-    for (index, piece) in redirect.to.iter().enumerate() {
-        let first = index == 0;
-        match piece {
-            RedirectPiece::Text(text) => encode_uri(out, text),
-            RedirectPiece::Host => {
-                if first {
-                    encode_uri(out, scheme.as_str());
-                    out.extend_from_slice(b"://");
-                }
-                encode_uri(out, head.host.unwrap_or_default());
-            }
-            RedirectPiece::Path => {
-                // A target that begins with "//other.example/" names another host (RFC 3986 section 4.2).
-                let path = if head.path == "*" { "/" } else { head.path };
-                if first {
-                    out.push(b'/');
-                    encode_uri(out, path.trim_start_matches(['/', '\\']));
-                } else {
-                    encode_uri(out, path);
-                }
-            }
-            RedirectPiece::Query => {
-                if let Some(query) = head.query {
-                    out.push(b'?');
-                    encode_uri(out, query);
-                }
-            }
-        }
+    if !location::has_values(redirect) {
+        location::encode(&mut out, redirect, values.head, values.scheme);
+        return Ok(out);
+    }
+    match location::render(&mut out, redirect, values) {
+        Ok(()) => Ok(out),
+        Err(fault) => Err((fault.status(), fault.text())),
     }
 }
 
 /// Appends `text` and percent-encodes characters that are not allowed in a URI (RFC 3986 section 2). These
 /// include the backslash, which browsers take for a slash.
-fn encode_uri(out: &mut Vec<u8>, text: &str) {
-    const HEX: &[u8; 16] = b"0123456789ABCDEF";
+pub(crate) fn encode_uri(out: &mut Vec<u8>, text: &str) {
     for &byte in text.as_bytes() {
         if byte.is_ascii_alphanumeric() || b"-._~:/?#[]@!$&'()*+,;=%".contains(&byte) {
             out.push(byte);
         } else {
-            let (high, low) = (usize::from(byte >> 4), usize::from(byte & 15));
-            out.extend_from_slice(&[b'%', HEX[high], HEX[low]]);
+            location::push_encoded(out, byte);
         }
     }
 }

@@ -48,7 +48,7 @@ pub struct Client<'a> {
     pub peer: Option<IpAddr>,
     /// Proxies whose statements about the client are trusted.
     pub trusted: &'a [Network],
-    /// What was counted for the request's keys; `None`: nothing.
+    /// What tables have counted for the request's keys; `None` if nothing was counted.
     pub counts: Option<&'a Standing<'a>>,
 }
 
@@ -63,11 +63,11 @@ impl Client<'_> {
 pub struct Router {
     /// By listener: its routes.
     listeners: Vec<Table>,
-    /// By route: the first route that does exactly the same.
+    /// By route: the index of the first route with the same effect. Never above the route's own index.
     same_as: Vec<usize>,
-    /// A route depends on what tables have counted.
+    /// Whether a route depends on what tables have counted.
     tests_counts: bool,
-    /// The sets of addresses.
+    /// The sets of addresses that routes test, as this worker reads them.
     sets: SetReaders,
 }
 
@@ -127,9 +127,9 @@ impl Router {
             Normalized::Equivalent(path) => find(path),
             Normalized::Ambiguous(readings) => return self.route_readings(readings, find),
             Normalized::Changed { resolved, literal } => {
-                let (found, left_alone) = (find(resolved), find(literal));
+                let (found, literal_found) = (find(resolved), find(literal));
                 if found.map(|index| self.same_as(index))
-                    != left_alone.map(|index| self.same_as(index))
+                    != literal_found.map(|index| self.same_as(index))
                 {
                     return Routed::Refused(LITERAL_DOTS);
                 }
@@ -162,8 +162,8 @@ impl Router {
         table.unmet(&request, path)
     }
 
-    /// Finds the route of an ambiguous path: that of its first reading, unless another reading is one of an
-    /// earlier route, such as a route that denies access.
+    /// Finds the route of an ambiguous path: the route of its first reading. Refuses the path if another reading matches an
+    /// earlier route with another effect, such as a route that denies access.
     fn route_readings(
         &self,
         mut readings: Readings<'_>,
@@ -201,7 +201,7 @@ fn rules_of(index: usize, route: &Route) -> Vec<Rule> {
     pairs.map(rule).collect()
 }
 
-/// For each route, the first route that does exactly the same: same action, same Strict-Transport-Security, same
+/// For each route, the first route with the same effect: same action, same Strict-Transport-Security, same
 /// handling, counted in the same tables.
 fn first_equivalent(config: &Config) -> Vec<usize> {
     let mut first = BTreeMap::new();

@@ -15,6 +15,7 @@ use tidegate_wire::message::{Method, RequestHead};
 use crate::conditions::Prepared as Conditions;
 use crate::forward::ClientCertificate;
 use crate::live_set::SetReaders;
+use crate::name_set::fields_named;
 use crate::path::Reach;
 use crate::router::Client;
 
@@ -64,7 +65,11 @@ pub enum Unmet {
     Method,
     /// `headers`.
     Headers,
-    /// `query`, `cookies` or `client`.
+    /// `query`.
+    Query,
+    /// `cookies`.
+    Cookies,
+    /// `client`.
     Client,
     /// `client-cert`.
     Certificate,
@@ -175,15 +180,17 @@ impl Rule {
             () if !host => Some(Unmet::Host),
             () if !path => Some(Unmet::Path),
             () if !self.methods.is_empty()
-                && !method_matches(&self.methods, head.judged_method()) =>
+                && !method_matches(&self.methods, head.routed_method()) =>
             {
                 Some(Unmet::Method)
             }
             () if unmet_header() => Some(Unmet::Headers),
-            () if !self.conditions.hold(head, request.sets, request.client) => Some(Unmet::Client),
-            () if !self.takes_certificate(request) => Some(Unmet::Certificate),
-            () if !self.conditions.counts_hold(head, request.client) => Some(Unmet::Counts),
-            () => None,
+            () => match self.conditions.unmet(head, request.sets, request.client) {
+                Some(unmet) => Some(unmet),
+                None if !self.takes_certificate(request) => Some(Unmet::Certificate),
+                None if !self.conditions.counts_hold(head, request.client) => Some(Unmet::Counts),
+                None => None,
+            },
         }
     }
 
@@ -199,7 +206,7 @@ impl Rule {
                 .path
                 .as_ref()
                 .is_none_or(|pattern| path.is_some_and(|path| path_matches(pattern, path)))
-            && (self.methods.is_empty() || method_matches(&self.methods, head.judged_method()))
+            && (self.methods.is_empty() || method_matches(&self.methods, head.routed_method()))
             && self.headers.iter().all(|condition| header_matches(condition, head))
             && self
                 .client_cert
@@ -261,13 +268,13 @@ fn method_matches(methods: &[String], method: Method<'_>) -> bool {
         .any(|allowed| allowed == name || (allowed == "GET" && matches!(method, Method::Head)))
 }
 
+/// Servers such as CGI read `X_Admin` as X-Admin, so a condition on one holds for both.
 fn header_matches(condition: &HeaderCondition, head: &RequestHead<'_>) -> bool {
+    let mut named = fields_named(head, &condition.name);
     match &condition.test {
-        HeaderTest::Present => head.find_named(&condition.name).is_some(),
-        HeaderTest::Absent => head.find_named(&condition.name).is_none(),
-        HeaderTest::Text(test) => head.fields().any(|field| {
-            field.name.eq_ignore_ascii_case(&condition.name) && test.matches(field.value)
-        }),
+        HeaderTest::Present => named.next().is_some(),
+        HeaderTest::Absent => named.next().is_none(),
+        HeaderTest::Text(test) => named.any(|field| test.matches(field.value)),
     }
 }
 

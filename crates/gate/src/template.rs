@@ -14,6 +14,7 @@ use tidegate_wire::message::RequestHead;
 
 use crate::chain::{client_address, named_client_address};
 use crate::identity::Identity;
+use crate::name_set::fields_named;
 use crate::parameters::{decoded, find_cookie, find_parameter};
 use crate::rewrite::MatchedPath;
 use crate::scheme::Scheme;
@@ -176,13 +177,13 @@ fn check_rendered(path: &[u8]) -> Result<(), PlaceFault> {
 }
 
 /// Whether the path has a control character, also an encoded one. Servers written in C end a path at NUL.
-fn has_control(path: &[u8]) -> bool {
+pub(crate) fn has_control(path: &[u8]) -> bool {
     core::str::from_utf8(path).is_ok_and(|path| decoded(path).any(|byte| byte.is_ascii_control()))
 }
 
 /// Whether some server could take a segment of the path for "." or "..": one that decodes the path, splits it at
 /// backslashes, strips parameters, decodes once more what follows "?" or "#", or trims spaces (Windows).
-fn has_dot_segment(path: &[u8]) -> bool {
+pub(crate) fn has_dot_segment(path: &[u8]) -> bool {
     let Ok(path) = core::str::from_utf8(path) else { return true };
     // The number of dots at the start of the segment, and whether it has ended or has other characters.
     let (mut dots, mut is_plain, mut is_parameter) = (0_u32, true, false);
@@ -261,7 +262,12 @@ fn push_value(out: &mut Vec<u8>, placeholder: &Placeholder, values: &Values<'_>,
                 Place::Path => push_path_byte(out, byte, false),
             });
         }
-        Placeholder::Header(name) => plain(out, head.find_named(name).unwrap_or_default()),
+        Placeholder::Header(name) => {
+            // The exact name first: a proxy in front may set only this one, and pass on the client's other spelling.
+            let exact = fields_named(head, name).find(|own| own.name.eq_ignore_ascii_case(name));
+            let field = exact.or_else(|| fields_named(head, name).next());
+            plain(out, field.map_or(b"", |field| field.value));
+        }
         Placeholder::Cookie(name) => plain(out, find_cookie(head, name).unwrap_or_default()),
         Placeholder::ServerName => plain(out, values.server_name.unwrap_or_default()),
         Placeholder::AllowedOrigin => plain(out, values.allowed_origin.unwrap_or_default()),

@@ -114,7 +114,11 @@ fn encode_redirect(
     client: &Client,
 ) -> u16 {
     encode!(out, client, |sink, context| respond::encode_redirect(
-        sink, redirect, head, scheme, context
+        sink,
+        redirect,
+        (head, scheme),
+        None,
+        context
     ))
 }
 

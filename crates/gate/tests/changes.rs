@@ -15,6 +15,7 @@ use tidegate_gate::forward::{
 };
 use tidegate_gate::handling::{Handlings, RouteHandling};
 use tidegate_gate::identity::Identity;
+use tidegate_gate::respond;
 use tidegate_gate::rewrite::MatchedPath;
 use tidegate_gate::scheme::Scheme;
 use tidegate_gate::template::{PlaceFault, RENDERED_BYTES_MAX, Values};
@@ -236,7 +237,7 @@ fn request_fields_are_set_added_and_removed() {
     let head = forward(
         &config,
         "GET /u/bob/a/b?q=1+2 HTTP/1.1\nHost: h:1\nX_Real_IP: forged\nx-tag: zero\nX-DEBUG: 1\nx_debug: 2\n\
-         X-H:  v \nCookie: a=b; c=d\nX-Forwarded-For: 192.0.2.1\nX-Empty: x\nConnection: x-all\nX-All: forged",
+         X_H: forged\nX-H:  v \nCookie: a=b; c=d\nX-Forwarded-For: 192.0.2.1\nX-Empty: x\nConnection: x-all\nX-All: forged",
     )
     .expect("a request");
     assert_eq!(line(&head, "x-real-ip"), ["192.0.2.1"]);
@@ -439,6 +440,59 @@ fn trailers_that_the_route_removes_are_not_announced() {
     let head = respond(&config, "GET / HTTP/1.1\nHost: h", response).expect("a response");
     assert_eq!(line(&head, "trailer"), ["x-sum"]);
     assert_eq!(line(&head, "x-secret"), [""; 0]);
+}
+
+/// The Location of a redirect, or the status of the response to a request whose values cannot stand there.
+fn location(path: &str, to: &str, request: &str) -> Result<String, u16> {
+    let config = config(&format!("path = {path:?}\nredirect = {to:?}"));
+    let handlings = Handlings::new(&config);
+    let handling = handlings.of_route(0).expect("the redirect has values");
+    let Action::Redirect(redirect) = &config.routes[0].action else { panic!("a redirect") };
+    with_head(request, |head| {
+        with_values(handling, head, |values| {
+            let target = respond::location(redirect, values).map_err(|(status, _)| status)?;
+            Ok(String::from_utf8(target).expect("ASCII"))
+        })
+    })
+}
+
+#[test]
+fn redirect_inserts_values_of_the_request() {
+    for (path, to, target, wanted) in [
+        ("/old/*", "https://a.example/{rest}", "/old/x/y?q=1", "https://a.example/x/y"),
+        ("/old/*", "/new/{rest}{query}", "/old/x/y?q=1", "/new/x/y?q=1"),
+        ("/old/*", "/{rest}", "/old/%2Fx", "/%2Fx"),
+        ("/u/{n}/*", "/x/{n}/{rest}", "/u/bob/%C3%A9", "/x/bob/%C3%A9"),
+        ("/*", "/s/{query:q}/z", "/?q=a%2Fb%20c%25%3F%23", "/s/a%2Fb%20c%25%3F%23/z"),
+        ("/*", "/s?n={query:q}", "/?q=a%26b%3D1%2B%23", "/s?n=a%26b%3D1%2B%23"),
+        ("/*", "https://{host}/{client}/{header:x-a}", "/", "https://h/10.0.0.9/a%22b"),
+        (
+            "/*",
+            "https://{host}/{scheme}{path}?from={tls:sni}",
+            "/p",
+            "https://h/https/p?from=sni.example",
+        ),
+        ("/*", "/{rest}", "/", "/"),
+    ] {
+        let request = format!("GET {target} HTTP/1.1\nHost: h\nX_A: a\"b");
+        assert_eq!(location(path, to, &request).as_deref(), Ok(wanted), "{to} {target}");
+    }
+}
+
+#[test]
+fn value_that_cannot_stand_in_a_target_is_refused() {
+    for (path, to, target) in [
+        ("/old/*", "/{rest}", "/old//evil.example/"),
+        ("/*", "/{header:none}{rest}", "//evil.example/"),
+        ("/*", "/{query:q}/x", "/?q=.."),
+        ("/*", "/{query:q}/x", "/?q=%0d%0aSet-Cookie:x"),
+        ("/*", "/x?n={query:q}", "/?q=%00"),
+        ("/*", "https://{host}/{query:q}", "/?q=%2e%2E%2fx"),
+    ] {
+        let request = format!("GET {target} HTTP/1.1\nHost: h\nX-A: a");
+        assert_eq!(location(path, to, &request), Err(400), "{to} {target}");
+    }
+    assert_eq!(location("/*", "https://{host}/{id}", "GET / HTTP/1.0\n"), Err(400));
 }
 
 #[test]

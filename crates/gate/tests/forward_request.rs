@@ -313,7 +313,7 @@ fn request_on_a_connection_that_ends_contains_close() {
 }
 
 #[test]
-fn body_is_unexpected_if_the_method_gives_it_no_meaning() {
+fn body_is_unexpected_except_with_post_put_and_patch() {
     let cases = [
         ("GET", "Content-Length: 2\n", true),
         ("HEAD", "Transfer-Encoding: chunked\n", true),
@@ -325,7 +325,10 @@ fn body_is_unexpected_if_the_method_gives_it_no_meaning() {
         ("POST", "Content-Length: 2\n", false),
         ("PUT", "Transfer-Encoding: chunked\n", false),
         ("PATCH", "Content-Length: 2\n", false),
-        ("PROPFIND", "Content-Length: 2\n", false),
+        ("PROPFIND", "Content-Length: 2\n", true),
+        ("PROPFIND", "", false),
+        ("UNKNOWN", "Transfer-Encoding: chunked\n", true),
+        ("post", "Content-Length: 2\n", true),
     ];
     for (method, fields, wanted) in cases {
         let given = format!("{method} / HTTP/1.1\nHost: h\n{fields}");

@@ -287,7 +287,7 @@ impl Exchange {
     /// A part of the request; `None` if the request lacks it.
     pub(crate) fn part(&self, part: Part) -> Option<&[u8]> {
         match part {
-            Part::Method => Some(self.head.judged_method().as_bytes()),
+            Part::Method => Some(self.head.routed_method().as_bytes()),
             Part::Path => Some(self.head.path().as_bytes()),
             Part::Query => self.head.query().map(str::as_bytes),
             Part::Host => self.head.host().map(str::as_bytes),

@@ -214,8 +214,10 @@ pub struct Facts {
     pub settings: Vec<u8>,
     /// The seed of `math.random`.
     pub seed: u64,
-    /// The number of the VM among those that this worker has had for the application.
+    /// The number of the VM among those that this worker has had.
     pub life: u32,
+    /// The number in the ids of clients: that of the first VM of those that have handed over their clients.
+    pub client_life: u32,
     /// The dictionaries of the application, by name.
     pub shared: Vec<(String, Arc<Dictionary>)>,
     /// The names of the push hubs.
@@ -235,7 +237,7 @@ pub type ClientId = Id<Client>;
 pub struct Away {
     /// The number of the worker.
     pub worker: u32,
-    /// The number of its VM (`Facts::life`).
+    /// The number in its id (`Facts::client_life`).
     pub life: u32,
     /// The name of the client there.
     pub client: ClientId,
@@ -247,13 +249,15 @@ pub struct Client {
     /// The server's name of the client.
     pub(crate) tag: u64,
     /// Messages are still delivered.
-    is_open: bool,
+    pub(crate) is_open: bool,
+    /// The client belongs to an earlier VM, which may hand it over. This VM only keeps its id free.
+    pub(crate) is_reserved: bool,
     /// The coroutine of its handler, while it waits.
     pub(crate) task: TaskId,
     /// Bytes that wait for the client, as far as known: those sent since the server last counted them.
     pub(crate) queued: usize,
     /// The request that opened the connection, until `on_open` has ended.
-    request: ExchangeId,
+    pub(crate) request: ExchangeId,
 }
 
 /// The data of one VM; see the module header.
@@ -268,6 +272,12 @@ pub(crate) struct Host {
     pub(crate) exchanges: Slab<Exchange>,
     /// The WebSocket clients.
     pub(crate) clients: Slab<Client>,
+    /// How many of them are reserved.
+    pub(crate) reserved: usize,
+    /// The state of the client that is handed over.
+    pub(crate) carried: Vec<u8>,
+    /// When the VM ends; `None` unless other code has taken its place.
+    pub(crate) retires_at: Option<Moment>,
     /// Seconds since 1970.
     pub(crate) unix_seconds: f64,
     /// Nanoseconds of the server's clock.
@@ -306,6 +316,9 @@ impl Host {
             outbox: Outbox::default(),
             exchanges: Slab::new(EXCHANGES_MAX),
             clients: Slab::new(CLIENTS_MAX),
+            reserved: 0,
+            carried: Vec::new(),
+            retires_at: None,
             unix_seconds: 0.0,
             now_nanos: 0,
             cannot_wait: false,
@@ -521,7 +534,8 @@ impl Host {
     /// Takes over a client.
     pub(crate) fn open_client(&mut self, tag: u64) -> Option<ClientId> {
         let (task, request) = (Id::NONE, Id::NONE);
-        self.clients.insert(Client { tag, is_open: true, task, queued: 0, request }).ok()
+        let client = Client { tag, is_open: true, is_reserved: false, task, queued: 0, request };
+        self.clients.insert(client).ok()
     }
 
     /// `on_open` of a client begins, with this request.

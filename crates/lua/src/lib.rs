@@ -18,6 +18,7 @@ mod pattern;
 mod reply;
 mod schedule;
 mod shared;
+mod succession;
 mod vm;
 mod waiting;
 

@@ -65,6 +65,8 @@ pub(crate) enum Wake {
     Due,
     /// The response that it waited for has ended.
     Ended,
+    /// Other code takes the place of its VM.
+    Premature,
 }
 
 /// A coroutine that waits.
@@ -409,6 +411,32 @@ impl Schedule {
     /// Takes a coroutine that the engine has to forget.
     pub(crate) fn take_dropped(&mut self) -> Option<Coroutine> {
         self.dropped.pop()
+    }
+
+    /// Other code takes the place of the VM, which ends at `by`: drops the jobs that would run again or later, and
+    /// continues those that wait for a time or for another job.
+    pub(crate) fn retire(&mut self, by: Moment) {
+        let jobs: Vec<JobId> = self.jobs.iter().map(|(id, _)| id).collect();
+        for id in jobs {
+            let Some(job) = self.jobs.get_mut(id) else { continue };
+            let repeats = job.interval.take().is_some();
+            let is_waiting = job.due != Moment::NEVER;
+            if is_waiting
+                && (repeats || job.due > by)
+                && let Some(job) = self.jobs.remove(id)
+            {
+                self.wake_all(&job.waiters, Wake::Done);
+            }
+        }
+        let is_own = |task: &Task| matches!(task.owner, Owner::Job(_) | Owner::Application);
+        let waits = self.tasks.iter().filter(|(_, task)| is_own(task) && task.operation.is_none());
+        let waits: Vec<TaskId> = waits.map(|(id, _)| id).collect();
+        self.wake_all(&waits, Wake::Premature);
+    }
+
+    /// Whether nothing waits or is going to run.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.tasks.is_empty() && self.jobs.is_empty() && self.ready.is_empty()
     }
 
     /// Cancels everything.

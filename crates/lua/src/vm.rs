@@ -62,6 +62,10 @@ pub enum Handler {
     Response,
     /// `on_log`
     Log,
+    /// `on_handover`
+    Handover,
+    /// `on_retire`
+    Retire,
 }
 
 /// How a callback ended.
@@ -119,14 +123,14 @@ const JOB: &str = "a function of tide.timer or tide.spawn";
 /// A VM; see the module header.
 pub struct Vm {
     /// LuaJIT, and the data of its native functions.
-    engine: Engine,
+    pub(crate) engine: Engine,
 }
 
 /// The chunk that only the VMs of tests have. It comes before the last one of the prelude.
 const TEST_PRELUDE: (&core::ffi::CStr, &[u8]) = (c"=tidegate", include_bytes!("prelude/test.lua"));
 
 /// The chunks of the prelude, in order.
-const PRELUDE: [(&core::ffi::CStr, &[u8]); 9] = [
+const PRELUDE: [(&core::ffi::CStr, &[u8]); 10] = [
     (c"=tidegate", include_bytes!("prelude/sandbox.lua")),
     (c"=tidegate", include_bytes!("prelude/tide.lua")),
     (c"=tidegate", include_bytes!("prelude/http.lua")),
@@ -135,6 +139,7 @@ const PRELUDE: [(&core::ffi::CStr, &[u8]); 9] = [
     (c"=tidegate", include_bytes!("prelude/jobs.lua")),
     (c"=tidegate", include_bytes!("prelude/push.lua")),
     (c"=tidegate", include_bytes!("prelude/outgoing.lua")),
+    (c"=tidegate", include_bytes!("prelude/handover.lua")),
     (c"=tidegate", include_bytes!("prelude/entries.lua")),
 ];
 
@@ -213,8 +218,8 @@ impl Vm {
 
     /// Whether the script has this handler.
     #[must_use]
-    pub fn has(&mut self, handler: Handler) -> bool {
-        self.engine.host().handlers & (1 << handler as u32) != 0
+    pub fn has(&self, handler: Handler) -> bool {
+        self.engine.peek().handlers & (1 << handler as u32) != 0
     }
 
     /// Sets the time that scripts see.
@@ -413,11 +418,11 @@ impl Vm {
         self.run(Entry::Drain, (Owner::Application, "on_drain"), &[index])
     }
 
-    /// The server's name of a client of the VM with this number, if it is open.
+    /// The server's name of a client whose id has this number, if it is open.
     #[must_use]
     pub fn tag_of(&self, life: u32, client: ClientId) -> Option<u64> {
         let host = self.engine.peek();
-        if host.facts.life != life {
+        if host.facts.client_life != life {
             return None;
         }
         host.client(client).ok()
@@ -460,7 +465,8 @@ impl Vm {
     /// The number of WebSocket clients.
     #[must_use]
     pub fn clients(&self) -> usize {
-        self.engine.peek().clients.len()
+        let host = self.engine.peek();
+        host.clients.len() - host.reserved
     }
 
     /// Exchanges an empty outbox for the one with the effects since the last call.
@@ -470,7 +476,7 @@ impl Vm {
         core::mem::swap(outbox, &mut host.outbox);
     }
 
-    fn run(
+    pub(crate) fn run(
         &mut self,
         entry: Entry,
         whose: (Owner, &'static str),
@@ -511,7 +517,7 @@ impl Vm {
     }
 
     /// Gives up the coroutines of cancelled tasks.
-    fn forget_dropped(&mut self) {
+    pub(crate) fn forget_dropped(&mut self) {
         while let Some(coroutine) = self.engine.host().schedule.take_dropped() {
             self.engine.forget(coroutine);
         }
@@ -628,12 +634,13 @@ impl Vm {
             Wake::Slept => self.engine.run(coroutine, &[is_done]),
             Wake::Due => self.engine.run(coroutine, &failed("timeout")),
             Wake::Ended => self.engine.run(coroutine, &failed("the response has ended")),
+            Wake::Premature => self.engine.run(coroutine, &failed("premature")),
         }
     }
 }
 
 /// An id as arguments.
-fn numbers<T: ?Sized>(id: Id<T>) -> [Argument<'static>; 2] {
+pub(crate) fn numbers<T: ?Sized>(id: Id<T>) -> [Argument<'static>; 2] {
     [Argument::Number(f64::from(id.index)), Argument::Number(f64::from(id.generation))]
 }
 

@@ -41,7 +41,7 @@ const TABLES: [&str; 17] = [
     "url",
 ];
 /// Names that the prelude defines in loops and tables.
-const OTHERS: [&str; 28] = [
+const OTHERS: [&str; 29] = [
     "dictionary.set",
     "dictionary.add",
     "dictionary.replace",
@@ -58,6 +58,7 @@ const OTHERS: [&str; 28] = [
     "hub.refresh",
     "tide.now",
     "tide.elapsed",
+    "tide.premature",
     "tide.hash.sha1",
     "tide.hash.sha256",
     "tide.hash.sha384",

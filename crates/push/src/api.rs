@@ -9,6 +9,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use crate::client::codec::Body;
 use crate::client::json;
 use crate::fan_out::Delivery;
 use crate::instruction::{Instruction, Steering};
@@ -22,7 +23,7 @@ use tidegate_wire::base64;
 /// The most calls of one request.
 pub const COMMANDS_MAX: usize = 10_000;
 /// The longest key of a publication.
-const IDEMPOTENCY_KEY_BYTES_MAX: usize = 128;
+pub(crate) const IDEMPOTENCY_KEY_BYTES_MAX: usize = 128;
 
 /// A request whose replies are being collected.
 #[derive(Debug)]
@@ -105,6 +106,8 @@ struct Publish<'a> {
     idempotency_key: String,
     #[serde(default)]
     wait: bool,
+    #[serde(default)]
+    delta: bool,
 }
 
 #[derive(Deserialize)]
@@ -404,9 +407,11 @@ impl Method {
                 data: Arc::clone(&data),
                 tags: Arc::clone(&tags),
                 info: "".into(),
+                sender: "".into(),
                 skip_history: publish.skip_history,
                 idempotency_key: publish.idempotency_key.as_str().into(),
                 waits: publish.wait,
+                delta: publish.delta,
             }));
         }
         Ok(())
@@ -574,20 +579,36 @@ pub fn matches_pattern(pattern: &str, name: &str) -> bool {
 
 /// Appends the member `publications`.
 pub fn encode_publications(out: &mut Vec<u8>, publications: &[Arc<Publication>]) {
+    encode_publications_as(out, publications, Body::Plain);
+}
+
+/// Appends the member `publications`, whose data has this form.
+pub(crate) fn encode_publications_as(
+    out: &mut Vec<u8>,
+    publications: &[Arc<Publication>],
+    body: Body<'_>,
+) {
     out.extend_from_slice(b"\"publications\":[");
     for (index, publication) in publications.iter().enumerate() {
         if index > 0 {
             out.push(b',');
         }
-        encode_publication(out, publication);
+        encode_publication(out, publication, body);
     }
     out.push(b']');
 }
 
 /// Appends a publication as an object.
-pub(crate) fn encode_publication(out: &mut Vec<u8>, publication: &Publication) {
+pub(crate) fn encode_publication(out: &mut Vec<u8>, publication: &Publication, body: Body<'_>) {
     out.extend_from_slice(b"{\"data\":");
-    out.extend_from_slice(publication.data.as_bytes());
+    match body {
+        Body::Plain => out.extend_from_slice(publication.data.as_bytes()),
+        Body::Text => encode_text(out, &publication.data),
+        Body::Patch(patch) => {
+            encode_text(out, patch);
+            out.extend_from_slice(b",\"delta\":true");
+        }
+    }
     if !publication.info.is_empty() {
         out.extend_from_slice(b",\"info\":");
         out.extend_from_slice(publication.info.as_bytes());

@@ -91,6 +91,8 @@ pub struct Slice<K> {
     pub(crate) channel: u32,
     /// The report; `None` if no caller waits for it.
     pub(crate) report: Option<Box<Report<K>>>,
+    /// The slice contains the first subscriber.
+    pub is_first: bool,
     /// The slice contains the last subscriber.
     pub(crate) is_last: bool,
 }

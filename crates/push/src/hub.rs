@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use tidegate_base::prng::mix64;
 use tidegate_base::{Moment, Span};
+use tidegate_config::model::BackendEvent;
 
 use crate::api::matches_pattern;
 use crate::emulation::Secret;
@@ -56,6 +57,10 @@ pub struct Hub<K> {
     joins: Vec<(Arc<Publication>, Vec<u16>)>,
     /// Replies to calls of this worker that were not made at once.
     events: VecDeque<Event<K>>,
+    /// Owned channels, and their hubs, whose last subscriber has left; only of hubs whose backend learns of it.
+    emptied: VecDeque<(u16, Arc<str>)>,
+    /// By hub: whether its backend learns of channels without subscribers.
+    tells_emptied: Vec<bool>,
 }
 
 /// When something happens, and random bits for what it creates.
@@ -101,6 +106,10 @@ impl<K: Copy + Eq> Hub<K> {
             outbox: (0..workers).map(|_| VecDeque::new()).collect(),
             joins: Vec::new(),
             events: VecDeque::new(),
+            emptied: VecDeque::new(),
+            tells_emptied: (0..settings.len() as u16)
+                .map(|hub| tells_emptied(settings, hub))
+                .collect(),
         }
     }
 
@@ -254,9 +263,7 @@ impl<K: Copy + Eq> Hub<K> {
                 None
             }
             Mail::Leave { from, hub, channel } => {
-                if let Some(owned) = self.owned.get_mut(usize::from(hub)) {
-                    owned.leave(&channel, from);
-                }
+                self.note_left(hub, channel, from);
                 None
             }
         }
@@ -404,11 +411,23 @@ impl<K: Copy + Eq> Hub<K> {
                     self.owned[hub].conflation().put_off(publication, at);
                     continue;
                 }
+                let publication = self.owned[hub].link(publication);
                 self.spread(&publication, &workers, None);
             }
             replaced += self.owned[hub].conflation().take_replaced();
         }
         replaced
+    }
+
+    /// How many messages were not kept as the base of a patch since the last call.
+    pub fn take_unkept_bases(&mut self) -> u64 {
+        self.owned.iter_mut().map(|owned| owned.bases().take_unkept()).sum()
+    }
+
+    /// How many messages are kept as the base of a patch.
+    #[must_use]
+    pub fn bases(&mut self) -> usize {
+        self.owned.iter_mut().map(|owned| owned.bases().len()).sum()
     }
 
     /// How many joins and leaves were not reported to the subscribers of this worker since the last call.
@@ -605,13 +624,26 @@ impl<K: Copy + Eq> Hub<K> {
     fn note_deserted(&mut self, Deserted { hub, channel }: Deserted) {
         let owner = self.owner(&channel);
         if owner == self.own {
-            if let Some(owned) = self.owned.get_mut(usize::from(hub)) {
-                owned.leave(&channel, owner);
-            }
+            self.note_left(hub, channel, owner);
         } else {
             let mail = Mail::Leave { from: self.own, hub, channel };
             self.outbox[usize::from(owner)].push_back(mail);
         }
+    }
+
+    /// A worker has no subscriber of an owned channel any more.
+    fn note_left(&mut self, hub: u16, channel: Arc<str>, worker: u16) {
+        let Some(owned) = self.owned.get_mut(usize::from(hub)) else { return };
+        let is_empty = owned.leave(&channel, worker);
+        if is_empty && self.tells_emptied.get(usize::from(hub)) == Some(&true) {
+            self.emptied.push_back((hub, channel));
+        }
+    }
+
+    /// The next channel whose last subscriber has left, and its hub. Called until it returns `None`, before the worker
+    /// waits.
+    pub fn take_emptied(&mut self) -> Option<(u16, Arc<str>)> {
+        self.emptied.pop_front()
     }
 
     fn is_behind(&self, worker: u16) -> bool {
@@ -621,6 +653,12 @@ impl<K: Copy + Eq> Hub<K> {
     fn has_waiting(&self, worker: u16, most: usize) -> bool {
         self.outbox.get(usize::from(worker)).is_some_and(|outbox| outbox.len() >= most)
     }
+}
+
+/// Whether the backend of a hub learns of channels without subscribers.
+fn tells_emptied(settings: &Hubs, hub: u16) -> bool {
+    let backend = settings.get(hub).and_then(|hub| hub.push.backend.as_ref());
+    backend.is_some_and(|backend| backend.path(BackendEvent::ChannelEmpty).is_some())
 }
 
 /// How much mail may wait for a worker before a call is refused.

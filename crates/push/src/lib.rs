@@ -10,13 +10,19 @@
 //! the history, what comes after it is delivered.
 #![forbid(unsafe_code)]
 
+pub mod ages;
 pub mod api;
+pub mod audience;
+pub mod backend;
 pub mod client;
 pub mod conflation;
+pub mod delta;
 pub mod effort;
 pub mod emulation;
 pub mod events;
 pub mod fan_out;
+pub mod filter;
+pub mod fossil;
 pub mod hub;
 pub mod instruction;
 pub mod local;

@@ -426,7 +426,7 @@ impl<K: Copy + Eq> Local<K> {
         if !channel.walks.is_empty() {
             self.busy.push_back(number);
         }
-        Some(Slice { publication, channel: number, report, is_last })
+        Some(Slice { publication, channel: number, report, is_first: begin == 0, is_last })
     }
 
     /// The subscribers of a slice have got their publication: adds what became of it to the report.

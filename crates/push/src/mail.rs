@@ -157,12 +157,16 @@ pub struct Order {
     pub tags: Arc<str>,
     /// The client that publishes: JSON; empty: the application.
     pub info: Arc<str>,
+    /// The name of that client; empty: the application.
+    pub sender: Arc<str>,
     /// The publication gets no offset and is not kept.
     pub skip_history: bool,
     /// A second publication with the same key has no effect; empty: no key.
     pub idempotency_key: Arc<str>,
     /// The caller also waits for `Reply::Delivered` of each worker with subscribers.
     pub waits: bool,
+    /// Subscribers may get the message as a patch of the previous one, if the namespace allows it.
+    pub delta: bool,
 }
 
 impl Order {

@@ -9,8 +9,11 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use tidegate_base::{Moment, Span};
+use tidegate_config::model::{Deltas, Namespace};
 
+use crate::audience::Audience;
 use crate::conflation::Conflation;
+use crate::delta::{Bases, Lineage};
 use crate::mail::{Order, Presence, Visitor};
 use crate::position::{Epoch, Position, Since};
 use crate::publication::{Content, Publication};
@@ -63,6 +66,8 @@ pub struct Owned {
     unused: VecDeque<Arc<str>>,
     /// Messages that are held back, of namespaces with `conflate`.
     conflation: Conflation,
+    /// What the next messages of namespaces with deltas refer to.
+    bases: Bases,
 }
 
 /// A channel, and the idempotency key of a publication in it.
@@ -115,6 +120,7 @@ impl Owned {
             sweep_from: None,
             unused: VecDeque::new(),
             conflation: Conflation::default(),
+            bases: Bases::beside(bytes_max),
         }
     }
 
@@ -235,16 +241,22 @@ impl Owned {
         Ok(self.channels.get(name).map_or((0, 0), |channel| channel.visitors.count()))
     }
 
-    /// Notes that a worker has no subscriber any more.
-    pub fn leave(&mut self, name: &str, worker: u16) {
-        let Some(channel) = self.channels.get_mut(name) else { return };
+    /// Notes that a worker has no subscriber any more. Returns whether it was the last one that had.
+    pub fn leave(&mut self, name: &str, worker: u16) -> bool {
+        let Some(channel) = self.channels.get_mut(name) else { return false };
+        let before = channel.workers.len();
         channel.workers.retain(|other| *other != worker);
+        let is_empty = before > 0 && channel.workers.is_empty();
+        if channel.workers.is_empty() {
+            self.bases.forget(name);
+        }
         if channel.workers.is_empty() && channel.stream.is_none() {
             self.channels.remove(name);
             self.conflation.forget(name);
         } else {
             self.note_unused(name);
         }
+        is_empty
     }
 
     /// Gives a message its position, and keeps it.
@@ -257,7 +269,9 @@ impl Owned {
         order: &Order,
         (now, random): (Moment, u64),
     ) -> Result<Outcome<'_>, Error> {
-        let limits = stream_limits(hub.channel(&order.channel)?).filter(|_| !order.skip_history);
+        let namespace = hub.channel(&order.channel)?;
+        let audience = Audience::of(namespace, order)?;
+        let limits = stream_limits(namespace).filter(|_| !order.skip_history);
         let key = (Arc::clone(&order.channel), Arc::clone(&order.idempotency_key));
         if !order.idempotency_key.is_empty() {
             self.forget_keys(now);
@@ -275,6 +289,8 @@ impl Owned {
         let mut publication = Publication::new(order.hub, channel, &order.data, position);
         publication.tags = Box::from(&*order.tags);
         publication.info = Box::from(&*order.info);
+        publication.lineage = lineage(namespace, order);
+        publication.audience = audience;
         let publication = Arc::new(publication);
         if let Some(limits) = limits
             && let Some(channel) = self.channels.get_mut(&order.channel)
@@ -297,7 +313,21 @@ impl Owned {
         {
             return Ok(Outcome::Held);
         }
+        let publication = self.link(publication);
         Ok(Outcome::Published(publication, self.workers(&order.channel)))
+    }
+
+    /// A message is sent to the workers with subscribers now. Returns it with what it refers to.
+    pub fn link(&mut self, publication: Arc<Publication>) -> Arc<Publication> {
+        if publication.lineage.is_none() || self.workers(&publication.channel).is_empty() {
+            return publication;
+        }
+        self.bases.link(publication)
+    }
+
+    /// What messages of namespaces with deltas refer to.
+    pub fn bases(&mut self) -> &mut Bases {
+        &mut self.bases
     }
 
     /// The messages that are held back.
@@ -492,6 +522,16 @@ fn stream_cost(name: &str) -> usize {
     STREAM_COST_BYTES + name.len()
 }
 
+/// The lineage of a message that was not sent yet; `None` in a namespace without deltas.
+fn lineage(namespace: &Namespace, order: &Order) -> Option<Box<Lineage>> {
+    let is_patchable = match namespace.deltas {
+        Deltas::Off => return None,
+        Deltas::Marked => order.delta,
+        Deltas::All => true,
+    };
+    Some(Box::new(Lineage::new(is_patchable)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -509,9 +549,11 @@ mod tests {
             data: "1".into(),
             tags: "".into(),
             info: "".into(),
+            sender: "".into(),
             skip_history: false,
             idempotency_key: "".into(),
             waits: false,
+            delta: false,
         };
         let Ok(Outcome::Published(delivered, _)) = owned.publish(hub, &order, (Moment::ZERO, 1))
         else {
@@ -538,9 +580,11 @@ mod tests {
             data: "1".into(),
             tags: "".into(),
             info: "".into(),
+            sender: "".into(),
             skip_history: false,
             idempotency_key: "".into(),
             waits: false,
+            delta: false,
         };
         for number in 0..400 {
             let result = owned.publish(hub, &order(&format!("c{number}")), (Moment::ZERO, 1));

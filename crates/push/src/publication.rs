@@ -7,7 +7,9 @@ use std::sync::{Arc, OnceLock};
 
 use tidegate_wire::websocket::{Kind, encode_message};
 
-use crate::client::codec::{Codec, Push};
+use crate::audience::Audience;
+use crate::client::codec::{Body, Codec, Push};
+use crate::delta::Lineage;
 use crate::events;
 use crate::position::Position;
 
@@ -28,6 +30,10 @@ pub struct Publication {
     pub info: Box<str>,
     /// What the publisher adds, as a JSON object of strings; empty if there is nothing.
     pub tags: Box<str>,
+    /// What patches refer to; `None` in a namespace without deltas.
+    pub lineage: Option<Box<Lineage>>,
+    /// Which subscribers get it; `None`: all of them.
+    pub audience: Option<Box<Audience>>,
     /// The encoded forms, by `Form`.
     frames: [OnceLock<Box<[u8]>>; Form::COUNT],
 }
@@ -54,15 +60,25 @@ pub enum Form {
     Json,
     /// A push of the client protocol as Protocol Buffers, in a WebSocket binary message.
     Protobuf,
+    /// As `Json`, with the data as a string of JSON, for subscriptions with deltas.
+    JsonText,
+    /// As `JsonText`, with a patch of the previous message in place of the data.
+    JsonPatch,
+    /// As `Protobuf`, with a patch of the previous message in place of the data.
+    ProtobufPatch,
 }
 
 impl Form {
+    /// How many forms are usual: the others are those of `Lineage`.
     const COUNT: usize = 4;
 }
 
 /// What the delivery of a message costs besides its bytes, expressed in bytes: the kernel copies this much in the time
 /// of a system call.
 pub const DELIVERY_COST_BYTES: usize = 4096;
+
+/// What a filter costs at most that looks at the tags of a message, in bytes as above.
+const FILTER_COST_BYTES: usize = 2 * DELIVERY_COST_BYTES;
 
 /// How deeply lists and objects of a message may be nested. Usual parsers allow at least 512 levels; the push around the
 /// data has a few, too.
@@ -83,6 +99,8 @@ impl Publication {
             position,
             info: Box::default(),
             tags: Box::default(),
+            lineage: None,
+            audience: None,
             frames: Default::default(),
         }
     }
@@ -105,8 +123,17 @@ impl Publication {
             position: self.position,
             info: self.info.clone(),
             tags: self.tags.clone(),
+            lineage: None,
+            audience: None,
             frames: Default::default(),
         }
+    }
+
+    /// The same publication with another lineage.
+    #[must_use]
+    pub fn with_lineage(&self, lineage: Lineage) -> Self {
+        let (lineage, audience) = (Some(Box::new(lineage)), self.audience.clone());
+        Self { lineage, audience, ..self.unencoded() }
     }
 
     /// The offset; 0 if the publication has none.
@@ -124,22 +151,32 @@ impl Publication {
     /// The encoded publication, shared by all subscribers of this form.
     #[must_use]
     pub fn frame(&self, form: Form) -> &[u8] {
+        let of_lineage = self.lineage.as_ref().and_then(|lineage| lineage.frame(form, self));
+        if let Some(frame) = of_lineage {
+            return frame;
+        }
+        let (form, codec) = match form {
+            Form::Raw | Form::Event | Form::Json => (form, Codec::Json),
+            Form::Protobuf => (form, Codec::Protobuf),
+            // Without a lineage there are no patches.
+            Form::JsonText | Form::JsonPatch => (Form::Json, Codec::Json),
+            Form::ProtobufPatch => (Form::Protobuf, Codec::Protobuf),
+        };
         self.frames[form as usize].get_or_init(|| {
             let mut out = Vec::with_capacity(self.data.len() + 64);
             match form {
                 Form::Raw => encode_message(&mut out, Kind::Text, self.data.as_bytes(), None),
                 Form::Event => events::encode_publication(&mut out, self),
-                Form::Json => self.encode_push(&mut out, Codec::Json, Kind::Text),
-                Form::Protobuf => self.encode_push(&mut out, Codec::Protobuf, Kind::Binary),
+                _ => return self.encode_push(codec, Body::Plain),
             }
             out.into_boxed_slice()
         })
     }
 
-    /// The publication as a client of this encoding gets it, without the frame of a WebSocket.
+    /// The publication in one of the forms of a client, without the frame of a WebSocket.
     #[must_use]
-    pub fn message(&self, codec: Codec) -> &[u8] {
-        let frame = self.frame(codec.form());
+    pub fn message(&self, form: Form) -> &[u8] {
+        let frame = self.frame(form);
         // The head of an unmasked frame (RFC 6455 section 5.2).
         let head_bytes = match frame.get(1) {
             Some(126) => 4,
@@ -149,16 +186,31 @@ impl Publication {
         frame.get(head_bytes..).unwrap_or_default()
     }
 
-    fn encode_push(&self, out: &mut Vec<u8>, codec: Codec, kind: Kind) {
+    /// The push in a WebSocket message.
+    pub(crate) fn encode_push(&self, codec: Codec, body: Body<'_>) -> Box<[u8]> {
+        let kind = match codec {
+            Codec::Json => Kind::Text,
+            Codec::Protobuf => Kind::Binary,
+        };
         let mut push = Vec::with_capacity(self.data.len() + 64);
-        codec.encode_push(&mut push, &Push::Publication(self));
-        encode_message(out, kind, &push, None);
+        codec.encode_push(&mut push, &Push::Publication(self, body));
+        let mut out = Vec::with_capacity(push.len() + 16);
+        encode_message(&mut out, kind, &push, None);
+        out.into_boxed_slice()
     }
 
     /// The cost of the delivery to one subscriber, in bytes.
     #[must_use]
     pub fn delivery_cost_bytes(&self) -> usize {
-        DELIVERY_COST_BYTES + self.data.len()
+        let has_tags = self.audience.as_ref().is_some_and(|audience| !audience.tags.is_empty());
+        let filter_cost = if has_tags { FILTER_COST_BYTES } else { 0 };
+        DELIVERY_COST_BYTES + self.data.len() + filter_cost
+    }
+
+    /// What the first delivery to a subscriber with deltas costs besides, in bytes.
+    #[must_use]
+    pub fn patch_cost_bytes(&self) -> usize {
+        self.lineage.as_ref().map_or(0, |lineage| lineage.patch_cost_bytes(&self.data))
     }
 
     /// The memory that the publication takes, for the bounds of queues and histories.

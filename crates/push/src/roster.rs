@@ -1,8 +1,9 @@
-//! The connected clients of a worker, by user, and what the application does with them.
+//! The connected clients of a worker, by user, and the instructions of the application to them.
 //! In: clients that connect and leave; instructions of the server API. Out: the clients that an instruction concerns, a
 //! slice at a time.
 //! Limits: `INSTRUCTIONS_MAX` instructions wait; beyond that the API answers `Error::TooManyRequests`.
-//! Invariant: an instruction concerns each client once that was connected when the worker received it and has not left.
+//! Invariant: an instruction reaches, exactly once, each client that was connected when the worker received the instruction
+//! and that has not left.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
@@ -17,14 +18,14 @@ pub const INSTRUCTIONS_MAX: usize = 1024;
 /// The hub, user and name of a client.
 type Entry = (u16, Arc<str>, Arc<str>);
 
-/// The clients of a worker. `K` names a client.
+/// The clients of a worker. `K` is the caller's key of a client.
 #[derive(Debug)]
 pub struct Roster<K> {
     /// The clients, in the order of hub, user and name.
     clients: BTreeMap<Entry, K>,
-    /// By hub: the different users of its clients.
+    /// By hub: the number of different users among its clients.
     users: Vec<u32>,
-    /// Instructions that not all clients have got, in order.
+    /// Instructions that have not been through all clients, oldest first. Up to `INSTRUCTIONS_MAX`.
     waiting: VecDeque<Walk>,
 }
 
@@ -33,7 +34,7 @@ pub struct Roster<K> {
 struct Walk {
     /// The instruction.
     instruction: Arc<Instruction>,
-    /// The name of the last client that has got it.
+    /// The name of the last client that was visited; `None` before the first slice.
     after: Option<Arc<str>>,
 }
 
@@ -44,7 +45,7 @@ impl<K> Default for Roster<K> {
 }
 
 impl<K: Copy> Roster<K> {
-    /// A client has connected.
+    /// Adds a client that has connected.
     pub fn enter(&mut self, hub: u16, user: &Arc<str>, client: &Arc<str>, key: K) {
         if self.users.len() <= usize::from(hub) {
             self.users.resize(usize::from(hub) + 1, 0);
@@ -66,7 +67,7 @@ impl<K: Copy> Roster<K> {
         self.users.get(usize::from(hub)).copied().unwrap_or_default()
     }
 
-    /// A client has left.
+    /// Removes a client that has left.
     pub fn leave(&mut self, hub: u16, user: &Arc<str>, client: &Arc<str>) {
         let known = self.clients.remove(&(hub, Arc::clone(user), Arc::clone(client)));
         if known.is_some() && !self.has_user(hub, user) {
@@ -89,7 +90,7 @@ impl<K: Copy> Roster<K> {
     /// Accepts an instruction.
     ///
     /// # Errors
-    /// Too many wait already.
+    /// `INSTRUCTIONS_MAX` instructions wait already.
     pub fn accept(&mut self, instruction: Arc<Instruction>) -> Result<(), Error> {
         if self.waiting.len() >= INSTRUCTIONS_MAX {
             return Err(Error::TooManyRequests);
@@ -104,7 +105,8 @@ impl<K: Copy> Roster<K> {
         !self.waiting.is_empty()
     }
 
-    /// Continues with the first instruction: appends up to `most` clients that it concerns to `keys`.
+    /// Continues with the oldest instruction: appends the keys of up to `most` clients that it concerns to `keys`. Returns the
+    /// instruction; `None` if none waits.
     pub fn advance(&mut self, most: usize, keys: &mut Vec<K>) -> Option<Arc<Instruction>> {
         let walk = self.waiting.front_mut()?;
         let instruction = Arc::clone(&walk.instruction);

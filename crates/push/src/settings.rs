@@ -3,7 +3,7 @@
 //! Limits: `channel-length-max`. Never: allows what the namespace of a channel does not allow.
 
 use tidegate_base::Span;
-use tidegate_config::model::{Config, Namespace, Permit, Push, Subscribe};
+use tidegate_config::model::{BackendEvent, Config, Namespace, Permit, Push, Subscribe};
 
 use crate::queue::QueueLimits;
 use crate::stream::StreamLimits;
@@ -30,6 +30,8 @@ pub enum Error {
     NotAvailable = 108,
     /// The token has expired.
     TokenExpired = 109,
+    /// The time of a connection or subscription is over before it begins.
+    Expired = 110,
     /// Messages arrive faster than the workers deliver them.
     TooManyRequests = 111,
     /// The history has another epoch.
@@ -56,6 +58,7 @@ impl Error {
             Self::BadRequest => "bad request",
             Self::NotAvailable => "not available",
             Self::TokenExpired => "token expired",
+            Self::Expired => "expired",
             Self::TooManyRequests => "too many requests",
             Self::UnrecoverablePosition => "unrecoverable position",
         }
@@ -112,6 +115,12 @@ impl Hubs {
         self.hubs.iter().position(|hub| hub.push.name == name).map(|index| index as u16)
     }
 
+    /// Whether a hub has a backend.
+    #[must_use]
+    pub fn has_backends(&self) -> bool {
+        self.hubs.iter().any(|hub| hub.push.backend.is_some())
+    }
+
     /// The number of hubs.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -152,14 +161,27 @@ impl HubSettings {
         found.ok_or(Error::UnknownChannel)
     }
 
-    /// Whether a client without a token for the channel may subscribe to it.
+    /// Whether the backend decides about subscriptions to the channel without a token.
+    #[must_use]
+    pub fn is_asked_to_subscribe(&self, name: &str) -> bool {
+        let is_plain = !name.starts_with(PRIVATE) && !name.contains(USERS);
+        is_plain && self.channel(name).is_ok_and(|known| known.sends(BackendEvent::Subscribe))
+    }
+
+    /// Whether a client without a token for the channel may subscribe to it, and the backend is not asked.
     ///
     /// # Errors
     /// Why it may not.
     pub fn may_subscribe(&self, name: &str, client: Client<'_>) -> Result<&Namespace, Error> {
         let namespace = self.channel(name)?;
         // A name with a boundary of users is only for the users that it lists.
-        let is_open = !name.starts_with(PRIVATE) && !name.contains(USERS);
+        if let Some((_, users)) = name.rsplit_once(USERS) {
+            let is_listed = users.split(USERS_SEPARATOR).any(|user| user == client.user);
+            let is_allowed = namespace.user_channels && is_listed && !client.user.is_empty();
+            let is_own = is_allowed && !name.starts_with(PRIVATE);
+            return if is_own { Ok(namespace) } else { Err(Error::PermissionDenied) };
+        }
+        let is_open = !name.starts_with(PRIVATE) && !namespace.sends(BackendEvent::Subscribe);
         let is_allowed = match namespace.subscribe {
             Subscribe::Token => false,
             Subscribe::Users => is_open && !client.user.is_empty(),
@@ -184,6 +206,8 @@ pub fn is_permitted(permit: Permit, client: Client<'_>, is_subscribed: bool) -> 
 const PRIVATE: char = '$';
 /// Precedes the list of users in the name of a channel.
 const USERS: char = '#';
+/// Separates the users in that list.
+const USERS_SEPARATOR: char = ',';
 
 /// The bounds of a channel's history; `None` if it keeps none.
 #[must_use]
@@ -236,6 +260,30 @@ mod tests {
         ] {
             assert_eq!(hub.may_subscribe(name, anonymous).err(), of_anonymous, "{name}");
             assert_eq!(hub.may_subscribe(name, user).err(), of_user, "{name}");
+        }
+    }
+
+    #[test]
+    fn channels_of_users_are_for_the_users_that_they_list() {
+        let hub = hub("subscribe = \"anyone\"\n[push.p.namespace.own]\nuser-channels = true\n");
+        for (name, user, is_allowed) in [
+            ("own:a#7", "7", true),
+            ("own:a#7,8", "8", true),
+            ("own:#7", "7", true),
+            ("own:a#7", "8", false),
+            ("own:a#7", "", false),
+            ("own:a#", "", false),
+            ("own:a#7,", "", false),
+            ("own:a#77", "7", false),
+            ("own:a#7#8", "7", false),
+            ("own:a#7#8", "8", true),
+            ("own:a#7,8", "7,8", false),
+            ("$own:a#7", "7", false),
+            ("own:a", "7", false),
+            ("a#7", "7", false),
+        ] {
+            let found = hub.may_subscribe(name, Client { user });
+            assert_eq!(found.is_ok(), is_allowed, "{name} {user}");
         }
     }
 

@@ -35,9 +35,11 @@ fn order(channel: &str, data: &str) -> Order {
         data: data.into(),
         tags: "".into(),
         info: "".into(),
+        sender: "".into(),
         skip_history: false,
         idempotency_key: "".into(),
         waits: false,
+        delta: false,
     }
 }
 

@@ -636,9 +636,12 @@ impl<O: TlsObserver, H: LayerHandler> Stack<'_, O, H> {
             if let Some((sock, fault)) = self.layer.unsealed.pop() {
                 self.fail(inner, sock, fault);
             } else if let Some(sock) = self.layer.ended.pop() {
-                self.pass(inner, Completion::Finished { sock });
+                // The handler may have closed the connection after it resumed receiving.
+                if self.layer.is_secure(sock) {
+                    self.pass(inner, Completion::Finished { sock });
+                }
             } else if let Some(sock) = self.layer.drained.pop() {
-                if inner.output_pending(sock) == 0 {
+                if self.layer.is_secure(sock) && inner.output_pending(sock) == 0 {
                     self.pass(inner, Completion::Drained { sock });
                 }
             } else {

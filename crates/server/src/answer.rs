@@ -13,6 +13,7 @@ use tidegate_gate::respond::{self, AnswerContext, Prepared};
 use tidegate_gate::scheme::Scheme;
 use tidegate_gate::scripted;
 use tidegate_gate::synthetic::{self, Synthetic};
+use tidegate_gate::template::Values;
 use tidegate_gate::websocket::{self, AcceptedKey};
 use tidegate_lua::fields_of;
 use tidegate_wire::message::{BodyLength, RequestHead, ResponseHead, ResponseSink, Version};
@@ -23,7 +24,13 @@ pub(crate) enum Answer<'a> {
     /// The fixed response of a route.
     Prepared(&'a Prepared),
     /// A redirect that a route configures.
-    Redirect { redirect: &'a Redirect, head: &'a RequestHead<'a>, scheme: Scheme },
+    /// `values`: those of its target, if it has some.
+    Redirect {
+        redirect: &'a Redirect,
+        head: &'a RequestHead<'a>,
+        scheme: Scheme,
+        values: Option<&'a Values<'a>>,
+    },
     /// A redirect of a plain request to the same URL by https.
     HttpsRedirect { redirect: HttpsRedirect, head: &'a RequestHead<'a> },
     /// The response to OPTIONS or TRACE with Max-Forwards 0, whose final recipient is Tidegate.
@@ -66,8 +73,8 @@ impl Answer<'_> {
                 respond::encode_respond_parts(sink, prepared, context);
                 prepared.status()
             }
-            Answer::Redirect { redirect, head, scheme } => {
-                respond::encode_redirect(sink, redirect, head, scheme, context)
+            Answer::Redirect { redirect, head, scheme, values } => {
+                respond::encode_redirect(sink, redirect, (head, scheme), values, context)
             }
             Answer::HttpsRedirect { redirect, head } => {
                 respond::encode_https_redirect(sink, redirect, head, context)

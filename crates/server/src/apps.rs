@@ -1,30 +1,28 @@
-//! Lua applications: their files, and the VM of each on one worker.
-//! In: the configuration, the folders of the scripts. Out: VMs; what is wrong with a script.
-//! Never: reads a script while it serves, except for a module that a script requires for the first time: the script
-//! itself is read at start, so all workers run the same text.
-//! Limits: `FILE_BYTES_MAX` bytes of a script or module; a VM is replaced if its script keeps most of the memory it may,
+//! Lua applications: the VM of each on one worker, and the VMs of earlier code that go on for a while (`retired.rs`).
+//! In: the configuration, the programs (`scripts.rs`). Out: VMs; what is wrong with a script.
+//! Never: reads a script: all workers run the same text. A module is read when a script requires it for the first time.
+//! Limits: a VM is replaced if its script keeps most of the memory it may,
 //! or after `EXCESSES_MAX` exceeded budgets in a row within at least `EXCESSES_SPAN`. If it has served nothing since it
 //! began, the next one begins after a pause of `PAUSE_MIN` to `PAUSE_MAX`.
-//! Invariant: an application without a VM answers nothing until its pause is over.
+//! Invariant: an application without a VM answers nothing until its pause is over. An index below `RETIRED_FROM` names an
+//! application for as long as the process lives; one above names a VM of earlier code.
 
-use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 
 use tidegate_base::{Moment, Span};
 use tidegate_config::model::{Config, LuaApp, LuaSetting, Route};
-use tidegate_config::places::{Finding, Owner};
-use tidegate_config::report::Kind;
+use tidegate_config::places::Finding;
 use tidegate_lua::{
-    Bounds, Budget, Dictionary, Excess, Facts, Failure, FindModule, Handler, OperationId, Outbox,
+    Bounds, Budget, ClientId, Excess, Facts, Failure, FindModule, Handler, OperationId, Outbox,
     Response, Script, Verdict, Vm,
 };
 
-use crate::files;
 use crate::log;
+use crate::retired::{RETIRED_FROM, Retired};
+use crate::scripts::finding;
+pub use crate::scripts::{Program, Scripts, read};
 
-/// Bytes of a script or a module.
-const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
 /// Exceeded budgets in a row, without a callback between them that ended well, until the VM is replaced.
 const EXCESSES_MAX: u32 = 16;
 /// How long no callback has ended well until the VM is replaced. One client with slow requests cannot keep the callbacks of
@@ -45,56 +43,6 @@ pub enum Meter {
     Instructions(u64),
 }
 
-/// The scripts of all applications and what their VMs share, by their index in the configuration.
-pub type Scripts = Arc<[Program]>;
-
-/// An application, as every worker loads it.
-#[derive(Clone, Debug)]
-pub struct Program {
-    /// The name and the text of the script.
-    script: Script,
-    /// The dictionaries, by name.
-    shared: Vec<(String, Arc<Dictionary>)>,
-    /// The names of the push hubs.
-    hubs: Arc<[String]>,
-}
-
-impl Program {
-    /// An application with nothing but its script.
-    pub(crate) fn alone(script: Script) -> Self {
-        Self { script, shared: Vec::new(), hubs: Arc::new([]) }
-    }
-}
-
-/// The modules of an application that do not come from files; for tests.
-type Find = Rc<dyn Fn(&str) -> Result<Option<(String, Vec<u8>)>, String>>;
-
-/// Reads the scripts of all applications.
-///
-/// # Errors
-/// The scripts that cannot be read.
-pub fn read(config: &Config) -> Result<Scripts, Vec<Finding>> {
-    let mut findings = Vec::new();
-    let mut scripts = Vec::new();
-    let hubs: Arc<[String]> = config.push.iter().map(|hub| hub.name.clone()).collect();
-    for (index, app) in config.lua.iter().enumerate() {
-        match read_file(Path::new(&app.script)) {
-            Ok(text) => scripts.push(Program {
-                script: Script { file: app.script.clone(), text },
-                shared: dictionaries(app),
-                hubs: Arc::clone(&hubs),
-            }),
-            Err(what) => findings.push(finding(index, app, what)),
-        }
-    }
-    if findings.is_empty() { Ok(scripts.into()) } else { Err(findings) }
-}
-
-fn dictionaries(app: &LuaApp) -> Vec<(String, Arc<Dictionary>)> {
-    let new = |(name, bytes): &(String, usize)| (name.clone(), Arc::new(Dictionary::new(*bytes)));
-    app.shared.iter().map(new).collect()
-}
-
 /// Loads every script once, as `tidegate check` does. Returns what is wrong.
 #[must_use]
 pub fn check(config: &Config) -> Vec<Finding> {
@@ -103,13 +51,18 @@ pub fn check(config: &Config) -> Vec<Finding> {
         Err(findings) => return findings,
     };
     let fails = |(index, app)| {
-        let what = match load(app, &scripts[index], Meter::Time, Place::ONLY, 0) {
-            Ok(mut vm) => lack(config, index, &mut vm)?.to_owned(),
-            Err(failure) => failure.message,
-        };
+        let what = fault_of(config, index, scripts[index].as_ref()?)?;
         Some(finding(index, app, what))
     };
     config.lua.iter().enumerate().filter_map(fails).collect()
+}
+
+/// Loads a script on this thread. Returns what is wrong with it.
+pub(crate) fn fault_of(config: &Config, index: usize, program: &Arc<Program>) -> Option<String> {
+    match load(&config.lua[index], program, Meter::Time, Place::ONLY, 0) {
+        Ok(mut vm) => lack(config, index, &mut vm).map(str::to_owned),
+        Err(failure) => Some(failure.message),
+    }
 }
 
 /// The handler that routes need and the script lacks.
@@ -120,64 +73,26 @@ fn lack(config: &Config, app: usize, vm: &mut Vm) -> Option<&'static str> {
     lacks.then_some("has no handler for `hooks` of a route: on_access, on_response or on_log")
 }
 
-fn finding(index: usize, app: &LuaApp, what: String) -> Finding {
-    Finding {
-        kind: Kind::Script,
-        owner: Owner::Lua(index),
-        subject: app.script.clone(),
-        what,
-        help: None,
-    }
-}
-
-pub(crate) fn read_file(path: &Path) -> Result<Vec<u8>, String> {
-    let text =
-        files::read(path, FILE_BYTES_MAX).map_err(|error| format!("cannot be read: {error}"))?;
-    match text.len() as u64 > FILE_BYTES_MAX {
-        true => Err(format!("is larger than {FILE_BYTES_MAX} bytes")),
-        false => Ok(text),
-    }
-}
-
-/// Finds modules in the folder of a script: `a.b` is `a/b.lua` or `a/b/init.lua`.
-fn modules_in(folder: PathBuf) -> Find {
-    Rc::new(move |name| {
-        let is_plain = |part: &str| {
-            let fits = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
-            !part.is_empty() && part.bytes().all(fits)
-        };
-        if !name.split('.').all(is_plain) {
-            return Err("a module's name consists of letters, digits, '_', '-' and '.'".to_owned());
-        }
-        let path = folder.join(name.replace('.', "/"));
-        for file in [path.with_extension("lua"), path.join("init.lua")] {
-            if file.is_file() {
-                let text = read_file(&file).map_err(|what| format!("{} {what}", file.display()))?;
-                return Ok(Some((file.display().to_string(), text)));
-            }
-        }
-        Ok(None)
-    })
-}
-
 /// Where a VM runs.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     /// The number of the worker, and of all workers.
     worker: (u32, u32),
-    /// The number of the VM among those that the worker has had for the application.
+    /// The number of the VM among those that the worker has had.
     life: u32,
+    /// The number in the ids of its clients.
+    client_life: u32,
 }
 
 impl Place {
     /// The first VM of the only worker.
-    const ONLY: Self = Self { worker: (0, 1), life: 0 };
+    const ONLY: Self = Self { worker: (0, 1), life: 0, client_life: 0 };
 }
 
 /// Creates a VM and loads a script.
 fn load(
     app: &LuaApp,
-    program: &Program,
+    program: &Arc<Program>,
     meter: Meter,
     place: Place,
     seed: u64,
@@ -187,7 +102,11 @@ fn load(
 }
 
 /// Creates a VM that runs the tests of a script.
-pub(crate) fn load_tests(app: &LuaApp, program: &Program, tests: &Script) -> Result<Vm, Failure> {
+pub(crate) fn load_tests(
+    app: &LuaApp,
+    program: &Arc<Program>,
+    tests: &Script,
+) -> Result<Vm, Failure> {
     let (bounds, facts, find) = environment(app, program, Meter::Time, Place::ONLY, 0);
     Vm::load_tests(tests, &program.script, &bounds, facts, find)
 }
@@ -195,12 +114,11 @@ pub(crate) fn load_tests(app: &LuaApp, program: &Program, tests: &Script) -> Res
 /// What a VM needs besides its script.
 fn environment(
     app: &LuaApp,
-    program: &Program,
+    program: &Arc<Program>,
     meter: Meter,
     place: Place,
     seed: u64,
 ) -> (Bounds, Facts, FindModule) {
-    let script = &program.script;
     let budget = |span| match meter {
         Meter::Time => Budget::Time(span),
         Meter::Instructions(count) => Budget::Instructions(count),
@@ -219,13 +137,13 @@ fn environment(
         settings: settings_as_json(app),
         seed,
         life: place.life,
+        client_life: place.client_life,
         shared: program.shared.clone(),
         hubs: Arc::clone(&program.hubs),
         pools: app.pools.clone(),
     };
-    let folder = Path::new(&script.file).parent().unwrap_or(Path::new("")).to_path_buf();
-    let find = modules_in(folder);
-    (bounds, facts, Box::new(move |name| find(name)))
+    let program = Arc::clone(program);
+    (bounds, facts, Box::new(move |name| program.module(name)))
 }
 
 fn settings_as_json(app: &LuaApp) -> Vec<u8> {
@@ -251,12 +169,18 @@ fn settings_as_json(app: &LuaApp) -> Vec<u8> {
     format!("{{{}}}", members.collect::<Vec<_>>().join(",")).into_bytes()
 }
 
-/// One application on one worker.
-struct App {
+/// One application on one worker, or a VM of its earlier code.
+pub(crate) struct App {
+    /// The settings that the VM was created with, or will be.
+    config: Rc<LuaApp>,
+    /// What the VM runs; `None` if the application was removed.
+    program: Option<Arc<Program>>,
     /// `None` while the application pauses after failures.
     vm: Option<Vm>,
     /// The number of the VM.
     life: u32,
+    /// The number in the ids of its clients.
+    client_life: u32,
     /// Exceeded time budgets since a callback ended well.
     excesses: u32,
     /// When the first of them was exceeded.
@@ -274,6 +198,10 @@ struct App {
 pub(crate) struct Apps {
     /// The applications.
     apps: Vec<App>,
+    /// The VMs of earlier code, in the order in which they were retired.
+    pub(crate) retired: Vec<Retired>,
+    /// The index of the next retired VM, above `RETIRED_FROM`.
+    pub(crate) next_retired: u16,
     /// What a new VM needs.
     origin: Option<Source>,
     /// Scratch space for effects; empty between two callbacks.
@@ -286,16 +214,22 @@ pub(crate) struct Apps {
 
 /// What the VMs of a worker are created from.
 struct Source {
-    /// The settings of the applications.
-    config: Vec<LuaApp>,
-    /// Their scripts and dictionaries.
-    scripts: Scripts,
     /// How budgets are measured.
     meter: Meter,
     /// The number of the worker, and of all workers.
     place: (u32, u32),
     /// The seed of the random numbers of scripts.
     seed: u64,
+    /// The number of the newest VM. The first VMs have 0.
+    lives: u32,
+}
+
+/// An application that is new or has changed, loaded and not in force.
+pub(crate) struct Successor {
+    /// Its index.
+    pub(crate) index: usize,
+    /// `None` if the application is removed.
+    app: Option<App>,
 }
 
 impl Apps {
@@ -310,54 +244,168 @@ impl Apps {
         place: (u32, u32),
         seed: u64,
     ) -> Result<Self, Vec<Finding>> {
-        let (mut apps, mut findings) = (Vec::new(), Vec::new());
-        for (index, (app, script)) in config.lua.iter().zip(scripts.iter()).enumerate() {
-            match load(app, script, meter, Place { worker: place, life: 0 }, seed) {
+        let origin = Some(Source { meter, place, seed, lives: 0 });
+        let mut apps = Self { origin, ..Self::default() };
+        let at = Place { worker: place, life: 0, client_life: 0 };
+        for successor in apps.prepare_all(config, scripts, |_| at)? {
+            apps.apps.extend(successor.app);
+        }
+        Ok(apps)
+    }
+
+    /// Loads the applications of a configuration that follows, as far as they have changed.
+    ///
+    /// # Errors
+    /// What is wrong with the scripts. Nothing has changed.
+    pub(crate) fn prepare(
+        &mut self,
+        config: &Config,
+        scripts: &Scripts,
+    ) -> Result<Vec<Successor>, Vec<Finding>> {
+        let Some(source) = &mut self.origin else { return Ok(Vec::new()) };
+        let (worker, mut life) = (source.place, source.lives);
+        let lives: Vec<(u32, Option<u32>)> = (0..config.lua.len())
+            .map(|index| {
+                life = life.wrapping_add(1);
+                let before = self.apps.get(index).filter(|app| app.vm.is_some());
+                (life, before.map(|app| app.client_life))
+            })
+            .collect();
+        source.lives = life;
+        self.prepare_all(config, scripts, |index| {
+            let (life, client_life) = lives[index];
+            Place { worker, life, client_life: client_life.unwrap_or(life) }
+        })
+    }
+
+    fn prepare_all(
+        &self,
+        config: &Config,
+        scripts: &Scripts,
+        place_of: impl Fn(usize) -> Place,
+    ) -> Result<Vec<Successor>, Vec<Finding>> {
+        let Some(source) = &self.origin else { return Ok(Vec::new()) };
+        let (mut successors, mut findings) = (Vec::new(), Vec::new());
+        for (index, (app, program)) in config.lua.iter().zip(scripts.iter()).enumerate() {
+            let own = self.apps.get(index).and_then(|app| app.program.as_ref());
+            let is_same = match (own, program) {
+                (Some(own), Some(program)) => Arc::ptr_eq(own, program),
+                (None, None) => index < self.apps.len(),
+                (Some(_), None) | (None, Some(_)) => false,
+            };
+            if is_same {
+                continue;
+            }
+            let Some(program) = program else {
+                successors.push(Successor { index, app: None });
+                continue;
+            };
+            let place = place_of(index);
+            match load(app, program, source.meter, place, source.seed) {
                 Ok(mut vm) => {
                     let lack = lack(config, index, &mut vm);
                     findings.extend(lack.map(|what| finding(index, app, what.to_owned())));
-                    apps.push(App::new(vm));
+                    let app = App::new(Rc::new(app.clone()), Arc::clone(program), vm, place);
+                    successors.push(Successor { index, app: Some(app) });
                 }
                 Err(failure) => findings.push(finding(index, app, failure.message)),
             }
         }
-        if !findings.is_empty() {
-            return Err(findings);
-        }
-        let config = config.lua.clone();
-        let origin = Some(Source { config, scripts: Arc::clone(scripts), meter, place, seed });
-        Ok(Self { apps, origin, outbox: Outbox::default(), anchor: None, armed: None })
+        if findings.is_empty() { Ok(successors) } else { Err(findings) }
     }
 
-    /// The number of applications.
+    /// Puts an application in force. Returns the one before, if it has a VM.
+    pub(crate) fn install(&mut self, successor: Successor) -> Option<App> {
+        let Successor { index, app } = successor;
+        let mut next = app.unwrap_or_else(App::removed);
+        if let (Some(vm), Some(before)) = (&mut next.vm, self.present(index)) {
+            vm.reserve_clients_of(before);
+        }
+        if index >= self.apps.len() {
+            self.apps.resize_with(index + 1, App::removed);
+        }
+        let place = self.apps.get_mut(index)?;
+        let before = core::mem::replace(place, next);
+        before.vm.is_some().then_some(before)
+    }
+
+    /// Takes back what `install` did, because `on_start` of the new code has failed. Without the code before, the
+    /// application pauses.
+    pub(crate) fn reinstall(&mut self, index: usize, before: Option<App>, now: Moment) {
+        let Some(place) = self.apps.get_mut(index) else { return };
+        match before {
+            Some(before) => *place = before,
+            None => {
+                place.vm = None;
+                place.resumes_at = now.after(place.pause);
+            }
+        }
+    }
+
+    /// The number of applications and of VMs of earlier code.
     pub(crate) fn len(&self) -> usize {
-        self.apps.len()
+        self.apps.len() + self.retired.len()
+    }
+
+    /// The index of one of them: of the one at this place of a list of all, the VMs of earlier code last.
+    pub(crate) fn index_at(&self, place: usize) -> usize {
+        let retired = place.checked_sub(self.apps.len()).and_then(|at| self.retired.get(at));
+        retired.map_or(place, |retired| retired.index)
+    }
+
+    /// The application, or the VM of earlier code, with this index.
+    fn app(&self, index: usize) -> Option<&App> {
+        match index < RETIRED_FROM {
+            true => self.apps.get(index),
+            false => self.retired.iter().find(|old| old.index == index).map(|old| &old.app),
+        }
+    }
+
+    fn app_mut(&mut self, index: usize) -> Option<&mut App> {
+        match index < RETIRED_FROM {
+            true => self.apps.get_mut(index),
+            false => self.retired.iter_mut().find(|old| old.index == index).map(|old| &mut old.app),
+        }
+    }
+
+    fn vms(&self) -> impl Iterator<Item = &Vm> {
+        let retired = self.retired.iter().map(|old| &old.app);
+        self.apps.iter().chain(retired).filter_map(|app| app.vm.as_ref())
     }
 
     /// The VM of an application, with the present time; `None` while the application pauses.
     pub(crate) fn vm(&mut self, app: usize, now: Moment, unix_seconds: u64) -> Option<&mut Vm> {
         self.replace(app, now);
         let time = self.time(now, unix_seconds);
-        let vm = self.apps.get_mut(app)?.vm.as_mut()?;
+        let vm = self.app_mut(app)?.vm.as_mut()?;
         vm.set_time(now, time);
         Some(vm)
     }
 
     /// The VM of an application, to give something back to it.
     pub(crate) fn present(&mut self, app: usize) -> Option<&mut Vm> {
-        self.apps.get_mut(app)?.vm.as_mut()
+        self.app_mut(app)?.vm.as_mut()
+    }
+
+    /// The same, to read.
+    pub(crate) fn peek(&self, app: usize) -> Option<&Vm> {
+        self.app(app)?.vm.as_ref()
     }
 
     /// Begins an application again after its pause.
     fn replace(&mut self, index: usize, now: Moment) {
-        let (Some(app), Some(source)) = (self.apps.get_mut(index), &self.origin) else { return };
+        let (Some(app), Some(source)) = (self.apps.get_mut(index), &mut self.origin) else {
+            return;
+        };
+        let Some(program) = &app.program else { return };
         if app.vm.is_some() || now < app.resumes_at {
             return;
         }
-        let (config, script) = (&source.config[index], &source.scripts[index]);
-        app.life = app.life.wrapping_add(1);
-        let place = Place { worker: source.place, life: app.life };
-        let loaded = load(config, script, source.meter, place, source.seed);
+        source.lives = source.lives.wrapping_add(1);
+        (app.life, app.client_life) = (source.lives, source.lives);
+        let config = &app.config;
+        let place = Place { worker: source.place, life: app.life, client_life: app.life };
+        let loaded = load(config, program, source.meter, place, source.seed);
         let started = loaded.and_then(|mut vm| match vm.start() {
             Verdict::Done | Verdict::Waiting => Ok(vm),
             Verdict::Failed(failure) => Err(failure),
@@ -398,10 +446,8 @@ impl Apps {
         verdict: &Verdict,
         now: Moment,
     ) -> bool {
-        let (Some(app), Some(source)) = (self.apps.get_mut(index), &self.origin) else {
-            return false;
-        };
-        let config = &source.config[index];
+        let Some(app) = self.app_mut(index) else { return false };
+        let config = &app.config;
         let failure = match verdict {
             Verdict::Done | Verdict::Waiting => {
                 app.excesses = 0;
@@ -429,7 +475,7 @@ impl Apps {
             return false;
         }
         log::error(format_args!(
-            "lua {}: the application is started again: time budgets exceeded in a row: {}; memory held: {used} bytes",
+            "lua {}: the VM is discarded: time budgets exceeded in a row: {}; memory held: {used} bytes",
             config.name, app.excesses,
         ));
         app.vm = None;
@@ -443,14 +489,14 @@ impl Apps {
 
     /// Whether the VM of an application holds so much memory that `note` discards it after a failure for lack of memory.
     pub(crate) fn is_strained(&self, index: usize) -> bool {
-        let vm = self.apps.get(index).and_then(|app| app.vm.as_ref());
-        vm.zip(self.settings(index)).is_some_and(|(vm, config)| is_much(vm.used_bytes(), config))
+        let app = self.app(index);
+        let vm = app.and_then(|app| app.vm.as_ref()).zip(app);
+        vm.is_some_and(|(vm, app)| is_much(vm.used_bytes(), &app.config))
     }
 
     /// The name of an application.
     pub(crate) fn name(&self, app: usize) -> &str {
-        let source = self.origin.as_ref();
-        source.and_then(|source| source.config.get(app)).map_or("", |app| &app.name)
+        self.settings(app).map_or("", |app| &app.name)
     }
 
     /// What is wrong with an application, for a message at its place in the configuration.
@@ -460,7 +506,7 @@ impl Apps {
 
     /// The settings of an application.
     pub(crate) fn settings(&self, app: usize) -> Option<&LuaApp> {
-        self.origin.as_ref()?.config.get(app)
+        self.app(app).map(|app| &*app.config)
     }
 
     /// Takes the effects of the last callback; give the outbox back with `put_outbox`.
@@ -480,12 +526,18 @@ impl Apps {
 
     /// Whether an application runs in its VM with this number.
     pub(crate) fn is_running(&self, app: usize, life: u32) -> bool {
-        self.apps.get(app).is_some_and(|app| app.life == life && app.vm.is_some())
+        self.app(app).is_some_and(|app| app.life == life && app.vm.is_some())
     }
 
     /// The number of the VM of an application.
     pub(crate) fn life(&self, app: usize) -> u32 {
-        self.apps.get(app).map_or(0, |app| app.life)
+        self.app(app).map_or(0, |app| app.life)
+    }
+
+    /// Whether the ids of clients of both indexes have the same number: one VM may reserve those of the other.
+    pub(crate) fn shares_clients(&self, one: usize, other: usize) -> bool {
+        let life = |index| self.app(index).map(|app| app.client_life);
+        life(one).is_some() && life(one) == life(other)
     }
 
     /// Gives the result of an operation to the VM with this number, unless that is gone.
@@ -514,6 +566,13 @@ impl Apps {
         }
     }
 
+    /// The server's name of a client of an application, by its id, whichever VM of the application it belongs to.
+    pub(crate) fn tag_of(&self, app: usize, life: u32, client: ClientId) -> Option<u64> {
+        let old = self.retired.iter().filter(|old| old.of == app).map(|old| &old.app);
+        let vms = self.apps.get(app).into_iter().chain(old).filter_map(|app| app.vm.as_ref());
+        vms.filter_map(|vm| vm.tag_of(life, client)).next()
+    }
+
     /// Keeps the memory of an outbox.
     pub(crate) fn put_outbox(&mut self, mut outbox: Outbox) {
         outbox.clear();
@@ -522,12 +581,17 @@ impl Apps {
 
     /// Whether a callback, a timer or a thread can continue.
     pub(crate) fn has_ready(&self) -> bool {
-        self.apps.iter().filter_map(|app| app.vm.as_ref()).any(Vm::is_ready)
+        self.vms().any(Vm::is_ready)
     }
 
     /// The time at which an application has something to do, if `WorkerTimer::Lua` must be set earlier for it.
     pub(crate) fn arm(&mut self, app: usize) -> Option<Moment> {
         let due = self.present(app)?.next_due()?;
+        self.arm_at(due)
+    }
+
+    /// Returns a time if `WorkerTimer::Lua` must be set to it.
+    pub(crate) fn arm_at(&mut self, due: Moment) -> Option<Moment> {
         let is_earlier = self.armed.is_none_or(|armed| due < armed);
         is_earlier.then(|| *self.armed.insert(due))
     }
@@ -535,8 +599,8 @@ impl Apps {
     /// `WorkerTimer::Lua` has expired: makes ready what is due.
     pub(crate) fn collect_due(&mut self, now: Moment, unix_seconds: u64) {
         self.armed = None;
-        for app in 0..self.apps.len() {
-            if let Some(vm) = self.vm(app, now, unix_seconds) {
+        for place in 0..self.len() {
+            if let Some(vm) = self.vm(self.index_at(place), now, unix_seconds) {
                 vm.collect_due();
             }
         }
@@ -544,17 +608,17 @@ impl Apps {
 
     /// The number of handlers of requests and clients that wait.
     pub(crate) fn waiting(&self) -> usize {
-        self.apps.iter().filter_map(|app| app.vm.as_ref()).map(Vm::waiting).sum()
+        self.vms().map(Vm::waiting).sum()
     }
 
     /// The number of WebSocket clients that the VMs keep.
     pub(crate) fn clients(&self) -> usize {
-        self.apps.iter().filter_map(|app| app.vm.as_ref()).map(Vm::clients).sum()
+        self.vms().map(Vm::clients).sum()
     }
 
     /// The number of requests that the VMs keep.
     pub(crate) fn requests(&self) -> usize {
-        self.apps.iter().filter_map(|app| app.vm.as_ref()).map(Vm::requests).sum()
+        self.vms().map(Vm::requests).sum()
     }
 }
 
@@ -564,10 +628,33 @@ fn is_much(used: usize, config: &LuaApp) -> bool {
 }
 
 impl App {
-    fn new(vm: Vm) -> Self {
+    fn new(config: Rc<LuaApp>, program: Arc<Program>, vm: Vm, place: Place) -> Self {
+        let Place { life, client_life, .. } = place;
+        Self { program: Some(program), vm: Some(vm), life, client_life, ..Self::of(config) }
+    }
+
+    /// An application that was removed.
+    pub(crate) fn removed() -> Self {
+        Self::of(Rc::default())
+    }
+
+    /// The VM; `None` if it was discarded.
+    pub(crate) fn vm(&mut self) -> Option<&mut Vm> {
+        self.vm.as_mut()
+    }
+
+    /// How long the VM may go on after other code has taken its place.
+    pub(crate) fn grace(&self) -> Span {
+        self.config.reload_grace
+    }
+
+    fn of(config: Rc<LuaApp>) -> Self {
         Self {
-            vm: Some(vm),
+            config,
+            program: None,
+            vm: None,
             life: 0,
+            client_life: 0,
             excesses: 0,
             exceeded_at: Moment::ZERO,
             has_served: false,
@@ -588,6 +675,9 @@ pub(crate) fn report(app: &str, what: &str, failure: &Failure) {
 #[cfg(test)]
 mod tests {
     use std::fs;
+
+    use tidegate_config::places::Owner;
+    use tidegate_config::report::Kind;
 
     use super::*;
 

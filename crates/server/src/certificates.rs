@@ -17,6 +17,7 @@ use tidegate_config::model::{
 };
 use tidegate_config::places::{Finding, Owner, SERVER_NAME, TLS};
 use tidegate_config::report::Kind;
+use tidegate_gate::handling::needs_server_name;
 use tidegate_secure::{ListenerPlan, PoolPlan, ServerPlan, TlsPlan};
 use tidegate_wire::tls::{
     self, Acceptor, AcceptorSettings, CertificateFiles, Connector, ConnectorSettings, PeerIdentity,
@@ -68,8 +69,7 @@ pub struct TlsLoader {
     self_signed: Option<CertificateFiles>,
     /// The last plan, from which removed listeners and pools keep their settings.
     last: TlsPlan,
-    /// At least one pool sends PROXY headers of version 2, which contain the server name that clients
-    /// request.
+    /// A route uses the server name that clients request, or a pool sends PROXY headers of version 2, which contain it.
     keeps_names: bool,
 }
 
@@ -120,8 +120,8 @@ impl TlsLoader {
     ) -> Result<TlsPlan, Vec<TlsFault>> {
         self.clock.set(now_unix_seconds);
         let mut plan = TlsPlan { clock: self.clock.clone(), ..TlsPlan::default() };
-        self.keeps_names =
-            config.pools.iter().any(|pool| pool.proxy_protocol == Some(ProxyVersion::V2));
+        self.keeps_names = needs_server_name(config)
+            || config.pools.iter().any(|pool| pool.proxy_protocol == Some(ProxyVersion::V2));
         let mut faults = Vec::new();
         for (index, listener) in config.listeners.iter().enumerate() {
             if keeps(Owner::Listener(index)) {

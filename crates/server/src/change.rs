@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex};
 use tidegate_base::{Moment, Span};
 use tidegate_config::arrange::{self, Arranged, Generation, Place};
 use tidegate_config::model::{Bind, Listener};
+use tidegate_config::places::Finding;
 use tidegate_reactor::{ListenError, ListenOptions, ListenerId, Reactor, SockId};
 
 use crate::action::Running;
@@ -68,6 +69,28 @@ pub fn removed_in_use(workers: &[InUse], arranged: &Arranged) -> BTreeSet<Place>
     in_use
 }
 
+/// Why a worker cannot use other settings.
+#[derive(Debug)]
+pub enum ChangeError {
+    /// The kernel refused a new listener.
+    Listener(ListenError),
+    /// A script of a Lua application is wrong.
+    Scripts(Vec<Finding>),
+}
+
+impl core::fmt::Display for ChangeError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Listener(error) => write!(f, "{error}"),
+            Self::Scripts(findings) => {
+                let lines = findings.iter().map(|one| format!("{}: {}", one.subject, one.what));
+                write!(f, "{}", lines.collect::<Vec<_>>().join("; "))
+            }
+        }
+    }
+}
+impl std::error::Error for ChangeError {}
+
 /// The removed parts that a worker uses.
 #[derive(Default)]
 pub(crate) struct Gone {
@@ -98,18 +121,19 @@ impl Worker {
     /// Uses the settings of `snapshot` from now on. Called between two turns.
     ///
     /// # Errors
-    /// The kernel refused a new listener. Nothing has changed.
+    /// The kernel refused a new listener, or a script is wrong. Nothing has changed.
     pub fn change_settings<R: Reactor>(
         &mut self,
         reactor: &mut R,
         snapshot: Snapshot,
         adopted: &[(usize, ListenerId)],
-    ) -> Result<(), ListenError> {
+    ) -> Result<(), ChangeError> {
         if self.stopping {
             return Ok(());
         }
         let snapshot = Rc::new(snapshot);
-        self.open_listeners(reactor, &snapshot, adopted)?;
+        let successors = self.prepare_apps(&snapshot).map_err(ChangeError::Scripts)?;
+        self.open_listeners(reactor, &snapshot, adopted).map_err(ChangeError::Listener)?;
         if !self.settings.has_room() {
             self.adopt_requests(self.settings.oldest());
         }
@@ -125,6 +149,7 @@ impl Worker {
         self.renew_own();
         self.close_stale_idle(reactor, &snapshot);
         self.note_gone(&snapshot);
+        self.change_apps(reactor, successors);
         self.settle(reactor);
         Ok(())
     }
@@ -284,7 +309,7 @@ impl Worker {
                 }
             }
             Running::Token(id) => {
-                if let Some(request) = self.token_requests.get_mut(id) {
+                if let Some(request) = self.tokens.requests.get_mut(id) {
                     request.forget_route();
                 }
             }
@@ -322,7 +347,7 @@ impl Worker {
                 self.set_filters(Requester::connection(sock), filters);
             }
             for id in streams {
-                let Some(stream) = self.streams.get_mut(id).filter(|s| s.era == era) else {
+                let Some(stream) = self.http2_clients.get_mut(id).filter(|s| s.era == era) else {
                     continue;
                 };
                 stream.era = current;

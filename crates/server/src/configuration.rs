@@ -21,7 +21,7 @@ use tidegate_gate::process_state::ProcessState;
 use tidegate_reactor::Sender;
 use tidegate_secure::TlsPlan;
 
-use crate::admin::Operations;
+use crate::admin::{Operations, Reloads};
 use crate::certificates::TlsLoader;
 use crate::change::{InUse, removed_in_use};
 use crate::health::Checks;
@@ -31,6 +31,7 @@ use crate::log;
 use crate::names::{self, Addresses};
 use crate::ports;
 use crate::reload::unix_seconds;
+use crate::scripts::{self, Renewed, Scripts};
 use crate::service_manager;
 use crate::snapshot::{Numbers, Snapshot};
 use crate::start::Mail;
@@ -115,6 +116,12 @@ pub(crate) struct Configuration {
     pub(crate) keys: KeyFetcher,
     /// The threads that verify passwords are running.
     pub(crate) verifies_passwords: bool,
+    /// The programs of the Lua applications.
+    pub(crate) scripts: Scripts,
+    /// The files of scripts that were refused at the last reload.
+    pub(crate) refused: Vec<PathBuf>,
+    /// The workers pass messages of Lua applications to each other.
+    pub(crate) has_lua_post: bool,
     /// The workers, in CPU order.
     pub(crate) workers: Vec<WorkerLink>,
     /// Shared with the main thread.
@@ -131,7 +138,12 @@ impl Configuration {
     /// The files that are read again when one of them changes; none: only at SIGHUP.
     pub(crate) fn watched(&self) -> Vec<PathBuf> {
         match (&self.source, self.arranged.config.server.reload) {
-            (Some(source), ReloadOn::Watch) => source.paths(),
+            (Some(source), ReloadOn::Watch) => {
+                let mut paths = source.paths();
+                paths.extend(scripts::paths(&self.scripts));
+                paths.extend_from_slice(&self.refused);
+                paths
+            }
             (None, _) | (Some(_), ReloadOn::Signal) => Vec::new(),
         }
     }
@@ -139,7 +151,12 @@ impl Configuration {
     /// Reads the configuration again and applies it. Returns the TLS settings in force then; `None` if nothing has
     /// changed. The reason is in the log.
     pub(crate) fn reload(&mut self, loader: &mut TlsLoader) -> Option<Arc<TlsPlan>> {
-        let source = self.source.as_mut()?;
+        self.note_reload(Reloads::begin);
+        let Some(source) = self.source.as_mut() else {
+            let refusal = "the process was started without a configuration file";
+            self.note_reload(|reloads| reloads.end(Some(refusal)));
+            return None;
+        };
         service_manager::reloading();
         let reloaded = match source.read() {
             Ok((config, warnings)) => {
@@ -152,6 +169,7 @@ impl Configuration {
             Err(text) => Err(text),
         };
         service_manager::ready();
+        self.note_reload(|reloads| reloads.end(reloaded.as_ref().err().map(String::as_str)));
         match reloaded {
             Ok(plan) => Some(plan),
             Err(text) => {
@@ -164,6 +182,13 @@ impl Configuration {
                 }
                 None
             }
+        }
+    }
+
+    /// Tells the commands that wait for a reload.
+    fn note_reload(&self, note: impl FnOnce(&Reloads)) {
+        if let Some(operations) = &self.operations {
+            note(&operations.reloads);
         }
     }
 
@@ -183,6 +208,7 @@ impl Configuration {
         if !unusable.is_empty() {
             return Err(self.explain(&next, unusable));
         }
+        let renewed = self.renew_scripts(&next)?;
         let known = (&self.arranged.config, &self.addresses);
         let resolved = names::resolve_after(&next.config, known);
         let loaded = loader.load_arranged(&next, unix_seconds());
@@ -200,14 +226,18 @@ impl Configuration {
         self.check_addresses(&next, &opened)?;
         let earlier: Vec<_> =
             opened.iter().map(|at| (*at, earlier_on(&next.config.listeners[*at].bind))).collect();
-        self.apply(&mut next, &addresses, &process, &plan)?;
+        self.apply(&mut next, &addresses, (&process, &renewed.scripts), &plan)?;
         process.settle(&next);
         self.process = process;
         if let Err(error) = self.keys.follow(&self.process.keys) {
             log::error(format_args!("the keys of tokens cannot be fetched: no thread: {error}"));
         }
         warnings.iter().for_each(|line| log::warning(format_args!("{line}")));
-        for line in notes.into_iter().chain(lost) {
+        if !renewed.changed.is_empty() {
+            log::info(format_args!("lua: new code for {}", renewed.changed.join(", ")));
+        }
+        self.scripts = renewed.scripts;
+        for line in notes.into_iter().chain(lost).chain(renewed.notes) {
             log::warning(format_args!("{line}"));
         }
         self.commit(next, addresses, earlier);
@@ -220,7 +250,8 @@ impl Configuration {
         Ok(plan)
     }
 
-    /// Refuses other Lua applications and push hubs: their state in the workers belongs to those of the start.
+    /// Refuses other push hubs, whose state in the workers belongs to those of the start, and what needs threads or mailboxes
+    /// that are created at the start only.
     fn check_applications(&self, config: &Config) -> Result<(), String> {
         let own = &self.arranged.config;
         let needs_passwords = config.routes.iter().any(|route| route.handling.auth.is_some());
@@ -231,15 +262,31 @@ impl Configuration {
                     .to_owned(),
             );
         }
-        let section = match (own.lua == config.lua, own.push == config.push) {
-            (true, true) => return Ok(()),
-            (false, _) => "lua",
-            (true, false) => "push",
-        };
-        Err(format!(
-            "tidegate: [{section}.NAME] has changed, which requires a restart; no change of the file was applied; help: restart \
-             (tidegate ctl upgrade), or undo the change"
-        ))
+        if own.push != config.push {
+            return Err(
+                "tidegate: [push.NAME] has changed, which requires a restart; no change of the file was applied; help: restart \
+                 (tidegate ctl upgrade), or undo the change"
+                    .to_owned(),
+            );
+        }
+        if !config.lua.is_empty() && !self.has_lua_post && self.workers.len() > 1 {
+            return Err(
+                "tidegate: there is a first [lua.NAME], which requires a restart; no change of the file was applied; help: restart \
+                 (tidegate ctl upgrade), or remove it"
+                    .to_owned(),
+            );
+        }
+        Ok(())
+    }
+
+    /// Reads the scripts again, and checks those that have changed.
+    fn renew_scripts(&mut self, next: &Arranged) -> Result<Renewed, String> {
+        let renewed = scripts::renew((&self.arranged.config, &self.scripts), next);
+        self.refused.clear();
+        renewed.map_err(|refusal| {
+            self.refused = refusal.paths;
+            self.explain(next, refusal.findings)
+        })
     }
 
     /// The findings, each at its place in the file.
@@ -249,9 +296,9 @@ impl Configuration {
             finding.owner = match finding.owner {
                 Owner::Listener(index) => Owner::Listener(place(&next.file_listeners, index)?),
                 Owner::Pool(index) => Owner::Pool(place(&next.file_pools, index)?),
+                Owner::Lua(index) => Owner::Lua(place(&next.file_apps, index)?),
                 // These have the same indexes as in the file.
-                other @ (Owner::Lua(_)
-                | Owner::Route(_)
+                other @ (Owner::Route(_)
                 | Owner::Set(_)
                 | Owner::Map(_)
                 | Owner::Admin
@@ -300,7 +347,7 @@ impl Configuration {
         &mut self,
         next: &mut Arranged,
         addresses: &Addresses,
-        process: &ProcessState,
+        (process, scripts): (&ProcessState, &Scripts),
         plan: &Arc<TlsPlan>,
     ) -> Result<(), String> {
         for (number, worker) in self.workers.iter().enumerate() {
@@ -309,7 +356,8 @@ impl Configuration {
                 addresses.clone(),
                 process.clone(),
                 &mut self.numbers,
-            );
+            )
+            .with_scripts(Arc::clone(scripts));
             let snapshot = match &self.operations {
                 Some(operations) => snapshot.counted_in(&operations.registry, number),
                 None => snapshot,

@@ -413,6 +413,8 @@ pub(crate) struct Connections {
     downstream: usize,
     /// The number of upstream connections in `slots`.
     upstream: usize,
+    /// Those of them that have an exchange.
+    attached: usize,
     /// Clients that have not sent a byte, in order of arrival.
     silent: Newcomers,
     /// Clients that have sent a part of their first request, or of what precedes it (a PROXY header, a TLS
@@ -437,6 +439,7 @@ impl Connections {
             slots,
             downstream: 0,
             upstream: 0,
+            attached: 0,
             silent: Newcomers::EMPTY,
             unfinished: Newcomers::EMPTY,
             turn_newest: NO_SLOT,
@@ -486,6 +489,14 @@ impl Connections {
         })
     }
 
+    /// The HTTP/2 state of a client connection; `None` if the connection has been closed or speaks another protocol.
+    pub(crate) fn http2_client(&mut self, sock: SockId) -> Option<&mut Http2Client> {
+        match &mut self.downstream(sock)?.carrier {
+            ClientCarrier::Http2(http2) => Some(http2),
+            ClientCarrier::Http1(_) | ClientCarrier::Tcp(_) => None,
+        }
+    }
+
     pub(crate) fn upstream(&mut self, sock: SockId) -> Option<&mut Upstream> {
         match self.slots.get_mut(sock.index as usize) {
             Some(Slot { generation, conn: Conn::Upstream(up), .. })
@@ -494,6 +505,14 @@ impl Connections {
                 Some(up)
             }
             _ => None,
+        }
+    }
+
+    /// The HTTP/2 state of a connection to a server; `None` if the connection has been closed or speaks HTTP/1.
+    pub(crate) fn http2_server(&mut self, sock: SockId) -> Option<&mut Http2Server> {
+        match &mut self.upstream(sock)?.carrier {
+            ServerCarrier::Http2(http2) => Some(http2),
+            ServerCarrier::Http1(_) => None,
         }
     }
 
@@ -526,12 +545,28 @@ impl Connections {
     }
 
     pub(crate) fn remove_upstream(&mut self, sock: SockId) -> Option<Upstream> {
-        self.upstream(sock)?;
+        let is_attached = !self.upstream(sock)?.is_idle();
+        self.attached -= usize::from(is_attached);
         self.upstream -= 1;
         match self.take(sock) {
             Conn::Upstream(up) => Some(up),
             _ => None,
         }
+    }
+
+    /// A connection to a server gets its first exchange.
+    pub(crate) fn note_attached(&mut self) {
+        self.attached += 1;
+    }
+
+    /// A connection to a server has no exchange any more, and stays.
+    pub(crate) fn note_detached(&mut self) {
+        self.attached -= 1;
+    }
+
+    /// Connections to servers that have an exchange.
+    pub(crate) fn attached_count(&self) -> usize {
+        self.attached
     }
 
     fn take(&mut self, sock: SockId) -> Conn {

@@ -191,10 +191,28 @@ counters! {
         push_unreported,
         /// Messages of channels with `conflate` that newer ones have replaced before they were delivered.
         push_conflated,
+        /// Messages that were sent to a client as a patch of the message before.
+        push_patches,
+        /// Messages of channels with `deltas` that were followed by a whole one, because they were too long or there was no memory to
+        /// keep them.
+        push_unkept_bases,
+        /// Messages that a client did not get, because its filter does not admit them or because it has published them.
+        push_left_out,
         /// Subscribers that were disconnected because they did not read.
         push_slow_closes,
+        /// Connections of push clients that were ended because of `connection-age-max`.
+        push_aged_closes,
         /// Requests with client commands that were refused, because too many were on their way to another worker.
         push_refused_commands,
+        /// Events of push clients that were sent to the user's own backend.
+        push_backend_calls,
+        /// Events of push clients without a verdict, because the backend was down, too slow or sent nonsense, or because too
+        /// many events waited for it.
+        push_backend_failures,
+        /// Of these: because too many events waited.
+        push_backend_refused,
+        /// Events about clients that have left and channels without subscribers that the backend has not received.
+        push_lost_events,
         /// Calls of the server API that failed.
         push_failures,
         /// Requests to a push hub that were refused, because the client had no permission or no valid key.
@@ -209,6 +227,16 @@ counters! {
         lua_slow_clients,
         /// VMs of Lua applications that were discarded and started again, because they exceeded their memory or time budgets.
         lua_restarts,
+        /// Reloads that have brought other code for a Lua application, counted by each worker.
+        lua_reloads,
+        /// Reloads whose new code was given up in a worker, because its `on_start` failed.
+        lua_reload_failures,
+        /// VMs of earlier code of Lua applications that were ended before they had finished.
+        lua_reload_cuts,
+        /// WebSocket clients of Lua applications that were handed over to other code.
+        lua_handovers,
+        /// WebSocket clients of Lua applications that were closed because other code has taken the place of theirs.
+        lua_drained_clients,
         /// Waiting handlers of Lua applications that were ended because they held the memory of the VM.
         lua_evictions,
         /// Waits, timers and threads of Lua applications that were refused because there were too many.

@@ -154,7 +154,7 @@ impl Worker {
 
     /// Idle connections to servers.
     fn idle_servers(&self) -> usize {
-        self.conns.upstream_count() - self.attached
+        self.conns.upstream_count() - self.conns.attached_count()
     }
 
     /// Whether another client may be accepted: a slot is free in addition to those left for connections to servers.

@@ -7,7 +7,7 @@ use core::fmt::Write as _;
 use core::net::IpAddr;
 
 use tidegate_config::model::{
-    Action, Bandwidth, Bind, Config, Listener, PathPattern, PoolChoice, Proxy,
+    Action, Bandwidth, Bind, Config, Listener, PathPattern, PoolChoice, Proxy, Route,
 };
 use tidegate_gate::basic::Credentials;
 use tidegate_gate::changes::Changes;
@@ -20,7 +20,7 @@ use tidegate_gate::respond;
 use tidegate_gate::rewrite::MatchedPath;
 use tidegate_gate::router::{Client, Routed, Router, Unmet};
 use tidegate_gate::scheme::Scheme;
-use tidegate_gate::template::Values;
+use tidegate_gate::template::{Values, render_field};
 use tidegate_wire::http1::{HeadDecoder, HeadLimits};
 use tidegate_wire::message::{FieldStorage, RequestHead};
 
@@ -235,7 +235,9 @@ fn reason(unmet: Option<Unmet>) -> &'static str {
         Some(Unmet::Path) => "`path` does not match",
         Some(Unmet::Method) => "`method` does not match",
         Some(Unmet::Headers) => "`headers` does not match",
-        Some(Unmet::Client) => "`query`, `cookies` or `client` does not match",
+        Some(Unmet::Query) => "`query` does not match",
+        Some(Unmet::Cookies) => "`cookies` does not match",
+        Some(Unmet::Client) => "`client` does not match",
         Some(Unmet::Certificate) => "`client-cert` does not match",
         Some(Unmet::Counts) => "`table` does not hold for a client that was not counted before",
         None => "servers could read the path in several ways",
@@ -274,17 +276,61 @@ fn explain_route(
     {
         return;
     }
+    explain_action(text, config, (listener, route), (&handlings, handling), &values);
+    explain_response(text, &config.routes[route], &values);
+}
+
+/// What the route does to the response, whoever makes it.
+fn explain_response(text: &mut String, route: &Route, values: &Values<'_>) {
+    let (edits, handling) = (&route.handling.response_headers, &route.handling);
+    if !edits.remove.is_empty() {
+        let _ = writeln!(text, "  removed from the response: {}", edits.remove.join(", "));
+    }
+    for (what, fields) in [("set", &edits.set), ("added", &edits.add)] {
+        for (name, template) in fields {
+            let mut value = Vec::new();
+            let _ = match render_field(&mut value, template, values) {
+                // A field without a value is left out.
+                Ok(()) if value.is_empty() => Ok(()),
+                Ok(()) => {
+                    let value = String::from_utf8_lossy(&value);
+                    writeln!(text, "  {what} in the response: {name}: {value}")
+                }
+                Err(fault) => writeln!(text, "  {}: {}", fault.status(), fault.text()),
+            };
+        }
+    }
+    if handling.security_headers {
+        text.push_str(
+            "  `security-headers` adds fields to the response, and removes X-Powered-By\n",
+        );
+    }
+    for error in &handling.errors {
+        let file = &error.page.file;
+        let _ = writeln!(text, "  a response with status {} gets the page {file:?}", error.status);
+    }
+}
+
+/// What the action of the route does.
+fn explain_action(
+    text: &mut String,
+    config: &Config,
+    (listener, route): (usize, usize),
+    (handlings, handling): (&Handlings, Option<&RouteHandling>),
+    values: &Values<'_>,
+) {
+    let head = values.head;
     match &config.routes[route].action {
         Action::Respond(respond) => {
             let _ = writeln!(text, "  action: respond with {}", respond.status);
         }
         Action::Redirect(redirect) => {
-            let _ = match respond::location(redirect, head, scheme) {
-                Some(to) => {
+            let _ = match respond::location(redirect, values) {
+                Ok(to) => {
                     let to = String::from_utf8_lossy(&to);
                     writeln!(text, "  action: redirect with {}, Location: {to}", redirect.status)
                 }
-                None => writeln!(text, "  400: the redirect needs a Host field with a plain name"),
+                Err((status, why)) => writeln!(text, "  {status}: {why}"),
             };
         }
         Action::Synthetic => text.push_str("  action: synthetic response\n"),
@@ -294,13 +340,21 @@ fn explain_route(
         }
         Action::Echo => text.push_str("  action: echo over WebSocket\n"),
         Action::Proxy(proxy) => {
-            let Some(pool) = explain_pool(text, config, (proxy, &handlings), handling, &values)
+            let Some(pool) = explain_pool(text, config, (proxy, handlings), handling, values)
             else {
                 return;
             };
             let name = &config.pools[pool].name;
             let _ = writeln!(text, "  action: proxy to pool {name:?}, whose server receives:");
-            text.push_str(&forwarded(config, listener, (proxy, pool), handling, &values));
+            text.push_str(&forwarded(config, listener, (proxy, pool), handling, values));
+            let edits = handling.and_then(|handling| handling.request.as_ref());
+            let is_dropped = |name: &str| edits.is_some_and(|edits| edits.drops(name));
+            let names = head.fields().map(|field| field.name);
+            let dropped: Vec<&str> = names.filter(|name| is_dropped(name)).collect();
+            if !dropped.is_empty() {
+                let names = dropped.join(", ");
+                let _ = writeln!(text, "  `request-headers` removed or replaced: {names}");
+            }
         }
     }
 }
@@ -600,11 +654,36 @@ mod tests {
             "route 1: no, `host` does not match\n",
             "route 2: no, `path` does not match\n",
             "route 3: no, `method` does not match\n",
-            "route 4: no, `query`, `cookies` or `client` does not match\n",
+            "route 4: no, `client` does not match\n",
             "listener \"127.0.0.1:80\"\n",
             "route 5: yes\n  action: proxy to pool \"app\"",
             "    GET /in/x?y=1 HTTP/1.1\n",
             "    x-client: 192.0.2.7\n",
+        ] {
+            assert!(text.contains(line), "{line:?} is not in\n{text}");
+        }
+    }
+
+    #[test]
+    fn unmet_condition_and_edits_are_named() {
+        let file = "[[listener]]\nbind = \"127.0.0.1:80\"\n\
+            [[route]]\nquery = { q = true }\ncookies = { c = true }\nclient = \"10.0.0.0/8\"\nrespond = {}\n\
+            [[route]]\ncookies = { c = \"1\" }\nclient = \"10.0.0.0/8\"\nrespond = {}\n\
+            [[route]]\nclient = \"10.0.0.0/8\"\nrespond = {}\n\
+            [[route]]\nproxy = \"app\"\nsecurity-headers = true\n\
+            request-headers = { set = { x-a = \"new\" }, remove = [\"x-debug\"] }\n\
+            response-headers = { set = { x-from = \"{host}\" }, add = { vary = \"a\" }, remove = [\"server\"] }\n\
+            [pool.app]\nservers = [\"127.0.0.1:8000\"]\n";
+        let fields = ["X_Debug: 1", "X-A: old", "X-B: 1"];
+        let text = ask(file, "GET http://a/x", &fields).expect("an explanation");
+        for line in [
+            "route 1: no, `query` does not match\n",
+            "route 2: no, `cookies` does not match\n",
+            "route 3: no, `client` does not match\n",
+            "    X-B: 1\n",
+            "  `request-headers` removed or replaced: X_Debug, X-A\n",
+            "  removed from the response: server\n  set in the response: x-from: a\n",
+            "  added in the response: vary: a\n  `security-headers` adds fields",
         ] {
             assert!(text.contains(line), "{line:?} is not in\n{text}");
         }

@@ -39,12 +39,11 @@
 //!
 //! In: completions. Out: calls of the methods in the files named above. Never: decides anything about HTTP.
 
-use tidegate_base::handlers::SAMPLE_EVERY;
 use tidegate_reactor::{Completion, Handler, Reactor, Room, Shortage};
 
 use crate::counters::HandlerKind;
 use crate::timers::WorkerTimer;
-use crate::worker::{Sample, Work, Worker};
+use crate::worker::{Work, Worker};
 
 impl<R: Reactor> Handler<R> for Worker {
     fn handle(&mut self, reactor: &mut R, completion: Completion<'_>) {
@@ -104,9 +103,7 @@ impl<R: Reactor> Handler<R> for Worker {
             Completion::AcceptPaused { .. } => self.accounts.counters.accept_pauses.add(1),
         }
         self.settle(reactor);
-        if self.sampling.is_some() {
-            self.account_end(reactor);
-        }
+        self.account_end(reactor);
     }
 
     fn has_room(&self, reactor: &R) -> bool {
@@ -183,20 +180,13 @@ impl Worker {
             Completion::Woken => HandlerKind::Mail,
         };
         self.accounts.handlers[kind as usize].calls.add(1);
-        self.until_sample -= 1;
-        if self.until_sample == 0 {
-            self.until_sample = SAMPLE_EVERY;
-            let began = reactor.read_clock();
-            let wait_ns = began.since(reactor.now()).as_nanos() as u64;
-            self.sampling = Some(Sample { kind, began, wait_ns });
-        }
+        self.sampler.begin(reactor, kind);
     }
 
     /// Records how long the sampled call took.
     fn account_end<R: Reactor>(&mut self, reactor: &R) {
-        if let Some(sample) = self.sampling.take() {
-            let busy_ns = reactor.read_clock().since(sample.began).as_nanos() as u64;
-            self.accounts.handlers[sample.kind as usize].add_sample(sample.wait_ns, busy_ns);
+        if let Some((kind, wait_ns, busy_ns)) = self.sampler.end(reactor) {
+            self.accounts.handlers[kind as usize].add_sample(wait_ns, busy_ns);
         }
     }
 }

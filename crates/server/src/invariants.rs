@@ -3,13 +3,14 @@
 //! production, a count (`bugs`) and a reset of the connections concerned, at the end of the turn.
 //! Never: searches for broken invariants in production; the code reports those that it meets.
 
-use tidegate_base::{Id, Slab};
+use tidegate_base::Id;
 use tidegate_gate::access::Cause;
 use tidegate_reactor::{Reactor, SockId};
 
 use crate::action::Running;
 use crate::action::proxy::exchange::{Exchange, Stage};
 use crate::action::websocket::WebSocket;
+use crate::carrier::http2::clients::Http2Clients;
 use crate::carrier::http2::stream::Http2Stream;
 use crate::carrier::own::OwnRequests;
 use crate::connection::{ClientCarrier, Connections, ServerCarrier};
@@ -25,6 +26,7 @@ impl Worker {
     /// Counts a broken invariant of this program. The end of the turn resets the connection that it concerns.
     /// State that is missing because of a peer or an earlier step is not a broken invariant.
     #[cold]
+    #[track_caller]
     pub(crate) fn note_bug<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         if !self.conns.contains(sock) {
             reactor.abort(sock);
@@ -34,6 +36,7 @@ impl Worker {
 
     /// As `note_bug`, without a reactor: state is missing that must exist as long as `sock` is open.
     #[cold]
+    #[track_caller]
     pub(crate) fn note_absent(&mut self, sock: SockId) {
         self.accounts.counters.bugs.add(1);
         self.broken.push(sock);
@@ -46,7 +49,7 @@ impl Worker {
             || self.exchanges.has_missed()
             || self.synthetics.has_missed()
             || self.scripted.has_missed()
-            || self.token_requests.has_missed()
+            || self.tokens.requests.has_missed()
             || self.tarpits.has_missed()
             || self.websockets.has_missed()
             || self.lua_clients.has_missed()
@@ -68,7 +71,7 @@ impl Worker {
             self.accounts.counters.bugs.add(1);
             self.find_users(Running::Lua(id));
         }
-        for id in self.token_requests.take_missed() {
+        for id in self.tokens.requests.take_missed() {
             self.accounts.counters.bugs.add(1);
             self.find_users(Running::Token(id));
         }
@@ -107,7 +110,7 @@ impl Worker {
                 ClientCarrier::Http2(http2) => http2
                     .streams()
                     .iter()
-                    .any(|id| self.streams.get(*id).is_some_and(|s| s.running() == running)),
+                    .any(|id| self.http2_clients.get(*id).is_some_and(|s| s.running() == running)),
             };
             if names {
                 self.broken.push(sock);
@@ -134,7 +137,7 @@ impl Worker {
             ServerCarrier::Http2(http2) => {
                 let streams = http2.streams().iter();
                 streams
-                    .filter_map(|id| self.server_streams.get(*id))
+                    .filter_map(|id| self.http2_servers.get(*id))
                     .map(|stream| stream.exchange)
                     .collect()
             }
@@ -172,7 +175,7 @@ impl Worker {
                 Running::Proxy(id) => self.exchanges.find(id).is_some(),
                 Running::Synthetic(id) => self.synthetics.find(id).is_some(),
                 Running::Lua(id) => self.scripted.find(id).is_some(),
-                Running::Token(id) => self.token_requests.find(id).is_some(),
+                Running::Token(id) => self.tokens.requests.find(id).is_some(),
                 Running::Tarpit(id) => self.tarpits.find(id).is_some(),
                 Running::WebSocket(id) => self.websockets.find(id).is_some(),
                 Running::Push(id) => self.sessions.find(id).is_some(),
@@ -195,13 +198,13 @@ impl Worker {
 impl Worker {
     /// Detaches a stream from its action if the action does not exist.
     fn forget_missing_action(&mut self, id: Id<Http2Stream>) {
-        let Some(stream) = self.streams.get_mut(id) else { return };
+        let Some(stream) = self.http2_clients.get_mut(id) else { return };
         let is_known = match stream.running() {
             Running::None => true,
             Running::Proxy(id) => self.exchanges.find(id).is_some(),
             Running::Synthetic(id) => self.synthetics.find(id).is_some(),
             Running::Lua(id) => self.scripted.find(id).is_some(),
-            Running::Token(id) => self.token_requests.find(id).is_some(),
+            Running::Token(id) => self.tokens.requests.find(id).is_some(),
             Running::Tarpit(id) => self.tarpits.find(id).is_some(),
             Running::WebSocket(id) => self.websockets.find(id).is_some(),
             Running::Push(id) => self.sessions.find(id).is_some(),
@@ -217,7 +220,7 @@ impl Worker {
     /// Panics if an invariant is broken. For tests, between two turns: it looks at everything.
     pub fn check_invariants<R: Reactor>(&mut self, reactor: &R) {
         assert!(self.work.is_empty(), "work is left after a turn");
-        assert!(self.sampling.is_none(), "a handler call is still being timed");
+        assert!(!self.sampler.is_timing(), "a handler call is still being timed");
         assert!(!self.has_broken(), "an invariant is broken and was not repaired");
         self.check_exchanges();
         self.check_paces();
@@ -249,13 +252,13 @@ impl Worker {
             .pools
             .iter()
             .map(|pool| &pool.queue)
-            .chain([&self.held])
+            .chain([self.room.held()])
             .flat_map(|queue| core::iter::successors(queue.front(), |id| queue.after(*id)))
             .collect();
         for (id, exchange) in self.exchanges.iter() {
             let (stage, up) = (exchange.stage, exchange.attempt.up);
             let running =
-                running_of((&mut self.conns, &self.streams, &self.own), exchange.requester);
+                running_of((&mut self.conns, &self.http2_clients, &self.own), exchange.requester);
             let expected = exchange.mirrored.is_none().then_some(Running::Proxy(id));
             assert_eq!(running, expected, "the requester of a {stage:?} exchange");
             let places = queued.iter().filter(|other| **other == id).count();
@@ -278,7 +281,7 @@ impl Worker {
                 | Stage::Tunnel => {
                     let conn = self.conns.upstream(up.sock);
                     let conn = conn.map(|up| (up.exchange, up.pool, up.server));
-                    let stream = self.server_streams.get(up.stream);
+                    let stream = self.http2_servers.get(up.stream);
                     let named = stream.map_or(id, |stream| stream.exchange);
                     assert_eq!(named, id, "the stream of a {stage:?} exchange");
                     let is_tunnel = stream.is_some_and(|stream| stream.is_tunnel());
@@ -298,12 +301,14 @@ impl Worker {
                 }
                 Stage::Buffering => assert!(exchange.is_new() && !request.is_done()),
                 Stage::Queued => {}
-                Stage::Paused => assert!(exchange.needs_fresh && exchange.tried.is_empty()),
-                Stage::Connecting => assert!(!exchange.attempt.has_response),
+                Stage::Paused => {
+                    assert!(exchange.attempts.needs_fresh() && exchange.attempts.tried().is_empty())
+                }
+                Stage::Connecting => assert!(!exchange.attempt.has_response()),
                 Stage::ExpectResponse => {}
-                Stage::ExpectBody | Stage::Tunnel => assert!(exchange.attempt.has_response),
+                Stage::ExpectBody | Stage::Tunnel => assert!(exchange.attempt.has_response()),
                 Stage::ExpectRequestEnd => {
-                    assert!(exchange.attempt.has_response);
+                    assert!(exchange.attempt.has_response());
                     assert!(up.is_stream() || !request.is_done(), "a request that is sent");
                 }
             }
@@ -313,22 +318,22 @@ impl Worker {
         }
         for (id, response) in self.synthetics.iter() {
             let running =
-                running_of((&mut self.conns, &self.streams, &self.own), response.requester());
+                running_of((&mut self.conns, &self.http2_clients, &self.own), response.requester());
             assert_eq!(running, Some(Running::Synthetic(id)), "the requester of a response");
         }
         for (id, request) in self.scripted.iter() {
             let running =
-                running_of((&mut self.conns, &self.streams, &self.own), request.requester());
+                running_of((&mut self.conns, &self.http2_clients, &self.own), request.requester());
             assert_eq!(running, Some(Running::Lua(id)), "the requester of an application");
         }
-        for (id, request) in self.token_requests.iter() {
+        for (id, request) in self.tokens.requests.iter() {
             let running =
-                running_of((&mut self.conns, &self.streams, &self.own), request.requester());
+                running_of((&mut self.conns, &self.http2_clients, &self.own), request.requester());
             assert_eq!(running, Some(Running::Token(id)), "the requester of a token");
         }
         for (id, request) in self.tarpits.iter() {
             let running =
-                running_of((&mut self.conns, &self.streams, &self.own), request.requester());
+                running_of((&mut self.conns, &self.http2_clients, &self.own), request.requester());
             assert_eq!(running, Some(Running::Tarpit(id)), "the requester of a tarpit");
         }
         for id in self.own.ids() {
@@ -378,7 +383,9 @@ impl Worker {
             listed += http2.streams().len();
             http2.check_streams_max();
             for &id in http2.streams() {
-                let Some(stream) = self.streams.get(id) else { panic!("{id:?} does not exist") };
+                let Some(stream) = self.http2_clients.get(id) else {
+                    panic!("{id:?} does not exist")
+                };
                 let to = Requester { sock, stream: id };
                 let requester = match stream.running() {
                     Running::None => to,
@@ -394,7 +401,7 @@ impl Worker {
                         Some(request) => request.requester(),
                         None => panic!("{to:?} names a scripted request that does not exist"),
                     },
-                    Running::Token(id) => match self.token_requests.find(id) {
+                    Running::Token(id) => match self.tokens.requests.find(id) {
                         Some(request) => request.requester(),
                         None => panic!("{to:?} names a token that does not exist"),
                     },
@@ -414,7 +421,7 @@ impl Worker {
                 assert_eq!(requester, to, "the action of a stream serves another one");
             }
         }
-        assert_eq!(listed, self.streams.len(), "streams without a connection");
+        assert_eq!(listed, self.http2_clients.len(), "streams without a connection");
     }
 
     /// Each WebSocket and its requester name each other. Each place in `actives` belongs to one of them.
@@ -422,7 +429,7 @@ impl Worker {
         let mut places = Vec::new();
         for (id, socket) in self.websockets.iter() {
             let running =
-                running_of((&mut self.conns, &self.streams, &self.own), socket.requester());
+                running_of((&mut self.conns, &self.http2_clients, &self.own), socket.requester());
             assert_eq!(running, Some(Running::WebSocket(id)), "the requester of a WebSocket");
             places.extend(socket.place());
         }
@@ -439,7 +446,7 @@ impl Worker {
     fn check_push(&mut self) {
         for (id, session) in self.sessions.iter() {
             let running =
-                running_of((&mut self.conns, &self.streams, &self.own), session.requester());
+                running_of((&mut self.conns, &self.http2_clients, &self.own), session.requester());
             let expected = session.socket().map_or(Running::Push(id), Running::WebSocket);
             assert_eq!(running, Some(expected), "the requester of a session");
             let socket = session.socket().and_then(|socket| self.websockets.find(socket));
@@ -452,7 +459,10 @@ impl Worker {
         assert_eq!(self.push.subscriptions(), sockets + sessions, "subscriptions");
         let clients = self.sessions.iter().filter(|(_, session)| session.is_client()).count();
         assert!(self.push.clients() <= clients, "clients that instructions concern");
+        let has_ages = self.push.has_ages_only_of(&self.sessions, &self.websockets);
+        assert!(has_ages, "the age of a connection that has ended");
         assert!(self.push.has_waiting_commands_only_of(&self.sessions), "commands of no session");
+        assert!(self.push.has_consistent_calls(&self.sessions, &self.own), "calls of no session");
         let gauge = self.accounts.counters.push_subscriptions_now.load();
         assert_eq!(gauge, self.push.subscriptions() as u64, "the gauge of subscriptions");
     }
@@ -476,7 +486,7 @@ impl Worker {
                     Some(request) => request.requester().sock,
                     None => panic!("{sock:?} names a scripted request that does not exist"),
                 },
-                Running::Token(id) => match self.token_requests.find(id) {
+                Running::Token(id) => match self.tokens.requests.find(id) {
                     Some(request) => request.requester().sock,
                     None => panic!("{sock:?} names a token that does not exist"),
                 },
@@ -513,7 +523,7 @@ impl Worker {
             if let ServerCarrier::Http2(http2) = &up.carrier {
                 attached += usize::from(!http2.is_idle());
                 for &stream in http2.streams() {
-                    let exchange = self.server_streams.get(stream).map(|stream| stream.exchange);
+                    let exchange = self.http2_servers.exchange(stream);
                     let exchange = exchange.and_then(|id| self.exchanges.find(id));
                     let used = exchange.map(|exchange| exchange.attempt.up);
                     assert_eq!(used, Some(Responder { sock, stream }), "the exchange of a stream");
@@ -544,14 +554,14 @@ impl Worker {
             assert_eq!(facts.and_then(|facts| facts.kept()), Some(sock), "the owner's connection");
             kept[pool][server] -= 1;
         }
-        assert_eq!(attached, self.attached, "connections to servers in use");
+        assert_eq!(attached, self.conns.attached_count(), "connections to servers in use");
         assert_eq!(idle, 0, "idle lists name connections that do not exist");
         assert!(kept.iter().flatten().all(|count| *count == 0), "kept connections: {kept:?}");
     }
 
     /// Each record belongs to exactly one requester.
     fn check_records(&mut self) {
-        let mut named: Vec<u32> = self.streams.iter().map(|(_, stream)| stream.record()).collect();
+        let mut named: Vec<u32> = self.http2_clients.iter().map(Http2Stream::record).collect();
         for sock in self.conns.downstream_ids() {
             named.extend(self.conns.downstream(sock).map(|down| down.record()));
         }
@@ -569,7 +579,7 @@ impl Worker {
                 Settings::count_user(&mut users, down.era());
             }
         }
-        for (_, stream) in self.streams.iter() {
+        for stream in self.http2_clients.iter() {
             Settings::count_user(&mut users, stream.era);
         }
         assert_eq!(users, self.settings.users(), "users of the generations of settings");
@@ -604,7 +614,8 @@ impl Worker {
         for (_, exchange) in self.exchanges.iter().filter(|(_, exchange)| exchange.has_server()) {
             in_use[usize::from(exchange.pool)][usize::from(exchange.attempt.server)] += 1;
         }
-        for id in core::iter::successors(self.held.front(), |id| self.held.after(*id)) {
+        for id in core::iter::successors(self.room.held().front(), |id| self.room.held().after(*id))
+        {
             if let Some(exchange) = self.exchanges.find(id) {
                 held[usize::from(exchange.pool)] += 1;
             }
@@ -613,11 +624,10 @@ impl Worker {
             assert!(!pool.unserved, "a queue was not served");
             assert_eq!(pool.exchanges, requests[at], "requests of pool {at}");
             assert_eq!(pool.held, held[at], "first requests of pool {at} that wait");
-            let entries =
-                self.short_pools.iter().filter(|other| usize::from(**other) == at).count();
+            let entries = self.room.count_pool(at);
             assert_eq!(entries, usize::from(pool.is_short), "pool {at} in short_pools");
             let waits = pool.is_short || pool.found_no_room || pool.held > 0;
-            assert!(self.room_timer_set || !waits, "pool {at} waits for room without a timer");
+            assert!(self.room.is_timer_set() || !waits, "pool {at} waits for room without a timer");
             for (server, counted) in in_use[at].iter().enumerate() {
                 assert_eq!(pool.state.in_use(server), *counted, "server {server} of pool {at}");
                 let connections = *counted as usize + pool.idle.count(server);
@@ -631,7 +641,7 @@ impl Worker {
 
 /// The action that the carrier of a requester names.
 fn running_of(
-    (conns, streams, own): (&mut Connections, &Slab<Http2Stream>, &OwnRequests),
+    (conns, streams, own): (&mut Connections, &Http2Clients, &OwnRequests),
     to: Requester,
 ) -> Option<Running> {
     match (to.is_stream(), to.as_own()) {

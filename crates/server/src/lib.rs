@@ -50,11 +50,15 @@ mod reload;
 mod repeats;
 mod requester;
 mod responder;
+mod retired;
+mod scripts;
 
+mod sampling;
 mod settings;
 pub mod snapshot;
 pub mod start;
 pub mod stats;
+mod stop;
 mod successor;
 
 mod service_manager;

@@ -14,7 +14,7 @@ use tidegate_config::arrange::Life;
 use tidegate_config::model::{Bind, Config, Listener};
 use tidegate_reactor::LeavingListeners;
 
-use crate::worker::Leaving;
+use crate::stop::Leaving;
 
 /// The state of a listening socket in the table (`TCP_LISTEN`).
 const LISTENS: &str = "0A";

@@ -161,6 +161,11 @@ impl Log {
         true
     }
 
+    /// Lines that were lost so far, reported or not.
+    fn lost(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed) + self.unwritten.load(Ordering::Relaxed)
+    }
+
     /// Queues a line, or counts it as dropped.
     fn submit(&self, destination: Destination, message: fmt::Arguments<'_>) {
         if !self.queue(Line::new(destination, SystemTime::now(), message)) {
@@ -446,6 +451,11 @@ pub(crate) fn urgent(message: fmt::Arguments<'_>) {
     }
 }
 
+/// Lines that were lost since the process started.
+pub(crate) fn lost() -> u64 {
+    LOG.get().map_or(0, Log::lost)
+}
+
 /// Waits until the lines logged so far are written, for `FLUSH_SPAN` at most.
 pub(crate) fn flush() {
     if let Some(log) = LOG.get() {
@@ -608,6 +618,6 @@ mod tests {
         log.flush(deadline);
         log.submit_until(deadline, Level::Error, format_args!("no room"));
         assert!(Instant::now() >= deadline);
-        assert_eq!(log.dropped.load(Ordering::Relaxed), 1);
+        assert_eq!(log.lost(), 1);
     }
 }

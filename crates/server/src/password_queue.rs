@@ -16,7 +16,7 @@ pub(crate) const ORIGIN_JOBS_MAX: usize = 8;
 
 /// Where a request comes from: an IPv4 address or the first 64 bits of an IPv6 address; `None`: a unix socket, whose
 /// clients cannot be told apart.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Origin(Option<IpAddr>);
 
 impl Origin {

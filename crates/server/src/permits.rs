@@ -138,7 +138,7 @@ impl Worker {
             needs.count = pool.queue.len() as u32;
             if let Some(exchange) = self.exchanges.get(id) {
                 // A request that waits for a stream does not wait for a permit.
-                let usable = pool.state.usable(&exchange.tried);
+                let usable = pool.state.usable(exchange.attempts.tried());
                 let usable = usable.filter(|server| !pool.state.is_full(*server));
                 needs.servers = usable.fold(needs.servers, |servers, server| servers | bit(server));
             }

@@ -357,7 +357,7 @@ impl Worker {
             record.version = Some(head.version);
             record.note_head(head, &self.recorder.field_names, &self.recorder.cookies);
         }
-        match self.streams.get_mut(to.stream) {
+        match self.http2_clients.get_mut(to.stream) {
             Some(stream) => {
                 record.version = Some(Version::Http2);
                 stream.set_record(index);
@@ -439,7 +439,7 @@ impl Worker {
         if !self.recorder.is_on() {
             return None;
         }
-        let index = match (self.streams.get(to.stream), to.as_own()) {
+        let index = match (self.http2_clients.get(to.stream), to.as_own()) {
             (Some(stream), _) => stream.record(),
             (None, None) => self.conns.downstream(to.sock)?.record(),
             (None, Some(id)) => self.own.record(id),
@@ -586,7 +586,7 @@ impl Worker {
             return self.blame(Requester::connection(sock), cause, reason);
         };
         for id in http2.streams() {
-            let Some(stream) = self.streams.get(*id) else { continue };
+            let Some(stream) = self.http2_clients.get(*id) else { continue };
             if let Some(record) = self.recorder.records.get_mut(stream.record() as usize) {
                 record.blame(cause, reason);
             }

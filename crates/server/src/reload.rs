@@ -76,6 +76,7 @@ impl Reloader {
             if !self.paths().is_empty() {
                 self.reload_certificates();
             }
+            self.configuration.reload(&mut self.loader);
             return;
         }
         // The new settings contain the TLS settings.
@@ -262,6 +263,9 @@ mod tests {
             process: tidegate_gate::process_state::ProcessState::new(&config, 0),
             seed: 0,
             verifies_passwords: false,
+            scripts: Arc::new([]),
+            refused: Vec::new(),
+            has_lua_post: false,
             listening: Arc::new(Mutex::new(Listening {
                 config: Arc::new(config.clone()),
                 lives: Vec::new(),

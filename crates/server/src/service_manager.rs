@@ -1,6 +1,6 @@
 //! Messages to the service manager (sd_notify(3)): ready, reloading, stopping, alive.
 //! In: NOTIFY_SOCKET and WATCHDOG_USEC of the environment. Out: datagrams to systemd; a log line for a worker that hangs.
-//! Never: delays a worker; fails: without a service manager, messages go nowhere.
+//! Never: delays a worker or fails. Without a service manager, nothing is sent.
 //! Invariant: the process is reported alive only if every worker has finished a turn since the last report.
 
 use std::os::linux::net::SocketAddrExt as _;
@@ -16,27 +16,28 @@ use crate::counters::Accounts;
 use crate::log;
 use crate::threads;
 
-/// A worker finishes a turn at least once a second, so reports are not more frequent than this.
-const REPORT_EVERY_MIN: Duration = Duration::from_secs(3);
+/// The shortest interval between reports that does not mistake a busy worker for one that hangs: an idle worker finishes a turn
+/// once a second. A shorter interval causes a warning.
+const REPORT_EVERY_RECOMMENDED_MIN: Duration = Duration::from_secs(3);
 
-/// The process serves, or serves again with other settings.
+/// Reports that the process serves, or that it serves again after a reload.
 pub(crate) fn ready() {
     tell("READY=1\nSTATUS=serving");
 }
 
-/// The process reads its configuration again; `ready` follows.
+/// Reports that the process reads its configuration again; a call of `ready` follows.
 pub(crate) fn reloading() {
     let now = clock_gettime(ClockId::Monotonic);
     let micros = now.tv_sec * 1_000_000 + now.tv_nsec / 1000;
     tell(&format!("RELOADING=1\nMONOTONIC_USEC={micros}\nSTATUS=reloading"));
 }
 
-/// The process completes its exchanges and ends.
+/// Reports that the process completes its exchanges and then ends.
 pub(crate) fn stopping() {
     tell("STOPPING=1\nSTATUS=completing exchanges");
 }
 
-/// The service has another main process from now on, which has replaced this one and serves.
+/// Reports that process `process` has replaced this one as the main process of the service, and serves.
 pub(crate) fn main_process(process: u32) {
     tell(&format!("MAINPID={process}\nREADY=1\nSTATUS=serving"));
 }
@@ -49,7 +50,7 @@ fn tell(message: &str) {
         None => SocketAddr::from_pathname(&path),
     };
     let sent = UnixDatagram::unbound().and_then(|socket| {
-        // systemd's socket is large; a message that finds no room is lost rather than waited for.
+        // systemd's socket buffer is large. A message that does not fit is dropped: the caller does not wait.
         socket.set_nonblocking(true)?;
         socket.send_to_addr(message.as_bytes(), &address?)
     });
@@ -58,7 +59,7 @@ fn tell(message: &str) {
     }
 }
 
-/// How often the service manager expects to hear that the process is alive; `None`: it does not.
+/// The time within which the service manager expects a report that the process is alive; `None` if it expects none.
 fn watchdog_span() -> Option<Duration> {
     let pid = std::env::var("WATCHDOG_PID").ok().and_then(|pid| pid.parse::<u32>().ok());
     if pid.is_some_and(|pid| pid != std::process::id()) {
@@ -74,10 +75,10 @@ fn watchdog_span() -> Option<Duration> {
 /// The kernel refused the thread.
 pub(crate) fn start_watchdog(accounts: Vec<Arc<Accounts>>) -> std::io::Result<()> {
     let Some(span) = watchdog_span() else { return Ok(()) };
-    if span < 2 * REPORT_EVERY_MIN {
+    if span < 2 * REPORT_EVERY_RECOMMENDED_MIN {
         log::warning(format_args!(
-            "WatchdogSec of the service is {span:?}; below {:?}, systemd may restart a process that is only busy",
-            2 * REPORT_EVERY_MIN
+            "WatchdogSec of the service is {span:?}; set it to {:?} or more, or systemd may restart a process that is only busy",
+            2 * REPORT_EVERY_RECOMMENDED_MIN
         ));
     }
     let work = move || {
@@ -98,7 +99,7 @@ pub(crate) fn start_watchdog(accounts: Vec<Arc<Accounts>>) -> std::io::Result<()
     threads::spawn("watchdog", work).map(drop)
 }
 
-/// The turns that each worker had finished at the last look.
+/// The turns that each worker had finished at the last look; `None` before the first look.
 struct Alive(Vec<Option<u64>>);
 
 impl Alive {

@@ -21,6 +21,7 @@ use tidegate_gate::tcp::TcpTargets;
 use tidegate_gate::websocket::Endpoints;
 use tidegate_push::settings::Hubs;
 
+use crate::scripts::Scripts;
 use crate::stats::{Counted, Registry};
 
 /// The immutable settings of a worker, prepared for lookups.
@@ -56,6 +57,8 @@ pub struct Snapshot {
     pub(crate) counted: Counted,
     /// The settings of WebSocket connections that Tidegate serves itself.
     pub(crate) websockets: Endpoints,
+    /// The programs of the Lua applications; `None` if those of the worker stay.
+    pub(crate) scripts: Option<Scripts>,
     /// The settings of the push hubs.
     pub(crate) hubs: Arc<Hubs>,
     /// A pool sends PROXY headers, or a route uses the server name of TLS handshakes, so these facts are kept for each
@@ -117,10 +120,18 @@ impl Snapshot {
             handlings,
             counted: Counted::default(),
             websockets,
+            scripts: None,
             hubs,
             keeps_sessions,
             addresses,
         }
+    }
+
+    /// Brings the programs of the Lua applications.
+    #[must_use]
+    pub fn with_scripts(mut self, scripts: Scripts) -> Self {
+        self.scripts = Some(scripts);
+        self
     }
 
     /// Counts the requests of worker `worker` in `registry`.

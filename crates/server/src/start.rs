@@ -53,11 +53,12 @@ use crate::reload::{self, Reloader};
 use crate::service_manager;
 use crate::snapshot::{Numbers, Snapshot};
 use crate::stats::Registry;
+use crate::stop::Leaving;
 use crate::successor::Successor;
 use crate::threads::{self, Ended};
 use crate::tokens;
 use crate::unix_listeners::{SharedListener, open_unix_listeners, share, unlink_unix_listeners};
-use crate::worker::{Leaving, Worker, WorkerLimits};
+use crate::worker::{Worker, WorkerLimits};
 
 /// The options of the command line.
 #[derive(Clone, Debug, Default)]
@@ -308,6 +309,9 @@ fn serve_until_stopped(
         process: plan.process.clone(),
         seed: random_seed(),
         verifies_passwords: entrance.is_some(),
+        scripts: Arc::clone(&plan.scripts),
+        refused: Vec::new(),
+        has_lua_post: !plan.arranged.config.lua.is_empty(),
         workers: workers.iter().map(WorkerThread::link).collect(),
         listening: Arc::clone(&listening),
         takeover: options.takeover,
@@ -430,6 +434,7 @@ fn start_admin(
         started: (Instant::now(), SystemTime::now()),
         is_stopping: AtomicBool::new(false),
         places: admin::Places::default(),
+        reloads: admin::Reloads::default(),
     });
     log::banner(format_args!("tidegate: admin interface on {}", interface.address()));
     interface

@@ -1,31 +1,26 @@
-//! A worker: all state of one CPU's share of the service, its start, its turns and its stop.
+//! A worker: all state of one CPU's share of the service, its start and its turns.
 //! In: completions of its reactor. Out: operations on its reactor, counters.
 //! Never: shares a connection with another worker, or takes a lock while it handles a request. With TLS, a
 //! handshake takes the lock of the ticket keys, and a session's begin and end touch the reference count of
 //! the listener's settings.
 //! Invariant: `work` is empty between two turns.
 
-use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use tidegate_base::{Moment, Prng, Slab, Span};
+use tidegate_base::{Prng, Slab, Span};
 use tidegate_config::arrange::{Generation, ServerLife};
 use tidegate_config::model;
 use tidegate_config::places::Finding;
-use tidegate_gate::access::Cause;
 use tidegate_gate::balance::PoolState;
 use tidegate_gate::basic::CredentialSecret;
-use tidegate_gate::elastic::Elasticity;
 use tidegate_gate::idle::IdleConnections;
-use tidegate_gate::jwt::Tokens;
 use tidegate_gate::permits::Permits;
 use tidegate_gate::queue::WaitQueue;
 use tidegate_gate::shared::SharedConnections;
 use tidegate_lua::Rewritten;
 use tidegate_reactor::{
-    Completion, Driver, Handler, LeavingListeners, ListenError, ListenerId, Peer, Reactor, Room,
-    Shortage, SockId,
+    Completion, Driver, Handler, ListenError, ListenerId, Peer, Reactor, Room, Shortage, SockId,
 };
 use tidegate_secure::{LayerHandler, Refused};
 use tidegate_wire::http2::bounds::STREAMS_DEFAULT;
@@ -39,23 +34,22 @@ use crate::action::lua_mail::LuaPost;
 use crate::action::lua_response::{LogHooks, ResponseHook};
 use crate::action::lua_socket::LuaClient;
 use crate::action::proxy::exchange::Exchange;
+use crate::action::proxy::shortage::RoomWaits;
 use crate::action::push::{LuaCall, PushSession, PushState};
 use crate::action::synthetic::SyntheticResponse;
 use crate::action::tarpit::TarpitRequest;
-use crate::action::tokens::TokenRequest;
+use crate::action::tokens::TokenRequests;
 use crate::action::websocket::{Actives, SharedCodecs, WebSocket};
 use crate::apps::{Apps, Meter, Scripts};
 use crate::buffers::BufferPool;
-use crate::carrier::http2::HeadBuffer;
-use crate::carrier::http2::server_stream::ServerStream;
-use crate::carrier::http2::stream::Http2Stream;
+use crate::carrier::http2::clients::Http2Clients;
+use crate::carrier::http2::servers::Http2Servers;
 use crate::carrier::own::OwnRequests;
 use crate::change::{Gone, OpenListener};
 use crate::client::begins_with_header;
 use crate::client_places::HeldPlaces;
 use crate::connection::Connections;
-use crate::counters::{Accounts, HandlerKind};
-use crate::drain::Drain;
+use crate::counters::Accounts;
 use crate::eviction::Search;
 use crate::live::Live;
 use crate::paces::Paces;
@@ -64,18 +58,12 @@ use crate::permits::PermitPost;
 use crate::record::Recorder;
 use crate::requester::Requester;
 use crate::responder::Responder;
+use crate::sampling::Sampler;
 use crate::settings::Settings;
 use crate::snapshot::Snapshot;
-use crate::timers::WorkerTimer;
-use crate::turn_share::{LUA_SPAN_MAX, PUSH_SPAN_MAX, TOKENS_SPAN_MAX, TurnShare};
+use crate::stop::Stop;
+use crate::turn_share::{LUA_SPAN_MAX, PUSH_SPAN_MAX, TurnShare};
 
-/// How long a stop keeps the listeners open while new connections are steered to a process that takes over.
-/// The kernel resets a connection whose TCP handshake is in progress when its listener closes.
-const STOP_LISTENERS_SPAN: Span = Span::from_millis(125);
-/// How long a stop keeps idle connections open. A client that has just received a response may send its next
-/// request without knowing of the stop (RFC 9112 section 9.6); that request is still answered.
-const STOP_IDLE_SPAN: Span = Span::from_millis(250);
-const _: () = assert!(STOP_LISTENERS_SPAN.as_nanos() < STOP_IDLE_SPAN.as_nanos());
 /// A turn waits at most this long, so that a lost wake-up causes a delay and never a stall.
 const TURN_WAIT_MAX: Span = Span::from_secs(1);
 /// How long a turn waits if lines of the access log could not be handed over at the end of the last one.
@@ -91,7 +79,8 @@ const LINES_WAIT_MAX: Span = Span::from_millis(2);
 /// - Facts about clients (PROXY headers, TLS sessions, connections kept for one client): `client.rs`
 /// - Room for new connections: `eviction.rs`
 /// - Invariants between two turns, and the repair of broken ones: `invariants.rs`, `live.rs`
-/// - Start, turns, stop and inspection: this file
+/// - The stop: `stop.rs`
+/// - Start, turns and inspection: this file
 pub struct Worker {
     /// The settings, by generation. Methods clone the `Rc` of a snapshot if they need it beside a mutable borrow of
     /// the worker.
@@ -108,8 +97,6 @@ pub struct Worker {
     pub(crate) synthetics: Live<SyntheticResponse>,
     /// The requests that Lua applications answer. Each one belongs to exactly one requester.
     pub(crate) scripted: Live<ScriptedRequest>,
-    /// The requests whose tokens are verified in a later turn. Each one belongs to exactly one requester.
-    pub(crate) token_requests: Live<TokenRequest>,
     /// The bodies that wait for the bandwidth of their route.
     pub(crate) paces: Paces,
     /// The requests that wait for their refusal. Each one belongs to exactly one requester.
@@ -126,18 +113,10 @@ pub struct Worker {
     pub(crate) lua_calls: Slab<LuaCall>,
     /// The requests that Tidegate sends for itself.
     pub(crate) own: OwnRequests,
-    /// The streams of HTTP/2 clients. Each one belongs to exactly one downstream connection.
-    pub(crate) streams: Slab<Http2Stream>,
-    /// How many streams a client may have open on a connection.
-    pub(crate) elasticity: Elasticity,
-    /// Scratch space for a list of the streams of one connection.
-    pub(crate) stream_list: Vec<tidegate_base::Id<Http2Stream>>,
-    /// The streams of HTTP/2 to servers. Each one belongs to exactly one exchange.
-    pub(crate) server_streams: Slab<ServerStream>,
-    /// Scratch space for header blocks of HTTP/2. Its contents are meaningless between two events.
-    pub(crate) http2_scratch: tidegate_wire::http2::Scratch,
-    /// Scratch space for the head of one response over HTTP/2.
-    pub(crate) http2_head: HeadBuffer,
+    /// The streams of HTTP/2 clients.
+    pub(crate) http2_clients: Http2Clients,
+    /// The streams of HTTP/2 to servers.
+    pub(crate) http2_servers: Http2Servers,
     /// The WebSocket connections that an action serves. Each one belongs to exactly one downstream connection.
     pub(crate) websockets: Live<WebSocket>,
     /// What WebSocket connections need during a message, or for compression.
@@ -156,8 +135,8 @@ pub struct Worker {
     pub(crate) values: ResponseValues,
     /// The verification of passwords.
     pub(crate) passwords: Passwords,
-    /// Tokens that were verified or refused lately.
-    pub(crate) tokens: Tokens,
+    /// The verification of tokens, and the requests that wait for it.
+    pub(crate) tokens: TokenRequests,
     /// The secret of the keys of credentials. Not made of `prng`, whose numbers clients may see as `{id}`.
     pub(crate) secret: CredentialSecret,
     /// Random numbers for balancing and synthetic responses. Not for secrets.
@@ -168,18 +147,8 @@ pub struct Worker {
     pub(crate) arrivals: u64,
     /// Work that the current handler queued. Empty between two turns.
     pub(crate) work: Vec<Work>,
-    /// Pools whose queued requests wait for room for a connection, not for a server. Each is in it once.
-    pub(crate) short_pools: VecDeque<u16>,
-    /// The first request of each client connection that waits because the worker has no slot for a connection to a
-    /// server; in order of arrival. Each of them is in `Stage::Queued`.
-    pub(crate) held: WaitQueue<tidegate_base::Id<Exchange>>,
-    /// `WorkerTimer::Room` is set.
-    pub(crate) room_timer_set: bool,
-    /// Connections to servers that have an exchange.
-    pub(crate) attached: usize,
-    /// A shortage of something other than slots prevented the last connect, which is tried again at
-    /// `WorkerTimer::Room`.
-    pub(crate) short_of_others: bool,
+    /// The requests that wait for room for a connection.
+    pub(crate) room: RoomWaits,
     /// Connections whose state broke an invariant in this turn (`note_bug`). The end of the turn resets them.
     pub(crate) broken: Vec<SockId>,
     /// What the search for idle connections remembers.
@@ -198,21 +167,14 @@ pub struct Worker {
     pub(crate) log_hooks: LogHooks,
     /// What Lua callbacks may still take of the turn, and the requests that wait for the next one.
     pub(crate) lua_share: TurnShare<ScriptedRequest>,
-    /// What the verification of tokens may still take of the turn, and the requests that wait for the next one.
-    pub(crate) token_share: TurnShare<TokenRequest>,
     /// The share of requests to push hubs, and of the commands of clients in them.
     pub(crate) push_share: TurnShare<PushSession>,
     /// A stop has begun: responses close their connections, and nothing becomes idle. Never reset.
     pub(crate) stopping: bool,
-    /// Which WebSocket connections a stop has closed so far.
-    pub(crate) drain: Drain,
-    /// The grace period of the stop has ended. The worker stops without waiting until the kernel
-    /// has sent what it holds.
-    grace_over: bool,
-    /// Handler calls until the next one is timed. Always at least 1 between two calls.
-    pub(crate) until_sample: u32,
-    /// The handler call being timed. `None` between two completions.
-    pub(crate) sampling: Option<Sample>,
+    /// How far a stop has come, and how it goes on.
+    pub(crate) stop: Stop,
+    /// Which handler calls are timed.
+    pub(crate) sampler: Sampler,
     /// The open listeners, by their index in the configuration.
     pub(crate) listeners: Vec<OpenListener>,
     /// By listener: its client connections.
@@ -223,24 +185,12 @@ pub struct Worker {
     pub(crate) gone: Gone,
     /// The seed of the worker's random numbers.
     pub(crate) seed: u64,
-    /// By listener: the listeners that close together, if a stop leaves new connections to another process.
-    leaving: Leaving,
     /// The bounds that the worker was created with.
     limits: WorkerLimits,
     /// The records of requests, for the access log and the statistics.
     pub(crate) recorder: Recorder,
     /// Sends permits to other workers, and receives theirs; `None` if this is the only worker.
     pub(crate) post: Option<PermitPost>,
-}
-
-/// A handler call that is being timed.
-pub(crate) struct Sample {
-    /// Which kind of handler runs.
-    pub(crate) kind: HandlerKind,
-    /// When the handler began.
-    pub(crate) began: Moment,
-    /// How long the completion waited in the turn before its handler began.
-    pub(crate) wait_ns: u64,
 }
 
 /// One worker's state of a pool.
@@ -261,13 +211,13 @@ pub(crate) struct WorkerPool {
     pub(crate) kept: Vec<u32>,
     /// Exchanges that wait for a server, in order of arrival. Each of them is in `Stage::Queued`.
     pub(crate) queue: WaitQueue<tidegate_base::Id<Exchange>>,
-    /// The pool is in `Worker::short_pools`.
+    /// The pool is in `RoomWaits::short_pools`.
     pub(crate) is_short: bool,
     /// A request of the pool found no room for a connection since `WorkerTimer::Room` last expired or a slot was free.
     /// Until then the pool asks other workers for no permits: it could not use them, and two such workers would
     /// send a permit back and forth without end.
     pub(crate) found_no_room: bool,
-    /// The requests for this pool in `Worker::held`. `held` takes one only if they and those in `queue` are fewer
+    /// The requests for this pool in `RoomWaits::held`. `held` takes one only if they and those in `queue` are fewer
     /// than `queue-max`.
     pub(crate) held: usize,
     /// A waiting exchange may be able to use a server since the queue was served last, and `work` contains
@@ -327,6 +277,8 @@ pub struct Leftovers {
     pub own_requests: usize,
     /// Records that wait for `on_log`.
     pub log_hooks: usize,
+    /// VMs of earlier code of Lua applications.
+    pub retired: usize,
     /// Streams of HTTP/2 clients.
     pub streams: usize,
     /// Streams of HTTP/2 to servers.
@@ -358,10 +310,6 @@ pub struct Leftovers {
     /// Earlier generations of settings, and removed parts of the configuration, that are in use.
     pub earlier: usize,
 }
-
-/// By `[[listener]]`: this process's listeners on the address, if a stop steers new connections to the
-/// listeners of another process.
-pub type Leaving = Arc<[Option<Arc<LeavingListeners>>]>;
 
 /// The limits of a worker, and its place among the workers.
 #[derive(Clone, Copy, Debug)]
@@ -396,7 +344,6 @@ impl Worker {
             mirrors: 0,
             synthetics: Live::new(streams_max),
             scripted: Live::new(streams_max),
-            token_requests: Live::new(streams_max),
             paces: Paces::default(),
             tarpits: Live::new(streams_max),
             apps: Apps::default(),
@@ -405,12 +352,8 @@ impl Worker {
             lua_post: None,
             lua_calls: Slab::new(streams_max),
             own: OwnRequests::new(streams_max),
-            streams: Slab::new(streams_max),
-            elasticity: Elasticity::default(),
-            stream_list: Vec::new(),
-            server_streams: Slab::new(streams_max),
-            http2_scratch: tidegate_wire::http2::Scratch::new(),
-            http2_head: HeadBuffer::default(),
+            http2_clients: Http2Clients::new(streams_max),
+            http2_servers: Http2Servers::new(streams_max),
             websockets: Live::reserved(streams_max),
             actives: Actives::default(),
             codecs: SharedCodecs::default(),
@@ -420,17 +363,13 @@ impl Worker {
             buffers: BufferPool::default(),
             values: ResponseValues::default(),
             passwords: Passwords::default(),
-            tokens: Tokens::default(),
+            tokens: TokenRequests::new(streams_max),
             secret: CredentialSecret::new(&[0; 32]),
             prng: Prng::new(seed),
             date: DateField::new(0),
             arrivals: 0,
             work: Vec::new(),
-            short_pools: VecDeque::new(),
-            held: WaitQueue::new(limits.exchanges_max),
-            room_timer_set: false,
-            attached: 0,
-            short_of_others: false,
+            room: RoomWaits::new(limits.exchanges_max),
             broken: Vec::new(),
             search: Search::default(),
             path_scratch: Vec::new(),
@@ -440,19 +379,15 @@ impl Worker {
             response_hook: None,
             log_hooks: LogHooks::default(),
             lua_share: TurnShare::new(LUA_SPAN_MAX),
-            token_share: TurnShare::new(TOKENS_SPAN_MAX),
             push_share: TurnShare::new(PUSH_SPAN_MAX),
             stopping: false,
-            drain: Drain::default(),
-            grace_over: false,
-            until_sample: tidegate_base::handlers::SAMPLE_EVERY,
-            sampling: None,
+            stop: Stop::default(),
+            sampler: Sampler::default(),
             listeners: Vec::new(),
             listener_users: Vec::new(),
             held_places: HeldPlaces::default(),
             gone: Gone::default(),
             seed,
-            leaving: Leaving::default(),
             limits,
             recorder,
             post: None,
@@ -516,9 +451,10 @@ impl Worker {
         let has_work = !self.yielded.is_empty()
             || self.push.is_busy()
             || self.apps.has_ready()
+            || self.apps.has_handovers()
             || self.lua_share.has_waiting()
             || self.log_hooks.len() > 0
-            || self.token_share.has_waiting()
+            || self.tokens.has_waiting()
             || self.push_share.has_waiting();
         if has_work {
             return Span::ZERO;
@@ -557,16 +493,6 @@ impl Worker {
         }
     }
 
-    /// Sets, before a stop, on which listeners new connections are steered to a process that takes over.
-    pub fn leave_to_others(&mut self, leaving: Leaving) {
-        self.leaving = leaving;
-    }
-
-    /// Sets, before a stop, how WebSocket connections close.
-    pub(crate) fn close_over(&mut self, drain: Drain) {
-        self.drain = drain;
-    }
-
     /// The most connections that the worker's reactor may hold.
     pub(crate) fn slots_max(&self) -> usize {
         self.limits.exchanges_max
@@ -592,65 +518,6 @@ impl Worker {
         self.post.as_ref().map_or((0, 1), |post| (post.own, post.workers.len()))
     }
 
-    /// Begins to stop. New connections are steered to the process that takes over, if there is one. The
-    /// listeners close after `STOP_LISTENERS_SPAN`, or at once if no process takes over. Idle connections
-    /// close after `STOP_IDLE_SPAN`, busy ones after their response. Connections that are still open after
-    /// `grace` are reset.
-    pub fn stop<R: Reactor>(&mut self, reactor: &mut R, grace: Span) {
-        if self.stopping {
-            return;
-        }
-        self.stopping = true;
-        let now = reactor.now();
-        WorkerTimer::Grace.set(reactor, now.after(grace));
-        WorkerTimer::Idle.set(reactor, now.after(STOP_IDLE_SPAN.min(grace)));
-        if self.leaving.iter().all(Option::is_none) {
-            return self.close_listeners(reactor);
-        }
-        for listener in &self.listeners {
-            if let Some(Some(own)) = self.leaving.get(usize::from(listener.index)) {
-                reactor.steer_away(listener.id, own);
-            }
-        }
-        WorkerTimer::Listeners.set(reactor, now.after(STOP_LISTENERS_SPAN.min(grace)));
-    }
-
-    /// Closes the listeners after accepting the connections in their backlogs.
-    pub(crate) fn close_listeners<R: Reactor>(&mut self, reactor: &mut R) {
-        for listener in &self.listeners {
-            reactor.stop_listening(listener.id);
-        }
-        if self.conns.downstream_count() == 0 {
-            self.close_idle(reactor);
-        }
-    }
-
-    /// Whether a stop is complete: every connection and listener is closed, or the grace period has ended.
-    #[must_use]
-    pub fn is_stopped<R: Reactor>(&self, reactor: &R) -> bool {
-        let all_closed = reactor.sock_count() == 0 && reactor.listener_count() == 0;
-        self.stopping && (self.grace_over || all_closed)
-    }
-
-    /// Resets every connection that is still open.
-    pub(crate) fn abort_all<R: Reactor>(&mut self, reactor: &mut R) {
-        self.grace_over = true;
-        self.end_mirrors(reactor);
-        for sock in self.conns.downstream_ids() {
-            self.blame_connection(sock, Cause::Stopped, "the process stopped");
-            self.drop_client(reactor, sock);
-            reactor.abort(sock);
-        }
-        self.end_own(reactor);
-        for sock in self.conns.upstream_ids() {
-            self.discard_upstream(reactor, sock);
-        }
-        self.work.clear();
-        for pool in &mut self.pools {
-            pool.unserved = false;
-        }
-    }
-
     /// The index of a listener in the configuration.
     pub(crate) fn listener_index(&self, listener: ListenerId) -> Option<u16> {
         self.listeners.iter().find(|open| open.id == listener).map(|open| open.index)
@@ -665,7 +532,7 @@ impl Worker {
             mirrors: self.mirrors,
             synthetics: self.synthetics.len(),
             scripted: self.scripted.len(),
-            token_requests: self.token_requests.len(),
+            token_requests: self.tokens.requests.len(),
             tarpits: self.tarpits.len(),
             paced: self.paces.len(),
             client_places: self.held_places.len(),
@@ -675,8 +542,9 @@ impl Worker {
             lua_calls: self.lua_calls.len(),
             own_requests: self.own.len(),
             log_hooks: self.log_hooks.len(),
-            streams: self.streams.len(),
-            server_streams: self.server_streams.len(),
+            retired: self.apps.retired_len(),
+            streams: self.http2_clients.len(),
+            server_streams: self.http2_servers.len(),
             websockets: self.websockets.len(),
             active_websockets: self.actives.len(),
             push_sessions: self.sessions.len(),
@@ -685,7 +553,8 @@ impl Worker {
             push_clients: self.push.clients(),
             records: self.recorder.open_count(),
             in_tables: self.settings.newest().process.tables.in_progress(),
-            queued: self.pools.iter().map(|pool| pool.queue.len()).sum::<usize>() + self.held.len(),
+            queued: self.pools.iter().map(|pool| pool.queue.len()).sum::<usize>()
+                + self.room.held().len(),
             idle: self.pools.iter().map(|pool| pool.idle.len()).sum(),
             kept: self.pools.iter().flat_map(|pool| &pool.kept).map(|&kept| u64::from(kept)).sum(),
             in_use: self.pools.iter().map(|pool| pool.state.in_use_total()).sum(),

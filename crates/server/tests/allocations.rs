@@ -14,10 +14,11 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 
-use tidegate_base::{Address, Span};
+use tidegate_base::{Address, Moment, Span};
 use tidegate_config::model::{AccessFilter, AccessFormat, AccessLog, AccessTarget, SAMPLE_ALL};
 use tidegate_reactor::{EpollReactor, make_wakers};
 use tidegate_server::access_log::{Desk, Shelf};
+use tidegate_wire::http2::{self, Event, Scratch};
 
 use peer::harness::Harness;
 
@@ -76,6 +77,10 @@ struct Bench {
     shelf: Option<Arc<Shelf>>,
     /// Lines that were taken from it.
     lines: usize,
+    /// The status of an origin that speaks HTTP/2; `None`: it speaks HTTP/1.
+    http2: Option<u16>,
+    /// The protocol of each connection in `upstreams`, if the origin speaks HTTP/2.
+    connections: Vec<http2::Connection>,
 }
 
 impl Bench {
@@ -83,7 +88,18 @@ impl Bench {
         Self::with_slots(answer, mark, 100)
     }
 
+    /// With an origin of HTTP/2 that responds with `status` and the body `answer`. The body's end is a frame of its own.
+    fn with_http2(status: u16, answer: &[u8]) -> Self {
+        let mut bench = Self::with_pool(answer, b"", 100, "h2c = true\n");
+        bench.http2 = Some(status);
+        bench
+    }
+
     fn with_slots(answer: &[u8], mark: &'static [u8], socks_max: usize) -> Self {
+        Self::with_pool(answer, mark, socks_max, "")
+    }
+
+    fn with_pool(answer: &[u8], mark: &'static [u8], socks_max: usize, pool: &str) -> Self {
         let origin = TcpListener::bind("127.0.0.1:0").expect("a free port");
         origin.set_nonblocking(true).expect("a listener can be non-blocking");
         let config = format!(
@@ -91,7 +107,7 @@ impl Bench {
              [[route]]\npath = \"/hello\"\nrespond = {{ body = \"hello\" }}\n\
              [[route]]\npath = \"/echo\"\necho = true\n\
              [[route]]\nproxy = \"p\"\n\
-             [pool.p]\nservers = [\"{}\"]\n",
+             [pool.p]\n{pool}servers = [\"{}\"]\n",
             origin.local_addr().expect("the origin is bound")
         );
         let config = tidegate_config::parse(&config, "the test").expect("a valid configuration");
@@ -107,6 +123,8 @@ impl Bench {
             within_turns: 0,
             shelf: None,
             lines: 0,
+            http2: None,
+            connections: Vec::new(),
         }
     }
 
@@ -147,6 +165,9 @@ impl Bench {
             self.upstreams.push(stream);
             self.received.push(Vec::new());
         }
+        if let Some(status) = self.http2 {
+            return self.serve_http2(status);
+        }
         let mut buffer = [0; 65536];
         for (stream, received) in self.upstreams.iter_mut().zip(&mut self.received) {
             if let Ok(count) = stream.read(&mut buffer) {
@@ -157,6 +178,37 @@ impl Bench {
                 received.clear();
                 stream.write_all(answer).expect("a short answer fits");
             }
+        }
+    }
+
+    /// As `serve`, over HTTP/2.
+    fn serve_http2(&mut self, status: u16) {
+        let (mut buffer, mut scratch, now) = ([0; 65536], Scratch::default(), Moment::ZERO);
+        for (at, stream) in self.upstreams.iter_mut().enumerate() {
+            let mut out = Vec::new();
+            if at == self.connections.len() {
+                self.connections.push(http2::Connection::new(http2::Config::server(), now));
+                self.connections[at].start(&mut out);
+            }
+            let connection = &mut self.connections[at];
+            let count = stream.read(&mut buffer).unwrap_or(0);
+            let mut input = &buffer[..count];
+            let mut requests = Vec::new();
+            while let Some(event) = connection
+                .receive(now, &mut input, &mut scratch, &mut out)
+                .expect("the worker obeys the protocol")
+            {
+                if let Event::Request { stream, .. } = event {
+                    requests.push(stream);
+                }
+            }
+            for number in requests {
+                // The connection itself would end a response without a body with its head.
+                connection.send_response(&mut Vec::new(), number, status, true, |_| {});
+                out.extend(http2_response(number, status, &self.answer));
+            }
+            stream.write_all(&out).expect("short responses fit");
+            connection.output_drained();
         }
     }
 
@@ -201,6 +253,29 @@ impl Bench {
     }
 }
 
+/// The frames of a response whose end is a frame of its own.
+fn http2_response(stream: u32, status: u16, body: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut frame = |kind: u8, flags: u8, payload: &[u8]| {
+        out.extend_from_slice(&(payload.len() as u32).to_be_bytes()[1..]);
+        out.extend_from_slice(&[kind, flags]);
+        out.extend_from_slice(&stream.to_be_bytes());
+        out.extend_from_slice(payload);
+    };
+    // Indexes of the static table (RFC 7541 appendix A), and a literal field.
+    let index = match status {
+        204 => 0x89,
+        304 => 0x8b,
+        _ => 0x88,
+    };
+    frame(1, 4, &[&[index][..], b"\0\x04etag\x03\"a\""].concat());
+    if !body.is_empty() {
+        frame(0, 0, body);
+    }
+    frame(0, 1, b"");
+    out
+}
+
 #[test]
 fn respond_allocates_nothing() {
     let mut bench = Bench::new(b"", b"\r\n\r\n");
@@ -239,8 +314,8 @@ fn proxied_post_with_a_chunked_response_allocates_nothing() {
 
 #[test]
 fn proxied_chunked_post_allocates_nothing() {
-    let mut bench =
-        Bench::new(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nend", b"\r\n0\r\n\r\n");
+    let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nend";
+    let mut bench = Bench::new(answer, b"requestbody");
     let request = b"POST /p HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n\
         7;a=b\r\nrequest\r\n4\r\nbody\r\n0\r\n\r\n";
     bench.check(request, b"end");
@@ -261,6 +336,21 @@ fn proxied_response_of_64_kib_allocates_nothing() {
     answer.extend(b"end");
     let mut bench = Bench::new(&answer, b"\r\n\r\n");
     bench.check(b"GET /p HTTP/1.1\r\nHost: a\r\n\r\n", b"end");
+}
+
+#[test]
+fn response_without_a_body_over_http2_allocates_nothing() {
+    for (status, method) in [(204, "GET"), (304, "GET"), (200, "HEAD")] {
+        let mut bench = Bench::with_http2(status, b"");
+        let request = format!("{method} /p HTTP/1.1\r\nHost: a\r\n\r\n");
+        bench.check(request.as_bytes(), b"\r\n\r\n");
+    }
+}
+
+#[test]
+fn response_with_a_body_over_http2_allocates_nothing() {
+    let mut bench = Bench::with_http2(200, b"12345");
+    bench.check(b"GET /p HTTP/1.1\r\nHost: a\r\n\r\n", b"5\r\n12345\r\n0\r\n\r\n");
 }
 
 #[test]

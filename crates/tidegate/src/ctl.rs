@@ -49,6 +49,13 @@ pub fn run(args: &CtlArgs) -> ExitCode {
             return ExitCode::from(USAGE);
         }
     };
+    if let Some(text) = args.command.iter().find(|text| text.contains([';', '\n', '\r', '\0'])) {
+        print_message(&format!(
+            "tidegate: {text:?} contains a character that ends a command; help: run one command at a time, and change values \
+             with such characters in the file\n"
+        ));
+        return ExitCode::from(USAGE);
+    }
     match send(&bind, token_file.as_deref(), &args.command.join(" ")) {
         Ok(reply) => match reply.strip_prefix("error: ") {
             Some(why) => {

@@ -5,8 +5,11 @@
 #![forbid(unsafe_code)]
 
 mod check;
+mod completions;
+mod convert;
 mod ctl;
 mod lua;
+mod man;
 mod run;
 mod schema;
 mod source;
@@ -42,12 +45,18 @@ enum Command {
     Run(run::RunArgs),
     /// Validate a configuration: reports every error with file, line, column and the fix
     Check(check::CheckArgs),
+    /// Translate a configuration of HAProxy or nginx; lines that cannot be translated are named
+    Convert(convert::ConvertArgs),
     /// Send a command to the admin interface of a running process, such as: show stat
     Ctl(ctl::CtlArgs),
     /// Test Lua applications
     Lua(lua::LuaArgs),
     /// Print the JSON Schema of the configuration, for editors
     Schema,
+    /// Print the completion script of a shell
+    Completions(completions::CompletionsArgs),
+    /// Print the manual page, as roff: tidegate man | man -l -
+    Man(man::ManArgs),
     /// Measure a server: generate load, compare servers
     Bench(tidegate_bench::cli::BenchArgs),
     /// Tune this host: find settings that cost performance, change them, measure the gain
@@ -62,9 +71,12 @@ fn main() -> ExitCode {
     match line.command {
         Command::Run(args) => run::run(&args),
         Command::Check(args) => check::run(&args),
+        Command::Convert(args) => convert::run(&args),
         Command::Ctl(args) => ctl::run(&args),
         Command::Lua(args) => lua::run(&args),
         Command::Schema => schema::run(),
+        Command::Completions(args) => completions::run(&args),
+        Command::Man(args) => man::run(&args),
         Command::Bench(args) => tidegate_bench::cli::run(args),
         Command::Tune(args) => tidegate_tune::cli::run(args),
     }

@@ -34,7 +34,7 @@ pub struct RunArgs {
     /// Address to listen on, in place of `bind` of the file's only listener
     #[arg(long, value_name = "ADDRESS")]
     bind: Option<String>,
-    /// Share the port with a running tidegate of the same user, to replace it without downtime
+    /// Share the port with the process of the same user that listens on it, to replace that process without downtime
     #[arg(long)]
     takeover: bool,
 }

@@ -182,3 +182,95 @@ fn script_sends_requests_to_servers_of_a_pool() {
     serving.send(Signal::TERM);
     assert_eq!(serving.wait().code(), Some(0));
 }
+
+/// The response to `GET /` over a connection of its own.
+fn get(socket: &str) -> String {
+    let mut client = UnixStream::connect(socket).expect("it listens");
+    client.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    let request = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+    client.write_all(request).expect("a request is sent");
+    let mut response = String::new();
+    client.read_to_string(&mut response).expect("a response arrives in time");
+    response.rsplit("\r\n").next().unwrap_or_default().to_owned()
+}
+
+/// Writes a file until a change is noticed, which is seen by the response. A change that follows at once on a reload may be
+/// part of that reload.
+fn write_until(socket: &str, write: impl Fn(), expected: &str) {
+    let begin = std::time::Instant::now();
+    loop {
+        write();
+        std::thread::sleep(Duration::from_millis(500));
+        let response = get(socket);
+        if response == expected {
+            return;
+        }
+        assert!(begin.elapsed() < PATIENCE, "{response}, not {expected}");
+    }
+}
+
+#[test]
+fn scripts_and_their_modules_are_taken_live_and_wrong_ones_are_refused() {
+    let folder = Folder::new("lua-reload");
+    let script = |text: &str| {
+        format!(
+            "local words = require('words') assert(tide.shared.kept:incr('loads', 1, 0))
+            return {{ on_request = function(_, response)
+                response:finish(words .. ' {text} ' .. tide.config.round .. ' '
+                    .. tostring(tide.shared.kept:get('seen') == true))
+                tide.shared.kept:set('seen', true)
+            end }}"
+        )
+    };
+    folder.file("app.lua", &script("one"));
+    folder.file("words.lua", "return 'hello'");
+    let socket = folder.path("web.sock");
+    let text = |round: u32, reload: &str| {
+        format!(
+            "[server]\nworkers = 2\nreload = \"{reload}\"\n{}[[route]]\nlua = \"app\"\n[lua.app]\nscript = \"app.lua\"\n\
+             shared = {{ kept = \"64KiB\" }}\nsettings = {{ round = {round} }}\n",
+            listener(&folder)
+        )
+    };
+    let file = folder.file("a.toml", &text(1, "signal"));
+    let manager = folder.receiver("notify");
+    let mut command = command(PROGRAM);
+    command.args(["run", &file]).env("NOTIFY_SOCKET", folder.0.join("notify"));
+    let log = std::fs::File::create(folder.path("log")).expect("a file");
+    let mut serving = start(command.stderr(Stdio::from(log)));
+    let reload = |serving: &Started| {
+        serving.send(Signal::HUP);
+        receive(&manager, "RELOADING=1\n");
+        receive(&manager, "READY=1\n");
+    };
+    receive(&manager, "READY=1\n");
+    assert_eq!(get(&socket), "hello one 1 false");
+    folder.file("app.lua", &script("two"));
+    reload(&serving);
+    assert_eq!(get(&socket), "hello two 1 true", "the dictionary stays");
+    folder.file("words.lua", "return 'good day'");
+    reload(&serving);
+    assert_eq!(get(&socket), "good day two 1 true");
+    folder.file("words.lua", "return 'good day");
+    folder.file("a.toml", &text(2, "signal"));
+    reload(&serving);
+    assert_eq!(get(&socket), "good day two 1 true", "nothing of the change is applied");
+    // The lines follow after the message to the service manager.
+    let begin = std::time::Instant::now();
+    let log = || std::fs::read_to_string(folder.path("log")).expect("the log");
+    while !log().contains("words.lua:1: unfinished string") {
+        assert!(begin.elapsed() < PATIENCE, "{}", log());
+        std::thread::yield_now();
+    }
+    folder.file("words.lua", "return 'good night'");
+    folder.file("a.toml", &text(2, "watch"));
+    reload(&serving);
+    assert_eq!(get(&socket), "good night two 2 true");
+    // Now the files are watched; a wrong module is reported, and its repair is noticed.
+    folder.file("words.lua", "return 'broken");
+    let write = |name: &str, text: &str| drop(folder.file(name, text));
+    write_until(&socket, || write("words.lua", "return 'moon'"), "moon two 2 true");
+    write_until(&socket, || write("app.lua", &script("three")), "moon three 2 true");
+    serving.send(Signal::TERM);
+    assert_eq!(serving.wait().code(), Some(0));
+}

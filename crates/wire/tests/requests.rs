@@ -59,7 +59,7 @@ fn check_all(table: &[(&str, &str)]) {
 }
 
 #[test]
-fn request_lines() {
+fn request_lines_get_their_verdicts() {
     let rest = "\r\nHost: h\r\n\r\n";
     for (line, wanted) in [
         ("GET / HTTP/1.1", "GET / h none keep"),
@@ -151,7 +151,7 @@ fn request_lines() {
 }
 
 #[test]
-fn lines_and_bytes() {
+fn line_ends_and_control_bytes_get_their_verdicts() {
     check_all(&[
         ("GET / HTTP/1.1\r\nHost: h\r\n", "more"),
         ("GET / HTTP/1.1\r\nHost: h\r\n\r", "more"),
@@ -203,7 +203,7 @@ fn lines_and_bytes() {
 
 /// Each line is placed between a valid Host field and the end of the head of a POST.
 #[test]
-fn field_lines() {
+fn field_lines_get_their_verdicts() {
     for (line, wanted) in [
         ("A: b", "POST / h none keep"),
         ("A:b", "POST / h none keep"),
@@ -246,7 +246,7 @@ fn field_lines() {
 }
 
 #[test]
-fn field_lines_right_after_the_request_line() {
+fn malformed_first_field_lines_are_rejected() {
     check_all(&[
         ("GET / HTTP/1.1\r\n Host: h\r\n\r\n", "ObsFold"),
         ("GET / HTTP/1.1\r\n\tHost: h\r\n\r\n", "ObsFold"),
@@ -257,7 +257,7 @@ fn field_lines_right_after_the_request_line() {
 }
 
 #[test]
-fn hosts() {
+fn hosts_get_their_verdicts() {
     check_all(&[
         ("GET / HTTP/1.1\r\n\r\n", "HostMissing"),
         ("GET / HTTP/1.1\r\nA: b\r\n\r\n", "HostMissing"),
@@ -305,7 +305,7 @@ fn hosts() {
 
 /// The fields are placed after a valid Host field in an HTTP/1.1 POST.
 #[test]
-fn body_lengths() {
+fn body_lengths_get_their_verdicts() {
     for (fields, wanted) in [
         ("Content-Length: 0", "POST / h 0 keep"),
         ("Content-Length: 5", "POST / h 5 keep"),
@@ -408,7 +408,7 @@ fn body_lengths() {
 
 /// The fields are placed after a valid Host field in a GET of this version.
 #[test]
-fn connection_expect_and_upgrade() {
+fn connection_expect_and_upgrade_fields_get_their_verdicts() {
     for (minor, fields, wanted) in [
         (1, "Connection: close", "GET / h none close"),
         (1, "Connection: Close", "GET / h none close"),
@@ -572,7 +572,7 @@ fn harmless_violations_are_counted_however_the_head_is_split() {
     ] {
         for cut in 1..=input.len() {
             let mut decoder = HeadDecoder::default();
-            // Those of a connection add up.
+            // The violations of all requests of a connection add up.
             for round in 1..=2 {
                 for end in [cut, input.len()] {
                     let mut storage = FieldStorage::new();

@@ -340,6 +340,7 @@ impl Client<'_> {
         if answer.status >= 400 {
             self.tally.errors.status += 1;
             self.interval.errors += 1;
+            self.shared.note_error();
             self.tally
                 .note("status", || format!("the first such response had status {}", answer.status));
         }
@@ -460,7 +461,7 @@ impl Client<'_> {
         if was_open {
             self.open -= 1;
         }
-        self.lanes[number as usize].forget_socket();
+        self.lanes[number as usize].reset_socket_state();
         self.connect_later(number, now);
     }
 
@@ -481,7 +482,7 @@ impl Client<'_> {
         } else {
             reactor.abort(lane.sock);
         }
-        lane.forget_socket();
+        lane.reset_socket_state();
         if lane.failures == 0 && self.draining_since.is_none() && self.quota > 0 && !lane.has_wake {
             return self.connect(reactor, number, now);
         }
@@ -536,6 +537,7 @@ impl Client<'_> {
         *count += counted;
         self.interval.errors += counted;
         if counted > 0 {
+            self.shared.note_error();
             self.tally.note(class, words);
         }
     }

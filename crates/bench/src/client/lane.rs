@@ -1,5 +1,5 @@
-//! A lane: one connection of the plan, over all the sockets that it uses in succession.
-//! In: events of its socket. Out: its pending requests and its counts.
+//! A lane: one of the plan's connections, which uses one socket after the other.
+//! In: events of the current socket. Out: the pending requests and the counts of the lane.
 //! Limits: `PIPELINE_MAX` requests in flight. Invariant: `pending` is in the order of sending.
 
 use super::http2::Session;
@@ -18,7 +18,7 @@ pub(super) enum Phase {
     Connecting,
     /// The TLS handshake is in progress.
     Handshaking,
-    /// The HTTP/2 connection has begun, and the server's SETTINGS are missing.
+    /// The HTTP/2 connection has begun; the server's SETTINGS have not arrived.
     Greeting,
     /// Requests can be sent.
     Open,
@@ -46,6 +46,7 @@ pub(super) struct Lane {
     pub(super) sock: SockId,
     /// Index of its server among the authorities of the mix.
     pub(super) authority: u16,
+    /// The state of the connection; `Absent` while it has no socket.
     pub(super) phase: Phase,
     /// Reads the responses of the current socket.
     pub(super) reader: Reader,
@@ -59,7 +60,7 @@ pub(super) struct Lane {
     pub(super) connect_at: Moment,
     /// When the TLS handshake or the HTTP/2 connection began.
     pub(super) handshake_at: Moment,
-    /// The TLS session was established without h2 although the plan needs it.
+    /// Whether the TLS session was established without h2 although the plan needs h2.
     pub(super) lacks_http2: bool,
     /// Requests that were sent on the current socket.
     pub(super) sent_on_socket: u64,
@@ -73,7 +74,7 @@ pub(super) struct Lane {
     pub(super) is_listed: bool,
     /// Whether a wake-up is pending. There is at most one.
     pub(super) has_wake: bool,
-    /// Its own schedule, if the pace is a rate per connection.
+    /// The lane's own schedule; `None` unless the pace is a rate per connection.
     pub(super) schedule: Option<Box<Schedule>>,
     /// When `schedule` begins: when the connection is due to be opened. A ramp may delay this.
     pub(super) schedule_began: Moment,
@@ -113,8 +114,8 @@ impl Lane {
         }
     }
 
-    /// Resets all state of the socket.
-    pub(super) fn forget_socket(&mut self) {
+    /// Resets the state of the socket. The times of its connect and handshake stay until the next socket sets them.
+    pub(super) fn reset_socket_state(&mut self) {
         self.sock = SockId::NONE;
         self.phase = Phase::Absent;
         self.reader = Reader::default();

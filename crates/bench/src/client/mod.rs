@@ -21,7 +21,7 @@ use events::SWEEP_MAX;
 use lane::{Lane, Phase, Sent};
 use reader::Template;
 use std::collections::{BinaryHeap, VecDeque};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use tidegate_base::{Moment, Prng, Span};
 use tidegate_reactor::{Driver, Reactor, SockId};
 use tidegate_secure::{TlsLayer, TlsObserver};
@@ -47,6 +47,23 @@ pub struct Shared {
     pub stop: AtomicBool,
     /// The figures since the monitor last collected them.
     pub interval: Mutex<Interval>,
+    /// Set by the first error of any thread of the run, after which no thread sends a request; `None` if errors do not end
+    /// the run.
+    pub had_error: Option<Arc<AtomicBool>>,
+}
+
+impl Shared {
+    /// Notes an error.
+    pub(crate) fn note_error(&self) {
+        if let Some(had_error) = &self.had_error {
+            had_error.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether an error has ended the run.
+    pub(crate) fn is_ended_by_error(&self) -> bool {
+        self.had_error.as_ref().is_some_and(|had_error| had_error.load(Ordering::Relaxed))
+    }
 }
 
 /// The result of a thread's share.
@@ -324,7 +341,8 @@ impl<'a> Client<'a> {
             return;
         }
         let over = self.plan.ends_at().is_some_and(|end| now >= self.start.after(end));
-        let is_stopped = self.shared.stop.load(Ordering::Relaxed);
+        let is_stopped =
+            self.shared.stop.load(Ordering::Relaxed) || self.shared.is_ended_by_error();
         if self.open > 0 {
             self.last_reached = now;
         }
@@ -496,6 +514,7 @@ impl<'a> Client<'a> {
             .requests_per_connection
             .is_some_and(|requests_max| lane.sent_on_socket >= requests_max);
         self.quota > 0
+            && !self.shared.is_ended_by_error()
             && lane.phase == Phase::Open
             && !socket_is_used_up
             && lane.pending.len() < usize::from(self.plan.pipeline)

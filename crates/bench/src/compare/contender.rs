@@ -105,19 +105,23 @@ impl Work {
 
 /// A running contender.
 pub(crate) struct Contender {
+    /// One of `NAMES`.
     pub(crate) name: &'static str,
+    /// The version that the program reports.
     pub(crate) version: String,
+    /// The address on which it listens.
     pub(crate) address: SocketAddr,
     /// Whether it uses TLS.
     pub(crate) is_secure: bool,
     /// Whether its clients speak HTTP/2.
     pub(crate) is_http2: bool,
+    /// The process, which ends when this is dropped.
     pub(crate) running: Running,
 }
 
 /// The paths of the project's own programs.
 #[derive(Clone, Debug)]
-pub(crate) struct Ours {
+pub(crate) struct OwnPrograms {
     /// The `tidegate` binary; `None` if it is not built.
     pub(crate) tidegate: Option<PathBuf>,
     /// The running program, for `bench floor`.
@@ -133,9 +137,9 @@ const PLAIN: &str = "plain";
 const H2O: &str = "h2o";
 /// Bun, whose WebSocket server is uWebSockets: only in comparisons of WebSocket.
 const BUN: &str = "bun";
-/// The package ws of Node: only in comparisons of WebSocket.
+/// Node with its package ws: only in comparisons of WebSocket.
 const NODE: &str = "node";
-/// The package websockets of Python: only in comparisons of WebSocket.
+/// Python with its package websockets: only in comparisons of WebSocket.
 const PYTHON: &str = "python";
 
 /// Writes the configuration of `name`, starts it on `cpus` and waits until it listens.
@@ -145,7 +149,7 @@ const PYTHON: &str = "python";
 pub(crate) fn start(
     name: &'static str,
     work: Work,
-    ours: &Ours,
+    own: &OwnPrograms,
     folder: &Path,
     cpus: &[usize],
 ) -> Result<Contender, String> {
@@ -153,7 +157,7 @@ pub(crate) fn start(
     let folder = folder.join(name);
     make_folder(&folder).map_err(failed)?;
     let address = process::free_address().map_err(failed)?;
-    let (command, version) = command(name, work, ours, &folder, address)?;
+    let (command, version) = command(name, work, own, &folder, address)?;
     let running = Running::start(&command, cpus).map_err(failed)?;
     wait_until_listening(&running, name, address)?;
     let (is_secure, is_http2) = (work.of(name).key().is_some(), work.is_http2());
@@ -174,7 +178,7 @@ pub(crate) fn make_folder(folder: &Path) -> io::Result<()> {
 /// Waits until a contender listens. A signal during the wait ends the whole process.
 ///
 /// # Errors
-/// A message for the operator.
+/// A message that states why the contender does not listen.
 pub(crate) fn wait_until_listening(
     running: &Running,
     name: &str,
@@ -184,11 +188,11 @@ pub(crate) fn wait_until_listening(
     running.wait_until_listening(address, &never).map_err(|why| format!("{name}: {why}"))
 }
 
-/// The command line that starts `name` on `address`, and its version.
+/// The command line that starts contender `name` on `address`, and the version of the program.
 pub(crate) fn command(
     name: &str,
     work: Work,
-    ours: &Ours,
+    own: &OwnPrograms,
     folder: &Path,
     address: SocketAddr,
 ) -> Result<(Command, String), String> {
@@ -199,12 +203,14 @@ pub(crate) fn command(
         fs::write(&path, text).map(|()| path).map_err(|error| format!("{name}: {error}"))
     };
     let installed = |program: &str| {
-        process::find_program(program)
-            .ok_or_else(|| format!("{name} is not installed; run apt-get install {program}"))
+        process::find_program(program).ok_or_else(|| {
+            let packages = if program == NODE { "nodejs node-ws" } else { program };
+            format!("{name} is not installed; run apt-get install {packages}")
+        })
     };
     match name {
         "tidegate" | PLAIN => {
-            let program = ours.tidegate.clone().ok_or(
+            let program = own.tidegate.clone().ok_or(
                 "tidegate is not built; run cargo build --release, or give its path with --ours",
             )?;
             let file = configuration("tidegate.toml", TIDEGATE.of(work))?;
@@ -212,7 +218,7 @@ pub(crate) fn command(
             command.args(["run", "-c"]).arg(file);
             Ok((command, process::version_of(&program, "--version")))
         }
-        "floor" => Ok((floor(work, ours, address), "receive and send only".to_owned())),
+        "floor" => Ok((floor(work, own, address), "receive and send only".to_owned())),
         "nginx" => {
             let program = installed("nginx")?;
             let file = configuration("nginx.conf", NGINX.of(work))?;
@@ -229,7 +235,7 @@ pub(crate) fn command(
         }
         H2O => {
             let program = installed(H2O)?;
-            let file = configuration("h2o.conf", H2O_ANSWER)?;
+            let file = configuration("h2o.conf", H2O_RESPONSE)?;
             let mut command = Command::new(&program);
             command.arg("-c").arg(file);
             Ok((command, process::version_of(&program, "-v")))
@@ -238,7 +244,8 @@ pub(crate) fn command(
             let (program, file, script) = match name {
                 BUN => {
                     let found = process::find_program(BUN);
-                    let program = found.ok_or("bun is not installed; it is at https://bun.sh")?;
+                    let program =
+                        found.ok_or("bun is not installed; install it from https://bun.sh")?;
                     (program, "echo.mjs", BUN_ECHO)
                 }
                 NODE => (installed(NODE)?, "echo.js", NODE_ECHO),
@@ -254,8 +261,8 @@ pub(crate) fn command(
 }
 
 /// The command line of a floor server.
-pub(crate) fn floor(work: Work, ours: &Ours, address: SocketAddr) -> Command {
-    let mut command = Command::new(&ours.bench);
+pub(crate) fn floor(work: Work, own: &OwnPrograms, address: SocketAddr) -> Command {
+    let mut command = Command::new(&own.bench);
     command.args(["bench", "floor", "--listen", &address.to_string()]);
     match work {
         Work::Json | Work::SecureJson(_) | Work::Http2Json | Work::SecureHttp2Json | Work::Echo => {
@@ -300,7 +307,7 @@ fn fill(template: &str, work: Work, folder: &Path, address: SocketAddr) -> Resul
     Ok(text)
 }
 
-/// The configuration templates of one program.
+/// The configuration templates of one program; `of` states the template of each `Work`.
 struct Templates {
     answer: &'static str,
     proxy: &'static str,
@@ -360,7 +367,7 @@ const HAPROXY: Templates = Templates {
 const BUN_ECHO: &str = include_str!("../../../../benches/compare/bun-echo.mjs");
 const NODE_ECHO: &str = include_str!("../../../../benches/compare/node-echo.js");
 const PYTHON_ECHO: &str = include_str!("../../../../benches/compare/python-echo.py");
-const H2O_ANSWER: &str = include_str!("../../../../benches/compare/h2o-h2-answer.conf");
+const H2O_RESPONSE: &str = include_str!("../../../../benches/compare/h2o-h2-answer.conf");
 
 #[cfg(test)]
 mod tests {
@@ -384,7 +391,7 @@ mod tests {
         ] {
             let mut templates = vec![TIDEGATE.of(work), NGINX.of(work), HAPROXY.of(work)];
             if work.names().contains(&H2O) {
-                templates.push(H2O_ANSWER);
+                templates.push(H2O_RESPONSE);
             }
             for template in templates {
                 let text = fill(template, work, folder, address).unwrap();

@@ -2,7 +2,7 @@
 //! open.
 //! In: an address. Out: the open connection.
 //! Never: used to generate load, because it blocks the calling thread for each connection.
-//! Limits: `ANSWER_MAX` for each step.
+//! Limits: `STEP_TIMEOUT` for each step.
 
 use crate::plan::Protocol;
 use core::net::SocketAddr;
@@ -14,7 +14,7 @@ use tidegate_wire::http2::{Config, Connection, RequestLine};
 use tidegate_wire::tls::{Connector, TlsSession};
 
 /// Timeout of the connection attempt and of each read.
-const ANSWER_MAX: Duration = Duration::from_secs(10);
+const STEP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// An open connection with its TLS session.
 pub(super) struct Held {
@@ -31,9 +31,9 @@ pub(super) fn fetch(
     connector: Option<&Connector>,
     protocol: Protocol,
 ) -> io::Result<Held> {
-    let mut stream = TcpStream::connect_timeout(&address, ANSWER_MAX)?;
+    let mut stream = TcpStream::connect_timeout(&address, STEP_TIMEOUT)?;
     stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(ANSWER_MAX))?;
+    stream.set_read_timeout(Some(STEP_TIMEOUT))?;
     let request = match protocol {
         Protocol::Http1 => format!("GET /json HTTP/1.1\r\nHost: {address}\r\n\r\n").into_bytes(),
         Protocol::Http2 => http2_request(&address.to_string()),
@@ -60,7 +60,7 @@ fn http2_request(authority: &str) -> Vec<u8> {
     out
 }
 
-/// Whether the response is complete: all contenders send the same body. Over HTTP/2, frames may follow it.
+/// Whether the response contains the whole body, which is the same for all contenders. Over HTTP/2, frames may follow the body.
 fn is_whole(answer: &[u8]) -> bool {
     memchr::memmem::find(answer, crate::floor::JSON_BODY.as_bytes()).is_some()
 }

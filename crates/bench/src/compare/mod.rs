@@ -19,7 +19,7 @@ use crate::{interrupt, machine};
 use certificate::Key;
 use clap::ValueEnum;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use contender::{Contender, Ours, Work};
+use contender::{Contender, OwnPrograms, Work};
 use core::net::SocketAddr;
 use core::time::Duration;
 use load::{Client, Reuse};
@@ -205,7 +205,7 @@ pub struct CompareArgs {
 /// The settings that all workloads of a comparison share.
 #[derive(Clone)]
 struct Bench {
-    ours: Ours,
+    own: OwnPrograms,
     folder: Arc<Scratch>,
     server_cpus: Vec<usize>,
     client_cpus: Vec<usize>,
@@ -399,7 +399,7 @@ impl Bench {
         // If this fails, code that needs descriptors checks the current limit.
         let _ = machine::raise_descriptor_limit();
         Ok(Self {
-            ours: find_ours(args.ours.clone())?,
+            own: find_own_programs(args.ours.clone())?,
             folder: Arc::new(Scratch::new()?),
             server_cpus: vec![args.server_cpu],
             client_cpus: vec![args.client_cpu],
@@ -524,7 +524,7 @@ impl Bench {
             if !self.takes_part(name) {
                 continue;
             }
-            match contender::start(name, work, &self.ours, self.folder.path(), &self.server_cpus) {
+            match contender::start(name, work, &self.own, self.folder.path(), &self.server_cpus) {
                 Ok(contender) => contenders.push(contender),
                 Err(why) => eprintln!("tidegate: left out of the comparison: {why}"),
             }
@@ -545,7 +545,7 @@ impl Bench {
     fn start_origin(&self, arguments: &[&str]) -> Result<Contender, String> {
         let failed = |error: io::Error| format!("origin: {error}");
         let address: SocketAddr = crate::process::free_address().map_err(failed)?;
-        let mut command = contender::floor(Work::Json, &self.ours, address);
+        let mut command = contender::floor(Work::Json, &self.own, address);
         command.args(arguments);
         let running =
             crate::process::Running::start(&command, &self.client_cpus).map_err(failed)?;
@@ -557,20 +557,20 @@ impl Bench {
 
 /// Finds the project's own programs: the running program, and the `tidegate` binary, which may be the same or
 /// in the directory above.
-fn find_ours(given: Option<PathBuf>) -> Result<Ours, String> {
+fn find_own_programs(given: Option<PathBuf>) -> Result<OwnPrograms, String> {
     let bench = std::env::current_exe()
         .map_err(|error| format!("cannot find the path of this program: {error}"))?;
     if let Some(path) = given {
         if !path.is_file() {
             return Err(format!("--ours {}: no such file", path.display()));
         }
-        return Ok(Ours { tidegate: Some(path), bench });
+        return Ok(OwnPrograms { tidegate: Some(path), bench });
     }
     let is_tidegate = bench.file_name().is_some_and(|name| name == "tidegate");
     let beside = bench.parent().and_then(Path::parent).map(|folder| folder.join("tidegate"));
     let tidegate =
         if is_tidegate { Some(bench.clone()) } else { beside.filter(|path| path.is_file()) };
-    Ok(Ours { tidegate, bench })
+    Ok(OwnPrograms { tidegate, bench })
 }
 
 #[cfg(test)]

@@ -84,7 +84,7 @@ impl Bench {
             contender::NAMES.into_iter().find(|name| self.only.iter().any(|only| only == name));
         let name = chosen.unwrap_or(usual);
         let server =
-            contender::start(name, work, &self.ours, self.folder.path(), &self.server_cpus)?;
+            contender::start(name, work, &self.own, self.folder.path(), &self.server_cpus)?;
         let mut rows = Vec::new();
         let clients: Vec<Client> = Client::all()
             .into_iter()

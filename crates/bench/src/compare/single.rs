@@ -57,7 +57,7 @@ impl Bench {
                 continue;
             }
             let started =
-                contender::start(name, work, &self.ours, self.folder.path(), &self.server_cpus);
+                contender::start(name, work, &self.own, self.folder.path(), &self.server_cpus);
             match started {
                 Ok(contender) => rows.push(hold(&contender, connections)?),
                 Err(why) => eprintln!("tidegate: left out of the comparison: {why}"),
@@ -104,7 +104,7 @@ impl Bench {
         contender::make_folder(&folder).map_err(failed)?;
         let address = process::free_address().map_err(failed)?;
         let (mut command, version) =
-            contender::command(name, Work::Json, &self.ours, &folder, address)?;
+            contender::command(name, Work::Json, &self.own, &folder, address)?;
         let begun = Instant::now();
         let running =
             process::Running::start_directly(&mut command, &self.server_cpus).map_err(failed)?;

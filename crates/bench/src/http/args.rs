@@ -23,7 +23,7 @@ const BODY_BYTES_MAX: u64 = 64 * 1024 * 1024;
 /// Arguments of `tidegate bench http`.
 #[derive(clap::Args, Debug)]
 pub struct HttpArgs {
-    /// The URL to load: http://HOST[:PORT]/PATH or https://HOST[:PORT]/PATH
+    /// The URL to request: http://HOST[:PORT]/PATH or https://HOST[:PORT]/PATH
     #[arg(value_name = "URL", required_unless_present = "vs", conflicts_with = "vs")]
     url: Option<String>,
     /// Number of connections that are open at the same time
@@ -136,7 +136,7 @@ pub struct HttpArgs {
     /// Write the percentile curve as text for plotting scripts
     #[arg(long, value_name = "FILE")]
     pub(super) percentiles: Option<PathBuf>,
-    /// Stop the run at the first error, including responses with a status of 400 or more
+    /// Send no more requests after the first error, including responses with a status of 400 or more
     #[arg(short = 'e', long)]
     pub(super) stop_at_error: bool,
     /// Also exit with 1 if the client itself or a disturbed host limited the figures
@@ -211,7 +211,7 @@ impl HttpArgs {
     /// URL and name of each candidate.
     ///
     /// # Errors
-    /// A message about a URL that cannot be loaded.
+    /// A message about an invalid URL, or about arguments that do not fit the candidates.
     pub(super) fn urls(&self) -> Result<Vec<(Url, String)>, String> {
         let mut urls = Vec::new();
         if let Some(text) = &self.url {
@@ -226,7 +226,7 @@ impl HttpArgs {
         }
         if !self.start.is_empty() && self.start.len() != urls.len() {
             return Err(format!(
-                "candidates: {}, --start: {}; give one --start for each candidate, in the same order, \
+                "{} candidates but {} --start options; give one --start for each candidate, in the same order, \
                  or none",
                 urls.len(),
                 self.start.len()
@@ -259,7 +259,7 @@ impl HttpArgs {
         for field in &self.header {
             let (name, value) = field
                 .split_once(':')
-                .ok_or_else(|| format!("--header {field}: write 'name: value'"))?;
+                .ok_or_else(|| format!("--header {field}: no colon; write 'name: value'"))?;
             headers.push((name.to_owned(), value.trim().to_owned()));
         }
         let body = match (&self.body, &self.body_file) {

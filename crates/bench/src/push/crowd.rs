@@ -3,7 +3,7 @@
 //! Never: allocates for a connection that waits; sends anything but handshakes, Pongs and Close frames.
 //! Limits: `OPENING_MAX` connections are being established at once; a connection holds 16 bytes (asserted), and
 //! up to `KEPT_BYTES_MAX` while a frame or a head arrives in pieces.
-//! Invariant: a member has a socket from `Connecting` to `Open`, and none before and after.
+//! Invariant: a member has a socket exactly while its state is not `Absent`.
 
 use super::ledger::{Ledger, Receipts};
 use super::payload::{Payload, SIZE_MAX};
@@ -43,6 +43,7 @@ const RULES: FrameRules = FrameRules { role: Role::Client, allows_deflate: false
 
 /// A subscriber.
 struct Member {
+    /// The connection; `None` exactly in the state `Absent`.
     socket: Option<OwnedFd>,
     state: State,
 }
@@ -52,11 +53,11 @@ const _: () = assert!(size_of::<Member>() <= 16);
 /// The state of a subscriber.
 #[derive(Clone, Copy)]
 enum State {
-    /// Not begun, or over.
+    /// The connection was not begun, could not be established, or has ended.
     Absent,
     /// The TCP connection is pending since this time, in microseconds from the start.
     Connecting(u32),
-    /// The response to the handshake is pending since then.
+    /// The response to the handshake is pending. The time is that of the connection attempt.
     Greeting(u32),
     /// Subscribed.
     Open(Ledger),
@@ -106,7 +107,7 @@ pub struct CrowdOutcome {
     pub spreads: Vec<Spread>,
     /// Time that the threads used while publications were sent: on a CPU, waiting for a CPU, and in total.
     pub used: ThreadTime,
-    /// The largest part of its time that one thread was on a CPU.
+    /// The CPU share of the busiest thread while publications were sent, from 0 to 1.
     pub busiest: f64,
 }
 
@@ -154,34 +155,41 @@ impl CrowdOutcome {
 
 /// The subscribers of one thread.
 pub(super) struct Crowd<'a> {
+    /// The plan of the run.
     plan: &'a PushPlan,
     shared: &'a Shared,
     /// The index of this thread in `Shared::counts`.
     thread: usize,
+    /// The server's address.
     address: SocketAddr,
     handshake: &'a Handshake,
+    /// Decodes the numbers of messages.
     payload: Payload,
+    /// The connections of the plan that belong to this thread.
     share: Share,
+    /// Reports the events of the members' sockets by their index.
     epoll: OwnedFd,
+    /// The subscribers, by their index among those of the thread.
     members: Vec<Member>,
-    /// How many members were begun.
+    /// How many connections were begun. Members from this index on are `Absent`.
     begun: u32,
     /// When the next member is due, if a rate limits them.
     schedule: Option<(Schedule, Duration)>,
-    /// Members that were begun, with the time in microseconds, oldest first. Some are established already.
+    /// Connections that were begun: member and time in microseconds, oldest first. Some are already established or have ended.
     opening: VecDeque<(u32, u32)>,
     /// How many members are `Connecting` or `Greeting`.
     pending: usize,
-    /// What was received of all members.
+    /// The incomplete heads and frames of all members.
     input: Input,
+    /// What has happened so far.
     outcome: CrowdOutcome,
-    /// The thread's time at the start of the publications.
+    /// CPU time, run delay and clock of the thread at the start of the publications; `None` before.
     before: Option<(Duration, Duration, Instant)>,
-    /// Members that were established.
+    /// Subscriptions that were established.
     opened: u64,
-    /// Members that were lost.
+    /// Subscriptions that ended before the run.
     lost: u64,
-    /// Members that could not be established.
+    /// Connections that could not be established.
     failed: u64,
 }
 
@@ -276,7 +284,7 @@ impl<'a> Crowd<'a> {
         Ok(self.outcome)
     }
 
-    /// Begins the connections of members that are due. Returns how long the thread may wait for events.
+    /// Begins the connections that are due. Returns how long the thread may wait for events.
     fn open_members(&mut self) -> Duration {
         let due_in = |at: Duration, now: Duration| at.saturating_sub(now).min(WAIT_MAX);
         for _ in 0..OPENINGS_PER_TURN_MAX {
@@ -322,7 +330,7 @@ impl<'a> Crowd<'a> {
         }
     }
 
-    /// Gives up connections that are not established in time.
+    /// Ends the connections that were not established within `timeout` of the plan.
     fn give_up_slow(&mut self) {
         let now = self.shared.start.elapsed().as_micros() as u32;
         while let Some(&(index, at)) = self.opening.front() {
@@ -424,9 +432,11 @@ impl<'a> Crowd<'a> {
             let _ = socket::send(socket, &frame);
         }
         match code {
-            Some(code) if text.is_empty() => format!("the server closed with code {code}"),
-            Some(code) => format!("the server closed with code {code}: {text}"),
-            None => "the server closed without a code".to_owned(),
+            Some(code) if text.is_empty() => {
+                format!("the server closed the connection with code {code}")
+            }
+            Some(code) => format!("the server closed the connection with code {code}: {text}"),
+            None => "the server closed the connection without a code".to_owned(),
         }
     }
 
@@ -460,7 +470,7 @@ impl Connections for Crowd<'_> {
             self.note_open(index);
         }
         while let Some((head, start)) = FrameHead::decode(&input[used..], RULES)
-            .map_err(|fault| format!("the server broke the protocol: {}", fault.reason()))?
+            .map_err(|fault| format!("protocol error by the server: {}", fault.reason()))?
         {
             let from = used + start;
             let length = usize::try_from(head.length).unwrap_or(usize::MAX);
@@ -475,7 +485,7 @@ impl Connections for Crowd<'_> {
             match head.opcode {
                 Opcode::Text | Opcode::Binary if head.is_final => self.note_message(index, payload),
                 Opcode::Text | Opcode::Binary | Opcode::Continuation => {
-                    return Err("the server sent a message in fragments".to_owned());
+                    return Err("the server sent a fragmented message".to_owned());
                 }
                 Opcode::Ping => self.answer_ping(index, payload),
                 Opcode::Pong => {}

@@ -1,4 +1,4 @@
-//! The accounting of messages: which are new, late or repeated on one connection, and what is lost in sum.
+//! The accounting of messages: which ones are new, out of order or repeated on one connection, and how many are lost in total.
 //! In: the number of each received message. Out: a `Receipt`; sums of receipts.
 //! Never: counts a message of a connection twice as received.
 //! Limits: `RECENT_MAX` newest messages of a connection are remembered. An older one counts as a duplicate, so lost
@@ -11,7 +11,7 @@ pub const RECENT_MAX: u32 = u32::BITS;
 /// What one connection has received, in 8 bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ledger {
-    /// One above the highest number so far.
+    /// One above the highest number so far; 0 before the first message.
     next: u32,
     /// Which of the newest numbers were received; the lowest bit is `next - 1`.
     recent: u32,
@@ -24,7 +24,7 @@ pub enum Receipt {
     New,
     /// Received for the first time, after a message with a higher number.
     OutOfOrder,
-    /// Received before, or too old to know.
+    /// Received before, or so old that the ledger cannot tell.
     Duplicate,
 }
 
@@ -56,7 +56,7 @@ pub struct Receipts {
     pub out_of_order: u64,
     /// Messages received again.
     pub duplicated: u64,
-    /// Messages that were not published by this run, or in another channel.
+    /// Messages that this run did not publish, or that it published in another channel.
     pub foreign: u64,
 }
 
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn lost_messages_are_those_that_never_came() {
+    fn lost_messages_are_the_expected_ones_that_were_not_received() {
         let mut sum = Receipts::default();
         for receipt in receipts(&[0, 1, 1, 4, 3]) {
             sum.note(receipt);

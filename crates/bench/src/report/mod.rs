@@ -87,7 +87,13 @@ impl Run {
     #[must_use]
     pub fn caveats(&self) -> Vec<String> {
         let mut lines = Vec::new();
-        if self.outcome.was_stopped {
+        if self.outcome.had_fatal_error {
+            lines.push(
+                "Stopped at the first error: no request was sent after it. Responses to requests that were on their way \
+                 are counted."
+                    .to_owned(),
+            );
+        } else if self.outcome.was_stopped {
             lines.push(
                 "Stopped early: the figures cover the time until the run was stopped.".to_owned(),
             );
@@ -216,6 +222,7 @@ mod tests {
             silent_since: None,
             points: Vec::new(),
             was_stopped: false,
+            had_fatal_error: false,
             has_counted: true,
         };
         Run {

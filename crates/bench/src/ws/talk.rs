@@ -412,7 +412,7 @@ impl<'a> Talk<'a> {
                 return Ok(used);
             }
             let head = FrameHead::decode(&input[used..], RULES)
-                .map_err(|fault| format!("the server broke the protocol: {}", fault.reason()))?;
+                .map_err(|fault| format!("protocol error by the server: {}", fault.reason()))?;
             let Some((head, start)) = head else { return Ok(used) };
             let length = usize::try_from(head.length).unwrap_or(usize::MAX);
             if head.opcode.is_control() {
@@ -509,8 +509,8 @@ impl<'a> Talk<'a> {
             Opcode::Close => {
                 let code = payload.first_chunk().map(|code| u16::from_be_bytes(*code));
                 Err(code.map_or_else(
-                    || "the server closed without a code".to_owned(),
-                    |code| format!("the server closed with code {code}"),
+                    || "the server closed the connection without a code".to_owned(),
+                    |code| format!("the server closed the connection with code {code}"),
                 ))
             }
             Opcode::Pong | Opcode::Text | Opcode::Binary | Opcode::Continuation => Ok(()),

@@ -1,4 +1,5 @@
-//! Warnings about addresses: proxies that could be anyone, clients that are allowed and denied, empty sets.
+//! Warnings about addresses: proxies that could be anyone, clients that are allowed and denied, empty sets, conditions
+//! on clients that are not allowed.
 
 use toml::de::DeTable;
 
@@ -30,7 +31,9 @@ pub(super) fn check_route(
     notes: &mut Notes,
 ) {
     let (allow, deny) = (&route.handling.allow, &route.handling.deny);
+    let client = &route.conditions.client;
     for (key, list, effect) in [
+        ("client", client, "no request meets this condition"),
         ("allow", allow, "the route serves no client"),
         ("deny", deny, "the route refuses no client"),
     ] {
@@ -42,6 +45,18 @@ pub(super) fn check_route(
             let what = format!("`{key}` names only sets without an address: {effect}");
             notes.warn(vain(place_of(table, key), what, "add addresses to the set"));
         }
+    }
+    if let (Some(client), Some(allow)) = (client, allow)
+        && client.sets.is_empty()
+        && allow.sets.is_empty()
+        && !client.networks.is_empty()
+        && !allow.networks.is_empty()
+        && client.networks.is_disjoint(&allow.networks)
+    {
+        let what = "`client` and `allow` have no address in common: every request of the route gets a 403 response";
+        let help =
+            "correct one of them; without `client`, other addresses get the 403 response, too";
+        notes.warn(vain(place_of(table, "allow"), what, help));
     }
     if let (Some(allow), Some(deny)) = (allow, deny)
         && !allow.is_empty()

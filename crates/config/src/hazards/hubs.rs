@@ -4,6 +4,7 @@ use toml::de::DeTable;
 
 use super::{Step, open, place};
 use crate::push::{Namespace, Permit, Push, Subscribe};
+use crate::push_backend::BackendEvent;
 use crate::report::Notes;
 
 /// Channels that any client may subscribe to and publish to.
@@ -14,6 +15,8 @@ pub(super) fn check(hub: &Push, table: &DeTable<'_>, notes: &mut Notes) {
     let is_open = |namespace: &Namespace| {
         namespace.subscribe == Subscribe::Anyone
             && matches!(namespace.publish, Permit::Anyone | Permit::Subscribers)
+            && !namespace.sends(BackendEvent::Subscribe)
+            && !namespace.sends(BackendEvent::Publish)
     };
     let what =
         "any client, also without a token, may send messages to all clients of these channels";

@@ -16,6 +16,22 @@ pub static MAINTENANCE: Section = Section {
     about: "All requests get a 503 response, without reaching the action.",
     keys: &[
         key(
+            "name",
+            Text("1 to 64 letters, digits, '-', '_' and '.'"),
+            Absent,
+            "Name by which `tidegate ctl set maintenance NAME on|off|default` closes and opens the route. Routes with the same \
+             name are switched together. A reload keeps what the command has set.",
+            "",
+        ),
+        key(
+            "active",
+            Boolean,
+            Value("true"),
+            "Whether the route is closed until a command switches it. `false` prepares a maintenance that \
+             `tidegate ctl` switches on later.",
+            "A route with `maintenance` is in maintenance, unless the file says otherwise.",
+        ),
+        key(
             "page",
             Text("the path of a file"),
             Absent,

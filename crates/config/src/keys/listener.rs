@@ -232,12 +232,13 @@ pub static CLIENT_TIMEOUTS: Section = Section {
             Value("\"30s\""),
             "Time without a byte of the request body, or without the client accepting any part of the \
              response. When it expires, the client gets a 408 response or its connection is reset. A single \
-             byte counts, even one that only the client's kernel acknowledges. Whether a client still \
-             accepts its response is checked four times within this time, so the reset may come up to a \
+             byte counts, even one that only the client's kernel acknowledges. A kernel acknowledges nothing \
+             while its receive buffer is full, which ends only after the client has read a good part of that buffer: \
+             a client that steadily reads 4 KB/s is kept, and one that reads 1 KB/s may be reset. Whether a client \
+             still accepts its response is checked four times within this time, so the reset may come up to a \
              quarter of this time late.",
             "Tolerates a pause in a mobile network. The buffers of a client that stops reading are \
-             freed. A client that continues to read holds at most 192 KiB of buffers, however slow it \
-             is.",
+             freed. A client whose kernel continues to acknowledge bytes holds at most 192 KiB of buffers.",
         ),
     ],
     later: &[],

@@ -119,6 +119,15 @@ pub static LUA: Section = Section {
              error.",
             "Enough for one request of each of some hundred handlers that wait. Each of them may hold a response of 1 MiB.",
         ),
+        key(
+            "reload-grace",
+            Duration(0, 3_600_000),
+            Value("\"30s\""),
+            "How long the previous code may go on after a reload has brought other code: its requests, its timers and, if the \
+             new code has no `on_handover`, its WebSocket connections, which are closed one after the other (1012).",
+            "Enough for requests that wait for servers, and it spreads the clients that connect again; each VM that goes on \
+             holds memory.",
+        ),
     ],
     later: &[],
 };

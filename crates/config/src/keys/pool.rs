@@ -365,10 +365,10 @@ pub static REUSE: Section = Section {
             "after-unexpected-body",
             Boolean,
             Value("false"),
-            "Reuses a connection after a GET, HEAD, DELETE, OPTIONS or TRACE request that had a body. \
+            "Reuses a connection after a request that had a body and a method other than POST, PUT and PATCH. \
              Otherwise such a request is sent with `Connection: close`.",
             "A server that does not expect a body may leave it unread and take it for the next request. \
-             Enable it for servers that read every body, such as search engines queried by GET.",
+             Enable it for servers that read every body, such as search engines queried by GET and WebDAV servers.",
         ),
         key(
             "unretriable",

@@ -2,9 +2,12 @@
 //! In: nothing. Out: the section `[push.NAME]`, which `FILE` refers to, and its tables.
 
 use super::Preset::{Absent, Required, Value};
-use super::Shape::{Boolean, Duration, List, Named, NoNumber, Number, OneOf, Size, Text, Word};
+use super::Shape::{
+    Boolean, Duration, List, Named, NoNumber, Number, OneOf, Size, Table, Text, Word,
+};
+use super::push_backend::{BACKEND, BACKEND_EVENTS};
 use super::{Key, Section, TIMEOUT, TIMEOUT_MS_MAX, TIMEOUT_MS_MIN, key};
-use crate::model::{Permit, Slow, Subscribe};
+use crate::model::{Deltas, Permit, Slow, Subscribe};
 use crate::words::Worded as _;
 
 const SUBSCRIBE: Key = key(
@@ -79,6 +82,42 @@ const CONFLATE: Key = key(
     "Most messages are different events, and each of them counts. For prices, positions and counts only the newest does.",
 );
 
+const DELTAS: Key = key(
+    "deltas",
+    Word(Deltas::WORDS),
+    Value("\"off\""),
+    "Which messages are sent as patches of the message before, in the delta format of Fossil, to clients of the client protocol \
+     that want it (`delta: \"fossil\"`). With \"marked\", those that the server API publishes with `\"delta\": true`; with \"all\", \
+     each message. A client that has missed the message before gets the whole message.",
+    "A patch saves bytes only if a message resembles the one before, such as a document of which a few numbers change.",
+);
+
+const TAG_FILTERS: Key = key(
+    "tag-filters",
+    Boolean,
+    Value("false"),
+    "Whether clients of the client protocol may subscribe with a filter, so that they get only messages whose tags it admits. A \
+     filter has up to 32 conditions and combinations, 8 levels, 128 values and 4 KiB of text. The tags of a message have up to      1 KiB.",
+    "Every filter is evaluated for each message, which takes time, and a client can choose what it does not see of a channel \
+     only if the tags are made for it.",
+);
+const EXCLUDE_SENDER: Key = key(
+    "exclude-sender",
+    Boolean,
+    Value("false"),
+    "Whether a client that publishes a message does not get it itself. It gets its own messages if it recovers them after a \
+     reconnection, because it has another name then.",
+    "Client libraries of Centrifugo expect that a client gets what it has published.",
+);
+const USER_CHANNELS: Key = key(
+    "user-channels",
+    Boolean,
+    Value("false"),
+    "Whether users may subscribe to channels whose names end with `#` and a list that contains them, such as `dialog#7,8`, \
+     without a token and whatever `subscribe` is. Other clients need a token for such a channel.",
+    "Names of channels decide about rights only if the application wants it.",
+);
+
 /// `[push.NAME]`.
 pub static PUSH: Section = Section {
     path: "[push.NAME]",
@@ -118,6 +157,18 @@ pub static PUSH: Section = Section {
         READ_PRESENCE,
         JOIN_LEAVE,
         CONFLATE,
+        BACKEND_EVENTS,
+        key(
+            "backend",
+            Table(&BACKEND),
+            Absent,
+            "The application that decides what clients may do, and that learns what they do.",
+            "",
+        ),
+        DELTAS,
+        TAG_FILTERS,
+        EXCLUDE_SENDER,
+        USER_CHANNELS,
         key(
             "namespace",
             Named(&NAMESPACE),
@@ -179,6 +230,15 @@ pub static PUSH: Section = Section {
             "A client that is disconnected knows that it missed messages, and recovers them from the history.",
         ),
         key(
+            "connection-age-max",
+            OneOf(&[NoNumber("off"), Duration(1000, 30 * TIMEOUT_MS_MAX)]),
+            Value("\"off\""),
+            "How long a connection lasts, less up to a quarter at random. Then clients of the client protocol and those in raw \
+             mode get code 3011, after which client libraries connect again, and streams of events end, which browsers open again. \
+             Clients recover what they miss meanwhile in channels with history.",
+            "Connections need no end. With one, clients spread out over new servers behind a load balancer.",
+        ),
+        key(
             "heartbeat",
             OneOf(&[NoNumber("off"), Duration(TIMEOUT_MS_MIN, TIMEOUT_MS_MAX)]),
             Value("\"25s\""),
@@ -220,6 +280,11 @@ pub static NAMESPACE: Section = Section {
         READ_PRESENCE,
         JOIN_LEAVE,
         CONFLATE,
+        BACKEND_EVENTS,
+        DELTAS,
+        TAG_FILTERS,
+        EXCLUDE_SENDER,
+        USER_CHANNELS,
     ],
     later: &[],
 };

@@ -79,7 +79,8 @@ pub static ROUTE: Section = Section {
              or match a regular expression; with `true`, the field must be present; with `false`, it \
              must be absent. If a request has several fields of this name, the condition holds if any \
              one of them has such a value; the values are not joined, and a list in one value is not \
-             split. For a condition on the host, use `host`.",
+             split. Names ignore case, and `_` in a received name counts as `-`, because servers such as \
+             CGI read both names as the same field. For a condition on the host, use `host`.",
             "",
         ),
         key(
@@ -292,6 +293,7 @@ pub static ROUTE: Section = Section {
     )],
 };
 
+const EXAMPLE: &str = "a value as clients send it";
 const IN_THE_VALUE: &str = "at least one character";
 
 /// `headers = { NAME = { ... } }` of a route.
@@ -311,7 +313,15 @@ pub static FIELD: Section = Section {
             "A regular expression that matches a part of the value; `^` and `$` match the start and the \
              end of the value. The syntax is that of Rust's regex crate, without Unicode classes, \
              look-around and backreferences. It is compiled once, and an expression whose compiled form \
-             exceeds 1 MiB is rejected.",
+             exceeds 1 MiB is rejected. An expression that matches no text, such as `a^b`, causes a warning.",
+            "",
+        ),
+        key(
+            "example",
+            OneOf(&[Text(EXAMPLE), List(&Text(EXAMPLE))]),
+            Absent,
+            "A value that meets the condition, or several. If one does not, the file is rejected. Requests are not \
+             compared with it.",
             "",
         ),
         key(
@@ -354,8 +364,7 @@ pub static ROUTE_CERTIFICATE: Section = Section {
     later: &[],
 };
 
-const REDIRECT_TARGET: &str =
-    "a URL or an absolute path; {host}, {path} and {query} are replaced by those of the request";
+const REDIRECT_TARGET: &str = "a URL or an absolute path; {host}, {path}, {query}, {rest} and others are replaced by those of the request";
 
 /// `respond = { ... }`.
 pub static RESPOND: Section = Section {
@@ -386,7 +395,10 @@ pub static REDIRECT: Section = Section {
             Text(REDIRECT_TARGET),
             Required,
             "Target of the redirect. {host} is the request's host with its port, {path} its path, and \
-             {query} its query with the question mark.",
+             {query} its query with the question mark. Other placeholders are those of `request-headers` except {user} \
+             and {claim:NAME}, such as {rest} and the named segments of the route's `path`; their values are \
+             percent-encoded, and cannot be a part of the host. If one of them has a control character, or makes the \
+             target begin with two slashes or have a segment `.` or `..`, the request gets a 400 response.",
             "",
         ),
         key(

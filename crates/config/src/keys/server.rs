@@ -36,7 +36,8 @@ pub static SERVER: Section = Section {
             Word(ReloadOn::WORDS),
             Value("\"signal\""),
             "When the configuration file is read again: \"signal\" at SIGHUP and `ctl reload`, \"watch\" also 0.3 s after it has \
-             changed. Files that it names are read again with it; certificates are always watched.",
+             changed. Files that it names are read again with it, and \
+             \"watch\" also watches the scripts of Lua applications; certificates are always watched.",
             "An editor may save a file that is not complete yet. If programs write the file, watching it is convenient.",
         ),
         key(

@@ -63,6 +63,16 @@ pub static STICKY: Section = Section {
             "A session usually ends with the browser.",
         ),
         key(
+            "idle",
+            Duration(0, 400 * 24 * 3_600_000),
+            Value("\"0s\""),
+            "How long a session without requests stays with its server; \"0s\": as long as the browser sends the cookie. With it, \
+             the cookie also contains when the session began and when it was last used: a session that is older than `lifetime`, \
+             or was not used for `idle`, begins anew, perhaps on another server, even if the browser still sends the cookie. The \
+             time of use is renewed after an eighth of `idle`. A client can change both times, for itself only.",
+            "Most servers end unused sessions themselves, and then any server will do.",
+        ),
+        key(
             "by",
             OneOf(&[Text(KEY_OR_CLAIM), List(&Text(KEY_OR_CLAIM))]),
             Absent,
@@ -89,5 +99,5 @@ pub static STICKY: Section = Section {
             "2 MiB.",
         ),
     ],
-    later: &[("idle", "write `lifetime`, or `for` with `by`")],
+    later: &[],
 };

@@ -28,14 +28,24 @@ pub struct ErrorPage {
 }
 
 /// `maintenance`: all requests get a 503 response.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Maintenance {
+    /// The name by which commands switch the maintenance of the route; `None`: they cannot.
+    pub name: Option<String>,
+    /// Whether the route is closed before a command switches it.
+    pub active: bool,
     /// The page; `None`: a short text.
     pub page: Option<Page>,
     /// When clients should try again; `None`: not stated.
     pub retry_after: Option<Span>,
     /// Clients whose requests are served as usual.
     pub except: Option<Addresses>,
+}
+
+impl Default for Maintenance {
+    fn default() -> Self {
+        Self { name: None, active: true, page: None, retry_after: None, except: None }
+    }
 }
 
 /// `cors`: pages of other origins may use the route (Fetch standard, section 3.2).

@@ -112,6 +112,12 @@ impl NetworkSet {
         self.v4.is_empty() && self.v6.is_empty()
     }
 
+    /// Whether no address is in both sets.
+    #[must_use]
+    pub fn is_disjoint(&self, other: &Self) -> bool {
+        are_disjoint(&self.v4, &other.v4) && are_disjoint(&self.v6, &other.v6)
+    }
+
     /// Whether each range of `other` is within one range of this set.
     #[must_use]
     pub fn covers(&self, other: &Self) -> bool {
@@ -184,6 +190,16 @@ fn merge<T: Number>(mut ranges: Vec<(T, T)>) -> Vec<(T, T)> {
         }
     }
     merged
+}
+
+/// Whether no number is in a range of both lists, which are sorted.
+fn are_disjoint<T: Number>(ranges: &[(T, T)], others: &[(T, T)]) -> bool {
+    others.iter().all(|(first, last)| {
+        // The only candidate is the last range that begins before the end of this one.
+        let before = ranges.partition_point(|(begin, _)| begin <= last);
+        let candidate = before.checked_sub(1).and_then(|at| ranges.get(at));
+        candidate.is_none_or(|(_, end)| end < first)
+    })
 }
 
 /// The ranges with this one; `None` if one of them contains it.

@@ -20,6 +20,9 @@ pub struct Sticky {
     pub domain: Option<String>,
     /// How long browsers keep the cookie; `None`: until they are closed.
     pub lifetime: Option<Span>,
+    /// How long a session without requests stays with its server, in whole seconds; `None`: as long as the cookie lasts. With
+    /// it, the cookie also contains when the session began and when it was last used.
+    pub idle: Option<Span>,
 }
 
 /// `sticky = { by = ... }` of a pool: requests with the same key stay with one server.

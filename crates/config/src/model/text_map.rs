@@ -317,6 +317,14 @@ impl TextMap {
         &self.0.values
     }
 
+    /// The keys that are regular expressions which match no text, each with its position.
+    pub fn hopeless_keys(&self) -> impl Iterator<Item = (usize, &str)> {
+        let Content { entries, patterns, .. } = &*self.0;
+        let pairs = entries.iter().zip(patterns).enumerate();
+        let hopeless = pairs.filter(|(_, (_, pattern))| pattern.is_hopeless());
+        hopeless.map(|(at, (entry, _))| (at, &*entry.key))
+    }
+
     /// How keys are compared.
     #[must_use]
     pub fn kind(&self) -> MapKind {

@@ -122,6 +122,12 @@ pub(crate) enum Entry {
     Close,
     /// Runs `on_drain`.
     Drain,
+    /// Runs `on_retire`.
+    Retire,
+    /// Hands out the state of a client, and forgets the client.
+    Release,
+    /// Takes over a client with its state, and runs `on_handover`.
+    Adopt,
     /// Runs a job.
     Job,
     /// Ends a job that has failed.
@@ -133,7 +139,7 @@ pub(crate) enum Entry {
 }
 
 impl Entry {
-    const ALL: [Self; 15] = [
+    const ALL: [Self; 18] = [
         Self::Load,
         Self::Start,
         Self::Stop,
@@ -145,6 +151,9 @@ impl Entry {
         Self::Message,
         Self::Close,
         Self::Drain,
+        Self::Retire,
+        Self::Release,
+        Self::Adopt,
         Self::Job,
         Self::JobFailed,
         Self::LoadTests,
@@ -164,6 +173,9 @@ impl Entry {
             Self::Message => c"message",
             Self::Close => c"close",
             Self::Drain => c"drain",
+            Self::Retire => c"retire",
+            Self::Release => c"release",
+            Self::Adopt => c"adopt",
             Self::Job => c"job",
             Self::JobFailed => c"job_failed",
             Self::LoadTests => c"load_tests",

@@ -52,6 +52,8 @@ pub(super) static ALL: &[(&CStr, ffi::lua_CFunction)] = &[
     (c"close", close),
     (c"is_open", is_open),
     (c"queued", queued),
+    (c"carry", carry),
+    (c"premature", premature),
     (c"send_away", send_away),
     (c"close_away", close_away),
     (c"part", part),
@@ -227,7 +229,7 @@ natives! {
             Some(b"worker") => call.push_number(f64::from(facts.worker)),
             Some(b"workers") => call.push_number(f64::from(facts.workers)),
             Some(b"settings") => call.push_bytes(&facts.settings),
-            Some(b"life") => call.push_number(f64::from(facts.life)),
+            Some(b"life") => call.push_number(f64::from(facts.client_life)),
             Some(b"seed") => call.push_number((facts.seed >> 11) as f64),
             _ => call.push_nil(),
         }
@@ -430,6 +432,21 @@ natives! {
     fn queued(call) {
         let queued = call.host().clients.get(client(call)).map_or(0, |client| client.queued);
         call.push_number(queued as f64);
+        1
+    }
+
+    /// (state): the state of the client that is handed over.
+    fn carry(call) {
+        let Some(state) = call.bytes(1) else { return call.fail("the state must be a string") };
+        call.done(call.host().carry(state))
+    }
+
+    /// () -> false; the seconds until the VM ends, if other code has taken its place.
+    fn premature(call) {
+        match call.host().seconds_left() {
+            None => call.push_boolean(false),
+            Some(seconds) => call.push_number(seconds),
+        }
         1
     }
 

@@ -7,8 +7,9 @@ local has_ended, finish = native.has_ended, native.finish
 
 -- The handlers of the script, and the number of each.
 local NUMBERS = { on_start = 0, on_stop = 1, on_request = 2, on_open = 3, on_message = 4, on_close = 5, on_drain = 6,
-  on_access = 7, on_response = 8, on_log = 9 }
-local NAMES = "on_request, on_access, on_response, on_log, on_open, on_message, on_close, on_drain, on_start, on_stop"
+  on_access = 7, on_response = 8, on_log = 9, on_handover = 10, on_retire = 11 }
+local NAMES = "on_request, on_access, on_response, on_log, on_open, on_message, on_close, on_drain, on_start, on_stop, " ..
+  "on_handover, on_retire"
 local handlers = {}
 local entries = {}
 
@@ -82,6 +83,13 @@ end
 function entries.drain(index)
   local client = clients[index]
   if client then handlers.on_drain(client) end
+end
+
+function entries.retire(seconds) handlers.on_retire(seconds) end
+entries.release = P.release
+function entries.adopt(index, generation, text)
+  local client = P.adopt(index, generation, text)
+  handlers.on_handover(client, client:state())
 end
 
 entries.job, entries.job_failed = P.run_job, P.fail_job

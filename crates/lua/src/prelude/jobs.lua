@@ -77,6 +77,9 @@ function tide.wait(waited, seconds)
   return unpack(results, 1, results.n)
 end
 
+-- False; the seconds until this VM ends, if other code has taken its place.
+tide.premature = native.premature
+
 local function ended(self, ...)
   if is_last_run(self[INDEX], self[GENERATION]) then
     finish(self, nil, { n = select("#", ...), ... })

@@ -96,6 +96,7 @@ impl App {
             settings: br#"{"greeting":"hello","most":3}"#.to_vec(),
             seed: 7,
             life: 2,
+            client_life: 2,
             shared: vec![("cache".to_owned(), Arc::clone(shared))],
             hubs: ["live".to_owned()].into(),
             pools: vec!["api".to_owned(), "other".to_owned()],

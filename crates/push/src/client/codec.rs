@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use crate::backend::Refused;
 use crate::client::command::Command;
 use crate::client::{json, protobuf};
 use crate::mail::{Presence, Subscribed};
@@ -31,6 +32,8 @@ pub struct Malformed;
 pub enum Answer<'a> {
     /// The command has failed.
     Failed(Error),
+    /// The application has refused the command.
+    Refused(&'a Refused<'a>),
     /// The session has begun.
     Connected(Connected<'a>),
     /// The client is subscribed.
@@ -39,6 +42,11 @@ pub enum Answer<'a> {
     Unsubscribed,
     /// The message was published.
     Published,
+    /// The application has returned from a call.
+    Called {
+        /// Its result: JSON; empty: none.
+        data: &'a str,
+    },
     /// A part of the history.
     History {
         /// The publications.
@@ -84,6 +92,8 @@ pub struct Connected<'c> {
     pub session: &'c str,
     /// The node that such requests state; empty: there is none.
     pub node: &'c str,
+    /// Data of the application: JSON; empty: none.
+    pub data: &'c str,
 }
 
 /// What the reply to `subscribe` states.
@@ -93,15 +103,30 @@ pub struct Joined<'a> {
     pub position: Option<Position>,
     /// What the client missed; `None` if it did not state where it was.
     pub recovered: Option<&'a Recovered>,
+    /// Publications may be patches.
+    pub has_deltas: bool,
     /// How long the token of the subscription is valid; `None`: it does not expire.
     pub ttl_seconds: Option<u64>,
+    /// Data of the application: JSON; empty: none.
+    pub data: &'a str,
+}
+
+/// How a publication contains its data.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Body<'a> {
+    /// As it is.
+    Plain,
+    /// As it is, in JSON as a string: for a subscription with deltas.
+    Text,
+    /// As a patch of the previous publication, in JSON as a string.
+    Patch(&'a str),
 }
 
 /// A message to a client that is not a reply to a command.
 #[derive(Clone, Copy, Debug)]
 pub enum Push<'a> {
     /// A message, a join or a leave.
-    Publication(&'a Publication),
+    Publication(&'a Publication, Body<'a>),
     /// The hub has ended a subscription.
     Unsubscribed {
         /// The channel.
@@ -137,26 +162,32 @@ pub enum Push<'a> {
 impl<'a> Joined<'a> {
     /// The reply that follows from that of the owner. `since`: the offset that the client stated.
     #[must_use]
-    pub fn new(reply: &'a Subscribed, since: Option<u64>, ttl_seconds: Option<u64>) -> Self {
+    pub fn new(reply: &'a Subscribed, since: Option<u64>, has_deltas: bool) -> Self {
         let recovered = reply.recovered.as_ref();
         let position = reply.position.map(|top| match (recovered, since) {
             // The publications follow the client's own position.
             (Some(Recovered { is_whole: true, .. }), Some(offset)) => Position { offset, ..top },
             _ => top,
         });
-        Self { position, recovered, ttl_seconds }
+        Self { position, recovered, has_deltas, ttl_seconds: None, data: "" }
+    }
+
+    /// The form of the recovered publications: each is whole.
+    #[must_use]
+    pub const fn body(&self) -> Body<'static> {
+        if self.has_deltas { Body::Text } else { Body::Plain }
     }
 }
 
 impl Codec {
-    /// Reads the commands of a message.
+    /// Reads the first command of a message, or of the rest of one. Returns how many bytes it takes.
     ///
     /// # Errors
-    /// The message is empty, malformed, or contains too many commands.
-    pub fn decode(self, message: &[u8]) -> Result<Vec<Command<'_>>, Malformed> {
+    /// It is no command.
+    pub fn decode_next(self, message: &[u8]) -> Result<(Command<'_>, usize), Malformed> {
         match self {
-            Self::Json => json::decode(core::str::from_utf8(message).map_err(|_| Malformed)?),
-            Self::Protobuf => protobuf::decode(message),
+            Self::Json => json::decode_next(message),
+            Self::Protobuf => protobuf::decode_next(message),
         }
     }
 

@@ -6,6 +6,8 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
+use crate::filter::Stated;
+
 /// The most commands of one message.
 pub const COMMANDS_MAX: usize = 1024;
 
@@ -16,9 +18,11 @@ pub struct Command<'a> {
     #[serde(default)]
     pub id: u32,
     /// Begins the session.
-    pub connect: Option<Connect>,
+    #[serde(borrow)]
+    pub connect: Option<Connect<'a>>,
     /// Subscribes to a channel.
-    pub subscribe: Option<Subscribe>,
+    #[serde(borrow)]
+    pub subscribe: Option<Subscribe<'a>>,
     /// Ends a subscription.
     pub unsubscribe: Option<Named>,
     /// Publishes a message.
@@ -35,7 +39,8 @@ pub struct Command<'a> {
     /// Renews the token of a subscription.
     pub sub_refresh: Option<Renewal>,
     /// Calls the application.
-    pub rpc: Option<IgnoredAny>,
+    #[serde(borrow)]
+    pub rpc: Option<Rpc<'a>>,
     /// A message to the application.
     pub send: Option<IgnoredAny>,
     /// Only servers send pings.
@@ -52,21 +57,39 @@ impl Command<'_> {
 
 /// The arguments of `connect`.
 #[derive(Debug, Default, Deserialize)]
-pub struct Connect {
+pub struct Connect<'a> {
     /// The token of the connection; empty: none.
     #[serde(default)]
     pub token: String,
+    /// What the client states for the application.
+    #[serde(borrow)]
+    pub data: Option<&'a RawValue>,
+    /// The name of its library.
+    #[serde(default)]
+    pub name: String,
+    /// The version of its library.
+    #[serde(default)]
+    pub version: String,
+    /// The data is no JSON.
+    #[serde(skip)]
+    pub has_foreign_data: bool,
 }
 
 /// The arguments of `subscribe`.
 #[derive(Debug, Default, Deserialize)]
-pub struct Subscribe {
+pub struct Subscribe<'a> {
     /// The channel.
     #[serde(default)]
     pub channel: String,
     /// The token of the subscription; empty: none.
     #[serde(default)]
     pub token: String,
+    /// What the client states for the application.
+    #[serde(borrow)]
+    pub data: Option<&'a RawValue>,
+    /// The data is no JSON.
+    #[serde(skip)]
+    pub has_foreign_data: bool,
     /// The client wants what it missed.
     #[serde(default)]
     pub recover: bool,
@@ -76,12 +99,15 @@ pub struct Subscribe {
     /// The offset of the client's position.
     #[serde(default)]
     pub offset: u64,
+    /// How publications may refer to earlier ones; empty: not at all.
+    #[serde(default)]
+    pub delta: String,
     /// Bit 2: the client wants an error instead of `recovered: false`.
     #[serde(default)]
     pub flag: u64,
-    /// A filter of tags.
+    /// Which messages the client wants, by their tags; `None`: all of them.
     #[serde(rename = "tf")]
-    pub filter: Option<IgnoredAny>,
+    pub filter: Option<Stated>,
     /// What the client subscribes to; 0: the messages of a channel.
     #[serde(default, rename = "type")]
     pub kind: i32,
@@ -104,6 +130,20 @@ pub struct Publish<'a> {
     /// The data; `None` if it is missing, or no JSON.
     #[serde(borrow)]
     pub data: Option<&'a RawValue>,
+}
+
+/// The arguments of `rpc`.
+#[derive(Debug, Default, Deserialize)]
+pub struct Rpc<'a> {
+    /// The method.
+    #[serde(default)]
+    pub method: String,
+    /// The arguments.
+    #[serde(borrow)]
+    pub data: Option<&'a RawValue>,
+    /// The data is no JSON.
+    #[serde(skip)]
+    pub has_foreign_data: bool,
 }
 
 /// The arguments of `history`.

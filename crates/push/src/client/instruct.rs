@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 
-use crate::client::codec::{Joined, Push};
-use crate::client::{Asker, Connection, Context, Waiting, fitting};
+use crate::client::codec::{Body, Joined, Push};
+use crate::client::{Asker, Connection, Context, Granted, Waiting, fitting};
 use crate::mail::Subscribed;
 use crate::position::Since;
 use crate::settings::Error;
@@ -29,13 +29,16 @@ impl Connection {
         }
         let is_visible = namespace.presence || namespace.join_leave;
         let waiting = Waiting {
-            asker: Asker::Application(data.into()),
+            asker: Asker::Application,
             since: since.map(|since| since.offset),
             rejects_unrecovered: false,
+            data: data.into(),
+            chan_info: Box::default(),
+            is_renewed: false,
         };
         // A refusal (no memory for the history) is not reported: the application has its reply before an owner on
         // another worker answers.
-        let granted = (is_visible, expires_at);
+        let granted = Granted { is_visible, expires_at, features: None };
         let begun = self.begin_subscription(context, channel, since, granted, waiting, out);
         debug_assert!(begun.is_ok() || !self.subscriptions.contains_key(channel));
     }
@@ -53,10 +56,10 @@ impl Connection {
         let missed = whole.map_or(&[][..], |recovered| &recovered.publications);
         let fits = fitting(missed, context.room, out) == missed.len();
         let since = since.filter(|_| fits);
-        let position = Joined::new(reply, since, None).position;
+        let position = Joined::new(reply, since, false).position;
         self.codec.encode_push(out, &Push::Subscribed { channel, position, data });
         for publication in missed.iter().filter(|_| fits) {
-            self.codec.encode_push(out, &Push::Publication(publication));
+            self.codec.encode_push(out, &Push::Publication(publication, Body::Plain));
         }
     }
 
@@ -71,7 +74,7 @@ impl Connection {
         match subscription.waiting.as_ref().map(|waiting| &waiting.asker) {
             Some(Asker::Client(id)) => self.codec.encode_error(out, *id, Error::PermissionDenied),
             // The client does not know of the subscription.
-            Some(Asker::Application(_)) => {}
+            Some(Asker::Application) => {}
             None => {
                 let (code, reason) = (2000, "server unsubscribe");
                 self.codec.encode_push(out, &Push::Unsubscribed { channel, code, reason });

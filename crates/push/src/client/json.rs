@@ -1,44 +1,43 @@
 //! Centrifugo's client protocol, version 2, as JSON: commands in, replies and pushes out, one a line.
 //! In: the text of a message. Out: commands; lines. Never: emits a blank line, or a line break within a line.
-//! Limits: those of the WebSocket message that carries the commands; `COMMANDS_MAX` commands in one message.
+//! Limits: those of the WebSocket message that carries the commands.
 
 use std::sync::Arc;
 
-use crate::api::{encode_member, encode_publications, encode_text};
-use crate::client::codec::{Answer, Connected, Joined, Malformed, Push};
-use crate::client::command::{COMMANDS_MAX, Command};
+use crate::api::{encode_member, encode_publications, encode_publications_as, encode_text};
+use crate::backend::Refused;
+use crate::client::codec::{Answer, Body, Connected, Joined, Malformed, Push};
+use crate::client::command::Command;
 use crate::mail::Presence;
 use crate::position::Position;
 use crate::publication::{Content, Publication};
-use crate::settings::Error;
 
-/// Reads the commands of a message.
+/// Reads the first command of a message, or of the rest of one. Returns how many bytes it takes, with the line break after
+/// it.
 ///
 /// # Errors
-/// The text is empty, not JSON, or contains too many commands.
-pub(super) fn decode(text: &str) -> Result<Vec<Command<'_>>, Malformed> {
-    let mut commands = Vec::new();
-    for line in text.strip_suffix('\n').unwrap_or(text).split('\n') {
-        // Several objects may be in one line.
-        let mut found = serde_json::Deserializer::from_str(line).into_iter::<Command<'_>>();
-        let before = commands.len();
-        for command in &mut found {
-            commands.push(command.map_err(|_| Malformed)?);
-            if commands.len() > COMMANDS_MAX {
-                return Err(Malformed);
-            }
-        }
-        if commands.len() == before {
-            return Err(Malformed);
-        }
-    }
-    Ok(commands)
+/// The line is blank, not JSON, or no command.
+pub(super) fn decode_next(message: &[u8]) -> Result<(Command<'_>, usize), Malformed> {
+    let line = message.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    let text = core::str::from_utf8(line).map_err(|_| Malformed)?;
+    // Several objects may be in one line.
+    let mut found = serde_json::Deserializer::from_str(text).into_iter::<Command<'_>>();
+    let command = found.next().ok_or(Malformed)?.map_err(|_| Malformed)?;
+    let end = found.byte_offset();
+    let is_last = line[end..].iter().all(u8::is_ascii_whitespace);
+    Ok((command, if is_last { (line.len() + 1).min(message.len()) } else { end }))
 }
 
 /// Appends a reply.
 pub(super) fn encode_answer(out: &mut Vec<u8>, id: u32, answer: &Answer<'_>) {
     match answer {
-        Answer::Failed(error) => encode_error(out, id, *error),
+        Answer::Failed(error) => {
+            let message = error.message().into();
+            let (code, temporary) = (error.code(), error.is_temporary());
+            encode_error(out, id, &Refused { code, message, temporary });
+        }
+        Answer::Refused(refused) => encode_error(out, id, refused),
+        Answer::Called { data } => encode_called(out, id, data),
         Answer::Connected(connected) => encode_connected(out, id, connected),
         Answer::Subscribed(joined) => encode_subscribed(out, id, joined),
         Answer::Unsubscribed => encode_done(out, id, "unsubscribe"),
@@ -62,7 +61,7 @@ pub(super) fn encode_answer(out: &mut Vec<u8>, id: u32, answer: &Answer<'_>) {
 /// Appends a push.
 pub(super) fn encode_push(out: &mut Vec<u8>, push: &Push<'_>) {
     match push {
-        Push::Publication(publication) => encode_publication(out, publication),
+        Push::Publication(publication, body) => encode_publication(out, publication, *body),
         Push::Unsubscribed { channel, code, reason } => {
             encode_unsubscribe(out, channel, *code, reason);
         }
@@ -112,14 +111,24 @@ fn encode_done(out: &mut Vec<u8>, id: u32, name: &str) {
 }
 
 /// Appends an error as the reply.
-fn encode_error(out: &mut Vec<u8>, id: u32, error: Error) {
+fn encode_error(out: &mut Vec<u8>, id: u32, error: &Refused<'_>) {
     begin_reply(out, id, "error");
     out.extend_from_slice(b"\"code\":");
-    out.extend_from_slice(itoa::Buffer::new().format(error.code()).as_bytes());
+    out.extend_from_slice(itoa::Buffer::new().format(error.code).as_bytes());
     out.extend_from_slice(b",\"message\":");
-    encode_text(out, error.message());
-    if error.is_temporary() {
+    encode_text(out, &error.message);
+    if error.temporary {
         out.extend_from_slice(b",\"temporary\":true");
+    }
+    out.extend_from_slice(b"}}");
+}
+
+/// Appends the reply to `rpc`.
+fn encode_called(out: &mut Vec<u8>, id: u32, data: &str) {
+    begin_reply(out, id, "rpc");
+    if !data.is_empty() {
+        out.extend_from_slice(b"\"data\":");
+        out.extend_from_slice(data.as_bytes());
     }
     out.extend_from_slice(b"}}");
 }
@@ -138,6 +147,10 @@ fn encode_connected(out: &mut Vec<u8>, id: u32, connected: &Connected<'_>) {
     if let Some(ping) = connected.ping_seconds {
         encode_member(out, "ping", ping);
         out.extend_from_slice(b",\"pong\":true");
+    }
+    if !connected.data.is_empty() {
+        out.extend_from_slice(b",\"data\":");
+        out.extend_from_slice(connected.data.as_bytes());
     }
     if !connected.session.is_empty() {
         out.extend_from_slice(b",\"session\":");
@@ -185,7 +198,7 @@ fn encode_subscribed(out: &mut Vec<u8>, id: u32, joined: &Joined<'_>) {
         if let Some(recovered) = joined.recovered {
             if !recovered.publications.is_empty() {
                 out.push(b',');
-                encode_publications(out, &recovered.publications);
+                encode_publications_as(out, &recovered.publications, joined.body());
             }
             if recovered.is_whole {
                 out.extend_from_slice(b",\"recovered\":true");
@@ -193,12 +206,25 @@ fn encode_subscribed(out: &mut Vec<u8>, id: u32, joined: &Joined<'_>) {
             out.extend_from_slice(b",\"was_recovering\":true");
         }
     }
+    if joined.has_deltas {
+        if out.len() > begun {
+            out.push(b',');
+        }
+        out.extend_from_slice(b"\"delta\":true");
+    }
     if let Some(ttl) = joined.ttl_seconds {
         if out.len() > begun {
             out.push(b',');
         }
         out.extend_from_slice(b"\"expires\":true");
         encode_member(out, "ttl", ttl);
+    }
+    if !joined.data.is_empty() {
+        if out.len() > begun {
+            out.push(b',');
+        }
+        out.extend_from_slice(b"\"data\":");
+        out.extend_from_slice(joined.data.as_bytes());
     }
     out.extend_from_slice(b"}}");
 }
@@ -254,14 +280,14 @@ pub fn encode_stats_members(out: &mut Vec<u8>, clients: u64, users: u64) {
 }
 
 /// Appends the push of a publication, a join or a leave.
-fn encode_publication(out: &mut Vec<u8>, publication: &Publication) {
+fn encode_publication(out: &mut Vec<u8>, publication: &Publication, body: Body<'_>) {
     begin_line(out);
     out.extend_from_slice(b"{\"push\":{\"channel\":");
     encode_text(out, &publication.channel);
     match publication.content {
         Content::Message => {
             out.extend_from_slice(b",\"pub\":");
-            crate::api::encode_publication(out, publication);
+            crate::api::encode_publication(out, publication, body);
         }
         Content::Join => {
             out.extend_from_slice(b",\"join\":{\"info\":");

@@ -3,31 +3,38 @@
 //! Never: knows how they are encoded (`codec.rs`) or reach the client; lets a client do what its namespace does not allow.
 //! Limits: `channels-max` and `message-max` of the hub; `COMMANDS_MAX` commands in a message, `QUERIES_MAX` of them
 //! about history and presence; replies of `Context::room` bytes. `Context::effort` lets the caller bound the messages.
+//! What needs the consent of the user's own backend is in `asking.rs`.
 //! Invariant: each entry of `subscriptions` has a place in the hub until `leave_all`.
 
+pub mod asking;
 pub mod codec;
 pub mod command;
+mod features;
 mod instruct;
 pub mod json;
 mod protobuf;
+mod renewal;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tidegate_config::model::Namespace;
+use tidegate_config::model::{BackendEvent, Namespace};
 
-use crate::client::codec::{Answer, Codec, Connected, Joined, Push};
-use crate::client::command::{Command, History, Renewal, Subscribe};
+use crate::client::asking::{Backing, Question};
+use crate::client::codec::{Answer, Codec, Joined};
+use crate::client::command::{COMMANDS_MAX, Command, Connect, History, Publish, Subscribe};
+use crate::client::features::{FILTERS_BYTES_MAX, FOSSIL, Features, features, filtered};
+use crate::client::renewal::connection_claims;
 use crate::effort;
 use crate::emulation::{Secret, SessionName};
 use crate::hub::{Hub, Instance};
 use crate::local::Place;
 use crate::mail::{Call, Order, Reply, ReplyTo, Subscribed, Visitor};
 use crate::position::Since;
-use crate::publication::{Publication, count_within, in_one_line, is_too_deep};
+use crate::publication::{Form, Publication, count_within, in_one_line, is_too_deep};
 use crate::settings::{Client, Error, HubSettings, Hubs, is_permitted, stream_limits};
 use crate::stream::{Excerpt, Recovered};
-use crate::token::{Claims, Keys, Refusal};
+use crate::token::{Claims, Refusal};
 
 /// How long a client may stay after its token has expired, in seconds.
 const EXPIRED_GRACE_SECONDS: u64 = 25;
@@ -59,8 +66,14 @@ pub struct Connection {
     expires_at: Option<u64>,
     /// By channel.
     subscriptions: BTreeMap<Arc<str>, Subscription>,
+    /// The memory of the filters of all subscriptions.
+    filters_bytes: u32,
     /// How requests name the session, if its commands come in requests.
     emulated: Option<Box<Emulated>>,
+    /// What events to the backend need; `None` if the hub has none.
+    backing: Option<Box<Backing>>,
+    /// `connect` has failed: the client gets no further reply.
+    has_failed: bool,
 }
 
 #[derive(Debug)]
@@ -82,6 +95,17 @@ struct Subscription {
     is_visible: bool,
     /// When its token expires, in seconds since 1970.
     expires_at: Option<u64>,
+    /// The backend decides then whether the subscription goes on.
+    is_renewed: bool,
+    /// What it has that most subscriptions have not.
+    features: Option<Box<Features>>,
+}
+
+impl Subscription {
+    /// The memory of its filter.
+    fn filter_bytes(&self) -> u32 {
+        self.features.as_ref().map_or(0, |features| features.filter_bytes() as u32)
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -92,6 +116,20 @@ struct Waiting {
     since: Option<u64>,
     /// The client prefers an error if messages are lost.
     rejects_unrecovered: bool,
+    /// Data of the application for the client.
+    data: Box<str>,
+    /// What others see of the client in the channel only: JSON; empty: nothing.
+    chan_info: Box<str>,
+    /// The backend renews the subscription.
+    is_renewed: bool,
+}
+
+/// Whether a client may subscribe.
+enum Permission {
+    /// It may. Others see it there if the flag is set, and its token expires then.
+    Granted(bool, Option<u64>),
+    /// The backend decides.
+    OfBackend,
 }
 
 /// What has asked for a subscription.
@@ -99,8 +137,8 @@ struct Waiting {
 enum Asker {
     /// The command of the client with this id.
     Client(u32),
-    /// The application, with this data for the client.
-    Application(Box<str>),
+    /// The application.
+    Application,
 }
 
 /// Why a client is disconnected: the code and reason of the Close frame. The reason is never empty, and no JSON.
@@ -114,6 +152,8 @@ pub struct Disconnect {
 
 /// The disconnects of Centrifugo that this program uses.
 impl Disconnect {
+    /// `connect` has failed, and the client is still here.
+    pub const CLOSED: Self = Self { code: 3000, reason: "connection closed" };
     /// The process stops.
     pub const SHUTDOWN: Self = Self { code: 3001, reason: "shutdown" };
     /// The token has expired and was not renewed.
@@ -122,6 +162,8 @@ impl Disconnect {
     pub const SUBSCRIPTION_EXPIRED: Self = Self { code: 3006, reason: "subscription expired" };
     /// The client does not read.
     pub const SLOW: Self = Self { code: 3008, reason: "slow" };
+    /// The connection has lasted long enough, and the client connects again.
+    pub const FORCE_RECONNECT: Self = Self { code: 3011, reason: "force reconnect" };
     /// The client does not answer pings.
     pub const NO_PONG: Self = Self { code: 3012, reason: "no pong" };
     /// The token is invalid.
@@ -159,6 +201,10 @@ pub struct Context<'c, K> {
     pub room: usize,
     /// The effort of the commands so far (`effort.rs`), which the caller bounds.
     pub effort: u32,
+    /// What the caller must ask the backend.
+    pub question: Option<Question>,
+    /// The backend has answered something that is no decision.
+    pub is_nonsense: bool,
 }
 
 impl<K> Context<'_, K> {
@@ -195,7 +241,10 @@ impl Connection {
             is_connected: false,
             expires_at: None,
             subscriptions: BTreeMap::new(),
+            filters_bytes: 0,
             emulated: None,
+            backing: None,
+            has_failed: false,
         }
     }
 
@@ -231,7 +280,8 @@ impl Connection {
         self.subscriptions.len()
     }
 
-    /// Handles a message of the client. Appends replies to `out`.
+    /// Handles a message of the client, or the rest of one. Appends replies to `out`. Returns how many bytes were handled;
+    /// if these are not all, the caller hands over the rest when the backend has answered.
     ///
     /// # Errors
     /// The client must be disconnected, after `out` was sent.
@@ -240,10 +290,19 @@ impl Connection {
         context: &mut Context<'_, K>,
         message: &[u8],
         out: &mut Vec<u8>,
-    ) -> Result<(), Disconnect> {
-        let commands = self.codec.decode(message).map_err(|_| Disconnect::BAD_REQUEST)?;
-        let mut queries = 0;
-        for command in commands {
+    ) -> Result<usize, Disconnect> {
+        let (mut used, mut queries, mut commands) = (0, 0, 0);
+        while (used < message.len() || commands == 0) && !self.is_asking() {
+            if self.has_failed {
+                return Ok(message.len());
+            }
+            let decoded = self.codec.decode_next(&message[used..]);
+            let (command, bytes) = decoded.map_err(|_| Disconnect::BAD_REQUEST)?;
+            used += bytes;
+            commands += 1;
+            if commands > COMMANDS_MAX {
+                return Err(Disconnect::BAD_REQUEST);
+            }
             queries += u32::from(command.is_query());
             let is_much = queries > QUERIES_MAX || out.len() > QUERY_REPLIES_BYTES_MAX;
             if command.is_query() && is_much && self.is_connected && command.id > 0 {
@@ -256,7 +315,7 @@ impl Connection {
             context.effort = context.effort.saturating_add(spent);
             result?;
         }
-        Ok(())
+        Ok(used)
     }
 
     fn handle<K: Copy + Eq>(
@@ -269,7 +328,7 @@ impl Connection {
         if let Some(connect) = command.connect {
             let is_first = !self.is_connected && id > 0;
             return match is_first {
-                true => self.connect(context, id, &connect.token, out),
+                true => self.connect(context, id, &connect, out),
                 false => Err(Disconnect::BAD_REQUEST),
             };
         }
@@ -286,8 +345,7 @@ impl Connection {
             self.codec.encode_answer(out, require(id)?, &Answer::Unsubscribed);
             Ok(())
         } else if let Some(publish) = command.publish {
-            let data = publish.data.map(serde_json::value::RawValue::get);
-            self.publish(context, require(id)?, &publish.channel, data, out)
+            self.publish(context, require(id)?, &publish, out)
         } else if let Some(history) = command.history {
             self.history(context, require(id)?, &history, out)
         } else if let Some(named) = command.presence {
@@ -298,9 +356,8 @@ impl Connection {
             self.refresh(context, require(id)?, &renewal.token, out)?
         } else if let Some(renewal) = command.sub_refresh {
             self.refresh_subscription(context, require(id)?, &renewal, out)?
-        } else if command.rpc.is_some() {
-            require(id)?;
-            Err(Error::NotAvailable)
+        } else if let Some(rpc) = command.rpc {
+            self.ask_rpc(context, require(id)?, &rpc)
         } else if id == 0 && command.ping.is_none() {
             // A pong: an empty object.
             Ok(())
@@ -317,17 +374,25 @@ impl Connection {
         &mut self,
         context: &mut Context<'_, K>,
         id: u32,
-        token: &str,
+        connect: &Connect<'_>,
         out: &mut Vec<u8>,
     ) -> Result<(), Disconnect> {
         let now = context.unix_seconds;
         let Ok(hub) = context.hub_settings() else { return Err(Disconnect::BAD_REQUEST) };
-        if token.is_empty() {
+        if connect.token.is_empty() {
+            if self.asks_about_connect(hub) {
+                let data = connect.data.map_or("", |data| data.get());
+                if connect.has_foreign_data || is_too_deep(data) {
+                    return Err(Disconnect::BAD_REQUEST);
+                }
+                self.ask_connect(context, id, connect);
+                return Ok(());
+            }
             if !hub.push.anonymous {
                 return Err(Disconnect::BAD_REQUEST);
             }
         } else {
-            match connection_claims(&hub.keys, token, now) {
+            match connection_claims(&hub.keys, &connect.token, now) {
                 Ok(claims) => {
                     self.user = claims.sub.as_str().into();
                     let info = claims.info.as_ref().map_or("", |info| info.get());
@@ -336,22 +401,13 @@ impl Connection {
                 }
                 Err(Refusal::Invalid) => return Err(Disconnect::INVALID_TOKEN),
                 Err(Refusal::Expired) => {
+                    self.has_failed = true;
                     self.codec.encode_error(out, id, Error::TokenExpired);
                     return Ok(());
                 }
             }
         }
-        self.is_connected = true;
-        self.enter(context);
-        let connected = Connected {
-            client: &self.client,
-            version: context.version,
-            ttl_seconds: self.expires_at.map(|at| at.saturating_sub(now)),
-            ping_seconds: context.ping_seconds,
-            session: self.emulated.as_ref().map_or("", |emulated| &emulated.session),
-            node: self.emulated.as_ref().map_or("", |emulated| &emulated.node),
-        };
-        self.codec.encode_answer(out, id, &Answer::Connected(connected));
+        self.welcome(context, id, "", out);
         Ok(())
     }
 
@@ -359,22 +415,32 @@ impl Connection {
         &mut self,
         context: &mut Context<'_, K>,
         id: u32,
-        subscribe: &Subscribe,
+        subscribe: &Subscribe<'_>,
         out: &mut Vec<u8>,
     ) -> Result<Result<(), Error>, Disconnect> {
         let name = subscribe.channel.as_str();
         if name.is_empty() {
             return Err(Disconnect::BAD_REQUEST);
         }
-        // Without the filter the client would get messages that it does not expect.
-        if subscribe.filter.is_some() {
-            return Ok(Err(Error::BadRequest));
-        }
         if subscribe.kind != 0 {
             return Ok(Err(Error::NotAvailable));
         }
+        if !matches!(subscribe.delta.as_str(), "" | FOSSIL) {
+            return Err(Disconnect::BAD_REQUEST);
+        }
         let (is_visible, expires_at) = match self.may_subscribe(context, subscribe)? {
-            Ok(granted) => granted,
+            Ok(Permission::Granted(is_visible, expires_at)) => (is_visible, expires_at),
+            Ok(Permission::OfBackend) => {
+                let data = subscribe.data.map_or("", |data| data.get());
+                if subscribe.has_foreign_data || is_too_deep(data) {
+                    return Ok(Err(Error::BadRequest));
+                }
+                match features(context, subscribe) {
+                    Ok(features) => self.ask_subscribe(context, id, subscribe, features),
+                    Err(error) => return Ok(Err(error)),
+                }
+                return Ok(Ok(()));
+            }
             Err(error) => return Ok(Err(error)),
         };
         let since = subscribe.recover.then(|| Since::new(&subscribe.epoch, subscribe.offset));
@@ -382,22 +448,34 @@ impl Connection {
             asker: Asker::Client(id),
             since: since.map(|since| since.offset),
             rejects_unrecovered: subscribe.flag & REJECTS_UNRECOVERED > 0,
+            data: Box::default(),
+            chan_info: Box::default(),
+            is_renewed: false,
         };
-        let granted = (is_visible, expires_at);
+        let features = match features(context, subscribe) {
+            Ok(features) => features,
+            Err(error) => return Ok(Err(error)),
+        };
+        let granted = Granted { is_visible, expires_at, features };
         Ok(self.begin_subscription(context, name, since, granted, waiting, out))
     }
 
-    /// Subscribes the client, which others see if it `is_visible`. The reply follows when the owner has replied.
+    /// Subscribes the client. The reply follows when the owner has replied.
     fn begin_subscription<K: Copy + Eq>(
         &mut self,
         context: &mut Context<'_, K>,
         name: &str,
         since: Option<Since>,
-        (is_visible, expires_at): (bool, Option<u64>),
+        Granted { is_visible, expires_at, features }: Granted,
         waiting: Waiting,
         out: &mut Vec<u8>,
     ) -> Result<(), Error> {
-        let visitor = is_visible.then(|| self.visitor());
+        let filter_bytes = features.as_ref().map_or(0, |features| features.filter_bytes());
+        if self.filters_bytes as usize + filter_bytes > FILTERS_BYTES_MAX {
+            return Err(Error::LimitExceeded);
+        }
+        let visitor = is_visible.then(|| self.visitor(&waiting.chan_info));
+        let is_renewed = waiting.is_renewed;
         let at = context.next_instance();
         let begun = context.hub.subscribe(
             context.settings,
@@ -407,7 +485,10 @@ impl Connection {
             at,
         )?;
         let waiting = Some(waiting);
-        let subscription = Subscription { place: begun.place, waiting, is_visible, expires_at };
+        let place = begun.place;
+        let subscription =
+            Subscription { place, waiting, is_visible, expires_at, is_renewed, features };
+        self.filters_bytes += subscription.filter_bytes();
         let channel = context.hub.channel(begun.place).map_or_else(|| name.into(), Arc::clone);
         self.subscriptions.insert(channel, subscription);
         if let Some(reply) = begun.reply {
@@ -416,12 +497,12 @@ impl Connection {
         Ok(())
     }
 
-    /// Whether the client may subscribe. Returns whether the presence list contains it, and when its token expires.
+    /// Whether the client may subscribe.
     fn may_subscribe<K>(
         &self,
         context: &Context<'_, K>,
-        subscribe: &Subscribe,
-    ) -> Result<Result<(bool, Option<u64>), Error>, Disconnect> {
+        subscribe: &Subscribe<'_>,
+    ) -> Result<Result<Permission, Error>, Disconnect> {
         let Ok(hub) = context.hub_settings() else { return Ok(Err(Error::Internal)) };
         let name = subscribe.channel.as_str();
         if self.subscriptions.contains_key(name) {
@@ -432,15 +513,18 @@ impl Connection {
         }
         let is_visible = |namespace: &Namespace| namespace.presence || namespace.join_leave;
         if subscribe.token.is_empty() {
+            if self.backing.is_some() && hub.is_asked_to_subscribe(name) {
+                return Ok(Ok(Permission::OfBackend));
+            }
             let namespace = hub.may_subscribe(name, Client { user: &self.user });
-            return Ok(namespace.map(|namespace| (is_visible(namespace), None)));
+            return Ok(namespace.map(|namespace| Permission::Granted(is_visible(namespace), None)));
         }
         let namespace = match hub.channel(name) {
             Ok(namespace) => namespace,
             Err(error) => return Ok(Err(error)),
         };
         match self.subscription_claims(hub, name, &subscribe.token, context.unix_seconds)? {
-            Ok(claims) => Ok(Ok((is_visible(namespace), claims.ends_at()))),
+            Ok(claims) => Ok(Ok(Permission::Granted(is_visible(namespace), claims.ends_at()))),
             Err(Refusal::Invalid) => Ok(Err(Error::PermissionDenied)),
             Err(Refusal::Expired) => Ok(Err(Error::TokenExpired)),
         }
@@ -476,9 +560,10 @@ impl Connection {
         let Some(waiting) = subscription.waiting.take() else { return };
         let id = match waiting.asker {
             Asker::Client(id) => id,
-            Asker::Application(data) => {
+            Asker::Application => {
                 let channel = Arc::clone(channel);
-                return self.confirm_added(context, &channel, reply, (waiting.since, &data), out);
+                let with = (waiting.since, &*waiting.data);
+                return self.confirm_added(context, &channel, reply, with, out);
             }
         };
         let is_lost = reply.recovered.as_ref().is_some_and(|recovered| !recovered.is_whole);
@@ -487,17 +572,30 @@ impl Connection {
             self.unsubscribe(context, &channel);
             return self.codec.encode_error(out, id, Error::UnrecoverablePosition);
         }
-        let ttl = subscription.expires_at.map(|at| at.saturating_sub(context.unix_seconds));
+        let filter = subscription.features.as_ref().and_then(|features| features.filter.as_ref());
+        let kept = filter.map(|filter| filtered(filter, reply));
+        let reply = kept.as_ref().unwrap_or(reply);
+        let is_empty = |one: &Recovered| one.publications.is_empty();
+        let since = waiting
+            .since
+            .filter(|_| kept.is_none() || !reply.recovered.as_ref().is_some_and(is_empty));
+        // A subscription that the backend renews is not renewed by the client.
+        let ends_at = subscription.expires_at.filter(|_| !subscription.is_renewed);
+        let ttl_seconds = ends_at.map(|at| at.saturating_sub(context.unix_seconds));
+        let has_deltas = subscription.features.as_ref().is_some_and(|one| one.newest.is_some());
+        let data = &*waiting.data;
+        let joined = Joined { ttl_seconds, data, ..Joined::new(reply, since, has_deltas) };
         let missed = reply.recovered.as_ref().map_or(&[][..], |recovered| &recovered.publications);
-        if fitting(missed, context.room, out) == missed.len() {
-            let joined = Joined::new(reply, waiting.since, ttl);
+        // A string of JSON may have an escape for each character of the data.
+        let room = if has_deltas { context.room / 2 } else { context.room };
+        if fitting(missed, room, out) == missed.len() {
             return self.codec.encode_answer(out, id, &Answer::Subscribed(joined));
         }
         if is_everything_left(context.room, out) {
             // So many publications never fit into the room.
             let lost = Recovered { publications: Vec::new(), is_whole: false };
             let reply = Subscribed { recovered: Some(lost), ..*reply };
-            let joined = Joined::new(&reply, waiting.since, ttl);
+            let joined = Joined { ttl_seconds, data, ..Joined::new(&reply, since, has_deltas) };
             return self.codec.encode_answer(out, id, &Answer::Subscribed(joined));
         }
         let channel = Arc::clone(channel);
@@ -510,16 +608,48 @@ impl Connection {
         let mut all = self.subscriptions.iter();
         let Some((channel, _)) = all.find(|(_, known)| known.place == place) else { return };
         let channel = Arc::clone(channel);
-        let ended = self.subscriptions.remove(&channel);
+        let ended = self.remove_subscription(&channel);
         if let Some(Waiting { asker: Asker::Client(id), .. }) = ended.and_then(|one| one.waiting) {
             self.codec.encode_error(out, id, error);
         }
     }
 
+    /// Whether the client gets a publication: it has not published it, and its filter, if it has one, admits it.
+    #[must_use]
+    pub fn admits(&self, publication: &Publication) -> bool {
+        let Some(audience) = &publication.audience else { return true };
+        if *audience.sender == *self.client {
+            return false;
+        }
+        let subscription = self.subscriptions.get(&publication.channel);
+        let features = subscription.and_then(|known| known.features.as_ref());
+        let filter = features.and_then(|features| features.filter.as_ref());
+        filter.is_none_or(|filter| filter.admits(&audience.tags))
+    }
+
+    /// The form in which the client is sent a publication now.
+    pub fn choose_form(&mut self, publication: &Publication) -> Form {
+        let plain = self.codec.form();
+        let Some(lineage) = &publication.lineage else { return plain };
+        let subscription = self.subscriptions.get_mut(&publication.channel);
+        let features = subscription.and_then(|known| known.features.as_mut());
+        let Some(newest) = features.and_then(|features| features.newest.as_mut()) else {
+            return plain;
+        };
+        let before = core::mem::replace(newest, lineage.serial());
+        lineage.form(self.codec, &publication.data, before)
+    }
+
     fn unsubscribe<K: Copy + Eq>(&mut self, context: &mut Context<'_, K>, channel: &str) {
-        let Some(subscription) = self.subscriptions.remove(channel) else { return };
+        let Some(subscription) = self.remove_subscription(channel) else { return };
         let client = subscription.is_visible.then_some(&self.client);
         context.hub.unsubscribe(context.settings, subscription.place, context.key, client);
+    }
+
+    fn remove_subscription(&mut self, channel: &str) -> Option<Subscription> {
+        let subscription = self.subscriptions.remove(channel)?;
+        self.filters_bytes -= subscription.filter_bytes();
+        Some(subscription)
     }
 
     /// Ends all subscriptions. The client has gone.
@@ -530,6 +660,7 @@ impl Connection {
         (index, key): (u16, K),
     ) {
         hub.roster().leave(index, &self.user, &self.client);
+        self.filters_bytes = 0;
         for (_, subscription) in core::mem::take(&mut self.subscriptions) {
             let client = subscription.is_visible.then_some(&self.client);
             hub.unsubscribe(settings, subscription.place, key, client);
@@ -540,32 +671,40 @@ impl Connection {
         &mut self,
         context: &mut Context<'_, K>,
         id: u32,
-        channel: &str,
-        data: Option<&str>,
+        publish: &Publish<'_>,
         out: &mut Vec<u8>,
     ) -> Result<(), Error> {
         let hub = context.hub_settings()?;
+        let channel = publish.channel.as_str();
         let namespace = hub.channel(channel)?;
         let is_subscribed = self.subscriptions.contains_key(channel);
-        if !is_permitted(namespace.publish, Client { user: &self.user }, is_subscribed) {
+        let is_asked = self.backing.is_some() && namespace.sends(BackendEvent::Publish);
+        let user = Client { user: &self.user };
+        if !is_asked && !is_permitted(namespace.publish, user, is_subscribed) {
             return Err(Error::PermissionDenied);
         }
-        let data = data.ok_or(Error::BadRequest)?;
+        let data = publish.data.ok_or(Error::BadRequest)?.get();
         if data.len() > hub.push.message_bytes_max {
             return Err(Error::LimitExceeded);
         }
         if is_too_deep(data) {
             return Err(Error::BadRequest);
         }
+        if is_asked {
+            self.ask_publish(context, id, publish, data);
+            return Ok(());
+        }
         let call = Call::Publish(Order {
             hub: context.index,
             channel: channel.into(),
             data: data.into(),
             tags: "".into(),
-            info: self.visitor().info.clone(),
+            info: self.visitor("").info,
+            sender: Arc::clone(&self.client),
             skip_history: false,
             idempotency_key: "".into(),
             waits: false,
+            delta: false,
         });
         self.call(context, id, call, out);
         Ok(())
@@ -627,54 +766,6 @@ impl Connection {
         }
     }
 
-    fn refresh<K>(
-        &mut self,
-        context: &Context<'_, K>,
-        id: u32,
-        token: &str,
-        out: &mut Vec<u8>,
-    ) -> Result<Result<(), Error>, Disconnect> {
-        let Ok(hub) = context.hub_settings() else { return Ok(Err(Error::Internal)) };
-        match connection_claims(&hub.keys, token, context.unix_seconds) {
-            Ok(claims) if *claims.sub == *self.user => self.expires_at = claims.ends_at(),
-            Ok(_) | Err(Refusal::Invalid) => return Err(Disconnect::INVALID_TOKEN),
-            Err(Refusal::Expired) => return Err(Disconnect::EXPIRED),
-        }
-        let ttl = self.expires_at.map(|at| at.saturating_sub(context.unix_seconds));
-        let answer = Answer::Renewed { client: &self.client, ttl_seconds: ttl };
-        self.codec.encode_answer(out, id, &answer);
-        Ok(Ok(()))
-    }
-
-    fn refresh_subscription<K>(
-        &mut self,
-        context: &Context<'_, K>,
-        id: u32,
-        renewal: &Renewal,
-        out: &mut Vec<u8>,
-    ) -> Result<Result<(), Error>, Disconnect> {
-        let Ok(hub) = context.hub_settings() else { return Ok(Err(Error::Internal)) };
-        let now = context.unix_seconds;
-        // Some clients omit the channel, which the token names, too.
-        let channel = match renewal.channel.is_empty() {
-            false => Some(renewal.channel.clone()),
-            true => hub.keys.verify(&renewal.token, now).ok().and_then(|claims| claims.channel),
-        };
-        let Some(channel) = channel else { return Err(Disconnect::BAD_REQUEST) };
-        let claims = match self.subscription_claims(hub, &channel, &renewal.token, now)? {
-            Ok(claims) => claims,
-            Err(Refusal::Invalid) => return Err(Disconnect::INVALID_TOKEN),
-            Err(Refusal::Expired) => return Err(Disconnect::SUBSCRIPTION_EXPIRED),
-        };
-        let Some(subscription) = self.subscriptions.get_mut(channel.as_str()) else {
-            return Ok(Err(Error::PermissionDenied));
-        };
-        subscription.expires_at = claims.ends_at();
-        let ttl = subscription.expires_at.map(|at| at.saturating_sub(now));
-        self.codec.encode_answer(out, id, &Answer::SubscriptionRenewed { ttl_seconds: ttl });
-        Ok(Ok(()))
-    }
-
     fn call<K: Copy + Eq>(
         &mut self,
         context: &mut Context<'_, K>,
@@ -728,27 +819,31 @@ impl Connection {
         context: &mut Context<'_, K>,
         out: &mut Vec<u8>,
     ) -> Result<(), Disconnect> {
+        if self.has_failed {
+            return Err(Disconnect::CLOSED);
+        }
         if !self.is_connected {
-            return Err(Disconnect::STALE);
+            // The wait for the backend has a timeout of its own.
+            return if self.is_asking() { Ok(()) } else { Err(Disconnect::STALE) };
         }
         let now = context.unix_seconds;
         let has_expired =
             |at: Option<u64>| at.is_some_and(|at| now > at.saturating_add(EXPIRED_GRACE_SECONDS));
-        if has_expired(self.expires_at) {
+        if has_expired(self.expires_at) && !self.is_renewed() {
             return Err(Disconnect::EXPIRED);
         }
-        let expired = self.subscriptions.iter().filter(|(_, known)| has_expired(known.expires_at));
+        let all = self.subscriptions.iter();
+        let expired = all.filter(|(_, known)| has_expired(known.expires_at) && !known.is_renewed);
         let expired: Vec<Arc<str>> = expired.map(|(channel, _)| Arc::clone(channel)).collect();
         for channel in expired {
-            self.unsubscribe(context, &channel);
-            let (code, reason) = (2501, "subscription expired");
-            self.codec.encode_push(out, &Push::Unsubscribed { channel: &channel, code, reason });
+            self.end_expired(context, &channel, out);
         }
+        self.begin_renewals(context);
         Ok(())
     }
 
-    /// What other clients see of the client.
-    fn visitor(&self) -> Visitor {
+    /// What other clients see of the client. `chan_info`: JSON that it has in one channel; empty: none.
+    fn visitor(&self, chan_info: &str) -> Visitor {
         let mut info = Vec::new();
         info.extend_from_slice(b"{\"user\":");
         crate::api::encode_text(&mut info, &self.user);
@@ -758,10 +853,25 @@ impl Connection {
             info.extend_from_slice(b",\"conn_info\":");
             info.extend_from_slice(self.conn_info.as_bytes());
         }
+        if !chan_info.is_empty() {
+            info.extend_from_slice(b",\"chan_info\":");
+            info.extend_from_slice(chan_info.as_bytes());
+        }
         info.push(b'}');
         let info = String::from_utf8(info).unwrap_or_default().into();
         Visitor { client: Arc::clone(&self.client), user: Arc::clone(&self.user), info }
     }
+}
+
+/// What a client gets that subscribes.
+#[derive(Default)]
+struct Granted {
+    /// Others see it.
+    is_visible: bool,
+    /// When the subscription ends.
+    expires_at: Option<u64>,
+    /// What the subscription has besides.
+    features: Option<Box<Features>>,
 }
 
 /// How many of `publications` may be sent after `out`. If the client reads and nothing else was sent, the first one may
@@ -779,12 +889,6 @@ fn is_everything_left(room: usize, out: &[u8]) -> bool {
 /// A command that wants a reply has an id.
 fn require(id: u32) -> Result<u32, Disconnect> {
     if id > 0 { Ok(id) } else { Err(Disconnect::BAD_REQUEST) }
-}
-
-/// The claims of a token for a connection. A token for a subscription is refused.
-fn connection_claims(keys: &Keys, token: &str, now: u64) -> Result<Claims, Refusal> {
-    let claims = keys.verify(token, now)?;
-    if claims.channel.is_some() { Err(Refusal::Invalid) } else { Ok(claims) }
 }
 
 #[cfg(test)]

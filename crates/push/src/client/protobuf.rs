@@ -1,7 +1,7 @@
 //! Centrifugo's client protocol, version 2, as Protocol Buffers: commands in, replies and pushes out, each after its
 //! length.
 //! In: the bytes of a message. Out: commands; bytes. Never: panics; keeps what a client sends in unknown fields.
-//! Limits: those of the WebSocket message that carries the commands; `COMMANDS_MAX` commands in one message.
+//! Limits: those of the WebSocket message that carries the commands.
 //! Invariant: the numbers of fields are those of Centrifugo's `client.proto`, which every client library contains.
 
 use std::borrow::Cow;
@@ -12,10 +12,12 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
-use crate::client::codec::{Answer, Connected, Joined, Malformed, Push};
+use crate::backend::Refused;
+use crate::client::codec::{Answer, Body, Connected, Joined, Malformed, Push};
 use crate::client::command::{
-    COMMANDS_MAX, Command, Connect, History, Named, Publish, Renewal, Start, Subscribe,
+    Command, Connect, History, Named, Publish, Renewal, Rpc, Start, Subscribe,
 };
+use crate::filter::Stated;
 use crate::mail::Presence;
 use crate::position::Position;
 use crate::protobuf::{
@@ -23,7 +25,6 @@ use crate::protobuf::{
     take_delimited,
 };
 use crate::publication::{Content, Publication};
-use crate::settings::Error;
 
 /// The ping of the server: a message without fields.
 pub(super) const PING: &[u8] = &[0];
@@ -40,6 +41,7 @@ mod reply {
     pub const PRESENCE: u32 = 9;
     pub const PRESENCE_STATS: u32 = 10;
     pub const HISTORY: u32 = 11;
+    pub const RPC: u32 = 13;
     pub const REFRESH: u32 = 14;
     pub const SUB_REFRESH: u32 = 15;
 }
@@ -62,16 +64,11 @@ impl From<protobuf::Malformed> for Malformed {
     }
 }
 
-/// Reads the commands of a message.
-pub(super) fn decode(mut message: &[u8]) -> Result<Vec<Command<'_>>, Malformed> {
-    let mut commands = Vec::new();
-    while !message.is_empty() {
-        commands.push(read_command(take_delimited(&mut message)?)?);
-        if commands.len() > COMMANDS_MAX {
-            return Err(Malformed);
-        }
-    }
-    if commands.is_empty() { Err(Malformed) } else { Ok(commands) }
+/// Reads the first command of a message, or of the rest of one. Returns how many bytes it takes.
+pub(super) fn decode_next(message: &[u8]) -> Result<(Command<'_>, usize), Malformed> {
+    let mut rest = message;
+    let command = read_command(take_delimited(&mut rest)?)?;
+    Ok((command, message.len() - rest.len()))
 }
 
 /// Reads a message with `read`, which gets each field.
@@ -99,7 +96,7 @@ fn read_command(bytes: &[u8]) -> Result<Command<'_>, Malformed> {
             10 => command.history = Some(read_history(value)?),
             11 => command.ping = Some(IgnoredAny),
             12 => command.send = Some(IgnoredAny),
-            13 => command.rpc = Some(IgnoredAny),
+            13 => command.rpc = Some(read_rpc(value)?),
             14 => command.refresh = Some(read_renewal(value, None, 1)?),
             15 => command.sub_refresh = Some(read_renewal(value, Some(1), 2)?),
             _ => {}
@@ -108,26 +105,70 @@ fn read_command(bytes: &[u8]) -> Result<Command<'_>, Malformed> {
     })
 }
 
-fn read_connect(value: Value<'_>) -> Result<Connect, Malformed> {
-    read(value.fields()?, |connect: &mut Connect, field, value| {
-        if field == 1 {
-            connect.token = value.text()?.to_owned();
+fn read_connect(value: Value<'_>) -> Result<Connect<'_>, Malformed> {
+    read(value.fields()?, |connect: &mut Connect<'_>, field, value| {
+        match field {
+            1 => connect.token = value.text()?.to_owned(),
+            2 => (connect.data, connect.has_foreign_data) = read_data(value)?,
+            4 => connect.name = value.text()?.to_owned(),
+            5 => connect.version = value.text()?.to_owned(),
+            _ => {}
         }
         Ok(())
     })
 }
 
-fn read_subscribe(value: Value<'_>) -> Result<Subscribe, Malformed> {
-    read(value.fields()?, |subscribe: &mut Subscribe, field, value| {
+/// Reads data for the application. Returns whether it is something else than JSON.
+fn read_data(value: Value<'_>) -> Result<(Option<&RawValue>, bool), Malformed> {
+    let bytes = value.bytes()?;
+    let data = serde_json::from_slice(bytes).ok();
+    Ok((data, data.is_none() && !bytes.is_empty()))
+}
+
+fn read_rpc(value: Value<'_>) -> Result<Rpc<'_>, Malformed> {
+    read(value.fields()?, |rpc: &mut Rpc<'_>, field, value| {
+        match field {
+            1 => (rpc.data, rpc.has_foreign_data) = read_data(value)?,
+            2 => rpc.method = value.text()?.to_owned(),
+            _ => {}
+        }
+        Ok(())
+    })
+}
+
+fn read_subscribe(value: Value<'_>) -> Result<Subscribe<'_>, Malformed> {
+    read(value.fields()?, |subscribe: &mut Subscribe<'_>, field, value| {
         match field {
             1 => subscribe.channel = value.text()?.to_owned(),
             2 => subscribe.token = value.text()?.to_owned(),
             3 => subscribe.recover = value.number()? > 0,
             6 => subscribe.epoch = value.text()?.to_owned(),
             7 => subscribe.offset = value.number()?,
-            13 => subscribe.filter = Some(IgnoredAny),
+            8 => (subscribe.data, subscribe.has_foreign_data) = read_data(value)?,
+            12 => subscribe.delta = value.text()?.to_owned(),
+            13 => subscribe.filter = Some(read_filter(value, FILTER_LEVELS_MAX)?),
             14 => subscribe.flag = value.number()?,
             15 => subscribe.kind = value.number()? as i32,
+            _ => {}
+        }
+        Ok(())
+    })
+}
+
+/// The levels of a filter beyond which it is not read: a later check refuses far fewer with an error.
+const FILTER_LEVELS_MAX: usize = 32;
+
+/// Reads a filter of so many levels.
+fn read_filter(value: Value<'_>, levels: usize) -> Result<Stated, Malformed> {
+    let below = levels.checked_sub(1).ok_or(Malformed)?;
+    read(value.fields()?, |filter: &mut Stated, field, value| {
+        match field {
+            1 => filter.op = value.text()?.to_owned(),
+            2 => filter.key = value.text()?.to_owned(),
+            3 => filter.cmp = value.text()?.to_owned(),
+            4 => filter.val = value.text()?.to_owned(),
+            5 => filter.vals.push(value.text()?.to_owned()),
+            6 => filter.nodes.push(read_filter(value, below)?),
             _ => {}
         }
         Ok(())
@@ -196,7 +237,15 @@ pub(super) fn encode_answer(out: &mut Vec<u8>, id: u32, answer: &Answer<'_>) {
     put_delimited(out, |out| {
         put_number(out, reply::ID, id.into());
         match answer {
-            Answer::Failed(error) => put_message(out, reply::ERROR, |out| put_error(out, *error)),
+            Answer::Failed(error) => put_message(out, reply::ERROR, |out| {
+                put_error(out, (error.code(), error.message(), error.is_temporary()));
+            }),
+            Answer::Refused(Refused { code, message, temporary }) => {
+                put_message(out, reply::ERROR, |out| put_error(out, (*code, message, *temporary)));
+            }
+            Answer::Called { data } => {
+                put_message(out, reply::RPC, |out| put_bytes(out, 1, data.as_bytes()));
+            }
             Answer::Connected(connected) => {
                 put_message(out, reply::CONNECT, |out| put_connected(out, connected));
             }
@@ -228,10 +277,10 @@ pub(super) fn encode_answer(out: &mut Vec<u8>, id: u32, answer: &Answer<'_>) {
     });
 }
 
-fn put_error(out: &mut Vec<u8>, error: Error) {
-    put_number(out, 1, error.code().into());
-    put_bytes(out, 2, error.message().as_bytes());
-    put_flag(out, 3, error.is_temporary());
+fn put_error(out: &mut Vec<u8>, (code, message, is_temporary): (u32, &str, bool)) {
+    put_number(out, 1, code.into());
+    put_bytes(out, 2, message.as_bytes());
+    put_flag(out, 3, is_temporary);
 }
 
 /// Appends how long a token is valid, in fields with these numbers.
@@ -244,6 +293,7 @@ fn put_connected(out: &mut Vec<u8>, connected: &Connected<'_>) {
     put_bytes(out, 1, connected.client.as_bytes());
     put_bytes(out, 2, connected.version.as_bytes());
     put_ttl(out, (3, 4), connected.ttl_seconds);
+    put_bytes(out, 5, connected.data.as_bytes());
     put_number(out, 7, connected.ping_seconds.unwrap_or(0));
     put_flag(out, 8, connected.ping_seconds.is_some());
     put_bytes(out, 9, connected.session.as_bytes());
@@ -252,12 +302,14 @@ fn put_connected(out: &mut Vec<u8>, connected: &Connected<'_>) {
 
 fn put_joined(out: &mut Vec<u8>, joined: &Joined<'_>) {
     put_ttl(out, (1, 2), joined.ttl_seconds);
+    put_bytes(out, 11, joined.data.as_bytes());
+    put_flag(out, 13, joined.has_deltas);
     let Some(position) = joined.position else { return };
     put_flag(out, 3, true);
     put_bytes(out, 6, position.epoch.as_str().as_bytes());
     let recovered = joined.recovered;
     for publication in recovered.map_or(&[][..], |recovered| &recovered.publications) {
-        put_message(out, 7, |out| put_publication(out, publication));
+        put_message(out, 7, |out| put_publication(out, publication, joined.body()));
     }
     put_flag(out, 8, recovered.is_some_and(|recovered| recovered.is_whole));
     put_number(out, 9, position.offset);
@@ -267,7 +319,7 @@ fn put_joined(out: &mut Vec<u8>, joined: &Joined<'_>) {
 
 fn put_history(out: &mut Vec<u8>, publications: &[Arc<Publication>], position: &Position) {
     for publication in publications {
-        put_message(out, 1, |out| put_publication(out, publication));
+        put_message(out, 1, |out| put_publication(out, publication, Body::Plain));
     }
     put_bytes(out, 2, position.epoch.as_str().as_bytes());
     put_number(out, 3, position.offset);
@@ -283,8 +335,13 @@ fn put_presence(out: &mut Vec<u8>, presence: &Presence) {
     }
 }
 
-fn put_publication(out: &mut Vec<u8>, publication: &Publication) {
-    put_bytes(out, 4, publication.data.as_bytes());
+fn put_publication(out: &mut Vec<u8>, publication: &Publication, body: Body<'_>) {
+    let (data, is_patch) = match body {
+        Body::Plain | Body::Text => (&*publication.data, false),
+        Body::Patch(patch) => (patch, true),
+    };
+    put_bytes(out, 4, data.as_bytes());
+    put_flag(out, 8, is_patch);
     if !publication.info.is_empty() {
         put_message(out, 5, |out| put_info(out, &publication.info));
     }
@@ -310,6 +367,8 @@ struct Info<'a> {
     client: Cow<'a, str>,
     #[serde(borrow)]
     conn_info: Option<&'a RawValue>,
+    #[serde(borrow)]
+    chan_info: Option<&'a RawValue>,
 }
 
 /// Appends what clients see of another one.
@@ -318,13 +377,14 @@ fn put_info(out: &mut Vec<u8>, json: &str) {
     put_bytes(out, 1, info.user.as_bytes());
     put_bytes(out, 2, info.client.as_bytes());
     put_bytes(out, 3, info.conn_info.map_or("", RawValue::get).as_bytes());
+    put_bytes(out, 4, info.chan_info.map_or("", RawValue::get).as_bytes());
 }
 
 /// Appends a push.
 pub(super) fn encode_push(out: &mut Vec<u8>, push: &Push<'_>) {
     put_delimited(out, |out| {
         put_message(out, reply::PUSH, |out| match push {
-            Push::Publication(publication) => {
+            Push::Publication(publication, body) => {
                 put_bytes(out, push::CHANNEL, publication.channel.as_bytes());
                 let visit = |out: &mut Vec<u8>, field| {
                     put_message(out, field, |out| {
@@ -334,7 +394,7 @@ pub(super) fn encode_push(out: &mut Vec<u8>, push: &Push<'_>) {
                 match publication.content {
                     Content::Message => {
                         put_message(out, push::PUBLICATION, |out| {
-                            put_publication(out, publication);
+                            put_publication(out, publication, *body);
                         });
                     }
                     Content::Join => visit(out, push::JOIN),
@@ -379,6 +439,17 @@ mod tests {
     use crate::position::Epoch;
     use crate::stream::Recovered;
     use proptest::prelude::*;
+
+    /// The commands of a whole message.
+    fn decode(mut message: &[u8]) -> Result<Vec<Command<'_>>, Malformed> {
+        let mut commands = Vec::new();
+        while commands.is_empty() || !message.is_empty() {
+            let (command, bytes) = decode_next(message)?;
+            commands.push(command);
+            message = &message[bytes..];
+        }
+        Ok(commands)
+    }
 
     /// The bytes of a command whose member `field` has what `write` appends.
     fn command(id: u64, field: u32, write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
@@ -442,6 +513,35 @@ mod tests {
     }
 
     #[test]
+    fn filters_are_read_to_a_bounded_depth() {
+        let condition = |out: &mut Vec<u8>| {
+            put_bytes(out, 2, b"t");
+            put_bytes(out, 3, b"in");
+            put_bytes(out, 5, b"a");
+            put_bytes(out, 5, b"b");
+        };
+        let message = command(1, 5, |out| {
+            put_message(out, 13, |out| {
+                put_bytes(out, 1, b"not");
+                put_message(out, 6, condition);
+            });
+        });
+        let commands = decode(&message).expect("a command");
+        let subscribe = commands[0].subscribe.as_ref().expect("subscribe");
+        let filter = subscribe.filter.as_ref().expect("a filter");
+        assert_eq!((filter.op.as_str(), filter.nodes[0].key.as_str()), ("not", "t"));
+        assert_eq!(filter.nodes[0].vals, ["a", "b"]);
+
+        let mut nested = Vec::new();
+        for _ in 0..10_000 {
+            let inner = core::mem::take(&mut nested);
+            put_message(&mut nested, 6, |out| out.extend_from_slice(&inner));
+        }
+        let deep = command(1, 5, |out| put_message(out, 13, |out| out.extend_from_slice(&nested)));
+        assert_eq!(decode(&deep).err(), Some(Malformed));
+    }
+
+    #[test]
     fn data_that_is_not_json_is_no_data() {
         let message = command(1, 7, |out| put_bytes(out, 2, b"boom"));
         let commands = decode(&message).expect("a command");
@@ -449,11 +549,9 @@ mod tests {
     }
 
     #[test]
-    fn messages_without_commands_or_with_too_many_are_malformed() {
+    fn messages_without_commands_are_malformed() {
         assert_eq!(decode(b"").err(), Some(Malformed));
         assert_eq!(decode(b"\x05\x08\x01").err(), Some(Malformed));
-        assert_eq!(decode(&[0; COMMANDS_MAX]).map(|all| all.len()), Ok(COMMANDS_MAX));
-        assert_eq!(decode(&[0; COMMANDS_MAX + 1]).err(), Some(Malformed));
     }
 
     /// The fields of a message, by number.
@@ -481,7 +579,13 @@ mod tests {
         let publication = Arc::new(publication);
         let recovered = Recovered { publications: vec![publication], is_whole: true };
         let position = Some(Position { epoch, offset: 6 });
-        let joined = Joined { position, recovered: Some(&recovered), ttl_seconds: Some(9) };
+        let joined = Joined {
+            position,
+            recovered: Some(&recovered),
+            has_deltas: true,
+            ttl_seconds: Some(9),
+            data: "",
+        };
         let mut out = Vec::new();
         encode_answer(&mut out, 5, &Answer::Subscribed(joined));
         let reply = take_delimited(&mut out.as_slice()).expect("one reply").to_vec();
@@ -491,7 +595,7 @@ mod tests {
             .into_iter()
             .filter_map(|(field, value)| Some((field, value.number().ok()?)))
             .collect();
-        assert_eq!(numbers, [(1, 1), (2, 9), (3, 1), (8, 1), (9, 6), (10, 1), (12, 1)]);
+        assert_eq!(numbers, [(1, 1), (2, 9), (13, 1), (3, 1), (8, 1), (9, 6), (10, 1), (12, 1)]);
         assert_eq!(inner(result, 6), epoch.as_str().as_bytes());
         let missed = inner(result, 7);
         assert_eq!(

@@ -32,9 +32,11 @@ impl Fixture {
                 data: format!("\"{}\"", "x".repeat(30_000)).into(),
                 tags: "".into(),
                 info: "".into(),
+                sender: "".into(),
                 skip_history: false,
                 idempotency_key: "".into(),
                 waits: false,
+                delta: false,
             };
             let to = ReplyTo::Caller { key: 0, number: 1 };
             hub.call(&settings, to, Call::Publish(order), (Moment::ZERO, number));
@@ -48,7 +50,7 @@ impl Fixture {
     /// Sends a message. Returns the replies.
     fn send(&mut self, text: &str) -> String {
         self.work(|client, context, out| {
-            assert_eq!(client.receive(context, text.as_bytes(), out), Ok(()));
+            assert_eq!(client.receive(context, text.as_bytes(), out), Ok(text.len()));
         })
     }
 
@@ -69,6 +71,8 @@ impl Fixture {
             version: "test",
             room: self.room,
             effort: 0,
+            question: None,
+            is_nonsense: false,
         };
         work(&mut self.client, &mut context, &mut out);
         self.effort = context.effort;
@@ -202,4 +206,188 @@ fn clients_that_have_left_are_not_instructed() {
         client.leave_all(context.hub, context.settings, (context.index, context.key));
     });
     assert_eq!(fixture.hub.clients(), 0);
+}
+
+/// A hub with filters, and its clients.
+mod audiences {
+    use super::*;
+    use crate::fan_out::Delivery;
+
+    const CONFIG: &str = "[[listener]]\nbind = \"127.0.0.1:80\"\n[push.p]\nanonymous = true\nsubscribe = \"anyone\"\n\
+        publish = \"anyone\"\nhistory = 100\ntag-filters = true\nexclude-sender = true\ndeltas = \"all\"\n\
+        [push.p.namespace.plain]\nsubscribe = \"anyone\"\nhistory = 100\n";
+    const ODD: &str = r#"{"key":"parity","cmp":"eq","val":"odd"}"#;
+
+    struct Scene {
+        settings: Hubs,
+        hub: Hub<u32>,
+        clients: Vec<Connection>,
+    }
+
+    impl Scene {
+        fn new(clients: usize) -> Self {
+            let config =
+                tidegate_config::parse(CONFIG, "the test").unwrap_or_else(|e| panic!("{e}"));
+            let settings = Hubs::new(&config);
+            let hub = Hub::new(&settings, 0, 1);
+            let client = |at: usize| Connection::new(Codec::Json, [1, at as u64]);
+            let mut scene = Self { settings, hub, clients: (0..clients).map(client).collect() };
+            for at in 0..clients {
+                scene.send(at, "{\"id\":1,\"connect\":{}}");
+            }
+            scene
+        }
+
+        fn send(&mut self, at: usize, text: &str) -> String {
+            let mut out = Vec::new();
+            let mut context = Context {
+                hub: &mut self.hub,
+                settings: &self.settings,
+                index: 0,
+                key: at as u32,
+                at: (Moment::ZERO, 3),
+                unix_seconds: 1_000_000,
+                ping_seconds: None,
+                version: "test",
+                room: QUEUE_MAX,
+                effort: 0,
+                question: None,
+                is_nonsense: false,
+            };
+            let received = self.clients[at].receive(&mut context, text.as_bytes(), &mut out);
+            assert_eq!(received, Ok(text.len()), "{text}");
+            String::from_utf8(out).unwrap_or_default()
+        }
+
+        fn subscribe(&mut self, at: usize, channel: &str, rest: &str) -> String {
+            let text = format!("{{\"id\":2,\"subscribe\":{{\"channel\":\"{channel}\"{rest}}}}}");
+            self.send(at, &text)
+        }
+
+        fn publish(&mut self, channel: &str, tags: &str) -> Option<Reply> {
+            let order = Order {
+                hub: 0,
+                channel: channel.into(),
+                data: "1".into(),
+                tags: tags.into(),
+                info: "".into(),
+                sender: "".into(),
+                skip_history: false,
+                idempotency_key: "".into(),
+                waits: false,
+                delta: false,
+            };
+            let to = ReplyTo::Caller { key: 0, number: 1 };
+            self.hub.call(&self.settings, to, Call::Publish(order), (Moment::ZERO, 9))
+        }
+
+        /// The clients that get the next publication.
+        fn receivers(&mut self) -> Vec<u32> {
+            let mut keys = Vec::new();
+            let Some(slice) = self.hub.deliver(1 << 20, &mut keys) else { return keys };
+            keys.retain(|key| self.clients[*key as usize].admits(&slice.publication));
+            self.hub.end_slice(slice, Delivery::default());
+            keys
+        }
+    }
+
+    #[test]
+    fn filters_select_messages_by_their_tags() {
+        let mut scene = Scene::new(3);
+        scene.subscribe(0, "a", "");
+        scene.subscribe(1, "a", &format!(",\"tf\":{ODD}"));
+        scene.subscribe(2, "a", &format!(",\"tf\":{{\"op\":\"not\",\"nodes\":[{ODD}]}}"));
+        for (tags, expected) in [
+            ("", &[0, 2][..]),
+            ("{\"parity\":\"odd\"}", &[0, 1]),
+            ("{\"parity\":\"even\"}", &[0, 2]),
+            ("{\"a\":\"b\",\"parity\":\"odd\"}", &[0, 1]),
+        ] {
+            assert!(matches!(scene.publish("a", tags), Some(Reply::Published { .. })));
+            assert_eq!(scene.receivers(), expected, "{tags}");
+        }
+        let long = format!("{{\"a\":\"{}\"}}", "x".repeat(crate::filter::TAGS_BYTES_MAX));
+        assert!(matches!(scene.publish("a", &long), Some(Reply::Failed(Error::LimitExceeded))));
+        assert!(matches!(scene.publish("plain:a", &long), Some(Reply::Published { .. })));
+    }
+
+    #[test]
+    fn filters_are_refused_where_they_are_not_allowed_or_wrong() {
+        let mut scene = Scene::new(1);
+        for (channel, filter, is_accepted) in [
+            ("plain:a", ODD, false),
+            ("a", "{}", false),
+            ("a", "{\"op\":\"xor\",\"nodes\":[{}]}", false),
+            ("a", ODD, true),
+        ] {
+            let reply = scene.subscribe(0, channel, &format!(",\"tf\":{filter}"));
+            assert_eq!(reply.contains("\"code\":107"), !is_accepted, "{channel} {filter} {reply}");
+        }
+    }
+
+    #[test]
+    fn filters_of_a_connection_are_bounded_and_given_back() {
+        let mut scene = Scene::new(1);
+        let long = format!("{{\"key\":\"a\",\"cmp\":\"eq\",\"val\":\"{}\"}}", "x".repeat(4000));
+        let tf = format!(",\"tf\":{long}");
+        let accepted = |scene: &mut Scene| {
+            (0..20)
+                .take_while(|at| !scene.subscribe(0, &format!("a{at}"), &tf).contains("106"))
+                .count()
+        };
+        assert_eq!(accepted(&mut scene), FILTERS_BYTES_MAX / 4096);
+        assert!(!scene.subscribe(0, "b", "").contains("error"), "without a filter");
+        for at in 0..20 {
+            scene.send(0, &format!("{{\"id\":9,\"unsubscribe\":{{\"channel\":\"a{at}\"}}}}"));
+        }
+        assert_eq!(scene.clients[0].filters_bytes, 0);
+        assert_eq!(accepted(&mut scene), FILTERS_BYTES_MAX / 4096, "room again");
+    }
+
+    #[test]
+    fn filters_exclude_deltas() {
+        let mut scene = Scene::new(2);
+        let filtered = scene.subscribe(0, "a", &format!(",\"delta\":\"fossil\",\"tf\":{ODD}"));
+        let whole = scene.subscribe(1, "a", ",\"delta\":\"fossil\"");
+        assert!(!filtered.contains("\"delta\":true") && whole.contains("\"delta\":true"));
+    }
+
+    #[test]
+    fn recovery_skips_what_the_filter_does_not_admit_and_keeps_the_position() {
+        let mut scene = Scene::new(3);
+        for number in 1..=6 {
+            let parity = if number % 2 == 1 { "odd" } else { "even" };
+            scene.publish("a", &format!("{{\"parity\":\"{parity}\"}}"));
+        }
+        let recover = |offset: u64, filter: &str| {
+            format!(",\"recover\":true,\"offset\":{offset},\"tf\":{filter}")
+        };
+        let reply = scene.subscribe(0, "a", &recover(2, ODD));
+        assert_eq!(reply.matches("\"data\"").count(), 2, "{reply}");
+        assert!(reply.contains("\"offset\":3,\"tags\"") && reply.contains("\"offset\":5,\"tags\""));
+        assert!(reply.contains("\"recovered\":true") && reply.contains(",\"offset\":2,"));
+        // Nothing is left: the client goes on after the newest message.
+        let none = ODD.replace("odd", "none");
+        let reply = scene.subscribe(1, "a", &recover(2, &none));
+        assert!(
+            reply.contains("\"recovered\":true") && reply.contains(",\"offset\":6,"),
+            "{reply}"
+        );
+        // What is lost is lost with a filter, too.
+        let reply = scene.subscribe(2, "a", &recover(9, ODD));
+        assert!(reply.contains("\"was_recovering\":true") && !reply.contains("\"recovered\":true"));
+    }
+
+    #[test]
+    fn client_does_not_get_what_it_has_published() {
+        let mut scene = Scene::new(3);
+        for at in 0..3 {
+            scene.subscribe(at, "a", "");
+            scene.subscribe(at, "plain:a", "");
+        }
+        scene.send(1, "{\"id\":3,\"publish\":{\"channel\":\"a\",\"data\":1}}");
+        assert_eq!(scene.receivers(), [0, 2]);
+        scene.publish("a", "");
+        assert_eq!(scene.receivers(), [0, 1, 2]);
+    }
 }

@@ -121,6 +121,26 @@ fn finished_waits_until_receiving_resumes() {
 }
 
 #[test]
+fn connection_closed_right_after_receiving_resumes_is_not_finished() {
+    for resets in [false, true] {
+        let mut stage = Stage::without_faults(Version::Tls13);
+        stage.recorder.pauses = true;
+        let (mut end, sock) = stage.established();
+        end.send(b"bytes");
+        end.send_close_notify();
+        stage.until(&mut [&mut end], |recorder, _| !recorder.of(sock).bytes.is_empty());
+        stage.pass(Span::from_secs(1));
+        stage.act(|view| {
+            view.set_receiving(sock, true);
+            if resets { view.abort(sock) } else { view.close(sock) }
+        });
+        assert!(!stage.recorder.of(sock).seen.contains(&Seen::Finished));
+        drop(end);
+        stage.end();
+    }
+}
+
+#[test]
 fn paused_handler_gets_no_bytes_and_none_are_lost() {
     let mut stage = Stage::without_faults(Version::Tls13);
     stage.recorder.pauses = true;

@@ -461,11 +461,24 @@ impl Worker {
         let tables = snapshot.process.rates.of_route(route);
         let mut refused = None;
         let has_token = values.claims.is_some();
-        let limits = handling.rates.iter().zip(tables);
-        for (rate, table) in limits.filter(|(rate, _)| rate.needs_token() == has_token) {
-            let hash = table.key_of(rate, values, &mut self.piece);
-            if let Admission::Refused(wait) = table.admit(hash, reactor.now()) {
-                refused = Some((rate, table, wait));
+        let limits = || {
+            let limits = handling.rates.iter().zip(tables);
+            limits.filter(|(rate, _)| rate.needs_token() == has_token)
+        };
+        // A request that one of several limits refuses counts for none of them: first look, then count.
+        let counts_at_once = limits().nth(1).is_none();
+        for is_counting in [counts_at_once, true] {
+            for (rate, table) in limits() {
+                let hash = table.key_of(rate, values, &mut self.piece);
+                let now = reactor.now();
+                let admission =
+                    if is_counting { table.admit(hash, now) } else { table.look(hash, now) };
+                if let Admission::Refused(wait) = admission {
+                    refused = Some((rate, table, wait));
+                    break;
+                }
+            }
+            if is_counting && counts_at_once || refused.is_some() {
                 break;
             }
         }

@@ -59,6 +59,13 @@ impl ScriptedRequest {
         usize::from(self.app)
     }
 
+    /// The VM has another index.
+    pub(super) fn rename_app(&mut self, from: usize, to: usize) {
+        if self.app() == from {
+            self.app = to as u16;
+        }
+    }
+
     /// The body has not arrived completely, and no callback has run.
     pub(super) fn expects_body(&self) -> bool {
         self.expects_body
@@ -319,7 +326,8 @@ impl Worker {
     /// Runs `on_stop` of every application, after everything else has ended.
     pub fn stop_apps<R: Reactor>(&mut self, reactor: &mut R) {
         self.run_last_log_hooks(reactor);
-        for app in 0..self.apps.len() {
+        for place in 0..self.apps.len() {
+            let app = self.apps.index_at(place);
             self.call_app(reactor, app, "on_stop", None, Vm::stop);
         }
     }
@@ -379,7 +387,9 @@ impl Worker {
     /// threads that are due, as far as their share of the turn goes.
     pub(crate) fn resume_apps<R: Reactor>(&mut self, reactor: &mut R) {
         let has_waiting = self.lua_share.has_waiting() || self.log_hooks.len() > 0;
-        if !self.apps.has_ready() && !has_waiting {
+        if self.apps.retired_len() > 0 {
+            self.serve_retired(reactor);
+        } else if !self.apps.has_ready() && !has_waiting {
             return;
         }
         // Requests, `on_log` and threads get a share each, so that none keeps the others waiting.
@@ -391,7 +401,8 @@ impl Worker {
         self.lua_share.renew();
         self.run_log_hooks(reactor);
         self.lua_share.renew();
-        for app in 0..self.apps.len() {
+        for place in 0..self.apps.len() {
+            let app = self.apps.index_at(place);
             while !self.lua_share.is_used_up() && self.resume_app(reactor, app) {}
         }
         self.arm_apps(reactor);
@@ -405,11 +416,16 @@ impl Worker {
     }
 
     /// Sets `WorkerTimer::Lua` for what waits.
-    fn arm_apps<R: Reactor>(&mut self, reactor: &mut R) {
-        for app in 0..self.apps.len() {
-            if let Some(due) = self.apps.arm(app) {
+    pub(super) fn arm_apps<R: Reactor>(&mut self, reactor: &mut R) {
+        for place in 0..self.apps.len() {
+            if let Some(due) = self.apps.arm(self.apps.index_at(place)) {
                 WorkerTimer::Lua.set(reactor, due);
             }
+        }
+        if let Some(due) = self.apps.next_of_retired()
+            && let Some(due) = self.apps.arm_at(due)
+        {
+            WorkerTimer::Lua.set(reactor, due);
         }
     }
 
@@ -435,7 +451,7 @@ impl Worker {
     }
 
     /// The VM of an application is gone: its requests get an error.
-    fn abandon_app<R: Reactor>(&mut self, reactor: &mut R, app: usize) {
+    pub(super) fn abandon_app<R: Reactor>(&mut self, reactor: &mut R, app: usize) {
         let of_app = |(id, request): (Id<ScriptedRequest>, &ScriptedRequest)| {
             (request.app() == app).then_some((id, request.requester))
         };

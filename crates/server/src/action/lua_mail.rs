@@ -105,9 +105,9 @@ impl Worker {
         for _ in 0..MAILS_PER_TURN_MAX {
             let Some(mail) = self.lua_post.as_ref().and_then(LuaPost::take) else { return };
             let LuaMail { app, to, order } = mail;
-            let vm = self.apps.present(usize::from(app));
             // The client may have left since.
-            let Some(tag) = vm.and_then(|vm| vm.tag_of(to.life, to.client)) else { continue };
+            let tag = self.apps.tag_of(usize::from(app), to.life, to.client);
+            let Some(tag) = tag else { continue };
             match order {
                 Order::Send { is_text, data } => {
                     self.send_lua_message(reactor, tag, (is_text, &data), None);
@@ -135,7 +135,7 @@ impl Worker {
     }
 
     fn mail_lua(&self, app: usize, to: Away, order: Order) {
-        let mail = LuaMail { app: app as u16, to, order };
+        let mail = LuaMail { app: self.apps.base_of(app) as u16, to, order };
         let is_sent =
             self.lua_post.as_ref().is_some_and(|post| post.send(to.worker as usize, mail));
         self.accounts.counters.lua_mail_drops.add(u64::from(!is_sent));

@@ -7,7 +7,7 @@ use tidegate_gate::own;
 use tidegate_lua::{OperationId, Outbox, Outgoing};
 use tidegate_reactor::Reactor;
 
-use crate::carrier::own::{Caller, NO_MEMORY, OwnRequest, tag_of};
+use crate::carrier::own::{AppCaller, Caller, NO_MEMORY, OwnRequest, tag_of};
 use crate::worker::Worker;
 
 impl Worker {
@@ -47,7 +47,7 @@ impl Worker {
             fields: outbox.get(&request.fields),
             length: body.map(|body| body.len() as u64),
         };
-        let caller = Caller { app: app as u16, life, operation };
+        let caller = Caller::App(AppCaller { app: app as u16, life, operation });
         let body = body.unwrap_or_default().to_vec();
         let by = reactor.now().after(request.timeout);
         let own = OwnRequest::new(caller, body, request.body_bytes_max, by);
@@ -66,9 +66,14 @@ impl Worker {
     /// does not.
     fn pool_of_app(&self, app: usize, place: usize) -> Option<u16> {
         let name = self.apps.settings(app)?.pools.get(place)?;
+        self.pool_named(name)
+    }
+
+    /// The index of a pool.
+    pub(super) fn pool_named(&self, name: &str) -> Option<u16> {
         let snapshot = self.settings.newest();
         let mut pools = snapshot.config.pools.iter().zip(0_u16..);
-        let found = pools.find(|(pool, at)| pool.name == *name && !snapshot.is_pool_gone(*at));
+        let found = pools.find(|(pool, at)| pool.name == name && !snapshot.is_pool_gone(*at));
         found.map(|(_, at)| at)
     }
 }

@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use tidegate_base::{Id, Span};
 use tidegate_config::model::AccessFormat;
 use tidegate_gate::access::{Entry, LineEncoder};
-use tidegate_lua::{ExchangeId, Verdict};
+use tidegate_lua::{ExchangeId, Handler, Verdict};
 use tidegate_reactor::Reactor;
 use tidegate_wire::message::{OwnedResponse, ResponseHead};
 
@@ -103,6 +103,10 @@ impl Worker {
     }
 
     fn run_log_hook<R: Reactor>(&mut self, reactor: &mut R, app: usize, record: &[u8]) {
+        if self.apps.peek(app).is_some_and(|vm| !vm.has(Handler::Log)) {
+            // The code has changed since.
+            return;
+        }
         if self.call_app(reactor, app, "on_log", None, |vm| vm.log(record)).is_none() {
             // The application is paused after failures.
             self.accounts.counters.lua_log_drops.add(1);
@@ -159,6 +163,11 @@ impl LogHooks {
         encoder.encode(entry, &mut record);
         self.waiting.push_back((app, record));
         true
+    }
+
+    /// Takes over the records that wait in another list.
+    pub(super) fn take_waiting(&mut self, other: Self) {
+        self.waiting = other.waiting;
     }
 
     fn take(&mut self) -> Option<(usize, Vec<u8>)> {

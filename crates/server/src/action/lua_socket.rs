@@ -62,6 +62,38 @@ impl LuaClient {
         !self.handle.is_none()
     }
 
+    /// The index of the application.
+    pub(super) fn app(&self) -> usize {
+        usize::from(self.app)
+    }
+
+    /// The VM has another index.
+    pub(super) fn rename_app(&mut self, from: usize, to: usize) {
+        if self.app() == from {
+            self.app = to as u16;
+        }
+    }
+
+    /// The VM's name of the client.
+    pub(super) fn handle(&self) -> ClientId {
+        self.handle
+    }
+
+    /// No VM keeps the client any more.
+    pub(super) fn forget_handle(&mut self) {
+        self.handle = Id::NONE;
+    }
+
+    /// A handler of the client waits.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.is_waiting
+    }
+
+    /// The name by which a VM addresses the client with this id.
+    pub(super) fn tag(&self, id: Id<Self>) -> u64 {
+        tag_of(id)
+    }
+
     /// The connection.
     pub(crate) fn websocket(&self) -> Id<WebSocket> {
         self.websocket
@@ -156,6 +188,7 @@ impl Worker {
     ) {
         let client = id_of(tag);
         self.note_handler_turn(reactor, client, Some(verdict));
+        self.hand_over_client(reactor, client);
         let was_full = self.is_lua_full(client);
         self.serve_backlog(reactor, client);
         if was_full
@@ -209,6 +242,7 @@ impl Worker {
             if handle.is_none() {
                 continue;
             }
+            self.free_reserved_handle(app, handle);
             let close = entry.extra.and_then(|extra| extra.close);
             let (code, reason) = close.unwrap_or((ABNORMAL, String::new()));
             self.call_app(reactor, app, "on_close", None, |vm| vm.closed(handle, code, &reason));
@@ -223,6 +257,7 @@ impl Worker {
         };
         let clients: Vec<_> = self.lua_clients.iter().filter_map(of_app).collect();
         for client in clients {
+            self.free_reserved(app, client);
             if let Some(entry) = self.lua_clients.find_mut(client) {
                 entry.handle = Id::NONE;
             }
@@ -232,8 +267,8 @@ impl Worker {
 
     /// Makes the VMs forget a client whose entry is missing.
     pub(crate) fn abandon_in_vms(&mut self, client: Id<LuaClient>) {
-        for app in 0..self.apps.len() {
-            if let Some(vm) = self.apps.present(app) {
+        for place in 0..self.apps.len() {
+            if let Some(vm) = self.apps.present(self.apps.index_at(place)) {
                 vm.abandon_client(tag_of(client));
             }
         }
@@ -266,7 +301,7 @@ impl Worker {
     }
 
     /// Tells the VM how many bytes wait for a client. While the client does not read, nothing is read from it.
-    fn note_lua_queue<R: Reactor>(&mut self, reactor: &mut R, client: Id<LuaClient>) {
+    pub(super) fn note_lua_queue<R: Reactor>(&mut self, reactor: &mut R, client: Id<LuaClient>) {
         let Some(entry) = self.lua_clients.find(client) else { return };
         let (app, handle, websocket) = (usize::from(entry.app), entry.handle, entry.websocket);
         let Some(socket) = self.websockets.find(websocket) else { return };
@@ -315,7 +350,7 @@ impl Worker {
     }
 
     /// Sends a Close frame.
-    fn close_lua_client<R: Reactor>(
+    pub(super) fn close_lua_client<R: Reactor>(
         &mut self,
         reactor: &mut R,
         client: Id<LuaClient>,
@@ -338,7 +373,7 @@ impl Worker {
     }
 
     /// A handler of a client has ended or waits. A client whose handler has failed is closed.
-    fn note_handler_turn<R: Reactor>(
+    pub(super) fn note_handler_turn<R: Reactor>(
         &mut self,
         reactor: &mut R,
         client: Id<LuaClient>,

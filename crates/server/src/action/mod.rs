@@ -25,6 +25,7 @@ pub(crate) mod lua;
 mod lua_hook;
 pub(crate) mod lua_mail;
 mod lua_relief;
+mod lua_reload;
 mod lua_request;
 pub(crate) mod lua_response;
 pub(crate) mod lua_socket;
@@ -189,7 +190,10 @@ impl Worker {
                 self.answer_error(reactor, to, 501, NO_WEBSOCKET, false);
             }
             Action::Respond(_) => self.respond(reactor, to, head, route),
-            Action::Redirect(redirect) => self.redirect(reactor, to, head, redirect, scheme),
+            Action::Redirect(redirect) => {
+                let values = changes.map(|changes| changes.values);
+                self.redirect(reactor, to, head, redirect, (scheme, values));
+            }
             Action::Synthetic => self.begin_synthetic(reactor, to, head, route),
             Action::Echo => {
                 self.open_websocket(reactor, to, head, route, Service::Echo);
@@ -264,7 +268,7 @@ impl Worker {
             }
             Running::Push(id) => self.sessions.get_mut(id).map(|session| &mut session.intake),
             Running::Lua(id) => self.scripted.get_mut(id).map(|request| &mut request.intake),
-            Running::Token(id) => self.token_requests.get_mut(id).map(TokenRequest::intake),
+            Running::Token(id) => self.tokens.requests.get_mut(id).map(TokenRequest::intake),
             Running::Tarpit(id) => self.tarpits.get_mut(id).map(TarpitRequest::intake),
         }
     }
@@ -371,7 +375,7 @@ impl Worker {
             Running::Synthetic(id) => self.forget_synthetic(id),
             Running::Lua(id) => self.forget_scripted(id),
             Running::Token(id) => {
-                self.token_requests.remove(id);
+                self.tokens.requests.remove(id);
             }
             Running::Tarpit(id) => {
                 self.tarpits.remove(id);

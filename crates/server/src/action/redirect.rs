@@ -3,6 +3,7 @@
 
 use tidegate_config::model::{HttpsRedirect, Redirect};
 use tidegate_gate::scheme::Scheme;
+use tidegate_gate::template::Values;
 use tidegate_reactor::Reactor;
 use tidegate_wire::message::RequestHead;
 
@@ -18,9 +19,9 @@ impl Worker {
         to: Requester,
         head: &RequestHead<'_>,
         redirect: &Redirect,
-        scheme: Scheme,
+        (scheme, values): (Scheme, Option<&Values<'_>>),
     ) {
-        self.answer(reactor, to, &Answer::Redirect { redirect, head, scheme }, false);
+        self.answer(reactor, to, &Answer::Redirect { redirect, head, scheme, values }, false);
     }
 
     /// Redirects a plain request to the same URL by https.

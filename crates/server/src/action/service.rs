@@ -54,7 +54,8 @@ impl Worker {
     /// Whether the action takes no more messages until it calls `resume_request`.
     pub(super) fn is_service_full(&self, service: Service) -> bool {
         match service {
-            Service::Echo | Service::Raw(_) | Service::Client(_) => false,
+            Service::Echo | Service::Raw(_) => false,
+            Service::Client(session) => self.is_client_waiting(session),
             Service::Lua(client) => self.is_lua_full(client),
         }
     }

@@ -13,7 +13,7 @@ use tidegate_base::{Id, Moment, Span};
 use tidegate_config::arrange::Generation;
 use tidegate_gate::access::Cause;
 use tidegate_gate::handling::RouteHandling;
-use tidegate_gate::jwt::{TokenFault, TokenGuard};
+use tidegate_gate::jwt::{TokenFault, TokenGuard, Tokens};
 use tidegate_gate::scheme::Scheme;
 use tidegate_gate::template::Values;
 use tidegate_reactor::Reactor;
@@ -24,7 +24,9 @@ use crate::action::Running;
 use crate::action::handled::Stage;
 use crate::action::intake::Intake;
 use crate::carrier::Progress;
+use crate::live::Live;
 use crate::requester::Requester;
+use crate::turn_share::{TOKENS_SPAN_MAX, TurnShare};
 use crate::worker::Worker;
 
 /// How long a request may wait until its token is verified.
@@ -67,6 +69,32 @@ impl TokenRequest {
     /// The request continues under other settings, so that its route has to be found again.
     pub(crate) fn forget_route(&mut self) {
         self.route = None;
+    }
+}
+
+/// The verification of tokens.
+pub(crate) struct TokenRequests {
+    /// The requests whose tokens are verified in a later turn. Each one belongs to exactly one requester.
+    pub(crate) requests: Live<TokenRequest>,
+    /// What the verification may still take of the turn, and the requests that wait for the next one.
+    share: TurnShare<TokenRequest>,
+    /// Tokens that were verified or refused lately.
+    known: Tokens,
+}
+
+impl TokenRequests {
+    /// No request waits; up to `requests_max` may.
+    pub(crate) fn new(requests_max: usize) -> Self {
+        Self {
+            requests: Live::new(requests_max),
+            share: TurnShare::new(TOKENS_SPAN_MAX),
+            known: Tokens::default(),
+        }
+    }
+
+    /// Whether a request waits for the next turn.
+    pub(crate) fn has_waiting(&self) -> bool {
+        self.share.has_waiting()
     }
 }
 
@@ -123,22 +151,22 @@ impl Worker {
             Err(fault) => return Some(Err(fault)),
         };
         let (key, unix_seconds) = (guard.key(token, &self.secret), reactor.unix_seconds());
-        if let Some(known) = self.tokens.find(key, unix_seconds) {
+        if let Some(known) = self.tokens.known.find(key, unix_seconds) {
             return Some(known);
         }
-        if can_wait && self.token_share.is_used_up() {
+        if can_wait && self.tokens.share.is_used_up() {
             return None;
         }
         self.accounts.counters.tokens_verified.add(1);
         let began = reactor.read_clock();
         let verified = match guard.verify(token, unix_seconds) {
-            Ok(claims) => Ok(self.tokens.insert(key, claims, guard.leeway(), unix_seconds)),
+            Ok(claims) => Ok(self.tokens.known.insert(key, claims, guard.leeway(), unix_seconds)),
             Err(fault) => {
-                self.tokens.refuse(key, fault);
+                self.tokens.known.refuse(key, fault);
                 Err(fault)
             }
         };
-        self.token_share.note_call(reactor.read_clock().since(began));
+        self.tokens.share.note_call(reactor.read_clock().since(began));
         Some(verified)
     }
 
@@ -162,12 +190,12 @@ impl Worker {
             intake: Intake::NONE,
             values: self.values.take(to),
         };
-        let Ok(id) = self.token_requests.insert(request) else {
+        let Ok(id) = self.tokens.requests.insert(request) else {
             self.accounts.counters.token_refusals.add(1);
             return self.answer_error(reactor, to, 503, TOO_MANY, true);
         };
         self.accounts.counters.tokens_put_off.add(1);
-        self.token_share.put_off(to.sock, id);
+        self.tokens.share.put_off(to.sock, id);
         self.set_running(to, Running::Token(id));
         self.set_action_deadline(reactor, to, reactor.now().after(WAIT_MAX));
     }
@@ -175,33 +203,33 @@ impl Worker {
     /// Whether a request that began with earlier settings waits for its token.
     pub(crate) fn is_earlier_token_waiting(&self) -> bool {
         let newest = self.settings.newest().generation;
-        let mut waiting = self.token_requests.iter().map(|(_, request)| request);
+        let mut waiting = self.tokens.requests.iter().map(|(_, request)| request);
         waiting.any(|request| request.route.is_some() && request.generation != newest)
     }
 
     /// Verifies tokens that had to wait, as far as their share of the turn goes.
     pub(crate) fn verify_waiting_tokens<R: Reactor>(&mut self, reactor: &mut R) {
-        self.token_share.renew();
-        if !self.token_share.has_waiting() {
+        self.tokens.share.renew();
+        if !self.tokens.share.has_waiting() {
             return;
         }
-        while !self.token_share.is_used_up()
-            && let Some(id) = self.token_share.take_next()
+        while !self.tokens.share.is_used_up()
+            && let Some(id) = self.tokens.share.take_next()
         {
             self.resume_token(reactor, id);
         }
         // The requests behind them belong to the same share.
         self.settle(reactor);
-        self.token_share.renew();
+        self.tokens.share.renew();
     }
 
     /// Continues a request whose token has waited.
     fn resume_token<R: Reactor>(&mut self, reactor: &mut R, id: Id<TokenRequest>) {
         // Its client may have left while it waited.
-        if self.token_requests.find(id).is_none() {
+        if self.tokens.requests.find(id).is_none() {
             return;
         }
-        let Some(request) = self.token_requests.remove(id) else { return };
+        let Some(request) = self.tokens.requests.remove(id) else { return };
         let to = request.requester;
         self.set_running(to, Running::None);
         self.set_action_deadline(reactor, to, Moment::NEVER);
@@ -220,7 +248,7 @@ impl Worker {
 
     /// A request has waited for too long.
     pub(super) fn token_due<R: Reactor>(&mut self, reactor: &mut R, id: Id<TokenRequest>) {
-        let Some(request) = self.token_requests.remove(id) else { return };
+        let Some(request) = self.tokens.requests.remove(id) else { return };
         let to = request.requester;
         self.set_running(to, Running::None);
         self.recall_values(to, request.values);

@@ -710,8 +710,14 @@ impl Worker {
         let endpoint = self.settings.newest().websockets.get(socket.endpoint);
         let (now, to) = (reactor.now(), socket.requester);
         let is_idle = endpoint.idle_timeout.is_some_and(|most| socket.quiet_span(now) >= most);
-        let (service, is_closing) = (socket.service, socket.state == State::Closing);
+        let (service, state) = (socket.service, socket.state);
+        let is_closing = state == State::Closing;
         if !is_closing && self.is_service_full(service) {
+            if let (State::Open, Service::Client(session)) = (state, service)
+                && self.client_check_at(service) <= Some(now)
+            {
+                return self.push_client_due(reactor, (id, session));
+            }
             // The client's Pong, or its message, may be among the bytes that are not read.
             return self.set_action_deadline(reactor, to, now.after(FULL_RECHECK));
         }

@@ -8,7 +8,7 @@ use rustix::process::{Signal, getpid, kill_process};
 use tidegate_gate::access::Names;
 use tidegate_gate::agent::{Operation, WEIGHT_MAX, part_of_weight};
 
-use super::{Operations, info, map, set, stat, table};
+use super::{Operations, info, maintenance, map, set, stat, table};
 use crate::health::{ServerState, View};
 
 /// The outcome of a command.
@@ -164,6 +164,20 @@ const COMMANDS: &[Command] = &[
         run: table::set,
     },
     Command {
+        words: &["show", "maintenance"],
+        arguments: "",
+        about: "the names of `maintenance` in routes: what a command has set, the number of routes, and how many are closed",
+        example: "show maintenance",
+        run: maintenance::show,
+    },
+    Command {
+        words: &["set", "maintenance"],
+        arguments: "NAME on|off|default",
+        about: "closes or opens the routes whose `maintenance` has this name; default: as the configuration says",
+        example: "set maintenance shop on",
+        run: maintenance::set,
+    },
+    Command {
         words: &["show", "set"],
         arguments: "[NAME]",
         about: "the sets of addresses, or the ranges of a set",
@@ -215,9 +229,9 @@ const COMMANDS: &[Command] = &[
     Command {
         words: &["reload"],
         arguments: "",
-        about: "the same as SIGHUP: reads the configuration and the files that it names again",
+        about: "the same as SIGHUP: reads the configuration and the files that it names again, and waits for the result",
         example: "reload",
-        run: |arguments, _| signal("reload", arguments, Signal::HUP),
+        run: reload,
     },
     Command {
         words: &["upgrade"],
@@ -445,6 +459,12 @@ fn set_server(arguments: &[&str], operations: &Operations) -> Outcome {
         format!("no server {place:?}; the servers are: {}", list.join(", "))
     })?;
     Ok(Reply::Changed(String::new()))
+}
+
+/// Reloads the configuration. Fails with the reason if it is refused.
+fn reload(arguments: &[&str], operations: &Operations) -> Outcome {
+    let order = || signal("reload", arguments, Signal::HUP).map(|_| ());
+    operations.reloads.wait_for(order).map(|()| Reply::Changed(String::new()))
 }
 
 /// Sends this process a signal, which its main thread handles.

@@ -129,6 +129,7 @@ mod tests {
     use tidegate_config::arrange::Arranged;
 
     use super::super::connection::{Places, Stream};
+    use super::super::reloads::Reloads;
     use super::super::serve as serve_any;
     use super::*;
     use crate::health::{Roster, ServerState};
@@ -150,6 +151,7 @@ mod tests {
             started: (Instant::now(), SystemTime::now()),
             is_stopping: false.into(),
             places: Places::default(),
+            reloads: Reloads::default(),
         }
     }
 

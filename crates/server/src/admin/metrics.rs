@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use tidegate_gate::access::Names;
 use tidegate_gate::count_cells::CountCells;
 
-use super::Operations;
+use super::{Operations, process};
 use crate::counters::WorkerCounters;
 use crate::health::{Agent, Checked, View};
 use crate::stats::{Subject, Totals};
@@ -30,6 +30,7 @@ type Series = Vec<(String, Totals)>;
 /// Writes all metrics. `is_open`: as OpenMetrics.
 pub(super) fn write(operations: &Operations, is_open: bool) -> String {
     let mut text = Text { out: String::new(), is_open };
+    process::write(&mut text.out, is_open);
     text.process(operations);
     let (mut listeners, mut routes, mut servers) = (Series::new(), Series::new(), Series::new());
     for (subject, totals) in operations.registry.totals() {
@@ -77,6 +78,9 @@ fn about(name: &str) -> &'static str {
         }
         ("key_fetches", None) => "Sets of keys of tokens that were fetched.",
         ("key_fetch_failures", None) => "Attempts to fetch keys of tokens that failed.",
+        ("log_lines_lost", None) => {
+            "Lines of the log that were lost because stderr was read too slowly or could not be written."
+        }
         (_, None) => "A counter of the process.",
     }
 }

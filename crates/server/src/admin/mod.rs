@@ -10,8 +10,11 @@ mod connection;
 mod http;
 mod info;
 mod line;
+mod maintenance;
 mod map;
 mod metrics;
+mod process;
+mod reloads;
 mod set;
 mod stat;
 mod table;
@@ -35,6 +38,7 @@ use tidegate_gate::process_state::ProcessState;
 
 pub(crate) use self::connection::Places;
 use self::connection::{Connection, Stream};
+pub(crate) use self::reloads::Reloads;
 use crate::counters::Accounts;
 use crate::health::Roster;
 use crate::log;
@@ -66,6 +70,8 @@ pub(crate) struct Operations {
     pub(crate) is_stopping: AtomicBool,
     /// The connections of the interface.
     pub(crate) places: Places,
+    /// The results of reloads.
+    pub(crate) reloads: Reloads,
 }
 
 impl Operations {
@@ -86,6 +92,7 @@ impl Operations {
             ("admin_connections_now", self.places.open()),
             ("key_fetches", 0),
             ("key_fetch_failures", 0),
+            ("log_lines_lost", log::lost()),
         ]);
         for (_, keys) in self.process().keys.all() {
             let facts = keys.facts();

@@ -114,7 +114,7 @@ impl Worker {
             let Some(down) = self.conns.downstream(sock) else { continue };
             match &down.carrier {
                 ClientCarrier::Http2(_) => {
-                    if self.drain.is_due(sock) {
+                    if self.stop.drain.is_due(sock) {
                         self.stop_switched_streams(reactor, sock);
                     }
                     self.stop_http2_client(reactor, sock);
@@ -125,7 +125,9 @@ impl Worker {
                 // The protocol of a tunnel is unknown, so it lasts until the end of the grace period.
                 ClientCarrier::Tcp(_) => {}
                 ClientCarrier::Http1(http1) => {
-                    if let Some(running) = http1.switched_to().filter(|_| self.drain.is_due(sock)) {
+                    if let Some(running) =
+                        http1.switched_to().filter(|_| self.stop.drain.is_due(sock))
+                    {
                         self.stop_switched(reactor, running);
                     }
                 }
@@ -136,7 +138,7 @@ impl Worker {
                 self.retire_upstream(reactor, sock);
             }
         }
-        if let Some(wait) = self.drain.advance() {
+        if let Some(wait) = self.stop.drain.advance() {
             WorkerTimer::Idle.set(reactor, reactor.now().after(wait));
         }
     }
@@ -230,7 +232,7 @@ impl Worker {
 impl Worker {
     /// The generation of settings that the request began with.
     pub(crate) fn era_of(&mut self, to: Requester) -> Era {
-        match self.streams.get(to.stream) {
+        match self.http2_clients.get(to.stream) {
             Some(stream) => stream.era,
             None => self.conns.downstream(to.sock).map_or(self.settings.era(), |down| down.era()),
         }
@@ -247,7 +249,7 @@ impl Worker {
         if let Some(id) = to.as_own() {
             return self.set_own_action(id, action);
         }
-        match self.streams.get_mut(to.stream) {
+        match self.http2_clients.get_mut(to.stream) {
             Some(stream) => stream.set_action(action),
             None => self.set_http1_action(to.sock, action),
         }
@@ -255,7 +257,7 @@ impl Worker {
 
     /// Records the filters for the response.
     pub(crate) fn set_filters(&mut self, to: Requester, filters: FilterId) {
-        match self.streams.get_mut(to.stream) {
+        match self.http2_clients.get_mut(to.stream) {
             Some(stream) => stream.set_filters(filters),
             None => self.set_http1_filters(to.sock, filters),
         }
@@ -322,7 +324,10 @@ impl Worker {
     /// Asks for the body of a request that expects 100 (Continue).
     pub(crate) fn send_continue<R: Reactor>(&mut self, reactor: &mut R, to: Requester) {
         match to.is_stream() {
-            true => self.send_http2_continue(reactor, to),
+            true => {
+                let (clients, mut links) = self.client_streams(reactor);
+                clients.send_continue(&mut links, to);
+            }
             false => self.send_http1_continue(reactor, to.sock),
         }
     }
@@ -331,7 +336,10 @@ impl Worker {
     pub(crate) fn send_data<R: Reactor>(&mut self, reactor: &mut R, to: Requester, data: &[u8]) {
         self.note_bytes_out(to, data.len());
         match (to.is_stream(), to.as_own()) {
-            (true, _) => self.send_http2_data(reactor, to, data),
+            (true, _) => {
+                let (clients, mut links) = self.client_streams(reactor);
+                clients.send(&mut links, to, data, false);
+            }
             (false, None) => self.send_http1_data(reactor, to.sock, data),
             (false, Some(id)) => self.take_own_data(id, data),
         }
@@ -354,7 +362,10 @@ impl Worker {
         let kept = self.kept_trailers(to, trailers);
         let trailers = kept.as_deref().unwrap_or(trailers);
         match to.is_stream() {
-            true => self.end_http2_response(reactor, to, data, trailers),
+            true => {
+                let (clients, mut links) = self.client_streams(reactor);
+                clients.end(&mut links, to, data, trailers);
+            }
             false => self.end_http1_response(reactor, to.sock, data, trailers),
         }
     }
@@ -364,7 +375,7 @@ impl Worker {
         if trailers.is_empty() {
             return None;
         }
-        let filters = match self.streams.get(to.stream) {
+        let filters = match self.http2_clients.get(to.stream) {
             Some(stream) => stream.filters,
             None => self.http1_request(to.sock)?.filters,
         };
@@ -407,7 +418,7 @@ impl Worker {
 
     /// Whether the request is a call of gRPC, whose client reads the codes of resets.
     pub(crate) fn is_call(&self, to: Requester) -> bool {
-        self.streams.get(to.stream).is_some_and(Http2Stream::is_call)
+        self.http2_clients.get(to.stream).is_some_and(Http2Stream::is_call)
     }
 
     /// How far the response to the requester has progressed.
@@ -415,7 +426,7 @@ impl Worker {
         if let Some(id) = to.as_own() {
             return self.own_progress(id);
         }
-        match self.streams.get(to.stream) {
+        match self.http2_clients.get(to.stream) {
             Some(stream) => stream.progress(),
             None => self.http1_progress(to.sock),
         }
@@ -427,7 +438,7 @@ impl Worker {
         if to.as_own().is_some() {
             return true;
         }
-        match self.streams.get(to.stream) {
+        match self.http2_clients.get(to.stream) {
             Some(stream) => stream.awaits_continue(),
             None => self.http1_awaits_continue(to.sock),
         }
@@ -441,7 +452,7 @@ impl Worker {
     /// Whether the client does not read its response fast enough.
     pub(crate) fn is_client_blocked<R: Reactor>(&self, reactor: &mut R, to: Requester) -> bool {
         match (to.is_stream(), to.as_own()) {
-            (true, _) => self.is_http2_blocked(reactor, to),
+            (true, _) => self.http2_clients.is_blocked(reactor, to),
             (false, None) => is_blocked(reactor, to.sock),
             (false, Some(_)) => false,
         }
@@ -450,7 +461,10 @@ impl Worker {
     /// Suspends a response until the client's output has drained; then the action's `client_drained` is called.
     pub(crate) fn hold_client<R: Reactor>(&mut self, reactor: &mut R, to: Requester) {
         match to.is_stream() {
-            true => self.hold_http2(reactor, to),
+            true => {
+                let (clients, mut links) = self.client_streams(reactor);
+                clients.hold(&mut links, to);
+            }
             false => self.hold_http1(reactor, to.sock),
         }
     }
@@ -460,7 +474,7 @@ impl Worker {
         if to.as_own().is_some() {
             return false;
         }
-        match self.streams.get(to.stream) {
+        match self.http2_clients.get(to.stream) {
             Some(stream) => stream.is_held(),
             None => self.is_http1_held(to.sock),
         }
@@ -536,7 +550,10 @@ impl Worker {
     ) {
         self.note_bytes_out(to, bytes.len());
         match to.is_stream() {
-            true => self.send_http2_switched(reactor, to, bytes),
+            true => {
+                let (clients, mut links) = self.client_streams(reactor);
+                clients.send_switched(&mut links, to, bytes);
+            }
             false => reactor.send(to.sock, bytes),
         }
     }
@@ -549,7 +566,8 @@ impl Worker {
         encode: impl FnOnce(&mut Vec<u8>),
     ) {
         if to.is_stream() {
-            let bytes = self.encode_http2_switched(reactor, to, encode);
+            let (clients, mut links) = self.client_streams(reactor);
+            let bytes = clients.encode_switched(&mut links, to, encode);
             self.note_bytes_out(to, bytes);
         } else if let Some(out) = reactor.output(to.sock) {
             let before = out.len();
@@ -567,7 +585,7 @@ impl Worker {
         is_paused: bool,
     ) {
         match to.is_stream() {
-            true => self.pause_http2_switched(to, is_paused),
+            true => self.http2_clients.pause(&mut self.work, to, is_paused),
             false => reactor.set_receiving(to.sock, !is_paused),
         }
     }
@@ -576,7 +594,7 @@ impl Worker {
     pub(crate) fn await_client_drain(&mut self, to: Requester) {
         // The output of a connection reports that by itself.
         if to.is_stream() {
-            self.await_http2_drain(to);
+            self.http2_clients.await_drain(&mut self.conns, &mut self.work, to);
         }
     }
 
@@ -589,7 +607,7 @@ impl Worker {
         timeout: Span,
     ) -> Option<Moment> {
         match to.is_stream() {
-            true => self.look_at_switched(reactor, to, timeout),
+            true => self.http2_clients.look(reactor, to, timeout),
             false => next_look(reactor, to.sock, timeout),
         }
     }
@@ -597,7 +615,10 @@ impl Worker {
     /// Ends the direction towards the client.
     pub(crate) fn finish_switched<R: Reactor>(&mut self, reactor: &mut R, to: Requester) {
         match to.is_stream() {
-            true => self.finish_http2_switched(reactor, to),
+            true => {
+                let (clients, mut links) = self.client_streams(reactor);
+                clients.finish_switched(&mut links, to);
+            }
             false => reactor.finish(to.sock),
         }
     }

@@ -1,6 +1,6 @@
 //! The carrier of requests that Tidegate sends for itself: they belong to no connection of a client.
-//! In: requests with their bodies (`action/lua_request.rs`); what the action `proxy` sends to their requesters. Out: pieces
-//! of the bodies for the action; responses for the one that has asked.
+//! In: requests with their bodies (`action/lua_request.rs`, `action/push/backend.rs`); what the action `proxy` sends to
+//! their requesters. Out: pieces of the bodies for the action; responses for the one that has asked.
 //! Never: pauses a server: a response is collected, and one that is too large ends the request.
 //! Limits: `content_bytes_max` of each response, `HELD_BYTES_MAX` of the bodies of all requests of a worker.
 //! Invariant: between two turns, each request here names an exchange, which names it. It uses the newest settings.
@@ -14,6 +14,7 @@ use tidegate_reactor::Reactor;
 use tidegate_wire::message::{BodyLength, ResponseHead};
 
 use crate::action::Running;
+use crate::action::push::HubCall;
 use crate::answer::{Answer, Head};
 use crate::carrier::Progress;
 use crate::record::NO_RECORD;
@@ -21,7 +22,7 @@ use crate::requester::Requester;
 use crate::timers::WorkerTimer;
 use crate::worker::Worker;
 
-/// Bytes of the bodies of all own requests of a worker and of their responses.
+/// Bytes of the bodies of all own requests of a worker and of their responses. Hubs begin none beyond half of it.
 const HELD_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 const TOO_LARGE: &str = "response too large";
@@ -34,9 +35,18 @@ const STOPPING: &str = "the process is stopping";
 const OF_CONNECTION: [&str; 6] =
     ["connection", "keep-alive", "proxy-connection", "trailer", "transfer-encoding", "upgrade"];
 
-/// Who gets the response.
+/// What gets the response.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Caller {
+pub(crate) enum Caller {
+    /// The VM of an application.
+    App(AppCaller),
+    /// A push hub.
+    Hub(HubCall),
+}
+
+/// The VM that gets a response.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AppCaller {
     /// The index of the application.
     pub(crate) app: u16,
     /// The number of its VM.
@@ -147,10 +157,26 @@ impl OwnRequests {
         self.slab.get(id).map(|own| own.running)
     }
 
+    /// The VM of an application has another index.
+    pub(crate) fn rename_app(&mut self, from: usize, to: usize) {
+        for id in self.ids() {
+            if let Some(own) = self.slab.get_mut(id)
+                && let Caller::App(caller) = &mut own.caller
+                && usize::from(caller.app) == from
+            {
+                caller.app = to as u16;
+            }
+        }
+    }
+
     /// Adds a request. `None` if the requests hold too much.
     fn insert(&mut self, own: OwnRequest) -> Option<Id<OwnRequest>> {
         let (due, held) = (own.due(), self.held + own.held());
-        if held > HELD_BYTES_MAX {
+        let most = match own.caller {
+            Caller::App(_) => HELD_BYTES_MAX,
+            Caller::Hub(_) => HELD_BYTES_MAX / 2,
+        };
+        if held > most {
             return None;
         }
         let id = self.slab.insert(own).ok()?;
@@ -230,9 +256,13 @@ impl Worker {
             (false, true) => Ok(response),
             (false, false) => Err(reason),
         };
-        let Caller { app, life, operation } = caller;
         self.finish_record(reactor, record);
-        self.apps.complete_request(usize::from(app), life, operation, result);
+        match caller {
+            Caller::App(AppCaller { app, life, operation }) => {
+                self.apps.complete_request(usize::from(app), life, operation, result);
+            }
+            Caller::Hub(call) => self.end_backend_call(call, result),
+        }
     }
 
     /// Ends a request and its exchange. The caller gets an error.
@@ -259,8 +289,8 @@ impl Worker {
     /// Ends the requests of an application whose VM is gone.
     pub(crate) fn cancel_own_of<R: Reactor>(&mut self, reactor: &mut R, app: usize) {
         for id in self.own.ids() {
-            let caller = self.own.slab.get(id).map(|own| usize::from(own.caller.app));
-            if caller == Some(app) {
+            let caller = self.own.slab.get(id).map(|own| own.caller);
+            if matches!(caller, Some(Caller::App(of)) if usize::from(of.app) == app) {
                 self.cancel_own(reactor, id);
             }
         }
@@ -278,7 +308,8 @@ impl Worker {
         if self.own.len() == 0 {
             return;
         }
-        for app in 0..self.apps.len() {
+        for place in 0..self.apps.len() {
+            let app = self.apps.index_at(place);
             while let Some(tag) = self.apps.present(app).and_then(|vm| vm.take_cancelled()) {
                 self.cancel_own(reactor, id_of(tag));
             }

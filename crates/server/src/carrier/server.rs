@@ -119,7 +119,10 @@ impl Worker {
         let Some(exchange) = self.exchanges.get(id) else { return };
         let up = exchange.attempt.up;
         match up.is_stream() {
-            true => self.send_http2_request_body(reactor, up, data),
+            true => {
+                let (servers, mut links) = self.server_streams(reactor);
+                servers.send_after(&mut links, up, data);
+            }
             false => self.send_http1_request_body(reactor, id, data),
         }
     }
@@ -127,7 +130,10 @@ impl Worker {
     /// Sends bytes of a tunnel.
     pub(crate) fn send_tunnel<R: Reactor>(&mut self, reactor: &mut R, up: Responder, bytes: &[u8]) {
         match up.is_stream() {
-            true => self.send_http2_tunnel(reactor, up, bytes),
+            true => {
+                let (servers, mut links) = self.server_streams(reactor);
+                servers.send_after(&mut links, up, bytes);
+            }
             false => reactor.send(up.sock, bytes),
         }
     }
@@ -135,7 +141,10 @@ impl Worker {
     /// Ends a tunnel's direction towards the server.
     pub(crate) fn finish_tunnel<R: Reactor>(&mut self, reactor: &mut R, up: Responder) {
         match up.is_stream() {
-            true => self.finish_http2_tunnel(reactor, up),
+            true => {
+                let (servers, mut links) = self.server_streams(reactor);
+                servers.finish_tunnel(&mut links, up);
+            }
             false => reactor.finish(up.sock),
         }
     }
@@ -151,20 +160,20 @@ impl Worker {
     /// Whether the server has received no byte of the request, so that all of it must be kept.
     pub(crate) fn is_request_unsent<R: Reactor>(&self, reactor: &R, up: Responder) -> bool {
         match up.is_stream() {
-            true => self.is_http2_unsent(reactor, up),
+            true => self.http2_servers.is_unsent(reactor, up),
             false => reactor.is_guarded(up.sock),
         }
     }
 
     /// Whether the server, or its connection, does not take the request fast enough.
     pub(crate) fn is_server_blocked<R: Reactor>(&self, reactor: &mut R, up: Responder) -> bool {
-        up.is_stream() && self.is_http2_server_behind(up) || is_blocked(reactor, up.sock)
+        up.is_stream() && self.http2_servers.is_behind(up) || is_blocked(reactor, up.sock)
     }
 
     /// Whether the server does not take this request fast enough.
     pub(crate) fn is_server_behind<R: Reactor>(&self, reactor: &mut R, up: Responder) -> bool {
         match up.is_stream() {
-            true => self.is_http2_server_behind(up),
+            true => self.http2_servers.is_behind(up),
             false => is_blocked(reactor, up.sock),
         }
     }
@@ -172,7 +181,7 @@ impl Worker {
     /// Bytes of the request that the server has not taken, as far as is known without a look.
     pub(crate) fn request_pending<R: Reactor>(&self, reactor: &R, up: Responder) -> usize {
         match up.is_stream() {
-            true => self.http2_request_pending(up),
+            true => self.http2_servers.pending(up),
             false => reactor.output_pending(up.sock),
         }
     }
@@ -180,7 +189,7 @@ impl Worker {
     /// Whether the part of the request that has arrived waits for the server or for its connection.
     pub(crate) fn is_request_held_up<R: Reactor>(&self, reactor: &R, up: Responder) -> bool {
         match up.is_stream() {
-            true => self.is_http2_request_held_up(reactor, up),
+            true => self.http2_servers.is_held_up(reactor, up),
             false => reactor.output_pending(up.sock) > 0,
         }
     }
@@ -192,7 +201,12 @@ impl Worker {
         up: Responder,
     ) -> OutputLook {
         match up.is_stream() {
-            true => self.look_at_http2_request(reactor, up),
+            true => {
+                let exchange = self.http2_servers.exchange(up.stream);
+                let exchange = exchange.and_then(|id| self.exchanges.get(id));
+                let has_rest = exchange.is_some_and(|exchange| !exchange.request.is_done());
+                self.http2_servers.look(reactor, up, has_rest)
+            }
             false => reactor.look_at_output(up.sock),
         }
     }
@@ -205,7 +219,10 @@ impl Worker {
         at: Moment,
     ) {
         match up.is_stream() {
-            true => self.set_server_stream_deadline(reactor, up, at),
+            true => {
+                let (servers, mut links) = self.server_streams(reactor);
+                servers.set_deadline(&mut links, up, at);
+            }
             false => reactor.set_deadline(up.sock, at),
         }
     }
@@ -218,7 +235,7 @@ impl Worker {
         receives: bool,
     ) {
         match up.is_stream() {
-            true => self.set_server_stream_receiving(up, receives),
+            true => self.http2_servers.set_receiving(&mut self.work, up, receives),
             false => reactor.set_receiving(up.sock, receives),
         }
     }
@@ -278,10 +295,10 @@ impl Worker {
         let settings = self.settings.newest().pool(pool);
         let reuse = settings.reuse;
         let is_private = settings.proxy_protocol.is_some() || up.authenticated;
-        if !core::mem::replace(&mut up.exchange, Id::NONE).is_none() {
-            self.attached -= 1;
-        }
         let is_used_up = reuse.requests_max.is_some_and(|most| up.requests >= most);
+        if !core::mem::replace(&mut up.exchange, Id::NONE).is_none() {
+            self.conns.note_detached();
+        }
         if is_used_up || !may_keep || reuse.idle_max == 0 || (is_private && !client_stays) {
             return self.close_upstream(reactor, sock);
         }
@@ -301,7 +318,6 @@ impl Worker {
     pub(crate) fn drop_upstream(&mut self, sock: SockId) {
         let Some(up) = self.conns.remove_upstream(sock) else { return self.note_absent(sock) };
         self.accounts.counters.upstream_now.sub(1);
-        self.attached -= usize::from(!up.is_idle());
         if !up.owner.is_none() {
             self.pools[usize::from(up.pool)].kept[usize::from(up.server)] -= 1;
         }
@@ -309,9 +325,7 @@ impl Worker {
             ServerCarrier::Http1(mut http1) => http1.input.release(&mut self.buffers),
             ServerCarrier::Http2(http2) => {
                 for &id in http2.streams() {
-                    if let Some(mut stream) = self.server_streams.remove(id) {
-                        stream.release(&mut self.buffers);
-                    }
+                    self.http2_servers.remove(&mut self.buffers, id);
                 }
                 let shared = &mut self.pools[usize::from(up.pool)].shared;
                 shared.remove(usize::from(up.server), sock);

@@ -9,13 +9,15 @@ mod stage;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use tidegate_base::Span;
 use tidegate_config::model::LuaApp;
 use tidegate_lua::{Failure, Script, Vm};
 
-use crate::apps;
+use crate::apps::{self, Program};
 use crate::lua_tests::stage::Stage;
+use crate::scripts;
 
 /// The end of the name of a file with tests.
 const SUFFIX: &str = "_test.lua";
@@ -94,7 +96,7 @@ impl Suite {
             file.with_file_name(format!("{}.lua", name.strip_suffix(SUFFIX).unwrap_or(&name)));
         let script = |path: &Path| {
             let text =
-                apps::read_file(path).map_err(|what| format!("{}: {what}", path.display()))?;
+                scripts::read_file(path).map_err(|what| format!("{}: {what}", path.display()))?;
             Ok::<_, String>(Script { file: path.display().to_string(), text })
         };
         Ok(Self { tests: script(file)?, script: script(&app)? })
@@ -108,7 +110,7 @@ impl Suite {
             script: self.script.file.clone(),
             ..LuaApp::default()
         };
-        let program = apps::Program::alone(self.script.clone());
+        let program = Arc::new(Program::alone(self.script.clone()));
         apps::load_tests(&app, &program, &self.tests).map_err(|failure| text_of(&failure))
     }
 }

@@ -9,11 +9,11 @@ use tidegate_config::model::{
     AccessFilter, AccessFormat, AccessLog, AccessTarget, Config, SAMPLE_ALL, ServerAddress,
 };
 use tidegate_reactor::kernel::Kernel;
-use tidegate_reactor::{ListenError, ListenerId, Loop, Mailbox, Reactor, SimNet, SimReactor};
+use tidegate_reactor::{ListenerId, Loop, Mailbox, Reactor, SimNet, SimReactor};
 use tidegate_secure::{TlsLayer, TlsPlan};
 use tidegate_server::access_log::{Desk, Shelf};
 use tidegate_server::apps::{self, Meter, Scripts};
-use tidegate_server::change::InUse;
+use tidegate_server::change::{ChangeError, InUse};
 use tidegate_server::counters::{Accounts, HandlerKind};
 use tidegate_server::permits::{PermitMail, PermitPost};
 use tidegate_server::stats::Registry;
@@ -174,7 +174,7 @@ impl<K: Kernel> Harness<Loop<K>> {
     }
 
     /// Changes the settings of the worker. `plan` describes the TLS of the new settings.
-    pub fn change(&mut self, snapshot: Snapshot, plan: &TlsPlan) -> Result<(), ListenError> {
+    pub fn change(&mut self, snapshot: Snapshot, plan: &TlsPlan) -> Result<(), ChangeError> {
         let snapshot = snapshot.counted_in(&self.registry, 0);
         let worker = &mut self.worker;
         let Some(layer) = &mut self.layer else {

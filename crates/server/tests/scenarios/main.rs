@@ -52,6 +52,7 @@ scenes! {
     bytes_after_a_closing_request_are_dropped
     client_address_fields_are_removed
     client_reset_is_passed_to_the_server
+    complete_chunked_body_is_sent_with_its_length
     conditions_read_every_cookie_and_parameter
     close_delimited_body_is_cut_by_a_reset
     connection_field_drops_the_trailers

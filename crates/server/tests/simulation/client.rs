@@ -210,7 +210,8 @@ impl Answer {
     }
 }
 
-fn note_answered(id: u64, status: u16, oracle: &mut Oracle) {
+/// The complete response to a request has this status, or its tunnel was opened.
+pub fn note_answered(id: u64, status: u16, oracle: &mut Oracle) {
     oracle.answers_good += 1;
     let Some(request) = oracle.requests.get_mut(&id) else { return };
     request.status = Some(status);

@@ -1,5 +1,5 @@
-//! The server that gets copies of requests. It responds, resets, ends or says nothing, as it likes: no client may notice.
-//! In: copies from the workers. Out: responses that nothing reads, or worse.
+//! The server that gets copies of requests. At random, it responds, resets, closes or sends nothing; clients must not notice.
+//! In: copies from the workers. Out: responses, some of them malformed, which Tidegate discards.
 //! Limits: `PAUSE_MAX`.
 
 use tidegate_base::{Address, Moment, Prng, Span};
@@ -7,7 +7,7 @@ use tidegate_reactor::{SimNet, SimPeer, SimServer};
 
 /// The server's address.
 pub const ADDRESS: ([u8; 4], u16) = ([10, 0, 8, 1], 8000);
-/// The longest time between a copy and the response.
+/// The longest time between the last bytes of a copy and the server's action.
 const PAUSE_MAX: Span = Span::from_millis(300);
 const RESPONSES: [&[u8]; 6] = [
     b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
@@ -18,34 +18,39 @@ const RESPONSES: [&[u8]; 6] = [
     b"nonsense\r\n\r\n",
 ];
 
-/// The server.
-pub struct Copies {
+/// The server that gets the copies.
+pub struct MirrorServer {
+    /// The listener.
     server: SimServer,
+    /// The open connections of the workers.
     conns: Vec<Conn>,
+    /// Chooses the actions and their times.
     prng: Prng,
 }
 
 /// One connection of a worker.
 struct Conn {
+    /// The server's end of the connection.
     peer: SimPeer,
-    /// When something is done after the last bytes arrived.
+    /// When the server acts on the last bytes; `None` if no action is due.
     act_at: Option<Moment>,
+    /// The part of the response that does not fit into the connection yet.
     unsent: Vec<u8>,
 }
 
-impl Copies {
+impl MirrorServer {
     /// Serves the copies of a run.
     pub fn new(net: &SimNet, seed: u64) -> Option<Self> {
         let server = net.serve(&Address::Tcp(ADDRESS.into()))?;
         Some(Self { server, conns: Vec::new(), prng: Prng::new(seed ^ 0x636f_7069_6573) })
     }
 
-    /// When something is done next.
+    /// The time of the next action after `now`.
     pub fn next_at(&self, now: Moment) -> Option<Moment> {
         self.conns.iter().filter_map(|conn| conn.act_at).filter(|at| *at > now).min()
     }
 
-    /// Receives copies, and does what is due. Returns whether anything moved.
+    /// Receives copies and performs the actions that are due. Returns whether a connection changed or transferred bytes.
     pub fn step(&mut self, now: Moment) -> bool {
         let mut moved = false;
         while let Some(peer) = self.server.accept() {

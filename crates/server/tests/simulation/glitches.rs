@@ -1,4 +1,4 @@
-//! Clients with harmless violations of HTTP: they are served, and too many of them end the connection gracefully.
+//! Harmless violations of HTTP by clients: their requests are served; too many violations end the connection gracefully.
 //! In: requests and frames with such violations. Out: what each test's name states.
 
 use tidegate_base::limits::HTTP1_GLITCHES_MAX;
@@ -26,7 +26,7 @@ fn connection_with_too_many_harmless_violations_is_closed_after_a_response() {
                 assert_status(200, &response);
                 stage.turn();
             }
-            assert!(answered >= max / each, "closed after {answered} times {request:?}");
+            assert!(answered >= max / each, "closed after {answered} requests {request:?}");
             assert!(stage.counters().glitches.load() >= max);
             assert_eq!(stage.counters().glitch_closes.load(), 1);
             assert_eq!(stage.counters().requests_refused.load(), 0);

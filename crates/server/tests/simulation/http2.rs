@@ -1,9 +1,12 @@
 //! Simulated clients of HTTP/2: several requests at a time on one connection, with windows that change, resets,
 //! pings, slow reading and half-close. Each response is checked as over HTTP/1.1.
+//! WebSocket tunnels: `http2/tunnels.rs`.
 //! In: a script, made from a seed. Out: frames; reports to the oracle.
 //! Never: violates the protocol, so a GOAWAY with an error is a violation by the worker.
 //! Limits: `CALLS_MAX` requests; fewer SETTINGS and PING than the worker allows at once.
 //! Invariant: `open` holds the requests begun whose stream has not ended in both directions.
+
+mod tunnels;
 
 use std::collections::BTreeMap;
 
@@ -17,12 +20,15 @@ use tidegate_wire::http2::{
 use tidegate_wire::message::ResponseHead;
 use tidegate_wire::tls::Connector;
 
-use crate::client::{Answer, ip_of};
+use crate::client::{Answer, ip_of, note_answered};
 use crate::line::Line;
 use crate::oracle::{ClientIdentity, Expected, Oracle, Request};
 use crate::peer::body;
 use crate::peer::reader::Head;
 use crate::plan::{NO_ROUTE, below_skewed};
+
+use tunnels::Opens;
+pub use tunnels::{WEBSOCKET, has_websockets};
 
 /// The index of the first client of HTTP/2, which decides its address. No plan trusts its PROXY headers.
 pub const FIRST_CLIENT: usize = 100;
@@ -62,6 +68,8 @@ struct Call {
     piece_bytes: usize,
     pace: Span,
     abort: Option<Abort>,
+    /// The request opens a tunnel, which returns `body`.
+    opens: Option<Opens>,
 }
 
 /// How a client ends its connection.
@@ -216,6 +224,7 @@ impl Maker<'_> {
             },
             pace: if self.one_in(3) { self.millis(30) } else { Span::ZERO },
             abort,
+            opens: None,
         };
         // Bodies in small pieces with pauses take less than any timeout.
         let pieces_max = 100;
@@ -252,8 +261,10 @@ struct Open {
     write_at: Moment,
     /// The final head has come.
     answer: Option<Answer>,
-    /// The response is complete.
+    /// The response is complete, or the server has ended its direction of the tunnel.
     is_answered: bool,
+    /// The bytes that an open tunnel has returned.
+    returned: Option<u64>,
 }
 
 /// A client and its one connection.
@@ -475,9 +486,17 @@ impl Http2Client {
             Event::Data { stream, bytes, ends, .. } => {
                 self.connection.release(&mut self.out, stream, bytes.len());
                 if let Some(open) = self.open.get_mut(&stream) {
-                    let answer = open.answer.as_mut().ok_or("data before a head")?;
-                    answer.read(bytes)?;
-                    let bytes = answer.bytes;
+                    let bytes = match (&mut open.answer, open.returned) {
+                        (None, Some(_)) => {
+                            open.read_tunnel(bytes)?;
+                            open.returned.unwrap_or(0)
+                        }
+                        (answer, _) => {
+                            let answer = answer.as_mut().ok_or("data before a head")?;
+                            answer.read(bytes)?;
+                            answer.bytes
+                        }
+                    };
                     if matches!(open.call.abort, Some(Abort::At(at)) if bytes >= at) && !ends {
                         self.abort(stream, oracle);
                     }
@@ -524,6 +543,20 @@ impl Http2Client {
         if head.is_interim() {
             return Ok(());
         }
+        if open.call.opens.is_some() && matches!(head.status, 200..=299) {
+            if head.find_named("sec-websocket-accept").is_some() {
+                return Err(format!("the tunnel of r{id} has a key"));
+            }
+            open.returned = Some(0);
+            oracle.tunnels += 1;
+            note_answered(id, head.status, oracle);
+            if matches!(open.call.abort, Some(Abort::At(0))) {
+                self.abort(stream, oracle);
+            }
+            return Ok(());
+        }
+        // Nothing more is sent after a tunnel that was refused.
+        open.is_sent |= open.call.opens.is_some();
         let text = |value: &[u8]| String::from_utf8_lossy(value).into_owned();
         let fields = head.fields();
         let head = Head {
@@ -550,9 +583,13 @@ impl Http2Client {
     fn end_answer(&mut self, stream: u32, oracle: &mut Oracle) -> Result<(), String> {
         let Some(open) = self.open.get_mut(&stream) else { return Ok(()) };
         open.is_answered = true;
-        let answer = open.answer.as_ref().ok_or("an end before a head")?;
-        answer.end(oracle)?;
-        oracle.streams += 1;
+        if open.returned.is_some() {
+            open.check_tunnel(oracle)?;
+        } else {
+            let answer = open.answer.as_ref().ok_or("an end before a head")?;
+            answer.end(oracle)?;
+            oracle.streams += 1;
+        }
         if open.is_sent {
             self.open.remove(&stream);
         }
@@ -576,6 +613,10 @@ impl Http2Client {
         };
         if cause.is_unprocessed() && is_processed {
             return Err(format!("r{id} was refused, but has reached an origin"));
+        }
+        if open.returned.is_some() {
+            oracle.answers_cut += u64::from(!open.is_answered);
+            return open.check_tunnel(oracle);
         }
         if open.is_answered {
             return match code {
@@ -641,16 +682,21 @@ impl Http2Client {
             }
             return false;
         }
+        let opens_tunnel = self.script.calls.first().is_some_and(|call| call.opens.is_some());
+        // The server's SETTINGS allow the extended CONNECT (RFC 8441 section 3).
+        if opens_tunnel && !self.connection.has_peer_settings() {
+            return false;
+        }
         let call = self.script.calls.remove(0);
         let (id, length) = (call.id, call.body.len());
         let line = RequestLine {
-            method: call.method,
+            method: if opens_tunnel { "CONNECT" } else { call.method },
             scheme: if self.connector.is_some() { "https" } else { "http" },
             authority: "example",
             path: &call.path,
-            protocol: None,
+            protocol: opens_tunnel.then_some("websocket"),
         };
-        let has_end = length == 0 && !call.trailer && !call.ends_late;
+        let has_end = length == 0 && !call.trailer && !call.ends_late && !opens_tunnel;
         let begun = self.connection.send_request(&mut self.out, id, &line, has_end, |fields| {
             fields.field("x-id", id.to_string().as_bytes());
             if call.states_length && matches!(call.method, "POST" | "PUT") {
@@ -658,6 +704,9 @@ impl Http2Client {
             }
             if call.expects_continue {
                 fields.field("expect", b"100-continue");
+            }
+            if opens_tunnel {
+                fields.field("sec-websocket-version", b"13");
             }
         });
         let stream = match begun {
@@ -680,6 +729,7 @@ impl Http2Client {
             write_at: oracle.now.after(wait),
             answer: None,
             is_answered: false,
+            returned: None,
             call,
         };
         self.open.insert(stream, open);
@@ -710,7 +760,8 @@ impl Http2Client {
                 moved = true;
                 continue;
             }
-            while !open.is_sent && !open.is_blocked && now >= open.write_at {
+            while !open.is_sent && !open.is_blocked && now >= open.write_at && !open.awaits_tunnel()
+            {
                 if self.out.len() >= OUT_BYTES_MAX {
                     break;
                 }

@@ -27,6 +27,8 @@ const INITIAL_WINDOW_SIZE: u16 = 4;
 /// What an origin does to streams and connections, in parts per million of requests or connections.
 #[derive(Clone, Debug, Default)]
 pub struct Http2Behaviour {
+    /// Takes extended CONNECT.
+    pub takes_tunnels: bool,
     /// Refuses a request (REFUSED_STREAM).
     pub refuse: u32,
     /// Begins to stop the connection (GOAWAY) after a request.
@@ -75,6 +77,8 @@ struct Call {
     hash: Hash,
     whole: bool,
     answered: bool,
+    /// The bytes of a tunnel that wait to be sent back; `None` if the request opens no tunnel.
+    echo: Option<Vec<u8>>,
     /// What is left to do for the response, in order.
     steps: VecDeque<Step>,
     /// No step is done before this moment.
@@ -157,7 +161,8 @@ impl Http2Origin {
     fn begin_conn(&mut self, line: Line, now: Moment) -> Conn {
         let narrow = self.prng.chance(self.http2.narrow);
         let streams_max = if narrow { 1 + self.prng.below(4) as u32 } else { 100 };
-        let config = Config { streams_max, ..Config::server() };
+        let connect_protocol = self.http2.takes_tunnels;
+        let config = Config { streams_max, connect_protocol, ..Config::server() };
         let mut connection = Connection::new(config, now);
         let mut out = Vec::new();
         connection.start(&mut out);
@@ -317,7 +322,9 @@ impl Http2Origin {
             conn.connection.reset(&mut conn.out, stream, ErrorCode::REFUSED_STREAM);
             return;
         }
-        let start = format!("{} {} HTTP/1.1", head.method.as_str(), head.target);
+        let opens_tunnel = head.protocol.is_some();
+        let method = if opens_tunnel { "GET" } else { head.method.as_str() };
+        let start = format!("{method} {} HTTP/1.1", head.target);
         oracle.trace(|| format!("o{} receives {start:?} (r{id:?}) on {stream}", self.index));
         let sighting = oracle.note_arrival(self.index, id, &start);
         let identity = id.and_then(|id| oracle.requests.get(&id)).map(|r| r.identity.clone());
@@ -333,6 +340,7 @@ impl Http2Origin {
             hash: Hash::new(),
             whole: false,
             answered: false,
+            echo: opens_tunnel.then(Vec::new),
             steps: VecDeque::new(),
             at: Moment::ZERO,
         };
@@ -354,11 +362,28 @@ impl Http2Origin {
         if self.prng.chance(self.behaviour.abandon) {
             oracle.trace(|| format!("o{} abandons r{id:?}", self.index));
             self.fail(conn, stream);
+        } else if opens_tunnel {
+            self.accept_tunnel(conn, stream, oracle);
         } else if ends {
             self.note_whole(conn, stream, oracle);
         } else if self.prng.chance(self.behaviour.early_answer) {
             self.answer(conn, stream, oracle);
         }
+    }
+
+    /// Agrees to a tunnel, whose bytes are sent back.
+    fn accept_tunnel(&mut self, conn: &mut Conn, stream: u32, oracle: &mut Oracle) {
+        let Some(call) = conn.calls.get_mut(&stream) else { return };
+        call.answered = true;
+        if let Some(sighting) = call.sighting {
+            oracle.note_whole(call.id, sighting, call.hash.value());
+        }
+        if self.prng.chance(self.behaviour.delayed) {
+            let pause = Span::from_millis(1 + self.prng.below(4000));
+            call.steps.push_back(Step::Pause(pause));
+        }
+        let fields = vec![("x-id", call.id.to_string())];
+        call.steps.push_back(Step::Head { status: 200, fields, ends: false });
     }
 
     /// Resets a stream, or ends its connection.
@@ -375,6 +400,9 @@ impl Http2Origin {
     fn note_whole(&mut self, conn: &mut Conn, stream: u32, oracle: &mut Oracle) {
         let Some(call) = conn.calls.get_mut(&stream) else { return };
         call.whole = true;
+        if call.echo.is_some() {
+            return;
+        }
         if let Some(sighting) = call.sighting {
             oracle.note_whole(call.id, sighting, call.hash.value());
         }
@@ -468,6 +496,9 @@ impl Http2Origin {
         let Some(call) = conn.calls.get_mut(&stream).filter(|call| call.at <= oracle.now) else {
             return false;
         };
+        if call.steps.is_empty() && call.echo.is_some() {
+            return conn.echo(stream, oracle.now);
+        }
         let Some(step) = call.steps.pop_front() else { return false };
         let (connection, out) = (&mut conn.connection, &mut conn.out);
         let is_end = step.is_end();
@@ -590,6 +621,23 @@ impl Step {
 }
 
 impl Conn {
+    /// Sends bytes of a tunnel back, and ends it after them if the client has. Returns whether anything was sent.
+    fn echo(&mut self, stream: u32, now: Moment) -> bool {
+        let Some(call) = self.calls.get_mut(&stream) else { return false };
+        let Some(echo) = &mut call.echo else { return false };
+        if self.out.len() > OUT_BYTES_MAX || echo.is_empty() && !call.whole {
+            return false;
+        }
+        let count = echo.len();
+        let sent = self.connection.send_data(now, &mut self.out, stream, echo, call.whole);
+        let Some(sent) = sent else { return false };
+        echo.drain(..sent);
+        if call.whole && sent == count {
+            self.forget(stream, now);
+        }
+        sent > 0
+    }
+
     fn forget(&mut self, stream: u32, now: Moment) {
         self.calls.remove(&stream);
         self.idle_since = now;
@@ -603,6 +651,9 @@ impl Call {
             oracle.violate(format!("o{origin}: the body of r{id} is wrong from byte {at} on"));
         }
         self.body_bytes += data.len() as u64;
+        if let Some(echo) = &mut self.echo {
+            return echo.extend_from_slice(data);
+        }
         self.hash.add(data);
         if let (Some(sighting), Some(request)) = (self.sighting, oracle.requests.get_mut(&self.id))
         {

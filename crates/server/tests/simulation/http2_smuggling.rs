@@ -303,6 +303,19 @@ fn unusual_requests_arrive_in_one_form() {
 }
 
 #[test]
+fn complete_body_of_unknown_length_is_sent_with_its_length() {
+    scene().listener("h2c = true").pool("request-buffer = \"16KiB\"").run(|stage| {
+        let mut client = Speaker::raw(stage);
+        encode(&mut client.out, 1, &with(&[]), &[b"a", b"", b"bc"]);
+        let origin = accept(stage, &mut client);
+        let (bytes, is_whole) = received(stage, &mut client, &origin);
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        assert!(is_whole && text.ends_with("\r\n\r\nabc"), "{text}");
+        assert!(text.contains("\r\nContent-Length: 3\r\n") && !text.contains("chunked"), "{text}");
+    });
+}
+
+#[test]
 fn trailers_carry_no_framing() {
     let forbidden: &[Pair] = &[
         (b"content-length", b"9"),

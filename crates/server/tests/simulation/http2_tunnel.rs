@@ -232,6 +232,14 @@ fn server_without_extended_connect_is_a_502() {
         let answer = String::from_utf8_lossy(&answer);
         assert_status(502, &answer);
         assert!(answer.contains("RFC 8441") && host.calls.is_empty(), "{answer}");
+        // On the same connection, whose server is known to take none now.
+        let client = stage.dial();
+        client.send(upgrade().as_bytes());
+        let answer = host.until(stage, |_| {
+            let bytes = client.receive();
+            (!bytes.is_empty()).then_some(bytes)
+        });
+        assert_status(502, &String::from_utf8_lossy(&answer));
         // Other upgrades, and those without a valid key, are requests without an upgrade.
         let client = stage.dial();
         client.send(
@@ -241,6 +249,23 @@ fn server_without_extended_connect_is_a_502() {
         host.respond(stage.net.now(), 1, b"ok");
         host.pump(stage.net.now());
         assert_status(200, &stage.receive_until(&client, "ok"));
+    });
+}
+
+#[test]
+fn settings_that_arrive_in_parts_are_waited_for() {
+    play("", |stage| {
+        let client = stage.dial();
+        client.send(upgrade().as_bytes());
+        let mut host = Host::accept(stage, server());
+        // The head of the frame.
+        let sent = host.peer.send(&host.out[..9]);
+        host.out.drain(..sent);
+        stage.pass(Span::from_millis(50));
+        assert_eq!(call(stage, &mut host, 1).line, "CONNECT /chat?a");
+        host.head(1, 200, false, |_| {});
+        host.pump(stage.net.now());
+        assert_status(101, &stage.receive_until(&client, "\r\n\r\n"));
     });
 }
 

@@ -81,9 +81,9 @@ fn handlers_of_the_connection_with_the_most_make_room_before_the_vm_is_discarded
 }
 
 /// The workers of a process with the application `post.lua`.
-struct Process {
-    net: SimNet,
-    workers: Vec<Harness<SimReactor>>,
+pub struct Process {
+    pub net: SimNet,
+    pub workers: Vec<Harness<SimReactor>>,
 }
 
 impl Process {
@@ -95,7 +95,7 @@ impl Process {
         )
     }
 
-    fn of(file: &str, workers: u32) -> Self {
+    pub fn of(file: &str, workers: u32) -> Self {
         let config = match tidegate_config::parse(file, "the test") {
             Ok(config) => config,
             Err(errors) => panic!("{errors}"),
@@ -109,7 +109,7 @@ impl Process {
     }
 
     /// Sends `GET target` over a connection of its own, and returns the body of the response.
-    fn get(&mut self, target: &str) -> String {
+    pub fn get(&mut self, target: &str) -> String {
         let peer = self.net.dial(&self.workers[0].bound[0]).expect("the workers listen");
         let request = format!("GET {target} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
         assert_eq!(peer.send(request.as_bytes()), request.len());
@@ -119,7 +119,7 @@ impl Process {
         response.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default()
     }
 
-    fn turns(&mut self, count: usize) {
+    pub fn turns(&mut self, count: usize) {
         for _ in 0..count {
             self.workers.iter_mut().for_each(Harness::turn);
             self.net.advance_by(Span::from_micros(100));
@@ -127,7 +127,7 @@ impl Process {
     }
 
     /// Connects a client. Returns it and its id.
-    fn connect(&mut self) -> (Client, String) {
+    pub fn connect(&mut self) -> (Client, String) {
         let peer = self.net.dial(&self.workers[0].bound[0]).expect("the workers listen");
         let request = "GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
             Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
@@ -142,13 +142,13 @@ impl Process {
         (client, id)
     }
 
-    fn sum(&self, name: &str) -> u64 {
+    pub fn sum(&self, name: &str) -> u64 {
         let all = self.workers.iter().flat_map(|worker| worker.accounts.counters.all());
         all.filter(|(known, _)| *known == name).map(|(_, value)| value).sum()
     }
 
     /// Ends the clients and checks that nothing is left.
-    fn finish(mut self, clients: Vec<Client>) {
+    pub fn finish(mut self, clients: Vec<Client>) {
         clients.iter().for_each(|client| client.peer.reset());
         self.turns(50);
         for worker in &self.workers {
@@ -157,22 +157,22 @@ impl Process {
     }
 }
 
-struct Client {
-    peer: SimPeer,
+pub struct Client {
+    pub peer: SimPeer,
     decoder: Decoder,
     input: Vec<u8>,
     message: Vec<u8>,
 }
 
 impl Client {
-    fn send(&self, text: &str) {
+    pub fn send(&self, text: &str) {
         let mut frame = vec![0x81, 0x80 | text.len() as u8, 0, 0, 0, 0];
         frame.extend(text.as_bytes());
         assert_eq!(self.peer.send(&frame), frame.len());
     }
 
     /// The messages that have arrived; a Close frame is its code.
-    fn read(&mut self) -> Vec<String> {
+    pub fn read(&mut self) -> Vec<String> {
         self.input.extend(self.peer.receive());
         let mut input = core::mem::take(&mut self.input);
         let (mut rest, limits, mut messages) = (&mut input[..], Limits::default(), Vec::new());

@@ -21,6 +21,7 @@ mod http2_websocket;
 mod limits;
 mod line;
 mod lua;
+mod lua_reload;
 mod lua_requests;
 mod lua_share;
 mod mirror;
@@ -36,6 +37,7 @@ mod progress;
 mod proxy_header;
 mod proxy_protocol;
 mod push;
+mod push_backend;
 mod push_clients;
 mod records;
 mod reload;
@@ -61,7 +63,7 @@ use origin::Lie;
 
 const SEEDS_DEFAULT: u64 = 800;
 /// Seeds outside the default range that once broke an invariant. They are always played.
-const REGRESSION_SEEDS: [u64; 15] = [
+const REGRESSION_SEEDS: [u64; 17] = [
     // A client that read a response slowly was reset by the body timeout, although it made progress.
     900_064_862,
     // A client that reads 4 bytes every 66 ms: the run counted as failed after 1200 s, before the response was complete.
@@ -90,6 +92,9 @@ const REGRESSION_SEEDS: [u64; 15] = [
     // A server ended its connection while the last bytes of the body, received over TLS, waited for the bandwidth: they were lost.
     351_000_380,
     351_001_564,
+    // A worker resumed a TLS client that had ended its direction and closed it at once: the end was reported afterwards.
+    350_352_544,
+    350_353_345,
 ];
 /// A long run prints how far it is after this many seeds.
 const SEEDS_BETWEEN_REPORTS: usize = 50_000;
@@ -217,6 +222,12 @@ fn no_seed_breaks_an_invariant() {
             "one of these numbers must not be 0: {all:?}"
         );
     }
+}
+
+#[test]
+fn regression_seeds_keep_their_plans() {
+    let changed = REGRESSION_SEEDS.into_iter().find(|seed| http2::has_websockets(*seed));
+    assert_eq!(changed, None, "this seed has other tunnels than before");
 }
 
 #[test]

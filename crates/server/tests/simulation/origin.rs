@@ -11,6 +11,7 @@ use tidegate_base::{Moment, Prng, Span};
 use tidegate_reactor::SimServer;
 use tidegate_wire::proxy_protocol::{self, Endpoints};
 use tidegate_wire::tls::Acceptor;
+use tidegate_wire::websocket::accept_key_of;
 
 use crate::asked;
 use crate::http2_origin::Http2Behaviour;
@@ -559,8 +560,16 @@ impl Origin {
     fn accept_tunnel(&mut self, conn: &mut Conn) {
         let Some(request) = &conn.request else { return };
         let id = request.id.unwrap_or(0);
+        let key = request.head.field("sec-websocket-key");
+        let protocol = match key.and_then(|key| accept_key_of(key.as_bytes())) {
+            Some(accepted) => {
+                format!("websocket\r\nsec-websocket-accept: {}", String::from_utf8_lossy(&accepted))
+            }
+            None => "echo".to_owned(),
+        };
         let head = format!(
-            "HTTP/1.1 101 Switching Protocols\r\nx-id: {id}\r\nupgrade: echo\r\nconnection: upgrade\r\n\r\n"
+            "HTTP/1.1 101 Switching Protocols\r\nx-id: {id}\r\nupgrade: {protocol}\r\n\
+             connection: upgrade\r\n\r\n"
         );
         conn.out.push_back(Out::Bytes(head.into_bytes()));
         conn.tunnel = true;

@@ -36,7 +36,7 @@ pub struct Plan {
     pub secured_pools: Vec<bool>,
     /// A server is asked about each request to the second pool. Its own pool is the last one.
     pub asks: bool,
-    /// Copies of requests go to a server of another pool, which is the last one.
+    /// MirrorServer of requests go to a server of another pool, which is the last one.
     pub mirrors: bool,
     /// The highest TLS version.
     pub version_max: Version,
@@ -94,6 +94,7 @@ impl Plan {
         let mut maker = Maker {
             prng,
             reuse_prng: Prng::new(seed ^ 0x7265_7573),
+            has_websockets: http2::has_websockets(seed),
             is_calm,
             pools,
             secured,
@@ -123,7 +124,11 @@ impl Plan {
                     identity,
                     requests: &mut maker.requests,
                 };
-                http2_clients.push(maker.make_script(index));
+                let mut script = maker.make_script(index);
+                if http2::has_websockets(seed) {
+                    maker.add_tunnels(&mut script, seed);
+                }
+                http2_clients.push(script);
             }
         }
         // Another generator of its own.
@@ -305,6 +310,8 @@ struct Maker {
     prng: Prng,
     /// For the settings of reuse and retries that came later, so that the other choices of a seed keep their meaning.
     reuse_prng: Prng,
+    /// Tunnels are WebSockets.
+    has_websockets: bool,
     is_calm: bool,
     pools: usize,
     secured: bool,
@@ -473,9 +480,11 @@ impl Maker {
             .filter_map(|(_, b)| b.as_mut());
         let begin = format!("[pool.p{pool}]\n");
         let prefix = format!("/p{pool}/");
-        let has_tunnels = self.requests.iter().any(|request| {
-            request.expected == Expected::Tunnel && request.path.starts_with(&prefix)
-        });
+        // A tunnel of another protocol needs a server of HTTP/1.1.
+        let has_tunnels = !self.has_websockets
+            && self.requests.iter().any(|request| {
+                request.expected == Expected::Tunnel && request.path.starts_with(&prefix)
+            });
         let is_secured = self.secured_pools[pool];
         let chooses_http1 = is_secured && (has_tunnels || prng.below(3) == 0);
         let streams_max = [100, 100, 10, 2, 1][prng.below(5) as usize];
@@ -502,15 +511,25 @@ impl Maker {
         };
         config.replace_range(at..end, &changed);
         if !chooses_http1 {
-            behaviours.by_ref().for_each(|behaviour| {
+            let is_calm = self.is_calm;
+            behaviours.by_ref().enumerate().for_each(|(at, behaviour)| {
+                // Not random, so that the other choices of a seed keep their meaning.
+                let takes_tunnels = is_calm || (pool + at) % 4 < 3;
                 let mut rate = |top| if self.is_calm { 0 } else { pick(prng, top) };
                 let (refuse, go_away) = (rate(400_000), rate(300_000));
                 let (narrow, tight, ping) =
                     (pick(prng, 900_000), pick(prng, 900_000), pick(prng, 100_000));
                 // A server with smaller windows gets a large request very slowly, if at all (CVE-2019-9511).
                 let window_min = if self.is_calm { SEND_BYTES_FLOOR as u32 } else { 1 };
-                behaviour.http2 =
-                    Some(Http2Behaviour { refuse, go_away, narrow, tight, window_min, ping });
+                behaviour.http2 = Some(Http2Behaviour {
+                    takes_tunnels,
+                    refuse,
+                    go_away,
+                    narrow,
+                    tight,
+                    window_min,
+                    ping,
+                });
             });
         }
         !chooses_http1
@@ -683,9 +702,10 @@ impl Maker {
     fn add_tunnel(&mut self, ops: &mut Vec<Op>, tiny: bool) {
         let path = format!("/p{}/up", self.prng.below(self.pools as u64));
         let id = self.note("GET", &path, 0, false, Expected::Tunnel);
+        let protocol = if self.has_websockets { http2::WEBSOCKET } else { "echo" };
         let text = format!(
             "GET {path} HTTP/1.1\r\nhost: example\r\nx-id: {id}\r\nconnection: upgrade\r\n\
-             upgrade: echo\r\n\r\n"
+             upgrade: {protocol}\r\n\r\n"
         );
         ops.push(Op::Send { id: Some(id), bytes: text.into_bytes() });
         let mut at = 0;

@@ -1,6 +1,6 @@
 //! The PROXY protocol on both sides of a worker: which clients' headers are trusted, what servers are sent,
 //! and which client an upstream connection belongs to.
-//! In: one worker, with clients and an origin that the test moves step by step. Out: what each test's name
+//! In: one worker, with clients and an origin that the test drives step by step. Out: what each test's name
 //! states.
 
 use tidegate_base::Span;
@@ -40,7 +40,7 @@ fn endpoints() -> Endpoints<'static> {
     }
 }
 
-/// A header of version 2 with these extensions.
+/// A PROXY header of version 2 with these extensions.
 fn header(extensions: &[Extension<'_>]) -> Vec<u8> {
     let mut header = Vec::new();
     encode_binary(&mut header, &endpoints(), extensions.iter().copied(), true);
@@ -142,7 +142,7 @@ fn header_from_an_untrusted_client_is_a_malformed_request() {
 }
 
 #[test]
-fn trusted_proxy_without_a_valid_header_is_closed_and_counted() {
+fn connection_of_a_trusted_proxy_without_a_valid_header_is_closed_and_counted() {
     for sent in [GET, b"\x16\x03\x01\x02\0\x01", b"PROXY TCP4 1.2.3.4\r\n", &[b'P'; 5000]] {
         let mut stage = Stage::new(TRUSTING, "");
         let client = dial_from(&stage, FRONT);
@@ -157,7 +157,7 @@ fn trusted_proxy_without_a_valid_header_is_closed_and_counted() {
 }
 
 #[test]
-fn incomplete_header_ends_with_the_head_timeout() {
+fn connection_with_an_incomplete_header_ends_after_the_head_timeout() {
     let listener = format!("{TRUSTING}\ntimeouts = {{ head = \"2s\" }}");
     let mut stage = Stage::new(&listener, "");
     let began = stage.net.now();
@@ -240,7 +240,7 @@ fn connection_with_a_header_is_reused_for_its_client_only() {
 }
 
 #[test]
-fn connection_kept_for_a_client_has_the_idle_timeout() {
+fn connection_kept_for_a_client_ends_after_the_idle_timeout() {
     let mut stage = Stage::new("", "proxy-protocol = \"v2\"\nreuse = { idle-timeout = \"1s\" }");
     let client = dial_from(&stage, "192.0.2.1:1");
     client.send(GET);
@@ -396,7 +396,7 @@ fn tls_extensions_of_a_trusted_proxy_are_forwarded_to_servers() {
         forwarded.extend(origin.receive());
         forwarded.ends_with(b"\r\n\r\n").then_some(())
     });
-    let (header, _) = proxy_protocol::decode(&forwarded).expect("a header").expect("a whole one");
+    let (header, _) = proxy_protocol::decode(&forwarded).expect("a header").expect("complete");
     assert_eq!(header.endpoints, endpoints());
     let extensions: Vec<_> = header.extensions.collect();
     assert_eq!(

@@ -5,8 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use tidegate_base::{Prng, Span};
-use tidegate_reactor::{Faults, SimNet, SimPeer, SimReactor};
+use tidegate_base::{Address, Prng, Span};
+use tidegate_reactor::{Faults, SimNet, SimPeer, SimReactor, SimServer};
 use tidegate_wire::websocket::{
     Decoder, FrameRules, Incoming, Kind, Limits, Role, encode_close_reply, encode_message,
     encode_pong,
@@ -46,6 +46,16 @@ impl Process {
 
     pub(crate) fn dial(&self) -> SimPeer {
         self.net.dial(&self.workers[0].bound[0]).expect("the workers listen")
+    }
+
+    /// A server of the network.
+    pub(crate) fn serve(&self, address: &Address) -> SimServer {
+        self.net.serve(address).expect("the address is free")
+    }
+
+    /// The network fails in these ways from now on.
+    pub(crate) fn set_faults(&self, faults: Faults) {
+        self.net.set_faults(faults);
     }
 
     pub(crate) fn turn(&mut self) {

@@ -11,9 +11,9 @@ use crate::push::{KEY, Process};
 const SETTINGS: &str = "anonymous = true\nsubscribe = \"anyone\"\npublish = \"anyone\"\n";
 
 /// The response that carries what a client receives.
-struct Stream {
+pub(crate) struct Stream {
     peer: SimPeer,
-    text: String,
+    pub(crate) text: String,
 }
 
 impl Drop for Stream {
@@ -23,7 +23,7 @@ impl Drop for Stream {
 }
 
 impl Stream {
-    fn begin(process: &mut Process, path: &str, commands: &str) -> Self {
+    pub(crate) fn begin(process: &mut Process, path: &str, commands: &str) -> Self {
         let peer = process.dial();
         process.turns(4);
         let length = commands.len();
@@ -37,7 +37,7 @@ impl Stream {
     }
 
     /// Waits for a text, and forgets everything until its end.
-    fn wait_for(&mut self, process: &mut Process, wanted: &str) -> String {
+    pub(crate) fn wait_for(&mut self, process: &mut Process, wanted: &str) -> String {
         for _ in 0..1000 {
             self.text.push_str(&String::from_utf8_lossy(&self.peer.receive()));
             if let Some(at) = self.text.find(wanted) {
@@ -50,7 +50,7 @@ impl Stream {
     }
 
     /// Everything that has come and was not waited for.
-    fn rest(&mut self, process: &mut Process) -> &str {
+    pub(crate) fn rest(&mut self, process: &mut Process) -> &str {
         process.turns(50);
         self.text.push_str(&String::from_utf8_lossy(&self.peer.receive()));
         &self.text
@@ -58,14 +58,14 @@ impl Stream {
 }
 
 /// The value of a member of the reply to `connect`.
-fn member<'t>(reply: &'t str, name: &str) -> &'t str {
+pub(crate) fn member<'t>(reply: &'t str, name: &str) -> &'t str {
     let mark = format!("\"{name}\":\"");
     let value = reply.split(&mark).nth(1).and_then(|rest| rest.split('"').next());
     value.unwrap_or_else(|| panic!("no {name} in {reply}"))
 }
 
 /// The status of the response to commands for a session.
-fn post(process: &mut Process, session: &str, node: &str, commands: &str) -> String {
+pub(crate) fn post(process: &mut Process, session: &str, node: &str, commands: &str) -> String {
     let data = commands.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
     let body = format!("{{\"session\":\"{session}\",\"node\":\"{node}\",\"data\":\"{data}\"}}");
     post_body(process, &body)
@@ -281,8 +281,7 @@ fn silent_websocket_client_is_closed_with_the_code_of_its_silence() {
         let mut process = Process::new(1, 10, 64, SETTINGS);
         let peer = process.dial();
         process.turns(4);
-        let request = "GET /push/connection/websocket HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
-                       Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+        let request = websocket_request("connection/websocket");
         assert_eq!(peer.send(request.as_bytes()), request.len());
         process.turns(10);
         assert_eq!(peer.send(sent), sent.len());
@@ -296,4 +295,64 @@ fn silent_websocket_client_is_closed_with_the_code_of_its_silence() {
         drop(peer);
         process.finish(Vec::new());
     }
+}
+
+/// A request for a WebSocket.
+fn websocket_request(path: &str) -> String {
+    format!(
+        "GET /push/{path} HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+    )
+}
+
+#[test]
+fn connections_end_after_their_age_and_advise_to_connect_again() {
+    let get =
+        |fields: &str| format!("GET /push/subscribe/time HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
+    let settings = format!("connection-age-max = \"8s\"\n{SETTINGS}");
+    let mut process = Process::new(2, 14, 64, &settings);
+    let commands = "{\"id\":1,\"connect\":{}}\n{\"id\":2,\"subscribe\":{\"channel\":\"time\"}}";
+    let mut stream = Stream::begin(&mut process, "http_stream", commands);
+    let mut peers = Vec::new();
+    for (request, sent) in [
+        (
+            websocket_request("connection/websocket"),
+            &b"\x81\x95\0\0\0\0{\"id\":1,\"connect\":{}}"[..],
+        ),
+        (websocket_request("subscribe/time"), b""),
+        (get("Accept: text/event-stream\r\n"), b""),
+        (get(""), b""),
+    ] {
+        let peer = process.dial();
+        process.turns(4);
+        assert_eq!(peer.send(request.as_bytes()), request.len());
+        process.turns(10);
+        assert_eq!(peer.send(sent), sent.len());
+        peers.push(peer);
+    }
+    for _ in 0..5 {
+        process.pass(Span::from_secs(1));
+    }
+    assert_eq!((process.sum("push_aged_closes"), process.sum("push_clients_now")), (0, 2));
+    for _ in 0..4 {
+        process.pass(Span::from_secs(1));
+    }
+    stream.wait_for(
+        &mut process,
+        "{\"push\":{\"disconnect\":{\"code\":3011,\"reason\":\"force reconnect\"}}}",
+    );
+    stream.wait_for(&mut process, "0\r\n\r\n");
+    let received: Vec<Vec<u8>> = peers.iter().map(SimPeer::receive).collect();
+    let ends = |bytes: &[u8], end: &[u8]| bytes.windows(end.len()).any(|part| part == end);
+    let close = [&[0x88, 17][..], &3011_u16.to_be_bytes(), b"force reconnect"].concat();
+    for (bytes, end) in
+        received.iter().zip([&close[..], &close, b"\r\n0\r\n\r\n", b"{\"publications\":[]}"])
+    {
+        assert!(ends(bytes, end), "{}", String::from_utf8_lossy(bytes));
+    }
+    // The client over WebSocket has not answered the Close frame.
+    assert_eq!((process.sum("push_aged_closes"), process.sum("push_clients_now")), (4, 1));
+    assert_eq!(process.sum("push_subscriptions_now"), 0);
+    drop((stream, peers));
+    process.finish(Vec::new());
 }

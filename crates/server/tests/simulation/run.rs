@@ -10,7 +10,7 @@ use tidegate_reactor::{Reactor, SimNet, SimReactor};
 
 use crate::asked::Asked;
 use crate::client::Client;
-use crate::copies::Copies;
+use crate::copies::MirrorServer;
 use crate::http2::Http2Client;
 use crate::http2_origin::Http2Origin;
 use crate::oracle::Oracle;
@@ -46,7 +46,7 @@ struct Run {
     /// The server that is asked about requests, in runs that have one.
     asked: Option<Asked>,
     /// The server that gets copies of requests, in runs that have one.
-    copies: Option<Copies>,
+    copies: Option<MirrorServer>,
     clients: Vec<Client>,
     http2_clients: Vec<Http2Client>,
     oracle: Oracle,
@@ -135,7 +135,7 @@ impl Run {
             }
         }
         let asked = plan.asks.then(|| Asked::new(&net, seed)).flatten();
-        let copies = plan.mirrors.then(|| Copies::new(&net, seed)).flatten();
+        let copies = plan.mirrors.then(|| MirrorServer::new(&net, seed)).flatten();
         let pools = config.pools.iter().enumerate();
         let pools_of_origins =
             pools.flat_map(|(at, pool)| pool.servers.iter().map(move |_| at)).collect();

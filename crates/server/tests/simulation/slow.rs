@@ -332,7 +332,8 @@ fn request_takes_a_server_once_its_buffer_is_full_or_its_body_complete() {
         stage.pass(Span::from_secs(1));
         assert_eq!(origin.arrived_bytes(), 0);
         client.send(b"0\r\n\r\nGET /hello HTTP/1.1\r\nHost: a\r\n\r\n");
-        stage.receive_until(&origin, "0\r\n\r\n");
+        let request = stage.receive_until(&origin, "\r\n\r\nab");
+        assert!(request.contains("\r\nContent-Length: 2\r\n"), "{request}");
         origin.send(OK);
         assert_status(200, &stage.receive_until(&client, "hello"));
         // The server decides about a request with Expect.

@@ -116,6 +116,42 @@ fn metrics_are_accepted_by_the_parser_of_prometheus() {
     }
 }
 
+/// The dashboard for Grafana uses metrics and labels that exist.
+#[test]
+fn dashboard_of_grafana_uses_existing_metrics_and_labels() {
+    let operated = Operated::start("metrics-grafana", "");
+    assert_eq!(operated.get("/json"), "{}");
+    let metrics = operated.page("/metrics");
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/grafana.json");
+    let dashboard: Value = serde_json::from_str(&std::fs::read_to_string(file).expect("it exists"))
+        .expect("it is JSON");
+    let panels = dashboard["panels"].as_array().expect("an array");
+    let targets = panels.iter().filter_map(|panel| panel["targets"].as_array()).flatten();
+    let mut count = 0;
+    for target in targets {
+        let query = target["expr"].as_str().expect("a text");
+        let is_word = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+        for name in query.split(|letter| !is_word(letter)) {
+            if name.starts_with("tidegate_") || name.starts_with("process_") {
+                let sample = metrics.lines().find(|line| {
+                    line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' ']))
+                });
+                let sample = sample.unwrap_or_else(|| panic!("no metric {name}: {query}"));
+                for label in ["status", "listener", "route", "pool", "server", "cause", "le"] {
+                    let uses = query.contains(&format!("{label}="))
+                        || query.split(['(', ')', ',']).any(|part| part.trim() == label);
+                    assert!(
+                        !uses || sample.contains(&format!("{label}=")),
+                        "{label}: {query}, {sample}"
+                    );
+                }
+                count += 1;
+            }
+        }
+    }
+    assert!(count > 40, "{count} metrics");
+}
+
 #[test]
 fn health_endpoints_and_pages_answer() {
     let operated = Operated::start("admin-pages", "");
@@ -363,6 +399,78 @@ fn changes_of_a_map_last_over_a_reload_with_the_same_entries() {
     while shown() != "a next\n" {
         tries += 1;
         assert!(tries < 1000, "the reload does not replace the entries: {}", shown());
+    }
+}
+
+/// A refused reload fails with the reason, and no argument can contain a second command.
+#[test]
+fn reload_that_is_refused_and_arguments_with_two_commands_fail() {
+    let operated = Operated::start("admin-refused-reload", "");
+    let refused = |words: &[&str]| {
+        let output = operated.ctl(words);
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let file = operated.folder.join("tidegate.toml");
+    let text = std::fs::read_to_string(&file).expect("it exists");
+    operated.folder.file("tidegate.toml", format!("{text}\nbroken\n"));
+    let (code, why) = refused(&["reload"]);
+    assert!(code == Some(1) && why.contains("tidegate.toml:"), "{code:?}: {why}");
+    operated.folder.file("tidegate.toml", &text);
+    operated.ctl_well(&["reload"]);
+    for argument in ["192.0.2.7;shutdown", "192.0.2.7\nshutdown"] {
+        let (code, why) = refused(&["add", "set", "s", argument]);
+        assert!(code == Some(2) && why.contains("one command at a time"), "{code:?}: {why}");
+    }
+    assert_eq!(operated.get("/json"), "{}");
+}
+
+/// Routes of a name are closed and opened by a command, whatever `active` says; a reload keeps it.
+#[test]
+fn maintenance_is_switched_by_its_name_and_lasts_over_a_reload() {
+    let (folder, door, admin) = (Folder::new("admin-maintenance"), free_address(), free_address());
+    let text = |status: &str| {
+        format!(
+            "[admin]\nbind = \"{admin}\"\n[[listener]]\nbind = \"{door}\"\n\
+             [[route]]\npath = \"/a\"\nmaintenance = {{ name = \"shop\", active = false }}\nrespond = {{ status = {status} }}\n\
+             [[route]]\npath = \"/b\"\nmaintenance = {{ name = \"shop\" }}\nrespond = {{ status = {status} }}\n"
+        )
+    };
+    let file = folder.file("tidegate.toml", text("200"));
+    let mut program = command(env!("CARGO_BIN_EXE_tidegate"));
+    let mut process = Process::spawn(program.args(["run", &file]));
+    process.wait_for_listener(door);
+    process.wait_for_listener(admin);
+    let operated = Operated { folder, process, door, admin };
+    let status = |path: &str| {
+        let mut socket = TcpStream::connect(operated.door).expect("it listens");
+        socket.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).expect("it reads");
+        let mut response = String::new();
+        socket.read_to_string(&mut response).expect("the response is text");
+        response.get(9..12).map(str::to_owned).unwrap_or_default()
+    };
+    let statuses = || [status("/a"), status("/b")];
+    for (word, expected, closed) in
+        [("default", ["200", "503"], 1), ("on", ["503", "503"], 2), ("off", ["200", "200"], 0)]
+    {
+        operated.ctl_well(&["set", "maintenance", "shop", word]);
+        assert_eq!(statuses(), expected, "{word}");
+        let shown = format!("# name switch routes closed\nshop {word} 2 {closed}\n");
+        assert_eq!(operated.ctl_well(&["show", "maintenance"]), shown);
+    }
+    operated.folder.file("tidegate.toml", text("204"));
+    operated.ctl_well(&["reload"]);
+    let mut tries = 0;
+    while statuses() != ["204", "204"] {
+        tries += 1;
+        assert!(tries < 10_000, "the reload does not bring the status: {:?}", statuses());
+    }
+    for (words, expected) in [
+        (&["set", "maintenance", "wiki", "on"][..], "the names are: shop"),
+        (&["set", "maintenance", "shop", "yes"][..], "on|off|default"),
+    ] {
+        let output = operated.ctl(words);
+        let why = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(1) && why.contains(expected), "{words:?}: {why}");
     }
 }
 

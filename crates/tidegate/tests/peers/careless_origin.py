@@ -1,7 +1,7 @@
 """Servers that leave part of a request unread, each started as its users start it.
 
 The first argument names the server. Every response is "METHOD PATH" of the request that the server read;
-/seen lists the paths so far. The application does not read the body of a request.
+/seen lists the paths so far.
 """
 
 import socket
@@ -35,10 +35,10 @@ def announce(port):
     print(f"127.0.0.1:{port}", flush=True)
 
 
-def serve_cheroot():
+def serve_cheroot(app=reading_application):
     from cheroot.wsgi import Server
 
-    server = Server(("127.0.0.1", 0), reading_application, numthreads=16)
+    server = Server(("127.0.0.1", 0), app, numthreads=16)
     server.prepare()
     announce(server.bind_addr[1])
     server.serve()
@@ -78,7 +78,7 @@ def serve_http_server():
             self.end_headers()
             self.wfile.write(body)
 
-        do_GET = do_DELETE = do_OPTIONS = answer
+        do_GET = do_DELETE = do_OPTIONS = do_PROPFIND = answer
 
         def log_message(self, *_):
             pass
@@ -94,6 +94,7 @@ def serve_http_server():
 
 {
     "cheroot": serve_cheroot,
+    "cheroot-unread": lambda: serve_cheroot(application),
     "gevent": serve_gevent,
     "eventlet": serve_eventlet,
     "http.server": serve_http_server,

@@ -23,6 +23,24 @@ const TRAILER_ATTACK: &str = "POST /attack HTTP/1.1\r\nHost: a\r\nTransfer-Encod
 /// A request whose method gives a body no meaning, with a body that is a request.
 const BODY_ATTACK: &str = "GET /attack HTTP/1.1\r\nHost: a\r\nContent-Length: 34\r\n\r\n\
     GET /evil HTTP/1.1\r\nHost: attack\r\n\r\n";
+/// A chunked body that the application does not read.
+const CHUNKED_ATTACK: &str = "POST /attack HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n\
+    3\r\nabc\r\n0\r\n\r\n";
+/// A method that the proxy does not know, with a body that is a request.
+const UNKNOWN_METHOD_ATTACK: &str = "PROPFIND /attack HTTP/1.1\r\nHost: a\r\nContent-Length: 34\r\n\r\n\
+    GET /evil HTTP/1.1\r\nHost: attack\r\n\r\n";
+
+#[test]
+fn complete_chunked_body_is_not_left_on_the_connection() {
+    let outcome = attack("cheroot-unread", CHUNKED_ATTACK, "");
+    assert!(outcome.is_clean(), "{outcome:?}");
+}
+
+#[test]
+fn chunked_body_is_left_on_the_connection_if_the_pool_does_not_wait_for_it() {
+    let outcome = attack("cheroot-unread", CHUNKED_ATTACK, "request-buffer = \"0B\"");
+    assert!(outcome.wrong > 0, "{outcome:?}");
+}
 
 #[test]
 fn request_trailers_are_dropped_by_default() {
@@ -41,14 +59,18 @@ fn trailers_are_read_as_a_request_if_the_pool_forwards_them() {
 
 #[test]
 fn unexpected_body_is_not_read_as_a_request() {
-    let outcome = attack("http.server", BODY_ATTACK, "");
-    assert!(outcome.is_clean(), "{outcome:?}");
+    for request in [BODY_ATTACK, UNKNOWN_METHOD_ATTACK] {
+        let outcome = attack("http.server", request, "");
+        assert!(outcome.is_clean(), "{request}: {outcome:?}");
+    }
 }
 
 #[test]
 fn unexpected_body_is_read_as_a_request_if_the_pool_reuses_its_connection() {
-    let outcome = attack("http.server", BODY_ATTACK, "reuse = { after-unexpected-body = true }");
-    assert!(!outcome.is_clean(), "{outcome:?}");
+    for request in [BODY_ATTACK, UNKNOWN_METHOD_ATTACK] {
+        let outcome = attack("http.server", request, "reuse = { after-unexpected-body = true }");
+        assert!(!outcome.is_clean(), "{request}: {outcome:?}");
+    }
 }
 
 /// The result of one attack.
@@ -68,7 +90,8 @@ impl Outcome {
 
 /// Runs attackers and victims against `server` behind a pool with the additional `settings`.
 fn attack(server: &str, request: &'static str, settings: &str) -> Outcome {
-    let folder = Folder::new(&format!("careless-{server}-{}", settings.len()));
+    let method = request.split(' ').next().unwrap_or_default();
+    let folder = Folder::new(&format!("careless-{server}-{method}-{}", settings.len()));
     let origin = Script::careless(&folder, server);
     let gate = Gate::start(
         &folder,

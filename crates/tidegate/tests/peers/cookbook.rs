@@ -60,7 +60,7 @@ fn recipes() -> Vec<Recipe> {
 
 /// Starts a server that answers each request with the head that it received, and the name of the server. `/session` begins a
 /// session, with a cookie that only this server knows.
-fn start_mirror(name: &'static str) -> SocketAddr {
+pub fn start_mirror(name: &'static str) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("the kernel has a port");
     let address = listener.local_addr().expect("a bound socket has an address");
     std::thread::spawn(move || {

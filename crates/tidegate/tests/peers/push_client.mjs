@@ -288,6 +288,67 @@ async function rights() {
   console.log("rights");
 }
 
+/** Most messages come as patches of the one before, also after a recovery. */
+async function deltas() {
+  const erin = client({ token: token({ sub: "erin" }) });
+  const document = erin.newSubscription("doc:a", { delta: "fossil" });
+  document.subscribe();
+  erin.connect();
+  await once(document, "subscribed");
+  const received = collect(document);
+  const texts = [];
+  document.on("publication", (context) => texts.push(unpack(context.data).text));
+  const text = "the p\u{e4}rt \u{1f30a} that \"stays\" the same ".repeat(20);
+  for (const n of numbers(1, 60)) {
+    await api("publish", { channel: "doc:a", data: { n, text: n % 20 ? `${text}${n}` : "" } });
+    if (n === 30) erin.cutConnection();
+  }
+  await received.wait(60);
+  assert(received.data.join() === numbers(1, 60).join(), `order: ${received.data}`);
+  assert(texts.every((one, at) => one === ((at + 1) % 20 ? `${text}${at + 1}` : "")), "the texts");
+  const { numDeltaPayloads } = document.deltaStats();
+  assert(numDeltaPayloads >= 20, `patches: ${numDeltaPayloads}`);
+  erin.disconnect();
+  console.log("deltas");
+}
+
+/** A filter selects messages by their tags, also those that are recovered. A client does not get its own messages. */
+async function filters() {
+  const frank = client({ token: token({ sub: "frank" }) });
+  const odd = { key: "parity", cmp: "eq", val: "odd" };
+  const document = frank.newSubscription("doc:own#erin,frank", { tagsFilter: odd });
+  const others = frank.newSubscription("doc:own#erin");
+  const denied = once(others, "unsubscribed");
+  document.subscribe();
+  others.subscribe();
+  frank.connect();
+  await once(document, "subscribed");
+  assert((await denied).code === 103, "a channel of another user");
+  const received = collect(document);
+  await document.publish(pack({ n: 0 }));
+  const publish = async (from, to) => {
+    for (const n of numbers(from, to)) {
+      const tags = { parity: n % 2 ? "odd" : "even" };
+      await api("publish", { channel: document.channel, data: { n }, tags });
+    }
+  };
+  await publish(1, 10);
+  frank.disconnect();
+  await publish(11, 19);
+  const again = once(document, "subscribed");
+  frank.connect();
+  assert((await again).recovered, "recovered with a filter");
+  await publish(20, 29);
+  await received.wait(15);
+  assert(received.data.join() === numbers(1, 29).filter((n) => n % 2).join(), `filtered: ${received.data}`);
+  const wrong = frank.newSubscription("doc:b", { tagsFilter: { op: "xor", nodes: [odd] } });
+  const refused = once(wrong, "unsubscribed");
+  wrong.subscribe();
+  assert((await refused).code === 107, "a wrong filter");
+  frank.disconnect();
+  console.log("filters");
+}
+
 const limit = setTimeout(() => {
   console.log("timeout");
   process.exit(1);
@@ -298,6 +359,8 @@ try {
   await recover(clients, theirs);
   await renewTokens();
   await rights();
+  await deltas();
+  await filters();
 } catch (error) {
   console.log(error instanceof Error ? error.stack : JSON.stringify(error));
 }

@@ -10,7 +10,15 @@ import sys
 import time
 import urllib.request
 
-from centrifuge import Client, ClientEventHandler, ReplyError, StreamPosition, SubscriptionEventHandler
+from centrifuge import (
+    Client,
+    ClientEventHandler,
+    DeltaType,
+    Filter,
+    ReplyError,
+    StreamPosition,
+    SubscriptionEventHandler,
+)
 
 KEY = "0123456789abcdef"
 LIMIT_SECONDS = 60
@@ -240,10 +248,46 @@ async def rights():
     print("rights")
 
 
+async def deltas():
+    """Most messages come as patches of the one before, also after a recovery."""
+    erin = client(token=token(sub="erin"))
+    await erin.connect()
+    document = erin.new_subscription("doc:a", Received(), delta=DeltaType.FOSSIL)
+    await document.subscribe()
+    await document.events.subscribed.get()
+    text = "the p\u00e4rt \U0001f30a that \"stays\" the same " * 20
+    for n in range(1, 61):
+        await asyncio.to_thread(post, "publish", {"channel": "doc:a", "data": {"n": n, "text": text if n % 20 else ""}})
+        if n == 30:
+            erin._conn.transport.abort()
+    await document.events.expect(60)
+    await erin.disconnect()
+    print("deltas")
+
+
+async def filters():
+    """A filter selects messages by their tags."""
+    frank = client(token=token(sub="frank"))
+    await frank.connect()
+    odd = Filter.is_in("parity", ["odd", "both"])
+    document = frank.new_subscription("doc:own#erin,frank", Received(), tags_filter=odd)
+    await document.subscribe()
+    await document.events.subscribed.get()
+    for n in range(1, 20):
+        body = {"channel": document.channel, "data": {"n": n}, "tags": {"parity": "odd" if n % 2 else "even"}}
+        await asyncio.to_thread(post, "publish", body)
+    received = [await document.events.publications.get() for _ in range(10)]
+    assert received == list(range(1, 20, 2)), f"filtered: {received}"
+    await frank.disconnect()
+    print("filters")
+
+
 async def main():
     await exchange()
     await renew_tokens()
     await rights()
+    await deltas()
+    await filters()
 
 
 asyncio.run(asyncio.wait_for(main(), LIMIT_SECONDS))

@@ -16,11 +16,14 @@ const CONFIG: &str = "[server]\nworkers = 3\n[[listener]]\nbind = \"127.0.0.1:0\
     [push.p.namespace.closed]\n\
     [push.p.namespace.chat]\nsubscribe = \"users\"\npublish = \"subscribers\"\nhistory = 100\n\
     read-history = \"subscribers\"\npresence = true\nread-presence = \"subscribers\"\njoin-leave = true\n\
+    [push.p.namespace.doc]\nsubscribe = \"users\"\nhistory = 100\ndeltas = \"all\"\ntag-filters = true\n\
+    exclude-sender = true\nuser-channels = true\npublish = \"subscribers\"\n\
     [push.open]\nanonymous = true\nsubscribe = \"anyone\"\npublish = \"anyone\"\npresence = true\n\
     read-presence = \"subscribers\"\n";
 
 /// What each client prints.
-const PARTS: &str = "subscribe\npublish\nhistory\npresence\nrecovery\nlost\ntokens\nrights\n";
+const PARTS: &str =
+    "subscribe\npublish\nhistory\npresence\nrecovery\nlost\ntokens\nrights\ndeltas\nfilters\n";
 
 /// A folder of `target/peers`.
 fn installed(name: &str) -> String {
@@ -124,6 +127,30 @@ fn two_tabs_of_the_demonstration_talk_in_chromium() {
     let gate = Gate::start(&folder, &format!("[server]\nworkers = 3\n{config}\n{route}"));
     let seen = console_of_page(&folder, &gate.url("/page"), "results: ");
     assert!(seen.contains("results: presence talk delivery leave;"), "{seen}");
+}
+
+/// A hub whose backend listens on the socket PATH.
+const BACKED: &str = "[server]\nworkers = 3\n[websocket]\nping-every = \"1s\"\n[[listener]]\nbind = \"127.0.0.1:0\"\n\
+    [[route]]\npath = \"/push/*\"\npush = \"p\"\n[pool.app]\nservers = [\"unix:PATH\"]\n\
+    [push.p]\npresence = true\nread-presence = \"subscribers\"\n\
+    backend-events = [\"subscribe\", \"publish\", \"channel-empty\"]\n\
+    [push.p.backend]\npool = \"app\"\nconnect = \"/connect\"\nrefresh = \"/refresh\"\nsubscribe = \"/subscribe\"\n\
+    publish = \"/publish\"\nrpc = \"/rpc\"\ndisconnect = \"/events\"\nchannel-empty = \"/events\"\n\
+    headers = [\"Cookie\"]\ntimeout = \"20s\"\n";
+
+#[test]
+fn backend_decides_what_clients_do() {
+    for protocol in ["json", "protobuf"] {
+        let folder = Folder::new(&format!("push-backend-{protocol}"));
+        let socket = folder.join("app.sock");
+        let gate = Gate::start(&folder, &BACKED.replace("PATH", &socket));
+        let script = folder.file("client.mjs", include_str!("push_backend.mjs"));
+        let mut client = node();
+        client.env_remove("http_proxy").args([&script, &installed("node"), &socket]);
+        client.arg(gate.address().to_string()).arg(protocol);
+        let expected = "connect\nrefusals\nsubscribe\nrpc\ndown\nrenewal\nevents\n";
+        assert_eq!(run_well(&mut client), expected, "{protocol}");
+    }
 }
 
 #[test]

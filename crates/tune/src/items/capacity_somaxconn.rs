@@ -32,7 +32,7 @@ fn detect(host: &Host, workload: &Workload) -> Result<Finding, Unreadable> {
     at_least(host, "/proc/sys/net/core/somaxconn", wanted(workload))
 }
 
-/// 4096 (the kernel's default since 5.4), or 65535 if 100,000 or more clients may reconnect at once.
+/// The minimum: 4096 (the kernel's default since 5.4), or 65535 if 100,000 or more clients may reconnect at once.
 pub(crate) fn wanted(workload: &Workload) -> u64 {
     if workload.connections() >= 100_000 { 65_535 } else { 4_096 }
 }

@@ -33,11 +33,9 @@ impl Connection {
         if head.length > FRAME_BYTES_MAX {
             return Err(FaultKind::FrameTooLarge);
         }
-        if self.phase == Phase::Settings {
-            if head.kind != FrameKind::Settings || head.has(ACK) {
-                return Err(FaultKind::SettingsMissing);
-            }
-            self.phase = Phase::Open;
+        let is_settings = head.kind == FrameKind::Settings && !head.has(ACK);
+        if self.phase == Phase::Settings && !is_settings {
+            return Err(FaultKind::SettingsMissing);
         }
         if let Some(block) = self.open_block {
             if head.kind != FrameKind::Continuation || head.stream != block.stream {
@@ -351,6 +349,7 @@ impl Connection {
         let before = self.peer.initial_window;
         let sender = if self.is_server() { Role::Client } else { Role::Server };
         self.peer.apply(payload, sender)?;
+        self.phase = Phase::Open;
         let initial = self.peer.initial_window;
         if initial > before && !self.streams.iter().all(|stream| stream.send.fits(initial)) {
             return Err(FaultKind::StreamWindowsOverflow);

@@ -49,7 +49,7 @@ impl DateField {
         let date = HttpDate::from(UNIX_EPOCH + Duration::from_secs(seconds));
         // A date with a four-digit year has exactly 29 bytes, so it fits the slice.
         let written = write!(&mut self.rendered[..], "{date}");
-        debug_assert!(written.is_ok(), "a date must be 29 bytes");
+        debug_assert!(written.is_ok(), "a date of more than 29 bytes");
     }
 }
 
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_date_is_rendered_for_its_second() {
+    fn date_is_rendered_for_its_second() {
         let mut field = DateField::new(784_111_777);
         assert_eq!(field.as_bytes(), b"Sun, 06 Nov 1994 08:49:37 GMT");
         field.update(0);

@@ -30,7 +30,7 @@ pub use field::{Field, FieldName, FieldStorage, Fields, ResponseStorage};
 pub use length::{BodyLength, RequestKind};
 pub use method::Method;
 pub use overrides::{OVERRIDES_BYTES_MAX, OVERRIDES_MAX, Overrides};
-pub use owned::{OwnedHead, TARGET_BYTES_MAX};
+pub use owned::{OwnedHead, TARGET_PART_BYTES_MAX};
 pub use owned_response::OwnedResponse;
 pub use request::RequestHead;
 pub use response::ResponseHead;

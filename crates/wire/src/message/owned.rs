@@ -1,9 +1,9 @@
 //! The head of a request, kept after the bytes that it was decoded from are gone.
 //! In: a head. Out: the same head, lent as often as it is needed.
 //! Never: changes a field, the method or the length.
-//! Limits: `TARGET_BYTES_MAX` for a path and a query that replace those of the head.
-//! Invariant: a path that replaces another begins with one slash and, like a query, consists of visible ASCII characters
-//! that do not end it.
+//! Limits: `TARGET_PART_BYTES_MAX` for a path, and for a query, that replaces that of the head.
+//! Invariant: a replaced path begins with exactly one slash and contains no "?". A replaced path or query consists of
+//! visible ASCII characters other than "#".
 
 use core::ops::Range;
 
@@ -14,8 +14,8 @@ use super::request::RequestHead;
 use super::target::TargetForm;
 use super::version::Version;
 
-/// Bytes of a path and a query that replace those of a head.
-pub const TARGET_BYTES_MAX: usize = 8 * 1024;
+/// The most bytes of a path, and of a query, that replaces that of a head.
+pub const TARGET_PART_BYTES_MAX: usize = 8 * 1024;
 
 /// A part of `OwnedHead::text`.
 type Part = Range<usize>;
@@ -23,23 +23,35 @@ type Part = Range<usize>;
 /// The head of a request.
 #[derive(Debug)]
 pub struct OwnedHead {
-    /// The texts of the head: method, target, host and names of fields.
+    /// The texts of the head: method, target, path, query, host, protocol and names of fields, and replaced paths and queries.
     text: String,
     /// The values of the fields.
     values: Vec<u8>,
     /// The fields, in order.
     fields: Vec<PackedField>,
+    /// The method's token.
     method: Part,
+    /// The target as received. `set_path` and `set_query` do not change it.
     target: Part,
+    /// As in `RequestHead`.
     form: TargetForm,
+    /// The path: that of the target, or its replacement.
     path: Part,
+    /// The query: that of the target, or its replacement.
     query: Option<Part>,
+    /// The host, with a port if there is one.
     host: Option<Part>,
+    /// The protocol of an extended CONNECT.
     protocol: Option<Part>,
+    /// The version.
     version: Version,
+    /// How the end of the body is found; never `UntilClose`.
     length: BodyLength,
+    /// Whether the client wants to keep the connection open.
     persistent: bool,
+    /// Whether the client waits for a 100 (Continue) response.
     expect_continue: bool,
+    /// Whether the client requests another protocol.
     upgrade: bool,
 }
 
@@ -66,7 +78,7 @@ impl Default for OwnedHead {
 }
 
 impl OwnedHead {
-    /// Keeps a head in place of the one before.
+    /// Copies a head; the head that was kept before is removed.
     pub fn keep(&mut self, head: &RequestHead<'_>) {
         self.text.clear();
         self.values.clear();
@@ -124,9 +136,9 @@ impl OwnedHead {
         }
     }
 
-    /// The method by which routes and rules judge the request ([`RequestHead::judged_method`]).
+    /// The method by which routes and rules judge the request ([`RequestHead::routed_method`]).
     #[must_use]
-    pub fn judged_method(&self) -> &str {
+    pub fn routed_method(&self) -> &str {
         if self.protocol.is_some() { "GET" } else { self.get(&self.method) }
     }
 
@@ -166,7 +178,7 @@ impl OwnedHead {
     /// Replaces the path.
     ///
     /// # Errors
-    /// Why it cannot be the path.
+    /// Why `path` is not valid, or why the request can have no path.
     pub fn set_path(&mut self, path: &str) -> Result<(), &'static str> {
         if self.form == TargetForm::Asterisk || self.path() == "*" {
             return Err("the request has no path (OPTIONS *)");
@@ -182,7 +194,7 @@ impl OwnedHead {
     /// Replaces the query; `None` removes it.
     ///
     /// # Errors
-    /// Why it cannot be the query.
+    /// Why `query` is not valid.
     pub fn set_query(&mut self, query: Option<&str>) -> Result<(), &'static str> {
         if let Some(query) = query {
             check_part(query, |_| true)?;
@@ -208,14 +220,16 @@ impl OwnedHead {
 
 /// Checks a path or a query.
 fn check_part(text: &str, is_allowed: fn(u8) -> bool) -> Result<(), &'static str> {
-    if text.len() > TARGET_BYTES_MAX {
-        return Err("the path and the query may have up to 8 KiB each");
+    if text.len() > TARGET_PART_BYTES_MAX {
+        return Err("the path or the query is longer than 8 KiB, the limit for each");
     }
     // "#" would begin a fragment, which is never sent (RFC 9110 section 4.2.5).
     let fits = |byte: u8| byte.is_ascii_graphic() && byte != b'#' && is_allowed(byte);
     match text.bytes().all(fits) {
         true => Ok(()),
-        false => Err("a character is not allowed there; percent-encode it (tide.url.escape)"),
+        false => Err(
+            "the path or the query contains a character that is not allowed; percent-encode it (tide.url.escape)",
+        ),
     }
 }
 
@@ -256,7 +270,7 @@ mod tests {
         assert!(head.expect_continue && !head.persistent && !head.upgrade);
         assert!(head.has(FieldName::Expect) && !head.has(FieldName::Cookie));
         assert_eq!(head.find_named("x-two"), Some(&b"1"[..]));
-        assert_eq!((owned.judged_method(), owned.version()), ("POST", Version::Http11));
+        assert_eq!((owned.routed_method(), owned.version()), ("POST", Version::Http11));
     }
 
     #[test]
@@ -272,9 +286,9 @@ mod tests {
         for query in ["a b", "a#b", "a\n", "ä"] {
             assert!(owned.set_query(Some(query)).is_err(), "{query:?}");
         }
-        let long = format!("/{}", "x".repeat(TARGET_BYTES_MAX));
+        let long = format!("/{}", "x".repeat(TARGET_PART_BYTES_MAX));
         assert!(owned.set_path(&long).is_err());
-        assert_eq!(owned.set_path(&long[..TARGET_BYTES_MAX]), Ok(()));
+        assert_eq!(owned.set_path(&long[..TARGET_PART_BYTES_MAX]), Ok(()));
         assert_eq!(owned.set_query(None), Ok(()));
         assert_eq!(owned.lend().query, None);
         let mut asterisk = kept("OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n");

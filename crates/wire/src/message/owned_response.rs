@@ -44,6 +44,27 @@ impl OwnedResponse {
         kept
     }
 
+    /// Keeps another head instead, in the same memory.
+    pub fn replace(&mut self, head: &ResponseHead<'_>) {
+        self.names.clear();
+        self.values.clear();
+        self.fields.clear();
+        self.version = head.version;
+        self.status = head.status;
+        self.length = head.length;
+        self.content_length = head.content_length;
+        self.persistent = head.persistent;
+        self.upgrade = head.upgrade;
+        head.fields().for_each(|field| self.push(&field));
+    }
+
+    /// The memory of the fields, in bytes.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        let fields = self.fields.capacity() * size_of::<PackedField>();
+        self.names.capacity() + self.values.capacity() + fields
+    }
+
     /// Keeps a head with another status and other fields. The fields that frame the message are not among them.
     #[must_use]
     pub fn changed(head: &ResponseHead<'_>, status: u16, changes: &Overrides) -> Self {
@@ -115,7 +136,10 @@ mod tests {
             &mut storage,
         );
         let (head, _) = decoded.expect("the head is valid").expect("the head is complete");
-        let kept = OwnedResponse::new(&head);
+        let mut kept = OwnedResponse::new(&head);
+        let memory = kept.memory_bytes();
+        kept.replace(&head);
+        assert_eq!(kept.memory_bytes(), memory, "the memory of the head before");
         let lent = kept.lend();
         let list = |head: &ResponseHead<'_>| format!("{:?}", head.fields().collect::<Vec<_>>());
         assert_eq!(list(&lent), list(&head));

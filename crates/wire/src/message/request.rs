@@ -40,7 +40,7 @@ pub struct RequestHead<'a> {
     /// Whether the client waits for a 100 (Continue) response before it sends the body (RFC 9110 section
     /// 10.1.1).
     pub expect_continue: bool,
-    /// Whether the client requests another protocol (RFC 9110 section 7.8): HTTP/1.1, an Upgrade
+    /// Whether the client requests another protocol (RFC 9110 section 7.8). In HTTP/1.1: an Upgrade
     /// field, `upgrade` listed in Connection, and no body. In HTTP/2: an extended CONNECT whose stream stays open.
     pub upgrade: bool,
     /// The protocol of an extended CONNECT (RFC 8441), such as "websocket". `None` in HTTP/1, and for other methods.
@@ -52,11 +52,11 @@ pub struct RequestHead<'a> {
 field_accessors!(RequestHead);
 
 impl<'a> RequestHead<'a> {
-    /// The method by which routes and rules judge the request. An extended CONNECT requests what GET with an Upgrade
+    /// The method that routes and rules compare. An extended CONNECT requests what GET with an Upgrade
     /// field requests in HTTP/1.1 (RFC 8441 section 5).
     #[must_use]
     #[inline]
-    pub const fn judged_method(&self) -> Method<'a> {
+    pub const fn routed_method(&self) -> Method<'a> {
         if self.protocol.is_some() { Method::Get } else { self.method }
     }
 

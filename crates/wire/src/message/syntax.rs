@@ -1,8 +1,8 @@
 //! The characters of field names and values, the same for every version (RFC 9110 sections 5.5 and 5.6).
 //! In: bytes of a name or a value. Out: whether they are allowed; a value without the whitespace around it.
-//! Never: knows a line end or a length; those belong to the protocols.
+//! Never: handles line ends or lengths; the codecs of the protocols do.
 
-/// tchar of RFC 9110 section 5.6.2.
+/// Whether `byte` is a tchar (RFC 9110 section 5.6.2).
 #[inline]
 pub(crate) const fn is_token_char(byte: u8) -> bool {
     byte.is_ascii_alphanumeric()
@@ -37,7 +37,7 @@ pub(crate) const fn is_text(byte: u8) -> bool {
     matches!(byte, b'\t' | b' '..=b'~' | 0x80..)
 }
 
-/// `bytes` without the spaces and tabs around it (OWS of RFC 9110 section 5.6.3).
+/// Removes spaces and tabs from both ends of `bytes` (OWS of RFC 9110 section 5.6.3).
 pub(crate) const fn trim_ows(mut bytes: &[u8]) -> &[u8] {
     while let [b' ' | b'\t', rest @ ..] = bytes {
         bytes = rest;

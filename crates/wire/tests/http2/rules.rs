@@ -45,6 +45,20 @@ fn server_requires_the_preface_and_settings() {
 }
 
 #[test]
+fn settings_of_the_peer_are_known_only_once_they_are_complete() {
+    let mut watch = server();
+    let bytes =
+        [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &f().settings(&[(4, 70_000)]).0].concat();
+    let (last, before) = bytes.split_last().expect("there are bytes");
+    for byte in before {
+        watch.feed(&[*byte], 1);
+        assert!(!watch.connection.has_peer_settings(), "after a part of the frame");
+    }
+    watch.feed(&[*last], 1);
+    assert!(watch.connection.has_peer_settings());
+}
+
+#[test]
 fn frames_have_valid_sizes() {
     let size = "fault FrameLengthInvalid; goaway 0 FRAME_SIZE_ERROR";
     let large = vec![0; 16_385];

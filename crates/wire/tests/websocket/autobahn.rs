@@ -1,5 +1,5 @@
-//! The cases of the Autobahn test suite that a codec can express, under their numbers (case/*.py, version 25.10).
-//! Cases 10.* (how an endpoint fragments by itself) are a choice of the endpoint.
+//! The cases of the Autobahn test suite that apply to a codec, with their numbers (case/*.py, version 25.10).
+//! Cases 10.* are left out: they test how an endpoint fragments the messages that it sends.
 
 use super::transcript::{SERVER, check, check_with, fails_after, masked};
 use tidegate_wire::websocket::{FaultKind, Limits};
@@ -88,7 +88,7 @@ fn group_5_fragmentation() {
     }
 }
 
-/// Text of whole sequences, and whether it is valid (6.2 and 6.5 to 6.23).
+/// The texts of complete messages, and whether they are valid UTF-8 (cases 6.2 and 6.5 to 6.23).
 const SEQUENCES: &[(&[u8], bool)] = &[
     (b"Hello-\xc2\xb5@\xc3\x9f\xc3\xb6\xc3\xa4\xc3\xbc\xc3\xa0\xc3\xa1-UTF-8!!", true),
     (b"\xce\xba\xe1\xbd\xb9\xcf\x83\xce\xbc\xce\xb5", true),

@@ -8,14 +8,15 @@
 use tidegate_base::Id;
 use tidegate_config::model::{Pool, ServerTimeouts, Unretriable};
 use tidegate_gate::access::{Cause, Phase};
-use tidegate_gate::balance::{Pick, Tried};
+use tidegate_gate::balance::Pick;
 use tidegate_gate::eject::is_failure;
 use tidegate_gate::retry::{self, FailedAttempt, FailurePoint};
 use tidegate_gate::shared::Place;
 use tidegate_reactor::{Reactor, Shortage, SockId};
 
 use crate::action::proxy::Failure;
-use crate::action::proxy::exchange::{Attempt, Exchange, Stage};
+use crate::action::proxy::attempts::Attempt;
+use crate::action::proxy::exchange::{Exchange, Stage};
 use crate::action::proxy::reuse::{Proof, Reused};
 use crate::carrier::output::look_span;
 use crate::connection::{ServerCarrier, Upstream};
@@ -57,7 +58,7 @@ impl Worker {
         }
         let kept = self.kept_server(id, reactor.now());
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
-        let was_tried = !exchange.tried.is_empty();
+        let was_tried = !exchange.attempts.tried().is_empty();
         let pool = &mut self.pools[usize::from(pool_index)];
         // No waiting exchange could use a free server now, so a new exchange may. A retry arrived before most
         // waiting exchanges, but maybe after some; the queue decides in order of arrival.
@@ -66,10 +67,15 @@ impl Worker {
                 Some(server) => Pick::Server(server),
                 None => {
                     let now = reactor.now();
-                    pool.state.pick(now, &mut self.prng, exchange.facts.key_hash, &exchange.tried)
+                    pool.state.pick(
+                        now,
+                        &mut self.prng,
+                        exchange.facts.key_hash,
+                        exchange.attempts.tried(),
+                    )
                 }
             },
-            false if pool.state.may_wait(&exchange.tried) => Pick::Full,
+            false if pool.state.may_wait(exchange.attempts.tried()) => Pick::Full,
             false => Pick::None,
         };
         match pick {
@@ -103,7 +109,7 @@ impl Worker {
     fn pause<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
         exchange.stage = Stage::Paused;
-        exchange.tried = Tried::default();
+        exchange.attempts.forget_tried();
         let (era, pool, to) = (exchange.era, exchange.pool, exchange.requester);
         self.leave_queue_if_gone(reactor, id);
         // The client may have left.
@@ -217,7 +223,7 @@ impl Worker {
                 pool.queue.remove(id);
                 continue;
             };
-            if !pool.state.has_room_for(&exchange.tried) {
+            if !pool.state.has_room_for(exchange.attempts.tried()) {
                 continue;
             }
             let kept = self.kept_server(id, reactor.now());
@@ -226,9 +232,12 @@ impl Worker {
             let now = reactor.now();
             let pick = match kept {
                 Some(server) => Pick::Server(server),
-                None => {
-                    pool.state.pick(now, &mut self.prng, exchange.facts.key_hash, &exchange.tried)
-                }
+                None => pool.state.pick(
+                    now,
+                    &mut self.prng,
+                    exchange.facts.key_hash,
+                    exchange.attempts.tried(),
+                ),
             };
             let Pick::Server(server) = pick else { continue };
             if pool.permits.give_in_turn(&mut pool.state, server) {
@@ -255,7 +264,7 @@ impl Worker {
         let mut earlier = waiting
             .filter_map(|other| self.exchanges.get(other))
             .take_while(|other| other.arrival < exchange.arrival);
-        !earlier.any(|other| pool.state.has_room_at(server, &other.tried))
+        !earlier.any(|other| pool.state.has_room_at(server, other.attempts.tried()))
     }
 
     /// Sends the exchange's request to `server`, over an idle connection if that is safe, and removes the
@@ -283,11 +292,10 @@ impl Worker {
         }
         self.pools[usize::from(pool_index)].queue.remove(id);
         let Some(exchange) = self.exchanges.get_mut(id) else { return Ok(()) };
-        exchange.tried.insert(server);
-        exchange.attempts += 1;
+        let attempts = exchange.attempts.begin(server);
         let server = server as u16;
-        exchange.attempt = Attempt { server, ..Attempt::NONE };
-        let (to, attempts) = (exchange.requester, exchange.attempts);
+        exchange.attempt = Attempt::with(server);
+        let to = exchange.requester;
         let is_reused = matches!(found, Ok(Found::Idle(_) | Found::Shared(_)));
         self.note_attempt(to, (pool_index, server), attempts, is_reused, reactor.now());
         self.note_stay_sent(id, usize::from(server), reactor.now());
@@ -309,9 +317,9 @@ impl Worker {
         let Some(exchange) = self.exchanges.get(id) else { return Err(Shortage::Slots) };
         let is_tcp = exchange.facts.is_tcp;
         let (to, pool) = (exchange.requester, exchange.pool);
-        let needs_fresh = exchange.needs_fresh || is_tcp;
-        let lost_at = exchange.lost_at;
-        let needs_http1 = exchange.needs_http1;
+        let needs_fresh = exchange.attempts.needs_fresh() || is_tcp;
+        let lost_at = exchange.attempts.lost_at();
+        let needs_http1 = exchange.attempts.needs_http1();
         let shares = self.settings.newest().pool(pool).may_speak_http2();
         if is_tcp && shares {
             // A reload changed the pool while the connection waited: no server of it can be used.
@@ -363,7 +371,7 @@ impl Worker {
             ServerCarrier::Http1(_) => {
                 conn.exchange = id;
                 conn.authenticated |= authenticates;
-                self.attached += 1;
+                self.conns.note_attached();
                 Some(Responder::connection(sock))
             }
             ServerCarrier::Http2(_) => self.attach_stream(sock, id),
@@ -376,10 +384,14 @@ impl Worker {
         };
         self.accounts.counters.upstream_reuses.add(u64::from(is_reused));
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
-        exchange.attempt = Attempt { up, is_reused, idle_age, ..exchange.attempt };
+        exchange.attempt.use_connection(up, is_reused, idle_age);
         exchange.stage = if is_connecting { Stage::Connecting } else { Stage::ExpectResponse };
         if !is_tcp {
             self.send_request(reactor, id);
+            // A connection of HTTP/2 may take the request no more: the exchange has ended, or has another connection.
+            if self.exchanges.find(id).is_none_or(|exchange| exchange.attempt.up != up) {
+                return;
+            }
         }
         if !is_done {
             // The rest of the request body may be waiting for the connection.
@@ -401,8 +413,8 @@ impl Worker {
             idempotent: exchange.facts.is_idempotent,
             body_sent: true,
             body_replayable: exchange.request.will_be_replayable(),
-            reset_before: exchange.was_reset,
-            attempts: exchange.attempts + 1,
+            reset_before: exchange.attempts.was_reset(),
+            attempts: exchange.attempts.count() + 1,
             retries_max: pool.retries,
             retry_on: &pool.retry_on,
         };
@@ -536,8 +548,9 @@ impl Worker {
         let (pool, server) = (exchange.pool, exchange.attempt.server);
         exchange.attempt.up = Responder::NONE;
         // The server is not to blame.
-        exchange.tried = Tried::default();
-        let is_last = exchange.attempts >= SHORTAGE_ATTEMPTS_MAX || exchange.mirrored.is_some();
+        exchange.attempts.forget_tried();
+        let is_last =
+            exchange.attempts.count() >= SHORTAGE_ATTEMPTS_MAX || exchange.mirrored.is_some();
         self.release_server(pool, server);
         if is_last {
             return self.fail(reactor, id, SHORTAGE);
@@ -569,19 +582,13 @@ impl Worker {
             pool.preferred_address[server] = pool.preferred_address[server].wrapping_add(1);
         }
         if let (FailurePoint::NotSent | FailurePoint::ReusedReset, Some(age)) =
-            (point, exchange.attempt.idle_age)
+            (point, exchange.attempt.idle_age())
         {
             pool.idle.note_lost(server, age, reactor.now());
         }
         exchange.attempt.up = Responder::NONE;
         exchange.stage = Stage::Queued;
-        if matches!(
-            point,
-            FailurePoint::Connect | FailurePoint::ReusedReset | FailurePoint::FreshReset
-        ) {
-            exchange.lost_at = reactor.now();
-        }
-        exchange.needs_fresh = true;
+        exchange.attempts.note_failed(point, reactor.now());
         let ended = (exchange.pool, exchange.attempt.server);
         if matches!(point, FailurePoint::Connect | FailurePoint::FreshReset) {
             self.note_result(ended.0, ended.1, true, reactor.now());
@@ -591,25 +598,12 @@ impl Worker {
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
         let settings = self.settings.of(exchange.era).pool(exchange.pool);
         let attempt = failed_attempt(exchange, settings, point);
-        exchange.was_reset |= point == FailurePoint::FreshReset;
-        let is_leaving = core::mem::take(&mut exchange.is_server_leaving);
         if exchange.mirrored.is_none() && retry::may_retry(&attempt) {
-            let all_tried = !pool.state.may_wait(&exchange.tried);
+            let all_tried = !pool.state.may_wait(exchange.attempts.tried());
+            exchange.attempts.prepare_next(point, all_tried);
             match point {
-                FailurePoint::NotSent => {
-                    // The first attempt sent nothing, so it does not count.
-                    exchange.attempts -= 1;
-                    // A server that is leaving is tried again only if there is no other one.
-                    if all_tried || !is_leaving {
-                        exchange.tried = Tried::default();
-                    }
-                    self.accounts.counters.unsent_requests.add(1);
-                }
+                FailurePoint::NotSent => self.accounts.counters.unsent_requests.add(1),
                 _ => self.accounts.counters.retries.add(1),
-            }
-            if point == FailurePoint::ReusedReset && all_tried {
-                // Every server was tried, but a fresh connection to this server was not.
-                exchange.tried = Tried::default();
             }
             self.dispatch(reactor, id, failure);
         } else {
@@ -685,8 +679,8 @@ fn failed_attempt<'a>(
         idempotent: exchange.facts.is_idempotent,
         body_sent: exchange.intake.bytes > 0,
         body_replayable: exchange.request.is_replayable(),
-        reset_before: exchange.was_reset,
-        attempts: exchange.attempts,
+        reset_before: exchange.attempts.was_reset(),
+        attempts: exchange.attempts.count(),
         retries_max: pool.retries,
         retry_on: &pool.retry_on,
     }

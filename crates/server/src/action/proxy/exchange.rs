@@ -4,12 +4,12 @@
 //! Invariant: `attempt.up` is a live connection in every stage except `Buffering`, `Queued` and `Paused`; the
 //! server counts this exchange in its load from the moment it was chosen until the attempt ends.
 
-use tidegate_base::{Moment, Span};
 use tidegate_config::model::RouteTimeouts;
-use tidegate_gate::balance::Tried;
+use tidegate_gate::sticky::Session;
 
 use crate::action::intake::Intake;
 use crate::action::lua_response::ResponseHook;
+use crate::action::proxy::attempts::{Attempt, Attempts};
 use crate::action::proxy::authorization::Authorization;
 use crate::action::proxy::inquiry::Inquiry;
 use crate::action::proxy::mirror::{Duplicate, Mirrored};
@@ -17,7 +17,6 @@ use crate::action::proxy::stored::StoredRequest;
 use crate::buffers::BufferPool;
 use crate::paces::{Pace, Way};
 use crate::requester::Requester;
-use crate::responder::Responder;
 use crate::settings::Era;
 
 /// How far an exchange has progressed.
@@ -74,8 +73,8 @@ pub(crate) struct RequestFacts {
     /// Hash of the request's key for hash balancing; `None` if the pool balances in another way or the
     /// request has no such key. Retries use the same hash.
     pub(crate) key_hash: Option<u64>,
-    /// The server that the client's session stays with, as its cookie states. Retries prefer it, too.
-    pub(crate) session: Option<u16>,
+    /// The session of the client, as its cookie states. Retries prefer its server, too.
+    pub(crate) session: Option<Session>,
     /// The key whose requests stay with a server; `None`: the request has no key.
     pub(crate) stay: Option<u64>,
 }
@@ -105,40 +104,7 @@ pub(super) struct Choice {
     /// `RequestFacts::key_hash`.
     pub(super) key_hash: Option<u64>,
     /// `RequestFacts::session`.
-    pub(super) session: Option<u16>,
-}
-
-/// The current attempt to get a response from a server.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Attempt {
-    /// The server's connection or stream; `Responder::NONE` before the first attempt and between two attempts. Its
-    /// `exchange` names this exchange.
-    pub(crate) up: Responder,
-    /// Index of the chosen server in the pool. Meaningless before the first attempt.
-    pub(crate) server: u16,
-    /// The connection had carried a request before this one.
-    pub(crate) is_reused: bool,
-    /// How long the reused connection had been idle; `None` if it was kept for this client, or is fresh.
-    pub(crate) idle_age: Option<Span>,
-    /// The first byte of the response has arrived. After that, another attempt is made only for a status of `retry-on`.
-    pub(crate) has_response: bool,
-    /// The connection may carry another request after this one. Set when the response head arrives.
-    pub(crate) keeps: bool,
-    /// The server has ended its direction while a part of the body, which it sent before, waits for the bandwidth.
-    pub(crate) has_ended: bool,
-}
-
-impl Attempt {
-    /// No attempt is in progress.
-    pub(crate) const NONE: Self = Self {
-        up: Responder::NONE,
-        server: 0,
-        is_reused: false,
-        idle_age: None,
-        has_response: false,
-        keeps: false,
-        has_ended: false,
-    };
+    pub(super) session: Option<Session>,
 }
 
 /// The directions of a tunnel that have ended.
@@ -171,26 +137,11 @@ pub(crate) struct Exchange {
     pub(crate) facts: RequestFacts,
     /// The current attempt.
     pub(crate) attempt: Attempt,
-    /// An attempt failed, so the next one uses a fresh connection: other idle connections may have been
-    /// closed by their server, too. Once true, it stays true.
-    pub(crate) needs_fresh: bool,
-    /// The server of the attempt closes its connections, so another one is tried first. Set until the attempt has ended.
-    pub(crate) is_server_leaving: bool,
-    /// The server takes no tunnels over HTTP/2, so the request goes over a connection of HTTP/1.1. Once true, it stays true.
-    pub(crate) needs_http1: bool,
-    /// When an attempt was last lost with its connection. Shared connections that were silent since are avoided.
-    pub(crate) lost_at: Moment,
+    /// What the attempts so far have shown.
+    pub(crate) attempts: Attempts,
     /// The number of the request among the proxied requests of its worker. A retry keeps it, and so its place in
     /// the queue.
     pub(crate) arrival: u64,
-    /// Attempts made so far, the current one included. An attempt that sent nothing over a reused connection
-    /// does not count. Bounded by the pool's `retries` plus one.
-    pub(crate) attempts: u32,
-    /// A fresh connection was reset before the first byte of a response. Once true, it stays true.
-    pub(crate) was_reset: bool,
-    /// Servers that attempts were made with. They are not picked again. If every server was tried, this is cleared:
-    /// at once if only a reused connection had failed, otherwise after a pause.
-    pub(crate) tried: Tried,
     /// How much of the request body has arrived.
     pub(crate) intake: Intake,
     /// The request in the form in which it is sent to a server.
@@ -232,14 +183,8 @@ impl Exchange {
             timeouts: None,
             facts,
             attempt: Attempt::NONE,
-            needs_fresh: false,
-            is_server_leaving: false,
-            needs_http1: false,
-            lost_at: Moment::ZERO,
+            attempts: Attempts::new(),
             arrival,
-            attempts: 0,
-            was_reset: false,
-            tried: Tried::default(),
             intake: Intake::NONE,
             request,
             ended: EndedSides::default(),
@@ -292,7 +237,7 @@ impl Exchange {
 
     /// Whether no attempt was made yet, so that the exchange has no earlier place in the queue.
     pub(crate) fn is_new(&self) -> bool {
-        self.attempts == 0 && !self.needs_fresh
+        self.attempts.is_empty()
     }
 
     /// Whether the request of the client has arrived completely.

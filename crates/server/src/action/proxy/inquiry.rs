@@ -8,15 +8,15 @@
 //! the client has sent. The exchange is with the pool that is asked: its queue, timeouts, retries and counters apply. Both
 //! pools count it among their requests, so that a reload gives the index of neither to another pool.
 
-use tidegate_base::{Id, Moment};
+use tidegate_base::Id;
 use tidegate_gate::ask::Asker;
-use tidegate_gate::balance::Tried;
 use tidegate_gate::connection_auth;
 use tidegate_reactor::Reactor;
 use tidegate_wire::message::{BodyLength, ResponseHead};
 
 use crate::action::proxy::Failure;
-use crate::action::proxy::exchange::{Attempt, Choice, Exchange, RequestFacts, Stage};
+use crate::action::proxy::attempts::Attempt;
+use crate::action::proxy::exchange::{Choice, Exchange, RequestFacts, Stage};
 use crate::action::proxy::stored::{StoredRequest, WAITING_PIECE_BYTES_MAX};
 use crate::worker::Worker;
 
@@ -163,7 +163,7 @@ impl Worker {
         let asker = handling.and_then(|handling| handling.ask.as_ref());
         let Verdict::Granted { lines, .. } = &mut inquiry.verdict else { return };
         let fits = asker.is_some_and(|asker| asker.copy_fields(head, lines));
-        exchange.attempt.keeps = head.persistent && head.length != BodyLength::UntilClose;
+        exchange.attempt.note_head(head.persistent && head.length != BodyLength::UntilClose);
         exchange.stage = Stage::ExpectBody;
         let (pool, attempt) = (exchange.pool, exchange.attempt);
         if !fits {
@@ -234,7 +234,7 @@ impl Worker {
         self.release_server(asked, attempt.server);
         if attempt.up.is_stream() {
             self.abandon_server(reactor, attempt.up);
-        } else if attempt.keeps && !more_follows && !self.stopping {
+        } else if attempt.keeps() && !more_follows && !self.stopping {
             self.keep_idle(reactor, attempt.up.sock, to, stays_open);
         } else {
             self.discard_upstream(reactor, attempt.up.sock);
@@ -250,10 +250,8 @@ impl Worker {
             }
         }
         (exchange.pool, exchange.facts) = (pool, facts);
-        (exchange.attempt, exchange.attempts) = (Attempt::NONE, 0);
-        (exchange.needs_fresh, exchange.was_reset) = (false, false);
-        exchange.lost_at = Moment::ZERO;
-        exchange.tried = Tried::default();
+        exchange.attempt = Attempt::NONE;
+        exchange.attempts.start_again();
         exchange.stage = Stage::Buffering;
         question.release(&mut self.buffers);
         self.pools[usize::from(asked)].exchanges -= 1;

@@ -256,7 +256,7 @@ impl Worker {
         let now = reactor.now();
         let snapshot = Rc::clone(self.settings.newest());
         let (pool_index, key_hash) = (copy.pool, copy.facts.key_hash);
-        let no_client_waits = self.held.is_empty() && self.has_room_for_server(reactor);
+        let no_client_waits = self.room.held().is_empty() && self.has_room_for_server(reactor);
         let pool = &mut self.pools[usize::from(pool_index)];
         let may_send = no_client_waits
             && !self.stopping
@@ -317,8 +317,9 @@ impl Worker {
         if let Some(mirrored) = &mut exchange.mirrored {
             mirrored.status = Some(head.status);
         }
-        exchange.attempt.keeps =
-            exchange.facts.is_reusable && head.persistent && head.length != BodyLength::UntilClose;
+        exchange.attempt.note_head(
+            exchange.facts.is_reusable && head.persistent && head.length != BodyLength::UntilClose,
+        );
         exchange.stage = Stage::ExpectBody;
         let (pool, attempt) = (exchange.pool, exchange.attempt);
         self.note_result(pool, attempt.server, is_failure(head.status), reactor.now());
@@ -367,7 +368,7 @@ impl Worker {
         self.forget_exchange(id);
         if attempt.up.is_stream() {
             self.abandon_server(reactor, attempt.up);
-        } else if attempt.keeps && is_sent && !more_follows && !self.stopping {
+        } else if attempt.keeps() && is_sent && !more_follows && !self.stopping {
             self.keep_idle(reactor, attempt.up.sock, Requester::NONE, false);
         } else {
             self.discard_upstream(reactor, attempt.up.sock);

@@ -1,6 +1,6 @@
 //! The action `proxy`: sends the request to a server and relays its response.
 //!
-//! - `exchange.rs`: the state of one proxied request; `stored.rs`: the request as it is sent
+//! - `exchange.rs`: the state of one proxied request; `stored.rs`: the request as it is sent; `attempts.rs`: its attempts
 //! - `choice.rs`: requests of routes that choose the pool
 //! - `inquiry.rs`: requests about which another server is asked first; `mirror.rs`: copies for another pool
 //! - `own.rs`: requests that Tidegate sends for itself
@@ -17,6 +17,7 @@
 //! Limits: one exchange for each requester, and those of copies; the pool's settings bound its queue and the attempts.
 //! Invariant: each `note_start` for a server is followed by exactly one `note_end` (`release_server`).
 
+mod attempts;
 pub(crate) mod authorization;
 mod choice;
 pub(crate) mod dispatch;
@@ -44,6 +45,7 @@ use tidegate_gate::connection_auth;
 use tidegate_gate::forward::{self, ForwardFault, RequestContext};
 use tidegate_gate::identity::Identity;
 use tidegate_gate::rewrite::MatchedPath;
+use tidegate_gate::sticky::Session;
 use tidegate_gate::template::Values;
 use tidegate_reactor::{Peer, Reactor};
 use tidegate_wire::message::{FieldName, Method, RequestHead};
@@ -125,7 +127,7 @@ impl Worker {
             && !head.expect_continue;
         let choice = Choice {
             key_hash: hash_key(&pool.balance, head, changes, (peer, listener)),
-            session: session_of(&snapshot, usize::from(pool_index), head),
+            session: session_of(reactor, &snapshot, usize::from(pool_index), head),
         };
         let facts = RequestFacts {
             is_reusable,
@@ -163,7 +165,7 @@ impl Worker {
             let asked = snapshot.pool(asker.pool());
             let choice = Choice {
                 key_hash: hash_key(&asked.balance, head, changes, (peer, listener)),
-                session: session_of(&snapshot, usize::from(asker.pool()), head),
+                session: session_of(reactor, &snapshot, usize::from(asker.pool()), head),
             };
             let is_sensitive = is_sensitive(asked, head);
             inquiry::ask_first(&mut exchange, asker, question, choice, is_sensitive);
@@ -230,7 +232,7 @@ impl Worker {
         let up = attempt.up.sock;
         if attempt.up.is_stream() {
             self.abandon_server(reactor, attempt.up);
-        } else if attempt.keeps && is_sent && !more_follows && !self.stopping {
+        } else if attempt.keeps() && is_sent && !more_follows && !self.stopping {
             self.keep_idle(reactor, up, to, stays_open);
         } else if has_body {
             // A reset would destroy the part of the request body that the server has not read yet.
@@ -352,7 +354,7 @@ fn facts_of(
         is_head: matches!(head.method, Method::Head),
         upgrades: forward::forwards_upgrade(head),
         connects: head.protocol.is_some(),
-        is_idempotent: head.judged_method().is_idempotent(),
+        is_idempotent: head.routed_method().is_idempotent(),
         authenticates: connection_auth::request_authenticates(head),
         // A trailer must not bring back a field that the route removes or sets.
         drops_trailers: changes.is_some_and(|changes| changes.changes_fields())
@@ -368,10 +370,14 @@ fn is_sensitive(pool: &Pool, head: &RequestHead<'_>) -> bool {
     pool.may_speak_http2() && head.fields().any(|field| field.is_sensitive)
 }
 
-/// The server that the request's cookie names, if sessions of the pool stay with a server.
-fn session_of(snapshot: &Snapshot, pool: usize, head: &RequestHead<'_>) -> Option<u16> {
-    let sessions = snapshot.sessions.get(pool)?.as_ref()?;
-    sessions.server_of(head).map(|server| server as u16)
+/// The session that the request's cookie names, if sessions of the pool stay with a server.
+fn session_of<R: Reactor>(
+    reactor: &R,
+    snapshot: &Snapshot,
+    pool: usize,
+    head: &RequestHead<'_>,
+) -> Option<Session> {
+    snapshot.sessions.get(pool)?.as_ref()?.session_of(head, reactor.unix_seconds())
 }
 
 /// The key whose requests stay with a server of the pool, if the request has one.

@@ -11,7 +11,6 @@ use tidegate_gate::access::Cause;
 use tidegate_gate::connection_auth;
 use tidegate_gate::eject::is_failure;
 use tidegate_gate::retry::FailurePoint;
-use tidegate_gate::sticky;
 use tidegate_reactor::{CloseReason, OutputLook, Reactor};
 use tidegate_wire::http2::ErrorCode;
 use tidegate_wire::message::{BodyLength, ResponseHead};
@@ -103,8 +102,9 @@ impl Worker {
         let (to, up) = (exchange.requester, exchange.attempt.up);
         let (era, pool) = (exchange.era, usize::from(exchange.pool));
         let server = exchange.attempt.server;
-        exchange.attempt.keeps =
-            exchange.facts.is_reusable && head.persistent && head.length != BodyLength::UntilClose;
+        exchange.attempt.note_head(
+            exchange.facts.is_reusable && head.persistent && head.length != BodyLength::UntilClose,
+        );
         exchange.stage = Stage::ExpectBody;
         let values = core::mem::take(&mut exchange.values);
         self.recall_values(to, values);
@@ -123,10 +123,15 @@ impl Worker {
         let snapshot = self.settings.of(era);
         let has_sessions = snapshot.sessions.get(pool).is_some_and(Option::is_some);
         let snapshot = has_sessions.then(|| Rc::clone(snapshot));
-        let cookie = snapshot
-            .as_ref()
-            .map_or("", |snapshot| self.session_cookie(reactor, id, head, snapshot));
-        self.begin_response(reactor, to, &Head::Relayed(head, cookie), rest);
+        let mut cookie = Vec::new();
+        if let Some(snapshot) = &snapshot {
+            cookie = self.buffers.take();
+            self.write_session_cookie(reactor, id, head, snapshot, &mut cookie);
+        }
+        // `Sessions` writes ASCII.
+        let text = core::str::from_utf8(&cookie).unwrap_or_default();
+        self.begin_response(reactor, to, &Head::Relayed(head, text), rest);
+        self.buffers.put(cookie);
         if ends {
             self.finish_response(reactor, id, b"", b"", more_follows);
         } else {
@@ -134,29 +139,32 @@ impl Worker {
         }
     }
 
-    /// The value of the Set-Cookie field that names the server of the response; empty if the client's cookie names it
-    /// already, or names another server that is only busy, and the server does not replace the cookie by its own.
-    fn session_cookie<'s, R: Reactor>(
+    /// Appends the value of the Set-Cookie field that names the server of the response. Nothing if the client's cookie names it
+    /// already and is not due for renewal, or names another server that is only busy, and the server does not replace the
+    /// cookie by its own.
+    fn write_session_cookie<R: Reactor>(
         &self,
         reactor: &R,
         id: Id<Exchange>,
         head: &ResponseHead<'_>,
-        snapshot: &'s Snapshot,
-    ) -> &'s str {
-        let Some(exchange) = self.exchanges.get(id) else { return "" };
+        snapshot: &Snapshot,
+        out: &mut Vec<u8>,
+    ) {
+        let Some(exchange) = self.exchanges.get(id) else { return };
         let pool = usize::from(exchange.pool);
-        let Some(Some(sessions)) = snapshot.sessions.get(pool) else { return "" };
+        let Some(Some(sessions)) = snapshot.sessions.get(pool) else { return };
         let state = &self.pools[pool].state;
         let is_kept = |server: u16| {
             server == exchange.attempt.server || !state.has_lost(usize::from(server), reactor.now())
         };
-        let field = sessions.field(usize::from(exchange.attempt.server));
+        let now = reactor.unix_seconds();
         match exchange.facts.session {
-            Some(server) if is_kept(server) => {
-                let is_replaced = head.fields().any(|own| sticky::sets_same(&own, field));
-                if is_replaced { sessions.field(usize::from(server)) } else { "" }
+            Some(session) if is_kept(session.server) => {
+                if session.is_due || head.fields().any(|own| sessions.is_set_by(&own)) {
+                    sessions.write(out, session.server, session.began_at, now);
+                }
             }
-            Some(_) | None => field,
+            Some(_) | None => sessions.write(out, exchange.attempt.server, now, now),
         }
     }
 
@@ -217,7 +225,7 @@ impl Worker {
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
         exchange.stage = Stage::ExpectRequestEnd;
         // A server that answers early may take the rest of the body for the next request.
-        exchange.attempt.keeps = false;
+        exchange.attempt.forbid_reuse();
         if more_follows {
             return self.give_up_request(reactor, id);
         }
@@ -325,7 +333,7 @@ impl Worker {
     /// counts as a failed attempt, so that a server which refuses everything does not get the request forever.
     pub(crate) fn request_unprocessed<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get(id) else { return };
-        if !exchange.needs_fresh {
+        if !exchange.attempts.needs_fresh() {
             return self.request_not_sent(reactor, id);
         }
         let up = exchange.attempt.up;
@@ -339,7 +347,7 @@ impl Worker {
     pub(crate) fn tunnel_unsupported<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
         let (pool, attempt) = (exchange.pool, exchange.attempt);
-        exchange.needs_http1 = true;
+        exchange.attempts.require_http1();
         if self.settings.newest().pool(pool).may_speak_http1() {
             return self.request_not_sent(reactor, id);
         }
@@ -353,7 +361,7 @@ impl Worker {
     /// request, if there is one, so that all such requests do not follow a server that stops.
     pub(crate) fn server_leaves<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
         if let Some(exchange) = self.exchanges.get_mut(id) {
-            exchange.is_server_leaving = true;
+            exchange.attempts.note_leaving();
             self.request_unprocessed(reactor, id);
         }
     }
@@ -449,11 +457,11 @@ impl Worker {
     pub(crate) fn server_ended_early<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get(id) else { return };
         let attempt = exchange.attempt;
-        if attempt.has_response {
+        if attempt.has_response() {
             let text = "the server closed the connection in the middle of its response";
             return self.upstream_failed(reactor, id, Failure { status: 502, text });
         }
-        let point = match attempt.is_reused {
+        let point = match attempt.is_reused() {
             true => FailurePoint::ReusedReset,
             false => FailurePoint::FreshReset,
         };
@@ -545,7 +553,7 @@ impl Worker {
         let (pool, attempt) = (exchange.pool, exchange.attempt);
         self.note_result(pool, attempt.server, true, reactor.now());
         self.abandon_server(reactor, attempt.up);
-        let point = match attempt.has_response {
+        let point = match attempt.has_response() {
             true => FailurePoint::InResponse,
             false => FailurePoint::ResponseTimeout,
         };

@@ -38,16 +38,20 @@ impl Worker {
     /// the client of the exchange, if the exchange could be sent to it now. The handshake of NTLM takes three requests on one connection.
     pub(crate) fn kept_server(&mut self, id: Id<Exchange>, now: Moment) -> Option<usize> {
         let exchange = self.exchanges.get(id)?;
-        if let Some(server) = exchange.facts.session.map(usize::from) {
+        if let Some(server) = exchange.facts.session.map(|session| usize::from(session.server)) {
             let state = &self.pools[usize::from(exchange.pool)].state;
-            if state.can_keep(server, now, &exchange.tried) {
+            if state.can_keep(server, now, exchange.attempts.tried()) {
                 return Some(server);
             }
         }
         if let Some(key) = exchange.facts.stay
             && let Some(stays) = self.settings.newest().stays(exchange.pool)
             && let Some(server) = stays.server_of(key, now)
-            && self.pools[usize::from(exchange.pool)].state.can_keep(server, now, &exchange.tried)
+            && self.pools[usize::from(exchange.pool)].state.can_keep(
+                server,
+                now,
+                exchange.attempts.tried(),
+            )
         {
             return Some(server);
         }
@@ -70,8 +74,8 @@ impl Worker {
         }
         let server = usize::from(up.server);
         let state = &self.pools[usize::from(exchange.pool)].state;
-        let usable = up.pool == exchange.pool && !exchange.needs_fresh;
-        (usable && state.has_room_at(server, &exchange.tried)).then_some(server)
+        let usable = up.pool == exchange.pool && !exchange.attempts.needs_fresh();
+        (usable && state.has_room_at(server, exchange.attempts.tried())).then_some(server)
     }
 
     /// Notes that a request with the key of the exchange is sent to `server`.

@@ -8,16 +8,99 @@
 //! Invariant: a pool whose `is_short` is set is in `short_pools` once. `WorkerTimer::Room` is set while anything waits
 //! here, or `found_no_room` of a pool is set.
 
+use std::collections::VecDeque;
+
 use tidegate_base::{Id, Span};
+use tidegate_gate::queue::WaitQueue;
 use tidegate_reactor::{Reactor, Shortage};
 
 use crate::action::proxy::dispatch::{NO_SERVER, SHORTAGE};
 use crate::action::proxy::exchange::{Exchange, Stage};
 use crate::timers::WorkerTimer;
-use crate::worker::Worker;
+use crate::worker::{Worker, WorkerPool};
 
 /// How often queued requests look for room for a connection if no slot becomes free.
 const ROOM_RETRY: Span = Span::from_millis(20);
+
+/// What waits for room for a connection, and when it is looked at again.
+pub(crate) struct RoomWaits {
+    /// Pools whose queued requests wait for room for a connection, not for a server. Each is in it once.
+    short_pools: VecDeque<u16>,
+    /// The first request of each client connection that waits because the worker has no slot for a connection to a
+    /// server; in order of arrival. Each of them is in `Stage::Queued`.
+    held: WaitQueue<Id<Exchange>>,
+    /// `WorkerTimer::Room` is set.
+    is_timer_set: bool,
+    /// A shortage of something other than slots prevented the last connect, which is tried again at
+    /// `WorkerTimer::Room`.
+    is_short_of_others: bool,
+}
+
+impl RoomWaits {
+    /// Nothing waits; up to `held_max` first requests may.
+    pub(crate) fn new(held_max: usize) -> Self {
+        Self {
+            short_pools: VecDeque::new(),
+            held: WaitQueue::new(held_max),
+            is_timer_set: false,
+            is_short_of_others: false,
+        }
+    }
+
+    /// The first requests of connections that wait.
+    pub(crate) fn held(&self) -> &WaitQueue<Id<Exchange>> {
+        &self.held
+    }
+
+    /// How often `short_pools` has a pool.
+    pub(crate) fn count_pool(&self, pool: usize) -> usize {
+        self.short_pools.iter().filter(|other| usize::from(**other) == pool).count()
+    }
+
+    /// Whether `WorkerTimer::Room` is set.
+    pub(crate) fn is_timer_set(&self) -> bool {
+        self.is_timer_set
+    }
+
+    /// Whether anything waits.
+    fn is_empty(&self) -> bool {
+        self.short_pools.is_empty() && self.held.is_empty()
+    }
+
+    /// Puts a pool into `short_pools`, unless it is there.
+    fn add_pool(&mut self, pools: &mut [WorkerPool], index: u16) {
+        if !core::mem::replace(&mut pools[usize::from(index)].is_short, true) {
+            self.short_pools.push_back(index);
+        }
+    }
+
+    /// Takes the pool that has waited longest.
+    fn take_pool(&mut self, pools: &mut [WorkerPool]) -> Option<u16> {
+        let pool = self.short_pools.pop_front()?;
+        pools[usize::from(pool)].is_short = false;
+        Some(pool)
+    }
+
+    /// `WorkerTimer::Room` has expired: all pools that found no room wait in `short_pools`. Returns how many there are.
+    fn expire(&mut self, pools: &mut [WorkerPool]) -> usize {
+        self.is_timer_set = false;
+        self.is_short_of_others = false;
+        for at in 0..pools.len() {
+            if core::mem::take(&mut pools[at].found_no_room) {
+                self.add_pool(pools, at as u16);
+            }
+        }
+        self.short_pools.len()
+    }
+
+    /// Sets `WorkerTimer::Room` unless it is set.
+    fn set_timer<R: Reactor>(&mut self, reactor: &mut R) {
+        if !core::mem::replace(&mut self.is_timer_set, true) {
+            let at = reactor.now().after(ROOM_RETRY);
+            WorkerTimer::Room.set(reactor, at);
+        }
+    }
+}
 
 impl Worker {
     /// Notes that queued exchanges of the pool wait for room for a connection.
@@ -27,21 +110,14 @@ impl Worker {
         pool_index: u16,
         shortage: Shortage,
     ) {
-        self.short_of_others |= shortage != Shortage::Slots;
+        self.room.is_short_of_others |= shortage != Shortage::Slots;
         let pool = &mut self.pools[usize::from(pool_index)];
         if pool.queue.is_empty() {
             return;
         }
         pool.found_no_room = true;
-        self.add_short_pool(pool_index);
-        self.set_room_timer(reactor);
-    }
-
-    /// Puts the pool into `short_pools`, unless it is there.
-    fn add_short_pool(&mut self, pool_index: u16) {
-        if !core::mem::replace(&mut self.pools[usize::from(pool_index)].is_short, true) {
-            self.short_pools.push_back(pool_index);
-        }
+        self.room.add_pool(&mut self.pools, pool_index);
+        self.room.set_timer(reactor);
     }
 
     /// Picks a server for a request that was not sent before, and then for its copy, if that is complete. A server that is
@@ -72,7 +148,7 @@ impl Worker {
             return self.note_bug(reactor, to.sock);
         };
         let is_first = down.requests == 1;
-        if !is_first || self.held.is_empty() && self.make_room_for_first_request(reactor) {
+        if !is_first || self.room.held.is_empty() && self.make_room_for_first_request(reactor) {
             return self.dispatch(reactor, id, NO_SERVER);
         }
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
@@ -82,7 +158,7 @@ impl Worker {
         let Some(exchange) = self.exchanges.find(id) else { return };
         let pool = &mut self.pools[pool_index];
         let has_place = pool.held + pool.queue.len() < pool.queue.length_max();
-        if !has_place || !self.held.push(id, exchange.arrival) {
+        if !has_place || !self.room.held.push(id, exchange.arrival) {
             self.accounts.counters.queue_refusals.add(1);
             return self.fail(reactor, id, SHORTAGE);
         }
@@ -91,12 +167,12 @@ impl Worker {
         self.accounts.counters.queued.add(1);
         let wait = self.settings.of(era).pool(pool_index as u16).timeouts.queue;
         self.set_action_deadline(reactor, to, reactor.now().after(wait));
-        self.set_room_timer(reactor);
+        self.room.set_timer(reactor);
     }
 
     /// Serves the first request of a client that has waited longest, if one waits.
     fn serve_held<R: Reactor>(&mut self, reactor: &mut R) {
-        let Some(id) = self.held.front() else { return };
+        let Some(id) = self.room.held.front() else { return };
         self.leave_queues(id);
         self.arrivals += 1;
         if let Some(exchange) = self.exchanges.get_mut(id) {
@@ -110,7 +186,7 @@ impl Worker {
     pub(crate) fn leave_queues(&mut self, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get(id) else { return };
         let pool = &mut self.pools[usize::from(exchange.pool)];
-        if self.held.remove(id) {
+        if self.room.held.remove(id) {
             pool.held -= 1;
         } else {
             pool.queue.remove(id);
@@ -120,14 +196,13 @@ impl Worker {
     /// Serves requests that wait for room, if a slot is free or a connection to a server is idle. Returns whether
     /// one may have been served.
     pub(crate) fn serve_waiting<R: Reactor>(&mut self, reactor: &mut R) -> bool {
-        let free = !self.short_of_others && self.has_room_for_server(reactor);
-        if free && let Some(pool) = self.short_pools.pop_front() {
-            self.pools[usize::from(pool)].is_short = false;
+        let free = !self.room.is_short_of_others && self.has_room_for_server(reactor);
+        if free && let Some(pool) = self.room.take_pool(&mut self.pools) {
             self.pools[usize::from(pool)].found_no_room = false;
             self.serve_queue(reactor, pool);
             return true;
         }
-        let serves = !self.held.is_empty() && self.make_room_for_first_request(reactor);
+        let serves = !self.room.held.is_empty() && self.make_room_for_first_request(reactor);
         if serves {
             self.serve_held(reactor);
         }
@@ -137,10 +212,9 @@ impl Worker {
     /// Serves the queue of one pool that waits for room: connections may have become idle that can be closed
     /// for it.
     pub(crate) fn retry_after_turn<R: Reactor>(&mut self, reactor: &mut R) {
-        if !self.short_of_others
-            && let Some(pool) = self.short_pools.pop_front()
+        if !self.room.is_short_of_others
+            && let Some(pool) = self.room.take_pool(&mut self.pools)
         {
-            self.pools[usize::from(pool)].is_short = false;
             self.serve_queue(reactor, pool);
             self.settle(reactor);
         }
@@ -149,30 +223,15 @@ impl Worker {
     /// Serves the queues of all pools that wait for room: connections may be quiet for long enough to be closed
     /// for them, or another shortage may have ended. The pools may ask for permits again.
     pub(crate) fn retry_short_pools<R: Reactor>(&mut self, reactor: &mut R) {
-        self.room_timer_set = false;
-        self.short_of_others = false;
-        for pool in 0..self.pools.len() {
-            if core::mem::take(&mut self.pools[pool].found_no_room) {
-                self.add_short_pool(pool as u16);
-            }
-        }
-        for _ in 0..self.short_pools.len() {
-            let Some(pool) = self.short_pools.pop_front() else { break };
-            self.pools[usize::from(pool)].is_short = false;
+        for _ in 0..self.room.expire(&mut self.pools) {
+            let Some(pool) = self.room.take_pool(&mut self.pools) else { break };
             self.serve_queue(reactor, pool);
         }
-        while !self.held.is_empty() && self.make_room_for_first_request(reactor) {
+        while !self.room.held.is_empty() && self.make_room_for_first_request(reactor) {
             self.serve_held(reactor);
         }
-        if !self.short_pools.is_empty() || !self.held.is_empty() {
-            self.set_room_timer(reactor);
-        }
-    }
-
-    fn set_room_timer<R: Reactor>(&mut self, reactor: &mut R) {
-        if !core::mem::replace(&mut self.room_timer_set, true) {
-            let at = reactor.now().after(ROOM_RETRY);
-            WorkerTimer::Room.set(reactor, at);
+        if !self.room.is_empty() {
+            self.room.set_timer(reactor);
         }
     }
 }

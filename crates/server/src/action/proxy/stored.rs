@@ -57,17 +57,6 @@ impl StoredRequest {
         &self.bytes[self.head_bytes..]
     }
 
-    /// Lends the stored bytes to the caller, who sends the body, which begins at the returned index, and calls
-    /// `restore` at once.
-    pub(crate) fn lend(&mut self) -> (Vec<u8>, usize) {
-        (core::mem::take(&mut self.bytes), self.head_bytes)
-    }
-
-    /// Takes the stored bytes back.
-    pub(crate) fn restore(&mut self, bytes: Vec<u8>) {
-        self.bytes = bytes;
-    }
-
     /// The trailers, as lines.
     pub(crate) fn trailers(&self) -> &[u8] {
         &self.trailers
@@ -86,6 +75,11 @@ impl StoredRequest {
     /// Whether the request can be sent again.
     pub(crate) fn is_replayable(&self) -> bool {
         self.is_whole
+    }
+
+    /// The length of the body if all of it has arrived and is stored.
+    pub(crate) fn whole_body_bytes(&self) -> Option<u64> {
+        (self.is_done && self.is_whole).then(|| self.body().len() as u64)
     }
 
     /// Whether the request can be sent again after it has arrived completely, judging by the length in its head.
@@ -145,6 +139,19 @@ mod tests {
         request.push(b"");
         assert!(!request.is_replayable(), "once false, it stays false");
         assert_eq!((request.head(), request.body().len()), (&b"head"[..], REPLAY_BYTES_MAX - 4));
+    }
+
+    #[test]
+    fn length_of_a_body_is_known_once_all_of_it_is_stored() {
+        let mut request = StoredRequest::new(b"head".to_vec(), BodyLength::Streamed);
+        request.push(b"hello");
+        assert_eq!(request.whole_body_bytes(), None, "more may follow");
+        request.end(b"");
+        assert_eq!(request.whole_body_bytes(), Some(5));
+        let mut request = StoredRequest::new(b"head".to_vec(), BodyLength::Streamed);
+        request.push(&[b'x'; REPLAY_BYTES_MAX]);
+        request.end(b"");
+        assert_eq!(request.whole_body_bytes(), None, "not all of it is stored");
     }
 
     #[test]

@@ -90,7 +90,7 @@ impl Worker {
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
         exchange.stage = Stage::Tunnel;
         // Once a server is connected, no other server is tried.
-        exchange.attempt.has_response = true;
+        exchange.attempt.note_response();
         let (to, up) = (exchange.requester, exchange.attempt.up.sock);
         self.note_stay_answered(id, None, reactor.now());
         self.accounts.counters.tunnels.add(1);

@@ -43,11 +43,13 @@ impl Worker {
         let endpoint = snapshot.websockets.of_route(route);
         let policy = &snapshot.websockets.get(endpoint).hub_policy;
         let Some(accept) = self.check_websocket(reactor, to, head, policy) else { return };
+        let Some(fields) = self.repeated_fields(reactor, to, head, hub) else { return };
         let codec = choose_codec(accept.subprotocol, head.query);
         let service = Service::Client(Id::NONE);
         let socket = self.switch_websocket(reactor, to, endpoint, &accept, service);
         let Some(socket) = socket else { return };
         let connection = Connection::new(codec, [self.prng.next_u64(), self.prng.next_u64()]);
+        let connection = self.backed(connection, hub, ("websocket", fields));
         // Until then the client must have connected.
         let check_at = reactor.now().after(CONNECT_SPAN_MAX);
         let link = Link::Socket(socket);
@@ -58,6 +60,7 @@ impl Worker {
                 self.set_service(socket, Service::Client(id));
                 self.arm_websocket(reactor, socket);
                 self.accounts.counters.push_clients_now.add(1);
+                self.begin_age(reactor, hub, Key::of_session(id));
             }
             Err(_) => {
                 let code = CloseCode::TRY_AGAIN_LATER;
@@ -91,9 +94,20 @@ impl Worker {
             self.send_message(reactor, outlet, kind_of(codec), &out);
         }
         self.buffers.put(out);
-        if let Some(Err(disconnect)) = result {
-            self.disconnect(reactor, socket, disconnect);
+        match result {
+            Some(Ok(used)) if used < message.bytes().len() => {
+                self.keep_commands(id, &message.bytes()[used..]);
+            }
+            Some(Err(disconnect)) => self.disconnect(reactor, socket, disconnect),
+            Some(Ok(_)) | None => {}
         }
+    }
+
+    /// Whether an earlier command of a client waits, so that nothing more is read from it.
+    pub(in crate::action) fn is_client_waiting(&self, id: Id<PushSession>) -> bool {
+        self.push.has_backends
+            && (self.push.commands.contains_key(&Key::of_session(id))
+                || self.sessions.find(id).is_some_and(PushSession::is_asking))
     }
 
     /// When the tokens of a client are checked next. Bytes of the client do not postpone it.
@@ -132,7 +146,7 @@ impl Worker {
     }
 
     /// The next check of a client comes after the usual time.
-    fn postpone_check<R: Reactor>(&mut self, reactor: &R, id: Id<PushSession>) {
+    pub(super) fn postpone_check<R: Reactor>(&mut self, reactor: &R, id: Id<PushSession>) {
         let Some(endpoint) = self.endpoint_of(id) else { return };
         let next = self.next_check_at(reactor, endpoint);
         if let Some(session) = self.sessions.get_mut(id)
@@ -295,12 +309,18 @@ impl Worker {
             version: VERSION,
             room,
             effort: 0,
+            question: None,
+            is_nonsense: false,
         };
         let before = connection.subscriptions() as u64;
         let result = work(connection, &mut context);
         self.push.effort = self.push.effort.wrapping_add(context.effort);
+        if let Some(question) = context.question.take() {
+            self.push.backend.ask(id, question);
+        }
         let after = connection.subscriptions() as u64;
         let counters = &self.accounts.counters;
+        counters.push_backend_failures.add(context.is_nonsense.into());
         counters.push_subscriptions.add(after.saturating_sub(before));
         counters.push_subscriptions_now.add(after.saturating_sub(before));
         counters.push_subscriptions_now.sub(before.saturating_sub(after));
@@ -330,6 +350,27 @@ impl Worker {
                 let Disconnect { code, reason } = disconnect;
                 self.end_stream(reactor, id, stream.framing, Some((code, reason)));
             }
+        }
+    }
+
+    /// Ends the connection and the subscriptions of a client with a code and a reason.
+    pub(super) fn part_client<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<PushSession>,
+        code: u16,
+        reason: &str,
+    ) {
+        self.forget_queue(Key::of_session(id));
+        self.leave_channels(reactor, id);
+        let socket = self.sessions.find(id).and_then(PushSession::socket);
+        match (socket, self.framing_of(id)) {
+            (Some(socket), _) => {
+                let code = CloseCode::new(code).unwrap_or(CloseCode::INTERNAL_ERROR);
+                self.close_websocket(reactor, socket, Close { code, reason });
+            }
+            (None, Some(framing)) => self.end_stream(reactor, id, framing, Some((code, reason))),
+            (None, None) => {}
         }
     }
 

@@ -35,6 +35,9 @@ impl Worker {
             let publication = Arc::clone(&slice.publication);
             // A slice without subscribers has looked at places, too.
             left = left.saturating_sub(keys.len().max(1) * publication.delivery_cost_bytes());
+            if slice.is_first {
+                left = left.saturating_sub(publication.patch_cost_bytes());
+            }
             let mut delivery = Delivery::default();
             for key in keys.drain(..) {
                 delivery.note(self.deliver_to(reactor, key, &publication));
@@ -42,7 +45,9 @@ impl Worker {
             self.push.hub.end_slice(slice, delivery);
         }
         self.push.keys = keys;
-        self.accounts.counters.push_unreported.add(self.push.hub.take_unreported());
+        let counters = &self.accounts.counters;
+        counters.push_unreported.add(self.push.hub.take_unreported());
+        counters.push_unkept_bases.add(self.push.hub.take_unkept_bases());
         self.settle(reactor);
     }
 
@@ -83,17 +88,22 @@ impl Worker {
         let (to, key) = (session.requester, Key::of_session(id));
         match &session.kind {
             Kind::Client { link, connection, .. } => {
-                let (link, form) = (*link, connection.codec().form());
+                let link = *link;
+                if !connection.admits(publication) {
+                    self.accounts.counters.push_left_out.add(1);
+                    return Handed::Nothing;
+                }
                 if self.is_client_held(to) {
                     return self.enqueue_publication(reactor, key, publication);
                 }
+                let Some(form) = self.choose_form(id, publication) else { return Handed::Nothing };
                 match link {
                     Link::Socket(socket) => {
                         self.send_frame(reactor, socket, publication.frame(form));
                         self.is_websocket_held(reactor, socket);
                     }
                     Link::Stream(Stream { framing, .. }) => {
-                        self.send_publication(reactor, to, framing, publication);
+                        self.send_to_stream(reactor, to, framing, publication.message(form));
                     }
                 }
             }
@@ -115,6 +125,17 @@ impl Worker {
         }
         self.accounts.counters.push_deliveries.add(1);
         Handed::Sent
+    }
+
+    /// The form in which a client of the client protocol is sent a publication now.
+    fn choose_form(&mut self, id: Id<PushSession>, publication: &Publication) -> Option<Form> {
+        let session = self.sessions.find_mut(id)?;
+        let Kind::Client { connection, .. } = &mut session.kind else { return None };
+        let form = connection.choose_form(publication);
+        if matches!(form, Form::JsonPatch | Form::ProtobufPatch) {
+            self.accounts.counters.push_patches.add(1);
+        }
+        Some(form)
     }
 
     /// Keeps a publication for a subscriber that does not read, as the hub's policy states.
@@ -176,7 +197,7 @@ impl Worker {
 
     /// Sends what waited for a client in raw mode that reads again.
     pub(in crate::action) fn resume_raw<R: Reactor>(&mut self, reactor: &mut R, id: Id<WebSocket>) {
-        self.resume_socket(reactor, id, Key::of_raw(id), Form::Raw);
+        self.resume_socket(reactor, id, Key::of_raw(id), None);
     }
 
     /// Sends what waited for a client of the client protocol that reads again.
@@ -186,8 +207,10 @@ impl Worker {
         id: Id<WebSocket>,
         session: Id<PushSession>,
     ) {
-        let Some(codec) = self.codec_of(session) else { return };
-        self.resume_socket(reactor, id, Key::of_session(session), codec.form());
+        self.resume_socket(reactor, id, Key::of_session(session), Some(session));
+        if self.push.has_backends {
+            self.run_waiting_commands(reactor, session);
+        }
     }
 
     fn resume_socket<R: Reactor>(
@@ -195,7 +218,7 @@ impl Worker {
         reactor: &mut R,
         id: Id<WebSocket>,
         key: Key,
-        form: Form,
+        session: Option<Id<PushSession>>,
     ) {
         while let Some(queue) = self.push.queues.get_mut(&key) {
             let next = queue.pop();
@@ -203,6 +226,8 @@ impl Worker {
                 self.push.queues.remove(&key);
             }
             let Some(publication) = next else { break };
+            let form = session.map_or(Some(Form::Raw), |id| self.choose_form(id, &publication));
+            let Some(form) = form else { break };
             self.accounts.counters.push_deliveries.add(1);
             self.send_frame(reactor, id, publication.frame(form));
             if self.is_websocket_held(reactor, id) {
@@ -234,7 +259,10 @@ impl Worker {
             let Some(publication) = next else { break };
             self.accounts.counters.push_deliveries.add(1);
             match framing {
-                Some(framing) => self.send_publication(reactor, to, framing, &publication),
+                Some(framing) => {
+                    let Some(form) = self.choose_form(id, &publication) else { break };
+                    self.send_to_stream(reactor, to, framing, publication.message(form));
+                }
                 None => {
                     self.send_event(reactor, to, &publication);
                     if self.is_client_blocked(reactor, to) {
@@ -250,7 +278,7 @@ impl Worker {
     }
 
     /// Ends the subscription of a client in raw mode whose connection goes on.
-    fn leave_raw(&mut self, id: Id<WebSocket>) {
+    pub(super) fn leave_raw(&mut self, id: Id<WebSocket>) {
         let Some(socket) = self.websockets.get_mut(id) else { return };
         if let Service::Raw(place) = &mut socket.service
             && let Some(place) = place.take()

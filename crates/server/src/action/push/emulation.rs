@@ -16,7 +16,6 @@ use tidegate_gate::websocket::EndpointId;
 use tidegate_push::client::codec::{Codec, Push};
 use tidegate_push::client::{Connection, Disconnect};
 use tidegate_push::emulation::{Framing, Request, Secret, SessionName};
-use tidegate_push::publication::Publication;
 use tidegate_reactor::Reactor;
 use tidegate_wire::message::{Method, RequestHead};
 
@@ -30,10 +29,10 @@ use crate::worker::Worker;
 /// What each piece of waiting commands counts as, besides its bytes.
 const PIECE_BYTES: usize = 64;
 
-/// Commands that wait for their session.
+/// Commands that wait for their session, or for an earlier command of it.
 #[derive(Default)]
 pub(super) struct WaitingCommands {
-    /// The data of requests.
+    /// The data of requests, or the rest of messages.
     pieces: VecDeque<Box<[u8]>>,
     /// The bytes of `pieces`, with `PIECE_BYTES` for each.
     bytes: usize,
@@ -72,11 +71,13 @@ impl Worker {
             return self.answer_error(reactor, to, 400, text, false);
         }
         let endpoint = self.settings_of(to).websockets.of_route(route);
-        let purpose = Purpose::Stream { framing: Framing::Events, origin: None, endpoint };
+        let Some(fields) = self.repeated_fields(reactor, to, head, hub) else { return };
+        let nothing = Box::default();
+        let framing = Framing::Events;
+        let purpose = Purpose::Stream { framing, origin: None, endpoint, fields: nothing };
         let kind = Kind::Request { purpose, body: Vec::new() };
         let Some(id) = self.insert_session(reactor, to, hub, kind) else { return };
-        let with = (Framing::Events, endpoint);
-        self.begin_stream(reactor, id, with, origin, &commands);
+        self.begin_stream(reactor, id, (framing, endpoint, fields), origin, &commands);
     }
 
     /// Begins a connection whose first commands are in the body of the request.
@@ -97,7 +98,9 @@ impl Worker {
             Codec::Protobuf | Codec::Json => framing,
         };
         let endpoint = self.settings_of(to).websockets.of_route(route);
-        let purpose = Purpose::Stream { framing, origin: origin.map(Into::into), endpoint };
+        let Some(fields) = self.repeated_fields(reactor, to, head, hub) else { return };
+        let origin = origin.map(Into::into);
+        let purpose = Purpose::Stream { framing, origin, endpoint, fields };
         self.begin_with_body(reactor, to, head, hub, purpose);
     }
 
@@ -182,7 +185,7 @@ impl Worker {
         &mut self,
         reactor: &mut R,
         id: Id<PushSession>,
-        (framing, endpoint): (Framing, EndpointId),
+        (framing, endpoint, fields): (Framing, EndpointId, Box<[u8]>),
         origin: Option<&str>,
         commands: &[u8],
     ) {
@@ -197,11 +200,16 @@ impl Worker {
         let random = [self.prng.next_u64(), self.prng.next_u64()];
         let worker = self.push.hub.worker();
         let connection = Connection::new(framing.codec(), random).emulated(&name, worker);
+        let transport = if framing == Framing::Events { "sse" } else { "http_stream" };
+        let hub = self.sessions.find(id).map_or(0, |session| session.hub);
+        let connection = self.backed(connection, hub, (transport, fields));
         let link = Link::Stream(Stream { framing, endpoint, awaits_pong: false });
         let check_at = self.next_check_at(reactor, endpoint);
         let Some(session) = self.sessions.get_mut(id) else { return };
         session.kind = Kind::Client { link, connection: Box::new(connection), check_at };
+        let hub = session.hub;
         self.accounts.counters.push_clients_now.add(1);
+        self.begin_age(reactor, hub, Key::of_session(id));
         let content_type = framing.content_type();
         self.begin_response(reactor, to, &Head::Stream { content_type, origin }, Rest::Unwanted);
         if !framing.start().is_empty() {
@@ -269,11 +277,26 @@ impl Worker {
         let key = Key::of_session(id);
         while let Some(session) = self.sessions.find(id) {
             let to = session.requester;
+            if self.is_client_parting(session) {
+                self.push.commands.remove(&key);
+                return;
+            }
+            // The verdict continues.
+            if session.is_asking() {
+                return;
+            }
+            let is_socket = session.socket().is_some();
             // `resume_session` continues.
             if self.is_client_held(to) || self.push.queues.contains_key(&key) {
                 return;
             }
-            let Some(waiting) = self.push.commands.get_mut(&key) else { return };
+            let Some(waiting) = self.push.commands.get_mut(&key) else {
+                if is_socket {
+                    // Messages behind them were not read.
+                    self.resume_request(to);
+                }
+                return;
+            };
             if self.push_share.is_used_up() {
                 if !core::mem::replace(&mut waiting.is_listed, true) {
                     self.push_share.put_off(to.sock, id);
@@ -300,15 +323,33 @@ impl Worker {
         self.send_to_client(reactor, id, &out);
         self.buffers.put(out);
         match result {
-            Some(Err(disconnect)) => self.disconnect_client(reactor, id, disconnect),
-            // The reply is an error, such as that of an expired token. The client begins another connection.
-            Some(Ok(())) if self.sessions.get(id).is_some_and(PushSession::is_stale) => {
-                if let Some(framing) = self.framing_of(id) {
-                    self.end_stream(reactor, id, framing, None);
-                }
-            }
-            Some(Ok(())) => self.arm_stream(reactor, id),
-            None => {}
+            Some(Err(disconnect)) => return self.disconnect_client(reactor, id, disconnect),
+            Some(Ok(used)) if used < commands.len() => self.keep_commands(id, &commands[used..]),
+            Some(Ok(_)) => {}
+            None => return,
+        }
+        self.end_failed_stream(reactor, id);
+        if self.sessions.find(id).is_some() {
+            self.arm_stream(reactor, id);
+        }
+    }
+
+    /// Keeps the rest of a message behind a command that waits.
+    pub(super) fn keep_commands(&mut self, id: Id<PushSession>, rest: &[u8]) {
+        let waiting = self.push.commands.entry(Key::of_session(id)).or_default();
+        waiting.bytes += rest.len() + PIECE_BYTES;
+        waiting.pieces.push_front(rest.into());
+    }
+
+    /// Ends the response to a client whose `connect` has failed.
+    pub(super) fn end_failed_stream<R: Reactor>(&mut self, reactor: &mut R, id: Id<PushSession>) {
+        let Some(session) = self.sessions.find(id) else { return };
+        // The reply is an error, such as that of an expired token. The client begins another connection.
+        if session.is_stale()
+            && !session.is_asking()
+            && let Some(framing) = self.framing_of(id)
+        {
+            self.end_stream(reactor, id, framing, None);
         }
     }
 
@@ -339,17 +380,6 @@ impl Worker {
         if !self.is_client_held(to) && self.is_client_blocked(reactor, to) {
             self.hold_client(reactor, to);
         }
-    }
-
-    /// Sends a publication over a stream.
-    pub(super) fn send_publication<R: Reactor>(
-        &mut self,
-        reactor: &mut R,
-        to: Requester,
-        framing: Framing,
-        publication: &Publication,
-    ) {
-        self.send_to_stream(reactor, to, framing, publication.message(framing.codec()));
     }
 
     /// Tells the client why its connection ends, unless a reply has told it, and ends it.

@@ -4,7 +4,6 @@
 
 use tidegate_push::instruction::{Instruction, Intervention};
 use tidegate_reactor::Reactor;
-use tidegate_wire::websocket::{Close, CloseCode};
 
 use crate::action::push::{Key, PushSession, Receiver};
 use crate::worker::Worker;
@@ -49,19 +48,7 @@ impl Worker {
                 });
             }
             Intervention::Disconnect { code, reason } => {
-                self.forget_queue(key);
-                self.leave_channels(reactor, id);
-                let socket = self.sessions.find(id).and_then(PushSession::socket);
-                match (socket, self.framing_of(id)) {
-                    (Some(socket), _) => {
-                        let code = CloseCode::new(*code).unwrap_or(CloseCode::INTERNAL_ERROR);
-                        self.close_websocket(reactor, socket, Close { code, reason });
-                    }
-                    (None, Some(framing)) => {
-                        self.end_stream(reactor, id, framing, Some((*code, reason)));
-                    }
-                    (None, None) => {}
-                }
+                self.part_client(reactor, id, *code, reason);
             }
         }
     }

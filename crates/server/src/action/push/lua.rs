@@ -27,6 +27,15 @@ pub(crate) struct LuaCall {
     exchange: Exchange,
 }
 
+impl LuaCall {
+    /// The VM has another index.
+    pub(in crate::action) fn rename_app(&mut self, from: usize, to: usize) {
+        if usize::from(self.app) == from {
+            self.app = to as u16;
+        }
+    }
+}
+
 impl Worker {
     /// Carries out `Effect::Push`.
     pub(in crate::action) fn call_hub<R: Reactor>(

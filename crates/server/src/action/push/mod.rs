@@ -3,8 +3,10 @@
 //! - `subscribe.rs`: subscriptions by URL, over WebSocket, as a stream of events, or by long polls
 //! - `client.rs`: clients that speak Centrifugo's client protocol
 //! - `emulation.rs`: clients that speak it without WebSocket, over HTTP streaming or streams of events
+//! - `backend.rs`: events of clients that go to the user's own backend
 //! - `request.rs`: requests whose body must arrive; `api.rs`: those of the application to the server API
 //! - `delivery.rs`: publications on their way to the subscribers of this worker, a slice each turn
+//! - `ages.rs`: connections that may only last for a time
 //! - `instruct.rs`: what the application does with clients
 //! - `post.rs`: mail between the workers
 //! - `lua.rs`: calls of Lua applications
@@ -15,7 +17,9 @@
 //! `PUSH_SPAN_MAX` in requests; the hub's settings.
 //! Invariant: every session has a requester or belongs to a WebSocket connection; its subscriptions end with it.
 
+mod ages;
 mod api;
+mod backend;
 mod client;
 mod delivery;
 mod emulation;
@@ -34,6 +38,7 @@ use tidegate_base::limits::PUSH_EFFORT_PER_TURN_MAX;
 use tidegate_base::{Id, Moment};
 use tidegate_config::model::{PathPattern, PushRoute};
 use tidegate_gate::access::Cause;
+use tidegate_push::ages::Ages;
 use tidegate_push::api::Exchange;
 use tidegate_push::client::{Connection, Disconnect};
 use tidegate_push::emulation::Framing;
@@ -46,14 +51,17 @@ use tidegate_reactor::Reactor;
 use tidegate_wire::message::RequestHead;
 
 use crate::action::intake::Intake;
+use crate::action::push::backend::BackendCalls;
 use crate::action::push::emulation::{Stream, WaitingCommands};
 use crate::action::push::request::Purpose;
 use crate::action::websocket::WebSocket;
+use crate::carrier::own::OwnRequests;
 use crate::live::Live;
 use crate::record::CLIENT_LEFT;
 use crate::requester::Requester;
 use crate::worker::Worker;
 
+pub(crate) use backend::HubCall;
 pub(crate) use lua::LuaCall;
 pub use post::{PUSH_MAILS_MAX, PushMail, PushPost, nothing_under_way};
 
@@ -65,8 +73,11 @@ pub(crate) struct PushState {
     hub: Hub<Key>,
     /// The messages that wait for clients that do not read. Never contains an empty queue.
     queues: BTreeMap<Key, Queue>,
-    /// The commands that wait for sessions without WebSocket. Never contains an empty one.
+    /// The commands that wait: those of sessions without WebSocket, and the rest of a message of a session whose earlier
+    /// command waits for the backend. Never contains an empty one.
     commands: BTreeMap<Key, WaitingCommands>,
+    /// When connections end that may only last for a time.
+    ages: Ages<Key>,
     /// The number of sessions so far that got a secret.
     secrets: u64,
     /// Scratch space for the subscribers of a slice. Empty between two slices.
@@ -75,10 +86,14 @@ pub(crate) struct PushState {
     post: Option<PushPost>,
     /// When the next sweep is due. `NEVER` if there is no hub.
     sweep_at: Moment,
-    /// When a message of a conflated channel is due, as set in the reactor.
+    /// When a message of a conflated channel is due or a connection must end, as set in the reactor.
     due_at: Moment,
     /// The effort of all commands of clients so far, modulo 2^32.
     effort: u32,
+    /// The calls to the users' own backends.
+    backend: BackendCalls,
+    /// A hub has a backend.
+    has_backends: bool,
 }
 
 /// Names what receives publications or replies of a hub. In 8 bytes, and with a value left for `None`, because a channel
@@ -182,31 +197,35 @@ enum Link {
 }
 
 impl PushState {
-    /// The timer of conflated channels has expired, so that it must be set again, also to the same time.
+    /// The timer of conflated channels and of the ages of connections has expired, so that it must be set again, also to the same time.
     pub(crate) fn forget_due(&mut self) {
         self.due_at = Moment::NEVER;
     }
 
     /// The state of worker `own` of `workers`.
     pub(crate) fn new(settings: Arc<Hubs>, own: u16, workers: u16) -> Self {
+        let has_backends = settings.has_backends();
         let sweep_at = if settings.is_empty() { Moment::NEVER } else { Moment::ZERO };
         Self {
             hub: Hub::new(&settings, own, workers),
             settings,
             queues: BTreeMap::new(),
             commands: BTreeMap::new(),
+            ages: Ages::default(),
             secrets: 0,
             keys: Vec::new(),
             post: None,
             sweep_at,
             due_at: Moment::NEVER,
             effort: 0,
+            backend: BackendCalls::default(),
+            has_backends,
         }
     }
 
     /// Whether publications are being delivered, or instructions carried out, so that the next turn must not wait.
     pub(crate) fn is_busy(&self) -> bool {
-        self.hub.is_delivering() || self.hub.is_instructing()
+        self.hub.is_delivering() || self.hub.is_instructing() || self.backend.is_busy()
     }
 
     /// The effort of all commands of clients so far, for `must_yield`.
@@ -234,19 +253,40 @@ impl PushState {
         self.hub.subscriptions()
     }
 
-    /// Whether all commands that wait are those of sessions without WebSocket, for checks.
+    /// Whether all commands that wait are those of clients, for checks.
     pub(crate) fn has_waiting_commands_only_of(&self, sessions: &Live<PushSession>) -> bool {
         self.commands.keys().all(|key| match key.receiver() {
-            Receiver::Session(id) => sessions.find(id).is_some_and(|session| {
-                matches!(session.kind, Kind::Client { link: Link::Stream(_), .. })
-            }),
+            Receiver::Session(id) => sessions.find(id).is_some_and(PushSession::is_client),
             Receiver::Raw(_) | Receiver::Call(_) => false,
         })
     }
 
-    /// The number of clients for which messages wait, or whose commands wait.
+    /// Whether all connections that may only last for a time exist, for checks.
+    pub(crate) fn has_ages_only_of(
+        &self,
+        sessions: &Live<PushSession>,
+        sockets: &Live<WebSocket>,
+    ) -> bool {
+        self.ages.keys().all(|key| match key.receiver() {
+            Receiver::Session(id) => sessions.find(id).is_some(),
+            Receiver::Raw(id) => sockets.find(id).is_some(),
+            Receiver::Call(_) => false,
+        })
+    }
+
+    /// Whether the calls to backends belong to sessions that wait for them, for checks.
+    pub(crate) fn has_consistent_calls(
+        &self,
+        sessions: &Live<PushSession>,
+        own: &OwnRequests,
+    ) -> bool {
+        self.backend.is_consistent(sessions, own)
+    }
+
+    /// The number of clients for which messages wait, whose commands wait, or which wait for a backend, or which may only
+    /// last for a time.
     pub(crate) fn queues(&self) -> usize {
-        self.queues.len() + self.commands.len()
+        self.queues.len() + self.commands.len() + self.backend.len() + self.ages.keys().count()
     }
 }
 
@@ -404,13 +444,8 @@ impl Worker {
         for id in waiting {
             // The end of one session may have ended another one.
             let Some(session) = self.sessions.find(id) else { continue };
-            let to = session.requester;
             match &session.kind {
-                Kind::Events { .. } => {
-                    self.forget_session(id);
-                    self.end_response(reactor, to, b"", b"");
-                    self.release_requester(reactor, to);
-                }
+                Kind::Events { .. } => self.end_events(reactor, id),
                 Kind::Poll { .. } => self.answer_poll(reactor, id, &[], false),
                 Kind::Client { link: Link::Stream(_), .. } => {
                     self.disconnect_client(reactor, id, Disconnect::SHUTDOWN);
@@ -420,6 +455,14 @@ impl Worker {
                 Kind::Request { .. } | Kind::Exchange(_) => {}
             }
         }
+    }
+
+    /// Ends a stream of events, so that its client begins another one with the position that it has reached.
+    fn end_events<R: Reactor>(&mut self, reactor: &mut R, id: Id<PushSession>) {
+        let Some(to) = self.sessions.get(id).map(PushSession::requester) else { return };
+        self.forget_session(id);
+        self.end_response(reactor, to, b"", b"");
+        self.release_requester(reactor, to);
     }
 
     /// Gives back everything that a session holds.
@@ -437,10 +480,13 @@ impl Worker {
             Kind::Client { mut connection, .. } => {
                 counters.push_clients_now.sub(1);
                 connection.leave_all(hub, settings, (session.hub, key));
+                self.push.backend.forget(key);
+                self.tell_departure(session.hub, &connection);
             }
             Kind::Exchange(_) | Kind::Events { .. } | Kind::Poll { .. } => {}
         }
         self.forget_queue(key);
+        self.push.ages.forget(key);
         self.push.commands.remove(&key);
     }
 

@@ -228,10 +228,16 @@ impl Worker {
         if self.push.hub.is_instructing() {
             self.continue_instruction(reactor);
         }
+        if self.push.has_backends {
+            self.serve_backend_calls(reactor);
+        }
         let now = reactor.now();
         if self.push.hub.next_due() <= now {
             let replaced = self.push.hub.publish_due(now);
             self.accounts.counters.push_conflated.add(replaced);
+        }
+        if self.push.ages.next_end() <= now {
+            self.end_aged(reactor);
         }
         if self.push.hub.is_delivering() {
             self.continue_deliveries(reactor);
@@ -247,7 +253,7 @@ impl Worker {
         if self.push.hub.has_mail() {
             self.send_push_mail(reactor);
         }
-        let due_at = self.push.hub.next_due();
+        let due_at = self.push.hub.next_due().min(self.push.ages.next_end());
         if due_at != self.push.due_at {
             self.push.due_at = due_at;
             WorkerTimer::Conflation.set(reactor, due_at);

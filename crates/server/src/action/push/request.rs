@@ -26,7 +26,13 @@ pub(super) enum Purpose {
     /// A method of the server API.
     Api(Box<str>),
     /// To begin a connection of the client protocol: the body has the first commands.
-    Stream { framing: Framing, origin: Option<Box<str>>, endpoint: EndpointId },
+    Stream {
+        framing: Framing,
+        origin: Option<Box<str>>,
+        endpoint: EndpointId,
+        /// The fields that events to the backend repeat.
+        fields: Box<[u8]>,
+    },
     /// To hand commands to a connection.
     Commands { codec: Codec, origin: Option<Box<str>>, endpoint: EndpointId },
 }
@@ -133,8 +139,9 @@ impl Worker {
         let began = reactor.read_clock();
         match purpose {
             Purpose::Api(method) => self.run_api(reactor, id, &method, &body),
-            Purpose::Stream { framing, origin, endpoint } => {
-                self.begin_stream(reactor, id, (framing, endpoint), origin.as_deref(), &body);
+            Purpose::Stream { framing, origin, endpoint, fields } => {
+                let with = (framing, endpoint, fields);
+                self.begin_stream(reactor, id, with, origin.as_deref(), &body);
             }
             Purpose::Commands { codec, origin, .. } => {
                 self.hand_over_commands(reactor, id, codec, origin.as_deref(), &body);

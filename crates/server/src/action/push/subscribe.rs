@@ -101,7 +101,10 @@ impl Worker {
         let Some(id) = self.open_websocket(reactor, to, head, route, service) else { return };
         let key = Key::of_raw(id);
         match self.subscribe(reactor, (hub, channel), key, None) {
-            Ok((place, _)) => self.set_service(id, Service::Raw(Some(place))),
+            Ok((place, _)) => {
+                self.set_service(id, Service::Raw(Some(place)));
+                self.begin_age(reactor, hub, key);
+            }
             Err(_) => {
                 let code = CloseCode::TRY_AGAIN_LATER;
                 self.close_websocket(reactor, id, Close { code, reason: "limit exceeded" });
@@ -118,6 +121,7 @@ impl Worker {
             self.accounts.counters.push_subscriptions_now.sub(1);
         }
         self.forget_queue(key);
+        self.push.ages.forget(key);
     }
 
     fn begin_events<R: Reactor>(
@@ -133,6 +137,7 @@ impl Worker {
         match self.subscribe(reactor, (hub, channel), Key::of_session(id), since) {
             Ok((place, reply)) => {
                 self.set_place(id, place);
+                self.begin_age(reactor, hub, Key::of_session(id));
                 self.begin_response(reactor, to, &Head::Events { origin }, Rest::Unwanted);
                 let retry = self.push.settings.get(hub).map_or(Span::ZERO, |hub| hub.push.retry);
                 let spread = self.prng.below((retry.as_millis() as u64 / 2).max(1));
@@ -166,8 +171,10 @@ impl Worker {
         match self.subscribe(reactor, (hub, channel), Key::of_session(id), since) {
             Ok((place, reply)) => {
                 self.set_place(id, place);
-                let timeout = self.push.settings.get(hub).map(|hub| hub.push.poll_timeout);
-                let at = reactor.now().after(timeout.unwrap_or(Span::ZERO));
+                let settings = self.push.settings.get(hub).map(|hub| &hub.push);
+                let timeout = settings.map_or(Span::ZERO, |push| push.poll_timeout);
+                let age_max = settings.and_then(|push| push.connection_age_max);
+                let at = reactor.now().after(age_max.map_or(timeout, |most| timeout.min(most)));
                 self.set_action_deadline(reactor, to, at);
                 if let Some(reply) = reply {
                     self.confirm_session(reactor, id, &reply);
@@ -345,6 +352,7 @@ fn refusal(error: Error) -> (u16, &'static str) {
         | Error::MethodNotFound
         | Error::TokenExpired
         | Error::AlreadySubscribed
+        | Error::Expired
         | Error::NotAvailable
         | Error::UnrecoverablePosition => (500, "the subscription failed"),
     }

@@ -1,9 +1,10 @@
 //! HTTP/1 towards servers: encodes requests.
 //! In: the stored request of an exchange, further pieces of its body. Out: bytes in the connection's output.
-//! Never: frames a body in another way than the head states.
+//! Never: frames a body in another way than the head that was sent states.
 
 use tidegate_base::Id;
 use tidegate_gate::client_fields::ClientAddressFields;
+use tidegate_gate::framing::{encode_length, split_at_chunked};
 use tidegate_reactor::{Reactor, SockId};
 use tidegate_wire::message::BodyLength;
 
@@ -21,14 +22,14 @@ impl Worker {
     ) {
         let Some(exchange) = self.exchanges.get(id) else { return };
         let (up, request) = (exchange.attempt.up.sock, &exchange.request);
-        reactor.send(up, request.head());
-        send_framed(reactor, up, framing_of(request), request.body());
+        let takes_trailers = self.settings.of(exchange.era).pool(exchange.pool).trailers;
+        let trailers = if takes_trailers { request.trailers() } else { b"" };
+        let framing = send_head(reactor, up, request, !trailers.is_empty());
+        send_framed(reactor, up, framing, request.body());
         if request.is_done() {
             let fields = &self.settings.of(exchange.era).client_address_fields
                 [usize::from(exchange.listener)];
-            let takes_trailers = self.settings.of(exchange.era).pool(exchange.pool).trailers;
-            let trailers = if takes_trailers { request.trailers() } else { b"" };
-            end_body(reactor, up, framing_of(request), trailers, fields);
+            end_body(reactor, up, framing, trailers, fields);
         }
     }
 
@@ -52,13 +53,38 @@ impl Worker {
     }
 }
 
-/// How the body is framed towards the server.
+/// How the body is framed towards the server if it is not complete when its head is sent.
 fn framing_of(request: &StoredRequest) -> Framing {
     match request.length() {
         BodyLength::None => Framing::None,
         BodyLength::Length(_) => Framing::Length,
         BodyLength::Streamed | BodyLength::UntilClose => Framing::Chunked,
     }
+}
+
+/// Sends the head. Returns the framing that it states for the body. A complete body of unknown length gets a
+/// Content-Length, unless trailers follow: a server whose application does not read the body may discard a body with a
+/// length and leave chunks on the connection, where they are taken for the next request (Cheroot 11).
+fn send_head<R: Reactor>(
+    reactor: &mut R,
+    up: SockId,
+    request: &StoredRequest,
+    has_trailers: bool,
+) -> Framing {
+    let framing = framing_of(request);
+    if framing == Framing::Chunked
+        && let Some(length) = request.whole_body_bytes().filter(|_| !has_trailers)
+        && let Some((before, after)) = split_at_chunked(request.head())
+    {
+        reactor.send(up, before);
+        if let Some(out) = reactor.output(up) {
+            encode_length(out, BodyLength::Length(length));
+        }
+        reactor.send(up, after);
+        return Framing::Length;
+    }
+    reactor.send(up, request.head());
+    framing
 }
 
 /// Sends the end of a chunked body.

@@ -114,7 +114,7 @@ impl Worker {
                 self.discard_upstream(reactor, sock);
                 return bytes.len();
             };
-            exchange.attempt.has_response = true;
+            exchange.attempt.note_response();
             let rest = &bytes[used..];
             let step = match exchange.stage {
                 Stage::Authorizing
@@ -265,8 +265,7 @@ impl Worker {
         if !may_wait || http1.is_none_or(|http1| http1.input.is_empty()) {
             return false;
         }
-        exchange.attempt.has_ended = true;
-        exchange.attempt.keeps = false;
+        exchange.attempt.note_end();
         self.work.push(Work::ResumeServer(exchange.attempt.up));
         true
     }
@@ -277,7 +276,7 @@ impl Worker {
         let id = up.exchange;
         let is_empty = up.http1().is_none_or(|http1| http1.input.is_empty());
         let Some(exchange) = self.exchanges.find(id) else { return };
-        if exchange.attempt.has_ended && (is_empty || !exchange.is_response_paced()) {
+        if exchange.attempt.has_ended() && (is_empty || !exchange.is_response_paced()) {
             self.end_http1_server(reactor, sock, id);
         }
     }

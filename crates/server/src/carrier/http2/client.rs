@@ -11,17 +11,19 @@ use tidegate_gate::grpc;
 use tidegate_reactor::{Reactor, SockId};
 use tidegate_wire::http2::bounds::STREAMS_DEFAULT;
 use tidegate_wire::http2::{self, Connection, ErrorCode, Event, Request, Scratch};
-use tidegate_wire::message::{Fields, Method};
+use tidegate_wire::message::Method;
 
 use crate::action::Running;
 use crate::carrier::Progress;
+use crate::carrier::http2::clients::{Arrival, Piece};
 use crate::carrier::http2::limits;
+use crate::carrier::http2::links::settle_client_later;
 use crate::carrier::http2::stream::{Connect, Http2Stream};
 use crate::carrier::output::{look_span, next_look};
 use crate::connection::ClientCarrier;
 use crate::record::{CLIENT_LEFT, SLOW_CLIENT};
 use crate::requester::Requester;
-use crate::worker::{Work, Worker};
+use crate::worker::Worker;
 
 /// How long a connection without streams keeps its compression tables and buffers.
 const SHRINK_SPAN: Span = Span::from_secs(1);
@@ -40,7 +42,7 @@ pub(crate) struct Http2Client {
     streams: Vec<Id<Http2Stream>>,
     /// The deadline of the connection: `timeouts.head` before the first request, `timeouts.idle` without streams,
     /// the earliest deadline of its streams otherwise.
-    due_at: Moment,
+    pub(super) due_at: Moment,
     /// Since when the connection has had no stream. `NEVER` while it has one.
     idle_since: Moment,
     /// When a graceful stop becomes final although the client has not replied. `NEVER` without a stop, and once
@@ -92,10 +94,23 @@ impl Http2Client {
     pub(crate) fn streams(&self) -> &[Id<Http2Stream>] {
         &self.streams
     }
+
+    /// Lists a stream that has begun.
+    pub(super) fn begin_stream(&mut self, id: Id<Http2Stream>) {
+        self.streams.push(id);
+        self.idle_since = Moment::NEVER;
+    }
+
+    /// Lists a stream no longer.
+    pub(super) fn end_stream(&mut self, id: Id<Http2Stream>) {
+        if let Some(at) = self.streams.iter().position(|other| *other == id) {
+            self.streams.swap_remove(at);
+        }
+    }
 }
 
 /// The token of a stream in `Connection`.
-fn token_of(id: Id<Http2Stream>) -> u64 {
+pub(super) fn token_of(id: Id<Http2Stream>) -> u64 {
     u64::from(id.index) << 32 | u64::from(id.generation)
 }
 
@@ -128,9 +143,9 @@ impl Worker {
         bytes: &[u8],
     ) {
         self.conns.note_bytes(sock);
-        let mut scratch = core::mem::take(&mut self.http2_scratch);
+        let mut scratch = core::mem::take(&mut self.http2_clients.scratch);
         self.receive_http2(reactor, sock, bytes, &mut scratch);
-        self.http2_scratch = scratch;
+        self.http2_clients.scratch = scratch;
         self.note_http2_glitches(reactor, sock);
         self.settle_http2(reactor, sock);
     }
@@ -144,12 +159,12 @@ impl Worker {
     ) {
         let now = reactor.now();
         let mut input = bytes;
-        if let Some(http2) = self.http2_client(sock) {
+        if let Some(http2) = self.conns.http2_client(sock) {
             http2.is_settling = true;
         }
         loop {
             // An event may have closed the connection.
-            let Some(http2) = self.http2_client(sock) else { return };
+            let Some(http2) = self.conns.http2_client(sock) else { return };
             let Some(out) = reactor.output(sock) else { return };
             match http2.connection.receive(now, &mut input, scratch, out) {
                 Ok(None) => return,
@@ -167,7 +182,7 @@ impl Worker {
     /// Counts the harmless violations of a client, and bounds the graceful stop that many of them begin.
     fn note_http2_glitches<R: Reactor>(&mut self, reactor: &R, sock: SockId) {
         let now = reactor.now();
-        let Some(http2) = self.http2_client(sock) else { return };
+        let Some(http2) = self.conns.http2_client(sock) else { return };
         let count = http2.connection.take_glitches();
         if count == 0 {
             return;
@@ -193,10 +208,13 @@ impl Worker {
                 }
             }
             Event::Data { token, bytes, ends, .. } => {
-                self.take_http2_data(reactor, id_of(token), bytes, ends);
+                let id = id_of(token);
+                let arrival = self.http2_clients.take_data(&mut self.buffers, id, bytes, ends);
+                self.take_arrival(reactor, arrival, bytes.len());
             }
             Event::Trailers { token, fields, .. } => {
-                self.take_http2_trailers(reactor, id_of(token), fields);
+                let arrival = self.http2_clients.take_trailers(id_of(token), fields);
+                self.take_arrival(reactor, arrival, 0);
             }
             Event::Reset { token, .. } => {
                 self.accounts.counters.client_aborts.add(1);
@@ -232,7 +250,7 @@ impl Worker {
             return self.record_refused_stream(reactor, sock, "the worker has too many streams");
         };
         self.begin_record(reactor, to, Some(&request.head));
-        if let Some(stream) = self.streams.get_mut(to.stream) {
+        if let Some(stream) = self.http2_clients.get_mut(to.stream) {
             stream.awaits_continue = request.head.expect_continue;
             stream.is_call = grpc::is_call(&request.head);
             if request.head.protocol.is_some() {
@@ -284,84 +302,34 @@ impl Worker {
         ends: bool,
     ) -> Option<Requester> {
         let stream = Http2Stream::new(sock, self.settings.era(), number, is_head, ends);
-        let added = self.streams.insert(stream);
-        if added.is_ok() {
-            self.settings.begin_use();
-        }
-        let http2 = self.http2_client(sock)?;
-        let out = reactor.output(sock)?;
-        match added {
-            Ok(id) => {
-                http2.connection.set_token(number, token_of(id));
-                http2.streams.push(id);
-                http2.idle_since = Moment::NEVER;
-                Some(Requester { sock, stream: id })
-            }
-            Err(_) => {
-                http2.connection.reset(out, number, ErrorCode::REFUSED_STREAM);
-                None
-            }
-        }
+        let (clients, mut links) = self.client_streams(reactor);
+        let to = clients.add(&mut links, stream)?;
+        self.settings.begin_use();
+        Some(to)
     }
 
-    /// Bytes of a request body arrived.
-    fn take_http2_data<R: Reactor>(
-        &mut self,
-        reactor: &mut R,
-        id: Id<Http2Stream>,
-        bytes: &[u8],
-        ends: bool,
-    ) {
-        let Some(stream) = self.streams.get_mut(id) else { return };
-        let to = Requester { sock: stream.sock, stream: id };
-        stream.awaits_continue = false;
-        stream.has_request_ended |= ends;
-        if stream.is_request_done {
-            // The action does not take the body.
-            return self.release_window(reactor, to, bytes.len());
+    /// Bytes, or the end, of a request arrived. `bytes`: how many bytes there were.
+    fn take_arrival<R: Reactor>(&mut self, reactor: &mut R, arrival: Arrival, bytes: usize) {
+        match arrival {
+            Arrival::Stale => {}
+            Arrival::Unwanted(to) => self.release_window(reactor, to, bytes),
+            Arrival::Waits(to) => self.resume_http2_stream(reactor, to),
+            Arrival::Forbidden(to) => {
+                self.accounts.counters.requests_refused.add(1);
+                self.blame(to, Cause::Refused, "trailers on a stream of a WebSocket");
+                self.reset_http2_stream(reactor, to, ErrorCode::PROTOCOL_ERROR);
+            }
         }
-        stream.input.push(bytes, &mut self.buffers);
-        self.resume_http2_stream(reactor, to);
-    }
-
-    /// The trailers of a request arrived, which ends with them.
-    fn take_http2_trailers<R: Reactor>(
-        &mut self,
-        reactor: &mut R,
-        id: Id<Http2Stream>,
-        fields: Fields<'_>,
-    ) {
-        let Some(stream) = self.streams.get_mut(id) else { return };
-        if stream.connect != Connect::No {
-            // RFC 9113 section 8.5: only DATA may follow CONNECT.
-            let to = Requester { sock: stream.sock, stream: id };
-            self.accounts.counters.requests_refused.add(1);
-            self.blame(to, Cause::Refused, "trailers on a stream of a WebSocket");
-            return self.reset_http2_stream(reactor, to, ErrorCode::PROTOCOL_ERROR);
-        }
-        stream.has_request_ended = true;
-        for field in fields {
-            tidegate_wire::http1::encode_field(
-                &mut stream.request_trailers,
-                field.name,
-                field.value,
-            );
-        }
-        let to = Requester { sock: stream.sock, stream: id };
-        self.resume_http2_stream(reactor, to);
     }
 
     /// Hands the action as much of the request body as it takes.
     pub(crate) fn resume_http2_stream<R: Reactor>(&mut self, reactor: &mut R, to: Requester) {
-        if self.streams.get(to.stream).is_some_and(|stream| stream.connect != Connect::No) {
+        let stream = self.http2_clients.get(to.stream);
+        if stream.is_some_and(|stream| stream.connect != Connect::No) {
             return self.resume_switched(reactor, to);
         }
         // The stream may have ended after the work was queued, or in one of the steps.
-        while let Some(stream) = self.streams.get(to.stream) {
-            let running = stream.action;
-            if stream.is_request_done || (stream.input.is_empty() && !stream.has_request_ended) {
-                break;
-            }
+        while let Some(running) = self.http2_clients.awaited(to.stream) {
             let room = self.body_room(reactor, running);
             if room == 0 {
                 break;
@@ -379,45 +347,22 @@ impl Worker {
         running: Running,
         room: usize,
     ) {
-        let Some(stream) = self.streams.get_mut(to.stream) else { return };
-        let mut input = core::mem::take(&mut stream.input);
-        let count = input.len().min(room);
-        let is_end = stream.has_request_ended && count == input.len();
-        let trailers = if is_end {
-            stream.is_request_done = true;
-            core::mem::take(&mut stream.request_trailers)
-        } else {
-            Vec::new()
-        };
+        let Some(piece) = self.http2_clients.take_piece(to.stream, room) else { return };
+        let Piece { input, count, end } = piece;
         if self.admit_body(to, running, count, count) {
-            let end = is_end.then_some(trailers.as_slice());
-            self.take_body(reactor, running, &input.as_slice()[..count], end);
+            self.take_body(reactor, running, &input.as_slice()[..count], end.as_deref());
             self.release_window(reactor, to, count);
         } else {
             let text = "the request body exceeds this listener's limit";
             self.reject_http2_request(reactor, to, 413, text);
         }
-        input.consume(count);
-        match self.streams.get_mut(to.stream) {
-            Some(stream) if !input.is_empty() => stream.input = input,
-            _ => input.release(&mut self.buffers),
-        }
+        self.http2_clients.put_back(&mut self.buffers, to.stream, input, count);
     }
 
     /// Lets the client send more on the stream.
-    pub(super) fn release_window<R: Reactor>(
-        &mut self,
-        reactor: &mut R,
-        to: Requester,
-        bytes: usize,
-    ) {
-        let Some(stream) = self.streams.get(to.stream) else { return };
-        let number = stream.number;
-        if let Some(http2) = self.http2_client(to.sock)
-            && let Some(out) = reactor.output(to.sock)
-        {
-            http2.connection.release(out, number, bytes);
-        }
+    fn release_window<R: Reactor>(&mut self, reactor: &mut R, to: Requester, bytes: usize) {
+        let (clients, mut links) = self.client_streams(reactor);
+        clients.release_window(&mut links, to, bytes);
     }
 
     /// Rejects a request whose body is too long, late or incomplete.
@@ -430,7 +375,7 @@ impl Worker {
     ) {
         self.accounts.counters.requests_refused.add(1);
         self.blame(to, Cause::of_status(status), text);
-        let Some(stream) = self.streams.get_mut(to.stream) else { return };
+        let Some(stream) = self.http2_clients.get_mut(to.stream) else { return };
         stream.is_request_done = true;
         let running = core::mem::replace(&mut stream.action, Running::None);
         let progress = stream.progress;
@@ -442,40 +387,51 @@ impl Worker {
         }
     }
 
-    /// The connection's streams, in the worker's scratch list. The caller puts the list back.
-    pub(super) fn list_streams(&mut self, sock: SockId) -> Vec<Id<Http2Stream>> {
-        let mut list = core::mem::take(&mut self.stream_list);
-        list.clear();
-        if let Some(http2) = self.http2_client(sock) {
-            list.extend_from_slice(http2.streams());
-        }
-        list
-    }
-
     /// Forgets a stream and cancels its action.
     pub(crate) fn drop_stream<R: Reactor>(&mut self, reactor: &mut R, id: Id<Http2Stream>) {
-        let Some(mut stream) = self.streams.remove(id) else { return };
-        self.settings.end_use(stream.era);
-        if let Some(http2) = self.http2_client(stream.sock)
-            && let Some(at) = http2.streams.iter().position(|other| *other == id)
-        {
-            http2.streams.swap_remove(at);
+        let departed = self.http2_clients.remove(&mut self.conns, &mut self.buffers, id);
+        let Some(departed) = departed else { return };
+        self.settings.end_use(departed.era);
+        self.note_departure(departed.action);
+        self.cancel(reactor, departed.action);
+        self.finish_record(reactor, departed.record);
+    }
+
+    /// Resets a stream and cancels its action.
+    pub(in crate::carrier) fn reset_http2_stream<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        to: Requester,
+        code: ErrorCode,
+    ) {
+        let (clients, mut links) = self.client_streams(reactor);
+        clients.reset(&mut links, to, code);
+        links.settle_client_later(to.sock);
+        self.drop_stream(reactor, to.stream);
+    }
+
+    /// The action of a stream goes on, because the client has taken what was sent.
+    pub(crate) fn stream_drained<R: Reactor>(&mut self, reactor: &mut R, to: Requester) {
+        // The stream may have ended after the work was queued.
+        let Some(stream) = self.http2_clients.get(to.stream) else { return };
+        let (running, is_switched) = (stream.action, stream.is_switched());
+        self.client_drained(reactor, running);
+        if is_switched {
+            self.resume_switched(reactor, to);
         }
-        stream.input.release(&mut self.buffers);
-        stream.output.release(&mut self.buffers);
-        self.note_departure(stream.action);
-        self.cancel(reactor, stream.action);
-        self.finish_record(reactor, stream.record);
+        settle_client_later(&mut self.conns, &mut self.work, to.sock);
     }
 
     /// A client ended its direction of the connection. Streams whose requests are complete still get their
     /// responses.
     pub(crate) fn http2_client_finished<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
-        let Some(http2) = self.http2_client(sock) else { return self.note_bug(reactor, sock) };
+        let Some(http2) = self.conns.http2_client(sock) else {
+            return self.note_bug(reactor, sock);
+        };
         http2.has_finished = true;
-        let list = self.list_streams(sock);
+        let list = self.http2_clients.list(&mut self.conns, sock);
         for &id in &list {
-            let Some(stream) = self.streams.get(id) else { continue };
+            let Some(stream) = self.http2_clients.get(id) else { continue };
             let running = stream.action;
             if stream.is_switched() {
                 self.end_switched_input(reactor, Requester { sock, stream: id });
@@ -488,25 +444,27 @@ impl Worker {
                 self.reset_http2_stream(reactor, Requester { sock, stream: id }, ErrorCode::CANCEL);
             }
         }
-        self.stream_list = list;
+        self.http2_clients.put_list(list);
         self.settle_http2(reactor, sock);
     }
 
     /// A client ended its direction of the connection; bytes before the end are still unread.
     pub(crate) fn http2_client_hung_up<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
-        let list = self.list_streams(sock);
+        let list = self.http2_clients.list(&mut self.conns, sock);
         for &id in &list {
-            if let Some(stream) = self.streams.get(id) {
+            if let Some(stream) = self.http2_clients.get(id) {
                 let running = stream.action;
                 self.client_half_closed(reactor, running);
             }
         }
-        self.stream_list = list;
+        self.http2_clients.put_list(list);
     }
 
     /// A client connection was reset or ended.
     pub(crate) fn http2_client_closed<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
-        let Some(http2) = self.http2_client(sock) else { return self.note_bug(reactor, sock) };
+        let Some(http2) = self.conns.http2_client(sock) else {
+            return self.note_bug(reactor, sock);
+        };
         let aborted = http2.connection.open_streams() as u64;
         self.accounts.counters.client_aborts.add(aborted);
         self.blame_connection(sock, Cause::Client, CLIENT_LEFT);
@@ -515,25 +473,17 @@ impl Worker {
 
     /// The blocked output to a client has drained.
     pub(crate) fn http2_client_drained<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
-        let Some(http2) = self.http2_client(sock) else { return self.note_bug(reactor, sock) };
+        let Some(http2) = self.conns.http2_client(sock) else {
+            return self.note_bug(reactor, sock);
+        };
         http2.is_blocked = false;
         http2.connection.output_drained();
-        let list = self.list_streams(sock);
+        let list = self.http2_clients.list(&mut self.conns, sock);
         for &id in &list {
-            self.note_stream_drained(Requester { sock, stream: id });
+            self.http2_clients.note_drained(&mut self.work, Requester { sock, stream: id });
         }
-        self.stream_list = list;
+        self.http2_clients.put_list(list);
         self.settle_http2(reactor, sock);
-    }
-
-    /// Resumes the action of a stream that has caught up, if it was told to pause.
-    pub(super) fn note_stream_drained(&mut self, to: Requester) {
-        if let Some(stream) = self.streams.get_mut(to.stream)
-            && !stream.is_behind()
-            && core::mem::take(&mut stream.is_held)
-        {
-            self.work.push(Work::Drained(to));
-        }
     }
 
     /// Sends what windows and output admit, and sets the deadline of the connection. Called after anything has
@@ -574,7 +524,7 @@ impl Worker {
 
     /// Sets the deadline of a stream after its request has progressed.
     fn settle_stream<R: Reactor>(&mut self, reactor: &mut R, to: Requester) {
-        let Some(stream) = self.streams.get(to.stream) else { return };
+        let Some(stream) = self.http2_clients.get(to.stream) else { return };
         if stream.connect != Connect::No {
             // What follows is no body.
             return;
@@ -601,13 +551,16 @@ impl Worker {
         to: Requester,
         at: Moment,
     ) {
-        let Some(stream) = self.streams.get_mut(to.stream) else { return };
-        stream.due_at = at;
-        if let Some(http2) = self.http2_client(to.sock)
-            && at < http2.due_at
-        {
-            http2.due_at = at;
-            reactor.set_deadline(to.sock, at);
+        let (clients, mut links) = self.client_streams(reactor);
+        clients.set_deadline(&mut links, to, at);
+    }
+
+    /// Sends what waits on the connection's streams, as far as windows and output admit it.
+    fn send_admitted<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
+        loop {
+            let (clients, mut links) = self.client_streams(reactor);
+            let Some(to) = clients.send_admitted(&mut links, sock) else { return };
+            self.drop_stream(reactor, to.stream);
         }
     }
 
@@ -640,17 +593,17 @@ impl Worker {
         if http2.is_idle() {
             return self.idle_http2_due(reactor, sock);
         }
-        let list = self.list_streams(sock);
+        let list = self.http2_clients.list(&mut self.conns, sock);
         for &id in &list {
-            if self.streams.get(id).is_some_and(|stream| stream.due_at <= now) {
+            if self.http2_clients.get(id).is_some_and(|stream| stream.due_at <= now) {
                 self.stream_due(reactor, Requester { sock, stream: id });
             }
-            let due_at = self.streams.get(id).map_or(Moment::NEVER, |stream| stream.due_at);
-            if let Some(http2) = self.http2_client(sock) {
+            let due_at = self.http2_clients.get(id).map_or(Moment::NEVER, |stream| stream.due_at);
+            if let Some(http2) = self.conns.http2_client(sock) {
                 http2.due_at = http2.due_at.min(due_at);
             }
         }
-        self.stream_list = list;
+        self.http2_clients.put_list(list);
         self.settle_http2(reactor, sock);
     }
 
@@ -681,7 +634,7 @@ impl Worker {
 
     /// The deadline of a stream expired.
     fn stream_due<R: Reactor>(&mut self, reactor: &mut R, to: Requester) {
-        let Some(stream) = self.streams.get_mut(to.stream) else { return };
+        let Some(stream) = self.http2_clients.get_mut(to.stream) else { return };
         stream.due_at = Moment::NEVER;
         let (running, is_behind, is_held) = (stream.action, stream.is_behind(), stream.is_held);
         let (is_switched, is_tunnel) = (stream.is_switched(), stream.is_tunnel());
@@ -711,7 +664,7 @@ impl Worker {
     fn slow_stream_due<R: Reactor>(&mut self, reactor: &mut R, to: Requester) {
         let Some(down) = self.conns.downstream(to.sock) else { return };
         let timeout = self.settings.of(down.era()).listener(down.listener).timeouts.body;
-        let Some(stream) = self.streams.get_mut(to.stream) else { return };
+        let Some(stream) = self.http2_clients.get_mut(to.stream) else { return };
         let is_progress = core::mem::take(&mut stream.admitted_bytes) >= PROGRESS_BYTES_MIN;
         // While the client does not read at all, the connection's own deadline decides.
         if is_progress || !stream.is_behind() {
@@ -726,7 +679,7 @@ impl Worker {
     /// Begins the graceful stop of a connection.
     pub(crate) fn stop_http2_client<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         let now = reactor.now();
-        let Some(http2) = self.http2_client(sock) else { return };
+        let Some(http2) = self.conns.http2_client(sock) else { return };
         if let Some(out) = reactor.output(sock) {
             http2.stop(now, out);
         }
@@ -736,16 +689,6 @@ impl Worker {
     /// Bytes of bodies that all streams hold, because an action or a client is slow. For tests.
     #[must_use]
     pub fn stream_bytes_held(&self) -> usize {
-        let held = self.streams.iter().map(|(_, stream)| stream.held_bytes());
-        let by_servers = self.server_streams.iter().map(|(_, stream)| stream.held_bytes());
-        held.chain(by_servers).sum()
-    }
-
-    /// The HTTP/2 state of the connection; `None` if the connection has been closed.
-    pub(super) fn http2_client(&mut self, sock: SockId) -> Option<&mut Http2Client> {
-        match &mut self.conns.downstream(sock)?.carrier {
-            ClientCarrier::Http2(http2) => Some(http2),
-            ClientCarrier::Http1(_) | ClientCarrier::Tcp(_) => None,
-        }
+        self.http2_clients.held_bytes() + self.http2_servers.held_bytes()
     }
 }

@@ -6,11 +6,11 @@
 
 use tidegate_base::Moment;
 use tidegate_base::limits::ELASTIC_STREAMS_MIN;
-use tidegate_gate::elastic::Load;
 use tidegate_reactor::{Reactor, SockId};
 use tidegate_wire::http2::bounds::STREAMS_DEFAULT;
 
 use crate::carrier::http2::client::Http2Client;
+use crate::carrier::http2::clients::LimitChange;
 use crate::worker::Worker;
 
 impl Http2Client {
@@ -27,29 +27,19 @@ impl Http2Client {
 impl Worker {
     /// How many streams the load of the worker leaves for each connection.
     pub(super) fn streams_allowed(&mut self, now: Moment) -> u32 {
-        let load = Load {
-            streams: self.streams.len(),
-            sockets: self.conns.downstream_count() + self.conns.upstream_count(),
-            slots: self.slots_max(),
-        };
-        self.elasticity.look(now, &load)
+        let sockets = self.conns.downstream_count() + self.conns.upstream_count();
+        let slots = self.slots_max();
+        self.http2_clients.allowed(now, sockets, slots)
     }
 
     /// Tells the client how many streams it may have open, if that has changed.
     pub(super) fn tell_streams_allowed<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         let streams_max = self.streams_allowed(reactor.now());
-        let Some(http2) = self.http2_client(sock) else { return };
-        let before = http2.connection.config().streams_max;
-        if before == streams_max || http2.connection.is_stopping() {
-            return;
-        }
-        let Some(out) = reactor.output(sock) else { return };
-        if http2.connection.set_streams_max(out, streams_max) {
-            let counters = &self.accounts.counters;
-            match streams_max < before {
-                true => counters.http2_limits_lowered.add(1),
-                false => counters.http2_limits_raised.add(1),
-            }
+        let (clients, mut links) = self.client_streams(reactor);
+        match clients.tell_allowed(&mut links, sock, streams_max) {
+            Some(LimitChange::Lowered) => self.accounts.counters.http2_limits_lowered.add(1),
+            Some(LimitChange::Raised) => self.accounts.counters.http2_limits_raised.add(1),
+            None => {}
         }
     }
 }

@@ -1,7 +1,7 @@
-//! The head of a response between the action that states it and the header block that carries it.
+//! A buffer for the head of a response: an action writes the head, and the carrier encodes it as a header block.
 //! In: the calls of a `ResponseSink`. Out: status, fields and content, in the order of the calls.
 //! Never: encodes a field; a connection has one encoder, and its blocks are sent in order.
-//! Limits: what the caller states. The memory is the worker's and is used for one head after the other.
+//! Limits: those of the caller. Each worker has one buffer, which holds one head at a time.
 
 use tidegate_wire::message::{BodyLength, Field, ResponseSink};
 
@@ -12,7 +12,7 @@ struct Place {
     name_end: u32,
     /// The end of the value, where the next field begins.
     end: u32,
-    /// No intermediary may put the field into a compression table.
+    /// Whether intermediaries must not put the field into a compression table.
     is_sensitive: bool,
 }
 
@@ -21,18 +21,18 @@ struct Place {
 pub(crate) struct HeadBuffer {
     /// The status.
     status: u16,
-    /// The response has no body.
+    /// Whether the response ends with its head.
     has_no_body: bool,
-    /// The fields, one after the other.
+    /// The names and values of all fields, without separators.
     bytes: Vec<u8>,
-    /// Where each field is.
+    /// The end of each name and value in `bytes`, in order.
     places: Vec<Place>,
     /// The content of a complete response.
     content: Vec<u8>,
 }
 
 impl HeadBuffer {
-    /// Forgets the head before.
+    /// Removes the previous head.
     pub(super) fn clear(&mut self) {
         self.status = 0;
         self.has_no_body = false;
@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_come_back_in_order_and_empty_composed_ones_do_not() {
+    fn fields_keep_their_order_and_composed_fields_without_a_value_are_omitted() {
         let mut head = HeadBuffer::default();
         head.begin(200, "OK");
         head.field("a", b"");

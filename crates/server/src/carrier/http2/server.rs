@@ -9,13 +9,15 @@
 use tidegate_base::{Id, Moment, Span};
 use tidegate_reactor::{CloseReason, Reactor, SockId};
 use tidegate_wire::http2::{self, Connection, Event, ResetCause, Scratch};
-use tidegate_wire::message::{BodyLength, Fields, OwnedResponse, ResponseHead};
+use tidegate_wire::message::{Fields, ResponseHead};
 use tidegate_wire::tls::TlsSession;
 
 use crate::action::proxy::exchange::Stage;
 use crate::carrier::http1::server::Http1Server;
+use crate::carrier::http2::links::settle_server_later;
 use crate::carrier::http2::server_stream::ServerStream;
 use crate::carrier::http2::server_tunnel::ConnectSupport;
+use crate::carrier::http2::servers::{HeadArrival, Opening};
 use crate::connection::ServerCarrier;
 use crate::responder::Responder;
 use crate::worker::Worker;
@@ -24,8 +26,6 @@ use crate::worker::Worker;
 const SHRINK_SPAN: Span = Span::from_secs(1);
 /// The most requests on one connection. Its stream ids are used up after twice as many (RFC 9113 section 5.1.1).
 pub(super) const REQUESTS_MAX: u32 = 1 << 29;
-/// The most bytes of a waiting body that are handed over at once; then the client may have to be waited for.
-const PIECE_BYTES_MAX: usize = 16 * 1024;
 /// What the proxy answers if a response is not valid.
 const MALFORMED: &str = "the server's response is malformed";
 
@@ -173,7 +173,7 @@ impl Worker {
     /// Records which protocol the handshake with a server has chosen.
     pub(crate) fn note_server_session(&mut self, sock: SockId, session: &TlsSession) {
         let is_http2 = session.facts().is_some_and(|facts| facts.alpn == Some(b"h2"));
-        if let Some(http2) = self.http2_server(sock) {
+        if let Some(http2) = self.conns.http2_server(sock) {
             http2.is_http1 = !is_http2;
         }
     }
@@ -202,12 +202,13 @@ impl Worker {
         {
             http2.connection.start(out);
         }
-        for id in self.list_server_streams(sock) {
-            if let Some(stream) = self.server_streams.get(id) {
-                let exchange = stream.exchange;
+        let list = self.http2_servers.list(&mut self.conns, sock);
+        for &id in &list {
+            if let Some(exchange) = self.http2_servers.exchange(id) {
                 self.server_connected(reactor, exchange);
             }
         }
+        self.http2_servers.put_list(list);
         self.settle_http2_server(reactor, sock);
     }
 
@@ -231,12 +232,8 @@ impl Worker {
         let Some((&first, others)) = streams.split_first() else {
             return self.discard_upstream(reactor, sock);
         };
-        let exchange = match self.server_streams.remove(first) {
-            Some(mut stream) => {
-                stream.release(&mut self.buffers);
-                stream.exchange
-            }
-            None => return self.note_bug(reactor, sock),
+        let Some((exchange, _)) = self.http2_servers.remove(&mut self.buffers, first) else {
+            return self.note_bug(reactor, sock);
         };
         if let Some(up) = self.conns.upstream(sock) {
             up.exchange = exchange;
@@ -251,8 +248,7 @@ impl Worker {
         }
         for &id in others {
             // The end of the first request may have ended other requests of its client.
-            if let Some(stream) = self.server_streams.get(id) {
-                let exchange = stream.exchange;
+            if let Some(exchange) = self.http2_servers.exchange(id) {
                 self.request_not_sent(reactor, exchange);
             }
         }
@@ -275,9 +271,9 @@ impl Worker {
         http2.heard_at = now;
         http2.is_settling = true;
         self.pools[pool].shared.note_heard(server, sock, now);
-        let mut scratch = core::mem::take(&mut self.http2_scratch);
+        let mut scratch = core::mem::take(&mut self.http2_servers.scratch);
         self.receive_from_http2_server(reactor, sock, bytes, &mut scratch);
-        self.http2_scratch = scratch;
+        self.http2_servers.scratch = scratch;
         self.settle_http2_server(reactor, sock);
     }
 
@@ -292,7 +288,7 @@ impl Worker {
         let mut input = bytes;
         loop {
             // An event may have closed the connection.
-            let Some(http2) = self.http2_server(sock) else { return };
+            let Some(http2) = self.conns.http2_server(sock) else { return };
             let Some(out) = reactor.output(sock) else { return };
             match http2.connection.receive(now, &mut input, scratch, out) {
                 Ok(None) => return,
@@ -313,10 +309,10 @@ impl Worker {
                 self.take_server_head(reactor, id_of(token), &head, ends);
             }
             Event::Data { token, bytes, ends, .. } => {
-                self.take_server_data(reactor, id_of(token), bytes, ends);
+                self.take_server_data(reactor, (sock, id_of(token)), bytes, ends);
             }
             Event::Trailers { token, fields, .. } => {
-                self.take_server_trailers(reactor, id_of(token), fields);
+                self.take_server_trailers(reactor, (sock, id_of(token)), fields);
             }
             Event::Reset { token, cause, .. } => {
                 self.take_server_reset(reactor, id_of(token), cause);
@@ -342,21 +338,15 @@ impl Worker {
         head: &ResponseHead<'_>,
         ends: bool,
     ) {
-        let Some(stream) = self.server_streams.get_mut(id) else { return };
-        stream.is_response_done = ends;
-        let (exchange_id, connects) = (stream.exchange, stream.is_connect());
-        let is_tunnel = connects && matches!(head.status, 200..=299);
-        if head.length == BodyLength::None && !ends && !is_tunnel && !head.is_interim() {
-            stream.head = Some(Box::new(OwnedResponse::new(head)));
-        }
-        let is_kept = stream.head.is_some();
+        let arrival = self.http2_servers.take_head(id, head, ends);
+        let Some(exchange_id) = self.http2_servers.exchange(id) else { return };
         let Some(exchange) = self.exchanges.get_mut(exchange_id) else { return };
-        exchange.attempt.has_response = true;
-        match head.is_interim() {
-            true => self.relay_interim(reactor, exchange_id, head),
-            false if is_tunnel => self.open_server_tunnel(reactor, id, head, ends),
-            false if is_kept => {}
-            false => self.relay_head(reactor, exchange_id, head, ends, false),
+        exchange.attempt.note_response();
+        match arrival {
+            HeadArrival::Stale | HeadArrival::Kept => {}
+            HeadArrival::Interim => self.relay_interim(reactor, exchange_id, head),
+            HeadArrival::Tunnel => self.open_server_tunnel(reactor, id, head, ends),
+            HeadArrival::Final => self.relay_head(reactor, exchange_id, head, ends, false),
         }
     }
 
@@ -364,44 +354,36 @@ impl Worker {
     fn take_server_data<R: Reactor>(
         &mut self,
         reactor: &mut R,
-        id: Id<ServerStream>,
+        (sock, id): (SockId, Id<ServerStream>),
         bytes: &[u8],
         ends: bool,
     ) {
-        let Some(stream) = self.server_streams.get_mut(id) else { return };
-        stream.is_response_done |= ends;
-        if let Some(head) = stream.head.take_if(|_| ends) {
-            let (exchange, is_whole) = (stream.exchange, stream.trailers.is_empty());
-            self.relay_head(reactor, exchange, &head.lend(), is_whole, false);
-            if is_whole {
+        if let Some(kept) = self.http2_servers.note_data(id, ends) {
+            self.relay_head(reactor, kept.exchange, &kept.head.lend(), kept.is_whole, false);
+            self.http2_servers.put_head(kept.head);
+            if kept.is_whole {
                 return;
             }
         }
-        let Some(stream) = self.server_streams.get_mut(id) else { return };
-        if stream.is_held || !stream.input.is_empty() {
-            return stream.input.push(bytes, &mut self.buffers);
+        let Some(exchange) = self.http2_servers.exchange(id) else { return };
+        let exchange = self.exchanges.find(exchange);
+        let is_paced = exchange.is_some_and(|exchange| exchange.pace.is_some());
+        if !self.http2_servers.keep_data(&mut self.buffers, id, bytes, is_paced) {
+            self.hand_over_data(reactor, id, bytes, ends);
+        } else if is_paced {
+            self.resume_server_stream(reactor, Responder { sock, stream: id });
         }
-        let exchange = self.exchanges.find(stream.exchange);
-        if exchange.is_some_and(|exchange| exchange.pace.is_some()) {
-            let up = Responder { sock: stream.sock, stream: id };
-            stream.input.push(bytes, &mut self.buffers);
-            return self.resume_server_stream(reactor, up);
-        }
-        self.hand_over_data(reactor, id, bytes, ends);
     }
 
     /// The trailers of a response arrived, which ends with them.
     fn take_server_trailers<R: Reactor>(
         &mut self,
         reactor: &mut R,
-        id: Id<ServerStream>,
+        (sock, id): (SockId, Id<ServerStream>),
         fields: Fields<'_>,
     ) {
-        let Some(stream) = self.server_streams.get_mut(id) else { return };
-        for field in fields {
-            tidegate_wire::http1::encode_field(&mut stream.trailers, field.name, field.value);
-        }
-        self.take_server_data(reactor, id, b"", true);
+        self.http2_servers.take_trailers(id, fields);
+        self.take_server_data(reactor, (sock, id), b"", true);
     }
 
     /// Hands the action a piece of the response body, and the end of the response if `ends`.
@@ -412,53 +394,34 @@ impl Worker {
         bytes: &[u8],
         ends: bool,
     ) {
-        let Some(stream) = self.server_streams.get_mut(id) else { return };
-        stream.unreleased += bytes.len();
-        let exchange = stream.exchange;
-        if stream.is_tunnel() {
+        let handed = self.http2_servers.note_handed(id, bytes.len());
+        let Some((exchange, is_tunnel)) = handed else { return };
+        if is_tunnel {
             return self.hand_over_tunnel(reactor, id, bytes, ends);
         }
         if !ends {
             self.relay_data(reactor, exchange, bytes);
             return self.release_server_window(reactor, id);
         }
-        let trailers = core::mem::take(&mut stream.trailers);
+        let trailers = self.http2_servers.end_response(id);
         self.finish_response(reactor, exchange, bytes, &trailers, false);
         // The request may still be on its way.
-        if let Some(stream) = self.server_streams.get(id)
-            && stream.is_gone
-        {
+        if self.http2_servers.get(id).is_some_and(|stream| stream.is_gone) {
             self.give_up_request(reactor, exchange);
         }
     }
 
     /// Lets the server send more on a stream whose client keeps up.
-    pub(super) fn release_server_window<R: Reactor>(
-        &mut self,
-        reactor: &mut R,
-        id: Id<ServerStream>,
-    ) {
-        let Some(stream) = self.server_streams.get_mut(id) else { return };
-        if stream.is_held || stream.unreleased == 0 {
-            return;
-        }
-        let (sock, number) = (stream.sock, stream.number);
-        let bytes = core::mem::take(&mut stream.unreleased);
-        if let Some(http2) = self.http2_server(sock)
-            && let Some(out) = reactor.output(sock)
-        {
-            http2.connection.release(out, number, bytes);
-        }
+    fn release_server_window<R: Reactor>(&mut self, reactor: &mut R, id: Id<ServerStream>) {
+        let (servers, mut links) = self.server_streams(reactor);
+        servers.release_window(&mut links, id);
     }
 
     /// Hands over what has waited for the client, as far as the client takes it. Called by the worker's queue.
     pub(crate) fn resume_server_stream<R: Reactor>(&mut self, reactor: &mut R, up: Responder) {
         // The stream may have ended after the work was queued, or in one of the steps.
-        while let Some(stream) = self.server_streams.get_mut(up.stream) {
-            if stream.is_held || stream.input.is_empty() && !stream.is_response_done {
-                break;
-            }
-            let is_ended = self.exchanges.find(stream.exchange).is_none_or(|exchange| {
+        while let Some(ready) = self.http2_servers.ready(up.stream) {
+            let is_ended = self.exchanges.find(ready.exchange).is_none_or(|exchange| {
                 matches!(exchange.stage, Stage::ExpectRequestEnd | Stage::ExpectResponse)
                     || exchange.ended.server
             });
@@ -466,25 +429,20 @@ impl Worker {
                 // The end of the response was handed over already.
                 break;
             }
-            let exchange = stream.exchange;
-            let is_limited = !stream.input.is_empty() && !stream.is_tunnel();
-            let room = if is_limited { self.response_room(reactor, exchange) } else { usize::MAX };
-            let Some(stream) = self.server_streams.get_mut(up.stream) else { break };
+            let room = match ready.is_limited {
+                true => self.response_room(reactor, ready.exchange),
+                false => usize::MAX,
+            };
             if room == 0 {
                 break;
             }
-            let mut input = core::mem::take(&mut stream.input);
-            let count = input.len().min(PIECE_BYTES_MAX).min(room);
-            let ends = stream.is_response_done && count == input.len();
-            self.hand_over_data(reactor, up.stream, &input.as_slice()[..count], ends);
-            input.consume(count);
-            match self.server_streams.get_mut(up.stream) {
-                Some(stream) if !input.is_empty() => stream.input = input,
-                _ => input.release(&mut self.buffers),
-            }
+            let Some(piece) = self.http2_servers.take_piece(up.stream, room) else { break };
+            let bytes = &piece.input.as_slice()[..piece.count];
+            self.hand_over_data(reactor, up.stream, bytes, piece.ends);
+            self.http2_servers.put_back(&mut self.buffers, up.stream, piece);
         }
         self.release_server_window(reactor, up.stream);
-        self.settle_server_later(up.sock);
+        settle_server_later(&mut self.conns, &mut self.work, up.sock);
     }
 
     /// The server has reset a stream, or violated the protocol on it.
@@ -494,14 +452,13 @@ impl Worker {
         id: Id<ServerStream>,
         cause: ResetCause,
     ) {
-        let Some(stream) = self.server_streams.get_mut(id) else { return };
-        stream.is_gone = true;
-        let (exchange_id, is_done) = (stream.exchange, stream.is_response_done);
-        if stream.is_tunnel() {
-            return self.lose_tunnel(reactor, id);
+        let Some(lost) = self.http2_servers.note_gone(id) else { return };
+        let (exchange_id, is_done) = (lost.exchange, lost.is_response_done);
+        if lost.is_tunnel {
+            return self.lose_tunnel(reactor, lost);
         }
         let Some(exchange) = self.exchanges.get(exchange_id) else { return };
-        let has_response = exchange.attempt.has_response;
+        let has_response = exchange.attempt.has_response();
         if is_done {
             // The response is complete: only the rest of the request is unwanted (RFC 9113 section 8.1).
             return self.give_up_request(reactor, exchange_id);
@@ -534,9 +491,8 @@ impl Worker {
 
     /// Gives the requests that wait on a connection to other connections.
     fn send_waiting_elsewhere<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
-        while let Some(id) = self.http2_server(sock).and_then(|http2| http2.waiting.pop()) {
-            if let Some(stream) = self.server_streams.get(id) {
-                let exchange = stream.exchange;
+        while let Some(id) = self.conns.http2_server(sock).and_then(|http2| http2.waiting.pop()) {
+            if let Some(exchange) = self.http2_servers.exchange(id) {
                 self.request_not_sent(reactor, exchange);
             }
         }
@@ -570,12 +526,14 @@ impl Worker {
         reactor: &mut R,
         sock: SockId,
     ) {
-        if let Some(http2) = self.http2_server(sock) {
+        if let Some(http2) = self.conns.http2_server(sock) {
             http2.connection.output_drained();
         }
-        for id in self.list_server_streams(sock) {
+        let list = self.http2_servers.list(&mut self.conns, sock);
+        for &id in &list {
             self.note_server_drained(reactor, id);
         }
+        self.http2_servers.put_list(list);
         self.settle_http2_server(reactor, sock);
     }
 
@@ -586,7 +544,9 @@ impl Worker {
         sock: SockId,
     ) {
         let now = reactor.now();
-        let Some(http2) = self.http2_server(sock) else { return self.note_bug(reactor, sock) };
+        let Some(http2) = self.conns.http2_server(sock) else {
+            return self.note_bug(reactor, sock);
+        };
         if http2.is_connecting() {
             return self.fail_http2_server(reactor, sock, Loss::ConnectTimeout);
         }
@@ -594,18 +554,17 @@ impl Worker {
             return self.idle_http2_server_due(reactor, sock);
         }
         http2.due_at = Moment::NEVER;
-        for id in self.list_server_streams(sock) {
-            let Some(stream) = self.server_streams.get_mut(id) else { continue };
-            if stream.due_at <= now {
-                stream.due_at = Moment::NEVER;
-                let exchange = stream.exchange;
+        let list = self.http2_servers.list(&mut self.conns, sock);
+        for &id in &list {
+            if let Some(exchange) = self.http2_servers.take_due(id, now) {
                 self.server_due(reactor, exchange);
             }
-            let due_at = self.server_streams.get(id).map_or(Moment::NEVER, |stream| stream.due_at);
-            if let Some(http2) = self.http2_server(sock) {
+            let due_at = self.http2_servers.get(id).map_or(Moment::NEVER, |stream| stream.due_at);
+            if let Some(http2) = self.conns.http2_server(sock) {
                 http2.due_at = http2.due_at.min(due_at);
             }
         }
+        self.http2_servers.put_list(list);
         self.settle_http2_server(reactor, sock);
     }
 
@@ -626,7 +585,7 @@ impl Worker {
 
     /// Sends GOAWAY on a connection without streams.
     pub(in crate::carrier) fn say_goodbye<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
-        if let Some(http2) = self.http2_server(sock)
+        if let Some(http2) = self.conns.http2_server(sock)
             && let Some(out) = reactor.output(sock)
         {
             http2.connection.stop_now(out);
@@ -641,7 +600,7 @@ impl Worker {
         http2.is_retired = true;
         self.pools[usize::from(pool)].shared.remove(usize::from(server), sock);
         self.note_shared(pool, server);
-        self.settle_server_later(sock);
+        settle_server_later(&mut self.conns, &mut self.work, sock);
     }
 
     /// Retires a connection on which no byte arrived for `span`: its server may be gone.
@@ -652,7 +611,7 @@ impl Worker {
         span: Span,
     ) {
         let now = reactor.now();
-        if self.http2_server(sock).is_some_and(|http2| http2.heard_at.after(span) <= now) {
+        if self.conns.http2_server(sock).is_some_and(|http2| http2.heard_at.after(span) <= now) {
             self.retire_http2_server(sock);
         }
     }
@@ -664,7 +623,9 @@ impl Worker {
         sock: SockId,
         loss: Loss,
     ) {
-        let Some(http2) = self.http2_server(sock) else { return self.note_bug(reactor, sock) };
+        let Some(http2) = self.conns.http2_server(sock) else {
+            return self.note_bug(reactor, sock);
+        };
         let was_connecting = http2.is_connecting();
         let streams = http2.take_streams();
         let is_unsent = reactor.is_guarded(sock) || loss == Loss::Closed(CloseReason::Unsent);
@@ -675,7 +636,9 @@ impl Worker {
             _ if streams.is_empty() || is_unsent => counters.upstream_idle_closes.add(1),
             Loss::Closed(_) | Loss::Finished | Loss::ConnectTimeout => {}
         }
-        self.attached -= usize::from(!streams.is_empty());
+        if !streams.is_empty() {
+            self.conns.note_detached();
+        }
         // Another connection may get the same slot.
         self.drop_upstream(sock);
         match loss {
@@ -697,20 +660,18 @@ impl Worker {
         was_connecting: bool,
         is_unsent: bool,
     ) {
-        let Some(stream) = self.server_streams.get_mut(id) else { return };
-        stream.is_gone = true;
-        let (exchange, is_waiting) = (stream.exchange, stream.is_waiting());
-        let is_response_done = stream.is_response_done;
-        if stream.is_tunnel() {
-            return self.lose_tunnel(reactor, id);
+        let Some(lost) = self.http2_servers.note_gone(id) else { return };
+        let exchange = lost.exchange;
+        if lost.is_tunnel {
+            return self.lose_tunnel(reactor, lost);
         }
-        if is_response_done {
+        if lost.is_response_done {
             return self.give_up_request(reactor, exchange);
         }
         match loss {
             Loss::ConnectTimeout => self.connect_timed_out(reactor, exchange),
             Loss::Closed(reason) if was_connecting => self.server_closed(reactor, exchange, reason),
-            _ if is_waiting => self.request_not_sent(reactor, exchange),
+            _ if lost.was_waiting => self.request_not_sent(reactor, exchange),
             _ if is_unsent => self.request_unprocessed(reactor, exchange),
             Loss::Misbehaved => self.server_misbehaved(reactor, exchange, MALFORMED),
             Loss::Closed(_) | Loss::Finished => self.server_ended_early(reactor, exchange),
@@ -732,7 +693,7 @@ impl Worker {
             self.retire_http2_server(sock);
             self.send_waiting_elsewhere(reactor, sock);
         }
-        let Some(http2) = self.http2_server(sock) else { return };
+        let Some(http2) = self.conns.http2_server(sock) else { return };
         let is_ending = http2.is_retired || stopping || reuse.idle_max == 0;
         let is_over = http2.connection.is_finished() && http2.connection.open_streams() == 0;
         if http2.is_idle() && (is_ending || is_over) {
@@ -746,7 +707,7 @@ impl Worker {
         if reactor.output_pending(sock) > 0 && !http2.is_connecting() && !reactor.is_guarded(sock) {
             reactor.flush(sock);
         }
-        let Some(http2) = self.http2_server(sock) else { return };
+        let Some(http2) = self.conns.http2_server(sock) else { return };
         if reactor.output_pending(sock) == 0 {
             // Most output is taken at once, and then no completion reports that.
             http2.connection.output_drained();
@@ -754,23 +715,14 @@ impl Worker {
         reactor.set_deadline(sock, http2.due_at);
     }
 
-    /// Makes the current handler call settle the connection.
-    pub(super) fn settle_server_later(&mut self, sock: SockId) {
-        if let Some(http2) = self.http2_server(sock)
-            && !core::mem::replace(&mut http2.is_settling, true)
-        {
-            self.work.push(crate::worker::Work::Settle(sock));
-        }
-    }
-
     /// Opens the streams that wait, as far as the server allows.
     fn open_waiting<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
-        while let Some(http2) = self.http2_server(sock)
+        while let Some(http2) = self.conns.http2_server(sock)
             && !http2.waiting.is_empty()
             && http2.may_open()
         {
             let Some(&id) = http2.waiting.first() else { return };
-            let connects = self.server_streams.get(id).is_some_and(ServerStream::is_connect);
+            let connects = self.http2_servers.get(id).is_some_and(ServerStream::is_connect);
             let support = match connects {
                 true => self.connect_support(sock),
                 false => ConnectSupport::Announced,
@@ -779,7 +731,7 @@ impl Worker {
                 // The server's SETTINGS decide.
                 return;
             }
-            if let Some(http2) = self.http2_server(sock) {
+            if let Some(http2) = self.conns.http2_server(sock) {
                 http2.waiting.remove(0);
             }
             match support {
@@ -791,10 +743,50 @@ impl Worker {
         }
     }
 
+    /// Opens a stream and sends the request as far as it has arrived.
+    fn open_server_stream<R: Reactor>(&mut self, reactor: &mut R, id: Id<ServerStream>) {
+        let (servers, mut links) = self.server_streams(reactor);
+        match servers.open(&mut links, id) {
+            Opening::Stale | Opening::Sent => {}
+            Opening::Broken(sock) => self.note_bug(reactor, sock),
+            Opening::Refused(sock, exchange) => {
+                self.retire_http2_server(sock);
+                self.request_not_sent(reactor, exchange);
+            }
+            Opening::Begun(exchange) => {
+                if let Some(exchange) = self.exchanges.get(exchange) {
+                    let to = exchange.requester;
+                    self.resume_request(to);
+                }
+            }
+        }
+    }
+
+    /// Sends what waits on the connection's streams, as far as windows and output admit it.
+    fn send_admitted_to_server<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
+        loop {
+            let (servers, mut links) = self.server_streams(reactor);
+            let Some(id) = servers.send_admitted(&mut links, sock) else { return };
+            self.note_server_drained(reactor, id);
+        }
+    }
+
+    /// The server takes the body of this stream's request again.
+    fn note_server_drained<R: Reactor>(&mut self, reactor: &mut R, id: Id<ServerStream>) {
+        let Some(exchange_id) = self.http2_servers.caught_up(id) else { return };
+        let Some(exchange) = self.exchanges.get(exchange_id) else { return };
+        if exchange.stage == Stage::ExpectRequestEnd && exchange.request.is_done() {
+            return self.end_exchange(reactor, exchange_id, false);
+        }
+        self.server_drained(reactor, exchange_id);
+    }
+
     /// Puts a stream at the end of those that wait, and opens it if that is possible at once.
     pub(super) fn add_waiting<R: Reactor>(&mut self, reactor: &mut R, id: Id<ServerStream>) {
-        let Some(sock) = self.server_streams.get(id).map(|stream| stream.sock) else { return };
-        let Some(http2) = self.http2_server(sock) else { return self.note_bug(reactor, sock) };
+        let Some(sock) = self.http2_servers.get(id).map(|stream| stream.sock) else { return };
+        let Some(http2) = self.conns.http2_server(sock) else {
+            return self.note_bug(reactor, sock);
+        };
         http2.waiting.push(id);
         self.open_waiting(reactor, sock);
     }
@@ -808,19 +800,6 @@ impl Worker {
         state.state.set_full(server, is_full);
         if was_full && !is_full {
             self.note_unserved(pool);
-        }
-    }
-
-    /// The streams of a connection.
-    fn list_server_streams(&mut self, sock: SockId) -> Vec<Id<ServerStream>> {
-        self.http2_server(sock).map_or_else(Vec::new, |http2| http2.streams.clone())
-    }
-
-    /// The HTTP/2 state of the connection; `None` if the connection has been closed or speaks HTTP/1.
-    pub(super) fn http2_server(&mut self, sock: SockId) -> Option<&mut Http2Server> {
-        match &mut self.conns.upstream(sock)?.carrier {
-            ServerCarrier::Http2(http2) => Some(http2),
-            ServerCarrier::Http1(_) => None,
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::action::proxy::exchange::Exchange;
 use crate::buffers::{BufferPool, Input};
 use crate::carrier::http2::server_tunnel::Connect;
 
-/// One stream. `Worker::server_streams` holds it from the choice of its connection until the attempt ends. It may
+/// One stream. `Http2Servers` holds it from the choice of its connection until the attempt ends. It may
 /// outlive the connection while a client has not taken a complete response.
 pub(crate) struct ServerStream {
     /// The connection.

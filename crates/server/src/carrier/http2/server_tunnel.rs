@@ -13,7 +13,7 @@ use tidegate_wire::message::ResponseHead;
 use crate::action::proxy::exchange::Exchange;
 use crate::action::proxy::tunnel::Side;
 use crate::carrier::http2::server_stream::ServerStream;
-use crate::responder::Responder;
+use crate::carrier::http2::servers::Lost;
 use crate::worker::Worker;
 
 /// Whether a stream belongs to a tunnel, and how far that has come.
@@ -64,8 +64,7 @@ impl Worker {
     /// The server does not take the extended CONNECT of a stream that was not opened: the request goes over HTTP/1.1, if
     /// the pool may speak it, or fails.
     pub(super) fn refuse_connect<R: Reactor>(&mut self, reactor: &mut R, id: Id<ServerStream>) {
-        if let Some(stream) = self.server_streams.get(id) {
-            let exchange = stream.exchange;
+        if let Some(exchange) = self.http2_servers.exchange(id) {
             self.tunnel_unsupported(reactor, exchange);
         }
     }
@@ -78,9 +77,7 @@ impl Worker {
         head: &ResponseHead<'_>,
         ends: bool,
     ) {
-        let Some(stream) = self.server_streams.get_mut(id) else { return };
-        stream.connect = Connect::Open;
-        let exchange = stream.exchange;
+        let Some(exchange) = self.http2_servers.begin_tunnel(id) else { return };
         self.begin_tunnel(reactor, exchange, head);
         if ends {
             self.hand_over_tunnel(reactor, id, b"", true);
@@ -98,29 +95,28 @@ impl Worker {
         bytes: &[u8],
         ends: bool,
     ) {
-        let Some(stream) = self.server_streams.get(id) else { return };
-        let exchange = stream.exchange;
+        let Some(exchange) = self.http2_servers.exchange(id) else { return };
         if !bytes.is_empty() {
             self.tunnel_received(reactor, exchange, Side::Server, bytes);
         }
-        self.release_server_window(reactor, id);
+        let (servers, mut links) = self.server_streams(reactor);
+        servers.release_window(&mut links, id);
         if !ends {
             return;
         }
         self.tunnel_finished(reactor, exchange, Side::Server);
         // Without the stream, nothing more of the client can be sent.
-        if self.server_streams.get(id).is_some_and(|stream| stream.is_gone) {
+        if self.http2_servers.get(id).is_some_and(|stream| stream.is_gone) {
             self.tunnel_finished(reactor, exchange, Side::Client);
         }
     }
 
     /// The stream of a tunnel was reset, or its connection was lost. What the server had sent before it ended its
     /// direction still goes to the client.
-    pub(super) fn lose_tunnel<R: Reactor>(&mut self, reactor: &mut R, id: Id<ServerStream>) {
-        let Some(stream) = self.server_streams.get(id) else { return };
-        let (exchange_id, is_done) = (stream.exchange, stream.is_response_done);
+    pub(super) fn lose_tunnel<R: Reactor>(&mut self, reactor: &mut R, lost: Lost) {
+        let exchange_id = lost.exchange;
         let Some(exchange) = self.exchanges.get(exchange_id) else { return };
-        match is_done {
+        match lost.is_response_done {
             true if exchange.ended.server => {
                 self.tunnel_finished(reactor, exchange_id, Side::Client);
             }
@@ -130,42 +126,9 @@ impl Worker {
         }
     }
 
-    /// Sends bytes of the client.
-    pub(in crate::carrier) fn send_http2_tunnel<R: Reactor>(
-        &mut self,
-        reactor: &mut R,
-        up: Responder,
-        bytes: &[u8],
-    ) {
-        let Some(stream) = self.server_streams.get_mut(up.stream) else { return };
-        if stream.is_gone {
-            // The server takes no more.
-            return;
-        }
-        if !stream.output.is_empty() {
-            return stream.output.push(bytes, &mut self.buffers);
-        }
-        self.send_on_server_stream(reactor, up.stream, bytes);
-        self.settle_server_later(up.sock);
-    }
-
-    /// Ends the direction towards the server, after what waits.
-    pub(in crate::carrier) fn finish_http2_tunnel<R: Reactor>(
-        &mut self,
-        reactor: &mut R,
-        up: Responder,
-    ) {
-        let Some(stream) = self.server_streams.get_mut(up.stream) else { return };
-        stream.connect = Connect::Finished;
-        if stream.output.is_empty() && !stream.is_gone {
-            self.send_on_server_stream(reactor, up.stream, b"");
-        }
-        self.settle_server_later(up.sock);
-    }
-
     /// What the server's SETTINGS say about extended CONNECT.
     pub(super) fn connect_support(&mut self, sock: SockId) -> ConnectSupport {
-        match self.http2_server(sock) {
+        match self.conns.http2_server(sock) {
             Some(http2) if http2.connection.has_peer_settings() => {
                 match http2.connection.peer_settings().connect_protocol {
                     true => ConnectSupport::Announced,

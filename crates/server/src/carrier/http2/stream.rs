@@ -1,5 +1,5 @@
 //! One stream of a client connection: what its request and its response still have to do.
-//! In: what `client.rs` and `response.rs` record. Out: the same state.
+//! In: what `clients.rs` and `response.rs` record. Out: the same state.
 //! Never: outlives its connection; holds a buffer unless its action or its client is slow.
 //! Limits: `input` holds at most the stream's receive window; `output` at most one piece above the pause.
 
@@ -24,7 +24,7 @@ pub(crate) enum Connect {
     Switched { is_paused: bool },
 }
 
-/// One stream. `Worker::streams` holds it from its request until its action has ended and the client's windows have
+/// One stream. `Http2Clients` holds it from its request until its action has ended and the client's windows have
 /// admitted the whole response.
 pub(crate) struct Http2Stream {
     /// The connection.

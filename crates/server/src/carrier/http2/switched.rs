@@ -6,7 +6,6 @@
 //! responses.
 //! Invariant: the action learns the end of the client's direction once, after all bytes before it.
 
-use tidegate_base::{Moment, Span};
 use tidegate_gate::filter::Filtered;
 use tidegate_gate::respond::AnswerContext;
 use tidegate_gate::switching;
@@ -17,8 +16,8 @@ use tidegate_wire::http2::ErrorCode;
 use crate::action::Running;
 use crate::answer::Switch;
 use crate::carrier::Progress;
+use crate::carrier::http2::links::settle_client_later;
 use crate::carrier::http2::stream::Connect;
-use crate::carrier::output::{is_blocked, look_span};
 use crate::requester::Requester;
 use crate::worker::{Work, Worker};
 
@@ -33,18 +32,18 @@ impl Worker {
         running: Running,
     ) {
         self.date.update(reactor.unix_seconds());
-        let Some(stream) = self.streams.get_mut(to.stream) else { return };
+        let Some(stream) = self.http2_clients.get_mut(to.stream) else { return };
         debug_assert_eq!(stream.connect, Connect::Requested, "an extended CONNECT");
         stream.connect = Connect::Switched { is_paused: false };
         stream.action = running;
         stream.progress = Progress::Begun;
-        let (number, era, filters) = (stream.number, stream.era, stream.filters);
-        let mut head = core::mem::take(&mut self.http2_head);
+        let (era, filters) = (stream.era, stream.filters);
+        let head = &mut self.http2_clients.head;
         head.clear();
         let settings = &self.settings.newest().config.server;
         match switch {
             Switch::Relayed(response) | Switch::Connected(response, _) => {
-                switching::encode_connected(&mut head, response, &settings.via);
+                switching::encode_connected(head, response, &settings.via);
             }
             Switch::WebSocket(accept) => {
                 let context = AnswerContext {
@@ -53,73 +52,16 @@ impl Worker {
                     is_head: false,
                 };
                 let filters = self.settings.of(era).handlings.filters(filters, self.values.of(to));
-                websocket::encode_switch(&mut Filtered::new(&mut head, filters), accept, &context);
+                websocket::encode_switch(&mut Filtered::new(&mut *head, filters), accept, &context);
             }
         }
-        self.accounts.counters.count_answer(head.status());
-        let bytes = self.send_http2_head(reactor, to.sock, number, &head, false);
-        self.note_head(to, head.status(), bytes, reactor.now());
-        self.http2_head = head;
-        self.work.push(Work::Resume(to));
-        self.settle_later(to.sock);
-    }
-
-    /// Sends bytes of the action.
-    pub(in crate::carrier) fn send_http2_switched<R: Reactor>(
-        &mut self,
-        reactor: &mut R,
-        to: Requester,
-        bytes: &[u8],
-    ) {
-        self.send_http2_data(reactor, to, bytes);
-        self.settle_later(to.sock);
-    }
-
-    /// Sends the bytes that `encode` appends. Returns how many.
-    pub(in crate::carrier) fn encode_http2_switched<R: Reactor>(
-        &mut self,
-        reactor: &mut R,
-        to: Requester,
-        encode: impl FnOnce(&mut Vec<u8>),
-    ) -> usize {
-        let mut bytes = self.buffers.take();
-        encode(&mut bytes);
-        self.send_http2_switched(reactor, to, &bytes);
-        let count = bytes.len();
-        self.buffers.put(bytes);
-        count
-    }
-
-    /// Pauses or resumes what a duplex action gets.
-    pub(in crate::carrier) fn pause_http2_switched(&mut self, to: Requester, is_paused: bool) {
-        if let Some(stream) = self.streams.get_mut(to.stream) {
-            stream.connect = Connect::Switched { is_paused };
-            if !is_paused {
-                self.work.push(Work::Resume(to));
-            }
-        }
-    }
-
-    /// Makes the carrier call the action's `client_drained` once the client has taken what was sent. The deadline of
-    /// the stream stays that of the action.
-    pub(in crate::carrier) fn await_http2_drain(&mut self, to: Requester) {
-        if let Some(stream) = self.streams.get_mut(to.stream) {
-            stream.is_held = true;
-        }
-        self.settle_later(to.sock);
-    }
-
-    /// Ends the direction towards the client.
-    pub(in crate::carrier) fn finish_http2_switched<R: Reactor>(
-        &mut self,
-        reactor: &mut R,
-        to: Requester,
-    ) {
-        let Some(stream) = self.streams.get_mut(to.stream) else { return };
-        if core::mem::replace(&mut stream.progress, Progress::Ended) != Progress::Ended {
-            self.send_on_stream(reactor, to, b"", true);
-            self.settle_later(to.sock);
-        }
+        let (status, now) = (head.status(), reactor.now());
+        self.accounts.counters.count_answer(status);
+        let (clients, mut links) = self.client_streams(reactor);
+        let bytes = clients.send_head(&mut links, to, false);
+        links.work.push(Work::Resume(to));
+        links.settle_client_later(to.sock);
+        self.note_head(to, status, bytes, now);
     }
 
     /// The action has ended: the stream ends after everything that was sent.
@@ -128,7 +70,8 @@ impl Worker {
         reactor: &mut R,
         to: Requester,
     ) {
-        self.finish_http2_switched(reactor, to);
+        let (clients, mut links) = self.client_streams(reactor);
+        clients.finish_switched(&mut links, to);
         self.release_http2(reactor, to);
     }
 
@@ -138,7 +81,7 @@ impl Worker {
         reactor: &mut R,
         to: Requester,
     ) {
-        if let Some(stream) = self.streams.get_mut(to.stream) {
+        if let Some(stream) = self.http2_clients.get_mut(to.stream) {
             stream.action = Running::None;
         }
         self.reset_http2_stream(reactor, to, ErrorCode::CANCEL);
@@ -149,7 +92,7 @@ impl Worker {
 impl Worker {
     /// Hands the action what the client has sent, as far as the action takes it.
     pub(super) fn resume_switched<R: Reactor>(&mut self, reactor: &mut R, to: Requester) {
-        let Some(stream) = self.streams.get_mut(to.stream) else { return };
+        let Some(stream) = self.http2_clients.get_mut(to.stream) else { return };
         let running = stream.action;
         let is_waiting = stream.is_held && !running.is_duplex();
         if is_waiting || stream.connect != (Connect::Switched { is_paused: false }) {
@@ -159,15 +102,12 @@ impl Worker {
             let mut input = core::mem::take(&mut stream.input);
             let taken = self.take_switched_bytes(reactor, running, input.as_mut_slice());
             self.note_bytes_in(to, taken);
-            self.release_window(reactor, to, taken);
-            input.consume(taken);
-            match self.streams.get_mut(to.stream) {
-                Some(stream) if !input.is_empty() && !stream.is_released => stream.input = input,
-                _ => input.release(&mut self.buffers),
-            }
+            let (clients, mut links) = self.client_streams(reactor);
+            clients.release_window(&mut links, to, taken);
+            clients.put_back(links.buffers, to.stream, input, taken);
         }
-        self.settle_later(to.sock);
-        let Some(stream) = self.streams.get_mut(to.stream) else { return };
+        settle_client_later(&mut self.conns, &mut self.work, to.sock);
+        let Some(stream) = self.http2_clients.get_mut(to.stream) else { return };
         if stream.has_request_ended && !stream.is_request_done && stream.input.is_empty() {
             stream.is_request_done = true;
             let running = stream.action;
@@ -177,27 +117,9 @@ impl Worker {
 
     /// The client has ended its direction of the connection, and with it that of the stream.
     pub(super) fn end_switched_input<R: Reactor>(&mut self, reactor: &mut R, to: Requester) {
-        if let Some(stream) = self.streams.get_mut(to.stream) {
+        if let Some(stream) = self.http2_clients.get_mut(to.stream) {
             stream.has_request_ended = true;
             self.resume_switched(reactor, to);
-        }
-    }
-
-    /// When to look again whether the client takes a stream's output. `None` if the client's windows have admitted
-    /// nothing for `timeout`. While the connection itself takes nothing, its own deadline decides.
-    pub(in crate::carrier) fn look_at_switched<R: Reactor>(
-        &mut self,
-        reactor: &mut R,
-        to: Requester,
-        timeout: Span,
-    ) -> Option<Moment> {
-        let stream = self.streams.get(to.stream)?;
-        let (now, expires_at) = (reactor.now(), stream.moved_at.after(timeout));
-        let is_conn_blocked = !stream.is_behind() && is_blocked(reactor, to.sock);
-        let look_at = now.after(look_span(timeout));
-        match expires_at > now {
-            true => Some(expires_at.min(look_at)),
-            false => is_conn_blocked.then_some(look_at),
         }
     }
 
@@ -207,13 +129,13 @@ impl Worker {
         reactor: &mut R,
         sock: SockId,
     ) {
-        let list = self.list_streams(sock);
+        let list = self.http2_clients.list(&mut self.conns, sock);
         for &id in &list {
-            let stream = self.streams.get(id).filter(|stream| stream.is_switched());
+            let stream = self.http2_clients.get(id).filter(|stream| stream.is_switched());
             if let Some(running) = stream.map(|stream| stream.running()) {
                 self.stop_switched(reactor, running);
             }
         }
-        self.stream_list = list;
+        self.http2_clients.put_list(list);
     }
 }

@@ -43,6 +43,8 @@ func main() {
 	exchange()
 	renewTokens()
 	rights()
+	deltas()
+	filters()
 }
 
 func must(err error) {
@@ -246,6 +248,48 @@ func exchange() {
 	must(mine.Unsubscribe())
 	alice.Close()
 	bob.Close()
+}
+
+// Most messages come as patches of the one before, also after a recovery.
+func deltas() {
+	erin := newClient("push", centrifuge.Config{Token: token(claims{"sub": "erin"})})
+	must(erin.Connect())
+	document := erin.subscription("doc:a", centrifuge.SubscriptionConfig{Delta: centrifuge.DeltaTypeFossil})
+	must(document.Subscribe())
+	<-document.subscribed
+	for n := 1; n <= 60; n++ {
+		text := ""
+		if n%20 > 0 {
+			text = strings.Repeat("the p\u00e4rt \U0001f30a that \"stays\" the same ", 20)
+		}
+		api("publish", map[string]any{"channel": "doc:a", "data": map[string]any{"n": n, "text": text}})
+		if n == 30 {
+			erin.cut()
+		}
+	}
+	document.expect(60)
+	erin.Close()
+	fmt.Println("deltas")
+}
+
+// A filter selects messages by their tags.
+func filters() {
+	frank := newClient("push", centrifuge.Config{Token: token(claims{"sub": "frank"})})
+	must(frank.Connect())
+	odd := centrifuge.FilterEq("parity", "odd")
+	document := frank.subscription("doc:own#erin,frank", centrifuge.SubscriptionConfig{TagsFilter: odd})
+	must(document.Subscribe())
+	<-document.subscribed
+	for n := 1; n < 20; n++ {
+		parity := map[string]string{"parity": []string{"even", "odd"}[n%2]}
+		api("publish", map[string]any{"channel": document.Channel, "data": map[string]int{"n": n}, "tags": parity})
+	}
+	for n := 1; n < 20; n += 2 {
+		found := <-document.numbers
+		check(found == n, "filtered", found, n)
+	}
+	frank.Close()
+	fmt.Println("filters")
 }
 
 func readHistory(sub *subscription) {

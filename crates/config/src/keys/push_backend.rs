@@ -1,0 +1,118 @@
+//! The settings of calls to the user's own backend.
+//! In: nothing. Out: the section `[push.NAME.backend]`, and the key with which channels use it.
+
+use super::Preset::{Absent, Required, Value};
+use super::Shape::{Duration, List, Number, Size, Text, Word};
+use super::{Key, Section, TIMEOUT_MS_MAX, key};
+use crate::model::BackendEvent;
+use crate::words::Worded as _;
+
+const PATH: super::Shape = Text("a path, such as \"/centrifugo/connect\"");
+
+pub(super) const BACKEND_EVENTS: Key = key(
+    "backend-events",
+    List(&Word(BackendEvent::WORDS)),
+    Value("[]"),
+    "Which events of these channels go to the backend. With \"subscribe\", it decides about each subscription without \
+     a token, and `subscribe` has no effect; with \"publish\", it decides about each message of a client, and `publish` \
+     has no effect; with \"sub-refresh\", it renews subscriptions that it has granted for a time; with \
+     \"channel-empty\", it learns that the last subscriber of a channel has left.",
+    "Each event is a request to the backend, which must be able to answer it.",
+);
+
+/// `[push.NAME.backend]`.
+pub static BACKEND: Section = Section {
+    path: "[push.NAME.backend]",
+    about: "The application that decides what clients may do, in the HTTP protocol of Centrifugo's proxy: for each event \
+            with a path, it gets a POST request with JSON. Without a path, an event is not sent.",
+    keys: &[
+        key("pool", Text("the name of a [pool.NAME]"), Required, "Name of the pool.", ""),
+        key("connect", PATH, Absent, "Path for clients that connect without a token.", ""),
+        key(
+            "refresh",
+            PATH,
+            Absent,
+            "Path for connections that end: those that the backend has granted for a time.",
+            "",
+        ),
+        key("subscribe", PATH, Absent, "Path for subscriptions. See `backend-events`.", ""),
+        key("publish", PATH, Absent, "Path for messages of clients. See `backend-events`.", ""),
+        key(
+            "sub-refresh",
+            PATH,
+            Absent,
+            "Path for subscriptions that end. See `backend-events`.",
+            "",
+        ),
+        key(
+            "rpc",
+            PATH,
+            Absent,
+            "Path for calls of clients (`rpc`). Without it, they get error 108.",
+            "",
+        ),
+        key(
+            "disconnect",
+            PATH,
+            Absent,
+            "Path for lists of clients that have left. Tidegate waits for no decision.",
+            "",
+        ),
+        key(
+            "channel-empty",
+            PATH,
+            Absent,
+            "Path for lists of channels whose last subscriber has left. See `backend-events`. Tidegate waits for no \
+             decision.",
+            "",
+        ),
+        key(
+            "rpc-namespaces",
+            List(&Text("the part of a method before its first colon")),
+            Value("[]"),
+            "Namespaces of methods that clients may call, such as \"chat\" for `chat:invite`. Methods without a \
+             namespace may always be called; a method of another namespace gets error 104.",
+            "As in Centrifugo.",
+        ),
+        key(
+            "headers",
+            List(&Text("the name of a header field")),
+            Value("[]"),
+            "Fields of the client's first request that each of its events repeats, such as [\"Cookie\", \
+             \"Authorization\"]. They are kept as long as the connection: up to 8 KiB, and a request with more gets a \
+             431 response. X-Forwarded-For is always sent, with the address of the client.",
+            "The backend should see only what it needs.",
+        ),
+        key(
+            "timeout",
+            Duration(10, TIMEOUT_MS_MAX),
+            Value("\"1s\""),
+            "How long an answer may take. Then the command of the client fails with error 100, and libraries try again.",
+            "As in Centrifugo. Libraries give up a command after 5 s and connect again.",
+        ),
+        key(
+            "reply-max",
+            Size(256, 8 << 20),
+            Value("\"64KiB\""),
+            "Maximum size of an answer in bytes. A larger one counts as a failure.",
+            "As for messages of clients.",
+        ),
+        key(
+            "calls-max",
+            Number(1, 100_000),
+            Value("256"),
+            "Maximum number of events of one worker that wait for an answer. Beyond it, commands fail with error 111, and \
+             libraries try again later. Each connection has at most one.",
+            "A backend that is slow must not use up the memory and the connections of the proxy.",
+        ),
+        key(
+            "calls-per-address-max",
+            Number(1, 100_000),
+            Value("64"),
+            "The same for the clients of one address (of IPv6: one network of 64 bits), so that one machine cannot use up \
+             `calls-max`.",
+            "A quarter of `calls-max` is enough for the clients behind one gateway.",
+        ),
+    ],
+    later: &[],
+};

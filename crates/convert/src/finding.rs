@@ -1,0 +1,103 @@
+//! What the conversion has to say about lines of its input.
+//! In: line numbers and reasons. Out: findings in the order of the lines, each once.
+//! Limits: `FINDINGS_MAX` findings, `QUOTED_CHARS_MAX` characters of a line.
+
+/// The most findings that are kept; the last one states that there are more.
+const FINDINGS_MAX: usize = 2000;
+/// How much of a line is quoted.
+const QUOTED_CHARS_MAX: usize = 160;
+
+/// What became of a line.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Fate {
+    /// It was not translated.
+    Untranslated,
+    /// It was translated, and the behaviour differs.
+    Different,
+    /// Tidegate does this without a setting, or needs no such setting.
+    Unneeded,
+}
+
+impl Fate {
+    /// The words that begin a message.
+    #[must_use]
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Untranslated => "not translated",
+            Self::Different => "differs",
+            Self::Unneeded => "not needed",
+        }
+    }
+}
+
+/// What happened to one line.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Finding {
+    /// The number of the line, from 1; 0 concerns the whole file.
+    pub line: usize,
+    /// The line, without indentation and perhaps cut.
+    pub text: String,
+    /// What became of it.
+    pub fate: Fate,
+    /// The reason, and what to do instead.
+    pub why: String,
+}
+
+/// Collects findings.
+pub(crate) struct Findings<'t> {
+    /// The lines of the input.
+    source: Vec<&'t str>,
+    /// The findings so far, in the order in which they were noted.
+    all: Vec<Finding>,
+}
+
+impl<'t> Findings<'t> {
+    pub(crate) fn new(text: &'t str) -> Self {
+        Self { source: text.lines().collect(), all: Vec::new() }
+    }
+
+    pub(crate) fn untranslated(&mut self, line: usize, why: impl Into<String>) {
+        self.note(line, Fate::Untranslated, why.into());
+    }
+
+    pub(crate) fn differs(&mut self, line: usize, why: impl Into<String>) {
+        self.note(line, Fate::Different, why.into());
+    }
+
+    pub(crate) fn unneeded(&mut self, line: usize, why: impl Into<String>) {
+        self.note(line, Fate::Unneeded, why.into());
+    }
+
+    pub(crate) fn note(&mut self, line: usize, fate: Fate, why: String) {
+        let is_same = |own: &Finding| own.line == line && own.why == why;
+        if self.all.len() > FINDINGS_MAX || self.all.iter().any(is_same) {
+            return;
+        }
+        if self.all.len() == FINDINGS_MAX {
+            let why = format!("there are more than {FINDINGS_MAX} findings");
+            let text = String::new();
+            self.all.push(Finding { line: 0, text, fate: Fate::Untranslated, why });
+            return;
+        }
+        let text = line.checked_sub(1).and_then(|index| self.source.get(index));
+        let text = shortened(text.map_or("", |text| text.trim()));
+        self.all.push(Finding { line, text, fate, why });
+    }
+
+    /// The findings in the order of their lines. A line that was not translated has no other remark than the reasons for it.
+    pub(crate) fn sorted(&self) -> Vec<Finding> {
+        let mut all = self.all.clone();
+        all.sort_by_key(|finding| (finding.line, finding.fate));
+        all
+    }
+}
+
+/// `text` with visible characters only, cut after `QUOTED_CHARS_MAX` characters.
+fn shortened(text: &str) -> String {
+    let mut short: String =
+        text.chars().take(QUOTED_CHARS_MAX).map(|c| if c.is_control() { ' ' } else { c }).collect();
+    if text.chars().count() > QUOTED_CHARS_MAX {
+        short.push_str("...");
+    }
+    short
+}

@@ -1,0 +1,218 @@
+//! Translates configuration files of HAProxy and nginx into a configuration of Tidegate.
+//! In: the text of a file. Out: TOML, and a finding for each line that was not translated or that behaves differently.
+//! Never: reads a file that the text names; states as translated what it has left out.
+//! Limits: `INPUT_BYTES_MAX`, `ROUNDS_MAX`; `FINDINGS_MAX`, `ROUTES_MAX`, `RULES_MAX` and others in the modules.
+//! Invariant: the TOML is one that the configuration reader accepts. A setting that it does not accept becomes a finding.
+#![forbid(unsafe_code)]
+
+mod condition;
+mod document;
+mod finding;
+mod haproxy;
+mod nginx;
+mod placement;
+mod plan;
+mod route;
+mod units;
+
+use std::collections::BTreeSet;
+
+use document::{Document, Origin, Value};
+use finding::Findings;
+pub use finding::{Fate, Finding};
+
+/// The largest input.
+pub const INPUT_BYTES_MAX: usize = 1 << 20;
+/// How often the reader may refuse settings, which are then left out.
+const ROUNDS_MAX: usize = 24;
+/// Settings without which a block would serve other requests than before, or serve them with less protection.
+const ESSENTIAL: [&str; 19] = [
+    "bind", "proxy", "respond", "redirect", "listener", "host", "path", "method", "client",
+    "headers", "query", "cookies", "table", "allow", "deny", "auth", "rate", "tls", "forward",
+];
+
+/// What to do about a listener whose proxies are not known.
+const PROXIES: &str = "list the addresses of your proxies in `from`: every client of a listed address must send the header";
+/// What happens to lists of algorithms of TLS.
+const ALGORITHMS: &str = "all algorithms that Tidegate offers are considered secure; `ciphers` and `curves` of TLS choose among them";
+
+/// The program that a file is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Program {
+    /// HAProxy.
+    Haproxy,
+    /// nginx.
+    Nginx,
+}
+
+impl Program {
+    /// The name of the program.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Haproxy => "HAProxy",
+            Self::Nginx => "nginx",
+        }
+    }
+
+    /// The program whose configuration `text` seems to be.
+    #[must_use]
+    pub fn of(text: &str) -> Option<Self> {
+        const SECTIONS: [&str; 5] = ["global", "defaults", "frontend", "backend", "listen"];
+        for line in text.lines() {
+            let line = line.trim();
+            let first = line.split([' ', '\t']).next().unwrap_or_default();
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            if line.ends_with([';', '{', '}']) || line.contains("; #") {
+                return Some(Self::Nginx);
+            }
+            if SECTIONS.contains(&first) {
+                return Some(Self::Haproxy);
+            }
+        }
+        None
+    }
+}
+
+/// The result of a translation.
+#[derive(Debug)]
+pub struct Conversion {
+    /// The configuration, with a comment for each line that was not translated or that behaves differently.
+    pub toml: String,
+    /// What became of lines, in their order.
+    pub findings: Vec<Finding>,
+    /// Whether the configuration reader accepts the TOML. Only a file without a listener or with very many errors is not
+    /// accepted.
+    pub is_accepted: bool,
+}
+
+impl Conversion {
+    /// The number of findings of this kind.
+    #[must_use]
+    pub fn count(&self, fate: Fate) -> usize {
+        self.findings.iter().filter(|finding| finding.fate == fate).count()
+    }
+}
+
+/// Translates `text`, which is named `name` in comments. The text may have up to [`INPUT_BYTES_MAX`] bytes; the rest of a
+/// longer one is not read, which is a finding.
+#[must_use]
+pub fn convert(text: &str, name: &str, program: Program) -> Conversion {
+    let mut end = text.len().min(INPUT_BYTES_MAX);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    let (read, rest) = text.split_at(end);
+    let mut findings = Findings::new(read);
+    if !rest.is_empty() {
+        let why = format!("only the first {} MiB of the file were read", INPUT_BYTES_MAX >> 20);
+        findings.untranslated(0, why);
+    }
+    let plan = match program {
+        Program::Haproxy => haproxy::read(read, &mut findings),
+        Program::Nginx => nginx::read(read, &mut findings),
+    };
+    let document = plan.document(&mut findings);
+    let name: String = name.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    accept(document, &name, program, findings)
+}
+
+/// Leaves out what the configuration reader does not accept.
+fn accept(
+    mut document: Document,
+    name: &str,
+    program: Program,
+    mut findings: Findings<'_>,
+) -> Conversion {
+    let head = format!(
+        "# Translated from {name} ({}). Comments name the lines that were not translated.\n",
+        program.name()
+    );
+    let mut rounds = 0;
+    loop {
+        let noted = findings.sorted();
+        let (toml, origins) = document.render(&head, name, &noted);
+        let errors = match tidegate_config::parse(&toml, "") {
+            Ok(_) => Vec::new(),
+            Err(errors) => errors
+                .mistakes()
+                .iter()
+                .map(|mistake| (mistake.line, mistake.what.clone()))
+                .collect(),
+        };
+        rounds += 1;
+        if errors.is_empty() || rounds > ROUNDS_MAX {
+            let is_accepted = errors.is_empty();
+            return Conversion { toml, findings: noted, is_accepted };
+        }
+        let mut refused: BTreeSet<Origin> = BTreeSet::new();
+        for (line, what) in errors {
+            let Some(origin) = origins.get(&line) else { continue };
+            if let Some(source) =
+                source_line(&document, *origin).filter(|_| !is_unclear(&document, *origin))
+            {
+                findings.untranslated(source, format!("Tidegate does not accept this: {what}"));
+            }
+            refused.insert(*origin);
+        }
+        if refused.is_empty() {
+            return Conversion { toml, findings: noted, is_accepted: false };
+        }
+        // From the end, so that the indexes before it stay right.
+        let mut removed = None;
+        for origin in refused.into_iter().rev() {
+            if removed != Some(origin.block) && leave_out(&mut document, origin) {
+                removed = Some(origin.block);
+            }
+        }
+    }
+}
+
+/// The line of the input that `origin` came from.
+fn source_line(document: &Document, origin: Origin) -> Option<usize> {
+    let block = document.blocks.get(origin.block)?;
+    let setting = origin.setting.and_then(|index| block.settings.get(index));
+    Some(setting.map_or(block.line, |setting| setting.line))
+}
+
+/// Removes an element, a setting or a block, and returns whether it was a block. A block without an essential setting is
+/// removed as a whole. A table is first written in several lines, so that the next error names the entry.
+fn leave_out(document: &mut Document, origin: Origin) -> bool {
+    let Some(block) = document.blocks.get_mut(origin.block) else { return false };
+    let setting = origin.setting.and_then(|at| block.settings.get_mut(at));
+    let Some(setting) = setting.filter(|setting| !ESSENTIAL.contains(&setting.key.as_str())) else {
+        document.blocks.remove(origin.block);
+        return true;
+    };
+    let is_spread = core::mem::replace(&mut setting.is_spread, true);
+    match (&mut setting.value, origin.element) {
+        (Value::List(all), Some(element)) if all.len() > 1 && element < all.len() => {
+            all.remove(element);
+        }
+        (Value::Table(all), Some(element)) if element < all.len() => {
+            all.remove(element);
+        }
+        (Value::Table(all), None) if !is_spread && all.len() > 1 => {}
+        _ => {
+            if let Some(at) = origin.setting {
+                block.settings.remove(at);
+            }
+        }
+    }
+    false
+}
+
+/// Whether the next rendering shows more precisely what was refused.
+fn is_unclear(document: &Document, origin: Origin) -> bool {
+    let block = document.blocks.get(origin.block);
+    let setting = origin.setting.and_then(|at| block?.settings.get(at));
+    setting.is_some_and(|setting| {
+        let is_several = matches!(&setting.value, Value::Table(all) if all.len() > 1);
+        is_several
+            && !setting.is_spread
+            && origin.element.is_none()
+            && !ESSENTIAL.contains(&setting.key.as_str())
+    })
+}

@@ -1,0 +1,99 @@
+-- The states of clients, as text, on their way to the VM of the next code.
+local native, P = ...
+
+local type, pairs, getmetatable, tonumber, error = type, pairs, getmetatable, tonumber, error
+local format, sub, byte, concat = string.format, string.sub, string.byte, table.concat
+local find, null, array = native.find, native.null, P.json.array
+
+-- Deeper tables are left out.
+local DEPTH_MAX = 32
+
+-- Adds a value to `out`. Returns whether it is plain data. `open`: the tables around the value.
+local put
+local function put_table(value, depth, out, open)
+  local meta = getmetatable(value)
+  if depth > DEPTH_MAX or open[value] or (meta ~= nil and meta ~= "array") then return false end
+  open[value] = true
+  out[#out + 1] = meta and "a" or "{"
+  for key, member in pairs(value) do
+    local at, kind = #out, type(key)
+    local is_plain = kind ~= "table" and put(key, depth + 1, out, open) and put(member, depth + 1, out, open)
+    if not is_plain then
+      for last = #out, at + 1, -1 do out[last] = nil end
+    end
+  end
+  out[#out + 1] = "}"
+  open[value] = nil
+  return true
+end
+
+function put(value, depth, out, open)
+  local kind = type(value)
+  if kind == "string" then
+    out[#out + 1] = "s" .. #value .. ":"
+    out[#out + 1] = value
+  elseif kind == "number" then
+    out[#out + 1] = format("n%.17g;", value)
+  elseif kind == "boolean" then
+    out[#out + 1] = value and "t" or "f"
+  elseif kind == "table" then
+    return put_table(value, depth, out, open)
+  elseif value == null then
+    out[#out + 1] = "z"
+  else
+    return false
+  end
+  return true
+end
+
+local LETTERS = { s = byte("s"), n = byte("n"), t = byte("t"), f = byte("f"), z = byte("z"), a = byte("a") }
+local OPEN, CLOSE = byte("{"), byte("}")
+
+-- The value at a place of the text, and the place behind it.
+local function take(text, at)
+  local letter = byte(text, at)
+  if letter == LETTERS.s then
+    local colon = find(text, ":", at, true)
+    local last = colon + tonumber(sub(text, at + 1, colon - 1))
+    return sub(text, colon + 1, last), last + 1
+  elseif letter == LETTERS.n then
+    local stop = find(text, ";", at, true)
+    return tonumber(sub(text, at + 1, stop - 1)), stop + 1
+  elseif letter == LETTERS.t then
+    return true, at + 1
+  elseif letter == LETTERS.f then
+    return false, at + 1
+  elseif letter == LETTERS.z then
+    return null, at + 1
+  end
+  local value = {}
+  at = at + 1
+  while byte(text, at) ~= CLOSE do
+    local key, member
+    key, at = take(text, at)
+    member, at = take(text, at)
+    value[key] = member
+  end
+  if letter == LETTERS.a then value = array(value) end
+  return value, at + 1
+end
+
+local clients, new_client = P.clients, P.new_client
+
+-- Hands out the state of a client, and forgets the client.
+function P.release(index)
+  local client, out = clients[index], {}
+  if client and client[3] then put(client[3], 1, out, {}) end
+  local ok, err = native.carry(concat(out))
+  if not ok then error(err, 0) end
+  clients[index] = nil
+end
+
+-- A client with the state that another VM has handed out.
+function P.adopt(index, generation, text)
+  local client = new_client(index, generation)
+  if text ~= "" then client[3] = take(text, 1) end
+  return client
+end
+
+return P

@@ -1,0 +1,164 @@
+//! VMs that take the place of others.
+//! In: two scripts. Out: states of clients, verdicts.
+
+mod bench;
+
+use bench::{App, TIMED};
+use tidegate_base::Moment;
+use tidegate_lua::{ClientId, Verdict};
+
+const NOTHING: &str = "return { on_message = function() end }";
+
+fn open(app: &mut App, tag: u64) -> ClientId {
+    let request = app.open("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    let client = app.vm.open_client(tag).expect("there is room");
+    assert_eq!(app.vm.opened(client, request), Verdict::Done);
+    app.vm.close_request(request);
+    client
+}
+
+/// Hands a client of the first application over to the second.
+fn hand_over(before: &mut App, after: &mut App, client: ClientId, tag: u64) -> Option<Verdict> {
+    let mut state = None;
+    assert_eq!(before.vm.release_client(client, &mut state), Verdict::Done);
+    let verdict = after.vm.adopt_client(client, tag, &state.expect("a state"));
+    after.effects();
+    verdict
+}
+
+#[test]
+fn states_of_clients_are_copied_as_plain_data() {
+    let before = "return { on_open = function(client)
+            local state = client:state()
+            state.text, state.bytes, state.number, state.large = 'a', '\\0\\255;}', 0.1, 2^53
+            state.yes, state.no, state.null = true, false, tide.json.null
+            state.list, state.empty = { 1, 'b', { 3 } }, tide.json.array()
+            state[7], state[true] = 'seven', 'yes'
+            state.me, state.call, state.job = client, function() end, tide.timer.after(1, print)
+            state.round = { state = state, kept = 1 }
+            state.marked = setmetatable({}, { __index = state })
+            local deep = {}
+            state.deep = deep
+            for _ = 1, 1000 do deep.deep = {} deep = deep.deep end
+        end }";
+    let after = "return { on_message = function() end, on_handover = function(client, state)
+            assert(state == client:state())
+            assert(state.text == 'a' and state.bytes == '\\0\\255;}' and state.number == 0.1 and state.large == 2^53)
+            assert(state.yes == true and state.no == false and state.null == tide.json.null)
+            assert(#state.list == 3 and state.list[3][1] == 3 and tide.json.encode(state.empty) == '[]')
+            assert(state[7] == 'seven' and state[true] == 'yes')
+            assert(state.me == nil and state.call == nil and state.job == nil and state.marked == nil)
+            assert(state.round.kept == 1 and state.round.state == nil)
+            local depth, at = 0, state
+            while at.deep do depth, at = depth + 1, at.deep end
+            client:send(client:id() .. ' ' .. tostring(depth > 10 and depth < 40))
+        end }";
+    let (mut before, mut after) = (App::load(before, &TIMED), App::load(after, &TIMED));
+    let client = open(&mut before, 5);
+    after.vm.reserve_clients_of(&before.vm);
+    assert_eq!((after.vm.clients(), after.vm.tag_of(2, client)), (0, None), "not taken over yet");
+    assert_eq!(hand_over(&mut before, &mut after, client, 6), Some(Verdict::Done));
+    assert_eq!(after.sent, [format!("6 text 1-2-{}-{} true", client.index, client.generation)]);
+    assert_eq!((before.vm.clients(), after.vm.clients()), (0, 1));
+    assert_eq!((before.vm.tag_of(2, client), after.vm.tag_of(2, client)), (None, Some(6)));
+}
+
+#[test]
+fn client_without_a_state_gets_an_empty_table() {
+    let script = "return { on_message = function() end, on_handover = function(client, state)
+        assert(next(state) == nil) state.new = 1 assert(client:state().new == 1) end }";
+    let (mut before, mut after) = (App::load(NOTHING, &TIMED), App::load(script, &TIMED));
+    let client = open(&mut before, 5);
+    after.vm.reserve_clients_of(&before.vm);
+    assert_eq!(hand_over(&mut before, &mut after, client, 5), Some(Verdict::Done));
+}
+
+#[test]
+fn ids_of_earlier_clients_stay_free_until_they_have_ended() {
+    let (mut before, mut after) = (App::load(NOTHING, &TIMED), App::load(NOTHING, &TIMED));
+    let kept = [open(&mut before, 1), open(&mut before, 2), open(&mut before, 3)];
+    after.vm.reserve_clients_of(&before.vm);
+    let added = open(&mut after, 4);
+    assert!(!kept.contains(&added), "{added:?}");
+    after.vm.free_reserved(kept[1]);
+    let again = open(&mut after, 5);
+    assert_eq!((again.index, after.vm.clients()), (kept[1].index, 2));
+    assert_ne!(again, kept[1]);
+    after.vm.free_reserved(again);
+    assert_eq!(after.vm.clients(), 2, "a client of its own is not freed");
+    // A third VM gets what the second has not taken over.
+    let mut last = App::load(NOTHING, &TIMED);
+    last.vm.reserve_clients_of(&after.vm);
+    assert_eq!(after.vm.retire(Moment::from_nanos(u64::MAX)), Verdict::Done);
+    assert_eq!(after.vm.adopt_client(kept[0], 1, b""), None, "the last VM has its id now");
+    assert_eq!((after.vm.clients(), last.vm.clients()), (2, 0));
+}
+
+#[test]
+fn state_that_is_too_large_is_refused_and_the_client_stays() {
+    let script =
+        "return { on_open = function(client) client:state().text = ('x'):rep(1024 * 1024) end }";
+    let mut before = App::load(script, &TIMED);
+    let client = open(&mut before, 1);
+    let mut state = None;
+    let verdict = before.vm.release_client(client, &mut state);
+    let Verdict::Failed(failure) = verdict else { panic!("{verdict:?}") };
+    assert!(failure.message.contains("up to 1 MiB"), "{failure}");
+    assert_eq!((state, before.vm.clients()), (None, 1));
+    assert_eq!(before.vm.message(client, b"x", true), Verdict::Done);
+}
+
+#[test]
+fn jobs_of_earlier_code_are_told_and_end() {
+    let script = "local log = tide.log.info
+        return { on_retire = function(seconds) log('retire', seconds, tide.premature()) end,
+            on_start = function()
+                assert(tide.premature() == false)
+                tide.timer.every(1, function() log('tick') end)
+                tide.timer.after(5, function() log('soon', tide.premature()) end)
+                tide.timer.after(50, function() log('late') end)
+                tide.spawn(function()
+                    local ok, err = tide.sleep(3600)
+                    log('slept', ok, err)
+                    log('again', tide.sleep(2))
+                end)
+                local job = tide.spawn(tide.sleep, 3600)
+                log('waited', tide.wait(job))
+            end,
+            on_request = function(request, response) tide.sleep(3) response:finish('done') end }";
+    let mut app = App::load(script, &TIMED);
+    assert_eq!(app.vm.start(), Verdict::Waiting);
+    app.advance(0);
+    let request = app.open("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(app.vm.request(request), Verdict::Waiting);
+    assert!(!app.vm.is_idle());
+    // The clock of the bench begins at 1.5 s.
+    assert_eq!(app.vm.retire(Moment::from_nanos(21_500_000_000)), Verdict::Done);
+    app.effects();
+    let lines = core::mem::take(&mut app.log);
+    assert_eq!(lines, ["Info retire 20 20"]);
+    app.advance(0);
+    app.effects();
+    let mut lines = core::mem::take(&mut app.log);
+    lines.sort();
+    assert_eq!(lines, ["Info slept nil premature", "Info waited nil premature"]);
+    app.advance(3000);
+    assert_eq!(app.effects(), Some((200, "done".to_owned())), "requests go on");
+    app.vm.close_request(request);
+    app.advance(3000);
+    app.effects();
+    assert_eq!(app.log, ["Info again true", "Info soon 14"]);
+    assert!(app.vm.is_idle(), "the late timer is gone");
+}
+
+#[test]
+fn failed_on_handover_is_a_failure_of_the_client() {
+    let script = "return { on_message = function() end, on_handover = function() error('no') end }";
+    let (mut before, mut after) = (App::load(NOTHING, &TIMED), App::load(script, &TIMED));
+    let client = open(&mut before, 5);
+    after.vm.reserve_clients_of(&before.vm);
+    let verdict = hand_over(&mut before, &mut after, client, 5);
+    assert!(matches!(verdict, Some(Verdict::Failed(_))), "{verdict:?}");
+    assert_eq!(after.vm.clients(), 1, "the server closes it");
+    assert_eq!(after.vm.closed(client, 1011, ""), Verdict::Done);
+}

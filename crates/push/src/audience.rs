@@ -1,0 +1,65 @@
+//! Who of a channel's subscribers gets a message: what filters of tags and `exclude-sender` look at.
+//! In: a message as published. Out: its tags, ready for comparison; the client that published it.
+//! Never: parses the tags again for each subscriber. Limits: `TAGS_BYTES_MAX` of `filter.rs`.
+//! Invariant: the tags are in the order of their names, each once.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use tidegate_config::model::Namespace;
+
+use crate::filter::{TAGS_BYTES_MAX, Tags};
+use crate::mail::Order;
+use crate::settings::Error;
+
+/// What decides which subscribers get a message.
+#[derive(Clone, Debug)]
+pub struct Audience {
+    /// The tags of the message.
+    pub tags: Box<Tags>,
+    /// The client that published it and does not get it; empty: there is none.
+    pub sender: Box<str>,
+}
+
+impl Audience {
+    /// That of a message; `None` if the namespace has neither filters nor `exclude-sender`.
+    ///
+    /// # Errors
+    /// The message has too many tags for filters.
+    pub fn of(namespace: &Namespace, order: &Order) -> Result<Option<Box<Self>>, Error> {
+        if !namespace.tag_filters && !namespace.exclude_sender {
+            return Ok(None);
+        }
+        let is_large = namespace.tag_filters && order.tags.len() > TAGS_BYTES_MAX;
+        if is_large {
+            return Err(Error::LimitExceeded);
+        }
+        let tags = if namespace.tag_filters { read_tags(&order.tags) } else { Box::default() };
+        let sender = if namespace.exclude_sender { &*order.sender } else { "" };
+        Ok(Some(Box::new(Self { tags, sender: sender.into() })))
+    }
+}
+
+/// The tags in a JSON object of strings, or in an empty text.
+#[must_use]
+pub fn read_tags(json: &str) -> Box<Tags> {
+    if json.is_empty() {
+        return Box::default();
+    }
+    let tags: BTreeMap<Cow<'_, str>, Cow<'_, str>> = serde_json::from_str(json).unwrap_or_default();
+    tags.into_iter().map(|(name, value)| (name.into(), value.into())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tags_are_sorted() {
+        let tags = read_tags("{\"b\":\"2\",\"a\":\"\\u0031\"}");
+        let expected: [(Box<str>, Box<str>); 2] =
+            [("a".into(), "1".into()), ("b".into(), "2".into())];
+        assert_eq!(*tags, expected);
+        assert!(read_tags("").is_empty() && read_tags("[]").is_empty());
+    }
+}

@@ -1,0 +1,457 @@
+//! Calls to the user's own backend, in the HTTP protocol of Centrifugo's proxy.
+//! In: what a client does, and what is known of it; the body of a response. Out: the body of a request; the verdict.
+//! Never: takes part of a reply that is malformed; sends anything.
+//! Limits: `REASON_BYTES_MAX`; those of the response. Data of a reply is JSON that is not nested too deep.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::value::RawValue;
+use tidegate_wire::base64;
+
+use crate::api::encode_text;
+use crate::client::codec::{Codec, Malformed};
+use crate::publication::{in_one_line, is_too_deep};
+
+/// The longest reason of a disconnect (RFC 6455 section 5.5).
+const REASON_BYTES_MAX: usize = 123;
+
+/// The client that an event is about.
+#[derive(Clone, Copy, Debug)]
+pub struct Subject<'a> {
+    /// Its name.
+    pub client: &'a str,
+    /// How it is connected, such as "websocket".
+    pub transport: &'static str,
+    /// The encoding of its messages.
+    pub codec: Codec,
+    /// Its user; `None` if it is not known yet.
+    pub user: Option<&'a str>,
+    /// What the backend has stated about the connection: JSON; empty: nothing.
+    pub meta: &'a str,
+}
+
+/// What a client does.
+#[derive(Clone, Copy, Debug)]
+pub enum Deed<'a> {
+    /// It connects.
+    Connect {
+        /// The name of its library.
+        name: &'a str,
+        /// The version of its library.
+        version: &'a str,
+        /// What it states: JSON; empty: nothing.
+        data: &'a str,
+    },
+    /// Its time has run out.
+    Refresh,
+    /// It subscribes.
+    Subscribe {
+        /// The channel.
+        channel: &'a str,
+        /// What it states: JSON; empty: nothing.
+        data: &'a str,
+    },
+    /// It publishes.
+    Publish {
+        /// The channel.
+        channel: &'a str,
+        /// The message: JSON.
+        data: &'a str,
+    },
+    /// The time of a subscription has run out.
+    SubRefresh {
+        /// The channel.
+        channel: &'a str,
+    },
+    /// It calls a method.
+    Rpc {
+        /// The method.
+        method: &'a str,
+        /// The arguments: JSON; empty: none.
+        data: &'a str,
+    },
+}
+
+/// Appends the body of a request: an object of JSON.
+pub fn encode_request(out: &mut Vec<u8>, subject: &Subject<'_>, deed: &Deed<'_>) {
+    begin_subject(out, subject);
+    match *deed {
+        Deed::Connect { name, version, data } => {
+            put_text_if_any(out, "name", name);
+            put_text_if_any(out, "version", version);
+            put_json(out, "data", data);
+        }
+        Deed::Refresh => {}
+        Deed::Subscribe { channel, data } | Deed::Publish { channel, data } => {
+            put_text(out, "channel", channel);
+            put_json(out, "data", data);
+        }
+        Deed::SubRefresh { channel } => put_text(out, "channel", channel),
+        Deed::Rpc { method, data } => {
+            put_text(out, "method", method);
+            put_json(out, "data", data);
+        }
+    }
+    out.push(b'}');
+}
+
+/// Appends the beginning of an object with the members about a client.
+fn begin_subject(out: &mut Vec<u8>, subject: &Subject<'_>) {
+    out.extend_from_slice(b"{\"client\":");
+    encode_text(out, subject.client);
+    put_text(out, "transport", subject.transport);
+    put_text(
+        out,
+        "protocol",
+        match subject.codec {
+            Codec::Json => "json",
+            Codec::Protobuf => "protobuf",
+        },
+    );
+    put_text(out, "encoding", "json");
+    if let Some(user) = subject.user {
+        put_text(out, "user", user);
+    }
+    put_json(out, "meta", subject.meta);
+}
+
+/// Appends the entry of a list about a client that has left.
+pub fn encode_departure(out: &mut Vec<u8>, subject: &Subject<'_>) {
+    begin_subject(out, subject);
+    put_text(out, "type", "disconnected");
+    out.push(b'}');
+}
+
+/// Appends the entry of a list about a channel without subscribers.
+pub fn encode_empty_channel(out: &mut Vec<u8>, channel: &str, unix_ms: u64) {
+    out.extend_from_slice(b"{\"channel\":");
+    encode_text(out, channel);
+    put_text(out, "type", "vacated");
+    crate::api::encode_member(out, "time_ms", unix_ms);
+    out.push(b'}');
+}
+
+fn put_text(out: &mut Vec<u8>, name: &str, text: &str) {
+    put_name(out, name);
+    encode_text(out, text);
+}
+
+fn put_text_if_any(out: &mut Vec<u8>, name: &str, text: &str) {
+    if !text.is_empty() {
+        put_text(out, name, text);
+    }
+}
+
+fn put_json(out: &mut Vec<u8>, name: &str, json: &str) {
+    if !json.is_empty() {
+        put_name(out, name);
+        out.extend_from_slice(json.as_bytes());
+    }
+}
+
+fn put_name(out: &mut Vec<u8>, name: &str) {
+    out.extend_from_slice(b",\"");
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(b"\":");
+}
+
+/// Why there is no verdict.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Failure {
+    /// The backend cannot be reached, is too slow, or its response makes no sense.
+    Down,
+    /// Too many events wait for it.
+    Busy,
+}
+
+/// What the backend has decided.
+#[derive(Debug)]
+pub enum Verdict<'a> {
+    /// The client may go on.
+    Granted(Box<Granted<'a>>),
+    /// There is no result: for `connect`, the client is not known; for `refresh` and `sub_refresh`, its time is over.
+    Nothing,
+    /// The command fails.
+    Refused(Refused<'a>),
+    /// The client is disconnected with this code and reason.
+    Disconnected(u16, Cow<'a, str>),
+}
+
+/// Why a command fails.
+#[derive(Debug, Deserialize)]
+pub struct Refused<'a> {
+    /// The code; not 0.
+    #[serde(default)]
+    pub code: u32,
+    /// What it means; not empty.
+    #[serde(borrow, default)]
+    pub message: Cow<'a, str>,
+    /// Whether the same command may succeed later.
+    #[serde(default)]
+    pub temporary: bool,
+}
+
+/// What the backend grants, and states.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Granted<'a> {
+    /// The user; empty: anonymous.
+    #[serde(borrow)]
+    pub user: Cow<'a, str>,
+    /// When the grant ends, in seconds since 1970; 0: never.
+    pub expire_at: i64,
+    /// The time is over.
+    pub expired: bool,
+    /// What other clients see of the client.
+    #[serde(borrow)]
+    info: Option<&'a RawValue>,
+    b64info: Option<String>,
+    /// Data for the client, or in place of what it publishes.
+    #[serde(borrow)]
+    data: Option<&'a RawValue>,
+    b64data: Option<String>,
+    /// What the backend wants to know again.
+    #[serde(borrow)]
+    meta: Option<&'a RawValue>,
+    /// The channels that the client is subscribed to.
+    channels: Vec<String>,
+    /// The same, with details.
+    #[serde(borrow)]
+    subs: BTreeMap<String, Option<Grant<'a>>>,
+    /// The message gets no offset and is not kept.
+    pub skip_history: bool,
+    /// The message may be sent as a patch of the one before.
+    pub delta: bool,
+    /// Tags of the message.
+    pub tags: BTreeMap<String, String>,
+    /// A second message with the same key has no effect.
+    #[serde(borrow)]
+    pub idempotency_key: Cow<'a, str>,
+}
+
+/// Details of a subscription that the backend makes.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Grant<'a> {
+    #[serde(borrow)]
+    data: Option<&'a RawValue>,
+    b64data: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Reply<'a> {
+    #[serde(borrow)]
+    result: Option<&'a RawValue>,
+    #[serde(borrow)]
+    error: Option<Refused<'a>>,
+    #[serde(borrow)]
+    disconnect: Option<Parting<'a>>,
+}
+
+#[derive(Deserialize)]
+struct Parting<'a> {
+    #[serde(default)]
+    code: u16,
+    #[serde(borrow, default)]
+    reason: Cow<'a, str>,
+}
+
+impl<'a> Verdict<'a> {
+    /// Reads the body of a response.
+    ///
+    /// # Errors
+    /// It is no decision.
+    pub fn decode(body: &'a [u8]) -> Result<Self, Malformed> {
+        let reply: Reply<'_> = read_object(core::str::from_utf8(body).map_err(|_| Malformed)?)?;
+        if let Some(Parting { code, reason }) = reply.disconnect {
+            let reason = if reason.is_empty() { Cow::Borrowed("disconnected") } else { reason };
+            // Client libraries first try to read the reason as JSON.
+            let is_plain = serde_json::from_str::<IgnoredAny>(&reason).is_err();
+            let is_valid =
+                (3000..5000).contains(&code) && reason.len() <= REASON_BYTES_MAX && is_plain;
+            return if is_valid { Ok(Self::Disconnected(code, reason)) } else { Err(Malformed) };
+        }
+        if let Some(mut refused) = reply.error {
+            if refused.message.is_empty() {
+                refused.message = "refused by the application".into();
+            }
+            return if refused.code > 0 { Ok(Self::Refused(refused)) } else { Err(Malformed) };
+        }
+        let Some(result) = reply.result else { return Ok(Self::Nothing) };
+        let granted: Granted<'_> = read_object(result.get())?;
+        let is_deep = |json: Option<&RawValue>| json.is_some_and(|json| is_too_deep(json.get()));
+        let of_subs = granted.subs.values().flatten().map(|grant| grant.data);
+        let mut all = [granted.data, granted.info, granted.meta].into_iter().chain(of_subs);
+        if all.any(is_deep) { Err(Malformed) } else { Ok(Self::Granted(Box::new(granted))) }
+    }
+}
+
+impl<'a> Granted<'a> {
+    /// When the grant ends; `None`: never.
+    #[must_use]
+    pub fn ends_at(&self) -> Option<u64> {
+        u64::try_from(self.expire_at).ok().filter(|at| *at > 0)
+    }
+
+    /// Data for the client, or in place of what it publishes: JSON in one line; `None` if there is none.
+    ///
+    /// # Errors
+    /// It is no JSON.
+    pub fn data(&self) -> Result<Option<Box<str>>, Malformed> {
+        json_of(self.data, self.b64data.as_deref())
+    }
+
+    /// What other clients see of the client: JSON in one line; `None`: nothing is stated about it.
+    ///
+    /// # Errors
+    /// It is no JSON.
+    pub fn info(&self) -> Result<Option<Box<str>>, Malformed> {
+        json_of(self.info, self.b64info.as_deref())
+    }
+
+    /// What the backend wants to know again: JSON in one line; `None`: nothing is stated about it.
+    #[must_use]
+    pub fn meta(&self) -> Option<Box<str>> {
+        self.meta.map(|json| in_one_line(json.get()))
+    }
+
+    /// The channels that the client is subscribed to, with data for it: JSON in one line, or empty.
+    ///
+    /// # Errors
+    /// The data of one is no JSON.
+    pub fn channels(&self) -> Result<Vec<(&str, Box<str>)>, Malformed> {
+        let plain = self.channels.iter().filter(|name| !self.subs.contains_key(*name));
+        let mut all: Vec<_> = plain.map(|name| (name.as_str(), Box::default())).collect();
+        for (name, grant) in &self.subs {
+            let of_grant = |grant: &Grant<'_>| json_of(grant.data, grant.b64data.as_deref());
+            let data = grant.as_ref().map_or(Ok(None), of_grant)?;
+            all.push((name, data.unwrap_or_default()));
+        }
+        Ok(all)
+    }
+}
+
+/// Reads an object of JSON. A list, which could stand for the members in their order, is none.
+fn read_object<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, Malformed> {
+    let is_object = text.trim_start().starts_with('{');
+    if is_object { serde_json::from_str(text).map_err(|_| Malformed) } else { Err(Malformed) }
+}
+
+/// The JSON of a member, or of its twin in base64.
+fn json_of(plain: Option<&RawValue>, encoded: Option<&str>) -> Result<Option<Box<str>>, Malformed> {
+    match (plain, encoded) {
+        (Some(json), _) => Ok(Some(in_one_line(json.get()))),
+        (None, Some(encoded)) if !encoded.is_empty() => {
+            let bytes = base64::decode(encoded.as_bytes()).ok_or(Malformed)?;
+            let json: &RawValue = serde_json::from_slice(&bytes).map_err(|_| Malformed)?;
+            if is_too_deep(json.get()) { Err(Malformed) } else { Ok(Some(in_one_line(json.get()))) }
+        }
+        (None, _) => Ok(None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SUBJECT: Subject<'static> = Subject {
+        client: "c",
+        transport: "websocket",
+        codec: Codec::Json,
+        user: Some("7"),
+        meta: "{\"m\":1}",
+    };
+    const COMMON: &str =
+        "{\"client\":\"c\",\"transport\":\"websocket\",\"protocol\":\"json\",\"encoding\":\"json\"";
+
+    #[test]
+    fn requests_have_the_members_that_backends_of_centrifugo_expect() {
+        let connect = Deed::Connect { name: "js", version: "", data: "{\"a\":1}" };
+        let unknown = Subject { user: None, meta: "", ..SUBJECT };
+        for (subject, deed, expected) in [
+            (unknown, connect, ",\"name\":\"js\",\"data\":{\"a\":1}}"),
+            (SUBJECT, Deed::Refresh, ",\"user\":\"7\",\"meta\":{\"m\":1}}"),
+            (
+                SUBJECT,
+                Deed::Subscribe { channel: "a\"b", data: "" },
+                ",\"user\":\"7\",\"meta\":{\"m\":1},\"channel\":\"a\\\"b\"}",
+            ),
+            (
+                SUBJECT,
+                Deed::Publish { channel: "a", data: "[1]" },
+                ",\"user\":\"7\",\"meta\":{\"m\":1},\"channel\":\"a\",\"data\":[1]}",
+            ),
+            (
+                SUBJECT,
+                Deed::Rpc { method: "m", data: "2" },
+                ",\"user\":\"7\",\"meta\":{\"m\":1},\"method\":\"m\",\"data\":2}",
+            ),
+        ] {
+            let mut out = Vec::new();
+            encode_request(&mut out, &subject, &deed);
+            assert_eq!(String::from_utf8(out).expect("text"), format!("{COMMON}{expected}"));
+        }
+    }
+
+    #[test]
+    fn replies_are_read_completely_or_not_at_all() {
+        let deep = format!("{{\"result\":{{\"data\":{}1{}}}}}", "[".repeat(101), "]".repeat(101));
+        let long =
+            format!("{{\"disconnect\":{{\"code\":4000,\"reason\":\"{}\"}}}}", "x".repeat(124));
+        for (body, expected) in [
+            ("{\"result\":{}}", "granted"),
+            ("{\"result\":{\"user\":\"7\",\"other\":1}}", "granted"),
+            ("{}", "nothing"),
+            ("{\"result\":null}", "nothing"),
+            ("{\"error\":{\"code\":1000,\"message\":\"no\"}}", "refused"),
+            ("{\"error\":{\"code\":0,\"message\":\"no\"}}", "malformed"),
+            ("{\"disconnect\":{\"code\":4501,\"reason\":\"no\"}}", "disconnected"),
+            ("{\"disconnect\":{\"code\":4501}}", "disconnected"),
+            ("{\"disconnect\":{\"code\":1000,\"reason\":\"no\"}}", "malformed"),
+            ("{\"disconnect\":{\"code\":4000,\"reason\":\"{}\"}}", "malformed"),
+            (&long, "malformed"),
+            (&deep, "malformed"),
+            ("{\"result\":[]}", "malformed"),
+            ("{\"result\":{\"user\":7}}", "malformed"),
+            ("", "malformed"),
+            ("<html>", "malformed"),
+        ] {
+            let found = match Verdict::decode(body.as_bytes()) {
+                Ok(Verdict::Granted(_)) => "granted",
+                Ok(Verdict::Nothing) => "nothing",
+                Ok(Verdict::Refused(refused)) => {
+                    assert!(refused.code > 0 && !refused.message.is_empty());
+                    "refused"
+                }
+                Ok(Verdict::Disconnected(_, reason)) => {
+                    assert!(!reason.is_empty());
+                    "disconnected"
+                }
+                Err(Malformed) => "malformed",
+            };
+            assert_eq!(found, expected, "{body}");
+        }
+    }
+
+    #[test]
+    fn data_is_json_in_one_line_whatever_its_encoding() {
+        let read = |body: &'static str| match Verdict::decode(body.as_bytes()) {
+            Ok(Verdict::Granted(granted)) => granted,
+            other => panic!("{other:?}"),
+        };
+        let plain = read("{\"result\":{\"data\":{\"a\":\n1},\"info\":[2],\"expire_at\":5}}");
+        assert_eq!(plain.data(), Ok(Some("{\"a\": 1}".into())));
+        assert_eq!((plain.info(), plain.ends_at()), (Ok(Some("[2]".into())), Some(5)));
+        let encoded = read("{\"result\":{\"b64data\":\"eyJhIjoxfQ==\",\"b64info\":\"/w==\"}}");
+        assert_eq!(encoded.data(), Ok(Some("{\"a\":1}".into())));
+        assert_eq!((encoded.info(), encoded.ends_at()), (Err(Malformed), None));
+        let subs = read(
+            "{\"result\":{\"channels\":[\"a\",\"b\"],\"subs\":{\"b\":{\"data\":1},\"c\":{\"override\":{}}}}}",
+        );
+        let expected = [("a", ""), ("b", "1"), ("c", "")].map(|(name, data)| (name, data.into()));
+        assert_eq!(subs.channels(), Ok(expected.to_vec()));
+    }
+}

@@ -1,0 +1,621 @@
+//! What a client may do only with the consent of the user's own backend.
+//! In: commands of the client, times that run out; verdicts of the backend. Out: questions; then what the command does.
+//! Never: asks a second question before the first one is answered; handles a command before those that came earlier.
+//! Limits: one question of each client at a time; `RENEWAL_RETRY_SECONDS` until a backend that is down is asked again.
+//! Invariant: while `Connection::is_asking`, `receive` handles no command.
+
+use std::sync::Arc;
+
+use tidegate_config::model::{BackendEvent, PushBackend};
+
+use crate::api::IDEMPOTENCY_KEY_BYTES_MAX;
+use crate::backend::{Deed, Failure, Granted, Refused, Subject, Verdict, encode_request};
+use crate::client::codec::{Answer, Connected, Malformed, Push};
+use crate::client::command::{Connect, Publish, Rpc, Subscribe};
+use crate::client::{
+    Asker, Connection, Context, Disconnect, Features, Granted as Terms, REJECTS_UNRECOVERED,
+    Waiting,
+};
+use crate::mail::{Call, Order};
+use crate::position::Since;
+use crate::publication::is_too_deep;
+use crate::settings::{Error, HubSettings};
+
+/// How long a connection or subscription lasts whose time is over while the backend is down.
+const RENEWAL_RETRY_SECONDS: u64 = 60;
+
+/// What is known of a client for events to the backend.
+#[derive(Debug)]
+pub(super) struct Backing {
+    /// Fields of the client's first request: `name: value`, each followed by a line feed.
+    fields: Box<[u8]>,
+    /// How the client is connected.
+    transport: &'static str,
+    /// What the backend has stated about the connection: JSON; empty: nothing.
+    meta: Box<str>,
+    /// The question that waits for its verdict.
+    asked: Option<Asked>,
+    /// The backend decides at `expires_at` whether the connection goes on.
+    is_renewed: bool,
+    /// The time of the connection or of a subscription has run out, and the backend is still to be asked about it.
+    is_renewing: bool,
+}
+
+/// What the backend was asked.
+#[derive(Debug)]
+enum Asked {
+    Connect {
+        id: u32,
+    },
+    Subscribe {
+        id: u32,
+        channel: Arc<str>,
+        since: Option<Since>,
+        flag: u64,
+        features: Option<Box<Features>>,
+    },
+    Publish {
+        id: u32,
+        channel: Arc<str>,
+        data: Arc<str>,
+    },
+    Rpc {
+        id: u32,
+    },
+    Refresh,
+    SubRefresh {
+        channel: Arc<str>,
+    },
+}
+
+/// A question for the backend, which the caller sends.
+#[derive(Debug)]
+pub struct Question {
+    /// What it is about.
+    pub event: BackendEvent,
+    /// The body of the request.
+    pub body: Vec<u8>,
+}
+
+/// How a client is disconnected: by this program or, with code and reason, by the application.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Parting {
+    /// By this program.
+    Own(Disconnect),
+    /// By the application.
+    Application(u16, Box<str>),
+}
+
+impl From<Disconnect> for Parting {
+    fn from(disconnect: Disconnect) -> Self {
+        Self::Own(disconnect)
+    }
+}
+
+impl HubSettings {
+    /// The backend, if it gets this event.
+    fn backend_for(&self, event: BackendEvent) -> Option<&PushBackend> {
+        self.push.backend.as_ref().filter(|backend| backend.path(event).is_some())
+    }
+}
+
+/// What the caller needs.
+impl Connection {
+    /// A client whose hub has a backend. `fields`: those of its first request that events repeat.
+    #[must_use]
+    pub fn with_backend(mut self, transport: &'static str, fields: Box<[u8]>) -> Self {
+        self.backing = Some(Box::new(Backing {
+            fields,
+            transport,
+            meta: Box::default(),
+            asked: None,
+            is_renewed: false,
+            is_renewing: false,
+        }));
+        self
+    }
+
+    /// The fields of the first request that events repeat.
+    #[must_use]
+    pub fn repeated_fields(&self) -> &[u8] {
+        self.backing.as_ref().map_or(b"", |backing| &backing.fields)
+    }
+
+    /// Whether a question of the client waits for its verdict.
+    #[must_use]
+    pub fn is_asking(&self) -> bool {
+        self.backing.as_ref().is_some_and(|backing| backing.asked.is_some())
+    }
+
+    /// The client as events name it; `None` if its hub has no backend.
+    #[must_use]
+    pub fn subject(&self) -> Option<Subject<'_>> {
+        let backing = self.backing.as_ref()?;
+        Some(Subject {
+            client: &self.client,
+            transport: backing.transport,
+            codec: self.codec,
+            user: self.is_connected.then_some(&*self.user),
+            meta: &backing.meta,
+        })
+    }
+}
+
+/// Questions.
+impl Connection {
+    /// Whether the backend decides about connections without a token.
+    pub(super) fn asks_about_connect(&self, hub: &HubSettings) -> bool {
+        self.backing.is_some() && hub.backend_for(BackendEvent::Connect).is_some()
+    }
+
+    /// Asks whether the client may connect.
+    pub(super) fn ask_connect<K>(
+        &mut self,
+        context: &mut Context<'_, K>,
+        id: u32,
+        connect: &Connect<'_>,
+    ) {
+        let data = connect.data.map_or("", |data| data.get());
+        let deed = Deed::Connect { name: &connect.name, version: &connect.version, data };
+        self.ask(context, BackendEvent::Connect, &deed, Asked::Connect { id });
+    }
+
+    /// Asks whether the client may subscribe.
+    pub(super) fn ask_subscribe<K>(
+        &mut self,
+        context: &mut Context<'_, K>,
+        id: u32,
+        subscribe: &Subscribe<'_>,
+        features: Option<Box<Features>>,
+    ) {
+        let since = subscribe.recover.then(|| Since::new(&subscribe.epoch, subscribe.offset));
+        let channel = subscribe.channel.as_str();
+        let data = subscribe.data.map_or("", |data| data.get());
+        let asked =
+            Asked::Subscribe { id, channel: channel.into(), since, flag: subscribe.flag, features };
+        self.ask(context, BackendEvent::Subscribe, &Deed::Subscribe { channel, data }, asked);
+    }
+
+    /// Asks whether the client may publish `data`, which is checked.
+    pub(super) fn ask_publish<K>(
+        &mut self,
+        context: &mut Context<'_, K>,
+        id: u32,
+        publish: &Publish<'_>,
+        data: &str,
+    ) {
+        let channel = publish.channel.as_str();
+        let asked = Asked::Publish { id, channel: channel.into(), data: data.into() };
+        self.ask(context, BackendEvent::Publish, &Deed::Publish { channel, data }, asked);
+    }
+
+    /// Passes a call of the client to the backend.
+    pub(super) fn ask_rpc<K>(
+        &mut self,
+        context: &mut Context<'_, K>,
+        id: u32,
+        rpc: &Rpc<'_>,
+    ) -> Result<(), Error> {
+        let hub = context.hub_settings()?;
+        let backend = hub.backend_for(BackendEvent::Rpc).filter(|_| self.backing.is_some());
+        let backend = backend.ok_or(Error::NotAvailable)?;
+        if let Some((namespace, _)) = rpc.method.split_once(':')
+            && !backend.rpc_namespaces.iter().any(|known| known == namespace)
+        {
+            return Err(Error::MethodNotFound);
+        }
+        let data = rpc.data.map_or("", |data| data.get());
+        if data.len() > hub.push.message_bytes_max {
+            return Err(Error::LimitExceeded);
+        }
+        if is_too_deep(data) || rpc.has_foreign_data {
+            return Err(Error::BadRequest);
+        }
+        let deed = Deed::Rpc { method: &rpc.method, data };
+        self.ask(context, BackendEvent::Rpc, &deed, Asked::Rpc { id });
+        Ok(())
+    }
+
+    /// Whether the backend renews the connection, so that the client must not.
+    pub(super) fn is_renewed(&self) -> bool {
+        self.backing.as_ref().is_some_and(|backing| backing.is_renewed)
+    }
+
+    /// The time of the connection or of a subscription may have run out: the backend is asked about each that has, one
+    /// after the other.
+    pub(super) fn begin_renewals<K>(&mut self, context: &mut Context<'_, K>) {
+        if let Some(backing) = &mut self.backing {
+            backing.is_renewing = true;
+            self.ask_next_renewal(context);
+        }
+    }
+
+    fn ask_next_renewal<K>(&mut self, context: &mut Context<'_, K>) {
+        let Some(backing) = &mut self.backing else { return };
+        if !backing.is_renewing || backing.asked.is_some() {
+            return;
+        }
+        let now = context.unix_seconds;
+        let is_due = |at: Option<u64>| at.is_some_and(|at| at <= now);
+        if backing.is_renewed && is_due(self.expires_at) {
+            return self.ask(context, BackendEvent::Refresh, &Deed::Refresh, Asked::Refresh);
+        }
+        let mut all = self.subscriptions.iter();
+        let due = all.find(|(_, known)| known.is_renewed && is_due(known.expires_at));
+        match due.map(|(channel, _)| Arc::clone(channel)) {
+            Some(channel) => {
+                let deed = Deed::SubRefresh { channel: &channel };
+                let asked = Asked::SubRefresh { channel: Arc::clone(&channel) };
+                self.ask(context, BackendEvent::SubRefresh, &deed, asked);
+            }
+            None => backing.is_renewing = false,
+        }
+    }
+
+    fn ask<K>(
+        &mut self,
+        context: &mut Context<'_, K>,
+        event: BackendEvent,
+        deed: &Deed<'_>,
+        asked: Asked,
+    ) {
+        let mut body = Vec::new();
+        if let Some(subject) = self.subject() {
+            encode_request(&mut body, &subject, deed);
+        }
+        if let Some(backing) = &mut self.backing {
+            debug_assert!(backing.asked.is_none(), "one question at a time");
+            backing.asked = Some(asked);
+            context.question = Some(Question { event, body });
+        }
+    }
+}
+
+/// Verdicts.
+impl Connection {
+    /// Takes the response to the question that waits. Appends replies to `out`.
+    ///
+    /// # Errors
+    /// The client must be disconnected, after `out` was sent.
+    pub fn take_verdict<K: Copy + Eq>(
+        &mut self,
+        context: &mut Context<'_, K>,
+        body: Result<&[u8], Failure>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Parting> {
+        let asked = self.backing.as_mut().and_then(|backing| backing.asked.take());
+        let Some(asked) = asked else { return Ok(()) };
+        let verdict = body.and_then(|body| {
+            Verdict::decode(body).map_err(|_| {
+                context.is_nonsense = true;
+                Failure::Down
+            })
+        });
+        let verdict = match verdict {
+            Ok(Verdict::Disconnected(code, reason)) => {
+                return Err(Parting::Application(code, reason.into()));
+            }
+            Ok(Verdict::Nothing) => Ok(None),
+            Ok(Verdict::Granted(granted)) => Ok(Some(granted)),
+            Ok(Verdict::Refused(refused)) => Err(refused),
+            Err(failure) => Err(error_of(failure)),
+        };
+        let is_failure = verdict.is_err();
+        let carried_out = match (&asked, verdict) {
+            (Asked::Refresh | Asked::SubRefresh { .. }, Err(_)) => {
+                self.put_off_renewal(context, &asked);
+                Ok(())
+            }
+            (Asked::Refresh, Ok(granted)) => self.renew(context, granted.as_deref()),
+            (Asked::SubRefresh { channel }, Ok(granted)) => {
+                self.renew_subscription(context, channel, granted.as_deref(), out);
+                Ok(())
+            }
+            (Asked::Connect { id }, Ok(None)) => self.connect_unknown(context, *id, out),
+            (Asked::Connect { id }, Ok(Some(granted))) => {
+                self.connect_granted(context, *id, &granted, out)
+            }
+            (Asked::Subscribe { .. }, Ok(Some(granted))) => {
+                self.subscribe_granted(context, &asked, &granted, out);
+                Ok(())
+            }
+            (Asked::Publish { .. }, Ok(Some(granted))) => {
+                self.publish_granted(context, &asked, &granted, out);
+                Ok(())
+            }
+            (Asked::Rpc { id }, Ok(Some(granted))) => {
+                self.return_call(*id, &granted, out);
+                Ok(())
+            }
+            // A response without a decision decides nothing.
+            (Asked::Subscribe { .. } | Asked::Publish { .. } | Asked::Rpc { .. }, Ok(None)) => {
+                context.is_nonsense = true;
+                self.refuse_command(&asked, &error_of(Failure::Down), out);
+                Ok(())
+            }
+            (_, Err(refused)) => {
+                self.refuse_command(&asked, &refused, out);
+                Ok(())
+            }
+        };
+        self.has_failed |= is_failure && matches!(asked, Asked::Connect { .. });
+        carried_out?;
+        self.ask_next_renewal(context);
+        Ok(())
+    }
+
+    fn refuse_command(&self, asked: &Asked, refused: &Refused<'_>, out: &mut Vec<u8>) {
+        match asked {
+            Asked::Connect { id }
+            | Asked::Subscribe { id, .. }
+            | Asked::Publish { id, .. }
+            | Asked::Rpc { id } => self.codec.encode_answer(out, *id, &Answer::Refused(refused)),
+            Asked::Refresh | Asked::SubRefresh { .. } => {}
+        }
+    }
+
+    /// The backend does not know the client.
+    fn connect_unknown<K: Copy + Eq>(
+        &mut self,
+        context: &mut Context<'_, K>,
+        id: u32,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Parting> {
+        let is_open = context.hub_settings().is_ok_and(|hub| hub.push.anonymous);
+        if !is_open {
+            return Err(Disconnect::BAD_REQUEST.into());
+        }
+        self.welcome(context, id, "", out);
+        Ok(())
+    }
+
+    fn connect_granted<K: Copy + Eq>(
+        &mut self,
+        context: &mut Context<'_, K>,
+        id: u32,
+        granted: &Granted<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Parting> {
+        let read = || Ok((granted.info()?, granted.data()?, granted.channels()?));
+        let read: Result<_, Malformed> = read();
+        let Ok((info, data, channels)) = read else {
+            self.has_failed = true;
+            self.codec.encode_answer(out, id, &Answer::Refused(&error_of(Failure::Down)));
+            return Ok(());
+        };
+        if is_over(granted, context.unix_seconds) {
+            self.has_failed = true;
+            self.codec.encode_answer(out, id, &Answer::Failed(Error::Expired));
+            return Ok(());
+        }
+        self.user = (&*granted.user).into();
+        self.conn_info = info.unwrap_or_default().into();
+        self.expires_at = granted.ends_at();
+        let renews = context
+            .hub_settings()
+            .is_ok_and(|hub| hub.backend_for(BackendEvent::Refresh).is_some());
+        if let Some(backing) = &mut self.backing {
+            backing.meta = granted.meta().unwrap_or_default();
+            backing.is_renewed = renews;
+        }
+        self.welcome(context, id, &data.unwrap_or_default(), out);
+        for (channel, data) in channels {
+            self.add_subscription(context, channel, (None, None, &data), out);
+        }
+        Ok(())
+    }
+
+    /// The client is connected.
+    pub(super) fn welcome<K: Copy + Eq>(
+        &mut self,
+        context: &mut Context<'_, K>,
+        id: u32,
+        data: &str,
+        out: &mut Vec<u8>,
+    ) {
+        self.is_connected = true;
+        self.enter(context);
+        let now = context.unix_seconds;
+        // A client that the backend renews must not do so itself.
+        let ends_at = self.expires_at.filter(|_| !self.is_renewed());
+        let connected = Connected {
+            client: &self.client,
+            version: context.version,
+            ttl_seconds: ends_at.map(|at| at.saturating_sub(now)),
+            ping_seconds: context.ping_seconds,
+            session: self.emulated.as_ref().map_or("", |emulated| &emulated.session),
+            node: self.emulated.as_ref().map_or("", |emulated| &emulated.node),
+            data,
+        };
+        self.codec.encode_answer(out, id, &Answer::Connected(connected));
+    }
+
+    fn subscribe_granted<K: Copy + Eq>(
+        &mut self,
+        context: &mut Context<'_, K>,
+        asked: &Asked,
+        granted: &Granted<'_>,
+        out: &mut Vec<u8>,
+    ) {
+        let Asked::Subscribe { id, channel, since, flag, features } = asked else { return };
+        let begun = self.check_place(context, channel).and_then(|(is_visible, sends)| {
+            let read = || Ok((granted.info()?, granted.data()?));
+            let read: Result<_, Malformed> = read();
+            let (info, data) = read.map_err(|_| Error::Internal)?;
+            if is_over(granted, context.unix_seconds) {
+                return Err(Error::Expired);
+            }
+            let waiting = Waiting {
+                asker: Asker::Client(*id),
+                since: since.map(|since| since.offset),
+                rejects_unrecovered: flag & REJECTS_UNRECOVERED > 0,
+                data: data.unwrap_or_default(),
+                is_renewed: sends,
+                chan_info: info.unwrap_or_default(),
+            };
+            let (expires_at, features) = (granted.ends_at(), features.clone());
+            let terms = Terms { is_visible, expires_at, features };
+            self.begin_subscription(context, channel, *since, terms, waiting, out)
+        });
+        if let Err(error) = begun {
+            self.codec.encode_error(out, *id, error);
+        }
+    }
+
+    /// Whether the client has a place for another channel. Returns whether others see it there, and whether the backend
+    /// renews the subscription.
+    fn check_place<K>(
+        &self,
+        context: &Context<'_, K>,
+        channel: &str,
+    ) -> Result<(bool, bool), Error> {
+        let hub = context.hub_settings()?;
+        let namespace = hub.channel(channel)?;
+        // The application may have subscribed the client meanwhile.
+        if self.subscriptions.contains_key(channel) {
+            return Err(Error::AlreadySubscribed);
+        }
+        if self.subscriptions.len() >= hub.push.channels_max as usize {
+            return Err(Error::LimitExceeded);
+        }
+        let is_visible = namespace.presence || namespace.join_leave;
+        Ok((is_visible, namespace.sends(BackendEvent::SubRefresh)))
+    }
+
+    fn publish_granted<K: Copy + Eq>(
+        &mut self,
+        context: &mut Context<'_, K>,
+        asked: &Asked,
+        granted: &Granted<'_>,
+        out: &mut Vec<u8>,
+    ) {
+        let Asked::Publish { id, channel, data } = asked else { return };
+        match self.order_of(context, channel, data, granted) {
+            Ok(order) => self.call(context, *id, Call::Publish(order), out),
+            Err(error) => self.codec.encode_error(out, *id, error),
+        }
+    }
+
+    /// The message that the backend permits, perhaps in place of what the client has sent.
+    fn order_of<K>(
+        &self,
+        context: &Context<'_, K>,
+        channel: &Arc<str>,
+        data: &Arc<str>,
+        granted: &Granted<'_>,
+    ) -> Result<Order, Error> {
+        let hub = context.hub_settings()?;
+        hub.channel(channel)?;
+        let changed = granted.data().map_err(|_| Error::Internal)?;
+        let is_long = changed.as_ref().is_some_and(|data| data.len() > hub.push.message_bytes_max);
+        let key = &*granted.idempotency_key;
+        if is_long || key.len() > IDEMPOTENCY_KEY_BYTES_MAX {
+            return Err(Error::LimitExceeded);
+        }
+        let tags = match granted.tags.is_empty() {
+            true => "".into(),
+            false => serde_json::to_string(&granted.tags).unwrap_or_default().into(),
+        };
+        Ok(Order {
+            hub: context.index,
+            channel: Arc::clone(channel),
+            data: changed.map_or_else(|| Arc::clone(data), Arc::from),
+            tags,
+            info: self.visitor("").info,
+            sender: Arc::clone(&self.client),
+            skip_history: granted.skip_history,
+            idempotency_key: key.into(),
+            waits: false,
+            delta: granted.delta,
+        })
+    }
+
+    fn return_call(&self, id: u32, granted: &Granted<'_>, out: &mut Vec<u8>) {
+        match granted.data() {
+            Ok(data) => {
+                let data = &*data.unwrap_or_default();
+                self.codec.encode_answer(out, id, &Answer::Called { data });
+            }
+            Err(Malformed) => self.codec.encode_error(out, id, Error::Internal),
+        }
+    }
+
+    /// The backend has decided whether the connection goes on.
+    fn renew<K>(
+        &mut self,
+        context: &Context<'_, K>,
+        granted: Option<&Granted<'_>>,
+    ) -> Result<(), Parting> {
+        let now = context.unix_seconds;
+        let Some(granted) = granted.filter(|granted| !granted.expired && !is_over(granted, now))
+        else {
+            return Err(Disconnect::EXPIRED.into());
+        };
+        self.expires_at = granted.ends_at();
+        if let Ok(Some(info)) = granted.info() {
+            self.conn_info = info.into();
+        }
+        if let (Some(backing), Some(meta)) = (&mut self.backing, granted.meta()) {
+            backing.meta = meta;
+        }
+        Ok(())
+    }
+
+    /// The backend has decided whether a subscription goes on.
+    fn renew_subscription<K: Copy + Eq>(
+        &mut self,
+        context: &mut Context<'_, K>,
+        channel: &Arc<str>,
+        granted: Option<&Granted<'_>>,
+        out: &mut Vec<u8>,
+    ) {
+        let Some(subscription) = self.subscriptions.get_mut(channel) else { return };
+        let now = context.unix_seconds;
+        match granted.filter(|granted| !granted.expired && !is_over(granted, now)) {
+            Some(granted) => subscription.expires_at = granted.ends_at(),
+            None => self.end_expired(context, channel, out),
+        }
+    }
+
+    /// Ends a subscription whose time is over.
+    pub(super) fn end_expired<K: Copy + Eq>(
+        &mut self,
+        context: &mut Context<'_, K>,
+        channel: &Arc<str>,
+        out: &mut Vec<u8>,
+    ) {
+        self.unsubscribe(context, channel);
+        let (code, reason) = (2501, "subscription expired");
+        self.codec.encode_push(out, &Push::Unsubscribed { channel, code, reason });
+    }
+
+    /// The backend is down: what it was asked about lasts a little longer.
+    fn put_off_renewal<K>(&mut self, context: &Context<'_, K>, asked: &Asked) {
+        let later = Some(context.unix_seconds + RENEWAL_RETRY_SECONDS);
+        match asked {
+            Asked::SubRefresh { channel } => {
+                if let Some(subscription) = self.subscriptions.get_mut(channel) {
+                    subscription.expires_at = later;
+                }
+            }
+            _ => self.expires_at = later,
+        }
+    }
+}
+
+/// Whether a grant ends before it begins.
+fn is_over(granted: &Granted<'_>, now: u64) -> bool {
+    granted.ends_at().is_some_and(|at| at <= now)
+}
+
+/// The error of a command whose event has failed. Client libraries try again later.
+fn error_of(failure: Failure) -> Refused<'static> {
+    let error = match failure {
+        Failure::Down => Error::Internal,
+        Failure::Busy => Error::TooManyRequests,
+    };
+    Refused { code: error.code(), message: error.message().into(), temporary: true }
+}
+
+#[cfg(test)]
+mod tests;

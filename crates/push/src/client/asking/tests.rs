@@ -1,0 +1,283 @@
+//! A client whose hub asks a backend: what waits for it, and what its verdicts do.
+//! In: messages of the client, verdicts. Out: questions, replies.
+
+use tidegate_base::Moment;
+use tidegate_config::model::BackendEvent;
+
+use crate::backend::Failure;
+use crate::client::asking::Parting;
+use crate::client::codec::Codec;
+use crate::client::{Connection, Context, Disconnect};
+use crate::hub::Hub;
+use crate::settings::Hubs;
+
+const CONFIG: &str = "[[listener]]\nbind = \"127.0.0.1:80\"\n[pool.app]\nservers = [\"127.0.0.1:1\"]\n[push.p]\n\
+    backend-events = [\"subscribe\", \"publish\", \"sub-refresh\"]\npresence = true\nread-presence = \"anyone\"\n\
+    history = 10\nread-history = \"anyone\"\n[push.p.namespace.open]\nsubscribe = \"anyone\"\n\
+    [push.p.backend]\npool = \"app\"\nconnect = \"/c\"\nrefresh = \"/r\"\nsubscribe = \"/s\"\npublish = \"/p\"\n\
+    sub-refresh = \"/sr\"\nrpc = \"/rpc\"\nrpc-namespaces = [\"chat\"]\n";
+const NOW: u64 = 1_000_000;
+
+struct Fixture {
+    settings: Hubs,
+    hub: Hub<u32>,
+    client: Connection,
+    now: u64,
+    /// What was asked last.
+    question: Option<(BackendEvent, String)>,
+}
+
+impl Fixture {
+    /// A client that has not connected.
+    fn new() -> Self {
+        let config = tidegate_config::parse(CONFIG, "the test").unwrap_or_else(|e| panic!("{e}"));
+        let settings = Hubs::new(&config);
+        let hub = Hub::new(&settings, 0, 1);
+        let fields = b"cookie: a=b\n".as_slice().into();
+        let client = Connection::new(Codec::Json, [1, 2]).with_backend("websocket", fields);
+        Self { settings, hub, client, now: NOW, question: None }
+    }
+
+    /// A client that the backend has let in as user 7.
+    fn connected() -> Self {
+        let mut fixture = Self::new();
+        fixture.send("{\"id\":1,\"connect\":{}}");
+        let reply = fixture.answer("{\"result\":{\"user\":\"7\",\"meta\":{\"m\":1}}}");
+        assert!(reply.contains("\"connect\""), "{reply}");
+        fixture
+    }
+
+    fn work<T>(
+        &mut self,
+        work: impl FnOnce(&mut Connection, &mut Context<'_, u32>, &mut Vec<u8>) -> T,
+    ) -> (T, String) {
+        let mut out = Vec::new();
+        let mut context = Context {
+            hub: &mut self.hub,
+            settings: &self.settings,
+            index: 0,
+            key: 7,
+            at: (Moment::ZERO, 3),
+            unix_seconds: self.now,
+            ping_seconds: None,
+            version: "test",
+            room: 100_000,
+            effort: 0,
+            question: None,
+            is_nonsense: false,
+        };
+        let result = work(&mut self.client, &mut context, &mut out);
+        self.question = context
+            .question
+            .map(|asked| (asked.event, String::from_utf8(asked.body).expect("text")));
+        (result, String::from_utf8(out).expect("text"))
+    }
+
+    /// Sends a message. Returns how much of it was handled, and the replies.
+    fn send(&mut self, text: &str) -> (usize, String) {
+        let (used, out) =
+            self.work(|client, context, out| client.receive(context, text.as_bytes(), out));
+        (used.expect("no disconnect"), out)
+    }
+
+    /// Hands over a response of the backend. Returns the replies.
+    fn answer(&mut self, body: &str) -> String {
+        let (result, out) = self.give(Ok(body));
+        assert_eq!(result, Ok(()));
+        out
+    }
+
+    fn give(&mut self, body: Result<&str, Failure>) -> (Result<(), Parting>, String) {
+        let body = body.map(str::as_bytes);
+        self.work(|client, context, out| client.take_verdict(context, body, out))
+    }
+
+    fn check(&mut self) -> (Result<(), Disconnect>, String) {
+        self.work(|client, context, out| client.check(context, out))
+    }
+
+    fn asked(&self) -> (BackendEvent, &str) {
+        let (event, body) = self.question.as_ref().expect("a question");
+        (*event, body)
+    }
+}
+
+const SUBSCRIBE: &str = "{\"id\":2,\"subscribe\":{\"channel\":\"a\",\"data\":{\"d\":1}}}";
+
+#[test]
+fn commands_behind_a_question_wait() {
+    let mut fixture = Fixture::new();
+    let connect = "{\"id\":1,\"connect\":{\"data\":[1],\"name\":\"js\"}}\n";
+    let (used, out) = fixture.send(&format!("{connect}{SUBSCRIBE}"));
+    assert_eq!((used, out.as_str()), (connect.len(), ""));
+    let (event, body) = fixture.asked();
+    assert_eq!(event, BackendEvent::Connect);
+    assert!(body.ends_with("\"encoding\":\"json\",\"name\":\"js\",\"data\":[1]}"), "{body}");
+    assert!(fixture.client.is_asking() && !fixture.client.is_connected());
+    assert_eq!(fixture.send(SUBSCRIBE).0, 0, "nothing is handled");
+    let reply = fixture.answer("{\"result\":{\"user\":\"7\",\"data\":{\"x\":2}}}");
+    assert!(reply.starts_with("{\"id\":1,\"connect\":{") && reply.contains("\"data\":{\"x\":2}"));
+    let (used, _) = fixture.send(SUBSCRIBE);
+    assert_eq!(used, SUBSCRIBE.len());
+    let (event, body) = fixture.asked();
+    assert_eq!(event, BackendEvent::Subscribe);
+    assert!(body.ends_with("\"user\":\"7\",\"channel\":\"a\",\"data\":{\"d\":1}}"), "{body}");
+}
+
+#[test]
+fn connect_follows_the_verdict() {
+    for (body, expected) in [
+        (Ok("{\"error\":{\"code\":1000,\"message\":\"no\"}}"), "\"code\":1000,\"message\":\"no\"}"),
+        (
+            Err(Failure::Down),
+            "\"code\":100,\"message\":\"internal server error\",\"temporary\":true",
+        ),
+        (Err(Failure::Busy), "\"code\":111,\"message\":\"too many requests\",\"temporary\":true"),
+        (Ok("<html>"), "\"code\":100"),
+        (Ok("{\"result\":{\"expire_at\":999999}}"), "\"code\":110"),
+        (Ok("{\"result\":{\"b64info\":\"/w==\"}}"), "\"code\":100"),
+    ] {
+        let mut fixture = Fixture::new();
+        fixture.send("{\"id\":1,\"connect\":{}}");
+        let (result, out) = fixture.give(body);
+        assert!(result == Ok(()) && out.contains(expected), "{body:?}: {out}");
+        assert!(!fixture.client.is_connected());
+        let (used, out) = fixture.send(SUBSCRIBE);
+        assert_eq!((used, out.as_str()), (SUBSCRIBE.len(), ""), "the rest is ignored");
+        assert_eq!(fixture.check().0, Err(Disconnect::CLOSED));
+    }
+    for (body, expected) in [
+        (
+            "{\"disconnect\":{\"code\":4501,\"reason\":\"no\"}}",
+            Parting::Application(4501, "no".into()),
+        ),
+        ("{}", Parting::Own(Disconnect::BAD_REQUEST)),
+    ] {
+        let mut fixture = Fixture::new();
+        fixture.send("{\"id\":1,\"connect\":{}}");
+        assert_eq!(fixture.give(Ok(body)).0, Err(expected));
+    }
+}
+
+#[test]
+fn channels_of_the_verdict_are_subscribed() {
+    let mut fixture = Fixture::new();
+    fixture.send("{\"id\":1,\"connect\":{}}");
+    let out = fixture.answer(
+        "{\"result\":{\"user\":\"7\",\"channels\":[\"a\",\"no:a\"],\"subs\":{\"b\":{\"data\":1}}}}",
+    );
+    assert_eq!(out.split('\n').count(), 3, "{out}");
+    assert!(out.contains("\"channel\":\"b\",\"subscribe\":{") && out.contains("\"data\":1}"));
+    assert_eq!(fixture.client.subscriptions(), 2);
+}
+
+#[test]
+fn subscriptions_follow_the_verdict() {
+    let mut fixture = Fixture::connected();
+    fixture.send(SUBSCRIBE);
+    let out = fixture.answer("{\"error\":{\"code\":103,\"message\":\"permission denied\"}}");
+    assert!(out.contains("\"code\":103"), "{out}");
+    for body in ["{}", "{\"result\":{\"b64data\":\"/w==\"}}"] {
+        fixture.send(SUBSCRIBE);
+        assert!(fixture.answer(body).contains("\"code\":100"), "{body}");
+    }
+    fixture.send(SUBSCRIBE);
+    let out =
+        fixture.answer("{\"result\":{\"info\":{\"role\":1},\"data\":[2],\"expire_at\":1000060}}");
+    assert!(out.contains("\"subscribe\":{") && out.contains("\"data\":[2]"), "{out}");
+    assert!(!out.contains("\"ttl\""), "the backend renews it: {out}");
+    let (_, out) = fixture.send("{\"id\":3,\"presence\":{\"channel\":\"a\"}}");
+    assert!(out.contains("\"chan_info\":{\"role\":1}"), "{out}");
+    // The backend is not asked about other namespaces, nor about names that need a token.
+    let (_, out) = fixture.send("{\"id\":4,\"subscribe\":{\"channel\":\"open:a\"}}");
+    assert!(out.contains("\"id\":4,\"subscribe\"") && fixture.question.is_none(), "{out}");
+    let (_, out) = fixture.send("{\"id\":5,\"subscribe\":{\"channel\":\"$a\"}}");
+    assert!(out.contains("\"code\":103") && fixture.question.is_none(), "{out}");
+}
+
+#[test]
+fn publications_are_what_the_verdict_makes_of_them() {
+    let mut fixture = Fixture::connected();
+    let publish = "{\"id\":2,\"publish\":{\"channel\":\"a\",\"data\":{\"n\":1}}}";
+    for (body, expected) in [
+        ("{\"result\":{}}", "{\"n\":1}"),
+        ("{\"result\":{\"data\":{\"n\":2},\"tags\":{\"k\":\"v\"}}}", "{\"n\":2}"),
+    ] {
+        fixture.send(publish);
+        assert_eq!(fixture.asked().0, BackendEvent::Publish);
+        assert!(fixture.answer(body).contains("\"publish\":{}"));
+        let (_, out) =
+            fixture.send("{\"id\":3,\"history\":{\"channel\":\"a\",\"limit\":1,\"reverse\":true}}");
+        assert!(out.contains(expected), "{out}");
+    }
+    fixture.send(publish);
+    assert!(fixture.give(Err(Failure::Down)).1.contains("\"code\":100"));
+    let (_, out) = fixture.send("{\"id\":4,\"publish\":{\"channel\":\"open:a\",\"data\":1}}");
+    assert!(out.contains("\"code\":103") && fixture.question.is_none(), "{out}");
+}
+
+#[test]
+fn calls_return_what_the_backend_returns() {
+    let mut fixture = Fixture::connected();
+    fixture.send("{\"id\":2,\"rpc\":{\"method\":\"chat:add\",\"data\":[1,2]}}");
+    assert!(fixture.asked().1.ends_with(",\"method\":\"chat:add\",\"data\":[1,2]}"));
+    assert_eq!(fixture.answer("{\"result\":{\"data\":3}}"), "{\"id\":2,\"rpc\":{\"data\":3}}");
+    fixture.send("{\"id\":3,\"rpc\":{\"method\":\"add\"}}");
+    assert_eq!(fixture.answer("{\"result\":{}}"), "{\"id\":3,\"rpc\":{}}");
+    let (_, out) = fixture.send("{\"id\":4,\"rpc\":{\"method\":\"other:add\"}}");
+    assert!(out.contains("\"code\":104") && fixture.question.is_none(), "{out}");
+}
+
+#[test]
+fn backend_renews_connections_and_subscriptions() {
+    let mut fixture = Fixture::new();
+    fixture.send("{\"id\":1,\"connect\":{}}");
+    let out = fixture.answer("{\"result\":{\"user\":\"7\",\"expire_at\":1000010}}");
+    assert!(!out.contains("\"ttl\""), "the client does not renew it: {out}");
+    fixture.send(SUBSCRIBE);
+    fixture.answer("{\"result\":{\"expire_at\":1000020}}");
+    assert_eq!(fixture.check().0, Ok(()));
+    assert!(fixture.question.is_none(), "nothing is due");
+    fixture.now += 30;
+    assert_eq!(fixture.check().0, Ok(()));
+    assert_eq!(fixture.asked().0, BackendEvent::Refresh);
+    fixture.answer("{\"result\":{\"expire_at\":1000100}}");
+    assert_eq!(fixture.asked().0, BackendEvent::SubRefresh, "one after the other");
+    assert_eq!(fixture.give(Err(Failure::Down)).0, Ok(()));
+    assert!(fixture.question.is_none());
+    // It is asked again after a minute.
+    fixture.now += 59;
+    assert_eq!(fixture.check().0, Ok(()));
+    assert!(fixture.question.is_none());
+    fixture.now += 1;
+    assert_eq!(fixture.check().0, Ok(()));
+    assert_eq!(fixture.asked().0, BackendEvent::SubRefresh);
+    let out = fixture.answer("{\"result\":{\"expired\":true}}");
+    assert!(out.contains("\"unsubscribe\":{\"code\":2501"), "{out}");
+    fixture.now += 60;
+    assert_eq!(fixture.check().0, Ok(()));
+    assert_eq!(fixture.give(Ok("{}")).0, Err(Parting::Own(Disconnect::EXPIRED)));
+}
+
+#[test]
+fn time_that_runs_out_during_a_question_is_asked_about_next() {
+    let mut fixture = Fixture::new();
+    fixture.send("{\"id\":1,\"connect\":{}}");
+    fixture.answer("{\"result\":{\"user\":\"7\",\"expire_at\":1000010}}");
+    fixture.send("{\"id\":2,\"rpc\":{\"method\":\"a\"}}");
+    fixture.now += 30;
+    assert_eq!(fixture.check().0, Ok(()));
+    assert!(fixture.question.is_none(), "one question at a time");
+    fixture.answer("{\"result\":{}}");
+    assert_eq!(fixture.asked().0, BackendEvent::Refresh);
+}
+
+#[test]
+fn client_does_not_renew_what_the_backend_renews() {
+    let mut fixture = Fixture::new();
+    fixture.send("{\"id\":1,\"connect\":{}}");
+    fixture.answer("{\"result\":{\"user\":\"7\",\"expire_at\":1000010}}");
+    let message = b"{\"id\":2,\"refresh\":{\"token\":\"a\"}}";
+    let (result, _) = fixture.work(|client, context, out| client.receive(context, message, out));
+    assert_eq!(result, Err(Disconnect::BAD_REQUEST));
+}

@@ -1,0 +1,72 @@
+//! What a subscription of a client may have besides: deltas, or a filter.
+//! In: what the client wants; what it recovers. Out: what it gets. Never: grants what the namespace does not allow.
+//! Limits: those of `filter.rs`; `FILTERS_BYTES_MAX` for the filters of a connection.
+//! Invariant: a subscription with a filter has no deltas.
+
+use std::sync::Arc;
+
+use tidegate_config::model::Deltas;
+
+use crate::audience::read_tags;
+use crate::client::Context;
+use crate::client::command::Subscribe;
+use crate::filter::Filter;
+use crate::mail::Subscribed;
+use crate::publication::Publication;
+use crate::settings::Error;
+use crate::stream::Recovered;
+
+/// The patches that clients may want.
+pub(super) const FOSSIL: &str = "fossil";
+
+/// The most memory that the filters of a connection take.
+pub const FILTERS_BYTES_MAX: usize = 32 * 1024;
+
+/// What a subscription has besides.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Features {
+    /// Messages may be patches of this one (`Lineage::serial`), the last that the client was sent since it subscribed; 0:
+    /// there is none. `None`: no patches.
+    pub(super) newest: Option<u64>,
+    /// The messages that the client gets; `None`: all of them.
+    pub(super) filter: Option<Filter>,
+}
+
+impl Features {
+    /// The memory of the filter.
+    pub(super) fn filter_bytes(&self) -> usize {
+        self.filter.as_ref().map_or(0, Filter::cost_bytes)
+    }
+}
+
+/// What a subscription has besides, as the client wants it and the namespace allows it.
+///
+/// # Errors
+/// The namespace does not allow a filter, or the filter is malformed or too large.
+pub(super) fn features<K>(
+    context: &Context<'_, K>,
+    subscribe: &Subscribe,
+) -> Result<Option<Box<Features>>, Error> {
+    let namespace = context.hub_settings()?.channel(&subscribe.channel)?;
+    if let Some(stated) = &subscribe.filter {
+        // Without the filter the client would get messages that it does not expect.
+        if !namespace.tag_filters {
+            return Err(Error::BadRequest);
+        }
+        let filter = Filter::new(stated).map_err(|_| Error::BadRequest)?;
+        // A message that is left out breaks the chain of patches, so a filter excludes them, as in Centrifugo.
+        return Ok(Some(Box::new(Features { newest: None, filter: Some(filter) })));
+    }
+    let has_deltas = subscribe.delta == FOSSIL && namespace.deltas != Deltas::Off;
+    Ok(has_deltas.then(|| Box::new(Features { newest: Some(0), filter: None })))
+}
+
+/// What a client recovers that has a filter. If nothing is left, it goes on after the newest publication.
+pub(super) fn filtered(filter: &Filter, reply: &Subscribed) -> Subscribed {
+    let admits = |one: &&Arc<Publication>| filter.admits(&read_tags(&one.tags));
+    let recovered = reply.recovered.as_ref().map(|recovered| Recovered {
+        publications: recovered.publications.iter().filter(admits).cloned().collect(),
+        is_whole: recovered.is_whole,
+    });
+    Subscribed { position: reply.position, recovered }
+}

@@ -1,0 +1,267 @@
+//! Other code for Lua applications while the worker serves.
+//! In: programs that have changed; the VMs of earlier code. Out: new VMs; clients that are handed over or closed; the end of
+//! the VMs before.
+//! Never: ends a request or a connection at once because of a change: the VM before goes on with them (`retired.rs`).
+//! Limits: those of `retired.rs`. Clients are handed over within the share of a turn that callbacks have.
+//! Invariant: whatever names a VM before by its index is renamed in the moment of the change, so nothing that began with
+//! earlier code reaches the new code, and the reverse.
+
+use std::collections::VecDeque;
+
+use tidegate_base::Id;
+use tidegate_config::places::Finding;
+use tidegate_gate::access::Cause;
+use tidegate_lua::{Handler, Verdict, Vm};
+use tidegate_reactor::Reactor;
+
+use crate::action::lua_response::LogHooks;
+use crate::action::lua_socket::LuaClient;
+use crate::apps::Successor;
+use crate::carrier::Progress;
+use crate::log;
+use crate::requester::Requester;
+use crate::retired::Next;
+use crate::snapshot::Snapshot;
+use crate::worker::Worker;
+
+/// The code and the reason of connections that end because of a reload: "service restart", so that clients connect again
+/// (registered with IANA for RFC 6455 section 11.7).
+const RESTART: (u16, &str) = (1012, "the application was reloaded");
+/// The reason of a request that the code before has not answered in time.
+const RELOADED: &str = "the application was reloaded";
+
+/// A change.
+impl Worker {
+    /// Loads the applications that have changed.
+    ///
+    /// # Errors
+    /// What is wrong with their scripts. Nothing has changed.
+    pub(crate) fn prepare_apps(
+        &mut self,
+        snapshot: &Snapshot,
+    ) -> Result<Vec<Successor>, Vec<Finding>> {
+        match &snapshot.scripts {
+            Some(scripts) => self.apps.prepare(&snapshot.config, scripts),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    /// Puts applications that have changed in force.
+    pub(crate) fn change_apps<R: Reactor>(&mut self, reactor: &mut R, successors: Vec<Successor>) {
+        if successors.is_empty() {
+            return;
+        }
+        for successor in successors {
+            self.change_app(reactor, successor);
+        }
+        self.log_hooks.set_apps(self.apps.with(Handler::Log));
+        if self.log_hooks.are_needed() {
+            self.recorder.keep_for_hooks();
+        }
+        self.arm_apps(reactor);
+    }
+
+    fn change_app<R: Reactor>(&mut self, reactor: &mut R, successor: Successor) {
+        let app = successor.index;
+        let before = self.apps.install(successor);
+        let old = before.map(|before| self.apps.retire(app, before, reactor.now()));
+        if let Some(old) = old {
+            self.rename_app(app, old);
+        }
+        self.accounts.counters.lua_reloads.add(1);
+        let verdict = self.call_app(reactor, app, "on_start", None, Vm::start);
+        if let Some(Verdict::Failed(_)) = verdict {
+            return self.take_back_app(reactor, app, old);
+        }
+        let Some(old) = old else { return };
+        let clients = self.clients_of_app(old);
+        self.apps.set_leaving(old, clients);
+        if let Some(by) = self.apps.retired.iter().find(|one| one.index == old).map(|one| one.by) {
+            self.call_app(reactor, old, "on_retire", None, |vm| vm.retire(by));
+        }
+        while let Some(oldest) = self.apps.excess_retired(app) {
+            self.accounts.counters.lua_reload_cuts.add(1);
+            self.end_retired(reactor, oldest);
+        }
+    }
+
+    /// `on_start` of the new code has failed: the code before goes on.
+    fn take_back_app<R: Reactor>(&mut self, reactor: &mut R, app: usize, old: Option<usize>) {
+        self.accounts.counters.lua_reload_failures.add(1);
+        let name = self.apps.name(app);
+        log::error(format_args!(
+            "lua {name}: on_start of the new code has failed; this worker keeps the code before, if there is any"
+        ));
+        self.abandon_app(reactor, app);
+        let before = old.and_then(|old| self.apps.take_retired(old));
+        self.apps.reinstall(app, before, reactor.now());
+        if let Some(old) = old {
+            self.rename_app(old, app);
+        }
+    }
+
+    /// Lets everything that names a VM by the index `from` name it by `to`.
+    fn rename_app(&mut self, from: usize, to: usize) {
+        let requests: Vec<_> = self.scripted.iter().map(|(id, _)| id).collect();
+        for id in requests {
+            if let Some(request) = self.scripted.find_mut(id) {
+                request.rename_app(from, to);
+            }
+        }
+        let clients: Vec<_> = self.lua_clients.iter().map(|(id, _)| id).collect();
+        for id in clients {
+            if let Some(client) = self.lua_clients.find_mut(id) {
+                client.rename_app(from, to);
+            }
+        }
+        let exchanges: Vec<_> = self.exchanges.iter().map(|(id, _)| id).collect();
+        for id in exchanges {
+            let exchange = self.exchanges.find_mut(id);
+            let hook = exchange.and_then(|exchange| exchange.response_hook.as_mut());
+            if let Some(hook) = hook.filter(|hook| hook.app == from) {
+                hook.app = to;
+            }
+        }
+        self.own.rename_app(from, to);
+        let calls: Vec<_> = self.lua_calls.iter().map(|(id, _)| id).collect();
+        for id in calls {
+            if let Some(call) = self.lua_calls.get_mut(id) {
+                call.rename_app(from, to);
+            }
+        }
+    }
+
+    fn clients_of_app(&self, app: usize) -> VecDeque<Id<LuaClient>> {
+        let of_app = |(id, client): (Id<LuaClient>, &LuaClient)| {
+            (client.app() == app && client.is_in_vm()).then_some(id)
+        };
+        self.lua_clients.iter().filter_map(of_app).collect()
+    }
+}
+
+/// The VMs of earlier code.
+impl Worker {
+    /// Hands over or closes the clients whose turn it is, and ends the VMs whose time is over or that have nothing to do.
+    pub(super) fn serve_retired<R: Reactor>(&mut self, reactor: &mut R) {
+        if self.apps.retired_len() == 0 {
+            return;
+        }
+        while !self.lua_share.is_used_up()
+            && let Some(next) = self.apps.take_leaving(reactor.now())
+        {
+            match next {
+                Next::HandOver(client) => self.hand_over_client(reactor, client),
+                Next::Close(client) => self.close_reloaded(reactor, client),
+            }
+        }
+        self.lua_share.renew();
+        while let Some((old, is_late)) = self.apps.ended_retired(reactor.now()) {
+            self.accounts.counters.lua_reload_cuts.add(u64::from(is_late));
+            self.end_retired(reactor, old);
+        }
+    }
+
+    /// Closes the connection of a client of earlier code.
+    fn close_reloaded<R: Reactor>(&mut self, reactor: &mut R, client: Id<LuaClient>) {
+        let is_open = |entry: &LuaClient| entry.is_in_vm() && self.apps.is_retired(entry.app());
+        if self.lua_clients.find(client).is_some_and(is_open) {
+            self.accounts.counters.lua_drained_clients.add(1);
+            self.close_lua_client(reactor, client, RESTART.0, RESTART.1);
+        }
+    }
+
+    /// Hands a client of earlier code over to the new code, unless a handler of the client waits: then it is handed over
+    /// when the handler has ended.
+    pub(super) fn hand_over_client<R: Reactor>(&mut self, reactor: &mut R, id: Id<LuaClient>) {
+        let Some(client) = self.lua_clients.find(id) else { return };
+        let (old, handle, websocket) = (client.app(), client.handle(), client.websocket());
+        let Some(app) = self.apps.heir_of(old) else { return };
+        let is_closing = self.websockets.find(websocket).is_none_or(|socket| socket.is_closing());
+        if !client.is_in_vm() || client.is_waiting() || is_closing {
+            return;
+        }
+        let mut state = None;
+        let release = |vm: &mut Vm| vm.release_client(handle, &mut state);
+        let released = self.call_app(reactor, old, "the handover", None, release);
+        let Some(state) = state.filter(|_| released == Some(Verdict::Done)) else {
+            return self.close_reloaded(reactor, id);
+        };
+        let Some(client) = self.lua_clients.find_mut(id) else { return };
+        client.rename_app(old, app);
+        let tag = client.tag(id);
+        self.accounts.counters.lua_handovers.add(1);
+        let mut is_known = true;
+        let verdict = self.call_app(reactor, app, "on_handover", None, |vm| {
+            let verdict = vm.adopt_client(handle, tag, &state);
+            is_known = verdict.is_some();
+            verdict.unwrap_or(Verdict::Done)
+        });
+        if !is_known && let Some(client) = self.lua_clients.find_mut(id) {
+            // The new code was begun again since, so it has not reserved the client's id.
+            client.forget_handle();
+            return self.close_lua_client(reactor, id, RESTART.0, RESTART.1);
+        }
+        self.note_handler_turn(reactor, id, verdict);
+        self.note_lua_queue(reactor, id);
+    }
+
+    /// Ends a VM of earlier code, with everything that it has not finished.
+    fn end_retired<R: Reactor>(&mut self, reactor: &mut R, old: usize) {
+        let requests = self.requests_of_app(old);
+        for (id, to) in requests {
+            self.recall_scripted(id);
+            self.forget_scripted(id);
+            self.blame(to, Cause::Server, RELOADED);
+            match self.progress(to) {
+                Progress::Expected => self.answer_error(reactor, to, 503, RELOADED, false),
+                Progress::Begun | Progress::Ended => self.cut_response(reactor, to),
+            }
+        }
+        for id in self.clients_of_app(old) {
+            self.free_reserved(old, id);
+            if let Some(client) = self.lua_clients.find_mut(id) {
+                client.forget_handle();
+            }
+            self.accounts.counters.lua_drained_clients.add(1);
+            self.close_lua_client(reactor, id, RESTART.0, RESTART.1);
+        }
+        self.call_app(reactor, old, "on_stop", None, Vm::stop);
+        self.cancel_own_of(reactor, old);
+        // Responses whose `on_response` is missing now fail, as those of a VM that was discarded.
+        self.apps.take_retired(old);
+    }
+
+    /// A client of earlier code has ended: the new code does not keep its id free any more.
+    pub(super) fn free_reserved(&mut self, app: usize, client: Id<LuaClient>) {
+        let handle = self.lua_clients.find(client).map(LuaClient::handle);
+        if let Some(handle) = handle {
+            self.free_reserved_handle(app, handle);
+        }
+    }
+
+    /// As `free_reserved`, by the VM's name of the client.
+    pub(super) fn free_reserved_handle(&mut self, app: usize, handle: tidegate_lua::ClientId) {
+        let of = self.apps.base_of(app);
+        if of != app
+            && self.apps.shares_clients(app, of)
+            && let Some(vm) = self.apps.present(of)
+        {
+            vm.free_reserved(handle);
+        }
+    }
+
+    /// The requests that a VM has not answered.
+    fn requests_of_app(&self, app: usize) -> Vec<(Id<super::lua::ScriptedRequest>, Requester)> {
+        let of_app = self.scripted.iter().filter(|(_, request)| request.app() == app);
+        of_app.map(|(id, request)| (id, request.requester())).collect()
+    }
+}
+
+impl LogHooks {
+    /// Other code has taken the place of applications. Records that wait are kept.
+    fn set_apps(&mut self, apps: Vec<bool>) {
+        let waiting = core::mem::take(self);
+        *self = Self::new(apps);
+        self.take_waiting(waiting);
+    }
+}

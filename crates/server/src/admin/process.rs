@@ -1,0 +1,55 @@
+//! What the kernel knows about this process, as the metrics that Prometheus' own clients define for every program.
+//! In: files of /proc. Out: text. A value that the kernel does not tell is left out.
+//! Limits: takes the same time whatever the number of connections: open descriptors are counted by the kernel (Linux 6.2 or newer).
+
+use std::fmt::Write as _;
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+
+use rustix::process::{Resource, getrlimit};
+use rustix::time::{ClockId, clock_gettime};
+
+/// Writes the metrics. `is_open`: as OpenMetrics, in which the name of a counter does not include its suffix.
+pub(super) fn write(out: &mut String, is_open: bool) {
+    let mut metric = |name: &str, kind: &str, help: &str, value: Option<f64>| {
+        let Some(value) = value else { return };
+        let family = if is_open { name.trim_end_matches("_total") } else { name };
+        // Writing to a String cannot fail.
+        let _ = writeln!(out, "# HELP {family} {help}\n# TYPE {family} {kind}\n{name} {value}");
+    };
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    // Lines such as "VmRSS:	    7384 kB".
+    let bytes = |field: &str| {
+        let value = status.lines().find_map(|line| line.strip_prefix(field))?;
+        Some(value.split_whitespace().next()?.parse::<u64>().ok()? as f64 * 1024.0)
+    };
+    let spent = clock_gettime(ClockId::ProcessCPUTime);
+    let seconds = spent.tv_sec as f64 + spent.tv_nsec as f64 / 1e9;
+    metric(
+        "process_cpu_seconds_total",
+        "counter",
+        "CPU time of the process in seconds.",
+        Some(seconds),
+    );
+    metric(
+        "process_resident_memory_bytes",
+        "gauge",
+        "Resident memory of the process.",
+        bytes("VmRSS:"),
+    );
+    metric(
+        "process_virtual_memory_bytes",
+        "gauge",
+        "Virtual memory of the process.",
+        bytes("VmSize:"),
+    );
+    metric("process_open_fds", "gauge", "Open file descriptors.", open_descriptors());
+    let limit = getrlimit(Resource::Nofile).current.map(|limit| limit as f64);
+    metric("process_max_fds", "gauge", "Limit of open file descriptors.", limit);
+}
+
+/// Since Linux 6.2, the size of the folder is the number of descriptors; before, it is 0.
+fn open_descriptors() -> Option<f64> {
+    let count = fs::metadata("/proc/self/fd").ok()?.size();
+    (count > 0).then_some(count as f64)
+}

@@ -1,0 +1,232 @@
+//! The scripts of Lua applications: what all workers load.
+//! In: the configuration, the folders of the scripts. Out: programs; what is wrong with them.
+//! Never: lets two workers run different texts of a module: the first worker that requires it reads it for all.
+//! Limits: `FILE_BYTES_MAX` bytes of a script or module.
+//! Invariant: a program is replaced by another one only if its settings, its script or a module that it has read differ.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tidegate_config::arrange::Arranged;
+use tidegate_config::model::{Config, LuaApp};
+use tidegate_config::places::{Finding, Owner};
+use tidegate_config::report::Kind;
+use tidegate_lua::{Dictionary, Script};
+
+use crate::apps;
+use crate::files;
+
+/// Bytes of a script or a module.
+const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
+
+/// The programs of all applications, by their index in the configuration. `None`: the application was removed.
+pub type Scripts = Arc<[Option<Arc<Program>>]>;
+
+/// The name of a module's file, and its text.
+type Module = (String, Vec<u8>);
+
+/// An application, as every worker loads it.
+#[derive(Debug)]
+pub struct Program {
+    /// The name and the text of the script.
+    pub(crate) script: Script,
+    /// The dictionaries, by name.
+    pub(crate) shared: Vec<(String, Arc<Dictionary>)>,
+    /// The names of the push hubs.
+    pub(crate) hubs: Arc<[String]>,
+    /// The modules that VMs have required, by name. Locked only when a VM requires a module for the first time.
+    modules: Mutex<BTreeMap<String, Module>>,
+}
+
+impl Program {
+    /// An application with nothing but its script.
+    pub(crate) fn alone(script: Script) -> Self {
+        Self::new(script, Vec::new(), Arc::new([]))
+    }
+
+    fn new(script: Script, shared: Vec<(String, Arc<Dictionary>)>, hubs: Arc<[String]>) -> Self {
+        Self { script, shared, hubs, modules: Mutex::default() }
+    }
+
+    /// The module of this name in the folder of the script: `a.b` is `a/b.lua` or `a/b/init.lua`.
+    pub(crate) fn module(&self, name: &str) -> Result<Option<Module>, String> {
+        let mut modules = self.modules.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(module) = modules.get(name) {
+            return Ok(Some(module.clone()));
+        }
+        let found = find_module(&folder_of(&self.script), name)?;
+        if let Some(module) = &found {
+            modules.insert(name.to_owned(), module.clone());
+        }
+        Ok(found)
+    }
+
+    /// The files that the program consists of, as far as it has read them.
+    fn paths(&self) -> Vec<PathBuf> {
+        let modules = self.modules.lock().unwrap_or_else(PoisonError::into_inner);
+        let files = modules.values().map(|(file, _)| file.into());
+        core::iter::once(PathBuf::from(&self.script.file)).chain(files).collect()
+    }
+
+    /// Whether the script has this text and the modules are still those in the files.
+    fn is_current(&self, text: &[u8]) -> bool {
+        let folder = folder_of(&self.script);
+        let modules = self.modules.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_same = |(name, module): (&String, &Module)| {
+            find_module(&folder, name).is_ok_and(|found| found.as_ref() == Some(module))
+        };
+        self.script.text == text && modules.iter().all(is_same)
+    }
+}
+
+/// Reads the scripts of all applications at the start of the process.
+///
+/// # Errors
+/// The scripts that cannot be read.
+pub fn read(config: &Config) -> Result<Scripts, Vec<Finding>> {
+    let mut findings = Vec::new();
+    let mut scripts = Vec::new();
+    for (index, app) in config.lua.iter().enumerate() {
+        match read_file(Path::new(&app.script)) {
+            Ok(text) => scripts.push(Some(Arc::new(program(config, app, text, &mut Vec::new())))),
+            Err(what) => findings.push(finding(index, app, what)),
+        }
+    }
+    if findings.is_empty() { Ok(scripts.into()) } else { Err(findings) }
+}
+
+/// The scripts of a configuration that follows another one.
+pub(crate) struct Renewed {
+    /// The programs. Those that have not changed are those of before.
+    pub(crate) scripts: Scripts,
+    /// The names of the applications with other programs.
+    pub(crate) changed: Vec<String>,
+    /// What the operator should know.
+    pub(crate) notes: Vec<String>,
+}
+
+/// What is wrong with changed scripts.
+pub(crate) struct Refusal {
+    /// The mistakes, by the index of the application.
+    pub(crate) findings: Vec<Finding>,
+    /// The files of the scripts that were read.
+    pub(crate) paths: Vec<PathBuf>,
+}
+
+/// Reads the scripts again for `next`, and loads each that has changed once, on this thread.
+///
+/// # Errors
+/// A script cannot be read, or is wrong.
+pub(crate) fn renew(before: (&Config, &Scripts), next: &Arranged) -> Result<Renewed, Refusal> {
+    let config = &next.config;
+    let (mut scripts, mut changed, mut notes) = (Vec::new(), Vec::new(), Vec::new());
+    let mut refusal = Refusal { findings: Vec::new(), paths: Vec::new() };
+    for (index, app) in config.lua.iter().enumerate() {
+        if !next.file_apps.contains(&index) {
+            scripts.push(None);
+            continue;
+        }
+        let text = match read_file(Path::new(&app.script)) {
+            Ok(text) => text,
+            Err(what) => {
+                refusal.findings.push(finding(index, app, what));
+                continue;
+            }
+        };
+        let earlier = before.1.get(index).and_then(Option::as_ref).zip(before.0.lua.get(index));
+        if let Some((earlier, settings)) = earlier {
+            if settings == app && earlier.is_current(&text) {
+                scripts.push(Some(Arc::clone(earlier)));
+                continue;
+            }
+            notes.extend(lost_dictionaries(settings, app));
+        }
+        let mut kept = earlier.map_or(Vec::new(), |(earlier, settings)| {
+            settings.shared.iter().cloned().zip(earlier.shared.iter().cloned()).collect()
+        });
+        let program = Arc::new(program(config, app, text, &mut kept));
+        let wrong = apps::fault_of(config, index, &program);
+        refusal.findings.extend(wrong.map(|what| finding(index, app, what)));
+        refusal.paths.extend(program.paths());
+        changed.push(app.name.clone());
+        scripts.push(Some(program));
+    }
+    match refusal.findings.is_empty() {
+        true => Ok(Renewed { scripts: scripts.into(), changed, notes }),
+        false => Err(refusal),
+    }
+}
+
+/// The files of the programs, as far as they have been read.
+pub(crate) fn paths(scripts: &Scripts) -> Vec<PathBuf> {
+    scripts.iter().flatten().flat_map(|program| program.paths()).collect()
+}
+
+/// A dictionary's name and size, and the dictionary.
+type Kept = ((String, usize), (String, Arc<Dictionary>));
+
+/// The program of an application. A dictionary among `kept` that has the same name and size goes on.
+fn program(config: &Config, app: &LuaApp, text: Vec<u8>, kept: &mut Vec<Kept>) -> Program {
+    let shared = app.shared.iter().map(|(name, bytes)| {
+        let at = kept.iter().position(|((other, size), _)| (other, size) == (name, bytes));
+        let dictionary = at.map(|at| kept.swap_remove(at).1.1);
+        (name.clone(), dictionary.unwrap_or_else(|| Arc::new(Dictionary::new(*bytes))))
+    });
+    let shared = shared.collect();
+    let hubs = config.push.iter().map(|hub| hub.name.clone()).collect();
+    Program::new(Script { file: app.script.clone(), text }, shared, hubs)
+}
+
+/// The dictionaries that begin again, because they have another size.
+fn lost_dictionaries(before: &LuaApp, after: &LuaApp) -> Vec<String> {
+    let resized = after.shared.iter().filter(|(name, bytes)| {
+        before.shared.iter().any(|(other, size)| other == name && size != bytes)
+    });
+    let note = |(name, _): &(String, usize)| {
+        format!("lua {}: the shared dictionary {name} has another size, so it is empty", after.name)
+    };
+    resized.map(note).collect()
+}
+
+/// What is wrong with an application, for a message at its place in the configuration.
+pub(crate) fn finding(index: usize, app: &LuaApp, what: String) -> Finding {
+    Finding {
+        kind: Kind::Script,
+        owner: Owner::Lua(index),
+        subject: app.script.clone(),
+        what,
+        help: None,
+    }
+}
+
+pub(crate) fn read_file(path: &Path) -> Result<Vec<u8>, String> {
+    let text =
+        files::read(path, FILE_BYTES_MAX).map_err(|error| format!("cannot be read: {error}"))?;
+    match text.len() as u64 > FILE_BYTES_MAX {
+        true => Err(format!("is larger than {FILE_BYTES_MAX} bytes")),
+        false => Ok(text),
+    }
+}
+
+fn folder_of(script: &Script) -> PathBuf {
+    Path::new(&script.file).parent().unwrap_or(Path::new("")).to_path_buf()
+}
+
+fn find_module(folder: &Path, name: &str) -> Result<Option<Module>, String> {
+    let is_plain = |part: &str| {
+        let fits = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
+        !part.is_empty() && part.bytes().all(fits)
+    };
+    if !name.split('.').all(is_plain) {
+        return Err("a module's name consists of letters, digits, '_', '-' and '.'".to_owned());
+    }
+    let path = folder.join(name.replace('.', "/"));
+    for file in [path.with_extension("lua"), path.join("init.lua")] {
+        if file.is_file() {
+            let text = read_file(&file).map_err(|what| format!("{} {what}", file.display()))?;
+            return Ok(Some((file.display().to_string(), text)));
+        }
+    }
+    Ok(None)
+}

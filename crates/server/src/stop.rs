@@ -1,0 +1,107 @@
+//! The stop of a worker: listeners, idle connections, and what is open at the end of the grace period.
+//! In: the grace period; the process that takes over, if there is one. Out: closed listeners and connections.
+//! Never: cuts off a response within the grace period.
+//! Limits: the grace period.
+
+use std::sync::Arc;
+
+use tidegate_base::Span;
+use tidegate_gate::access::Cause;
+use tidegate_reactor::{LeavingListeners, Reactor};
+
+use crate::drain::Drain;
+use crate::timers::WorkerTimer;
+use crate::worker::Worker;
+
+/// How long a stop keeps the listeners open while new connections are steered to a process that takes over.
+/// The kernel resets a connection whose TCP handshake is in progress when its listener closes.
+const STOP_LISTENERS_SPAN: Span = Span::from_millis(125);
+/// How long a stop keeps idle connections open. A client that has just received a response may send its next
+/// request without knowing of the stop (RFC 9112 section 9.6); that request is still answered.
+const STOP_IDLE_SPAN: Span = Span::from_millis(250);
+const _: () = assert!(STOP_LISTENERS_SPAN.as_nanos() < STOP_IDLE_SPAN.as_nanos());
+/// By `[[listener]]`: this process's listeners on the address, if a stop steers new connections to the
+/// listeners of another process.
+pub(crate) type Leaving = Arc<[Option<Arc<LeavingListeners>>]>;
+
+/// How far a stop has come, and how it goes on.
+#[derive(Default)]
+pub(crate) struct Stop {
+    /// Which WebSocket connections the stop has closed so far.
+    pub(crate) drain: Drain,
+    /// The grace period has ended. The worker stops without waiting until the kernel has sent what it holds.
+    is_grace_over: bool,
+    /// By listener: the listeners that close together, if a stop leaves new connections to another process.
+    leaving: Leaving,
+}
+
+impl Worker {
+    /// Sets, before a stop, on which listeners new connections are steered to a process that takes over.
+    pub fn leave_to_others(&mut self, leaving: Leaving) {
+        self.stop.leaving = leaving;
+    }
+
+    /// Sets, before a stop, how WebSocket connections close.
+    pub(crate) fn close_over(&mut self, drain: Drain) {
+        self.stop.drain = drain;
+    }
+
+    /// Begins to stop. New connections are steered to the process that takes over, if there is one. The
+    /// listeners close after `STOP_LISTENERS_SPAN`, or at once if no process takes over. Idle connections
+    /// close after `STOP_IDLE_SPAN`, busy ones after their response. Connections that are still open after
+    /// `grace` are reset.
+    pub fn stop<R: Reactor>(&mut self, reactor: &mut R, grace: Span) {
+        if self.stopping {
+            return;
+        }
+        self.stopping = true;
+        let now = reactor.now();
+        WorkerTimer::Grace.set(reactor, now.after(grace));
+        WorkerTimer::Idle.set(reactor, now.after(STOP_IDLE_SPAN.min(grace)));
+        if self.stop.leaving.iter().all(Option::is_none) {
+            return self.close_listeners(reactor);
+        }
+        for listener in &self.listeners {
+            if let Some(Some(own)) = self.stop.leaving.get(usize::from(listener.index)) {
+                reactor.steer_away(listener.id, own);
+            }
+        }
+        WorkerTimer::Listeners.set(reactor, now.after(STOP_LISTENERS_SPAN.min(grace)));
+    }
+
+    /// Closes the listeners after accepting the connections in their backlogs.
+    pub(crate) fn close_listeners<R: Reactor>(&mut self, reactor: &mut R) {
+        for listener in &self.listeners {
+            reactor.stop_listening(listener.id);
+        }
+        if self.conns.downstream_count() == 0 {
+            self.close_idle(reactor);
+        }
+    }
+
+    /// Whether a stop is complete: every connection and listener is closed, or the grace period has ended.
+    #[must_use]
+    pub fn is_stopped<R: Reactor>(&self, reactor: &R) -> bool {
+        let all_closed = reactor.sock_count() == 0 && reactor.listener_count() == 0;
+        self.stopping && (self.stop.is_grace_over || all_closed)
+    }
+
+    /// Resets every connection that is still open.
+    pub(crate) fn abort_all<R: Reactor>(&mut self, reactor: &mut R) {
+        self.stop.is_grace_over = true;
+        self.end_mirrors(reactor);
+        for sock in self.conns.downstream_ids() {
+            self.blame_connection(sock, Cause::Stopped, "the process stopped");
+            self.drop_client(reactor, sock);
+            reactor.abort(sock);
+        }
+        self.end_own(reactor);
+        for sock in self.conns.upstream_ids() {
+            self.discard_upstream(reactor, sock);
+        }
+        self.work.clear();
+        for pool in &mut self.pools {
+            pool.unserved = false;
+        }
+    }
+}

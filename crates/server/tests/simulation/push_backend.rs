@@ -1,0 +1,295 @@
+//! Push clients whose hub asks a backend that is slow, silent, sends nonsense, or is not there.
+//! In: seeds, the scripts of the tests. Out: what each test's name states.
+//! Limits: the turns that each test states.
+//! Invariant: after a run the workers hold nothing.
+
+use tidegate_base::{Address, Prng, Span};
+use tidegate_reactor::{Faults, SimPeer, SimServer};
+
+use crate::push::Process;
+use crate::push_clients::{Stream, member, post};
+
+const SETTINGS: &str = "subscribe = \"anyone\"\nbackend-events = [\"publish\", \"channel-empty\"]\n\
+    [push.p.backend]\npool = \"app\"\nconnect = \"/connect\"\npublish = \"/publish\"\nrpc = \"/rpc\"\n\
+    disconnect = \"/left\"\nchannel-empty = \"/empty\"\nheaders = [\"Cookie\"]\ntimeout = \"500ms\"\n\
+    reply-max = \"1KiB\"\ncalls-max = 5\ncalls-per-address-max = 3\n\
+    [pool.app]\nservers = [\"10.0.1.1:8000\"]\n";
+const CONNECT: &str = "{\"id\":1,\"connect\":{}}";
+const GRANTED: &str = "{\"result\":{\"user\":\"7\"}}";
+
+/// The backend.
+struct Backend {
+    server: SimServer,
+    conns: Vec<(SimPeer, String)>,
+}
+
+impl Backend {
+    fn new(process: &Process) -> Self {
+        let address = Address::Tcp(([10, 0, 1, 1], 8000).into());
+        Self { server: process.serve(&address), conns: Vec::new() }
+    }
+
+    /// The next complete request: its path, its body, and the index of the connection.
+    fn poll(&mut self) -> Option<(String, String, usize)> {
+        while let Some(peer) = self.server.accept() {
+            self.conns.push((peer, String::new()));
+        }
+        for (at, (peer, received)) in self.conns.iter_mut().enumerate() {
+            received.push_str(&String::from_utf8_lossy(&peer.receive()));
+            let Some((head, rest)) = received.split_once("\r\n\r\n") else { continue };
+            let length = head.split("Content-Length: ").nth(1).and_then(|rest| rest.lines().next());
+            let length: usize = length.and_then(|length| length.parse().ok()).expect("a length");
+            if rest.len() >= length {
+                let path = head.split(' ').nth(1).expect("a path").to_owned();
+                let (body, left) = (rest[..length].to_owned(), rest[length..].to_owned());
+                *received = left;
+                return Some((path, body, at));
+            }
+        }
+        None
+    }
+
+    /// Waits for a request.
+    fn next(&mut self, process: &mut Process) -> (String, String, usize) {
+        for _ in 0..1000 {
+            if let Some(found) = self.poll() {
+                return found;
+            }
+            process.turn();
+        }
+        panic!("the backend gets no request");
+    }
+
+    /// Waits for a request to `path`, and answers it.
+    fn answer(&mut self, process: &mut Process, path: &str, body: &str) -> String {
+        let (found, question, at) = self.next(process);
+        assert_eq!(found, path);
+        self.respond(at, body);
+        question
+    }
+
+    fn respond(&self, at: usize, body: &str) {
+        let length = body.len();
+        let response = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{body}");
+        self.conns[at].0.send(response.as_bytes());
+    }
+}
+
+#[test]
+fn commands_of_a_client_wait_for_the_verdict_on_earlier_ones() {
+    let mut process = Process::new(2, 3, 64, SETTINGS);
+    let mut backend = Backend::new(&process);
+    let mut stream = Stream::begin(
+        &mut process,
+        "http_stream",
+        "{\"id\":1,\"connect\":{}}\n{\"id\":2,\"rpc\":{\"method\":\"a\"}}\n{\"id\":3,\"subscribe\":{\"channel\":\"r\"}}",
+    );
+    assert_eq!(stream.rest(&mut process), "", "nothing is answered before the backend has");
+    let question = backend.answer(&mut process, "/connect", GRANTED);
+    assert!(question.contains("\"transport\":\"http_stream\""), "{question}");
+    let reply = stream.wait_for(&mut process, "}}\n");
+    let question = backend.answer(&mut process, "/rpc", "{\"result\":{\"data\":5}}");
+    assert!(question.contains("\"user\":\"7\""), "{question}");
+    stream.wait_for(&mut process, "{\"id\":2,\"rpc\":{\"data\":5}}\n");
+    stream.wait_for(&mut process, "{\"id\":3,\"subscribe\":{}}\n");
+    // A request of its own finds the session, and waits, too.
+    let (session, node) = (member(&reply, "session"), member(&reply, "node"));
+    let text = "{\"id\":4,\"publish\":{\"channel\":\"r\",\"data\":1}}";
+    assert_eq!(post(&mut process, session, node, text), "204");
+    let text = "{\"id\":5,\"unsubscribe\":{\"channel\":\"r\"}}";
+    assert_eq!(post(&mut process, session, node, text), "204");
+    let text = stream.rest(&mut process);
+    assert!(!text.contains("\"id\""), "the second request waits for the first: {text}");
+    stream.text.clear();
+    backend.answer(&mut process, "/publish", "{\"result\":{\"data\":2}}");
+    stream.wait_for(&mut process, "{\"id\":5,\"unsubscribe\":{}}");
+    let question = backend.answer(&mut process, "/empty", "{\"result\":{}}");
+    assert!(
+        question.contains("{\"events\":[{\"channel\":\"r\",\"type\":\"vacated\""),
+        "{question}"
+    );
+    drop(stream);
+    process.turns(20);
+    let question = backend.answer(&mut process, "/left", "{\"result\":{}}");
+    assert!(question.contains("\"type\":\"disconnected\"") && question.contains("\"user\":\"7\""));
+    assert_eq!(process.sum("push_backend_failures") + process.sum("push_lost_events"), 0);
+    drop(backend);
+    process.finish(Vec::new());
+}
+
+#[test]
+fn backend_that_fails_costs_the_client_an_error_that_it_may_try_again_after() {
+    let mut process = Process::new(1, 4, 64, SETTINGS);
+    let mut backend = Backend::new(&process);
+    let large = format!("{{\"result\":{{\"data\":\"{}\"}}}}", "x".repeat(1024));
+    for (number, response) in [
+        "HTTP/1.1 500 Broken\r\nContent-Length: 0\r\n\r\n".to_owned(),
+        "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]".to_owned(),
+        format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{large}", large.len()),
+        format!("HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{large}"),
+        "no HTTP\r\n\r\n".to_owned(),
+        // Silence.
+        String::new(),
+    ]
+    .iter()
+    .enumerate()
+    {
+        let mut stream = Stream::begin(&mut process, "http_stream", CONNECT);
+        let (_, _, at) = backend.next(&mut process);
+        backend.conns[at].0.send(response.as_bytes());
+        if response.contains("Connection: close") {
+            backend.conns[at].0.finish();
+        }
+        if response.is_empty() {
+            process.turns(50);
+            process.pass(Span::from_millis(600));
+        }
+        let error = "{\"id\":1,\"error\":{\"code\":100,\"message\":\"internal server error\",\"temporary\":true}}";
+        stream.wait_for(&mut process, error);
+        stream.wait_for(&mut process, "0\r\n\r\n");
+        assert_eq!(process.sum("push_backend_failures"), number as u64 + 1);
+        backend.conns.clear();
+    }
+    drop(backend);
+    end(process);
+}
+
+#[test]
+fn clients_of_one_address_leave_places_for_others_and_get_an_error_beyond_theirs() {
+    let mut process = Process::new(1, 5, 64, SETTINGS);
+    let mut backend = Backend::new(&process);
+    // One machine begins as many connections as it likes.
+    let mut streams: Vec<_> =
+        (0..6).map(|_| Stream::begin(&mut process, "http_stream", CONNECT)).collect();
+    let mut waiting = Vec::new();
+    for _ in 0..3 {
+        waiting.push(backend.next(&mut process));
+    }
+    process.turns(100);
+    assert!(backend.poll().is_none(), "no more than the places of an address");
+    assert_eq!(process.sum("push_backend_refused"), 3);
+    for stream in &mut streams[3..] {
+        stream.wait_for(
+            &mut process,
+            "\"code\":111,\"message\":\"too many requests\",\"temporary\":true}",
+        );
+    }
+    // A client that leaves gives its place back, and its request ends.
+    streams.truncate(3);
+    drop(streams.remove(0));
+    process.turns(20);
+    let mut late = Stream::begin(&mut process, "http_stream", CONNECT);
+    let (_, _, at) = backend.next(&mut process);
+    backend.respond(at, GRANTED);
+    late.wait_for(&mut process, "\"connect\":{");
+    assert_eq!(process.sum("push_backend_failures"), 3, "those that were refused");
+    drop((late, streams, waiting, backend));
+    end(process);
+}
+
+#[test]
+fn events_that_the_backend_does_not_take_are_bounded_and_counted() {
+    let mut process = Process::new(1, 6, 64, SETTINGS);
+    let mut backend = Backend::new(&process);
+    for _ in 0..100 {
+        let mut stream = Stream::begin(&mut process, "http_stream", CONNECT);
+        loop {
+            let (path, _, at) = backend.next(&mut process);
+            // Events wait for an answer that does not come.
+            if path == "/connect" {
+                backend.respond(at, GRANTED);
+                break;
+            }
+        }
+        stream.wait_for(&mut process, "\"connect\":{");
+    }
+    process.turns(20);
+    process.pass(Span::from_millis(600));
+    assert!(process.sum("push_lost_events") > 0);
+    drop(backend);
+    for _ in 0..20 {
+        process.turns(20);
+        process.pass(Span::from_secs(1));
+    }
+    assert_eq!(process.sum("push_lost_events"), 100);
+    process.finish(Vec::new());
+}
+
+/// Waits until nothing is sent to the backend any more, which is gone.
+fn end(mut process: Process) {
+    for _ in 0..20 {
+        process.turns(20);
+        process.pass(Span::from_secs(1));
+    }
+    process.finish(Vec::new());
+}
+
+/// Runs one seed. Returns how many clients were let in.
+fn run(seed: u64) -> u64 {
+    let mut prng = Prng::new(seed ^ 0x6261_636b);
+    let mut process = Process::new(2, seed, 64, SETTINGS);
+    let mut backend = Backend::new(&process);
+    process.set_faults(Faults {
+        short_read_ppm: 100_000,
+        short_write_ppm: 100_000,
+        connect_refused_ppm: 50_000,
+        connect_silent_ppm: 20_000,
+        latency_us_max: 2000,
+        ..Faults::none()
+    });
+    let mut peers: Vec<SimPeer> = Vec::new();
+    let commands: String = (0..3)
+        .map(|at| {
+            let (subscribe, publish, unsubscribe) = (3 * at + 2, 3 * at + 3, 3 * at + 4);
+            format!(
+                "{{\"id\":{subscribe},\"subscribe\":{{\"channel\":\"c{at}\"}}}}\n\
+                 {{\"id\":{publish},\"publish\":{{\"channel\":\"c{at}\",\"data\":1}}}}\n\
+                 {{\"id\":{unsubscribe},\"rpc\":{{\"method\":\"m\"}}}}\n"
+            )
+        })
+        .collect();
+    let body = format!("{CONNECT}\n{commands}");
+    let request = format!(
+        "POST /push/connection/sse HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    for _ in 0..400 {
+        if prng.below(4) == 0 && peers.len() < 8 {
+            let peer = process.dial();
+            peer.send(request.as_bytes());
+            peers.push(peer);
+        }
+        peers.retain(|peer| {
+            let _ = peer.receive();
+            let leaves = prng.below(60) == 0;
+            if leaves {
+                peer.reset();
+            }
+            !leaves
+        });
+        if let Some((_, _, at)) = backend.poll() {
+            match prng.below(8) {
+                // Silence.
+                0 => {}
+                1 => backend.conns[at].0.reset(),
+                2 => backend.respond(at, "{\"disconnect\":{\"code\":4000,\"reason\":\"no\"}}"),
+                3 => backend.respond(at, "{\"error\":{\"code\":1000}}"),
+                _ => backend.respond(at, GRANTED),
+            }
+        }
+        process.turn();
+        process.pass(Span::from_millis(prng.below(20)));
+    }
+    let clients = process.sum("push_subscriptions");
+    peers.iter().for_each(SimPeer::reset);
+    process.set_faults(Faults::none());
+    drop(backend);
+    end(process);
+    clients
+}
+
+#[test]
+fn nothing_is_left_whatever_backends_and_clients_do() {
+    let clients: u64 = (0..30).map(run).sum();
+    assert!(clients > 100, "{clients} subscriptions");
+}
