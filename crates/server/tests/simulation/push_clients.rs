@@ -329,7 +329,7 @@ fn silent_websocket_client_is_closed_with_the_code_of_its_silence() {
 }
 
 /// A request for a WebSocket.
-fn websocket_request(path: &str) -> String {
+pub(crate) fn websocket_request(path: &str) -> String {
     format!(
         "GET /push/{path} HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
          Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
