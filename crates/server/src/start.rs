@@ -33,9 +33,9 @@ use crate::action::push::PushPost;
 use crate::admin::{self, Operations};
 use crate::apps::{self, Meter, Scripts};
 use crate::certificates::TlsLoader;
-use crate::change::InUse;
+use crate::change::{ChangeError, InUse};
 use crate::configuration::{
-    self, Bound, ConfigSource, Configuration, Handover, Listening, WorkerLink,
+    self, Bound, ConfigSource, Configuration, Handover, Listening, Rehearsal, WorkerLink,
 };
 use crate::counters::Accounts;
 use crate::drain::Drain;
@@ -117,6 +117,10 @@ pub(crate) enum Mail {
     Stop(Span, Leaving, Drain),
     /// Use this plan for new TLS sessions.
     Tls(Arc<TlsPlan>),
+    /// Prepare the applications of settings that follow.
+    Prepare(Arc<Rehearsal>),
+    /// Drop these applications: the settings were refused.
+    DropPrepared,
     /// Use these settings.
     Settings(Arc<Handover>),
     /// Which servers take requests.
@@ -335,6 +339,7 @@ fn serve_until_stopped(
     }
     if let Some(operations) = &operations {
         operations.is_stopping.store(true, Ordering::SeqCst);
+        operations.reloads.stop();
     }
     // If connections are steered by CPU, the program of the new process already steers the whole group.
     let handover = match (is_replaced, steer_by_cpu && count > 1) {
@@ -664,6 +669,15 @@ fn serve(prepared: &mut Prepared, mailbox: &Mailbox<Mail>, index: u16) {
                 }
                 (Some(Mail::Tls(plan)), Some(layer)) => layer.replace_plan(&plan),
                 (Some(Mail::Tls(_)), None) => {}
+                (Some(Mail::Prepare(rehearsal)), None) => {
+                    rehearse(reactor, worker, &rehearsal);
+                }
+                (Some(Mail::Prepare(rehearsal)), Some(layer)) => {
+                    layer.between_turns(reactor, worker, |worker, view| {
+                        rehearse(view, worker, &rehearsal);
+                    });
+                }
+                (Some(Mail::DropPrepared), _) => worker.drop_prepared_apps(),
                 (Some(Mail::Settings(handover)), _) => {
                     change_settings(reactor, worker, tls, &handover);
                 }
@@ -689,6 +703,13 @@ fn serve(prepared: &mut Prepared, mailbox: &Mailbox<Mail>, index: u16) {
         }
     }
     worker.stop_apps(reactor);
+}
+
+/// Prepares the applications of settings that follow, and reports that.
+fn rehearse(reactor: &mut impl Reactor, worker: &mut Worker, rehearsal: &Rehearsal) {
+    let Some((config, scripts)) = rehearsal.take() else { return };
+    let prepared = worker.prepare_apps(reactor, &config, &scripts);
+    rehearsal.report(prepared.map_err(|findings| ChangeError::Scripts(findings).to_string()));
 }
 
 /// Applies settings to a worker, and reports that.
