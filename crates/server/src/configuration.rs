@@ -9,8 +9,8 @@
 //! Invariant: the workers are changed one after the other, by one thread.
 
 use std::path::PathBuf;
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tidegate_base::Address;
@@ -25,6 +25,7 @@ use tidegate_secure::TlsPlan;
 use crate::admin::{Operations, Reloads};
 use crate::certificates::TlsLoader;
 use crate::change::{InUse, removed_in_use};
+use crate::handover::{Handover, Order, Rehearsal};
 use crate::health::Checks;
 use crate::key_fetcher::KeyFetcher;
 use crate::listening_sockets;
@@ -60,36 +61,6 @@ pub trait ConfigSource: Send {
 
 /// The actual addresses of a worker's listeners, by their index in the configuration.
 pub(crate) type Bound = Vec<Option<Address>>;
-
-/// Something on its way to a worker, and the way of the result.
-pub(crate) struct Order<T, U> {
-    /// What the worker gets; `None` once it has been taken.
-    content: Mutex<Option<T>>,
-    /// Reports that the worker has carried it out, or why it has not.
-    report: SyncSender<Result<U, String>>,
-}
-
-/// Settings, and the addresses of the listeners.
-pub(crate) type Handover = Order<(Snapshot, Arc<TlsPlan>), Bound>;
-/// The configuration and the programs of settings that follow.
-pub(crate) type Rehearsal = Order<(Arc<Config>, Scripts), ()>;
-
-impl<T, U> Order<T, U> {
-    fn new(content: T) -> (Arc<Self>, Receiver<Result<U, String>>) {
-        let (report, result) = mpsc::sync_channel(1);
-        (Arc::new(Self { content: Mutex::new(Some(content)), report }), result)
-    }
-
-    /// Takes the content: the worker, to carry it out, or the sender, to withdraw it.
-    pub(crate) fn take(&self) -> Option<T> {
-        self.content.lock().unwrap_or_else(PoisonError::into_inner).take()
-    }
-
-    /// Reports the result.
-    pub(crate) fn report(&self, result: Result<U, String>) {
-        let _ = self.report.send(result);
-    }
-}
 
 /// A worker, for the thread that changes the configuration.
 pub(crate) struct WorkerLink {

@@ -33,12 +33,11 @@ use crate::action::push::PushPost;
 use crate::admin::{self, Operations};
 use crate::apps::{self, Meter, Scripts};
 use crate::certificates::TlsLoader;
-use crate::change::{ChangeError, InUse};
-use crate::configuration::{
-    self, Bound, ConfigSource, Configuration, Handover, Listening, Rehearsal, WorkerLink,
-};
+use crate::change::InUse;
+use crate::configuration::{self, Bound, ConfigSource, Configuration, Listening, WorkerLink};
 use crate::counters::Accounts;
 use crate::drain::Drain;
+use crate::handover::{Handover, Rehearsal, change_settings, rehearse};
 use crate::health::{Checks, Roster, Standings};
 use crate::inheritance::Inheritance;
 use crate::key_fetcher::KeyFetcher;
@@ -703,54 +702,6 @@ fn serve(prepared: &mut Prepared, mailbox: &Mailbox<Mail>, index: u16) {
         }
     }
     worker.stop_apps(reactor);
-}
-
-/// Prepares the applications of settings that follow, and reports that.
-fn rehearse(reactor: &mut impl Reactor, worker: &mut Worker, rehearsal: &Rehearsal) {
-    let Some((config, scripts)) = rehearsal.take() else { return };
-    let prepared = worker.prepare_apps(reactor, &config, &scripts);
-    rehearsal.report(prepared.map_err(|findings| ChangeError::Scripts(findings).to_string()));
-}
-
-/// Applies settings to a worker, and reports that.
-fn change_settings(
-    reactor: &mut EpollReactor,
-    worker: &mut Worker,
-    tls: &mut Option<TlsLayer<Arc<Accounts>>>,
-    handover: &Handover,
-) {
-    let Some((snapshot, plan)) = handover.take() else { return };
-    if tls.is_none() && !plan.is_empty() {
-        *tls = Some(TlsLayer::new(&TlsPlan::default(), Vec::new(), worker.accounts()));
-    }
-    let changed = match tls {
-        None => worker.change_settings(reactor, snapshot, &[]),
-        Some(layer) => {
-            // A waiting request may connect to a new server at once.
-            let before = layer.plan();
-            layer.replace_plan(&plan);
-            let mut changed = Ok(());
-            layer.between_turns(reactor, worker, |worker, view| {
-                changed = worker.change_settings(view, snapshot, &[]);
-            });
-            if changed.is_err() {
-                layer.replace_plan(&before);
-            }
-            layer.set_listeners(worker.listeners());
-            changed
-        }
-    };
-    if let Err(error) = changed {
-        return handover.report(Err(error.to_string()));
-    }
-    let listeners = worker.listeners();
-    let mut bound = vec![None; plan.listeners.len()];
-    for (id, index) in listeners {
-        if let Some(place) = bound.get_mut(usize::from(index)) {
-            *place = reactor.listener_address(id);
-        }
-    }
-    handover.report(Ok(bound));
 }
 
 /// After the worker has stopped, continues to lend its permits and to own its channels for workers that have not.

@@ -3,8 +3,9 @@
 //! the VMs before.
 //! Never: ends a request or a connection at once because of a change: the VM before goes on with them (`retired.rs`).
 //! Limits: those of `retired.rs`. Clients are handed over within the share of a turn that callbacks have.
-//! Invariant: settings with new code come into force after `on_start` of all new code has succeeded. Whatever names a VM before by its index is renamed in the moment of the change, so nothing that began with
-//! earlier code reaches the new code, and the reverse.
+//! Invariant: settings with new code come into force after `on_start` of all new code has succeeded. Whatever names a VM
+//! before by its index is renamed in the moment of the change, so nothing that began with earlier code reaches the new code,
+//! and the reverse.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
