@@ -227,6 +227,39 @@ fn clients_of_one_address_leave_places_for_others_and_get_an_error_beyond_theirs
 }
 
 #[test]
+fn clients_do_not_postpone_their_end_with_commands() {
+    let settings =
+        SETTINGS.replace("timeout = \"500ms\"", "timeout = \"300s\"\nrefresh = \"/refresh\"");
+    let mut process =
+        Process::new(1, 7, 64, &format!("{settings}[websocket]\nping-every = \"off\"\n"));
+    let mut backend = Backend::new(&process);
+    let mut streams = Vec::new();
+    for _ in 0..3 {
+        let commands = format!("{CONNECT}\n{{\"id\":2,\"rpc\":{{\"method\":\"slow\"}}}}");
+        let mut stream = Stream::begin(&mut process, "http_stream", &commands);
+        let until = process.unix_seconds() + 3;
+        let granted = format!("{{\"result\":{{\"user\":\"7\",\"expire_at\":{until}}}}}");
+        backend.answer(&mut process, "/connect", &granted);
+        stream.wait_for(&mut process, "\"connect\":{");
+        let (path, _, _) = backend.next(&mut process);
+        assert_eq!(path, "/rpc", "which takes a place of the address and is not answered");
+        streams.push(stream);
+    }
+    for _ in 0..40 {
+        process.pass(Span::from_secs(1));
+    }
+    for _ in 0..3 {
+        backend.answer(&mut process, "/refresh", "{\"result\":{\"expired\":true}}");
+    }
+    for stream in &mut streams {
+        stream.wait_for(&mut process, "\"code\":3005,\"reason\":\"connection expired\"");
+    }
+    assert_eq!(process.sum("push_backend_refused") + process.sum("push_clients_now"), 0);
+    drop((streams, backend));
+    end(process);
+}
+
+#[test]
 fn events_that_the_backend_does_not_take_are_bounded_and_counted() {
     let mut process = Process::new(1, 6, 64, SETTINGS);
     let mut backend = Backend::new(&process);

@@ -35,11 +35,28 @@ const PIECE_BYTES: usize = 64;
 #[derive(Default)]
 pub(super) struct WaitingCommands {
     /// The data of requests, or the rest of messages.
-    pieces: VecDeque<Box<[u8]>>,
+    pieces: VecDeque<Piece>,
     /// The bytes of `pieces`, with `PIECE_BYTES` for each.
     bytes: usize,
     /// The session is listed in `Worker::push_share`.
     is_listed: bool,
+}
+
+/// Commands that came together.
+pub(super) struct Piece {
+    data: Box<[u8]>,
+    /// How many bytes of it were handled.
+    used: usize,
+}
+
+impl Piece {
+    pub(super) const fn new(data: Box<[u8]>) -> Self {
+        Self { data, used: 0 }
+    }
+
+    fn cost_bytes(&self) -> usize {
+        self.data.len() + PIECE_BYTES
+    }
 }
 
 /// The response that carries what a client receives.
@@ -271,13 +288,14 @@ impl Worker {
         let hub = self.push.settings.get(session.hub);
         let bytes_max = hub.map_or(0, |hub| hub.queue.bytes_max);
         let waiting = self.push.commands.entry(Key::of_session(id)).or_default();
-        let bytes = waiting.bytes + commands.len() + PIECE_BYTES;
+        let piece = Piece::new(commands);
+        let bytes = waiting.bytes + piece.cost_bytes();
         if !waiting.pieces.is_empty() && bytes > bytes_max {
             self.accounts.counters.push_slow_closes.add(1);
             return self.disconnect_slow(reactor, Key::of_session(id));
         }
         waiting.bytes = bytes;
-        waiting.pieces.push_back(commands);
+        waiting.pieces.push_back(piece);
         self.run_waiting_commands(reactor, id);
     }
 
@@ -324,29 +342,33 @@ impl Worker {
                 }
                 return;
             }
-            let Some(commands) = waiting.pieces.pop_front() else { return };
-            waiting.bytes -= commands.len() + PIECE_BYTES;
+            let Some(piece) = waiting.pieces.pop_front() else { return };
+            waiting.bytes -= piece.cost_bytes();
             if waiting.pieces.is_empty() {
                 self.push.commands.remove(&key);
             }
             let began = reactor.read_clock();
-            self.run_commands(reactor, id, &commands);
+            self.run_commands(reactor, id, piece);
             self.push_share.note_call(reactor.read_clock().since(began));
         }
     }
 
-    fn run_commands<R: Reactor>(&mut self, reactor: &mut R, id: Id<PushSession>, commands: &[u8]) {
+    fn run_commands<R: Reactor>(&mut self, reactor: &mut R, id: Id<PushSession>, mut piece: Piece) {
         let mut out = self.buffers.take();
         let room = self.room_of_client(reactor, id);
         let result = self.with_client(reactor, id, room, |connection, context| {
-            connection.receive(context, commands, &mut out)
+            connection.receive(context, &piece.data[piece.used..], &mut out)
         });
         self.send_to_client(reactor, id, &out);
         self.buffers.put(out);
         match result {
             Some(Err(disconnect)) => return self.disconnect_client(reactor, id, disconnect),
-            Some(Ok(used)) if used < commands.len() => self.keep_commands(id, &commands[used..]),
-            Some(Ok(_)) => {}
+            Some(Ok(used)) => {
+                piece.used += used;
+                if piece.used < piece.data.len() {
+                    self.keep_commands(id, piece);
+                }
+            }
             None => return,
         }
         self.end_failed_stream(reactor, id);
@@ -356,10 +378,10 @@ impl Worker {
     }
 
     /// Keeps the rest of a message behind a command that waits.
-    pub(super) fn keep_commands(&mut self, id: Id<PushSession>, rest: &[u8]) {
+    pub(super) fn keep_commands(&mut self, id: Id<PushSession>, rest: Piece) {
         let waiting = self.push.commands.entry(Key::of_session(id)).or_default();
-        waiting.bytes += rest.len() + PIECE_BYTES;
-        waiting.pieces.push_front(rest.into());
+        waiting.bytes += rest.cost_bytes();
+        waiting.pieces.push_front(rest);
     }
 
     /// Ends the response to a client whose `connect` has failed.
