@@ -207,7 +207,7 @@ fn server_option(
         "maxqueue" => shared.queue_max = value.parse().ok().map(|max| (max, line)),
         "pool-max-conn" => shared.reuse_max = value.parse().ok().map(|max| (max, line)),
         "agent-port" => shared.agent_port = value.parse().ok().map(|port| (port, line)),
-        "agent-check" | "send-proxy-v2-ssl-cn" if word == "agent-check" => {}
+        "agent-check" => {}
         "send-proxy" => shared.proxy_protocol = Some(("v1", line)),
         "send-proxy-v2" | "send-proxy-v2-ssl" | "send-proxy-v2-ssl-cn" => {
             shared.proxy_protocol = Some(("v2", line));

@@ -114,10 +114,8 @@ pub(super) fn read<'d>(
             block.set("tls", "self-signed", block.line);
         }
         let routes = choose(&servers, &made, findings);
-        let name = match block.get("bind") {
-            Some(Value::Text(bind)) => bind.replace(['[', ']'], "").replace("unix:", ""),
-            _ => String::new(),
-        };
+        let bind = block.get("bind").and_then(Value::text).unwrap_or_default();
+        let name = bind.replace(['[', ']'], "").replace("unix:", "");
         let name = name.rsplit([':', '/']).next().unwrap_or_default().to_owned();
         let name =
             plan.listener_name(&format!("{}-{name}", if is_secure { "https" } else { "http" }));
@@ -251,15 +249,8 @@ fn tls(block: &mut Block, levels: &Levels<'_, '_>, findings: &mut Findings<'_>) 
         };
         let entries = [("cert", Value::from(cert.arg(0))), ("key", Value::from(key.arg(0)))];
         let pair = Value::Table(entries.map(|(key, value)| (key.to_owned(), value)).to_vec());
-        let mut certificates = match block.get("tls") {
-            Some(Value::Table(entries)) => {
-                match entries.iter().find(|(key, _)| key == "certificates") {
-                    Some((_, Value::List(all))) => all.clone(),
-                    _ => Vec::new(),
-                }
-            }
-            _ => Vec::new(),
-        };
+        let before = block.get("tls").and_then(|tls| tls.entry("certificates"));
+        let mut certificates = before.map(Value::elements).unwrap_or_default().to_vec();
         if !certificates.contains(&pair) {
             certificates.push(pair);
         }
