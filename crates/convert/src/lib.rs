@@ -31,6 +31,12 @@ const ESSENTIAL: [&str; 19] = [
     "headers", "query", "cookies", "table", "allow", "deny", "auth", "rate", "tls", "forward",
 ];
 
+/// Fields about clients that every request to a server has.
+const OWN_FIELDS: [&str; 4] =
+    ["x-forwarded-for", "x-forwarded-proto", "x-forwarded-host", "forwarded"];
+/// What happens to other values of these fields.
+const OWN_VALUE: &str =
+    "Tidegate sets this field by itself, from the connection or from a proxy in `trusted`";
 /// What to do about a listener whose proxies are not known.
 const PROXIES: &str = "list the addresses of your proxies in `from`: every client of a listed address must send the header";
 /// What happens to lists of algorithms of TLS.

@@ -47,6 +47,10 @@ impl Place {
     }
 }
 
+/// The host of the request, in nginx's words.
+const CLIENT_HOSTS: [&str; 4] =
+    ["$host", "$http_host", "$host:$server_port", "$http_host:$server_port"];
+
 /// What is needed to read a location.
 struct Reader<'r, 'd, 'f, 't> {
     shared: &'r mut Shared<'d>,
@@ -185,6 +189,25 @@ fn place(location: &Directive, index: usize, findings: &mut Findings<'_>) -> Opt
             Place { condition, rank: (Kind::Regex, index), prefix: None, line }
         }
     })
+}
+
+/// Whether `value` is what Tidegate sends in a field that it sets by itself.
+fn is_own_value(name: &str, value: &str, levels: &Levels<'_, '_>) -> bool {
+    const CHAINS: [&str; 3] =
+        ["$proxy_add_x_forwarded_for", "$remote_addr", "$http_x_forwarded_for, $remote_addr"];
+    let is_tls = |listen: &&Directive| listen.args.iter().any(|option| option == "ssl");
+    let listens = levels.server.named(&["listen"]);
+    match name {
+        "x-forwarded-for" => CHAINS.contains(&value),
+        "x-forwarded-host" => CLIENT_HOSTS.contains(&value),
+        "x-forwarded-proto" => match value {
+            "$scheme" => true,
+            "https" => !listens.is_empty() && listens.iter().all(is_tls),
+            "http" => !listens.iter().any(is_tls),
+            _ => false,
+        },
+        _ => false,
+    }
 }
 
 impl<'d> Reader<'_, 'd, '_, '_> {
@@ -450,11 +473,8 @@ impl<'d> Reader<'_, 'd, '_, '_> {
         let own = fields.iter().find(|own| own.arg(0).eq_ignore_ascii_case("host"));
         let text = own.map_or("$proxy_host", |own| own.arg(1));
         match text {
-            "$host"
-            | "$http_host"
-            | "$host:$server_port"
-            | "$http_host:$server_port"
-            | "$server_name" => None,
+            "$server_name" => None,
+            text if CLIENT_HOSTS.contains(&text) => None,
             "$proxy_host" if address.starts_with(['$', 'u']) && !address.contains('.') => None,
             "$proxy_host" => Some(address.to_owned()),
             text if text.contains('$') => {
@@ -657,7 +677,7 @@ impl<'d> Reader<'_, 'd, '_, '_> {
         for own in
             levels.all("proxy_set_header").into_iter().chain(levels.all("grpc_set_header")).rev()
         {
-            self.request_field(route, own);
+            self.request_field(route, own, levels);
         }
         for own in levels.all("add_header").into_iter().rev() {
             let (name, value) = (own.arg(0).to_ascii_lowercase(), own.arg(1));
@@ -697,21 +717,18 @@ impl<'d> Reader<'_, 'd, '_, '_> {
         }
     }
 
-    fn request_field(&mut self, route: &mut Route, own: &Directive) {
+    fn request_field(&mut self, route: &mut Route, own: &Directive, levels: &Levels<'_, 'd>) {
         let name = own.arg(0).to_ascii_lowercase();
         let value = own.arg(1);
-        // Tidegate sets these by itself, and clients cannot forge them.
-        let known = [
-            "host",
-            "x-forwarded-for",
-            "x-forwarded-proto",
-            "x-forwarded-host",
-            "forwarded",
-            "connection",
-            "upgrade",
-            "te",
-        ];
-        if known.contains(&name.as_str()) {
+        if crate::OWN_FIELDS.contains(&name.as_str()) {
+            let is_sent = matches!(route.action, Action::Proxy { .. });
+            if is_sent && !is_own_value(&name, value, levels) {
+                self.findings.differs(own.line, crate::OWN_VALUE);
+            }
+            return;
+        }
+        // `host` of `proxy` is read elsewhere; the others belong to a connection.
+        if ["host", "connection", "upgrade", "te"].contains(&name.as_str()) {
             return;
         }
         let edit = match value.is_empty() {
