@@ -21,7 +21,10 @@ use tidegate_base::{Address, Moment, Span};
 use crate::driver::Loop;
 use crate::inherited::ListenerEntrance;
 use crate::interface::{CloseReason, ListenOptions, ListenerId, Peer, Shortage};
-use crate::kernel::{Accepting, ConnectFault, Kernel, Ready, Receiving, Sending, WAKER_TOKEN};
+use crate::kernel::{
+    Accepting, ConnectFault, Kernel, Ready, Receiving, Relaying, Sending, WAKER_TOKEN,
+};
+use crate::pipe::Pipe;
 use crate::waker::Waker;
 use crate::{outq, source, steering};
 
@@ -36,6 +39,8 @@ pub struct Epoll {
     epoll: OwnedFd,
     /// The edges of the last wait; at most `EDGES_MAX`.
     edges: Vec<epoll::Event>,
+    /// For relays; made when the first one begins.
+    pipe: Option<Pipe>,
 }
 
 impl Loop<Epoll> {
@@ -50,7 +55,7 @@ impl Loop<Epoll> {
             let data = EventData::new_u64(WAKER_TOKEN);
             epoll::add(&epoll, event, data, EventFlags::IN | EventFlags::ET)?;
         }
-        let kernel = Epoll { epoll, edges: Vec::with_capacity(EDGES_MAX) };
+        let kernel = Epoll { epoll, edges: Vec::with_capacity(EDGES_MAX), pipe: None };
         Ok(Self::over(kernel, waker, socks_max))
     }
 }
@@ -215,6 +220,13 @@ impl Kernel for Epoll {
                 Err(_) => Sending::Broken,
             };
         }
+    }
+
+    fn relay(&mut self, from: &OwnedFd, to: &OwnedFd, buffer: &mut [u8]) -> Relaying {
+        if self.pipe.is_none() {
+            self.pipe = Pipe::new().ok();
+        }
+        self.pipe.as_ref().map_or(Relaying::Receive, |pipe| pipe.relay(from, to, buffer))
     }
 
     fn take_error(&mut self, handle: &OwnedFd) -> bool {

@@ -45,6 +45,14 @@ pub enum Completion<'a> {
         /// At least one and at most `READ_BUFFER_BYTES` bytes. The handler may change them in place.
         bytes: &'a mut [u8],
     },
+    /// Bytes were received and moved to the connection that `relay_to` has set. The part that the other connection did not
+    /// take at once is pending there.
+    Relayed {
+        /// The connection whose bytes were received.
+        sock: SockId,
+        /// How many bytes, at least one.
+        count: usize,
+    },
     /// The peer sends no more: all its bytes and then its FIN were received. Sending to it is still possible.
     Finished {
         /// The connection.
@@ -312,6 +320,12 @@ pub trait Reactor: Sized {
     /// Pauses or resumes receiving. While it is paused, the kernel's window closes (backpressure). `Finished`
     /// waits for the resume too; resets, `HungUp` and `Due` come regardless.
     fn set_receiving(&mut self, sock: SockId, receiving: bool);
+    /// Moves what `from` receives to the output of `to` inside the kernel, without a copy: `Relayed` comes in place of
+    /// `Received`. `None` ends that. While output of `to` is pending, or if the kernel cannot move bytes between these
+    /// connections, `Received` comes nevertheless. Pays for large pieces: the copy of a small one is cheaper.
+    ///
+    /// Without effect if an id is stale, or for connections that a layer secures.
+    fn relay_to(&mut self, _from: SockId, _to: Option<SockId>) {}
     /// Whether the peer has ended its direction, as far as the kernel has reported. Bytes before its FIN may be
     /// unread.
     fn has_hung_up(&self, sock: SockId) -> bool;

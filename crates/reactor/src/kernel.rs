@@ -45,6 +45,29 @@ pub enum Sending {
     Broken,
 }
 
+/// The result of `relay`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Relaying {
+    /// This many bytes were moved, at least one.
+    Sent(usize),
+    /// `taken` bytes have left the first connection. The send buffer of the second one is full: the last `held` of them are in
+    /// the buffer. An edge comes when there is room.
+    Held {
+        /// Bytes that were received, at least one.
+        taken: usize,
+        /// Bytes in the buffer, at least one.
+        held: usize,
+    },
+    /// There is nothing to receive now. An edge announces the next bytes.
+    Empty,
+    /// The first connection is broken.
+    Broken,
+    /// The second connection is broken. This many bytes have left the first one, at least one.
+    Lost(usize),
+    /// Nothing was moved: the stream has ended, which `receive` reports, or the kernel cannot relay between these connections.
+    Receive,
+}
+
 /// Why `connect` failed at once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ConnectFault {
@@ -126,6 +149,9 @@ pub trait Kernel {
     fn peek(&mut self, handle: &Self::Handle) -> Receiving;
     /// Sends `first`, then `second`, as if they were one slice. At least one of them is not empty.
     fn send(&mut self, handle: &Self::Handle, first: &[u8], second: &[u8]) -> Sending;
+    /// Moves up to `buffer.len()` received bytes of `from` to the output of `to` inside the kernel. What `to` does not take is
+    /// in `buffer` afterwards.
+    fn relay(&mut self, from: &Self::Handle, to: &Self::Handle, buffer: &mut [u8]) -> Relaying;
     /// Reads and clears the socket's pending error; true if there was one.
     fn take_error(&mut self, handle: &Self::Handle) -> bool;
     /// Bytes that the kernel has taken from `send` and the peer has not acknowledged. A FIN that is not

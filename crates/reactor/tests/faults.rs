@@ -37,6 +37,11 @@ fn for_each_seed(runs: u64, run: impl Fn(u64)) {
 /// Forwards received bytes, and pauses the reading side while the writing side cannot keep up.
 fn pass_on<R: Reactor>(reactor: &mut R, from: SockId, to: SockId, bytes: &[u8]) {
     reactor.send(to, bytes);
+    pause_if_behind(reactor, from, to);
+}
+
+/// Pauses the reading side while the writing side cannot keep up.
+fn pause_if_behind<R: Reactor>(reactor: &mut R, from: SockId, to: SockId) {
     if reactor.output_pending(to) > OUTPUT_FLUSH_BYTES {
         reactor.flush(to);
         if reactor.output_pending(to) > 0 {
@@ -69,6 +74,7 @@ impl<R: Reactor> Handler<R> for Echo {
             | Completion::Connected { .. }
             | Completion::Due { .. }
             | Completion::HungUp { .. }
+            | Completion::Relayed { .. }
             | Completion::Timer { .. }
             | Completion::Woken => {}
         }
@@ -181,7 +187,7 @@ fn many_bytes_through_a_window_of_one_byte_are_progress() {
     let seed = 251_525;
     echo_run(seed, Faults::swarm_harmless, false);
     echo_run(seed, Faults::swarm, false);
-    relay_run(seed);
+    relay_run(seed, false);
 }
 
 #[test]
@@ -220,6 +226,8 @@ fn same_seed_gives_same_run() {
 /// Relays each accepted connection to a server. A cut on one side is passed on to the other side.
 #[derive(Default)]
 struct Relay {
+    /// Bytes go from one side to the other inside the kernel.
+    by_kernel: bool,
     other: BTreeMap<(u32, u32), SockId>,
 }
 
@@ -245,10 +253,19 @@ impl<R: Reactor> Handler<R> for Relay {
             },
             Completion::Connected { sock } => {
                 reactor.set_deadline(sock, tidegate_base::Moment::NEVER);
+                if let Some(down) = other(sock).filter(|_| self.by_kernel) {
+                    reactor.relay_to(sock, Some(down));
+                    reactor.relay_to(down, Some(sock));
+                }
             }
             Completion::Received { sock, bytes } => {
                 if let Some(to) = other(sock) {
                     pass_on(reactor, sock, to, bytes);
+                }
+            }
+            Completion::Relayed { sock, .. } => {
+                if let Some(to) = other(sock) {
+                    pause_if_behind(reactor, sock, to);
                 }
             }
             Completion::Finished { sock } => {
@@ -283,7 +300,7 @@ impl<R: Reactor> Handler<R> for Relay {
     }
 }
 
-fn relay_run(seed: u64) {
+fn relay_run(seed: u64, by_kernel: bool) {
     let mut prng = Prng::new(seed);
     let faults = Faults::swarm(&mut prng);
     let net = SimNet::new(prng.next_u64(), faults.clone());
@@ -291,7 +308,7 @@ fn relay_run(seed: u64) {
     let mut reactor = SimReactor::new(&net, 100);
     reactor.listen(&address(80), &OPTIONS).expect("a free address");
     let server = net.serve(&address(81)).expect("a free address");
-    let mut relay = Relay::default();
+    let mut relay = Relay { by_kernel, ..Relay::default() };
     let mut clients: Vec<Talker> = (0..1 + prng.below(5))
         .map(|_| Talker::new(net.dial(&address(80)).expect("a listener is open"), &mut prng))
         .collect();
@@ -347,7 +364,12 @@ fn relay_run(seed: u64) {
 
 #[test]
 fn relay_delivers_everything_or_shows_the_cut_under_any_fault() {
-    for_each_seed(300, relay_run);
+    for_each_seed(300, |seed| relay_run(seed, false));
+}
+
+#[test]
+fn kernel_relays_everything_or_shows_the_cut_under_any_fault() {
+    for_each_seed(300, |seed| relay_run(seed, true));
 }
 
 #[test]

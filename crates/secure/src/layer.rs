@@ -449,6 +449,12 @@ impl<R: Reactor, O: TlsObserver> Reactor for SecureView<'_, R, O> {
         self.inner.set_receiving(sock, receiving);
     }
 
+    fn relay_to(&mut self, from: SockId, to: Option<SockId>) {
+        // The bytes of secured connections pass through their sessions.
+        let is_secure = self.layer.is_secure(from) || to.is_some_and(|to| self.layer.is_secure(to));
+        self.inner.relay_to(from, to.filter(|_| !is_secure));
+    }
+
     fn has_hung_up(&self, sock: SockId) -> bool {
         let slot = self.layer.slots.get(sock.index as usize);
         let slot = slot.filter(|slot| slot.generation == sock.generation);

@@ -59,6 +59,7 @@ impl<R: Reactor> Handler<R> for Worker {
                     self.client_received(reactor, sock, bytes);
                 }
             }
+            Completion::Relayed { sock, count } => self.tcp_relayed(reactor, sock, count),
             Completion::Connected { sock } => self.upstream_connected(reactor, sock),
             Completion::Finished { sock } => {
                 if self.conns.is_upstream(sock) {
@@ -164,7 +165,7 @@ impl Worker {
     fn account_begin<R: Reactor>(&mut self, reactor: &R, completion: &Completion<'_>) {
         let kind = match completion {
             Completion::Accepted { .. } | Completion::AcceptPaused { .. } => HandlerKind::Accept,
-            Completion::Received { sock, .. } => {
+            Completion::Received { sock, .. } | Completion::Relayed { sock, .. } => {
                 if self.conns.is_upstream(*sock) {
                     HandlerKind::UpstreamReceive
                 } else {

@@ -73,6 +73,7 @@ impl<R: Reactor> Handler<R> for Client<'_> {
                 }
             }
             Completion::Accepted { .. }
+            | Completion::Relayed { .. }
             | Completion::AcceptPaused { .. }
             | Completion::Drained { .. }
             | Completion::Due { .. }

@@ -11,6 +11,7 @@ mod close;
 mod looks;
 mod outputs;
 mod receive;
+mod relay;
 mod send;
 mod slots;
 
@@ -32,6 +33,7 @@ use accept::ListenerSlot;
 use close::Lingering;
 use looks::Looks;
 use outputs::Outputs;
+use relay::Relays;
 use slots::{Guard, NO_OUTPUT, SendSide, Slots, State};
 
 pub use close::{CLOSE_OUTPUT_MAX, LINGER_MAX};
@@ -49,6 +51,8 @@ pub struct Loop<K: Kernel> {
     outputs: Outputs,
     /// The latest looks at outputs that peers take slowly.
     looks: Looks,
+    /// The connections whose bytes go to another one inside the kernel.
+    relays: Relays,
     /// The listeners, by index. The slot of a closed listener is reused.
     listeners: Vec<ListenerSlot<K::Handle>>,
     /// When accepting resumes after a shortage; `NEVER` while accepting is not paused.
@@ -93,6 +97,7 @@ impl<K: Kernel> Loop<K> {
             slots: Slots::new(socks_max),
             outputs: Outputs::default(),
             looks: Looks::default(),
+            relays: Relays::default(),
             listeners: Vec::new(),
             accept_again_at: Moment::NEVER,
             accept_pause: accept::PAUSE_MIN,
@@ -253,6 +258,7 @@ impl<K: Kernel> Loop<K> {
             self.lingering.forget();
         }
         self.looks.forget(index);
+        self.relays.set(index, None);
         if let Some(handle) = self.slots.remove(index) {
             self.kernel.close(handle);
         }
@@ -469,6 +475,12 @@ impl<K: Kernel> Reactor for Loop<K> {
         slot.receiving = receiving;
         if receiving && slot.readable {
             self.enqueue(sock.index);
+        }
+    }
+
+    fn relay_to(&mut self, from: SockId, to: Option<SockId>) {
+        if self.slots.find(from).is_some() {
+            self.relays.set(from.index, to);
         }
     }
 

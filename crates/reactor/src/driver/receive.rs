@@ -7,6 +7,7 @@
 use tidegate_base::limits::RECEIVE_BYTES_PER_TURN_MAX;
 
 use super::Loop;
+use super::relay::Attempt;
 use super::slots::{SendSide, State};
 use crate::interface::{CloseReason, Completion, Handler};
 use crate::kernel::{Kernel, Receiving};
@@ -29,6 +30,22 @@ impl<K: Kernel> Loop<K> {
             if budget == 0 {
                 return self.enqueue(index);
             }
+            if let Some(target) = self.relays.target(index) {
+                match self.relay(index, target, buffer) {
+                    Attempt::Relayed(count) => {
+                        budget = budget.saturating_sub(count);
+                        handler.handle(self, Completion::Relayed { sock, count });
+                        continue;
+                    }
+                    Attempt::Empty => {
+                        self.slots.at(index).readable = false;
+                        return;
+                    }
+                    Attempt::Broken => return self.end(handler, index, CloseReason::Reset),
+                    Attempt::Receive => {}
+                }
+            }
+            let slot = self.slots.at(index);
             let Some(handle) = &slot.handle else { return };
             match self.kernel.receive(handle, buffer) {
                 Receiving::Bytes(count) => {

@@ -201,7 +201,7 @@ impl<K: Kernel> Loop<K> {
 
     /// Handles a failed send: drops the output. The next turn hands over the bytes received before the
     /// failure (often an early response), then `Closed`.
-    fn break_sending(&mut self, index: u32) {
+    pub(super) fn break_sending(&mut self, index: u32) {
         let slot = self.slots.at(index);
         let output = core::mem::replace(&mut slot.output, NO_OUTPUT);
         slot.send_side = SendSide::Broken;

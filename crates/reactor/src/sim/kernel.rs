@@ -12,7 +12,7 @@ use super::SimNet;
 use super::world::{EndId, Link, Owner, Segment, Source, World};
 use crate::driver::Loop;
 use crate::interface::{CloseReason, ListenOptions, Peer, Shortage};
-use crate::kernel::{Accepting, ConnectFault, Kernel, Ready, Receiving, Sending};
+use crate::kernel::{Accepting, ConnectFault, Kernel, Ready, Receiving, Relaying, Sending};
 use crate::waker::Waker;
 
 /// The reactor on a simulated network.
@@ -281,6 +281,28 @@ impl Kernel for Sim {
             world.transmit(id, Segment::Bytes(bytes));
             Sending::Sent(count)
         })
+    }
+
+    fn relay(&mut self, from: &SimHandle, to: &SimHandle, buffer: &mut [u8]) -> Relaying {
+        let taken = match self.receive(from, buffer) {
+            Receiving::Bytes(taken) => taken,
+            Receiving::Empty => return Relaying::Empty,
+            Receiving::Broken => return Relaying::Broken,
+            // `receive` reports it again.
+            Receiving::End => return Relaying::Receive,
+        };
+        let mut sent = 0;
+        while sent < taken {
+            match self.send(to, &buffer[sent..taken], &[]) {
+                Sending::Sent(count) => sent += count,
+                Sending::Full => {
+                    buffer.copy_within(sent..taken, 0);
+                    return Relaying::Held { taken, held: taken - sent };
+                }
+                Sending::Broken => return Relaying::Lost(taken),
+            }
+        }
+        Relaying::Sent(taken)
     }
 
     fn take_error(&mut self, handle: &SimHandle) -> bool {

@@ -2,6 +2,7 @@
 //! In: the table at the end. Out: one test for each case and driver.
 
 mod guard;
+mod relay;
 mod rig;
 
 use std::cell::{Cell, RefCell};
@@ -14,6 +15,7 @@ use tidegate_reactor::*;
 
 mod cases {
     pub use super::guard::*;
+    pub use super::relay::*;
     use super::*;
 
     pub fn accepts_and_receives<H: Harness>() {
@@ -888,4 +890,9 @@ conformance! {
     stop_listening_accepts_the_backlog,
     dropped_reactor_closes_its_connections,
     operations_within_completions_are_allowed,
+    relayed_bytes_arrive_in_order,
+    relayed_bytes_wait_for_a_target_that_does_not_read,
+    end_of_a_relayed_stream_comes_after_its_bytes,
+    relay_to_a_connection_that_has_ended_is_received,
+    broken_target_closes_and_the_source_goes_on,
 }

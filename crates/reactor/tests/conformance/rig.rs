@@ -16,6 +16,7 @@ pub enum Seen {
     Accepted(ListenerId, SockId, Peer),
     Connected(SockId),
     Received(SockId, Vec<u8>),
+    Relayed(SockId, usize),
     Finished(SockId),
     HungUp(SockId),
     Drained(SockId),
@@ -77,6 +78,10 @@ impl<R: Reactor> Handler<R> for Recorder<R> {
             Completion::Received { sock, bytes } => {
                 assert!(!bytes.is_empty(), "an empty Received");
                 Seen::Received(*sock, bytes.to_vec())
+            }
+            Completion::Relayed { sock, count } => {
+                assert!(*count > 0, "an empty Relayed");
+                Seen::Relayed(*sock, *count)
             }
             Completion::Finished { sock } => Seen::Finished(*sock),
             Completion::HungUp { sock } => Seen::HungUp(*sock),

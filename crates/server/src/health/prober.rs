@@ -420,8 +420,9 @@ impl LayerHandler for Prober {
             Completion::Finished { sock } => self.handle_finish(reactor, sock),
             Completion::Closed { sock, reason } => self.handle_closed(reactor, sock, reason),
             Completion::Due { sock } => self.drop_leaving(reactor, sock, true),
-            // The prober never pauses receiving, waits for no output and listens on no address.
-            Completion::HungUp { .. }
+            // The prober never pauses receiving, relays nothing, waits for no output and listens on no address.
+            Completion::Relayed { .. }
+            | Completion::HungUp { .. }
             | Completion::Drained { .. }
             | Completion::Woken
             | Completion::Accepted { .. }

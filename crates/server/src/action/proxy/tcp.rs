@@ -111,6 +111,24 @@ impl Worker {
     }
 }
 
+impl Worker {
+    /// The kernel has moved bytes of a connection to the other one of its tunnel.
+    pub(crate) fn tcp_relayed<R: Reactor>(&mut self, reactor: &mut R, sock: SockId, count: usize) {
+        if let Some(up) = self.conns.upstream(sock) {
+            let id = up.exchange;
+            return self.tunnel_relayed(reactor, id, Side::Server, count);
+        }
+        self.conns.note_bytes(sock);
+        self.conns.note_tunnel_bytes(sock);
+        match self.tcp_client(sock).map(|tcp| tcp.stage) {
+            Some(TcpStage::Forwarded(id)) => {
+                self.tunnel_relayed(reactor, id, Side::Client, count);
+            }
+            Some(_) | None => self.note_bug(reactor, sock),
+        }
+    }
+}
+
 /// The hash of the client's address for hash balancing; `None` if the pool balances in another way.
 fn hash_peer(balance: &Balance, peer: Peer) -> Option<u64> {
     match (balance, peer.ip()?) {
