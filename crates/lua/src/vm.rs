@@ -408,7 +408,9 @@ impl Vm {
         if let Some(id) = found {
             host.cancel_handler(id);
             host.end_sockets_of(Keeper::Client(id));
-            host.clients.remove(id);
+            if let Some(client) = host.clients.remove(id) {
+                host.reserved -= usize::from(client.is_reserved);
+            }
             self.forget_dropped();
         }
     }

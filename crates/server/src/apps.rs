@@ -15,8 +15,8 @@ use tidegate_base::{Moment, Span};
 use tidegate_config::model::{Config, LuaApp, LuaSetting, Route};
 use tidegate_config::places::Finding;
 use tidegate_lua::{
-    Bounds, Budget, ClientId, Excess, Facts, Failure, FindModule, Handler, OperationId, Outbox,
-    Response, Script, Verdict, Vm,
+    Bounds, Budget, ClientId, Dictionary, Excess, Facts, Failure, FindModule, Handler, OperationId,
+    Outbox, Response, Script, Verdict, Vm,
 };
 
 use crate::log;
@@ -58,9 +58,14 @@ pub fn check(config: &Config) -> Vec<Finding> {
     config.lua.iter().enumerate().filter_map(fails).collect()
 }
 
-/// Loads a script on this thread. Returns what is wrong with it.
+/// Loads a script on this thread, with dictionaries of its own: a script that is refused changes nothing. Returns what is
+/// wrong with it.
 pub(crate) fn fault_of(config: &Config, index: usize, program: &Arc<Program>) -> Option<String> {
-    match load(&config.lua[index], program, Meter::Time, Place::ONLY, 0) {
+    let app = &config.lua[index];
+    let (bounds, mut facts, find) = environment(app, program, Meter::Time, Place::ONLY, 0);
+    let empty = |(name, bytes): &(String, usize)| (name.clone(), Arc::new(Dictionary::new(*bytes)));
+    facts.shared = app.shared.iter().map(empty).collect();
+    match Vm::load(&program.script, &bounds, facts, find) {
         Ok(mut vm) => lack(config, index, &mut vm).map(str::to_owned),
         Err(failure) => Some(failure.message),
     }
@@ -571,9 +576,12 @@ impl Apps {
         outbox
     }
 
-    /// The applications with this handler, by their index.
+    /// The applications with this handler, by their index. An application whose VM is still to be started again may have it.
     pub(crate) fn with(&mut self, handler: Handler) -> Vec<bool> {
-        let has = |app: &mut App| app.vm.as_mut().is_some_and(|vm| vm.has(handler));
+        let has = |app: &mut App| match &mut app.vm {
+            Some(vm) => vm.has(handler),
+            None => app.program.is_some(),
+        };
         self.apps.iter_mut().map(has).collect()
     }
 

@@ -116,6 +116,13 @@ fn clients_are_handed_over_with_their_state_and_their_id() {
             assert_eq!(client.read(), expected, "client {at}, {workers} workers");
         }
         assert!((1..=workers as usize).contains(&run.retired()), "VMs without clients end at once");
+        // The VM before still has the client whose handler waits.
+        clients[0].0.send(&format!("to {} early", clients[4].1));
+        run.process.turns(20);
+        assert_eq!(
+            (clients[0].0.read(), clients[4].0.read()),
+            (vec!["after 2".into()], vec!["early".into()])
+        );
         run.pass(Span::from_secs(2));
         assert!(
             body(&request).ends_with("before"),
@@ -130,7 +137,7 @@ fn clients_are_handed_over_with_their_state_and_their_id() {
         run.process.turns(20);
         assert_eq!(
             (clients[0].0.read(), clients[8].0.read()),
-            (vec!["after 2".into()], vec!["hello".into()])
+            (vec!["after 3".into()], vec!["hello".into()])
         );
         let (new, id) = run.process.connect();
         assert!(clients.iter().all(|(_, other)| *other != id), "{id}");

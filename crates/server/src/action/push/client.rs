@@ -116,9 +116,11 @@ impl Worker {
         let Service::Client(id) = service else { return None };
         match self.sessions.find(id)?.kind {
             Kind::Client { check_at, .. } => Some(check_at),
-            Kind::Request { .. } | Kind::Exchange(_) | Kind::Events { .. } | Kind::Poll { .. } => {
-                None
-            }
+            Kind::Request { .. }
+            | Kind::Exchange(_)
+            | Kind::Commands { .. }
+            | Kind::Events { .. }
+            | Kind::Poll { .. } => None,
         }
     }
 
@@ -140,9 +142,11 @@ impl Worker {
                 self.websockets.get(*socket).map(WebSocket::endpoint)
             }
             Kind::Client { link: Link::Stream(stream), .. } => Some(stream.endpoint),
-            Kind::Request { .. } | Kind::Exchange(_) | Kind::Events { .. } | Kind::Poll { .. } => {
-                None
-            }
+            Kind::Request { .. }
+            | Kind::Exchange(_)
+            | Kind::Commands { .. }
+            | Kind::Events { .. }
+            | Kind::Poll { .. } => None,
         }
     }
 
@@ -268,9 +272,11 @@ impl Worker {
     pub(super) fn codec_of(&self, id: Id<PushSession>) -> Option<Codec> {
         match &self.sessions.get(id)?.kind {
             Kind::Client { connection, .. } => Some(connection.codec()),
-            Kind::Request { .. } | Kind::Exchange(_) | Kind::Events { .. } | Kind::Poll { .. } => {
-                None
-            }
+            Kind::Request { .. }
+            | Kind::Exchange(_)
+            | Kind::Commands { .. }
+            | Kind::Events { .. }
+            | Kind::Poll { .. } => None,
         }
     }
 
