@@ -433,6 +433,34 @@ function socket:getreusedtimes() end
 ---@return string? error
 function socket:close() end
 
+---A WebSocket connection to a server.
+---@class tide.WebSocket
+local connection = {}
+---@param data string
+---@param kind? "text"|"binary"
+---@return true?
+---@return string? error
+function connection:send(data, kind) end
+---@param seconds? number
+---@return string? message
+---@return string kind_or_error "text" or "binary", or an error
+---@return integer? code With "closed": the code of the server.
+---@return string? reason
+function connection:receive(seconds) end
+---@param code? integer 1000
+---@param reason? string
+---@return true?
+---@return string? error
+function connection:close(code, reason) end
+
+---@class tide.WebSocketOptions
+---@field path? string "/"
+---@field host? string The name of the pool.
+---@field headers? table<string, any>
+---@field protocols? string[]
+---@field timeout? number Seconds (60).
+---@field message_max? integer The most bytes of a message (1 MiB).
+
 ---@class tide.HttpRequest
 ---@field pool string One of the `pools` of [lua.NAME].
 ---@field path? string "/"
@@ -493,6 +521,15 @@ function test.equal(actual, expected, what) end
 ---@field shared table<string, tide.Dictionary>
 ---@field push table<string, tide.Hub>
 tide = {}
+
+tide.websocket = {}
+
+---Opens a WebSocket connection to a server of a pool.
+---@param pool string One of the `pools` of [lua.NAME].
+---@param options? tide.WebSocketOptions
+---@return tide.WebSocket?
+---@return string? protocol_or_error
+function tide.websocket.connect(pool, options) end
 
 ---A socket for a server of a pool.
 ---@return tide.Socket

@@ -323,6 +323,8 @@ pub(crate) struct Host {
     pub(crate) requests_max: usize,
     /// The sockets of scripts.
     pub(crate) sockets: Sockets,
+    /// How many keys of WebSocket connections were drawn.
+    pub(crate) drawn: u64,
     /// Whose handler runs at present.
     pub(crate) owner: Owner,
     /// It is `on_start`.
@@ -361,6 +363,7 @@ impl Host {
             outgoing: 0,
             requests_max: bounds.requests_max,
             sockets: Sockets::default(),
+            drawn: 0,
             owner: Owner::Application,
             is_starting: false,
             cancelled: Vec::new(),

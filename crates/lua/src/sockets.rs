@@ -12,6 +12,7 @@ use core::ops::Range;
 
 use tidegate_base::{Id, Moment, Slab, Span};
 
+use crate::dialogue::Dialogue;
 use crate::host::{ClientId, Effect, Host, OUTPUT_BYTES_MAX, TOO_MUCH};
 use crate::operations::OPERATIONS_MAX;
 use crate::schedule::{Owner, TaskId, Wait, Wake};
@@ -76,6 +77,8 @@ pub struct Socket {
     key: Vec<u8>,
     /// How often it was taken from the idle ones.
     reuses: u32,
+    /// The state of its WebSocket connection, if it is one.
+    pub(crate) dialogue: Option<Box<Dialogue>>,
 }
 
 /// The sockets of a VM.
@@ -90,6 +93,12 @@ pub(crate) struct Sockets {
 impl Default for Sockets {
     fn default() -> Self {
         Self { slab: Slab::new(OPERATIONS_MAX), idle: Vec::new(), closed: Vec::new() }
+    }
+}
+
+impl Sockets {
+    pub(crate) fn get_mut(&mut self, id: SocketId) -> Option<&mut Socket> {
+        self.slab.get_mut(id)
     }
 }
 
@@ -120,6 +129,34 @@ pub(crate) struct Piece {
 }
 
 impl Socket {
+    /// The reason of the end, if the connection has ended.
+    pub(crate) fn ended(&self) -> Option<&str> {
+        match &self.stage {
+            Stage::Ended(reason) => Some(reason),
+            Stage::Connecting | Stage::Open => None,
+        }
+    }
+
+    /// The server's name of a socket that is open.
+    pub(crate) fn open_tag(&self) -> Result<u64, &str> {
+        match &self.stage {
+            Stage::Ended(reason) => Err(reason),
+            Stage::Connecting => Err(CLOSED),
+            Stage::Open => self.tag.ok_or(CLOSED),
+        }
+    }
+
+    /// What was received and not read, and the state of the WebSocket connection.
+    pub(crate) fn heard(&mut self) -> (&mut [u8], Option<&mut Dialogue>) {
+        let input = self.input.get_mut(self.taken..).unwrap_or_default();
+        (input, self.dialogue.as_deref_mut())
+    }
+
+    /// Whether the handshake of a WebSocket connection is complete.
+    pub(crate) fn is_in_dialogue(&self) -> bool {
+        self.dialogue.is_some()
+    }
+
     fn unread(&self) -> usize {
         self.input.len() - self.taken
     }
@@ -197,6 +234,7 @@ impl Host {
             writer: Id::NONE,
             key: Vec::new(),
             reuses: 0,
+            dialogue: None,
         };
         let inserted = self.sockets.slab.insert(socket);
         let id = inserted.map_err(|_| "too many sockets of the application are open")?;
@@ -262,13 +300,8 @@ impl Host {
     /// Orders bytes to be sent.
     pub(crate) fn send_socket(&mut self, id: SocketId, data: &[u8]) -> Result<(), &str> {
         let Self { sockets, outbox, .. } = self;
-        let Some(socket) = sockets.slab.get_mut(id) else { return Err(CLOSED) };
-        if let Stage::Ended(reason) = &socket.stage {
-            return Err(reason);
-        }
-        let Some(tag) = socket.tag.filter(|_| socket.stage == Stage::Open) else {
-            return Err(CLOSED);
-        };
+        let Some(socket) = sockets.slab.get(id) else { return Err(CLOSED) };
+        let tag = socket.open_tag()?;
         if outbox.bytes.len() + data.len() > OUTPUT_BYTES_MAX {
             return Err(TOO_MUCH);
         }
@@ -296,8 +329,14 @@ impl Host {
 
     /// A piece has been read.
     pub(crate) fn consume(&mut self, id: SocketId, piece: &Piece) {
+        let taken = self.sockets.slab.get(id).map_or(0, |socket| socket.taken);
+        self.consume_bytes(id, piece.end.saturating_sub(taken));
+    }
+
+    /// So many bytes have been read.
+    pub(crate) fn consume_bytes(&mut self, id: SocketId, count: usize) {
         let Some(socket) = self.sockets.slab.get_mut(id) else { return };
-        socket.taken = piece.end.min(socket.input.len());
+        socket.taken = (socket.taken + count).min(socket.input.len());
         if socket.unread() == 0 {
             socket.taken = 0;
             match socket.input.capacity() > KEPT_BYTES_MAX {

@@ -135,7 +135,7 @@ pub struct Vm {
 const TEST_PRELUDE: (&core::ffi::CStr, &[u8]) = (c"=tidegate", include_bytes!("prelude/test.lua"));
 
 /// The chunks of the prelude, in order.
-const PRELUDE: [(&core::ffi::CStr, &[u8]); 11] = [
+const PRELUDE: [(&core::ffi::CStr, &[u8]); 12] = [
     (c"=tidegate", include_bytes!("prelude/sandbox.lua")),
     (c"=tidegate", include_bytes!("prelude/tide.lua")),
     (c"=tidegate", include_bytes!("prelude/http.lua")),
@@ -145,6 +145,7 @@ const PRELUDE: [(&core::ffi::CStr, &[u8]); 11] = [
     (c"=tidegate", include_bytes!("prelude/push.lua")),
     (c"=tidegate", include_bytes!("prelude/outgoing.lua")),
     (c"=tidegate", include_bytes!("prelude/sockets.lua")),
+    (c"=tidegate", include_bytes!("prelude/websocket.lua")),
     (c"=tidegate", include_bytes!("prelude/handover.lua")),
     (c"=tidegate", include_bytes!("prelude/entries.lua")),
 ];

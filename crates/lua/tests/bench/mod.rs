@@ -51,6 +51,8 @@ pub struct App {
     pub calls: Vec<(OperationId, String)>,
     /// The requests to servers: pool, method, target, host, fields, body, limits.
     pub requests: Vec<(OperationId, String)>,
+    /// The bytes that sockets send.
+    pub raw: Vec<u8>,
     /// What sockets do: the name of one that connects, and a text.
     pub sockets: Vec<(SocketId, String)>,
     /// The body of the response in progress.
@@ -115,6 +117,7 @@ impl App {
             sent: Vec::new(),
             calls: Vec::new(),
             requests: Vec::new(),
+            raw: Vec::new(),
             sockets: Vec::new(),
             body: String::new(),
             is_complete: false,
@@ -252,6 +255,7 @@ impl App {
                     self.sockets.push((*socket, format!("connect {pool}")));
                 }
                 Effect::SocketSend { tag, data } => {
+                    self.raw.extend_from_slice(outbox.get(data));
                     let data = String::from_utf8_lossy(outbox.get(data)).into_owned();
                     self.sockets.push((Id::NONE, format!("{tag} send {data}")));
                 }

@@ -6,6 +6,7 @@
 use tidegate_base::Prng;
 use tidegate_reactor::{SimPeer, SimServer};
 
+use crate::lua::Process;
 use crate::lua_requests::{SEEDS, Server, storm};
 use crate::stage::scene;
 
@@ -89,4 +90,27 @@ fn end_of_the_server_is_an_error_of_the_script() {
         assert!(response.starts_with("HTTP/1.1 502"), "{response}");
         assert!(stage.counters().lua_sockets.load() >= 1);
     });
+}
+
+/// An application that talks to the echo of its own process.
+const RELAY: &str = "[[listener]]\nbind = \"10.0.0.1:80\"\n[[route]]\npath = \"/echo\"\necho = true\n\
+    websocket = { origins = [\"*\"], ping-every = \"1s\" }\n[[route]]\npath = [\"/\", \"/none\"]\nlua = \"relay\"\n\
+    [lua.relay]\nscript = \"tests/scripts/relay.lua\"\npools = [\"p\"]\n[pool.p]\nservers = [\"10.0.0.1:80\"]\n";
+
+#[test]
+fn scripts_are_clients_of_websocket_servers() {
+    let mut process = Process::of(RELAY, 1);
+    assert_eq!(process.get("/none"), "the server refused the WebSocket handshake (status 404)");
+    for _ in 0..3 {
+        assert_eq!(process.get("/"), "text hello|binary 200000|closed 1000");
+    }
+    // Handlers of a client use one connection for as long as the client lasts.
+    let (mut client, _) = process.connect();
+    for text in ["one", "two"] {
+        client.send(text);
+        process.turns(40);
+        assert_eq!(client.read(), [format!("echo {text}")]);
+    }
+    assert_eq!(process.sum("lua_sockets"), 5);
+    process.finish(vec![client]);
 }
