@@ -7,6 +7,7 @@ use tidegate_base::{Address, Prng, Span};
 use tidegate_reactor::{Faults, Reactor, SimNet, SimPeer, SimReactor, SimServer};
 
 use crate::peer::harness::Harness;
+use crate::secured::Keys;
 use crate::stage::scene;
 
 pub const SEEDS: u64 = 40;
@@ -23,12 +24,13 @@ struct Origin {
 
 /// A server of the application.
 pub trait Server {
-    fn new(server: SimServer) -> Self;
+    /// A server that listens; with keys, its connections use TLS.
+    fn new(server: SimServer, keys: Option<&Keys>) -> Self;
     fn step(&mut self, prng: &mut Prng);
 }
 
 impl Server for Origin {
-    fn new(server: SimServer) -> Self {
+    fn new(server: SimServer, _keys: Option<&Keys>) -> Self {
         Self { server, conns: Vec::new() }
     }
 
@@ -89,13 +91,15 @@ fn faults(prng: &mut Prng) -> Faults {
     }
 }
 
-/// Runs one seed with the application `script` and servers of the kind `S`. Returns the responses that the clients have got.
-pub fn storm<S: Server>(seed: u64, script: &str) -> Vec<Vec<u8>> {
+/// Runs one seed with the application `script` and servers of the kind `S`, which use TLS if there are keys. Returns the
+/// responses that the clients have got.
+pub fn storm<S: Server>(seed: u64, script: &str, keys: Option<&Keys>) -> Vec<Vec<u8>> {
+    let tls = keys.map_or("", |_| "tls = { server-name = \"a.example\" }\n");
     let file = format!(
         "[[listener]]\nbind = \"10.0.0.1:80\"\n[[route]]\nlua = \"storm\"\n\
         [lua.storm]\nscript = \"tests/scripts/{script}.lua\"\npools = [\"p\"]\nrequests-max = 12\n\
         [pool.p]\nservers = [{{ address = \"10.0.1.1:8000\", connections-max = 4 }}, \"10.0.1.2:8000\"]\n\
-        queue-max = 3\nretry-pause = \"10ms\"\n\
+        {tls}queue-max = 3\nretry-pause = \"10ms\"\n\
         timeouts = {{ connect = \"50ms\", response-head = \"100ms\", body = \"100ms\", queue = \"80ms\" }}\n"
     );
     let config = match tidegate_config::parse(&file, "the test") {
@@ -106,8 +110,11 @@ pub fn storm<S: Server>(seed: u64, script: &str) -> Vec<Vec<u8>> {
     let net = SimNet::new(seed, Faults::none());
     let servers = [[10, 0, 1, 1], [10, 0, 1, 2]].map(|ip| Address::Tcp((ip, 8000).into()));
     let served = servers.iter().filter_map(|address| net.serve(address));
-    let mut origins: Vec<S> = served.map(S::new).collect();
+    let mut origins: Vec<S> = served.map(|server| S::new(server, keys)).collect();
     let mut harness: Harness<SimReactor> = Harness::simulated(&net, &config, 40, seed);
+    if let Some(keys) = keys {
+        harness = harness.secured(&keys.plan(false, &[true], &[2]));
+    }
     net.set_faults(faults(&mut prng));
     let mut clients: Vec<(SimPeer, Vec<u8>)> = Vec::new();
     let mut responses = Vec::new();
@@ -160,7 +167,7 @@ pub fn storm<S: Server>(seed: u64, script: &str) -> Vec<Vec<u8>> {
 
 #[test]
 fn requests_end_with_their_coroutines_whatever_the_network_does() {
-    let responses: usize = (0..SEEDS).map(|seed| storm::<Origin>(seed, "storm").len()).sum();
+    let responses: usize = (0..SEEDS).map(|seed| storm::<Origin>(seed, "storm", None).len()).sum();
     assert!(responses as u64 > SEEDS * 10, "{responses} responses");
 }
 

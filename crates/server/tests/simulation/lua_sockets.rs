@@ -4,27 +4,34 @@
 //! Invariant: nothing is random except for the seed.
 
 use tidegate_base::Prng;
-use tidegate_reactor::{SimPeer, SimServer};
+use tidegate_reactor::SimServer;
+use tidegate_wire::tls::{Acceptor, Version};
 
+use crate::line::Line;
 use crate::lua::Process;
 use crate::lua_requests::{SEEDS, Server, storm};
+use crate::secured::Keys;
 use crate::stage::scene;
 
 /// A server that answers `N M` and M bytes with `ok N` and N bytes, each on a line, if it answers.
 struct Talker {
     server: SimServer,
     /// The connections, each with what was received and what is still to be sent.
-    conns: Vec<(SimPeer, Vec<u8>, Vec<u8>)>,
+    conns: Vec<(Line, Vec<u8>, Vec<u8>)>,
+    acceptor: Option<Acceptor>,
 }
 
 impl Server for Talker {
-    fn new(server: SimServer) -> Self {
-        Self { server, conns: Vec::new() }
+    fn new(server: SimServer, keys: Option<&Keys>) -> Self {
+        let acceptor = keys.map(|keys| keys.acceptor.clone());
+        Self { server, conns: Vec::new(), acceptor }
     }
 
     fn step(&mut self, prng: &mut Prng) {
         while let Some(peer) = self.server.accept() {
-            self.conns.push((peer, Vec::new(), Vec::new()));
+            let session = self.acceptor.as_ref().map(|of| of.accept().expect("a session"));
+            let line = Line::new(peer, session, false, false);
+            self.conns.push((line, Vec::new(), Vec::new()));
         }
         for (peer, received, unsent) in &mut self.conns {
             if prng.below(4) > 0 {
@@ -61,16 +68,20 @@ fn answer_to(received: &[u8]) -> Option<(Vec<u8>, usize)> {
 
 #[test]
 fn sockets_end_with_their_handlers_and_never_mix_talks_whatever_the_network_does() {
-    let (mut talks, mut reused) = (0, 0);
+    let (mut talks, mut reused, mut secured) = (0, 0, 0);
     for seed in 0..SEEDS {
-        for response in storm::<Talker>(seed, "sockets") {
+        let version = [Version::Tls12, Version::Tls13][seed as usize / 2 % 2];
+        let keys = (seed % 2 == 1).then(|| Keys::new(seed, version));
+        for response in storm::<Talker>(seed, "sockets", keys.as_ref()) {
             let response = String::from_utf8_lossy(&response).into_owned();
             assert!(!response.contains("mixed"), "seed {seed}: {response}");
             talks += usize::from(response.contains("talked"));
             reused += usize::from(response.contains("reused"));
+            secured += usize::from(keys.is_some() && response.contains("reused"));
         }
     }
     assert!(talks > 100 && reused > 20, "{talks} talks, {reused} over connections used before");
+    assert!(secured > 5, "{secured} over TLS connections used before");
 }
 
 /// A handler that talks to the pool of the stage.
