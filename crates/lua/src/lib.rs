@@ -7,6 +7,7 @@
 //! `unsafe` is in `engine/` only, because LuaJIT's interface is a C library.
 #![deny(unsafe_code)]
 
+mod dialogue;
 mod encoding;
 #[allow(unsafe_code)]
 mod engine;
@@ -18,6 +19,7 @@ mod pattern;
 mod reply;
 mod schedule;
 mod shared;
+mod sockets;
 mod succession;
 mod vm;
 mod waiting;
@@ -32,4 +34,5 @@ pub use operations::OperationId;
 pub use outgoing::{Outgoing, Response};
 pub use reply::ReplyHead;
 pub use shared::Dictionary;
+pub use sockets::{Socket, SocketId};
 pub use vm::{Bounds, Handler, Resumed, Script, TEST, Verdict, Vm, Whose};

@@ -10,7 +10,7 @@ use bench::{App, TIMED};
 const ANNOTATIONS: &str = include_str!("../../../apps/tide.d.lua");
 
 /// The chunks of the prelude that define the API, and the tables in which they define it.
-const PRELUDE: [&str; 7] = [
+const PRELUDE: [&str; 9] = [
     include_str!("../src/prelude/tide.lua"),
     include_str!("../src/prelude/http.lua"),
     include_str!("../src/prelude/clients.lua"),
@@ -18,10 +18,12 @@ const PRELUDE: [&str; 7] = [
     include_str!("../src/prelude/jobs.lua"),
     include_str!("../src/prelude/push.lua"),
     include_str!("../src/prelude/outgoing.lua"),
+    include_str!("../src/prelude/sockets.lua"),
+    include_str!("../src/prelude/websocket.lua"),
 ];
 /// The chunk of tests, whose clients and responses are described as types.
 const TEST_PRELUDE: &str = include_str!("../src/prelude/test.lua");
-const TABLES: [&str; 17] = [
+const TABLES: [&str; 20] = [
     "tide",
     "request",
     "response",
@@ -32,6 +34,9 @@ const TABLES: [&str; 17] = [
     "hub",
     "test",
     "reply",
+    "socket",
+    "connection",
+    "websocket",
     "head",
     "timer",
     "http",
@@ -96,7 +101,7 @@ fn annotations_name_what_the_prelude_defines() {
         let Some((table, _)) = name.split_once('.') else { continue };
         let name = name.replacen("P.tide.", "tide.", 1);
         match table {
-            "timer" | "http" | "json" | "log" | "base64" | "url" => {
+            "timer" | "http" | "websocket" | "json" | "log" | "base64" | "url" => {
                 defined.insert(format!("tide.{name}"))
             }
             "P" if !name.starts_with("tide.") => continue,
@@ -136,6 +141,7 @@ fn annotated_names_exist() {
         ("dictionary", "tide.shared.cache"),
         ("hub", "tide.push.live"),
         ("job", "tide.spawn(print)"),
+        ("socket", "tide.tcp()"),
     ] {
         checks += &format!("local {table} = {value}\n");
         for name in names.iter().filter(|name| name.starts_with(&format!("{table}."))) {

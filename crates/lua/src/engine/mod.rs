@@ -10,6 +10,7 @@ mod dictionary;
 mod guard;
 mod json;
 mod natives;
+mod socket_natives;
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::ptr;
@@ -439,8 +440,9 @@ unsafe extern "C-unwind" fn open_libraries(l: *mut ffi::lua_State) -> c_int {
             ffi::lua_pushstring_(l, name.as_ptr());
             ffi::lua_call(l, 1, 0);
         }
-        ffi::lua_createtable(l, 0, (natives::ALL.len() + dictionary::ALL.len()) as c_int);
-        for (name, function) in natives::ALL.iter().chain(dictionary::ALL) {
+        let functions = [natives::ALL, dictionary::ALL, socket_natives::ALL];
+        ffi::lua_createtable(l, 0, functions.iter().map(|of| of.len()).sum::<usize>() as c_int);
+        for (name, function) in functions.into_iter().flatten() {
             ffi::lua_pushcfunction(l, *function);
             ffi::lua_setfield(l, -2, name.as_ptr());
         }
