@@ -68,6 +68,13 @@ impl Process {
         self.net.advance_by(Span::from_micros(100));
     }
 
+    /// A turn of all workers but one.
+    pub(crate) fn turn_without(&mut self, worker: usize) {
+        let others = self.workers.iter_mut().enumerate().filter(|(at, _)| *at != worker);
+        others.for_each(|(_, worker)| worker.turn());
+        self.net.advance_by(Span::from_micros(100));
+    }
+
     pub(crate) fn turns(&mut self, count: usize) {
         (0..count).for_each(|_| self.turn());
     }

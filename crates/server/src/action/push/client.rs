@@ -117,9 +117,11 @@ impl Worker {
         let Service::Client(id) = service else { return None };
         match self.sessions.find(id)?.kind {
             Kind::Client { check_at, .. } => Some(check_at),
-            Kind::Request { .. } | Kind::Exchange(_) | Kind::Events { .. } | Kind::Poll { .. } => {
-                None
-            }
+            Kind::Request { .. }
+            | Kind::Exchange(_)
+            | Kind::Commands { .. }
+            | Kind::Events { .. }
+            | Kind::Poll { .. } => None,
         }
     }
 
@@ -141,9 +143,11 @@ impl Worker {
                 self.websockets.get(*socket).map(WebSocket::endpoint)
             }
             Kind::Client { link: Link::Stream(stream), .. } => Some(stream.endpoint),
-            Kind::Request { .. } | Kind::Exchange(_) | Kind::Events { .. } | Kind::Poll { .. } => {
-                None
-            }
+            Kind::Request { .. }
+            | Kind::Exchange(_)
+            | Kind::Commands { .. }
+            | Kind::Events { .. }
+            | Kind::Poll { .. } => None,
         }
     }
 
@@ -269,9 +273,11 @@ impl Worker {
     pub(super) fn codec_of(&self, id: Id<PushSession>) -> Option<Codec> {
         match &self.sessions.get(id)?.kind {
             Kind::Client { connection, .. } => Some(connection.codec()),
-            Kind::Request { .. } | Kind::Exchange(_) | Kind::Events { .. } | Kind::Poll { .. } => {
-                None
-            }
+            Kind::Request { .. }
+            | Kind::Exchange(_)
+            | Kind::Commands { .. }
+            | Kind::Events { .. }
+            | Kind::Poll { .. } => None,
         }
     }
 
