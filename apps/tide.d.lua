@@ -389,6 +389,50 @@ function head:set_header(name, value) end
 ---@return tide.ResponseHead
 function head:add_header(name, value) end
 
+---A socket of `tide.tcp`. Times are milliseconds.
+---@class tide.Socket
+local socket = {}
+---@param pool string One of the `pools` of [lua.NAME].
+---@param options? { pool?: string } The name under which `setkeepalive` keeps the connection.
+---@return true?
+---@return string? error
+function socket:connect(pool, options) end
+---@param data string|number|table A list, also a nested one, is sent as one text.
+---@return integer? bytes
+---@return string? error
+function socket:send(data) end
+---@param what? "*l"|"*a"|integer
+---@return string? data
+---@return string? error
+---@return string? partial
+function socket:receive(what) end
+---@param most integer
+---@return string? data
+---@return string? error
+---@return string? partial
+function socket:receiveany(most) end
+---@param text string
+---@param options? { inclusive?: boolean }
+---@return fun(): string?, string?, string?
+function socket:receiveuntil(text, options) end
+---@param millis number
+function socket:settimeout(millis) end
+---@param connect number
+---@param send number
+---@param receive number
+function socket:settimeouts(connect, send, receive) end
+---@param millis? number 60000
+---@param size? integer 30
+---@return true?
+---@return string? error
+function socket:setkeepalive(millis, size) end
+---@return integer? times
+---@return string? error
+function socket:getreusedtimes() end
+---@return true?
+---@return string? error
+function socket:close() end
+
 ---@class tide.HttpRequest
 ---@field pool string One of the `pools` of [lua.NAME].
 ---@field path? string "/"
@@ -449,6 +493,10 @@ function test.equal(actual, expected, what) end
 ---@field shared table<string, tide.Dictionary>
 ---@field push table<string, tide.Hub>
 tide = {}
+
+---A socket for a server of a pool.
+---@return tide.Socket
+function tide.tcp() end
 
 ---Seconds since 1970.
 ---@return number

@@ -9,16 +9,17 @@
 use core::ops::Range;
 use std::sync::Arc;
 
-use tidegate_base::{Id, Moment, Slab};
+use tidegate_base::{Id, Moment, Slab, Span};
 use tidegate_wire::message::RequestHead;
 
 use crate::exchange::{Exchange, Origin, Response};
 use crate::operations::{OPERATIONS_MAX, Operation, OperationId};
 use crate::outgoing::Outgoing;
 use crate::reply::ReplyHead;
-use crate::schedule::{Schedule, TaskId, Wait, Wake};
+use crate::schedule::{Owner, Schedule, TaskId, Wait, Wake};
 use crate::shared::Dictionary;
-use crate::vm::Bounds;
+use crate::sockets::{SocketId, Sockets};
+use crate::vm::{Bounds, ON_START};
 
 /// Requests that a VM serves at once.
 pub const EXCHANGES_MAX: usize = 65_536;
@@ -145,6 +146,32 @@ pub enum Effect {
         operation: OperationId,
         /// The request.
         request: Box<Outgoing>,
+    },
+    /// A connection to a server of a pool. The server reports its begin, its bytes and its end to the VM (`sockets.rs`).
+    Connect {
+        /// The VM's name of the socket.
+        socket: SocketId,
+        /// The pool, by its place in `Facts::pools`.
+        pool: usize,
+    },
+    /// Bytes for the server of a socket.
+    SocketSend {
+        /// The server's name of the socket.
+        tag: u64,
+        /// The bytes.
+        data: Range<usize>,
+    },
+    /// The script has read from a socket whose server had to wait.
+    SocketResume {
+        /// The server's name of the socket.
+        tag: u64,
+    },
+    /// A socket is kept for later, or is used again.
+    SocketIdle {
+        /// The server's name of the socket.
+        tag: u64,
+        /// How long it is kept; `None`: it is used again.
+        span: Option<Span>,
     },
     /// An order for the runner of tests, whose result goes to `Vm::complete`. Only in the VMs of tests.
     Test {
@@ -290,10 +317,16 @@ pub(crate) struct Host {
     pub(crate) schedule: Schedule,
     /// What the server carries out for coroutines that wait.
     pub(crate) operations: Slab<Operation>,
-    /// Those of them that are requests to servers: up to `requests_max`.
+    /// Those of them that are requests to servers, and open sockets: up to `requests_max`.
     pub(crate) outgoing: usize,
-    /// Requests to servers that may be in progress at once.
+    /// Requests to servers and sockets that may be in progress at once.
     pub(crate) requests_max: usize,
+    /// The sockets of scripts.
+    pub(crate) sockets: Sockets,
+    /// Whose handler runs at present.
+    pub(crate) owner: Owner,
+    /// It is `on_start`.
+    pub(crate) is_starting: bool,
     /// The server's names of requests whose coroutines were cancelled, until `Vm::take_cancelled`.
     pub(crate) cancelled: Vec<u64>,
     /// Clients whose `on_open` has not ended: each keeps a request.
@@ -327,6 +360,9 @@ impl Host {
             operations: Slab::new(OPERATIONS_MAX),
             outgoing: 0,
             requests_max: bounds.requests_max,
+            sockets: Sockets::default(),
+            owner: Owner::Application,
+            is_starting: false,
             cancelled: Vec::new(),
             opening: 0,
             handlers: 0,
@@ -353,7 +389,8 @@ impl Host {
     }
 
     /// A callback begins, or continues after a wait.
-    pub(crate) fn begin_callback(&mut self) {
+    pub(crate) fn begin_callback(&mut self, owner: Owner, what: &str) {
+        (self.owner, self.is_starting) = (owner, what == ON_START);
         self.lines = 0;
         self.wait = Wait::Nothing;
     }

@@ -13,6 +13,7 @@ use tidegate_base::{Id, Moment, Slab, Span};
 use crate::engine::Coroutine;
 use crate::host::{ClientId, ExchangeId};
 use crate::operations::OperationId;
+use crate::sockets::SocketId;
 
 /// Coroutines that wait at once.
 const TASKS_MAX: usize = 1 << 20;
@@ -52,6 +53,8 @@ pub(crate) enum Wait {
     Drain(ExchangeId),
     /// The result of this operation.
     Operation(OperationId),
+    /// Input of this socket, or else its connect or room for output; up to this time.
+    Socket(SocketId, bool, Moment),
 }
 
 /// Why a task continues.
@@ -85,6 +88,8 @@ pub(crate) struct Task {
     is_ready: bool,
     /// What it waits for; `Id::NONE` if that is no operation.
     pub(crate) operation: OperationId,
+    /// The number of the run of a handler or job that it continues.
+    pub(crate) run: u64,
 }
 
 /// A function that a script runs later.
@@ -155,12 +160,15 @@ pub(crate) struct Schedule {
     due: BinaryHeap<Reverse<Due>>,
     /// The number of the next entry of `due`.
     order: u64,
-    /// Coroutines of cancelled tasks, which the engine has to forget.
-    dropped: Vec<Coroutine>,
+    /// Coroutines of cancelled tasks, which the engine has to forget, and the numbers of their runs.
+    dropped: Vec<(Coroutine, u64)>,
     /// The operations of cancelled tasks.
     abandoned: Vec<OperationId>,
     /// The job that runs at present.
     pub(crate) running: JobId,
+    /// The number of the run of a handler or job at present, and of the newest run.
+    pub(crate) run: u64,
+    runs: u64,
     /// Waits and jobs that were refused because there were too many.
     pub(crate) refusals: u64,
 }
@@ -176,8 +184,21 @@ impl Schedule {
             dropped: Vec::new(),
             abandoned: Vec::new(),
             running: Id::NONE,
+            run: 0,
+            runs: 0,
             refusals: 0,
         }
+    }
+
+    /// A run of a handler or a job begins.
+    pub(crate) fn begin_run(&mut self) {
+        self.runs += 1;
+        self.run = self.runs;
+    }
+
+    /// Whether a coroutine waits.
+    pub(crate) fn has_task(&self, id: TaskId) -> bool {
+        self.tasks.get(id).is_some()
     }
 
     /// Whether one more coroutine may wait.
@@ -194,12 +215,12 @@ impl Schedule {
         (owner, what): (Owner, &'static str),
         (due, sleeps): (Moment, bool),
     ) -> Option<TaskId> {
-        let task =
-            Task { coroutine, owner, what, due, sleeps, is_ready: false, operation: Id::NONE };
+        let (is_ready, operation, run) = (false, Id::NONE, self.run);
+        let task = Task { coroutine, owner, what, due, sleeps, is_ready, operation, run };
         let id = match self.tasks.insert(task) {
             Ok(id) => id,
             Err(task) => {
-                self.dropped.push(task.coroutine);
+                self.dropped.push((task.coroutine, task.run));
                 return None;
             }
         };
@@ -238,7 +259,7 @@ impl Schedule {
     /// Cancels a task: its coroutine never continues.
     pub(crate) fn cancel(&mut self, id: TaskId) {
         if let Some(task) = self.tasks.remove(id) {
-            self.dropped.push(task.coroutine);
+            self.dropped.push((task.coroutine, task.run));
             if !task.operation.is_none() {
                 self.abandoned.push(task.operation);
             }
@@ -408,8 +429,8 @@ impl Schedule {
         Some(task)
     }
 
-    /// Takes a coroutine that the engine has to forget.
-    pub(crate) fn take_dropped(&mut self) -> Option<Coroutine> {
+    /// Takes a coroutine that the engine has to forget, and the number of its run, which has ended.
+    pub(crate) fn take_dropped(&mut self) -> Option<(Coroutine, u64)> {
         self.dropped.pop()
     }
 

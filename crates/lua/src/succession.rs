@@ -9,6 +9,7 @@ use tidegate_base::{Id, Moment};
 use crate::engine::{Argument, Entry};
 use crate::host::{Client, ClientId, Host};
 use crate::schedule::Owner;
+use crate::sockets::Keeper;
 use crate::vm::{Handler, Verdict, Vm, numbers};
 
 /// Bytes of the state of a client that is handed over.
@@ -22,6 +23,7 @@ impl Vm {
         host.retires_at = Some(by);
         host.schedule.retire(by);
         host.forget_reserved();
+        self.close_idle_sockets();
         self.forget_dropped();
         if !self.has(Handler::Retire) {
             return Verdict::Done;
@@ -37,6 +39,7 @@ impl Vm {
         let host = self.engine.host();
         let carried = core::mem::take(&mut host.carried);
         if verdict == Verdict::Done {
+            host.end_sockets_of(Keeper::Client(client));
             host.clients.remove(client);
             *state = Some(carried);
         }

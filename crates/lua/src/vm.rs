@@ -14,6 +14,7 @@ use crate::operations::{OperationId, Outcome, Reply};
 use crate::outgoing::Response;
 use crate::reply::ReplyHead;
 use crate::schedule::{JobEnd, JobId, Owner, Ready, Task, Wake};
+use crate::sockets::Keeper;
 
 /// The source of an application.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -35,7 +36,7 @@ pub struct Bounds {
     pub memory_bytes_max: usize,
     /// Timers and threads of the script that exist at once.
     pub jobs_max: usize,
-    /// Requests of the script to servers that are in progress at once.
+    /// Requests of the script to servers and sockets that are in progress at once.
     pub requests_max: usize,
 }
 
@@ -109,6 +110,8 @@ pub struct Resumed {
 
 /// How a coroutine continues.
 struct Continuation {
+    /// The number of its run.
+    run: u64,
     coroutine: Coroutine,
     wake: Wake,
     /// The result of the operation that it has waited for.
@@ -117,6 +120,8 @@ struct Continuation {
 
 /// What tests are called in messages, and in `Resumed::what`.
 pub const TEST: &str = "the test";
+/// What `on_start` is called in messages.
+pub(crate) const ON_START: &str = "on_start";
 /// What jobs are called in messages.
 const JOB: &str = "a function of tide.timer or tide.spawn";
 
@@ -130,7 +135,7 @@ pub struct Vm {
 const TEST_PRELUDE: (&core::ffi::CStr, &[u8]) = (c"=tidegate", include_bytes!("prelude/test.lua"));
 
 /// The chunks of the prelude, in order.
-const PRELUDE: [(&core::ffi::CStr, &[u8]); 10] = [
+const PRELUDE: [(&core::ffi::CStr, &[u8]); 11] = [
     (c"=tidegate", include_bytes!("prelude/sandbox.lua")),
     (c"=tidegate", include_bytes!("prelude/tide.lua")),
     (c"=tidegate", include_bytes!("prelude/http.lua")),
@@ -139,6 +144,7 @@ const PRELUDE: [(&core::ffi::CStr, &[u8]); 10] = [
     (c"=tidegate", include_bytes!("prelude/jobs.lua")),
     (c"=tidegate", include_bytes!("prelude/push.lua")),
     (c"=tidegate", include_bytes!("prelude/outgoing.lua")),
+    (c"=tidegate", include_bytes!("prelude/sockets.lua")),
     (c"=tidegate", include_bytes!("prelude/handover.lua")),
     (c"=tidegate", include_bytes!("prelude/entries.lua")),
 ];
@@ -243,7 +249,7 @@ impl Vm {
     /// Runs `on_start`, if there is one.
     pub fn start(&mut self) -> Verdict {
         match self.has(Handler::Start) {
-            true => self.run(Entry::Start, (Owner::Application, "on_start"), &[]),
+            true => self.run(Entry::Start, (Owner::Application, ON_START), &[]),
             false => Verdict::Done,
         }
     }
@@ -389,7 +395,9 @@ impl Vm {
         let code = Argument::Number(f64::from(code));
         let arguments = [index, code, Argument::Bytes(reason.as_bytes())];
         let verdict = self.run(Entry::Close, (Owner::Application, "on_close"), &arguments);
-        self.engine.host().clients.remove(client);
+        let host = self.engine.host();
+        host.end_sockets_of(Keeper::Client(client));
+        host.clients.remove(client);
         verdict
     }
 
@@ -399,6 +407,7 @@ impl Vm {
         let found = host.clients.iter().find(|(_, client)| client.tag == tag).map(|(id, _)| id);
         if let Some(id) = found {
             host.cancel_handler(id);
+            host.end_sockets_of(Keeper::Client(id));
             if let Some(client) = host.clients.remove(id) {
                 host.reserved -= usize::from(client.is_reserved);
             }
@@ -484,7 +493,9 @@ impl Vm {
         whose: (Owner, &'static str),
         arguments: &[Argument<'_>],
     ) -> Verdict {
-        self.engine.host().begin_callback();
+        let host = self.engine.host();
+        host.schedule.begin_run();
+        host.begin_callback(whose.0, whose.1);
         let turn = self.engine.call(entry, arguments);
         self.finish_turn(whose, turn)
     }
@@ -509,6 +520,8 @@ impl Vm {
             Turn::Failed(failure) => Verdict::Failed(failure),
         };
         if verdict != Verdict::Waiting {
+            let host = self.engine.host();
+            host.end_sockets_of(Keeper::Run(host.schedule.run));
             match owner {
                 Owner::Job(_) | Owner::Request(_) | Owner::Application => {}
                 Owner::Client(client) => self.engine.host().end_opening(client),
@@ -520,8 +533,9 @@ impl Vm {
 
     /// Gives up the coroutines of cancelled tasks.
     pub(crate) fn forget_dropped(&mut self) {
-        while let Some(coroutine) = self.engine.host().schedule.take_dropped() {
+        while let Some((coroutine, run)) = self.engine.host().schedule.take_dropped() {
             self.engine.forget(coroutine);
+            self.engine.host().end_sockets_of(Keeper::Run(run));
         }
         self.engine.host().end_abandoned();
     }
@@ -567,15 +581,16 @@ impl Vm {
     }
 
     fn resume_task(&mut self, task: Task, wake: Wake) -> Resumed {
-        let Task { coroutine, owner, what, operation, .. } = task;
+        let Task { coroutine, owner, what, operation, run, .. } = task;
         let host = self.engine.host();
-        let next = Continuation { coroutine, wake, reply: host.take_reply(operation) };
+        let next = Continuation { run, coroutine, wake, reply: host.take_reply(operation) };
         if let Owner::Job(id) = owner {
             return self.run_job(id, Some(next));
         }
         let host = self.engine.host();
         host.note_resumed(owner);
-        host.begin_callback();
+        host.schedule.run = run;
+        host.begin_callback(owner, what);
         let whose = host.whose(owner);
         let turn = self.continue_with(next);
         Resumed { whose, what, verdict: self.finish_turn((owner, what), turn) }
@@ -585,7 +600,11 @@ impl Vm {
     fn run_job(&mut self, id: JobId, suspended: Option<Continuation>) -> Resumed {
         let host = self.engine.host();
         host.schedule.running = id;
-        host.begin_callback();
+        match &suspended {
+            None => host.schedule.begin_run(),
+            Some(next) => host.schedule.run = next.run,
+        }
+        host.begin_callback(Owner::Job(id), JOB);
         let turn = match suspended {
             None => self.engine.call(Entry::Job, &numbers(id)[..1]),
             Some(next) => self.continue_with(next),
@@ -611,7 +630,7 @@ impl Vm {
 
     /// Continues a coroutine, whose operation returns true and its result, or false and an error.
     fn continue_with(&mut self, next: Continuation) -> Turn {
-        let Continuation { coroutine, wake, reply } = next;
+        let Continuation { coroutine, wake, reply, .. } = next;
         let is_done = Argument::Boolean(true);
         let failed =
             |text: &'static str| [Argument::Boolean(false), Argument::Bytes(text.as_bytes())];

@@ -1,4 +1,4 @@
-//! What coroutines of a VM wait for: requests, clients, jobs and times.
+//! What coroutines of a VM wait for: requests, clients, jobs, sockets and times.
 //! In: coroutines that have yielded, events. Out: entries of the schedule, and their owners' references to them.
 //! Never: runs code.
 //! Invariant: an exchange and a client name the task of their handler exactly while it waits.
@@ -21,7 +21,7 @@ impl Host {
         let wait = core::mem::replace(&mut self.wait, Wait::Nothing);
         let due = match wait {
             Wait::Nothing => Moment::NEVER,
-            Wait::Until(at) | Wait::Job(_, at) => at,
+            Wait::Until(at) | Wait::Job(_, at) | Wait::Socket(_, _, at) => at,
             Wait::Drain(_) | Wait::Operation(_) => Moment::NEVER,
         };
         let due = (due, matches!(wait, Wait::Until(_)));
@@ -33,6 +33,7 @@ impl Host {
             }
             Wait::Until(_) => {}
             Wait::Operation(operation) => self.await_operation(operation, task),
+            Wait::Socket(socket, is_read, _) => self.await_socket(socket, is_read, task),
             Wait::Job(job, _) => {
                 if !self.schedule.await_job(task, job) {
                     self.schedule.wake(task, Wake::Done);

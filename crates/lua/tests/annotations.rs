@@ -10,7 +10,7 @@ use bench::{App, TIMED};
 const ANNOTATIONS: &str = include_str!("../../../apps/tide.d.lua");
 
 /// The chunks of the prelude that define the API, and the tables in which they define it.
-const PRELUDE: [&str; 7] = [
+const PRELUDE: [&str; 8] = [
     include_str!("../src/prelude/tide.lua"),
     include_str!("../src/prelude/http.lua"),
     include_str!("../src/prelude/clients.lua"),
@@ -18,10 +18,11 @@ const PRELUDE: [&str; 7] = [
     include_str!("../src/prelude/jobs.lua"),
     include_str!("../src/prelude/push.lua"),
     include_str!("../src/prelude/outgoing.lua"),
+    include_str!("../src/prelude/sockets.lua"),
 ];
 /// The chunk of tests, whose clients and responses are described as types.
 const TEST_PRELUDE: &str = include_str!("../src/prelude/test.lua");
-const TABLES: [&str; 17] = [
+const TABLES: [&str; 18] = [
     "tide",
     "request",
     "response",
@@ -32,6 +33,7 @@ const TABLES: [&str; 17] = [
     "hub",
     "test",
     "reply",
+    "socket",
     "head",
     "timer",
     "http",
@@ -136,6 +138,7 @@ fn annotated_names_exist() {
         ("dictionary", "tide.shared.cache"),
         ("hub", "tide.push.live"),
         ("job", "tide.spawn(print)"),
+        ("socket", "tide.tcp()"),
     ] {
         checks += &format!("local {table} = {value}\n");
         for name in names.iter().filter(|name| name.starts_with(&format!("{table}."))) {

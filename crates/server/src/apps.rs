@@ -677,6 +677,16 @@ impl Apps {
         self.vms().map(Vm::clients).sum()
     }
 
+    /// The number of sockets that the VMs keep.
+    pub(crate) fn sockets(&self) -> usize {
+        self.vms().map(Vm::sockets).sum()
+    }
+
+    /// Those of them whose connections have begun and not ended.
+    pub(crate) fn open_sockets(&self) -> usize {
+        self.vms().map(Vm::open_sockets).sum()
+    }
+
     /// The number of requests that the VMs keep.
     pub(crate) fn requests(&self) -> usize {
         self.vms().map(Vm::requests).sum()

@@ -250,7 +250,9 @@ counters! {
         lua_log_drops,
         /// Requests that Lua applications have sent to servers.
         lua_requests,
-        /// Requests of Lua applications to servers that were refused, because too much was under way or the process stops.
+        /// Connections of Lua applications to servers (`tide.tcp`) that were begun.
+        lua_sockets,
+        /// Requests and connections of Lua applications that were refused, because too much was under way or the process stops.
         lua_refused_requests,
         /// PROXY headers decoded.
         proxy_headers,

@@ -233,6 +233,10 @@ impl Worker {
         self.check_pools();
         self.check_records();
         self.check_settings();
+        assert!(
+            self.apps.open_sockets() <= self.own.sockets(),
+            "a socket of a VM without a server"
+        );
         let counters = &self.accounts.counters;
         let gauges = [
             &counters.exchanges_now,

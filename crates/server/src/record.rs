@@ -381,6 +381,9 @@ impl Worker {
         record.settings = Some(Rc::clone(self.settings.newest()));
         record.began_at = reactor.now();
         record.listener = NO_LISTENER;
+        if self.own.socket(id).is_some() {
+            record.version = None;
+        }
         self.own.set_record(id, index);
     }
 

@@ -275,6 +275,8 @@ pub struct Leftovers {
     pub lua_calls: usize,
     /// Requests that Tidegate sends for itself.
     pub own_requests: usize,
+    /// Sockets of Lua applications.
+    pub lua_sockets: usize,
     /// Records that wait for `on_log`.
     pub log_hooks: usize,
     /// VMs of earlier code of Lua applications.
@@ -541,6 +543,7 @@ impl Worker {
             lua_waiting: self.apps.waiting(),
             lua_calls: self.lua_calls.len(),
             own_requests: self.own.len(),
+            lua_sockets: self.apps.sockets(),
             log_hooks: self.log_hooks.len(),
             retired: self.apps.retired_len(),
             streams: self.http2_clients.len(),

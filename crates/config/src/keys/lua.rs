@@ -108,15 +108,15 @@ pub static LUA: Section = Section {
             "pools",
             List(&Text("the name of a [pool.NAME]")),
             Absent,
-            "The pools to which the script may send requests of its own (`tide.http.request`).",
+            "The pools to which the script may send requests of its own (`tide.http.request`) and connect sockets (`tide.tcp`).",
             "",
         ),
         key(
             "requests-max",
             Number(0, 65_536),
             Value("256"),
-            "Requests of its own that one VM has in progress at once. Beyond it, `tide.http.request` returns nil and an \
-             error.",
+            "Requests of its own and sockets that one VM has in progress at once, kept connections included. Beyond it, \
+             `tide.http.request` and `connect` return nil and an error.",
             "Enough for one request of each of some hundred handlers that wait. Each of them may hold a response of 1 MiB.",
         ),
         key(

@@ -17,6 +17,7 @@ use crate::host::{Away, ClientId, ExchangeId, Host, Level, TOO_MUCH};
 use crate::outgoing::Parts;
 use crate::pattern::{self, Capture};
 use crate::schedule::{Cancelled, JobId, Wait, span_of};
+use crate::sockets::{Portion, SocketId};
 
 /// Bytes of source in one chunk.
 const LOAD_BYTES_MAX: usize = 4 * 1024 * 1024;
@@ -45,6 +46,13 @@ pub(super) static ALL: &[(&CStr, ffi::lua_CFunction)] = &[
     (c"pool_names", pool_names),
     (c"check_field", check_field),
     (c"send_request", send_request),
+    (c"sock_open", sock_open),
+    (c"sock_reuse", sock_reuse),
+    (c"sock_wait", sock_wait),
+    (c"sock_send", sock_send),
+    (c"sock_take", sock_take),
+    (c"sock_keep", sock_keep),
+    (c"sock_close", sock_close),
     (c"test_call", test_call),
     (c"test_dictionary", test_dictionary),
     (c"test_name", test_name),
@@ -101,6 +109,18 @@ fn away(call: Call) -> Away {
 /// The job that the arguments 1 and 2 name.
 fn job(call: Call) -> JobId {
     Id::new(call.id(1), call.id(2))
+}
+
+/// The socket that the arguments 1 and 2 name.
+fn socket(call: Call) -> SocketId {
+    Id::new(call.id(1), call.id(2))
+}
+
+/// Pushes the index and the generation of a socket.
+fn push_socket(call: Call, id: SocketId) -> c_int {
+    call.push_number(f64::from(id.index));
+    call.push_number(f64::from(id.generation));
+    2
 }
 
 /// The exchange that the arguments 1 and 2 name.
@@ -367,6 +387,83 @@ natives! {
             Ok(operation) => call.wait(Wait::Operation(operation)),
             Err(error) => call.fail(error),
         }
+    }
+
+    /// (number of a pool) -> index and generation of a socket that connects; false or nil, and an error.
+    fn sock_open(call) {
+        if !call.can_wait() {
+            return call.wait(Wait::Nothing);
+        }
+        match call.host().open_socket(call.id(1) as usize) {
+            Ok(id) => push_socket(call, id),
+            Err(error) => call.fail(error),
+        }
+    }
+
+    /// (name) -> index and generation of an idle socket, and how often it was used again; nil if there is none.
+    fn sock_reuse(call) {
+        match call.bytes(1).and_then(|key| call.host().reuse_socket(key)) {
+            Some((id, reuses)) => {
+                push_socket(call, id);
+                call.push_number(f64::from(reuses));
+                3
+            }
+            None => {
+                call.push_nil();
+                1
+            }
+        }
+    }
+
+    /// (index, generation, is_read, seconds) -> true once more can be read, or written; false or nil, and an error.
+    fn sock_wait(call) {
+        let host = call.host();
+        let by = host.now().after(span_of(call.number(4).unwrap_or(0.0)));
+        match host.socket_wait(socket(call), call.is_true(3), by) {
+            Ok(None) => call.done(Ok(())),
+            Ok(Some(wait)) => call.wait(wait),
+            Err(error) => call.fail(error),
+        }
+    }
+
+    /// (index, generation, bytes) -> true; nil and an error.
+    fn sock_send(call) {
+        let data = call.bytes(3).unwrap_or_default();
+        call.done(call.host().send_socket(socket(call), data))
+    }
+
+    /// (index, generation, kind, number or text) -> bytes, whether nothing more belongs to the portion; nil and an error.
+    fn sock_take(call) {
+        let count = call.number(4).unwrap_or(0.0) as usize;
+        let portion = match call.id(3) {
+            0 => Portion::Line,
+            1 => Portion::Bytes(count),
+            2 => Portion::All,
+            3 => Portion::Any(count),
+            _ => Portion::Until(call.bytes(4).unwrap_or_default()),
+        };
+        match call.host().socket_piece(socket(call), portion) {
+            Ok((piece, bytes)) => {
+                call.push_bytes(bytes);
+                call.push_boolean(piece.is_complete);
+                call.host().consume(socket(call), &piece);
+                2
+            }
+            Err(error) => call.fail(error),
+        }
+    }
+
+    /// (index, generation, name, seconds, most) -> true; nil and an error.
+    fn sock_keep(call) {
+        let (span, most) = (span_of(call.number(4).unwrap_or(0.0)), call.id(5) as usize);
+        let key = call.bytes(3).unwrap_or_default();
+        call.done(call.host().keep_socket(socket(call), key, (span, most)))
+    }
+
+    /// (index, generation)
+    fn sock_close(call) {
+        call.host().close_socket(socket(call));
+        0
     }
 
     /// (hub, method, arguments as JSON) -> true and the response of the server API; false and an error.

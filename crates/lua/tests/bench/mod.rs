@@ -5,10 +5,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_base::{Moment, Span};
+use tidegate_base::{Id, Moment, Span};
 use tidegate_lua::{
     Bounds, Budget, Dictionary, Effect, ExchangeId, Facts, Failure, OperationId, Origin, Outbox,
-    Resumed, Script, Verdict, Vm,
+    Resumed, Script, SocketId, Verdict, Vm,
 };
 use tidegate_wire::http1::{HeadDecoder, HeadLimits};
 use tidegate_wire::message::FieldStorage;
@@ -51,6 +51,8 @@ pub struct App {
     pub calls: Vec<(OperationId, String)>,
     /// The requests to servers: pool, method, target, host, fields, body, limits.
     pub requests: Vec<(OperationId, String)>,
+    /// What sockets do: the name of one that connects, and a text.
+    pub sockets: Vec<(SocketId, String)>,
     /// The body of the response in progress.
     body: String,
     /// The response is complete.
@@ -113,6 +115,7 @@ impl App {
             sent: Vec::new(),
             calls: Vec::new(),
             requests: Vec::new(),
+            sockets: Vec::new(),
             body: String::new(),
             is_complete: false,
             awaits_drain: false,
@@ -244,6 +247,19 @@ impl App {
                             request.pool, request.body_bytes_max, request.timeout
                         ),
                     ));
+                }
+                Effect::Connect { socket, pool } => {
+                    self.sockets.push((*socket, format!("connect {pool}")));
+                }
+                Effect::SocketSend { tag, data } => {
+                    let data = String::from_utf8_lossy(outbox.get(data)).into_owned();
+                    self.sockets.push((Id::NONE, format!("{tag} send {data}")));
+                }
+                Effect::SocketResume { tag } => {
+                    self.sockets.push((Id::NONE, format!("{tag} resume")));
+                }
+                Effect::SocketIdle { tag, span } => {
+                    self.sockets.push((Id::NONE, format!("{tag} idle {span:?}")));
                 }
                 Effect::Log { level, text } => {
                     let text = String::from_utf8_lossy(outbox.get(text)).into_owned();

@@ -506,6 +506,14 @@ impl Worker {
                     self.close_lua_away(reactor, app, *to, *code, outbox.get(reason));
                 }
                 Effect::AwaitDrain { tag } => self.await_drain(reactor, *tag),
+                Effect::Connect { socket, pool } => {
+                    self.connect_lua_socket(reactor, app, (*socket, *pool));
+                }
+                Effect::SocketSend { tag, data } => {
+                    self.send_lua_socket(reactor, *tag, outbox.get(data));
+                }
+                Effect::SocketResume { tag } => self.resume_lua_socket(reactor, *tag),
+                Effect::SocketIdle { tag, span } => self.keep_lua_socket(reactor, *tag, *span),
                 // Only the VMs of `tidegate lua test` order it.
                 Effect::Test { .. } => {}
                 Effect::Push { operation, hub, method, arguments } => {

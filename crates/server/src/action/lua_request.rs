@@ -64,7 +64,7 @@ impl Worker {
 
     /// The index of a pool that an application lists at this place. Its index may change with the configuration, its name
     /// does not.
-    fn pool_of_app(&self, app: usize, place: usize) -> Option<u16> {
+    pub(super) fn pool_of_app(&self, app: usize, place: usize) -> Option<u16> {
         let name = self.apps.settings(app)?.pools.get(place)?;
         self.pool_named(name)
     }

@@ -29,6 +29,7 @@ mod lua_reload;
 mod lua_request;
 pub(crate) mod lua_response;
 pub(crate) mod lua_socket;
+mod lua_tcp;
 mod pacing;
 pub(crate) mod proxy;
 pub(crate) mod push;

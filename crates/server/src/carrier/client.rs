@@ -454,7 +454,7 @@ impl Worker {
         match (to.is_stream(), to.as_own()) {
             (true, _) => self.http2_clients.is_blocked(reactor, to),
             (false, None) => is_blocked(reactor, to.sock),
-            (false, Some(_)) => false,
+            (false, Some(id)) => self.own.is_full(id),
         }
     }
 
@@ -554,7 +554,10 @@ impl Worker {
                 let (clients, mut links) = self.client_streams(reactor);
                 clients.send_switched(&mut links, to, bytes);
             }
-            false => reactor.send(to.sock, bytes),
+            false => match to.as_own() {
+                Some(id) => self.take_socket_bytes(id, bytes),
+                None => reactor.send(to.sock, bytes),
+            },
         }
     }
 
@@ -584,9 +587,10 @@ impl Worker {
         to: Requester,
         is_paused: bool,
     ) {
-        match to.is_stream() {
-            true => self.http2_clients.pause(&mut self.work, to, is_paused),
-            false => reactor.set_receiving(to.sock, !is_paused),
+        match (to.is_stream(), to.as_own()) {
+            (true, _) => self.http2_clients.pause(&mut self.work, to, is_paused),
+            (false, None) => reactor.set_receiving(to.sock, !is_paused),
+            (false, Some(id)) => self.pause_socket(id, is_paused),
         }
     }
 
@@ -606,9 +610,11 @@ impl Worker {
         to: Requester,
         timeout: Span,
     ) -> Option<Moment> {
-        match to.is_stream() {
-            true => self.http2_clients.look(reactor, to, timeout),
-            false => next_look(reactor, to.sock, timeout),
+        match (to.is_stream(), to.as_own()) {
+            (true, _) => self.http2_clients.look(reactor, to, timeout),
+            (false, None) => next_look(reactor, to.sock, timeout),
+            // A script that reads nothing for so long has forgotten its socket.
+            (false, Some(_)) => None,
         }
     }
 
@@ -619,7 +625,10 @@ impl Worker {
                 let (clients, mut links) = self.client_streams(reactor);
                 clients.finish_switched(&mut links, to);
             }
-            false => reactor.finish(to.sock),
+            false => match to.as_own() {
+                Some(id) => self.finish_socket(id),
+                None => reactor.finish(to.sock),
+            },
         }
     }
 
@@ -629,6 +638,9 @@ impl Worker {
         if to.is_stream() {
             return self.end_http2_switched(reactor, to);
         }
+        if let Some(id) = to.as_own() {
+            return self.end_own_socket(reactor, id);
+        }
         self.detach_client(to.sock);
         self.close_client(reactor, to.sock);
     }
@@ -637,6 +649,9 @@ impl Worker {
     pub(crate) fn abort_switched<R: Reactor>(&mut self, reactor: &mut R, to: Requester) {
         if to.is_stream() {
             return self.abort_http2_switched(reactor, to);
+        }
+        if let Some(id) = to.as_own() {
+            return self.end_own_socket(reactor, id);
         }
         self.detach_client(to.sock);
         self.drop_client(reactor, to.sock);

@@ -1,4 +1,5 @@
-//! The carrier of requests that Tidegate sends for itself: they belong to no connection of a client.
+//! The carrier of requests that Tidegate sends for itself: they belong to no connection of a client. Sockets of applications
+//! (`action/lua_tcp.rs`) are such requests, too, without a head and without a response.
 //! In: requests with their bodies (`action/lua_request.rs`, `action/push/backend.rs`); what the action `proxy` sends to
 //! their requesters. Out: pieces of the bodies for the action; responses for the one that has asked.
 //! Never: pauses a server: a response is collected, and one that is too large ends the request.
@@ -9,11 +10,12 @@ use std::collections::BTreeSet;
 
 use tidegate_base::{Id, Moment, Slab};
 use tidegate_gate::access::Cause;
-use tidegate_lua::{OperationId, Response};
+use tidegate_lua::{OperationId, Response, SocketId};
 use tidegate_reactor::Reactor;
 use tidegate_wire::message::{BodyLength, ResponseHead};
 
 use crate::action::Running;
+use crate::action::proxy::exchange::Stage;
 use crate::action::push::HubCall;
 use crate::answer::{Answer, Head};
 use crate::carrier::Progress;
@@ -40,8 +42,32 @@ const OF_CONNECTION: [&str; 6] =
 pub(crate) enum Caller {
     /// The VM of an application.
     App(AppCaller),
+    /// A socket of an application: there is no response, and the exchange is a tunnel.
+    Socket(AppSocket),
     /// A push hub.
     Hub(HubCall),
+}
+
+/// The socket of a VM.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AppSocket {
+    /// The index of the application.
+    pub(crate) app: u16,
+    /// The number of its VM.
+    pub(crate) life: u32,
+    /// The VM's name of the socket.
+    pub(crate) socket: SocketId,
+}
+
+impl Caller {
+    /// The index of the application, if the request is one of an application.
+    fn app(&mut self) -> Option<&mut u16> {
+        match self {
+            Self::App(caller) => Some(&mut caller.app),
+            Self::Socket(socket) => Some(&mut socket.app),
+            Self::Hub(_) => None,
+        }
+    }
 }
 
 /// The VM that gets a response.
@@ -71,6 +97,8 @@ pub(crate) struct OwnRequest {
     response: Response,
     /// The most bytes of its content.
     content_bytes_max: usize,
+    /// The script has to read before a socket takes more.
+    is_full: bool,
     /// The response is too large. Its content is dropped, and the request ends in the same turn.
     is_too_large: bool,
     /// Why the response fails, if it does.
@@ -94,12 +122,18 @@ impl OwnRequest {
             progress: Progress::Expected,
             response: Response { status: 0, fields: Vec::new(), body: Vec::new() },
             content_bytes_max,
+            is_full: false,
             is_too_large: false,
             reason: "the request failed",
             by,
             action_by: Moment::NEVER,
             record: NO_RECORD,
         }
+    }
+
+    /// A socket, which ends for `reason` unless another reason is known.
+    pub(crate) fn of_socket(caller: Caller, reason: &'static str) -> Self {
+        Self { reason, ..Self::new(caller, Vec::new(), 0, Moment::NEVER) }
     }
 
     /// When something has to happen next.
@@ -161,10 +195,10 @@ impl OwnRequests {
     pub(crate) fn rename_app(&mut self, from: usize, to: usize) {
         for id in self.ids() {
             if let Some(own) = self.slab.get_mut(id)
-                && let Caller::App(caller) = &mut own.caller
-                && usize::from(caller.app) == from
+                && let Some(app) = own.caller.app()
+                && usize::from(*app) == from
             {
-                caller.app = to as u16;
+                *app = to as u16;
             }
         }
     }
@@ -173,7 +207,7 @@ impl OwnRequests {
     fn insert(&mut self, own: OwnRequest) -> Option<Id<OwnRequest>> {
         let (due, held) = (own.due(), self.held + own.held());
         let most = match own.caller {
-            Caller::App(_) => HELD_BYTES_MAX,
+            Caller::App(_) | Caller::Socket(_) => HELD_BYTES_MAX,
             Caller::Hub(_) => HELD_BYTES_MAX / 2,
         };
         if held > most {
@@ -198,6 +232,40 @@ impl OwnRequests {
             self.due.remove(&(own.due(), id.index, id.generation));
             own.action_by = at;
             self.due.insert((own.due(), id.index, id.generation));
+        }
+    }
+
+    /// Sets when the caller gives up.
+    fn set_end(&mut self, id: Id<OwnRequest>, by: Moment) {
+        if let Some(own) = self.slab.get_mut(id) {
+            self.due.remove(&(own.due(), id.index, id.generation));
+            own.by = by;
+            self.due.insert((own.due(), id.index, id.generation));
+        }
+    }
+
+    /// The socket of a VM, if the request is one.
+    pub(crate) fn socket(&self, id: Id<OwnRequest>) -> Option<AppSocket> {
+        match self.slab.get(id)?.caller {
+            Caller::Socket(socket) => Some(socket),
+            Caller::App(_) | Caller::Hub(_) => None,
+        }
+    }
+
+    /// The number of sockets.
+    pub(crate) fn sockets(&self) -> usize {
+        self.slab.iter().filter(|(_, own)| matches!(own.caller, Caller::Socket(_))).count()
+    }
+
+    /// Whether the script has to read before a socket takes more.
+    pub(crate) fn is_full(&self, id: Id<OwnRequest>) -> bool {
+        self.slab.get(id).is_some_and(|own| own.is_full)
+    }
+
+    /// Notes whether the script has to read before a socket takes more.
+    pub(crate) fn set_full(&mut self, id: Id<OwnRequest>, is_full: bool) {
+        if let Some(own) = self.slab.get_mut(id) {
+            own.is_full = is_full;
         }
     }
 
@@ -261,6 +329,7 @@ impl Worker {
             Caller::App(AppCaller { app, life, operation }) => {
                 self.apps.complete_request(usize::from(app), life, operation, result);
             }
+            Caller::Socket(socket) => self.end_socket(socket, reason),
             Caller::Hub(call) => self.end_backend_call(call, result),
         }
     }
@@ -289,8 +358,8 @@ impl Worker {
     /// Ends the requests of an application whose VM is gone.
     pub(crate) fn cancel_own_of<R: Reactor>(&mut self, reactor: &mut R, app: usize) {
         for id in self.own.ids() {
-            let caller = self.own.slab.get(id).map(|own| own.caller);
-            if matches!(caller, Some(Caller::App(of)) if usize::from(of.app) == app) {
+            let of = self.own.slab.get_mut(id).and_then(|own| own.caller.app().copied());
+            if of.is_some_and(|of| usize::from(of) == app) {
                 self.cancel_own(reactor, id);
             }
         }
@@ -313,6 +382,9 @@ impl Worker {
             while let Some(tag) = self.apps.present(app).and_then(|vm| vm.take_cancelled()) {
                 self.cancel_own(reactor, id_of(tag));
             }
+            while let Some(tag) = self.apps.present(app).and_then(|vm| vm.take_closed_socket()) {
+                self.close_lua_socket(reactor, id_of(tag));
+            }
         }
         if self.stopping && self.conns.downstream_count() == 0 {
             self.end_own(reactor);
@@ -326,16 +398,39 @@ impl Worker {
         while let Some(id) = self.own.first_due(reactor.now()) {
             let Some(own) = self.own.slab.get(id) else { break };
             let (running, is_late) = (own.running, own.by <= reactor.now());
-            if is_late {
+            let is_socket = self.own.socket(id).is_some();
+            if is_late && is_socket {
+                // It was idle for as long as the script wanted it kept.
+                self.own.set_end(id, Moment::NEVER);
+                self.close_lua_socket(reactor, id);
+            } else if is_late {
                 self.fail_own(reactor, id, Cause::ServerTimeout, TIMEOUT);
             } else {
                 self.own.set_action_deadline(id, Moment::NEVER);
                 // The deadline of a queue may be that of an exchange which has a server by now.
-                if !self.expects_body(running) {
+                let is_connecting = is_socket && self.is_connecting(running);
+                if !self.expects_body(running) && !is_connecting {
                     self.action_due(reactor, running);
                 }
             }
         }
+        self.arm_own(reactor);
+    }
+
+    /// Whether an exchange waits for its connect, which has a deadline of its own.
+    fn is_connecting(&self, running: Running) -> bool {
+        let Running::Proxy(id) = running else { return false };
+        self.exchanges.find(id).is_some_and(|exchange| exchange.stage == Stage::Connecting)
+    }
+
+    /// Sets when a request is given up; `None`: never.
+    pub(crate) fn set_own_end<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<OwnRequest>,
+        by: Option<Moment>,
+    ) {
+        self.own.set_end(id, by.unwrap_or(Moment::NEVER));
         self.arm_own(reactor);
     }
 
@@ -409,6 +504,11 @@ impl Worker {
         if let Answer::Error { status, .. } = answer {
             self.note_answer(Requester::own(id), *status, 0);
         }
+        self.finish_own(reactor, id, false);
+    }
+
+    /// The connection of a socket has ended, and its exchange, too.
+    pub(super) fn end_own_socket<R: Reactor>(&mut self, reactor: &mut R, id: Id<OwnRequest>) {
         self.finish_own(reactor, id, false);
     }
 
@@ -501,7 +601,8 @@ pub(crate) fn tag_of(id: Id<OwnRequest>) -> u64 {
     u64::from(id.generation) << 32 | u64::from(id.index)
 }
 
-fn id_of(tag: u64) -> Id<OwnRequest> {
+/// The request that a VM addresses by this name.
+pub(crate) fn id_of(tag: u64) -> Id<OwnRequest> {
     Id::new(tag as u32, (tag >> 32) as u32)
 }
 

@@ -231,6 +231,12 @@ impl Stage {
             Effect::Http { operation, .. } => {
                 self.vm.complete_request(0, *operation, Err("tests reach no server"));
             }
+            Effect::Connect { socket, .. } => {
+                self.vm.socket_ended(0, *socket, "tests reach no server");
+            }
+            // Of sockets that are connected.
+            Effect::SocketSend { .. } | Effect::SocketResume { .. } | Effect::SocketIdle { .. } => {
+            }
             Effect::Log { level, text } => {
                 let text = String::from_utf8_lossy(outbox.get(text));
                 self.log.push(format!("{level:?}: {text}").to_lowercase());

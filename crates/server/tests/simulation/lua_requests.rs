@@ -9,7 +9,7 @@ use tidegate_reactor::{Faults, Reactor, SimNet, SimPeer, SimReactor, SimServer};
 use crate::peer::harness::Harness;
 use crate::stage::scene;
 
-const SEEDS: u64 = 40;
+pub const SEEDS: u64 = 40;
 const TURNS: usize = 400;
 /// Turns that a stop takes at most.
 const STOP_TURNS_MAX: usize = 20_000;
@@ -21,7 +21,17 @@ struct Origin {
     conns: Vec<(SimPeer, Vec<u8>)>,
 }
 
-impl Origin {
+/// A server of the application.
+pub trait Server {
+    fn new(server: SimServer) -> Self;
+    fn step(&mut self, prng: &mut Prng);
+}
+
+impl Server for Origin {
+    fn new(server: SimServer) -> Self {
+        Self { server, conns: Vec::new() }
+    }
+
     fn step(&mut self, prng: &mut Prng) {
         while let Some(peer) = self.server.accept() {
             self.conns.push((peer, Vec::new()));
@@ -79,29 +89,28 @@ fn faults(prng: &mut Prng) -> Faults {
     }
 }
 
-/// Runs one seed. Returns how many responses the clients have got.
-fn run(seed: u64) -> usize {
-    let file = "[[listener]]\nbind = \"10.0.0.1:80\"\n[[route]]\nlua = \"storm\"\n\
-        [lua.storm]\nscript = \"tests/scripts/storm.lua\"\npools = [\"p\"]\nrequests-max = 12\n\
-        [pool.p]\nservers = [{ address = \"10.0.1.1:8000\", connections-max = 4 }, \"10.0.1.2:8000\"]\n\
+/// Runs one seed with the application `script` and servers of the kind `S`. Returns the responses that the clients have got.
+pub fn storm<S: Server>(seed: u64, script: &str) -> Vec<Vec<u8>> {
+    let file = format!(
+        "[[listener]]\nbind = \"10.0.0.1:80\"\n[[route]]\nlua = \"storm\"\n\
+        [lua.storm]\nscript = \"tests/scripts/{script}.lua\"\npools = [\"p\"]\nrequests-max = 12\n\
+        [pool.p]\nservers = [{{ address = \"10.0.1.1:8000\", connections-max = 4 }}, \"10.0.1.2:8000\"]\n\
         queue-max = 3\nretry-pause = \"10ms\"\n\
-        timeouts = { connect = \"50ms\", response-head = \"100ms\", body = \"100ms\", queue = \"80ms\" }\n";
-    let config = match tidegate_config::parse(file, "the test") {
+        timeouts = {{ connect = \"50ms\", response-head = \"100ms\", body = \"100ms\", queue = \"80ms\" }}\n"
+    );
+    let config = match tidegate_config::parse(&file, "the test") {
         Ok(config) => config,
         Err(errors) => panic!("{errors}"),
     };
     let mut prng = Prng::new(seed ^ 0x6c75_6172);
     let net = SimNet::new(seed, Faults::none());
     let servers = [[10, 0, 1, 1], [10, 0, 1, 2]].map(|ip| Address::Tcp((ip, 8000).into()));
-    let mut origins: Vec<Origin> = servers
-        .iter()
-        .filter_map(|address| net.serve(address))
-        .map(|server| Origin { server, conns: Vec::new() })
-        .collect();
+    let served = servers.iter().filter_map(|address| net.serve(address));
+    let mut origins: Vec<S> = served.map(S::new).collect();
     let mut harness: Harness<SimReactor> = Harness::simulated(&net, &config, 40, seed);
     net.set_faults(faults(&mut prng));
     let mut clients: Vec<(SimPeer, Vec<u8>)> = Vec::new();
-    let mut responses = 0;
+    let mut responses = Vec::new();
     for _ in 0..TURNS {
         if prng.below(4) == 0
             && clients.len() < 12
@@ -113,7 +122,9 @@ fn run(seed: u64) -> usize {
         clients.retain_mut(|(peer, received)| {
             received.extend(peer.receive());
             let is_answered = received.windows(4).any(|bytes| bytes == b"\r\n\r\n");
-            responses += usize::from(is_answered);
+            if is_answered {
+                responses.push(received.clone());
+            }
             let leaves = is_answered || prng.below(60) == 0;
             if leaves && prng.below(2) == 0 {
                 peer.reset();
@@ -149,7 +160,7 @@ fn run(seed: u64) -> usize {
 
 #[test]
 fn requests_end_with_their_coroutines_whatever_the_network_does() {
-    let responses: usize = (0..SEEDS).map(run).sum();
+    let responses: usize = (0..SEEDS).map(|seed| storm::<Origin>(seed, "storm").len()).sum();
     assert!(responses as u64 > SEEDS * 10, "{responses} responses");
 }
 

@@ -24,6 +24,7 @@ mod lua;
 mod lua_reload;
 mod lua_requests;
 mod lua_share;
+mod lua_sockets;
 mod mirror;
 mod named;
 mod oracle;

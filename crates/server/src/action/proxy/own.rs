@@ -1,11 +1,11 @@
-//! Requests that Tidegate sends for itself to a server of a pool.
-//! In: a request and its pool. Out: its exchange, which has the queue, timeouts, retries, health and counters of the pool.
+//! Requests that Tidegate sends for itself to a server of a pool, and sockets of applications.
+//! In: a request or a socket, and its pool. Out: its exchange, which has the queue, timeouts, retries, health and counters of the pool.
 //! Never: knows who asks.
 
 use tidegate_base::Id;
 use tidegate_gate::own;
 use tidegate_reactor::Reactor;
-use tidegate_wire::message::Method;
+use tidegate_wire::message::{BodyLength, Method};
 
 use crate::action::proxy::exchange::{Exchange, RequestFacts};
 use crate::action::proxy::stored::StoredRequest;
@@ -42,5 +42,21 @@ impl Worker {
         let exchange = Exchange::new(to, era, (0, pool_index), self.arrivals, facts, stored);
         self.insert_exchange(reactor, exchange);
         self.resume_request(to);
+    }
+
+    /// Begins the exchange of a socket with the pool `pool_index`, which has no request. The socket may have ended when this
+    /// returns.
+    pub(in crate::action) fn begin_socket_exchange<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<OwnRequest>,
+        pool_index: u16,
+    ) {
+        self.arrivals += 1;
+        let facts = RequestFacts { is_tcp: true, ..RequestFacts::NONE };
+        let stored = StoredRequest::new(Vec::new(), BodyLength::None);
+        let (to, era) = (Requester::own(id), self.settings.era());
+        let exchange = Exchange::new(to, era, (0, pool_index), self.arrivals, facts, stored);
+        self.insert_exchange(reactor, exchange);
     }
 }

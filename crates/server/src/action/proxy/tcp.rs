@@ -95,6 +95,9 @@ impl Worker {
         self.note_stay_answered(id, None, reactor.now());
         self.accounts.counters.tunnels.add(1);
         self.note_phase(to, Phase::Data);
+        if let Some(own) = to.as_own() {
+            return self.begin_socket_tunnel(reactor, id, own);
+        }
         let Some(tcp) = self.tcp_client(to.sock) else { return self.note_bug(reactor, to.sock) };
         let (mut input, finished) = (core::mem::take(&mut tcp.input), tcp.finished);
         reactor.set_receiving(to.sock, true);

@@ -1,0 +1,469 @@
+//! Sockets of scripts (`tide.tcp`): connections to servers of pools, whose bytes a script reads and writes as it likes.
+//! In: orders of scripts; the bytes and the end of each connection. Out: effects; bytes, in the portions that a script asks
+//! for.
+//! Never: chooses an address: a socket goes to a server of a pool that the application may use.
+//! Limits: `Bounds::requests_max` sockets and requests of a VM together, idle sockets included; `INPUT_BYTES_MAX` that wait
+//! in a socket, beyond which the server has to wait; `OUTPUT_BYTES_MAX` that a callback sends, beyond which a script has to
+//! wait until the server has taken them.
+//! Invariant: a socket belongs to the handler, the client or the application that has connected it, and ends with it; or it
+//! is in `idle`. An idle socket has no bytes under way.
+
+use core::ops::Range;
+
+use tidegate_base::{Id, Moment, Slab, Span};
+
+use crate::host::{ClientId, Effect, Host, OUTPUT_BYTES_MAX, TOO_MUCH};
+use crate::operations::OPERATIONS_MAX;
+use crate::schedule::{Owner, TaskId, Wait, Wake};
+use crate::vm::Vm;
+
+/// Bytes that wait in a socket until the server is told to wait.
+const INPUT_BYTES_MAX: usize = 64 * 1024;
+/// Bytes of input for which a buffer is kept.
+const KEPT_BYTES_MAX: usize = 4 * 1024;
+/// The error of a socket that is not connected, or not any more.
+pub(crate) const CLOSED: &str = "closed";
+/// The error of a socket for which another coroutine waits already.
+const BUSY: &str = "socket busy";
+
+/// Names a socket of a VM.
+pub type SocketId = Id<Socket>;
+
+/// Whose end is the end of a socket.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Keeper {
+    /// A run of a handler or a job, by its number.
+    Run(u64),
+    /// A WebSocket client.
+    Client(ClientId),
+    /// The application: sockets of `on_start`.
+    Application,
+    /// None: the socket is idle.
+    Idle,
+}
+
+/// How far a socket is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Stage {
+    /// It has no server yet.
+    Connecting,
+    /// It is connected.
+    Open,
+    /// The connection has ended, for this reason. What was received can still be read.
+    Ended(String),
+}
+
+/// A socket; see the module header.
+pub struct Socket {
+    /// The server's name of the connection; `None` before it has begun and after its end.
+    tag: Option<u64>,
+    /// How far it is.
+    stage: Stage,
+    /// Whose it is.
+    keeper: Keeper,
+    /// What was received and not read, from `taken` on.
+    input: Vec<u8>,
+    /// Bytes at the start of `input` that were read.
+    taken: usize,
+    /// The server has to wait until the script has read.
+    is_full: bool,
+    /// The server does not take more output at present.
+    is_blocked: bool,
+    /// The coroutine that waits for input; the one that waits for the connect or for output.
+    reader: TaskId,
+    writer: TaskId,
+    /// The name under which it is kept, while it is idle.
+    key: Vec<u8>,
+    /// How often it was taken from the idle ones.
+    reuses: u32,
+}
+
+/// The sockets of a VM.
+pub(crate) struct Sockets {
+    slab: Slab<Socket>,
+    /// The idle ones; the one that was used last is at the end.
+    idle: Vec<SocketId>,
+    /// The server's names of sockets that have to be closed, until `Vm::take_closed_socket`.
+    closed: Vec<u64>,
+}
+
+impl Default for Sockets {
+    fn default() -> Self {
+        Self { slab: Slab::new(OPERATIONS_MAX), idle: Vec::new(), closed: Vec::new() }
+    }
+}
+
+/// What a script reads next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Portion<'a> {
+    /// Up to a line feed.
+    Line,
+    /// This number of bytes, or as many of them as there are.
+    Bytes(usize),
+    /// Everything.
+    All,
+    /// At least one byte, and up to this number.
+    Any(usize),
+    /// Up to these bytes.
+    Until(&'a [u8]),
+}
+
+/// A part of what a script reads.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Piece {
+    /// Where it is in the input.
+    pub(crate) place: Range<usize>,
+    /// The end of what is read by that.
+    end: usize,
+    /// Nothing more belongs to the portion.
+    pub(crate) is_complete: bool,
+}
+
+impl Socket {
+    fn unread(&self) -> usize {
+        self.input.len() - self.taken
+    }
+
+    /// The piece of a portion that has arrived.
+    fn piece(&self, portion: Portion<'_>) -> Piece {
+        let (start, stop) = (self.taken, self.input.len());
+        let bytes = self.input.get(start..).unwrap_or_default();
+        let piece = |length: usize, end: usize, is_complete| Piece {
+            place: start..start + length,
+            end: start + end,
+            is_complete,
+        };
+        let has_ended = matches!(self.stage, Stage::Ended(_));
+        match portion {
+            Portion::Line => match memchr::memchr(b'\n', bytes) {
+                Some(at) => piece(at, at + 1, true),
+                None => piece(bytes.len(), bytes.len(), false),
+            },
+            Portion::Bytes(count) => {
+                let length = count.min(bytes.len());
+                piece(length, length, length == count)
+            }
+            Portion::All => Piece { place: start..stop, end: stop, is_complete: false },
+            Portion::Any(most) => {
+                let length = most.min(bytes.len());
+                piece(length, length, length > 0)
+            }
+            Portion::Until(pattern) => match memchr::memmem::find(bytes, pattern) {
+                Some(at) => piece(at, at + pattern.len(), true),
+                // The end may be the beginning of the pattern.
+                None if !has_ended => {
+                    let length = bytes.len().saturating_sub(pattern.len().saturating_sub(1));
+                    piece(length, length, false)
+                }
+                None => piece(bytes.len(), bytes.len(), false),
+            },
+        }
+    }
+}
+
+/// What scripts do.
+impl Host {
+    /// Whose a socket is that the present callback connects.
+    fn keeper(&self) -> Keeper {
+        match self.owner {
+            Owner::Client(client) => Keeper::Client(client),
+            Owner::Application if self.is_starting => Keeper::Application,
+            Owner::Application | Owner::Request(_) | Owner::Job(_) => {
+                Keeper::Run(self.schedule.run)
+            }
+        }
+    }
+
+    /// Orders a connection to a server of a pool.
+    pub(crate) fn open_socket(&mut self, pool: usize) -> Result<SocketId, &'static str> {
+        if self.outgoing >= self.requests_max
+            && let Some(oldest) = self.sockets.idle.first().copied()
+        {
+            self.close_socket(oldest);
+        }
+        if self.outgoing >= self.requests_max {
+            self.schedule.refusals += 1;
+            return Err("too many sockets and requests of the application are in progress");
+        }
+        let socket = Socket {
+            tag: None,
+            stage: Stage::Connecting,
+            keeper: self.keeper(),
+            input: Vec::new(),
+            taken: 0,
+            is_full: false,
+            is_blocked: false,
+            reader: Id::NONE,
+            writer: Id::NONE,
+            key: Vec::new(),
+            reuses: 0,
+        };
+        let inserted = self.sockets.slab.insert(socket);
+        let id = inserted.map_err(|_| "too many sockets of the application are open")?;
+        self.outgoing += 1;
+        self.outbox.effects.push(Effect::Connect { socket: id, pool });
+        Ok(id)
+    }
+
+    /// Takes the idle socket of this name that was used last. Returns it, and how often it was taken.
+    pub(crate) fn reuse_socket(&mut self, key: &[u8]) -> Option<(SocketId, u32)> {
+        let keeper = self.keeper();
+        let Sockets { slab, idle, .. } = &mut self.sockets;
+        let has_key = |id: &SocketId| slab.get(*id).is_some_and(|socket| socket.key == key);
+        let id = idle.remove(idle.iter().rposition(has_key)?);
+        let socket = slab.get_mut(id)?;
+        socket.keeper = keeper;
+        socket.reuses += 1;
+        let reuses = socket.reuses;
+        if let Some(tag) = socket.tag {
+            self.outbox.effects.push(Effect::SocketIdle { tag, span: None });
+        }
+        Some((id, reuses))
+    }
+
+    /// Keeps a socket for later, for up to `span`, beside up to `most` others of the same name.
+    pub(crate) fn keep_socket(
+        &mut self,
+        id: SocketId,
+        key: &[u8],
+        (span, most): (Span, usize),
+    ) -> Result<(), &'static str> {
+        let is_leaving = self.retires_at.is_some();
+        let socket = self.sockets.slab.get_mut(id).ok_or(CLOSED)?;
+        let is_busy =
+            self.schedule.has_task(socket.reader) || self.schedule.has_task(socket.writer);
+        let error = match &socket.stage {
+            Stage::Ended(_) => CLOSED,
+            _ if is_busy => BUSY,
+            Stage::Open if socket.unread() > 0 => "unread data in buffer",
+            Stage::Open if socket.is_blocked => "unsent data in buffer",
+            Stage::Connecting => CLOSED,
+            Stage::Open => "",
+        };
+        let Some(tag) = socket.tag.filter(|_| error.is_empty() && !is_leaving && most > 0) else {
+            self.close_socket(id);
+            return if error.is_empty() { Ok(()) } else { Err(error) };
+        };
+        (socket.keeper, socket.key, socket.input) = (Keeper::Idle, key.to_vec(), Vec::new());
+        socket.taken = 0;
+        let Sockets { slab, idle, .. } = &self.sockets;
+        let has_key = |id: &&SocketId| slab.get(**id).is_some_and(|socket| socket.key == key);
+        let oldest = idle.iter().find(has_key).copied();
+        if idle.iter().filter(has_key).count() >= most
+            && let Some(oldest) = oldest
+        {
+            self.close_socket(oldest);
+        }
+        self.sockets.idle.push(id);
+        self.outbox.effects.push(Effect::SocketIdle { tag, span: Some(span) });
+        Ok(())
+    }
+
+    /// Orders bytes to be sent.
+    pub(crate) fn send_socket(&mut self, id: SocketId, data: &[u8]) -> Result<(), &str> {
+        let Self { sockets, outbox, .. } = self;
+        let Some(socket) = sockets.slab.get_mut(id) else { return Err(CLOSED) };
+        if let Stage::Ended(reason) = &socket.stage {
+            return Err(reason);
+        }
+        let Some(tag) = socket.tag.filter(|_| socket.stage == Stage::Open) else {
+            return Err(CLOSED);
+        };
+        if outbox.bytes.len() + data.len() > OUTPUT_BYTES_MAX {
+            return Err(TOO_MUCH);
+        }
+        let data = outbox.push(data);
+        outbox.effects.push(Effect::SocketSend { tag, data });
+        Ok(())
+    }
+
+    /// The next piece of a portion. `consume` takes it.
+    pub(crate) fn socket_piece(
+        &self,
+        id: SocketId,
+        portion: Portion<'_>,
+    ) -> Result<(Piece, &[u8]), &str> {
+        let Some(socket) = self.sockets.slab.get(id) else { return Err(CLOSED) };
+        match &socket.stage {
+            Stage::Ended(reason) if socket.unread() == 0 => return Err(reason),
+            Stage::Connecting => return Err(CLOSED),
+            Stage::Ended(_) | Stage::Open => {}
+        }
+        let piece = socket.piece(portion);
+        let bytes = socket.input.get(piece.place.clone()).unwrap_or_default();
+        Ok((piece, bytes))
+    }
+
+    /// A piece has been read.
+    pub(crate) fn consume(&mut self, id: SocketId, piece: &Piece) {
+        let Some(socket) = self.sockets.slab.get_mut(id) else { return };
+        socket.taken = piece.end.min(socket.input.len());
+        if socket.unread() == 0 {
+            socket.taken = 0;
+            match socket.input.capacity() > KEPT_BYTES_MAX {
+                true => socket.input = Vec::new(),
+                false => socket.input.clear(),
+            }
+        } else if socket.taken > INPUT_BYTES_MAX {
+            socket.input.drain(..socket.taken);
+            socket.taken = 0;
+        }
+        if socket.is_full && socket.unread() < INPUT_BYTES_MAX / 2 {
+            socket.is_full = false;
+            if let Some(tag) = socket.tag {
+                self.outbox.effects.push(Effect::SocketResume { tag });
+            }
+        }
+    }
+
+    /// What a coroutine has to wait for until more of a socket can be read, or written: `None` if it need not wait.
+    pub(crate) fn socket_wait(
+        &self,
+        id: SocketId,
+        is_read: bool,
+        by: Moment,
+    ) -> Result<Option<Wait>, &str> {
+        let Some(socket) = self.sockets.slab.get(id) else { return Err(CLOSED) };
+        let waiter = if is_read { socket.reader } else { socket.writer };
+        match &socket.stage {
+            // What has arrived is read before the end is noticed.
+            Stage::Ended(_) if is_read => return Ok(None),
+            Stage::Ended(reason) => return Err(reason),
+            Stage::Open if !is_read && !socket.is_blocked => return Ok(None),
+            Stage::Connecting | Stage::Open => {}
+        }
+        match self.schedule.has_task(waiter) {
+            true => Err(BUSY),
+            false => Ok(Some(Wait::Socket(id, is_read, by))),
+        }
+    }
+
+    /// A coroutine waits for a socket.
+    pub(crate) fn await_socket(&mut self, id: SocketId, is_read: bool, task: TaskId) {
+        match (self.sockets.slab.get_mut(id), is_read) {
+            (Some(socket), true) => socket.reader = task,
+            (Some(socket), false) => socket.writer = task,
+            (None, _) => self.schedule.wake(task, Wake::Done),
+        }
+    }
+
+    /// Closes a socket, after everything that was sent.
+    pub(crate) fn close_socket(&mut self, id: SocketId) {
+        let Some(socket) = self.sockets.slab.remove(id) else { return };
+        self.sockets.idle.retain(|idle| *idle != id);
+        if !matches!(socket.stage, Stage::Ended(_)) {
+            self.outgoing -= 1;
+        }
+        self.sockets.closed.extend(socket.tag);
+        self.schedule.wake_all(&[socket.reader, socket.writer], Wake::Done);
+    }
+
+    /// Closes the sockets of a keeper that has ended.
+    pub(crate) fn end_sockets_of(&mut self, keeper: Keeper) {
+        if self.sockets.slab.is_empty() {
+            return;
+        }
+        let of_keeper = self.sockets.slab.iter().filter(|(_, socket)| socket.keeper == keeper);
+        let ids: Vec<SocketId> = of_keeper.map(|(id, _)| id).collect();
+        for id in ids {
+            self.close_socket(id);
+        }
+    }
+
+    /// The end of a connection: the script gets what has arrived, and then the reason.
+    fn note_socket_end(&mut self, id: SocketId, reason: &str) {
+        let Some(socket) = self.sockets.slab.get_mut(id) else { return };
+        if matches!(socket.stage, Stage::Ended(_)) {
+            return;
+        }
+        (socket.tag, socket.stage) = (None, Stage::Ended(reason.to_owned()));
+        (socket.is_full, socket.is_blocked) = (false, false);
+        self.outgoing -= 1;
+        let (waiters, is_idle) = ([socket.reader, socket.writer], socket.keeper == Keeper::Idle);
+        self.schedule.wake_all(&waiters, Wake::Done);
+        if is_idle {
+            self.close_socket(id);
+        }
+    }
+}
+
+/// What the server reports. `life` is the number of the VM that has ordered the connection.
+impl Vm {
+    /// The server has begun to connect, and calls the socket `tag`. Returns false if it is not wanted any more.
+    pub fn socket_begun(&mut self, id: SocketId, tag: u64) -> bool {
+        let Some(socket) = self.engine.host().sockets.slab.get_mut(id) else { return false };
+        socket.tag = Some(tag);
+        true
+    }
+
+    /// The socket is connected.
+    pub fn socket_connected(&mut self, life: u32, id: SocketId) {
+        let Some(host) = self.host_of(life) else { return };
+        let Some(socket) = host.sockets.slab.get_mut(id) else { return };
+        socket.stage = Stage::Open;
+        let writer = socket.writer;
+        host.schedule.wake(writer, Wake::Done);
+    }
+
+    /// Bytes have arrived. Returns false if the server has to wait until `Effect::SocketResume`.
+    pub fn socket_received(&mut self, life: u32, id: SocketId, bytes: &[u8]) -> bool {
+        let Some(host) = self.host_of(life) else { return true };
+        let Some(socket) = host.sockets.slab.get_mut(id) else { return true };
+        if socket.keeper == Keeper::Idle {
+            // Nobody has asked for it, so the next user could not tell what answers the next question.
+            host.close_socket(id);
+            return true;
+        }
+        socket.input.extend_from_slice(bytes);
+        socket.is_full = socket.unread() >= INPUT_BYTES_MAX;
+        let (reader, is_full) = (socket.reader, socket.is_full);
+        host.schedule.wake(reader, Wake::Done);
+        !is_full
+    }
+
+    /// Whether the server takes no more output at present.
+    pub fn note_socket_blocked(&mut self, life: u32, id: SocketId, is_blocked: bool) {
+        let Some(host) = self.host_of(life) else { return };
+        let Some(socket) = host.sockets.slab.get_mut(id) else { return };
+        socket.is_blocked = is_blocked;
+        let writer = socket.writer;
+        if !is_blocked && socket.stage == Stage::Open {
+            host.schedule.wake(writer, Wake::Done);
+        }
+    }
+
+    /// The connection has ended.
+    pub fn socket_ended(&mut self, life: u32, id: SocketId, reason: &str) {
+        if let Some(host) = self.host_of(life) {
+            host.note_socket_end(id, reason);
+        }
+    }
+
+    /// Takes the server's name of a socket that has to be closed.
+    pub fn take_closed_socket(&mut self) -> Option<u64> {
+        self.engine.host().sockets.closed.pop()
+    }
+
+    /// The number of sockets.
+    #[must_use]
+    pub fn sockets(&self) -> usize {
+        self.engine.peek().sockets.slab.len()
+    }
+
+    /// Those of them whose connections have begun and not ended.
+    #[must_use]
+    pub fn open_sockets(&self) -> usize {
+        let sockets = self.engine.peek().sockets.slab.iter();
+        sockets.filter(|(_, socket)| socket.tag.is_some()).count()
+    }
+
+    fn host_of(&mut self, life: u32) -> Option<&mut Host> {
+        let host = self.engine.host();
+        (host.facts.life == life).then_some(host)
+    }
+
+    /// Closes the idle sockets: other code has taken the place of the VM.
+    pub(crate) fn close_idle_sockets(&mut self) {
+        self.engine.host().end_sockets_of(Keeper::Idle);
+    }
+}
