@@ -6,9 +6,9 @@ use tidegate_base::Span;
 
 use crate::auth::read_file;
 use crate::listeners::refused;
-use crate::model::{JwtAuth, KeyContent};
+use crate::model::{JwtAuth, PublicKeys};
 use crate::pattern::{self, Complaint};
-use crate::remote_keys;
+use crate::remote_keys::{self, Names};
 use crate::report::{Kind, Note, Notes};
 use crate::table::{Table, texts_of, wrong_type};
 
@@ -25,24 +25,21 @@ pub(crate) fn read(table: &Table<'_>, realm: String, notes: &mut Notes) -> Optio
     }
     let is_secret = secret.is_some();
     // Every mistake is reported, also beside a file that is missing.
-    let text = keys.and_then(|_| table.text("keys", notes));
-    let text = text.filter(|text| !is_secret && remote_keys::is_url(&text.text));
-    let remote = text.as_ref().and_then(|text| remote_keys::read("keys", text, table, notes));
-    let file = match &text {
-        Some(_) => None,
-        None => read_file(if is_secret { "secret-file" } else { "keys" }, table, notes),
+    let names = Names { keys: "keys", ca: "ca" };
+    let source = if is_secret {
+        let file = read_file("secret-file", table, notes);
+        remote_keys::refuse_authorities(names, table, notes);
+        file.map(|file| PublicKeys { file, ..PublicKeys::default() })
+    } else {
+        remote_keys::read(names, table, notes)
     };
-    if text.is_none() && table.text("ca", notes).is_some() {
-        let what = "`ca` has no effect without an address in `keys`";
-        let note = Note::new(Kind::Conflict, table.key_place("ca"), what);
-        notes.error(note.help("remove it, or write keys = \"https://id.example/jwks.json\""));
-    }
-    let is_known = is_one && (file.is_some() || remote.is_some());
+    let is_known = is_one && source.is_some();
+    let PublicKeys { file, remote, content } = source.unwrap_or_default();
     let mut jwt = JwtAuth {
-        file: file.unwrap_or_default(),
+        file,
         remote,
         is_secret,
-        content: KeyContent::default(),
+        content,
         realm,
         audience: Vec::new(),
         issuer: table.text("issuer", notes).map(|text| text.text),

@@ -35,7 +35,7 @@ pub use crate::push_backend::{BackendEvent, PushBackend};
 pub use crate::text_test::{TextFault, TextKind, TextTest};
 
 pub use answers::{Cors, ErrorPage, Maintenance, Page};
-pub use auth::{AskAuth, BasicAuth, JwtAuth, KeyContent, RemoteKeys, Users};
+pub use auth::{AskAuth, BasicAuth, JwtAuth, KeyContent, PublicKeys, RemoteKeys, Users};
 pub use bandwidth::Bandwidth;
 pub use choice::{MapChoice, PoolChoice, Split};
 pub use client_fields::CLIENT_ADDRESS_HEADERS;

@@ -27,6 +27,8 @@ pub enum Owner {
     Map(usize),
     /// The Lua application with this index.
     Lua(usize),
+    /// The push hub with this index.
+    Push(usize),
     /// `[admin]`.
     Admin,
     /// `[log]`.

@@ -7,11 +7,14 @@ use tidegate_base::Span;
 
 use crate::keys::{NAMESPACE, PUSH};
 use crate::listeners::{refused, unknown_name};
+use crate::model::PublicKeys;
 use crate::pattern;
+use crate::places::Owner;
 use crate::pools::Pools;
 use crate::push_backend::{self, BackendEvent, PushBackend};
+use crate::remote_keys::{self, Names};
 use crate::report::{Kind, Note, Notes};
-use crate::table::{Located, Table};
+use crate::table::{Located, Table, texts_of};
 
 /// `[push.NAME]`: channels, and what their clients may do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +25,12 @@ pub struct Push {
     pub api_keys: Vec<String>,
     /// The secret of tokens; empty: no token is valid.
     pub token_secret: String,
+    /// The public keys of tokens, in place of the secret; `None`: there are none.
+    pub token_keys: Option<PublicKeys>,
+    /// The audiences of which a token must name one; empty: any.
+    pub token_audience: Vec<String>,
+    /// The issuer that a token must name; `None`: any.
+    pub token_issuer: Option<String>,
     /// Whether clients of the client protocol may connect without a token.
     pub anonymous: bool,
     /// The user's own backend; `None`: there is none.
@@ -181,6 +190,9 @@ impl Push {
             name,
             api_keys: Vec::new(),
             token_secret: String::new(),
+            token_keys: None,
+            token_audience: Vec::new(),
+            token_issuer: None,
             anonymous: false,
             backend: None,
             channels: Namespace::named(String::new()),
@@ -219,6 +231,7 @@ pub(crate) fn read(file: &Table<'_>, pools: &Pools, notes: &mut Notes) -> Vec<Pu
         if let Some(table) = Table::open(&PUSH, value, notes) {
             read_hub(&table, pools, &mut hub, notes);
         }
+        notes.places.assign(Owner::Push(hubs.len()));
         hubs.push(hub);
     }
     hubs
@@ -231,6 +244,7 @@ fn read_hub(table: &Table<'_>, pools: &Pools, hub: &mut Push, notes: &mut Notes)
     if let Some(secret) = table.text("token-secret", notes) {
         hub.token_secret = read_secret("`token-secret`", secret, notes).unwrap_or_default();
     }
+    read_token_keys(table, hub, notes);
     table.set_flag("anonymous", &mut hub.anonymous, notes);
     hub.backend = push_backend::read(table, pools, notes);
     read_namespace(table, &mut hub.channels, notes);
@@ -256,6 +270,21 @@ fn read_hub(table: &Table<'_>, pools: &Pools, hub: &mut Push, notes: &mut Notes)
     table.set_timeout("heartbeat", &mut hub.heartbeat, notes);
     table.set_duration("retry", &mut hub.retry, notes);
     table.set_duration("poll-timeout", &mut hub.poll_timeout, notes);
+}
+
+fn read_token_keys(table: &Table<'_>, hub: &mut Push, notes: &mut Notes) {
+    let names = Names { keys: "token-keys", ca: "token-keys-ca" };
+    hub.token_keys = remote_keys::read(names, table, notes);
+    if table.value("token-keys").is_some() && table.value("token-secret").is_some() {
+        let what = "a hub has either `token-keys` or `token-secret`";
+        let note = Note::new(Kind::Conflict, table.key_place("token-keys"), what);
+        notes.error(note.help("remove one of them"));
+    }
+    if let Some(value) = table.value("token-audience") {
+        let texts = texts_of("`token-audience`", value, notes);
+        hub.token_audience = texts.into_iter().map(|text| text.text).collect();
+    }
+    hub.token_issuer = table.text("token-issuer", notes).map(|text| text.text);
 }
 
 /// Checks a secret, which stays out of messages.

@@ -1,5 +1,5 @@
-//! Reads the address from which keys of tokens are fetched, such as `keys = "https://id.example/jwks.json"`.
-//! In: the text of the setting, the table with `ca`. Out: the parts of the address.
+//! Reads where public keys of tokens come from: `keys = "https://id.example/jwks.json"`, or a file.
+//! In: the table with the setting, and with that of the authorities. Out: the path of the file, or the parts of the address.
 //! Never: fetches; accepts http except from this machine: whoever changes the response on its way could sign tokens.
 //! Limits: `URL_BYTES_MAX`.
 
@@ -7,7 +7,7 @@ use core::net::IpAddr;
 
 use crate::auth::read_file;
 use crate::listeners::refused;
-use crate::model::{KeyContent, RemoteKeys};
+use crate::model::{KeyContent, PublicKeys, RemoteKeys};
 use crate::pattern::Complaint;
 use crate::report::{Kind, Note, Notes};
 use crate::table::{Located, Table};
@@ -15,31 +15,61 @@ use crate::table::{Located, Table};
 /// Maximum length of an address in bytes.
 const URL_BYTES_MAX: usize = 2048;
 
+/// The names of two settings: that of the keys, and that of the authorities that verify the server of an address.
+#[derive(Clone, Copy)]
+pub(crate) struct Names {
+    pub(crate) keys: &'static str,
+    pub(crate) ca: &'static str,
+}
+
+/// Reads the settings; `None` if there are no keys.
+pub(crate) fn read(names: Names, table: &Table<'_>, notes: &mut Notes) -> Option<PublicKeys> {
+    let text = table.value(names.keys).and_then(|_| table.text(names.keys, notes));
+    if let Some(text) = text.filter(|text| is_url(&text.text)) {
+        let remote = read_address(names, &text, table, notes)?;
+        return Some(PublicKeys { remote: Some(remote), ..PublicKeys::default() });
+    }
+    let file = read_file(names.keys, table, notes);
+    refuse_authorities(names, table, notes);
+    Some(PublicKeys { file: file?, ..PublicKeys::default() })
+}
+
+/// Notes an error if authorities are set, which only the server of an address needs.
+pub(crate) fn refuse_authorities(Names { keys, ca }: Names, table: &Table<'_>, notes: &mut Notes) {
+    if table.text(ca, notes).is_some() {
+        let what = format!("`{ca}` has no effect without an address in `{keys}`");
+        let note = Note::new(Kind::Conflict, table.key_place(ca), what);
+        notes.error(
+            note.help(format!("remove it, or write {keys} = \"https://id.example/jwks.json\"")),
+        );
+    }
+}
+
 /// Whether a text is meant as an address, not as the path of a file.
-pub(crate) fn is_url(text: &str) -> bool {
+fn is_url(text: &str) -> bool {
     text.get(..8).is_some_and(|start| start.eq_ignore_ascii_case("https://"))
         || text.get(..7).is_some_and(|start| start.eq_ignore_ascii_case("http://"))
 }
 
-/// Reads the address in `text`, which `name` is set to, and `ca` of the same table.
-pub(crate) fn read(
-    name: &str,
+/// Reads the address in `text`, and the authorities.
+fn read_address(
+    Names { keys, ca: name }: Names,
     text: &Located,
     table: &Table<'_>,
     notes: &mut Notes,
 ) -> Option<RemoteKeys> {
-    let ca = read_file("ca", table, notes);
+    let ca = read_file(name, table, notes);
     let parsed = parse(&text.text);
     if let (Ok(RemoteKeys { is_tls: false, .. }), true) = (&parsed, ca.is_some()) {
-        let what = "`ca` has no effect with http://";
-        let note = Note::new(Kind::Conflict, table.key_place("ca"), what);
+        let what = format!("`{name}` has no effect with http://");
+        let note = Note::new(Kind::Conflict, table.key_place(name), what);
         notes.error(note.help("remove it, or write https://"));
     }
     match parsed {
         Ok(remote) => Some(RemoteKeys { ca, ..remote }),
         Err(what) => {
             let help = "write \"https://id.example/.well-known/jwks.json\"".to_owned();
-            notes.error(refused(name, text, Complaint { what: what.to_owned(), help }));
+            notes.error(refused(keys, text, Complaint { what: what.to_owned(), help }));
             None
         }
     }

@@ -57,6 +57,14 @@ pub fn supply(
             page.content = content.unwrap_or_default();
         }
     }
+    for (index, hub) in config.push.iter_mut().enumerate() {
+        let Some(keys) = &mut hub.token_keys else { continue };
+        let owner = Owner::Push(index);
+        match &mut keys.remote {
+            Some(remote) => supplier.authorities(owner, remote),
+            None => keys.content = supplier.keys(owner, &keys.file),
+        }
+    }
     match supplier.findings.is_empty() {
         true => Ok(()),
         false => Err(supplier.findings),

@@ -96,3 +96,25 @@ fn missing_pool_is_reported_with_file_and_line() {
         assert_eq!((mistake.what.as_str(), mistake.line), (expected, 9));
     }
 }
+
+#[test]
+fn keys_of_push_hubs_are_read_from_their_files() {
+    let text = "[[listener]]\nbind = \"127.0.0.1:80\"\n\
+        [push.a]\ntoken-keys = \"keys.json\"\ntoken-audience = \"app\"\ntoken-issuer = \"id\"\n\
+        [push.b]\ntoken-keys = \"https://id.example/keys\"\ntoken-keys-ca = \"ca.pem\"\n";
+    let mut loaded = parse_in_folder(text, "site.toml", "/etc").unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(supply(&mut loaded.config, |path| Ok(path.into())), Ok(()));
+    let hubs = &loaded.config.push;
+    let of_file = hubs[0].token_keys.as_ref().expect("keys");
+    assert_eq!(&*of_file.content.0, b"/etc/keys.json");
+    assert_eq!(
+        (hubs[0].token_audience.join(" "), hubs[0].token_issuer.as_deref()),
+        ("app".to_owned(), Some("id"))
+    );
+    let remote: Vec<_> = loaded.config.remote_keys().collect();
+    assert_eq!((remote.len(), &*remote[0].authorities.0), (1, &b"/etc/ca.pem"[..]));
+    let missing = supply(&mut loaded.config, |_| Err("no such file".to_owned()));
+    let errors = loaded.places.errors(missing.expect_err("missing"), &Text::of(text, "site.toml"));
+    let lines: Vec<_> = errors.mistakes().iter().map(|mistake| mistake.line).collect();
+    assert_eq!(lines, [4, 9], "{errors}");
+}

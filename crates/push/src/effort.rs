@@ -9,6 +9,8 @@ use crate::mail::{Call, Mail, Reply};
 const ORDINARY: u32 = 1;
 /// One that reads a history or a presence list.
 const QUERY: u32 = 32;
+/// The verification of a signature by a public key.
+pub(crate) const SIGNATURE: u32 = 128;
 /// The bytes of replies that are encoded in the time of one unit.
 const BYTES_PER_UNIT: usize = 512;
 /// The publications or clients that are encoded in the time of one unit.

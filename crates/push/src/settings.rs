@@ -2,8 +2,13 @@
 //! In: the configuration; names of channels; what is known of a client. Out: the settings of a channel; permissions.
 //! Limits: `channel-length-max`. Never: allows what the namespace of a channel does not allow.
 
+use std::sync::Arc;
+
 use tidegate_base::Span;
-use tidegate_config::model::{BackendEvent, Config, Namespace, Permit, Push, Subscribe};
+use tidegate_config::model::{
+    BackendEvent, Config, Namespace, Permit, Push, RemoteKeys, Subscribe,
+};
+use tidegate_wire::jwt::LiveKeys;
 
 use crate::queue::QueueLimits;
 use crate::stream::StreamLimits;
@@ -100,7 +105,24 @@ impl Hubs {
     /// Prepares the settings of `config`.
     #[must_use]
     pub fn new(config: &Config) -> Self {
-        Self { hubs: config.push.iter().map(HubSettings::new).collect() }
+        Self::with_keys(config, |_| None)
+    }
+
+    /// As [`Self::new`]; `find` returns the keys of an address.
+    #[must_use]
+    pub fn with_keys(config: &Config, find: impl Fn(&RemoteKeys) -> Option<Arc<LiveKeys>>) -> Self {
+        Self { hubs: config.push.iter().map(|hub| HubSettings::new(hub, &find)).collect() }
+    }
+
+    /// The hubs, by index.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &HubSettings> {
+        self.hubs.iter()
+    }
+
+    /// Whether commands of a client may have to wait: for a backend, or until its token is verified.
+    #[must_use]
+    pub fn lets_commands_wait(&self) -> bool {
+        self.has_backends() || self.hubs.iter().any(|hub| hub.keys.is_slow())
     }
 
     /// The settings of hub `index`.
@@ -135,13 +157,13 @@ impl Hubs {
 }
 
 impl HubSettings {
-    fn new(push: &Push) -> Self {
+    fn new(push: &Push, find: impl FnOnce(&RemoteKeys) -> Option<Arc<LiveKeys>>) -> Self {
         let queue = QueueLimits {
             messages_max: push.queue_messages_max,
             bytes_max: push.queue_bytes_max,
             slow: push.slow,
         };
-        Self { push: push.clone(), queue, keys: Keys::new(&push.token_secret) }
+        Self { push: push.clone(), queue, keys: Keys::new(push, find) }
     }
 
     /// The settings of a channel.
@@ -237,7 +259,7 @@ mod tests {
             Ok(config) => config,
             Err(errors) => panic!("{errors}"),
         };
-        HubSettings::new(&config.push[0])
+        HubSettings::new(&config.push[0], |_| None)
     }
 
     #[test]

@@ -1,10 +1,25 @@
 //! The claims of the tokens that clients connect and subscribe with (JSON Web Tokens, RFC 7519).
 //! In: a token, keys, the time. Out: claims, or why the token is refused. Never: verifies a signature itself (`wire::jwt`).
 
+use std::sync::Arc;
+
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use tidegate_wire::jwt::KeySet;
-pub use tidegate_wire::jwt::Refusal;
+use tidegate_config::model::{Push, RemoteKeys};
+use tidegate_wire::jwt::{KeySet, LiveKeys, LiveReader, Refusal as Signature, Unverified};
+
+use crate::settings::Hubs;
+
+/// Why a token is refused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refusal {
+    /// It is malformed, its signature is wrong, or it is for another service.
+    Invalid,
+    /// It has expired or is not valid yet.
+    Expired,
+    /// The keys are not fetched yet, or a newer set is being fetched. The same token may be valid in a moment.
+    Unavailable,
+}
 
 /// The claims of a token.
 #[derive(Debug, Default, Deserialize)]
@@ -40,30 +55,141 @@ pub enum Audience {
     Many(Vec<String>),
 }
 
-/// The keys that sign tokens.
+/// What verifies the tokens of a hub.
 #[derive(Debug, Default)]
-pub struct Keys(KeySet);
+pub struct Keys {
+    signers: Signers,
+    /// The audiences of which a token must name one; empty: any.
+    audience: Vec<String>,
+    /// The issuer that a token must name; `None`: any.
+    issuer: Option<String>,
+}
+
+/// The keys that sign tokens.
+#[derive(Debug)]
+enum Signers {
+    /// A secret. Empty: no token is valid.
+    Secret(KeySet),
+    /// Public keys of a file.
+    Public(KeySet),
+    /// Public keys that are fetched while the process serves.
+    Fetched(Arc<LiveKeys>),
+}
+
+impl Default for Signers {
+    fn default() -> Self {
+        Self::Secret(KeySet::default())
+    }
+}
 
 impl Keys {
-    /// Keys with this secret; none if it is empty.
+    /// The keys of a hub. `find` returns those of an address. Without usable keys, which loading a configuration reports,
+    /// no token is valid.
     #[must_use]
-    pub fn new(secret: &str) -> Self {
-        Self(KeySet::of_secret(secret.as_bytes()))
+    pub fn new(push: &Push, find: impl FnOnce(&RemoteKeys) -> Option<Arc<LiveKeys>>) -> Self {
+        let remote = push.token_keys.as_ref().and_then(|keys| keys.remote.as_ref());
+        let signers = match (&push.token_keys, remote) {
+            (_, Some(remote)) => find(remote).map_or_else(Signers::default, Signers::Fetched),
+            (Some(keys), None) => {
+                Signers::Public(KeySet::parse(&keys.content.0).unwrap_or_default())
+            }
+            (None, None) => Signers::Secret(KeySet::of_secret(push.token_secret.as_bytes())),
+        };
+        let (audience, issuer) = (push.token_audience.clone(), push.token_issuer.clone());
+        Self { signers, audience, issuer }
+    }
+
+    /// Whether a signature takes so long that a worker must bound how many it verifies in a turn.
+    #[must_use]
+    pub const fn is_slow(&self) -> bool {
+        match self.signers {
+            Signers::Secret(_) => false,
+            Signers::Public(_) | Signers::Fetched(_) => true,
+        }
     }
 
     /// Verifies a token at a time in seconds since 1970.
+    fn verify(
+        &self,
+        reader: Option<&LiveReader>,
+        token: &str,
+        unix_seconds: u64,
+    ) -> Result<Claims, Refusal> {
+        let text = match (&self.signers, reader) {
+            (Signers::Secret(keys) | Signers::Public(keys), _) => keys.verify(token)?,
+            (Signers::Fetched(_), Some(keys)) => keys.verify(token, unix_seconds)?,
+            (Signers::Fetched(_), None) => return Err(Refusal::Unavailable),
+        };
+        let claims: Claims = serde_json::from_slice(&text).map_err(|_| Refusal::Invalid)?;
+        let now = unix_seconds as f64;
+        if claims.exp.is_some_and(|end| end <= now) || claims.nbf.is_some_and(|begin| begin > now) {
+            return Err(Refusal::Expired);
+        }
+        let is_known = self.issuer.is_none() || claims.iss == self.issuer;
+        let is_meant = self.audience.is_empty()
+            || claims.aud.as_ref().is_some_and(|named| named.has_one_of(&self.audience));
+        if is_known && is_meant { Ok(claims) } else { Err(Refusal::Invalid) }
+    }
+}
+
+impl From<Signature> for Refusal {
+    fn from(refusal: Signature) -> Self {
+        match refusal {
+            Signature::Invalid => Self::Invalid,
+            Signature::Expired => Self::Expired,
+        }
+    }
+}
+
+impl From<Unverified> for Refusal {
+    fn from(unverified: Unverified) -> Self {
+        match unverified {
+            Unverified::Refused(refusal) => refusal.into(),
+            Unverified::UnknownKey => Self::Invalid,
+            Unverified::Unavailable => Self::Unavailable,
+        }
+    }
+}
+
+/// A worker's way to the keys of its hubs.
+#[derive(Debug, Default)]
+pub struct Verifier {
+    /// By hub; `None` if its keys are not fetched.
+    readers: Vec<Option<LiveReader>>,
+}
+
+impl Verifier {
+    /// Readers of the keys of `hubs`.
+    #[must_use]
+    pub fn new(hubs: &Hubs) -> Self {
+        let reader = |keys: &Keys| match &keys.signers {
+            Signers::Secret(_) | Signers::Public(_) => None,
+            Signers::Fetched(keys) => Some(keys.reader()),
+        };
+        Self { readers: hubs.all().map(|hub| reader(&hub.keys)).collect() }
+    }
+
+    /// Verifies a token for hub `index` at a time in seconds since 1970.
     ///
     /// # Errors
     /// Why it is refused.
-    pub fn verify(&self, token: &str, unix_seconds: u64) -> Result<Claims, Refusal> {
-        let text = self.0.verify(token)?;
-        let claims: Claims = serde_json::from_slice(&text).map_err(|_| Refusal::Invalid)?;
-        let now = unix_seconds as f64;
-        match claims.exp.is_some_and(|end| end <= now)
-            || claims.nbf.is_some_and(|begin| begin > now)
-        {
-            true => Err(Refusal::Expired),
-            false => Ok(claims),
+    pub fn verify(
+        &self,
+        (hubs, index): (&Hubs, u16),
+        token: &str,
+        unix_seconds: u64,
+    ) -> Result<Claims, Refusal> {
+        let hub = hubs.get(index).ok_or(Refusal::Invalid)?;
+        let reader = self.readers.get(usize::from(index)).and_then(Option::as_ref);
+        hub.keys.verify(reader, token, unix_seconds)
+    }
+}
+
+impl Audience {
+    fn has_one_of(&self, wanted: &[String]) -> bool {
+        match self {
+            Self::One(name) => wanted.contains(name),
+            Self::Many(names) => names.iter().any(|name| wanted.contains(name)),
         }
     }
 }
@@ -80,8 +206,9 @@ impl Claims {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use aws_lc_rs::hmac;
+    use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
     use tidegate_wire::base64;
     use tidegate_wire::jwt::TOKEN_BYTES_MAX;
 
@@ -102,11 +229,39 @@ mod tests {
         out
     }
 
+    fn signed(header: &str, claims: &str) -> String {
+        format!("{}.{}", encode(header.as_bytes()), encode(claims.as_bytes()))
+    }
+
+    /// A key of Ed25519, chosen by its number.
+    fn pair(number: u8) -> Ed25519KeyPair {
+        Ed25519KeyPair::from_seed_unchecked(&[number; 32]).expect("a seed")
+    }
+
+    /// A set (RFC 7517) with the key of this number, which is its name, too.
+    pub(crate) fn key_set(number: u8) -> String {
+        let key = encode(pair(number).public_key().as_ref());
+        format!(
+            "{{\"keys\":[{{\"kty\":\"OKP\",\"crv\":\"Ed25519\",\"kid\":\"{number}\",\"x\":\"{key}\"}}]}}"
+        )
+    }
+
+    /// A token signed by the key of this number.
+    pub(crate) fn public_token(number: u8, claims: &str) -> String {
+        let signed = signed(&format!("{{\"alg\":\"EdDSA\",\"kid\":\"{number}\"}}"), claims);
+        format!("{signed}.{}", encode(pair(number).sign(signed.as_bytes()).as_ref()))
+    }
+
     fn token(header: &str, claims: &str, secret: &str) -> String {
-        let signed = format!("{}.{}", encode(header.as_bytes()), encode(claims.as_bytes()));
+        let signed = signed(header, claims);
         let key = hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes());
         let signature = encode(hmac::sign(&key, signed.as_bytes()).as_ref());
         format!("{signed}.{signature}")
+    }
+
+    fn keys_of(secret: &str) -> Keys {
+        let signers = Signers::Secret(KeySet::of_secret(secret.as_bytes()));
+        Keys { signers, ..Keys::default() }
     }
 
     const HEADER: &str = r#"{"alg":"HS256","typ":"JWT"}"#;
@@ -115,17 +270,18 @@ mod tests {
     fn example_of_rfc_7515_is_valid_until_it_expires() {
         let secret = "AyM1SysPpbyDfgZld3umj1qzKObwVMkoqQ-EstJQLr_T-1qS0gZH75aKtMN3Yj0iPS4hcgUuTwjAzZr1Z9CAow";
         let secret = base64::decode(secret.as_bytes()).expect("base64");
-        let keys = Keys(KeySet::of_secret(&secret));
+        let signers = Signers::Secret(KeySet::of_secret(&secret));
+        let keys = Keys { signers, ..Keys::default() };
         let text = "eyJ0eXAiOiJKV1QiLA0KICJhbGciOiJIUzI1NiJ9.eyJpc3MiOiJqb2UiLA0KICJleHAiOjEzMDA4MTkzODAsDQogImh0dHA6\
                     Ly9leGFtcGxlLmNvbS9pc19yb290Ijp0cnVlfQ.dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk";
-        let claims = keys.verify(text, 1_300_819_379).expect("valid");
+        let claims = keys.verify(None, text, 1_300_819_379).expect("valid");
         assert_eq!((claims.iss.as_deref(), claims.ends_at()), (Some("joe"), Some(1_300_819_380)));
-        assert_eq!(keys.verify(text, 1_300_819_380).err(), Some(Refusal::Expired));
+        assert_eq!(keys.verify(None, text, 1_300_819_380).err(), Some(Refusal::Expired));
     }
 
     #[test]
     fn only_valid_tokens_are_accepted() {
-        let keys = Keys::new("secret");
+        let keys = keys_of("secret");
         for (header, claims, secret, expected) in [
             (HEADER, r#"{"sub":"42"}"#, "secret", Ok("42")),
             (HEADER, r#"{"sub":"42","exp":101}"#, "secret", Ok("42")),
@@ -138,22 +294,86 @@ mod tests {
             (HEADER, r#"{"sub":42}"#, "secret", Err(Refusal::Invalid)),
             (HEADER, "[]", "secret", Err(Refusal::Invalid)),
         ] {
-            let found = keys.verify(&token(header, claims, secret), 100);
+            let found = keys.verify(None, &token(header, claims, secret), 100);
             assert_eq!(
                 found.as_ref().map(|claims| claims.sub.as_str()),
                 expected.as_ref().copied()
             );
         }
         for wrong in ["", ".", "..", "a.b.c", "a.b", &"a".repeat(TOKEN_BYTES_MAX + 1)] {
-            assert_eq!(keys.verify(wrong, 0).err(), Some(Refusal::Invalid), "{wrong}");
+            assert_eq!(keys.verify(None, wrong, 0).err(), Some(Refusal::Invalid), "{wrong}");
         }
         let unsigned = token(HEADER, "{}", "");
-        assert_eq!(Keys::new("").verify(&unsigned, 0).err(), Some(Refusal::Invalid), "no secret");
+        assert_eq!(
+            keys_of("").verify(None, &unsigned, 0).err(),
+            Some(Refusal::Invalid),
+            "no secret"
+        );
+    }
+
+    fn hubs(settings: &str, keys: &str, find: impl Fn() -> Option<Arc<LiveKeys>>) -> Hubs {
+        let text = format!("[[listener]]\nbind = \"127.0.0.1:0\"\n[push.p]\n{settings}");
+        let config = tidegate_config::parse(&text, "the test");
+        let mut config = config.unwrap_or_else(|errors| panic!("{errors}"));
+        let supplied = tidegate_config::supply(&mut config, |_| Ok(keys.into()));
+        assert_eq!(supplied, Ok(()));
+        Hubs::with_keys(&config, |_| find())
+    }
+
+    #[test]
+    fn public_keys_verify_tokens_of_their_issuer_for_this_audience() {
+        let settings = "token-keys = \"keys.json\"\ntoken-audience = [\"app\", \"web\"]\ntoken-issuer = \"id\"\n";
+        let hubs = hubs(settings, &key_set(1), || None);
+        let verifier = Verifier::new(&hubs);
+        assert!(hubs.lets_commands_wait());
+        let good = "{\"sub\":\"7\",\"aud\":\"app\",\"iss\":\"id\"";
+        for (token, expected) in [
+            (public_token(1, &format!("{good}}}")), Ok("7")),
+            (public_token(1, "{\"sub\":\"7\",\"aud\":[\"x\",\"web\"],\"iss\":\"id\"}"), Ok("7")),
+            (public_token(1, &format!("{good},\"exp\":100}}")), Err(Refusal::Expired)),
+            (
+                public_token(1, "{\"sub\":\"7\",\"aud\":\"x\",\"iss\":\"id\"}"),
+                Err(Refusal::Invalid),
+            ),
+            (public_token(1, "{\"sub\":\"7\",\"aud\":[],\"iss\":\"id\"}"), Err(Refusal::Invalid)),
+            (public_token(1, "{\"sub\":\"7\",\"iss\":\"id\"}"), Err(Refusal::Invalid)),
+            (
+                public_token(1, "{\"sub\":\"7\",\"aud\":\"app\",\"iss\":\"x\"}"),
+                Err(Refusal::Invalid),
+            ),
+            (public_token(1, "{\"sub\":\"7\",\"aud\":\"app\"}"), Err(Refusal::Invalid)),
+            (public_token(2, &format!("{good}}}")), Err(Refusal::Invalid)),
+            // A public key is no secret.
+            (token(HEADER, &format!("{good}}}"), &key_set(1)), Err(Refusal::Invalid)),
+            (token(HEADER, &format!("{good}}}"), ""), Err(Refusal::Invalid)),
+        ] {
+            let found = verifier.verify((&hubs, 0), &token, 100).map(|claims| claims.sub);
+            assert_eq!(found.as_deref(), expected.as_ref().map(|sub| *sub), "{token}");
+        }
+    }
+
+    #[test]
+    fn fetched_keys_verify_tokens_from_the_first_set_on() {
+        let live = LiveKeys::new();
+        let settings = "token-keys = \"https://id.example/keys\"\n";
+        let hubs = hubs(settings, "", || Some(Arc::clone(&live)));
+        let verifier = Verifier::new(&hubs);
+        let verify = |number, at| {
+            let found = verifier.verify((&hubs, 0), &public_token(number, "{\"sub\":\"7\"}"), at);
+            found.map(|claims| claims.sub)
+        };
+        assert_eq!(verify(1, 100), Err(Refusal::Unavailable));
+        live.offer(key_set(1).as_bytes(), 100).expect("a set");
+        assert_eq!(verify(1, 100).as_deref(), Ok("7"));
+        assert_eq!(verify(2, 100), Err(Refusal::Invalid), "the set is new");
+        assert_eq!(verify(2, 200), Err(Refusal::Unavailable), "a newer set may have the key");
+        live.offer(key_set(2).as_bytes(), 200).expect("a set");
+        assert_eq!(verify(2, 200).as_deref(), Ok("7"));
     }
 
     #[test]
     fn end_of_a_connection_may_differ_from_that_of_its_token() {
-        let keys = Keys::new("secret");
+        let keys = keys_of("secret");
         for (claims, expected) in [
             ("{}", None),
             (r#"{"exp":200}"#, Some(200)),
@@ -161,7 +381,7 @@ mod tests {
             (r#"{"exp":200,"expire_at":-1}"#, None),
             (r#"{"exp":200,"expire_at":0}"#, None),
         ] {
-            let found = keys.verify(&token(HEADER, claims, "secret"), 100).expect("valid");
+            let found = keys.verify(None, &token(HEADER, claims, "secret"), 100).expect("valid");
             assert_eq!(found.ends_at(), expected, "{claims}");
         }
     }

@@ -18,6 +18,7 @@ use tidegate_push::protobuf::{Fields, Value as Field, take_delimited};
 use tidegate_push::publication::{Form, Publication};
 use tidegate_push::queue::Queue;
 use tidegate_push::settings::Hubs;
+use tidegate_push::token::Verifier;
 
 const CHANNELS: [&str; 4] = ["all:a", "all:b", "marked:a", "held:a"];
 
@@ -83,6 +84,8 @@ impl Scene {
         let mut context = Context {
             hub: &mut self.hub,
             settings: &self.settings,
+            verifier: &Verifier::default(),
+            may_verify: true,
             index: 0,
             key: at as u32,
             queue: None,

@@ -102,6 +102,7 @@ impl TlsLoader {
             Owner::Listener(index) => arranged.listeners.get(index).is_some_and(Life::is_gone),
             Owner::Pool(index) => arranged.pools.get(index).is_some_and(|pool| pool.life.is_gone()),
             Owner::Lua(_)
+            | Owner::Push(_)
             | Owner::Route(_)
             | Owner::Set(_)
             | Owner::Map(_)
@@ -408,6 +409,7 @@ impl<'a> Reading<'a> {
             Owner::Listener(_) => format!("listener {name}"),
             Owner::Pool(_) => format!("pool {name}"),
             Owner::Lua(_) => format!("application {name}"),
+            Owner::Push(_) => format!("hub {name}"),
             Owner::Route(_) | Owner::Set(_) | Owner::Map(_) | Owner::Admin | Owner::Log => {
                 name.to_owned()
             }

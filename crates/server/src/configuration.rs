@@ -300,6 +300,7 @@ impl Configuration {
                 Owner::Lua(index) => Owner::Lua(place(&next.file_apps, index)?),
                 // These have the same indexes as in the file.
                 other @ (Owner::Route(_)
+                | Owner::Push(_)
                 | Owner::Set(_)
                 | Owner::Map(_)
                 | Owner::Admin

@@ -100,9 +100,10 @@ counters! {
         keyless_requests,
         /// Passwords queued for verification, including those of clients that left before it. Remembered passwords are not counted.
         password_checks,
-        /// Tokens of requests that were verified. A token that is remembered is not verified again.
+        /// Tokens of requests that were verified, and those of clients of push hubs with `token-keys`. A token of a request
+        /// that is remembered is not verified again.
         tokens_verified,
-        /// Requests whose tokens were verified in a later turn, because the time for tokens in the turn was used up.
+        /// Tokens that were verified in a later turn, because the time for tokens in the turn was used up.
         tokens_put_off,
         /// Requests that were refused because their tokens could not be verified in time.
         token_refusals,

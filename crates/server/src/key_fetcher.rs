@@ -128,7 +128,7 @@ fn note(
         }
         Err(what) => {
             let effect = match keys.facts().fetched_at {
-                0 => "requests with tokens get a 503 response until it succeeds".to_owned(),
+                0 => "no token is accepted until it succeeds".to_owned(),
                 at => format!("the keys of {} seconds ago stay in force", now.saturating_sub(at)),
             };
             log::warning(format_args!(

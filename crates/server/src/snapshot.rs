@@ -97,7 +97,7 @@ impl Snapshot {
         let tcp_targets = config.listeners.iter().map(forward_of).collect();
         let websockets = Endpoints::after(&config, &numbers.websockets);
         numbers.websockets = websockets.settings().cloned().collect();
-        let hubs = Arc::new(Hubs::new(&config));
+        let hubs = Arc::new(Hubs::with_keys(&config, |remote| process.keys.find(remote).cloned()));
         let keeps_sessions = handlings.needs_server_name()
             || config.pools.iter().any(|pool| pool.proxy_protocol.is_some());
         let listeners_fields = config.listeners.iter();

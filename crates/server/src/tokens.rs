@@ -1,26 +1,42 @@
-//! Checks the key files of `jwt` before the configuration is used (`action/tokens.rs` verifies tokens).
+//! Checks the key files of `jwt` and of push hubs before the configuration is used (`action/tokens.rs` and
+//! `tidegate_push::token` verify tokens).
 //! In: a configuration with the contents of its files. Out: a finding for each key file that cannot be used.
 //! Never: shows a part of a key; fetches keys.
 
-use tidegate_config::model::Config;
+use tidegate_config::model::{Config, RemoteKeys};
 use tidegate_config::places::{Finding, Owner};
 use tidegate_config::report::Kind;
 use tidegate_gate::jwt;
+use tidegate_wire::jwt::KeySet;
 
 use crate::key_client;
 
-/// Reads the key files of all routes. Returns what is wrong with them.
+/// Reads the key files of all routes and hubs. Returns what is wrong with them.
 #[must_use]
 pub fn check(config: &Config) -> Vec<Finding> {
-    let routes = config.routes.iter().enumerate();
-    let wrong = routes.filter_map(|(index, route)| {
+    let routes = config.routes.iter().enumerate().filter_map(|(index, route)| {
         let settings = route.handling.jwt.as_ref()?;
-        let (what, subject) = match &settings.remote {
-            Some(remote) => (key_client::check(remote).err()?, remote.ca.clone()?),
-            None => (jwt::key_set(settings).err()?, settings.file.clone()),
-        };
-        let owner = Owner::Route(index);
-        Some(Finding { kind: Kind::File, owner, subject, what, help: None })
+        let parsed = || jwt::key_set(settings).map(drop);
+        wrong(Owner::Route(index), settings.remote.as_ref(), &settings.file, parsed)
     });
-    wrong.collect()
+    let hubs = config.push.iter().enumerate().filter_map(|(index, hub)| {
+        let keys = hub.token_keys.as_ref()?;
+        let parsed = || KeySet::parse(&keys.content.0).map(drop);
+        wrong(Owner::Push(index), keys.remote.as_ref(), &keys.file, parsed)
+    });
+    routes.chain(hubs).collect()
+}
+
+/// What is wrong with the authorities of an address, or with the keys of a file.
+fn wrong(
+    owner: Owner,
+    remote: Option<&RemoteKeys>,
+    file: &str,
+    parsed: impl FnOnce() -> Result<(), String>,
+) -> Option<Finding> {
+    let (what, subject) = match remote {
+        Some(remote) => (key_client::check(remote).err()?, remote.ca.clone()?),
+        None => (parsed().err()?, file.to_owned()),
+    };
+    Some(Finding { kind: Kind::File, owner, subject, what, help: None })
 }

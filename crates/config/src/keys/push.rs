@@ -138,7 +138,41 @@ pub static PUSH: Section = Section {
             Text("at least 16 visible characters"),
             Absent,
             "The secret of the tokens with which clients of the client protocol connect and subscribe: JSON Web \
-             Tokens signed with HS256, HS384 or HS512. Without it, no token is valid.",
+             Tokens signed with HS256, HS384 or HS512. Without it and `token-keys`, no token is valid.",
+            "",
+        ),
+        key(
+            "token-keys",
+            Text("the path of a file, or \"https://id.example/jwks.json\""),
+            Absent,
+            "The public keys of these tokens, in place of `token-secret`: a file in PEM or with a set of keys in JSON (JWKS), \
+             or the https address of a set, as for `keys` of [route.auth.jwt]. The keys decide which algorithms are accepted: \
+             RS256 to RS512, PS256 to PS512, ES256, ES384 and EdDSA. The file is read at start; other keys in it need a \
+             restart. A set at an address is fetched at start, and again while the process serves. Before the first one, commands with tokens get \
+             error 100, and libraries try again.",
+            "",
+        ),
+        key(
+            "token-keys-ca",
+            Text("the path of a file"),
+            Absent,
+            "The file with the authorities (PEM) that verify the server of an address in `token-keys`, in place of those of \
+             the system.",
+            "",
+        ),
+        key(
+            "token-audience",
+            OneOf(&[Text("\"app\""), List(&Text("\"app\""))]),
+            Absent,
+            "The audience that a token must name (`aud`), or several of which it must name one. Without this setting, \
+             tokens that were issued for other services are accepted, too.",
+            "",
+        ),
+        key(
+            "token-issuer",
+            Text("a string, such as \"https://id.example\""),
+            Absent,
+            "The issuer that a token must name (`iss`).",
             "",
         ),
         key(

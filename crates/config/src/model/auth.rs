@@ -47,6 +47,17 @@ pub struct JwtAuth {
     pub cookie: Option<String>,
 }
 
+/// Public keys: of a file, or of an address.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PublicKeys {
+    /// The path of the file; empty if the keys are fetched.
+    pub file: String,
+    /// The address that the keys are fetched from, in place of a file.
+    pub remote: Option<RemoteKeys>,
+    /// The content of the file; empty until it is read.
+    pub content: KeyContent,
+}
+
 /// An address from which public keys are fetched.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RemoteKeys {
@@ -72,7 +83,9 @@ impl Config {
     /// The addresses from which keys are fetched; one may occur several times.
     pub fn remote_keys(&self) -> impl Iterator<Item = &RemoteKeys> {
         let jwts = self.routes.iter().filter_map(|route| route.handling.jwt.as_ref());
-        jwts.filter_map(|jwt| jwt.remote.as_ref())
+        let hubs = self.push.iter().filter_map(|hub| hub.token_keys.as_ref());
+        let of_hubs = hubs.filter_map(|keys| keys.remote.as_ref());
+        jwts.filter_map(|jwt| jwt.remote.as_ref()).chain(of_hubs)
     }
 }
 

@@ -48,6 +48,18 @@ pub struct Command<'a> {
 }
 
 impl Command<'_> {
+    /// Whether a token must be verified for the command.
+    #[must_use]
+    pub fn has_token(&self) -> bool {
+        let all = [
+            self.connect.as_ref().map(|connect| &connect.token),
+            self.subscribe.as_ref().map(|subscribe| &subscribe.token),
+            self.refresh.as_ref().map(|renewal| &renewal.token),
+            self.sub_refresh.as_ref().map(|renewal| &renewal.token),
+        ];
+        all.into_iter().flatten().any(|token| !token.is_empty())
+    }
+
     /// Whether the command reads a list or the history of a channel.
     #[must_use]
     pub const fn is_query(&self) -> bool {

@@ -9,6 +9,7 @@
 pub mod asking;
 pub mod codec;
 pub mod command;
+mod context;
 mod disconnect;
 mod features;
 mod instruct;
@@ -21,24 +22,23 @@ use std::sync::Arc;
 
 use tidegate_config::model::{BackendEvent, Namespace};
 
+use crate::client::asking::Backing;
 use crate::client::asking::expiry::OVERDUE_SECONDS_MAX;
-use crate::client::asking::{Backing, Question};
 use crate::client::codec::{Answer, Codec, Joined};
 use crate::client::command::{COMMANDS_MAX, Command, Connect, History, Publish, Subscribe};
 use crate::client::features::{FILTERS_BYTES_MAX, FOSSIL, Features, features, filtered};
-use crate::client::renewal::connection_claims;
 use crate::effort;
 use crate::emulation::{Secret, SessionName};
-use crate::hub::{Hub, Instance};
+use crate::hub::Hub;
 use crate::local::Place;
 use crate::mail::{Call, Order, Reply, ReplyTo, Subscribed, Visitor};
 use crate::position::Since;
 use crate::publication::{Form, Publication, count_within, in_one_line, is_too_deep};
-use crate::queue::Queue;
-use crate::settings::{Client, Error, HubSettings, Hubs, is_permitted, stream_limits};
+use crate::settings::{Client, Error, Hubs, is_permitted, stream_limits};
 use crate::stream::{Excerpt, Recovered};
 use crate::token::{Claims, Refusal};
 
+pub use context::Context;
 pub use disconnect::Disconnect;
 
 /// How long a client may stay after its token has expired, in seconds.
@@ -159,49 +159,6 @@ enum Asker {
     Application,
 }
 
-/// What a client works with.
-pub struct Context<'c, K> {
-    /// The hubs of the worker.
-    pub hub: &'c mut Hub<K>,
-    /// Their settings.
-    pub settings: &'c Hubs,
-    /// The index of the client's hub.
-    pub index: u16,
-    /// Names the client in the hub.
-    pub key: K,
-    /// The messages that wait for the client, if it does not read.
-    pub queue: Option<&'c mut Queue>,
-    /// The time, and random bits.
-    pub at: Instance,
-    /// Seconds since 1970.
-    pub unix_seconds: u64,
-    /// How often the client gets a ping.
-    pub ping_seconds: Option<u64>,
-    /// The name and version of this program.
-    pub version: &'c str,
-    /// How many bytes of replies the client may be sent now; 0 while it does not read what was sent before. Only
-    /// replies with publications or visitors are bounded by it: the others are as short as their commands.
-    pub room: usize,
-    /// The effort of the commands so far (`effort.rs`), which the caller bounds.
-    pub effort: u32,
-    /// What the caller must ask the backend.
-    pub question: Option<Question>,
-    /// The backend has answered something that is no decision.
-    pub is_nonsense: bool,
-}
-
-impl<K> Context<'_, K> {
-    fn hub_settings(&self) -> Result<&HubSettings, Error> {
-        self.settings.get(self.index).ok_or(Error::Internal)
-    }
-
-    /// Random bits that no other call of the message uses.
-    fn next_instance(&mut self) -> Instance {
-        self.at.1 = tidegate_base::prng::mix64(self.at.1);
-        self.at
-    }
-}
-
 impl Connection {
     /// A client that has not connected. `random`: 128 random bits for its name.
     #[must_use]
@@ -246,6 +203,12 @@ impl Connection {
         self.emulated.as_ref().is_some_and(|emulated| emulated.secret == secret)
     }
 
+    /// Whether `connect` has failed, so that the client gets no further reply.
+    #[must_use]
+    pub const fn has_failed(&self) -> bool {
+        self.has_failed
+    }
+
     /// Whether `connect` has succeeded.
     #[must_use]
     pub const fn is_connected(&self) -> bool {
@@ -265,7 +228,8 @@ impl Connection {
     }
 
     /// Handles a message of the client, or the rest of one. Appends replies to `out`. Returns how many bytes were handled;
-    /// if these are not all, the caller hands over the rest when the backend has answered.
+    /// if these are not all, the caller hands over the rest when the backend has answered (`is_asking`), or else when a
+    /// token may be verified (`Context::may_verify`).
     ///
     /// # Errors
     /// The client must be disconnected, after `out` was sent.
@@ -284,6 +248,9 @@ impl Connection {
             }
             let decoded = self.codec.decode_next(&message[used..]);
             let (command, bytes) = decoded.map_err(|_| Disconnect::BAD_REQUEST)?;
+            if command.has_token() && !context.may_verify && context.has_slow_tokens() {
+                break;
+            }
             used += bytes;
             if usize::from(self.handled.commands) >= COMMANDS_MAX {
                 return Err(Disconnect::BAD_REQUEST);
@@ -369,7 +336,6 @@ impl Connection {
         connect: &Connect<'_>,
         out: &mut Vec<u8>,
     ) -> Result<(), Disconnect> {
-        let now = context.unix_seconds;
         let Ok(hub) = context.hub_settings() else { return Err(Disconnect::BAD_REQUEST) };
         if connect.token.is_empty() {
             if self.asks_about_connect(hub) {
@@ -384,19 +350,22 @@ impl Connection {
                 return Err(Disconnect::BAD_REQUEST);
             }
         } else {
-            match connection_claims(&hub.keys, &connect.token, now) {
+            let error = match context.connection_claims(&connect.token) {
                 Ok(claims) => {
                     self.user = claims.sub.as_str().into();
                     let info = claims.info.as_ref().map_or("", |info| info.get());
                     self.conn_info = in_one_line(info).into();
                     self.expires_at = claims.ends_at();
+                    None
                 }
                 Err(Refusal::Invalid) => return Err(Disconnect::INVALID_TOKEN),
-                Err(Refusal::Expired) => {
-                    self.has_failed = true;
-                    self.codec.encode_error(out, id, Error::TokenExpired);
-                    return Ok(());
-                }
+                Err(Refusal::Expired) => Some(Error::TokenExpired),
+                Err(Refusal::Unavailable) => Some(Error::Internal),
+            };
+            if let Some(error) = error {
+                self.has_failed = true;
+                self.codec.encode_error(out, id, error);
+                return Ok(());
             }
         }
         self.welcome(context, id, "", out);
@@ -492,7 +461,7 @@ impl Connection {
     /// Whether the client may subscribe.
     fn may_subscribe<K>(
         &self,
-        context: &Context<'_, K>,
+        context: &mut Context<'_, K>,
         subscribe: &Subscribe<'_>,
     ) -> Result<Result<Permission, Error>, Disconnect> {
         let Ok(hub) = context.hub_settings() else { return Ok(Err(Error::Internal)) };
@@ -511,32 +480,24 @@ impl Connection {
             let namespace = hub.may_subscribe(name, Client { user: &self.user });
             return Ok(namespace.map(|namespace| Permission::Granted(is_visible(namespace), None)));
         }
-        let namespace = match hub.channel(name) {
-            Ok(namespace) => namespace,
+        let is_visible = match hub.channel(name) {
+            Ok(namespace) => is_visible(namespace),
             Err(error) => return Ok(Err(error)),
         };
-        match self.subscription_claims(hub, name, &subscribe.token, context.unix_seconds)? {
-            Ok(claims) => Ok(Ok(Permission::Granted(is_visible(namespace), claims.ends_at()))),
+        match context.claims(&subscribe.token) {
+            Ok(claims) if self.is_own(&claims, name) => {
+                Ok(Ok(Permission::Granted(is_visible, claims.ends_at())))
+            }
+            Ok(_) => Err(Disconnect::INVALID_TOKEN),
             Err(Refusal::Invalid) => Ok(Err(Error::PermissionDenied)),
             Err(Refusal::Expired) => Ok(Err(Error::TokenExpired)),
+            Err(Refusal::Unavailable) => Ok(Err(Error::Internal)),
         }
     }
 
-    fn subscription_claims(
-        &self,
-        hub: &HubSettings,
-        channel: &str,
-        token: &str,
-        now: u64,
-    ) -> Result<Result<Claims, Refusal>, Disconnect> {
-        match hub.keys.verify(token, now) {
-            Ok(claims) => {
-                let is_own =
-                    claims.channel.as_deref() == Some(channel) && *claims.sub == *self.user;
-                if is_own { Ok(Ok(claims)) } else { Err(Disconnect::INVALID_TOKEN) }
-            }
-            Err(refusal) => Ok(Err(refusal)),
-        }
+    /// Whether a token is for a subscription of the client to this channel.
+    fn is_own(&self, claims: &Claims, channel: &str) -> bool {
+        claims.channel.as_deref() == Some(channel) && *claims.sub == *self.user
     }
 
     /// The owner has replied to a subscription.

@@ -2,6 +2,8 @@
 //! In: messages of the client, instructions. Out: what the client is sent.
 
 use super::*;
+use crate::token::Verifier;
+use crate::token::tests::{key_set, public_token};
 use tidegate_base::Moment;
 
 const QUEUE_MAX: usize = 100_000;
@@ -63,6 +65,8 @@ impl Fixture {
         let mut context = Context {
             hub: &mut self.hub,
             settings: &self.settings,
+            verifier: &Verifier::default(),
+            may_verify: true,
             index: 0,
             key: 7,
             queue: None,
@@ -149,6 +153,52 @@ fn effort_of_a_message_grows_with_its_commands_queries_and_replies() {
         fixture.send(&message);
         assert!((least..=most).contains(&fixture.effort), "{} {message:.80}", fixture.effort);
     }
+}
+
+#[test]
+fn each_call_verifies_one_signature_by_a_public_key() {
+    let text = "[[listener]]\nbind = \"127.0.0.1:80\"\n[push.p]\ntoken-keys = \"keys.json\"\n";
+    let mut config = tidegate_config::parse(text, "the test").unwrap_or_else(|e| panic!("{e}"));
+    let keys = |_: &str| Ok(key_set(1).into_bytes());
+    assert_eq!(tidegate_config::supply(&mut config, keys), Ok(()));
+    let settings = Hubs::new(&config);
+    let (hub, client) = (Hub::new(&settings, 0, 1), Connection::new(Codec::Json, [1, 2]));
+    let mut fixture = Fixture { settings, hub, client, room: QUEUE_MAX, effort: 0 };
+    let command = |id: u8, name: &str, channel: &str| {
+        let token = match channel {
+            "" => public_token(1, "{\"sub\":\"7\"}"),
+            _ => public_token(1, &format!("{{\"sub\":\"7\",\"channel\":\"{channel}\"}}")),
+        };
+        format!("{{\"id\":{id},\"{name}\":{{\"token\":\"{token}\",\"channel\":\"{channel}\"}}}}\n")
+    };
+    let commands = [
+        command(1, "connect", ""),
+        command(2, "subscribe", "a"),
+        "{\"id\":3,\"publish\":{\"channel\":\"a\",\"data\":1}}\n".to_owned(),
+        command(4, "subscribe", "b"),
+        command(5, "sub_refresh", "a"),
+        command(6, "refresh", ""),
+    ];
+    let message = commands.concat();
+    let mut rest = message.as_str();
+    for handled in
+        [&commands[..1], &commands[1..3], &commands[3..4], &commands[4..5], &commands[5..]]
+    {
+        let out = fixture.work(|client, context, out| {
+            let used = client.receive(context, rest.as_bytes(), out).expect("no disconnect");
+            assert!(rest[..used].trim_end() == handled.concat().trim_end());
+            rest = &rest[used..];
+            // Until another signature may be verified, nothing more is handled.
+            assert!(
+                !context.may_verify && client.receive(context, rest.as_bytes(), out) == Ok(0)
+                    || rest.is_empty()
+            );
+        });
+        assert_eq!(out.matches("\"id\"").count(), handled.len(), "{out}");
+        assert_eq!(out.contains("\"error\""), handled.len() == 2, "only the publication: {out}");
+        assert!(fixture.effort >= effort::SIGNATURE);
+    }
+    assert!(rest.is_empty());
 }
 
 #[test]
@@ -244,6 +294,8 @@ mod audiences {
             let mut context = Context {
                 hub: &mut self.hub,
                 settings: &self.settings,
+                verifier: &Verifier::default(),
+                may_verify: true,
                 index: 0,
                 key: at as u32,
                 queue: None,

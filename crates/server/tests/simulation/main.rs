@@ -40,6 +40,7 @@ mod proxy_protocol;
 mod push;
 mod push_backend;
 mod push_clients;
+mod push_tokens;
 mod records;
 mod reload;
 mod run;

@@ -15,6 +15,9 @@ use tidegate_wire::websocket::{
 use crate::peer::harness::Harness;
 
 pub(crate) const KEY: &str = "0123456789abcdef";
+/// The content of each file that a hub names: the public key of the tokens of `push_tokens.rs`.
+const PUBLIC_KEYS: &str = "{\"keys\":[{\"kty\":\"OKP\",\"crv\":\"Ed25519\",\"kid\":\"1\",\
+    \"x\":\"iojj3XQJ8ZX9UtstPLpdcspnCb8dlBIb83SIAbQPb1w\"}]}";
 const SETTINGS: &str =
     "subscribe = \"anyone\"\n[push.p.namespace.h]\nsubscribe = \"anyone\"\nhistory = 50\n";
 
@@ -31,10 +34,12 @@ impl Process {
              [[route]]\npath = \"/time\"\npush = {{ hub = \"p\", channel = \"time\" }}\n\
              [[route]]\npath = \"/push/*\"\npush = \"p\"\n[push.p]\napi-keys = [\"{KEY}\"]\n{settings}"
         );
-        let config = match tidegate_config::parse(&file, "the test") {
+        let mut config = match tidegate_config::parse(&file, "the test") {
             Ok(config) => config,
             Err(errors) => panic!("{errors}"),
         };
+        let supplied = tidegate_config::supply(&mut config, |_| Ok(PUBLIC_KEYS.into()));
+        assert_eq!(supplied, Ok(()));
         let net = SimNet::new(seed, Faults::none());
         let worker = |at| Harness::simulated(&net, &config, 512, at);
         let mut workers: Vec<_> = (0..workers as u64).map(worker).collect();
@@ -143,7 +148,7 @@ pub(crate) struct Client {
     decoder: Decoder,
     message: Vec<u8>,
     /// The data of the messages.
-    received: Vec<String>,
+    pub(crate) received: Vec<String>,
     /// The id of the last event.
     last_id: Option<String>,
     /// The server has told that messages are lost.
@@ -159,7 +164,7 @@ impl Drop for Client {
 }
 
 impl Client {
-    fn raw(process: &Process, path: &str) -> Self {
+    pub(crate) fn raw(process: &Process, path: &str) -> Self {
         Self::new(
             process,
             true,
@@ -196,7 +201,7 @@ impl Client {
         }
     }
 
-    fn read(&mut self) {
+    pub(crate) fn read(&mut self) {
         self.input.extend(self.peer.receive());
         if !self.is_open {
             let text = String::from_utf8_lossy(&self.input);
@@ -237,7 +242,7 @@ impl Client {
     }
 
     /// Sends a message.
-    fn send(&mut self, text: &str) {
+    pub(crate) fn send(&mut self, text: &str) {
         let mut out = Vec::new();
         encode_message(&mut out, Kind::Text, text.as_bytes(), Some([1, 2, 3, 4]));
         self.peer.send(&out);

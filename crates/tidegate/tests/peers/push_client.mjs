@@ -1,10 +1,11 @@
 // The client library of Centrifugo for JavaScript against a push hub: what its users rely on.
-// Arguments: the folder of the packages, the address of the hub, json or protobuf, the transport. Prints a word for each part
-// that works.
-import { createHmac } from "node:crypto";
+// Arguments: the folder of the packages, the address of the hub, json or protobuf, the transport, the file of the private key
+// that signs tokens (without it, the secret of the test does). Prints a word for each part that works.
+import { createHmac, createPrivateKey, sign } from "node:crypto";
+import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 
-const [folder, address, protocol, transport = "websocket"] = process.argv.slice(2);
+const [folder, address, protocol, transport = "websocket", keyFile] = process.argv.slice(2);
 const isProtobuf = protocol === "protobuf";
 const load = createRequire(`${folder}/`);
 const { Centrifuge } = load(isProtobuf ? "centrifuge/build/protobuf" : "centrifuge");
@@ -19,9 +20,14 @@ const pack = (value) => (isProtobuf ? new TextEncoder().encode(JSON.stringify(va
 const unpack = (data) => (isProtobuf ? JSON.parse(new TextDecoder().decode(data)) : data);
 
 const base64 = (value) => Buffer.from(JSON.stringify(value)).toString("base64url");
+const key = keyFile && createPrivateKey(readFileSync(keyFile));
 function token(claims) {
-  const signed = `${base64({ alg: "HS256", typ: "JWT" })}.${base64(claims)}`;
-  return `${signed}.${createHmac("sha256", "a-secret-of-the-test").update(signed).digest("base64url")}`;
+  const alg = !key ? "HS256" : key.asymmetricKeyType === "ed25519" ? "EdDSA" : "RS256";
+  const signed = `${base64({ alg, typ: "JWT" })}.${base64({ aud: "app", iss: "https://id.example", ...claims })}`;
+  const signature = !key
+    ? createHmac("sha256", "a-secret-of-the-test").update(signed).digest()
+    : sign(alg === "EdDSA" ? null : "sha256", Buffer.from(signed), key);
+  return `${signed}.${signature.toString("base64url")}`;
 }
 /** So many seconds from now. */
 const after = (seconds) => Math.floor(Date.now() / 1000) + seconds;

@@ -8,6 +8,7 @@ use std::process::Command;
 use crate::gate::Gate;
 use crate::origins::{go_program, node};
 use crate::process::{Folder, console_of_page, free_address, run_well};
+use crate::proxy_protocol::openssl;
 use tidegate_testing::command;
 
 const CONFIG: &str = "[server]\nworkers = 3\n[[listener]]\nbind = \"127.0.0.1:0\"\n\
@@ -76,6 +77,25 @@ fn centrifuge_js_works_without_websocket() {
     let variants: [&[&str]; 3] =
         [&["json", "http_stream"], &["protobuf", "http_stream"], &["json", "sse"]];
     run_client_with("js", &variants, PARTS, centrifuge_js);
+}
+
+#[test]
+fn centrifuge_js_works_with_tokens_of_public_keys() {
+    for (algorithm, protocol, transport) in
+        [("ed25519", "json", "websocket"), ("rsa", "protobuf", "http_stream")]
+    {
+        let folder = Folder::new(&format!("push-keys-{algorithm}"));
+        openssl(&folder, &format!("genpkey -algorithm {algorithm} -out private.pem"));
+        openssl(&folder, "pkey -in private.pem -pubout -out public.pem");
+        let settings = "token-keys = \"public.pem\"\ntoken-audience = [\"app\", \"other\"]\n\
+            token-issuer = \"https://id.example\"";
+        let config = CONFIG.replace("token-secret = \"a-secret-of-the-test\"", settings);
+        let gate = Gate::start(&folder, &config);
+        let mut client = centrifuge_js(&folder);
+        client.env_remove("http_proxy").arg(gate.address().to_string());
+        client.args([protocol, transport, &folder.join("private.pem")]);
+        assert_eq!(run_well(&mut client), PARTS, "{algorithm}");
+    }
 }
 
 /// The client of this repository.

@@ -11,6 +11,7 @@ use crate::client::command::COMMANDS_MAX;
 use crate::client::{Connection, Context, Disconnect};
 use crate::hub::Hub;
 use crate::settings::Hubs;
+use crate::token::Verifier;
 
 const CONFIG: &str = "[[listener]]\nbind = \"127.0.0.1:80\"\n[pool.app]\nservers = [\"127.0.0.1:1\"]\n[push.p]\n\
     backend-events = [\"subscribe\", \"publish\", \"sub-refresh\"]\npresence = true\nread-presence = \"anyone\"\n\
@@ -56,6 +57,8 @@ impl Fixture {
         let mut context = Context {
             hub: &mut self.hub,
             settings: &self.settings,
+            verifier: &Verifier::default(),
+            may_verify: true,
             index: 0,
             key: 7,
             queue: None,

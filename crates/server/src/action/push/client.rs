@@ -98,6 +98,7 @@ impl Worker {
         match result {
             Some(Ok(used)) if used < message.bytes().len() => {
                 self.keep_commands(id, Piece::new(message.bytes()[used..].into()));
+                self.await_token_turn(id);
             }
             Some(Err(disconnect)) => self.disconnect(reactor, socket, disconnect),
             Some(Ok(_)) | None => {}
@@ -106,7 +107,7 @@ impl Worker {
 
     /// Whether an earlier command of a client waits, so that nothing more is read from it.
     pub(in crate::action) fn is_client_waiting(&self, id: Id<PushSession>) -> bool {
-        self.push.has_backends
+        self.push.lets_commands_wait
             && (self.push.commands.contains_key(&Key::of_session(id))
                 || self.sessions.find(id).is_some_and(PushSession::is_asking))
     }
@@ -306,10 +307,15 @@ impl Worker {
         let known = &self.settings.newest().websockets;
         let ping_every = endpoint.and_then(|endpoint| known.get(endpoint).ping_every);
         let key = Key::of_session(id);
-        let PushState { hub, settings, queues, .. } = &mut self.push;
+        let PushState { hub, settings, queues, verifier, tokens, .. } = &mut self.push;
+        let may_verify = !tokens.is_used_up();
+        let is_slow = settings.get(session.hub).is_some_and(|hub| hub.keys.is_slow());
+        let began = is_slow.then(|| reactor.read_clock());
         let mut context = Context {
             hub,
             settings,
+            verifier,
+            may_verify,
             index: session.hub,
             key,
             queue: queues.get_mut(&key),
@@ -325,6 +331,10 @@ impl Worker {
         let before = connection.subscriptions() as u64;
         let result = work(connection, &mut context);
         let Context { effort, question, is_nonsense, queue, .. } = context;
+        if let Some(began) = began.filter(|_| may_verify && !context.may_verify) {
+            tokens.note_call(reactor.read_clock().since(began));
+            self.accounts.counters.tokens_verified.add(1);
+        }
         let is_emptied = queue.is_some_and(|queue| queue.is_empty());
         if is_emptied {
             queues.remove(&key);

@@ -210,7 +210,7 @@ impl Worker {
         session: Id<PushSession>,
     ) {
         self.resume_socket(reactor, id, Key::of_session(session), Some(session));
-        if self.push.has_backends {
+        if self.push.lets_commands_wait {
             self.run_waiting_commands(reactor, session);
         }
     }

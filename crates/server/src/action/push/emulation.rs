@@ -38,7 +38,7 @@ pub(super) struct WaitingCommands {
     pieces: VecDeque<Piece>,
     /// The bytes of `pieces`, with `PIECE_BYTES` for each.
     bytes: usize,
-    /// The session is listed in `Worker::push_share`.
+    /// The session waits for its turn, in `Worker::push_share` or `PushState::tokens`.
     is_listed: bool,
 }
 
@@ -336,11 +336,12 @@ impl Worker {
                 }
                 return;
             };
-            if self.push_share.is_used_up() {
-                if !core::mem::replace(&mut waiting.is_listed, true) {
-                    self.push_share.put_off(to.sock, id);
-                }
+            if waiting.is_listed {
                 return;
+            }
+            if self.push_share.is_used_up() {
+                waiting.is_listed = true;
+                return self.push_share.put_off(to.sock, id);
             }
             let Some(piece) = waiting.pieces.pop_front() else { return };
             waiting.bytes -= piece.cost_bytes();
@@ -367,6 +368,7 @@ impl Worker {
                 piece.used += used;
                 if piece.used < piece.data.len() {
                     self.keep_commands(id, piece);
+                    self.await_token_turn(id);
                 }
             }
             None => return,
@@ -384,12 +386,25 @@ impl Worker {
         waiting.pieces.push_front(rest);
     }
 
+    /// Lets a session wait for its turn whose next command has a token, unless a command before it waits for the backend.
+    pub(super) fn await_token_turn(&mut self, id: Id<PushSession>) {
+        let Some(session) = self.sessions.find(id).filter(|session| !session.is_asking()) else {
+            return;
+        };
+        let PushState { commands, tokens, .. } = &mut self.push;
+        if let Some(waiting) = commands.get_mut(&Key::of_session(id))
+            && !core::mem::replace(&mut waiting.is_listed, true)
+        {
+            tokens.put_off(session.requester.sock, id);
+            self.accounts.counters.tokens_put_off.add(1);
+        }
+    }
+
     /// Ends the response to a client whose `connect` has failed.
     pub(super) fn end_failed_stream<R: Reactor>(&mut self, reactor: &mut R, id: Id<PushSession>) {
         let Some(session) = self.sessions.find(id) else { return };
         // The reply is an error, such as that of an expired token. The client begins another connection.
-        if session.is_stale()
-            && !session.is_asking()
+        if session.has_failed()
             && let Some(framing) = self.framing_of(id)
         {
             self.end_stream(reactor, id, framing, None);

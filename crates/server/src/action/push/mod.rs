@@ -14,7 +14,7 @@
 //! In: requests of a push route; events of their requesters; publications. Out: responses, messages, mail.
 //! Never: decides who gets a publication (`tidegate_push` does).
 //! Limits: `DELIVERY_BYTES_PER_TURN_MAX`; for commands of clients `PUSH_EFFORT_PER_TURN_MAX` over WebSocket, and
-//! `PUSH_SPAN_MAX` in requests; the hub's settings.
+//! `PUSH_SPAN_MAX` in requests; `TOKENS_SPAN_MAX` for signatures by public keys; the hub's settings.
 //! Invariant: every session has a requester or belongs to a WebSocket connection; its subscriptions end with it.
 
 mod ages;
@@ -47,6 +47,7 @@ use tidegate_push::local::Place;
 use tidegate_push::position::Position;
 use tidegate_push::queue::Queue;
 use tidegate_push::settings::Hubs;
+use tidegate_push::token::Verifier;
 use tidegate_reactor::Reactor;
 use tidegate_wire::message::RequestHead;
 
@@ -59,6 +60,7 @@ use crate::carrier::own::OwnRequests;
 use crate::live::Live;
 use crate::record::CLIENT_LEFT;
 use crate::requester::Requester;
+use crate::turn_share::{TOKENS_SPAN_MAX, TurnShare};
 use crate::worker::Worker;
 
 pub(crate) use backend::HubCall;
@@ -74,7 +76,7 @@ pub(crate) struct PushState {
     /// The messages that wait for clients that do not read. Never contains an empty queue.
     queues: BTreeMap<Key, Queue>,
     /// The commands that wait: those of sessions without WebSocket, and the rest of a message of a session whose earlier
-    /// command waits for the backend. Never contains an empty one.
+    /// command waits for the backend, or whose next one has a token that is verified later. Never contains an empty one.
     commands: BTreeMap<Key, WaitingCommands>,
     /// When connections end that may only last for a time.
     ages: Ages<Key>,
@@ -94,6 +96,13 @@ pub(crate) struct PushState {
     backend: BackendCalls,
     /// A hub has a backend.
     has_backends: bool,
+    /// A hub lets commands of clients wait.
+    lets_commands_wait: bool,
+    /// What verifies the tokens of clients.
+    verifier: Verifier,
+    /// What the verification of signatures by public keys may still take of the turn, and the sessions that wait for the
+    /// next one.
+    tokens: TurnShare<PushSession>,
 }
 
 /// Names what receives publications or replies of a hub. In 8 bytes, and with a value left for `None`, because a channel
@@ -208,6 +217,8 @@ impl PushState {
     /// The state of worker `own` of `workers`.
     pub(crate) fn new(settings: Arc<Hubs>, own: u16, workers: u16) -> Self {
         let has_backends = settings.has_backends();
+        let lets_commands_wait = settings.lets_commands_wait();
+        let verifier = Verifier::new(&settings);
         let sweep_at = if settings.is_empty() { Moment::NEVER } else { Moment::ZERO };
         Self {
             hub: Hub::new(&settings, own, workers),
@@ -223,12 +234,19 @@ impl PushState {
             effort: 0,
             backend: BackendCalls::default(),
             has_backends,
+            lets_commands_wait,
+            verifier,
+            tokens: TurnShare::new(TOKENS_SPAN_MAX),
         }
     }
 
-    /// Whether publications are being delivered, or instructions carried out, so that the next turn must not wait.
+    /// Whether publications are being delivered, instructions carried out, or tokens waiting, so that the next turn must not
+    /// wait.
     pub(crate) fn is_busy(&self) -> bool {
-        self.hub.is_delivering() || self.hub.is_instructing() || self.backend.is_busy()
+        self.hub.is_delivering()
+            || self.hub.is_instructing()
+            || self.backend.is_busy()
+            || self.tokens.has_waiting()
     }
 
     /// The effort of all commands of clients so far, for `must_yield`.
@@ -327,6 +345,11 @@ impl PushSession {
     /// Whether the session is that of a client of the client protocol.
     pub(crate) fn is_client(&self) -> bool {
         matches!(self.kind, Kind::Client { .. })
+    }
+
+    /// Whether `connect` of the client has failed.
+    fn has_failed(&self) -> bool {
+        matches!(&self.kind, Kind::Client { connection, .. } if connection.has_failed())
     }
 
     /// Whether the client has not connected, as the client protocol means it.

@@ -112,7 +112,8 @@ impl Worker {
     /// Carries out what has waited for a turn, as far as its share of the turn goes.
     pub(crate) fn run_waiting_hub_requests<R: Reactor>(&mut self, reactor: &mut R) {
         self.push_share.renew();
-        if !self.push_share.has_waiting() {
+        self.push.tokens.renew();
+        if !self.push_share.has_waiting() && !self.push.tokens.has_waiting() {
             return;
         }
         while !self.push_share.is_used_up()
@@ -129,9 +130,17 @@ impl Worker {
                 | Kind::Poll { .. } => {}
             }
         }
+        while !self.push.tokens.is_used_up()
+            && let Some(id) = self.push.tokens.take_next()
+        {
+            if self.sessions.find(id).is_some() {
+                self.resume_commands(reactor, id);
+            }
+        }
         // The requests behind them belong to the same share.
         self.settle(reactor);
         self.push_share.renew();
+        self.push.tokens.renew();
     }
 
     fn run_hub_request<R: Reactor>(&mut self, reactor: &mut R, id: Id<PushSession>) {

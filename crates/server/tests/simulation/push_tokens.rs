@@ -1,0 +1,110 @@
+//! Clients of push hubs whose tokens are signed by public keys: how much of a turn they take, and whose turn it is.
+//! In: clients with many tokens that are not valid, and some with valid ones. Out: the first broken promise.
+
+use crate::push::{Client, Process};
+use crate::push_clients::Stream;
+
+const SETTINGS: &str = "anonymous = true\ntoken-keys = \"keys.json\"\n";
+/// Tokens in both halves of a turn: for events, and for commands that waited.
+const TOKENS_PER_TURN_MAX: u64 = 2 * 256;
+/// {"sub":"7"}, signed by the key of the tests.
+const CONNECT: &str = "eyJhbGciOiJFZERTQSIsImtpZCI6IjEifQ.eyJzdWIiOiI3In0.ZzHnlI8y_46JU_gBQCEj61SF-coO2UabGIICLE_0xCaxV2BM\
+    0NgSrTVN3g3DaC_mSNcHmmrU-gZU85U0ad2WAg";
+/// {"sub":"7","channel":"a"}
+const SUBSCRIBE: &str = "eyJhbGciOiJFZERTQSIsImtpZCI6IjEifQ.eyJzdWIiOiI3IiwiY2hhbm5lbCI6ImEifQ.hD28sFFl0PbAvMpmFGVCkOFkvb0J\
+    0lemow0HykWpr6A6Wdsj7ny4E_1jlcR-DdIjkDxXYSek_6Hf1kOHvg5WCA";
+
+/// Commands of a client with a valid token.
+fn valid() -> String {
+    format!(
+        "{{\"id\":1,\"connect\":{{\"token\":\"{CONNECT}\"}}}}\n\
+         {{\"id\":2,\"subscribe\":{{\"channel\":\"a\",\"token\":\"{SUBSCRIBE}\"}}}}\n\
+         {{\"id\":3,\"unsubscribe\":{{\"channel\":\"a\"}}}}"
+    )
+}
+
+/// Commands with this many tokens whose signature is wrong.
+fn invalid(count: usize) -> String {
+    let wrong = SUBSCRIBE.replace("hD28", "hD29");
+    let commands = (2..2 + count).map(|id| {
+        format!("\n{{\"id\":{id},\"subscribe\":{{\"channel\":\"a\",\"token\":\"{wrong}\"}}}}")
+    });
+    "{\"id\":1,\"connect\":{}}".to_owned() + &commands.collect::<String>()
+}
+
+#[test]
+fn tokens_of_public_keys_open_connections_and_channels() {
+    let mut process = Process::new(1, 21, 64, SETTINGS);
+    let mut stream = Stream::begin(&mut process, "http_stream", &valid());
+    let reply = stream.wait_for(&mut process, "{\"id\":3,\"unsubscribe\":{}}");
+    assert!(reply.contains("\"connect\":{"), "{reply}");
+    assert!(reply.contains("{\"id\":2,\"subscribe\":{}}"), "{reply}");
+    let mut socket = Client::raw(&process, "/push/connection/websocket");
+    process.turns(20);
+    socket.read();
+    socket.send(&valid());
+    process.turns(20);
+    socket.read();
+    let replies = socket.received.concat();
+    assert_eq!(replies.matches("\"id\"").count(), 3, "{replies}");
+    assert!(!replies.contains("\"error\""), "{replies}");
+    // A token of another kind is refused.
+    let mut wrong = Stream::begin(
+        &mut process,
+        "http_stream",
+        &format!("{{\"id\":1,\"connect\":{{\"token\":\"{SUBSCRIBE}\"}}}}"),
+    );
+    wrong.wait_for(&mut process, "\"code\":3500,\"reason\":\"invalid token\"");
+    drop((stream, wrong));
+    process.finish(vec![socket]);
+}
+
+#[test]
+fn flood_of_tokens_does_not_hold_up_other_clients() {
+    const TOKENS: usize = 250;
+    const SOCKETS: usize = 16;
+    let mut process = Process::new(1, 22, 64, SETTINGS);
+    let mut sockets: Vec<_> =
+        (0..SOCKETS).map(|_| Client::raw(&process, "/push/connection/websocket")).collect();
+    let mut victim = Client::raw(&process, "/push/connection/websocket");
+    process.turns(50);
+    victim.read();
+    let commands = invalid(TOKENS);
+    let mut stream = Stream::begin(&mut process, "http_stream", &commands);
+    for socket in &mut sockets {
+        socket.read();
+        socket.send(&commands);
+    }
+    process.turns(4);
+    assert!(process.sum("tokens_put_off") > 0);
+    victim.send(&valid());
+    let mut turns = 0;
+    while victim.received.concat().matches("\"id\"").count() < 3 {
+        let before = process.sum("tokens_verified");
+        process.turn();
+        assert!(process.sum("tokens_verified") - before <= TOKENS_PER_TURN_MAX);
+        victim.read();
+        turns += 1;
+        assert!(turns < 8, "{:?} after {turns} turns", victim.received);
+    }
+    let verified = process.sum("tokens_verified") as usize;
+    assert!(verified < TOKENS * SOCKETS, "the flood goes on: {verified} after {turns} turns");
+    // Every command is answered once, in order.
+    for _ in 0..200 {
+        process.turn();
+        sockets.iter_mut().for_each(Client::read);
+    }
+    let mut replies: Vec<String> = sockets.iter().map(|socket| socket.received.concat()).collect();
+    replies.push(stream.rest(&mut process).to_owned());
+    for text in replies {
+        let ids: Vec<usize> = text
+            .split("{\"id\":")
+            .skip(1)
+            .filter_map(|rest| rest.split_once(",\"error\":{\"code\":103,")?.0.parse().ok())
+            .collect();
+        assert_eq!(ids, (2..2 + TOKENS).collect::<Vec<_>>(), "{}", text.len());
+    }
+    sockets.push(victim);
+    drop(stream);
+    process.finish(sockets);
+}
