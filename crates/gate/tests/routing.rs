@@ -22,6 +22,7 @@ fn listener(name: &str) -> Listener {
         limits: RequestLimits::default(),
         timeouts: ClientTimeouts::default(),
         requests_per_connection_max: None,
+        connections_max: None,
         per_address_max: None,
         counting: Vec::new(),
         trusted: Vec::new(),
