@@ -1,7 +1,6 @@
 //! Routing: patterns, spellings of paths, and the index compared with testing every route in order.
 
 mod path_reference;
-
 use proptest::prelude::*;
 use tidegate_config::model::{
     Action, Bind, CertificateCondition, CertificateTest, ClientTimeouts, Conditions, Config,
