@@ -8,8 +8,8 @@ use crate::keys::WEIGHT_MAX;
 use crate::listeners::refused;
 use crate::maps::Maps;
 use crate::model::{
-    Action, Config, HostPattern, MapChoice, MapKind, Placeholder, Pool, PoolChoice, Proxy, Split,
-    Template, TemplatePiece, TextMap,
+    Action, Config, MapChoice, MapKind, Placeholder, Pool, PoolChoice, Proxy, Split, Template,
+    TemplatePiece, TextMap,
 };
 use crate::nearest::nearest;
 use crate::pattern::Complaint;
@@ -20,8 +20,8 @@ use crate::report::{Kind, Note, Notes};
 use crate::table::{Located, Table, wrong_type};
 use crate::template::{self, Paths, Place};
 
-/// The subject of a finding about a host without a pool.
-const GAP: &str = "pool";
+/// The subject of a finding about the pool of a map.
+pub(crate) const GAP: &str = "pool";
 
 /// Maximum number of pools of a split.
 const POOLS_MAX: usize = 100;
@@ -203,56 +203,4 @@ pub(crate) fn hopeless_keys(config: &Config) -> Vec<Finding> {
         findings.push(Finding { kind: Kind::Vain, owner, subject, what, help });
     }
     findings
-}
-
-/// Warnings about hosts of routes for which the map has no pool, once the files of maps are read.
-pub(crate) fn gaps(config: &Config) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    for (index, route) in config.routes.iter().enumerate() {
-        let Action::Proxy(Proxy { pool: PoolChoice::Map(choice), .. }) = &route.action else {
-            continue;
-        };
-        let Some(map) = config.maps.get(choice.map).filter(|_| choice.default.is_none()) else {
-            continue;
-        };
-        let is_absent = |host: &&str| {
-            let key = key_of(&choice.key, host);
-            key.is_some_and(|key| map.table.find(&mut key.into_bytes()).is_none())
-        };
-        let exact = route.hosts.iter().filter_map(|host| match host {
-            HostPattern::Exact(host) => Some(host.as_str()),
-            HostPattern::Below(_) => None,
-        });
-        let absent: Vec<&str> = exact.filter(is_absent).collect();
-        let what = match absent.as_slice() {
-            _ if map.table.is_empty() => {
-                format!("map {:?} has no entry, so every request gets a 404 response", map.name)
-            }
-            [] => continue,
-            [host, others @ ..] => {
-                let others = match others.len() {
-                    0 => String::new(),
-                    count => format!(" and for {count} more of the route's hosts"),
-                };
-                format!(
-                    "map {:?} has no key for {host}{others}, whose requests get a 404 response",
-                    map.name
-                )
-            }
-        };
-        let help = Some("add the key to the map, or add `default` to `pool`".to_owned());
-        let (owner, subject) = (Owner::Route(index), GAP.to_owned());
-        findings.push(Finding { kind: Kind::Missing, owner, subject, what, help });
-    }
-    findings
-}
-
-/// The text that is looked up for a host, if it depends on nothing else.
-fn key_of(key: &Template, host: &str) -> Option<String> {
-    let piece = |piece: &TemplatePiece| match piece {
-        TemplatePiece::Text(text) => Some(text.clone()),
-        TemplatePiece::Value(Placeholder::Host) => Some(host.to_owned()),
-        TemplatePiece::Value(_) => None,
-    };
-    key.pieces.iter().map(piece).collect()
 }

@@ -19,6 +19,7 @@ use crate::listeners::{self, Listeners};
 use crate::log;
 use crate::loops;
 use crate::lua;
+use crate::map_gaps;
 use crate::maps::{self, Maps};
 use crate::model::{Config, Server, WebSocket};
 use crate::pattern;
@@ -70,7 +71,7 @@ pub struct Loaded {
 impl Loaded {
     /// Adds the warnings that need the contents of files, after `supply`. `text` is the text of the file.
     pub fn note_supplied(&mut self, text: &Text) {
-        let mut found = choice::gaps(&self.config);
+        let mut found = map_gaps::gaps(&self.config);
         found.extend(choice::hopeless_keys(&self.config));
         found.extend(maps::hopeless_keys(&self.config));
         let found = self.places.warnings(found, text);

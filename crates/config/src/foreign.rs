@@ -114,7 +114,8 @@ const ENTRIES: &[Entry] = &[
     (
         "[[route]]",
         &["maxconn", "max-connections", "max-conns", "connections-max"],
-        "write connections-per-address-max = 50 for each client, or connections-max for each server in [pool.NAME]",
+        "write connections-per-address-max = 50 for each client, or connections-max in the [[listener]], or for each server in \
+         [pool.NAME]",
     ),
     (
         "[pool.NAME]",
@@ -208,8 +209,8 @@ const ENTRIES: &[Entry] = &[
     ),
     (
         "[[listener]]",
-        &["maxconn", "max-connections", "max-conns", "connections-max", "worker-connections"],
-        "write connections-max in [server]",
+        &["maxconn", "max-connections", "max-conns", "worker-connections"],
+        "write connections-max = 10000",
     ),
     (
         "[[listener]]",

@@ -35,6 +35,7 @@ mod listeners;
 mod log;
 mod loops;
 mod lua;
+mod map_gaps;
 mod maps;
 mod mirror;
 pub mod model;

@@ -117,6 +117,7 @@ fn read_one(table: &Table<'_>, pools: &Pools, notes: &mut Notes) -> Listener {
         limits: read_limits(table, notes),
         timeouts: read_timeouts(table, notes),
         requests_per_connection_max: None,
+        connections_max: None,
         per_address_max: None,
         counting: Vec::new(),
         trusted: read_trusted(table, notes),
@@ -138,6 +139,7 @@ fn read_one(table: &Table<'_>, pools: &Pools, notes: &mut Notes) -> Listener {
     table.set_number("backlog", &mut listener.backlog, notes);
     let requests = &mut listener.requests_per_connection_max;
     table.set_bound("requests-per-connection-max", requests, notes);
+    table.set_bound("connections-max", &mut listener.connections_max, notes);
     table.set_bound("connections-per-address-max", &mut listener.per_address_max, notes);
     listener
 }

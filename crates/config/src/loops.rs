@@ -1,6 +1,7 @@
 //! Warnings about valid files whose requests would go round in circles, or speak plain HTTP to port 443.
 //! In: checked routes, listeners, pools. Out: warnings.
-//! Limits: `HOPS_MAX` redirects are followed, and `ROUTES_MAX` routes are examined.
+//! Limits: `HOPS_MAX` redirects are followed from up to `STARTS_MAX` hosts and as many paths of a route, and `ROUTES_MAX` routes
+//! are examined.
 //! Invariant: a redirect is reported only if every request, whatever its fields are, comes back to the same route. If
 //! that depends on other conditions or other hosts, there is no warning.
 
@@ -9,8 +10,8 @@ use core::ops::Range;
 
 use crate::listeners::Listeners;
 use crate::model::{
-    Action, Bind, HostPattern, Listener, PathPattern, Redirect, RedirectPiece, Route, Segment,
-    ServerAddress, UpstreamHost,
+    Action, Bind, HeaderTest, HostPattern, Listener, NamedTest, PathPattern, Placeholder, Redirect,
+    RedirectPiece, Route, Segment, ServerAddress, UpstreamHost,
 };
 use crate::pools::Pools;
 use crate::reach::{covers_each, covers_host, covers_path};
@@ -18,6 +19,10 @@ use crate::report::{Kind, Note, Notes};
 
 /// Maximum number of redirects that are followed from one route. Browsers stop after about the same number.
 const HOPS_MAX: usize = 20;
+/// Maximum number of hosts, and of paths, of a route from which redirects are followed.
+const STARTS_MAX: usize = 8;
+/// What values that are not known in advance, such as those of fields, may be.
+const UNKNOWN_VALUES: [&str; 2] = ["", "any"];
 /// Maximum number of routes that are examined. Later routes cause no warning.
 const ROUTES_MAX: usize = 1000;
 /// How often a request must come back to a route to count as a loop. A redirect to a fixed path may come back once.
@@ -159,6 +164,10 @@ struct Visit {
     listener: usize,
     host: String,
     path: String,
+    /// The query, without its question mark; `None`: there is none.
+    query: Option<String>,
+    /// The values of the request that are not known in advance.
+    unknown: &'static str,
     /// Whether a redirect has replaced the host of the original request.
     is_named: bool,
 }
@@ -206,29 +215,43 @@ impl<'f> File<'f> {
         let same_method = keeps_method
             || route.methods.is_empty()
             || route.methods.iter().any(|method| method == "GET");
-        let tests_more = !route.headers.is_empty() || !route.conditions.is_empty();
-        if tests_more || route.client_cert.is_some() || !same_method {
+        if tests_fields(route) || !same_method {
             return false;
         }
-        let mut visit = Visit {
-            listener,
-            host: sample_host(route.hosts.first()),
-            path: sample_path(route.paths.first()),
-            is_named: false,
-        };
-        let mut returns = 0;
+        let Some(query) = sample_query(&route.conditions.query) else { return false };
+        let starts = |count: usize| 0..count.clamp(1, STARTS_MAX);
+        starts(route.hosts.len()).any(|host| {
+            starts(route.paths.len()).any(|path| {
+                UNKNOWN_VALUES.into_iter().all(|unknown| {
+                    let start = Visit {
+                        listener,
+                        host: sample_host(route.hosts.get(host)),
+                        path: sample_path(route.paths.get(path)),
+                        query: query.clone(),
+                        unknown,
+                        is_named: false,
+                    };
+                    self.returns(index, start)
+                })
+            })
+        })
+    }
+
+    /// Whether the request comes back to the route at `index` again and again.
+    fn returns(&self, index: usize, start: Visit) -> bool {
+        let (mut visit, mut returns) = (start, 0);
         for _ in 0..HOPS_MAX {
-            let Some(found) = self.route_of(&visit, index) else {
+            let Some((at, route)) = self.route_of(&visit, index) else {
                 return false;
             };
-            let Action::Redirect(redirect) = &found.1.action else {
+            let Action::Redirect(redirect) = &route.action else {
                 return false;
             };
-            returns += usize::from(found.0 == index);
+            returns += usize::from(at == index);
             if returns >= RETURNS_MIN {
                 return true;
             }
-            let Some(next) = self.follow(&visit, redirect) else {
+            let Some(next) = self.follow(&visit, route, redirect) else {
                 return false;
             };
             visit = next;
@@ -252,6 +275,9 @@ impl<'f> File<'f> {
             if !is_open && !covers_each(&route.paths, &path, covers_path) {
                 continue;
             }
+            if index == start && !meets_query(&route.conditions.query, visit.query.as_deref()) {
+                return None;
+            }
             let is_certain = !is_open
                 && route.methods.is_empty()
                 && route.headers.is_empty()
@@ -266,26 +292,26 @@ impl<'f> File<'f> {
     }
 
     /// The request that a client sends after the redirect; `None` if it leaves the listeners of this file.
-    fn follow(&self, visit: &Visit, redirect: &Redirect) -> Option<Visit> {
+    fn follow(&self, visit: &Visit, route: &Route, redirect: &Redirect) -> Option<Visit> {
+        let listener = self.listeners.get(visit.listener)?;
         let parts = redirect.to.iter().map(|piece| match piece {
-            RedirectPiece::Text(text) => Some(text.as_str()),
-            RedirectPiece::Host => Some(visit.host.as_str()),
-            RedirectPiece::Path => Some(visit.path.as_str()),
-            RedirectPiece::Query => Some(""),
-            // The target depends on more than host and path.
-            RedirectPiece::Value(_) => None,
+            RedirectPiece::Text(text) => Some(text.clone()),
+            RedirectPiece::Host => Some(visit.host.clone()),
+            RedirectPiece::Path => Some(visit.path.clone()),
+            RedirectPiece::Query => Some(visit.query_text()),
+            RedirectPiece::Value(placeholder) => visit.value(placeholder, route),
         });
         let target: String = parts.collect::<Option<_>>()?;
-        let target = target.split(['?', '#']).next().unwrap_or_default();
-        let listener = self.listeners.get(visit.listener)?;
+        let target = target.split('#').next().unwrap_or_default();
+        let (target, query) = match target.split_once('?') {
+            Some((target, query)) => (target, Some(query.to_owned())),
+            None => (target, None),
+        };
+        let unknown = visit.unknown;
         let Some((scheme, rest)) = target.split_once("://") else {
             let (host, is_named) = (visit.host.clone(), visit.is_named);
-            return Some(Visit {
-                listener: visit.listener,
-                host,
-                path: target.to_owned(),
-                is_named,
-            });
+            let (listener, path) = (visit.listener, target.to_owned());
+            return Some(Visit { listener, host, path, query, unknown, is_named });
         };
         let (authority, path) = match rest.find('/') {
             Some(at) => rest.split_at(at),
@@ -315,6 +341,8 @@ impl<'f> File<'f> {
             listener: next,
             host: host.to_ascii_lowercase(),
             path: path.to_owned(),
+            query,
+            unknown,
             is_named: visit.is_named || !is_same_host,
         };
         // A listener with `redirect-to-https` redirects the client before any route is tried.
@@ -330,6 +358,100 @@ impl<'f> File<'f> {
             (Some(_), true) | (None, _) => Some(visit),
         }
     }
+}
+
+impl Visit {
+    /// The value of `{query}`.
+    fn query_text(&self) -> String {
+        self.query.as_ref().map_or_else(String::new, |query| format!("?{query}"))
+    }
+
+    /// The value of a placeholder in the redirect of `route`, which takes the request; `None` if it cannot be known.
+    fn value(&self, placeholder: &Placeholder, route: &Route) -> Option<String> {
+        let here = PathPattern::Exact(self.path.clone());
+        let pattern = || route.paths.iter().find(|own| covers_path(Some(own), Some(&here)));
+        match placeholder {
+            Placeholder::Host => Some(self.host.clone()),
+            Placeholder::Path => Some(self.path.clone()),
+            Placeholder::Query => Some(self.query_text()),
+            Placeholder::QueryValue(name) => {
+                let mut pairs = self.query.iter().flat_map(|query| query.split('&'));
+                let value =
+                    pairs.find_map(|pair| pair.split_once('=').filter(|(own, _)| own == name));
+                Some(value.map_or_else(String::new, |(_, value)| value.to_owned()))
+            }
+            Placeholder::Rest => match pattern()? {
+                PathPattern::Below(prefix) => {
+                    Some(self.path.strip_prefix(prefix.as_str()).unwrap_or_default().to_owned())
+                }
+                PathPattern::Exact(_) | PathPattern::Segments { .. } => None,
+            },
+            Placeholder::Segment(name) => match pattern()? {
+                PathPattern::Segments { segments, .. } => {
+                    let mut parts = self.path.trim_start_matches('/').split('/').zip(segments);
+                    parts.find_map(|(part, own)| match own {
+                        Segment::Any(own) if own == name => Some(part.to_owned()),
+                        Segment::Any(_) | Segment::Literal(_) => None,
+                    })
+                }
+                PathPattern::Exact(_) | PathPattern::Below(_) => None,
+            },
+            Placeholder::Client
+            | Placeholder::Header(_)
+            | Placeholder::Cookie(_)
+            | Placeholder::ServerName
+            | Placeholder::RequestId => Some(self.unknown.to_owned()),
+            Placeholder::Method
+            | Placeholder::Scheme
+            | Placeholder::AllowedOrigin
+            | Placeholder::OriginAllowed
+            | Placeholder::User
+            | Placeholder::Claim(_) => None,
+        }
+    }
+}
+
+/// Whether the conditions of a route depend on more than the host, the path, the method, the query and the address of the
+/// client, which are those of the next request, too.
+fn tests_fields(route: &Route) -> bool {
+    let conditions = &route.conditions;
+    !route.headers.is_empty()
+        || !conditions.cookies.is_empty()
+        || !conditions.tables.is_empty()
+        || route.client_cert.is_some()
+}
+
+/// A query that meets the conditions; `None` if there is no simple one.
+fn sample_query(tests: &[NamedTest]) -> Option<Option<String>> {
+    let is_simple =
+        |text: &str| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+    let mut pairs = Vec::new();
+    for NamedTest { name, test } in tests {
+        let value = match test {
+            HeaderTest::Absent => continue,
+            HeaderTest::Present => "any",
+            HeaderTest::Text(test) => test.only_value()?,
+        };
+        if !is_simple(name) || !is_simple(value) {
+            return None;
+        }
+        pairs.push(format!("{name}={value}"));
+    }
+    Some((!pairs.is_empty()).then(|| pairs.join("&")))
+}
+
+/// Whether a query of simple pairs meets the conditions.
+fn meets_query(tests: &[NamedTest], query: Option<&str>) -> bool {
+    let pairs = || query.into_iter().flat_map(|query| query.split('&'));
+    let values = |name: &str| {
+        let pairs = pairs().map(|pair| pair.split_once('=').unwrap_or((pair, "")));
+        pairs.filter(|(own, _)| *own == name).map(|(_, value)| value).collect::<Vec<_>>()
+    };
+    tests.iter().all(|NamedTest { name, test }| match test {
+        HeaderTest::Present => !values(name).is_empty(),
+        HeaderTest::Absent => values(name).is_empty(),
+        HeaderTest::Text(test) => values(name).iter().any(|value| test.matches(value.as_bytes())),
+    })
 }
 
 fn sample_host(pattern: Option<&HostPattern>) -> String {

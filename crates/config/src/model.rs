@@ -275,12 +275,13 @@ pub struct Listener {
     pub timeouts: ClientTimeouts,
     /// Number of requests on one connection before it is closed; `None`: unlimited.
     pub requests_per_connection_max: Option<u32>,
+    /// `connections-max`: open connections of all clients; `None`: only the limit of the process.
+    pub connections_max: Option<u32>,
     /// `connections-per-address-max`: open connections of one client address; `None`: unlimited.
     pub per_address_max: Option<u32>,
     /// `count`: indexes of the tables that count all requests, each once.
     pub counting: Vec<usize>,
-    /// Addresses whose X-Forwarded-* and Forwarded fields are trusted and extended. From all other clients these
-    /// fields are replaced.
+    /// Addresses whose X-Forwarded-* and Forwarded fields are trusted and extended; those of other clients are replaced.
     pub trusted: Vec<Network>,
     /// Names of further fields with the client's address, in lower case. They are removed from requests of clients
     /// that are not in `trusted`.

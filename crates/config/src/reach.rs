@@ -19,7 +19,7 @@ use crate::push::Push;
 use crate::report::{Kind, Note, Notes};
 
 /// Maximum number of earlier routes that a route is compared with. Later ones cause no warning.
-const COMPARED_ROUTES_MAX: usize = 1000;
+pub(crate) const COMPARED_ROUTES_MAX: usize = 1000;
 
 /// Notes a warning for each unreachable route, listener without routes and unused pool.
 pub(crate) fn check(
@@ -149,20 +149,25 @@ const fn choice_of(route: &Route) -> Option<&PoolChoice> {
 }
 
 /// Whether `early` matches every request that `late` matches.
-fn covers(early: &Route, late: &Route, only_one_listener: bool) -> bool {
-    let listener = only_one_listener || early.listener.is_none() || early.listener == late.listener;
+pub(crate) fn covers(early: &Route, late: &Route, only_one_listener: bool) -> bool {
     let methods = early.methods.is_empty()
         || (!late.methods.is_empty() && late.methods.iter().all(|m| early.methods.contains(m)));
+    methods
+        && covers_each(&early.hosts, &late.hosts, covers_host)
+        && covers_each(&early.paths, &late.paths, covers_path)
+        && covers_more(early, late, only_one_listener)
+}
+
+/// As [`covers`], for requests that have a host, a path and a method of both.
+pub(crate) fn covers_more(early: &Route, late: &Route, only_one_listener: bool) -> bool {
+    let listener = only_one_listener || early.listener.is_none() || early.listener == late.listener;
     listener
-        && methods
         && early.headers.iter().all(|early| {
             let mut same = late.headers.iter().filter(|late| late.name == early.name);
             same.any(|late| covers_test(&early.test, &late.test))
         })
         && covers_conditions(&early.conditions, &late.conditions)
         && covers_certificate(early.client_cert.as_ref(), late.client_cert.as_ref())
-        && covers_each(&early.hosts, &late.hosts, covers_host)
-        && covers_each(&early.paths, &late.paths, covers_path)
 }
 
 /// Whether a request that matches one of the patterns `late` also matches one of `early`. An empty list matches every

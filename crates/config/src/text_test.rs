@@ -72,6 +72,12 @@ impl TextTest {
         &self.text
     }
 
+    /// The only value that passes the test, if there is one.
+    #[must_use]
+    pub fn only_value(&self) -> Option<&str> {
+        (self.kind == TextKind::Equals && !self.ignore_case).then_some(self.text.as_str())
+    }
+
     /// Prepares a test.
     ///
     /// # Errors

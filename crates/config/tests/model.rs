@@ -120,6 +120,7 @@ backlog = 128
 limits = { request-line = "1KiB", head = "2KiB", header-fields = 10, body = "1MiB" }
 timeouts = { head = "1s", idle = "2s", body = "250ms" }
 requests-per-connection-max = 100
+connections-max = 5000
 connections-per-address-max = 50
 count = ["abuse", "users"]
 trusted = ["10.0.0.0/8", "::1"]
@@ -188,7 +189,7 @@ servers = ["[::1]:80"]
     assert_eq!(listener.limits.body_bytes_max, Some(1 << 20));
     assert_eq!(listener.timeouts.body, Span::from_millis(250));
     assert_eq!(listener.requests_per_connection_max, Some(100));
-    assert_eq!(listener.per_address_max, Some(50));
+    assert_eq!((listener.connections_max, listener.per_address_max), (Some(5000), Some(50)));
     assert_eq!(listener.trusted.len(), 2);
     let route = &config.routes[0];
     assert_eq!(route.hosts, [HostPattern::Below(".example.com".into())]);

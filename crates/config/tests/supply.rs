@@ -56,6 +56,50 @@ fn host_without_a_key_is_a_warning() {
 }
 
 #[test]
+fn absent_keys_that_conditions_lead_to_are_warnings() {
+    let warnings = |key: &str, earlier: &str, conditions: &str| {
+        let text = format!(
+            "[[listener]]\nbind = \"127.0.0.1:80\"\n{earlier}[[route]]\n{conditions}\n\
+             proxy = {{ pool = {{ map = \"m\", key = \"{key}\" }} }}\n\
+             [map.m]\nentries = {{ \"/a\" = \"a\", \"x/a\" = \"a\", \"x\" = \"a\", \"GET\" = \"a\" }}\n\
+             [pool.a]\nservers = [\"127.0.0.1:1\"]\n"
+        );
+        let mut loaded =
+            parse_in_folder(&text, "site.toml", "/etc").unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(supply(&mut loaded.config, |_| Ok(String::new().into())), Ok(()));
+        loaded.note_supplied(&Text::of(&text, "site.toml"));
+        let mistakes = loaded.warnings.mistakes().iter();
+        let texts = mistakes.filter(|mistake| mistake.what.starts_with("pool: "));
+        texts.map(|mistake| mistake.what.clone()).collect::<Vec<_>>().join("; ")
+    };
+    let absent = |key: &str| {
+        format!("pool: map \"m\" has no key \"{key}\", whose requests get a 404 response")
+    };
+    for (key, conditions, expected) in [
+        ("{path}", "path = [\"/a\", \"/b\"]", Some("/b")),
+        ("{path}", "path = [\"/a\", \"/b/*\"]", None),
+        ("{host}{path}", "path = [\"/a\"]\nhost = [\"x\", \"y\"]", Some("y/a")),
+        ("{query:v}", "query = { v = \"x\" }", None),
+        ("{query:v}", "query = { v = \"y\" }", Some("y")),
+        ("{query:v}", "query = { v = { prefix = \"y\" } }", None),
+        ("{query:v}", "query = { w = \"y\" }", None),
+        ("{header:x-v}", "headers = { X-V = \"y\" }", Some("y")),
+        ("{header:x-v}", "headers = { X-V = { equals = \"X\", ignore-case = true } }", None),
+        ("{cookie:v}", "cookies = { v = \"y\" }", Some("y")),
+        ("{method}", "method = [\"GET\", \"PUT\"]", Some("PUT")),
+        ("{path}{client}", "path = \"/b\"", None),
+    ] {
+        let expected = expected.map(absent).unwrap_or_default();
+        assert_eq!(warnings(key, "", conditions), expected, "{key} {conditions}");
+    }
+    let several = "pool: map \"m\" has no key \"/b\", nor 1 more that the route's conditions lead to, whose requests get a \
+                   404 response";
+    assert_eq!(warnings("{path}", "", "path = [\"/b\", \"/a\", \"/c\"]"), several);
+    let earlier = "[[route]]\npath = \"/b\"\nrespond = {}\n";
+    assert_eq!(warnings("{path}", earlier, "path = [\"/b\", \"/a\"]"), "");
+}
+
+#[test]
 fn keys_that_no_request_has_are_warnings() {
     let warnings = |kind: &str, content: &'static str| {
         let text = TEXT.replacen("\"suffix\"", kind, 1);

@@ -19,6 +19,8 @@ use std::sync::Arc;
 
 use tidegate_config::model::{Config, Route};
 
+use crate::places::Places;
+
 /// The number of cells: 1 MiB.
 const CELLS: usize = 131_072;
 /// The cells in which an address may be: two cache lines.
@@ -148,9 +150,12 @@ impl Drop for ClientPlace {
     }
 }
 
-/// `connections-per-address-max` of all listeners and routes of a configuration, shared by all workers.
+/// `connections-per-address-max` of all listeners and routes of a configuration, and `connections-max` of listeners, shared
+/// by all workers.
 #[derive(Clone, Debug, Default)]
 pub struct ClientLimits {
+    /// By listener: the places of all its connections. Only those of a listener with a limit are taken.
+    totals: Arc<[Arc<Places>]>,
     /// By listener; `None`: no limit.
     listeners: Arc<[Option<Arc<ClientPlaces>>]>,
     /// By route; `None`: no limit.
@@ -165,6 +170,7 @@ impl ClientLimits {
         let of_route = config.routes.iter().map(|route| route.handling.per_address_max);
         let places = |most: Option<u32>| most.map(|_| ClientPlaces::new(seed));
         Self {
+            totals: config.listeners.iter().map(|_| Places::new(u32::MAX)).collect(),
             listeners: of_listener.map(places).collect(),
             routes: of_route.map(places).collect(),
         }
@@ -176,6 +182,11 @@ impl ClientLimits {
     pub fn after(config: &Config, earlier: &Config, limits: &Self, seed: u64) -> Self {
         let fresh = Self::new(config, seed);
         let (mut listeners, mut routes) = (fresh.listeners.to_vec(), fresh.routes.to_vec());
+        let mut totals = fresh.totals.to_vec();
+        totals
+            .iter_mut()
+            .zip(limits.totals.iter())
+            .for_each(|(own, before)| own.clone_from(before));
         for (own, before) in listeners.iter_mut().zip(limits.listeners.iter()) {
             if own.is_some() && before.is_some() {
                 own.clone_from(before);
@@ -188,13 +199,19 @@ impl ClientLimits {
                 *own = Some(Arc::clone(before));
             }
         }
-        Self { listeners: listeners.into(), routes: routes.into() }
+        Self { totals: totals.into(), listeners: listeners.into(), routes: routes.into() }
     }
 
     /// Whether anything is limited.
     #[must_use]
     pub fn are_set(&self) -> bool {
         self.listeners.iter().chain(self.routes.iter()).any(Option::is_some)
+    }
+
+    /// The places of all connections of a listener.
+    #[must_use]
+    pub fn total(&self, listener: usize) -> Option<&Arc<Places>> {
+        self.totals.get(listener)
     }
 
     /// The counts of a listener.
@@ -284,6 +301,9 @@ mod tests {
         let _held = limits.listener(0).map(|places| places.take(address(1), 2));
         let _also = limits.route(1).map(|places| places.take(address(1), 2));
         assert!(limits.are_set() && limits.route(0).is_none());
+        let _place = limits.total(0).and_then(|places| places.take_of(1));
+        let full = ClientLimits::after(&later, &earlier, &limits, 1);
+        assert!(full.total(0).is_some_and(|places| places.take_of(1).is_none()));
         let taken = |limits: &ClientLimits| {
             (limits.listener(0).map(|p| p.taken()), limits.route(1).map(|p| p.taken()))
         };

@@ -30,7 +30,13 @@ impl Places {
     /// Takes a place; `None` if all are taken.
     #[must_use]
     pub fn take(self: &Arc<Self>) -> Option<Place> {
-        let more = |taken: u32| (taken < self.most).then_some(taken + 1);
+        self.take_of(self.most)
+    }
+
+    /// Takes a place of `most`, if that is less than the number of places; `None` if as many are taken.
+    #[must_use]
+    pub fn take_of(self: &Arc<Self>, most: u32) -> Option<Place> {
+        let more = |taken: u32| (taken < self.most.min(most)).then_some(taken + 1);
         let taken = self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
         taken.ok().map(|_| Place(Arc::clone(self)))
     }

@@ -1,7 +1,6 @@
 //! Routing: patterns, spellings of paths, and the index compared with testing every route in order.
 
 mod path_reference;
-
 use proptest::prelude::*;
 use tidegate_config::model::{
     Action, Bind, CertificateCondition, CertificateTest, ClientTimeouts, Conditions, Config,
@@ -22,6 +21,7 @@ fn listener(name: &str) -> Listener {
         limits: RequestLimits::default(),
         timeouts: ClientTimeouts::default(),
         requests_per_connection_max: None,
+        connections_max: None,
         per_address_max: None,
         counting: Vec::new(),
         trusted: Vec::new(),

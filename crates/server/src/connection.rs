@@ -393,6 +393,9 @@ const _: () = assert!(size_of::<Slot>() <= 128);
 /// No slot.
 const NO_SLOT: u32 = u32::MAX;
 
+/// How many newcomers are looked at for one of a certain listener.
+const NEWCOMERS_LOOKED_AT_MAX: usize = 256;
+
 /// A list of newcomers, linked by `Slot::older` and `Downstream::link`.
 #[derive(Clone, Copy)]
 struct Newcomers {
@@ -638,6 +641,31 @@ impl Connections {
     /// The client that has waited longest since the first bytes of its incomplete first request.
     pub(crate) fn oldest_unfinished(&self) -> Option<SockId> {
         self.first_of(&self.unfinished)
+    }
+
+    /// As [`Self::oldest_silent`], of the clients of one listener.
+    pub(crate) fn oldest_silent_on(&self, listener: u16) -> Option<SockId> {
+        let looked_until = Some(self.looked_until).filter(|at| *at != NO_SLOT)?;
+        self.first_on(listener, &self.silent, looked_until)
+    }
+
+    /// As [`Self::oldest_unfinished`], of the clients of one listener.
+    pub(crate) fn oldest_unfinished_on(&self, listener: u16) -> Option<SockId> {
+        self.first_on(listener, &self.unfinished, NO_SLOT)
+    }
+
+    /// The first client of the listener up to `last`, if it is among the first `NEWCOMERS_LOOKED_AT_MAX` of the list.
+    fn first_on(&self, listener: u16, list: &Newcomers, last: u32) -> Option<SockId> {
+        let mut at = list.oldest;
+        for _ in 0..NEWCOMERS_LOOKED_AT_MAX {
+            let slot = self.slots.get(at as usize)?;
+            let Conn::Downstream(down) = &slot.conn else { return None };
+            if down.listener == listener {
+                return Some(SockId::new(at, slot.generation));
+            }
+            at = if at == last { NO_SLOT } else { down.link };
+        }
+        None
     }
 
     fn first_of(&self, list: &Newcomers) -> Option<SockId> {

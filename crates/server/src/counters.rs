@@ -119,6 +119,10 @@ counters! {
         tarpitted_requests,
         /// Requests above the limit of their route's rate that got their response at once, because too many waited in the tarpit.
         tarpits_full,
+        /// Clients that were closed to make room for new clients of their listener, which had as many as `connections-max`.
+        evicted_for_listener,
+        /// Connections that were reset because their listener had as many as its `connections-max`.
+        connections_over_listener_max,
         /// Connections that were reset because their address had as many as `connections-per-address-max` of the listener.
         connections_over_address_max,
         /// Requests that were refused because their address had as many in progress as `connections-per-address-max` of the

@@ -47,8 +47,9 @@ use tidegate_reactor::{Reactor, Room, Shortage, SockId};
 
 use crate::action::Running;
 use crate::action::proxy::exchange::{Exchange, Stage};
-use crate::connection::Idle;
+use crate::connection::{Downstream, Idle};
 use crate::requester::Requester;
+use crate::settings::Settings;
 use crate::worker::Worker;
 
 /// One slot in this many is left for connections to servers, and one in as many for clients.
@@ -216,6 +217,41 @@ impl Worker {
         Room::Soon
     }
 
+    /// Closes a client of this listener, which has as many connections as its `connections-max`: a silent client, an
+    /// incomplete first request, or an idle client that is not protected. Returns whether it did.
+    pub(crate) fn make_room_on_listener<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        listener: u16,
+    ) -> bool {
+        let now = reactor.now();
+        if !self.search.accepts.admits(now) {
+            return false;
+        }
+        let silent = self.conns.oldest_silent_on(listener).map(|sock| (sock, FIRST_BYTE_SPAN));
+        let unfinished = self.conns.oldest_unfinished_on(listener).map(|sock| (sock, Span::ZERO));
+        for (sock, connected_min) in [silent, unfinished].into_iter().flatten() {
+            let down = self.conns.downstream(sock);
+            if down.is_some_and(|down| down.connected_span(now) >= connected_min) {
+                self.accounts.counters.evicted_for_listener.add(1);
+                self.reset_client(reactor, sock);
+                return true;
+            }
+        }
+        for _ in 0..self.conns.slots_used().min(SCAN_SLOTS_MAX) {
+            if let Some((sock, Idle::Client(down))) = self.conns.look_at_next()
+                && down.listener == listener
+                && quiet_span(&self.settings, reactor, sock, down).is_some()
+            {
+                self.accounts.counters.evicted_for_listener.add(1);
+                self.drop_client(reactor, sock);
+                reactor.close_at_once(sock);
+                return true;
+            }
+        }
+        false
+    }
+
     /// Closes a connection so that one to a server can be opened. Returns whether it did.
     pub(crate) fn make_room_for_server<R: Reactor>(&mut self, reactor: &mut R) -> bool {
         match self.servers_left() {
@@ -370,24 +406,22 @@ impl Worker {
                     let found = self.silent_tunnel(reactor, sock).is_some();
                     self.search.silent_tunnel = found.then_some(sock);
                 }
-                Some((sock, Idle::Client(down))) if reactor.output_pending(sock) == 0 => {
-                    let listener = self.settings.of(down.era()).listener(down.listener);
-                    let timeouts = &listener.timeouts;
-                    let wait = if down.has_started_head() { timeouts.head } else { timeouts.idle };
-                    let quiet = wait.saturating_sub(reactor.deadline(sock).since(now));
+                Some((sock, Idle::Client(down))) => {
+                    let Some(quiet) = quiet_span(&self.settings, reactor, sock, down) else {
+                        continue;
+                    };
                     let requests = down.requests.min(QUIET_REQUESTS_MAX);
-                    let protected = (QUIET_UNIT * (requests - 1).pow(2)).min(QUIET_MAX);
                     let is_better = least.is_none_or(|(fewest, longest, _)| {
                         requests < fewest || requests == fewest && quiet > longest
                     });
-                    if quiet > protected && is_better && down.requests <= requests_max {
+                    if is_better && down.requests <= requests_max {
                         least = Some((requests, quiet, sock));
                         if requests == 1 {
                             break;
                         }
                     }
                 }
-                Some((_, Idle::Client(_) | Idle::Server | Idle::Tunnel)) | None => {}
+                Some((_, Idle::Server | Idle::Tunnel)) | None => {}
             }
         }
         let Some((_, _, sock)) = least else {
@@ -404,4 +438,19 @@ impl Worker {
         reactor.close_at_once(sock);
         Room::Made
     }
+}
+
+/// How long an idle client has been quiet, unless its requests protect it or a part of its response was not sent yet.
+fn quiet_span<R: Reactor>(
+    settings: &Settings,
+    reactor: &R,
+    sock: SockId,
+    down: &Downstream,
+) -> Option<Span> {
+    let timeouts = &settings.of(down.era()).listener(down.listener).timeouts;
+    let wait = if down.has_started_head() { timeouts.head } else { timeouts.idle };
+    let quiet = wait.saturating_sub(reactor.deadline(sock).since(reactor.now()));
+    let requests = down.requests.min(QUIET_REQUESTS_MAX);
+    let protected = (QUIET_UNIT * (requests - 1).pow(2)).min(QUIET_MAX);
+    (quiet > protected && reactor.output_pending(sock) == 0).then_some(quiet)
 }

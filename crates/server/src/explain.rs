@@ -38,6 +38,36 @@ pub struct Question<'a> {
     pub listener: Option<&'a str>,
 }
 
+/// What happens to a request.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Explanation {
+    /// The name of the listener that gets the request.
+    pub listener: String,
+    /// The earlier routes that do not take the request, by their indexes, and why.
+    pub earlier: Vec<(usize, &'static str)>,
+    /// The index of the route that takes the request; `None`: no route does.
+    pub route: Option<usize>,
+    /// The explanation for people. What the route does is indented by two spaces, the head that the server receives by four.
+    pub text: String,
+}
+
+impl Explanation {
+    /// What happens to the request, in order, without the head that the server receives.
+    pub fn effects(&self) -> impl Iterator<Item = &str> {
+        let plain = self.text.lines().filter(|line| !line.starts_with(FORWARDED_INDENT));
+        let is_known = |line: &str| line.starts_with("listener ") || line.starts_with("route ");
+        plain.filter(move |line| !is_known(line)).map(str::trim_start)
+    }
+
+    /// The lines of the head that the server receives; none if no server does.
+    pub fn forwarded(&self) -> impl Iterator<Item = &str> {
+        self.text.lines().filter_map(|line| line.strip_prefix(FORWARDED_INDENT))
+    }
+}
+
+/// What begins the lines of the head that the server receives.
+const FORWARDED_INDENT: &str = "    ";
+
 /// The parts of a URL.
 struct Url<'a> {
     /// The scheme.
@@ -54,7 +84,7 @@ struct Url<'a> {
 ///
 /// # Errors
 /// The request cannot be understood; the text states why.
-pub fn explain(config: &Config, question: &Question<'_>) -> Result<String, String> {
+pub fn explain(config: &Config, question: &Question<'_>) -> Result<Explanation, String> {
     let (method, url) =
         question.request.trim().split_once(' ').unwrap_or(("GET", question.request));
     let url = parse_url(url.trim())?;
@@ -164,17 +194,34 @@ fn explain_head(
     listener: usize,
     scheme: Scheme,
     head: &RequestHead<'_>,
-) -> String {
+) -> Explanation {
+    let name = config.listeners[listener].name.clone();
+    let mut found =
+        Explanation { listener: name, earlier: Vec::new(), route: None, text: String::new() };
+    found.text = format!("listener {}\n", place_of(&config.listeners[listener]));
+    explain_choice(&mut found, config, client, listener, scheme, head);
+    found
+}
+
+/// Which route takes the request, why earlier routes do not, and what the route does.
+fn explain_choice(
+    found: &mut Explanation,
+    config: &Config,
+    client: IpAddr,
+    listener: usize,
+    scheme: Scheme,
+    head: &RequestHead<'_>,
+) {
+    let text = &mut found.text;
     let router = Router::new(config);
     let settings = &config.listeners[listener];
     let client =
         Client { certificate: None, peer: Some(client), trusted: &settings.trusted, counts: None };
-    let mut text = format!("listener {}\n", place_of(settings));
     if settings.forward.is_some() {
         text.push_str(
             "connections are forwarded without reading requests (`forward`): no route applies\n",
         );
-        return text;
+        return;
     }
     if scheme == Scheme::Https && settings.tls.is_none() {
         text.push_str("a proxy in front, which `trusted` names, received the request by https\n");
@@ -187,7 +234,7 @@ fn explain_head(
             }
             None => writeln!(text, "the listener redirects to https, but the host is unusual: 400"),
         };
-        return text;
+        return;
     }
     let routed = router.route(listener, head, &client, &mut Vec::new());
     let taken = match routed {
@@ -199,6 +246,7 @@ fn explain_head(
             break;
         }
         let _ = writeln!(text, "route {}: no, {}", route + 1, reason(unmet));
+        found.earlier.push((route, reason(unmet)));
         if let Some(exact) =
             config.routes[route].paths.iter().find_map(|path| above(path, head.path))
             && unmet == Some(Unmet::Path)
@@ -217,10 +265,10 @@ fn explain_head(
         }
         Routed::Route(route) => {
             let _ = writeln!(text, "route {}: yes", route + 1);
-            explain_route(&mut text, config, (listener, route), scheme, head, &client);
+            found.route = Some(route);
+            explain_route(text, config, (listener, route), scheme, head, &client);
         }
     }
-    text
 }
 
 /// The path of a pattern that matches nothing else, if `path` is below it.
@@ -518,10 +566,10 @@ fn forwarded(
             let head = String::from_utf8_lossy(&out);
             head.lines()
                 .filter(|line| !line.is_empty())
-                .map(|line| format!("    {line}\n"))
+                .map(|line| format!("{FORWARDED_INDENT}{line}\n"))
                 .collect()
         }
-        Err(fault) => format!("    no request is sent: {} {}\n", fault.status(), fault.text()),
+        Err(fault) => format!("  no request is sent: {} {}\n", fault.status(), fault.text()),
     }
 }
 
@@ -546,7 +594,37 @@ mod tests {
         let config = tidegate_config::parse(file, "the test").unwrap_or_else(|e| panic!("{e}"));
         let client = IpAddr::from([192, 0, 2, 7]);
         let fields: Vec<String> = fields.iter().map(|field| (*field).to_owned()).collect();
-        explain(&config, &Question { request, fields: &fields, client, listener: None })
+        let question = Question { request, fields: &fields, client, listener: None };
+        explain(&config, &question).map(|explanation| explanation.text)
+    }
+
+    #[test]
+    fn parts_of_an_explanation_are_separate() {
+        let config = tidegate_config::parse(FILE, "the test").unwrap_or_else(|e| panic!("{e}"));
+        let ask = |request| {
+            let client = IpAddr::from([192, 0, 2, 7]);
+            let question = Question { request, fields: &[], client, listener: None };
+            explain(&config, &question).expect("an explanation")
+        };
+        let found = ask("GET http://a.example/v1/x");
+        assert_eq!((found.listener.as_str(), found.route), ("127.0.0.1:80", Some(4)));
+        let reasons = ["`host`", "`path`", "`method`", "`client`"];
+        let earlier = reasons.map(|name| format!("{name} does not match"));
+        let named = found.earlier.iter().enumerate();
+        assert!(
+            named.clone().all(|(at, (route, why))| *route == at && *why == earlier[at]),
+            "{found:?}"
+        );
+        assert_eq!(named.count(), earlier.len());
+        let effects: Vec<&str> = found.effects().collect();
+        assert_eq!(effects, ["action: proxy to pool \"app\", whose server receives:"]);
+        let lines: Vec<&str> = found.forwarded().collect();
+        assert_eq!(lines[0], "GET /in/x HTTP/1.1");
+        assert!(lines.contains(&"x-client: 192.0.2.7"), "{lines:?}");
+        let found = ask("GET http://a.example/v3");
+        let effects: Vec<&str> = found.effects().collect();
+        assert_eq!((found.route, effects), (None, vec!["no route matches the request: 404"]));
+        assert_eq!((found.earlier.len(), found.forwarded().count()), (5, 0));
     }
 
     #[test]

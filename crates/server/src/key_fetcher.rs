@@ -1,7 +1,8 @@
 //! Keeps the keys of tokens that are fetched (`keys = "https://..."`) new, on a thread of its own.
 //! In: the addresses of the configuration in force; demands of workers. Out: keys in force for all workers; log lines.
 //! Never: runs on a worker; gives up keys because newer ones cannot be fetched.
-//! Limits: one fetch at a time; a set is fetched again after `USABLE_MIN` to `USABLE_MAX`, after a failure after
+//! Limits: one fetch at a time, first of addresses that could be fetched last time; a reload makes each due at once. A set is
+//! fetched again after `USABLE_MIN` to `USABLE_MAX`, after a failure after
 //! `RETRY_MIN` to `RETRY_MAX`, and for an unknown key after `WANT_SECONDS_MIN`. Times vary by up to a tenth, so that
 //! machines that started together do not fetch together.
 
@@ -38,30 +39,43 @@ const RETRY_MAX: Duration = Duration::from_secs(60);
 /// The thread, and what it fetches.
 #[derive(Default)]
 pub(crate) struct KeyFetcher {
-    /// The addresses of the configuration in force.
-    sources: Arc<Mutex<KeySources>>,
+    /// What the configuration in force demands.
+    followed: Arc<Mutex<Followed>>,
     /// The thread runs.
     runs: bool,
 }
 
+/// What the configuration in force demands.
+#[derive(Clone, Default)]
+struct Followed {
+    /// The addresses.
+    sources: KeySources,
+    /// How many configurations were in force.
+    count: u64,
+}
+
 impl KeyFetcher {
-    /// Fetches the keys of these addresses from now on, and of no others. Starts the thread when there is a first address.
+    /// Fetches the keys of these addresses now and from time to time, and of no others. Starts the thread when there is a first
+    /// address.
     ///
     /// # Errors
     /// The kernel refused the thread.
     pub(crate) fn follow(&mut self, sources: &KeySources) -> io::Result<()> {
-        self.sources.lock().unwrap_or_else(PoisonError::into_inner).clone_from(sources);
+        let mut followed = self.followed.lock().unwrap_or_else(PoisonError::into_inner);
+        *followed = Followed { sources: sources.clone(), count: followed.count + 1 };
+        drop(followed);
         if self.runs || sources.all().next().is_none() {
             return Ok(());
         }
-        let sources = Arc::clone(&self.sources);
-        threads::spawn("keys", move || fetch_forever(&sources))?;
+        let followed = Arc::clone(&self.followed);
+        threads::spawn("keys", move || fetch_forever(&followed))?;
         self.runs = true;
         Ok(())
     }
 }
 
 /// When an address is fetched.
+#[derive(Clone, Copy)]
 struct Schedule {
     /// When the next fetch is due.
     due: Instant,
@@ -69,31 +83,62 @@ struct Schedule {
     failures: u32,
 }
 
-fn fetch_forever(sources: &Mutex<KeySources>) -> Ended {
-    let mut schedules: BTreeMap<RemoteKeys, Schedule> = BTreeMap::new();
+/// When each address is fetched.
+#[derive(Default)]
+struct Schedules {
+    of: BTreeMap<RemoteKeys, Schedule>,
+    /// `Followed::count` of the addresses.
+    count: u64,
+}
+
+impl Schedules {
+    /// Adopts the addresses of a configuration. If it is a later one, each address is due: an operator who reloads expects new
+    /// keys, and the keys of an address that was absent in between are not known any more.
+    fn adopt(&mut self, followed: &Followed, now: Instant) {
+        if followed.count == self.count {
+            return;
+        }
+        self.count = followed.count;
+        self.of.retain(|remote, _| followed.sources.find(remote).is_some());
+        self.of.values_mut().for_each(|schedule| schedule.due = now);
+        for (remote, _) in followed.sources.all() {
+            self.of.entry(remote.clone()).or_insert(Schedule { due: now, failures: 0 });
+        }
+    }
+
+    /// The address that is fetched next: of those that are due or wanted, one with the fewest failures, because each failure may
+    /// take long.
+    fn next(&self, sources: &KeySources, now: Instant) -> Option<RemoteKeys> {
+        let is_due = |(remote, schedule): &(&RemoteKeys, &Schedule)| {
+            now >= schedule.due
+                || sources.find(remote).is_some_and(|keys| keys.is_wanted(unix_seconds()))
+        };
+        let due = self.of.iter().filter(is_due);
+        let next = due.min_by_key(|(_, schedule)| (schedule.failures, schedule.due));
+        next.map(|(remote, _)| remote.clone())
+    }
+}
+
+fn fetch_forever(followed: &Mutex<Followed>) -> Ended {
+    let mut schedules = Schedules::default();
     let mut prng = Prng::new(random_seed());
     loop {
-        let current = sources.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        schedules.retain(|remote, _| current.find(remote).is_some());
-        for (remote, keys) in current.all() {
-            let now = Instant::now();
-            let schedule = match schedules.get_mut(remote) {
-                Some(schedule) => schedule,
-                None => {
-                    schedules.entry(remote.clone()).or_insert(Schedule { due: now, failures: 0 })
-                }
-            };
-            if now < schedule.due && !keys.is_wanted(unix_seconds()) {
-                continue;
-            }
-            keys.take_wanted();
-            let fetched = key_client::fetch(remote);
-            let wait = note(remote, keys, fetched, schedule);
-            let tenth = wait.as_millis() as u64 / 10;
-            let earlier = Duration::from_millis(prng.below(tenth.max(1)));
-            schedule.due = Instant::now() + (wait - earlier);
-        }
-        thread::sleep(TICK);
+        let current = followed.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        schedules.adopt(&current, Instant::now());
+        let next = schedules.next(&current.sources, Instant::now());
+        let found = next.as_ref().and_then(|remote| {
+            Some((remote, current.sources.find(remote)?, schedules.of.get_mut(remote)?))
+        });
+        let Some((remote, keys, schedule)) = found else {
+            thread::sleep(TICK);
+            continue;
+        };
+        keys.take_wanted();
+        let fetched = key_client::fetch(remote);
+        let wait = note(remote, keys, fetched, schedule);
+        let tenth = wait.as_millis() as u64 / 10;
+        let earlier = Duration::from_millis(prng.below(tenth.max(1)));
+        schedule.due = Instant::now() + (wait - earlier);
     }
 }
 
@@ -146,6 +191,50 @@ mod tests {
     use super::*;
 
     const KEY: &str = r#"{"kty":"OKP","crv":"Ed25519","kid":"a","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}"#;
+
+    #[test]
+    fn reload_makes_each_address_due_and_failures_delay_no_other_address() {
+        let file = |names: &[&str]| {
+            let route = |name: &&str| {
+                format!(
+                    "[[route]]\npath = \"/{name}\"\nrespond = {{}}\n\
+                     auth = {{ jwt = {{ keys = \"https://{name}.example/\" }} }}\n"
+                )
+            };
+            let routes: String = names.iter().map(route).collect();
+            let text = format!("[[listener]]\nbind = \"127.0.0.1:0\"\n{routes}");
+            tidegate_config::parse(&text, "the test").unwrap_or_else(|errors| panic!("{errors}"))
+        };
+        let (mut schedules, start) = (Schedules::default(), Instant::now());
+        let name = |remote: Option<RemoteKeys>| remote.map(|remote| remote.host);
+        let sources = KeySources::new(&file(&["a", "b"]));
+        let mut followed = Followed { sources, count: 1 };
+        schedules.adopt(&followed, start);
+        let finish = |schedules: &mut Schedules, sources: &KeySources, failures| {
+            let next = schedules.next(sources, start);
+            if let Some(schedule) = next.as_ref().and_then(|remote| schedules.of.get_mut(remote)) {
+                *schedule = Schedule { due: start + USABLE_MIN, failures };
+            }
+            name(next)
+        };
+        assert_eq!(finish(&mut schedules, &followed.sources, 3), Some("a.example".to_owned()));
+        assert_eq!(finish(&mut schedules, &followed.sources, 0), Some("b.example".to_owned()));
+        assert_eq!(finish(&mut schedules, &followed.sources, 0), None, "nothing is due");
+        schedules.adopt(&followed, start);
+        assert_eq!(finish(&mut schedules, &followed.sources, 0), None, "no new configuration");
+        // A reload with another address: those with failures come last.
+        followed = Followed { sources: followed.sources.after(&file(&["a", "b", "c"])), count: 2 };
+        schedules.adopt(&followed, start);
+        let order: Vec<_> =
+            core::iter::from_fn(|| finish(&mut schedules, &followed.sources, 3)).collect();
+        assert_eq!(order, ["b.example", "c.example", "a.example"]);
+        // An address that is gone and comes back has no keys, and is fetched although it was fetched a moment ago.
+        let without = followed.sources.after(&file(&["b"]));
+        followed = Followed { sources: without.after(&file(&["a", "b"])), count: 4 };
+        schedules.adopt(&followed, start);
+        assert_eq!(schedules.of.len(), 2);
+        assert_eq!(name(schedules.next(&followed.sources, start)).as_deref(), Some("a.example"));
+    }
 
     #[test]
     fn time_until_the_next_fetch_is_bounded() {

@@ -1,6 +1,6 @@
 //! `tidegate check FILE`: reads a configuration as `run` would, with its certificates, keys and scripts, resolves the
 //! names of its servers, and reports every error at its place.
-//! In: a path. Out: one line on stdout, or all errors on stderr and exit code 2; with `--json`, one JSON object.
+//! In: a path. Out: one line on stdout, or all errors on stderr and exit code 2; with `--json`, one JSON object, also of a request.
 //! With `--request`: which route takes a request, and what happens to it. With `--against`: what would change.
 //! Never: opens a listener.
 
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tidegate_config::model::Config;
 use tidegate_config::report::Mistake;
 use tidegate_server::Inventory;
-use tidegate_server::explain::{self, Question};
+use tidegate_server::explain::{self, Explanation, Question};
 
 use crate::ctl;
 use crate::source::{self, Refusal, Source};
@@ -37,7 +37,7 @@ pub struct CheckArgs {
     #[arg(long, value_name = "FILE", requires = "against")]
     token_file: Option<PathBuf>,
     /// Print which route takes this request, why earlier routes do not, and what its server receives
-    #[arg(long, value_name = "METHOD URL", conflicts_with = "json")]
+    #[arg(long, value_name = "METHOD URL")]
     request: Option<String>,
     /// A header field of the request, such as "Cookie: a=b"
     #[arg(long, value_name = "FIELD", requires = "request")]
@@ -69,6 +69,16 @@ pub fn run(args: &CheckArgs) -> ExitCode {
         },
         _ => None,
     };
+    let explanation = match (&loaded, &args.request) {
+        (Ok(source), Some(request)) => match explain(args, request, source) {
+            Ok(explanation) => Some(explanation),
+            Err(text) => {
+                print_message(&format!("tidegate: {text}\n"));
+                return ExitCode::from(USAGE);
+            }
+        },
+        (Ok(_), None) | (Err(_), _) => None,
+    };
     match loaded {
         Ok(Source { loaded, .. }) if args.json => {
             let config = &loaded.config;
@@ -83,11 +93,14 @@ pub fn run(args: &CheckArgs) -> ExitCode {
                 "errors": [],
                 "warnings": all_as_json(loaded.warnings.mistakes()),
                 "changes": changes,
+                "request": explanation.as_ref().map(as_json),
             });
             print_result(&format!("{result}\n"))
         }
-        Ok(source) if args.request.is_some() => explain(args, &source),
         Ok(source) => {
+            if let Some(explanation) = explanation {
+                return print_result(&explanation.text);
+            }
             print_message(&source.warnings_text());
             let ok = format!("{file}: ok, {}\n", summary(&source.loaded.config));
             print_result(&match changes {
@@ -134,21 +147,28 @@ fn changes(args: &CheckArgs, against: &str, config: &Config) -> Result<Vec<Strin
     }
 }
 
-/// Prints what happens to the request of the command line.
-fn explain(args: &CheckArgs, source: &Source) -> ExitCode {
+/// What happens to the request of the command line; the error is a text to print.
+fn explain(args: &CheckArgs, request: &str, source: &Source) -> Result<Explanation, String> {
     let question = Question {
-        request: args.request.as_deref().unwrap_or_default(),
+        request,
         fields: &args.header,
         client: args.client,
         listener: args.listener.as_deref(),
     };
-    match explain::explain(&source.loaded.config, &question) {
-        Ok(text) => print_result(&text),
-        Err(text) => {
-            print_message(&format!("tidegate: {text}\n"));
-            ExitCode::from(USAGE)
-        }
-    }
+    explain::explain(&source.loaded.config, &question)
+}
+
+/// Routes are numbered from 1, as in the text.
+fn as_json(found: &Explanation) -> Value {
+    let earlier = found.earlier.iter();
+    let earlier = earlier.map(|(route, why)| json!({ "route": route + 1, "reason": why }));
+    json!({
+        "listener": found.listener,
+        "earlier": earlier.collect::<Vec<_>>(),
+        "route": found.route.map(|route| route + 1),
+        "effects": found.effects().collect::<Vec<_>>(),
+        "forwarded": found.forwarded().collect::<Vec<_>>(),
+    })
 }
 
 fn summary(config: &Config) -> String {

@@ -59,6 +59,18 @@ fn valid_file_prints_ok_on_stdout() {
     let output = tidegate(&["check", "--json", &file]);
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
     assert_eq!((&json["ok"], &json["servers"]), (&true.into(), &2.into()));
+    assert!(json["request"].is_null());
+    let asked = ["check", "--json", &file, "--request", "GET http://a/x", "--header", "X-A: 1"];
+    let output = tidegate(&asked);
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
+    let request = &json["request"];
+    assert_eq!((&request["route"], &request["listener"]), (&1.into(), &"127.0.0.1:0".into()));
+    assert_eq!(request["earlier"], serde_json::json!([]));
+    let forwarded = request["forwarded"].as_array().expect("the head");
+    assert_eq!(forwarded[0], "GET /x HTTP/1.1");
+    assert!(forwarded.iter().any(|line| line.as_str().is_some_and(|line| line.ends_with(": 1"))));
+    let output = tidegate(&["check", "--json", &file, "--request", "GET ftp://a/x"]);
+    assert_eq!((output.status.code(), text(&output.stdout)), (Some(2), String::new()));
 }
 
 #[test]

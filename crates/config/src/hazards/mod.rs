@@ -7,11 +7,13 @@ mod addresses;
 mod conditions;
 mod cookies;
 mod counts;
+mod entries;
 mod hubs;
 mod limits;
 mod origins;
 mod pages;
 mod protocols;
+mod rates;
 mod redirects;
 
 use core::ops::Range;
@@ -54,11 +56,14 @@ pub(crate) fn check(parts: &Parts<'_>, notes: &mut Notes) {
         addresses::check_listener(listener, table, notes);
         redirects::check(listener, parts, table, notes);
         limits::check_body(listener, table, notes);
+        rates::check_listener(listener, table, notes);
     }
     for (index, (route, _)) in parts.routes.iter().enumerate().take(CHECKED_MAX) {
         let Some(table) = parts.row("route", index) else { continue };
         addresses::check_route(route, parts.sets, table, notes);
         limits::check_rates(route, parts, table, notes);
+        rates::check_route(route, parts, table, notes);
+        entries::check(parts, index, route, notes);
         origins::check(route, table, notes);
         pages::check(route, table, notes);
         conditions::check(route, table, notes);

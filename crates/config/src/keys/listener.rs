@@ -49,6 +49,17 @@ pub static LISTENER: Section = Section {
              handshakes.",
         ),
         key(
+            "connections-max",
+            COUNT_OR_UNLIMITED,
+            Value("\"unlimited\""),
+            "Number of open connections of this listener, in all workers together, so that its clients leave connections to \
+             those of other listeners. For a further client, the worker that accepts it closes one of its own clients of \
+             this listener: a silent one, or an idle one that has been quiet for long enough. If there is none, the new \
+             connection is reset before a TLS handshake. A reload that lowers the limit closes no connection.",
+            "Without it, the clients of all listeners share `connections-max` of [server], which is enough if no listener \
+             is more important than another one.",
+        ),
+        key(
             "connections-per-address-max",
             COUNT_OR_UNLIMITED,
             Value("\"unlimited\""),

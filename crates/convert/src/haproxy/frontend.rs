@@ -572,9 +572,7 @@ pub(super) fn note_rest(section: &Section, findings: &mut Findings<'_>) {
                 findings.unneeded(number, "Tidegate has no such setting");
                 continue;
             }
-            "maxconn" => {
-                "`connections-max` of [server] holds for the whole process, `connections-max` of a server for that server"
-            }
+            "maxconn" => "`connections-max` of the [[listener]] resets further connections",
             "errorfile" | "errorfiles" | "errorloc" | "errorloc302" | "errorloc303"
             | "http-error" => {
                 "write the page without a head to a file, and errors = { 503 = \"FILE.html\" } into the routes"

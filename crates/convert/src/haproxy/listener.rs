@@ -176,9 +176,8 @@ fn socket_option(
         | "tls-ticket-keys" | "ocsp-update" => {
             findings.differs(line, crate::ALGORITHMS);
         }
-        "maxconn" => {
-            findings.untranslated(line, "`connections-max` of [server] holds for the whole process")
-        }
+        "maxconn" => findings
+            .untranslated(line, "`connections-max` of the [[listener]] resets further connections"),
         "interface" => findings.untranslated(line, "bind to an address of the interface"),
         "npn" | "user" | "group" | "mode" | "level" | "thread" | "process" | "mss" | "shards"
         | "nice" | "id" | "tcp-ut" => {

@@ -134,7 +134,9 @@ fn rows(operations: &Operations) -> Vec<Row> {
     for (at, listener) in config.listeners.iter().enumerate() {
         let totals = totals.get(&Subject::Listener(listener.name.clone())).unwrap_or(&none);
         let mut row = row(&listener.name, "FRONTEND", totals);
-        let most = config.server.connections_max.map_or(String::new(), |most| most.to_string());
+        let most =
+            [listener.connections_max, config.server.connections_max].into_iter().flatten().min();
+        let most = most.map_or(String::new(), |most| most.to_string());
         let address = match &listener.bind {
             Bind::Tcp(address) => address.to_string(),
             Bind::Unix(path) => format!("unix:{path}"),

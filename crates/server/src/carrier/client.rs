@@ -45,6 +45,10 @@ impl Worker {
         if !has_header && !self.admit_connection(listener, sock, peer) {
             return reactor.abort(sock);
         }
+        if !self.admit_to_listener(reactor, listener, sock) {
+            self.held_places.end(sock);
+            return reactor.abort(sock);
+        }
         self.accounts.counters.downstream_now.add(1);
         let settings = self.settings.newest().listener(listener);
         // On a listener with TLS, the PROXY header precedes the handshake, and the TLS layer reads it.

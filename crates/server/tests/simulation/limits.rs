@@ -177,6 +177,78 @@ fn connections_above_the_limit_are_reset_before_a_tls_handshake() {
     });
 }
 
+const FULL: &str = "connections-max = 2\n[[listener]]\nname = \"other\"\nbind = \"10.0.0.1:81\"\n[[route]]\npath = \"/p\"\nproxy = \"p\"\n";
+
+#[test]
+fn busy_clients_of_a_full_listener_stay_and_other_listeners_serve() {
+    scene().listener(FULL).run(|stage| {
+        let [first, second] = [(); 2].map(|()| dial_from(stage, 0, "192.0.2.1"));
+        let origin = stage.forward(&first, GET);
+        let _other_origin = stage.forward(&second, GET);
+        for _ in 0..20 {
+            let refused = dial_from(stage, 0, "192.0.2.2");
+            stage.wait_reset(&refused);
+            let victim = dial_from(stage, 1, "192.0.2.3");
+            stage.hello(&victim);
+        }
+        assert_eq!(stage.counters().connections_over_listener_max.load(), 20);
+        assert_eq!(stage.counters().evicted_for_listener.load(), 0);
+        // Neither client has lost its request, and the end of one connection frees its place.
+        stage.respond(&origin, &first);
+        second.reset();
+        stage.pass(Span::from_millis(10));
+        assert_eq!(stage.harness.worker.leftovers().client_places, 1);
+        let next = dial_from(stage, 0, "192.0.2.2");
+        stage.hello(&next);
+        assert_eq!(stage.counters().evicted_for_listener.load(), 0);
+        stage.hello(&first);
+        assert_eq!(stage.harness.worker.leftovers().client_places, 2);
+    });
+}
+
+#[test]
+fn silent_and_idle_clients_of_a_full_listener_make_room_for_new_ones() {
+    scene().listener(FULL).run(|stage| {
+        let bystander = dial_from(stage, 1, "192.0.2.9");
+        stage.hello(&bystander);
+        let silent_elsewhere = dial_from(stage, 1, "192.0.2.9");
+        let mut crowd = Vec::new();
+        for _ in 0..20 {
+            // A client that sends nothing, and one that becomes idle.
+            crowd.push(dial_from(stage, 0, "192.0.2.1"));
+            stage.pass(Span::from_millis(10));
+            let next = dial_from(stage, 0, "192.0.2.2");
+            stage.hello(&next);
+            stage.pass(Span::from_millis(10));
+            crowd.push(next);
+        }
+        assert_eq!(stage.counters().evicted_for_listener.load(), 38);
+        assert_eq!(stage.counters().connections_over_listener_max.load(), 0);
+        stage.hello(&bystander);
+        drop(silent_elsewhere);
+    });
+}
+
+#[test]
+fn client_that_its_address_excludes_takes_no_place_of_the_listener() {
+    let listener = "connections-max = 2\nconnections-per-address-max = 1";
+    scene().listener(listener).run(|stage| {
+        let own = dial_from(stage, 0, "192.0.2.1");
+        stage.hello(&own);
+        for _ in 0..5 {
+            let more = dial_from(stage, 0, "192.0.2.1");
+            stage.wait_reset(&more);
+        }
+        let other = dial_from(stage, 0, "192.0.2.2");
+        stage.hello(&other);
+        stage.hello(&own);
+        let counters = stage.counters();
+        let full =
+            counters.connections_over_listener_max.load() + counters.evicted_for_listener.load();
+        assert_eq!((counters.connections_over_address_max.load(), full), (5, 0));
+    });
+}
+
 const CROWDED: &str =
     "h2c = true\n[[route]]\npath = \"/p\"\nconnections-per-address-max = 2\nproxy = \"p\"\n";
 

@@ -87,6 +87,7 @@ pub fn play(seed: u64, traces: bool, lie: Option<Lie>) -> Result<Oracle, String>
             &counters.evicted_unfinished,
             &counters.evicted_idle,
             &counters.evicted_tunnels,
+            &counters.evicted_for_listener,
         ];
         oracle.evicted += evicted.iter().map(|counter| counter.load()).sum::<u64>();
     }

@@ -87,13 +87,35 @@ fn keys_are_fetched_rotated_and_kept() {
     });
     assert_eq!(status(TOKENS[0]), "401", "its key was withdrawn, although the token is remembered");
 
+    // A reload fetches the keys again, although they may be used for an hour; and those of another address.
+    folder.file("jwks.json", set(&KEYS));
+    let at = admin.to_string();
+    let reload = || {
+        let mut ctl = command(env!("CARGO_BIN_EXE_tidegate"));
+        run_well(ctl.args(["ctl", "--at", &at, "reload"]));
+    };
+    let shown_keys = |url: &str, count: usize| {
+        let shown = run_well(curl().arg(format!("http://{admin}/metrics")));
+        shown.contains(&format!("tidegate_token_keys{{url=\"https://{issuer}/{url}\"}} {count}\n"))
+    };
+    assert!(shown_keys("jwks.json", 1));
+    reload();
+    process.wait_until("the keys are fetched again", || shown_keys("jwks.json", 2));
+    folder.file("tidegate.toml", text.replace("/jwks.json", "/other.json"));
+    reload();
+    process.wait_until("keys are fetched from the other address", || shown_keys("other.json", 2));
+    assert_eq!(status(TOKENS[0]), "200");
+    folder.file("jwks.json", set(&KEYS[1..]));
+    folder.file("tidegate.toml", text.as_str());
+    reload();
+    process.wait_until("keys of the first address", || status(TOKENS[1]) == "200");
+    process.wait_until("the withdrawn key", || shown_keys("jwks.json", 1));
+
     // The keys stay without the server, also over a reload.
     server.terminate();
     server.wait();
     folder.file("tidegate.toml", text + "[[route]]\npath = \"/new\"\nrespond = { status = 204 }\n");
-    let at = admin.to_string();
-    let mut ctl = command(env!("CARGO_BIN_EXE_tidegate"));
-    run_well(ctl.args(["ctl", "--at", &at, "reload"]));
+    reload();
     process.wait_until("reloaded", || {
         assert_eq!(status(TOKENS[1]), "200");
         get("/new", "").0 == "204"
