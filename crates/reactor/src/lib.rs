@@ -12,6 +12,7 @@ pub mod interrupts;
 pub mod kernel;
 pub mod mailbox;
 mod outq;
+pub mod sampler;
 pub mod signals;
 pub mod sim;
 pub mod source;
