@@ -29,6 +29,32 @@ impl Value {
         }
     }
 
+    /// The text, if the value is one.
+    pub(crate) fn text(&self) -> Option<&str> {
+        match self {
+            Self::Text(text) => Some(text),
+            Self::Number(_) | Self::Flag(_) | Self::List(_) | Self::Table(_) => None,
+        }
+    }
+
+    /// The elements, if the value is a list.
+    pub(crate) fn elements(&self) -> &[Self] {
+        match self {
+            Self::List(elements) => elements,
+            Self::Text(_) | Self::Number(_) | Self::Flag(_) | Self::Table(_) => &[],
+        }
+    }
+
+    /// The value of `name`, if this is a table that has it.
+    pub(crate) fn entry(&self, name: &str) -> Option<&Self> {
+        match self {
+            Self::Table(entries) => {
+                entries.iter().find(|(own, _)| own == name).map(|(_, value)| value)
+            }
+            Self::Text(_) | Self::Number(_) | Self::Flag(_) | Self::List(_) => None,
+        }
+    }
+
     fn write(&self, out: &mut String) {
         match self {
             Self::Text(text) => out.push_str(&quoted(text)),

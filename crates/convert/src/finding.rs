@@ -69,6 +69,8 @@ impl<'t> Findings<'t> {
     }
 
     pub(crate) fn note(&mut self, line: usize, fate: Fate, why: String) {
+        // A reason may quote a text with line feeds, and is written as a comment.
+        let why = visible(why.chars());
         let is_same = |own: &Finding| own.line == line && own.why == why;
         if self.all.len() > FINDINGS_MAX || self.all.iter().any(is_same) {
             return;
@@ -94,10 +96,14 @@ impl<'t> Findings<'t> {
 
 /// `text` with visible characters only, cut after `QUOTED_CHARS_MAX` characters.
 fn shortened(text: &str) -> String {
-    let mut short: String =
-        text.chars().take(QUOTED_CHARS_MAX).map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let mut short = visible(text.chars().take(QUOTED_CHARS_MAX));
     if text.chars().count() > QUOTED_CHARS_MAX {
         short.push_str("...");
     }
     short
+}
+
+/// The characters, with blanks in place of those that are not visible.
+fn visible(chars: impl Iterator<Item = char>) -> String {
+    chars.map(|c| if c.is_control() { ' ' } else { c }).collect()
 }

@@ -17,7 +17,7 @@ mod units;
 
 use std::collections::BTreeSet;
 
-use document::{Document, Origin, Value};
+use document::{Block, BlockKind, Document, Origin, Value};
 use finding::Findings;
 pub use finding::{Fate, Finding};
 
@@ -31,6 +31,18 @@ const ESSENTIAL: [&str; 19] = [
     "headers", "query", "cookies", "table", "allow", "deny", "auth", "rate", "tls", "forward",
 ];
 
+/// Settings of a route that refuse requests.
+const PROTECTIONS: [&str; 4] = ["allow", "deny", "auth", "rate"];
+/// Settings of a route that choose requests.
+const CONDITIONS: [&str; 9] =
+    ["listener", "host", "path", "method", "client", "headers", "query", "cookies", "table"];
+
+/// Fields about clients that every request to a server has.
+const OWN_FIELDS: [&str; 4] =
+    ["x-forwarded-for", "x-forwarded-proto", "x-forwarded-host", "forwarded"];
+/// What happens to other values of these fields.
+const OWN_VALUE: &str =
+    "Tidegate sets this field by itself, from the connection or from a proxy in `trusted`";
 /// What to do about a listener whose proxies are not known.
 const PROXIES: &str = "list the addresses of your proxies in `from`: every client of a listed address must send the header";
 /// What happens to lists of algorithms of TLS.
@@ -153,7 +165,10 @@ fn accept(
             if let Some(source) =
                 source_line(&document, *origin).filter(|_| !is_unclear(&document, *origin))
             {
-                findings.untranslated(source, format!("Tidegate does not accept this: {what}"));
+                let loss = Loss::of(&document, *origin);
+                let effect = loss.effect();
+                findings
+                    .untranslated(source, format!("Tidegate does not accept this: {what}{effect}"));
             }
             refused.insert(*origin);
         }
@@ -177,31 +192,97 @@ fn source_line(document: &Document, origin: Origin) -> Option<usize> {
     Some(setting.map_or(block.line, |setting| setting.line))
 }
 
-/// Removes an element, a setting or a block, and returns whether it was a block. A block without an essential setting is
-/// removed as a whole. A table is first written in several lines, so that the next error names the entry.
+/// What happens to a block when a part of it is left out.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Loss {
+    /// Only the part is left out.
+    Part,
+    /// The block is left out, because without the part it would do something else.
+    Block,
+    /// A route that refuses requests is left out.
+    Refusal,
+    /// The route refuses all requests: without it, they would go to the next route that matches, without its protection.
+    Closed,
+}
+
+impl Loss {
+    fn of(document: &Document, origin: Origin) -> Self {
+        let Some(block) = document.blocks.get(origin.block) else { return Self::Part };
+        let key = origin.setting.and_then(|at| block.settings.get(at)).map(|own| own.key.as_str());
+        if key.is_some_and(|key| !ESSENTIAL.contains(&key)) {
+            return Self::Part;
+        }
+        let is_condition = key.is_none_or(|key| CONDITIONS.contains(&key));
+        let status = block.get("respond").and_then(|own| own.entry("status"));
+        let refuses = matches!(status, Some(Value::Number(400..)));
+        let is_protected = PROTECTIONS.iter().any(|own| block.has(own));
+        match block.kind {
+            BlockKind::Route if refuses && key == Some("client") => Self::Closed,
+            BlockKind::Route if refuses => Self::Refusal,
+            BlockKind::Route if is_protected && !is_condition => Self::Closed,
+            BlockKind::Process
+            | BlockKind::Listener
+            | BlockKind::Route
+            | BlockKind::Pool
+            | BlockKind::Lookup => Self::Block,
+        }
+    }
+
+    /// The end of a message about the part.
+    const fn effect(self) -> &'static str {
+        match self {
+            Self::Part | Self::Block => "",
+            Self::Refusal => "; without this rule, the requests that it refuses are served",
+            Self::Closed => "; until this is corrected, the route refuses every request",
+        }
+    }
+}
+
+/// Removes an element, a setting or a block, and returns whether other parts of the block have other places now, or none. A
+/// block without an essential setting is removed as a whole. A table is first written in several lines, so that the next error
+/// names the entry.
 fn leave_out(document: &mut Document, origin: Origin) -> bool {
+    let loss = Loss::of(document, origin);
     let Some(block) = document.blocks.get_mut(origin.block) else { return false };
-    let setting = origin.setting.and_then(|at| block.settings.get_mut(at));
-    let Some(setting) = setting.filter(|setting| !ESSENTIAL.contains(&setting.key.as_str())) else {
-        document.blocks.remove(origin.block);
-        return true;
-    };
+    match loss {
+        Loss::Part => {
+            leave_out_part(block, origin);
+            return false;
+        }
+        Loss::Closed => {
+            let refused = origin.setting.map(|at| block.settings.remove(at));
+            block.settings.retain(|own| CONDITIONS.contains(&own.key.as_str()));
+            let line = refused.map_or(block.line, |own| own.line);
+            block.set_in("respond", "status", Value::Number(403), line);
+        }
+        Loss::Block | Loss::Refusal => {
+            document.blocks.remove(origin.block);
+        }
+    }
+    true
+}
+
+/// Removes an element or a setting that is not essential.
+fn leave_out_part(block: &mut Block, origin: Origin) {
+    let Some(at) = origin.setting else { return };
+    let Some(setting) = block.settings.get_mut(at) else { return };
     let is_spread = core::mem::replace(&mut setting.is_spread, true);
-    match (&mut setting.value, origin.element) {
+    let is_kept = match (&mut setting.value, origin.element) {
         (Value::List(all), Some(element)) if all.len() > 1 && element < all.len() => {
             all.remove(element);
+            true
         }
         (Value::Table(all), Some(element)) if element < all.len() => {
             all.remove(element);
+            true
         }
-        (Value::Table(all), None) if !is_spread && all.len() > 1 => {}
-        _ => {
-            if let Some(at) = origin.setting {
-                block.settings.remove(at);
-            }
-        }
+        (Value::Table(all), None) => !is_spread && all.len() > 1,
+        (Value::Text(_) | Value::Number(_) | Value::Flag(_) | Value::List(_), _)
+        | (Value::Table(_), Some(_)) => false,
+    };
+    if !is_kept {
+        block.settings.remove(at);
     }
-    false
 }
 
 /// Whether the next rendering shows more precisely what was refused.

@@ -88,7 +88,8 @@ impl Route {
             ) => d == direction && n == name,
             (Edit::Setting(own, _), Edit::Setting(key, _)) => own == key,
             (Edit::Rewrite(_), Edit::Rewrite(_)) => true,
-            _ => false,
+            // A field that is added takes nothing away from those that are added before it.
+            (Edit::Field(..) | Edit::Remove(..) | Edit::Setting(..) | Edit::Rewrite(_), _) => false,
         });
         if !is_overridden {
             self.edits.insert(0, edit.clone());
@@ -211,7 +212,7 @@ pub(crate) fn for_listener(routes: &[Route], is_secure: bool) -> Vec<Route> {
 pub(crate) fn blocks(route: &Route, listener: Option<&str>) -> Vec<Block> {
     let rewrite = route.edits.iter().find_map(|edit| match edit {
         Edit::Rewrite(rewrite) => Some(rewrite),
-        _ => None,
+        Edit::Field(..) | Edit::Remove(..) | Edit::Setting(..) => None,
     });
     let Some(rewrite) = rewrite else { return vec![block(route, listener, None)] };
     let any = vec!["/*".to_owned()];
@@ -381,7 +382,9 @@ pub(crate) fn express_regexes(routes: &mut Vec<Route>, prefix: &str) -> (Vec<Blo
         let is_own = |map: &str| maps.iter().any(|own| own.header == map_block(map, 0).header);
         let pool = match &route.action {
             Action::Proxy { pool: Target::Pool(pool), .. } => Some(pool.clone()),
-            _ => None,
+            Action::Proxy { pool: Target::Map { .. }, .. }
+            | Action::Respond { .. }
+            | Action::Redirect { .. } => None,
         };
         let fits = |later: &Route| {
             let is_same = match (&later.action, &route.action) {
@@ -390,7 +393,9 @@ pub(crate) fn express_regexes(routes: &mut Vec<Route>, prefix: &str) -> (Vec<Blo
                         && (matches!(pool, Target::Pool(_))
                             || matches!(pool, Target::Map { map, .. } if is_own(map)))
                 }
-                _ => false,
+                (Action::Proxy { .. } | Action::Respond { .. } | Action::Redirect { .. }, _) => {
+                    false
+                }
             };
             let is_apart = later.condition.and(&plain).is_ok_and(|both| both.is_none());
             is_apart || is_same && later.edits == route.edits && plain.covers(&later.condition)

@@ -40,7 +40,7 @@ pub struct RequestContext<'a> {
     pub peer: Option<IpAddr>,
     /// The client's X-Forwarded-* and Forwarded fields are trusted.
     pub trusted: bool,
-    /// Fields that are forwarded only if they are trusted.
+    /// Fields that are forwarded only if they are trusted, and lookalikes of fields in conditions.
     pub client_address_fields: &'a ClientAddressFields,
     /// The scheme of the client's connection.
     pub scheme: Scheme,
@@ -438,10 +438,11 @@ fn passes_upstream(
         // RFC 8441 section 5: the server gets a key of this hop.
         FieldName::Other if head.protocol.is_some() && field.name == "sec-websocket-key" => false,
         _ => {
-            context.trusted
+            let is_admitted = context.trusted
                 || !is_claim(field.name, FORWARDING_CLAIM)
                     && !is_claim(field.name, CERTIFICATE_CLAIM)
-                    && !context.client_address_fields.contains(field.name)
+                    && !context.client_address_fields.contains(field.name);
+            is_admitted && !context.client_address_fields.is_lookalike(field.name)
         }
     }
 }

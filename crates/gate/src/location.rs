@@ -40,6 +40,50 @@ pub(crate) fn values_of(redirect: &Redirect) -> impl Iterator<Item = &Placeholde
     })
 }
 
+/// What a target is made of besides the method and the URI of the request.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Origins {
+    /// The fields, as in Vary; empty if there are none.
+    pub(crate) fields: String,
+    /// The connection of the client, or the request alone.
+    pub(crate) is_own: bool,
+}
+
+/// What the target of a redirect is made of besides the method and the URI of the request.
+pub(crate) fn origins(redirect: &Redirect) -> Origins {
+    let mut origins = Origins::default();
+    for placeholder in values_of(redirect) {
+        let name = match placeholder {
+            Placeholder::Header(name) => name,
+            Placeholder::Cookie(_) => "cookie",
+            Placeholder::AllowedOrigin | Placeholder::OriginAllowed => "origin",
+            Placeholder::Client
+            | Placeholder::ServerName
+            | Placeholder::User
+            | Placeholder::Claim(_)
+            | Placeholder::RequestId => {
+                origins.is_own = true;
+                continue;
+            }
+            // Caches keep responses by method and URI (RFC 9111 section 2).
+            Placeholder::Method
+            | Placeholder::Host
+            | Placeholder::Scheme
+            | Placeholder::Path
+            | Placeholder::Rest
+            | Placeholder::Query
+            | Placeholder::QueryValue(_)
+            | Placeholder::Segment(_) => continue,
+        };
+        if !origins.fields.split(", ").any(|known| known == name) {
+            let comma = if origins.fields.is_empty() { "" } else { ", " };
+            origins.fields.push_str(comma);
+            origins.fields.push_str(name);
+        }
+    }
+    origins
+}
+
 /// Whether the target needs a host, and the request has none that is a plain name.
 pub(crate) fn lacks_host(redirect: &Redirect, head: &RequestHead<'_>) -> bool {
     redirect.to.contains(&RedirectPiece::Host) && head.host.and_then(plain_host).is_none()

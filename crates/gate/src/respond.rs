@@ -219,12 +219,27 @@ pub fn encode_redirect(
         return status;
     }
     encode_answer_fields(sink, redirect.status, context);
+    if rendered.is_some() {
+        encode_cacheability(sink, redirect);
+    }
     match rendered {
         Some(Ok(target)) => sink.field("Location", &target),
         _ => sink.field_with("Location", |out| location::encode(out, redirect, head, scheme)),
     }
     encode_text(sink, redirect.status, "see Location", None, context);
     redirect.status
+}
+
+/// States for which other requests a cache may use a redirect whose target has values. Caches keep 301 and 308 without
+/// being told to (RFC 9110 section 15.1), and send them to other clients.
+fn encode_cacheability(sink: &mut impl ResponseSink, redirect: &Redirect) {
+    let origins = location::origins(redirect);
+    if origins.is_own {
+        sink.field("Cache-Control", b"no-store");
+    }
+    if !origins.fields.is_empty() {
+        sink.field("Vary", origins.fields.as_bytes());
+    }
 }
 
 /// The text of a 400 response.

@@ -15,7 +15,6 @@ use tidegate_wire::message::{Method, RequestHead};
 use crate::conditions::Prepared as Conditions;
 use crate::forward::ClientCertificate;
 use crate::live_set::SetReaders;
-use crate::name_set::fields_named;
 use crate::path::Reach;
 use crate::router::Client;
 
@@ -268,9 +267,9 @@ fn method_matches(methods: &[String], method: Method<'_>) -> bool {
         .any(|allowed| allowed == name || (allowed == "GET" && matches!(method, Method::Head)))
 }
 
-/// Servers such as CGI read `X_Admin` as X-Admin, so a condition on one holds for both.
+/// Only fields of exactly this name count (RFC 9110 section 5.1): see `ClientAddressFields::is_lookalike`.
 fn header_matches(condition: &HeaderCondition, head: &RequestHead<'_>) -> bool {
-    let mut named = fields_named(head, &condition.name);
+    let mut named = head.fields().filter(|field| field.name.eq_ignore_ascii_case(&condition.name));
     match &condition.test {
         HeaderTest::Present => named.next().is_some(),
         HeaderTest::Absent => named.next().is_none(),

@@ -15,7 +15,7 @@ use tidegate_gate::forward::{
 };
 use tidegate_gate::handling::{Handlings, RouteHandling};
 use tidegate_gate::identity::Identity;
-use tidegate_gate::respond;
+use tidegate_gate::respond::{self, AnswerContext};
 use tidegate_gate::rewrite::MatchedPath;
 use tidegate_gate::scheme::Scheme;
 use tidegate_gate::template::{PlaceFault, RENDERED_BYTES_MAX, Values};
@@ -476,6 +476,36 @@ fn redirect_inserts_values_of_the_request() {
     ] {
         let request = format!("GET {target} HTTP/1.1\nHost: h\nX_A: a\"b");
         assert_eq!(location(path, to, &request).as_deref(), Ok(wanted), "{to} {target}");
+    }
+}
+
+/// A shared cache keeps a 301 or 308 response without being told to.
+#[test]
+fn redirect_with_values_of_one_client_is_not_sent_to_others_by_a_cache() {
+    for (to, wanted) in [
+        ("/s/{query:q}{path}", &[][..]),
+        ("/s/{header:x-a}", &["Vary: x-a"]),
+        ("/s/{header:x-a}/{cookie:c}/{cookie:d}/{header:x-a}", &["Vary: x-a, cookie"]),
+        ("/s/{client}", &["Cache-Control: no-store"]),
+        ("/s/{tls:sni}/{header:x-a}", &["Cache-Control: no-store", "Vary: x-a"]),
+    ] {
+        let config = config(&format!("redirect = {to:?}"));
+        let handlings = Handlings::new(&config);
+        let handling = handlings.of_route(0).expect("the redirect has values");
+        let Action::Redirect(redirect) = &config.routes[0].action else { panic!("a redirect") };
+        let mut out = Vec::new();
+        with_head("GET /p?q=1 HTTP/1.1\nHost: h\nX-A: a\nCookie: c=1; d=2", |head| {
+            with_values(handling, head, |values| {
+                let mut encoder = ResponseEncoder::new(&mut out, Version::Http11, false);
+                let context = AnswerContext { date: &[b'x'; 29], server: "", is_head: false };
+                let (sink, request) = (&mut encoder, (head, Scheme::Https));
+                respond::encode_redirect(sink, redirect, request, Some(values), &context);
+            });
+        });
+        let text = String::from_utf8(out).expect("text");
+        let is_about_caches =
+            |line: &&str| line.starts_with("Vary: ") || line.starts_with("Cache-Control: ");
+        assert_eq!(text.split("\r\n").filter(is_about_caches).collect::<Vec<_>>(), wanted, "{to}");
     }
 }
 

@@ -239,22 +239,23 @@ fn condition_on_a_repeated_field_holds_if_any_line_passes() {
     }
 }
 
-/// A route that refuses a field cannot be dodged by the spelling that CGI and WSGI read as the same field.
+/// A proxy in front that sets or clears `X-Admin` may pass on the client's `X_Admin`.
 #[test]
-fn underscore_in_a_field_name_counts_as_hyphen_in_conditions() {
+fn conditions_look_at_fields_of_the_exact_name_only() {
     let refuses = |name: &str, test| Route {
         headers: vec![HeaderCondition { name: name.to_owned(), test }],
         ..any_route()
     };
     let admin = is_text(TextKind::Prefix, "1");
     for (condition, fields, wanted) in [
-        (refuses("x-admin", HeaderTest::Present), "X-Admin: 1\n", 0),
-        (refuses("x-admin", HeaderTest::Present), "X_Admin: 1\n", 0),
-        (refuses("x_admin", HeaderTest::Present), "X-Admin: 1\n", 0),
+        (refuses("x-admin", HeaderTest::Present), "X-ADMIN: 1\n", 0),
+        (refuses("x-admin", HeaderTest::Present), "X_Admin: 1\n", 1),
+        (refuses("x_admin", HeaderTest::Present), "X-Admin: 1\n", 1),
+        (refuses("x_admin", HeaderTest::Present), "X_Admin: 1\n", 0),
         (refuses("x-admin", HeaderTest::Present), "X-Admins: 1\nXAdmin: 1\nX.Admin: 1\n", 1),
-        (refuses("x-admin", HeaderTest::Absent), "x_ADMIN: 1\n", 1),
-        (refuses("x-admin", admin.clone()), "X-Admin: 0\nX_Admin: 1\n", 0),
-        (refuses("x-admin", admin), "X_Admin: 0\n", 1),
+        (refuses("x-admin", HeaderTest::Absent), "x_ADMIN: 1\n", 0),
+        (refuses("x-admin", admin.clone()), "X-Admin: 0\nX_Admin: 1\n", 1),
+        (refuses("x-admin", admin), "X_Admin: 0\nX-Admin: 1\n", 0),
     ] {
         let router = Router::new(&config(vec![condition, any_route()]));
         let request = format!("GET / HTTP/1.1\nHost: h\n{fields}");

@@ -601,7 +601,12 @@ impl Host {
         }
     }
 
-    /// Sends a message to a client of another worker.
+    /// Whether another VM of the application on the same worker may have clients: the code before this, or after.
+    pub(crate) fn has_relatives(&self) -> bool {
+        self.retires_at.is_some() || self.reserved > 0
+    }
+
+    /// Sends a message to a client of another VM.
     pub(crate) fn send_away(
         &mut self,
         to: Away,
@@ -614,7 +619,7 @@ impl Host {
         Ok(())
     }
 
-    /// Ends a connection of another worker.
+    /// Ends a connection of a client of another VM.
     pub(crate) fn close_away(
         &mut self,
         to: Away,

@@ -399,7 +399,9 @@ impl Vm {
         let found = host.clients.iter().find(|(_, client)| client.tag == tag).map(|(id, _)| id);
         if let Some(id) = found {
             host.cancel_handler(id);
-            host.clients.remove(id);
+            if let Some(client) = host.clients.remove(id) {
+                host.reserved -= usize::from(client.is_reserved);
+            }
             self.forget_dropped();
         }
     }

@@ -48,7 +48,7 @@ fn states_of_clients_are_copied_as_plain_data() {
             assert(#state.list == 3 and state.list[3][1] == 3 and tide.json.encode(state.empty) == '[]')
             assert(state[7] == 'seven' and state[true] == 'yes')
             assert(state.me == nil and state.call == nil and state.job == nil and state.marked == nil)
-            assert(state.round.kept == 1 and state.round.state == nil)
+            assert(state.round.kept == 1 and state.round.state == state)
             local depth, at = 0, state
             while at.deep do depth, at = depth + 1, at.deep end
             client:send(client:id() .. ' ' .. tostring(depth > 10 and depth < 40))
@@ -61,6 +61,39 @@ fn states_of_clients_are_copied_as_plain_data() {
     assert_eq!(after.sent, [format!("6 text 1-2-{}-{} true", client.index, client.generation)]);
     assert_eq!((before.vm.clients(), after.vm.clients()), (0, 1));
     assert_eq!((before.vm.tag_of(2, client), after.vm.tag_of(2, client)), (None, Some(6)));
+}
+
+#[test]
+fn tables_of_a_state_keep_their_identity() {
+    // Written once for each reference, the state would have 2^60 tables.
+    let before = "return { on_open = function(client)
+            local state = client:state()
+            local both = { count = 1 }
+            state.one, state.other, state.list = both, both, tide.json.array({ both, both })
+            state.also = state.list
+            local last = { name = 'last' }
+            for _ = 1, 30 do last = { last, last } end
+            state.tree = last
+            local kept = state
+            for _ = 1, 1000 do kept.next = { before = kept } kept = kept.next if _ == 20 then break end end
+            local deep, late = state, { at = 'the end' }
+            for _ = 1, 40 do deep.deep = {} deep = deep.deep end
+            deep.late, state.z_late = late, late
+        end }";
+    let after = "return { on_message = function() end, on_handover = function(client, state)
+            state.one.count = 2
+            assert(state.other.count == 2 and state.list[1] == state.one and state.list[2] == state.one)
+            assert(state.also == state.list and tide.json.encode(state.also) == '[{\"count\":2},{\"count\":2}]')
+            local at, depth = state.tree, 0
+            while at[1] do assert(at[1] == at[2]) at, depth = at[1], depth + 1 end
+            assert(at.name == 'last' and depth == 30)
+            assert(state.next.before == state and state.next.next.before == state.next)
+            assert(state.z_late.at == 'the end')
+        end }";
+    let (mut before, mut after) = (App::load(before, &TIMED), App::load(after, &TIMED));
+    let client = open(&mut before, 5);
+    after.vm.reserve_clients_of(&before.vm);
+    assert_eq!(hand_over(&mut before, &mut after, client, 5), Some(Verdict::Done));
 }
 
 #[test]

@@ -12,6 +12,9 @@ use crate::filter::{TAGS_BYTES_MAX, Tags};
 use crate::mail::Order;
 use crate::settings::Error;
 
+/// What an allocator adds to a small allocation, about.
+const ALLOCATION_BYTES: usize = 16;
+
 /// What decides which subscribers get a message.
 #[derive(Clone, Debug)]
 pub struct Audience {
@@ -38,11 +41,19 @@ impl Audience {
         let sender = if namespace.exclude_sender { &*order.sender } else { "" };
         Ok(Some(Box::new(Self { tags, sender: sender.into() })))
     }
+
+    /// The memory that it takes.
+    #[must_use]
+    pub fn cost_bytes(&self) -> usize {
+        let of_tag = |(name, value): &(Box<str>, Box<str>)| {
+            size_of::<(Box<str>, Box<str>)>() + name.len() + value.len() + 2 * ALLOCATION_BYTES
+        };
+        size_of::<Self>() + self.sender.len() + self.tags.iter().map(of_tag).sum::<usize>()
+    }
 }
 
 /// The tags in a JSON object of strings, or in an empty text.
-#[must_use]
-pub fn read_tags(json: &str) -> Box<Tags> {
+fn read_tags(json: &str) -> Box<Tags> {
     if json.is_empty() {
         return Box::default();
     }
@@ -61,5 +72,13 @@ mod tests {
             [("a".into(), "1".into()), ("b".into(), "2".into())];
         assert_eq!(*tags, expected);
         assert!(read_tags("").is_empty() && read_tags("[]").is_empty());
+    }
+
+    #[test]
+    fn memory_of_each_tag_counts() {
+        let cost = |json| Audience { tags: read_tags(json), sender: "".into() }.cost_bytes();
+        let (one, two) = (cost("{\"a\":\"1\"}"), cost("{\"a\":\"1\",\"b\":\"2\"}"));
+        assert_eq!(one - cost(""), two - one);
+        assert!(two - one >= size_of::<(Box<str>, Box<str>)>() + 2);
     }
 }

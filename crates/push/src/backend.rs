@@ -285,7 +285,9 @@ impl<'a> Verdict<'a> {
         let is_deep = |json: Option<&RawValue>| json.is_some_and(|json| is_too_deep(json.get()));
         let of_subs = granted.subs.values().flatten().map(|grant| grant.data);
         let mut all = [granted.data, granted.info, granted.meta].into_iter().chain(of_subs);
-        if all.any(is_deep) { Err(Malformed) } else { Ok(Self::Granted(Box::new(granted))) }
+        // A negative time is a mistake of the application, which must not last for ever.
+        let is_malformed = granted.expire_at < 0 || all.any(is_deep);
+        if is_malformed { Err(Malformed) } else { Ok(Self::Granted(Box::new(granted))) }
     }
 }
 
@@ -416,6 +418,8 @@ mod tests {
             (&deep, "malformed"),
             ("{\"result\":[]}", "malformed"),
             ("{\"result\":{\"user\":7}}", "malformed"),
+            ("{\"result\":{\"expire_at\":0}}", "granted"),
+            ("{\"result\":{\"expire_at\":-1}}", "malformed"),
             ("", "malformed"),
             ("<html>", "malformed"),
         ] {

@@ -21,10 +21,22 @@ pub fn of_command(command: &Command<'_>) -> u32 {
     if command.is_query() || recovers { QUERY } else { ORDINARY }
 }
 
-/// The effort of encoding replies of this many bytes.
+/// The effort of encoding replies of this many bytes, or of decoding JSON.
 #[must_use]
 pub fn of_replies(bytes: usize) -> u32 {
     u32::try_from(bytes / BYTES_PER_UNIT).unwrap_or(u32::MAX)
+}
+
+/// The effort of a response of a backend with this many bytes, without what it permits.
+#[must_use]
+pub fn of_verdict(bytes: usize) -> u32 {
+    ORDINARY.saturating_add(of_replies(bytes))
+}
+
+/// The effort of looking through this many messages that wait.
+#[must_use]
+pub fn of_queue(messages: usize) -> u32 {
+    u32::try_from(messages / ENTRIES_PER_UNIT).unwrap_or(u32::MAX)
 }
 
 /// The effort of receiving mail.

@@ -257,7 +257,12 @@ impl<K: Copy + Eq> Hub<K> {
                 self.send_reports();
                 None
             }
-            Mail::Commands { key, secret, data } => Some(Event::Commands(key, secret, data)),
+            Mail::Commands { from, to, key, secret, data } => {
+                if let Some(outbox) = self.outbox.get_mut(usize::from(from)) {
+                    outbox.push_back(Mail::Reply { to, reply: Reply::Done });
+                }
+                Some(Event::Commands(key, secret, data))
+            }
             Mail::Part { hub, channel, client } => {
                 self.part(settings, hub, &channel, &client);
                 None
@@ -275,13 +280,16 @@ impl<K: Copy + Eq> Hub<K> {
         self.own
     }
 
-    /// Hands the commands of a client to its worker, which is another one.
+    /// Hands the commands of a client to its worker, which is another one. `to` gets the reply `Done` when that worker has
+    /// them: a client that waits for the response to a request before it sends the next one gets its commands executed in
+    /// order, whichever workers its requests reach.
     ///
     /// # Errors
     /// There is no such worker, or too much mail waits for it. The commands come back.
     pub fn forward(
         &mut self,
         worker: u16,
+        to: ReplyTo<K>,
         (key, secret): (K, Secret),
         data: Box<[u8]>,
     ) -> Result<(), Box<[u8]>> {
@@ -289,7 +297,7 @@ impl<K: Copy + Eq> Hub<K> {
             return Err(data);
         }
         let Some(outbox) = self.outbox.get_mut(usize::from(worker)) else { return Err(data) };
-        outbox.push_back(Mail::Commands { key, secret, data });
+        outbox.push_back(Mail::Commands { from: self.own, to, key, secret, data });
         Ok(())
     }
 

@@ -48,8 +48,13 @@ pub enum Mail<K> {
         /// The client.
         client: Arc<str>,
     },
-    /// Commands of a client of the receiver, which came in a request to the sender.
+    /// Commands of a client of the receiver, which came in a request to the sender. The reply is `Reply::Done`, whether or
+    /// not the client exists.
     Commands {
+        /// The worker that got the request.
+        from: u16,
+        /// The request, which is answered after the reply.
+        to: ReplyTo<K>,
         /// The client.
         key: K,
         /// What the request states.

@@ -124,7 +124,7 @@ impl Publication {
             info: self.info.clone(),
             tags: self.tags.clone(),
             lineage: None,
-            audience: None,
+            audience: self.audience.clone(),
             frames: Default::default(),
         }
     }
@@ -132,8 +132,7 @@ impl Publication {
     /// The same publication with another lineage.
     #[must_use]
     pub fn with_lineage(&self, lineage: Lineage) -> Self {
-        let (lineage, audience) = (Some(Box::new(lineage)), self.audience.clone());
-        Self { lineage, audience, ..self.unencoded() }
+        Self { lineage: Some(Box::new(lineage)), ..self.unencoded() }
     }
 
     /// The offset; 0 if the publication has none.
@@ -216,7 +215,10 @@ impl Publication {
     /// The memory that the publication takes, for the bounds of queues and histories.
     #[must_use]
     pub fn cost_bytes(&self) -> usize {
-        size_of::<Self>() + self.data.len() + self.info.len() + self.tags.len()
+        let audience = self.audience.as_ref().map_or(0, |audience| audience.cost_bytes());
+        let lineage = self.lineage.as_ref().map_or(0, |_| size_of::<Lineage>());
+        let texts = self.data.len() + self.info.len() + self.tags.len();
+        size_of::<Self>() + texts + audience + lineage
     }
 }
 

@@ -70,6 +70,12 @@ impl Queue {
         Some(oldest)
     }
 
+    /// Drops the messages of a channel: its subscription has ended.
+    pub fn forget(&mut self, channel: &str) {
+        self.entries.retain(|entry| *entry.channel != *channel);
+        self.bytes = self.entries.iter().map(|entry| entry.cost_bytes()).sum();
+    }
+
     /// Whether no message waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -94,7 +100,11 @@ mod tests {
     use super::*;
 
     fn message(text: &str) -> Arc<Publication> {
-        Arc::new(Publication::new(0, "a".into(), text, None))
+        message_in("a", text)
+    }
+
+    fn message_in(channel: &str, text: &str) -> Arc<Publication> {
+        Arc::new(Publication::new(0, channel.into(), text, None))
     }
 
     fn contents(queue: &mut Queue) -> Vec<String> {
@@ -116,6 +126,18 @@ mod tests {
             assert_eq!(contents(&mut queue), left);
             assert_eq!(queue.bytes, 0);
         }
+    }
+
+    #[test]
+    fn messages_of_a_channel_are_forgotten_and_the_others_stay_in_order() {
+        let limits = QueueLimits { messages_max: 9, bytes_max: 1 << 20, slow: Slow::Disconnect };
+        let mut queue = Queue::default();
+        for (channel, text) in [("a", "1"), ("b", "2"), ("a", "3"), ("b", "4")] {
+            assert_eq!(queue.push(message_in(channel, text), &limits), Queued::Waits);
+        }
+        queue.forget("a");
+        assert_eq!(contents(&mut queue), ["2", "4"]);
+        assert_eq!(queue.bytes, 0);
     }
 
     #[test]

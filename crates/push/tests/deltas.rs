@@ -85,6 +85,7 @@ impl Scene {
             settings: &self.settings,
             index: 0,
             key: at as u32,
+            queue: None,
             at: (self.now, self.prng.next_u64()),
             unix_seconds: 1,
             ping_seconds: None,

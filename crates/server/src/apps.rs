@@ -4,7 +4,8 @@
 //! Limits: a VM is replaced if its script keeps most of the memory it may,
 //! or after `EXCESSES_MAX` exceeded budgets in a row within at least `EXCESSES_SPAN`. If it has served nothing since it
 //! began, the next one begins after a pause of `PAUSE_MIN` to `PAUSE_MAX`.
-//! Invariant: an application without a VM answers nothing until its pause is over. An index below `RETIRED_FROM` names an
+//! Invariant: an application without a VM answers nothing until its pause is over. Code comes into force after its `on_start`
+//! has succeeded. An index below `RETIRED_FROM` names an
 //! application for as long as the process lives; one above names a VM of earlier code.
 
 use std::rc::Rc;
@@ -14,8 +15,8 @@ use tidegate_base::{Moment, Span};
 use tidegate_config::model::{Config, LuaApp, LuaSetting, Route};
 use tidegate_config::places::Finding;
 use tidegate_lua::{
-    Bounds, Budget, ClientId, Excess, Facts, Failure, FindModule, Handler, OperationId, Outbox,
-    Response, Script, Verdict, Vm,
+    Bounds, Budget, ClientId, Dictionary, Excess, Facts, Failure, FindModule, Handler, OperationId,
+    Outbox, Response, Script, Verdict, Vm,
 };
 
 use crate::log;
@@ -57,9 +58,14 @@ pub fn check(config: &Config) -> Vec<Finding> {
     config.lua.iter().enumerate().filter_map(fails).collect()
 }
 
-/// Loads a script on this thread. Returns what is wrong with it.
+/// Loads a script on this thread, with dictionaries of its own: a script that is refused changes nothing. Returns what is
+/// wrong with it.
 pub(crate) fn fault_of(config: &Config, index: usize, program: &Arc<Program>) -> Option<String> {
-    match load(&config.lua[index], program, Meter::Time, Place::ONLY, 0) {
+    let app = &config.lua[index];
+    let (bounds, mut facts, find) = environment(app, program, Meter::Time, Place::ONLY, 0);
+    let empty = |(name, bytes): &(String, usize)| (name.clone(), Arc::new(Dictionary::new(*bytes)));
+    facts.shared = app.shared.iter().map(empty).collect();
+    match Vm::load(&program.script, &bounds, facts, find) {
         Ok(mut vm) => lack(config, index, &mut vm).map(str::to_owned),
         Err(failure) => Some(failure.message),
     }
@@ -191,6 +197,10 @@ pub(crate) struct App {
     resumes_at: Moment,
     /// The pause after the next failure.
     pause: Span,
+    /// The code has `on_access`.
+    decides: bool,
+    /// Earlier code of the application had `on_access`.
+    has_decided: bool,
 }
 
 /// The applications of a worker, by their index in the configuration.
@@ -210,6 +220,17 @@ pub(crate) struct Apps {
     anchor: Option<(Moment, u64)>,
     /// When `WorkerTimer::Lua` expires; `None` if it is not set.
     armed: Option<Moment>,
+    /// The applications for settings that are about to come into force.
+    prepared: Option<Prepared>,
+}
+
+/// Applications that are loaded and started for settings that are not in force yet.
+struct Prepared {
+    /// The programs of these settings.
+    scripts: Scripts,
+    /// The VMs that were in force, by application.
+    before: Vec<Option<u32>>,
+    successors: Vec<Successor>,
 }
 
 /// What the VMs of a worker are created from.
@@ -229,7 +250,9 @@ pub(crate) struct Successor {
     /// Its index.
     pub(crate) index: usize,
     /// `None` if the application is removed.
-    app: Option<App>,
+    pub(crate) app: Option<App>,
+    /// How `on_start` has ended; `None`: it has not run.
+    pub(crate) started: Option<Verdict>,
 }
 
 impl Apps {
@@ -253,11 +276,53 @@ impl Apps {
         Ok(apps)
     }
 
-    /// Loads the applications of a configuration that follows, as far as they have changed.
+    /// Loads and starts the applications of a configuration that follows, as far as they have changed. What `on_start`
+    /// orders is carried out when they come into force.
     ///
     /// # Errors
     /// What is wrong with the scripts. Nothing has changed.
     pub(crate) fn prepare(
+        &mut self,
+        (config, scripts): (&Config, &Scripts),
+        now: Moment,
+        unix_seconds: u64,
+    ) -> Result<Vec<Successor>, Vec<Finding>> {
+        let mut successors = self.load_successors(config, scripts)?;
+        let (mut findings, time) = (Vec::new(), self.time(now, unix_seconds));
+        for Successor { index, app, started } in &mut successors {
+            let Some((app, vm)) = app.as_mut().and_then(App::with_vm) else { continue };
+            vm.set_time(now, time);
+            let verdict = vm.start();
+            if let Verdict::Failed(failure) = &verdict {
+                report(&app.name, "on_start of the new code", failure);
+                let what = format!("on_start: {}", failure.message);
+                findings.push(finding(*index, app, what));
+            }
+            *started = Some(verdict);
+        }
+        if findings.is_empty() { Ok(successors) } else { Err(findings) }
+    }
+
+    /// Keeps applications until the settings with these programs come into force.
+    pub(crate) fn keep_prepared(&mut self, scripts: Scripts, successors: Vec<Successor>) {
+        let before = self.apps.iter().map(App::running).collect();
+        self.prepared = Some(Prepared { scripts, before, successors });
+    }
+
+    /// Takes the applications that were prepared for the settings with these programs. `None` if there are none, or if a
+    /// VM was discarded since: the ids of its clients would be those of the new one.
+    pub(crate) fn take_prepared(&mut self, scripts: &Scripts) -> Option<Vec<Successor>> {
+        let prepared = self.prepared.take()?;
+        let is_current = self.apps.iter().map(App::running).eq(prepared.before);
+        (is_current && Arc::ptr_eq(&prepared.scripts, scripts)).then_some(prepared.successors)
+    }
+
+    /// Drops the applications that were prepared: their settings were refused.
+    pub(crate) fn drop_prepared(&mut self) {
+        self.prepared = None;
+    }
+
+    fn load_successors(
         &mut self,
         config: &Config,
         scripts: &Scripts,
@@ -297,7 +362,7 @@ impl Apps {
                 continue;
             }
             let Some(program) = program else {
-                successors.push(Successor { index, app: None });
+                successors.push(Successor { index, app: None, started: None });
                 continue;
             };
             let place = place_of(index);
@@ -306,7 +371,7 @@ impl Apps {
                     let lack = lack(config, index, &mut vm);
                     findings.extend(lack.map(|what| finding(index, app, what.to_owned())));
                     let app = App::new(Rc::new(app.clone()), Arc::clone(program), vm, place);
-                    successors.push(Successor { index, app: Some(app) });
+                    successors.push(Successor { index, app: Some(app), started: None });
                 }
                 Err(failure) => findings.push(finding(index, app, failure.message)),
             }
@@ -315,9 +380,9 @@ impl Apps {
     }
 
     /// Puts an application in force. Returns the one before, if it has a VM.
-    pub(crate) fn install(&mut self, successor: Successor) -> Option<App> {
-        let Successor { index, app } = successor;
+    pub(crate) fn install(&mut self, index: usize, app: Option<App>) -> Option<App> {
         let mut next = app.unwrap_or_else(App::removed);
+        next.has_decided = self.apps.get(index).is_some_and(|app| app.decides || app.has_decided);
         if let (Some(vm), Some(before)) = (&mut next.vm, self.present(index)) {
             vm.reserve_clients_of(before);
         }
@@ -327,19 +392,6 @@ impl Apps {
         let place = self.apps.get_mut(index)?;
         let before = core::mem::replace(place, next);
         before.vm.is_some().then_some(before)
-    }
-
-    /// Takes back what `install` did, because `on_start` of the new code has failed. Without the code before, the
-    /// application pauses.
-    pub(crate) fn reinstall(&mut self, index: usize, before: Option<App>, now: Moment) {
-        let Some(place) = self.apps.get_mut(index) else { return };
-        match before {
-            Some(before) => *place = before,
-            None => {
-                place.vm = None;
-                place.resumes_at = now.after(place.pause);
-            }
-        }
     }
 
     /// The number of applications and of VMs of earlier code.
@@ -371,6 +423,12 @@ impl Apps {
     fn vms(&self) -> impl Iterator<Item = &Vm> {
         let retired = self.retired.iter().map(|old| &old.app);
         self.apps.iter().chain(retired).filter_map(|app| app.vm.as_ref())
+    }
+
+    /// Whether a request of a route with this application needs its decision: the code, or, for a request that began with
+    /// earlier settings, any earlier code, has `on_access`.
+    pub(crate) fn must_decide(&self, app: usize, is_earlier: bool) -> bool {
+        self.app(app).is_some_and(|app| app.decides || is_earlier && app.has_decided)
     }
 
     /// The VM of an application, with the present time; `None` while the application pauses.
@@ -518,9 +576,12 @@ impl Apps {
         outbox
     }
 
-    /// The applications with this handler, by their index.
+    /// The applications with this handler, by their index. An application whose VM is still to be started again may have it.
     pub(crate) fn with(&mut self, handler: Handler) -> Vec<bool> {
-        let has = |app: &mut App| app.vm.as_mut().is_some_and(|vm| vm.has(handler));
+        let has = |app: &mut App| match &mut app.vm {
+            Some(vm) => vm.has(handler),
+            None => app.program.is_some(),
+        };
         self.apps.iter_mut().map(has).collect()
     }
 
@@ -630,7 +691,19 @@ fn is_much(used: usize, config: &LuaApp) -> bool {
 impl App {
     fn new(config: Rc<LuaApp>, program: Arc<Program>, vm: Vm, place: Place) -> Self {
         let Place { life, client_life, .. } = place;
-        Self { program: Some(program), vm: Some(vm), life, client_life, ..Self::of(config) }
+        let decides = vm.has(Handler::Access);
+        let program = Some(program);
+        Self { program, vm: Some(vm), life, client_life, decides, ..Self::of(config) }
+    }
+
+    /// The number of the VM.
+    fn running(&self) -> Option<u32> {
+        self.vm.as_ref().map(|_| self.life)
+    }
+
+    /// The settings and the VM.
+    fn with_vm(&mut self) -> Option<(&LuaApp, &mut Vm)> {
+        self.vm.as_mut().map(|vm| (&*self.config, vm))
     }
 
     /// An application that was removed.
@@ -660,6 +733,8 @@ impl App {
             has_served: false,
             resumes_at: Moment::ZERO,
             pause: PAUSE_MIN,
+            decides: false,
+            has_decided: false,
         }
     }
 }

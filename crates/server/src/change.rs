@@ -132,7 +132,7 @@ impl Worker {
             return Ok(());
         }
         let snapshot = Rc::new(snapshot);
-        let successors = self.prepare_apps(&snapshot).map_err(ChangeError::Scripts)?;
+        let successors = self.successors(reactor, &snapshot).map_err(ChangeError::Scripts)?;
         self.open_listeners(reactor, &snapshot, adopted).map_err(ChangeError::Listener)?;
         if !self.settings.has_room() {
             self.adopt_requests(self.settings.oldest());

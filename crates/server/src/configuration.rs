@@ -1,16 +1,17 @@
 //! The configuration in force, and how another one takes its place while the process serves.
 //! In: a source that reads the configuration again. Out: a snapshot for each worker, one worker after the other, so
 //! that listeners are opened in CPU order; log lines that state what has changed, or why nothing has.
-//! Never: applies a part of a configuration: one that cannot be used is refused as a whole. The exception is a shortage
-//! of descriptors or memory that hits only a later worker, which then serves without a new listener.
-//! Limits: a worker that has not applied the settings within `APPLY_SPAN` is reported, again and again.
+//! Never: applies a part of a configuration: one that cannot be used is refused as a whole. All workers have loaded and
+//! started the applications of a configuration before it comes into force in any of them. The exception is a shortage
+//! of descriptors or memory, or a worker that does not answer, after the first worker has changed: then this worker keeps
+//! the settings before, and the result of the reload says so.
+//! Limits: a worker has to begin to apply settings within `APPLY_SPAN`; one that has begun is waited for, and reported.
 //! Invariant: the workers are changed one after the other, by one thread.
 
 use std::path::PathBuf;
-use std::sync::mpsc::{self, RecvTimeoutError, SyncSender};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
-use std::time::Duration;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use tidegate_base::Address;
 use tidegate_config::arrange::{Arranged, Life};
@@ -24,6 +25,7 @@ use tidegate_secure::TlsPlan;
 use crate::admin::{Operations, Reloads};
 use crate::certificates::TlsLoader;
 use crate::change::{InUse, removed_in_use};
+use crate::handover::{Handover, Order, Rehearsal};
 use crate::health::Checks;
 use crate::key_fetcher::KeyFetcher;
 use crate::listening_sockets;
@@ -37,8 +39,10 @@ use crate::snapshot::{Numbers, Snapshot};
 use crate::start::Mail;
 use crate::tokens;
 
-/// How long a worker may take to apply settings before that is reported.
+/// How long a worker may take to begin to apply settings.
 const APPLY_SPAN: Duration = Duration::from_secs(10);
+/// How often a thread that waits for a worker looks whether the process stops.
+const LOOK_SPAN: Duration = Duration::from_millis(50);
 
 /// Where the configuration of a process is from.
 pub trait ConfigSource: Send {
@@ -57,26 +61,6 @@ pub trait ConfigSource: Send {
 
 /// The actual addresses of a worker's listeners, by their index in the configuration.
 pub(crate) type Bound = Vec<Option<Address>>;
-
-/// Settings on their way to a worker.
-pub(crate) struct Handover {
-    /// The settings; `None` once the worker has taken them.
-    settings: Mutex<Option<(Snapshot, Arc<TlsPlan>)>>,
-    /// Reports that the worker has applied them, or why it has not.
-    applied: SyncSender<Result<Bound, String>>,
-}
-
-impl Handover {
-    /// Takes the settings.
-    pub(crate) fn take(&self) -> Option<(Snapshot, Arc<TlsPlan>)> {
-        self.settings.lock().unwrap_or_else(PoisonError::into_inner).take()
-    }
-
-    /// Reports the result.
-    pub(crate) fn report(&self, applied: Result<Bound, String>) {
-        let _ = self.applied.send(applied);
-    }
-}
 
 /// A worker, for the thread that changes the configuration.
 pub(crate) struct WorkerLink {
@@ -169,9 +153,13 @@ impl Configuration {
             Err(text) => Err(text),
         };
         service_manager::ready();
-        self.note_reload(|reloads| reloads.end(reloaded.as_ref().err().map(String::as_str)));
+        let refusal = match &reloaded {
+            Ok((_, shortfall)) => shortfall.as_deref(),
+            Err(text) => Some(&text[..]),
+        };
+        self.note_reload(|reloads| reloads.end(refusal));
         match reloaded {
-            Ok(plan) => Some(plan),
+            Ok((plan, _)) => Some(plan),
             Err(text) => {
                 log::error(format_args!(
                     "the configuration was not reloaded; the previous settings stay in force"
@@ -192,8 +180,12 @@ impl Configuration {
         }
     }
 
-    /// Applies another configuration, or states why it cannot be used.
-    fn replace(&mut self, config: Config, loader: &mut TlsLoader) -> Result<Arc<TlsPlan>, String> {
+    /// Applies another configuration, or states why it cannot be used. Also returns which workers keep the settings before.
+    fn replace(
+        &mut self,
+        config: Config,
+        loader: &mut TlsLoader,
+    ) -> Result<(Arc<TlsPlan>, Option<String>), String> {
         self.check_applications(&config)?;
         let in_use: Vec<InUse> = self.workers.iter().map(|w| Arc::clone(&w.in_use)).collect();
         let in_use = removed_in_use(&in_use, &self.arranged);
@@ -226,7 +218,16 @@ impl Configuration {
         self.check_addresses(&next, &opened)?;
         let earlier: Vec<_> =
             opened.iter().map(|at| (*at, earlier_on(&next.config.listeners[*at].bind))).collect();
-        self.apply(&mut next, &addresses, (&process, &renewed.scripts), &plan)?;
+        if let Err(text) = self.prepare_apps(&next, &renewed.scripts) {
+            // A change of one of these files is the repair.
+            self.refused = scripts::paths(&renewed.scripts);
+            return Err(text);
+        }
+        let applied = self.apply(&mut next, &addresses, (&process, &renewed.scripts), &plan);
+        if applied.is_err() {
+            self.drop_prepared(self.workers.len());
+        }
+        let shortfall = applied?;
         process.settle(&next);
         self.process = process;
         if let Err(error) = self.keys.follow(&self.process.keys) {
@@ -247,7 +248,7 @@ impl Configuration {
             *inventory = Inventory::of(&read);
         }
         self.checks.change(&self.arranged, &self.addresses, &plan);
-        Ok(plan)
+        Ok((plan, shortfall))
     }
 
     /// Refuses other push hubs, whose state in the workers belongs to those of the start, and what needs threads or mailboxes
@@ -349,7 +350,8 @@ impl Configuration {
         addresses: &Addresses,
         (process, scripts): (&ProcessState, &Scripts),
         plan: &Arc<TlsPlan>,
-    ) -> Result<(), String> {
+    ) -> Result<Option<String>, String> {
+        let mut shortfalls = Vec::new();
         for (number, worker) in self.workers.iter().enumerate() {
             let snapshot = Snapshot::arranged(
                 next.clone(),
@@ -362,49 +364,86 @@ impl Configuration {
                 Some(operations) => snapshot.counted_in(&operations.registry, number),
                 None => snapshot,
             };
-            let applied = self.hand_over(number, worker, (snapshot, Arc::clone(plan)));
-            match applied {
+            let (handover, result) = Handover::new((snapshot, Arc::clone(plan)));
+            let mail = Mail::Settings(Arc::clone(&handover));
+            match self.order(number, worker, mail, (&handover, &result)) {
                 Ok(bound) => next.set_bound(&bound),
                 // No other worker has changed.
                 Err(text) if number == 0 => return Err(format!("tidegate: {text}")),
                 Err(text) => {
-                    log::error(format_args!(
+                    let _ = worker.sender.send(Mail::DropPrepared);
+                    let text = format!(
                         "worker {number} keeps the previous settings until the next reload: {text}"
-                    ));
+                    );
+                    log::error(format_args!("{text}"));
+                    shortfalls.push(text);
                 }
+            }
+        }
+        let text = || format!("the new settings are in force, but {}", shortfalls.join("; "));
+        Ok((!shortfalls.is_empty()).then(text))
+    }
+
+    /// Lets all workers load and start the applications that have changed. If one cannot, nothing has changed in any.
+    fn prepare_apps(&self, next: &Arranged, scripts: &Scripts) -> Result<(), String> {
+        if scripts.is_empty() && self.scripts.is_empty() {
+            return Ok(());
+        }
+        let config = Arc::new(next.config.clone());
+        for (number, worker) in self.workers.iter().enumerate() {
+            let (rehearsal, result) = Rehearsal::new((Arc::clone(&config), Arc::clone(scripts)));
+            let mail = Mail::Prepare(Arc::clone(&rehearsal));
+            if let Err(text) = self.order(number, worker, mail, (&rehearsal, &result)) {
+                self.drop_prepared(number);
+                return Err(format!("tidegate: worker {number}: {text}"));
             }
         }
         Ok(())
     }
 
-    /// Hands settings to a worker, and waits until it has applied them.
-    fn hand_over(
+    /// Lets the first `count` workers drop the applications that they have prepared.
+    fn drop_prepared(&self, count: usize) {
+        for worker in self.workers.iter().take(count) {
+            // A worker without room in its mailbox drops them at the next reload.
+            let _ = worker.sender.send(Mail::DropPrepared);
+        }
+    }
+
+    /// Sends an order to a worker, and waits until the worker has carried it out. Withdraws it if the worker does not begin,
+    /// or the process stops.
+    fn order<T, U>(
         &self,
         number: usize,
         worker: &WorkerLink,
-        settings: (Snapshot, Arc<TlsPlan>),
-    ) -> Result<Bound, String> {
-        let (applied, report) = mpsc::sync_channel(1);
-        let handover = Handover { settings: Mutex::new(Some(settings)), applied };
-        let mut mail = Mail::Settings(Arc::new(handover));
-        while let Err(refused) = worker.sender.send(mail) {
-            mail = refused;
-            thread::sleep(Duration::from_millis(1));
-        }
+        mail: Mail,
+        (order, result): (&Order<T, U>, &Receiver<Result<U, String>>),
+    ) -> Result<U, String> {
+        let (mut since, mut unsent) = (Instant::now(), Some(mail));
         loop {
-            match report.recv_timeout(APPLY_SPAN) {
+            unsent = unsent.and_then(|mail| worker.sender.send(mail).err());
+            match result.recv_timeout(LOOK_SPAN) {
                 Ok(result) => return result,
-                Err(RecvTimeoutError::Timeout) => {
-                    if self.listening.lock().is_ok_and(|listening| listening.is_stopping) {
-                        return Err("the process is stopping".to_owned());
-                    }
-                    log::warning(format_args!(
-                        "worker {number} has not applied the new settings within {APPLY_SPAN:?}; the reload waits for the worker"
-                    ));
-                }
                 Err(RecvTimeoutError::Disconnected) => {
                     return Err("the worker has ended".to_owned());
                 }
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            let is_stopping = self.listening.lock().is_ok_and(|listening| listening.is_stopping);
+            let is_late = since.elapsed() >= APPLY_SPAN;
+            match (is_stopping, is_late) {
+                (true, _) if order.take().is_some() => {
+                    return Err("the process is stopping".to_owned());
+                }
+                (_, true) if order.take().is_some() => {
+                    return Err(format!("the worker has not answered within {APPLY_SPAN:?}"));
+                }
+                (_, true) => {
+                    log::warning(format_args!(
+                        "worker {number} has not applied the new settings within {APPLY_SPAN:?}; the reload waits for the worker"
+                    ));
+                    since = Instant::now();
+                }
+                (true | false, false) => {}
             }
         }
     }
@@ -499,3 +538,6 @@ fn restart_notes(before: &Arranged, after: &Arranged) -> Vec<String> {
     }
     notes
 }
+
+#[cfg(test)]
+mod tests;

@@ -232,7 +232,7 @@ counters! {
         lua_restarts,
         /// Reloads that have brought other code for a Lua application, counted by each worker.
         lua_reloads,
-        /// Reloads whose new code was given up in a worker, because its `on_start` failed.
+        /// Applications whose new code a worker has refused, because its top level or `on_start` failed: the reload is refused.
         lua_reload_failures,
         /// VMs of earlier code of Lua applications that were ended before they had finished.
         lua_reload_cuts,

@@ -11,7 +11,6 @@ use tidegate_config::model::{
 };
 use tidegate_gate::basic::Credentials;
 use tidegate_gate::changes::Changes;
-use tidegate_gate::client_fields::ClientAddressFields;
 use tidegate_gate::cors::CrossOrigin;
 use tidegate_gate::forward::{self, RequestContext, encode_upstream_request};
 use tidegate_gate::handling::{Handlings, RouteHandling};
@@ -23,6 +22,8 @@ use tidegate_gate::scheme::Scheme;
 use tidegate_gate::template::{Values, render_field};
 use tidegate_wire::http1::{HeadDecoder, HeadLimits};
 use tidegate_wire::message::{FieldStorage, RequestHead};
+
+use crate::snapshot::client_fields;
 
 /// A request to explain.
 #[derive(Clone, Debug)]
@@ -501,7 +502,7 @@ fn forwarded(
     let context = RequestContext {
         peer: values.peer,
         trusted: values.peer.is_some_and(|ip| settings.trusted.iter().any(|net| net.contains(ip))),
-        client_address_fields: &ClientAddressFields::new(&settings.client_address_headers),
+        client_address_fields: &client_fields(settings, config),
         scheme: values.scheme,
         client_certificate: None,
         via: &config.server.via,

@@ -28,6 +28,7 @@ pub mod files;
 
 mod flow;
 pub mod fuzz;
+mod handover;
 mod health;
 mod inheritance;
 mod invariants;

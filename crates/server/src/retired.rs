@@ -114,7 +114,7 @@ impl Apps {
         let is_idle = |old: &mut Retired| old.app.vm().is_none_or(|vm| vm.is_idle());
         let overdue = self.retired.iter().filter(|old| {
             // Clients that are about to be handed over are not cut off.
-            old.by <= now && (old.clients.is_empty() || !self.hands_over(old.of))
+            old.by <= now && (old.clients.is_empty() || !self.hands_over(old))
         });
         let overdue = overdue.map(|old| old.index).next();
         let mut all = self.retired.iter_mut();
@@ -126,7 +126,7 @@ impl Apps {
     /// Takes the next client that is handed over or closed by now.
     pub(crate) fn take_leaving(&mut self, now: Moment) -> Option<Next> {
         for at in 0..self.retired.len() {
-            let hands_over = self.hands_over(self.retired[at].of);
+            let hands_over = self.hands_over(&self.retired[at]);
             let old = &mut self.retired[at];
             if hands_over && let Some(client) = old.clients.pop_front() {
                 return Some(Next::HandOver(client));
@@ -140,16 +140,18 @@ impl Apps {
         None
     }
 
-    /// Whether the code of an application takes over clients.
-    pub(crate) fn hands_over(&self, app: usize) -> bool {
-        self.peek(app).is_some_and(|vm| vm.has(Handler::Handover))
+    /// Whether the application takes over the clients of a VM of earlier code: it has reserved their ids, and its code has
+    /// `on_handover`. A VM that has begun after one was discarded has given the same ids to other clients.
+    fn hands_over(&self, old: &Retired) -> bool {
+        self.shares_clients(old.index, old.of)
+            && self.peek(old.of).is_some_and(|vm| vm.has(Handler::Handover))
     }
 
     /// The application to which a client of a VM of earlier code is handed over; `None` if the code does not take over
     /// clients, or the index is that of an application.
     pub(crate) fn heir_of(&self, index: usize) -> Option<usize> {
-        let of = self.retired.iter().find(|old| old.index == index)?.of;
-        self.hands_over(of).then_some(of)
+        let old = self.retired.iter().find(|old| old.index == index)?;
+        self.hands_over(old).then_some(old.of)
     }
 
     /// Whether the index is that of a VM of earlier code.
@@ -164,7 +166,7 @@ impl Apps {
 
     /// Whether clients are to be handed over, as fast as the share of the turn allows.
     pub(crate) fn has_handovers(&self) -> bool {
-        self.retired.iter().any(|old| !old.clients.is_empty() && self.hands_over(old.of))
+        self.retired.iter().any(|old| !old.clients.is_empty() && self.hands_over(old))
     }
 
     /// When a VM of earlier code has something to do next.

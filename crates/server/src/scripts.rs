@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tidegate_config::arrange::Arranged;
 use tidegate_config::model::{Config, LuaApp};
@@ -51,20 +51,22 @@ impl Program {
 
     /// The module of this name in the folder of the script: `a.b` is `a/b.lua` or `a/b/init.lua`.
     pub(crate) fn module(&self, name: &str) -> Result<Option<Module>, String> {
-        let mut modules = self.modules.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(module) = modules.get(name) {
+        if let Some(module) = self.modules().get(name) {
             return Ok(Some(module.clone()));
         }
-        let found = find_module(&folder_of(&self.script), name)?;
-        if let Some(module) = &found {
-            modules.insert(name.to_owned(), module.clone());
-        }
-        Ok(found)
+        let Some(found) = find_module(&folder_of(&self.script), name)? else { return Ok(None) };
+        // If another worker has read it in the meantime, its text counts, so that all workers have the same.
+        Ok(Some(self.modules().entry(name.to_owned()).or_insert(found).clone()))
+    }
+
+    /// The modules that were read. No file is read while they are locked, because workers wait for the lock.
+    fn modules(&self) -> MutexGuard<'_, BTreeMap<String, Module>> {
+        self.modules.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The files that the program consists of, as far as it has read them.
     fn paths(&self) -> Vec<PathBuf> {
-        let modules = self.modules.lock().unwrap_or_else(PoisonError::into_inner);
+        let modules = self.modules();
         let files = modules.values().map(|(file, _)| file.into());
         core::iter::once(PathBuf::from(&self.script.file)).chain(files).collect()
     }
@@ -72,7 +74,7 @@ impl Program {
     /// Whether the script has this text and the modules are still those in the files.
     fn is_current(&self, text: &[u8]) -> bool {
         let folder = folder_of(&self.script);
-        let modules = self.modules.lock().unwrap_or_else(PoisonError::into_inner);
+        let modules = self.modules().clone();
         let is_same = |(name, module): (&String, &Module)| {
             find_module(&folder, name).is_ok_and(|found| found.as_ref() == Some(module))
         };

@@ -100,10 +100,9 @@ impl Snapshot {
         let hubs = Arc::new(Hubs::new(&config));
         let keeps_sessions = handlings.needs_server_name()
             || config.pools.iter().any(|pool| pool.proxy_protocol.is_some());
-        let fields = config.listeners.iter();
-        let client_address_fields = fields
-            .map(|listener| ClientAddressFields::new(&listener.client_address_headers))
-            .collect();
+        let listeners_fields = config.listeners.iter();
+        let client_address_fields =
+            listeners_fields.map(|listener| client_fields(listener, &config)).collect();
         Self {
             config,
             generation,
@@ -194,6 +193,13 @@ impl Snapshot {
             Bind::Unix(path) => Address::Unix(path.clone()),
         }
     }
+}
+
+/// The fields that are not forwarded from clients of a listener.
+pub(crate) fn client_fields(listener: &Listener, config: &Config) -> ClientAddressFields {
+    let conditions = config.routes.iter().flat_map(|route| &route.headers);
+    ClientAddressFields::new(&listener.client_address_headers)
+        .testing(conditions.map(|condition| &condition.name))
 }
 
 /// The numbers of values that connections hold for longer than a generation of settings.

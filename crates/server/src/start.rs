@@ -34,11 +34,10 @@ use crate::admin::{self, Operations};
 use crate::apps::{self, Meter, Scripts};
 use crate::certificates::TlsLoader;
 use crate::change::InUse;
-use crate::configuration::{
-    self, Bound, ConfigSource, Configuration, Handover, Listening, WorkerLink,
-};
+use crate::configuration::{self, Bound, ConfigSource, Configuration, Listening, WorkerLink};
 use crate::counters::Accounts;
 use crate::drain::Drain;
+use crate::handover::{Handover, Rehearsal, change_settings, rehearse};
 use crate::health::{Checks, Roster, Standings};
 use crate::inheritance::Inheritance;
 use crate::key_fetcher::KeyFetcher;
@@ -117,6 +116,10 @@ pub(crate) enum Mail {
     Stop(Span, Leaving, Drain),
     /// Use this plan for new TLS sessions.
     Tls(Arc<TlsPlan>),
+    /// Prepare the applications of settings that follow.
+    Prepare(Arc<Rehearsal>),
+    /// Drop these applications: the settings were refused.
+    DropPrepared,
     /// Use these settings.
     Settings(Arc<Handover>),
     /// Which servers take requests.
@@ -335,6 +338,7 @@ fn serve_until_stopped(
     }
     if let Some(operations) = &operations {
         operations.is_stopping.store(true, Ordering::SeqCst);
+        operations.reloads.stop();
     }
     // If connections are steered by CPU, the program of the new process already steers the whole group.
     let handover = match (is_replaced, steer_by_cpu && count > 1) {
@@ -655,6 +659,15 @@ fn serve(prepared: &mut Prepared, mailbox: &Mailbox<Mail>, index: u16) {
                 }
                 (Some(Mail::Tls(plan)), Some(layer)) => layer.replace_plan(&plan),
                 (Some(Mail::Tls(_)), None) => {}
+                (Some(Mail::Prepare(rehearsal)), None) => {
+                    rehearse(reactor, worker, &rehearsal);
+                }
+                (Some(Mail::Prepare(rehearsal)), Some(layer)) => {
+                    layer.between_turns(reactor, worker, |worker, view| {
+                        rehearse(view, worker, &rehearsal);
+                    });
+                }
+                (Some(Mail::DropPrepared), _) => worker.drop_prepared_apps(),
                 (Some(Mail::Settings(handover)), _) => {
                     change_settings(reactor, worker, tls, &handover);
                 }
@@ -680,47 +693,6 @@ fn serve(prepared: &mut Prepared, mailbox: &Mailbox<Mail>, index: u16) {
         }
     }
     worker.stop_apps(reactor);
-}
-
-/// Applies settings to a worker, and reports that.
-fn change_settings(
-    reactor: &mut EpollReactor,
-    worker: &mut Worker,
-    tls: &mut Option<TlsLayer<Arc<Accounts>>>,
-    handover: &Handover,
-) {
-    let Some((snapshot, plan)) = handover.take() else { return };
-    if tls.is_none() && !plan.is_empty() {
-        *tls = Some(TlsLayer::new(&TlsPlan::default(), Vec::new(), worker.accounts()));
-    }
-    let changed = match tls {
-        None => worker.change_settings(reactor, snapshot, &[]),
-        Some(layer) => {
-            // A waiting request may connect to a new server at once.
-            let before = layer.plan();
-            layer.replace_plan(&plan);
-            let mut changed = Ok(());
-            layer.between_turns(reactor, worker, |worker, view| {
-                changed = worker.change_settings(view, snapshot, &[]);
-            });
-            if changed.is_err() {
-                layer.replace_plan(&before);
-            }
-            layer.set_listeners(worker.listeners());
-            changed
-        }
-    };
-    if let Err(error) = changed {
-        return handover.report(Err(error.to_string()));
-    }
-    let listeners = worker.listeners();
-    let mut bound = vec![None; plan.listeners.len()];
-    for (id, index) in listeners {
-        if let Some(place) = bound.get_mut(usize::from(index)) {
-            *place = reactor.listener_address(id);
-        }
-    }
-    handover.report(Ok(bound));
 }
 
 /// After the worker has stopped, continues to lend its permits and to own its channels for workers that have not.

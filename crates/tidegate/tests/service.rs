@@ -6,7 +6,7 @@ use std::io::{Read as _, Write as _};
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tidegate_testing::{Signal, Started, command, run, start};
 
@@ -48,7 +48,9 @@ impl Drop for Folder {
 
 /// The next datagram that contains `part`.
 fn receive(receiver: &UnixDatagram, part: &str) -> String {
+    let begun = Instant::now();
     loop {
+        assert!(begun.elapsed() < PATIENCE, "no datagram with {part}");
         let mut buffer = [0; 4096];
         let length = receiver.recv(&mut buffer).expect("a datagram arrives in time");
         let text = String::from_utf8_lossy(&buffer[..length]).into_owned();

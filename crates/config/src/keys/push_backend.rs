@@ -102,7 +102,8 @@ pub static BACKEND: Section = Section {
             Number(1, 100_000),
             Value("256"),
             "Maximum number of events of one worker that wait for an answer. Beyond it, commands fail with error 111, and \
-             libraries try again later. Each connection has at most one.",
+             libraries try again later. Each connection has at most one. `refresh` and `sub-refresh` have as many places of \
+             their own.",
             "A backend that is slow must not use up the memory and the connections of the proxy.",
         ),
         key(

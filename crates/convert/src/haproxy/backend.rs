@@ -203,11 +203,11 @@ fn server_option(
         "port" => check("port", count(), shared),
         "no-check-ssl" => shared.check.push(("tls", Value::Flag(false), line)),
         "check-ssl" => findings.unneeded(line, "checks use TLS if the pool does"),
-        "slowstart" => shared.slow_start = units::milliseconds(value, "s").map(|ms| (ms, line)),
+        "slowstart" => shared.slow_start = units::milliseconds(value, "ms").map(|ms| (ms, line)),
         "maxqueue" => shared.queue_max = value.parse().ok().map(|max| (max, line)),
         "pool-max-conn" => shared.reuse_max = value.parse().ok().map(|max| (max, line)),
         "agent-port" => shared.agent_port = value.parse().ok().map(|port| (port, line)),
-        "agent-check" | "send-proxy-v2-ssl-cn" if word == "agent-check" => {}
+        "agent-check" => {}
         "send-proxy" => shared.proxy_protocol = Some(("v1", line)),
         "send-proxy-v2" | "send-proxy-v2-ssl" | "send-proxy-v2-ssl-cn" => {
             shared.proxy_protocol = Some(("v2", line));

@@ -332,7 +332,9 @@ fn apply_rules(
             tcp_rule(line, routes, sections, findings);
             continue;
         }
-        let Some(rule) = rules::rule(line, &mut sections.names, findings) else { continue };
+        let Some(rule) = rules::rule(line, section, &mut sections.names, findings) else {
+            continue;
+        };
         let number = line.number;
         match &rule.effect {
             Effect::End(action) => {
@@ -614,6 +616,9 @@ fn option(line: &Line, findings: &mut Findings<'_>) {
                 number,
                 "write request-headers = { set = { NAME = \"{client}\" } } into the routes",
             );
+        }
+        "forwardfor" if line.from(2).iter().any(|own| own == "except" || own == "if-none") => {
+            findings.differs(number, crate::OWN_VALUE);
         }
         "forwardfor" | "forwarded" => {
             findings.unneeded(

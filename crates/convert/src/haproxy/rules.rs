@@ -9,7 +9,7 @@ use crate::route::{Action, Edit, REQUESTS, RESPONSES, Rewrite, Route, TO_HTTPS};
 
 use super::expression::{self, Names};
 use super::format;
-use super::words::Line;
+use super::words::{Line, Section};
 
 /// What a rule does.
 pub(crate) enum Effect {
@@ -65,11 +65,24 @@ pub(super) fn clauses(
 }
 
 /// The rule of `http-request`, `http-response` or `redirect`; `None` if it was not translated or is not needed.
-pub(super) fn rule(line: &Line, names: &mut Names, findings: &mut Findings<'_>) -> Option<Rule> {
+pub(super) fn rule(
+    line: &Line,
+    section: &Section,
+    names: &mut Names,
+    findings: &mut Findings<'_>,
+) -> Option<Rule> {
     let start = if line.word(0) == "redirect" { 0 } else { 1 };
     let (words, condition) = split_condition(line.from(start));
     if line.word(0) == "http-request" && line.word(1) == "auth" {
         return auth(line, words, condition, names, findings);
+    }
+    if line.word(0) == "http-request" && names_own_field(words) {
+        let clauses = expression::meaning(condition, names).map(|meaning| meaning.clauses);
+        match clauses.is_ok_and(|clauses| is_own_value(words, &clauses, section)) {
+            true => findings.unneeded(line.number, "Tidegate does this for every request"),
+            false => findings.differs(line.number, crate::OWN_VALUE),
+        }
+        return None;
     }
     let result = match line.word(0) {
         "http-response" | "http-after-response" => response_effect(words),
@@ -240,6 +253,52 @@ fn response_effect(words: &[String]) -> Result<Option<Effect>, String> {
     }
 }
 
+/// Whether a rule for requests sets, adds to or removes a field that Tidegate sets by itself.
+fn names_own_field(words: &[String]) -> bool {
+    let word = |index: usize| words.get(index).map_or("", String::as_str);
+    ["set-header", "add-header", "del-header"].contains(&word(0))
+        && crate::OWN_FIELDS.iter().any(|own| own.eq_ignore_ascii_case(word(1)))
+}
+
+/// Whether Tidegate's value of such a field is that of the rule.
+fn is_own_value(words: &[String], clauses: &[Clause], section: &Section) -> bool {
+    let word = |index: usize| words.get(index).map_or("", String::as_str);
+    let is_always = clauses == [Clause::always()];
+    let name = word(1).to_ascii_lowercase();
+    if word(0) == "del-header" {
+        // HAProxy adds its own value after the rules.
+        return name == "x-forwarded-for" && section.option("forwardfor").is_some();
+    }
+    let value = format::template(word(2), Placement::Template).unwrap_or_default();
+    match name.as_str() {
+        "x-forwarded-for" => is_always && value == "{client}",
+        "x-forwarded-host" => is_always && value == "{host}",
+        "x-forwarded-proto" if word(2) == "%[ssl_fc,iif(https,http)]" => is_always,
+        "x-forwarded-proto" => {
+            let stated = match clauses {
+                [Clause { any, unless }] if unless.is_empty() => match any.as_slice() {
+                    [only] if only.is_empty() => is_secure(section),
+                    [only] => only.secure.filter(|secure| {
+                        *only == Condition { secure: Some(*secure), ..Condition::default() }
+                    }),
+                    _ => None,
+                },
+                _ => None,
+            };
+            stated.is_some_and(|secure| value == if secure { "https" } else { "http" })
+        }
+        _ => false,
+    }
+}
+
+/// Whether all clients of a section use TLS, or none does.
+fn is_secure(section: &Section) -> Option<bool> {
+    let mut binds = section.lines.iter().filter(|line| line.word(0) == "bind");
+    let has_tls = |line: &Line| line.words.iter().any(|word| word == "ssl");
+    let first = has_tls(binds.next()?);
+    binds.all(|line| has_tls(line) == first).then_some(first)
+}
+
 /// `set-header`, `add-header` or `del-header`.
 fn field(words: &[String], direction: &'static str) -> Result<Option<Effect>, String> {
     let name = words.get(1).map_or("", String::as_str).to_ascii_lowercase();
@@ -252,21 +311,8 @@ fn field(words: &[String], direction: &'static str) -> Result<Option<Effect>, St
         Some("add-header") => "add",
         _ => "set",
     };
-    if direction == REQUESTS {
-        // Tidegate sets these by itself, and clients cannot forge them.
-        let own = [
-            "x-forwarded-for",
-            "x-forwarded-proto",
-            "x-forwarded-host",
-            "x-forwarded-port",
-            "forwarded",
-        ];
-        if own.contains(&name.as_str()) && name != "x-forwarded-port" {
-            return Ok(None);
-        }
-        if name == "host" {
-            return Err("the Host field is set by `host` of `proxy`".to_owned());
-        }
+    if direction == REQUESTS && name == "host" {
+        return Err("the Host field is set by `host` of `proxy`".to_owned());
     }
     if name == "strict-transport-security" {
         return hsts(value).map(|value| Some(Effect::Change(vec![Edit::Setting("hsts", value)])));

@@ -76,7 +76,7 @@ pub(super) fn sections(text: &str) -> (Vec<Section>, Vec<Line>) {
         "traces",
         "acme",
         "log-profile",
-        "ruby",
+        "namespace_list",
     ];
     let (mut sections, mut stray): (Vec<Section>, Vec<Line>) = (Vec::new(), Vec::new());
     let mut defaults: Vec<(String, Vec<Line>)> = Vec::new();

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::condition::{Clause, Condition};
+use crate::condition::{Clause, Condition, is_path_below};
 use crate::document::{Block, BlockKind, Value};
 use crate::finding::Findings;
 use crate::haproxy::expression::simple_regex;
@@ -19,13 +19,37 @@ use super::server::{Level, Levels, is_to_https, precede};
 use super::variables;
 use super::{Shared, set_pool_timeout, upstream};
 
+/// What a location compares, in the order in which Tidegate tries the routes.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    /// `=`.
+    Exact,
+    /// `^~`, or a prefix below it.
+    Final,
+    Regex,
+    Prefix,
+}
+
 /// The paths of a location, and its rank: lower ones are chosen first.
 struct Place {
     condition: Condition,
-    rank: (u8, usize),
+    rank: (Kind, usize),
     /// The text that `proxy_pass` with a path replaces.
     prefix: Option<String>,
+    line: usize,
 }
+
+impl Place {
+    /// The text without a slash at its end.
+    fn folder(&self) -> &str {
+        let text = self.prefix.as_deref().unwrap_or_default();
+        text.strip_suffix('/').unwrap_or(text)
+    }
+}
+
+/// The host of the request, in nginx's words.
+const CLIENT_HOSTS: [&str; 4] =
+    ["$host", "$http_host", "$host:$server_port", "$http_host:$server_port"];
 
 /// What is needed to read a location.
 struct Reader<'r, 'd, 'f, 't> {
@@ -62,6 +86,7 @@ pub(super) fn routes<'d>(
         let own = reader.location(location, &levels, &place, &locations);
         placed.push((place, own));
     }
+    raise_prefixes(placed.iter_mut().map(|(place, _)| place).collect(), reader.findings);
     placed.sort_by_key(|(place, _)| place.rank);
     let mut all = Vec::new();
     for (place, own) in placed {
@@ -86,6 +111,32 @@ fn collect<'d>(directives: &'d [Directive], locations: &mut Vec<&'d Directive>) 
     }
 }
 
+/// Lets prefixes below one with `^~` come with it, so that the longest one is chosen: nginx looks for the longest prefix first,
+/// and only then at its modifier.
+fn raise_prefixes(mut places: Vec<&mut Place>, findings: &mut Findings<'_>) {
+    let has_regexes = places.iter().any(|place| place.rank.0 == Kind::Regex);
+    places.retain(|place| matches!(place.rank.0, Kind::Final | Kind::Prefix));
+    // A folder is followed by everything below it.
+    places.sort_by(|a, b| {
+        let folders = a.folder().split('/').cmp(b.folder().split('/'));
+        folders.then_with(|| a.rank.cmp(&b.rank))
+    });
+    let mut outermost: Option<String> = None;
+    for place in places {
+        let is_below = outermost.as_ref().is_some_and(|own| is_path_below(place.folder(), own));
+        if !is_below && place.rank.0 == Kind::Final {
+            outermost = Some(format!("{}/*", place.folder()));
+        }
+        if is_below && place.rank.0 == Kind::Prefix {
+            place.rank.0 = Kind::Final;
+            if has_regexes {
+                let why = "it is below a prefix with ^~, so it comes before the regular expressions of other locations";
+                findings.differs(place.line, why);
+            }
+        }
+    }
+}
+
 fn place(location: &Directive, index: usize, findings: &mut Findings<'_>) -> Option<Place> {
     let line = location.line;
     let (modifier, text) = match location.args.as_slice() {
@@ -105,8 +156,9 @@ fn place(location: &Directive, index: usize, findings: &mut Findings<'_>) -> Opt
     Some(match modifier {
         "=" => Place {
             condition: paths(text.to_owned()),
-            rank: (0, length),
+            rank: (Kind::Exact, length),
             prefix: Some(text.to_owned()),
+            line,
         },
         "" | "^~" => {
             let condition = match text.strip_suffix('/') {
@@ -122,8 +174,8 @@ fn place(location: &Directive, index: usize, findings: &mut Findings<'_>) -> Opt
                     paths(format!("{text}/*"))
                 }
             };
-            let rank = if modifier.is_empty() { 3 } else { 1 };
-            Place { condition, rank: (rank, length), prefix: Some(text.to_owned()) }
+            let kind = if modifier.is_empty() { Kind::Prefix } else { Kind::Final };
+            Place { condition, rank: (kind, length), prefix: Some(text.to_owned()), line }
         }
         _ => {
             let condition = match simple_regex(text).filter(|_| modifier == "~") {
@@ -134,9 +186,28 @@ fn place(location: &Directive, index: usize, findings: &mut Findings<'_>) -> Opt
                     Condition { path_regex: Some(regex), ..Condition::default() }
                 }
             };
-            Place { condition, rank: (2, index), prefix: None }
+            Place { condition, rank: (Kind::Regex, index), prefix: None, line }
         }
     })
+}
+
+/// Whether `value` is what Tidegate sends in a field that it sets by itself.
+fn is_own_value(name: &str, value: &str, levels: &Levels<'_, '_>) -> bool {
+    const CHAINS: [&str; 3] =
+        ["$proxy_add_x_forwarded_for", "$remote_addr", "$http_x_forwarded_for, $remote_addr"];
+    let is_tls = |listen: &&Directive| listen.args.iter().any(|option| option == "ssl");
+    let listens = levels.server.named(&["listen"]);
+    match name {
+        "x-forwarded-for" => CHAINS.contains(&value),
+        "x-forwarded-host" => CLIENT_HOSTS.contains(&value),
+        "x-forwarded-proto" => match value {
+            "$scheme" => true,
+            "https" => !listens.is_empty() && listens.iter().all(is_tls),
+            "http" => !listens.iter().any(is_tls),
+            _ => false,
+        },
+        _ => false,
+    }
 }
 
 impl<'d> Reader<'_, 'd, '_, '_> {
@@ -265,7 +336,7 @@ impl<'d> Reader<'_, 'd, '_, '_> {
         let Some(prefix) = &place.prefix else {
             return Err("the location has no prefix that the path replaces".to_owned());
         };
-        let is_exact = place.rank.0 == 0;
+        let is_exact = place.rank.0 == Kind::Exact;
         Ok(match (is_exact, prefix.strip_suffix('/'), uri.strip_suffix('/')) {
             (true, _, _) => Some(Rewrite::To(route::escaped(uri))),
             (false, Some(from), Some(to)) if from == to => None,
@@ -402,11 +473,8 @@ impl<'d> Reader<'_, 'd, '_, '_> {
         let own = fields.iter().find(|own| own.arg(0).eq_ignore_ascii_case("host"));
         let text = own.map_or("$proxy_host", |own| own.arg(1));
         match text {
-            "$host"
-            | "$http_host"
-            | "$host:$server_port"
-            | "$http_host:$server_port"
-            | "$server_name" => None,
+            "$server_name" => None,
+            text if CLIENT_HOSTS.contains(&text) => None,
             "$proxy_host" if address.starts_with(['$', 'u']) && !address.contains('.') => None,
             "$proxy_host" => Some(address.to_owned()),
             text if text.contains('$') => {
@@ -609,7 +677,7 @@ impl<'d> Reader<'_, 'd, '_, '_> {
         for own in
             levels.all("proxy_set_header").into_iter().chain(levels.all("grpc_set_header")).rev()
         {
-            self.request_field(route, own);
+            self.request_field(route, own, levels);
         }
         for own in levels.all("add_header").into_iter().rev() {
             let (name, value) = (own.arg(0).to_ascii_lowercase(), own.arg(1));
@@ -649,21 +717,18 @@ impl<'d> Reader<'_, 'd, '_, '_> {
         }
     }
 
-    fn request_field(&mut self, route: &mut Route, own: &Directive) {
+    fn request_field(&mut self, route: &mut Route, own: &Directive, levels: &Levels<'_, 'd>) {
         let name = own.arg(0).to_ascii_lowercase();
         let value = own.arg(1);
-        // Tidegate sets these by itself, and clients cannot forge them.
-        let known = [
-            "host",
-            "x-forwarded-for",
-            "x-forwarded-proto",
-            "x-forwarded-host",
-            "forwarded",
-            "connection",
-            "upgrade",
-            "te",
-        ];
-        if known.contains(&name.as_str()) {
+        if crate::OWN_FIELDS.contains(&name.as_str()) {
+            let is_sent = matches!(route.action, Action::Proxy { .. });
+            if is_sent && !is_own_value(&name, value, levels) {
+                self.findings.differs(own.line, crate::OWN_VALUE);
+            }
+            return;
+        }
+        // `host` of `proxy` is read elsewhere; the others belong to a connection.
+        if ["host", "connection", "upgrade", "te"].contains(&name.as_str()) {
             return;
         }
         let edit = match value.is_empty() {

@@ -85,7 +85,6 @@ fn process(directives: &[Directive], plan: &mut Plan, findings: &mut Findings<'_
                 findings.untranslated(line, "`cpus` of [server] lists the CPUs of the workers")
             }
             "load_module" => findings.untranslated(line, "Tidegate has no modules"),
-            "include" => known::include(directive, findings),
             _ => findings.unneeded(line, "Tidegate has no such setting"),
         }
     }
@@ -163,14 +162,8 @@ fn set_pool_timeout(
     findings: &mut Findings<'_>,
 ) {
     let value = Value::Text(crate::units::timeout(ms));
-    let own = match pool.get("timeouts") {
-        Some(Value::Table(entries)) => {
-            entries.iter().find(|(own, _)| own == key).map(|(_, value)| value.clone())
-        }
-        _ => None,
-    };
-    match own {
-        Some(own) if own != value => {
+    match pool.get("timeouts").and_then(|all| all.entry(key)) {
+        Some(own) if *own != value => {
             findings.differs(line, format!("`timeouts.{key}` is the same for all routes of a pool"))
         }
         Some(_) => {}

@@ -102,22 +102,22 @@ pub(super) fn read<'d>(
     }
     for address in addresses {
         let Address { mut block, is_secure, servers } = address;
-        for (server, _) in &servers {
-            let (own, none) = (Level::of(server.inner()), Level::default());
-            let levels = Levels { http: &outer, server: &own, location: &none };
-            limits(&mut block, &levels, findings);
-            if is_secure {
-                tls(&mut block, &levels, findings);
-            }
+        let none = Level::default();
+        let own: Vec<_> = servers.iter().map(|(server, _)| Level::of(server.inner())).collect();
+        let levels: Vec<_> =
+            own.iter().map(|own| Levels { http: &outer, server: own, location: &none }).collect();
+        limits(&mut block, &levels, findings);
+        trusted(&mut block, &levels, findings);
+        if is_secure {
+            levels.iter().for_each(|levels| tls(&mut block, levels, findings));
+            note_tls_differences(&levels, findings);
         }
         if is_secure && !block.has("tls") {
             block.set("tls", "self-signed", block.line);
         }
         let routes = choose(&servers, &made, findings);
-        let name = match block.get("bind") {
-            Some(Value::Text(bind)) => bind.replace(['[', ']'], "").replace("unix:", ""),
-            _ => String::new(),
-        };
+        let bind = block.get("bind").and_then(Value::text).unwrap_or_default();
+        let name = bind.replace(['[', ']'], "").replace("unix:", "");
         let name = name.rsplit([':', '/']).next().unwrap_or_default().to_owned();
         let name =
             plan.listener_name(&format!("{}-{name}", if is_secure { "https" } else { "http" }));
@@ -192,54 +192,94 @@ fn note_listener<'d>(
     }
 }
 
-/// Limits and timeouts of clients. The largest value of all servers of an address counts.
-fn limits(block: &mut Block, levels: &Levels<'_, '_>, findings: &mut Findings<'_>) {
-    if let Some(own) = levels.last("client_max_body_size") {
-        match units::bytes(own.arg(0)) {
-            Some(0) => block.set_in("limits", "body", "unlimited", own.line),
-            Some(bytes) => {
-                let before = match block.get("limits") {
-                    Some(Value::Table(entries)) => entries.first().map(|(_, value)| value.clone()),
-                    _ => None,
-                };
-                let size = Value::Text(units::size(bytes));
-                match before {
-                    Some(before) if before != size => findings
-                        .differs(own.line, "`limits.body` is the same for all hosts of a listener"),
-                    _ => block.set_in("limits", "body", size, own.line),
-                }
-            }
-            None => findings.untranslated(own.line, "not a size"),
-        }
-    }
-    let mut time = |name: &str, key: &str| {
-        let Some(own) = levels.last(name) else { return };
-        match units::milliseconds(own.arg(0), "s") {
-            Some(0) => findings
-                .untranslated(own.line, "Tidegate has no such timeout of 0; the default applies"),
-            Some(ms) => block.set_in("timeouts", key, units::timeout(ms), own.line),
-            None => findings.untranslated(own.line, "not a time"),
-        }
+/// Limits and timeouts of clients.
+fn limits(block: &mut Block, servers: &[Levels<'_, '_>], findings: &mut Findings<'_>) {
+    let size = |text: &str| match units::bytes(text) {
+        Some(0) => Ok(u64::MAX),
+        Some(bytes) => Ok(bytes),
+        None => Err("not a size"),
     };
-    time("client_header_timeout", "head");
-    time("keepalive_timeout", "idle");
-    time("client_body_timeout", "body");
-    if let Some(own) = levels.last("keepalive_requests")
-        && let Ok(count) = own.arg(0).parse()
-    {
-        block.set("requests-per-connection-max", Value::Number(count), own.line);
+    match largest(servers, "client_max_body_size", 1 << 20, size, findings) {
+        Some((u64::MAX, line)) => block.set_in("limits", "body", "unlimited", line),
+        Some((bytes, line)) => block.set_in("limits", "body", units::size(bytes), line),
+        None => {}
     }
-    let trusted: Vec<_> =
-        levels.all("set_real_ip_from").iter().map(|own| own.arg(0).to_owned()).collect();
-    let header = levels.last("real_ip_header").map_or("X-Real-IP", |own| own.arg(0));
-    if !trusted.is_empty() && header != "proxy_protocol" {
-        let line = levels.last("set_real_ip_from").map_or(block.line, |own| own.line);
-        if !header.eq_ignore_ascii_case("X-Forwarded-For") {
-            findings
-                .differs(line, "trusted proxies state the client in X-Forwarded-For or Forwarded");
+    let time = |text: &str| match units::milliseconds(text, "s") {
+        Some(0) => Err("Tidegate has no such timeout of 0; the default applies"),
+        Some(ms) => Ok(ms),
+        None => Err("not a time"),
+    };
+    for (name, key, default_ms) in [
+        ("client_header_timeout", "head", 60_000),
+        ("keepalive_timeout", "idle", 75_000),
+        ("client_body_timeout", "body", 60_000),
+    ] {
+        if let Some((ms, line)) = largest(servers, name, default_ms, time, findings) {
+            block.set_in("timeouts", key, units::timeout(ms), line);
         }
-        block.set("trusted", Value::List(trusted.into_iter().map(Value::Text).collect()), line);
     }
+    let count = |text: &str| text.parse().map_err(|_| "not a number");
+    if let Some((count, line)) = largest(servers, "keepalive_requests", 1000, count, findings) {
+        block.set("requests-per-connection-max", Value::Number(count), line);
+    }
+}
+
+/// The largest value of a directive of all servers of an address, and its line; `None` if no server states one that can be read.
+/// A server that does not state one has `default`, as in nginx.
+fn largest(
+    servers: &[Levels<'_, '_>],
+    name: &str,
+    default: u64,
+    read: impl Fn(&str) -> Result<u64, &'static str>,
+    findings: &mut Findings<'_>,
+) -> Option<(u64, usize)> {
+    let mut stated: Vec<(u64, usize)> = Vec::new();
+    let mut least = 0;
+    for levels in servers {
+        match levels.last(name).map(|own| (read(own.arg(0)), own.line)) {
+            Some((Ok(value), line)) => stated.push((value, line)),
+            Some((Err(why), line)) => findings.untranslated(line, why),
+            None => least = default,
+        }
+    }
+    let (value, line) = stated.iter().copied().max_by_key(|(value, _)| *value)?;
+    let value = value.max(least);
+    for (_, line) in stated.iter().filter(|(own, _)| *own < value) {
+        let why = "the largest value of all hosts of a listener counts; hosts without one have the default of nginx";
+        findings.differs(*line, why);
+    }
+    Some((value, line))
+}
+
+/// The proxies that any server of an address trusts.
+fn trusted(block: &mut Block, servers: &[Levels<'_, '_>], findings: &mut Findings<'_>) {
+    let mut of_servers: Vec<Vec<&str>> = Vec::new();
+    let mut last_line = 0;
+    for levels in servers {
+        let header = levels.last("real_ip_header").map_or("X-Real-IP", |own| own.arg(0));
+        let mut own = levels.all("set_real_ip_from");
+        own.retain(|_| header != "proxy_protocol");
+        of_servers.push(own.iter().map(|own| own.arg(0)).collect());
+        let Some(last) = own.last() else { continue };
+        last_line = last.line;
+        if !header.eq_ignore_ascii_case("X-Forwarded-For") {
+            let why = "trusted proxies state the client in X-Forwarded-For or Forwarded";
+            findings.differs(last.line, why);
+        }
+    }
+    let mut all: Vec<&str> = Vec::new();
+    for address in of_servers.iter().flatten() {
+        if !all.contains(address) {
+            all.push(address);
+        }
+    }
+    if all.is_empty() {
+        return;
+    }
+    if of_servers.iter().any(|own| all.iter().any(|address| !own.contains(address))) {
+        findings.differs(last_line, "`trusted` is the same for all hosts of a listener");
+    }
+    block.set("trusted", Value::List(all.into_iter().map(Value::from).collect()), last_line);
 }
 
 fn tls(block: &mut Block, levels: &Levels<'_, '_>, findings: &mut Findings<'_>) {
@@ -251,15 +291,8 @@ fn tls(block: &mut Block, levels: &Levels<'_, '_>, findings: &mut Findings<'_>) 
         };
         let entries = [("cert", Value::from(cert.arg(0))), ("key", Value::from(key.arg(0)))];
         let pair = Value::Table(entries.map(|(key, value)| (key.to_owned(), value)).to_vec());
-        let mut certificates = match block.get("tls") {
-            Some(Value::Table(entries)) => {
-                match entries.iter().find(|(key, _)| key == "certificates") {
-                    Some((_, Value::List(all))) => all.clone(),
-                    _ => Vec::new(),
-                }
-            }
-            _ => Vec::new(),
-        };
+        let before = block.get("tls").and_then(|tls| tls.entry("certificates"));
+        let mut certificates = before.map(Value::elements).unwrap_or_default().to_vec();
         if !certificates.contains(&pair) {
             certificates.push(pair);
         }
@@ -276,6 +309,8 @@ fn tls(block: &mut Block, levels: &Levels<'_, '_>, findings: &mut Findings<'_>) 
     if let Some(own) = levels.last("ssl_verify_client") {
         match own.arg(0) {
             "on" => block.set_in("tls", "client-auth", "required", own.line),
+            // A host that requires certificates stays protected.
+            "optional" if client_auth(block) == Some("required") => {}
             "optional" => block.set_in("tls", "client-auth", "optional", own.line),
             "off" => {}
             _ => findings
@@ -290,6 +325,29 @@ fn tls(block: &mut Block, levels: &Levels<'_, '_>, findings: &mut Findings<'_>) 
     }
     if let Some(own) = levels.last("ssl_reject_handshake").filter(|own| own.arg(0) == "on") {
         block.set_in("tls", "strict-sni", Value::Flag(true), own.line);
+    }
+}
+
+fn client_auth(block: &Block) -> Option<&str> {
+    block.get("tls")?.entry("client-auth")?.text()
+}
+
+/// Notes settings of TLS that hosts of a listener do not have in common. A host that rejects handshakes has none.
+fn note_tls_differences(servers: &[Levels<'_, '_>], findings: &mut Findings<'_>) {
+    let rejects =
+        |own: &Levels<'_, '_>| own.last("ssl_reject_handshake").is_some_and(|o| o.arg(0) == "on");
+    for name in ["ssl_protocols", "ssl_client_certificate", "ssl_verify_client", "ssl_crl"] {
+        let stated = servers.iter().filter(|own| !rejects(own)).map(|own| own.last(name));
+        let stated: Vec<Option<&Directive>> = stated.collect();
+        let args = |own: &Option<&Directive>| own.map(|own| own.args.clone());
+        if stated.windows(2).all(|pair| args(&pair[0]) == args(&pair[1])) {
+            continue;
+        }
+        for own in stated.into_iter().flatten() {
+            let why =
+                "settings of TLS are the same for all hosts of a listener, except for certificates";
+            findings.differs(own.line, why);
+        }
     }
 }
 

@@ -54,6 +54,7 @@ pub(super) static ALL: &[(&CStr, ffi::lua_CFunction)] = &[
     (c"queued", queued),
     (c"carry", carry),
     (c"premature", premature),
+    (c"has_relatives", has_relatives),
     (c"send_away", send_away),
     (c"close_away", close_away),
     (c"part", part),
@@ -450,13 +451,20 @@ natives! {
         1
     }
 
-    /// (index, generation, data, is text, worker, life): to a client of another worker.
+    /// () -> whether another VM of the application on this worker may have clients.
+    fn has_relatives(call) {
+        let has_relatives = call.host().has_relatives();
+        call.push_boolean(has_relatives);
+        1
+    }
+
+    /// (index, generation, data, is text, worker, life): to a client of another VM.
     fn send_away(call) {
         let Some(data) = call.bytes(3) else { return call.fail("the data must be a string") };
         call.done(call.host().send_away(away(call), data, call.is_true(4)))
     }
 
-    /// (index, generation, code, reason, worker, life): of a client of another worker.
+    /// (index, generation, code, reason, worker, life): of a client of another VM.
     fn close_away(call) {
         let Some(reason) = call.bytes(4) else { return call.fail("the reason must be a string") };
         call.done(call.host().close_away(away(call), call.id(3), reason))

@@ -54,7 +54,7 @@ end
 
 local Client = { __index = client, __metatable = "client" }
 
--- A client of another worker: its index, its generation, the worker and its VM.
+-- A client of another VM, of another worker or after a reload: its index, its generation, the worker and the VM of its id.
 local away = {}
 function away:send(data, kind)
   local bytes, is_text = message(data, kind)
@@ -65,7 +65,7 @@ function away:close(code, reason)
   return close_away(self[1], self[2], code, reason, self[3], self[4])
 end
 function away:id() return self[3] .. "-" .. self[4] .. "-" .. self[1] .. "-" .. self[2] end
-local Away = { __index = away, __metatable = "client of another worker" }
+local Away = { __index = away, __metatable = "client of another VM" }
 
 -- The client with this id.
 function P.tide.client(id)
@@ -77,6 +77,8 @@ function P.tide.client(id)
   if worker ~= own_worker then return setmetatable({ index, generation, worker, life }, Away) end
   local found = clients[index]
   if life == own_life and found and found[2] == generation then return found end
+  -- The VM before or after a reload may have it.
+  if native.has_relatives() then return setmetatable({ index, generation, worker, life }, Away) end
   return nil, "the connection is closed"
 end
 

@@ -8,26 +8,31 @@ local find, null, array = native.find, native.null, P.json.array
 -- Deeper tables are left out.
 local DEPTH_MAX = 32
 
--- Adds a value to `out`. Returns whether it is plain data. `open`: the tables around the value.
+-- Adds a value to `out`. Returns whether it is plain data. `known`: the numbers of the tables so far, in the order in which
+-- they begin in `out`, and their count. A table that is met again is written as its number.
 local put
-local function put_table(value, depth, out, open)
+local function put_table(value, depth, out, known)
+  if known[value] then
+    out[#out + 1] = "r" .. known[value] .. ";"
+    return true
+  end
   local meta = getmetatable(value)
-  if depth > DEPTH_MAX or open[value] or (meta ~= nil and meta ~= "array") then return false end
-  open[value] = true
+  if depth > DEPTH_MAX or (meta ~= nil and meta ~= "array") then return false end
+  known.count = known.count + 1
+  known[value] = known.count
   out[#out + 1] = meta and "a" or "{"
   for key, member in pairs(value) do
     local at, kind = #out, type(key)
-    local is_plain = kind ~= "table" and put(key, depth + 1, out, open) and put(member, depth + 1, out, open)
+    local is_plain = kind ~= "table" and put(key, depth + 1, out, known) and put(member, depth + 1, out, known)
     if not is_plain then
       for last = #out, at + 1, -1 do out[last] = nil end
     end
   end
   out[#out + 1] = "}"
-  open[value] = nil
   return true
 end
 
-function put(value, depth, out, open)
+function put(value, depth, out, known)
   local kind = type(value)
   if kind == "string" then
     out[#out + 1] = "s" .. #value .. ":"
@@ -37,7 +42,7 @@ function put(value, depth, out, open)
   elseif kind == "boolean" then
     out[#out + 1] = value and "t" or "f"
   elseif kind == "table" then
-    return put_table(value, depth, out, open)
+    return put_table(value, depth, out, known)
   elseif value == null then
     out[#out + 1] = "z"
   else
@@ -46,11 +51,12 @@ function put(value, depth, out, open)
   return true
 end
 
-local LETTERS = { s = byte("s"), n = byte("n"), t = byte("t"), f = byte("f"), z = byte("z"), a = byte("a") }
+local LETTERS = { s = byte("s"), n = byte("n"), t = byte("t"), f = byte("f"), z = byte("z"), a = byte("a"),
+  r = byte("r") }
 local OPEN, CLOSE = byte("{"), byte("}")
 
--- The value at a place of the text, and the place behind it.
-local function take(text, at)
+-- The value at a place of the text, and the place behind it. `tables`: those that have begun, by their number.
+local function take(text, at, tables)
   local letter = byte(text, at)
   if letter == LETTERS.s then
     local colon = find(text, ":", at, true)
@@ -66,15 +72,19 @@ local function take(text, at)
   elseif letter == LETTERS.z then
     return null, at + 1
   end
-  local value = {}
+  if letter == LETTERS.r then
+    local stop = find(text, ";", at, true)
+    return tables[tonumber(sub(text, at + 1, stop - 1))], stop + 1
+  end
+  local value = letter == LETTERS.a and array({}) or {}
+  tables[#tables + 1] = value
   at = at + 1
   while byte(text, at) ~= CLOSE do
     local key, member
-    key, at = take(text, at)
-    member, at = take(text, at)
+    key, at = take(text, at, tables)
+    member, at = take(text, at, tables)
     value[key] = member
   end
-  if letter == LETTERS.a then value = array(value) end
   return value, at + 1
 end
 
@@ -83,7 +93,7 @@ local clients, new_client = P.clients, P.new_client
 -- Hands out the state of a client, and forgets the client.
 function P.release(index)
   local client, out = clients[index], {}
-  if client and client[3] then put(client[3], 1, out, {}) end
+  if client and client[3] then put(client[3], 1, out, { count = 0 }) end
   local ok, err = native.carry(concat(out))
   if not ok then error(err, 0) end
   clients[index] = nil
@@ -92,7 +102,7 @@ end
 -- A client with the state that another VM has handed out.
 function P.adopt(index, generation, text)
   local client = new_client(index, generation)
-  if text ~= "" then client[3] = take(text, 1) end
+  if text ~= "" then client[3] = take(text, 1, {}) end
   return client
 end
 

@@ -1,8 +1,10 @@
 //! What a client may do only with the consent of the user's own backend.
-//! In: commands of the client, times that run out; verdicts of the backend. Out: questions; then what the command does.
-//! Never: asks a second question before the first one is answered; handles a command before those that came earlier.
-//! Limits: one question of each client at a time; `RENEWAL_RETRY_SECONDS` until a backend that is down is asked again.
+//! In: commands of the client; verdicts of the backend. Out: questions; then what the command does.
+//! Never: asks about a second command before the first one is answered; handles a command before those that came earlier.
+//! Limits: one question about commands of each client at a time, and one about times that are over (`expiry.rs`).
 //! Invariant: while `Connection::is_asking`, `receive` handles no command.
+
+pub(super) mod expiry;
 
 use std::sync::Arc;
 
@@ -10,19 +12,18 @@ use tidegate_config::model::{BackendEvent, PushBackend};
 
 use crate::api::IDEMPOTENCY_KEY_BYTES_MAX;
 use crate::backend::{Deed, Failure, Granted, Refused, Subject, Verdict, encode_request};
-use crate::client::codec::{Answer, Connected, Malformed, Push};
+use crate::client::asking::expiry::Round;
+use crate::client::codec::{Answer, Connected, Malformed};
 use crate::client::command::{Connect, Publish, Rpc, Subscribe};
 use crate::client::{
     Asker, Connection, Context, Disconnect, Features, Granted as Terms, REJECTS_UNRECOVERED,
     Waiting,
 };
+use crate::effort;
 use crate::mail::{Call, Order};
 use crate::position::Since;
 use crate::publication::is_too_deep;
 use crate::settings::{Error, HubSettings};
-
-/// How long a connection or subscription lasts whose time is over while the backend is down.
-const RENEWAL_RETRY_SECONDS: u64 = 60;
 
 /// What is known of a client for events to the backend.
 #[derive(Debug)]
@@ -33,15 +34,24 @@ pub(super) struct Backing {
     transport: &'static str,
     /// What the backend has stated about the connection: JSON; empty: nothing.
     meta: Box<str>,
-    /// The question that waits for its verdict.
+    /// The command that waits for its verdict.
     asked: Option<Asked>,
     /// The backend decides at `expires_at` whether the connection goes on.
     is_renewed: bool,
-    /// The time of the connection or of a subscription has run out, and the backend is still to be asked about it.
-    is_renewing: bool,
+    /// What the backend decides about times that are over.
+    round: Round,
 }
 
-/// What the backend was asked.
+/// What a question is about. Each client has one question of either kind on its way.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Matter {
+    /// A command: those behind it wait.
+    Command,
+    /// A time that is over: nothing waits.
+    Expiry,
+}
+
+/// The command that the backend was asked about.
 #[derive(Debug)]
 enum Asked {
     Connect {
@@ -62,10 +72,6 @@ enum Asked {
     Rpc {
         id: u32,
     },
-    Refresh,
-    SubRefresh {
-        channel: Arc<str>,
-    },
 }
 
 /// A question for the backend, which the caller sends.
@@ -75,6 +81,22 @@ pub struct Question {
     pub event: BackendEvent,
     /// The body of the request.
     pub body: Vec<u8>,
+}
+
+impl Question {
+    /// The kind of the question.
+    #[must_use]
+    pub const fn matter(&self) -> Matter {
+        match self.event {
+            BackendEvent::Refresh | BackendEvent::SubRefresh => Matter::Expiry,
+            BackendEvent::Connect
+            | BackendEvent::Subscribe
+            | BackendEvent::Publish
+            | BackendEvent::Rpc
+            | BackendEvent::Disconnect
+            | BackendEvent::ChannelEmpty => Matter::Command,
+        }
+    }
 }
 
 /// How a client is disconnected: by this program or, with code and reason, by the application.
@@ -89,6 +111,13 @@ pub enum Parting {
 impl From<Disconnect> for Parting {
     fn from(disconnect: Disconnect) -> Self {
         Self::Own(disconnect)
+    }
+}
+
+impl Backing {
+    /// A subscription to `channel` has ended.
+    pub(super) fn note_end(&mut self, channel: &str) {
+        self.round.note_end(channel);
     }
 }
 
@@ -110,7 +139,7 @@ impl Connection {
             meta: Box::default(),
             asked: None,
             is_renewed: false,
-            is_renewing: false,
+            round: Round::default(),
         }));
         self
     }
@@ -121,10 +150,19 @@ impl Connection {
         self.backing.as_ref().map_or(b"", |backing| &backing.fields)
     }
 
-    /// Whether a question of the client waits for its verdict.
+    /// Whether a command of the client waits for its verdict.
     #[must_use]
     pub fn is_asking(&self) -> bool {
-        self.backing.as_ref().is_some_and(|backing| backing.asked.is_some())
+        self.asks(Matter::Command)
+    }
+
+    /// Whether a question of the client waits for its verdict.
+    #[must_use]
+    pub fn asks(&self, matter: Matter) -> bool {
+        self.backing.as_ref().is_some_and(|backing| match matter {
+            Matter::Command => backing.asked.is_some(),
+            Matter::Expiry => backing.round.is_asking(),
+        })
     }
 
     /// The client as events name it; `None` if its hub has no backend.
@@ -221,37 +259,6 @@ impl Connection {
         self.backing.as_ref().is_some_and(|backing| backing.is_renewed)
     }
 
-    /// The time of the connection or of a subscription may have run out: the backend is asked about each that has, one
-    /// after the other.
-    pub(super) fn begin_renewals<K>(&mut self, context: &mut Context<'_, K>) {
-        if let Some(backing) = &mut self.backing {
-            backing.is_renewing = true;
-            self.ask_next_renewal(context);
-        }
-    }
-
-    fn ask_next_renewal<K>(&mut self, context: &mut Context<'_, K>) {
-        let Some(backing) = &mut self.backing else { return };
-        if !backing.is_renewing || backing.asked.is_some() {
-            return;
-        }
-        let now = context.unix_seconds;
-        let is_due = |at: Option<u64>| at.is_some_and(|at| at <= now);
-        if backing.is_renewed && is_due(self.expires_at) {
-            return self.ask(context, BackendEvent::Refresh, &Deed::Refresh, Asked::Refresh);
-        }
-        let mut all = self.subscriptions.iter();
-        let due = all.find(|(_, known)| known.is_renewed && is_due(known.expires_at));
-        match due.map(|(channel, _)| Arc::clone(channel)) {
-            Some(channel) => {
-                let deed = Deed::SubRefresh { channel: &channel };
-                let asked = Asked::SubRefresh { channel: Arc::clone(&channel) };
-                self.ask(context, BackendEvent::SubRefresh, &deed, asked);
-            }
-            None => backing.is_renewing = false,
-        }
-    }
-
     fn ask<K>(
         &mut self,
         context: &mut Context<'_, K>,
@@ -259,38 +266,57 @@ impl Connection {
         deed: &Deed<'_>,
         asked: Asked,
     ) {
-        let mut body = Vec::new();
-        if let Some(subject) = self.subject() {
-            encode_request(&mut body, &subject, deed);
-        }
+        self.put_question(context, event, deed);
         if let Some(backing) = &mut self.backing {
             debug_assert!(backing.asked.is_none(), "one question at a time");
             backing.asked = Some(asked);
-            context.question = Some(Question { event, body });
         }
+    }
+
+    fn put_question<K>(&self, context: &mut Context<'_, K>, event: BackendEvent, deed: &Deed<'_>) {
+        let Some(subject) = self.subject() else { return };
+        let mut body = Vec::new();
+        encode_request(&mut body, &subject, deed);
+        debug_assert!(context.question.is_none(), "each call asks once");
+        context.question = Some(Question { event, body });
     }
 }
 
 /// Verdicts.
 impl Connection {
-    /// Takes the response to the question that waits. Appends replies to `out`.
+    /// Takes the response to the question of this kind that waits. Appends replies to `out`.
     ///
     /// # Errors
     /// The client must be disconnected, after `out` was sent.
     pub fn take_verdict<K: Copy + Eq>(
         &mut self,
         context: &mut Context<'_, K>,
+        matter: Matter,
         body: Result<&[u8], Failure>,
         out: &mut Vec<u8>,
     ) -> Result<(), Parting> {
-        let asked = self.backing.as_mut().and_then(|backing| backing.asked.take());
-        let Some(asked) = asked else { return Ok(()) };
+        let effort = effort::of_verdict(body.map_or(0, <[u8]>::len));
+        context.effort = context.effort.saturating_add(effort);
         let verdict = body.and_then(|body| {
             Verdict::decode(body).map_err(|_| {
                 context.is_nonsense = true;
                 Failure::Down
             })
         });
+        match matter {
+            Matter::Command => self.take_command_verdict(context, verdict, out),
+            Matter::Expiry => self.take_round_verdict(context, verdict, out),
+        }
+    }
+
+    fn take_command_verdict<K: Copy + Eq>(
+        &mut self,
+        context: &mut Context<'_, K>,
+        verdict: Result<Verdict<'_>, Failure>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Parting> {
+        let asked = self.backing.as_mut().and_then(|backing| backing.asked.take());
+        let Some(asked) = asked else { return Ok(()) };
         let verdict = match verdict {
             Ok(Verdict::Disconnected(code, reason)) => {
                 return Err(Parting::Application(code, reason.into()));
@@ -300,17 +326,8 @@ impl Connection {
             Ok(Verdict::Refused(refused)) => Err(refused),
             Err(failure) => Err(error_of(failure)),
         };
-        let is_failure = verdict.is_err();
-        let carried_out = match (&asked, verdict) {
-            (Asked::Refresh | Asked::SubRefresh { .. }, Err(_)) => {
-                self.put_off_renewal(context, &asked);
-                Ok(())
-            }
-            (Asked::Refresh, Ok(granted)) => self.renew(context, granted.as_deref()),
-            (Asked::SubRefresh { channel }, Ok(granted)) => {
-                self.renew_subscription(context, channel, granted.as_deref(), out);
-                Ok(())
-            }
+        self.has_failed |= verdict.is_err() && matches!(asked, Asked::Connect { .. });
+        match (&asked, verdict) {
             (Asked::Connect { id }, Ok(None)) => self.connect_unknown(context, *id, out),
             (Asked::Connect { id }, Ok(Some(granted))) => {
                 self.connect_granted(context, *id, &granted, out)
@@ -337,11 +354,7 @@ impl Connection {
                 self.refuse_command(&asked, &refused, out);
                 Ok(())
             }
-        };
-        self.has_failed |= is_failure && matches!(asked, Asked::Connect { .. });
-        carried_out?;
-        self.ask_next_renewal(context);
-        Ok(())
+        }
     }
 
     fn refuse_command(&self, asked: &Asked, refused: &Refused<'_>, out: &mut Vec<u8>) {
@@ -350,7 +363,6 @@ impl Connection {
             | Asked::Subscribe { id, .. }
             | Asked::Publish { id, .. }
             | Asked::Rpc { id } => self.codec.encode_answer(out, *id, &Answer::Refused(refused)),
-            Asked::Refresh | Asked::SubRefresh { .. } => {}
         }
     }
 
@@ -537,68 +549,6 @@ impl Connection {
                 self.codec.encode_answer(out, id, &Answer::Called { data });
             }
             Err(Malformed) => self.codec.encode_error(out, id, Error::Internal),
-        }
-    }
-
-    /// The backend has decided whether the connection goes on.
-    fn renew<K>(
-        &mut self,
-        context: &Context<'_, K>,
-        granted: Option<&Granted<'_>>,
-    ) -> Result<(), Parting> {
-        let now = context.unix_seconds;
-        let Some(granted) = granted.filter(|granted| !granted.expired && !is_over(granted, now))
-        else {
-            return Err(Disconnect::EXPIRED.into());
-        };
-        self.expires_at = granted.ends_at();
-        if let Ok(Some(info)) = granted.info() {
-            self.conn_info = info.into();
-        }
-        if let (Some(backing), Some(meta)) = (&mut self.backing, granted.meta()) {
-            backing.meta = meta;
-        }
-        Ok(())
-    }
-
-    /// The backend has decided whether a subscription goes on.
-    fn renew_subscription<K: Copy + Eq>(
-        &mut self,
-        context: &mut Context<'_, K>,
-        channel: &Arc<str>,
-        granted: Option<&Granted<'_>>,
-        out: &mut Vec<u8>,
-    ) {
-        let Some(subscription) = self.subscriptions.get_mut(channel) else { return };
-        let now = context.unix_seconds;
-        match granted.filter(|granted| !granted.expired && !is_over(granted, now)) {
-            Some(granted) => subscription.expires_at = granted.ends_at(),
-            None => self.end_expired(context, channel, out),
-        }
-    }
-
-    /// Ends a subscription whose time is over.
-    pub(super) fn end_expired<K: Copy + Eq>(
-        &mut self,
-        context: &mut Context<'_, K>,
-        channel: &Arc<str>,
-        out: &mut Vec<u8>,
-    ) {
-        self.unsubscribe(context, channel);
-        let (code, reason) = (2501, "subscription expired");
-        self.codec.encode_push(out, &Push::Unsubscribed { channel, code, reason });
-    }
-
-    /// The backend is down: what it was asked about lasts a little longer.
-    fn put_off_renewal<K>(&mut self, context: &Context<'_, K>, asked: &Asked) {
-        let later = Some(context.unix_seconds + RENEWAL_RETRY_SECONDS);
-        match asked {
-            Asked::SubRefresh { channel } => {
-                if let Some(subscription) = self.subscriptions.get_mut(channel) {
-                    subscription.expires_at = later;
-                }
-            }
-            _ => self.expires_at = later,
         }
     }
 }

@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use tidegate_config::model::Deltas;
 
-use crate::audience::read_tags;
 use crate::client::Context;
 use crate::client::command::Subscribe;
 use crate::filter::Filter;
@@ -63,7 +62,10 @@ pub(super) fn features<K>(
 
 /// What a client recovers that has a filter. If nothing is left, it goes on after the newest publication.
 pub(super) fn filtered(filter: &Filter, reply: &Subscribed) -> Subscribed {
-    let admits = |one: &&Arc<Publication>| filter.admits(&read_tags(&one.tags));
+    // Each message of a namespace with filters has an audience.
+    let admits = |one: &&Arc<Publication>| {
+        filter.admits(one.audience.as_ref().map_or(&[], |audience| &audience.tags))
+    };
     let recovered = reply.recovered.as_ref().map(|recovered| Recovered {
         publications: recovered.publications.iter().filter(admits).cloned().collect(),
         is_whole: recovered.is_whole,

@@ -13,19 +13,23 @@ use crate::position::Position;
 use crate::publication::{Content, Publication};
 
 /// Reads the first command of a message, or of the rest of one. Returns how many bytes it takes, with the line break after
-/// it.
+/// it. Looks at no byte behind it, so that the time for all commands of a message is linear in its length.
 ///
 /// # Errors
 /// The line is blank, not JSON, or no command.
 pub(super) fn decode_next(message: &[u8]) -> Result<(Command<'_>, usize), Malformed> {
-    let line = message.split(|byte| *byte == b'\n').next().unwrap_or_default();
-    let text = core::str::from_utf8(line).map_err(|_| Malformed)?;
     // Several objects may be in one line.
-    let mut found = serde_json::Deserializer::from_str(text).into_iter::<Command<'_>>();
+    let mut found = serde_json::Deserializer::from_slice(message).into_iter::<Command<'_>>();
     let command = found.next().ok_or(Malformed)?.map_err(|_| Malformed)?;
     let end = found.byte_offset();
-    let is_last = line[end..].iter().all(u8::is_ascii_whitespace);
-    Ok((command, if is_last { (line.len() + 1).min(message.len()) } else { end }))
+    let text = core::str::from_utf8(&message[..end]).map_err(|_| Malformed)?;
+    if text.contains('\n') {
+        return Err(Malformed);
+    }
+    let rest = &message[end..];
+    let blanks = rest.iter().take_while(|byte| matches!(byte, b' ' | b'\t' | b'\r')).count();
+    let has_line_break = rest.get(blanks) == Some(&b'\n');
+    Ok((command, end + blanks + usize::from(has_line_break)))
 }
 
 /// Appends a reply.
@@ -338,3 +342,27 @@ fn encode_unsubscribe(out: &mut Vec<u8>, channel: &str, code: u32, reason: &str)
 
 /// The ping of the server.
 pub(super) const PING: &[u8] = b"{}";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_separated_and_bytes_behind_one_are_not_looked_at() {
+        for (message, expected) in [
+            (&b"{\"id\":1}"[..], Some(8)),
+            (b"{\"id\":1}\n{}", Some(9)),
+            (b" {\"id\":1} \t\r\n\n", Some(13)),
+            (b"{\"id\":1} {\"id\":2}\n", Some(9)),
+            (b"{\"id\":1}\xff", Some(8)),
+            (b"{\"id\":\n1}", None),
+            (b"\n{\"id\":1}", None),
+            (b"{\"id\":1,\"x\":\"\xff\"}", None),
+            (b"", None),
+            (b"\xff", None),
+        ] {
+            let used = decode_next(message).ok().map(|(_, used)| used);
+            assert_eq!(used, expected, "{}", String::from_utf8_lossy(message));
+        }
+    }
+}

@@ -9,6 +9,7 @@
 pub mod asking;
 pub mod codec;
 pub mod command;
+mod disconnect;
 mod features;
 mod instruct;
 pub mod json;
@@ -20,6 +21,7 @@ use std::sync::Arc;
 
 use tidegate_config::model::{BackendEvent, Namespace};
 
+use crate::client::asking::expiry::OVERDUE_SECONDS_MAX;
 use crate::client::asking::{Backing, Question};
 use crate::client::codec::{Answer, Codec, Joined};
 use crate::client::command::{COMMANDS_MAX, Command, Connect, History, Publish, Subscribe};
@@ -32,18 +34,21 @@ use crate::local::Place;
 use crate::mail::{Call, Order, Reply, ReplyTo, Subscribed, Visitor};
 use crate::position::Since;
 use crate::publication::{Form, Publication, count_within, in_one_line, is_too_deep};
+use crate::queue::Queue;
 use crate::settings::{Client, Error, HubSettings, Hubs, is_permitted, stream_limits};
 use crate::stream::{Excerpt, Recovered};
 use crate::token::{Claims, Refusal};
+
+pub use disconnect::Disconnect;
 
 /// How long a client may stay after its token has expired, in seconds.
 const EXPIRED_GRACE_SECONDS: u64 = 25;
 /// The most publications that a client reads from the history at once.
 const HISTORY_MAX: u32 = 300;
 /// The most commands about history and presence in a message.
-const QUERIES_MAX: u32 = 32;
+const QUERIES_MAX: u16 = 32;
 /// The bytes of replies to a message beyond which its further commands about history and presence are refused.
-const QUERY_REPLIES_BYTES_MAX: usize = 256 * 1024;
+const QUERY_REPLIES_BYTES_MAX: u32 = 256 * 1024;
 /// The bytes that the encoding of a visitor adds to its name and description.
 const VISITOR_COST_BYTES: usize = 8;
 /// The bit of `flag` with which a client prefers an error to `recovered: false`.
@@ -74,6 +79,19 @@ pub struct Connection {
     backing: Option<Box<Backing>>,
     /// `connect` has failed: the client gets no further reply.
     has_failed: bool,
+    /// What was handled of a message whose rest is still to be handed over.
+    handled: Handled,
+}
+
+/// What was handled of a message.
+#[derive(Clone, Copy, Default, Debug)]
+struct Handled {
+    /// Its commands.
+    commands: u16,
+    /// Those of them that read a history or a list of clients.
+    queries: u16,
+    /// The bytes of replies to them.
+    reply_bytes: u32,
 }
 
 #[derive(Debug)]
@@ -141,43 +159,6 @@ enum Asker {
     Application,
 }
 
-/// Why a client is disconnected: the code and reason of the Close frame. The reason is never empty, and no JSON.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Disconnect {
-    /// The code.
-    pub code: u16,
-    /// The reason.
-    pub reason: &'static str,
-}
-
-/// The disconnects of Centrifugo that this program uses.
-impl Disconnect {
-    /// `connect` has failed, and the client is still here.
-    pub const CLOSED: Self = Self { code: 3000, reason: "connection closed" };
-    /// The process stops.
-    pub const SHUTDOWN: Self = Self { code: 3001, reason: "shutdown" };
-    /// The token has expired and was not renewed.
-    pub const EXPIRED: Self = Self { code: 3005, reason: "connection expired" };
-    /// The token of a subscription has expired.
-    pub const SUBSCRIPTION_EXPIRED: Self = Self { code: 3006, reason: "subscription expired" };
-    /// The client does not read.
-    pub const SLOW: Self = Self { code: 3008, reason: "slow" };
-    /// The connection has lasted long enough, and the client connects again.
-    pub const FORCE_RECONNECT: Self = Self { code: 3011, reason: "force reconnect" };
-    /// The client does not answer pings.
-    pub const NO_PONG: Self = Self { code: 3012, reason: "no pong" };
-    /// The token is invalid.
-    pub const INVALID_TOKEN: Self = Self { code: 3500, reason: "invalid token" };
-    /// The client broke the protocol.
-    pub const BAD_REQUEST: Self = Self { code: 3501, reason: "bad request" };
-    /// The client has not connected in time.
-    pub const STALE: Self = Self { code: 3502, reason: "stale" };
-    /// The client sent data that is not JSON.
-    pub const INAPPROPRIATE_PROTOCOL: Self = Self { code: 3506, reason: "inappropriate protocol" };
-    /// The command does not exist here.
-    pub const NOT_AVAILABLE: Self = Self { code: 3508, reason: "not available" };
-}
-
 /// What a client works with.
 pub struct Context<'c, K> {
     /// The hubs of the worker.
@@ -188,6 +169,8 @@ pub struct Context<'c, K> {
     pub index: u16,
     /// Names the client in the hub.
     pub key: K,
+    /// The messages that wait for the client, if it does not read.
+    pub queue: Option<&'c mut Queue>,
     /// The time, and random bits.
     pub at: Instance,
     /// Seconds since 1970.
@@ -245,6 +228,7 @@ impl Connection {
             emulated: None,
             backing: None,
             has_failed: false,
+            handled: Handled::default(),
         }
     }
 
@@ -291,29 +275,37 @@ impl Connection {
         message: &[u8],
         out: &mut Vec<u8>,
     ) -> Result<usize, Disconnect> {
-        let (mut used, mut queries, mut commands) = (0, 0, 0);
-        while (used < message.len() || commands == 0) && !self.is_asking() {
+        let (mut used, begun) = (0, out.len());
+        let before = self.handled;
+        while (used < message.len() || self.handled.commands == 0) && !self.is_asking() {
             if self.has_failed {
-                return Ok(message.len());
+                used = message.len();
+                break;
             }
             let decoded = self.codec.decode_next(&message[used..]);
             let (command, bytes) = decoded.map_err(|_| Disconnect::BAD_REQUEST)?;
             used += bytes;
-            commands += 1;
-            if commands > COMMANDS_MAX {
+            if usize::from(self.handled.commands) >= COMMANDS_MAX {
                 return Err(Disconnect::BAD_REQUEST);
             }
-            queries += u32::from(command.is_query());
-            let is_much = queries > QUERIES_MAX || out.len() > QUERY_REPLIES_BYTES_MAX;
+            self.handled.commands += 1;
+            self.handled.queries += u16::from(command.is_query());
+            let is_much = self.handled.queries > QUERIES_MAX
+                || self.handled.reply_bytes > QUERY_REPLIES_BYTES_MAX;
             if command.is_query() && is_much && self.is_connected && command.id > 0 {
                 self.codec.encode_error(out, command.id, Error::TooManyRequests);
                 continue;
             }
-            let (effort, before) = (effort::of_command(&command), out.len());
+            let (effort, written) = (effort::of_command(&command), out.len());
             let result = self.handle(context, command, out);
-            let spent = effort.saturating_add(effort::of_replies(out.len() - before));
+            let spent = effort.saturating_add(effort::of_replies(out.len() - written));
             context.effort = context.effort.saturating_add(spent);
+            let replied = u32::try_from(out.len() - begun).unwrap_or(u32::MAX);
+            self.handled.reply_bytes = before.reply_bytes.saturating_add(replied);
             result?;
+        }
+        if used == message.len() {
+            self.handled = Handled::default();
         }
         Ok(used)
     }
@@ -642,6 +634,11 @@ impl Connection {
 
     fn unsubscribe<K: Copy + Eq>(&mut self, context: &mut Context<'_, K>, channel: &str) {
         let Some(subscription) = self.remove_subscription(channel) else { return };
+        // What waits must not be taken for messages of a later subscription, which may have another filter.
+        if let Some(queue) = &mut context.queue {
+            context.effort = context.effort.saturating_add(effort::of_queue(queue.len()));
+            queue.forget(channel);
+        }
         let client = subscription.is_visible.then_some(&self.client);
         context.hub.unsubscribe(context.settings, subscription.place, context.key, client);
     }
@@ -649,6 +646,9 @@ impl Connection {
     fn remove_subscription(&mut self, channel: &str) -> Option<Subscription> {
         let subscription = self.subscriptions.remove(channel)?;
         self.filters_bytes -= subscription.filter_bytes();
+        if let Some(backing) = &mut self.backing {
+            backing.note_end(channel);
+        }
         Some(subscription)
     }
 
@@ -827,18 +827,20 @@ impl Connection {
             return if self.is_asking() { Ok(()) } else { Err(Disconnect::STALE) };
         }
         let now = context.unix_seconds;
-        let has_expired =
-            |at: Option<u64>| at.is_some_and(|at| now > at.saturating_add(EXPIRED_GRACE_SECONDS));
-        if has_expired(self.expires_at) && !self.is_renewed() {
+        let has_expired = |at: Option<u64>, is_renewed: bool| {
+            let grace = if is_renewed { OVERDUE_SECONDS_MAX } else { EXPIRED_GRACE_SECONDS };
+            at.is_some_and(|at| now > at.saturating_add(grace))
+        };
+        if has_expired(self.expires_at, self.is_renewed()) {
             return Err(Disconnect::EXPIRED);
         }
         let all = self.subscriptions.iter();
-        let expired = all.filter(|(_, known)| has_expired(known.expires_at) && !known.is_renewed);
+        let expired = all.filter(|(_, known)| has_expired(known.expires_at, known.is_renewed));
         let expired: Vec<Arc<str>> = expired.map(|(channel, _)| Arc::clone(channel)).collect();
         for channel in expired {
             self.end_expired(context, &channel, out);
         }
-        self.begin_renewals(context);
+        self.begin_round(context);
         Ok(())
     }
 

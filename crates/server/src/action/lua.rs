@@ -387,12 +387,13 @@ impl Worker {
     /// threads that are due, as far as their share of the turn goes.
     pub(crate) fn resume_apps<R: Reactor>(&mut self, reactor: &mut R) {
         let has_waiting = self.lua_share.has_waiting() || self.log_hooks.len() > 0;
-        if self.apps.retired_len() > 0 {
-            self.serve_retired(reactor);
-        } else if !self.apps.has_ready() && !has_waiting {
+        if self.apps.retired_len() == 0 && !self.apps.has_ready() && !has_waiting {
             return;
         }
-        // Requests, `on_log` and threads get a share each, so that none keeps the others waiting.
+        // Messages of WebSocket clients, clients of earlier code, requests, `on_log` and threads get a share each, so that none
+        // of them keeps the others waiting.
+        self.lua_share.renew();
+        self.serve_retired(reactor);
         while !self.lua_share.is_used_up()
             && let Some(id) = self.lua_share.take_next()
         {
@@ -499,10 +500,10 @@ impl Worker {
                     self.close_by_lua(reactor, *tag, *code, outbox.get(reason));
                 }
                 Effect::SendAway { to, is_text, data } => {
-                    self.send_lua_away(app, *to, (*is_text, outbox.get(data)));
+                    self.send_lua_away(reactor, app, *to, (*is_text, outbox.get(data)));
                 }
                 Effect::CloseAway { to, code, reason } => {
-                    self.close_lua_away(app, *to, *code, outbox.get(reason));
+                    self.close_lua_away(reactor, app, *to, *code, outbox.get(reason));
                 }
                 Effect::AwaitDrain { tag } => self.await_drain(reactor, *tag),
                 // Only the VMs of `tidegate lua test` order it.

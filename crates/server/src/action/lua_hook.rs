@@ -3,7 +3,8 @@
 //! its way to its action, or the response of the hook.
 //! Never: takes a byte of a request's body before the hook has decided.
 //! Limits: `DECISION_MAX` for a hook that waits; those of `lua.rs`.
-//! Invariant: a request whose hook fails or exceeds a limit is never forwarded.
+//! Invariant: a request whose hook fails or exceeds a limit is never forwarded, nor one whose application has lost its
+//! `on_access`.
 
 use tidegate_base::{Id, Moment, Span};
 use tidegate_config::arrange::Generation;
@@ -29,6 +30,9 @@ use crate::worker::Worker;
 const DECISION_MAX: Span = Span::from_secs(60);
 /// The reason in the log and the error response of a request whose hook has waited for too long.
 const UNDECIDED: &str = "the application did not decide about the request in time";
+
+/// The reason in the error response of a request whose application has no `on_access` any more.
+const UNABLE: &str = "the application cannot decide about the request";
 
 /// What happens to a request that `on_access` has not answered.
 #[derive(Clone, Copy, Debug)]
@@ -60,13 +64,19 @@ impl Worker {
         let Some(vm) = self.apps.vm(app, now, seconds) else {
             return self.answer_error(reactor, to, 503, "the application is not running", false);
         };
+        let decides = vm.has(Handler::Access);
+        let generation = self.settings_of(to).generation;
+        let is_earlier = generation != self.settings.newest().generation;
+        if !decides && self.apps.must_decide(app, is_earlier) {
+            return self.answer_error(reactor, to, 503, UNABLE, false);
+        }
         let hook = Hook {
             route: route as u32,
             scheme: values.scheme,
             random: values.identity.random(),
             by: now.after(DECISION_MAX),
-            decides: vm.has(Handler::Access),
-            generation: self.settings_of(to).generation,
+            decides,
+            generation,
         };
         let has_body = !matches!(values.head.method, Method::Head);
         let full = "the proxy is handling too many requests";

@@ -1,4 +1,5 @@
-//! Mail of Lua applications between the workers of a process: messages for WebSocket clients of another worker.
+//! Mail of Lua applications between the workers of a process: messages for WebSocket clients of another worker, or of
+//! another VM of the same worker.
 //! In: messages in the worker's mailbox; effects of callbacks. Out: messages to the mailboxes of other workers; messages
 //! and Close frames for clients.
 //! Never: waits for another worker; changes the order of mail to a worker.
@@ -105,15 +106,12 @@ impl Worker {
         for _ in 0..MAILS_PER_TURN_MAX {
             let Some(mail) = self.lua_post.as_ref().and_then(LuaPost::take) else { return };
             let LuaMail { app, to, order } = mail;
-            // The client may have left since.
-            let tag = self.apps.tag_of(usize::from(app), to.life, to.client);
-            let Some(tag) = tag else { continue };
             match order {
                 Order::Send { is_text, data } => {
-                    self.send_lua_message(reactor, tag, (is_text, &data), None);
+                    self.send_lua_here(reactor, app, to, (is_text, &data));
                 }
                 Order::Close { code, reason } => {
-                    self.close_by_lua(reactor, tag, code, &reason);
+                    self.close_lua_here(reactor, app, to, code, &reason);
                 }
             }
         }
@@ -125,17 +123,70 @@ impl Worker {
     }
 
     /// Carries out `Effect::SendAway`.
-    pub(super) fn send_lua_away(&self, app: usize, to: Away, (is_text, data): (bool, &[u8])) {
+    pub(super) fn send_lua_away<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        app: usize,
+        to: Away,
+        (is_text, data): (bool, &[u8]),
+    ) {
+        let app = self.apps.base_of(app) as u16;
+        if self.is_lua_here(to) {
+            return self.send_lua_here(reactor, app, to, (is_text, data));
+        }
         self.mail_lua(app, to, Order::Send { is_text, data: data.into() });
     }
 
     /// Carries out `Effect::CloseAway`.
-    pub(super) fn close_lua_away(&self, app: usize, to: Away, code: u16, reason: &[u8]) {
+    pub(super) fn close_lua_away<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        app: usize,
+        to: Away,
+        code: u16,
+        reason: &[u8],
+    ) {
+        let app = self.apps.base_of(app) as u16;
+        if self.is_lua_here(to) {
+            return self.close_lua_here(reactor, app, to, code, reason);
+        }
         self.mail_lua(app, to, Order::Close { code, reason: reason.into() });
     }
 
-    fn mail_lua(&self, app: usize, to: Away, order: Order) {
-        let mail = LuaMail { app: self.apps.base_of(app) as u16, to, order };
+    /// Whether a client is one of this worker.
+    fn is_lua_here(&self, to: Away) -> bool {
+        self.lua_post.as_ref().map_or(0, |post| post.own) == to.worker as usize
+    }
+
+    /// Sends a message to a client of this worker, which may have left.
+    fn send_lua_here<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        app: u16,
+        to: Away,
+        message: (bool, &[u8]),
+    ) {
+        if let Some(tag) = self.apps.tag_of(usize::from(app), to.life, to.client) {
+            self.send_lua_message(reactor, tag, message, None);
+        }
+    }
+
+    /// Ends the connection of a client of this worker, which may have left.
+    fn close_lua_here<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        app: u16,
+        to: Away,
+        code: u16,
+        reason: &[u8],
+    ) {
+        if let Some(tag) = self.apps.tag_of(usize::from(app), to.life, to.client) {
+            self.close_by_lua(reactor, tag, code, reason);
+        }
+    }
+
+    fn mail_lua(&self, app: u16, to: Away, order: Order) {
+        let mail = LuaMail { app, to, order };
         let is_sent =
             self.lua_post.as_ref().is_some_and(|post| post.send(to.worker as usize, mail));
         self.accounts.counters.lua_mail_drops.add(u64::from(!is_sent));

@@ -3,12 +3,15 @@
 //! the VMs before.
 //! Never: ends a request or a connection at once because of a change: the VM before goes on with them (`retired.rs`).
 //! Limits: those of `retired.rs`. Clients are handed over within the share of a turn that callbacks have.
-//! Invariant: whatever names a VM before by its index is renamed in the moment of the change, so nothing that began with
-//! earlier code reaches the new code, and the reverse.
+//! Invariant: settings with new code come into force after `on_start` of all new code has succeeded. Whatever names a VM
+//! before by its index is renamed in the moment of the change, so nothing that began with earlier code reaches the new code,
+//! and the reverse.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use tidegate_base::Id;
+use tidegate_config::model::Config;
 use tidegate_config::places::Finding;
 use tidegate_gate::access::Cause;
 use tidegate_lua::{Handler, Verdict, Vm};
@@ -16,9 +19,8 @@ use tidegate_reactor::Reactor;
 
 use crate::action::lua_response::LogHooks;
 use crate::action::lua_socket::LuaClient;
-use crate::apps::Successor;
+use crate::apps::{Scripts, Successor};
 use crate::carrier::Progress;
-use crate::log;
 use crate::requester::Requester;
 use crate::retired::Next;
 use crate::snapshot::Snapshot;
@@ -32,18 +34,56 @@ const RELOADED: &str = "the application was reloaded";
 
 /// A change.
 impl Worker {
-    /// Loads the applications that have changed.
+    /// Loads and starts the applications that `config` and its programs change, and keeps them until these settings come
+    /// into force, or `drop_prepared_apps`. So no worker changes if one of them cannot.
     ///
     /// # Errors
     /// What is wrong with their scripts. Nothing has changed.
-    pub(crate) fn prepare_apps(
+    pub fn prepare_apps<R: Reactor>(
         &mut self,
+        reactor: &mut R,
+        config: &Config,
+        scripts: &Scripts,
+    ) -> Result<(), Vec<Finding>> {
+        if self.stopping {
+            return Ok(());
+        }
+        let successors = self.load_apps_of(reactor, config, scripts)?;
+        self.apps.keep_prepared(Arc::clone(scripts), successors);
+        Ok(())
+    }
+
+    /// Drops what `prepare_apps` has prepared: another worker cannot use the settings.
+    pub fn drop_prepared_apps(&mut self) {
+        self.apps.drop_prepared();
+    }
+
+    /// Takes the applications that were prepared for these settings, or prepares them.
+    ///
+    /// # Errors
+    /// What is wrong with their scripts. Nothing has changed.
+    pub(crate) fn successors<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
         snapshot: &Snapshot,
     ) -> Result<Vec<Successor>, Vec<Finding>> {
-        match &snapshot.scripts {
-            Some(scripts) => self.apps.prepare(&snapshot.config, scripts),
-            None => Ok(Vec::new()),
+        let Some(scripts) = &snapshot.scripts else { return Ok(Vec::new()) };
+        match self.apps.take_prepared(scripts) {
+            Some(successors) => Ok(successors),
+            None => self.load_apps_of(reactor, &snapshot.config, scripts),
         }
+    }
+
+    fn load_apps_of<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        config: &Config,
+        scripts: &Scripts,
+    ) -> Result<Vec<Successor>, Vec<Finding>> {
+        let prepared = self.apps.prepare((config, scripts), reactor.now(), reactor.unix_seconds());
+        let failures = prepared.as_ref().map_or_else(Vec::len, |_| 0);
+        self.accounts.counters.lua_reload_failures.add(failures as u64);
+        prepared
     }
 
     /// Puts applications that have changed in force.
@@ -62,16 +102,16 @@ impl Worker {
     }
 
     fn change_app<R: Reactor>(&mut self, reactor: &mut R, successor: Successor) {
-        let app = successor.index;
-        let before = self.apps.install(successor);
+        let Successor { index: app, app: next, started } = successor;
+        let before = self.apps.install(app, next);
         let old = before.map(|before| self.apps.retire(app, before, reactor.now()));
         if let Some(old) = old {
             self.rename_app(app, old);
         }
         self.accounts.counters.lua_reloads.add(1);
-        let verdict = self.call_app(reactor, app, "on_start", None, Vm::start);
-        if let Some(Verdict::Failed(_)) = verdict {
-            return self.take_back_app(reactor, app, old);
+        if let Some(started) = started {
+            // What `on_start` has ordered.
+            self.call_app(reactor, app, "on_start", None, |_| started);
         }
         let Some(old) = old else { return };
         let clients = self.clients_of_app(old);
@@ -82,21 +122,6 @@ impl Worker {
         while let Some(oldest) = self.apps.excess_retired(app) {
             self.accounts.counters.lua_reload_cuts.add(1);
             self.end_retired(reactor, oldest);
-        }
-    }
-
-    /// `on_start` of the new code has failed: the code before goes on.
-    fn take_back_app<R: Reactor>(&mut self, reactor: &mut R, app: usize, old: Option<usize>) {
-        self.accounts.counters.lua_reload_failures.add(1);
-        let name = self.apps.name(app);
-        log::error(format_args!(
-            "lua {name}: on_start of the new code has failed; this worker keeps the code before, if there is any"
-        ));
-        self.abandon_app(reactor, app);
-        let before = old.and_then(|old| self.apps.take_retired(old));
-        self.apps.reinstall(app, before, reactor.now());
-        if let Some(old) = old {
-            self.rename_app(old, app);
         }
     }
 

@@ -361,14 +361,9 @@ impl Worker {
         let close = Close { code, reason };
         self.note_lua_close(client, Some(close));
         if let Some(entry) = self.lua_clients.find(client)
-            && let Some(socket) = self.websockets.find(entry.websocket)
+            && self.websockets.find(entry.websocket).is_some()
         {
-            let (websocket, to) = (entry.websocket, socket.requester());
-            if self.is_lua_full(client) {
-                // The client's Close frame is read.
-                self.resume_request(to);
-            }
-            self.close_websocket(reactor, websocket, close);
+            self.close_websocket(reactor, entry.websocket, close);
         }
     }
 

@@ -295,6 +295,8 @@ impl Worker {
         socket.state = State::Closing;
         let to = socket.requester;
         self.encode_switched(reactor, to, |out| encode_close(out, Some(close), None));
+        // The Close frame of the client comes behind messages that were perhaps not read, because the service was full.
+        self.resume_request(to);
         if !self.is_client_held(to) {
             self.arm_websocket(reactor, id);
         }

@@ -1,10 +1,12 @@
 //! What the kernel knows about this process, as the metrics that Prometheus' own clients define for every program.
 //! In: files of /proc. Out: text. A value that the kernel does not tell is left out.
-//! Limits: takes the same time whatever the number of connections: open descriptors are counted by the kernel (Linux 6.2 or newer).
+//! Limits: takes the same time whatever the number of connections: open descriptors are counted by the kernel (Linux 6.2 or
+//! newer), in the table of each thread that has its own.
 
 use std::fmt::Write as _;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
 
 use rustix::process::{Resource, getrlimit};
 use rustix::time::{ClockId, clock_gettime};
@@ -43,13 +45,29 @@ pub(super) fn write(out: &mut String, is_open: bool) {
         "Virtual memory of the process.",
         bytes("VmSize:"),
     );
-    metric("process_open_fds", "gauge", "Open file descriptors.", open_descriptors());
+    metric(
+        "process_open_fds",
+        "gauge",
+        "Open file descriptors of the main thread and of all workers.",
+        open_descriptors(),
+    );
     let limit = getrlimit(Resource::Nofile).current.map(|limit| limit as f64);
-    metric("process_max_fds", "gauge", "Limit of open file descriptors.", limit);
+    metric("process_max_fds", "gauge", "Limit of open file descriptors of each worker.", limit);
+}
+
+/// Each worker has a table of descriptors of its own; all other threads share one.
+fn open_descriptors() -> Option<f64> {
+    let mut count = table_length(Path::new("/proc/self/fd"))?;
+    for thread in fs::read_dir("/proc/self/task").ok()?.flatten() {
+        let name = fs::read_to_string(thread.path().join("comm")).unwrap_or_default();
+        if name.starts_with("worker-") {
+            count += table_length(&thread.path().join("fd")).unwrap_or(0);
+        }
+    }
+    Some(count as f64)
 }
 
 /// Since Linux 6.2, the size of the folder is the number of descriptors; before, it is 0.
-fn open_descriptors() -> Option<f64> {
-    let count = fs::metadata("/proc/self/fd").ok()?.size();
-    (count > 0).then_some(count as f64)
+fn table_length(table: &Path) -> Option<u64> {
+    fs::metadata(table).ok().map(|folder| folder.size()).filter(|length| *length > 0)
 }

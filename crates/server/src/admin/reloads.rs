@@ -1,6 +1,6 @@
 //! The results of reloads, for the command that waits for one.
-//! In: when a reload begins and ends. Out: the result of the next reload that begins.
-//! Limits: a command waits for `WAIT_MAX`.
+//! In: when a reload begins and ends, and that the process stops. Out: the result of the next reload that begins.
+//! Limits: a command waits for `WAIT_MAX`, and no longer than until the process stops.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
@@ -12,7 +12,7 @@ const WAIT_MAX: Duration = Duration::from_secs(20);
 #[derive(Default)]
 pub(crate) struct Reloads {
     state: Mutex<State>,
-    /// Notified when a reload ends.
+    /// Notified when a reload ends, or the process begins to stop.
     ended: Condvar,
 }
 
@@ -25,6 +25,8 @@ struct State {
     ended: u64,
     /// Why the last one changed nothing; `None`: it has succeeded.
     refusal: Option<String>,
+    /// The process stops: no reload begins any more.
+    is_stopping: bool,
 }
 
 impl Reloads {
@@ -42,10 +44,16 @@ impl Reloads {
         self.ended.notify_all();
     }
 
+    /// The process stops: nothing waits for a reload any more.
+    pub(crate) fn stop(&self) {
+        self.lock().is_stopping = true;
+        self.ended.notify_all();
+    }
+
     /// Makes the process reload, and waits for the result of a reload that reads the files after this call.
     ///
     /// # Errors
-    /// The reload changed nothing, or takes too long.
+    /// The reload changed nothing or not all workers, or takes too long, or the process stops.
     pub(super) fn wait_for(
         &self,
         order: impl FnOnce() -> Result<(), String>,
@@ -53,12 +61,16 @@ impl Reloads {
         let state = self.lock();
         let before = state.begun;
         order()?;
-        let waited = self.ended.wait_timeout_while(state, WAIT_MAX, |state| state.ended <= before);
-        let (state, result) = waited.unwrap_or_else(PoisonError::into_inner);
-        match (&state.refusal, result.timed_out()) {
-            (_, true) => Err("the reload takes long; the log will state its result".to_owned()),
-            (Some(refusal), false) => Err(refusal.clone()),
-            (None, false) => Ok(()),
+        let is_under_way = |state: &mut State| state.ended <= before && !state.is_stopping;
+        let waited = self.ended.wait_timeout_while(state, WAIT_MAX, is_under_way);
+        let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        match &state.refusal {
+            _ if state.ended <= before => Err(match state.is_stopping {
+                true => "the process is stopping, so it does not reload".to_owned(),
+                false => "the reload takes long; the log will state its result".to_owned(),
+            }),
+            Some(refusal) => Err(refusal.clone()),
+            None => Ok(()),
         }
     }
 
@@ -91,5 +103,21 @@ mod tests {
         assert_eq!(result, Err("line 3 is wrong".to_owned()));
         worker.expect("a thread").join().expect("it ends");
         assert_eq!(reloads.wait_for(|| Err("no signal".to_owned())), Err("no signal".to_owned()));
+    }
+
+    #[test]
+    fn command_does_not_wait_for_a_process_that_stops() {
+        let reloads = Arc::new(Reloads::default());
+        let (other, mut main) = (Arc::clone(&reloads), None);
+        let began = std::time::Instant::now();
+        let stopping = Err("the process is stopping, so it does not reload".to_owned());
+        let result = reloads.wait_for(|| {
+            main = Some(thread::spawn(move || other.stop()));
+            Ok(())
+        });
+        assert_eq!(result, stopping);
+        main.expect("a thread").join().expect("it ends");
+        assert_eq!(reloads.wait_for(|| Ok(())), stopping, "nor afterwards");
+        assert!(began.elapsed() < WAIT_MAX);
     }
 }

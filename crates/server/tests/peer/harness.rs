@@ -173,6 +173,22 @@ impl<K: Kernel> Harness<Loop<K>> {
         }
     }
 
+    /// Prepares the applications of settings that follow.
+    pub fn prepare(&mut self, config: &Config, scripts: &Scripts) -> Result<(), ChangeError> {
+        let worker = &mut self.worker;
+        let prepared = match &mut self.layer {
+            None => worker.prepare_apps(&mut self.reactor, config, scripts),
+            Some(layer) => {
+                let mut prepared = Ok(());
+                layer.between_turns(&mut self.reactor, worker, |worker, view| {
+                    prepared = worker.prepare_apps(view, config, scripts);
+                });
+                prepared
+            }
+        };
+        prepared.map_err(ChangeError::Scripts)
+    }
+
     /// Changes the settings of the worker. `plan` describes the TLS of the new settings.
     pub fn change(&mut self, snapshot: Snapshot, plan: &TlsPlan) -> Result<(), ChangeError> {
         let snapshot = snapshot.counted_in(&self.registry, 0);

@@ -33,10 +33,13 @@ fn file(script: &str) -> String {
 
 impl Reloaded {
     fn new(workers: u32) -> Self {
-        let text = file("before");
-        let config = tidegate_config::parse(&text, "the test").expect("it is valid");
+        Self::of(&file("before"), workers)
+    }
+
+    fn of(text: &str, workers: u32) -> Self {
+        let config = tidegate_config::parse(text, "the test").expect("it is valid");
         Self {
-            process: Process::of(&text, workers),
+            process: Process::of(text, workers),
             numbers: Numbers::of(&config),
             state: ProcessState::new(&config, 0),
             arranged: Arranged::first(config),
@@ -48,7 +51,13 @@ impl Reloaded {
         let config = tidegate_config::parse(text, "the test").expect("it is valid");
         let next = self.arranged.next(config, &Default::default()).expect("there are indexes");
         let scripts = apps::read(&next.config).expect("they are readable");
-        for worker in &mut self.process.workers {
+        let workers = &mut self.process.workers;
+        let failed = workers.iter_mut().find_map(|w| w.prepare(&next.config, &scripts).err());
+        if let Some(error) = failed {
+            workers.iter_mut().for_each(|worker| worker.worker.drop_prepared_apps());
+            return Err(error.to_string());
+        }
+        for worker in workers {
             let addresses = addresses(&next.config);
             let state = self.state.clone();
             let snapshot = Snapshot::arranged(next.clone(), addresses, state, &mut self.numbers);
@@ -107,6 +116,13 @@ fn clients_are_handed_over_with_their_state_and_their_id() {
             assert_eq!(client.read(), expected, "client {at}, {workers} workers");
         }
         assert!((1..=workers as usize).contains(&run.retired()), "VMs without clients end at once");
+        // The VM before still has the client whose handler waits.
+        clients[0].0.send(&format!("to {} early", clients[4].1));
+        run.process.turns(20);
+        assert_eq!(
+            (clients[0].0.read(), clients[4].0.read()),
+            (vec!["after 2".into()], vec!["early".into()])
+        );
         run.pass(Span::from_secs(2));
         assert!(
             body(&request).ends_with("before"),
@@ -121,7 +137,7 @@ fn clients_are_handed_over_with_their_state_and_their_id() {
         run.process.turns(20);
         assert_eq!(
             (clients[0].0.read(), clients[8].0.read()),
-            (vec!["after 2".into()], vec!["hello".into()])
+            (vec!["after 3".into()], vec!["hello".into()])
         );
         let (new, id) = run.process.connect();
         assert!(clients.iter().all(|(_, other)| *other != id), "{id}");
@@ -200,21 +216,83 @@ fn requests_that_are_too_slow_end_with_the_grace_period() {
 }
 
 #[test]
-fn code_whose_on_start_fails_is_given_up() {
+fn code_whose_on_start_fails_changes_no_worker() {
     let mut run = Reloaded::new(2);
     let (mut client, _) = run.process.connect();
-    assert_eq!(run.reload(&file("fails_to_start")), Ok(()));
-    assert_eq!(run.process.get("/"), "before");
+    for (script, why, failures) in
+        [("fails_to_start", "no database", 1), ("fails_in_worker_1", "no luck", 2)]
+    {
+        let error = run.reload(&file(script)).expect_err("on_start fails");
+        assert!(error.contains(&format!("{script}.lua: on_start: ")), "{error}");
+        assert!(error.contains(why), "{error}");
+        assert_eq!(run.process.sum("lua_reload_failures"), failures);
+    }
+    assert_eq!((run.process.get("/"), run.retired()), ("before".to_owned(), 0));
     client.send("x");
     run.process.turns(10);
     assert_eq!((client.read(), run.retired()), (vec!["before 1".to_owned()], 0));
-    assert_eq!(run.process.sum("lua_reload_failures"), 2);
+    assert_eq!(run.process.sum("lua_reloads"), 0);
     assert_eq!(run.reload(&file("after")), Ok(()));
     assert_eq!(
         (run.process.get("/"), client.read()),
         ("after".to_owned(), vec!["handed over 1".to_owned()])
     );
     run.process.finish(vec![client]);
+}
+
+/// A file whose application decides about the requests of all routes.
+fn hooked(script: &str) -> String {
+    let text = file(script).replace("lua = \"r\"", "proxy = \"p\"\nhooks = \"r\"");
+    format!(
+        "{text}memory-max = \"1MiB\"\nshared = {{ vms = \"64KiB\" }}\n[pool.p]\nservers = [\"10.0.1.1:80\"]\n"
+    )
+}
+
+/// The code before has no `on_access`, so a request of the new routes would pass undecided.
+#[test]
+fn routes_with_hooks_come_into_force_only_with_their_code() {
+    let mut run = Reloaded::new(2);
+    let refused = run.reload(&hooked("refuses_but_fails_to_start"));
+    assert!(refused.is_err_and(|error| error.contains("no database")));
+    assert_eq!(run.process.get("/"), "before");
+    run.process.finish(Vec::new());
+}
+
+#[test]
+fn request_passes_no_hook_whose_code_has_lost_on_access() {
+    let mut run = Reloaded::of(&hooked("forgets_to_decide"), 1);
+    assert_eq!(run.process.get("/"), "refused");
+    let discarded = run.process.get("/hoard");
+    assert!(discarded.contains("the application failed"), "{discarded}");
+    assert_eq!(run.process.sum("lua_restarts"), 1);
+    let response = run.process.get("/");
+    assert!(response.contains("the application cannot decide"), "{response}");
+    run.process.finish(Vec::new());
+}
+
+/// The code between has given the id of the first client to another one, because its VM was discarded.
+#[test]
+fn client_is_never_handed_over_under_the_id_of_another_one() {
+    let mut run = Reloaded::new(1);
+    let (mut first, _) = run.process.connect();
+    first.send("wait");
+    run.process.turns(10);
+    assert_eq!(run.reload(&format!("{}memory-max = \"1MiB\"\n", file("between"))), Ok(()));
+    assert_eq!(run.process.get("/"), "between");
+    let discarded = run.process.get("/hoard");
+    assert!(discarded.contains("the application failed"), "{discarded}");
+    let (mut second, _) = run.process.connect();
+    assert_eq!(run.process.sum("lua_restarts"), 1);
+    run.pass(Span::from_millis(500));
+    second.send("wait");
+    run.process.turns(10);
+    assert_eq!(run.reload(&file("after")), Ok(()));
+    run.pass(Span::from_secs(2));
+    assert_eq!(first.read(), ["before 1"], "its handler ends before that of the second");
+    assert_eq!(second.read(), ["between", "handed over 7"]);
+    run.pass(Span::from_secs(10));
+    assert_eq!((first.read(), run.retired()), (vec!["1012".to_owned()], 0));
+    run.process.finish(vec![first, second]);
 }
 
 #[test]

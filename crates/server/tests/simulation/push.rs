@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use tidegate_base::{Address, Prng, Span};
-use tidegate_reactor::{Faults, SimNet, SimPeer, SimReactor, SimServer};
+use tidegate_reactor::{Faults, Reactor as _, SimNet, SimPeer, SimReactor, SimServer};
 use tidegate_wire::websocket::{
     Decoder, FrameRules, Incoming, Kind, Limits, Role, encode_close_reply, encode_message,
     encode_pong,
@@ -63,6 +63,13 @@ impl Process {
         self.net.advance_by(Span::from_micros(100));
     }
 
+    /// A turn of all workers but one.
+    pub(crate) fn turn_without(&mut self, worker: usize) {
+        let others = self.workers.iter_mut().enumerate().filter(|(at, _)| *at != worker);
+        others.for_each(|(_, worker)| worker.turn());
+        self.net.advance_by(Span::from_micros(100));
+    }
+
     pub(crate) fn turns(&mut self, count: usize) {
         (0..count).for_each(|_| self.turn());
     }
@@ -71,6 +78,11 @@ impl Process {
     pub(crate) fn pass(&mut self, span: Span) {
         self.net.advance_by(span);
         self.turns(2);
+    }
+
+    /// The time of the clock of the workers.
+    pub(crate) fn unix_seconds(&self) -> u64 {
+        self.workers[0].reactor.unix_seconds()
     }
 
     /// The sum of a counter.
@@ -504,6 +516,51 @@ fn clients_that_do_not_read_are_bounded_as_the_policy_states() {
         clients.push(quick);
         process.finish(clients);
     }
+}
+
+#[test]
+fn messages_of_a_subscription_that_has_ended_are_not_delivered() {
+    let settings = format!("anonymous = true\n{SETTINGS}");
+    let mut process = Process::new(2, 19, 100, &settings);
+    let mut slow = Client::raw(&process, "/push/connection/websocket");
+    process.turns(50);
+    slow.read();
+    slow.send("{\"id\":1,\"connect\":{}}");
+    slow.send("{\"id\":2,\"subscribe\":{\"channel\":\"a\"}}");
+    slow.send("{\"id\":3,\"subscribe\":{\"channel\":\"b\"}}");
+    process.turns(50);
+    slow.read();
+    let name = slow.received.concat();
+    let name = name.split("\"client\":\"").nth(1).and_then(|rest| rest.split('"').next());
+    let name = name.expect("a name").to_owned();
+    let data = "x".repeat(4000);
+    for number in 0..200 {
+        let channel = if number % 2 == 0 { "a" } else { "b" };
+        let body = format!("{{\"channel\":\"{channel}\",\"data\":\"{number} {data}\"}}");
+        process.api("publish", &body);
+    }
+    assert!(process.sum("push_queued") > 10);
+    let of = format!("{{\"user\":\"\",\"client\":\"{name}\",\"channel\":\"a\"}}");
+    process.api("unsubscribe", &of);
+    process.turns(20);
+    process.api("subscribe", &of);
+    process.turns(20);
+    process.api("publish", "{\"channel\":\"a\",\"data\":\"new\"}");
+    for _ in 0..200 {
+        process.turn();
+        slow.read();
+    }
+    let ended =
+        slow.received.iter().position(|text| text.contains("\"unsubscribe\":{\"code\":2000"));
+    let later = &slow.received[ended.expect("a push")..];
+    let of = |channel| {
+        let mark = format!("\"channel\":\"{channel}\",\"pub\"");
+        later.iter().filter(move |text| text.contains(&mark)).collect::<Vec<_>>()
+    };
+    assert_eq!(of("a").len(), 1, "{:?}", of("a").len());
+    assert!(of("a")[0].contains("\"new\""));
+    assert!(of("b").last().is_some_and(|text| text.contains("\"199 ")), "others go on");
+    process.finish(vec![slow]);
 }
 
 /// Clients come, go, come back and are slow while messages are published.

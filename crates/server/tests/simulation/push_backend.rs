@@ -7,7 +7,7 @@ use tidegate_base::{Address, Prng, Span};
 use tidegate_reactor::{Faults, SimPeer, SimServer};
 
 use crate::push::Process;
-use crate::push_clients::{Stream, member, post};
+use crate::push_clients::{Stream, member, post, websocket_request};
 
 const SETTINGS: &str = "subscribe = \"anyone\"\nbackend-events = [\"publish\", \"channel-empty\"]\n\
     [push.p.backend]\npool = \"app\"\nconnect = \"/connect\"\npublish = \"/publish\"\nrpc = \"/rpc\"\n\
@@ -117,6 +117,45 @@ fn commands_of_a_client_wait_for_the_verdict_on_earlier_ones() {
     process.finish(Vec::new());
 }
 
+/// A frame of a client, masked with the key 0.
+fn masked(opcode: u8, payload: &[u8]) -> Vec<u8> {
+    let length = u8::try_from(payload.len()).ok().filter(|length| *length < 126);
+    let mut frame = vec![0x80 | opcode, 0x80 | length.expect("a short payload"), 0, 0, 0, 0];
+    frame.extend_from_slice(payload);
+    frame
+}
+
+#[test]
+fn websocket_that_is_closed_while_messages_wait_reads_the_close_frame_behind_them() {
+    let mut process = Process::new(1, 16, 64, SETTINGS);
+    let mut backend = Backend::new(&process);
+    let peer = process.dial();
+    process.turns(4);
+    let request = websocket_request("connection/websocket");
+    assert_eq!(peer.send(request.as_bytes()), request.len());
+    process.turns(10);
+    let send = |opcode, payload: &[u8]| {
+        let frame = masked(opcode, payload);
+        assert_eq!(peer.send(&frame), frame.len());
+    };
+    send(1, CONNECT.as_bytes());
+    backend.answer(&mut process, "/connect", GRANTED);
+    process.turns(10);
+    for id in 2..5 {
+        send(1, format!("{{\"id\":{id},\"rpc\":{{\"method\":\"a\"}}}}").as_bytes());
+    }
+    backend.answer(&mut process, "/rpc", "{\"disconnect\":{\"code\":4501,\"reason\":\"gone\"}}");
+    process.turns(10);
+    let code = 4501_u16.to_be_bytes();
+    assert!(peer.receive().ends_with(&[&code[..], b"gone"].concat()), "a Close frame");
+    send(8, &code);
+    process.turns(10);
+    assert_eq!(process.sum("websockets_now"), 0, "the Close frame of the client was read");
+    assert_eq!(process.sum("websocket_timeouts"), 0);
+    drop((peer, backend));
+    process.finish(Vec::new());
+}
+
 #[test]
 fn backend_that_fails_costs_the_client_an_error_that_it_may_try_again_after() {
     let mut process = Process::new(1, 4, 64, SETTINGS);
@@ -184,6 +223,39 @@ fn clients_of_one_address_leave_places_for_others_and_get_an_error_beyond_theirs
     late.wait_for(&mut process, "\"connect\":{");
     assert_eq!(process.sum("push_backend_failures"), 3, "those that were refused");
     drop((late, streams, waiting, backend));
+    end(process);
+}
+
+#[test]
+fn clients_do_not_postpone_their_end_with_commands() {
+    let settings =
+        SETTINGS.replace("timeout = \"500ms\"", "timeout = \"300s\"\nrefresh = \"/refresh\"");
+    let mut process =
+        Process::new(1, 7, 64, &format!("{settings}[websocket]\nping-every = \"off\"\n"));
+    let mut backend = Backend::new(&process);
+    let mut streams = Vec::new();
+    for _ in 0..3 {
+        let commands = format!("{CONNECT}\n{{\"id\":2,\"rpc\":{{\"method\":\"slow\"}}}}");
+        let mut stream = Stream::begin(&mut process, "http_stream", &commands);
+        let until = process.unix_seconds() + 3;
+        let granted = format!("{{\"result\":{{\"user\":\"7\",\"expire_at\":{until}}}}}");
+        backend.answer(&mut process, "/connect", &granted);
+        stream.wait_for(&mut process, "\"connect\":{");
+        let (path, _, _) = backend.next(&mut process);
+        assert_eq!(path, "/rpc", "which takes a place of the address and is not answered");
+        streams.push(stream);
+    }
+    for _ in 0..40 {
+        process.pass(Span::from_secs(1));
+    }
+    for _ in 0..3 {
+        backend.answer(&mut process, "/refresh", "{\"result\":{\"expired\":true}}");
+    }
+    for stream in &mut streams {
+        stream.wait_for(&mut process, "\"code\":3005,\"reason\":\"connection expired\"");
+    }
+    assert_eq!(process.sum("push_backend_refused") + process.sum("push_clients_now"), 0);
+    drop((streams, backend));
     end(process);
 }
 

@@ -128,6 +128,37 @@ fn requests_to_any_worker_reach_their_session_and_no_other() {
 }
 
 #[test]
+fn commands_are_confirmed_when_the_worker_of_their_session_has_them() {
+    let mut process = Process::new(2, 15, 64, SETTINGS);
+    let mut stream = Stream::begin(&mut process, "sse", "{\"id\":1,\"connect\":{}}");
+    let reply = stream.wait_for(&mut process, "}}\n");
+    let (session, node) = (member(&reply, "session"), member(&reply, "node"));
+    let data = "{\\\"id\\\":2,\\\"rpc\\\":{}}";
+    let body = format!("{{\"session\":\"{session}\",\"node\":\"{node}\",\"data\":\"{data}\"}}");
+    let length = body.len();
+    let request = format!(
+        "POST /push/emulation HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n{body}"
+    );
+    let peers: Vec<_> = (0..8).map(|_| process.dial()).collect();
+    process.turns(4);
+    assert!(peers.iter().all(|peer| peer.send(request.as_bytes()) == request.len()));
+    let worker = node.parse().expect("a number");
+    (0..100).for_each(|_| process.turn_without(worker));
+    for peer in &peers {
+        assert_eq!(peer.receive(), b"", "the worker of the session has not taken a turn");
+    }
+    process.turns(20);
+    for peer in &peers {
+        let response = String::from_utf8_lossy(&peer.receive()).into_owned();
+        assert!(response.starts_with("HTTP/1.1 204 "), "{response}");
+        peer.reset();
+    }
+    assert_eq!(stream.rest(&mut process).matches("\"id\":2").count(), peers.len());
+    drop(stream);
+    process.finish(Vec::new());
+}
+
+#[test]
 fn request_that_begins_nothing_is_refused() {
     let mut process = Process::new(1, 8, 64, SETTINGS);
     for (request, status) in [
@@ -298,7 +329,7 @@ fn silent_websocket_client_is_closed_with_the_code_of_its_silence() {
 }
 
 /// A request for a WebSocket.
-fn websocket_request(path: &str) -> String {
+pub(crate) fn websocket_request(path: &str) -> String {
     format!(
         "GET /push/{path} HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
          Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"

@@ -38,8 +38,7 @@ fn complete_chunked_body_is_not_left_on_the_connection() {
 
 #[test]
 fn chunked_body_is_left_on_the_connection_if_the_pool_does_not_wait_for_it() {
-    let outcome = attack("cheroot-unread", CHUNKED_ATTACK, "request-buffer = \"0B\"");
-    assert!(outcome.wrong > 0, "{outcome:?}");
+    succeeds(|| attack("cheroot-unread", CHUNKED_ATTACK, "request-buffer = \"0B\"").wrong > 0);
 }
 
 #[test]
@@ -52,9 +51,12 @@ fn request_trailers_are_dropped_by_default() {
 
 #[test]
 fn trailers_are_read_as_a_request_if_the_pool_forwards_them() {
-    let outcomes = ["cheroot", "gevent", "eventlet"]
-        .map(|name| attack(name, TRAILER_ATTACK, "trailers = true"));
-    assert!(outcomes.iter().any(|outcome| !outcome.is_clean()), "{outcomes:?}");
+    let mut servers = ["cheroot", "gevent", "eventlet"].into_iter().cycle();
+    succeeds(|| {
+        servers
+            .next()
+            .is_some_and(|name| !attack(name, TRAILER_ATTACK, "trailers = true").is_clean())
+    });
 }
 
 #[test]
@@ -68,9 +70,15 @@ fn unexpected_body_is_not_read_as_a_request() {
 #[test]
 fn unexpected_body_is_read_as_a_request_if_the_pool_reuses_its_connection() {
     for request in [BODY_ATTACK, UNKNOWN_METHOD_ATTACK] {
-        let outcome = attack("http.server", request, "reuse = { after-unexpected-body = true }");
-        assert!(!outcome.is_clean(), "{request}: {outcome:?}");
+        let settings = "reuse = { after-unexpected-body = true }";
+        succeeds(|| !attack("http.server", request, settings).is_clean());
     }
+}
+
+/// The attack succeeds: the other tests would see it. It does only if a victim's request reaches the connection before the
+/// response that tells the proxy of it, so that it is tried again.
+fn succeeds(mut attack: impl FnMut() -> bool) {
+    assert!((0..12).any(|_| attack()), "the attack never succeeds");
 }
 
 /// The result of one attack.

@@ -81,8 +81,15 @@ fn mirror(mut stream: TcpStream, name: &str) {
             Ok(_) | Err(_) => return,
         }
     }
-    // Some of the body may have arrived with the head.
     let end = head.windows(4).position(|end| end == b"\r\n\r\n").map_or(head.len(), |at| at + 4);
+    // A body that is not read would reset the connection.
+    let mut left = content_length(&text(&head[..end])).saturating_sub(head.len() - end);
+    while left > 0 {
+        match stream.read(&mut buffer) {
+            Ok(count) if count > 0 => left = left.saturating_sub(count),
+            Ok(_) | Err(_) => return,
+        }
+    }
     head.truncate(end);
     if head.starts_with(b"GET /verify ") {
         let _ = stream.write_all(verdict(&text(&head)).as_bytes());
@@ -96,6 +103,13 @@ fn mirror(mut stream: TcpStream, name: &str) {
         "HTTP/1.1 200 OK\r\nServer: mirror\r\nX-Powered-By: threads\r\n{cookie}Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
         body.len()
     );
+}
+
+/// The length of the body of a request.
+fn content_length(head: &str) -> usize {
+    let mut fields = head.lines().filter_map(|line| line.split_once(':'));
+    let length = fields.find(|(name, _)| name.eq_ignore_ascii_case("content-length"));
+    length.map_or(0, |(_, value)| value.trim().parse().expect("a number"))
 }
 
 /// The field that sets the cookie of a session, and what the server `name` knows about the session of a request.

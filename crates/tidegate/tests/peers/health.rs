@@ -205,8 +205,9 @@ fn agent_changes_the_share_of_its_server() {
     say("stopped\n");
     checked.wait_for(true, "status", "DOWN (agent)");
     checked.wait_for(false, "status", "DOWN (agent)");
-    let refused = run_well(curl().args(["-o", "-"]).arg(checked.gate.url("/page")));
-    assert!(refused.contains("no server is available"));
+    let is_refused = || checked.pages().iter().all(|page| page.contains("no server is available"));
+    let tries = (0..1000).take_while(|_| !is_refused()).count();
+    assert!(tries < 1000, "the worker does not learn that both servers are down");
     let state = checked.ctl(&["show", "servers", "state"]);
     assert!(
         state.contains(&format!(

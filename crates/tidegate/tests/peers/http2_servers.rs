@@ -227,8 +227,9 @@ fn hypercorn_serves_all_requests() {
 
 /// Each of two servers restarts twice under load, and announces that on its connections (GOAWAY).
 fn check_restarts(folder: &Folder, start_at: impl Fn(String) -> Server) {
-    let first = start_at("127.0.0.1:0".to_owned());
-    let second = start_at("127.0.0.1:0".to_owned());
+    // No connection begins at these addresses, so that their ports are still free after a restart.
+    let first = start_at(free_address().to_string());
+    let second = start_at(free_address().to_string());
     let addresses = [first.address.clone(), second.address.clone()];
     let gate = gate(folder, &[&addresses[0], &addresses[1]], PLAIN);
     let mut load = command(program("h2load", "nghttp2-client"));

@@ -62,9 +62,13 @@ pub struct Folder(PathBuf);
 
 impl Folder {
     pub fn new(name: &str) -> Self {
-        let path =
-            std::env::temp_dir().join(format!("tidegate-peers-{}-{name}", std::process::id()));
-        std::fs::create_dir_all(&path).expect("a folder can be made");
+        static NEXT: AtomicU32 = AtomicU32::new(1);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let own = format!("tidegate-peers-{}-{number}-{name}", std::process::id());
+        let path = std::env::temp_dir().join(own);
+        // A killed run whose process had the same id may have left it.
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir(&path).expect("a folder can be made");
         Self(path)
     }
 

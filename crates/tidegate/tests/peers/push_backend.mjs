@@ -27,16 +27,17 @@ const seen = {};
 let renewals = 0;
 let asking = 0;
 let watchers = [];
-const now = () => Math.floor(Date.now() / 1000);
+/** At least two seconds from now, so that a grant that arrives late is not over. */
+const soon = () => Math.floor(Date.now() / 1000) + 3;
 
 const verdicts = {
   "/connect": (body, headers) => {
     if (body.data?.is === "gone") return { disconnect: { code: 4501, reason: "gone" } };
     if (headers.cookie !== "session=7") return {};
-    const expire_at = body.data?.is === "brief" ? now() + 1 : 0;
+    const expire_at = body.data?.is === "brief" ? soon() : 0;
     return { result: { user: "7", info: { name: "Ann" }, data: { hello: 1 }, meta: { m: 1 }, channels: ["news"], expire_at } };
   },
-  "/refresh": () => (++renewals > 1 ? { result: { expired: true } } : { result: { expire_at: now() + 1 } }),
+  "/refresh": () => (++renewals > 1 ? { result: { expired: true } } : { result: { expire_at: soon() } }),
   "/subscribe": (body) => body.channel === "secret"
     ? { error: { code: 103, message: "permission denied" } }
     : { result: { info: { role: "host" }, data: { for: body.user } } },

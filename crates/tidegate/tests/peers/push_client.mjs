@@ -210,7 +210,7 @@ async function recover({ alice, bob, room, other }, theirs) {
 /** Tokens of connections and subscriptions are renewed when they end. */
 async function renewTokens() {
   let asked = 0;
-  const spans = [2, 1000];
+  const spans = [4, 1000];
   let renewed = () => {};
   const getToken = async () => {
     if (asked === 1) renewed();
@@ -223,7 +223,7 @@ async function renewTokens() {
   carol.on("error", (context) => errors.push(context.error.code));
   carol.connect();
   await once(carol, "connected");
-  assert(errors.join() === "109", `an expired token: ${errors}`);
+  assert(errors.length > 0 && errors.every((code) => code === 109), `an expired token: ${errors}`);
 
   let subscriptions = 0;
   const own = "closed:own";
@@ -233,7 +233,7 @@ async function renewTokens() {
     getToken: async () => {
       subscriptions += 1;
       if (subscriptions === 2) ready();
-      return token({ sub: "carol", channel: own, exp: after(subscriptions === 1 ? 2 : 1000) });
+      return token({ sub: "carol", channel: own, exp: after(subscriptions === 1 ? 4 : 1000) });
     },
   });
   subscription.subscribe();
@@ -301,13 +301,16 @@ async function deltas() {
   const text = "the p\u{e4}rt \u{1f30a} that \"stays\" the same ".repeat(20);
   for (const n of numbers(1, 60)) {
     await api("publish", { channel: "doc:a", data: { n, text: n % 20 ? `${text}${n}` : "" } });
-    if (n === 30) erin.cutConnection();
+    if (n !== 30) continue;
+    // Messages that are recovered come whole.
+    await received.wait(30);
+    erin.cutConnection();
   }
   await received.wait(60);
   assert(received.data.join() === numbers(1, 60).join(), `order: ${received.data}`);
   assert(texts.every((one, at) => one === ((at + 1) % 20 ? `${text}${at + 1}` : "")), "the texts");
   const { numDeltaPayloads } = document.deltaStats();
-  assert(numDeltaPayloads >= 20, `patches: ${numDeltaPayloads}`);
+  assert(numDeltaPayloads >= 27, `patches: ${numDeltaPayloads}`);
   erin.disconnect();
   console.log("deltas");
 }

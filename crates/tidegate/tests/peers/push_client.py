@@ -189,7 +189,7 @@ async def recover(alice, bob, mine, theirs):
 
 async def renew_tokens():
     """Tokens of connections and subscriptions are renewed when they end."""
-    spans = {"connection": [2, 1000], "subscription": [2, 1000]}
+    spans = {"connection": [4, 1000], "subscription": [4, 1000]}
     asked = asyncio.Queue()
 
     def span(what):

@@ -5,8 +5,9 @@ use tidegate_base::Moment;
 use tidegate_config::model::BackendEvent;
 
 use crate::backend::Failure;
-use crate::client::asking::Parting;
+use crate::client::asking::{Matter, Parting};
 use crate::client::codec::Codec;
+use crate::client::command::COMMANDS_MAX;
 use crate::client::{Connection, Context, Disconnect};
 use crate::hub::Hub;
 use crate::settings::Hubs;
@@ -57,6 +58,7 @@ impl Fixture {
             settings: &self.settings,
             index: 0,
             key: 7,
+            queue: None,
             at: (Moment::ZERO, 3),
             unix_seconds: self.now,
             ping_seconds: None,
@@ -80,7 +82,7 @@ impl Fixture {
         (used.expect("no disconnect"), out)
     }
 
-    /// Hands over a response of the backend. Returns the replies.
+    /// Hands over a response of the backend about a command. Returns the replies.
     fn answer(&mut self, body: &str) -> String {
         let (result, out) = self.give(Ok(body));
         assert_eq!(result, Ok(()));
@@ -88,8 +90,45 @@ impl Fixture {
     }
 
     fn give(&mut self, body: Result<&str, Failure>) -> (Result<(), Parting>, String) {
+        self.give_about(Matter::Command, body)
+    }
+
+    /// Hands over a response about a time that is over.
+    fn decide(&mut self, body: Result<&str, Failure>) -> (Result<(), Parting>, String) {
+        self.give_about(Matter::Expiry, body)
+    }
+
+    fn give_about(
+        &mut self,
+        matter: Matter,
+        body: Result<&str, Failure>,
+    ) -> (Result<(), Parting>, String) {
         let body = body.map(str::as_bytes);
-        self.work(|client, context, out| client.take_verdict(context, body, out))
+        self.work(|client, context, out| client.take_verdict(context, matter, body, out))
+    }
+
+    /// A client that is subscribed to these channels until `NOW + 10`, as is its connection.
+    fn subscribed(channels: &[&str]) -> Self {
+        let mut fixture = Self::new();
+        fixture.send("{\"id\":1,\"connect\":{}}");
+        fixture.answer("{\"result\":{\"user\":\"7\",\"expire_at\":1000010}}");
+        for channel in channels {
+            fixture.subscribe(channel, NOW + 10);
+        }
+        fixture
+    }
+
+    fn subscribe(&mut self, channel: &str, until: u64) {
+        self.send(&format!("{{\"id\":2,\"subscribe\":{{\"channel\":\"{channel}\"}}}}"));
+        let out = self.answer(&format!("{{\"result\":{{\"expire_at\":{until}}}}}"));
+        assert!(out.contains("\"subscribe\":{"), "{out}");
+    }
+
+    /// The channel that was asked about last.
+    fn asked_channel(&self) -> &str {
+        let (event, body) = self.asked();
+        assert_eq!(event, BackendEvent::SubRefresh);
+        body.rsplit('"').nth(1).expect("a channel")
     }
 
     fn check(&mut self) -> (Result<(), Disconnect>, String) {
@@ -122,6 +161,35 @@ fn commands_behind_a_question_wait() {
     let (event, body) = fixture.asked();
     assert_eq!(event, BackendEvent::Subscribe);
     assert!(body.ends_with("\"user\":\"7\",\"channel\":\"a\",\"data\":{\"d\":1}}"), "{body}");
+}
+
+#[test]
+fn limits_of_a_message_hold_behind_questions() {
+    let mut fixture = Fixture::connected();
+    let rpc = "{\"id\":2,\"rpc\":{\"method\":\"a\"}}\n";
+    let query = "{\"id\":3,\"presence\":{\"channel\":\"a\"}}\n";
+    let message = format!("{rpc}{}{rpc}{query}", query.repeat(32));
+    for _ in 0..2 {
+        let (mut used, mut replies) = (0, String::new());
+        while used < message.len() {
+            let (more, out) = fixture.send(&message[used..]);
+            used += more;
+            replies.push_str(&out);
+            if fixture.client.is_asking() {
+                fixture.answer("{\"result\":{}}");
+            }
+        }
+        assert_eq!(replies.matches("\"presence\":{}").count(), 32, "{replies}");
+        assert_eq!(replies.matches("\"code\":111").count(), 1, "{replies}");
+    }
+    let message = rpc.repeat(COMMANDS_MAX + 1);
+    for at in 0..COMMANDS_MAX {
+        assert_eq!(fixture.send(&message[at * rpc.len()..]).0, rpc.len());
+        fixture.answer("{\"result\":{}}");
+    }
+    let last = rpc.as_bytes();
+    let (result, _) = fixture.work(|client, context, out| client.receive(context, last, out));
+    assert_eq!(result, Err(Disconnect::BAD_REQUEST));
 }
 
 #[test]
@@ -234,16 +302,15 @@ fn backend_renews_connections_and_subscriptions() {
     fixture.send("{\"id\":1,\"connect\":{}}");
     let out = fixture.answer("{\"result\":{\"user\":\"7\",\"expire_at\":1000010}}");
     assert!(!out.contains("\"ttl\""), "the client does not renew it: {out}");
-    fixture.send(SUBSCRIBE);
-    fixture.answer("{\"result\":{\"expire_at\":1000020}}");
+    fixture.subscribe("a", NOW + 20);
     assert_eq!(fixture.check().0, Ok(()));
     assert!(fixture.question.is_none(), "nothing is due");
     fixture.now += 30;
     assert_eq!(fixture.check().0, Ok(()));
     assert_eq!(fixture.asked().0, BackendEvent::Refresh);
-    fixture.answer("{\"result\":{\"expire_at\":1000100}}");
-    assert_eq!(fixture.asked().0, BackendEvent::SubRefresh, "one after the other");
-    assert_eq!(fixture.give(Err(Failure::Down)).0, Ok(()));
+    assert_eq!(fixture.decide(Ok("{\"result\":{\"expire_at\":1000100}}")).0, Ok(()));
+    assert_eq!(fixture.asked_channel(), "a", "one after the other");
+    assert_eq!(fixture.decide(Err(Failure::Down)).0, Ok(()));
     assert!(fixture.question.is_none());
     // It is asked again after a minute.
     fixture.now += 59;
@@ -251,25 +318,110 @@ fn backend_renews_connections_and_subscriptions() {
     assert!(fixture.question.is_none());
     fixture.now += 1;
     assert_eq!(fixture.check().0, Ok(()));
-    assert_eq!(fixture.asked().0, BackendEvent::SubRefresh);
-    let out = fixture.answer("{\"result\":{\"expired\":true}}");
+    assert_eq!(fixture.asked_channel(), "a");
+    let (_, out) = fixture.decide(Ok("{\"result\":{\"expired\":true}}"));
     assert!(out.contains("\"unsubscribe\":{\"code\":2501"), "{out}");
     fixture.now += 60;
     assert_eq!(fixture.check().0, Ok(()));
-    assert_eq!(fixture.give(Ok("{}")).0, Err(Parting::Own(Disconnect::EXPIRED)));
+    assert_eq!(fixture.decide(Ok("{}")).0, Err(Parting::Own(Disconnect::EXPIRED)));
 }
 
 #[test]
-fn time_that_runs_out_during_a_question_is_asked_about_next() {
-    let mut fixture = Fixture::new();
-    fixture.send("{\"id\":1,\"connect\":{}}");
-    fixture.answer("{\"result\":{\"user\":\"7\",\"expire_at\":1000010}}");
-    fixture.send("{\"id\":2,\"rpc\":{\"method\":\"a\"}}");
+fn error_of_the_backend_ends_what_is_not_renewed() {
+    let refused = "{\"error\":{\"code\":403,\"message\":\"no\",\"temporary\":true}}";
+    let mut fixture = Fixture::subscribed(&["a"]);
+    fixture.now += 10;
+    assert_eq!(fixture.check().0, Ok(()));
+    assert_eq!(fixture.decide(Ok(refused)).0, Err(Parting::Own(Disconnect::EXPIRED)));
+    let mut fixture = Fixture::connected();
+    fixture.subscribe("a", NOW + 10);
+    fixture.now += 10;
+    assert_eq!(fixture.check().0, Ok(()));
+    let (result, out) = fixture.decide(Ok(refused));
+    assert!(result.is_ok() && out.contains("\"unsubscribe\":{\"code\":2501"), "{out}");
+}
+
+#[test]
+fn time_that_is_over_and_commands_do_not_wait_for_each_other() {
+    let mut fixture = Fixture::subscribed(&["a"]);
+    let rpc = "{\"id\":2,\"rpc\":{\"method\":\"a\"}}";
+    fixture.send(rpc);
     fixture.now += 30;
     assert_eq!(fixture.check().0, Ok(()));
-    assert!(fixture.question.is_none(), "one question at a time");
+    assert_eq!(fixture.asked().0, BackendEvent::Refresh, "a command waits for its verdict");
     fixture.answer("{\"result\":{}}");
-    assert_eq!(fixture.asked().0, BackendEvent::Refresh);
+    // Commands go on while questions about times fail.
+    assert_eq!(fixture.decide(Err(Failure::Busy)).0, Ok(()));
+    assert_eq!(fixture.asked_channel(), "a");
+    assert_eq!(fixture.send(rpc).0, rpc.len());
+    assert_eq!(fixture.asked().0, BackendEvent::Rpc);
+    assert_eq!(fixture.answer("{\"result\":{}}"), "{\"id\":2,\"rpc\":{}}");
+}
+
+#[test]
+fn backend_that_does_not_decide_postpones_an_end_for_ten_minutes() {
+    for failure in [Failure::Down, Failure::Busy] {
+        let mut fixture = Fixture::connected();
+        fixture.subscribe("a", NOW + 10);
+        let mut checked = |until: u64, expected: &str| {
+            let mut questions = 0;
+            while fixture.now < until {
+                fixture.now += 10;
+                let (result, out) = fixture.check();
+                assert_eq!((result, out.as_str()), (Ok(()), expected), "at {}", fixture.now);
+                if fixture.question.is_some() {
+                    questions += 1;
+                    assert_eq!(fixture.decide(Err(failure)), (Ok(()), String::new()));
+                }
+            }
+            questions
+        };
+        assert_eq!(checked(NOW + 610, ""), 11);
+        let ended = "{\"push\":{\"channel\":\"a\",\"unsubscribe\":{\"code\":2501,\"reason\":\"subscription expired\"}}}";
+        checked(NOW + 620, ended);
+        let mut fixture = Fixture::subscribed(&[]);
+        fixture.now += 610;
+        assert_eq!(fixture.check().0, Ok(()));
+        assert_eq!(fixture.decide(Ok("{\"result\":{\"expire_at\":-1}}")).0, Ok(()), "nonsense");
+        fixture.now += 1;
+        assert_eq!(fixture.check().0, Err(Disconnect::EXPIRED));
+    }
+}
+
+#[test]
+fn round_ends_after_some_failures_and_the_next_one_goes_on_behind() {
+    let mut fixture = Fixture::connected();
+    for channel in ["a", "b", "c", "d", "e", "f"] {
+        fixture.subscribe(channel, NOW + 10);
+    }
+    for expected in ["abcd", "efab", "cdef"] {
+        fixture.now += 60;
+        assert_eq!(fixture.check().0, Ok(()));
+        let mut asked = String::new();
+        while fixture.question.is_some() {
+            asked.push_str(fixture.asked_channel());
+            assert_eq!(fixture.decide(Err(Failure::Down)).0, Ok(()));
+        }
+        assert_eq!(asked, expected);
+    }
+}
+
+#[test]
+fn verdict_does_not_concern_a_later_subscription_to_the_same_channel() {
+    for verdict in ["{\"result\":{\"expired\":true}}", "{\"result\":{\"expire_at\":1000900}}"] {
+        let mut fixture = Fixture::connected();
+        fixture.subscribe("a", NOW + 10);
+        fixture.now += 10;
+        assert_eq!(fixture.check().0, Ok(()));
+        assert_eq!(fixture.asked_channel(), "a");
+        fixture.send("{\"id\":3,\"unsubscribe\":{\"channel\":\"a\"}}");
+        fixture.subscribe("a", NOW + 70);
+        assert_eq!(fixture.decide(Ok(verdict)), (Ok(()), String::new()));
+        assert_eq!(fixture.client.subscriptions(), 1);
+        fixture.now += 60;
+        assert_eq!(fixture.check().0, Ok(()));
+        assert_eq!(fixture.asked_channel(), "a", "its own time is over");
+    }
 }
 
 #[test]

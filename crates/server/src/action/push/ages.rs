@@ -48,7 +48,13 @@ impl Worker {
                     self.disconnect_client(reactor, id, Disconnect::FORCE_RECONNECT);
                 }
                 Some(Kind::Events { .. }) => self.end_events(reactor, id),
-                Some(Kind::Request { .. } | Kind::Exchange(_) | Kind::Poll { .. }) | None => {}
+                Some(
+                    Kind::Request { .. }
+                    | Kind::Exchange(_)
+                    | Kind::Commands { .. }
+                    | Kind::Poll { .. },
+                )
+                | None => {}
             },
             Receiver::Call(_) => {}
         }

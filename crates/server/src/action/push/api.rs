@@ -93,10 +93,18 @@ impl Worker {
     ) {
         self.count_reply(&reply);
         let Some(session) = self.sessions.get_mut(id) else { return };
-        let Kind::Exchange(exchange) = &mut session.kind else { return };
-        exchange.take(number, reply);
-        if exchange.is_complete() {
-            self.answer_exchange(reactor, id);
+        match &mut session.kind {
+            Kind::Exchange(exchange) => {
+                exchange.take(number, reply);
+                if exchange.is_complete() {
+                    self.answer_exchange(reactor, id);
+                }
+            }
+            Kind::Commands { .. } => self.confirm_commands(reactor, id),
+            Kind::Request { .. }
+            | Kind::Events { .. }
+            | Kind::Poll { .. }
+            | Kind::Client { .. } => {}
         }
     }
 

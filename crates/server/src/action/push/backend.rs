@@ -2,21 +2,23 @@
 //! In: questions of sessions, responses of the backend, clients that have left, channels without subscribers. Out: requests
 //! to a pool; verdicts for sessions, which then go on with their commands.
 //! Never: decides what a response means (`tidegate_push::client::asking` does); sends an event again.
-//! Limits: `calls-max` and `calls-per-address-max` of the hub for questions on their way, one of each session; `reply-max`;
-//! `FIELDS_BYTES_MAX` of fields that a session keeps; `VERDICTS_PER_TURN_MAX`. Of events without a verdict,
-//! `NOTICES_MAX` wait for each path, up to `NOTICES_PER_REQUEST_MAX` are in a request, and one request is on its way.
+//! Limits: `calls-max` and `calls-per-address-max` of the hub for questions about commands on their way, one of each session,
+//! and the same for those about times that are over; `reply-max`; `FIELDS_BYTES_MAX` of fields that a session keeps;
+//! `QUESTIONS_PER_TURN_MAX`; verdicts of `PUSH_EFFORT_PER_TURN_MAX` in a turn. Of events without a verdict, `NOTICES_MAX`
+//! wait for each path, up to `NOTICES_PER_REQUEST_MAX` are in a request, and one request is on its way.
 //! Invariant: each call belongs to a session whose connection asks, and to a request that names the session.
 
 use core::net::IpAddr;
 use std::collections::{BTreeMap, VecDeque};
 
 use tidegate_base::Id;
+use tidegate_base::limits::PUSH_EFFORT_PER_TURN_MAX;
 use tidegate_config::model::{BackendEvent, PushBackend};
 use tidegate_gate::chain::client_address;
 use tidegate_gate::own;
 use tidegate_lua::Response;
 use tidegate_push::backend::{Failure, encode_departure, encode_empty_channel};
-use tidegate_push::client::asking::{Parting, Question};
+use tidegate_push::client::asking::{Matter, Parting, Question};
 use tidegate_push::client::{Connection, Disconnect};
 use tidegate_reactor::Reactor;
 use tidegate_wire::message::RequestHead;
@@ -30,8 +32,8 @@ use crate::worker::Worker;
 
 /// The most bytes of fields that a session keeps.
 const FIELDS_BYTES_MAX: usize = 8 * 1024;
-/// The most verdicts that are carried out in a turn.
-const VERDICTS_PER_TURN_MAX: usize = 64;
+/// The most questions that are sent in a turn.
+const QUESTIONS_PER_TURN_MAX: usize = 64;
 /// The most events without a verdict that wait for a path.
 const NOTICES_MAX: usize = 4096;
 /// The most events in a request.
@@ -43,14 +45,14 @@ const CLIENT: &[u8] = b"x-forwarded-for: ";
 /// The calls of a worker to backends.
 #[derive(Default)]
 pub(super) struct BackendCalls {
-    /// Questions that were asked in this turn.
+    /// Questions that are to be sent.
     wanted: VecDeque<(Id<PushSession>, Question)>,
-    /// By session: the call on its way.
-    calls: BTreeMap<Key, Call>,
-    /// How many calls are on their way, by hub and by the address of the client.
-    places: BTreeMap<(u16, Origin), u32>,
+    /// The calls on their way.
+    calls: BTreeMap<(Key, Matter), Call>,
+    /// How many they are.
+    places: Places,
     /// Responses that their sessions have not taken yet.
-    done: VecDeque<(Id<PushSession>, Reply)>,
+    done: VecDeque<(Id<PushSession>, Matter, Reply)>,
     /// Requests whose sessions have ended.
     unwanted: Vec<Id<OwnRequest>>,
     /// By hub and event: events without a verdict.
@@ -63,8 +65,55 @@ type Reply = Result<Vec<u8>, Failure>;
 /// A call on its way.
 struct Call {
     request: Id<OwnRequest>,
-    /// The hub, and the address of the client.
-    place: (u16, Origin),
+    place: Place,
+}
+
+/// What a call counts for: a hub, a kind of question, and the address of the client. Questions about times that are over
+/// have places of their own, so that commands cannot keep a client from its end.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    hub: u16,
+    matter: Matter,
+    origin: Origin,
+}
+
+/// How many calls are on their way. No number is 0.
+#[derive(Default)]
+struct Places {
+    by_place: BTreeMap<Place, u32>,
+    by_hub: BTreeMap<(u16, Matter), u32>,
+}
+
+impl Places {
+    /// Whether another call may be on its way.
+    fn has_room(&self, backend: &PushBackend, place: Place) -> bool {
+        let own = self.by_place.get(&place).copied().unwrap_or(0);
+        let all = self.by_hub.get(&(place.hub, place.matter)).copied().unwrap_or(0);
+        own < backend.calls_per_address_max && all < backend.calls_max
+    }
+
+    fn take(&mut self, place: Place) {
+        *self.by_place.entry(place).or_default() += 1;
+        *self.by_hub.entry((place.hub, place.matter)).or_default() += 1;
+    }
+
+    fn release(&mut self, place: Place) {
+        release(&mut self.by_place, &place);
+        release(&mut self.by_hub, &(place.hub, place.matter));
+    }
+
+    /// The number of calls.
+    fn len(&self) -> usize {
+        self.by_place.values().map(|count| *count as usize).sum()
+    }
+}
+
+fn release<K: Ord>(counts: &mut BTreeMap<K, u32>, key: &K) {
+    let Some(count) = counts.get_mut(key) else { return };
+    *count -= 1;
+    if *count == 0 {
+        counts.remove(key);
+    }
 }
 
 /// Events without a verdict.
@@ -80,7 +129,7 @@ struct Notices {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum HubCall {
     /// The question of a session.
-    Question(Key),
+    Question(Key, Matter),
     /// A list of events of a hub.
     Notices(u16, BackendEvent),
 }
@@ -104,26 +153,12 @@ impl BackendCalls {
         self.wanted.push_back((id, question));
     }
 
-    /// A session has ended: nobody waits for its verdict.
+    /// A session has ended: nobody waits for its verdicts.
     pub(super) fn forget(&mut self, key: Key) {
-        if let Some(call) = self.calls.remove(&key) {
-            self.release(call.place);
-            self.unwanted.push(call.request);
-        }
-    }
-
-    /// Whether the clients of this place may have another call on its way.
-    fn has_room(&self, backend: &PushBackend, (hub, origin): (u16, Origin)) -> bool {
-        let own = self.places.get(&(hub, origin)).copied().unwrap_or(0);
-        let all: u32 = self.places.iter().filter(|((of, _), _)| *of == hub).map(|(_, n)| n).sum();
-        own < backend.calls_per_address_max && all < backend.calls_max
-    }
-
-    fn release(&mut self, place: (u16, Origin)) {
-        if let Some(count) = self.places.get_mut(&place) {
-            *count -= 1;
-            if *count == 0 {
-                self.places.remove(&place);
+        for matter in [Matter::Command, Matter::Expiry] {
+            if let Some(call) = self.calls.remove(&(key, matter)) {
+                self.places.release(call.place);
+                self.unwanted.push(call.request);
             }
         }
     }
@@ -140,20 +175,24 @@ impl BackendCalls {
 
     /// Whether every call belongs to a session that asks, for checks.
     pub(super) fn is_consistent(&self, sessions: &Live<PushSession>, own: &OwnRequests) -> bool {
-        let counted: u32 = self.places.values().sum();
-        counted as usize == self.calls.len()
-            && self.calls.iter().all(|(key, call)| {
+        self.places.len() == self.calls.len()
+            && self.calls.iter().all(|((key, matter), call)| {
                 let Receiver::Session(id) = key.receiver() else { return false };
-                let asks = sessions.find(id).is_some_and(PushSession::is_asking);
+                let asks = sessions.find(id).is_some_and(|session| session.asks(*matter));
                 asks && own.running(call.request).is_some()
             })
     }
 }
 
 impl PushSession {
-    /// Whether a question of the session waits for its verdict.
+    /// Whether a command of the session waits for its verdict.
     pub(super) fn is_asking(&self) -> bool {
-        matches!(&self.kind, Kind::Client { connection, .. } if connection.is_asking())
+        self.asks(Matter::Command)
+    }
+
+    /// Whether a question of the session waits for its verdict.
+    fn asks(&self, matter: Matter) -> bool {
+        matches!(&self.kind, Kind::Client { connection, .. } if connection.asks(matter))
     }
 }
 
@@ -223,17 +262,21 @@ impl Worker {
         for request in core::mem::take(&mut self.push.backend.unwanted) {
             self.cancel_own(reactor, request);
         }
-        for _ in 0..VERDICTS_PER_TURN_MAX {
-            let Some((id, body)) = self.push.backend.done.pop_front() else { break };
-            self.take_backend_reply(reactor, id, &body);
+        let before = self.push.effort;
+        while self.push.effort.wrapping_sub(before) < PUSH_EFFORT_PER_TURN_MAX
+            && let Some((id, matter, body)) = self.push.backend.done.pop_front()
+        {
+            self.take_backend_reply(reactor, (id, matter), &body);
         }
-        while let Some((id, question)) = self.push.backend.wanted.pop_front() {
-            // The session may have ended in the turn in which it asked.
+        for _ in 0..QUESTIONS_PER_TURN_MAX {
+            let Some((id, question)) = self.push.backend.wanted.pop_front() else { break };
+            let matter = question.matter();
+            // The session may have ended since it asked.
             if self.sessions.find(id).is_some()
                 && let Err(failure) = self.begin_backend_call(reactor, id, question)
             {
                 self.accounts.counters.push_backend_failures.add(1);
-                self.push.backend.done.push_back((id, Err(failure)));
+                self.push.backend.done.push_back((id, matter, Err(failure)));
             }
         }
         self.note_empty_channels(reactor);
@@ -246,33 +289,35 @@ impl Worker {
         &mut self,
         reactor: &mut R,
         id: Id<PushSession>,
-        Question { event, body }: Question,
+        question: Question,
     ) -> Result<(), Failure> {
+        let matter = question.matter();
+        let Question { event, body } = question;
         let Some(PushSession { hub, kind: Kind::Client { connection, .. }, .. }) =
             self.sessions.find(id)
         else {
             return Err(Failure::Down);
         };
         let repeated = connection.repeated_fields();
-        let (hub, place) = (*hub, (*hub, origin_of(repeated)));
+        let place = Place { hub: *hub, matter, origin: origin_of(repeated) };
         let fields = [CONTENT_TYPE, repeated].concat();
         let key = Key::of_session(id);
         let settings = std::sync::Arc::clone(&self.push.settings);
-        let backend = settings.get(hub).and_then(|hub| hub.push.backend.as_ref());
+        let backend = settings.get(place.hub).and_then(|hub| hub.push.backend.as_ref());
         let backend = backend.ok_or(Failure::Down)?;
-        if !self.push.backend.has_room(backend, place) {
+        if !self.push.backend.places.has_room(backend, place) {
             self.accounts.counters.push_backend_refused.add(1);
             return Err(Failure::Busy);
         }
-        let call = HubCall::Question(key);
+        let call = HubCall::Question(key, matter);
         self.open_backend_call(
             reactor,
             (backend, event),
             call,
             (&fields, body),
             |calls, request| {
-                *calls.places.entry(place).or_default() += 1;
-                calls.calls.insert(key, Call { request, place });
+                calls.places.take(place);
+                calls.calls.insert((key, matter), Call { request, place });
             },
         )
     }
@@ -321,13 +366,13 @@ impl Worker {
         let counters = &self.accounts.counters;
         let backend = &mut self.push.backend;
         match call {
-            HubCall::Question(key) => {
+            HubCall::Question(key, matter) => {
                 let Receiver::Session(id) = key.receiver() else { return };
                 // A session that has ended has no call.
-                let Some(ended) = backend.calls.remove(&key) else { return };
-                backend.release(ended.place);
+                let Some(ended) = backend.calls.remove(&(key, matter)) else { return };
+                backend.places.release(ended.place);
                 counters.push_backend_failures.add(u64::from(body.is_err()));
-                backend.done.push_back((id, body));
+                backend.done.push_back((id, matter, body));
             }
             HubCall::Notices(hub, event) => {
                 let Some(notices) = backend.notices.get_mut(&(hub, event)) else { return };
@@ -344,7 +389,7 @@ impl Worker {
     fn take_backend_reply<R: Reactor>(
         &mut self,
         reactor: &mut R,
-        id: Id<PushSession>,
+        (id, matter): (Id<PushSession>, Matter),
         body: &Reply,
     ) {
         let Some(session) = self.sessions.find(id) else { return };
@@ -356,7 +401,7 @@ impl Worker {
         let room = self.room_of_client(reactor, id);
         let body = body.as_deref().map_err(|failure| *failure);
         let result = self.with_client(reactor, id, room, |connection, context| {
-            connection.take_verdict(context, body, &mut out)
+            connection.take_verdict(context, matter, body, &mut out)
         });
         self.send_to_client(reactor, id, &out);
         self.buffers.put(out);
@@ -478,6 +523,32 @@ impl Worker {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn places_are_counted_by_address_and_hub_for_each_matter() {
+        let text = "[[listener]]\nbind = \"127.0.0.1:0\"\n[pool.app]\nservers = [\"127.0.0.1:1\"]\n[push.p.backend]\n\
+                    pool = \"app\"\ncalls-max = 3\ncalls-per-address-max = 2\n";
+        let config = tidegate_config::parse(text, "the test").unwrap_or_else(|e| panic!("{e}"));
+        let backend = config.push[0].backend.as_ref().expect("a backend");
+        let place = |last: u8, matter| {
+            let origin = Origin::of(Some([192, 0, 2, last].into()));
+            Place { hub: 0, matter, origin }
+        };
+        let mut places = Places::default();
+        for last in [1, 1, 2] {
+            let command = place(last, Matter::Command);
+            assert!(places.has_room(backend, command));
+            places.take(command);
+            assert!(places.has_room(backend, place(last, Matter::Expiry)));
+        }
+        assert!(!places.has_room(backend, place(3, Matter::Command)), "the hub has no more");
+        places.release(place(2, Matter::Command));
+        assert!(places.has_room(backend, place(3, Matter::Command)));
+        assert!(!places.has_room(backend, place(1, Matter::Command)), "the address has no more");
+        places.release(place(1, Matter::Command));
+        places.release(place(1, Matter::Command));
+        assert_eq!((places.len(), places.by_place.len(), places.by_hub.len()), (0, 0, 0));
+    }
 
     #[test]
     fn address_is_that_of_the_first_line() {

@@ -16,7 +16,8 @@ use tidegate_wire::message::RequestHead;
 use tidegate_wire::websocket::{Close, CloseCode, Kind as MessageKind, Message};
 
 use crate::action::intake::Intake;
-use crate::action::push::{Key, Kind, Link, PushSession};
+use crate::action::push::emulation::Piece;
+use crate::action::push::{Key, Kind, Link, PushSession, PushState};
 use crate::action::service::Service;
 use crate::action::websocket::{Outlet, WebSocket, jittered};
 use crate::requester::Requester;
@@ -96,7 +97,7 @@ impl Worker {
         self.buffers.put(out);
         match result {
             Some(Ok(used)) if used < message.bytes().len() => {
-                self.keep_commands(id, &message.bytes()[used..]);
+                self.keep_commands(id, Piece::new(message.bytes()[used..].into()));
             }
             Some(Err(disconnect)) => self.disconnect(reactor, socket, disconnect),
             Some(Ok(_)) | None => {}
@@ -115,9 +116,11 @@ impl Worker {
         let Service::Client(id) = service else { return None };
         match self.sessions.find(id)?.kind {
             Kind::Client { check_at, .. } => Some(check_at),
-            Kind::Request { .. } | Kind::Exchange(_) | Kind::Events { .. } | Kind::Poll { .. } => {
-                None
-            }
+            Kind::Request { .. }
+            | Kind::Exchange(_)
+            | Kind::Commands { .. }
+            | Kind::Events { .. }
+            | Kind::Poll { .. } => None,
         }
     }
 
@@ -139,9 +142,11 @@ impl Worker {
                 self.websockets.get(*socket).map(WebSocket::endpoint)
             }
             Kind::Client { link: Link::Stream(stream), .. } => Some(stream.endpoint),
-            Kind::Request { .. } | Kind::Exchange(_) | Kind::Events { .. } | Kind::Poll { .. } => {
-                None
-            }
+            Kind::Request { .. }
+            | Kind::Exchange(_)
+            | Kind::Commands { .. }
+            | Kind::Events { .. }
+            | Kind::Poll { .. } => None,
         }
     }
 
@@ -267,9 +272,11 @@ impl Worker {
     pub(super) fn codec_of(&self, id: Id<PushSession>) -> Option<Codec> {
         match &self.sessions.get(id)?.kind {
             Kind::Client { connection, .. } => Some(connection.codec()),
-            Kind::Request { .. } | Kind::Exchange(_) | Kind::Events { .. } | Kind::Poll { .. } => {
-                None
-            }
+            Kind::Request { .. }
+            | Kind::Exchange(_)
+            | Kind::Commands { .. }
+            | Kind::Events { .. }
+            | Kind::Poll { .. } => None,
         }
     }
 
@@ -298,11 +305,14 @@ impl Worker {
         };
         let known = &self.settings.newest().websockets;
         let ping_every = endpoint.and_then(|endpoint| known.get(endpoint).ping_every);
+        let key = Key::of_session(id);
+        let PushState { hub, settings, queues, .. } = &mut self.push;
         let mut context = Context {
-            hub: &mut self.push.hub,
-            settings: &self.push.settings,
+            hub,
+            settings,
             index: session.hub,
-            key: Key::of_session(id),
+            key,
+            queue: queues.get_mut(&key),
             at,
             unix_seconds: reactor.unix_seconds(),
             ping_seconds: ping_every.map(|every| every.as_millis().div_ceil(1000) as u64),
@@ -314,13 +324,18 @@ impl Worker {
         };
         let before = connection.subscriptions() as u64;
         let result = work(connection, &mut context);
-        self.push.effort = self.push.effort.wrapping_add(context.effort);
-        if let Some(question) = context.question.take() {
+        let Context { effort, question, is_nonsense, queue, .. } = context;
+        let is_emptied = queue.is_some_and(|queue| queue.is_empty());
+        if is_emptied {
+            queues.remove(&key);
+        }
+        self.push.effort = self.push.effort.wrapping_add(effort);
+        if let Some(question) = question {
             self.push.backend.ask(id, question);
         }
         let after = connection.subscriptions() as u64;
         let counters = &self.accounts.counters;
-        counters.push_backend_failures.add(context.is_nonsense.into());
+        counters.push_backend_failures.add(is_nonsense.into());
         counters.push_subscriptions.add(after.saturating_sub(before));
         counters.push_subscriptions_now.add(after.saturating_sub(before));
         counters.push_subscriptions_now.sub(before.saturating_sub(after));

@@ -121,7 +121,9 @@ impl Worker {
             Kind::Poll { .. } => {
                 self.answer_poll(reactor, id, core::slice::from_ref(publication), false);
             }
-            Kind::Request { .. } | Kind::Exchange(_) => return Handed::Nothing,
+            Kind::Request { .. } | Kind::Exchange(_) | Kind::Commands { .. } => {
+                return Handed::Nothing;
+            }
         }
         self.accounts.counters.push_deliveries.add(1);
         Handed::Sent

@@ -6,7 +6,8 @@
 //! Limits: `message-max` of `[websocket]`; `queue-max` of the hub for commands that wait for a session, whose client is
 //! disconnected beyond it; `COMMANDS_BYTES_MAX` between workers; `PUSH_SPAN_MAX` of a turn.
 //! Invariant: the session is the action of the requester of the endless response, and ends with it. Its commands run in
-//! order, and only while its client reads and has received what was published before.
+//! order, and only while its client reads and has received what was published before. A request is answered when the
+//! worker of its session has its commands, so that the next request of the client cannot overtake it.
 
 use std::collections::VecDeque;
 
@@ -16,6 +17,7 @@ use tidegate_gate::websocket::EndpointId;
 use tidegate_push::client::codec::{Codec, Push};
 use tidegate_push::client::{Connection, Disconnect};
 use tidegate_push::emulation::{Framing, Request, Secret, SessionName};
+use tidegate_push::mail::ReplyTo;
 use tidegate_reactor::Reactor;
 use tidegate_wire::message::{Method, RequestHead};
 
@@ -33,11 +35,28 @@ const PIECE_BYTES: usize = 64;
 #[derive(Default)]
 pub(super) struct WaitingCommands {
     /// The data of requests, or the rest of messages.
-    pieces: VecDeque<Box<[u8]>>,
+    pieces: VecDeque<Piece>,
     /// The bytes of `pieces`, with `PIECE_BYTES` for each.
     bytes: usize,
     /// The session is listed in `Worker::push_share`.
     is_listed: bool,
+}
+
+/// Commands that came together.
+pub(super) struct Piece {
+    data: Box<[u8]>,
+    /// How many bytes of it were handled.
+    used: usize,
+}
+
+impl Piece {
+    pub(super) const fn new(data: Box<[u8]>) -> Self {
+        Self { data, used: 0 }
+    }
+
+    fn cost_bytes(&self) -> usize {
+        self.data.len() + PIECE_BYTES
+    }
 }
 
 /// The response that carries what a client receives.
@@ -132,44 +151,63 @@ impl Worker {
         body: &[u8],
     ) {
         let Some(to) = self.sessions.get(id).map(PushSession::requester) else { return };
-        self.forget_session(id);
         let Ok(request) = Request::decode(codec, body) else {
+            self.forget_session(id);
             let text = "the body must contain `session`, `node` and `data`";
             return self.answer_error(reactor, to, 400, text, false);
         };
         let Some(worker) = request.node.parse().ok().filter(|worker| self.is_worker(*worker))
         else {
+            self.forget_session(id);
             return self.answer_error(reactor, to, 404, "there is no such node", false);
         };
-        // A request does not learn whether its session exists.
-        let answer = Answer::Json { status: 204, body: b"", origin };
+        if let Some(session) = self.sessions.get_mut(id) {
+            session.kind = Kind::Commands { origin: origin.map(Into::into) };
+        }
         let Some(SessionName { key: (index, generation), secret }) =
             SessionName::parse(&request.session)
         else {
-            return self.answer(reactor, to, &answer, false);
+            return self.confirm_commands(reactor, id);
         };
-        let key = Key::new(index, generation);
+        let client = Key::new(index, generation);
         let data = request.data.into_boxed_slice();
         if worker == self.push.hub.worker() {
-            self.answer(reactor, to, &answer, false);
-            return self.take_commands(reactor, key, secret, data);
+            self.confirm_commands(reactor, id);
+            return self.take_commands(reactor, client, secret, data);
         }
-        match self.forward_commands(worker, (key, secret), data) {
-            true => self.answer(reactor, to, &answer, false),
-            false => {
-                self.accounts.counters.push_refused_commands.add(1);
-                self.answer_error(reactor, to, 503, "too many requests", false);
-            }
+        if !self.forward_commands(worker, Key::of_session(id), (client, secret), data) {
+            self.forget_session(id);
+            self.accounts.counters.push_refused_commands.add(1);
+            self.answer_error(reactor, to, 503, "too many requests", false);
         }
     }
 
-    /// Sends commands to another worker. Returns false if too many are on their way.
-    fn forward_commands(&mut self, worker: u16, to: (Key, Secret), data: Box<[u8]>) -> bool {
+    /// Sends commands to another worker, which replies to `from`. Returns false if too many are on their way.
+    fn forward_commands(
+        &mut self,
+        worker: u16,
+        from: Key,
+        to: (Key, Secret),
+        data: Box<[u8]>,
+    ) -> bool {
         let PushState { hub, post: Some(post), .. } = &mut self.push else { return false };
         if !post.begin_way(worker, &data) {
             return false;
         }
-        hub.forward(worker, to, data).map_err(|data| post.end_way(worker, &data)).is_ok()
+        let from = ReplyTo::Caller { key: from, number: 0 };
+        hub.forward(worker, from, to, data).map_err(|data| post.end_way(worker, &data)).is_ok()
+    }
+
+    /// Answers a request whose commands have reached the worker of their session. A request does not learn whether its
+    /// session exists.
+    pub(super) fn confirm_commands<R: Reactor>(&mut self, reactor: &mut R, id: Id<PushSession>) {
+        let Some(session) = self.sessions.get_mut(id) else { return };
+        let to = session.requester;
+        let Kind::Commands { origin } = &mut session.kind else { return };
+        let origin = origin.take();
+        self.forget_session(id);
+        let answer = Answer::Json { status: 204, body: b"", origin: origin.as_deref() };
+        self.answer(reactor, to, &answer, false);
     }
 
     fn is_worker(&self, worker: u16) -> bool {
@@ -250,13 +288,14 @@ impl Worker {
         let hub = self.push.settings.get(session.hub);
         let bytes_max = hub.map_or(0, |hub| hub.queue.bytes_max);
         let waiting = self.push.commands.entry(Key::of_session(id)).or_default();
-        let bytes = waiting.bytes + commands.len() + PIECE_BYTES;
+        let piece = Piece::new(commands);
+        let bytes = waiting.bytes + piece.cost_bytes();
         if !waiting.pieces.is_empty() && bytes > bytes_max {
             self.accounts.counters.push_slow_closes.add(1);
             return self.disconnect_slow(reactor, Key::of_session(id));
         }
         waiting.bytes = bytes;
-        waiting.pieces.push_back(commands);
+        waiting.pieces.push_back(piece);
         self.run_waiting_commands(reactor, id);
     }
 
@@ -303,29 +342,33 @@ impl Worker {
                 }
                 return;
             }
-            let Some(commands) = waiting.pieces.pop_front() else { return };
-            waiting.bytes -= commands.len() + PIECE_BYTES;
+            let Some(piece) = waiting.pieces.pop_front() else { return };
+            waiting.bytes -= piece.cost_bytes();
             if waiting.pieces.is_empty() {
                 self.push.commands.remove(&key);
             }
             let began = reactor.read_clock();
-            self.run_commands(reactor, id, &commands);
+            self.run_commands(reactor, id, piece);
             self.push_share.note_call(reactor.read_clock().since(began));
         }
     }
 
-    fn run_commands<R: Reactor>(&mut self, reactor: &mut R, id: Id<PushSession>, commands: &[u8]) {
+    fn run_commands<R: Reactor>(&mut self, reactor: &mut R, id: Id<PushSession>, mut piece: Piece) {
         let mut out = self.buffers.take();
         let room = self.room_of_client(reactor, id);
         let result = self.with_client(reactor, id, room, |connection, context| {
-            connection.receive(context, commands, &mut out)
+            connection.receive(context, &piece.data[piece.used..], &mut out)
         });
         self.send_to_client(reactor, id, &out);
         self.buffers.put(out);
         match result {
             Some(Err(disconnect)) => return self.disconnect_client(reactor, id, disconnect),
-            Some(Ok(used)) if used < commands.len() => self.keep_commands(id, &commands[used..]),
-            Some(Ok(_)) => {}
+            Some(Ok(used)) => {
+                piece.used += used;
+                if piece.used < piece.data.len() {
+                    self.keep_commands(id, piece);
+                }
+            }
             None => return,
         }
         self.end_failed_stream(reactor, id);
@@ -335,10 +378,10 @@ impl Worker {
     }
 
     /// Keeps the rest of a message behind a command that waits.
-    pub(super) fn keep_commands(&mut self, id: Id<PushSession>, rest: &[u8]) {
+    pub(super) fn keep_commands(&mut self, id: Id<PushSession>, rest: Piece) {
         let waiting = self.push.commands.entry(Key::of_session(id)).or_default();
-        waiting.bytes += rest.len() + PIECE_BYTES;
-        waiting.pieces.push_front(rest.into());
+        waiting.bytes += rest.cost_bytes();
+        waiting.pieces.push_front(rest);
     }
 
     /// Ends the response to a client whose `connect` has failed.
@@ -360,6 +403,7 @@ impl Worker {
             Kind::Client { link: Link::Socket(_), .. }
             | Kind::Request { .. }
             | Kind::Exchange(_)
+            | Kind::Commands { .. }
             | Kind::Events { .. }
             | Kind::Poll { .. } => None,
         }

@@ -179,6 +179,9 @@ enum Kind {
     Request { purpose: Purpose, body: Vec<u8> },
     /// A request to the API that waits for replies.
     Exchange(Box<Exchange>),
+    /// A request whose commands are on their way to the worker of their session. `origin`: of the page that may read the
+    /// response.
+    Commands { origin: Option<Box<str>> },
     /// A stream of events. `place` is `None` until the subscription exists.
     Events { place: Option<Place> },
     /// A long poll.
@@ -300,9 +303,11 @@ impl PushSession {
     pub(crate) fn subscriptions(&self) -> usize {
         match &self.kind {
             Kind::Client { connection, .. } => connection.subscriptions(),
-            Kind::Request { .. } | Kind::Exchange(_) | Kind::Events { .. } | Kind::Poll { .. } => {
-                usize::from(self.place().is_some())
-            }
+            Kind::Request { .. }
+            | Kind::Exchange(_)
+            | Kind::Commands { .. }
+            | Kind::Events { .. }
+            | Kind::Poll { .. } => usize::from(self.place().is_some()),
         }
     }
 
@@ -313,6 +318,7 @@ impl PushSession {
             Kind::Client { link: Link::Stream(_), .. }
             | Kind::Request { .. }
             | Kind::Exchange(_)
+            | Kind::Commands { .. }
             | Kind::Events { .. }
             | Kind::Poll { .. } => None,
         }
@@ -331,7 +337,10 @@ impl PushSession {
     fn place(&self) -> Option<Place> {
         match &self.kind {
             Kind::Events { place } | Kind::Poll { place, .. } => *place,
-            Kind::Request { .. } | Kind::Exchange(_) | Kind::Client { .. } => None,
+            Kind::Request { .. }
+            | Kind::Exchange(_)
+            | Kind::Commands { .. }
+            | Kind::Client { .. } => None,
         }
     }
 }
@@ -417,7 +426,7 @@ impl Worker {
             Kind::Events { .. } => self.send_heartbeat(reactor, id),
             Kind::Poll { .. } => self.answer_poll(reactor, id, &[], false),
             Kind::Client { .. } => self.ping_stream(reactor, id),
-            Kind::Request { .. } | Kind::Exchange(_) => {}
+            Kind::Request { .. } | Kind::Exchange(_) | Kind::Commands { .. } => {}
         }
     }
 
@@ -433,6 +442,7 @@ impl Worker {
             }
             Kind::Request { .. }
             | Kind::Exchange(_)
+            | Kind::Commands { .. }
             | Kind::Client { link: Link::Socket(_), .. } => {}
         }
     }
@@ -452,7 +462,7 @@ impl Worker {
                 }
                 // Their WebSocket connection is closed.
                 Kind::Client { link: Link::Socket(_), .. } => {}
-                Kind::Request { .. } | Kind::Exchange(_) => {}
+                Kind::Request { .. } | Kind::Exchange(_) | Kind::Commands { .. } => {}
             }
         }
     }
@@ -483,7 +493,8 @@ impl Worker {
                 self.push.backend.forget(key);
                 self.tell_departure(session.hub, &connection);
             }
-            Kind::Exchange(_) | Kind::Events { .. } | Kind::Poll { .. } => {}
+            Kind::Exchange(_) | Kind::Commands { .. } | Kind::Events { .. } | Kind::Poll { .. } => {
+            }
         }
         self.forget_queue(key);
         self.push.ages.forget(key);

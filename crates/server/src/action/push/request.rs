@@ -123,7 +123,10 @@ impl Worker {
             match session.kind {
                 Kind::Request { .. } => self.run_hub_request(reactor, id),
                 Kind::Client { .. } => self.resume_commands(reactor, id),
-                Kind::Exchange(_) | Kind::Events { .. } | Kind::Poll { .. } => {}
+                Kind::Exchange(_)
+                | Kind::Commands { .. }
+                | Kind::Events { .. }
+                | Kind::Poll { .. } => {}
             }
         }
         // The requests behind them belong to the same share.

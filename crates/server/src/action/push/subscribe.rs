@@ -207,7 +207,13 @@ impl Worker {
     fn set_place(&mut self, id: Id<PushSession>, new: Place) {
         match self.sessions.get_mut(id).map(|session| &mut session.kind) {
             Some(Kind::Events { place } | Kind::Poll { place, .. }) => *place = Some(new),
-            Some(Kind::Request { .. } | Kind::Exchange(_) | Kind::Client { .. }) | None => {}
+            Some(
+                Kind::Request { .. }
+                | Kind::Exchange(_)
+                | Kind::Commands { .. }
+                | Kind::Client { .. },
+            )
+            | None => {}
         }
     }
 
@@ -252,7 +258,10 @@ impl Worker {
                     self.answer_poll(reactor, id, &missed[..count], is_lost);
                 }
             }
-            Kind::Request { .. } | Kind::Exchange(_) | Kind::Client { .. } => {}
+            Kind::Request { .. }
+            | Kind::Exchange(_)
+            | Kind::Commands { .. }
+            | Kind::Client { .. } => {}
         }
     }
 
@@ -268,7 +277,10 @@ impl Worker {
             Kind::Events { .. } => {
                 self.abandon_client(reactor, to, Cause::Limit, "limit exceeded");
             }
-            Kind::Request { .. } | Kind::Exchange(_) | Kind::Client { .. } => {}
+            Kind::Request { .. }
+            | Kind::Exchange(_)
+            | Kind::Commands { .. }
+            | Kind::Client { .. } => {}
         }
     }
 

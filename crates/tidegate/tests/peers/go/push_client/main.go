@@ -330,7 +330,7 @@ func readPresence(sub *subscription) {
 // Tokens of connections and subscriptions are renewed when they end.
 func renewTokens() {
 	asked, again := 0, make(chan struct{})
-	spans := []int64{2, 1000}
+	spans := []int64{4, 1000}
 	carol := newClient("push", centrifuge.Config{
 		Token: token(claims{"sub": "carol", "exp": 1000}),
 		GetToken: func(centrifuge.ConnectionTokenEvent) (string, error) {

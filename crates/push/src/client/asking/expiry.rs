@@ -1,0 +1,182 @@
+//! What the backend decides when the time of a connection or of a subscription is over that it has granted.
+//! In: intervals at which times are checked; verdicts. Out: questions, beside those about commands; ends.
+//! Never: lets commands of the client wait; renews anything without the consent of the backend.
+//! Limits: one question of each client at a time; `FAILURES_MAX` of a round may fail, and the next round begins
+//! `RETRY_SECONDS` later. What is not renewed `OVERDUE_SECONDS_MAX` after its time ends (`Connection::check`).
+//! Invariant: a verdict concerns the subscription that it was asked about, never a later one to the same channel.
+
+use core::ops::Bound;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use tidegate_config::model::BackendEvent;
+
+use crate::backend::{Deed, Failure, Granted, Verdict};
+use crate::client::asking::{Parting, is_over};
+use crate::client::codec::Push;
+use crate::client::{Connection, Context, Disconnect};
+
+/// How long after its time a connection or subscription goes on that the backend has not decided about, in seconds.
+pub(in crate::client) const OVERDUE_SECONDS_MAX: u64 = 600;
+/// How long after a failure the next round begins, in seconds.
+const RETRY_SECONDS: u64 = 60;
+/// The failures after which a round ends: each takes up to the timeout of the backend.
+const FAILURES_MAX: u32 = 4;
+
+/// What was granted for a time.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Lease {
+    /// The connection.
+    Connection,
+    /// The subscription to this channel.
+    Subscription(Arc<str>),
+}
+
+/// A round of questions about what is due.
+#[derive(Debug, Default)]
+pub(super) struct Round {
+    /// The question that waits for its verdict; `Some(None)` if its subscription has ended.
+    asked: Option<Option<Lease>>,
+    /// What is to be asked about.
+    due: VecDeque<Lease>,
+    /// How many questions have failed.
+    failures: u32,
+    /// When the next round may begin, in seconds since 1970.
+    next_at: u64,
+    /// The channel that was asked about last. The next round begins behind it, so that channels whose questions fail do
+    /// not keep the others from their turn.
+    last: Option<Arc<str>>,
+}
+
+impl Round {
+    /// Whether a question waits for its verdict.
+    pub(super) const fn is_asking(&self) -> bool {
+        self.asked.is_some()
+    }
+
+    /// A subscription to `channel` has ended.
+    pub(super) fn note_end(&mut self, channel: &str) {
+        let is_same = |lease: &Lease| matches!(lease, Lease::Subscription(of) if **of == *channel);
+        if let Some(asked) = &mut self.asked {
+            asked.take_if(|lease| is_same(lease));
+        }
+    }
+}
+
+impl Connection {
+    /// Asks about everything whose time is over, one after the other.
+    pub(in crate::client) fn begin_round<K>(&mut self, context: &mut Context<'_, K>) {
+        let now = context.unix_seconds;
+        let Some(backing) = &mut self.backing else { return };
+        let round = &mut backing.round;
+        if round.is_asking() || now < round.next_at {
+            return;
+        }
+        (round.failures, round.due) = (0, VecDeque::new());
+        let is_due = |at: Option<u64>| at.is_some_and(|at| at <= now);
+        if backing.is_renewed && is_due(self.expires_at) {
+            round.due.push_back(Lease::Connection);
+        }
+        let (after, until) = match &round.last {
+            Some(last) => (Bound::Excluded(&**last), Bound::Included(&**last)),
+            None => (Bound::Unbounded, Bound::Excluded("")),
+        };
+        let later = self.subscriptions.range::<str, _>((after, Bound::Unbounded));
+        let all = later.chain(self.subscriptions.range::<str, _>((Bound::Unbounded, until)));
+        let due = all.filter(|(_, known)| known.is_renewed && is_due(known.expires_at));
+        let due: Vec<_> = due.map(|(name, _)| Lease::Subscription(Arc::clone(name))).collect();
+        round.due.extend(due);
+        self.ask_next(context);
+    }
+
+    fn ask_next<K>(&mut self, context: &mut Context<'_, K>) {
+        while let Some(backing) = &mut self.backing
+            && let Some(lease) = backing.round.due.pop_front()
+        {
+            let (event, deed) = match &lease {
+                Lease::Connection => (BackendEvent::Refresh, Deed::Refresh),
+                Lease::Subscription(channel) => {
+                    // It may have ended since the round began.
+                    if !self.subscriptions.get(channel).is_some_and(|known| known.is_renewed) {
+                        continue;
+                    }
+                    backing.round.last = Some(Arc::clone(channel));
+                    (BackendEvent::SubRefresh, Deed::SubRefresh { channel })
+                }
+            };
+            self.put_question(context, event, &deed);
+            if let Some(backing) = &mut self.backing {
+                backing.round.asked = Some(Some(lease));
+            }
+            return;
+        }
+    }
+
+    /// The backend has decided about what was asked last, or has failed to.
+    pub(super) fn take_round_verdict<K: Copy + Eq>(
+        &mut self,
+        context: &mut Context<'_, K>,
+        verdict: Result<Verdict<'_>, Failure>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Parting> {
+        let now = context.unix_seconds;
+        let Some(round) = self.backing.as_mut().map(|backing| &mut backing.round) else {
+            return Ok(());
+        };
+        let Some(lease) = round.asked.take() else { return Ok(()) };
+        let granted = match verdict {
+            Ok(Verdict::Granted(granted)) => Some(granted),
+            // As in Centrifugo, what has no result has ended.
+            Ok(Verdict::Nothing | Verdict::Refused(_)) => None,
+            Ok(Verdict::Disconnected(code, reason)) => {
+                return Err(Parting::Application(code, reason.into()));
+            }
+            Err(Failure::Down | Failure::Busy) => {
+                round.failures += 1;
+                round.next_at = now.saturating_add(RETRY_SECONDS);
+                if round.failures >= FAILURES_MAX {
+                    round.due.clear();
+                }
+                self.ask_next(context);
+                return Ok(());
+            }
+        };
+        let granted = granted.filter(|granted| !granted.expired && !is_over(granted, now));
+        match (lease, granted) {
+            (None, _) => {}
+            (Some(Lease::Connection), None) => return Err(Disconnect::EXPIRED.into()),
+            (Some(Lease::Connection), Some(granted)) => self.renew(&granted),
+            (Some(Lease::Subscription(channel)), None) => self.end_expired(context, &channel, out),
+            (Some(Lease::Subscription(channel)), Some(granted)) => {
+                if let Some(subscription) = self.subscriptions.get_mut(&channel) {
+                    subscription.expires_at = granted.ends_at();
+                }
+            }
+        }
+        self.ask_next(context);
+        Ok(())
+    }
+
+    /// The connection goes on.
+    fn renew(&mut self, granted: &Granted<'_>) {
+        self.expires_at = granted.ends_at();
+        if let Ok(Some(info)) = granted.info() {
+            self.conn_info = info.into();
+        }
+        if let (Some(backing), Some(meta)) = (&mut self.backing, granted.meta()) {
+            backing.meta = meta;
+        }
+    }
+
+    /// Ends a subscription whose time is over.
+    pub(in crate::client) fn end_expired<K: Copy + Eq>(
+        &mut self,
+        context: &mut Context<'_, K>,
+        channel: &Arc<str>,
+        out: &mut Vec<u8>,
+    ) {
+        self.unsubscribe(context, channel);
+        let (code, reason) = (2501, "subscription expired");
+        self.codec.encode_push(out, &Push::Unsubscribed { channel, code, reason });
+    }
+}

@@ -1,0 +1,184 @@
+//! Reloads over several workers, each played by a thread.
+//! In: configurations, what each worker answers. Out: the result of the reload, and the mail of the workers.
+
+use std::thread;
+
+use tidegate_gate::process_state::ProcessState;
+use tidegate_reactor::{Mailbox, make_wakers};
+
+use super::*;
+use crate::health::Roster;
+
+/// What a worker got, and whether the mailbox still exists.
+type Log = Arc<Mutex<Vec<&'static str>>>;
+
+/// How a worker answers.
+#[derive(Clone, Copy)]
+struct Answers {
+    /// The applications.
+    prepared: Result<(), &'static str>,
+    /// The settings.
+    applied: Result<(), &'static str>,
+}
+
+const SOUND: Answers = Answers { prepared: Ok(()), applied: Ok(()) };
+
+/// The file, and a way to write another one.
+struct File(String);
+
+impl ConfigSource for File {
+    fn read(&mut self) -> Result<(Config, String), String> {
+        let config = tidegate_config::parse(&self.0, "the test");
+        config.map(|config| (config, String::new())).map_err(|error| error.to_string())
+    }
+
+    fn paths(&self) -> Vec<PathBuf> {
+        Vec::new()
+    }
+
+    fn explain(&self, findings: Vec<Finding>) -> String {
+        findings.iter().map(|finding| format!("{}: {}", finding.subject, finding.what)).collect()
+    }
+}
+
+/// A configuration with an application, whose script is in a folder of its own.
+fn file(name: &str, script: &str) -> String {
+    let folder = std::env::temp_dir().join(format!("tidegate-reload-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let path = folder.join(format!("{name}.lua"));
+    std::fs::write(&path, script).expect("a file");
+    format!(
+        "[[listener]]\nbind = \"127.0.0.1:0\"\n[[route]]\nlua = \"a\"\n[lua.a]\nscript = {path:?}\n"
+    )
+}
+
+/// Plays a worker until its mailbox is told to stop. Without answers, the worker does not react.
+fn play(mailbox: Mailbox<Mail>, answers: Option<Answers>, log: &Log, ends: &Mutex<bool>) {
+    let note = |what| log.lock().expect("a log").push(what);
+    while !*ends.lock().expect("a flag") {
+        let Some(mail) = answers.and_then(|_| mailbox.take()) else {
+            thread::yield_now();
+            continue;
+        };
+        let Some(answers) = answers else { continue };
+        match mail {
+            Mail::Prepare(rehearsal) => {
+                note("prepare");
+                assert!(rehearsal.take().is_some());
+                rehearsal.report(answers.prepared.map_err(str::to_owned));
+            }
+            Mail::Settings(handover) => {
+                note("settings");
+                assert!(handover.take().is_some());
+                let bound = answers.applied.map(|()| vec![None]);
+                handover.report(bound.map_err(str::to_owned));
+            }
+            Mail::DropPrepared => note("drop"),
+            Mail::Stop(..)
+            | Mail::Tls(_)
+            | Mail::Standings(_)
+            | Mail::Verdict(_)
+            | Mail::PassListeners(_) => note("other"),
+        }
+    }
+    while let Some(mail) = mailbox.take() {
+        if matches!(mail, Mail::DropPrepared) {
+            note("drop");
+        }
+    }
+}
+
+/// Reloads in a process whose workers answer so. Returns the result and the mail of each worker.
+fn reload(
+    name: &str,
+    workers: &[Option<Answers>],
+    is_stopping: bool,
+) -> (Result<Option<String>, String>, Vec<Vec<&'static str>>) {
+    let text = file(name, "return { on_request = function() end }");
+    let config = tidegate_config::parse(&text, "the test").expect("it is valid");
+    let wakers = make_wakers(workers.len()).expect("wakers");
+    let mailboxes: Vec<_> = wakers.into_iter().map(|waker| Mailbox::new(8, waker)).collect();
+    let link =
+        |mailbox: &Mailbox<Mail>| WorkerLink { sender: mailbox.sender(), in_use: InUse::default() };
+    let arranged = Arranged::first(config.clone());
+    let roster = Arc::new(Roster::new(&arranged, Vec::new()));
+    let checks = Checks::start(roster, &arranged, &Vec::new(), &TlsPlan::default());
+    let mut configuration = Configuration {
+        source: Some(Box::new(File(text))),
+        keys: KeyFetcher::default(),
+        checks: checks.expect("no server is checked"),
+        addresses: Vec::new(),
+        numbers: Numbers::of(&config),
+        process: ProcessState::new(&config, 0),
+        seed: 0,
+        verifies_passwords: false,
+        scripts: scripts::read(&config).expect("it is readable"),
+        refused: Vec::new(),
+        has_lua_post: true,
+        workers: mailboxes.iter().map(link).collect(),
+        listening: Arc::new(Mutex::new(Listening {
+            config: Arc::new(config),
+            lives: Vec::new(),
+            earlier: Vec::new(),
+            is_stopping,
+        })),
+        arranged,
+        takeover: false,
+        operations: None,
+    };
+    let changed = file(name, "return { on_request = function() end, on_start = function() end }");
+    let config = tidegate_config::parse(&changed, "the test").expect("it is valid");
+    let logs: Vec<Log> = workers.iter().map(|_| Log::default()).collect();
+    let ends = Mutex::new(false);
+    let result = thread::scope(|scope| {
+        for ((mailbox, answers), log) in mailboxes.into_iter().zip(workers).zip(&logs) {
+            let (answers, ends) = (*answers, &ends);
+            scope.spawn(move || play(mailbox, answers, log, ends));
+        }
+        let result = configuration.replace(config, &mut TlsLoader::default());
+        *ends.lock().expect("a flag") = true;
+        result
+    });
+    let logs = logs.iter().map(|log| log.lock().expect("a log").clone()).collect();
+    (result.map(|(_, shortfall)| shortfall), logs)
+}
+
+#[test]
+fn settings_are_in_force_after_all_workers_have_prepared_them() {
+    let (result, mail) = reload("sound", &[Some(SOUND); 3], false);
+    assert_eq!(result, Ok(None));
+    assert_eq!(mail, [["prepare", "settings"]; 3]);
+}
+
+#[test]
+fn worker_whose_applications_fail_keeps_all_workers_from_changing() {
+    let fails = Answers { prepared: Err("a.lua: on_start: no database"), ..SOUND };
+    let (result, mail) = reload("fails", &[Some(SOUND), Some(fails), Some(SOUND)], false);
+    assert_eq!(
+        result.expect_err("it is refused"),
+        "tidegate: worker 1: a.lua: on_start: no database"
+    );
+    assert_eq!(mail, [&["prepare", "drop"][..], &["prepare"], &[]]);
+}
+
+#[test]
+fn result_names_a_later_worker_that_keeps_the_settings_before() {
+    let fails = Answers { applied: Err("no descriptors"), ..SOUND };
+    let (result, mail) = reload("later", &[Some(SOUND), Some(fails), Some(SOUND)], false);
+    let shortfall = result.expect("the others have changed").expect("a shortfall");
+    assert!(
+        shortfall.contains("in force, but worker 1") && shortfall.contains("no descriptors"),
+        "{shortfall}"
+    );
+    assert_eq!(mail[1], ["prepare", "settings", "drop"]);
+    assert_eq!(mail[2], ["prepare", "settings"]);
+    let (result, mail) = reload("first", &[Some(fails), Some(SOUND)], false);
+    assert_eq!(result.expect_err("nothing has changed"), "tidegate: no descriptors");
+    assert_eq!(mail, [&["prepare", "settings", "drop"][..], &["prepare", "drop"]]);
+}
+
+#[test]
+fn reload_does_not_wait_for_workers_of_a_process_that_stops() {
+    let (result, _) = reload("stops", &[None], true);
+    assert_eq!(result.expect_err("it ends"), "tidegate: worker 0: the process is stopping");
+}
