@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Packs a Debian package: scripts/deb.sh [BINARY [FOLDER]]; without a binary, that of `make dist`, which it builds.
-# Needs dpkg. Prints the path of the package. COMPRESSION is that of dpkg-deb -Z.
+# Needs dpkg. Prints the path of the package. COMPRESSION is that of dpkg-deb -Z, MAINTAINER a name and
+# address.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 out=${2:-target/dist}
@@ -14,6 +15,9 @@ else
 fi
 version=$("$binary" --version | cut -d' ' -f2)
 architecture=$(dpkg --print-architecture)
+# Equal contents give an equal package.
+SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || date +%s)}
+export SOURCE_DATE_EPOCH
 root=$(mktemp -d)
 trap 'rm -rf "$root"' EXIT
 chmod 0755 "$root"
@@ -28,10 +32,15 @@ place 0644 packaging/tidegate.tmpfiles usr/lib/tmpfiles.d/tidegate.conf
 place 0644 packaging/tidegate.toml etc/tidegate/tidegate.toml
 place 0644 packaging/tidegate.logrotate etc/logrotate.d/tidegate
 place 0644 packaging/debian/copyright usr/share/doc/tidegate/copyright
-for page in LICENSE-APACHE LICENSE-MIT README.md THREAT_MODEL.md ARCHITECTURE.md CONTRIBUTING.md; do
+place 0644 packaging/debian/lintian-overrides usr/share/lintian/overrides/tidegate
+for page in LICENSE-APACHE LICENSE-MIT {README,CHANGELOG,THREAT_MODEL,ARCHITECTURE,CONTRIBUTING}.md; do
   place 0644 "$page" "usr/share/doc/tidegate/$page"
 done
-gzip -9n <CHANGELOG.md >"$root/usr/share/doc/tidegate/changelog.gz"
+# dpkg's form of the changelog.
+maintainer=${MAINTAINER:-Tidegate developers <tidegate@packages.invalid>}
+printf 'tidegate (%s) stable; urgency=medium\n\n  * CHANGELOG.md states the changes.\n\n -- %s  %s\n' "$version" "$maintainer" \
+  "$(LC_ALL=C date --utc --date="@$SOURCE_DATE_EPOCH" '+%a, %d %b %Y %H:%M:%S +0000')" |
+  gzip -9n >"$root/usr/share/doc/tidegate/changelog.gz"
 find docs apps web/client -type f | while read -r file; do
   place 0644 "$file" "usr/share/doc/tidegate/$file"
 done
@@ -51,16 +60,13 @@ mkdir "$root/DEBIAN"
 # The newest version of glibc whose symbols the binary uses.
 glibc=$(grep -ao 'GLIBC_2\.[0-9]*' "$binary" | sort --unique --version-sort | tail -1 | cut -d_ -f2)
 kibibytes=$(du --summarize --apparent-size --block-size=1024 --exclude=DEBIAN "$root" | cut -f1)
-sed "s/@VERSION@/$version/; s/@ARCHITECTURE@/$architecture/; s/@KIBIBYTES@/$kibibytes/; s/@GLIBC@/$glibc/" \
+sed "s/@VERSION@/$version/; s/@ARCHITECTURE@/$architecture/; s/@KIBIBYTES@/$kibibytes/; s/@GLIBC@/$glibc/; s/@MAINTAINER@/$maintainer/" \
   packaging/debian/control >"$root/DEBIAN/control"
 install --mode=0755 packaging/debian/{postinst,prerm,postrm} "$root/DEBIAN/"
 printf '%s\n' /etc/tidegate/tidegate.toml /etc/logrotate.d/tidegate >"$root/DEBIAN/conffiles"
 (cd "$root" && find etc usr -type f | LC_ALL=C sort | xargs md5sum >DEBIAN/md5sums)
 chmod 0644 "$root"/DEBIAN/{control,conffiles,md5sums}
 
-# Equal contents give an equal package.
-SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || date +%s)}
-export SOURCE_DATE_EPOCH
 package="$out/tidegate_${version}_$architecture.deb"
 dpkg-deb --root-owner-group -Z"${COMPRESSION:-xz}" --build "$root" "$package" >&2
 echo "$package"

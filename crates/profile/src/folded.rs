@@ -173,8 +173,7 @@ mod tests {
 
     #[test]
     fn text_is_read_as_it_was_written() {
-        let mut profile = Profile::default();
-        profile.facts = Facts {
+        let facts = Facts {
             seconds: 10.25,
             hertz: 99,
             workers: 2,
@@ -184,6 +183,7 @@ mod tests {
             lost: 1,
             means: "perf".to_owned(),
         };
+        let mut profile = Profile { facts, ..Profile::default() };
         profile.add("serve;turn;<T as X>::f;inner_[i]".to_owned(), 7);
         profile.add("serve;recv;tcp_recvmsg_[k]".to_owned(), 3);
         profile.add("serve;recv;tcp_recvmsg_[k]".to_owned(), 2);

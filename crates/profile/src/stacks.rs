@@ -91,7 +91,7 @@ impl Stacks {
         self.frames.clear();
         for (at, address) in snapshot.kernel.iter().take(DEPTH_MAX / 2).enumerate() {
             // The others are return addresses; the call is before them.
-            self.frames.push(if at == 0 { *address } else { *address - 1 });
+            self.frames.push(if at == 0 { *address } else { address.saturating_sub(1) });
         }
         if self.hides_kernel && self.is_after_system_call(snapshot.instruction) {
             self.frames.push(IN_KERNEL);
@@ -198,9 +198,9 @@ impl Stacks {
     ) -> Option<u64> {
         let stack = registers.sp();
         for at in 0..COMPILED_WORDS_MAX {
-            let word = read_stack(stack + at * 8).ok()?;
+            let word = read_stack(stack.wrapping_add(at * 8)).ok()?;
             if self.is_after_call(word) {
-                *registers = self::registers(word, stack + at * 8 + 8, 0, word);
+                *registers = self::registers(word, stack.wrapping_add(at * 8 + 8), 0, word);
                 return Some(word);
             }
         }

@@ -89,7 +89,7 @@ fn name_module(module: &Module, names: &mut BTreeMap<u64, Vec<String>>) {
         let after = functions.partition_point(|(at, ..)| *at <= place);
         let found = after.checked_sub(1).and_then(|at| functions.get(at));
         // Assembly code has no sizes.
-        let found = found.filter(|(at, size, _)| *size == 0 || place < at + size);
+        let found = found.filter(|(at, size, _)| *size == 0 || place < at.saturating_add(*size));
         // The debug information of a release build has names without the modules that contain them.
         let outermost = match (found, inlined.first()) {
             (Some((.., name)), _) => readable(name),
