@@ -1,5 +1,5 @@
 # Users need `make run`; contributors need `make test`. The other targets are for development and releases.
-.PHONY: run test lint fuzz soak compare c1000k figures build dist peers
+.PHONY: run test lint fuzz soak compare c1000k figures build dist deb image peers
 SHELL := /bin/bash
 LOGS := target/test-logs
 SEEDS ?= 5000
@@ -16,6 +16,12 @@ build:          ## build the fastest binary (profile release): target/release/ti
 
 dist:           ## pack the release archive: target/dist/tidegate-VERSION-linux-ARCH.tar.gz
 	scripts/dist.sh
+
+deb:            ## pack a Debian package: target/dist/tidegate_VERSION_ARCH.deb
+	scripts/deb.sh
+
+image:          ## write a container image without a daemon: target/image/tidegate-VERSION-oci.tar
+	scripts/image.sh
 
 peers:          ## install the third-party programs that the tests run
 	scripts/install-peers.sh

@@ -21,11 +21,12 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("lua", &["base", "wire"]),
     ("reactor", &["base"]),
     ("secure", &["base", "reactor", "wire"]),
-    ("server", &["base", "config", "gate", "lua", "push", "reactor", "secure", "wire"]),
+    ("server", &["base", "config", "gate", "lua", "profile", "push", "reactor", "secure", "wire"]),
     ("bench", &["base", "reactor", "secure", "wire"]),
+    ("profile", &[]),
     ("tune", &["base"]),
     ("testing", &[]),
-    ("tidegate", &["base", "bench", "config", "convert", "server", "tune"]),
+    ("tidegate", &["base", "bench", "config", "convert", "profile", "server", "tune"]),
 ];
 
 /// Crates that decide and never act: no socket, clock, thread, file, system randomness or randomly seeded map.

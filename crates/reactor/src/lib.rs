@@ -13,6 +13,7 @@ pub mod kernel;
 pub mod mailbox;
 mod outq;
 mod pipe;
+pub mod sampler;
 pub mod signals;
 pub mod sim;
 pub mod source;

@@ -1,8 +1,11 @@
 //! The counters of a worker. Only the worker writes them; readers add up the counters of all workers.
 //! In: one `add` for each event. Out: names and numbers. Never: a lock, a map, an allocation.
 
+use std::sync::OnceLock;
+
 use tidegate_base::counters;
 use tidegate_base::handlers::HandlerCounters;
+use tidegate_reactor::sampler::{self, Thread};
 use tidegate_secure::{Event, TlsObserver};
 use tidegate_wire::tls::Fault;
 
@@ -385,6 +388,18 @@ pub struct Accounts {
     pub counters: WorkerCounters,
     /// Calls, CPU time and queueing delay, by `HandlerKind`.
     pub handlers: [HandlerCounters; HandlerKind::ALL.len()],
+    /// The worker's thread, for profiles; empty until it has started, and if it is unknown.
+    pub thread: OnceLock<Thread>,
+}
+
+impl Accounts {
+    /// The calling thread is that of the worker.
+    pub(crate) fn set_thread(&self) {
+        if let Ok(thread) = sampler::this_thread() {
+            // It is the same thread if it was set before.
+            let _ = self.thread.set(thread);
+        }
+    }
 }
 
 impl TlsObserver for Accounts {

@@ -439,6 +439,7 @@ fn start_admin(
         is_stopping: AtomicBool::new(false),
         places: admin::Places::default(),
         reloads: admin::Reloads::default(),
+        profiler: admin::Profiler::default(),
     });
     log::banner(format_args!("tidegate: admin interface on {}", interface.address()));
     interface
@@ -505,42 +506,30 @@ fn start_worker(
 ) -> Result<(thread::JoinHandle<()>, Bound), StartError> {
     let plan = plan.clone();
     let (report, reported) = mpsc::sync_channel(1);
-    let Links {
-        mailbox,
-        post,
-        push_post,
-        lua_post,
-        verifiers,
-        running,
-        in_use,
-        desk,
-        counts,
-        inherits,
-    } = links;
-    let sockets = (shared, inherits);
-    let work = move || match prepare(index, cpu, &plan, waker, &counts, sockets) {
+    let sockets = (shared, links.inherits);
+    let work = move || match prepare(index, cpu, &plan, waker, &links.counts, sockets) {
         Ok(mut prepared) => {
             let bound = core::mem::take(&mut prepared.bound);
-            if let Some(post) = post {
+            if let Some(post) = links.post {
                 prepared.worker.join(post);
             }
-            prepared.worker.publish_in_use(in_use);
-            prepared.worker.passwords.verifiers = verifiers;
+            prepared.worker.publish_in_use(links.in_use);
+            prepared.worker.passwords.verifiers = links.verifiers;
             prepared.worker.secret = CredentialSecret::new(&random_bytes());
-            if let Some(post) = push_post {
+            if let Some(post) = links.push_post {
                 prepared.worker.join_hubs(post);
             }
-            if let Some(post) = lua_post {
+            if let Some(post) = links.lua_post {
                 prepared.worker.join_apps(post);
             }
-            if let Some(desk) = desk {
+            if let Some(desk) = links.desk {
                 prepared.worker.record_to(desk);
             }
-            running.fetch_add(1, Ordering::Relaxed);
+            links.running.fetch_add(1, Ordering::Relaxed);
             let _ = report.send(Ok(bound));
-            serve(&mut prepared, &mailbox, index as u16);
-            running.fetch_sub(1, Ordering::Relaxed);
-            lend_until_all_stopped(&mut prepared, &running);
+            serve(&mut prepared, &links.mailbox, index as u16);
+            links.running.fetch_sub(1, Ordering::Relaxed);
+            lend_until_all_stopped(&mut prepared, &links.running);
             prepared.worker.deliver_last_lines();
             Ended::AsPlanned
         }
@@ -583,6 +572,7 @@ fn prepare(
         thread_setup::pin_to_cpu(cpu).map_err(system("pinning a worker to its CPU"))?;
     }
     thread_setup::unshare_descriptor_table().map_err(system("unsharing the descriptor table"))?;
+    counts.accounts.set_thread();
     let taken = inherited::take_copies(&plan.inherited, |at| inherits[at].is_some());
     let socks_max = connections_max(plan, index);
     let mut reactor =
@@ -641,7 +631,8 @@ fn prepare(
     Ok(Prepared { reactor, worker, tls, bound })
 }
 
-/// Runs the turns of a worker and handles its mail until it has stopped.
+/// Runs the turns of a worker and handles its mail until it has stopped. The stacks of profiles begin here.
+#[inline(never)]
 fn serve(prepared: &mut Prepared, mailbox: &Mailbox<Mail>, index: u16) {
     let Prepared { reactor, worker, tls, .. } = prepared;
     while !worker.is_stopped(reactor) {

@@ -2,6 +2,8 @@
 //! In: a command, the address of the interface or the file that configures it. Out: exit code 0; 1 if the command failed
 //! or no process listens; 2 if the address is invalid.
 
+mod profile;
+
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
@@ -9,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, Subcommand};
 use tidegate_config::model::Bind;
 use tidegate_server::files;
 
@@ -25,23 +27,39 @@ const IO_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Arguments of `tidegate ctl`.
 #[derive(Args, Debug)]
+#[command(
+    disable_help_subcommand = true,
+    after_help = "`tidegate ctl help` lists the commands of the process."
+)]
 pub struct CtlArgs {
     /// Address of the admin interface: IP:PORT or unix:PATH [default: 127.0.0.1:9901]
-    #[arg(long, value_name = "ADDRESS", conflicts_with = "config")]
+    #[arg(long, value_name = "ADDRESS", conflicts_with = "config", global = true)]
     at: Option<String>,
     /// File with the token of the interface
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", global = true)]
     token_file: Option<PathBuf>,
     /// The configuration file of the process, whose `[admin]` states address and token
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE", global = true)]
     config: Option<PathBuf>,
     /// The command, such as: show stat; `help` lists all
-    #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true)]
-    command: Vec<String>,
+    #[command(subcommand)]
+    command: CtlCommand,
+}
+
+#[derive(Subcommand, Debug)]
+enum CtlCommand {
+    /// Profile the process: a flame graph of what its workers execute, as SVG on stdout
+    Profile(profile::ProfileArgs),
+    #[command(external_subcommand)]
+    Line(Vec<String>),
 }
 
 /// Sends the command and prints the reply.
 pub fn run(args: &CtlArgs) -> ExitCode {
+    let words = match &args.command {
+        CtlCommand::Profile(profile) => return profile::run(profile, args),
+        CtlCommand::Line(words) => words,
+    };
     let (bind, token_file) = match place(args) {
         Ok(place) => place,
         Err(text) => {
@@ -49,31 +67,41 @@ pub fn run(args: &CtlArgs) -> ExitCode {
             return ExitCode::from(USAGE);
         }
     };
-    if let Some(text) = args.command.iter().find(|text| text.contains([';', '\n', '\r', '\0'])) {
+    if let Some(text) = words.iter().find(|text| text.contains([';', '\n', '\r', '\0'])) {
         print_message(&format!(
             "tidegate: {text:?} contains a character that ends a command; help: run one command at a time, and change values \
              with such characters in the file\n"
         ));
         return ExitCode::from(USAGE);
     }
-    match send(&bind, token_file.as_deref(), &args.command.join(" ")) {
-        Ok(reply) => match reply.strip_prefix("error: ") {
-            Some(why) => {
-                print_message(&format!("tidegate: {}\n", why.trim_end()));
-                ExitCode::from(FAILED)
-            }
-            None => {
-                let _ = io::stdout().write_all(reply.trim_end_matches('\n').as_bytes());
-                let _ = io::stdout().write_all(if reply.trim().is_empty() { b"" } else { b"\n" });
-                ExitCode::from(DONE)
-            }
-        },
-        Err(error) => {
-            print_message(&format!(
-                "tidegate: the admin interface at {bind} cannot be used: {error}; help: check [admin] and --at\n"
-            ));
+    match order(&bind, token_file.as_deref(), &words.join(" "), IO_TIMEOUT) {
+        Ok(reply) => {
+            let _ = io::stdout().write_all(reply.trim_end_matches('\n').as_bytes());
+            let _ = io::stdout().write_all(if reply.trim().is_empty() { b"" } else { b"\n" });
+            ExitCode::from(DONE)
+        }
+        Err(text) => {
+            print_message(&text);
             ExitCode::from(FAILED)
         }
+    }
+}
+
+/// Sends one command. Returns its reply; the error is a text to print.
+fn order(
+    bind: &str,
+    token_file: Option<&Path>,
+    command: &str,
+    patience: Duration,
+) -> Result<String, String> {
+    let reply = send_patiently(bind, token_file, command, patience).map_err(|error| {
+        format!(
+            "tidegate: the admin interface at {bind} cannot be used: {error}; help: check [admin] and --at\n"
+        )
+    })?;
+    match reply.strip_prefix("error: ") {
+        Some(why) => Err(format!("tidegate: {}\n", why.trim_end())),
+        None => Ok(reply),
     }
 }
 
@@ -81,7 +109,7 @@ pub fn run(args: &CtlArgs) -> ExitCode {
 fn place(args: &CtlArgs) -> Result<(String, Option<PathBuf>), String> {
     let Some(path) = &args.config else {
         let at = args.at.clone().unwrap_or_else(|| ADDRESS.to_owned());
-        if !at.starts_with("unix:") && at.parse::<SocketAddr>().is_err() {
+        if !is_address(&at) {
             let at = at.escape_debug();
             return Err(format!(
                 "tidegate: --at {at} is not an address; allowed: IP:PORT or unix:PATH\n"
@@ -104,8 +132,22 @@ fn place(args: &CtlArgs) -> Result<(String, Option<PathBuf>), String> {
     Ok((at, token))
 }
 
+fn is_address(at: &str) -> bool {
+    at.starts_with("unix:") || at.parse::<SocketAddr>().is_ok()
+}
+
 /// Sends one line, and returns what comes back until the end of the connection.
 pub fn send(at: &str, token_file: Option<&Path>, command: &str) -> io::Result<String> {
+    send_patiently(at, token_file, command, IO_TIMEOUT)
+}
+
+/// As `send`; the reply may take as long as `patience`.
+fn send_patiently(
+    at: &str,
+    token_file: Option<&Path>,
+    command: &str,
+    patience: Duration,
+) -> io::Result<String> {
     let mut line = String::new();
     if let Some(path) = token_file {
         let token = files::read(path, TOKEN_BYTES_MAX)?;
@@ -116,7 +158,7 @@ pub fn send(at: &str, token_file: Option<&Path>, command: &str) -> io::Result<St
     match at.strip_prefix("unix:") {
         Some(path) => {
             let stream = UnixStream::connect(path)?;
-            stream.set_read_timeout(Some(IO_TIMEOUT))?;
+            stream.set_read_timeout(Some(patience))?;
             exchange(stream, &line)
         }
         None => {
@@ -124,7 +166,7 @@ pub fn send(at: &str, token_file: Option<&Path>, command: &str) -> io::Result<St
                 .parse()
                 .map_err(|_| io::Error::other("not an address; allowed: IP:PORT or unix:PATH"))?;
             let stream = TcpStream::connect_timeout(&address, IO_TIMEOUT)?;
-            stream.set_read_timeout(Some(IO_TIMEOUT))?;
+            stream.set_read_timeout(Some(patience))?;
             exchange(stream, &line)
         }
     }

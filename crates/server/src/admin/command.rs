@@ -8,7 +8,8 @@ use rustix::process::{Signal, getpid, kill_process};
 use tidegate_gate::access::Names;
 use tidegate_gate::agent::{Operation, WEIGHT_MAX, part_of_weight};
 
-use super::{Operations, info, maintenance, map, set, stat, table};
+use super::profile::{self, Plan};
+use super::{Operations, activity, info, maintenance, map, set, stat, table};
 use crate::health::{ServerState, View};
 
 /// The outcome of a command.
@@ -18,6 +19,8 @@ pub(super) enum Reply {
     Shown(String),
     /// It has changed something; the text may be empty.
     Changed(String),
+    /// A profile is to be taken as long as the client waits for it.
+    Profile(Plan),
 }
 
 pub(super) type Outcome = Result<Reply, String>;
@@ -78,6 +81,27 @@ const COMMANDS: &[Command] = &[
             }
             _ => Err(allowed("show config", arguments, &[""])),
         },
+    },
+    Command {
+        words: &["show", "activity"],
+        arguments: "",
+        about: "each counter: the sum, and the value of each worker",
+        example: "show activity",
+        run: activity::show_activity,
+    },
+    Command {
+        words: &["show", "threads"],
+        arguments: "",
+        about: "the threads of the workers: their CPU time, requests and connections",
+        example: "show threads",
+        run: activity::show_threads,
+    },
+    Command {
+        words: &["show", "profiling"],
+        arguments: "",
+        about: "the calls, CPU time and queueing delay of each kind of handler",
+        example: "show profiling",
+        run: activity::show_profiling,
     },
     Command {
         words: &["set", "server"],
@@ -225,6 +249,13 @@ const COMMANDS: &[Command] = &[
         about: "puts a prepared version in force",
         example: "commit set @1 office",
         run: set::commit,
+    },
+    Command {
+        words: &["profile"],
+        arguments: "DURATION [worker N] [hertz N] [by perf|timers], or stop",
+        about: "samples what the workers execute, as folded stacks; `tidegate ctl profile` draws a flame graph of them",
+        example: "profile 10s",
+        run: profile::plan,
     },
     Command {
         words: &["reload"],

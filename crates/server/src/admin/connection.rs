@@ -10,6 +10,9 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, recv};
+
 /// Connections at once.
 pub(super) const CONNECTIONS_MAX: usize = 16;
 /// How long a client has from its connection until its first request or line, and its token, are complete.
@@ -156,6 +159,20 @@ impl Connection {
         let own = held.holders.iter_mut().find(|holder| holder.number == self.number);
         if let Some(own) = own.filter(|own| own.phase != Phase::Ended) {
             own.phase = phase;
+        }
+    }
+
+    /// Whether the client has ended its side, and sends nothing more.
+    pub(super) fn is_left(&self) -> bool {
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        let mut byte = [0];
+        let seen = match &*self.stream {
+            Stream::Tcp(stream) => recv(stream, &mut byte, flags),
+            Stream::Unix(stream) => recv(stream, &mut byte, flags),
+        };
+        match seen {
+            Ok((_, count)) => count == 0,
+            Err(error) => error != Errno::AGAIN && error != Errno::INTR,
         }
     }
 

@@ -21,7 +21,7 @@ pub(super) fn serve(
     let mut session = Session { has_prompt: false, is_known: caller.token.is_none() };
     let mut next = Some(first);
     while let Some(line) = next {
-        let (mut output, goes_on) = session.run_line(&line, caller, operations);
+        let (mut output, goes_on) = session.run_line(&line, caller, operations, &mut connection);
         match session.is_known {
             true => connection.is_served(),
             false => connection.is_refused(),
@@ -78,7 +78,13 @@ impl<'l> Step<'l> {
 
 impl Session {
     /// Runs the commands of a line, if all of them are known. Returns their texts, and whether another line may follow.
-    fn run_line(&mut self, line: &str, caller: &Caller, operations: &Operations) -> (String, bool) {
+    fn run_line(
+        &mut self,
+        line: &str,
+        caller: &Caller,
+        operations: &Operations,
+        connection: &mut Connection,
+    ) -> (String, bool) {
         let texts = line.split(';').map(str::trim).filter(|text| !text.is_empty());
         let steps: Vec<Step<'_>> = match texts.map(Step::of).collect() {
             Ok(steps) => steps,
@@ -96,7 +102,11 @@ impl Session {
                     }
                 }
                 Step::Run(_) if !self.is_known => return (output + DENIED, false),
-                Step::Run(words) => output.push_str(&run(&words, caller, operations)),
+                Step::Run(words) => {
+                    // A command may take longer than a client has to present its line, and keeps its place.
+                    connection.is_served();
+                    output.push_str(&run(&words, caller, operations, connection));
+                }
             }
         }
         (output, self.has_prompt && !quits)
@@ -104,8 +114,20 @@ impl Session {
 }
 
 /// Runs one command. Returns its text.
-fn run(words: &[&str], caller: &Caller, operations: &Operations) -> String {
+fn run(
+    words: &[&str],
+    caller: &Caller,
+    operations: &Operations,
+    connection: &Connection,
+) -> String {
     match command::run(words, operations) {
+        Ok(Reply::Profile(plan)) => {
+            super::audit(caller, &words.join(" "));
+            match plan.record(operations, || connection.is_left()) {
+                Ok(profile) => profile + "\n",
+                Err(why) => format!("error: {why}\n\n"),
+            }
+        }
         Ok(Reply::Shown(text)) => text + "\n",
         Ok(Reply::Changed(text)) => {
             super::audit(caller, &words.join(" "));
@@ -129,6 +151,7 @@ mod tests {
     use tidegate_config::arrange::Arranged;
 
     use super::super::connection::{Places, Stream};
+    use super::super::profile::Profiler;
     use super::super::reloads::Reloads;
     use super::super::serve as serve_any;
     use super::*;
@@ -152,6 +175,7 @@ mod tests {
             is_stopping: false.into(),
             places: Places::default(),
             reloads: Reloads::default(),
+            profiler: Profiler::default(),
         }
     }
 

@@ -5,6 +5,7 @@
 //! an HTTP request (`http.rs`), and else the line protocol (`line.rs`).
 //! Limits: the places and deadlines of `connection.rs`; `INPUT_BYTES_MAX` bytes of a request or line.
 
+mod activity;
 mod command;
 mod connection;
 mod http;
@@ -14,6 +15,7 @@ mod maintenance;
 mod map;
 mod metrics;
 mod process;
+mod profile;
 mod reloads;
 mod set;
 mod stat;
@@ -38,6 +40,7 @@ use tidegate_gate::process_state::ProcessState;
 
 pub(crate) use self::connection::Places;
 use self::connection::{Connection, Stream};
+pub(crate) use self::profile::Profiler;
 pub(crate) use self::reloads::Reloads;
 use crate::counters::Accounts;
 use crate::health::Roster;
@@ -72,6 +75,8 @@ pub(crate) struct Operations {
     pub(crate) places: Places,
     /// The results of reloads.
     pub(crate) reloads: Reloads,
+    /// The profile that is being taken.
+    pub(crate) profiler: Profiler,
 }
 
 impl Operations {

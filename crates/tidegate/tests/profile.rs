@@ -1,0 +1,259 @@
+//! `tidegate ctl profile` of a process under load.
+//! In: a process with two workers, a client that sends requests. Out: tables, flame graphs and files with the process's functions.
+//! Never: listens anywhere but on unix sockets in a folder of the test.
+
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{Output, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use tidegate_profile::folded::Profile;
+use tidegate_testing::{Started, command, run, start};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_tidegate");
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A process that serves requests of a client until the test ends.
+struct Loaded {
+    folder: PathBuf,
+    _process: Started,
+    ends: Arc<AtomicBool>,
+    client: Option<JoinHandle<()>>,
+}
+
+impl Loaded {
+    fn start(name: &str, work: &str) -> Self {
+        let folder = std::env::temp_dir().join(format!("tidegate-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder can be made");
+        let path = |name: &str| folder.join(name).display().to_string();
+        let script = "return { on_request = function(_, response)\n local sum = 0\n \
+            for i = 1, 200000 do sum = (sum * 31 + i) % 1000003 end\n response:finish(tostring(sum))\nend }\n";
+        std::fs::write(folder.join("app.lua"), script).expect("a file can be written");
+        let text = format!(
+            "[server]\nworkers = 2\n[admin]\nbind = \"unix:{}\"\n[[listener]]\nbind = \"unix:{}\"\n\
+             [[route]]\npath = \"/lua\"\nlua = \"app\"\n[[route]]\nrespond = {{ body = \"hello\" }}\n\
+             [lua.app]\nscript = \"app.lua\"\n",
+            path("admin"),
+            path("web")
+        );
+        std::fs::write(folder.join("a.toml"), text).expect("a file can be written");
+        let process = start(command(PROGRAM).args(["run", &path("a.toml")]).stderr(Stdio::null()));
+        let ends = Arc::new(AtomicBool::new(false));
+        let begin = Instant::now();
+        while UnixStream::connect(path("admin")).is_err()
+            || UnixStream::connect(path("web")).is_err()
+        {
+            assert!(begin.elapsed() < PATIENCE, "it does not start");
+            std::thread::yield_now();
+        }
+        let client = {
+            let (ends, web) = (Arc::clone(&ends), path("web"));
+            let request = format!("GET {work} HTTP/1.1\r\nHost: a\r\n\r\n");
+            std::thread::spawn(move || send_requests(&web, &request, &ends))
+        };
+        Self { folder, _process: process, ends, client: Some(client) }
+    }
+
+    fn ctl(&self, arguments: &[&str]) -> Output {
+        let at = format!("unix:{}", self.folder.join("admin").display());
+        run(command(PROGRAM).args(["ctl", "--at", &at]).args(arguments))
+    }
+
+    fn profile(&self, arguments: &[&str]) -> String {
+        let Output { status, stdout, stderr } = self.ctl(&[&["profile"], arguments].concat());
+        assert!(status.success(), "{arguments:?}: {}", text(&stderr));
+        text(&stdout)
+    }
+}
+
+impl Drop for Loaded {
+    fn drop(&mut self) {
+        self.ends.store(true, Ordering::Relaxed);
+        let _ = self.client.take().map(JoinHandle::join);
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// Sends one request after the other over one connection.
+fn send_requests(web: &str, request: &str, ends: &AtomicBool) {
+    let mut stream = UnixStream::connect(web).expect("it listens");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    let mut buffer = [0; 4096];
+    while !ends.load(Ordering::Relaxed) {
+        stream.write_all(request.as_bytes()).expect("the request is sent");
+        assert!(stream.read(&mut buffer).expect("a response") > 0);
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// The part of the samples whose stack contains `part`.
+fn share(profile: &Profile, part: &str) -> f64 {
+    let hits: u64 =
+        profile.stacks().filter(|(stack, _)| stack.contains(part)).map(|(_, count)| count).sum();
+    hits as f64 / profile.samples() as f64
+}
+
+#[test]
+fn profile_shows_the_functions_of_workers_in_all_formats() {
+    let loaded = Loaded::start("profile-formats", "/");
+    let svg = loaded.profile(&["1s", "--hertz", "499"]);
+    assert!(svg.starts_with("<?xml") && svg.trim_end().ends_with("</svg>"), "{svg}");
+    assert!(!svg.contains("src=") && !svg.contains("href"), "no foreign script");
+    let graph = loaded.folder.join("flame.svg").display().to_string();
+    std::fs::write(&graph, &svg).expect("a file can be written");
+    let folded = loaded.profile(&["--from", &graph, "--folded"]);
+    let profile = Profile::parse(&folded).expect("stacks");
+    assert!(profile.samples() > 20 && profile.facts.requests > 0, "{folded}");
+    assert_eq!((profile.facts.workers, profile.facts.hertz), (2, 499));
+    assert!(share(&profile, "tidegate_server::start::serve") > 0.9, "{folded}");
+    assert!(
+        share(&profile, "tidegate_server::") > 0.9 && share(&profile, "_[k]") > 0.0,
+        "{folded}"
+    );
+    assert!(share(&profile, "[unknown callers]") < 0.1, "{folded}");
+    let table = loaded.profile(&["--from", &graph, "--text"]);
+    assert!(table.contains("  [.] tidegate_server::start::serve\n"), "{table}");
+    let pprof = loaded.ctl(&["profile", "--from", &graph, "--pprof"]);
+    assert!(pprof.stdout.starts_with(&[0x0a, 4, 8, 1, 16, 2]), "{pprof:?}");
+    // A later profile is compared with the graph, as a table and as a graph.
+    let comparison = loaded.profile(&["500ms", "--against", &graph, "--text"]);
+    assert!(comparison.contains("in us/request\n"), "{comparison}");
+    // The client's connection belongs to one of the workers.
+    let difference = ["0", "1"].map(|worker| {
+        let arguments =
+            ["profile", "1s", "--against", &graph, "--worker", worker, "--hertz", "999"];
+        text(&loaded.ctl(&arguments).stdout)
+    });
+    assert!(difference.concat().contains("Difference of two profiles"), "{difference:?}");
+}
+
+#[test]
+fn timers_replace_perf_and_show_compiled_lua() {
+    let loaded = Loaded::start("profile-timers", "/lua");
+    let folded = loaded.profile(&["2s", "--by", "timers", "--folded"]);
+    let profile = Profile::parse(&folded).expect("stacks");
+    assert_eq!(profile.facts.means, "timers");
+    assert!(share(&profile, "[compiled Lua]") > 0.5, "{folded}");
+    let called = "tidegate_server::start::serve;";
+    assert!(share(&profile, called) > 0.9, "callers of compiled code are found: {folded}");
+}
+
+#[test]
+fn one_profile_is_taken_at_a_time_and_can_be_ended() {
+    let loaded = Loaded::start("profile-one", "/");
+    let order = || {
+        let mut client = UnixStream::connect(loaded.folder.join("admin")).expect("it listens");
+        client.write_all(b"profile 5m attached\n").expect("it is sent");
+        client
+    };
+    let begin = Instant::now();
+    let mut long = order();
+    // A short profile succeeds until the long one has begun. The long one may be the one that is refused.
+    let refusal = loop {
+        let output = loaded.ctl(&["profile", "100ms", "--folded"]);
+        let why = text(&output.stderr);
+        if why.contains("another profile") {
+            break why;
+        }
+        long.set_nonblocking(true).expect("a mode");
+        if long.read(&mut [0; 512]).is_ok() {
+            long = order();
+        }
+        assert!(begin.elapsed() < PATIENCE, "{output:?}");
+    };
+    assert!(refusal.contains("profile stop"), "{refusal}");
+    assert!(loaded.ctl(&["profile", "stop"]).status.success());
+    long.set_nonblocking(false).expect("a mode");
+    let mut reply = String::new();
+    long.read_to_string(&mut reply).expect("it ends at once");
+    assert!(reply.starts_with("# tidegate-profile "), "{reply}");
+    // A client that leaves ends its profile.
+    drop(order());
+    while text(&loaded.ctl(&["profile", "100ms", "--folded"]).stderr).contains("another profile") {
+        assert!(begin.elapsed() < 2 * PATIENCE, "the profile of a client that has left goes on");
+    }
+}
+
+#[test]
+fn workers_are_shown_with_their_threads_counters_and_handlers() {
+    let loaded = Loaded::start("profile-shown", "/");
+    let show = |what: &str| {
+        let output = loaded.ctl(&["show", what]);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        text(&output.stdout)
+    };
+    let begin = Instant::now();
+    // A handler is timed in one of 64 calls.
+    while !show("profiling").contains("downstream_receive") {
+        assert!(begin.elapsed() < PATIENCE, "{}", show("profiling"));
+    }
+    let threads = show("threads");
+    let rows: Vec<Vec<&str>> =
+        threads.lines().map(|line| line.trim_start_matches("# ").split(' ').collect()).collect();
+    assert_eq!((rows.len(), rows[0][..2].to_vec()), (3, vec!["worker", "thread"]), "{threads}");
+    assert!(rows.iter().all(|row| row.len() == rows[0].len()), "{threads}");
+    assert!(rows[1..].iter().all(|row| row[1].parse::<u32>().is_ok()), "{threads}");
+    let activity = show("activity");
+    let turns = activity.lines().find_map(|line| line.strip_prefix("turns: ")).expect("a counter");
+    let numbers: Vec<u64> = turns.split(' ').filter_map(|word| word.parse().ok()).collect();
+    assert!(numbers.len() == 3 && numbers[0] == numbers[1] + numbers[2], "{turns}");
+    let wrong = loaded.ctl(&["show", "threads", "all"]);
+    assert!(text(&wrong.stderr).contains("write: show threads"), "{}", text(&wrong.stderr));
+}
+
+/// The commands of the section on profiles, in their order, in a shell.
+#[test]
+fn commands_of_the_documentation_work() {
+    let loaded = Loaded::start("profile-documented", "/");
+    let document = include_str!("../../../docs/operations.md");
+    let (_, section) = document.split_once("\n## Profiles\n").expect("the section");
+    let (_, block) = section.split_once("```sh\n").expect("commands follow");
+    let (block, _) = block.split_once("```").expect("the block ends");
+    let at = format!("unix:{}", loaded.folder.join("admin").display());
+    let programs = std::path::Path::new(PROGRAM).parent().expect("a folder").display();
+    let mut count = 0;
+    for line in block.lines() {
+        let (line, _) = line.split_once(" #").expect("a comment");
+        let line = line
+            .replace("tidegate ctl", &format!("tidegate ctl --at {at}"))
+            .replace(" 10s", " 1s")
+            // The other process is the same one here, which takes one profile at a time.
+            .replace("--against 127.0.0.1:9902", "--against flame.svg");
+        let mut shell = command("sh");
+        shell.args(["-c", &line]).current_dir(&loaded.folder);
+        let output = run(shell.env("PATH", format!("{programs}:/usr/bin:/bin")));
+        let (succeeded, why) = (output.status.success(), text(&output.stderr));
+        assert!(succeeded != line.contains("profile stop"), "{line}: {why}");
+        count += 1;
+    }
+    assert!(count >= 7, "{block}");
+    let svg = std::fs::read_to_string(loaded.folder.join("diff.svg")).expect("a graph");
+    assert!(svg.contains("Difference of two profiles"), "{svg}");
+}
+
+#[test]
+fn wrong_arguments_are_explained() {
+    let loaded = Loaded::start("profile-wrong", "/");
+    for (arguments, code, part) in [
+        (&["10x"][..], 2, "is not a duration of up to 5m"),
+        (&["6m"], 2, "is not a duration of up to 5m"),
+        (&["1s", "--worker", "2"], 1, "0 to 1"),
+        (&["1s", "--hertz", "1000"], 2, "1..=999"),
+        (&["1s", "--text", "--svg"], 2, "cannot be used with"),
+        (&["--from", "/nowhere"], 1, "/nowhere: No such file"),
+        (&["1s", "--against", "/nowhere"], 1, "/nowhere: No such file"),
+        (&["stop"], 1, "no profile is being taken"),
+    ] {
+        let output = loaded.ctl(&[&["profile"], arguments].concat());
+        let why = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {why}");
+        assert!(why.contains(part), "{arguments:?}: {why}");
+    }
+}
