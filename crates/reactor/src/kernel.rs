@@ -48,8 +48,13 @@ pub enum Sending {
 /// The result of `relay`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Relaying {
-    /// This many bytes were moved, at least one.
-    Sent(usize),
+    /// Bytes were moved.
+    Sent {
+        /// How many, at least one.
+        count: usize,
+        /// There is nothing more to receive until the next edge, unless `hangup` came.
+        is_empty: bool,
+    },
     /// `taken` bytes have left the first connection. The send buffer of the second one is full: the last `held` of them are in
     /// the buffer. An edge comes when there is room.
     Held {

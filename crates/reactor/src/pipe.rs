@@ -6,7 +6,7 @@
 use std::io;
 
 use rustix::fd::OwnedFd;
-use rustix::io::Errno;
+use rustix::io::{Errno, ioctl_fionread};
 use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice};
 
 use crate::kernel::Relaying;
@@ -62,7 +62,9 @@ impl Pipe {
                 }
             }
         }
-        Relaying::Sent(taken)
+        // Fewer bytes may also mean that the pipe had no place for more fragments.
+        let is_empty = taken < buffer.len() && ioctl_fionread(from) == Ok(0);
+        Relaying::Sent { count: taken, is_empty }
     }
 
     /// Takes the bytes out of the pipe.

@@ -58,7 +58,11 @@ impl<K: Kernel> Loop<K> {
         let to = to.and_then(|slot| slot.handle.as_ref());
         let Some((from, to)) = from.zip(to) else { return Attempt::Receive };
         match self.kernel.relay(from, to, buffer) {
-            Relaying::Sent(count) => Attempt::Relayed(count),
+            Relaying::Sent { count, is_empty } => {
+                let slot = self.slots.at(index);
+                slot.readable = slot.hangup || !is_empty;
+                Attempt::Relayed(count)
+            }
             Relaying::Held { taken, held } => {
                 if let Some(slot) = self.slots.find_mut(target) {
                     (slot.blocked, slot.drain_owed) = (true, true);

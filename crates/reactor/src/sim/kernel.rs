@@ -302,7 +302,7 @@ impl Kernel for Sim {
                 Sending::Broken => return Relaying::Lost(taken),
             }
         }
-        Relaying::Sent(taken)
+        Relaying::Sent { count: taken, is_empty: taken < buffer.len() }
     }
 
     fn take_error(&mut self, handle: &SimHandle) -> bool {
