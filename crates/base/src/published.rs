@@ -1,17 +1,17 @@
 //! Values that all workers read without waiting, and that other threads replace while the process serves.
 //! In: values. Out: readers, one of each worker, which find the newest value.
-//! Never: makes a reader wait. A reader compares one number with that of the last replacement; only after a replacement
-//! it tries the lock of the value, which is held while a reference is copied, and if another worker has it, the reader
-//! uses the value before. Frees a value on a worker: replaced values are kept until no reader has them, and freed when the
+//! Never: makes a reader wait. A reader compares its version number with the newest one. Only if they differ, it tries
+//! the lock of the value, which is held while a reference is copied; if another thread holds the lock, the reader uses
+//! its previous value. Frees a value on a worker: replaced values are kept until no reader has them, and freed when the
 //! value is replaced again, when a command asks for the number of changes, and after a reload (`free_replaced`).
-//! Limits: a reader retains the value that it read last, so that a value has no more versions than readers, and one more.
+//! Limits: a reader retains the value that it read last, so at most one version exists for each reader, plus the newest.
 //! A worker has up to two readers of a map or a set for each generation of its settings.
 
 use core::cell::RefCell;
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A value, see the module header.
+/// A value that many readers share; see the module header.
 #[derive(Debug)]
 pub struct Published<T> {
     /// The number of the last replacement.
@@ -55,7 +55,7 @@ impl<T> Published<T> {
     /// A reader that has the value in force.
     #[must_use]
     pub fn reader(self: &Arc<Self>) -> Reader<T> {
-        // The number is read first: a value that replaces the one of this number is read again.
+        // The version is read before the value: if the value is replaced in between, the next `read` reads it again.
         let version = self.version.load(Ordering::Acquire);
         Reader { source: Arc::clone(self), seen: RefCell::new((version, self.current())) }
     }
@@ -67,17 +67,17 @@ impl<T> Published<T> {
     }
 }
 
-/// A worker's way to a value.
+/// A worker's access to a published value.
 #[derive(Debug)]
 pub struct Reader<T> {
     /// Where newer values come from.
     source: Arc<Published<T>>,
-    /// The value that was read last, and the number of the replacement that it is from, or of an earlier one.
+    /// The value that was read last, and its version or an earlier one.
     seen: RefCell<(u64, Arc<T>)>,
 }
 
 impl<T> Reader<T> {
-    /// What `read` makes of the newest value. `read` must not use this reader.
+    /// The result of `read` on the newest value. `read` must not use this reader.
     pub fn read<R>(&self, read: impl FnOnce(&T) -> R) -> R {
         let mut seen = self.seen.borrow_mut();
         let newest = self.source.version.load(Ordering::Acquire);
@@ -106,7 +106,7 @@ mod tests {
         for number in 1..=100 {
             value.replace(number);
             assert_eq!(busy.read(|value| *value), number);
-            assert!(value.retained() <= 2, "the first value, and the one before");
+            assert!(value.retained() <= 2, "the first value and the previous one");
         }
         assert_eq!(idle.read(|value| *value), 100);
         value.replace(101);

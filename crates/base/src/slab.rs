@@ -175,7 +175,8 @@ impl<T> Slab<T> {
         Some(value)
     }
 
-    /// A table in which each stored value has its id in this one. It never gives one of these ids to another value.
+    /// A table that stores a value of another type under each id of this table. It never gives one of these ids to another
+    /// value.
     #[must_use]
     pub fn with_same_ids<U>(&self, value_of: impl Fn(&T) -> U) -> Slab<U> {
         let same = |slot: &Slot<T>| Slot {
@@ -226,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn table_with_the_same_ids_gives_none_of_them_away() {
+    fn copied_table_never_reuses_an_id_of_the_original() {
         let mut slab = Slab::new(4);
         let ids: Vec<_> = ["a", "b", "c"].map(|value| slab.insert(value).unwrap()).into();
         slab.remove(ids[1]);

@@ -118,7 +118,7 @@ impl Wheel {
         self.scheduled += 1;
     }
 
-    /// Schedules `key` for `at`, unless it fires by then already, often much earlier.
+    /// Schedules `key` for `at`, unless it is already scheduled to fire at or before that tick.
     pub fn schedule_by(&mut self, key: u32, at: Moment) {
         let fires = self.nodes.get(key as usize).filter(|node| node.bucket() != OUT);
         if fires.is_none_or(|node| node.tick() > self.tick_of(at)) {
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn earlier_firing_is_kept_and_a_later_one_is_moved() {
+    fn schedule_by_keeps_an_earlier_tick_and_replaces_a_later_one() {
         let at = |tick: u64| Moment::from_nanos(tick * TICK);
         let mut wheel = Wheel::new(Moment::ZERO);
         for (tick, fires) in [(100, 101), (200, 101), (100, 101), (50, 51), (70, 51)] {

@@ -1,4 +1,4 @@
-//! What many WebSocket connections of one process need: threads with descriptors, and source addresses with ports.
+//! The resources for many WebSocket connections of one process: threads with descriptors, and source addresses with ports.
 //! In: the number of connections, the operator's settings, the limits of this host. Out: numbers of threads, addresses.
 //! Never: plans fewer connections than asked for; it refuses instead, and states what to change.
 

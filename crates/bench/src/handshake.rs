@@ -3,7 +3,7 @@
 //! Never: accepts a response whose head the strict decoder rejects.
 //! Limits: `HEAD_BYTES_MAX` bytes of a response.
 //! Invariant: all connections of a run use one key, so the request is the same for all of them. The key need not be
-//! unpredictable here: it protects against caches that mistake a handshake for a request, and none is asked to.
+//! unpredictable here: it protects against caches that mistake a handshake for a request, and a load test has no cache.
 
 use crate::target::Url;
 use tidegate_base::Prng;
@@ -60,7 +60,7 @@ impl Handshake {
     /// The length of the response's head in `input`, and what the server agreed to; `None` if the head is incomplete.
     ///
     /// # Errors
-    /// Why the connection is not a WebSocket, in words.
+    /// A message that states why the connection is not a WebSocket.
     pub(crate) fn check(&self, input: &[u8]) -> Result<Option<(usize, Agreed<'_>)>, String> {
         let mut storage = ResponseStorage::new();
         let limits = ResponseLimits { is_strict: true, ..ResponseLimits::default() };
@@ -81,7 +81,7 @@ impl Handshake {
     }
 }
 
-/// The URL of a WebSocket: `ws://` is written as `http://` inside.
+/// Parses the URL of a WebSocket. In the result, `ws://` is `http://`.
 ///
 /// # Errors
 /// A message for the operator.
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_switch_for_the_key_is_accepted() {
+    fn only_a_101_that_accepts_the_key_is_accepted() {
         let url = parse_url("ws://127.0.0.1:80/x").unwrap();
         let fields = ["Origin: http://a".to_owned()];
         let handshake = Handshake::new(&url, &fields, Offer::default(), 1).unwrap();

@@ -20,9 +20,9 @@ pub(crate) struct Input {
     kept_max: usize,
 }
 
-/// The connections of a thread, each with a number.
+/// The connections of a thread, each identified by its number.
 pub(crate) trait Connections {
-    /// The socket of a connection; `None` before and after it.
+    /// The socket of a connection; `None` before the connection begins and after it has ended.
     fn socket(&self, number: u32) -> Option<&OwnedFd>;
 
     /// The input of all connections.

@@ -32,7 +32,7 @@ pub(crate) fn read(pool: &Pool, table: &Table<'_>, notes: &mut Notes) -> Option<
         }
     }
     if pool.servers.iter().any(|server| matches!(server.address, ServerAddress::Unix(_))) {
-        let what = "an agent is asked on a port of its server's address, which servers at unix sockets do not have";
+        let what = "an agent listens on a port of its server's address; a server at a unix socket has no port";
         let note = Note::new(Kind::Conflict, table.key_place("agent"), what);
         notes.error(note.help("remove `agent`, or move these servers to another pool"));
     }

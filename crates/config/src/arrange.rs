@@ -1,4 +1,4 @@
-//! Gives a new configuration the indexes of the one before: what keeps its name keeps its index.
+//! Gives the parts of a new configuration the indexes of the previous one: a part that keeps its name keeps its index.
 //! In: the configuration in force, the next one, which removed parts are still in use. Out: the next one, arranged.
 //! Never: lets an index name something else while it is in use: a removed part stays in its list, marked, and its
 //! index is given away only when nothing uses it.

@@ -325,7 +325,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_have_a_word_and_perhaps_a_period() {
+    fn counts_have_a_name_and_an_optional_period() {
         let secs = |secs| Some(Span::from_secs(secs));
         for (text, expected) in [
             ("requests", Some((Counted::Requests, None))),

@@ -30,7 +30,7 @@ impl Direction {
     }
 }
 
-const FRAMING: &str = "it frames the message, and a wrong value would let one message pass for two";
+const FRAMING: &str = "it frames the message, and a wrong value could split one message into two";
 const CONNECTION: &str = "it describes the connection, which Tidegate controls";
 
 /// Fields that cannot be edited, and why.

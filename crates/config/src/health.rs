@@ -54,7 +54,7 @@ pub(crate) fn read(pool: &Pool, table: &Table<'_>, notes: &mut Notes) -> Option<
             notes.error(note.help("remove `tcp`: a check by `http` also opens a connection"));
         }
         (false, false) => {
-            let note = Note::new(Kind::Missing, value.span(), "`health` states no check");
+            let note = Note::new(Kind::Missing, value.span(), "`health` selects no check");
             notes.error(note.help("add http = \"/healthz\" or tcp = true"));
         }
     }

@@ -70,7 +70,7 @@ pub(crate) fn check(
         refuse(what, "write the name of another pool, which may have the same servers");
     }
     if known.pools.get(mirror.pool).is_some_and(|pool| pool.proxy_protocol.is_some()) {
-        let what = format!("pool {name:?} has `proxy-protocol`, and a copy comes from no client");
+        let what = format!("pool {name:?} has `proxy-protocol`, but a copy has no client address");
         refuse(what, "write the name of another pool, without `proxy-protocol`");
     }
 }

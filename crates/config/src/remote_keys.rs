@@ -91,7 +91,7 @@ fn parse(url: &str) -> Result<RemoteKeys, &'static str> {
         return Err("the address has a fragment (#), which servers do not receive");
     }
     if authority.contains('@') {
-        return Err("the address has a user name, which would be sent to nobody");
+        return Err("the address has a user name, which Tidegate does not send");
     }
     let (host, port) = match authority.rsplit_once(':') {
         Some((host, port)) if !port.contains(']') => (host, Some(port)),

@@ -35,7 +35,7 @@ pub(crate) fn read(pool: &Table<'_>, notes: &mut Notes) -> (Option<Sticky>, Opti
             return (None, None);
         }
         (true, true) => {
-            let what = "`sticky` has a cookie and a key";
+            let what = "`sticky` has both `cookie` and `by`";
             let note = Note::new(Kind::Conflict, table.key_place("by"), what);
             notes.error(note.help(
                 "remove `cookie`, or write by = \"cookie:NAME\" for a cookie of the servers",

@@ -7,7 +7,7 @@ const FINDINGS_MAX: usize = 2000;
 /// How much of a line is quoted.
 const QUOTED_CHARS_MAX: usize = 160;
 
-/// What became of a line.
+/// How a line was translated.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Fate {
     /// It was not translated.
@@ -37,7 +37,7 @@ pub struct Finding {
     pub line: usize,
     /// The line, without indentation and perhaps cut.
     pub text: String,
-    /// What became of it.
+    /// How the line was translated.
     pub fate: Fate,
     /// The reason, and what to do instead.
     pub why: String,

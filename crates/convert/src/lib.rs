@@ -93,7 +93,7 @@ impl Program {
 pub struct Conversion {
     /// The configuration, with a comment for each line that was not translated or that behaves differently.
     pub toml: String,
-    /// What became of lines, in their order.
+    /// How the lines were translated, in their order.
     pub findings: Vec<Finding>,
     /// Whether the configuration reader accepts the TOML. Only a file without a listener or with very many errors is not
     /// accepted.

@@ -1,9 +1,9 @@
 //! The texts of agents. An agent is a program beside a server that states how much the server can take, in the words
 //! of HAProxy's agent checks: `75%`, `up`, `down # reason`, `drain`.
 //! In: bytes of an agent. Out: what a text states, and the state of a server after it.
-//! Never: connects; guesses: a text that is cut off, too long or has an unknown word changes nothing.
+//! Never: opens a connection; guesses: a text that is cut off, too long or has an unknown word changes nothing.
 //! Limits: `TEXT_BYTES_MAX` bytes of a text.
-//! Invariant: what a text does not mention stays as it is.
+//! Invariant: a text changes only the settings that it mentions.
 
 use core::fmt;
 
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_text_does_not_mention_stays() {
+    fn settings_that_a_text_does_not_mention_stay() {
         let mut state = AgentState::default();
         assert!(state.takes_requests());
         for (text, takes, percent) in [

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn first_bytes_are_free() {
+    fn first_bytes_are_not_limited() {
         let mut allowance = Allowance::new(100_000, 1_000_000);
         let now = Moment::from_nanos(5);
         assert_eq!(allowance.room(now), 1_000_000 + 6250);

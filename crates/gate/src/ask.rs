@@ -1,7 +1,8 @@
-//! Asks a server whether a request may be served (`auth = { ask = ... }`).
-//! In: the head of a request; the head of the answer. Out: the head of the question; the fields that the request gets.
-//! Never: passes on fields of the client that the answer is to state; asks with a body, a condition or a range, whose
-//! answers would be about something else.
+//! Requests to an authentication server, which decides whether a request may be served (`auth = { ask = ... }`).
+//! In: the head of a client's request; the head of the server's response. Out: the head of the request to the
+//! authentication server; the fields that are copied into the client's request.
+//! Never: passes on fields of the client that the response supplies (`copy`); sends a body, a condition or a range, because
+//! the response would then depend on it.
 //! Limits: `COPIED_BYTES_MAX` for the fields of an answer.
 
 use tidegate_base::limits::HEAD_BYTES_MAX;

@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn greater_share_wins_all_that_a_smaller_one_wins() {
+    fn larger_share_contains_every_key_of_a_smaller_share() {
         let name = name_hash("next");
         let count = |parts| (0..100_000).filter(|n| wins_share(name, parts, mix64(*n))).count();
         assert_eq!((count(0), count(1_000_000)), (0, 100_000));

@@ -49,7 +49,7 @@ pub struct ClientPlace {
     cell: usize,
 }
 
-/// What becomes of a connection or request.
+/// Whether a connection or request gets a place.
 #[derive(Debug)]
 pub enum Entry {
     /// It has a place.

@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn connection_never_proves_itself_but_an_older_one_does() {
+    fn connection_is_proven_only_by_an_older_one() {
         let mut idle = idle_since(at(0));
         for age in [0, 1, 10, 1000, 25_000] {
             assert!(!idle.is_proven(0, at(age)), "{age} ms");
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn loss_is_forgotten_and_the_proof_is_gained_again() {
+    fn server_is_proven_again_after_its_loss_is_forgotten() {
         let mut idle = idle_since(at(0));
         idle.note_open(0, Span::from_secs(30));
         assert!(idle.is_proven(0, at(1)));

@@ -108,7 +108,7 @@ impl TokenGuard {
                 format!("Bearer realm=\"{realm}\""),
                 with(
                     "invalid_request",
-                    "the request has more than one token, or none that can be read",
+                    "the request has more than one token, or no token that can be read",
                 ),
                 with("invalid_token", "the token is not valid for this route"),
                 with("invalid_token", "the token has expired or is not valid yet"),
@@ -222,7 +222,7 @@ impl TokenGuard {
         let (status, text) = match fault {
             TokenFault::Missing => (401, "this route requires a token"),
             TokenFault::Malformed => {
-                (400, "the request has more than one token, or none that can be read")
+                (400, "the request has more than one token, or no token that can be read")
             }
             TokenFault::Invalid | TokenFault::UnknownKey => (401, "the token is not valid"),
             TokenFault::Unavailable => (503, "the keys of tokens are being fetched"),

@@ -3,8 +3,8 @@
 //! Never: makes a look-up wait, or frees a large map on a worker (`base/src/published.rs`).
 //! Limits: those of `TextMap`, and of `drafts.rs`.
 //! Invariant: the index of a pool in `Content` belongs to a pool of the newest configuration, or was valid in the one
-//! before; a reader uses no index that its own configuration does not have. Readers are made anew for each configuration,
-//! so that an idle worker has no entries of older ones.
+//! before; a reader uses no index that its own configuration does not have. Each configuration gets new readers, so that
+//! an idle worker holds no entries of older ones.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -225,7 +225,7 @@ impl LiveMaps {
                 lines.extend(missing.into_iter().map(|(pool, keys)| {
                     format!(
                         "the map {:?} names the pool {pool:?}, which the configuration no longer has, for {keys} of \
-                         its keys: they count as absent",
+                         its keys; they are treated as if they were not in the map",
                         map.name
                     )
                 }));

@@ -2,8 +2,8 @@
 //! In: the sets of a configuration; changes by commands; an address. Out: whether the address is in a set.
 //! Never: makes a look-up wait (`base/src/published.rs`).
 //! Limits: those of `NetworkSet`, and of `drafts.rs`.
-//! Invariant: a set is what its addresses are, not how they were written: after a range was added all of its addresses are
-//! in the set, and after it was removed none is.
+//! Invariant: a set consists of addresses, not of the ranges that were written: after a range was added, all of its
+//! addresses are in the set, and after it was removed, none of them is.
 
 use core::net::IpAddr;
 use std::sync::{Arc, Mutex};

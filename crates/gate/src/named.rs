@@ -1,5 +1,6 @@
-//! Values that commands change, by their names.
-//! In: names and values. Out: the value of a name. Never: changes after its creation; the values change themselves.
+//! A list of values by name, such as maps and sets that commands change.
+//! In: names and values. Out: the value of a name. Never: adds or removes a name after its creation; only the contents of the
+//! values change.
 
 use std::sync::Arc;
 

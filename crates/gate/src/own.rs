@@ -1,7 +1,7 @@
-//! Requests that Tidegate sends for itself: no client's request is behind them.
+//! Requests that Tidegate sends for itself, not on behalf of a client's request.
 //! In: the parts of a request, the settings of its pool. Out: its canonical head; what balancing needs to know.
 //! Never: adds a field about a client, or Via: the request is not forwarded.
-//! Invariant: the parts are valid: no part of them can end a line.
+//! Invariant: the parts are valid: none of them contains a line break.
 
 use std::borrow::Cow;
 
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn host_is_the_address_of_the_server() {
+    fn host_field_defaults_to_the_address_of_the_server() {
         for (server, host) in [
             ("api:80", "api"),
             ("10.0.0.1:80", "10.0.0.1"),

@@ -1,5 +1,5 @@
 //! State that all workers of the process share, and that a reload keeps.
-//! In: a configuration, the state of the one before. Out: the tables of limits, the servers of keys, the maps, the sets
+//! In: a configuration, the state of the previous one. Out: the tables of limits, the servers of keys, the maps, the sets
 //! of addresses, the tables of counts and the switches of the configuration, and the keys that are fetched for it.
 //! Never: takes a lock on the way of a request, except as `base/src/published.rs` states.
 

@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn several_values_count_as_none() {
+    fn several_values_count_as_no_value() {
         let by = [query("k")];
         assert_eq!(get(&by, "/?k=1&%6b=2"), get(&by, "/"));
         assert_eq!(get(&by, "/?k="), get(&by, "/"));

@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn rest_is_what_the_star_stands_for() {
+    fn rest_is_the_part_that_the_star_matches() {
         for (texts, path, expected) in [
             (&["/api/*"][..], "/api/a/b", "a/b"),
             (&["/api/*"], "/api", ""),

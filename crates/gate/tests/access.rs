@@ -280,7 +280,7 @@ fn stamp_follows_the_second() {
 }
 
 #[test]
-fn lines_of_connections_without_http() {
+fn connections_without_http_have_log_lines() {
     let entry = Entry {
         version: None,
         request: Some(RequestLine { method: b"", target: b"", host: b"a\"b" }),

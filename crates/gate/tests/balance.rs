@@ -519,7 +519,7 @@ fn server_that_fails_every_other_request_is_avoided() {
 }
 
 #[test]
-fn pool_never_ejects_more_than_its_part() {
+fn pool_never_ejects_more_than_ejected_max() {
     for servers in 1..10_u16 {
         let mut state = ejecting(servers);
         let ejected = (0..servers).filter(|server| {

@@ -304,7 +304,7 @@ fn fields_of_a_hook_replace_received_ones_and_those_of_the_proxy() {
 }
 
 #[test]
-fn values_that_cannot_be_placed_are_refused() {
+fn values_that_a_field_or_path_cannot_contain_are_refused() {
     let config = config(
         "proxy = \"app\"\nrequest-headers = { set = { x-a = \"{query:q}\", x-b = \"{query:q}\" } }",
     );
@@ -442,7 +442,7 @@ fn trailers_that_the_route_removes_are_not_announced() {
     assert_eq!(line(&head, "x-secret"), [""; 0]);
 }
 
-/// The Location of a redirect, or the status of the response to a request whose values cannot stand there.
+/// The Location of a redirect, or the status of the response to a request with values that it cannot contain.
 fn location(path: &str, to: &str, request: &str) -> Result<String, u16> {
     let config = config(&format!("path = {path:?}\nredirect = {to:?}"));
     let handlings = Handlings::new(&config);
@@ -510,7 +510,7 @@ fn redirect_with_values_of_one_client_is_not_sent_to_others_by_a_cache() {
 }
 
 #[test]
-fn value_that_cannot_stand_in_a_target_is_refused() {
+fn value_that_a_redirect_target_cannot_contain_is_refused() {
     for (path, to, target) in [
         ("/old/*", "/{rest}", "/old//evil.example/"),
         ("/*", "/{header:none}{rest}", "//evil.example/"),

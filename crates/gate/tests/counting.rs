@@ -54,7 +54,7 @@ fn shown(tables: &CountTables) -> Vec<(String, u64)> {
 }
 
 #[test]
-fn keys_are_those_of_rates_and_have_a_text() {
+fn keys_are_built_as_for_rates_and_shown_as_text() {
     let get = |fields: &str| format!("GET /a%2Fb/c/?x=1 HTTP/1.1\nHost: A.example:80{fields}");
     for (key, requests, expected) in [
         (
@@ -115,7 +115,7 @@ fn conditions_of_routes_see_the_counts() {
     let second = begin(&tables, here, get).expect("it is counted");
     assert_eq!((taken(here, get), taken(other, get)), (Routed::Route(1), Routed::Route(2)));
     tables.end(first, at(0), &Outcome { status: 404, ..Outcome::default() });
-    assert_eq!(taken(here, get), Routed::Route(2), "three requests are too few");
+    assert_eq!(taken(here, get), Routed::Route(2), "two requests do not exceed the limit of two");
     let third = begin(&tables, here, get).expect("it is counted");
     assert_eq!(taken(here, get), Routed::Route(0));
     // Other spellings of the path reach no other route.

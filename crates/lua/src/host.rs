@@ -1,4 +1,4 @@
-//! The data that a VM's scripts work on: requests, responses in progress, and the effects that they order.
+//! The data that a VM's scripts work on: requests, responses in progress, and the effects that the scripts cause.
 //! In: requests from the server; calls of native functions. Out: `Effect`s, which the server carries out in order.
 //! Never: sends a byte; keeps a request after its response.
 //! Limits: `EXCHANGES_MAX` requests at once; those of `exchange.rs`; `OUTPUT_BYTES_MAX` of bodies and messages between

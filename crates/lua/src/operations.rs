@@ -1,5 +1,5 @@
-//! Operations that a script orders, and whose results its coroutine waits for.
-//! In: orders of scripts, results of the server. Out: effects; results, each taken once.
+//! Operations that a script starts, and whose results its coroutine waits for.
+//! In: operations that scripts start, results of the server. Out: effects; results, each taken once.
 //! Never: waits for the server: a result may come in any later turn.
 //! Limits: `OPERATIONS_MAX` operations of a VM; those of `outgoing.rs` for requests.
 //! Invariant: an operation ends when its coroutine continues or is cancelled; a later result matches nothing. If the server

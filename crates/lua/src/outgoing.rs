@@ -3,7 +3,7 @@
 //! Never: chooses a server, or an address: a request goes to a pool that the application may use.
 //! Limits: `Bounds::requests_max` requests of a VM in progress; `TARGET_BYTES_MAX` of a path with its query,
 //! `HOST_BYTES_MAX` of a host, and the bounds of fields (`exchange.rs`); `RESPONSE_BYTES_MAX` of the content of a response.
-//! Invariant: what is ordered is a valid request: no part of it can end a line.
+//! Invariant: a request that passes `Parts::check` is valid: none of its parts contains a line break.
 
 use core::ops::Range;
 
@@ -30,7 +30,7 @@ pub struct Outgoing {
     pub method: Range<usize>,
     /// The path and the query.
     pub target: Range<usize>,
-    /// The Host field; empty: that of the pool's server.
+    /// The Host field; if empty, the Host of the pool's server is used.
     pub host: Range<usize>,
     /// The fields: `name: value`, each followed by a line feed.
     pub fields: Range<usize>,
@@ -53,13 +53,13 @@ pub struct Response {
     pub body: Vec<u8>,
 }
 
-/// The parts of a request, as the prelude hands them over.
+/// The parts of a request, as the prelude passes them.
 pub(crate) struct Parts<'a> {
     pub(crate) pool: usize,
     pub(crate) method: &'a [u8],
     pub(crate) target: &'a [u8],
     pub(crate) host: &'a [u8],
-    /// Each has passed `check_outgoing_field`.
+    /// Each field has passed `check_outgoing_field`.
     pub(crate) fields: &'a [u8],
     pub(crate) body: Option<&'a [u8]>,
     pub(crate) body_bytes_max: f64,
@@ -72,7 +72,7 @@ impl Parts<'_> {
             return Err("the method must be a token, such as \"POST\"");
         }
         if self.method.eq_ignore_ascii_case(b"CONNECT") {
-            return Err("the method CONNECT is not possible");
+            return Err("the method CONNECT is not supported");
         }
         if !self.target.starts_with(b"/") {
             return Err("the path must begin with a slash");
@@ -102,7 +102,7 @@ impl Host {
         check_outgoing_field(name, value)
     }
 
-    /// Orders a request.
+    /// Starts a request: checks it, and adds it to the outbox.
     pub(crate) fn order_request(&mut self, parts: &Parts<'_>) -> Result<OperationId, &'static str> {
         parts.check()?;
         if self.outgoing >= self.requests_max {

@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn catastrophic_pattern_stops_when_the_budget_says_so() {
+    fn catastrophic_pattern_stops_when_its_budget_is_used_up() {
         let text = "a".repeat(5000);
         let spent = Cell::new(0);
         let spend = |steps| {

@@ -34,25 +34,26 @@ impl ReplyHead {
         Self { received: status, fields, status, changes: Overrides::default() }
     }
 
-    /// Whether the client gets another head than the server has sent.
+    /// Whether the head that the client gets differs from the head that the server sent.
     #[must_use]
     pub fn is_changed(&self) -> bool {
         self.status != self.received || !self.changes.is_empty()
     }
 
-    /// The fields as changed: names in any case, and values.
+    /// The names and values of the fields after the changes. Names are in any case.
     pub(crate) fn fields(&self) -> impl Iterator<Item = (&str, &[u8])> {
         let received = crate::exchange::fields_of(&self.fields);
         received.filter(|(name, _)| !self.changes.drops(name)).chain(self.changes.written())
     }
 
-    /// Sets the status. Statuses without content keep their own, because the content is framed by it.
+    /// Sets the status. A status without content (204, 205, 304) can neither be set nor be replaced, because the content of
+    /// the response is framed according to its status.
     pub(crate) fn set_status(&mut self, status: u32) -> Result<(), &'static str> {
         let has_no_content = |status: u32| matches!(status, 204 | 205 | 304);
         match status {
             200..=599 if u32::from(self.received) == status => {}
             200..=599 if has_no_content(status) || has_no_content(self.received.into()) => {
-                return Err("a response with content cannot become one without, or the reverse");
+                return Err("the status cannot change whether the response has content");
             }
             200..=599 => {}
             _ => return Err("the status must be 200 to 599"),

@@ -1,8 +1,8 @@
 //! A VM that takes the place of another one, after the script has changed.
-//! In: the VM before; its clients, one after the other. Out: their states, and calls of `on_retire` and `on_handover`.
-//! Never: hands over a value that refers to the VM before: a state is plain data, copied.
+//! In: the earlier VM; its clients, one after the other. Out: their states, and calls of `on_retire` and `on_handover`.
+//! Never: hands over a value that refers to the earlier VM: a state is a copy of plain data.
 //! Limits: `STATE_BYTES_MAX` of a client's state.
-//! Invariant: a client keeps its id. While it belongs to the VM before, the one after has reserved its id.
+//! Invariant: a client keeps its id. While it belongs to the earlier VM, the later VM reserves its id.
 
 use tidegate_base::{Id, Moment};
 

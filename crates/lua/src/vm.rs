@@ -1,4 +1,4 @@
-//! A VM of an application: its script, its callbacks, and what they order.
+//! A VM of an application: its script, its callbacks, and their effects.
 //! In: the script, requests, the server's clock. Out: verdicts on callbacks, and effects (`take_outbox`).
 //! Never: reads a file or a clock (except for budgets, see `engine/guard.rs`); moves to another thread.
 //! Limits: the budget of each callback, the memory of the VM.

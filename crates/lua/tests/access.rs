@@ -74,7 +74,7 @@ fn hook_reads_what_it_has_changed() {
 }
 
 #[test]
-fn hook_that_touches_the_response_answers() {
+fn hook_that_uses_the_response_answers_the_request() {
     for (body, status, text) in [
         ("response:finish('no')", 200, "no"),
         ("response:status(403)", 403, ""),

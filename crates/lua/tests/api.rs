@@ -185,7 +185,7 @@ fn misuse_of_the_response_is_a_lua_error_and_splits_no_head() {
 }
 
 #[test]
-fn handles_of_ended_exchanges_are_dead() {
+fn handles_of_ended_exchanges_are_invalid() {
     let text = "local kept
         return { on_request = function(request, response)
             if not kept then

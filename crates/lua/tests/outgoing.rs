@@ -135,7 +135,7 @@ fn parts_that_no_server_could_read_are_refused() {
         ("path = '/#f'", "percent-encoded"),
         ("path = '/' .. ('x'):rep(9000)", "up to 8 KiB"),
         ("method = 'G T'", "the method must be a token"),
-        ("method = 'connect'", "CONNECT is not possible"),
+        ("method = 'connect'", "CONNECT is not supported"),
         ("host = 'a\\nb'", "the host must be"),
         ("host = 'a/b'", "the host must be"),
         ("headers = { a = ('x'):rep(20000) }", "exceed 16 KiB"),
@@ -196,7 +196,7 @@ fn request_is_cancelled_with_its_coroutine() {
     assert!(app.vm.note_begun(operation, 77));
     app.vm.close_request(id);
     assert_eq!((app.vm.take_cancelled(), app.vm.take_cancelled()), (Some(77), None));
-    assert!(!app.vm.note_begun(operation, 78), "nobody waits for it");
+    assert!(!app.vm.note_begun(operation, 78), "no coroutine waits for it");
     app.vm.complete_request(2, operation, Ok(response(200, "", b"")));
     assert_eq!((app.vm.operations(), app.vm.is_ready()), (0, false));
 }

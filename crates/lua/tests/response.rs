@@ -68,11 +68,11 @@ fn hook_changes_the_head() {
 }
 
 #[test]
-fn what_would_break_the_message_is_an_error() {
+fn change_that_would_break_the_message_is_an_error() {
     for (body, error) in [
         ("response:set_status(100)", "the status must be 200 to 599"),
         ("response:set_status('x')", "bad argument #1 to 'set_status'"),
-        ("response:set_status(204)", "a response with content cannot become one without"),
+        ("response:set_status(204)", "the status cannot change whether the response has"),
         ("response:set_header('Content-Length', 1)", "frames the message"),
         ("response:set_header('transfer_encoding', nil)", "frames the message"),
         ("response:set_header('Connection', 'close')", "describes the connection"),
@@ -109,7 +109,7 @@ fn hook_cannot_wait_and_may_begin_threads() {
 }
 
 #[test]
-fn head_is_gone_after_the_hook() {
+fn head_cannot_be_used_after_the_hook() {
     let script = "local kept return {
         on_response = function(request, response) kept = response response:header('a') end,
         on_request = function(_, response)

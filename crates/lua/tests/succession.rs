@@ -142,7 +142,7 @@ fn state_that_is_too_large_is_refused_and_the_client_stays() {
 }
 
 #[test]
-fn jobs_of_earlier_code_are_told_and_end() {
+fn jobs_of_earlier_code_get_premature_and_end() {
     let script = "local log = tide.log.info
         return { on_retire = function(seconds) log('retire', seconds, tide.premature()) end,
             on_start = function()

@@ -256,7 +256,7 @@ fn cancelled_waits_leave_nothing_behind() {
 }
 
 #[test]
-fn written_bytes_above_the_mark_wait_for_the_client() {
+fn write_waits_for_the_client_above_the_high_water_mark() {
     let mut app = app("local piece = string.rep('x', 100 * 1024)
         for at = 1, 6 do assert(response:write(piece)) log(at) end");
     let (id, verdict) = begin(&mut app, "/");

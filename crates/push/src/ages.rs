@@ -1,5 +1,5 @@
-//! The ages of connections that may only last for a time.
-//! In: connections that begin and end, time. Out: connections that have lasted long enough.
+//! The maximum ages of connections.
+//! In: connections that begin and end, time. Out: connections that have reached their maximum age.
 //! Never: has an entry for a connection without a limit. Limits: an entry for each open connection with one.
 //! Invariant: `ends` and `by_key` contain the same connections.
 

@@ -61,7 +61,7 @@ struct Slot {
     channels: BTreeMap<Arc<str>, u32>,
     /// The sums of the counts of the workers.
     counts: Counts,
-    /// What has become of the message; `None` unless the request waits for its delivery.
+    /// The counts of the delivery; `None` unless the request waits for it.
     delivery: Option<Delivery>,
 }
 

@@ -33,7 +33,7 @@ pub struct Subject<'a> {
     pub meta: &'a str,
 }
 
-/// What a client does.
+/// An event of a client about which the backend decides.
 #[derive(Clone, Copy, Debug)]
 pub enum Deed<'a> {
     /// It connects.
@@ -167,7 +167,7 @@ pub enum Failure {
     Busy,
 }
 
-/// What the backend has decided.
+/// The decision of the backend.
 #[derive(Debug)]
 pub enum Verdict<'a> {
     /// The client may go on.
@@ -223,7 +223,7 @@ pub struct Granted<'a> {
     subs: BTreeMap<String, Option<Grant<'a>>>,
     /// The message gets no offset and is not kept.
     pub skip_history: bool,
-    /// The message may be sent as a patch of the one before.
+    /// The message may be sent as a patch of the previous one.
     pub delta: bool,
     /// Tags of the message.
     pub tags: BTreeMap<String, String>,
@@ -336,7 +336,7 @@ impl<'a> Granted<'a> {
     }
 }
 
-/// Reads an object of JSON. A list, which could stand for the members in their order, is none.
+/// Reads a JSON object. A list is refused, although serde would accept it as the members in their order.
 fn read_object<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, Malformed> {
     let is_object = text.trim_start().starts_with('{');
     if is_object { serde_json::from_str(text).map_err(|_| Malformed) } else { Err(Malformed) }

@@ -1,10 +1,10 @@
-//! Deltas: messages as patches of the message before them in the channel.
-//! In: a message, and the one before it. Out: the message as a patch, or as a whole, for subscriptions with deltas.
+//! Deltas: messages as patches of the previous message in the channel.
+//! In: a message, and the previous message. Out: the message as a patch, or as a whole, for subscriptions with deltas.
 //! Never: makes a patch twice in the same process (a race of two workers aside), or one that no subscriber needs.
 //! Limits: those of `fossil.rs`; the newest messages of channels take up to `1 / BASES_PART` of the hub's
 //! `history-memory-max`. A message that is not kept is followed by a whole one.
-//! Invariant: a subscriber gets a patch only if the message before it is the last one that the subscriber got, whatever
-//! was dropped or left out meanwhile. Only channels with subscribers have a newest message.
+//! Invariant: a subscriber gets a patch only if the previous message of the channel is the last one that the subscriber got,
+//! whatever was dropped or left out meanwhile. Only channels with subscribers have a newest message.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};

@@ -1,5 +1,5 @@
 //! The report about the delivery of a publication, which the request that published it may wait for (`wait`).
-//! In: what became of the message at each subscriber. Out: the counts of a worker, addressed to the caller.
+//! In: the outcome for each subscriber. Out: the counts of a worker, addressed to the caller.
 //! Invariant: each worker that a publication with a waiter is handed to reports once, after its last subscriber, or when
 //! its last subscriber has left.
 
@@ -17,7 +17,7 @@ pub struct Waiter<K> {
     pub to: ReplyTo<K>,
 }
 
-/// What became of a message at its subscribers.
+/// The counts of a delivery: how many subscribers had which outcome.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Delivery {
     /// Subscribers whose connection has taken the message.
@@ -30,7 +30,7 @@ pub struct Delivery {
     pub slow: u64,
 }
 
-/// What became of a message at one subscriber.
+/// The outcome of the delivery of a message to one subscriber.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Handed {
     /// The subscriber gets no messages of this kind, or has left.
@@ -77,7 +77,7 @@ impl Delivery {
 pub struct Report<K> {
     /// The caller that gets it.
     pub waiter: Waiter<K>,
-    /// What became of the message so far.
+    /// The counts of the delivery so far.
     pub delivery: Delivery,
 }
 

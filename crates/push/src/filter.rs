@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn conditions_compare_as_their_names_say() {
+    fn each_comparison_has_its_documented_meaning() {
         let tags = tags(&[("ticker", "GOOG"), ("price", "10.50"), ("empty", ""), ("low", "-3")]);
         for (key, cmp, val, expected) in [
             ("ticker", "eq", "GOOG", true),

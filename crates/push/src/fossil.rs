@@ -298,7 +298,7 @@ mod tests {
 
     /// The number of candidates bounds the work, whatever the texts are.
     #[test]
-    fn texts_that_resemble_themselves_take_bounded_work() {
+    fn repetitive_texts_take_bounded_work() {
         let zeros = "0".repeat(LENGTH_MAX);
         let nearly: String = (0..LENGTH_MAX / 9).map(|_| "00000000x").collect();
         let waves: String = (0..LENGTH_MAX / 8)
@@ -337,7 +337,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_edit_comes_back(
+        fn patch_of_any_edit_restores_the_new_text(
             words in proptest::collection::vec("[a-f é]{1,12}", 0..200), at in any::<prop::sample::Index>(),
             gone in 0_usize..60, added in "\\PC{0,40}",
         ) {
@@ -352,7 +352,7 @@ mod tests {
         }
 
         #[test]
-        fn any_texts_come_back(previous in "\\PC{0,300}", new in "\\PC{0,300}") {
+        fn patch_between_any_texts_restores_the_new_text(previous in "\\PC{0,300}", new in "\\PC{0,300}") {
             patched(&previous, &new);
             patched(&format!("{new}{previous}"), &format!("{previous}{new}{previous}"));
         }

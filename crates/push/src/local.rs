@@ -152,7 +152,7 @@ pub enum Joined {
     Waiting(Ticket),
 }
 
-/// A channel that has lost its last subscriber.
+/// A channel whose last subscriber has left.
 #[derive(Debug)]
 pub struct Deserted {
     /// Index of the hub.
@@ -429,7 +429,7 @@ impl<K: Copy + Eq> Local<K> {
         Some(Slice { publication, channel: number, report, is_first: begin == 0, is_last })
     }
 
-    /// The subscribers of a slice have got their publication: adds what became of it to the report.
+    /// The subscribers of a slice have got their publication: adds their outcomes to the report.
     pub fn end_slice(&mut self, slice: Slice<K>, delivery: Delivery) {
         let Some(mut report) = slice.report else { return };
         report.delivery.add(delivery);

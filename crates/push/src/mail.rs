@@ -231,7 +231,7 @@ pub struct Subscribed {
     pub recovered: Option<Recovered>,
 }
 
-/// A client as presence, joins and leaves state it to other clients.
+/// A client in the form in which presence, joins and leaves show it to other clients.
 #[derive(Clone, Debug)]
 pub struct Visitor {
     /// Its name.

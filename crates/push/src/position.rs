@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_of_events_come_back() {
+    fn ids_of_events_survive_a_round_trip() {
         let position = Position { epoch: Epoch::from_random(12345), offset: 77 };
         let mut id = Vec::new();
         position.encode_id(&mut id);

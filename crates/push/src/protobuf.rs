@@ -235,7 +235,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn fields_come_back(
+        fn fields_survive_a_round_trip(
             wanted in proptest::collection::vec((1_u32..1 << 29, proptest::option::of(1_u64..),
                 proptest::collection::vec(any::<u8>(), 1..300)), 0..20),
         ) {
@@ -257,7 +257,7 @@ mod tests {
         }
 
         #[test]
-        fn messages_come_back(parts in proptest::collection::vec(
+        fn messages_survive_a_round_trip(parts in proptest::collection::vec(
             proptest::collection::vec(any::<u8>(), 0..400), 0..20)) {
             let mut out = Vec::new();
             for part in &parts {

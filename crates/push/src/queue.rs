@@ -30,7 +30,7 @@ pub struct Queue {
     bytes: usize,
 }
 
-/// What became of a message.
+/// The result of adding a message to a queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Queued {
     /// It waits.
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn each_policy_does_as_it_says_at_the_limit_of_messages() {
+    fn each_policy_of_slow_is_applied_at_the_limit_of_messages() {
         for (slow, outcome, left) in [
             (Slow::Disconnect, Queued::Overflow, ["1", "2"]),
             (Slow::DropNewest, Queued::Dropped, ["1", "2"]),

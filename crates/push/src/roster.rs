@@ -1,4 +1,4 @@
-//! The connected clients of a worker, by user, and the instructions of the application to them.
+//! The connected clients of a worker, by user, and the instructions of the application about them.
 //! In: clients that connect and leave; instructions of the server API. Out: the clients that an instruction concerns, a
 //! slice at a time.
 //! Limits: `INSTRUCTIONS_MAX` instructions wait; beyond that the API answers `Error::TooManyRequests`.

@@ -1,4 +1,4 @@
-//! The clients of a channel that other clients see: the presence list.
+//! The presence list of a channel: the clients that other clients see.
 //! In: clients that join and leave. Out: the list, and how many clients and users it has.
 //! Invariant: `users` has each user of `clients` once, with the number of its clients, so that counting walks no list.
 

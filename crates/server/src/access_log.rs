@@ -1,9 +1,9 @@
 //! The access log: lines on their way from the workers to a file, to stdout or to syslog (`syslog.rs`).
 //! In: entries of workers. Out: whole lines, of the entries that the settings choose; how many were lost.
-//! Never: blocks a worker: a worker encodes its lines into memory of its own, and hands them over at the end of its
-//! turn if the writer does not hold the lock of its shelf at that moment. Lets the access log displace lines of the
+//! Never: blocks a worker: a worker encodes its lines into its own memory, and adds them to its `Shelf` at the end of its
+//! turn, unless the writer holds the lock of the shelf at that moment. Lets the access log displace lines of the
 //! process's own log (`log.rs`), which has another thread and another queue.
-//! Limits: `SHELF_BYTES_MAX` of each worker wait for the writer; further lines are lost and counted.
+//! Limits: `SHELF_BYTES_MAX` bytes of lines of each worker wait for the writer; further lines are lost and counted.
 //! Invariant: a shelf contains whole lines only. Only the writer thread writes to the destination.
 
 use std::fs::{File, OpenOptions};

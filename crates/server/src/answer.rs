@@ -24,7 +24,7 @@ pub(crate) enum Answer<'a> {
     /// The fixed response of a route.
     Prepared(&'a Prepared),
     /// A redirect that a route configures.
-    /// `values`: those of its target, if it has some.
+    /// `values`: the values of the placeholders in its target; `None` if it has no placeholders.
     Redirect {
         redirect: &'a Redirect,
         head: &'a RequestHead<'a>,
@@ -37,11 +37,11 @@ pub(crate) enum Answer<'a> {
     Recipient(&'a RequestHead<'a>),
     /// A status with a short text; without content if the text is empty.
     Error { status: u16, text: &'a str },
-    /// An error of a call of gRPC.
+    /// An error response to a gRPC call.
     CallError { status: u16, text: &'a str },
     /// A route does not serve the request.
     Denied(Denial<'a>),
-    /// The response to a preflight request of a web page.
+    /// The response to a preflight request, by the `cors` settings of a route.
     CorsPreflight { cors: &'a CrossOrigin, head: &'a RequestHead<'a> },
     /// A synthetic response that fits into one piece.
     Synthetic { order: &'a Synthetic, seed: Option<u64> },
@@ -53,7 +53,7 @@ pub(crate) enum Answer<'a> {
     WebSocketRefusal(Refusal),
     /// A response of a push hub. `origin`: the page that may read it.
     Json { status: u16, body: &'a [u8], origin: Option<&'a str> },
-    /// The response to a preflight request of a page, which wants to send the header fields `headers`.
+    /// The response of a push hub to a preflight request of a page, which asks to send the header fields `headers`.
     Preflight { origin: Option<&'a str>, headers: &'a [u8] },
 }
 

@@ -379,7 +379,7 @@ impl Apps {
         if findings.is_empty() { Ok(successors) } else { Err(findings) }
     }
 
-    /// Puts an application in force. Returns the one before, if it has a VM.
+    /// Puts an application in force. Returns the previous one, if it has a VM.
     pub(crate) fn install(&mut self, index: usize, app: Option<App>) -> Option<App> {
         let mut next = app.unwrap_or_else(App::removed);
         next.has_decided = self.apps.get(index).is_some_and(|app| app.decides || app.has_decided);

@@ -1,5 +1,5 @@
 //! Changes the settings of a running worker: a new snapshot takes the place of the current one between two turns.
-//! In: a snapshot whose indexes continue those of the one before (`config::arrange`). Out: listeners opened and closed;
+//! In: a snapshot whose indexes continue those of the previous one (`config::arrange`). Out: listeners opened and closed;
 //! pools with their new servers; connections that use the new settings; the removed parts that are still in use.
 //! Never: ends a request. Requests keep the settings that they began with.
 //! Limits: settings of `GENERATIONS_MAX` generations; if all are in use, the requests of the oldest continue with the

@@ -93,15 +93,25 @@ impl Certificate {
 /// A client's TLS session, with this process or with the proxy in front.
 #[derive(Default)]
 struct SessionFacts {
+    /// The negotiated application protocol.
     alpn: Option<Box<[u8]>>,
+    /// The server name that the client requested.
     server_name: Option<Box<[u8]>>,
+    /// The client presented a certificate on this connection.
     certificate_here: bool,
+    /// The client presented a certificate when the session began, perhaps on an earlier connection.
     certificate_in_session: bool,
+    /// The certificate was verified, by this process or by the proxy in front.
     verified: bool,
+    /// The name of the TLS version.
     version: Option<Cow<'static, [u8]>>,
+    /// The common name in the client's certificate.
     common_name: Option<Box<[u8]>>,
+    /// The OpenSSL name of the cipher suite.
     cipher: Option<Cow<'static, [u8]>>,
+    /// The algorithm that signed the certificate, from a PROXY header only.
     signature_algorithm: Option<Box<[u8]>>,
+    /// The algorithm of the certificate's key, from a PROXY header only.
     key_algorithm: Option<Box<[u8]>>,
 }
 

@@ -272,7 +272,7 @@ impl Configuration {
         }
         if !config.lua.is_empty() && !self.has_lua_post && self.workers.len() > 1 {
             return Err(
-                "tidegate: there is a first [lua.NAME], which requires a restart; no change of the file was applied; help: restart \
+                "tidegate: the first [lua.NAME] was added, which requires a restart; no change of the file was applied; help: restart \
                  (tidegate ctl upgrade), or remove it"
                     .to_owned(),
             );

@@ -399,8 +399,11 @@ const NEWCOMERS_LOOKED_AT_MAX: usize = 256;
 /// A list of newcomers, linked by `Slot::older` and `Downstream::link`.
 #[derive(Clone, Copy)]
 struct Newcomers {
+    /// The slot of the client that has been in the list for longest; `NO_SLOT` if the list is empty.
     oldest: u32,
+    /// The slot of the client that was added last; `NO_SLOT` if the list is empty.
     newest: u32,
+    /// The number of clients in the list.
     count: usize,
 }
 

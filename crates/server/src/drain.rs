@@ -1,7 +1,7 @@
 //! How a process that was replaced closes WebSocket connections: over time, so that their clients do not all connect to
 //! the new process at the same moment.
 //! In: the time for it. Out: which connections are to be closed by now.
-//! Never: concerns HTTP exchanges, which end with their response.
+//! Never: closes a connection with an HTTP exchange, which ends with its response.
 //! Limits: `STEPS` steps.
 
 use tidegate_base::Span;

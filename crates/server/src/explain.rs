@@ -479,7 +479,7 @@ fn explain_handling(
     }
     if handling.ask.is_some() {
         note(
-            "the server of `ask` is asked: its response goes to the client unless the status is 200 to 299",
+            "the server of `ask` decides: its response goes to the client unless the status is 200 to 299",
         );
     }
     if handling.jwt.is_some() {
@@ -516,7 +516,7 @@ fn explain_pool(
             let map = &config.maps[choice.map];
             let (shown, name) = (String::from_utf8_lossy(&key).into_owned(), &map.name);
             let _ = match (map.table.find(&mut key), chosen) {
-                (Some(_), _) => writeln!(text, "  pool: that of {shown:?} in map {name:?}"),
+                (Some(_), _) => writeln!(text, "  pool: the value of {shown:?} in map {name:?}"),
                 (None, Some(_)) => {
                     writeln!(text, "  pool: `default`, because {shown:?} is not in map {name:?}")
                 }

@@ -31,7 +31,7 @@ impl Inheritance {
         let Inherited { sockets, unusable, report } = Inherited::take();
         if unusable > 0 {
             log::warning(format_args!(
-                "{unusable} inherited descriptors are no listening stream sockets: they are closed"
+                "{unusable} inherited descriptors are not listening stream sockets and are closed"
             ));
         }
         Self { report, ..Self::assign(sockets, config) }
@@ -48,7 +48,7 @@ impl Inheritance {
                 Some(place) => found.sockets.push((place, socket)),
                 None if is_admin => found.admin = Some(socket.socket),
                 None => log::warning(format_args!(
-                    "no [[listener]] has the address {} of an inherited socket: it is closed",
+                    "no [[listener]] has the address {} of an inherited socket; the socket is closed",
                     socket.address
                 )),
             }

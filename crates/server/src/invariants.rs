@@ -269,9 +269,9 @@ impl Worker {
             assert_eq!(places, usize::from(stage == Stage::Queued), "{stage:?} in queues");
             let request = &exchange.request;
             if let Some(inquiry) = &exchange.inquiry {
-                assert!(request.is_done() && request.body().is_empty(), "a question with a body");
+                assert!(request.is_done() && request.body().is_empty(), "an inquiry with a body");
                 assert!(inquiry.request.is_replayable(), "a request that waits for an answer");
-                assert_ne!(stage, Stage::Authorizing, "two ways to judge a request");
+                assert_ne!(stage, Stage::Authorizing, "an inquiry and a password check");
             }
             match stage {
                 Stage::Authorizing | Stage::Buffering | Stage::Queued | Stage::Paused => {

@@ -1,5 +1,5 @@
-//! Keeps the keys of tokens that are fetched (`keys = "https://..."`) new, on a thread of its own.
-//! In: the addresses of the configuration in force; demands of workers. Out: keys in force for all workers; log lines.
+//! Fetches the keys of tokens (`keys = "https://..."`) again and again, on a separate thread.
+//! In: the addresses of the configuration in force; requests of workers for newer keys. Out: keys in force for all workers; log lines.
 //! Never: runs on a worker; gives up keys because newer ones cannot be fetched.
 //! Limits: one fetch at a time, first of addresses that could be fetched last time; a reload makes each due at once. A set is
 //! fetched again after `USABLE_MIN` to `USABLE_MAX`, after a failure after

@@ -1,4 +1,4 @@
-//! A slab for state that must exist as long as its id is in use.
+//! A slab that reports missing values: for state that must exist as long as its id is in use.
 //! In: values. Out: ids, and the values that they name. Never: hides that a value is missing: `get`, `get_mut` and
 //! `remove` note it, and the worker counts a bug and closes the connections that name the value (`Worker::repair`).
 //! A caller that uses an id which a peer or an earlier step may have made stale calls `find` or `find_mut`.

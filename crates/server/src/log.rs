@@ -605,7 +605,7 @@ mod tests {
         assert_eq!(
             log.settled.load(Ordering::Relaxed),
             100,
-            "nobody waits for lines that were left out"
+            "no thread waits for lines that were left out"
         );
         assert!(notices.repeats.due_at().is_some());
     }

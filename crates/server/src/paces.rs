@@ -1,5 +1,6 @@
-//! Bodies whose bandwidth is limited (`bandwidth` of a route): what each may transfer, and when the waiting ones go on.
-//! In: limits of routes, the time, bytes that were transferred. Out: room for further bytes; the bodies whose turn has come.
+//! Bodies whose bandwidth is limited (`bandwidth` of a route): how much each may transfer, and when waiting ones continue.
+//! In: limits of routes, the time, bytes that were transferred. Out: how many further bytes are allowed; the bodies that
+//! may continue.
 //! Never: holds anything for a request without such a limit.
 //! Limits: up to two turns for each request, one for each direction.
 //! Invariant: a body has a turn exactly while it waits, and gives it back when its request ends.

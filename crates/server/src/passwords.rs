@@ -1,4 +1,4 @@
-//! Verifies passwords on threads of their own, because that is slow on purpose.
+//! Verifies passwords on separate threads, because verification is slow on purpose.
 //! In: a hash and a password; the ticket of a waiting request. Out: a verdict in the mailbox of the request's worker.
 //! Never: blocks a worker; lets the time of a verdict depend on whether the user exists.
 //! Limits: `VERIFIERS` threads; the places of `password_queue.rs`. A request that finds no place, or has to
@@ -92,7 +92,7 @@ impl Passwords {
     }
 }
 
-/// What became of a job.
+/// The result of a job.
 pub(crate) enum Submitted {
     /// A thread verifies it if the request keeps the place until then.
     Waits(Place<Task>),
@@ -105,10 +105,10 @@ pub(crate) enum Submitted {
 /// A job, and the mailbox for its verdict.
 pub(crate) type Task = (Job, Sender<Mail>);
 
-/// The entrance to the threads, of which each worker gets its own.
+/// A worker's handle for submitting jobs to the threads.
 pub(crate) struct Entrance(Arc<Door>);
 
-/// Closes the queue when the last entrance is gone.
+/// Closes the queue when the last `Entrance` is dropped.
 struct Door(Arc<PasswordQueue<Task>>);
 
 impl Drop for Door {

@@ -1,5 +1,5 @@
-//! The paths at which the start reads or creates something without the configuration's parser: the token of the admin
-//! interface, unix sockets, the access log.
+//! Checks of paths that the parser of the configuration does not check: the token of the admin interface, unix sockets, the
+//! access log.
 //! In: a configuration, and the path of its file. Out: findings, as `tidegate check` and `tidegate run` print them.
 //! Never: creates a file; waits for the other end of a fifo.
 //! Limits: what changes between the check and the start is an error of the start.

@@ -1,4 +1,4 @@
-//! The VMs of earlier code: each goes on for a while after a reload, for its requests, its clients and its jobs.
+//! The VMs of earlier code: each continues for a while after a reload, for its requests, its clients and its jobs.
 //! In: an application whose code has changed. Out: its deadline, and its WebSocket clients, in the order in which they are
 //! handed over or closed.
 //! Never: gets a new request or a new client.

@@ -223,7 +223,7 @@ fn serve_until_stopped(
     // table holds a copy of every waker's descriptor under the same number.
     let wakers = make_wakers(count).map_err(system("creating the workers' wakers"))?;
     let posts = PermitPost::for_workers(&wakers);
-    let listener_post = ListenerPost::new().map_err(system("creating the way of listeners"))?;
+    let listener_post = ListenerPost::new().map_err(system("creating the listener channel"))?;
     let config = &plan.arranged.config;
     let needs_passwords = config.routes.iter().any(|route| route.handling.auth.is_some());
     let entrance = match needs_passwords {

@@ -77,14 +77,14 @@ impl Successor {
             match successor.start() {
                 Ok(process) => successor.leave(process),
                 Err(reason) => {
-                    log::error(format_args!("upgrade failed, this process serves on: {reason}"));
+                    log::error(format_args!("upgrade failed; the old process serves: {reason}"));
                     successor.is_starting.store(false, Ordering::SeqCst);
                 }
             }
             Ended::AsPlanned
         };
         if let Err(error) = threads::spawn("upgrade", work) {
-            log::error(format_args!("upgrade failed, this process serves on: {error}"));
+            log::error(format_args!("upgrade failed; the old process serves: {error}"));
             self.is_starting.store(false, Ordering::SeqCst);
         }
     }

@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn share_ends_by_time_or_by_number() {
+    fn share_of_a_turn_ends_by_time_or_by_number() {
         let mut share = TurnShare::<()>::new(LUA_SPAN_MAX);
         share.note_call(Span::from_millis(4));
         assert!(!share.is_used_up());

@@ -105,7 +105,7 @@ pub struct Worker {
     pub(crate) apps: Apps,
     /// The WebSocket connections that Lua applications serve.
     pub(crate) lua_clients: Live<LuaClient>,
-    /// Those of them that have ended and whose `on_close` has not run. Empty between two completions.
+    /// The entries of `lua_clients` that have ended and whose `on_close` has not run. Empty between two completions.
     pub(crate) lua_ended: Vec<tidegate_base::Id<LuaClient>>,
     /// Mail of the applications from and for other workers; `None` if this is the only worker.
     pub(crate) lua_post: Option<LuaPost>,
@@ -151,7 +151,7 @@ pub struct Worker {
     pub(crate) room: RoomWaits,
     /// Connections whose state broke an invariant in this turn (`note_bug`). The end of the turn resets them.
     pub(crate) broken: Vec<SockId>,
-    /// What the search for idle connections remembers.
+    /// The state of the search for a connection to close: its position, and how many searches were made lately.
     pub(crate) search: Search,
     /// Scratch space for a normalised path. Its contents are meaningless between two requests.
     pub(crate) path_scratch: Vec<u8>,
@@ -171,7 +171,7 @@ pub struct Worker {
     pub(crate) push_share: TurnShare<PushSession>,
     /// A stop has begun: responses close their connections, and nothing becomes idle. Never reset.
     pub(crate) stopping: bool,
-    /// How far a stop has come, and how it goes on.
+    /// How far a stop has progressed, and which listeners it leaves to another process.
     pub(crate) stop: Stop,
     /// Which handler calls are timed.
     pub(crate) sampler: Sampler,
@@ -185,11 +185,11 @@ pub struct Worker {
     pub(crate) gone: Gone,
     /// The seed of the worker's random numbers.
     pub(crate) seed: u64,
-    /// The bounds that the worker was created with.
+    /// The limits that the worker was created with. They never change.
     limits: WorkerLimits,
     /// The records of requests, for the access log and the statistics.
     pub(crate) recorder: Recorder,
-    /// Sends permits to other workers, and receives theirs; `None` if this is the only worker.
+    /// Mail about permits of servers from and for other workers; `None` if this is the only worker.
     pub(crate) post: Option<PermitPost>,
 }
 

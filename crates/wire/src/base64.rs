@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn vectors_of_rfc_4648() {
+    fn base64_matches_the_vectors_of_rfc_4648() {
         for (text, bytes) in [
             ("", ""),
             ("Zg==", "f"),

@@ -67,7 +67,7 @@ fn blanks_may_follow_a_chunk_size_if_the_decoder_accepts_them() {
 }
 
 #[test]
-fn chunks() {
+fn chunk_sizes_and_ends_are_decoded_or_rejected() {
     for (input, wanted) in [
         ("0\r\n\r\n", " 0"),
         ("5\r\nhello\r\n0\r\n\r\n", "hello 0"),
@@ -129,7 +129,7 @@ fn chunks() {
 }
 
 #[test]
-fn extensions() {
+fn chunk_extensions_are_skipped_or_rejected() {
     for (extension, wanted) in [
         (";a", "a 0"),
         (";a=b", "a 0"),
@@ -183,7 +183,7 @@ fn extensions_may_not_exceed_the_data_by_more_than_the_limit() {
 }
 
 #[test]
-fn trailers() {
+fn trailers_are_decoded_or_rejected() {
     for (section, wanted) in [
         ("A: b\r\n", "a 0A: b;"),
         ("A:b\r\nC:\t d \r\n", "a 0A: b;C: d;"),

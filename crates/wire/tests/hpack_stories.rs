@@ -94,7 +94,7 @@ fn check_own_encoder(lists: &[List]) {
 }
 
 #[test]
-fn stories_of_three_encoders_decode() {
+fn header_blocks_of_three_encoders_are_decoded() {
     let (stories, blocks) = run(include_str!("data/hpack_stories.txt"), true);
     assert_eq!((stories, blocks), (3, 72));
     // The stories of github.com/http2jp/hpack-test-case, converted by `data/hpack_stories.py FOLDER TARGET`, are

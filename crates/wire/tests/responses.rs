@@ -165,7 +165,7 @@ fn stated_length_is_known_without_a_body() {
 }
 
 #[test]
-fn status_lines() {
+fn status_lines_are_decoded_or_rejected() {
     for (line, wanted) in [
         ("HTTP/1.1 200 OK", "200 0 keep"),
         ("HTTP/1.1 200 ", "200 0 keep"),

@@ -1,4 +1,4 @@
-//! A lane: one of the plan's connections, which uses one socket after the other.
+//! A lane: one of the plan's connections. It keeps its place in the plan while it uses one socket after the other.
 //! In: events of the current socket. Out: the pending requests and the counts of the lane.
 //! Limits: `PIPELINE_MAX` requests in flight. Invariant: `pending` is in the order of sending.
 
@@ -22,7 +22,7 @@ pub(super) enum Phase {
     Greeting,
     /// Requests can be sent.
     Open,
-    /// No more requests will be sent.
+    /// The lane is finished: it sends no more requests.
     Over,
 }
 
@@ -114,7 +114,7 @@ impl Lane {
         }
     }
 
-    /// Resets the state of the socket. The times of its connect and handshake stay until the next socket sets them.
+    /// Resets the state of the socket. `connect_at` and `handshake_at` stay until the next socket sets them.
     pub(super) fn reset_socket_state(&mut self) {
         self.sock = SockId::NONE;
         self.phase = Phase::Absent;

@@ -48,7 +48,7 @@ pub(super) fn fetch(
     Ok(Held { _stream: stream, _session: session })
 }
 
-/// The first bytes of a connection of HTTP/2: preface, SETTINGS and one request.
+/// The first bytes of an HTTP/2 connection: preface, SETTINGS and one request.
 fn http2_request(authority: &str) -> Vec<u8> {
     let mut connection = Connection::new(Config::client(), Moment::ZERO);
     let mut out = Vec::new();
@@ -60,7 +60,7 @@ fn http2_request(authority: &str) -> Vec<u8> {
     out
 }
 
-/// Whether the response contains the whole body, which is the same for all contenders. Over HTTP/2, frames may follow the body.
+/// Whether the response contains the whole body, which all contenders send. Over HTTP/2, frames may follow the body.
 fn is_whole(answer: &[u8]) -> bool {
     memchr::memmem::find(answer, crate::floor::JSON_BODY.as_bytes()).is_some()
 }

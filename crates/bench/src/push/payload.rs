@@ -1,6 +1,6 @@
 //! The published messages: JSON of a fixed size that contains the number of the publication.
 //! In: the number of a publication, received messages. Out: the data to publish, the number in a message.
-//! Never: mistakes a message of another run for one of this run (up to one in `TAGS`).
+//! Never: takes a message of another run for one of this run, except with a probability of 1 in `TAGS`.
 //! Limits: `SIZE_MIN` to `SIZE_MAX` bytes; `NUMBER_MAX` publications.
 //! Invariant: the number of encoded data is found in it, also if a server wraps the data in JSON of its own.
 //!
@@ -36,7 +36,7 @@ impl Payload {
     /// Messages of `size` bytes with the tag `tag` (below `TAGS`).
     ///
     /// # Errors
-    /// A message for the operator if there is no such message.
+    /// A message for the operator if the size is not possible.
     pub fn new(size: usize, tag: u16) -> Result<Self, String> {
         // A longer message is a JSON string, whose quotes take two bytes.
         if size != SIZE_MIN && !(SIZE_MIN + 2..=SIZE_MAX).contains(&size) {

@@ -301,7 +301,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nines_are_evenly_spaced() {
+    fn percentile_axis_spaces_nines_evenly() {
         let placing = Placing::new(Scale::Nines, [50.0, 99.99].into_iter());
         assert!((placing.place(99.0) - 0.5).abs() < 1e-9);
         assert!((placing.place(99.99) - 1.0).abs() < 1e-9);

@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn server_gets_what_the_echo_must_be() {
+    fn echo_must_equal_the_message_that_the_server_received() {
         for kind in [Kind::Text, Kind::Binary] {
             for (size, fragments) in
                 [(0, 1), (1, 1), (3, 1), (4, 4), (5, 2), (20, 3), (126, 1), (70_000, 5)]

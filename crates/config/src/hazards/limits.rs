@@ -34,7 +34,7 @@ pub(super) fn check_rates<'f>(
                 continue;
             }
             let steps = [Step::Key("rate"), Step::Entry(index), Step::Key("by"), Step::Entry(at)];
-            let what = format!("a client can send any value of {name}, and so evades the limit");
+            let what = format!("a client can send any value of {name}, and so evade the limit");
             let help = "write \"client-address\": behind the proxies in `trusted`, it is the address of the client";
             notes.warn(open(place(table, &steps), what, help));
         }

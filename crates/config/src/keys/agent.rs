@@ -9,9 +9,9 @@ use super::{Section, TIMEOUT, key};
 pub static AGENT: Section = Section {
     path: "[pool.NAME.agent]",
     about: "Asks an agent on each server of the pool what the server can take: opens a connection to `port` of the \
-             server's address, reads one line, and does what its words state, as HAProxy's `agent-check` does: \"75%\" \
+             server's address, reads one line, and applies its words, as HAProxy's `agent-check` does: \"75%\" \
              (of the weight), \"up\", \"down\", \"fail\", \"stopped\" (each with a reason after #), \"ready\", \"drain\", \"maint\". \
-             What a line does not mention stays as it is. An agent that cannot be reached changes nothing; `health` notices \
+             Settings that a line does not mention stay unchanged. An agent that cannot be reached changes nothing; `health` notices \
              servers that fail.",
     keys: &[
         key(
@@ -33,7 +33,7 @@ pub static AGENT: Section = Section {
             TIMEOUT,
             Value("\"1s\""),
             "Time for a check as a whole, to the end of the line.",
-            "An agent knows its line when it is asked, or computes it within a moment.",
+            "An agent has its line ready, or computes it within a moment.",
         ),
         key(
             "send",

@@ -36,7 +36,7 @@ pub static AUTH: Section = Section {
             "ask",
             Text("the name of a [pool.NAME]"),
             Absent,
-            "Asks a server of this pool about each request, in place of `basic`; only for `proxy`. The question is a GET \
+            "Asks a server of this pool about each request, in place of `basic`; only for `proxy`. The server gets a GET \
              request (for HEAD requests, a HEAD request) for `path` with the fields of the client's request, without its \
              body, conditions and ranges, and with X-Forwarded-Method, X-Forwarded-Uri, X-Forwarded-Host, \
              X-Forwarded-Proto and X-Forwarded-For. With a status of 200 to 299, the request goes on to its own \
@@ -48,14 +48,14 @@ pub static AUTH: Section = Section {
             "path",
             Text("a path, optionally with a query, such as \"/verify\""),
             Absent,
-            "The path of the question, optionally with a query. Required with `ask`.",
+            "The path of the request to the server of `ask`, optionally with a query. Required with `ask`.",
             "",
         ),
         key(
             "host",
             Text("\"keep\", or a host such as \"auth.internal\""),
             Absent,
-            "The Host field of the question. Without it, or with \"keep\", it is that of the request.",
+            "The Host field of the request to the server of `ask`. Without it, or with \"keep\", the Host field of the client's request.",
             "",
         ),
         key(

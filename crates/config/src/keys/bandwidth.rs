@@ -19,7 +19,7 @@ pub static BANDWIDTH: Section = Section {
             Text(BYTES_PER_SECOND),
             Absent,
             "Bytes of the response body per second, from 1KiB/s to 1024GiB/s. Only for `proxy`, `respond` and `synthetic`. \
-             Servers are read from as slowly, and the time that this takes is not part of their timeouts.",
+             Tidegate reads from the server at the same rate, and the time that this takes is not part of the server's timeouts.",
             "",
         ),
         key(

@@ -51,13 +51,13 @@ pub static COUNT_TABLE: Section = Section {
             List(&Text(COUNT)),
             Required,
             "What is counted, up to eight numbers for each key. With a period from 1s to 24h, what has happened within it \
-             until now; without one, what has happened since the key is known. \"requests\": requests; \"connections\": \
+             until now; without a period, what has happened since the key is known. \"requests\": requests; \"connections\": \
              requests in progress, where a WebSocket connection or another tunnel is one request; \"errors\": responses \
              with a status from 400 to 499, by a server or by Tidegate; \"failures\": those from 500 to 599; \
              \"bytes-received\" and \"bytes-sent\": bytes of request bodies and of responses; \"mark\": a number that the \
-             command `set table` sets. Errors, failures and bytes are counted when the exchange ends. A period is counted \
-             in seven parts: what happened in the part that leaves the period now counts in proportion, so a count is exact \
-             for steady clients, and differs by up to what happened in one seventh of the period for others.",
+             command `set table` sets. Errors, failures and bytes are counted when the exchange ends. A period is divided \
+             into seven parts, and the oldest part counts in proportion to the time of it that is within the period. So a \
+             count is exact for steady clients; for others, it differs by up to the count of one seventh of the period.",
             "",
         ),
         key(
@@ -65,7 +65,7 @@ pub static COUNT_TABLE: Section = Section {
             Duration(1000, 24 * 3_600_000),
             Value("\"10m\""),
             "How long a key is remembered after its last request. At least the longest period in `counts`.",
-            "Long enough to recognise a client that comes back, and a mistake is soon forgotten.",
+            "Long enough to recognise a client that returns, and short enough that a client refused by mistake is soon served.",
         ),
         key(
             "entries-max",

@@ -11,7 +11,7 @@ use crate::words::Worded as _;
 pub static REQUEST_ID: Section = Section {
     path: "[server.request-id]",
     about: "An id for each request: servers get it in a field, and the access log contains it (`id`), so that the lines of \
-             several programs about one request can be found. Texts use it as {id}. An id that is made here has 32 \
+             several programs about one request can be found. Placeholders use it as {id}. An id that Tidegate makes has 32 \
              hexadecimal digits. It is unique, but not secret.",
     keys: &[
         key(
@@ -26,7 +26,7 @@ pub static REQUEST_ID: Section = Section {
             "keep",
             Word(Keep::WORDS),
             Value("\"trusted\""),
-            "Whose ids are kept: those of clients in `trusted` of the listener, of all clients, or of no client. An id is \
+            "Which received ids are kept: from clients in `trusted` of the listener, from all clients, or from no client. An id is \
              replaced if it has characters other than letters, digits and -_.:/+=@~, more than 128 bytes, or occurs twice.",
             "Otherwise a client could give many requests the same id, and so hide one of them in the log.",
         ),
@@ -34,8 +34,8 @@ pub static REQUEST_ID: Section = Section {
             "response",
             Boolean,
             Value("false"),
-            "Responses have the field, too, so that a user can state the id of a failed request. Also those that Tidegate \
-             makes itself, except those to malformed requests, which have no id.",
+            "Responses have the field, too, so that a user can state the id of a failed request. This includes responses that \
+             Tidegate makes itself, except to malformed requests, which have no id.",
             "Most clients do not use it.",
         ),
     ],
@@ -54,8 +54,8 @@ pub static TRACE: Section = Section {
             "keep",
             Word(Keep::WORDS),
             Value("\"trusted\""),
-            "Whose traces are continued: those of clients in `trusted` of the listener, of all clients (such as pages \
-             that begin traces in browsers), or of no client. An invalid or repeated traceparent is replaced.",
+            "Which traces are continued: from clients in `trusted` of the listener, from all clients (such as pages \
+             that begin traces in browsers), or from no client. An invalid or repeated traceparent is replaced.",
             "Otherwise a client could make servers record all of its requests, or spoil the traces of other clients.",
         ),
         key(

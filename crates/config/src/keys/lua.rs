@@ -123,9 +123,9 @@ pub static LUA: Section = Section {
             "reload-grace",
             Duration(0, 3_600_000),
             Value("\"30s\""),
-            "How long the previous code may go on after a reload has brought other code: its requests, its timers and, if the \
+            "How long the previous code continues after a reload has loaded new code: its requests, its timers and, if the \
              new code has no `on_handover`, its WebSocket connections, which are closed one after the other (1012).",
-            "Enough for requests that wait for servers, and it spreads the clients that connect again; each VM that goes on \
+            "Enough for requests that wait for servers, and it spreads the clients that connect again. Each VM that continues \
              holds memory.",
         ),
     ],

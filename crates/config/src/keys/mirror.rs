@@ -32,7 +32,7 @@ pub static MIRROR: Section = Section {
             Text("a percentage such as \"10%\""),
             Value("\"100%\""),
             "The share of the requests that are copied. Up to three decimals, such as \"0.1%\".",
-            "A copy of each request shows how the new version bears the whole load.",
+            "A copy of each request shows how the new version handles the whole load.",
         ),
         key(
             "by",

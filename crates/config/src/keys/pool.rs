@@ -254,7 +254,7 @@ pub static UPSTREAM: Section = Section {
             "backup",
             Boolean,
             Value("false"),
-            "Gives the server requests only while every other server is down, taken out or was tried in vain. Several backup \
+            "Gives the server requests only while every other server is down, taken out or has failed for this request. Several backup \
              servers share them.",
             "Servers do the same work unless the operator states otherwise.",
         ),

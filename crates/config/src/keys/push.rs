@@ -22,7 +22,7 @@ const PUBLISH: Key = key(
     "publish",
     Word(Permit::WORDS),
     Value("\"api\""),
-    "Who may publish besides the server API, which may always. With \"api\", no client; with \"subscribers\", clients \
+    "Who may publish in addition to the server API, which always may. With \"api\", no client; with \"subscribers\", clients \
      that are subscribed to the channel; with \"users\", clients with a token that names a user; with \"anyone\", \
      every client.",
     "Clients should reach other clients only through the application, unless it decides otherwise.",
@@ -47,7 +47,7 @@ const READ_HISTORY: Key = key(
     "read-history",
     Word(Permit::WORDS),
     Value("\"api\""),
-    "Who may read the history besides the server API. A subscriber recovers what it missed in any case.",
+    "Who may read the history in addition to the server API. A subscriber recovers what it missed in any case.",
     "As for `publish`.",
 );
 const PRESENCE: Key = key(
@@ -62,7 +62,7 @@ const READ_PRESENCE: Key = key(
     "read-presence",
     Word(Permit::WORDS),
     Value("\"api\""),
-    "Who may read the list of clients besides the server API.",
+    "Who may read the list of clients in addition to the server API.",
     "As for `publish`.",
 );
 const JOIN_LEAVE: Key = key(
@@ -86,10 +86,10 @@ const DELTAS: Key = key(
     "deltas",
     Word(Deltas::WORDS),
     Value("\"off\""),
-    "Which messages are sent as patches of the message before, in the delta format of Fossil, to clients of the client protocol \
-     that want it (`delta: \"fossil\"`). With \"marked\", those that the server API publishes with `\"delta\": true`; with \"all\", \
-     each message. A client that has missed the message before gets the whole message.",
-    "A patch saves bytes only if a message resembles the one before, such as a document of which a few numbers change.",
+    "Which messages are sent as patches of the previous message, in the delta format of Fossil, to clients of the client protocol \
+     that request it (`delta: \"fossil\"`). With \"marked\", those that the server API publishes with `\"delta\": true`; with \"all\", \
+     each message. A client that has missed the previous message gets the whole message.",
+    "A patch saves bytes only if a message resembles the previous one, such as a document of which a few numbers change.",
 );
 
 const TAG_FILTERS: Key = key(
@@ -97,16 +97,17 @@ const TAG_FILTERS: Key = key(
     Boolean,
     Value("false"),
     "Whether clients of the client protocol may subscribe with a filter, so that they get only messages whose tags it admits. A \
-     filter has up to 32 conditions and combinations, 8 levels, 128 values and 4 KiB of text. The tags of a message have up to      1 KiB.",
-    "Every filter is evaluated for each message, which takes time, and a client can choose what it does not see of a channel \
-     only if the tags are made for it.",
+     filter has up to 32 conditions and combinations, 8 levels, 128 values and 4 KiB of text. The tags of a message \
+     have up to 1 KiB.",
+    "Every filter is evaluated for each message, which takes time, and filters are of use only if the application publishes \
+     messages with suitable tags.",
 );
 const EXCLUDE_SENDER: Key = key(
     "exclude-sender",
     Boolean,
     Value("false"),
     "Whether a client that publishes a message does not get it itself. It gets its own messages if it recovers them after a \
-     reconnection, because it has another name then.",
+     reconnection, because it then has another client id.",
     "Client libraries of Centrifugo expect that a client gets what it has published.",
 );
 const USER_CHANNELS: Key = key(
@@ -115,7 +116,7 @@ const USER_CHANNELS: Key = key(
     Value("false"),
     "Whether users may subscribe to channels whose names end with `#` and a list that contains them, such as `dialog#7,8`, \
      without a token and whatever `subscribe` is. Other clients need a token for such a channel.",
-    "Names of channels decide about rights only if the application wants it.",
+    "The name of a channel should grant a permission only if the application intends it.",
 );
 
 /// `[push.NAME]`.
@@ -270,7 +271,7 @@ pub static PUSH: Section = Section {
             "How long a connection lasts, less up to a quarter at random. Then clients of the client protocol and those in raw \
              mode get code 3011, after which client libraries connect again, and streams of events end, which browsers open again. \
              Clients recover what they miss meanwhile in channels with history.",
-            "Connections need no end. With one, clients spread out over new servers behind a load balancer.",
+            "Connections may stay open. A maximum age spreads clients over new servers behind a load balancer.",
         ),
         key(
             "heartbeat",

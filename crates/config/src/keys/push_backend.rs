@@ -32,7 +32,7 @@ pub static BACKEND: Section = Section {
             "refresh",
             PATH,
             Absent,
-            "Path for connections that end: those that the backend has granted for a time.",
+            "Path for renewing connections that the backend has granted for a limited time.",
             "",
         ),
         key("subscribe", PATH, Absent, "Path for subscriptions. See `backend-events`.", ""),
@@ -41,7 +41,7 @@ pub static BACKEND: Section = Section {
             "sub-refresh",
             PATH,
             Absent,
-            "Path for subscriptions that end. See `backend-events`.",
+            "Path for renewing subscriptions that the backend has granted for a limited time. See `backend-events`.",
             "",
         ),
         key(

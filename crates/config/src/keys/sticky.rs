@@ -68,9 +68,9 @@ pub static STICKY: Section = Section {
             Value("\"0s\""),
             "How long a session without requests stays with its server; \"0s\": as long as the browser sends the cookie. With it, \
              the cookie also contains when the session began and when it was last used: a session that is older than `lifetime`, \
-             or was not used for `idle`, begins anew, perhaps on another server, even if the browser still sends the cookie. The \
+             or was not used for `idle`, begins again, perhaps on another server, even if the browser still sends the cookie. The \
              time of use is renewed after an eighth of `idle`. A client can change both times, for itself only.",
-            "Most servers end unused sessions themselves, and then any server will do.",
+            "Most servers end unused sessions themselves; after that, any server can serve the client.",
         ),
         key(
             "by",
@@ -96,7 +96,7 @@ pub static STICKY: Section = Section {
             Value("131072"),
             "How many keys the table has room for, rounded up to a power of two; 16 bytes each. If more are in use, a new \
              key displaces others: first those seen only once, then those unused for longest (`sticky_evictions`).",
-            "2 MiB.",
+            "The table takes 2 MiB.",
         ),
     ],
     later: &[],

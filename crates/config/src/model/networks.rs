@@ -68,7 +68,7 @@ impl NetworkSet {
     fn bounded(self) -> Result<Self, String> {
         match self.len() {
             0..=RANGES_MAX => Ok(self),
-            _ => Err(format!("the set has {RANGES_MAX} ranges, which is the most")),
+            _ => Err(format!("the set already has {RANGES_MAX} ranges, the maximum")),
         }
     }
 

@@ -543,7 +543,7 @@ mod tests {
     }
 
     #[test]
-    fn case_is_ignored_if_the_map_says_so() {
+    fn case_is_ignored_with_ignore_case() {
         let entry = |key: &str, line| MapEntry { key: key.to_owned(), value: "v".to_owned(), line };
         let map = TextMap::new(MapKind::Exact, true, vec![entry("A.Example", 1)]).expect("a map");
         assert_eq!(find(&map, "a.exAMPLE"), Some("v"));

@@ -240,7 +240,7 @@ pub(super) fn note_rest(directives: &[Directive], findings: &mut Findings<'_>) {
             _ if UNNEEDED.contains(&name) || is_process(name) => {
                 findings.unneeded(directive.line, "Tidegate has no such setting")
             }
-            _ if is_off => findings.unneeded(directive.line, "it is off"),
+            _ if is_off => findings.unneeded(directive.line, "the setting is off"),
             "ssl_ciphers" | "ssl_dhparam" | "ssl_ecdh_curve" | "ssl_conf_command" => {
                 findings.differs(directive.line, why(name))
             }

@@ -80,7 +80,7 @@ pub(super) fn routes<'d>(
         let inner = Level::of(location.inner());
         let levels = Levels { location: &inner, ..outer };
         if !top.contains(&location.line) {
-            let why = "what the outer location states is not repeated here: write it into this route, too";
+            let why = "settings of the outer location are not repeated here: write them into this route, too";
             reader.findings.untranslated(location.line, why);
         }
         let own = reader.location(location, &levels, &place, &locations);
@@ -324,7 +324,7 @@ impl<'d> Reader<'_, 'd, '_, '_> {
         Some(route)
     }
 
-    /// What `proxy_pass` with a path makes of the path.
+    /// The path that the server receives from `proxy_pass` with a path.
     fn new_path(&self, uri: &str, place: &Place) -> Result<Option<Rewrite>, String> {
         if uri.contains('?') {
             return Err("the query is kept: `path` of `proxy` has none".to_owned());

@@ -120,7 +120,7 @@ fn access_log(http: &[Directive], plan: &mut Plan, findings: &mut Findings<'_>) 
         if target == "off" {
             findings.unneeded(
                 line,
-                "routes do not switch the access log off; without [log] there is none",
+                "a route cannot switch the access log off; without [log] there is no access log",
             );
             continue;
         }

@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_have_lines() {
+    fn each_mistake_names_its_line() {
         for (text, line) in [("a {\n b", 2), ("a {\n", 1), ("}", 1), ("a {\n b }\n", 2)] {
             assert_eq!(parse(text, 1).1.first().map(|mistake| mistake.0), Some(line), "{text}");
         }

@@ -1,6 +1,6 @@
 //! The functions that the prelude calls: what Lua itself lacks, or does without a bound.
 //! In: arguments that the prelude has checked. Out: values, or nil and a text.
-//! Never: raises an error of its own; acts: what a script orders becomes an effect.
+//! Never: raises an error of its own; acts by itself: what a script starts becomes an effect.
 //! Limits: those of `Host`; `LOAD_BYTES_MAX` bytes of source in one chunk.
 
 use core::ffi::{CStr, c_int};

@@ -1,4 +1,4 @@
-//! A bench for scripts: loads one, sends it requests and carries out its effects.
+//! A test harness for scripts: loads a script, sends it requests and carries out its effects.
 //! In: the text of a script. Out: verdicts and responses.
 #![allow(dead_code)]
 
@@ -140,14 +140,14 @@ impl App {
         let mut response = self.effects();
         while verdict == Verdict::Waiting && core::mem::take(&mut self.awaits_drain) {
             self.vm.note_drained(id);
-            verdict = self.vm.resume().expect("it is ready").verdict;
+            verdict = self.vm.resume().expect("the request is ready to continue").verdict;
             response = self.effects();
         }
         self.vm.close_request(id);
         (verdict, response)
     }
 
-    /// Lets time pass, and runs what is due. Returns what ran.
+    /// Lets time pass, and runs the callbacks that are due. Returns their results.
     pub fn advance(&mut self, millis: u64) -> Vec<Resumed> {
         self.now_nanos += millis * 1_000_000;
         let seconds = (self.now_nanos - BEGIN_NANOS) as f64 / 1e9;
@@ -156,12 +156,12 @@ impl App {
         let mut resumed = Vec::new();
         while let Some(one) = self.vm.resume() {
             resumed.push(one);
-            assert!(resumed.len() < 10_000, "it never ends");
+            assert!(resumed.len() < 10_000, "the VM never becomes idle");
         }
         resumed
     }
 
-    /// Milliseconds until something is due.
+    /// Milliseconds until the next callback is due.
     pub fn due_in(&mut self) -> Option<u64> {
         let due = self.vm.next_due()?.as_nanos();
         Some(due.saturating_sub(self.now_nanos) / 1_000_000)
@@ -284,7 +284,7 @@ impl App {
 
 /// The CPU time of this thread.
 pub fn cpu_time() -> Duration {
-    // The third and fourth numbers after the name: user and system time in ticks.
+    // The first number is the CPU time of the thread in nanoseconds.
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux has it");
     let nanos = text.split(' ').next().and_then(|n| n.parse().ok()).expect("a number");
     Duration::from_nanos(nanos)

@@ -99,7 +99,7 @@ impl Question {
     }
 }
 
-/// How a client is disconnected: by this program or, with code and reason, by the application.
+/// Who disconnects a client: Tidegate, or the application with its own code and reason.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Parting {
     /// By this program.

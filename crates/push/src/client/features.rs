@@ -1,5 +1,6 @@
-//! What a subscription of a client may have besides: deltas, or a filter.
-//! In: what the client wants; what it recovers. Out: what it gets. Never: grants what the namespace does not allow.
+//! The optional features of a subscription: deltas, or a filter.
+//! In: the features that the client requests; the publications that it recovers. Out: the features that it gets; the
+//! recovered publications that its filter admits. Never: grants a feature that the namespace does not allow.
 //! Limits: those of `filter.rs`; `FILTERS_BYTES_MAX` for the filters of a connection.
 //! Invariant: a subscription with a filter has no deltas.
 
@@ -15,17 +16,17 @@ use crate::publication::Publication;
 use crate::settings::Error;
 use crate::stream::Recovered;
 
-/// The patches that clients may want.
+/// The patch format that clients may request.
 pub(super) const FOSSIL: &str = "fossil";
 
 /// The most memory that the filters of a connection take.
 pub const FILTERS_BYTES_MAX: usize = 32 * 1024;
 
-/// What a subscription has besides.
+/// The optional features of a subscription.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Features {
-    /// Messages may be patches of this one (`Lineage::serial`), the last that the client was sent since it subscribed; 0:
-    /// there is none. `None`: no patches.
+    /// The serial number (`Lineage::serial`) of the last message that the client was sent since it subscribed, of which the
+    /// next message may be a patch; 0 if it was sent no message. `None`: no patches.
     pub(super) newest: Option<u64>,
     /// The messages that the client gets; `None`: all of them.
     pub(super) filter: Option<Filter>,
@@ -38,7 +39,7 @@ impl Features {
     }
 }
 
-/// What a subscription has besides, as the client wants it and the namespace allows it.
+/// The features of a subscription that the client requests and the namespace allows.
 ///
 /// # Errors
 /// The namespace does not allow a filter, or the filter is malformed or too large.
@@ -60,7 +61,8 @@ pub(super) fn features<K>(
     Ok(has_deltas.then(|| Box::new(Features { newest: Some(0), filter: None })))
 }
 
-/// What a client recovers that has a filter. If nothing is left, it goes on after the newest publication.
+/// The recovered publications that the client's filter admits. If it admits none, the client continues after the newest
+/// publication.
 pub(super) fn filtered(filter: &Filter, reply: &Subscribed) -> Subscribed {
     // Each message of a namespace with filters has an audience.
     let admits = |one: &&Arc<Publication>| {

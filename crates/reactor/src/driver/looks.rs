@@ -1,4 +1,4 @@
-//! Observes outputs that peers take slowly: has the peer taken any bytes since the last look?
+//! Observes outputs that peers take slowly: whether the peer has taken bytes since the last check.
 //! In: the bytes that a peer has not acknowledged, at a deadline. Out: when the peer was last seen to take any.
 //! Never: costs anything for an output that its peer takes in time: the table has no entry for it.
 //! Limits: one entry for each connection. It is removed with the connection, or once nothing is pending.

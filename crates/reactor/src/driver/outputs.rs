@@ -51,7 +51,7 @@ pub(super) struct Outputs {
 }
 
 impl Outputs {
-    /// Takes a place with an empty buffer.
+    /// Takes a place that holds an empty buffer.
     pub(super) fn take(&mut self) -> u32 {
         if let Some(place) = self.warm.pop() {
             if self.at(place).bytes.capacity() > LARGE_BUFFER_BYTES {

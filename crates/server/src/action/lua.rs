@@ -1,5 +1,5 @@
 //! The action `lua`: requests that an application answers.
-//! In: a request, its body, what the application's callbacks ordered. Out: calls of callbacks; responses.
+//! In: a request, its body, the effects of the application's callbacks. Out: calls of callbacks; responses.
 //! Never: asks which protocol the client speaks; runs Lua code while it carries out the effects of a callback.
 //! Limits: a body of `body-max` of the application; the share of a turn (`TurnShare`); those of `tidegate_lua`.
 //! Invariant: each request that a VM keeps has an entry in `Worker::scripted`, and the reverse.

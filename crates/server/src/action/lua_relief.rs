@@ -1,10 +1,10 @@
-//! The memory of an application's VM is used up, and handlers that wait hold it.
+//! Frees memory of an application's VM when it is used up, by ending handlers that wait.
 //! In: the failure of a callback. Out: failed requests of the connections with the most waiting handlers.
 //! Never: ends the handlers of a connection while another connection has more of them.
 //! Limits: ends handlers until half of `memory-max` is free.
 //!
-//! Without this, the VM would be discarded, which ends all clients of the application on this worker: one connection
-//! with many streams whose handlers wait could do that to all others.
+//! Otherwise the VM would be discarded, which ends all clients of the application on this worker. One connection with many
+//! streams whose handlers wait could then end all others.
 
 use core::cmp::Reverse;
 use std::collections::BTreeMap;

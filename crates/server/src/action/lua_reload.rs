@@ -1,7 +1,7 @@
-//! Other code for Lua applications while the worker serves.
+//! Reloads the code of Lua applications while the worker serves.
 //! In: programs that have changed; the VMs of earlier code. Out: new VMs; clients that are handed over or closed; the end of
-//! the VMs before.
-//! Never: ends a request or a connection at once because of a change: the VM before goes on with them (`retired.rs`).
+//! the earlier VMs.
+//! Never: ends a request or a connection at once because of a change: the earlier VM continues them (`retired.rs`).
 //! Limits: those of `retired.rs`. Clients are handed over within the share of a turn that callbacks have.
 //! Invariant: settings with new code come into force after `on_start` of all new code has succeeded. Whatever names a VM
 //! before by its index is renamed in the moment of the change, so nothing that began with earlier code reaches the new code,

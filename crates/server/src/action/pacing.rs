@@ -1,5 +1,6 @@
-//! Requests whose bandwidth is limited: how much of their bodies may be transferred now, and what happens when more may.
-//! In: questions of carriers and actions before they transfer bytes; the timer. Out: room; producers paused and resumed.
+//! Requests whose bandwidth is limited: how much of their bodies may be transferred now, and when they continue.
+//! In: carriers and actions that are about to transfer bytes; the timer. Out: how many bytes they may transfer; producers
+//! paused and resumed.
 //! Never: holds up another request or stream; buffers more than a client that reads slowly would cause.
 //! Limits: those of `paces.rs`.
 

@@ -1,7 +1,7 @@
 //! Requests of routes that need a token (`auth` with `jwt`).
 //! In: a request and its route. Out: its action begun with the claims of the token, or a response that refuses it.
-//! Never: verifies more tokens in a turn than their share of it allows, those of requests behind a hook aside, which the
-//! share of the hooks bounds; loses the head of a request whose token has to wait.
+//! Never: verifies more tokens in a turn than the share of tokens allows (tokens of requests behind a hook count for the
+//! share of hooks); loses the head of a request whose token has to wait.
 //! Limits: those of `gate::jwt`; the share of a turn (`TurnShare`); `WAIT_MAX`. A token costs up to 0.6 ms for each key
 //! that is tried.
 //! Invariant: nothing of a waiting request has reached its action. It begins under the settings under which it was

@@ -76,6 +76,7 @@ enum State {
 
 /// What a connection needs only during a message, or for compression.
 struct Active {
+    /// Decodes the frames of the client.
     decoder: Decoder,
     /// The message in progress, if it arrives in pieces. Without capacity between messages.
     message: Vec<u8>,
@@ -87,13 +88,15 @@ struct Active {
 struct Compression {
     /// Decompresses the client's messages; `None` if the worker's shared decompressor does.
     inflater: Option<Inflater>,
+    /// Compresses the messages for the client.
     compressor: Compressor,
-    /// One of those that `SharedCodecs::keepers` counts, if a context is kept between messages.
+    /// A reference that `SharedCodecs::keepers` counts, if the connection keeps a context between messages.
     _keeper: Option<Rc<()>>,
 }
 
 /// Compresses the messages for a client.
 struct Compressor {
+    /// The negotiated parameters of permessage-deflate.
     parameters: DeflateParameters,
     /// `None` if the worker's shared compressor is used.
     deflater: Option<Deflater>,
@@ -105,6 +108,7 @@ const NOT_ACTIVE: u32 = u32::MAX;
 /// The connections that need more than a `WebSocket`. Each place belongs to one connection.
 #[derive(Default)]
 pub(crate) struct Actives {
+    /// By place: the state of the connection that has the place.
     places: Vec<Option<Active>>,
     /// The places that are `None`.
     free: Vec<u32>,
@@ -158,7 +162,9 @@ impl Actives {
 /// The compressors of all connections that keep no context. Created when the first connection uses them.
 #[derive(Default)]
 pub(crate) struct SharedCodecs {
+    /// Decompresses messages. Its contents are meaningless between two messages.
     inflater: Option<Box<Inflater>>,
+    /// Compresses messages. Its contents are meaningless between two messages.
     deflater: Option<Box<Deflater>>,
     /// Has one more reference for each connection that keeps a context of its own.
     keepers: Rc<()>,

@@ -15,9 +15,9 @@ use crate::health::{ServerState, View};
 /// The outcome of a command.
 #[derive(Debug)]
 pub(super) enum Reply {
-    /// It has shown this.
+    /// The command has changed nothing; this is its text.
     Shown(String),
-    /// It has changed something; the text may be empty.
+    /// The command has changed something; the text may be empty.
     Changed(String),
     /// A profile is to be taken as long as the client waits for it.
     Profile(Plan),
@@ -27,11 +27,11 @@ pub(super) type Outcome = Result<Reply, String>;
 
 /// A command.
 struct Command {
-    /// Its first words.
+    /// The words that select the command.
     words: &'static [&'static str],
-    /// What may follow them.
+    /// The arguments that may follow the words.
     arguments: &'static str,
-    /// What it does.
+    /// What the command does.
     about: &'static str,
     /// An example.
     example: &'static str,
@@ -373,7 +373,7 @@ fn show_servers_state(arguments: &[&str], operations: &Operations) -> Outcome {
     Ok(Reply::Shown(text))
 }
 
-/// The place of a line of `show servers state`.
+/// The server that a line of `show servers state` describes.
 struct StateLine<'a> {
     /// Index and name of the pool.
     pool: (usize, &'a str),
@@ -382,7 +382,7 @@ struct StateLine<'a> {
 }
 
 impl StateLine<'_> {
-    /// Appends the line of a server with this weight in the file, with TLS or not, and with this port of its agent.
+    /// Appends the line of the server. The tuple: the weight in the file, whether the pool uses TLS, the port of the agent.
     fn write(
         &self,
         text: &mut String,

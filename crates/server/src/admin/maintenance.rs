@@ -33,7 +33,7 @@ pub(super) fn set(arguments: &[&str], operations: &Operations) -> Outcome {
     let [name, word] = arguments else { return Err(usage.to_owned()) };
     let known = Position::WORDS.iter().find(|(known, _)| known == word);
     let Some((_, position)) = known else {
-        return Err(format!("{word:?} is not a position of the switch; {usage}"));
+        return Err(format!("{word:?} is not on, off or default; {usage}"));
     };
     let switches = operations.process().switches;
     let Some(switch) = switches.find(name) else {

@@ -281,8 +281,8 @@ impl Text {
         }
         let agents = || known.iter().filter_map(|(labels, _, v)| Some((labels, v.agent.as_ref()?)));
         let counters: [CountedOfAgents; 2] = [
-            ("server_agent_checks", "Questions to agents.", |agent| agent.checks),
-            ("server_agent_failures", "Questions to agents without a usable text.", |agent| {
+            ("server_agent_checks", "Checks of agents.", |agent| agent.checks),
+            ("server_agent_failures", "Checks of agents without a valid text.", |agent| {
                 agent.failures
             }),
         ];

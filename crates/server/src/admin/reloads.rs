@@ -67,7 +67,7 @@ impl Reloads {
         match &state.refusal {
             _ if state.ended <= before => Err(match state.is_stopping {
                 true => "the process is stopping, so it does not reload".to_owned(),
-                false => "the reload takes long; the log will state its result".to_owned(),
+                false => "the reload continues; the log will report its result".to_owned(),
             }),
             Some(refusal) => Err(refusal.clone()),
             None => Ok(()),

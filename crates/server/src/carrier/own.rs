@@ -1,7 +1,7 @@
 //! The carrier of requests that Tidegate sends for itself: they belong to no connection of a client. Sockets of applications
 //! (`action/lua_tcp.rs`) are such requests, too, without a head and without a response.
 //! In: requests with their bodies (`action/lua_request.rs`, `action/push/backend.rs`); what the action `proxy` sends to
-//! their requesters. Out: pieces of the bodies for the action; responses for the one that has asked.
+//! their requesters. Out: pieces of the bodies for the action; responses for the callers.
 //! Never: pauses a server: a response is collected, and one that is too large ends the request.
 //! Limits: `content_bytes_max` of each response, `HELD_BYTES_MAX` of the bodies of all requests of a worker.
 //! Invariant: between two turns, each request here names an exchange, which names it. It uses the newest settings.

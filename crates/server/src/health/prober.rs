@@ -1,4 +1,4 @@
-//! Checks servers and asks their agents: opens connections, sends requests, and reads the responses, all on one reactor.
+//! Checks servers and queries their agents: opens connections, sends requests, and reads the responses, all on one reactor.
 //! In: targets, completions. Out: results for the roster.
 //! Never: runs on a worker; lets a server hold a check beyond its timeout; counts a shortage of this process as a failure
 //! of a server.
@@ -75,7 +75,7 @@ struct Probe {
     text: TextReader,
 }
 
-/// How the connection of a check ends.
+/// How the prober ends the connection of a check.
 #[derive(Clone, Copy)]
 enum Parting {
     /// The server is expected to close it.

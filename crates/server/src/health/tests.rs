@@ -211,7 +211,7 @@ fn agent_address(at: usize) -> Address {
 const HTTP: &str = "health = { http = \"/up\", host = \"app.example\", timeout = \"500ms\" }";
 
 #[test]
-fn failing_server_goes_down_and_comes_back_within_rise_times_every() {
+fn failing_server_goes_down_and_is_up_again_after_rise_checks() {
     let mut stage = Stage::new(2, HTTP, Faults::none(), 1);
     stage.run(Span::from_secs(5));
     assert_eq!((stage.word(0), stage.code(0)), ("UP".into(), "L7OK"));

@@ -1,5 +1,5 @@
 //! One test: its VM, its fake clients and its time.
-//! In: orders of the test, effects of the application. Out: requests and messages for the application, results for the test.
+//! In: calls of the test, effects of the application. Out: requests and messages for the application, results for the test.
 //! Never: lets two handlers of a client run at once.
 //! Limits: those of `mod.rs`.
 //! Invariant: time passes only while no coroutine can continue.
@@ -229,7 +229,7 @@ impl Stage {
             }
             // `tide.test.http` takes the place of servers.
             Effect::Http { operation, .. } => {
-                self.vm.complete_request(0, *operation, Err("tests reach no server"));
+                self.vm.complete_request(0, *operation, Err("a test has no servers"));
             }
             Effect::Connect { socket, .. } => {
                 self.vm.socket_ended(0, *socket, "tests reach no server");
@@ -297,7 +297,7 @@ impl Stage {
                 self.complete(operation, &json!({ "calls": calls }), b"");
                 Ok(())
             }
-            _ => Err("the runner does not know this order".to_owned()),
+            _ => Err("the test runner does not support this effect".to_owned()),
         }
     }
 }

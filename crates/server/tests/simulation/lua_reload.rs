@@ -165,7 +165,7 @@ fn failed_on_handover_closes_its_client_only() {
 }
 
 #[test]
-fn clients_of_code_without_a_successor_are_closed_over_time() {
+fn clients_that_are_not_handed_over_are_closed_over_time() {
     let mut run = Reloaded::new(1);
     let mut clients: Vec<Client> = (0..30).map(|_| run.process.connect().0).collect();
     assert_eq!(run.reload(&file("without_handover")), Ok(()));

@@ -116,7 +116,7 @@ fn large_bodies_upgrades_and_incomplete_requests_are_not_copied() {
 }
 
 #[test]
-fn dead_pool_of_copies_changes_nothing_for_clients() {
+fn unreachable_mirror_pool_changes_nothing_for_clients() {
     // Nothing listens there.
     scene().listener(ROUTES).pool(POOLS).with_client(|stage, client| {
         let began = stage.net.now();
@@ -180,7 +180,7 @@ fn request_is_copied_only_after_the_asked_server_has_admitted_it() {
 }
 
 #[test]
-fn stuck_pool_of_copies_takes_a_bounded_part_of_the_worker() {
+fn stuck_mirror_pool_takes_a_bounded_part_of_the_worker() {
     scene().listener(ROUTES).pool(POOLS).socks_max(64).with_client(|stage, client| {
         let next = serve_next(stage);
         let mut silent: Vec<SimPeer> = Vec::new();
@@ -206,7 +206,7 @@ fn stuck_pool_of_copies_takes_a_bounded_part_of_the_worker() {
 }
 
 #[test]
-fn full_server_of_copies_makes_nothing_wait() {
+fn full_mirror_server_delays_no_client() {
     let pools =
         POOLS.replace("\"10.0.2.1:8000\"", "{ address = \"10.0.2.1:8000\", connections-max = 1 }");
     scene().listener(ROUTES).pool(&pools).with_client(|stage, client| {

@@ -82,7 +82,7 @@ fn bytes_at_one_moment_are_progress() {
 }
 
 #[test]
-fn time_without_a_byte_is_stuck() {
+fn time_without_a_byte_is_reported_as_stuck() {
     for (is_calm, quiet_max) in [(false, QUIET_MAX), (true, CALM_QUIET_MAX)] {
         let mut progress = begun(is_calm);
         let start = Moment::ZERO.after(Span::from_secs(5));
@@ -95,7 +95,7 @@ fn time_without_a_byte_is_stuck() {
 }
 
 #[test]
-fn steps_without_a_byte_are_stuck() {
+fn steps_without_a_byte_are_reported_as_stuck() {
     let mut progress = begun(true);
     assert_eq!(progress.note_step(Moment::ZERO, 1), Ok(()));
     for _ in 0..QUIET_STEPS_MAX {
@@ -105,7 +105,7 @@ fn steps_without_a_byte_are_stuck() {
 }
 
 #[test]
-fn bytes_without_end_are_stuck() {
+fn endless_bytes_are_reported_as_stuck() {
     let mut progress = begun(false);
     assert_eq!(progress.note_step(Moment::ZERO, BYTES_MAX), Ok(()));
     assert!(progress.note_step(Moment::ZERO, BYTES_MAX + 1).is_err());

@@ -323,7 +323,7 @@ fn every_subscriber_gets_every_message_in_order() {
 }
 
 #[test]
-fn a_stream_that_comes_back_gets_what_it_missed_or_is_told_that_it_is_lost() {
+fn reconnected_event_stream_gets_missed_messages_or_a_lost_event() {
     for workers in [1, 3] {
         let mut process = Process::new(workers, 5, 100, SETTINGS);
         let path = "/push/subscribe/h:a";
@@ -436,7 +436,7 @@ fn long_poll_returns_what_fits_into_the_queue_and_the_next_one_the_rest() {
 }
 
 #[test]
-fn nobody_subscribes_or_publishes_without_the_right_to() {
+fn clients_without_permission_cannot_subscribe_or_publish() {
     let mut process = Process::new(1, 1, 1, "[push.p.namespace.open]\nsubscribe = \"anyone\"\n");
     let get = |path: &str, fields: &str| format!("GET {path} HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
     let post = |fields: &str| {

@@ -159,7 +159,7 @@ fn commands_are_confirmed_when_the_worker_of_their_session_has_them() {
 }
 
 #[test]
-fn request_that_begins_nothing_is_refused() {
+fn invalid_request_for_a_connection_is_refused() {
     let mut process = Process::new(1, 8, 64, SETTINGS);
     for (request, status) in [
         ("GET /push/connection/sse HTTP/1.1\r\nHost: a\r\n\r\n", "400"),
@@ -185,7 +185,7 @@ fn request_that_begins_nothing_is_refused() {
 }
 
 #[test]
-fn client_that_does_not_answer_a_ping_is_told_so() {
+fn client_that_does_not_answer_a_ping_is_disconnected_with_its_code() {
     let mut process = Process::new(1, 9, 64, SETTINGS);
     let mut stream = Stream::begin(&mut process, "http_stream", "{\"id\":1,\"connect\":{}}");
     let reply = stream.wait_for(&mut process, "}}\n");

@@ -19,8 +19,8 @@ const DRIP_BYTES: usize = 1000;
 const DRIP_EVERY: Span = Span::from_millis(1900);
 const DRIPS_MAX: usize = 2000;
 
-/// Reads at `peer` a little at a time, with `pause` before each read, until at least `bytes` bytes have come and
-/// none is left to read.
+/// Reads at `peer` a little at a time, with `pause` before each read, until at least `bytes` bytes have arrived and
+/// all of them are read.
 fn drip(stage: &mut Stage, peer: &SimPeer, pause: Span, bytes: usize) -> Vec<u8> {
     let mut received = Vec::new();
     for _ in 0..DRIPS_MAX {
@@ -105,8 +105,8 @@ fn slow_client_gets_the_rest_of_the_response_after_the_close() {
         let origin = stage.forward(&client, b"GET /p HTTP/1.0\r\nHost: a\r\n\r\n");
         let body_bytes = WINDOW_BYTES + 15_000;
         send_all(stage, &origin, &response(body_bytes));
-        // The worker has closed: the rest is the reactor's. Both limits of a close pass several times: with
-        // output that the kernel has not taken, and with output that only the kernel holds.
+        // The worker has closed the connection, so the reactor sends the rest. Both limits of a close pass several
+        // times: with output that the kernel has not taken, and with output that only the kernel holds.
         drip(stage, &client, Span::from_secs(29), body_bytes);
         stage.wait_finished(&client);
     });
@@ -152,7 +152,7 @@ fn slow_server_gets_the_whole_request() {
 }
 
 #[test]
-fn server_that_takes_none_of_the_request_is_a_504() {
+fn server_that_reads_nothing_of_the_request_causes_a_504() {
     scene().pool(POOL_TIMEOUTS).run(|stage| {
         stage.net.set_window_bytes(WINDOW_BYTES);
         let client = stage.dial();
@@ -192,7 +192,7 @@ fn tunnel_with_a_slow_client_or_server_does_not_time_out() {
 }
 
 #[test]
-fn tunnel_that_begins_while_its_client_is_blocked_has_the_timeout_of_a_tunnel() {
+fn tunnel_that_begins_while_its_client_is_blocked_ends_by_the_tunnel_timeout() {
     scene().listener(TIMEOUTS).run(|stage| {
         stage.net.set_window_bytes(WINDOW_BYTES);
         let client = stage.dial();
@@ -326,7 +326,7 @@ fn request_takes_a_server_once_its_buffer_is_full_or_its_body_complete() {
         client.send(&[b'y'; 976]);
         stage.receive_until(&origin, "y");
         assert_status(200, &stage.respond(&origin, &client));
-        // A body of unknown length that ends before.
+        // A body of unknown length that ends before the buffer is full.
         client
             .send(b"POST /p HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n");
         stage.pass(Span::from_secs(1));
@@ -336,7 +336,7 @@ fn request_takes_a_server_once_its_buffer_is_full_or_its_body_complete() {
         assert!(request.contains("\r\nContent-Length: 2\r\n"), "{request}");
         origin.send(OK);
         assert_status(200, &stage.receive_until(&client, "hello"));
-        // The server decides about a request with Expect.
+        // A request with Expect is forwarded at once, because its server decides whether the client sends the body.
         client.send(
             b"POST /p HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n",
         );
@@ -364,7 +364,7 @@ fn client_that_leaves_or_errs_while_its_request_is_buffered_leaves_nothing_behin
 }
 
 #[test]
-fn body_at_the_minimum_rate_is_forwarded_and_a_slower_one_is_a_408() {
+fn body_at_the_minimum_rate_is_forwarded_and_a_slower_one_gets_a_408() {
     let listener = "limits = { body-rate-min = \"100B\" }\ntimeouts = { body = \"10s\" }";
     for (bytes, succeeds) in [(100, true), (70, false)] {
         scene().listener(listener).run(|stage| {
@@ -388,7 +388,7 @@ fn body_at_the_minimum_rate_is_forwarded_and_a_slower_one_is_a_408() {
 }
 
 #[test]
-fn time_in_which_the_server_does_not_read_is_not_held_against_the_client() {
+fn time_in_which_the_server_does_not_read_does_not_count_for_the_minimum_rate() {
     let listener = "limits = { body-rate-min = \"10KiB\" }\ntimeouts = { body = \"2s\" }";
     scene().listener(listener).run(|stage| {
         stage.net.set_window_bytes(WINDOW_BYTES);

@@ -38,7 +38,7 @@ fn frames_fragments_texts_and_closes_are_handled_as_required() {
 }
 
 #[test]
-fn large_and_many_messages_come_back() {
+fn large_and_many_messages_are_echoed() {
     let wanted = "54 cases, 0 not as required: {'OK OK': 54}";
     assert_eq!(autobahn("off", "2", &["9.*"]), wanted);
 }

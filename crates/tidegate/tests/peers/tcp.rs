@@ -78,7 +78,7 @@ fn tls_connections_reach_the_server_of_their_name() {
 }
 
 #[test]
-fn mail_passes_with_and_without_tls_in_front() {
+fn smtp_session_passes_with_and_without_tls_in_front() {
     let folder = Folder::new("tcp-mail");
     make_certificate(&folder);
     let server = Script::mail(&folder);

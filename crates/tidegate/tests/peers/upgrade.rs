@@ -206,7 +206,7 @@ fn start_that_fails_leaves_the_old_process_serving() {
     let (status, messages) = gate.wait();
     assert!(status.success(), "{status}: {messages}");
     let failed =
-        "error upgrade failed, this process serves on: the new process ended before it served";
+        "error upgrade failed; the old process serves: the new process ended before it served";
     assert!(messages.contains(failed), "{messages}");
 }
 
@@ -249,7 +249,7 @@ fn sockets_of_a_service_manager_are_used() {
     let mut messages = String::new();
     stderr.read_to_string(&mut messages).expect("text");
     assert!(
-        messages.contains("1 inherited descriptors are no listening stream sockets"),
+        messages.contains("1 inherited descriptors are not listening stream sockets"),
         "{messages}"
     );
     assert!(messages.contains("no [[listener]] has the address"), "{messages}");

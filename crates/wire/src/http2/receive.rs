@@ -5,7 +5,7 @@
 //! Never: calls back; the caller acts on an event and then calls again. Never keeps the data of a body.
 //! Limits: `bounds`, `flood`, `Config`.
 //! Invariant: every DATA frame is counted in the connection's window with its padding, and credited, before
-//! anything else about it is decided. Every header block is decoded, whatever becomes of its stream.
+//! anything else about it is decided. Every header block is decoded, even if its stream is refused or reset.
 
 use super::connection::{Connection, Phase, Role};
 use super::fault::{ErrorCode, Fault, FaultKind};

@@ -89,7 +89,7 @@ impl KeySet {
     }
 
     /// Reads a set in JSON that an issuer of tokens publishes. Keys that cannot be used are left out, as RFC 7517 section 5
-    /// recommends, and so are secrets: a published secret is none.
+    /// recommends, and so are secrets, because a published secret protects nothing.
     ///
     /// # Errors
     /// What is wrong.

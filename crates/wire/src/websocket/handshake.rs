@@ -435,7 +435,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn accept_key_of_the_example_in_section_1_3() {
+    fn accept_key_matches_the_example_in_section_1_3() {
         let key = b"dGhlIHNhbXBsZSBub25jZQ==";
         assert_eq!(&accept_key(key), b"s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
         assert_eq!(ClientKey::from_random(*b"the sample nonce").as_bytes(), key);

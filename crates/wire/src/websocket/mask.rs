@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn example_of_rfc_6455_section_5_7() {
+    fn example_of_rfc_6455_section_5_7_is_masked() {
         let mut data = *b"\x7f\x9f\x4d\x51\x58";
         apply_mask(&mut data, [0x37, 0xfa, 0x21, 0x3d]);
         assert_eq!(&data, b"Hello");

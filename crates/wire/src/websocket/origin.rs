@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_allow_what_they_name() {
+    fn list_allows_exactly_the_origins_that_it_names() {
         for (list, origin, allowed) in [
             ("*", "https://a.example", true),
             ("https://a.example", "https://a.example", true),

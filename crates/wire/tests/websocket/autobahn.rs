@@ -9,7 +9,7 @@ fn ones(length: usize) -> String {
 }
 
 #[test]
-fn group_1_framing() {
+fn group_1_messages_of_every_length_encoding_are_decoded() {
     for length in [0, 125, 126, 127, 128, 65_535, 65_536] {
         let data = ones(length);
         check(&masked(0x81, data.as_bytes()), &format!("text({data})"));
@@ -18,7 +18,7 @@ fn group_1_framing() {
 }
 
 #[test]
-fn group_2_pings() {
+fn group_2_pings_and_pongs_are_decoded_and_oversized_ones_rejected() {
     check(&masked(0x89, b""), "ping()");
     check(&masked(0x89, b"Hello, world!"), "ping(Hello, world!)");
     check(
@@ -37,7 +37,7 @@ fn group_2_pings() {
 }
 
 #[test]
-fn group_3_reserved_bits() {
+fn group_3_reserved_bits_are_rejected() {
     let hello = masked(0x81, b"Hello");
     for bits in 1..8 {
         check(&masked(0x81 | bits << 4, b"Hello"), "ReservedBit");
@@ -50,7 +50,7 @@ fn group_3_reserved_bits() {
 }
 
 #[test]
-fn group_4_opcodes() {
+fn group_4_reserved_opcodes_are_rejected() {
     for opcode in [3, 4, 5, 6, 7, 11, 12, 13, 14, 15] {
         check(&masked(0x80 | opcode, b""), "OpcodeReserved");
         let bytes = [masked(0x81, b"Hello"), masked(0x80 | opcode, b"a"), masked(0x89, b"")];
@@ -59,7 +59,7 @@ fn group_4_opcodes() {
 }
 
 #[test]
-fn group_5_fragmentation() {
+fn group_5_fragments_are_joined_and_wrong_orders_rejected() {
     let (ping, pong) = (masked(0x89, b"ping"), masked(0x8a, b"pong"));
     let (start, middle, end) = (masked(0x01, b"1"), masked(0x00, b"2"), masked(0x80, b"3"));
     for (case, frames, wanted) in [
@@ -158,7 +158,7 @@ const SEQUENCES: &[(&[u8], bool)] = &[
 ];
 
 #[test]
-fn group_6_utf8_in_one_frame_and_in_every_fragmentation() {
+fn group_6_texts_are_valid_utf8_in_one_frame_and_in_every_fragmentation() {
     for (text, is_valid) in SEQUENCES {
         let long = [&[b'x'; 100], *text, &[b'y'; 70]].concat();
         for text in [*text, &long] {
@@ -166,7 +166,7 @@ fn group_6_utf8_in_one_frame_and_in_every_fragmentation() {
                 Ok(text) => format!("text({text})"),
                 Err(_) => "TextInvalid".to_owned(),
             };
-            // Within a longer text a start byte alone is invalid too.
+            // A start byte without its continuation bytes is also invalid within a longer text.
             assert_eq!(wanted != "TextInvalid", *is_valid, "{text:x?}");
             check(&masked(0x81, text), &wanted);
             for cut in 0..=text.len() {
@@ -181,7 +181,7 @@ fn group_6_utf8_in_one_frame_and_in_every_fragmentation() {
 }
 
 #[test]
-fn group_6_1_empty_fragments_of_text() {
+fn group_6_1_empty_fragments_of_a_text_are_joined() {
     check(&masked(0x81, b""), "text()");
     let bytes = [masked(0x01, b""), masked(0x00, b""), masked(0x80, b"")].concat();
     check(&bytes, "text()");
@@ -192,7 +192,7 @@ fn group_6_1_empty_fragments_of_text() {
 #[test]
 fn group_6_4_invalid_text_fails_at_its_first_invalid_byte() {
     let kosme = "\u{3ba}\u{1f79}\u{3c3}\u{3bc}\u{3b5}".as_bytes();
-    // 6.4.1: the second fragment is invalid; 6.4.2: its second byte is.
+    // 6.4.1: the second fragment is invalid. 6.4.2: the second byte of that fragment is invalid.
     for (second, third, invalid_at) in [
         (&b"\xf4\x90\x80\x80"[..], &b"edited"[..], 2),
         (b"\xf4", b"\x90\x80\x80edited", 2),
@@ -216,7 +216,7 @@ fn group_6_4_invalid_text_fails_at_its_first_invalid_byte() {
 }
 
 #[test]
-fn group_7_close() {
+fn group_7_close_frames_are_decoded_and_invalid_ones_rejected() {
     let close = |code: u16, reason: &str| {
         masked(0x88, &[&code.to_be_bytes()[..], reason.as_bytes()].concat())
     };
@@ -252,7 +252,7 @@ fn group_7_close() {
 }
 
 #[test]
-fn group_9_large_messages_whole_and_in_fragments() {
+fn group_9_large_messages_are_decoded_whole_and_in_fragments() {
     const MIB: usize = 1 << 20;
     let limits = Limits {
         frame_bytes_max: 16 * MIB as u32,

@@ -27,7 +27,7 @@ fn check(rules: FrameRules, limits: &Limits, bytes: &[u8], wanted: &str) {
 }
 
 #[test]
-fn examples_of_section_7_2_3() {
+fn examples_of_section_7_2_3_are_decompressed() {
     let limits = Limits::default();
     for (bytes, wanted) in [
         (&b"\xc1\x07\xf2\x48\xcd\xc9\xc9\x07\x00"[..], "text(Hello)"),

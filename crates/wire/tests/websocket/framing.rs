@@ -11,7 +11,7 @@ use tidegate_wire::websocket::{
 };
 
 #[test]
-fn examples_of_section_5_7() {
+fn examples_of_section_5_7_are_decoded() {
     let limits = Limits::default();
     for (bytes, wanted) in [
         (&b"\x81\x05Hello"[..], "text(Hello)"),
@@ -64,7 +64,7 @@ fn reserved_opcodes_are_rejected() {
 }
 
 #[test]
-fn length_is_minimal_and_below_two_to_the_63() {
+fn length_must_be_minimal_and_below_two_to_the_63() {
     let limits = Limits::default();
     for (bytes, wanted) in [
         (&b"\x82\x7e\x00\x7d"[..], "LengthNotMinimal"),
@@ -106,7 +106,7 @@ fn control_frames_may_come_between_fragments() {
 }
 
 #[test]
-fn fragments_follow_their_order() {
+fn fragments_out_of_order_are_rejected() {
     check(&masked(0x80, b"a"), "ContinuationUnexpected");
     check(&masked(0x00, b"a"), "ContinuationUnexpected");
     for first in [0x01, 0x81, 0x02, 0x82] {
@@ -139,7 +139,7 @@ fn nothing_is_read_after_a_close_frame() {
 }
 
 #[test]
-fn closing_handshake_of_both_sides() {
+fn closing_handshake_is_done_after_both_close_frames() {
     let limits = Limits::default();
     let mut decoder = Decoder::new(SERVER);
     assert_eq!(decoder.closing(), Closing::No);
@@ -179,7 +179,7 @@ fn faults_do_not_wait_for_further_bytes() {
 }
 
 #[test]
-fn limits_hold_at_the_limit_and_one_beyond() {
+fn values_at_a_limit_are_accepted_and_one_beyond_is_rejected() {
     let limits = Limits { frame_bytes_max: 10, message_bytes_max: 15, ..Limits::default() };
     let sized = |sizes: &[usize]| {
         let frame = |(index, &size): (usize, &usize)| {
@@ -267,7 +267,7 @@ fn control_frames_are_encoded_and_long_payloads_refused() {
 }
 
 #[test]
-fn state_between_messages_is_small_and_without_buffers() {
+fn decoder_between_messages_is_small_and_holds_no_buffer() {
     assert!(size_of::<Decoder>() <= 32);
     let limits = Limits::default();
     let mut decoder = Decoder::new(SERVER);

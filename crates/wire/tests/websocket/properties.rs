@@ -65,7 +65,7 @@ proptest! {
     }
 
     #[test]
-    fn splits_change_nothing(bytes in frames(), step in 1..40_usize, allows_deflate: bool) {
+    fn splitting_the_bytes_does_not_change_the_events(bytes in frames(), step in 1..40_usize, allows_deflate: bool) {
         let rules = FrameRules { role: Role::Server, allows_deflate };
         let limits = Limits { message_bytes_max: 700, fragments_max: 4, ..Limits::default() };
         let whole = pieces(rules, &limits, &bytes, bytes.len().max(1));
@@ -131,7 +131,7 @@ proptest! {
     }
 
     #[test]
-    fn hostile_bytes_are_bounded(choice: u8, bytes in vec(any::<u8>(), 0..300)) {
+    fn memory_for_hostile_bytes_is_bounded(choice: u8, bytes in vec(any::<u8>(), 0..300)) {
         let mut data = vec![choice];
         data.extend_from_slice(&bytes);
         fuzz_websocket(&data);

@@ -147,7 +147,7 @@ impl Fixture {
 const SUBSCRIBE: &str = "{\"id\":2,\"subscribe\":{\"channel\":\"a\",\"data\":{\"d\":1}}}";
 
 #[test]
-fn commands_behind_a_question_wait() {
+fn commands_wait_for_the_answer_of_the_backend_to_earlier_ones() {
     let mut fixture = Fixture::new();
     let connect = "{\"id\":1,\"connect\":{\"data\":[1],\"name\":\"js\"}}\n";
     let (used, out) = fixture.send(&format!("{connect}{SUBSCRIBE}"));

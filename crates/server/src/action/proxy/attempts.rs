@@ -1,4 +1,4 @@
-//! The attempts of one exchange to get a response: the current one, and what those before it have shown.
+//! The attempts of one exchange to get a response: the current attempt, and the results of the earlier ones.
 //! In: what happens to attempts. Out: where the next attempt may go.
 //! Never: decides whether there is another attempt (`gate::retry` does).
 //! Limits: the pool's `retries`.

@@ -137,7 +137,7 @@ pub(crate) struct Exchange {
     pub(crate) facts: RequestFacts,
     /// The current attempt.
     pub(crate) attempt: Attempt,
-    /// What the attempts so far have shown.
+    /// The number of attempts, the servers that they tried, and how the earlier ones failed.
     pub(crate) attempts: Attempts,
     /// The number of the request among the proxied requests of its worker. A retry keeps it, and so its place in
     /// the queue.
@@ -148,15 +148,15 @@ pub(crate) struct Exchange {
     pub(crate) request: StoredRequest,
     /// The directions that have ended, in `Stage::Tunnel`.
     pub(crate) ended: EndedSides,
-    /// What the request needs after the verdict, in `Stage::Authorizing`.
+    /// What the request needs once its password is verified. `Some` in `Stage::Authorizing`.
     pub(crate) authorization: Option<Box<Authorization>>,
-    /// The request of the client, while a server is asked about it.
+    /// The client's request while an authentication server decides about it (`auth` with `ask`). `None` otherwise.
     pub(crate) inquiry: Option<Box<Inquiry>>,
-    /// The copy of the request for another pool, until it is complete.
+    /// The copy of the request for another pool (`mirror`), until the copy is complete. `None` without a copy.
     pub(crate) copy: Option<Box<Duplicate>>,
-    /// The exchange is that of a copy, without a client.
+    /// `Some` if this exchange is a copy (`mirror`), which has no client.
     pub(crate) mirrored: Option<Box<Mirrored>>,
-    /// The limits of the bandwidth, if the route has any. Those that the request began with: a reload changes nothing.
+    /// The bandwidth limits of the route under which the request began; `None` if it had none. A reload does not change them.
     pub(crate) pace: Option<Box<Pace>>,
     /// The values for the edits of the response; empty if there are none, and once the response begins.
     pub(crate) values: Vec<u8>,
@@ -165,7 +165,7 @@ pub(crate) struct Exchange {
 }
 
 impl Exchange {
-    /// A request that begins and can take a server.
+    /// An exchange in `Stage::Queued`: it begins, and may take a server.
     pub(super) fn new(
         requester: Requester,
         era: Era,
@@ -198,7 +198,7 @@ impl Exchange {
         }
     }
 
-    /// The pool to which the request goes once it is granted; `None` if no server is asked about it.
+    /// The pool of the request after the authentication server has admitted it; `None` without `ask`.
     pub(crate) fn own_pool(&self) -> Option<u16> {
         self.inquiry.as_ref().map(|inquiry| inquiry.pool())
     }

@@ -1,12 +1,12 @@
-//! Requests about which a server is asked before they go to their own server (`auth = { ask = ... }`).
+//! Requests that an authentication server must admit before they go to their own server (`auth = { ask = ... }`).
 //! In: requests of routes with `ask`; the answers. Out: the same requests on their way to their own servers, or the answer
 //! relayed to the client.
-//! Never: sends a byte of the client's body to the server that is asked; sends a request that was not granted.
-//! Limits: `ANSWER_BYTES_MAX` for the body of an answer that grants a request; what waits of the request is bounded as for
+//! Never: sends a byte of the client's body to the authentication server; forwards a request that was not admitted.
+//! Limits: `ANSWER_BYTES_MAX` for the body of an answer that admits a request; what waits of the request is bounded as for
 //! any request without a server (`stored.rs`).
-//! Invariant: as long as an exchange has an inquiry, `Exchange::request` is the question, and `Inquiry::request` is what
-//! the client has sent. The exchange is with the pool that is asked: its queue, timeouts, retries and counters apply. Both
-//! pools count it among their requests, so that a reload gives the index of neither to another pool.
+//! Invariant: as long as an exchange has an inquiry, `Exchange::request` is the request to the authentication server, and
+//! `Inquiry::request` is the client's request. The exchange belongs to the pool of the authentication server, whose queue,
+//! timeouts, retries and counters apply. Both pools count it, so that a reload gives their indexes to no other pool.
 
 use tidegate_base::Id;
 use tidegate_gate::ask::Asker;
@@ -37,7 +37,7 @@ pub(crate) struct Inquiry {
     verdict: Verdict,
 }
 
-/// What the answer to a question says.
+/// The decision in the response of the authentication server.
 enum Verdict {
     /// There is no answer yet.
     Awaited,

@@ -1,6 +1,6 @@
 //! Requests that Tidegate sends for itself to a server of a pool, and sockets of applications.
 //! In: a request or a socket, and its pool. Out: its exchange, which has the queue, timeouts, retries, health and counters of the pool.
-//! Never: knows who asks.
+//! Never: knows which part of Tidegate sends the request.
 
 use tidegate_base::Id;
 use tidegate_gate::own;

@@ -1,4 +1,4 @@
-//! Requests that wait for room for a connection, not for a server: in the queue of their pool, or in the queue
+//! Requests that wait for a free slot for a connection, not for a server: in the queue of their pool, or in the queue
 //! of first requests (eviction.rs has the reasons).
 //! In: connects that found no room, first requests. Out: the queues served again when a slot is free, at the end
 //! of each turn (one pool), or after `ROOM_RETRY`.

@@ -1,6 +1,6 @@
-//! Connections of clients that may only last for a time (`connection-age-max`).
+//! Ends connections of push clients after their maximum age (`connection-age-max`).
 //! In: connections that begin, time. Out: Close frames and ends of streams that advise to connect again.
-//! Never: ends many connections at once: each gets a time of its own, shorter by up to a quarter.
+//! Never: ends many connections at once: the age of each is shortened at random by up to a quarter.
 //! Limits: `ENDS_PER_TURN_MAX`. A long poll, which never lasts longer than `poll-timeout`, has no entry.
 //! Invariant: only connections that exist have an entry.
 

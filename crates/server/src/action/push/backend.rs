@@ -256,7 +256,7 @@ impl Worker {
 
 /// Calls.
 impl Worker {
-    /// Does what a turn leaves for backends: requests that nobody waits for end, verdicts are carried out, questions and
+    /// Does what a turn leaves for backends: requests whose session has ended end, verdicts are carried out, questions and
     /// events are sent.
     pub(super) fn serve_backend_calls<R: Reactor>(&mut self, reactor: &mut R) {
         for request in core::mem::take(&mut self.push.backend.unwanted) {

@@ -568,7 +568,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn key_names_what_it_was_made_of() {
+    fn key_contains_the_id_that_it_was_made_from() {
         for (index, generation) in [(0, 1), (7, 3), (Key::CALL - 1, u32::MAX)] {
             let raw = Key::of_raw(Id::new(index, generation));
             let session = Key::of_session(Id::new(index, generation));

@@ -26,7 +26,7 @@ use crate::requester::Requester;
 use crate::worker::Worker;
 
 impl Worker {
-    /// Subscribes a client to `channel`, in the way that its request asks for.
+    /// Subscribes a client to `channel`: over WebSocket, as a stream of events or by a long poll, as its request asks.
     pub(super) fn begin_subscription<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -63,8 +63,8 @@ impl Worker {
         }
     }
 
-    /// Whether the page that sends the request may read the response, and its origin. Returns `None` if the request was
-    /// answered: it was refused, or a preflight request.
+    /// Checks whether the page that sends the request may read the response. Returns the origin of the page; `None` if the
+    /// request was answered here, because it was refused or is a preflight request.
     pub(super) fn admit_page<'h, R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -265,7 +265,7 @@ impl Worker {
         }
     }
 
-    /// The subscription of a session has failed after it had begun.
+    /// Ends a session whose subscription failed after the session had begun.
     pub(super) fn refuse_session<R: Reactor>(&mut self, reactor: &mut R, id: Id<PushSession>) {
         let Some(session) = self.sessions.get(id) else { return };
         let to = session.requester;
@@ -333,7 +333,7 @@ impl Worker {
     }
 }
 
-/// The position that a request states: in Last-Event-ID, or in the query, which pages use for their first request.
+/// The position in Last-Event-ID, or in the query, which pages use for their first request.
 fn stated_position(head: &RequestHead<'_>) -> Option<Since> {
     let of_field = head.find_named("last-event-id").and_then(|id| core::str::from_utf8(id).ok());
     let pairs = head.query.unwrap_or_default().split('&');
@@ -358,7 +358,7 @@ fn refusal(error: Error) -> (u16, &'static str) {
         Error::PermissionDenied => {
             (403, "clients without a token may not subscribe to this channel")
         }
-        Error::BadRequest => (400, "a channel's name is visible ASCII characters, within a limit"),
+        Error::BadRequest => (400, "the channel's name is empty, too long or not visible ASCII"),
         Error::LimitExceeded | Error::TooManyRequests => (503, "limit exceeded"),
         Error::Internal
         | Error::MethodNotFound

@@ -135,7 +135,7 @@ impl Worker {
 
 /// Responses whose bodies follow in pieces.
 impl Worker {
-    /// Sends the final head of a response. `rest`: what becomes of the rest of the request.
+    /// Sends the final head of a response. `rest`: how the rest of the request is handled.
     pub(in crate::carrier) fn begin_http1_response<R: Reactor>(
         &mut self,
         reactor: &mut R,

@@ -4,8 +4,8 @@
 //! must do with the action of a stream, as values.
 //! Never: calls an action; ends the record of a request.
 //! Limits: `Http2Stream`; as many streams as the worker was created with.
-//! Invariant: each stream is in the list of its connection. A stream that is behind is in the connection's write queue,
-//! so `send_admitted` returns to it.
+//! Invariant: each stream is in the list of its connection. A stream with unsent bytes of its response (`is_behind`) is in
+//! the connection's write queue, so `send_admitted` continues it.
 
 use tidegate_base::{Id, Moment, Slab, Span};
 use tidegate_gate::elastic::{Elasticity, Load};
@@ -41,7 +41,7 @@ pub(crate) struct Http2Clients {
     pub(super) head: HeadBuffer,
 }
 
-/// What has become of bytes, or of the end, of a request.
+/// How received bytes of a request, or its end, are handled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Arrival {
     /// The stream has ended.

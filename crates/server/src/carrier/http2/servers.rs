@@ -4,7 +4,8 @@
 //! what the worker must do with the exchange of a stream, as values.
 //! Never: changes an exchange; chooses a server.
 //! Limits: `ServerStream`; as many streams as the worker was created with; `SPARE_HEADS_MAX` spare heads.
-//! Invariant: a stream that is behind is in the connection's write queue, so `send_admitted` returns to it.
+//! Invariant: a stream with unsent bytes of its request (`is_behind`) is in the connection's write queue, so
+//! `send_admitted` continues it.
 
 use tidegate_base::{Id, Moment, Slab};
 use tidegate_gate::websocket;
@@ -25,7 +26,7 @@ use crate::connection::Connections;
 use crate::responder::Responder;
 use crate::worker::Work;
 
-/// The most bytes of a waiting body that are handed over at once; then the client may have to be waited for.
+/// The most bytes of a waiting body that are handed over at once. After them, the client may be blocked.
 const PIECE_BYTES_MAX: usize = 16 * 1024;
 /// The most spare memory for heads of responses without a body.
 const SPARE_HEADS_MAX: usize = 64;
@@ -102,7 +103,7 @@ pub(super) struct Lost {
     pub(super) was_waiting: bool,
 }
 
-/// What has become of a stream that was to be opened.
+/// The result of opening a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Opening {
     /// The stream or its exchange has ended.
@@ -178,7 +179,7 @@ impl Http2Servers {
         self.streams.insert(stream).ok()
     }
 
-    /// Forgets a stream. Returns its exchange, and its number on the connection.
+    /// Removes a stream. Returns its exchange, and its number on the connection.
     pub(in crate::carrier) fn remove(
         &mut self,
         buffers: &mut BufferPool,
@@ -332,7 +333,7 @@ impl Http2Servers {
         }
     }
 
-    /// Marks a stream that the connection has no longer.
+    /// Marks a stream that no longer exists on its connection.
     pub(super) fn note_gone(&mut self, id: Id<ServerStream>) -> Option<Lost> {
         let stream = self.streams.get_mut(id)?;
         stream.is_gone = true;
@@ -376,7 +377,8 @@ impl Http2Servers {
         let host = head.fields().find(|field| field.id == FieldName::Host);
         let line = RequestLine {
             method: if connects { "CONNECT" } else { head.method },
-            // That of the connection: several servers reject another one. X-Forwarded-Proto states the client's.
+            // The scheme of the server connection, because several servers reject any other. X-Forwarded-Proto has the
+            // client's scheme.
             scheme: if links.is_server_secure(sock) { "https" } else { "http" },
             authority: host.map_or("", |host| core::str::from_utf8(host.value).unwrap_or_default()),
             path: head.target,
@@ -403,8 +405,8 @@ impl Http2Servers {
         if is_done { Opening::Sent } else { Opening::Begun(exchange_id) }
     }
 
-    /// Sends a piece of a request body or of a tunnel after what waits, and the end if it has arrived. Nothing is sent on
-    /// a stream that is not open: the store has it, or the server takes no more of it.
+    /// Sends a piece of a request body or of a tunnel after the bytes that wait, and the end if it has arrived. Sends
+    /// nothing if the stream is not open yet (then `StoredRequest` keeps the piece), or if it no longer exists on its connection.
     pub(in crate::carrier) fn send_after<R: Reactor>(
         &mut self,
         links: &mut Links<'_, R>,
@@ -508,15 +510,15 @@ impl Http2Servers {
         stream.map_or(0, |stream| stream.output.len())
     }
 
-    /// Whether the part of the request that has arrived waits: for a stream, the stream's window or the connection.
+    /// Whether bytes of the request that have arrived wait for a stream, for the stream's window or for the connection.
     pub(in crate::carrier) fn is_held_up<R: Reactor>(&self, reactor: &R, up: Responder) -> bool {
         let stream = self.streams.get(up.stream);
         stream.is_some_and(|stream| stream.is_waiting() || stream.is_behind())
             || reactor.output_pending(up.sock) > 0
     }
 
-    /// Checks whether the server takes the request. Bytes in the output of the connection count as taken, unless the
-    /// request has a rest (`has_rest`): its client may be waiting until the output has drained.
+    /// Checks whether the server takes the request. Bytes in the output of the connection count as taken. They do not if
+    /// a part of the request is still to come (`has_rest`), because its client may wait until the output has drained.
     pub(in crate::carrier) fn look<R: Reactor>(
         &mut self,
         reactor: &mut R,
