@@ -1,6 +1,6 @@
 //! Reads `errors`, `maintenance` and `cors` of a route.
 //! In: the table of a route, the sets of the file. Out: checked settings, with the places of the files that they name.
-//! Never: opens a file; see `supply.rs`.
+//! Never: opens a file; see `file_contents.rs`.
 
 use std::sync::Arc;
 

@@ -27,10 +27,10 @@ use crate::places::Places;
 use crate::pools::{self, Pools};
 use crate::push;
 use crate::reach;
+use crate::references::{self, Lookup};
 use crate::report::{Errors, Kind, Note, Notes, Warnings, quoted};
 use crate::routes::{self, Known};
 use crate::sets;
-use crate::supplied::{self, Lookup};
 use crate::table::Table;
 use crate::text::Text;
 use crate::websocket;
@@ -116,7 +116,7 @@ pub fn parse_text(
         return Err(notes.into_errors(text));
     }
     if let Some(lookup) = lookup {
-        supplied::replace_all(root.get_mut(), joined, lookup, &mut notes);
+        references::replace_all(root.get_mut(), joined, lookup, &mut notes);
     }
     let file = Table::open_root(&keys::FILE, &root, &mut notes);
     include::check(&file, &mut notes);

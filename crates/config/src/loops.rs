@@ -404,7 +404,7 @@ impl Visit {
             Placeholder::Method
             | Placeholder::Scheme
             | Placeholder::AllowedOrigin
-            | Placeholder::OriginAllowed
+            | Placeholder::CredentialsIfAllowed
             | Placeholder::User
             | Placeholder::Claim(_) => None,
         }

@@ -151,7 +151,7 @@ fn named_values<'r>(route: &'r Route, placeholder: &Placeholder) -> Vec<&'r str>
         | Placeholder::Segment(_)
         | Placeholder::ServerName
         | Placeholder::AllowedOrigin
-        | Placeholder::OriginAllowed
+        | Placeholder::CredentialsIfAllowed
         | Placeholder::User
         | Placeholder::Claim(_)
         | Placeholder::RequestId => Vec::new(),

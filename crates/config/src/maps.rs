@@ -1,6 +1,6 @@
 //! Reads `[map.NAME]`, and files with the entries of maps.
 //! In: the root table of the file; the text of a file with entries. Out: checked maps.
-//! Never: opens a file; see `supply.rs`.
+//! Never: opens a file; see `file_contents.rs`.
 //! Limits: those of `model/text_map.rs`.
 
 use core::ops::Range;

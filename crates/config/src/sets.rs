@@ -1,6 +1,6 @@
 //! Reads `[set.NAME]`, lists of addresses in routes, and files with addresses.
 //! In: the root table of the file; the text of a file with addresses. Out: checked sets and lists.
-//! Never: opens a file; see `supply.rs`.
+//! Never: opens a file; see `file_contents.rs`.
 //! Limits: `RANGES_MAX` addresses and ranges in a file.
 
 use crate::keys::SET;

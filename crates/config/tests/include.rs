@@ -3,7 +3,7 @@
 
 use tidegate_config::Loaded;
 use tidegate_config::model::{Action, Config};
-use tidegate_config::supplied::{Reference, VALUE_BYTES_MAX};
+use tidegate_config::references::{Reference, VALUE_BYTES_MAX};
 use tidegate_config::text::Text;
 
 const MAIN: &str = "include = [\"conf.d/*.toml\"]\n[[listener]]\nbind = \"127.0.0.1:8080\"\n\

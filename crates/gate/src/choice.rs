@@ -18,10 +18,10 @@ use crate::template::{Values, push_plain};
 
 /// How a route chooses the pool of a request, prepared.
 #[derive(Debug)]
-pub struct PoolChooser(Way);
+pub struct PoolChooser(ChoiceMethod);
 
 #[derive(Debug)]
-enum Way {
+enum ChoiceMethod {
     Split {
         /// The pools with a weight above 0.
         shares: Vec<Share>,
@@ -64,9 +64,9 @@ impl PoolChooser {
                     }
                 };
                 let shares = split.pools.iter().filter(|(_, weight)| *weight > 0).map(share);
-                Some(Self(Way::Split { shares: shares.collect(), key: split.key.clone() }))
+                Some(Self(ChoiceMethod::Split { shares: shares.collect(), key: split.key.clone() }))
             }
-            PoolChoice::Map(choice) => Some(Self(Way::Map {
+            PoolChoice::Map(choice) => Some(Self(ChoiceMethod::Map {
                 map: choice.map,
                 key: choice.key.clone(),
                 pools: config.pools.len(),
@@ -85,14 +85,14 @@ impl PoolChooser {
         scratch: &mut Vec<u8>,
     ) -> Option<u16> {
         match &self.0 {
-            Way::Split { shares, key } => {
+            ChoiceMethod::Split { shares, key } => {
                 let hash = match key.pieces.is_empty() {
                     true => random(),
                     false => rate_key::hash_key(key, values, 0, scratch),
                 };
                 share_of(shares, hash)
             }
-            Way::Map { map, key, pools, default } => {
+            ChoiceMethod::Map { map, key, pools, default } => {
                 scratch.clear();
                 push_key(scratch, key, values);
                 let found = maps.find(*map, scratch);
@@ -106,11 +106,11 @@ impl PoolChooser {
     #[must_use]
     pub fn random_shares(&self) -> Option<Vec<(u16, f64)>> {
         match &self.0 {
-            Way::Split { shares, key } if key.pieces.is_empty() => {
+            ChoiceMethod::Split { shares, key } if key.pieces.is_empty() => {
                 let total: f64 = shares.iter().map(|share| share.weight).sum();
                 Some(shares.iter().map(|share| (share.pool, share.weight / total)).collect())
             }
-            Way::Split { .. } | Way::Map { .. } => None,
+            ChoiceMethod::Split { .. } | ChoiceMethod::Map { .. } => None,
         }
     }
 }

@@ -98,7 +98,7 @@ pub(crate) fn add_edits(cors: &Cors, edits: &mut FieldEdits) {
     }
     match cors.credentials {
         true => {
-            let allowed = TemplatePiece::Value(Placeholder::OriginAllowed);
+            let allowed = TemplatePiece::Value(Placeholder::CredentialsIfAllowed);
             edits.set.push((ALLOW_CREDENTIALS.to_owned(), Template { pieces: vec![allowed] }));
         }
         false => edits.remove.push(ALLOW_CREDENTIALS.to_owned()),

@@ -202,7 +202,7 @@ fn values_of<'a>(
 
 /// What was counted for the keys of one request. The counts of a table are read once.
 #[derive(Debug)]
-pub struct Standing<'a> {
+pub struct RequestCounts<'a> {
     tables: &'a CountTables,
     now: Moment,
     /// By table: its counts, once they were read.
@@ -211,7 +211,7 @@ pub struct Standing<'a> {
     scratch: RefCell<Vec<u8>>,
 }
 
-impl<'a> Standing<'a> {
+impl<'a> RequestCounts<'a> {
     /// Nothing was read. The contents of `scratch` are overwritten.
     #[must_use]
     pub fn new(tables: &'a CountTables, now: Moment, scratch: Vec<u8>) -> Self {

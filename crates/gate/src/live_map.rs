@@ -42,12 +42,12 @@ pub struct LiveMap {
     /// The entries in force.
     content: Arc<Published<Content>>,
     /// What commands need.
-    desk: Mutex<Desk>,
+    desk: Mutex<EditState>,
 }
 
 /// The state of a map that only commands and reloads use.
 #[derive(Debug)]
-struct Desk {
+struct EditState {
     /// The entries of the configuration.
     base: TextMap,
     /// The changes by commands since the configuration was read.
@@ -61,7 +61,7 @@ struct Desk {
 impl LiveMap {
     fn new(map: &ValueMap, names: &PoolNames) -> Self {
         let content = Published::new(Content::new(map.table.clone(), names));
-        let desk = Desk {
+        let desk = EditState {
             base: map.table.clone(),
             changes: 0,
             names: names.clone(),
@@ -71,7 +71,7 @@ impl LiveMap {
     }
 
     /// Puts entries in force.
-    fn publish(&self, desk: &Desk, table: TextMap) {
+    fn publish(&self, desk: &EditState, table: TextMap) {
         self.content.replace(Content::new(table, &desk.names));
     }
 
@@ -183,7 +183,7 @@ impl LiveMap {
     }
 }
 
-impl Desk {
+impl EditState {
     fn check_value(&self, value: &str) -> Result<(), String> {
         match self.names.contains_key(value) {
             true => Ok(()),

@@ -20,12 +20,12 @@ pub struct LiveSet {
     /// The addresses in force.
     networks: Arc<Published<NetworkSet>>,
     /// What commands need.
-    desk: Mutex<Desk>,
+    desk: Mutex<EditState>,
 }
 
 /// The state of a set that only commands and reloads use.
 #[derive(Debug)]
-struct Desk {
+struct EditState {
     /// The addresses of the configuration.
     base: NetworkSet,
     /// The changes by commands since the configuration was read.
@@ -37,7 +37,7 @@ struct Desk {
 impl LiveSet {
     fn new(base: &NetworkSet) -> Self {
         let drafts = Drafts::new("prepare set", RANGES_MAX);
-        let desk = Desk { base: base.clone(), changes: 0, drafts };
+        let desk = EditState { base: base.clone(), changes: 0, drafts };
         Self { networks: Published::new(base.clone()), desk: Mutex::new(desk) }
     }
 
@@ -54,7 +54,7 @@ impl LiveSet {
         lock(&self.desk).changes
     }
 
-    fn publish(&self, desk: &mut Desk, networks: NetworkSet) {
+    fn publish(&self, desk: &mut EditState, networks: NetworkSet) {
         desk.changes += 1;
         self.networks.replace(networks);
     }

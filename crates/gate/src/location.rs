@@ -56,7 +56,7 @@ pub(crate) fn origins(redirect: &Redirect) -> Origins {
         let name = match placeholder {
             Placeholder::Header(name) => name,
             Placeholder::Cookie(_) => "cookie",
-            Placeholder::AllowedOrigin | Placeholder::OriginAllowed => "origin",
+            Placeholder::AllowedOrigin | Placeholder::CredentialsIfAllowed => "origin",
             Placeholder::Client
             | Placeholder::ServerName
             | Placeholder::User

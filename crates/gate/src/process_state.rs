@@ -12,7 +12,7 @@ use crate::live_map::LiveMaps;
 use crate::live_set::LiveSets;
 use crate::maintenance::Switches;
 use crate::rate::RateTables;
-use crate::stay::StayTables;
+use crate::sticky_keys::StickyTables;
 
 /// See above. Clones share the state.
 #[derive(Clone, Debug, Default)]
@@ -20,7 +20,7 @@ pub struct ProcessState {
     /// The tables of limits of the rate of requests.
     pub rates: RateTables,
     /// The keys of requests that stay with a server.
-    pub stays: StayTables,
+    pub stays: StickyTables,
     /// The maps.
     pub maps: LiveMaps,
     /// The tables that count what clients do.
@@ -39,7 +39,7 @@ impl ProcessState {
     pub fn new(config: &Config, seed: u64) -> Self {
         Self {
             rates: RateTables::new(config, seed),
-            stays: StayTables::new(config, seed),
+            stays: StickyTables::new(config, seed),
             maps: LiveMaps::new(config),
             tables: CountTables::new(config, seed),
             sets: LiveSets::new(config),

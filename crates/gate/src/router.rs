@@ -16,7 +16,7 @@ use tidegate_wire::message::{RequestHead, TargetForm};
 
 use crate::chain::client_address;
 use crate::conditions::Prepared;
-use crate::counting::Standing;
+use crate::counting::RequestCounts;
 use crate::forward::ClientCertificate;
 use crate::live_set::{LiveSets, SetReaders};
 use crate::path::{self, Normalized, Reach, Readings};
@@ -49,7 +49,7 @@ pub struct Client<'a> {
     /// Proxies whose statements about the client are trusted.
     pub trusted: &'a [Network],
     /// What tables have counted for the request's keys; `None` if nothing was counted.
-    pub counts: Option<&'a Standing<'a>>,
+    pub counts: Option<&'a RequestCounts<'a>>,
 }
 
 impl Client<'_> {

@@ -271,7 +271,7 @@ fn push_value(out: &mut Vec<u8>, placeholder: &Placeholder, values: &Values<'_>,
         Placeholder::Cookie(name) => plain(out, find_cookie(head, name).unwrap_or_default()),
         Placeholder::ServerName => plain(out, values.server_name.unwrap_or_default()),
         Placeholder::AllowedOrigin => plain(out, values.allowed_origin.unwrap_or_default()),
-        Placeholder::OriginAllowed => {
+        Placeholder::CredentialsIfAllowed => {
             plain(out, values.allowed_origin.map_or(&b""[..], |_| b"true"));
         }
         Placeholder::User => plain(out, values.user.unwrap_or_default().as_bytes()),

@@ -5,7 +5,7 @@ use core::net::IpAddr;
 use tidegate_base::{Moment, Span};
 use tidegate_config::model::Config;
 use tidegate_gate::count_cells::Outcome;
-use tidegate_gate::counting::{CountTables, Standing, Tracked};
+use tidegate_gate::counting::{CountTables, RequestCounts, Tracked};
 use tidegate_gate::router::{Client, Routed, Router};
 use tidegate_wire::http1::{HeadDecoder, HeadLimits};
 use tidegate_wire::message::{FieldStorage, RequestHead};
@@ -40,7 +40,7 @@ fn begin(tables: &CountTables, address: &str, head: &str) -> Option<Tracked> {
 }
 
 fn route(config: &Config, tables: &CountTables, address: &str, head: &str) -> Routed {
-    let standing = Standing::new(tables, at(0), Vec::new());
+    let standing = RequestCounts::new(tables, at(0), Vec::new());
     let client = Client { counts: Some(&standing), ..client(address) };
     with_head(head, |head| Router::new(config).route(0, head, &client, &mut Vec::new()))
 }

@@ -107,18 +107,18 @@ pub enum Effect {
         reason: Range<usize>,
     },
     /// A message for a client of another worker.
-    SendAway {
+    SendRemote {
         /// The client.
-        to: Away,
+        to: RemoteClient,
         /// It is text, not binary.
         is_text: bool,
         /// The message.
         data: Range<usize>,
     },
     /// The end of a WebSocket connection of another worker.
-    CloseAway {
+    CloseRemote {
         /// The client.
-        to: Away,
+        to: RemoteClient,
         /// The code of the Close frame.
         code: u16,
         /// The reason in it.
@@ -261,7 +261,7 @@ pub type ClientId = Id<Client>;
 
 /// A client of another worker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Away {
+pub struct RemoteClient {
     /// The number of the worker.
     pub worker: u32,
     /// The number in its id (`Facts::client_life`).
@@ -325,7 +325,7 @@ pub(crate) struct Host {
     pub(crate) sockets: Sockets,
     /// How many keys of WebSocket connections were drawn.
     pub(crate) drawn: u64,
-    /// Whose handler runs at present.
+    /// CallbackOwner handler runs at present.
     pub(crate) owner: Owner,
     /// It is `on_start`.
     pub(crate) is_starting: bool,
@@ -649,26 +649,26 @@ impl Host {
     /// Sends a message to a client of another VM.
     pub(crate) fn send_away(
         &mut self,
-        to: Away,
+        to: RemoteClient,
         data: &[u8],
         is_text: bool,
     ) -> Result<(), &'static str> {
         self.check_message(data, is_text)?;
         let data = self.outbox.push(data);
-        self.outbox.effects.push(Effect::SendAway { to, is_text, data });
+        self.outbox.effects.push(Effect::SendRemote { to, is_text, data });
         Ok(())
     }
 
     /// Ends a connection of a client of another VM.
     pub(crate) fn close_away(
         &mut self,
-        to: Away,
+        to: RemoteClient,
         code: u32,
         reason: &[u8],
     ) -> Result<(), &'static str> {
         check_close(code, reason)?;
         let reason = self.outbox.push(reason);
-        self.outbox.effects.push(Effect::CloseAway { to, code: code as u16, reason });
+        self.outbox.effects.push(Effect::CloseRemote { to, code: code as u16, reason });
         Ok(())
     }
 

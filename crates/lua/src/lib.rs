@@ -27,12 +27,12 @@ mod waiting;
 pub use engine::{Budget, Excess, Failure};
 pub use exchange::{Origin, Rewritten, fields_of};
 pub use host::{
-    Away, ClientId, EXCHANGES_MAX, Effect, ExchangeId, Facts, FindModule, Level, OUTPUT_BYTES_MAX,
-    Outbox,
+    ClientId, EXCHANGES_MAX, Effect, ExchangeId, Facts, FindModule, Level, OUTPUT_BYTES_MAX,
+    Outbox, RemoteClient,
 };
 pub use operations::OperationId;
 pub use outgoing::{Outgoing, Response};
 pub use reply::ReplyHead;
 pub use shared::Dictionary;
 pub use sockets::{Socket, SocketId};
-pub use vm::{Bounds, Handler, Resumed, Script, TEST, Verdict, Vm, Whose};
+pub use vm::{Bounds, CallbackOwner, Handler, Resumed, Script, TEST, Verdict, Vm};

@@ -27,7 +27,7 @@ pub(crate) type TaskId = Id<Task>;
 /// Names a job.
 pub(crate) type JobId = Id<Job>;
 
-/// Whose handler a coroutine runs. Its end concerns the owner, and the end of the owner cancels it.
+/// CallbackOwner handler a coroutine runs. Its end concerns the owner, and the end of the owner cancels it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Owner {
     /// `on_request` of this exchange.
@@ -76,7 +76,7 @@ pub(crate) enum Wake {
 pub(crate) struct Task {
     /// The coroutine.
     pub(crate) coroutine: Coroutine,
-    /// Whose handler it runs.
+    /// CallbackOwner handler it runs.
     pub(crate) owner: Owner,
     /// The handler, for messages.
     pub(crate) what: &'static str,

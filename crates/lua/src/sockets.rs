@@ -30,7 +30,7 @@ const BUSY: &str = "socket busy";
 /// Names a socket of a VM.
 pub type SocketId = Id<Socket>;
 
-/// Whose end is the end of a socket.
+/// CallbackOwner end is the end of a socket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Keeper {
     /// A run of a handler or a job, by its number.
@@ -60,7 +60,7 @@ pub struct Socket {
     tag: Option<u64>,
     /// How far it is.
     stage: Stage,
-    /// Whose it is.
+    /// CallbackOwner it is.
     keeper: Keeper,
     /// What was received and not read, from `taken` on.
     input: Vec<u8>,
@@ -200,7 +200,7 @@ impl Socket {
 
 /// What scripts do.
 impl Host {
-    /// Whose a socket is that the present callback connects.
+    /// CallbackOwner a socket is that the present callback connects.
     fn keeper(&self) -> Keeper {
         match self.owner {
             Owner::Client(client) => Keeper::Client(client),

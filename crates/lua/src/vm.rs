@@ -80,9 +80,9 @@ pub enum Verdict {
     Failed(Failure),
 }
 
-/// Whose callback has continued. Tags are the server's names.
+/// CallbackOwner callback has continued. Tags are the server's names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Whose {
+pub enum CallbackOwner {
     /// `on_request` of a request.
     Request {
         /// The request.
@@ -100,8 +100,8 @@ pub enum Whose {
 /// A callback that has continued after a wait, or a timer or thread that has begun.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Resumed {
-    /// Whose it is.
-    pub whose: Whose,
+    /// CallbackOwner it is.
+    pub whose: CallbackOwner,
     /// What it is, for messages.
     pub what: &'static str,
     /// How it ended.
@@ -626,7 +626,7 @@ impl Vm {
                 self.engine.keep(coroutine);
             }
         }
-        Resumed { whose: Whose::Application, what: JOB, verdict }
+        Resumed { whose: CallbackOwner::Application, what: JOB, verdict }
     }
 
     /// Continues a coroutine, whose operation returns true and its result, or false and an error.

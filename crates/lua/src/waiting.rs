@@ -8,7 +8,7 @@ use tidegate_base::{Id, Moment};
 use crate::engine::Coroutine;
 use crate::host::{Effect, ExchangeId, Host};
 use crate::schedule::{Owner, Wait, Wake};
-use crate::vm::Whose;
+use crate::vm::CallbackOwner;
 
 impl Host {
     /// Keeps a coroutine that waits for `self.wait`. Returns false if it waits for nothing, and is given up.
@@ -77,18 +77,18 @@ impl Host {
         }
     }
 
-    /// Whose a coroutine is, in the server's terms.
-    pub(crate) fn whose(&self, owner: Owner) -> Whose {
+    /// CallbackOwner a coroutine is, in the server's terms.
+    pub(crate) fn whose(&self, owner: Owner) -> CallbackOwner {
         match owner {
             Owner::Request(id) => match self.exchanges.get(id) {
-                Some(exchange) => Whose::Request { tag: exchange.tag },
-                None => Whose::Application,
+                Some(exchange) => CallbackOwner::Request { tag: exchange.tag },
+                None => CallbackOwner::Application,
             },
             Owner::Client(id) => match self.clients.get(id) {
-                Some(client) => Whose::Client { tag: client.tag },
-                None => Whose::Application,
+                Some(client) => CallbackOwner::Client { tag: client.tag },
+                None => CallbackOwner::Application,
             },
-            Owner::Job(_) | Owner::Application => Whose::Application,
+            Owner::Job(_) | Owner::Application => CallbackOwner::Application,
         }
     }
 

@@ -1,9 +1,9 @@
 //! Hooks: what `on_access` reads, changes and chooses.
 //! In: scripts, requests. Out: the request as changed, or a response.
 
-mod bench;
+mod harness;
 
-use bench::{App, TIMED};
+use harness::{App, TIMED};
 use tidegate_lua::{Rewritten, Verdict};
 
 const GET: &str =

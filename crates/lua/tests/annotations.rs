@@ -1,11 +1,11 @@
 //! The annotations for editors name exactly what the API has.
 //! In: apps/tide.d.lua, the prelude. Out: every name of one is a name of the other.
 
-mod bench;
+mod harness;
 
 use std::collections::BTreeSet;
 
-use bench::{App, TIMED};
+use harness::{App, TIMED};
 
 const ANNOTATIONS: &str = include_str!("../../../apps/tide.d.lua");
 

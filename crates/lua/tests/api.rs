@@ -1,9 +1,9 @@
 //! The API of scripts: requests, responses, the module `tide`, the sandbox.
 //! In: scripts and requests. Out: responses and lines of the log.
 
-mod bench;
+mod harness;
 
-use bench::{App, TIMED};
+use harness::{App, TIMED};
 use tidegate_lua::Verdict;
 
 /// The value of a Lua expression, as text.

@@ -1,11 +1,11 @@
 //! Scripts that run too long or hold too much: each is stopped, and its VM serves the next request.
 //! In: scripts. Out: verdicts. Bounded by the budgets themselves.
 
-mod bench;
+mod harness;
 
 use std::time::{Duration, Instant};
 
-use bench::{App, COUNTED, TIMED};
+use harness::{App, COUNTED, TIMED};
 use tidegate_lua::{Excess, Verdict};
 
 /// Statements that never end by themselves. LuaJIT compiles most of them.
@@ -94,9 +94,9 @@ fn compiled_loop_is_stopped_after_about_its_budget_of_cpu_time() {
         "return { on_request = function(request, response) while true do end end }",
         &TIMED,
     );
-    let begin = bench::cpu_time();
+    let begin = harness::cpu_time();
     let verdict = app.get("/").0;
-    let spent = bench::cpu_time() - begin;
+    let spent = harness::cpu_time() - begin;
     assert!(matches!(&verdict, Verdict::Failed(failure) if failure.excess == Some(Excess::Time)));
     // The budget is 50 ms; a tick of the scheduler may be 10 ms.
     assert!(spent < Duration::from_millis(50 + 30), "{spent:?}");
@@ -108,9 +108,9 @@ fn sort_takes_no_longer_than_its_budget_whatever_the_order() {
         "return {{ on_request = function(request, response) {SORT_KILLER} response:finish('sorted') end }}"
     );
     let mut app = App::load(&text, &TIMED);
-    let begin = bench::cpu_time();
+    let begin = harness::cpu_time();
     let verdict = app.get("/").0;
-    let spent = bench::cpu_time() - begin;
+    let spent = harness::cpu_time() - begin;
     assert!(spent < Duration::from_millis(50 + 30), "{verdict:?} after {spent:?}");
     let mut patient = App::load(&text, &COUNTED);
     let (verdict, response) = patient.get("/");

@@ -1,9 +1,9 @@
 //! WebSocket clients of scripts.
 //! In: scripts and events. Out: messages, verdicts.
 
-mod bench;
+mod harness;
 
-use bench::{App, TIMED};
+use harness::{App, TIMED};
 use tidegate_lua::{ClientId, Verdict};
 
 /// Opens a client.
@@ -69,7 +69,7 @@ fn handle_of_an_earlier_client_reaches_no_later_one() {
     assert_eq!(first.index, second.index);
     assert_eq!(app.vm.message(second, b"", true), Verdict::Done);
     app.effects();
-    let away = "Away { worker: 3, life: 7, client: 0.1 }";
+    let away = "RemoteClient { worker: 3, life: 7, client: 0.1 }";
     let (sent, closed) = (format!("{away} text hello"), format!("{away} close 4000"));
     assert_eq!(app.sent, [sent, closed, "2 text ok".to_owned()]);
 }

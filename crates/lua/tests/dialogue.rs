@@ -1,9 +1,9 @@
 //! WebSocket connections of scripts to servers: handshakes and messages.
 //! In: scripts, bytes of a server. Out: the bytes for the server, what the script makes of the messages.
 
-mod bench;
+mod harness;
 
-use bench::{App, TIMED};
+use harness::{App, TIMED};
 use tidegate_lua::{ExchangeId, SocketId, Verdict};
 use tidegate_wire::websocket::{
     Close, CloseCode, Decoder, FrameRules, Incoming, Kind, Limits, Role, accept_key_of,

@@ -1,11 +1,11 @@
 //! Every script in the documentation and in `apps/` loads.
 //! In: the Lua blocks of docs/lua.md, the files of apps/. Out: VMs.
 
-mod bench;
+mod harness;
 
 use std::path::Path;
 
-use bench::{App, TIMED};
+use harness::{App, TIMED};
 
 fn root() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))

@@ -1,9 +1,9 @@
 //! Requests of scripts to servers: what a script orders, and how it continues.
 //! In: scripts, responses. Out: the parts of requests, what the script makes of the responses.
 
-mod bench;
+mod harness;
 
-use bench::{App, REQUESTS_MAX, TIMED};
+use harness::{App, REQUESTS_MAX, TIMED};
 use tidegate_lua::{OperationId, Response, Verdict};
 
 /// An application that runs `body` in `on_request`.

@@ -1,9 +1,9 @@
 //! Calls of push hubs: what a script orders, and how it continues.
 //! In: scripts, results. Out: the arguments of calls, what the script makes of the results.
 
-mod bench;
+mod harness;
 
-use bench::{App, TIMED};
+use harness::{App, TIMED};
 use tidegate_lua::Verdict;
 
 /// An application that runs `body` in `on_request`.

@@ -1,9 +1,9 @@
 //! Hooks on responses and the log: what `on_response` reads and changes, what `on_log` gets.
 //! In: scripts, heads of responses, records. Out: the heads as changed.
 
-mod bench;
+mod harness;
 
-use bench::{App, TIMED};
+use harness::{App, TIMED};
 use tidegate_lua::{ReplyHead, Verdict};
 use tidegate_wire::http1::{HeadDecoder, ResponseLimits};
 use tidegate_wire::message::{RequestKind, ResponseStorage};

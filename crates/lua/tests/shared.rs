@@ -1,11 +1,11 @@
 //! `tide.shared`: dictionaries that several VMs share.
 //! In: scripts. Out: their results.
 
-mod bench;
+mod harness;
 
 use std::sync::Arc;
 
-use bench::{App, TIMED};
+use harness::{App, TIMED};
 use tidegate_lua::{Dictionary, Verdict};
 
 /// The value of a Lua expression after `code`, as text.

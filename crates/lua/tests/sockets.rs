@@ -1,9 +1,9 @@
 //! Sockets of scripts: what a script orders, and what it reads from the bytes that arrive.
 //! In: scripts, bytes, ends of connections. Out: effects, what the script makes of the bytes.
 
-mod bench;
+mod harness;
 
-use bench::{App, REQUESTS_MAX, TIMED};
+use harness::{App, REQUESTS_MAX, TIMED};
 use tidegate_base::Moment;
 use tidegate_lua::{ExchangeId, SocketId, Verdict};
 

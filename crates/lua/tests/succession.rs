@@ -1,9 +1,9 @@
 //! VMs that take the place of others.
 //! In: two scripts. Out: states of clients, verdicts.
 
-mod bench;
+mod harness;
 
-use bench::{App, TIMED};
+use harness::{App, TIMED};
 use tidegate_base::Moment;
 use tidegate_lua::{ClientId, Verdict};
 

@@ -1,10 +1,10 @@
 //! Handlers that wait, timers and threads.
 //! In: scripts, time, events. Out: verdicts, responses, lines of the log.
 
-mod bench;
+mod harness;
 
-use bench::{App, COUNTED, JOBS_MAX, TIMED};
-use tidegate_lua::{Excess, ExchangeId, Verdict, Whose};
+use harness::{App, COUNTED, JOBS_MAX, TIMED};
+use tidegate_lua::{CallbackOwner, Excess, ExchangeId, Verdict};
 
 /// Begins `GET target`, whose handler may wait.
 fn begin(app: &mut App, target: &str) -> (ExchangeId, Verdict) {
@@ -47,7 +47,10 @@ fn handler_sleeps_and_then_answers() {
     assert_eq!(app.advance(249), []);
     let resumed = app.advance(1);
     assert_eq!(resumed[0].verdict, Verdict::Done);
-    assert_eq!((resumed[0].whose, resumed[0].what), (Whose::Request { tag: 9 }, "on_request"));
+    assert_eq!(
+        (resumed[0].whose, resumed[0].what),
+        (CallbackOwner::Request { tag: 9 }, "on_request")
+    );
     assert_eq!(app.effects(), Some((200, "1.75".to_owned())));
     app.vm.close_request(id);
     assert_eq!((app.vm.waiting(), app.vm.requests()), (0, 0));
@@ -105,7 +108,10 @@ fn each_part_between_waits_has_its_own_budget() {
     begin(&mut app, "/bad");
     let last = (0..5).flat_map(|_| app.advance(1)).last().expect("it continues");
     let Verdict::Failed(failure) = last.verdict else { panic!("it never ends") };
-    assert_eq!((failure.excess, last.whose), (Some(Excess::Time), Whose::Request { tag: 9 }));
+    assert_eq!(
+        (failure.excess, last.whose),
+        (Some(Excess::Time), CallbackOwner::Request { tag: 9 })
+    );
 }
 
 #[test]
@@ -125,7 +131,7 @@ fn handler_continues_after_its_response() {
     let (id, verdict) = begin(&mut app, "/");
     assert_eq!((verdict, app.effects()), (Verdict::Waiting, Some((200, "ok".to_owned()))));
     app.vm.close_request(id);
-    assert_eq!(app.advance(1000)[0].whose, Whose::Application);
+    assert_eq!(app.advance(1000)[0].whose, CallbackOwner::Application);
     app.effects();
     assert_eq!(app.log, ["Info later nil the response has ended"]);
 }
@@ -323,7 +329,7 @@ fn handlers_of_clients_wait() {
     assert_eq!(app.vm.opened(client, request), Verdict::Waiting);
     assert_eq!((app.vm.requests(), app.vm.waiting()), (0, 1));
     let resumed = app.advance(1000);
-    assert_eq!((resumed[0].whose, resumed[0].what), (Whose::Client { tag: 7 }, "on_open"));
+    assert_eq!((resumed[0].whose, resumed[0].what), (CallbackOwner::Client { tag: 7 }, "on_open"));
     assert_eq!(app.vm.message(client, b"one", true), Verdict::Waiting);
     app.advance(1000);
     assert_eq!(app.vm.message(client, b"two", true), Verdict::Waiting);

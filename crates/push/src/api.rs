@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 use crate::client::codec::Body;
 use crate::client::json;
 use crate::fan_out::Delivery;
-use crate::instruction::{Instruction, Steering};
+use crate::instruction::{Instruction, InstructionMethod};
 use crate::mail::{Call, Counts, Order, Reply};
 use crate::position::Since;
 use crate::publication::{Publication, is_too_deep};
@@ -76,7 +76,7 @@ enum Method {
     PresenceStats,
     Channels,
     Info,
-    Steer(Steering),
+    Steer(InstructionMethod),
     Unknown,
 }
 
@@ -279,10 +279,10 @@ impl Method {
             "presence_stats" => Self::PresenceStats,
             "channels" => Self::Channels,
             "info" => Self::Info,
-            "subscribe" => Self::Steer(Steering::Subscribe),
-            "unsubscribe" => Self::Steer(Steering::Unsubscribe),
-            "disconnect" => Self::Steer(Steering::Disconnect),
-            "refresh" => Self::Steer(Steering::Refresh),
+            "subscribe" => Self::Steer(InstructionMethod::Subscribe),
+            "unsubscribe" => Self::Steer(InstructionMethod::Unsubscribe),
+            "disconnect" => Self::Steer(InstructionMethod::Disconnect),
+            "refresh" => Self::Steer(InstructionMethod::Refresh),
             _ => Self::Unknown,
         }
     }
@@ -297,10 +297,10 @@ impl Method {
             Self::PresenceStats => "presence_stats",
             Self::Channels => "channels",
             Self::Info => "info",
-            Self::Steer(Steering::Subscribe) => "subscribe",
-            Self::Steer(Steering::Unsubscribe) => "unsubscribe",
-            Self::Steer(Steering::Disconnect) => "disconnect",
-            Self::Steer(Steering::Refresh) => "refresh",
+            Self::Steer(InstructionMethod::Subscribe) => "subscribe",
+            Self::Steer(InstructionMethod::Unsubscribe) => "unsubscribe",
+            Self::Steer(InstructionMethod::Disconnect) => "disconnect",
+            Self::Steer(InstructionMethod::Refresh) => "refresh",
             Self::Unknown => "unknown",
         }
     }

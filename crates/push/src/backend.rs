@@ -35,7 +35,7 @@ pub struct Subject<'a> {
 
 /// An event of a client about which the backend decides.
 #[derive(Clone, Copy, Debug)]
-pub enum Deed<'a> {
+pub enum ClientEvent<'a> {
     /// It connects.
     Connect {
         /// The name of its library.
@@ -76,21 +76,21 @@ pub enum Deed<'a> {
 }
 
 /// Appends the body of a request: an object of JSON.
-pub fn encode_request(out: &mut Vec<u8>, subject: &Subject<'_>, deed: &Deed<'_>) {
+pub fn encode_request(out: &mut Vec<u8>, subject: &Subject<'_>, deed: &ClientEvent<'_>) {
     begin_subject(out, subject);
     match *deed {
-        Deed::Connect { name, version, data } => {
+        ClientEvent::Connect { name, version, data } => {
             put_text_if_any(out, "name", name);
             put_text_if_any(out, "version", version);
             put_json(out, "data", data);
         }
-        Deed::Refresh => {}
-        Deed::Subscribe { channel, data } | Deed::Publish { channel, data } => {
+        ClientEvent::Refresh => {}
+        ClientEvent::Subscribe { channel, data } | ClientEvent::Publish { channel, data } => {
             put_text(out, "channel", channel);
             put_json(out, "data", data);
         }
-        Deed::SubRefresh { channel } => put_text(out, "channel", channel),
-        Deed::Rpc { method, data } => {
+        ClientEvent::SubRefresh { channel } => put_text(out, "channel", channel),
+        ClientEvent::Rpc { method, data } => {
             put_text(out, "method", method);
             put_json(out, "data", data);
         }
@@ -248,11 +248,11 @@ struct Reply<'a> {
     #[serde(borrow)]
     error: Option<Refused<'a>>,
     #[serde(borrow)]
-    disconnect: Option<Parting<'a>>,
+    disconnect: Option<Disconnection<'a>>,
 }
 
 #[derive(Deserialize)]
-struct Parting<'a> {
+struct Disconnection<'a> {
     #[serde(default)]
     code: u16,
     #[serde(borrow, default)]
@@ -266,7 +266,7 @@ impl<'a> Verdict<'a> {
     /// It is no decision.
     pub fn decode(body: &'a [u8]) -> Result<Self, Malformed> {
         let reply: Reply<'_> = read_object(core::str::from_utf8(body).map_err(|_| Malformed)?)?;
-        if let Some(Parting { code, reason }) = reply.disconnect {
+        if let Some(Disconnection { code, reason }) = reply.disconnect {
             let reason = if reason.is_empty() { Cow::Borrowed("disconnected") } else { reason };
             // Client libraries first try to read the reason as JSON.
             let is_plain = serde_json::from_str::<IgnoredAny>(&reason).is_err();
@@ -371,24 +371,24 @@ mod tests {
 
     #[test]
     fn requests_have_the_members_that_backends_of_centrifugo_expect() {
-        let connect = Deed::Connect { name: "js", version: "", data: "{\"a\":1}" };
+        let connect = ClientEvent::Connect { name: "js", version: "", data: "{\"a\":1}" };
         let unknown = Subject { user: None, meta: "", ..SUBJECT };
         for (subject, deed, expected) in [
             (unknown, connect, ",\"name\":\"js\",\"data\":{\"a\":1}}"),
-            (SUBJECT, Deed::Refresh, ",\"user\":\"7\",\"meta\":{\"m\":1}}"),
+            (SUBJECT, ClientEvent::Refresh, ",\"user\":\"7\",\"meta\":{\"m\":1}}"),
             (
                 SUBJECT,
-                Deed::Subscribe { channel: "a\"b", data: "" },
+                ClientEvent::Subscribe { channel: "a\"b", data: "" },
                 ",\"user\":\"7\",\"meta\":{\"m\":1},\"channel\":\"a\\\"b\"}",
             ),
             (
                 SUBJECT,
-                Deed::Publish { channel: "a", data: "[1]" },
+                ClientEvent::Publish { channel: "a", data: "[1]" },
                 ",\"user\":\"7\",\"meta\":{\"m\":1},\"channel\":\"a\",\"data\":[1]}",
             ),
             (
                 SUBJECT,
-                Deed::Rpc { method: "m", data: "2" },
+                ClientEvent::Rpc { method: "m", data: "2" },
                 ",\"user\":\"7\",\"meta\":{\"m\":1},\"method\":\"m\",\"data\":2}",
             ),
         ] {

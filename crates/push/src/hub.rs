@@ -19,7 +19,7 @@ use crate::api::matches_pattern;
 use crate::emulation::Secret;
 use crate::fan_out::{Delivery, Slice, Waiter};
 use crate::instruction::Instruction;
-use crate::local::{Deserted, Joined, Local, Place, Ticket, WALKS_MAX};
+use crate::local::{EmptyChannel, Joined, Local, Place, Ticket, WALKS_MAX};
 use crate::mail::{Call, Counts, Mail, Order, Reply, ReplyTo, Subscribed, Target, Visitor};
 use crate::owner::{Outcome, Owned};
 use crate::position::Since;
@@ -629,7 +629,7 @@ impl<K: Copy + Eq> Hub<K> {
         self.send_reports();
     }
 
-    fn note_deserted(&mut self, Deserted { hub, channel }: Deserted) {
+    fn note_deserted(&mut self, EmptyChannel { hub, channel }: EmptyChannel) {
         let owner = self.owner(&channel);
         if owner == self.own {
             self.note_left(hub, channel, owner);

@@ -69,7 +69,7 @@ pub enum Intervention {
 
 /// The methods that instruct clients.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Steering {
+pub enum InstructionMethod {
     /// Becomes `Intervention::Subscribe`.
     Subscribe,
     /// Becomes `Intervention::Unsubscribe`.
@@ -130,7 +130,7 @@ impl Instruction {
     /// Why the request is refused.
     pub fn read(
         (hub, settings): (u16, &HubSettings),
-        steering: Steering,
+        steering: InstructionMethod,
         body: &str,
     ) -> Result<Result<Self, Error>, serde_json::Error> {
         let request: Request<'_> = serde_json::from_str(body)?;
@@ -151,7 +151,11 @@ impl Instruction {
 }
 
 impl Request<'_> {
-    fn check(&self, settings: &HubSettings, steering: Steering) -> Result<Intervention, Error> {
+    fn check(
+        &self,
+        settings: &HubSettings,
+        steering: InstructionMethod,
+    ) -> Result<Intervention, Error> {
         // Anonymous clients have no user: one of them must be named.
         if self.user.is_empty() && self.client.is_empty() {
             return Err(Error::BadRequest);
@@ -165,7 +169,7 @@ impl Request<'_> {
         }
         let expires_at = u64::try_from(self.expire_at).ok().filter(|at| *at > 0);
         match steering {
-            Steering::Subscribe => {
+            InstructionMethod::Subscribe => {
                 settings.channel(&self.channel)?;
                 let data = self.data.map_or_else(Box::default, |data| in_one_line(data.get()));
                 if data.len() > settings.push.message_bytes_max {
@@ -176,15 +180,15 @@ impl Request<'_> {
                 let channel = self.channel.as_str().into();
                 Ok(Intervention::Subscribe { channel, since, data, expires_at })
             }
-            Steering::Unsubscribe => {
+            InstructionMethod::Unsubscribe => {
                 settings.channel(&self.channel)?;
                 Ok(Intervention::Unsubscribe { channel: self.channel.as_str().into() })
             }
-            Steering::Disconnect => self.check_disconnect(),
-            Steering::Refresh if self.expired => {
+            InstructionMethod::Disconnect => self.check_disconnect(),
+            InstructionMethod::Refresh if self.expired => {
                 Ok(Intervention::Disconnect { code: 3005, reason: "connection expired".into() })
             }
-            Steering::Refresh => Ok(Intervention::Refresh { expires_at }),
+            InstructionMethod::Refresh => Ok(Intervention::Refresh { expires_at }),
         }
     }
 
@@ -220,41 +224,50 @@ mod tests {
             "x".repeat(124)
         );
         for (steering, body, expected) in [
-            (Steering::Disconnect, r#"{"user":"u"}"#, None),
-            (Steering::Disconnect, r#"{"client":"c"}"#, None),
-            (Steering::Disconnect, "{}", Some(Error::BadRequest)),
-            (Steering::Disconnect, r#"{"user":"u","session":"s"}"#, Some(Error::NotAvailable)),
+            (InstructionMethod::Disconnect, r#"{"user":"u"}"#, None),
+            (InstructionMethod::Disconnect, r#"{"client":"c"}"#, None),
+            (InstructionMethod::Disconnect, "{}", Some(Error::BadRequest)),
             (
-                Steering::Disconnect,
+                InstructionMethod::Disconnect,
+                r#"{"user":"u","session":"s"}"#,
+                Some(Error::NotAvailable),
+            ),
+            (
+                InstructionMethod::Disconnect,
                 r#"{"user":"u","disconnect":{"code":4001,"reason":"gone"}}"#,
                 None,
             ),
             (
-                Steering::Disconnect,
+                InstructionMethod::Disconnect,
                 r#"{"user":"u","disconnect":{"code":1000,"reason":"gone"}}"#,
                 Some(Error::BadRequest),
             ),
             (
-                Steering::Disconnect,
+                InstructionMethod::Disconnect,
                 r#"{"user":"u","disconnect":{"code":4001,"reason":"{}"}}"#,
                 Some(Error::BadRequest),
             ),
-            (Steering::Disconnect, &long, Some(Error::BadRequest)),
-            (Steering::Subscribe, r#"{"user":"u","channel":"a"}"#, None),
-            (Steering::Subscribe, r#"{"user":"u","channel":"n:a"}"#, Some(Error::UnknownChannel)),
+            (InstructionMethod::Disconnect, &long, Some(Error::BadRequest)),
+            (InstructionMethod::Subscribe, r#"{"user":"u","channel":"a"}"#, None),
             (
-                Steering::Subscribe,
+                InstructionMethod::Subscribe,
+                r#"{"user":"u","channel":"n:a"}"#,
+                Some(Error::UnknownChannel),
+            ),
+            (
+                InstructionMethod::Subscribe,
                 r#"{"user":"u","channel":"a","info":{}}"#,
                 Some(Error::NotAvailable),
             ),
-            (Steering::Unsubscribe, r#"{"user":"u"}"#, Some(Error::BadRequest)),
-            (Steering::Refresh, r#"{"user":"u","expire_at":5}"#, None),
+            (InstructionMethod::Unsubscribe, r#"{"user":"u"}"#, Some(Error::BadRequest)),
+            (InstructionMethod::Refresh, r#"{"user":"u","expire_at":5}"#, None),
         ] {
             let found = read(steering, body).expect("JSON");
             assert_eq!(found.err(), expected, "{body}");
         }
-        assert!(read(Steering::Refresh, "[").is_err());
-        let empty = read(Steering::Disconnect, r#"{"user":"u","disconnect":{"code":4001}}"#);
+        assert!(read(InstructionMethod::Refresh, "[").is_err());
+        let empty =
+            read(InstructionMethod::Disconnect, r#"{"user":"u","disconnect":{"code":4001}}"#);
         assert_eq!(empty.expect("JSON").err(), Some(Error::BadRequest), "a reason is needed");
     }
 }

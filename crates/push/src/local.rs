@@ -154,7 +154,7 @@ pub enum Joined {
 
 /// A channel whose last subscriber has left.
 #[derive(Debug)]
-pub struct Deserted {
+pub struct EmptyChannel {
     /// Index of the hub.
     pub hub: u16,
     /// The channel.
@@ -326,7 +326,7 @@ impl<K: Copy + Eq> Local<K> {
     }
 
     /// Removes a subscriber whose subscription failed. Returns it, and the channel if it was the last subscriber.
-    pub fn refuse(&mut self, ticket: Ticket) -> Option<(K, Option<Deserted>)> {
+    pub fn refuse(&mut self, ticket: Ticket) -> Option<(K, Option<EmptyChannel>)> {
         let channel = self.channels.get(ticket.place.channel as usize)?.as_ref()?;
         let member = channel.members.get(ticket.place.member as usize)?.as_ref()?;
         let key = member.key;
@@ -335,7 +335,7 @@ impl<K: Copy + Eq> Local<K> {
     }
 
     /// Removes a subscriber. Returns the channel if it was the last one.
-    pub fn leave(&mut self, place: Place, key: K) -> Option<Deserted> {
+    pub fn leave(&mut self, place: Place, key: K) -> Option<EmptyChannel> {
         let slot = self.channels.get_mut(place.channel as usize)?;
         let channel = slot.as_mut()?;
         let member = channel.members.get_mut(place.member as usize)?;
@@ -358,7 +358,7 @@ impl<K: Copy + Eq> Local<K> {
             self.reports.extend(channel.walks.iter().filter_map(|walk| walk.report.as_deref()));
             self.busy.retain(|number| *number != place.channel);
         }
-        Some(Deserted { hub, channel: channel.name })
+        Some(EmptyChannel { hub, channel: channel.name })
     }
 
     /// Accepts a publication of the owner for delivery. Without confirmed subscribers it is dropped: the owner's reply

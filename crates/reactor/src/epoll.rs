@@ -19,7 +19,7 @@ use rustix::time::{ClockId, Timespec, clock_gettime};
 use tidegate_base::{Address, Moment, Span};
 
 use crate::driver::Loop;
-use crate::inherited::ListenerEntrance;
+use crate::inherited::ListenerReceiver;
 use crate::interface::{CloseReason, ListenOptions, ListenerId, Peer, Shortage};
 use crate::kernel::{
     Accepting, ConnectFault, Kernel, Ready, Receiving, Relaying, Sending, WAKER_TOKEN,
@@ -85,7 +85,7 @@ impl EpollReactor {
     ///
     /// # Errors
     /// The kernel refused it.
-    pub fn pass_listeners(&self, entrance: ListenerEntrance, worker: u16) -> io::Result<()> {
+    pub fn pass_listeners(&self, entrance: ListenerReceiver, worker: u16) -> io::Result<()> {
         let handles: Vec<_> = self.listener_handles().map(AsFd::as_fd).collect();
         entrance.send(worker, &handles)
     }

@@ -170,8 +170,8 @@ impl ListenerPost {
 
     /// The end for workers, which is valid in their tables.
     #[must_use]
-    pub fn entrance(&self) -> ListenerEntrance {
-        ListenerEntrance { sender: self.sender.as_raw_fd() }
+    pub fn entrance(&self) -> ListenerReceiver {
+        ListenerReceiver { sender: self.sender.as_raw_fd() }
     }
 
     /// Receives the listeners of a worker that was asked for them: the next message. `is_last` reports whether the worker
@@ -213,12 +213,12 @@ impl ListenerPost {
 
 /// The end of a [`ListenerPost`] for a worker.
 #[derive(Clone, Copy, Debug)]
-pub struct ListenerEntrance {
+pub struct ListenerReceiver {
     /// The descriptor, which is open in the table of every thread and never closed.
     sender: RawFd,
 }
 
-impl ListenerEntrance {
+impl ListenerReceiver {
     /// Sends copies of listeners of the worker with this index. Does not block.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 //! The access log: lines on their way from the workers to a file, to stdout or to syslog (`syslog.rs`).
 //! In: entries of workers. Out: whole lines, of the entries that the settings choose; how many were lost.
-//! Never: blocks a worker: a worker encodes its lines into its own memory, and adds them to its `Shelf` at the end of its
+//! Never: blocks a worker: a worker encodes its lines into its own memory, and adds them to its `SharedBatch` at the end of its
 //! turn, unless the writer holds the lock of the shelf at that moment. Lets the access log displace lines of the
 //! process's own log (`log.rs`), which has another thread and another queue.
 //! Limits: `SHELF_BYTES_MAX` bytes of lines of each worker wait for the writer; further lines are lost and counted.
@@ -42,14 +42,14 @@ const POLL_AGAIN: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
 /// Lines that wait for the writer.
 #[derive(Default)]
-struct Pile {
+struct LineBatch {
     /// Whole lines.
     bytes: Vec<u8>,
     /// How many lines.
     lines: u64,
 }
 
-impl Pile {
+impl LineBatch {
     fn clear(&mut self) {
         self.bytes.clear();
         self.lines = 0;
@@ -90,11 +90,11 @@ impl Shared {
 }
 
 /// The lines of one worker that wait for the writer.
-pub struct Shelf(Mutex<Pile>);
+pub struct SharedBatch(Mutex<LineBatch>);
 
-impl Shelf {
+impl SharedBatch {
     /// Takes the lines. The caller is the writer, or a test.
-    fn take(&self, into: &mut Pile) {
+    fn take(&self, into: &mut LineBatch) {
         into.clear();
         let mut pile = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         core::mem::swap(&mut *pile, into);
@@ -111,7 +111,7 @@ impl Shelf {
 }
 
 /// A worker's side of the log: encodes entries, and hands the lines over.
-pub struct Desk {
+pub struct LineSender {
     /// The settings of the log.
     settings: AccessLog,
     /// Chooses the entries of which lines are written.
@@ -119,27 +119,27 @@ pub struct Desk {
     /// Encodes entries as lines.
     encoder: LineEncoder,
     /// Lines of this turn.
-    batch: Pile,
+    batch: LineBatch,
     /// Where the writer finds the lines of the worker.
-    shelf: Arc<Shelf>,
+    shelf: Arc<SharedBatch>,
     /// Shared with the writer.
     shared: Arc<Shared>,
 }
 
-impl Desk {
+impl LineSender {
     /// A desk without a writer, and its shelf. For tests.
     #[must_use]
-    pub fn without_writer(settings: &AccessLog) -> (Self, Arc<Shelf>) {
-        let shelf = Arc::new(Shelf(Mutex::default()));
+    pub fn without_writer(settings: &AccessLog) -> (Self, Arc<SharedBatch>) {
+        let shelf = Arc::new(SharedBatch(Mutex::default()));
         (Self::new(settings, 0, Arc::clone(&shelf), Arc::default()), shelf)
     }
 
-    fn new(settings: &AccessLog, seed: u64, shelf: Arc<Shelf>, shared: Arc<Shared>) -> Self {
+    fn new(settings: &AccessLog, seed: u64, shelf: Arc<SharedBatch>, shared: Arc<Shared>) -> Self {
         Self {
             settings: settings.clone(),
             selection: Selection::new(settings, seed),
             encoder: LineEncoder::new(settings.format),
-            batch: Pile::default(),
+            batch: LineBatch::default(),
             shelf,
             shared,
         }
@@ -230,7 +230,7 @@ pub(crate) struct Log {
     /// The open destination.
     sink: Sink,
     /// The workers' shelves.
-    shelves: Vec<Arc<Shelf>>,
+    shelves: Vec<Arc<SharedBatch>>,
     /// Shared by the workers and the writer.
     shared: Arc<Shared>,
 }
@@ -246,26 +246,26 @@ impl Log {
     }
 
     /// The desk of another worker.
-    pub(crate) fn desk(&mut self) -> Desk {
-        let shelf = Arc::new(Shelf(Mutex::default()));
+    pub(crate) fn desk(&mut self) -> LineSender {
+        let shelf = Arc::new(SharedBatch(Mutex::default()));
         let seed = self.shelves.len() as u64;
         self.shelves.push(Arc::clone(&shelf));
-        Desk::new(&self.settings, seed, shelf, Arc::clone(&self.shared))
+        LineSender::new(&self.settings, seed, shelf, Arc::clone(&self.shared))
     }
 
     /// Starts the writer.
     ///
     /// # Errors
     /// The kernel refused the thread.
-    pub(crate) fn start(self) -> io::Result<Bell> {
-        let bell = Bell(Arc::clone(&self.shared));
+    pub(crate) fn start(self) -> io::Result<WriterWaker> {
+        let bell = WriterWaker(Arc::clone(&self.shared));
         let Self { settings, sink, shelves, shared } = self;
         let writer = Writer {
             to: settings.to,
             sink,
             shelves,
             shared,
-            pile: Pile::default(),
+            pile: LineBatch::default(),
             mid_line: false,
             unwritten: 0,
             reported: 0,
@@ -280,9 +280,9 @@ impl Log {
 
 /// Passes the requests of the process to the writer: open the file again, write the last lines.
 #[derive(Clone)]
-pub(crate) struct Bell(Arc<Shared>);
+pub(crate) struct WriterWaker(Arc<Shared>);
 
-impl Bell {
+impl WriterWaker {
     /// Opens the destination again.
     pub(crate) fn reopen(&self) {
         self.0.reopens.store(true, Ordering::SeqCst);
@@ -382,11 +382,11 @@ struct Writer {
     /// The open destination.
     sink: Sink,
     /// The workers' shelves.
-    shelves: Vec<Arc<Shelf>>,
+    shelves: Vec<Arc<SharedBatch>>,
     /// Shared with the workers.
     shared: Arc<Shared>,
     /// The lines that are being written. Its memory goes back to the shelf with the next swap.
-    pile: Pile,
+    pile: LineBatch,
     /// The destination accepted only the beginning of the last line.
     mid_line: bool,
     /// Lines that the destination did not accept.

@@ -268,10 +268,17 @@ impl Worker {
             let places = queued.iter().filter(|other| **other == id).count();
             assert_eq!(places, usize::from(stage == Stage::Queued), "{stage:?} in queues");
             let request = &exchange.request;
-            if let Some(inquiry) = &exchange.inquiry {
-                assert!(request.is_done() && request.body().is_empty(), "an inquiry with a body");
-                assert!(inquiry.request.is_replayable(), "a request that waits for an answer");
-                assert_ne!(stage, Stage::Authorizing, "an inquiry and a password check");
+            if let Some(auth_request) = &exchange.auth_request {
+                assert!(
+                    request.is_done() && request.body().is_empty(),
+                    "an authentication request with a body"
+                );
+                assert!(auth_request.request.is_replayable(), "a request that waits for an answer");
+                assert_ne!(
+                    stage,
+                    Stage::Authorizing,
+                    "an authentication request and a password check"
+                );
             }
             match stage {
                 Stage::Authorizing | Stage::Buffering | Stage::Queued | Stage::Paused => {

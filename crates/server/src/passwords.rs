@@ -63,7 +63,7 @@ pub(crate) struct Verdict {
 /// The way of a worker to the threads.
 pub(crate) struct Verifiers {
     /// The queue of the threads, which is closed when the last worker has dropped it.
-    door: Arc<Door>,
+    door: Arc<SharedQueue>,
     /// The worker's own mailbox.
     own: Sender<Mail>,
 }
@@ -106,18 +106,18 @@ pub(crate) enum Submitted {
 pub(crate) type Task = (Job, Sender<Mail>);
 
 /// A worker's handle for submitting jobs to the threads.
-pub(crate) struct Entrance(Arc<Door>);
+pub(crate) struct JobSender(Arc<SharedQueue>);
 
-/// Closes the queue when the last `Entrance` is dropped.
-struct Door(Arc<PasswordQueue<Task>>);
+/// Closes the queue when the last `JobSender` is dropped.
+struct SharedQueue(Arc<PasswordQueue<Task>>);
 
-impl Drop for Door {
+impl Drop for SharedQueue {
     fn drop(&mut self) {
         self.0.close();
     }
 }
 
-impl Entrance {
+impl JobSender {
     /// Starts the threads. They end when the entrance and the workers are gone.
     ///
     /// # Errors
@@ -128,7 +128,7 @@ impl Entrance {
             let queue = Arc::clone(&queue);
             threads::spawn(format!("passwords-{number}"), move || verify(&queue))?;
         }
-        Ok(Self(Arc::new(Door(queue))))
+        Ok(Self(Arc::new(SharedQueue(queue))))
     }
 
     /// The way of the worker with this mailbox.

@@ -21,7 +21,7 @@ use tidegate_gate::parameters::find_cookie;
 use tidegate_reactor::{Peer, Reactor, SockId};
 use tidegate_wire::message::{RequestHead, Version};
 
-use crate::access_log::Desk;
+use crate::access_log::LineSender;
 use crate::carrier::own::OwnRequest;
 use crate::connection::{ClientCarrier, Downstream};
 use crate::counting::count_unread;
@@ -248,7 +248,7 @@ pub(crate) struct Refusal {
 #[derive(Default)]
 pub(crate) struct Recorder {
     /// Where the lines go; `None`: there is no access log.
-    desk: Option<Desk>,
+    desk: Option<LineSender>,
     /// Requests are counted by listener, route and server.
     counts: bool,
     /// An application has `on_log`.
@@ -299,7 +299,7 @@ impl Recorder {
 
     /// Whether lines wait to be handed over.
     pub(crate) fn has_lines(&self) -> bool {
-        self.desk.as_ref().is_some_and(Desk::has_lines)
+        self.desk.as_ref().is_some_and(LineSender::has_lines)
     }
 
     fn take_free(&mut self) -> u32 {
@@ -316,7 +316,7 @@ impl Recorder {
 /// What carriers and actions note.
 impl Worker {
     /// Makes the worker record requests, and write their lines to `desk`. Called before its first turn.
-    pub fn record_to(&mut self, desk: Desk) {
+    pub fn record_to(&mut self, desk: LineSender) {
         self.recorder.field_names.clone_from(&desk.settings().request_headers);
         self.recorder.cookies.clone_from(&desk.settings().cookies);
         self.recorder.desk = Some(desk);

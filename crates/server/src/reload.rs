@@ -50,9 +50,9 @@ pub(crate) struct Reloader {
 pub(crate) struct Signature(Vec<(u64, u64, i64, i64)>);
 
 /// Makes the reload thread reload now.
-pub(crate) struct ReloadBell(OwnedFd);
+pub(crate) struct ReloadSignal(OwnedFd);
 
-impl ReloadBell {
+impl ReloadSignal {
     pub(crate) fn ring(&self) {
         // A write fails only if the counter is full, and then the bell has been rung already.
         let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
@@ -115,7 +115,7 @@ impl Reloader {
 
     /// Starts a thread that watches the files until the process ends. Ringing the returned bell makes it
     /// reload.
-    pub(crate) fn watch(mut self) -> std::io::Result<ReloadBell> {
+    pub(crate) fn watch(mut self) -> std::io::Result<ReloadSignal> {
         let mut paths = self.paths();
         let mut file = self.file();
         let mut watcher = watcher_of(&paths, &file);
@@ -150,7 +150,7 @@ impl Reloader {
             }
         };
         threads::spawn("reload", work)?;
-        Ok(ReloadBell(bell))
+        Ok(ReloadSignal(bell))
     }
 }
 

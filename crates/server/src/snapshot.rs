@@ -15,8 +15,8 @@ use tidegate_gate::handling::Handlings;
 use tidegate_gate::process_state::ProcessState;
 use tidegate_gate::respond::Answers;
 use tidegate_gate::router::Router;
-use tidegate_gate::stay::Stays;
 use tidegate_gate::sticky::Sessions;
+use tidegate_gate::sticky_keys::StickyKeys;
 use tidegate_gate::tcp::TcpTargets;
 use tidegate_gate::websocket::Endpoints;
 use tidegate_push::settings::Hubs;
@@ -46,7 +46,7 @@ pub struct Snapshot {
     /// By pool: its sessions that stay with a server.
     pub(crate) sessions: Vec<Option<Sessions>>,
     /// By pool: its keys that stay with a server.
-    stays: Vec<Option<Stays>>,
+    stays: Vec<Option<StickyKeys>>,
     /// By listener: where it forwards connections without HTTP.
     tcp_targets: Vec<Option<TcpTargets>>,
     /// The names of routes and servers in logs and statistics.
@@ -146,7 +146,7 @@ impl Snapshot {
     }
 
     /// The keys of pool `index` that stay with a server; `None` if requests do not stay by a key.
-    pub(crate) fn stays(&self, index: u16) -> Option<&Stays> {
+    pub(crate) fn stays(&self, index: u16) -> Option<&StickyKeys> {
         self.stays.get(usize::from(index))?.as_ref()
     }
 

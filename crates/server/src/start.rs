@@ -20,14 +20,14 @@ use tidegate_gate::basic::CredentialSecret;
 use tidegate_gate::inventory::Inventory;
 use tidegate_gate::permits;
 use tidegate_gate::process_state::ProcessState;
-use tidegate_reactor::inherited::{self, ListenerEntrance, ListenerPost};
+use tidegate_reactor::inherited::{self, ListenerPost, ListenerReceiver};
 use tidegate_reactor::{
     EpollReactor, Mailbox, Reactor, Sender, Waker, interrupts, make_wakers, signals,
     worker as thread_setup,
 };
 use tidegate_secure::{TlsLayer, TlsPlan};
 
-use crate::access_log::{self, Desk};
+use crate::access_log::{self, LineSender};
 use crate::action::lua_mail::LuaPost;
 use crate::action::push::PushPost;
 use crate::admin::{self, Operations};
@@ -44,7 +44,7 @@ use crate::key_fetcher::KeyFetcher;
 use crate::listening_sockets;
 use crate::log;
 use crate::names::{self, Addresses};
-use crate::passwords::{Entrance, Verdict, Verifiers};
+use crate::passwords::{JobSender, Verdict, Verifiers};
 use crate::permits::PermitPost;
 use crate::ports;
 use crate::randomness::{random_bytes, random_seed};
@@ -127,7 +127,7 @@ pub(crate) enum Mail {
     /// A thread has verified the password of a request.
     Verdict(Verdict),
     /// Send copies of the listeners for a process that replaces this one.
-    PassListeners(ListenerEntrance),
+    PassListeners(ListenerReceiver),
 }
 
 struct WorkerThread {
@@ -227,7 +227,7 @@ fn serve_until_stopped(
     let config = &plan.arranged.config;
     let needs_passwords = config.routes.iter().any(|route| route.handling.auth.is_some());
     let entrance = match needs_passwords {
-        true => Some(Entrance::open().map_err(system("starting a thread for passwords"))?),
+        true => Some(JobSender::open().map_err(system("starting a thread for passwords"))?),
         false => None,
     };
     let push_posts = PushPost::for_workers(config, &wakers);
@@ -372,7 +372,7 @@ fn stop(
     listening: &Mutex<Listening>,
     handover: Leave,
     unix_listeners: Vec<SharedListener>,
-    access: Option<&access_log::Bell>,
+    access: Option<&access_log::WriterWaker>,
 ) {
     // A second signal ends the process without waiting for the grace period.
     let for_second = access.cloned();
@@ -465,7 +465,7 @@ struct Links {
     /// What the worker still uses of what was removed from the configuration.
     in_use: InUse,
     /// The access log.
-    desk: Option<Desk>,
+    desk: Option<LineSender>,
     /// What the worker counts in.
     counts: Counts,
     /// By inherited socket: its listener, if the worker takes it.
@@ -772,7 +772,7 @@ fn announce(config: &Config, workers: usize) {
 /// Waits for SIGTERM or SIGINT. Calls `hang_up` on SIGHUP and `upgrade` on SIGUSR2, and opens the access log again on
 /// SIGUSR1.
 fn wait_for_stop(
-    access: Option<&access_log::Bell>,
+    access: Option<&access_log::WriterWaker>,
     (hang_up, upgrade): (impl Fn(), impl Fn()),
 ) -> io::Result<()> {
     loop {

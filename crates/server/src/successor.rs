@@ -20,7 +20,7 @@ use rustix::process::{Signal, getpid, kill_process};
 use tidegate_reactor::Sender;
 use tidegate_reactor::inherited::{HANDOVER, ListenerPost, PassedListener, set_inheritable};
 
-use crate::admin::Doorbell;
+use crate::admin::LeaveSignal;
 use crate::log;
 use crate::service_manager;
 use crate::start::Mail;
@@ -41,7 +41,7 @@ pub(crate) struct Successor {
     /// The way of their listeners.
     post: ListenerPost,
     /// The socket of the admin interface, and how its thread is told to leave it to the new process.
-    admin: Option<(OwnedFd, Doorbell)>,
+    admin: Option<(OwnedFd, LeaveSignal)>,
     /// A new process is being started.
     is_starting: AtomicBool,
     /// A new process serves.
@@ -55,7 +55,7 @@ impl Successor {
     pub(crate) fn new(
         workers: Vec<Sender<Mail>>,
         post: ListenerPost,
-        admin: Option<(OwnedFd, Doorbell)>,
+        admin: Option<(OwnedFd, LeaveSignal)>,
     ) -> Self {
         let (is_starting, serves) = (AtomicBool::new(false), AtomicBool::new(false));
         Self { workers, post, admin, is_starting, serves, child: Mutex::default() }

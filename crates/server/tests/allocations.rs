@@ -17,7 +17,7 @@ use std::sync::Arc;
 use tidegate_base::{Address, Moment, Span};
 use tidegate_config::model::{AccessFilter, AccessFormat, AccessLog, AccessTarget, SAMPLE_ALL};
 use tidegate_reactor::{EpollReactor, make_wakers};
-use tidegate_server::access_log::{Desk, Shelf};
+use tidegate_server::access_log::{LineSender, SharedBatch};
 use tidegate_wire::http2::{self, Event, Scratch};
 
 use peer::harness::Harness;
@@ -74,7 +74,7 @@ struct Bench {
     /// Allocations within the worker's turns.
     within_turns: u64,
     /// The access log, if there is one.
-    shelf: Option<Arc<Shelf>>,
+    shelf: Option<Arc<SharedBatch>>,
     /// Lines that were taken from it.
     lines: usize,
     /// The status of an origin that speaks HTTP/2; `None`: it speaks HTTP/1.
@@ -139,7 +139,7 @@ impl Bench {
             slow: None,
             sample: SAMPLE_ALL,
         };
-        let (desk, shelf) = Desk::without_writer(&settings);
+        let (desk, shelf) = LineSender::without_writer(&settings);
         self.harness.worker.record_to(desk);
         self.shelf = Some(shelf);
     }

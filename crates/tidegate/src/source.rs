@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tidegate_config::include::{self, INCLUDED_MAX, Include};
 use tidegate_config::places::Finding;
-use tidegate_config::supplied::{Reference, VALUE_BYTES_MAX};
+use tidegate_config::references::{Reference, VALUE_BYTES_MAX};
 use tidegate_config::text::Text;
 use tidegate_config::{Errors, FILE_BYTES_MAX, Loaded, SUPPLIED_BYTES_MAX};
 use tidegate_server::{apps, certificates, files, names, paths, tokens};

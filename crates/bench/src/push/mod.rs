@@ -6,17 +6,17 @@
 //! are of one clock of this process, from the publish call on.
 
 mod args;
-mod crowd;
-mod ledger;
 mod payload;
 mod publisher;
 mod report;
+mod sequence;
+mod subscribers;
 
 pub use args::PushArgs;
-pub use crowd::{CrowdOutcome, Spread};
-pub use ledger::{Ledger, RECENT_MAX, Receipt, Receipts};
 pub use payload::Payload;
 pub use report::{Memory, PushReport};
+pub use sequence::{RECENT_MAX, Receipt, Receipts, SequenceWindow};
+pub use subscribers::{Spread, SubscribersOutcome};
 
 use crate::fleet;
 use crate::handshake::Handshake;
@@ -29,13 +29,13 @@ use core::net::{IpAddr, SocketAddr};
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
 use core::time::Duration;
-use crowd::Crowd;
 use publisher::Publisher;
 use std::collections::BTreeMap;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 use std::thread;
 use std::time::Instant;
+use subscribers::Subscribers;
 use tidegate_wire::websocket::Offer;
 
 /// How many publications are tracked one by one.
@@ -239,7 +239,7 @@ fn run_plan(args: &PushArgs) -> Result<ExitCode, String> {
         Handshake::new(&plan.url, &args.header, Offer::default(), std::process::id().into())?;
     let stop = interrupt::stop_on_signal();
     let shared = Shared::new(&plan);
-    let mut outcome = CrowdOutcome::new(plan.channels as usize, plan.tracked());
+    let mut outcome = SubscribersOutcome::new(plan.channels as usize, plan.tracked());
     let mut course = Course::new(&plan, &shared, args, stop);
     thread::scope(|scope| -> Result<(), String> {
         let mut threads = Vec::new();
@@ -247,10 +247,10 @@ fn run_plan(args: &PushArgs) -> Result<ExitCode, String> {
             let (plan, shared, handshake) = (&plan, &shared, &handshake);
             let cpus = &args.client_cpus;
             threads.push(scope.spawn(move || {
-                let run = || -> Result<CrowdOutcome, String> {
+                let run = || -> Result<SubscribersOutcome, String> {
                     fleet::begin_thread(cpus, number)?;
-                    let crowd = Crowd::new(plan, shared, number, plan.address, handshake);
-                    crowd.and_then(Crowd::run).map_err(|why| why.to_string())
+                    let crowd = Subscribers::new(plan, shared, number, plan.address, handshake);
+                    crowd.and_then(Subscribers::run).map_err(|why| why.to_string())
                 };
                 let outcome = run();
                 shared.has_failed.fetch_or(outcome.is_err(), Relaxed);

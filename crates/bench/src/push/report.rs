@@ -2,7 +2,7 @@
 //! In: what the threads and the course of the run counted. Out: text, or one JSON object.
 //! Never: states a percentile that has too few samples; hides that the client or its CPUs limited the figures.
 
-use super::crowd::CrowdOutcome;
+use super::subscribers::SubscribersOutcome;
 use super::{Course, Pace, PushPlan, Shared, Sum};
 use crate::histogram::Times;
 use crate::machine::{self, NetworkUse, Spent};
@@ -49,7 +49,7 @@ impl Memory {
 /// The figures of a run.
 pub struct PushReport<'a> {
     plan: &'a PushPlan,
-    outcome: CrowdOutcome,
+    outcome: SubscribersOutcome,
     course: Course<'a>,
     /// Messages that should have been received.
     expected: u64,
@@ -66,7 +66,7 @@ impl<'a> PushReport<'a> {
     /// The report of a run.
     pub(super) fn new(
         plan: &'a PushPlan,
-        outcome: CrowdOutcome,
+        outcome: SubscribersOutcome,
         course: Course<'a>,
         shared: &Shared,
     ) -> Self {

@@ -169,7 +169,7 @@ pub enum Placeholder {
     /// The Origin field, if `cors` of the route allows it. Files cannot name this value.
     AllowedOrigin,
     /// "true" if `cors` of the route allows the request's origin. Files cannot name this value.
-    OriginAllowed,
+    CredentialsIfAllowed,
     /// `{user}`: the name of the user that `auth` of the route has verified.
     User,
     /// `{claim:NAME}`: the claim of this name in the token that `auth` of the route has verified.

@@ -13,7 +13,7 @@ use super::call::Call;
 use super::json;
 use crate::encoding;
 use crate::exchange::Part;
-use crate::host::{Away, ClientId, ExchangeId, Host, Level, TOO_MUCH};
+use crate::host::{ClientId, ExchangeId, Host, Level, RemoteClient, TOO_MUCH};
 use crate::outgoing::Parts;
 use crate::pattern::{self, Capture};
 use crate::schedule::{Cancelled, JobId, Wait, span_of};
@@ -94,8 +94,8 @@ fn client(call: Call) -> ClientId {
 }
 
 /// The client of another worker that the arguments 1, 2, 5 and 6 name.
-fn away(call: Call) -> Away {
-    Away { worker: call.id(5), life: call.id(6), client: client(call) }
+fn away(call: Call) -> RemoteClient {
+    RemoteClient { worker: call.id(5), life: call.id(6), client: client(call) }
 }
 
 /// The job that the arguments 1 and 2 name.

@@ -65,7 +65,7 @@ function away:close(code, reason)
   return close_away(self[1], self[2], code, reason, self[3], self[4])
 end
 function away:id() return self[3] .. "-" .. self[4] .. "-" .. self[1] .. "-" .. self[2] end
-local Away = { __index = away, __metatable = "client of another VM" }
+local RemoteClient = { __index = away, __metatable = "client of another VM" }
 
 -- The client with this id.
 function P.tide.client(id)
@@ -74,11 +74,11 @@ function P.tide.client(id)
   if not from then return nil, "this is not the id of a client" end
   worker, life, index, generation = tonumber(worker), tonumber(life), tonumber(index), tonumber(generation)
   if worker >= workers then return nil, "this is not the id of a client" end
-  if worker ~= own_worker then return setmetatable({ index, generation, worker, life }, Away) end
+  if worker ~= own_worker then return setmetatable({ index, generation, worker, life }, RemoteClient) end
   local found = clients[index]
   if life == own_life and found and found[2] == generation then return found end
   -- The VM before or after a reload may have it.
-  if native.has_relatives() then return setmetatable({ index, generation, worker, life }, Away) end
+  if native.has_relatives() then return setmetatable({ index, generation, worker, life }, RemoteClient) end
   return nil, "the connection is closed"
 end
 

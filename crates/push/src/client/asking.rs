@@ -11,7 +11,7 @@ use std::sync::Arc;
 use tidegate_config::model::{BackendEvent, PushBackend};
 
 use crate::api::IDEMPOTENCY_KEY_BYTES_MAX;
-use crate::backend::{Deed, Failure, Granted, Refused, Subject, Verdict, encode_request};
+use crate::backend::{ClientEvent, Failure, Granted, Refused, Subject, Verdict, encode_request};
 use crate::client::asking::expiry::Round;
 use crate::client::codec::{Answer, Connected, Malformed};
 use crate::client::command::{Connect, Publish, Rpc, Subscribe};
@@ -101,14 +101,14 @@ impl Question {
 
 /// Who disconnects a client: Tidegate, or the application with its own code and reason.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Parting {
+pub enum Disconnection {
     /// By this program.
     Own(Disconnect),
     /// By the application.
     Application(u16, Box<str>),
 }
 
-impl From<Disconnect> for Parting {
+impl From<Disconnect> for Disconnection {
     fn from(disconnect: Disconnect) -> Self {
         Self::Own(disconnect)
     }
@@ -194,7 +194,7 @@ impl Connection {
         connect: &Connect<'_>,
     ) {
         let data = connect.data.map_or("", |data| data.get());
-        let deed = Deed::Connect { name: &connect.name, version: &connect.version, data };
+        let deed = ClientEvent::Connect { name: &connect.name, version: &connect.version, data };
         self.ask(context, BackendEvent::Connect, &deed, Asked::Connect { id });
     }
 
@@ -211,7 +211,12 @@ impl Connection {
         let data = subscribe.data.map_or("", |data| data.get());
         let asked =
             Asked::Subscribe { id, channel: channel.into(), since, flag: subscribe.flag, features };
-        self.ask(context, BackendEvent::Subscribe, &Deed::Subscribe { channel, data }, asked);
+        self.ask(
+            context,
+            BackendEvent::Subscribe,
+            &ClientEvent::Subscribe { channel, data },
+            asked,
+        );
     }
 
     /// Asks whether the client may publish `data`, which is checked.
@@ -224,7 +229,7 @@ impl Connection {
     ) {
         let channel = publish.channel.as_str();
         let asked = Asked::Publish { id, channel: channel.into(), data: data.into() };
-        self.ask(context, BackendEvent::Publish, &Deed::Publish { channel, data }, asked);
+        self.ask(context, BackendEvent::Publish, &ClientEvent::Publish { channel, data }, asked);
     }
 
     /// Passes a call of the client to the backend.
@@ -249,7 +254,7 @@ impl Connection {
         if is_too_deep(data) || rpc.has_foreign_data {
             return Err(Error::BadRequest);
         }
-        let deed = Deed::Rpc { method: &rpc.method, data };
+        let deed = ClientEvent::Rpc { method: &rpc.method, data };
         self.ask(context, BackendEvent::Rpc, &deed, Asked::Rpc { id });
         Ok(())
     }
@@ -263,7 +268,7 @@ impl Connection {
         &mut self,
         context: &mut Context<'_, K>,
         event: BackendEvent,
-        deed: &Deed<'_>,
+        deed: &ClientEvent<'_>,
         asked: Asked,
     ) {
         self.put_question(context, event, deed);
@@ -273,7 +278,12 @@ impl Connection {
         }
     }
 
-    fn put_question<K>(&self, context: &mut Context<'_, K>, event: BackendEvent, deed: &Deed<'_>) {
+    fn put_question<K>(
+        &self,
+        context: &mut Context<'_, K>,
+        event: BackendEvent,
+        deed: &ClientEvent<'_>,
+    ) {
         let Some(subject) = self.subject() else { return };
         let mut body = Vec::new();
         encode_request(&mut body, &subject, deed);
@@ -294,7 +304,7 @@ impl Connection {
         matter: Matter,
         body: Result<&[u8], Failure>,
         out: &mut Vec<u8>,
-    ) -> Result<(), Parting> {
+    ) -> Result<(), Disconnection> {
         let effort = effort::of_verdict(body.map_or(0, <[u8]>::len));
         context.effort = context.effort.saturating_add(effort);
         let verdict = body.and_then(|body| {
@@ -314,12 +324,12 @@ impl Connection {
         context: &mut Context<'_, K>,
         verdict: Result<Verdict<'_>, Failure>,
         out: &mut Vec<u8>,
-    ) -> Result<(), Parting> {
+    ) -> Result<(), Disconnection> {
         let asked = self.backing.as_mut().and_then(|backing| backing.asked.take());
         let Some(asked) = asked else { return Ok(()) };
         let verdict = match verdict {
             Ok(Verdict::Disconnected(code, reason)) => {
-                return Err(Parting::Application(code, reason.into()));
+                return Err(Disconnection::Application(code, reason.into()));
             }
             Ok(Verdict::Nothing) => Ok(None),
             Ok(Verdict::Granted(granted)) => Ok(Some(granted)),
@@ -372,7 +382,7 @@ impl Connection {
         context: &mut Context<'_, K>,
         id: u32,
         out: &mut Vec<u8>,
-    ) -> Result<(), Parting> {
+    ) -> Result<(), Disconnection> {
         let is_open = context.hub_settings().is_ok_and(|hub| hub.push.anonymous);
         if !is_open {
             return Err(Disconnect::BAD_REQUEST.into());
@@ -387,7 +397,7 @@ impl Connection {
         id: u32,
         granted: &Granted<'_>,
         out: &mut Vec<u8>,
-    ) -> Result<(), Parting> {
+    ) -> Result<(), Disconnection> {
         let read = || Ok((granted.info()?, granted.data()?, granted.channels()?));
         let read: Result<_, Malformed> = read();
         let Ok((info, data, channels)) = read else {

@@ -9,7 +9,9 @@ use tidegate_config::places::Finding;
 use tidegate_gate::access::Cause;
 use tidegate_gate::path_parameters::path_parameters;
 use tidegate_gate::scheme::Scheme;
-use tidegate_lua::{Effect, Excess, Handler, Level, Origin, Outbox, Resumed, Verdict, Vm, Whose};
+use tidegate_lua::{
+    CallbackOwner, Effect, Excess, Handler, Level, Origin, Outbox, Resumed, Verdict, Vm,
+};
 use tidegate_reactor::{Peer, Reactor};
 use tidegate_wire::message::{BodyLength, Method, RequestHead};
 
@@ -442,11 +444,11 @@ impl Worker {
         let Some(Resumed { whose, what, verdict }) = resumed else { return false };
         self.finish_call(reactor, app, (what, &verdict), None);
         match whose {
-            Whose::Request { tag } => {
+            CallbackOwner::Request { tag } => {
                 self.note_request_turn(reactor, id_of(tag), Some(&verdict));
             }
-            Whose::Client { tag } => self.note_client_turn(reactor, tag, verdict),
-            Whose::Application => {}
+            CallbackOwner::Client { tag } => self.note_client_turn(reactor, tag, verdict),
+            CallbackOwner::Application => {}
         }
         true
     }
@@ -499,10 +501,10 @@ impl Worker {
                 Effect::Close { tag, code, reason } => {
                     self.close_by_lua(reactor, *tag, *code, outbox.get(reason));
                 }
-                Effect::SendAway { to, is_text, data } => {
+                Effect::SendRemote { to, is_text, data } => {
                     self.send_lua_away(reactor, app, *to, (*is_text, outbox.get(data)));
                 }
-                Effect::CloseAway { to, code, reason } => {
+                Effect::CloseRemote { to, code, reason } => {
                     self.close_lua_away(reactor, app, *to, *code, outbox.get(reason));
                 }
                 Effect::AwaitDrain { tag } => self.await_drain(reactor, *tag),

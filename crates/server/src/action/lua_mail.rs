@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use tidegate_base::limits::MAILS_PER_TURN_MAX;
 use tidegate_config::model::Config;
-use tidegate_lua::Away;
+use tidegate_lua::RemoteClient;
 use tidegate_reactor::{Mailbox, Reactor, Sender, Waker};
 
 use crate::worker::Worker;
@@ -26,7 +26,7 @@ pub struct LuaMail {
     /// The index of the application.
     app: u16,
     /// The client.
-    to: Away,
+    to: RemoteClient,
     /// What happens to it.
     order: Order,
 }
@@ -122,12 +122,12 @@ impl Worker {
         }
     }
 
-    /// Carries out `Effect::SendAway`.
+    /// Carries out `Effect::SendRemote`.
     pub(super) fn send_lua_away<R: Reactor>(
         &mut self,
         reactor: &mut R,
         app: usize,
-        to: Away,
+        to: RemoteClient,
         (is_text, data): (bool, &[u8]),
     ) {
         let app = self.apps.base_of(app) as u16;
@@ -137,12 +137,12 @@ impl Worker {
         self.mail_lua(app, to, Order::Send { is_text, data: data.into() });
     }
 
-    /// Carries out `Effect::CloseAway`.
+    /// Carries out `Effect::CloseRemote`.
     pub(super) fn close_lua_away<R: Reactor>(
         &mut self,
         reactor: &mut R,
         app: usize,
-        to: Away,
+        to: RemoteClient,
         code: u16,
         reason: &[u8],
     ) {
@@ -154,7 +154,7 @@ impl Worker {
     }
 
     /// Whether a client is one of this worker.
-    fn is_lua_here(&self, to: Away) -> bool {
+    fn is_lua_here(&self, to: RemoteClient) -> bool {
         self.lua_post.as_ref().map_or(0, |post| post.own) == to.worker as usize
     }
 
@@ -163,7 +163,7 @@ impl Worker {
         &mut self,
         reactor: &mut R,
         app: u16,
-        to: Away,
+        to: RemoteClient,
         message: (bool, &[u8]),
     ) {
         if let Some(tag) = self.apps.tag_of(usize::from(app), to.life, to.client) {
@@ -176,7 +176,7 @@ impl Worker {
         &mut self,
         reactor: &mut R,
         app: u16,
-        to: Away,
+        to: RemoteClient,
         code: u16,
         reason: &[u8],
     ) {
@@ -185,7 +185,7 @@ impl Worker {
         }
     }
 
-    fn mail_lua(&self, app: u16, to: Away, order: Order) {
+    fn mail_lua(&self, app: u16, to: RemoteClient, order: Order) {
         let mail = LuaMail { app, to, order };
         let is_sent =
             self.lua_post.as_ref().is_some_and(|post| post.send(to.worker as usize, mail));

@@ -44,7 +44,7 @@ pub(crate) mod websocket;
 use tidegate_base::Id;
 use tidegate_config::model::{Action, HttpsRedirect, Listener};
 use tidegate_gate::changes::Changes;
-use tidegate_gate::counting::Standing;
+use tidegate_gate::counting::RequestCounts;
 use tidegate_gate::handling::FilterId;
 use tidegate_gate::router::{self, Client, Routed};
 use tidegate_gate::scheme::{Scheme, request_scheme};
@@ -144,7 +144,7 @@ impl Worker {
         }
         let standing = snapshot.router.tests_counts().then(|| {
             let scratch = core::mem::take(&mut self.piece);
-            Standing::new(&snapshot.process.tables, reactor.now(), scratch)
+            RequestCounts::new(&snapshot.process.tables, reactor.now(), scratch)
         });
         let counts = standing.as_ref();
         let (decision, filters) =
@@ -468,7 +468,7 @@ fn decide(
     snapshot: &Snapshot,
     down: &Downstream,
     head: &RequestHead<'_>,
-    (scheme, counts): (Scheme, Option<&Standing<'_>>),
+    (scheme, counts): (Scheme, Option<&RequestCounts<'_>>),
     path_scratch: &mut Vec<u8>,
 ) -> (Decision, FilterId) {
     let index = usize::from(down.listener);

@@ -20,7 +20,7 @@ impl Worker {
     pub(crate) fn response_room<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) -> usize {
         let Some(exchange) = self.exchanges.find_mut(id) else { return usize::MAX };
         let up = exchange.attempt.up;
-        let Some(pace) = exchange.pace.as_mut().filter(|_| exchange.inquiry.is_none()) else {
+        let Some(pace) = exchange.pace.as_mut().filter(|_| exchange.auth_request.is_none()) else {
             return usize::MAX;
         };
         let body = (Running::Proxy(id), Way::Down);

@@ -122,13 +122,13 @@ pub(crate) struct Interface {
     /// Tells the thread of the interface that another process has taken over.
     bell: OwnedFd,
     /// The other end of `bell`.
-    doorbell: Option<Doorbell>,
+    doorbell: Option<LeaveSignal>,
 }
 
 /// Tells the thread of the interface to leave the socket to another process.
-pub(crate) struct Doorbell(OwnedFd);
+pub(crate) struct LeaveSignal(OwnedFd);
 
-impl Doorbell {
+impl LeaveSignal {
     /// From now on, the interface accepts no connection.
     pub(crate) fn ring(&self) {
         let _ = rustix::io::write(&self.0, b"1");
@@ -175,12 +175,12 @@ impl Interface {
         let bell = pipe_with(PipeFlags::CLOEXEC);
         let (bell, doorbell) =
             bell.map_err(|error| format!("the admin interface cannot be opened: {error}"))?;
-        Ok(Self { socket, token, bell, doorbell: Some(Doorbell(doorbell)) })
+        Ok(Self { socket, token, bell, doorbell: Some(LeaveSignal(doorbell)) })
     }
 
     /// A copy of the socket for another process, and how the thread is told to leave the socket to it. `None` on a second
     /// call, and if the socket is not open.
-    pub(crate) fn take_doorbell(&mut self) -> Option<(OwnedFd, Doorbell)> {
+    pub(crate) fn take_doorbell(&mut self) -> Option<(OwnedFd, LeaveSignal)> {
         let copy = match &self.socket {
             Socket::Taken(_) => return None,
             Socket::Tcp(listener) => listener.as_fd().try_clone_to_owned(),

@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, VecDeque};
 use serde_json::{Value, json};
 use tidegate_base::{Moment, Span};
 use tidegate_lua::{
-    ClientId, Effect, ExchangeId, Failure, OperationId, Origin, Outbox, Resumed, Rewritten, TEST,
-    Verdict, Vm, Whose, fields_of,
+    CallbackOwner, ClientId, Effect, ExchangeId, Failure, OperationId, Origin, Outbox, Resumed,
+    Rewritten, TEST, Verdict, Vm, fields_of,
 };
 use tidegate_wire::http1::{HeadDecoder, HeadLimits};
 use tidegate_wire::message::FieldStorage;
@@ -149,10 +149,10 @@ impl Stage {
     fn note_resumed(&mut self, resumed: Resumed) {
         let Resumed { whose, what, verdict } = resumed;
         match whose {
-            Whose::Request { tag } => self.note_request(tag, verdict),
-            Whose::Client { tag } => self.note_client(tag, verdict),
-            Whose::Application if what == TEST => self.note_test(verdict),
-            Whose::Application => {
+            CallbackOwner::Request { tag } => self.note_request(tag, verdict),
+            CallbackOwner::Client { tag } => self.note_client(tag, verdict),
+            CallbackOwner::Application if what == TEST => self.note_test(verdict),
+            CallbackOwner::Application => {
                 self.note_failure(what, &verdict);
             }
         }
@@ -212,7 +212,7 @@ impl Stage {
                 self.close(*tag, *code, reason);
             }
             // A test has one worker.
-            Effect::SendAway { .. } | Effect::CloseAway { .. } => {}
+            Effect::SendRemote { .. } | Effect::CloseRemote { .. } => {}
             Effect::AwaitDrain { tag } => {
                 if let Some(request) = self.requests.get(tag) {
                     self.vm.note_drained(request.exchange);

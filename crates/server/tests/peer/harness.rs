@@ -11,7 +11,7 @@ use tidegate_config::model::{
 use tidegate_reactor::kernel::Kernel;
 use tidegate_reactor::{ListenerId, Loop, Mailbox, Reactor, SimNet, SimReactor};
 use tidegate_secure::{TlsLayer, TlsPlan};
-use tidegate_server::access_log::{Desk, Shelf};
+use tidegate_server::access_log::{LineSender, SharedBatch};
 use tidegate_server::apps::{self, Meter, Scripts};
 use tidegate_server::change::{ChangeError, InUse};
 use tidegate_server::counters::{Accounts, HandlerKind};
@@ -40,7 +40,7 @@ pub struct Harness<R> {
     /// The removed parts of the configuration that the worker uses.
     pub in_use: InUse,
     /// The lines of the access log, if the worker records its requests.
-    pub log: Option<Arc<Shelf>>,
+    pub log: Option<Arc<SharedBatch>>,
 }
 
 impl Harness<SimReactor> {
@@ -124,7 +124,7 @@ impl<K: Kernel> Harness<Loop<K>> {
             slow: None,
             sample: SAMPLE_ALL,
         };
-        let (desk, shelf) = Desk::without_writer(&settings);
+        let (desk, shelf) = LineSender::without_writer(&settings);
         self.worker.record_to(desk);
         self.worker.count_requests();
         self.log = Some(shelf);

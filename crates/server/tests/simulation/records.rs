@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use tidegate_reactor::SimReactor;
-use tidegate_server::access_log::Shelf;
+use tidegate_server::access_log::SharedBatch;
 use tidegate_server::stats::Subject;
 
 use crate::oracle::Oracle;
@@ -17,7 +17,7 @@ use crate::peer::harness::Harness;
 #[derive(Default)]
 pub struct Records {
     /// One for each worker.
-    shelves: Vec<Arc<Shelf>>,
+    shelves: Vec<Arc<SharedBatch>>,
     /// The lines so far.
     lines: String,
 }

@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use tidegate_config::model::BackendEvent;
 
-use crate::backend::{Deed, Failure, Granted, Verdict};
-use crate::client::asking::{Parting, is_over};
+use crate::backend::{ClientEvent, Failure, Granted, Verdict};
+use crate::client::asking::{Disconnection, is_over};
 use crate::client::codec::Push;
 use crate::client::{Connection, Context, Disconnect};
 
@@ -94,14 +94,14 @@ impl Connection {
             && let Some(lease) = backing.round.due.pop_front()
         {
             let (event, deed) = match &lease {
-                Lease::Connection => (BackendEvent::Refresh, Deed::Refresh),
+                Lease::Connection => (BackendEvent::Refresh, ClientEvent::Refresh),
                 Lease::Subscription(channel) => {
                     // It may have ended since the round began.
                     if !self.subscriptions.get(channel).is_some_and(|known| known.is_renewed) {
                         continue;
                     }
                     backing.round.last = Some(Arc::clone(channel));
-                    (BackendEvent::SubRefresh, Deed::SubRefresh { channel })
+                    (BackendEvent::SubRefresh, ClientEvent::SubRefresh { channel })
                 }
             };
             self.put_question(context, event, &deed);
@@ -118,7 +118,7 @@ impl Connection {
         context: &mut Context<'_, K>,
         verdict: Result<Verdict<'_>, Failure>,
         out: &mut Vec<u8>,
-    ) -> Result<(), Parting> {
+    ) -> Result<(), Disconnection> {
         let now = context.unix_seconds;
         let Some(round) = self.backing.as_mut().map(|backing| &mut backing.round) else {
             return Ok(());
@@ -129,7 +129,7 @@ impl Connection {
             // As in Centrifugo, what has no result has ended.
             Ok(Verdict::Nothing | Verdict::Refused(_)) => None,
             Ok(Verdict::Disconnected(code, reason)) => {
-                return Err(Parting::Application(code, reason.into()));
+                return Err(Disconnection::Application(code, reason.into()));
             }
             Err(Failure::Down | Failure::Busy) => {
                 round.failures += 1;

@@ -5,7 +5,7 @@ use tidegate_base::Moment;
 use tidegate_config::model::BackendEvent;
 
 use crate::backend::Failure;
-use crate::client::asking::{Matter, Parting};
+use crate::client::asking::{Disconnection, Matter};
 use crate::client::codec::Codec;
 use crate::client::command::COMMANDS_MAX;
 use crate::client::{Connection, Context, Disconnect};
@@ -92,12 +92,12 @@ impl Fixture {
         out
     }
 
-    fn give(&mut self, body: Result<&str, Failure>) -> (Result<(), Parting>, String) {
+    fn give(&mut self, body: Result<&str, Failure>) -> (Result<(), Disconnection>, String) {
         self.give_about(Matter::Command, body)
     }
 
     /// Hands over a response about a time that is over.
-    fn decide(&mut self, body: Result<&str, Failure>) -> (Result<(), Parting>, String) {
+    fn decide(&mut self, body: Result<&str, Failure>) -> (Result<(), Disconnection>, String) {
         self.give_about(Matter::Expiry, body)
     }
 
@@ -105,7 +105,7 @@ impl Fixture {
         &mut self,
         matter: Matter,
         body: Result<&str, Failure>,
-    ) -> (Result<(), Parting>, String) {
+    ) -> (Result<(), Disconnection>, String) {
         let body = body.map(str::as_bytes);
         self.work(|client, context, out| client.take_verdict(context, matter, body, out))
     }
@@ -220,9 +220,9 @@ fn connect_follows_the_verdict() {
     for (body, expected) in [
         (
             "{\"disconnect\":{\"code\":4501,\"reason\":\"no\"}}",
-            Parting::Application(4501, "no".into()),
+            Disconnection::Application(4501, "no".into()),
         ),
-        ("{}", Parting::Own(Disconnect::BAD_REQUEST)),
+        ("{}", Disconnection::Own(Disconnect::BAD_REQUEST)),
     ] {
         let mut fixture = Fixture::new();
         fixture.send("{\"id\":1,\"connect\":{}}");
@@ -326,7 +326,7 @@ fn backend_renews_connections_and_subscriptions() {
     assert!(out.contains("\"unsubscribe\":{\"code\":2501"), "{out}");
     fixture.now += 60;
     assert_eq!(fixture.check().0, Ok(()));
-    assert_eq!(fixture.decide(Ok("{}")).0, Err(Parting::Own(Disconnect::EXPIRED)));
+    assert_eq!(fixture.decide(Ok("{}")).0, Err(Disconnection::Own(Disconnect::EXPIRED)));
 }
 
 #[test]
@@ -335,7 +335,7 @@ fn error_of_the_backend_ends_what_is_not_renewed() {
     let mut fixture = Fixture::subscribed(&["a"]);
     fixture.now += 10;
     assert_eq!(fixture.check().0, Ok(()));
-    assert_eq!(fixture.decide(Ok(refused)).0, Err(Parting::Own(Disconnect::EXPIRED)));
+    assert_eq!(fixture.decide(Ok(refused)).0, Err(Disconnection::Own(Disconnect::EXPIRED)));
     let mut fixture = Fixture::connected();
     fixture.subscribe("a", NOW + 10);
     fixture.now += 10;

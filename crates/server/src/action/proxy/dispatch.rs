@@ -504,7 +504,7 @@ impl Worker {
         let snapshot = self.settings.of(exchange.era);
         let of_pool = snapshot.pool(exchange.pool).timeouts;
         // A question is not a request of the route.
-        let own = exchange.timeouts.filter(|_| exchange.inquiry.is_none());
+        let own = exchange.timeouts.filter(|_| exchange.auth_request.is_none());
         own.map_or(of_pool, |own| own.over(&of_pool))
     }
 

@@ -10,8 +10,8 @@ use tidegate_gate::sticky::Session;
 use crate::action::intake::Intake;
 use crate::action::lua_response::ResponseHook;
 use crate::action::proxy::attempts::{Attempt, Attempts};
+use crate::action::proxy::auth_request::AuthRequest;
 use crate::action::proxy::authorization::Authorization;
-use crate::action::proxy::inquiry::Inquiry;
 use crate::action::proxy::mirror::{Duplicate, Mirrored};
 use crate::action::proxy::stored::StoredRequest;
 use crate::buffers::BufferPool;
@@ -45,7 +45,7 @@ pub(crate) enum Stage {
     Tunnel,
 }
 
-/// Facts about a request. They change only with the end of an inquiry.
+/// Facts about a request. They change only with the end of an authentication request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct RequestFacts {
     /// There is no request: the connection of the client is forwarded without HTTP (TCP mode).
@@ -127,7 +127,7 @@ pub(crate) struct Exchange {
     pub(crate) stage: Stage,
     /// The generation of settings that the request began with, which is that of its requester.
     pub(crate) era: Era,
-    /// Index of the pool in the configuration. Changes only with the end of an inquiry.
+    /// Index of the pool in the configuration. Changes only with the end of an authentication request.
     pub(crate) pool: u16,
     /// Index of the listener that accepted the client's connection. Never changes.
     pub(crate) listener: u16,
@@ -151,7 +151,7 @@ pub(crate) struct Exchange {
     /// What the request needs once its password is verified. `Some` in `Stage::Authorizing`.
     pub(crate) authorization: Option<Box<Authorization>>,
     /// The client's request while an authentication server decides about it (`auth` with `ask`). `None` otherwise.
-    pub(crate) inquiry: Option<Box<Inquiry>>,
+    pub(crate) auth_request: Option<Box<AuthRequest>>,
     /// The copy of the request for another pool (`mirror`), until the copy is complete. `None` without a copy.
     pub(crate) copy: Option<Box<Duplicate>>,
     /// `Some` if this exchange is a copy (`mirror`), which has no client.
@@ -189,7 +189,7 @@ impl Exchange {
             request,
             ended: EndedSides::default(),
             authorization: None,
-            inquiry: None,
+            auth_request: None,
             copy: None,
             mirrored: None,
             pace: None,
@@ -200,7 +200,7 @@ impl Exchange {
 
     /// The pool of the request after the authentication server has admitted it; `None` without `ask`.
     pub(crate) fn own_pool(&self) -> Option<u16> {
-        self.inquiry.as_ref().map(|inquiry| inquiry.pool())
+        self.auth_request.as_ref().map(|auth_request| auth_request.pool())
     }
 
     /// The pools that count the exchange among their requests.
@@ -213,16 +213,16 @@ impl Exchange {
     /// route does not.
     pub(crate) fn adopt(&mut self, era: Era) {
         self.era = era;
-        if let Some(inquiry) = &mut self.inquiry {
-            inquiry.forget_route();
+        if let Some(auth_request) = &mut self.auth_request {
+            auth_request.forget_route();
         }
     }
 
     /// Returns the buffers.
     pub(super) fn release(self, buffers: &mut BufferPool) {
         buffers.put(self.values);
-        if let Some(inquiry) = self.inquiry {
-            inquiry.request.release(buffers);
+        if let Some(auth_request) = self.auth_request {
+            auth_request.request.release(buffers);
         }
         if let Some(copy) = self.copy {
             copy.release(buffers);
@@ -242,7 +242,10 @@ impl Exchange {
 
     /// Whether the request of the client has arrived completely.
     pub(crate) fn has_whole_request(&self) -> bool {
-        self.inquiry.as_ref().map_or(&self.request, |inquiry| &inquiry.request).is_done()
+        self.auth_request
+            .as_ref()
+            .map_or(&self.request, |auth_request| &auth_request.request)
+            .is_done()
     }
 
     /// Whether the exchange has a connection to a server.

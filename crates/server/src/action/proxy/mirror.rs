@@ -216,7 +216,7 @@ impl Worker {
         }
         let is_early = matches!(exchange.stage, Stage::Authorizing | Stage::Buffering);
         // Such a request may still be refused; `dispatch_new` sends the copy.
-        if is_early || exchange.inquiry.is_some() {
+        if is_early || exchange.auth_request.is_some() {
             return None;
         }
         self.take_complete_copy(id)

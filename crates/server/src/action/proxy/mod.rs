@@ -2,7 +2,7 @@
 //!
 //! - `exchange.rs`: the state of one proxied request; `stored.rs`: the request as it is sent; `attempts.rs`: its attempts
 //! - `choice.rs`: requests of routes that choose the pool
-//! - `inquiry.rs`: requests about which another server is asked first; `mirror.rs`: copies for another pool
+//! - `auth_request.rs`: requests about which another server is asked first; `mirror.rs`: copies for another pool
 //! - `own.rs`: requests that Tidegate sends for itself
 //! - `authorization.rs`: requests whose user is being verified
 //! - `dispatch.rs`: pick a server, wait in the queue, connect, retry; `reuse.rs`: idle connections;
@@ -18,11 +18,11 @@
 //! Invariant: each `note_start` for a server is followed by exactly one `note_end` (`release_server`).
 
 mod attempts;
+mod auth_request;
 pub(crate) mod authorization;
 mod choice;
 pub(crate) mod dispatch;
 pub(crate) mod exchange;
-mod inquiry;
 pub(crate) mod mirror;
 mod own;
 mod request;
@@ -168,7 +168,7 @@ impl Worker {
                 session: session_of(reactor, &snapshot, usize::from(asker.pool()), head),
             };
             let is_sensitive = is_sensitive(asked, head);
-            inquiry::ask_first(&mut exchange, asker, question, choice, is_sensitive);
+            auth_request::ask_first(&mut exchange, asker, question, choice, is_sensitive);
         }
         self.insert_exchange(reactor, exchange);
     }

@@ -26,8 +26,8 @@ impl Worker {
     /// How many bytes the exchange takes, apart from the bandwidth of its route.
     fn unpaced_body_room<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) -> usize {
         let Some(exchange) = self.exchanges.get(id) else { return 0 };
-        if let Some(inquiry) = &exchange.inquiry {
-            return inquiry.body_room();
+        if let Some(auth_request) = &exchange.auth_request {
+            return auth_request.body_room();
         }
         let (up, fits) = (exchange.attempt.up, exchange.request.has_waiting_room());
         if !exchange.has_server() {
@@ -80,8 +80,8 @@ impl Worker {
         end: Option<&[u8]>,
     ) {
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
-        if let Some(inquiry) = &mut exchange.inquiry {
-            return inquiry.take_body(data, end);
+        if let Some(auth_request) = &mut exchange.auth_request {
+            return auth_request.take_body(data, end);
         }
         exchange.request.push(data);
         if let Some(trailers) = end {

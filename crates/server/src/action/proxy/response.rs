@@ -54,7 +54,7 @@ impl Worker {
     ) {
         let Some(exchange) = self.exchanges.get(id) else { return };
         debug_assert_eq!(exchange.stage, Stage::ExpectResponse, "an interim response");
-        if exchange.inquiry.is_some() || exchange.mirrored.is_some() {
+        if exchange.auth_request.is_some() || exchange.mirrored.is_some() {
             // The client asked another server.
             return;
         }

@@ -6,7 +6,7 @@
 //! before the request was sent are never taken for its response.
 
 use tidegate_base::{Id, Moment, Span};
-use tidegate_gate::stay::Noted;
+use tidegate_gate::sticky_keys::Noted;
 use tidegate_reactor::{Reactor, SockId};
 use tidegate_wire::message::ResponseHead;
 

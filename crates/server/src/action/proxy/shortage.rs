@@ -127,7 +127,7 @@ impl Worker {
         let listener = exchange.listener;
         let copy = match exchange.copy {
             None => None,
-            Some(_) if exchange.inquiry.is_some() => None,
+            Some(_) if exchange.auth_request.is_some() => None,
             Some(_) => self.take_complete_copy(id),
         };
         self.dispatch_first(reactor, id);

@@ -18,7 +18,7 @@ use tidegate_gate::chain::client_address;
 use tidegate_gate::own;
 use tidegate_lua::Response;
 use tidegate_push::backend::{Failure, encode_departure, encode_empty_channel};
-use tidegate_push::client::asking::{Matter, Parting, Question};
+use tidegate_push::client::asking::{Disconnection, Matter, Question};
 use tidegate_push::client::{Connection, Disconnect};
 use tidegate_reactor::Reactor;
 use tidegate_wire::message::RequestHead;
@@ -407,10 +407,12 @@ impl Worker {
         self.buffers.put(out);
         if let Some(Err(parting)) = result {
             return match parting {
-                Parting::Own(Disconnect { code, reason }) => {
+                Disconnection::Own(Disconnect { code, reason }) => {
                     self.part_client(reactor, id, code, reason);
                 }
-                Parting::Application(code, reason) => self.part_client(reactor, id, code, &reason),
+                Disconnection::Application(code, reason) => {
+                    self.part_client(reactor, id, code, &reason)
+                }
             };
         }
         if was_stale && self.sessions.find(id).is_some_and(|session| !session.is_stale()) {

@@ -52,7 +52,7 @@ struct Cell {
 
 /// The keys of one pool, and their servers.
 #[derive(Debug)]
-pub struct StayTable {
+pub struct StickyTable {
     /// `WAYS` cells for each set. The number of sets is a power of two.
     cells: Box<[Cell]>,
     /// The secret of each key.
@@ -85,7 +85,7 @@ fn seconds(now: Moment) -> u64 {
     (now.as_nanos() / 1_000_000_000) & SECONDS
 }
 
-impl StayTable {
+impl StickyTable {
     fn new(entries_max: u32, seed: u64) -> Self {
         let cells = (entries_max as usize).next_multiple_of(WAYS).next_power_of_two();
         Self { cells: (0..cells).map(|_| Cell::default()).collect(), seed: mix64(seed) }
@@ -175,14 +175,14 @@ fn is_valid(state: u64, now: Moment, span: Span) -> bool {
 
 /// The tables of all pools, shared by all workers.
 #[derive(Clone, Debug, Default)]
-pub struct StayTables(Arc<[Option<Arc<StayTable>>]>);
+pub struct StickyTables(Arc<[Option<Arc<StickyTable>>]>);
 
-impl StayTables {
+impl StickyTables {
     /// The tables for `config`. `seed` is not known to clients.
     #[must_use]
     pub fn new(config: &Config, seed: u64) -> Self {
         let table = |pool: &Pool| {
-            pool.stay.as_ref().map(|stay| Arc::new(StayTable::new(stay.entries_max, seed)))
+            pool.stay.as_ref().map(|stay| Arc::new(StickyTable::new(stay.entries_max, seed)))
         };
         Self(config.pools.iter().map(table).collect())
     }
@@ -199,17 +199,20 @@ impl StayTables {
             };
             let before = earlier.pools.iter().position(is_same);
             let known = before.and_then(|at| self.0.get(at)).and_then(Option::as_ref);
-            Some(known.map_or_else(|| Arc::new(StayTable::new(stay.entries_max, seed)), Arc::clone))
+            Some(
+                known
+                    .map_or_else(|| Arc::new(StickyTable::new(stay.entries_max, seed)), Arc::clone),
+            )
         };
         Self(config.pools.iter().map(table).collect())
     }
 
     /// What a worker needs for the pool with this index; `None` if its requests do not stay by a key.
     #[must_use]
-    pub fn of_pool(&self, index: usize, pool: &Pool) -> Option<Stays> {
+    pub fn of_pool(&self, index: usize, pool: &Pool) -> Option<StickyKeys> {
         let (stay, table) = (pool.stay.as_ref()?, self.0.get(index)?.as_ref()?);
         let mark = |name: String| hash_bytes(name.as_bytes()) as u32;
-        Some(Stays {
+        Some(StickyKeys {
             key: stay.key.clone(),
             span: stay.span,
             marks: sticky::names_of(pool).into_iter().map(mark).collect(),
@@ -220,17 +223,17 @@ impl StayTables {
 
 /// `sticky = { by = ... }` of a pool, prepared.
 #[derive(Debug)]
-pub struct Stays {
+pub struct StickyKeys {
     /// The values that are the key.
     key: Template,
     /// How long a key without requests keeps its server.
     span: Span,
     /// By server: its mark in the table, which depends on the names of the pool and the server only.
     marks: Vec<u32>,
-    table: Arc<StayTable>,
+    table: Arc<StickyTable>,
 }
 
-impl Stays {
+impl StickyKeys {
     /// The key of a request; `None` if the request does not have exactly one of each value. `scratch` is overwritten.
     #[must_use]
     pub fn key_of(&self, values: &Values<'_>, scratch: &mut Vec<u8>) -> Option<u64> {
@@ -325,7 +328,7 @@ mod tests {
 
     #[test]
     fn key_keeps_its_server_until_it_was_unused_for_the_span() {
-        let table = StayTable::new(100, 1);
+        let table = StickyTable::new(100, 1);
         let find = |key, time| table.find(key, time, SPAN).map(|(mark, _)| mark);
         let note = |mark, time| table.note(7, mark, time, SPAN, Reason::Answered);
         assert_eq!(find(7, at(0)), None);
@@ -344,10 +347,10 @@ mod tests {
 
     #[test]
     fn key_comes_back_with_the_request_after_a_response() {
-        let table = StayTable::new(100, 1);
+        let table = StickyTable::new(100, 1);
         let level = || {
             let (set, key) = table.set_of(7);
-            let (_, state) = StayTable::cell_of(set, key).expect("the key is known");
+            let (_, state) = StickyTable::cell_of(set, key).expect("the key is known");
             (state & ANSWERED != 0, state & BACK != 0)
         };
         for (reason, mark, expected) in [
@@ -370,7 +373,7 @@ mod tests {
 
     #[test]
     fn flood_of_keys_does_not_displace_keys_that_come_back() {
-        let table = StayTable::new(1024, 1);
+        let table = StickyTable::new(1024, 1);
         let loyal: Vec<u64> = (1..=256).map(mix64).collect();
         for second in 0..2 {
             for key in &loyal {
@@ -394,7 +397,7 @@ mod tests {
 
     #[test]
     fn workers_agree_about_the_server_of_a_key() {
-        let table = Arc::new(StayTable::new(64, 1));
+        let table = Arc::new(StickyTable::new(64, 1));
         std::thread::scope(|scope| {
             for worker in 0..4_u64 {
                 let table = Arc::clone(&table);
@@ -424,7 +427,7 @@ mod tests {
         };
         let by = "by = \"header:x-user\", entries-max = 100";
         let before = config(&format!("{by}, for = \"1m\""), "app");
-        let tables = StayTables::new(&before, 1);
+        let tables = StickyTables::new(&before, 1);
         let stays = tables.of_pool(0, &before.pools[0]).expect("requests stay");
         assert_eq!(stays.note_sent(5, 1, at(0), |_| false), Noted::New);
         for (sticky, name, expected) in [
@@ -441,13 +444,13 @@ mod tests {
     }
 
     /// Keys of a pool of two servers.
-    fn stays_by(by: &str) -> Stays {
+    fn stays_by(by: &str) -> StickyKeys {
         let text = format!(
             "[[listener]]\nbind = \"127.0.0.1:0\"\n[[route]]\nproxy = \"app\"\n[pool.app]\n\
              servers = [\"10.0.0.1:80\", \"10.0.0.2:80\"]\nsticky = {{ by = {by} }}\n"
         );
         let config = tidegate_config::parse(&text, "the test").unwrap_or_else(|e| panic!("{e}"));
-        StayTables::new(&config, 1).of_pool(0, &config.pools[0]).expect("they stay")
+        StickyTables::new(&config, 1).of_pool(0, &config.pools[0]).expect("they stay")
     }
 
     #[test]
@@ -459,7 +462,7 @@ mod tests {
         assert_eq!(stays.key_of_connection(None), None);
         assert_eq!(stays.note_sent(key, 0, at(0), |_| false), Noted::New);
         assert_eq!(stays.note_answered(key, 0, at(0), |_| false), Noted::Kept);
-        for note in [Stays::note_sent, Stays::note_answered] {
+        for note in [StickyKeys::note_sent, StickyKeys::note_answered] {
             assert_eq!(note(&stays, key, 1, at(0), |_| false), Noted::Kept);
             assert_eq!(stays.server_of(key, at(0)), Some(0));
         }
@@ -484,7 +487,7 @@ mod tests {
     fn cookie_of_a_response_is_a_key() {
         use tidegate_wire::http1::{HeadDecoder, ResponseLimits};
         use tidegate_wire::message::{RequestKind, ResponseStorage};
-        let key_set_by = |stays: &Stays, fields: &str| {
+        let key_set_by = |stays: &StickyKeys, fields: &str| {
             let bytes = format!("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n{fields}\r\n");
             let mut storage = ResponseStorage::new();
             let (limits, kind) = (ResponseLimits::default(), RequestKind::default());

@@ -4,8 +4,8 @@
 //! Never: sends a byte of the client's body to the authentication server; forwards a request that was not admitted.
 //! Limits: `ANSWER_BYTES_MAX` for the body of an answer that admits a request; what waits of the request is bounded as for
 //! any request without a server (`stored.rs`).
-//! Invariant: as long as an exchange has an inquiry, `Exchange::request` is the request to the authentication server, and
-//! `Inquiry::request` is the client's request. The exchange belongs to the pool of the authentication server, whose queue,
+//! Invariant: as long as an exchange has an authentication request, `Exchange::request` is the request to the authentication server, and
+//! `AuthRequest::request` is the client's request. The exchange belongs to the pool of the authentication server, whose queue,
 //! timeouts, retries and counters apply. Both pools count it, so that a reload gives their indexes to no other pool.
 
 use tidegate_base::Id;
@@ -24,7 +24,7 @@ use crate::worker::Worker;
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
 
 /// A request that waits for the answer to the question about it.
-pub(crate) struct Inquiry {
+pub(crate) struct AuthRequest {
     /// The index of the route in the settings of the exchange; `None` if the exchange has got other settings since.
     route: Option<usize>,
     /// The request.
@@ -52,7 +52,7 @@ enum Verdict {
     Refused,
 }
 
-impl Inquiry {
+impl AuthRequest {
     /// The index of the request's own pool.
     pub(super) fn pool(&self) -> u16 {
         self.pool
@@ -113,7 +113,7 @@ pub(super) fn ask_first(
         session,
         ..RequestFacts::NONE
     };
-    exchange.inquiry = Some(Box::new(Inquiry {
+    exchange.auth_request = Some(Box::new(AuthRequest {
         route: Some(asker.route()),
         request: core::mem::replace(&mut exchange.request, question),
         pool: core::mem::replace(&mut exchange.pool, asker.pool()),
@@ -132,9 +132,9 @@ impl Worker {
         head: &ResponseHead<'_>,
     ) -> Option<bool> {
         let exchange = self.exchanges.get_mut(id)?;
-        let inquiry = exchange.inquiry.as_mut()?;
+        let auth_request = exchange.auth_request.as_mut()?;
         let is_granted = matches!(head.status, 200..=299);
-        inquiry.verdict = match is_granted {
+        auth_request.verdict = match is_granted {
             true => Verdict::Granted { lines: Vec::new(), body_bytes: 0 },
             false => Verdict::Refused,
         };
@@ -153,15 +153,15 @@ impl Worker {
         more_follows: bool,
     ) {
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
-        let Some(inquiry) = &mut exchange.inquiry else { return };
-        let Some(route) = inquiry.route else {
+        let Some(auth_request) = &mut exchange.auth_request else { return };
+        let Some(route) = auth_request.route else {
             // So many reloads have happened that the exchange has got other settings (`adopt_requests`).
             return self.end_outdated(reactor, id);
         };
         let snapshot = self.settings.of(exchange.era);
         let handling = snapshot.handlings.of_route(route);
         let asker = handling.and_then(|handling| handling.ask.as_ref());
-        let Verdict::Granted { lines, .. } = &mut inquiry.verdict else { return };
+        let Verdict::Granted { lines, .. } = &mut auth_request.verdict else { return };
         let fits = asker.is_some_and(|asker| asker.copy_fields(head, lines));
         exchange.attempt.note_head(head.persistent && head.length != BodyLength::UntilClose);
         exchange.stage = Stage::ExpectBody;
@@ -176,7 +176,7 @@ impl Worker {
             self.note_authenticated(reactor, attempt.up);
         }
         match ends {
-            true => self.end_inquiry(reactor, id, more_follows),
+            true => self.end_auth_request(reactor, id, more_follows),
             false => self.arm_upstream(reactor, id),
         }
     }
@@ -199,12 +199,12 @@ impl Worker {
         bytes: usize,
     ) -> bool {
         let Some(exchange) = self.exchanges.get_mut(id) else { return false };
-        let verdict = exchange.inquiry.as_mut().map(|inquiry| &mut inquiry.verdict);
+        let verdict = exchange.auth_request.as_mut().map(|auth_request| &mut auth_request.verdict);
         let Some(Verdict::Granted { body_bytes, .. }) = verdict else { return false };
         *body_bytes += bytes;
         if *body_bytes > ANSWER_BYTES_MAX {
             // The verdict is known, and a new connection costs less than the rest of the body.
-            self.end_inquiry(reactor, id, true);
+            self.end_auth_request(reactor, id, true);
         } else {
             self.arm_upstream(reactor, id);
         }
@@ -219,15 +219,21 @@ impl Worker {
         id: Id<Exchange>,
         more_follows: bool,
     ) -> bool {
-        let inquiry = self.exchanges.get(id).and_then(|exchange| exchange.inquiry.as_ref());
-        let is_granted = inquiry.is_some_and(|inquiry| inquiry.is_granted());
+        let auth_request =
+            self.exchanges.get(id).and_then(|exchange| exchange.auth_request.as_ref());
+        let is_granted = auth_request.is_some_and(|auth_request| auth_request.is_granted());
         if is_granted {
-            self.end_inquiry(reactor, id, more_follows);
+            self.end_auth_request(reactor, id, more_follows);
         }
         is_granted
     }
 
-    fn end_inquiry<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>, more_follows: bool) {
+    fn end_auth_request<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<Exchange>,
+        more_follows: bool,
+    ) {
         let Some(exchange) = self.exchanges.get(id) else { return };
         let (to, asked, attempt) = (exchange.requester, exchange.pool, exchange.attempt);
         let stays_open = self.stays_open(to);
@@ -240,8 +246,8 @@ impl Worker {
             self.discard_upstream(reactor, attempt.up.sock);
         }
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
-        let Some(inquiry) = exchange.inquiry.take() else { return };
-        let Inquiry { request, pool, facts, verdict, .. } = *inquiry;
+        let Some(auth_request) = exchange.auth_request.take() else { return };
+        let AuthRequest { request, pool, facts, verdict, .. } = *auth_request;
         let question = core::mem::replace(&mut exchange.request, request);
         if let Verdict::Granted { lines, .. } = verdict {
             exchange.request.add_lines(&lines);

@@ -221,12 +221,12 @@ impl App {
                     let reason = String::from_utf8_lossy(outbox.get(reason)).into_owned();
                     self.sent.push(format!("{tag} close {code} {reason}"));
                 }
-                Effect::SendAway { to, is_text, data } => {
+                Effect::SendRemote { to, is_text, data } => {
                     let data = String::from_utf8_lossy(outbox.get(data)).into_owned();
                     let kind = if *is_text { "text" } else { "binary" };
                     self.sent.push(format!("{to:?} {kind} {data}"));
                 }
-                Effect::CloseAway { to, code, .. } => {
+                Effect::CloseRemote { to, code, .. } => {
                     self.sent.push(format!("{to:?} close {code}"));
                 }
                 Effect::AwaitDrain { .. } => self.awaits_drain = true,

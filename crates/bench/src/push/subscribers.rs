@@ -5,8 +5,8 @@
 //! up to `KEPT_BYTES_MAX` while a frame or a head arrives in pieces.
 //! Invariant: a member has a socket exactly while its state is not `Absent`.
 
-use super::ledger::{Ledger, Receipts};
 use super::payload::{Payload, SIZE_MAX};
+use super::sequence::{Receipts, SequenceWindow};
 use super::{Phase, PushPlan, Shared};
 use crate::handshake::Handshake;
 use crate::histogram::Times;
@@ -60,7 +60,7 @@ enum State {
     /// The response to the handshake is pending. The time is that of the connection attempt.
     Greeting(u32),
     /// Subscribed.
-    Open(Ledger),
+    Open(SequenceWindow),
 }
 
 /// When the receipts of one publication came, in nanoseconds from the start.
@@ -88,7 +88,7 @@ impl Spread {
 
 /// What happened to the subscribers of one thread, or of all.
 #[derive(Debug)]
-pub struct CrowdOutcome {
+pub struct SubscribersOutcome {
     /// Subscriptions that were established, by channel.
     pub opened: Vec<u64>,
     /// Connections that could not be established, by reason.
@@ -111,7 +111,7 @@ pub struct CrowdOutcome {
     pub busiest: f64,
 }
 
-impl CrowdOutcome {
+impl SubscribersOutcome {
     /// An empty outcome of a run with `channels` channels, whose first `tracked` publications have spreads.
     #[must_use]
     pub fn new(channels: usize, tracked: usize) -> Self {
@@ -154,7 +154,7 @@ impl CrowdOutcome {
 }
 
 /// The subscribers of one thread.
-pub(super) struct Crowd<'a> {
+pub(super) struct Subscribers<'a> {
     /// The plan of the run.
     plan: &'a PushPlan,
     shared: &'a Shared,
@@ -182,7 +182,7 @@ pub(super) struct Crowd<'a> {
     /// The incomplete heads and frames of all members.
     input: Input,
     /// What has happened so far.
-    outcome: CrowdOutcome,
+    outcome: SubscribersOutcome,
     /// CPU time, run delay and clock of the thread at the start of the publications; `None` before.
     before: Option<(Duration, Duration, Instant)>,
     /// Subscriptions that were established.
@@ -193,7 +193,7 @@ pub(super) struct Crowd<'a> {
     failed: u64,
 }
 
-impl<'a> Crowd<'a> {
+impl<'a> Subscribers<'a> {
     /// The subscribers of thread `thread`.
     ///
     /// # Errors
@@ -239,7 +239,7 @@ impl<'a> Crowd<'a> {
             opening: VecDeque::new(),
             pending: 0,
             input: Input::new(KEPT_BYTES_MAX),
-            outcome: CrowdOutcome::new(plan.channels as usize, plan.tracked()),
+            outcome: SubscribersOutcome::new(plan.channels as usize, plan.tracked()),
             before: None,
             opened: 0,
             lost: 0,
@@ -251,7 +251,7 @@ impl<'a> Crowd<'a> {
     ///
     /// # Errors
     /// If epoll fails.
-    pub(super) fn run(mut self) -> io::Result<CrowdOutcome> {
+    pub(super) fn run(mut self) -> io::Result<SubscribersOutcome> {
         let mut events = Vec::with_capacity(EVENTS_MAX);
         loop {
             let phase = self.shared.phase();
@@ -383,7 +383,7 @@ impl<'a> Crowd<'a> {
             self.outcome.setup.record(Duration::from_micros(took.into()));
             self.pending -= 1;
         }
-        *state = State::Open(Ledger::default());
+        *state = State::Open(SequenceWindow::default());
         self.outcome.opened_last = now.as_nanos() as u64;
         let channel = (self.share.connection_first + index) % self.plan.channels;
         self.outcome.opened[channel as usize] += 1;
@@ -450,7 +450,7 @@ impl<'a> Crowd<'a> {
     }
 }
 
-impl Connections for Crowd<'_> {
+impl Connections for Subscribers<'_> {
     fn socket(&self, index: u32) -> Option<&OwnedFd> {
         self.members[index as usize].socket.as_ref()
     }

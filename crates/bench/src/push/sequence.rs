@@ -10,7 +10,7 @@ pub const RECENT_MAX: u32 = u32::BITS;
 
 /// What one connection has received, in 8 bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Ledger {
+pub struct SequenceWindow {
     /// One above the highest number so far; 0 before the first message.
     next: u32,
     /// Which of the newest numbers were received; the lowest bit is `next - 1`.
@@ -28,7 +28,7 @@ pub enum Receipt {
     Duplicate,
 }
 
-impl Ledger {
+impl SequenceWindow {
     /// Notes the message with this number, counted from 0 for each channel.
     pub fn note(&mut self, number: u32) -> Receipt {
         if number >= self.next {
@@ -96,7 +96,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     fn receipts(numbers: &[u32]) -> Vec<Receipt> {
-        let mut ledger = Ledger::default();
+        let mut ledger = SequenceWindow::default();
         numbers.iter().map(|number| ledger.note(*number)).collect()
     }
 
@@ -136,7 +136,7 @@ mod tests {
         /// Goal: within the remembered window, the ledger classifies as a set of all numbers does.
         #[test]
         fn ledger_agrees_with_a_set(numbers in prop::collection::vec(0_u32..RECENT_MAX, 0..100)) {
-            let (mut ledger, mut seen) = (Ledger::default(), BTreeSet::new());
+            let (mut ledger, mut seen) = (SequenceWindow::default(), BTreeSet::new());
             for number in numbers {
                 let is_newest = seen.last().is_none_or(|newest| number > *newest);
                 let expected = match (seen.insert(number), is_newest) {
