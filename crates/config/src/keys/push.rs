@@ -149,8 +149,8 @@ pub static PUSH: Section = Section {
             "The public keys of these tokens, in place of `token-secret`: a file in PEM or with a set of keys in JSON (JWKS), \
              or the https address of a set, as for `keys` of [route.auth.jwt]. The keys decide which algorithms are accepted: \
              RS256 to RS512, PS256 to PS512, ES256, ES384 and EdDSA. The file is read at start; other keys in it need a \
-             restart. A set at an address is fetched at start, and again while the process serves. Before the first one, commands with tokens get \
-             error 100, and libraries try again.",
+             restart. A set at an address is fetched at start, and again while the process serves. Before the first one, commands \
+             with tokens get error 100, and libraries try again.",
             "",
         ),
         key(
