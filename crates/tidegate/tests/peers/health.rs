@@ -218,7 +218,7 @@ fn agent_changes_the_share_of_its_server() {
         "{state}"
     );
     let messages = checked.end();
-    assert!(messages.contains("states \"down # the disk is full\""), "{messages}");
+    assert!(messages.contains("reports \"down # the disk is full\""), "{messages}");
 }
 
 #[test]
