@@ -713,7 +713,7 @@ mod tests {
             ),
             (
                 "http://B.example:80/d",
-                "  pool: that of \"b.example\" in map \"hosts\"\n  action: proxy to pool \"next\"",
+                "  pool: the value of \"b.example\" in map \"hosts\"\n  action: proxy to pool \"next\"",
             ),
             (
                 "http://c/d",

@@ -14,7 +14,7 @@ return {
     if response.status == 404 then response:set_status(410) end
     if path == "/empty" then
       local ok, err = pcall(response.set_status, response, 200)
-      response:set_header("X-Status", ok and "set" or (err:match("a response with content.*")))
+      response:set_header("X-Status", ok and "set" or (err:match("the status cannot change.*")))
     end
     response:set_header("Server", nil):set_header("X-Path", path):add_header("Set-Cookie", "b=2")
     response:set_header("X-Was", response:header("x-from"))
