@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Builds the binary without debug information and packs target/dist/tidegate-VERSION-linux-ARCH.tar.gz.
 # The archive contains the binary, the licenses, README.md and the pages that it links, docs/, apps/, the client library
-# of push, manual pages, completion scripts and the example configuration tidegate.toml, which is the one of README.md. The script fails if the binary
-# exceeds BYTES_MAX, or if a page of the archive links a file that the archive lacks.
+# of push, manual pages, completion scripts and the example configuration tidegate.toml, which is the one of README.md.
+# The script fails if the binary exceeds BYTES_MAX, or if a page of the archive links a file that the archive lacks.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # A third is cryptography, LuaJIT and the standard library; the table of symbols is a tenth. The archive has half of that.

@@ -174,7 +174,12 @@ impl Arranged {
             match &mut route.action {
                 Action::Proxy(proxy) => proxy.pool.map_pools(|pool| next.file_pools[pool]),
                 Action::Lua(app) => *app = next.file_apps[*app],
-                _ => {}
+                // A hub is found by its name.
+                Action::Push(_)
+                | Action::Respond(_)
+                | Action::Redirect(_)
+                | Action::Synthetic
+                | Action::Echo => {}
             }
             if let Some(mirror) = &mut route.handling.mirror {
                 mirror.pool = next.file_pools[mirror.pool];

@@ -129,7 +129,7 @@ impl Drop for Timers {
         for ring in (0..self.threads).filter_map(ring) {
             ring.stack_end.store(0, Ordering::Release);
         }
-        // Samples that wait belong to nobody; without them, a page of zeroes is as good as the memory.
+        // Samples that are left belong to no profile; without them, a page of zeroes is as good as the memory.
         self.drain(&mut |_| {});
         for ring in (0..self.threads).filter_map(ring) {
             let slots = ring.slots.as_ptr().cast_mut().cast::<u8>();

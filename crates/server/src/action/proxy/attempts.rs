@@ -169,7 +169,12 @@ impl Attempts {
             FailurePoint::NotSent => all_tried || !is_leaving,
             // Every server was tried, but a fresh connection to this server was not.
             FailurePoint::ReusedReset => all_tried,
-            _ => false,
+            FailurePoint::Connect
+            | FailurePoint::Refused
+            | FailurePoint::FreshReset
+            | FailurePoint::ResponseTimeout
+            | FailurePoint::InResponse
+            | FailurePoint::Status(_) => false,
         };
         if may_repeat {
             self.forget_tried();

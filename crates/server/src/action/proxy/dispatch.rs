@@ -603,7 +603,13 @@ impl Worker {
             exchange.attempts.prepare_next(point, all_tried);
             match point {
                 FailurePoint::NotSent => self.accounts.counters.unsent_requests.add(1),
-                _ => self.accounts.counters.retries.add(1),
+                FailurePoint::Connect
+                | FailurePoint::Refused
+                | FailurePoint::ReusedReset
+                | FailurePoint::FreshReset
+                | FailurePoint::ResponseTimeout
+                | FailurePoint::InResponse
+                | FailurePoint::Status(_) => self.accounts.counters.retries.add(1),
             }
             self.dispatch(reactor, id, failure);
         } else {

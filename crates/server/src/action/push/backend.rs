@@ -153,7 +153,7 @@ impl BackendCalls {
         self.wanted.push_back((id, question));
     }
 
-    /// A session has ended: nobody waits for its verdicts.
+    /// A session has ended: its verdicts are not needed.
     pub(super) fn forget(&mut self, key: Key) {
         for matter in [Matter::Command, Matter::Expiry] {
             if let Some(call) = self.calls.remove(&(key, matter)) {

@@ -43,15 +43,8 @@ impl Worker {
         &'w mut self,
         reactor: &'w mut R,
     ) -> (&'w mut Http2Clients, Links<'w, R>) {
-        let links = Links {
-            reactor,
-            conns: &mut self.conns,
-            settings: &self.settings,
-            buffers: &mut self.buffers,
-            work: &mut self.work,
-            exchanges: &self.exchanges,
-        };
-        (&mut self.http2_clients, links)
+        let (clients, _, links) = self.streams(reactor);
+        (clients, links)
     }
 
     /// The streams to servers, and what they need to reach their connections.
@@ -59,6 +52,14 @@ impl Worker {
         &'w mut self,
         reactor: &'w mut R,
     ) -> (&'w mut Http2Servers, Links<'w, R>) {
+        let (_, servers, links) = self.streams(reactor);
+        (servers, links)
+    }
+
+    fn streams<'w, R>(
+        &'w mut self,
+        reactor: &'w mut R,
+    ) -> (&'w mut Http2Clients, &'w mut Http2Servers, Links<'w, R>) {
         let links = Links {
             reactor,
             conns: &mut self.conns,
@@ -67,7 +68,7 @@ impl Worker {
             work: &mut self.work,
             exchanges: &self.exchanges,
         };
-        (&mut self.http2_servers, links)
+        (&mut self.http2_clients, &mut self.http2_servers, links)
     }
 }
 
