@@ -2,9 +2,9 @@
 //! In: the table of the file. Out: checked settings.
 //! Invariant: an interface beyond the machine itself has a token.
 
+use crate::findings::Owner;
 use crate::listeners::Listeners;
 use crate::model::{Admin, Bind};
-use crate::places::Owner;
 use crate::report::{Kind, Note, Notes};
 use crate::table::Table;
 

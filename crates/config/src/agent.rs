@@ -6,7 +6,7 @@ use tidegate_base::Span;
 
 use crate::listeners::refused;
 use crate::model::{AgentCheck, Pool, ServerAddress};
-use crate::pattern::Complaint;
+use crate::pattern::ValueError;
 use crate::report::{Kind, Note, Notes};
 use crate::table::Table;
 
@@ -28,7 +28,7 @@ pub(crate) fn read(pool: &Pool, table: &Table<'_>, notes: &mut Notes) -> Option<
         } else {
             let what = format!("not a line of up to {SEND_BYTES_MAX} bytes of printable ASCII");
             let help = "write send = \"app\"; the end of the line is added".to_owned();
-            notes.error(refused("send", &text, Complaint { what, help }));
+            notes.error(refused("send", &text, ValueError { what, help }));
         }
     }
     if pool.servers.iter().any(|server| matches!(server.address, ServerAddress::Unix(_))) {

@@ -8,7 +8,7 @@ use tidegate_base::Span;
 
 use crate::listeners::refused;
 use crate::model::{AddressSet, Cors, ErrorPage, Maintenance, Page};
-use crate::pattern::{self, Complaint};
+use crate::pattern::{self, ValueError};
 use crate::report::{Kind, Note, Notes, quoted};
 use crate::sets;
 use crate::table::{Located, TOKEN_FORM, Table, wrong_type};
@@ -125,7 +125,7 @@ pub(crate) fn read_cors(route: &Table<'_>, notes: &mut Notes) -> Option<Cors> {
             Err(complaint) => {
                 let help =
                     "write \"https://example.com\", \"https://*.example.com\", \"null\" or \"*\"";
-                let complaint = Complaint { help: help.to_owned(), ..complaint };
+                let complaint = ValueError { help: help.to_owned(), ..complaint };
                 notes.error(refused("origins", &origin, complaint));
             }
         }

@@ -23,7 +23,7 @@ pub type Generation = u32;
 
 /// A part of a configuration that keeps its index as long as it is in use.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Place {
+pub enum PartIndex {
     /// A listener.
     Listener(u16),
     /// A pool.
@@ -135,7 +135,7 @@ impl Arranged {
     pub fn next(
         &self,
         mut config: Config,
-        in_use: &BTreeSet<Place>,
+        in_use: &BTreeSet<PartIndex>,
     ) -> Result<Self, IndexesUsedUp> {
         let generation = self.generation + 1;
         let mut next = Self {
@@ -217,7 +217,7 @@ impl Arranged {
     }
 
     /// The removed parts that the lists still contain.
-    pub fn removed(&self) -> impl Iterator<Item = Place> {
+    pub fn removed(&self) -> impl Iterator<Item = PartIndex> {
         removed(&self.listeners, &self.pools)
     }
 
@@ -240,13 +240,13 @@ impl Arranged {
     fn place_listeners(
         &mut self,
         listeners: Vec<crate::model::Listener>,
-        in_use: &BTreeSet<Place>,
+        in_use: &BTreeSet<PartIndex>,
     ) -> Result<Vec<usize>, IndexesUsedUp> {
         let generation = self.generation;
         let earlier: Vec<String> = self.binds.iter().map(bind_key).collect();
         let wanted: Vec<String> = listeners.iter().map(|l| bind_key(&l.bind)).collect();
         let is_free = |index: usize| {
-            self.listeners[index].is_gone() && !in_use.contains(&Place::Listener(index as u16))
+            self.listeners[index].is_gone() && !in_use.contains(&PartIndex::Listener(index as u16))
         };
         let indexes = assign(&earlier, &wanted, is_free)?;
         let mut kept = vec![false; self.listeners.len()];
@@ -283,13 +283,13 @@ impl Arranged {
     fn place_pools(
         &mut self,
         pools: Vec<Pool>,
-        in_use: &BTreeSet<Place>,
+        in_use: &BTreeSet<PartIndex>,
     ) -> Result<Vec<usize>, IndexesUsedUp> {
         let generation = self.generation;
         let earlier: Vec<String> = self.config.pools.iter().map(|pool| pool.name.clone()).collect();
         let wanted: Vec<String> = pools.iter().map(|pool| pool.name.clone()).collect();
         let is_free = |index: usize| {
-            self.pools[index].life.is_gone() && !in_use.contains(&Place::Pool(index as u16))
+            self.pools[index].life.is_gone() && !in_use.contains(&PartIndex::Pool(index as u16))
         };
         let indexes = assign(&earlier, &wanted, is_free)?;
         let mut kept = vec![false; self.pools.len()];
@@ -331,7 +331,7 @@ impl PoolLife {
         settings: &mut Pool,
         mut next: Pool,
         generation: Generation,
-        in_use: &BTreeSet<Place>,
+        in_use: &BTreeSet<PartIndex>,
     ) -> Result<(), IndexesUsedUp> {
         self.life.gone_since = None;
         let connects = |pool: &Pool| (pool.tls.clone(), pool.proxy_protocol, pool.h2c);
@@ -342,7 +342,7 @@ impl PoolLife {
         let earlier: Vec<String> = servers.iter().map(server_key).collect();
         let wanted: Vec<String> = next.servers.iter().map(server_key).collect();
         let is_free = |server: usize| {
-            let place = Place::Server(index, server as u16);
+            let place = PartIndex::Server(index, server as u16);
             self.servers[server].life.is_gone() && !in_use.contains(&place)
         };
         let indexes = assign(&earlier, &wanted, is_free)?;
@@ -381,15 +381,15 @@ impl PoolLife {
 pub fn removed<'a>(
     listeners: &'a [Life],
     pools: &'a [PoolLife],
-) -> impl Iterator<Item = Place> + use<'a> {
+) -> impl Iterator<Item = PartIndex> + use<'a> {
     let is_gone = |(_, life): &(u16, &Life)| life.is_gone();
     let of_listeners = (0..).zip(listeners).filter(is_gone);
     let of_pools = (0..).zip(pools).flat_map(move |(at, pool)| {
-        let itself = pool.life.is_gone().then_some(Place::Pool(at));
+        let itself = pool.life.is_gone().then_some(PartIndex::Pool(at));
         let servers = (0..).zip(pool.servers.iter().map(|server| &server.life)).filter(is_gone);
-        itself.into_iter().chain(servers.map(move |(server, _)| Place::Server(at, server)))
+        itself.into_iter().chain(servers.map(move |(server, _)| PartIndex::Server(at, server)))
     });
-    of_listeners.map(|(at, _)| Place::Listener(at)).chain(of_pools)
+    of_listeners.map(|(at, _)| PartIndex::Listener(at)).chain(of_pools)
 }
 
 /// Where a part is placed.

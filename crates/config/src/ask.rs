@@ -5,7 +5,7 @@
 use crate::edits::{self, Direction};
 use crate::listeners::refused;
 use crate::model::{AskAuth, FieldEdits, UpstreamHost};
-use crate::pattern::{self, Complaint};
+use crate::pattern::{self, ValueError};
 use crate::pools::Pools;
 use crate::report::{Kind, Note, Notes, quoted};
 use crate::table::{Located, Table};
@@ -56,7 +56,7 @@ fn read_target(text: Located, notes: &mut Notes) -> Option<String> {
         return Some(text.text);
     }
     let (what, help) = ("not a path".to_owned(), "write path = \"/verify\"".to_owned());
-    notes.error(refused("path", &text, Complaint { what, help }));
+    notes.error(refused("path", &text, ValueError { what, help }));
     None
 }
 

@@ -11,7 +11,7 @@ use crate::jwt;
 use crate::listeners::refused;
 use crate::model::{AskAuth, BasicAuth, JwtAuth, Users};
 use crate::password_hash::HashCost;
-use crate::pattern::Complaint;
+use crate::pattern::ValueError;
 use crate::pools::Pools;
 use crate::report::{Kind, Note, Notes};
 use crate::table::Table;
@@ -49,7 +49,7 @@ fn read_one(route: &Table<'_>, pools: &Pools, notes: &mut Notes) -> Option<Auth>
         match text.text.chars().all(is_plain) {
             true => realm = text.text,
             false => {
-                let complaint = Complaint {
+                let complaint = ValueError {
                     what: "not printable ASCII without quotes and backslashes".to_owned(),
                     help: "write realm = \"Team area\"".to_owned(),
                 };

@@ -5,7 +5,7 @@ use core::ops::RangeInclusive;
 
 use crate::listeners::refused;
 use crate::model::{Action, Bandwidth, Handling};
-use crate::pattern::{Complaint, complain};
+use crate::pattern::{ValueError, complain};
 use crate::report::{Kind, Note, Notes};
 use crate::table::Table;
 use crate::units;
@@ -76,7 +76,7 @@ fn read_rate(table: &Table<'_>, name: &str, notes: &mut Notes) -> Option<u64> {
 }
 
 /// Bytes per second, such as `1MiB/s`.
-fn parse_rate(text: &str) -> Result<u64, Complaint> {
+fn parse_rate(text: &str) -> Result<u64, ValueError> {
     let form = "write \"512KiB/s\" or \"1MiB/s\"";
     let Some(size) = text.strip_suffix("/s") else {
         return complain("not a number of bytes per second", suggestion(text, form));

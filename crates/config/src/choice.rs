@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::findings::{Finding, Owner};
 use crate::keys::WEIGHT_MAX;
 use crate::listeners::refused;
 use crate::maps::Maps;
@@ -12,8 +13,7 @@ use crate::model::{
     TemplatePiece, TextMap,
 };
 use crate::nearest::nearest;
-use crate::pattern::Complaint;
-use crate::places::{Finding, Owner};
+use crate::pattern::ValueError;
 use crate::pools::Pools;
 use crate::rates::parse_key;
 use crate::report::{Kind, Note, Notes};
@@ -100,7 +100,7 @@ fn read_split(route: &Table<'_>, known: &Pools, notes: &mut Notes) -> Option<Spl
         if text.text.starts_with("claim:") {
             let what = "the claims of tokens are not known when a pool is chosen".to_owned();
             let help = "write \"header:NAME\", \"cookie:NAME\" or \"client-address\"".to_owned();
-            notes.error(refused("by", &text, Complaint { what, help }));
+            notes.error(refused("by", &text, ValueError { what, help }));
             continue;
         }
         match parse_key(&text.text, false) {

@@ -7,7 +7,7 @@
 
 use crate::listeners::{Listeners, refused};
 use crate::model::{CertificateCondition, CertificateTest, ClientAuth, Listener};
-use crate::pattern::Complaint;
+use crate::pattern::ValueError;
 use crate::report::{Kind, Note, Notes};
 use crate::table::Table;
 
@@ -66,7 +66,7 @@ fn requests_certificates(listener: &Listener) -> bool {
 fn read_texts(
     table: &Table<'_>,
     name: &str,
-    parse: fn(&str) -> Result<String, Complaint>,
+    parse: fn(&str) -> Result<String, ValueError>,
     notes: &mut Notes,
 ) -> Vec<String> {
     let Some(value) = table.value(name) else {
@@ -88,7 +88,7 @@ fn read_texts(
 }
 
 /// A fingerprint in the form that servers receive: lower case, without colons.
-fn parse_fingerprint(text: &str) -> Result<String, Complaint> {
+fn parse_fingerprint(text: &str) -> Result<String, ValueError> {
     let digits: String = text.chars().filter(|c| *c != ':').collect();
     let what = match digits.chars().find(|c| !c.is_ascii_hexdigit()) {
         Some(odd) => format!("{odd:?} is not a hexadecimal digit"),
@@ -97,14 +97,14 @@ fn parse_fingerprint(text: &str) -> Result<String, Complaint> {
     };
     let help =
         "write the digits that `openssl x509 -in client.pem -noout -fingerprint -sha256` prints";
-    Err(Complaint { what, help: help.to_owned() })
+    Err(ValueError { what, help: help.to_owned() })
 }
 
 /// A subject in the form that is compared.
-fn parse_subject(text: &str) -> Result<String, Complaint> {
+fn parse_subject(text: &str) -> Result<String, ValueError> {
     if text.is_empty() {
         let what = "a certificate without a subject can only be identified by `sha256`".to_owned();
-        return Err(Complaint { what, help: "write sha256 = \"...\" instead".to_owned() });
+        return Err(ValueError { what, help: "write sha256 = \"...\" instead".to_owned() });
     }
     let what = if text.len() > SUBJECT_BYTES_MAX {
         format!("{} bytes, but subjects are cut after {SUBJECT_BYTES_MAX} bytes", text.len())
@@ -116,7 +116,7 @@ fn parse_subject(text: &str) -> Result<String, Complaint> {
         let help = format!(
             "write {escaped} instead of {odd}, and put the string in single quotes, where TOML keeps \\"
         );
-        return Err(Complaint { what: format!("{odd} must be escaped in a subject"), help });
+        return Err(ValueError { what: format!("{odd} must be escaped in a subject"), help });
     } else if let Some(odd) = attributes(text).into_iter().find(|part| !is_attribute(part)) {
         format!("{odd:?} is not of the form TYPE=value")
     } else {
@@ -124,7 +124,7 @@ fn parse_subject(text: &str) -> Result<String, Complaint> {
     };
     let help = "write it as in X-Client-Cert-Subject, most specific attribute first: \"CN=bob,O=Example\"; usually \
                 `openssl x509 -in client.pem -noout -subject -nameopt RFC2253` prints the same";
-    Err(Complaint { what, help: help.to_owned() })
+    Err(ValueError { what, help: help.to_owned() })
 }
 
 /// The parts between unescaped commas.

@@ -12,7 +12,7 @@ use crate::model::{
     COUNT_TABLES_MAX, COUNTS_MAX, Comparison, Count, CountTable, CountTest, Counted, Placeholder,
     TableTest, Template, TemplatePiece,
 };
-use crate::pattern::{self, Complaint, complain};
+use crate::pattern::{self, ValueError, complain};
 use crate::rates::parse_key;
 use crate::report::{Kind, Note, Notes, quoted};
 use crate::table::{Located, Table, Value, wrong_type};
@@ -145,7 +145,7 @@ fn read_one(table: &Table<'_>, into: &mut CountTable, notes: &mut Notes) {
 }
 
 /// What is counted, such as `requests/10s`; without a number, the unit is one.
-fn parse_count(text: &str) -> Result<Count, Complaint> {
+fn parse_count(text: &str) -> Result<Count, ValueError> {
     let (word, window) = match text.split_once('/') {
         Some((word, window)) => (word.trim(), Some(window.trim())),
         None => (text.trim(), None),
@@ -292,7 +292,7 @@ fn find_count(table: &CountTable, name: &str) -> Result<usize, String> {
 }
 
 /// A comparison such as `>= 20` or `> 10MiB`.
-fn parse_comparison(text: &str, is_bytes: bool) -> Result<(Comparison, u64), Complaint> {
+fn parse_comparison(text: &str, is_bytes: bool) -> Result<(Comparison, u64), ValueError> {
     let form = if is_bytes { "write \"> 10MiB\"" } else { "write \"> 100\"" };
     let signs = [
         (">=", Comparison::AtLeast),

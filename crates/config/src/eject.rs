@@ -5,7 +5,7 @@ use tidegate_base::Span;
 
 use crate::listeners::refused;
 use crate::model::Eject;
-use crate::pattern::Complaint;
+use crate::pattern::ValueError;
 use crate::report::{Kind, Note, Notes};
 use crate::table::Table;
 
@@ -48,7 +48,7 @@ fn read_percent(key: &str, table: &Table<'_>, notes: &mut Notes) -> Option<u8> {
     if let Some(percent) = number.filter(|percent| (1..=100).contains(percent)) {
         return Some(percent);
     }
-    let complaint = Complaint {
+    let complaint = ValueError {
         what: "not a part from 1% to 100%".to_owned(),
         help: format!("write {key} = \"50%\""),
     };

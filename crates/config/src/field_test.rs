@@ -7,11 +7,11 @@
 use crate::keys::FIELD;
 use crate::listeners::refused;
 use crate::model::{HeaderTest, TextFault, TextKind, TextTest};
-use crate::pattern::{self, Complaint};
+use crate::pattern::{self, ValueError};
 use crate::report::{Kind, Note, Notes, quoted};
 use crate::table::{Located, Table, Value, wrong_type};
 use crate::text_test::{TABLE_BYTES_MAX, TEXT_BYTES_MAX};
-use crate::words::Worded as _;
+use crate::words::Keyword as _;
 
 /// Reads the condition on `field` (lower case), written under `name`. `None`: an error is noted.
 pub(crate) fn read(
@@ -143,7 +143,7 @@ pub(crate) fn hopeless(text: &Located) -> Note {
     Note::new(Kind::Vain, text.place.clone(), what).help(help)
 }
 
-fn complaint(fault: TextFault) -> Complaint {
+fn complaint(fault: TextFault) -> ValueError {
     let (what, help) = match fault {
         TextFault::Empty => (
             "every value would match".to_owned(),
@@ -161,7 +161,7 @@ fn complaint(fault: TextFault) -> Complaint {
             "use smaller repetition counts and fewer alternatives, or contains for plain text",
         ),
     };
-    Complaint { what, help: help.to_owned() }
+    ValueError { what, help: help.to_owned() }
 }
 
 fn host_refused(name: &Located, value: &Value<'_>) -> Note {

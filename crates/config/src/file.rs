@@ -10,6 +10,7 @@ use toml::de::{DeTable, DeValue};
 use crate::admin;
 use crate::choice::{self, Choices};
 use crate::count_tables::{self, CountTables};
+use crate::findings::SettingPositions;
 use crate::foreign_file;
 use crate::hazards;
 use crate::identity;
@@ -23,16 +24,15 @@ use crate::map_gaps;
 use crate::maps::{self, Maps};
 use crate::model::{Config, Server, WebSocket};
 use crate::pattern;
-use crate::places::Places;
 use crate::pools::{self, Pools};
 use crate::push;
-use crate::reach;
 use crate::references::{self, Lookup};
 use crate::report::{Errors, Kind, Note, Notes, Warnings, quoted};
 use crate::routes::{self, Known};
 use crate::sets;
 use crate::table::Table;
 use crate::text::Text;
+use crate::unreachable_routes;
 use crate::websocket;
 
 /// Maximum size in bytes of a file together with the files that it includes. A larger one is rejected before it is
@@ -65,7 +65,7 @@ pub struct Loaded {
     /// Valid settings that are probably not intended.
     pub warnings: Warnings,
     /// Where the text names files and servers, for errors that are found outside of this crate.
-    pub places: Places,
+    pub places: SettingPositions,
 }
 
 impl Loaded {
@@ -240,7 +240,7 @@ fn read<'t>(file: &Table<'t>, root: &'t DeTable<'t>, notes: &mut Notes) -> Confi
     };
     let routes = routes::read(file, &known, notes);
     if notes.is_clean() {
-        reach::check(&routes, &listeners, &pools, (&maps, &apps, &hubs), notes);
+        unreachable_routes::check(&routes, &listeners, &pools, (&maps, &apps, &hubs), notes);
         loops::check(&routes, &listeners, &pools, notes);
         let (listeners, pools, sets, hubs) = (&listeners, &pools, &sets, &hubs);
         let has_admin = admin.is_some();

@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 
 use crate::auth;
 use crate::choice::pools_of;
+use crate::findings::{Finding, Owner};
 use crate::maps;
 use crate::model::{Action, Config, KeyContent, PoolChoice, Proxy, RemoteKeys};
-use crate::places::{Finding, Owner};
 use crate::report::Kind;
 use crate::sets;
 

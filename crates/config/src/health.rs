@@ -7,7 +7,7 @@ use tidegate_base::Span;
 
 use crate::listeners::refused;
 use crate::model::{CheckKind, CheckMethod, HealthCheck, HttpCheck, Pool};
-use crate::pattern::{self, Complaint, complain};
+use crate::pattern::{self, ValueError, complain};
 use crate::report::{Kind, Note, Notes};
 use crate::table::{Located, Table};
 
@@ -126,7 +126,7 @@ fn read_http(settings: &Table<'_>, notes: &mut Notes) -> Option<HttpCheck> {
             Ok(host) => check.host = Some(host),
             Err(complaint) => {
                 let help = "write host = \"app.example\"".to_owned();
-                notes.error(refused("host", &text, Complaint { help, ..complaint }));
+                notes.error(refused("host", &text, ValueError { help, ..complaint }));
             }
         }
     }
@@ -148,7 +148,7 @@ fn read_target(key: &str, table: &Table<'_>, notes: &mut Notes) -> Option<String
     notes.error(refused(
         key,
         &text,
-        Complaint { what, help: format!("write {key} = \"/healthz\"") },
+        ValueError { what, help: format!("write {key} = \"/healthz\"") },
     ));
     None
 }
@@ -170,7 +170,7 @@ fn read_status(settings: &Table<'_>, notes: &mut Notes) -> Option<Vec<(u16, u16)
     }
 }
 
-fn parse_status(text: &Located) -> Result<Vec<(u16, u16)>, Complaint> {
+fn parse_status(text: &Located) -> Result<Vec<(u16, u16)>, ValueError> {
     const HELP: &str = "write status = \"200-399\" or \"200,204\"; statuses are from 200 to 599";
     let mut ranges = Vec::new();
     for part in text.text.split(',') {

@@ -6,7 +6,7 @@ use crate::edits::{self, Direction};
 use crate::listeners::refused;
 use crate::log::parts_per_million;
 use crate::model::{ID_FIELD_BYTES_MAX, RequestIds, Trace};
-use crate::pattern::Complaint;
+use crate::pattern::ValueError;
 use crate::report::Notes;
 use crate::table::Table;
 
@@ -66,7 +66,7 @@ fn read_field(table: &Table<'_>, notes: &mut Notes) -> Option<String> {
         _ => "the name has more than 64 bytes",
     };
     let help = "write field = \"x-request-id\"".to_owned();
-    notes.error(refused("field", &text, Complaint { what: what.to_owned(), help }));
+    notes.error(refused("field", &text, ValueError { what: what.to_owned(), help }));
     None
 }
 
@@ -89,7 +89,7 @@ pub(crate) fn read_trace(server: &Table<'_>, notes: &mut Notes) -> Option<Trace>
             None => {
                 let what = "not a percentage from \"0.001%\" to \"100%\"".to_owned();
                 let help = "write sampled = \"10%\"".to_owned();
-                notes.error(refused("sampled", &text, Complaint { what, help }));
+                notes.error(refused("sampled", &text, ValueError { what, help }));
             }
         }
     }

@@ -7,7 +7,7 @@ use tidegate_base::Span;
 use crate::auth::read_file;
 use crate::listeners::refused;
 use crate::model::{JwtAuth, PublicKeys};
-use crate::pattern::{self, Complaint};
+use crate::pattern::{self, ValueError};
 use crate::remote_keys::{self, Names};
 use crate::report::{Kind, Note, Notes};
 use crate::table::{Table, texts_of, wrong_type};
@@ -62,7 +62,7 @@ pub(crate) fn read(table: &Table<'_>, realm: String, notes: &mut Notes) -> Optio
         if pattern::is_token(&cookie.text) {
             jwt.cookie = Some(cookie.text);
         } else {
-            let complaint = Complaint {
+            let complaint = ValueError {
                 what: "not the name of a cookie".to_owned(),
                 help: "write cookie = \"session\"".to_owned(),
             };

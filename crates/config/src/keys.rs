@@ -47,7 +47,7 @@ pub enum Shape {
     True,
     /// A string; the text describes its form in messages.
     Text(&'static str),
-    /// One of the words of a [`Worded`](crate::Worded) type.
+    /// One of the words of a [`Keyword`](crate::Keyword) type.
     Word(&'static [&'static str]),
     /// Only this string, which means that no number is set: "unlimited" or "auto".
     NoNumber(&'static str),

@@ -6,14 +6,14 @@
 use core::ops::Range;
 
 use crate::count_tables::{self, CountTables};
+use crate::findings::Owner;
 use crate::https;
 use crate::keys::{LISTENER, LISTENER_PROXY};
 use crate::model::{
     Bind, CLIENT_ADDRESS_HEADERS, ClientTimeouts, Listener, Network, ProxySources, RequestLimits,
 };
 use crate::nearest::nearest;
-use crate::pattern::{self, Complaint};
-use crate::places::Owner;
+use crate::pattern::{self, ValueError};
 use crate::pools::Pools;
 use crate::report::{Kind, Note, Notes, quoted};
 use crate::table::{Located, Table, describe};
@@ -60,7 +60,7 @@ pub(crate) fn unknown_name(noun: &str, name: &Located, known: &[&str]) -> Note {
 }
 
 /// An error note: the content of a string is not allowed.
-pub(crate) fn refused(key: &str, located: &Located, complaint: Complaint) -> Note {
+pub(crate) fn refused(key: &str, located: &Located, complaint: ValueError) -> Note {
     let what = format!("`{key}` cannot be {}: {}", quoted(&located.text), complaint.what);
     Note::new(Kind::Value, located.place.clone(), what).help(complaint.help)
 }
@@ -223,7 +223,7 @@ fn read_client_address_headers(table: &Table<'_>, notes: &mut Notes) -> Vec<Stri
         if pattern::is_token(&text.text) {
             names.push(text.text.to_ascii_lowercase());
         } else {
-            let complaint = Complaint {
+            let complaint = ValueError {
                 what: "not the name of a field".to_owned(),
                 help: "write a name such as \"x-real-ip\"".to_owned(),
             };

@@ -2,11 +2,11 @@
 //! In: the table of the file. Out: checked settings.
 //! Limits: `REQUEST_HEADERS_MAX` fields and `COOKIES_MAX` cookies in a line of the access log.
 
+use crate::findings::Owner;
 use crate::model::{
     AccessFilter, AccessFormat, AccessLog, AccessTarget, Log, SAMPLE_ALL, SyslogAddress,
 };
 use crate::pattern::is_token;
-use crate::places::Owner;
 use crate::report::{Kind, Note, Notes, quoted};
 use crate::table::Table;
 

@@ -14,8 +14,8 @@ use crate::model::{
     RedirectPiece, Route, Segment, ServerAddress, UpstreamHost,
 };
 use crate::pools::Pools;
-use crate::reach::{covers_each, covers_host, covers_path};
 use crate::report::{Kind, Note, Notes};
+use crate::unreachable_routes::{covers_each, covers_host, covers_path};
 
 /// Maximum number of redirects that are followed from one route. Browsers stop after about the same number.
 const HOPS_MAX: usize = 20;

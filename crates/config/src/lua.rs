@@ -6,10 +6,10 @@
 use tidegate_base::Span;
 use toml::de::DeValue;
 
+use crate::findings::Owner;
 use crate::keys::{DICTIONARY, LUA};
 use crate::listeners::{refused, unknown_name};
 use crate::pattern;
-use crate::places::Owner;
 use crate::pools::Pools;
 use crate::report::{Kind, Note, Notes};
 use crate::table::{Located, Scalar, Table, Value, conform, describe, wrong_type};

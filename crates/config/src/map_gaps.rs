@@ -6,13 +6,13 @@
 use std::collections::BTreeMap;
 
 use crate::choice::GAP;
+use crate::findings::{Finding, Owner};
 use crate::model::{
     Action, Config, HeaderTest, HostPattern, MapChoice, PathPattern, Placeholder, PoolChoice,
     Proxy, Route, Template, TemplatePiece, ValueMap,
 };
-use crate::places::{Finding, Owner};
-use crate::reach::{COMPARED_ROUTES_MAX, covers};
 use crate::report::Kind;
+use crate::unreachable_routes::{COMPARED_ROUTES_MAX, covers};
 
 /// How many keys of a route are looked up.
 const KEYS_MAX: usize = 1024;

@@ -6,11 +6,11 @@
 use core::ops::Range;
 
 use crate::field_test;
+use crate::findings::{Finding, Owner};
 use crate::keys::MAP;
 use crate::listeners::{refused, unknown_name};
 use crate::model::{Config, MapEntry, MapFault, MapKind, TextMap, ValueMap};
 use crate::pattern;
-use crate::places::{Finding, Owner};
 use crate::report::{Kind, Note, Notes, quoted};
 use crate::table::{Located, Table, wrong_type};
 

@@ -4,7 +4,7 @@
 use crate::listeners::refused;
 use crate::log::parts_per_million;
 use crate::model::{Action, Handling, Mirror, Proxy, Template, TemplatePiece};
-use crate::pattern::Complaint;
+use crate::pattern::ValueError;
 use crate::pools::Pools;
 use crate::rates::parse_key;
 use crate::report::{Kind, Note, Notes};
@@ -30,7 +30,7 @@ pub(crate) fn read(route: &Table<'_>, known: &Pools, notes: &mut Notes) -> Optio
             None => {
                 let what = "not a percentage from \"0.001%\" to \"100%\"".to_owned();
                 let help = "write share = \"5%\"".to_owned();
-                notes.error(refused("share", &text, Complaint { what, help }));
+                notes.error(refused("share", &text, ValueError { what, help }));
             }
         }
     }

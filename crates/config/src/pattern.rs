@@ -1,5 +1,5 @@
 //! Parses the syntax inside strings: hosts, paths, redirect targets, addresses, networks, field names.
-//! In: one string. Out: its checked form, or a `Complaint`: what is wrong and what to write instead.
+//! In: one string. Out: its checked form, or a `ValueError`: what is wrong and what to write instead.
 //! Never: resolves a name.
 //! Limits: `UNIX_PATH_BYTES_MAX`, `HOST_BYTES_MAX`.
 
@@ -17,7 +17,7 @@ const HOST_BYTES_MAX: usize = 253;
 
 /// What is wrong with a string, and what to write instead.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Complaint {
+pub(crate) struct ValueError {
     /// What is wrong with the string.
     pub(crate) what: String,
     /// The suggested fix.
@@ -27,12 +27,12 @@ pub(crate) struct Complaint {
 pub(crate) fn complain<T>(
     what: impl Into<String>,
     help: impl Into<String>,
-) -> Result<T, Complaint> {
-    Err(Complaint { what: what.into(), help: help.into() })
+) -> Result<T, ValueError> {
+    Err(ValueError { what: what.into(), help: help.into() })
 }
 
 /// `listener.bind`.
-pub(crate) fn parse_bind(text: &str) -> Result<Bind, Complaint> {
+pub(crate) fn parse_bind(text: &str) -> Result<Bind, ValueError> {
     if let Some(path) = text.strip_prefix("unix:") {
         return parse_unix(path).map(Bind::Unix);
     }
@@ -75,7 +75,7 @@ pub(crate) fn parse_bind(text: &str) -> Result<Bind, Complaint> {
 }
 
 /// A server's address in a pool.
-pub(crate) fn parse_server(text: &str) -> Result<ServerAddress, Complaint> {
+pub(crate) fn parse_server(text: &str) -> Result<ServerAddress, ValueError> {
     if let Some(path) = text.strip_prefix("unix:") {
         return parse_unix(path).map(ServerAddress::Unix);
     }
@@ -122,7 +122,7 @@ pub(crate) fn parse_server(text: &str) -> Result<ServerAddress, Complaint> {
 }
 
 /// What is wrong with `scheme://rest` as a server.
-fn url_instead_of_server(scheme: &str, rest: &str) -> Complaint {
+fn url_instead_of_server(scheme: &str, rest: &str) -> ValueError {
     let host = rest.split('/').next().unwrap_or_default();
     let what = "a server needs an address, not a URL".to_owned();
     let (port, add) = match scheme {
@@ -133,7 +133,7 @@ fn url_instead_of_server(scheme: &str, rest: &str) -> Complaint {
         scheme => {
             let what = format!("servers speak HTTP/1.1 or HTTP/2, not {scheme:?}");
             let help = "write \"10.0.0.1:8000\", \"app.internal:8000\" or \"unix:/run/app.sock\"";
-            return Complaint { what, help: help.to_owned() };
+            return ValueError { what, help: help.to_owned() };
         }
     };
     let has_port = host.rsplit_once(':').is_some_and(|(_, port)| !port.contains(']'));
@@ -147,7 +147,7 @@ fn url_instead_of_server(scheme: &str, rest: &str) -> Complaint {
         }
         _ => "",
     };
-    Complaint { what, help: format!("write {address:?}{add}{path}") }
+    ValueError { what, help: format!("write {address:?}{add}{path}") }
 }
 
 /// The text after the last colon, if it is a number above the highest port.
@@ -158,7 +158,7 @@ fn port_above_limit(text: &str) -> Option<&str> {
 }
 
 /// The path of a unix socket. A relative one starts from the folder of the file.
-pub(crate) fn parse_unix(path: &str) -> Result<String, Complaint> {
+pub(crate) fn parse_unix(path: &str) -> Result<String, ValueError> {
     if path.is_empty() || path.starts_with('@') || path.ends_with('/') {
         return complain("not the path of a socket", "write \"unix:/run/tidegate/web.sock\"");
     }
@@ -183,7 +183,7 @@ fn with_port(host: &str, port: u16) -> String {
 }
 
 /// An entry of `listener.trusted` or of `listener.proxy-protocol.from`.
-pub(crate) fn parse_network(text: &str) -> Result<Network, Complaint> {
+pub(crate) fn parse_network(text: &str) -> Result<Network, ValueError> {
     let forms = "write \"10.0.0.0/8\", \"192.0.2.1\" or \"2001:db8::/32\"";
     let (address, bits) = match text.split_once('/') {
         Some((address, bits)) => (address, Some(bits)),
@@ -232,7 +232,7 @@ fn first_address(address: IpAddr, prefix_bits: u8) -> IpAddr {
 }
 
 /// `route.host`.
-pub(crate) fn parse_host(text: &str) -> Result<HostPattern, Complaint> {
+pub(crate) fn parse_host(text: &str) -> Result<HostPattern, ValueError> {
     if text == "*" {
         return complain(
             "\"*\" is not a host",
@@ -285,7 +285,7 @@ pub(crate) fn parse_host(text: &str) -> Result<HostPattern, Complaint> {
 }
 
 /// `route.proxy.host`: a host with or without a port.
-pub(crate) fn parse_authority(text: &str) -> Result<String, Complaint> {
+pub(crate) fn parse_authority(text: &str) -> Result<String, ValueError> {
     let (host, port) = match text.rsplit_once(':') {
         Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
         _ => (text, None),
@@ -313,7 +313,7 @@ fn is_host_name(name: &str) -> bool {
 }
 
 /// `route.path`.
-pub(crate) fn parse_path(text: &str) -> Result<PathPattern, Complaint> {
+pub(crate) fn parse_path(text: &str) -> Result<PathPattern, ValueError> {
     if is_regex_like(text) {
         return complain("a path is not a regular expression", without_regex(text));
     }
@@ -448,7 +448,7 @@ fn without_stars(text: &str) -> String {
     }
 }
 
-fn parse_segments(text: &str) -> Result<Vec<Segment>, Complaint> {
+fn parse_segments(text: &str) -> Result<Vec<Segment>, ValueError> {
     let mut segments = Vec::new();
     for piece in text.split('/') {
         if piece == "." || piece == ".." {
@@ -503,7 +503,7 @@ const REDIRECT_VALUES_MAX: usize = 32;
 pub(crate) fn parse_redirect(
     text: &str,
     paths: Paths<'_>,
-) -> Result<Vec<RedirectPiece>, Complaint> {
+) -> Result<Vec<RedirectPiece>, ValueError> {
     if let Some(variable) = FOREIGN_VARIABLES.iter().find(|variable| text.contains(**variable)) {
         return complain(
             format!("{variable:?} is a variable of another program"),
@@ -575,7 +575,7 @@ pub(crate) fn parse_redirect(
 }
 
 /// A placeholder of a redirect other than {host}, {path} and {query}.
-fn redirect_value(name: &str, paths: Paths<'_>) -> Result<Placeholder, Complaint> {
+fn redirect_value(name: &str, paths: Paths<'_>) -> Result<Placeholder, ValueError> {
     let value = template::parse_name(name, paths)?;
     if matches!(value, Placeholder::User | Placeholder::Claim(_)) {
         let what = format!("a redirect cannot use {{{name}}}: it is made without verifying users");
@@ -584,7 +584,7 @@ fn redirect_value(name: &str, paths: Paths<'_>) -> Result<Placeholder, Complaint
     Ok(value)
 }
 
-fn push_literal(text: &str, pieces: &mut Vec<RedirectPiece>) -> Result<(), Complaint> {
+fn push_literal(text: &str, pieces: &mut Vec<RedirectPiece>) -> Result<(), ValueError> {
     if let Some(bad) = text.chars().find(|c| !c.is_ascii_graphic() || "\"<>\\^`|{}".contains(*c)) {
         return complain(format!("{bad:?} cannot appear in a URL"), "write it percent-encoded");
     }
@@ -601,7 +601,7 @@ pub(crate) fn is_token(text: &str) -> bool {
 }
 
 /// Checks a field value (RFC 9110 section 5.5), encoded as UTF-8.
-pub(crate) fn check_field_value(text: &str) -> Result<(), Complaint> {
+pub(crate) fn check_field_value(text: &str) -> Result<(), ValueError> {
     if let Some(bad) = text.chars().find(|c| c.is_control() && *c != '\t') {
         let what = format!("{bad:?} is not allowed in a field value");
         return complain(what, "remove line breaks and control characters");
@@ -616,7 +616,7 @@ pub(crate) fn check_field_value(text: &str) -> Result<(), Complaint> {
 }
 
 /// Checks the name of a listener or pool.
-pub(crate) fn check_name(text: &str) -> Result<(), Complaint> {
+pub(crate) fn check_name(text: &str) -> Result<(), ValueError> {
     let good = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
     match (1..=64).contains(&text.len()) && text.bytes().all(good) {
         true => Ok(()),

@@ -9,6 +9,7 @@ use tidegate_base::Span;
 
 use crate::agent;
 use crate::eject;
+use crate::findings::Owner;
 use crate::health;
 use crate::http2;
 use crate::keys::{POOL, UPSTREAM};
@@ -16,8 +17,7 @@ use crate::listeners::{refused, unknown_name};
 use crate::model::{
     Balance, HashKey, Pool, RetryOn, Reuse, ServerAddress, ServerTimeouts, Upstream,
 };
-use crate::pattern::{self, Complaint};
-use crate::places::Owner;
+use crate::pattern::{self, ValueError};
 use crate::report::{Kind, Note, Notes};
 use crate::retry_on;
 use crate::sticky;
@@ -243,13 +243,13 @@ fn read_balance(table: &Table<'_>, notes: &mut Notes) -> Balance {
     }
 }
 
-fn parse_hash_key(text: &str) -> Result<HashKey, Complaint> {
+fn parse_hash_key(text: &str) -> Result<HashKey, ValueError> {
     match text {
         "path" => Ok(HashKey::Path),
         "client-address" => Ok(HashKey::ClientAddress),
         _ => match text.strip_prefix("header:").filter(|name| pattern::is_token(name)) {
             Some(name) => Ok(HashKey::Header(name.to_ascii_lowercase())),
-            None => Err(Complaint {
+            None => Err(ValueError {
                 what: "not a key of a request".to_owned(),
                 help: "write \"path\", \"client-address\" or \"header:x-user\"".to_owned(),
             }),

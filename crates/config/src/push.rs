@@ -5,11 +5,11 @@
 
 use tidegate_base::Span;
 
+use crate::findings::Owner;
 use crate::keys::{NAMESPACE, PUSH};
 use crate::listeners::{refused, unknown_name};
 use crate::model::PublicKeys;
 use crate::pattern;
-use crate::places::Owner;
 use crate::pools::Pools;
 use crate::push_backend::{self, BackendEvent, PushBackend};
 use crate::remote_keys::{self, Names};

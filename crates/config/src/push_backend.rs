@@ -7,12 +7,12 @@ use tidegate_base::Span;
 
 use crate::edits::{self, Direction};
 use crate::listeners::refused;
-use crate::pattern::Complaint;
+use crate::pattern::ValueError;
 use crate::pools::Pools;
 use crate::push::{Namespace, Push};
 use crate::report::{Kind, Note, Notes, quoted};
 use crate::table::{Located, Table};
-use crate::words::Worded as _;
+use crate::words::Keyword as _;
 
 /// Maximum number of fields that events repeat.
 const FIELDS_MAX: usize = 32;
@@ -120,7 +120,7 @@ fn read_path(key: &str, text: Located, notes: &mut Notes) -> Option<String> {
         return Some(text.text);
     }
     let (what, help) = ("not a path".to_owned(), format!("write {key} = \"/centrifugo/{key}\""));
-    notes.error(refused(key, &text, Complaint { what, help }));
+    notes.error(refused(key, &text, ValueError { what, help }));
     None
 }
 

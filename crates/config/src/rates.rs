@@ -9,7 +9,7 @@ use tidegate_base::Span;
 use crate::keys::RATE;
 use crate::listeners::refused;
 use crate::model::{Placeholder, Rate, RateExcess, Template, TemplatePiece};
-use crate::pattern::{self, Complaint, complain};
+use crate::pattern::{self, ValueError, complain};
 use crate::report::{Kind, Note, Notes};
 use crate::table::{Table, texts_of};
 use crate::units;
@@ -107,7 +107,7 @@ fn read_one(table: &Table<'_>, has_token: bool, notes: &mut Notes) -> Option<Rat
 }
 
 /// A number of requests and a period, such as `100/10s`; without a number, the unit is one.
-fn parse_limit(text: &str) -> Result<(u32, Span), Complaint> {
+fn parse_limit(text: &str) -> Result<(u32, Span), ValueError> {
     let form = "write \"100/10s\", \"20/s\" or \"1000/h\"";
     let Some((count, per)) = text.split_once('/') else {
         return complain("the period is missing", form);
@@ -140,7 +140,7 @@ fn parse_limit(text: &str) -> Result<(u32, Span), Complaint> {
 }
 
 /// What requests are counted by. `has_claims`: the claims of the token are known where the key is used.
-pub(crate) fn parse_key(text: &str, has_claims: bool) -> Result<Placeholder, Complaint> {
+pub(crate) fn parse_key(text: &str, has_claims: bool) -> Result<Placeholder, ValueError> {
     let named = |rest: &str| pattern::is_token(rest).then(|| rest.to_owned());
     let known = match text.split_once(':') {
         None => match text {

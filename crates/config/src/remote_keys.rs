@@ -8,7 +8,7 @@ use core::net::IpAddr;
 use crate::auth::read_file;
 use crate::listeners::refused;
 use crate::model::{KeyContent, PublicKeys, RemoteKeys};
-use crate::pattern::Complaint;
+use crate::pattern::ValueError;
 use crate::report::{Kind, Note, Notes};
 use crate::table::{Located, Table};
 
@@ -69,7 +69,7 @@ fn read_address(
         Ok(remote) => Some(RemoteKeys { ca, ..remote }),
         Err(what) => {
             let help = "write \"https://id.example/.well-known/jwks.json\"".to_owned();
-            notes.error(refused(keys, text, Complaint { what: what.to_owned(), help }));
+            notes.error(refused(keys, text, ValueError { what: what.to_owned(), help }));
             None
         }
     }

@@ -6,7 +6,7 @@
 use core::fmt;
 use core::ops::Range;
 
-use crate::places::Places;
+use crate::findings::SettingPositions;
 use crate::text::Text;
 
 /// Maximum number of findings that are kept; further ones are only counted.
@@ -278,7 +278,7 @@ pub(crate) struct Notes {
     /// The folder that relative paths start from; empty: the working directory.
     pub(crate) folder: String,
     /// The places of files and of names of servers.
-    pub(crate) places: Places,
+    pub(crate) places: SettingPositions,
     /// Errors, in the order of discovery.
     errors: Vec<Note>,
     /// Warnings, in the order of discovery.

@@ -21,12 +21,12 @@ use crate::lua::Apps;
 use crate::mirror;
 use tidegate_base::limits::WEBSOCKET_SETTINGS_MAX;
 
+use crate::findings::Owner;
 use crate::model::{
     Action, AddressSet, Handling, HeaderCondition, PathPattern, Placeholder, PoolChoice, Proxy,
     Push, Redirect, Respond, Route, RouteTimeouts, Template, UpstreamHost, WebSocket,
 };
-use crate::pattern::{self, Complaint};
-use crate::places::Owner;
+use crate::pattern::{self, ValueError};
 use crate::push;
 use crate::rates;
 use crate::report::{Kind, Note, Notes, quoted};
@@ -34,7 +34,7 @@ use crate::sets;
 use crate::table::{Located, Table, Value, texts_of, wrong_type};
 use crate::template::Paths;
 use crate::websocket;
-use crate::words::{ActionKey, Worded as _};
+use crate::words::{ActionKey, Keyword as _};
 
 /// Fields that a fixed response cannot set, and why.
 const FIELDS_REFUSED: [(&str, &str); 12] = [
@@ -269,7 +269,7 @@ const PAIRS_MAX: usize = 1000;
 fn read_patterns<T: PartialEq>(
     table: &Table<'_>,
     name: &str,
-    parse: fn(&str) -> Result<T, Complaint>,
+    parse: fn(&str) -> Result<T, ValueError>,
     notes: &mut Notes,
 ) -> Vec<T> {
     let mut patterns = Vec::new();

@@ -5,7 +5,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::keys::{FILE, Key, Preset, Section, Shape};
-use crate::words::{ActionKey, Worded as _};
+use crate::words::{ActionKey, Keyword as _};
 
 /// The schema. Each setting has its description, its default and the reason for the default.
 #[must_use]

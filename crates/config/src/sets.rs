@@ -3,11 +3,11 @@
 //! Never: opens a file; see `file_contents.rs`.
 //! Limits: `RANGES_MAX` addresses and ranges in a file.
 
+use crate::findings::Owner;
 use crate::keys::SET;
 use crate::listeners::{refused, unknown_name};
 use crate::model::{AddressSet, Addresses, NetworkSet, RANGES_MAX};
-use crate::pattern::{self, Complaint};
-use crate::places::Owner;
+use crate::pattern::{self, ValueError};
 use crate::report::{Kind, Note, Notes};
 use crate::table::Table;
 
@@ -84,7 +84,7 @@ pub(crate) fn read_list(
         }
         match pattern::parse_network(&text.text) {
             Ok(network) => networks.push(network),
-            Err(Complaint { what, help }) => {
+            Err(ValueError { what, help }) => {
                 let help = match (text.text.to_ascii_lowercase().as_str(), name) {
                     ("all" | "any" | "*", "deny") => {
                         "remove it: `allow` refuses all other addresses; write [\"0.0.0.0/0\", \"::/0\"] for every address"
@@ -95,7 +95,7 @@ pub(crate) fn read_list(
                     }
                     _ => format!("{help}, or \"set:NAME\" for a [set.NAME]"),
                 };
-                notes.error(refused(name, &text, Complaint { what, help }));
+                notes.error(refused(name, &text, ValueError { what, help }));
             }
         }
     }

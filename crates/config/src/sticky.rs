@@ -5,7 +5,7 @@ use tidegate_base::Span;
 
 use crate::listeners::refused;
 use crate::model::{SameSite, Stay, Sticky, Template, TemplatePiece};
-use crate::pattern::{self, Complaint};
+use crate::pattern::{self, ValueError};
 use crate::rates::parse_key;
 use crate::report::{Kind, Note, Notes};
 use crate::table::Table;
@@ -116,7 +116,7 @@ fn read_cookie(table: &Table<'_>, notes: &mut Notes) -> Option<Sticky> {
             notes.error(refused(
                 key,
                 &text,
-                Complaint { what: what.to_owned(), help: help.to_owned() },
+                ValueError { what: what.to_owned(), help: help.to_owned() },
             ));
             continue;
         }
@@ -127,7 +127,7 @@ fn read_cookie(table: &Table<'_>, notes: &mut Notes) -> Option<Sticky> {
     }
     let cookie = table.text("cookie", notes)?;
     if !pattern::is_token(&cookie.text) {
-        let complaint = Complaint {
+        let complaint = ValueError {
             what: "not the name of a cookie".to_owned(),
             help: "write cookie = \"SRV\"".to_owned(),
         };

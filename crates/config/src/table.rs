@@ -16,7 +16,7 @@ use crate::pattern;
 use crate::report::{Kind, Note, Notes, quoted};
 use crate::template::{self, Paths, Place};
 use crate::units;
-use crate::words::Worded;
+use crate::words::Keyword;
 
 /// Maximum number of sections that a message names as the place of a setting.
 const PLACES_MAX: usize = 3;
@@ -228,7 +228,7 @@ impl<'t> Table<'t> {
     }
 
     /// The variant of the word under `name`.
-    pub(crate) fn word<T: Worded>(&self, name: &str, notes: &mut Notes) -> Option<T> {
+    pub(crate) fn word<T: Keyword>(&self, name: &str, notes: &mut Notes) -> Option<T> {
         self.read(name, notes, |scalar| match scalar {
             Scalar::Word(word) => T::from_word(&word),
             _ => None,
@@ -236,7 +236,7 @@ impl<'t> Table<'t> {
     }
 
     /// Stores the variant of the word under `name` in `target`, if it is present and valid.
-    pub(crate) fn set_word<T: Worded>(&self, name: &str, target: &mut T, notes: &mut Notes) {
+    pub(crate) fn set_word<T: Keyword>(&self, name: &str, target: &mut T, notes: &mut Notes) {
         if let Some(variant) = self.word(name, notes) {
             *target = variant;
         }

@@ -6,7 +6,7 @@
 //! another value, such as {user}, is refused, so that a client cannot choose a value that Tidegate states.
 
 use crate::model::{PathPattern, Placeholder, Segment, Template, TemplatePiece};
-use crate::pattern::{self, Complaint, complain};
+use crate::pattern::{self, ValueError, complain};
 
 /// Maximum length of a text with placeholders.
 const TEMPLATE_BYTES_MAX: usize = 4096;
@@ -54,7 +54,7 @@ fn has_segment(path: &PathPattern, name: &str) -> bool {
 }
 
 /// Reads `text`, which is placed at `place` by a route with these `paths`.
-pub(crate) fn parse(text: &str, place: Place, paths: Paths<'_>) -> Result<Template, Complaint> {
+pub(crate) fn parse(text: &str, place: Place, paths: Paths<'_>) -> Result<Template, ValueError> {
     if text.len() > TEMPLATE_BYTES_MAX {
         let what = format!("longer than {TEMPLATE_BYTES_MAX} bytes");
         return complain(what, "write a shorter text");
@@ -113,7 +113,7 @@ const BUILT_IN: [&str; 9] =
     ["client", "host", "method", "scheme", "path", "rest", "query", "user", "id"];
 
 /// Reads the name of a placeholder, without its braces.
-pub(crate) fn parse_name(name: &str, paths: Paths<'_>) -> Result<Placeholder, Complaint> {
+pub(crate) fn parse_name(name: &str, paths: Paths<'_>) -> Result<Placeholder, ValueError> {
     if BUILT_IN.contains(&name) && paths.some_names(name) {
         let meaning = match name {
             "user" => "the user that `auth` has verified",
@@ -159,7 +159,7 @@ pub(crate) fn parse_name(name: &str, paths: Paths<'_>) -> Result<Placeholder, Co
     })
 }
 
-fn unknown(name: &str) -> Result<Placeholder, Complaint> {
+fn unknown(name: &str) -> Result<Placeholder, ValueError> {
     let what = format!("unknown placeholder {{{}}}", name.escape_debug());
     complain(what, format!("write {NAMES}; write {{{{ for a literal brace"))
 }
@@ -183,7 +183,7 @@ fn foreign_variable(text: &str) -> Option<&'static str> {
 }
 
 /// Checks the literal parts of a path. Placeholders are checked where they are used.
-fn check_path(text: &str) -> Result<(), Complaint> {
+fn check_path(text: &str) -> Result<(), ValueError> {
     if !text.starts_with('/') && !text.starts_with("{path}") {
         return complain(
             "a path must begin with a slash",
@@ -224,7 +224,7 @@ mod tests {
     use crate::pattern::parse_path;
     use TemplatePiece::{Text, Value};
 
-    fn read(text: &str, place: Place, path: &str) -> Result<Template, Complaint> {
+    fn read(text: &str, place: Place, path: &str) -> Result<Template, ValueError> {
         parse(text, place, Paths(&[parse_path(path).expect("a path")]))
     }
 

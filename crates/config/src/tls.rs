@@ -5,12 +5,12 @@
 
 use tidegate_base::tls_names::{CIPHER_NAMES, GROUP_NAMES};
 
+use crate::findings::{SERVER_NAME, TLS};
 use crate::keys::{CLIENT_PROTOCOLS, LISTENER_TLS, SERVER_PROTOCOLS};
 use crate::listeners::refused;
 use crate::model::{CertificatePaths, ClientAuth, ListenerTls, PoolTls, TicketSource, TlsIdentity};
 use crate::nearest::nearest;
-use crate::pattern::Complaint;
-use crate::places::{SERVER_NAME, TLS};
+use crate::pattern::ValueError;
 use crate::report::{Kind, Note, Notes};
 use crate::table::{Located, Table, describe, wrong_type};
 use crate::words::TlsWord;
@@ -145,7 +145,7 @@ fn read_paths(table: &Table<'_>, name: &str, notes: &mut Notes) -> Vec<String> {
 
 fn check_path(name: &str, text: Located, notes: &mut Notes) -> Option<String> {
     if text.text.is_empty() || text.text.contains('\0') {
-        let complaint = Complaint {
+        let complaint = ValueError {
             what: "not the path of a file".to_owned(),
             help: format!("write {name} = \"/etc/tidegate/site.pem\""),
         };

@@ -3,7 +3,7 @@
 //! Invariant: every origin has one of the forms that `wire` accepts; subprotocols are tokens, each once.
 
 use crate::model::{SAME_ORIGIN, WebSocket};
-use crate::pattern::{Complaint, is_token};
+use crate::pattern::{ValueError, is_token};
 use crate::report::{Kind, Note, Notes, quoted};
 use crate::table::{Table, wrong_type};
 
@@ -60,11 +60,11 @@ const ORIGIN_HELP: &str =
     "write \"same-origin\", \"https://example.com\", \"https://*.example.com\", \"null\" or \"*\"";
 
 /// Checks an entry of `origins`: scheme, host and port in ASCII (RFC 6454 section 6.2), or a word.
-pub(crate) fn check_origin(text: &str) -> Result<(), Complaint> {
+pub(crate) fn check_origin(text: &str) -> Result<(), ValueError> {
     if matches!(text, SAME_ORIGIN | "null" | "*") {
         return Ok(());
     }
-    let complaint = |what: &str| Complaint { what: what.to_owned(), help: ORIGIN_HELP.to_owned() };
+    let complaint = |what: &str| ValueError { what: what.to_owned(), help: ORIGIN_HELP.to_owned() };
     let Some((scheme, authority)) = text.split_once("://") else {
         return Err(complaint("an origin begins with a scheme such as https://"));
     };

@@ -11,7 +11,7 @@ use crate::model::{
 };
 
 /// A type whose values are written as words.
-pub trait Worded: Sized + 'static {
+pub trait Keyword: Sized + 'static {
     /// Every word, in the order of messages.
     const WORDS: &'static [&'static str];
 
@@ -22,10 +22,10 @@ pub trait Worded: Sized + 'static {
     fn word(&self) -> Option<&'static str>;
 }
 
-/// Implements `Worded` from one list of pairs. `other` lists the variants that are not written as a word.
+/// Implements `Keyword` from one list of pairs. `other` lists the variants that are not written as a word.
 macro_rules! worded {
     ($type:ty { $($word:literal => $variant:ident),+ $(,)? } $(other $other:pat)?) => {
-        impl Worded for $type {
+        impl Keyword for $type {
             const WORDS: &'static [&'static str] = &[$($word),+];
 
             fn from_word(word: &str) -> Option<Self> {
@@ -140,7 +140,7 @@ mod tests {
     use super::*;
     use crate::keys::{FIELD, ROUTE};
 
-    fn every_word_comes_back<T: Worded>() {
+    fn every_word_comes_back<T: Keyword>() {
         for word in T::WORDS {
             assert_eq!(T::from_word(word).and_then(|variant| variant.word()), Some(*word));
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use proptest::prelude::*;
-use tidegate_config::arrange::{Arranged, Place};
+use tidegate_config::arrange::{Arranged, PartIndex};
 use tidegate_config::model::{Action, Bind, Config, Forward, PoolChoice, ServerAddress};
 
 /// A configuration whose listeners have these ports, and whose pools these servers.
@@ -25,24 +25,24 @@ fn config(ports: &[u16], pools: &[(&str, &[u16])]) -> Config {
 }
 
 /// The parts of a configuration that are not gone, each with its index.
-fn parts(arranged: &Arranged) -> Vec<(String, Place)> {
+fn parts(arranged: &Arranged) -> Vec<(String, PartIndex)> {
     let mut parts = Vec::new();
     for (index, listener) in arranged.config.listeners.iter().enumerate() {
         if !arranged.listeners[index].is_gone() {
             let Bind::Tcp(address) = &listener.bind else { panic!("{:?}", listener.bind) };
-            parts.push((address.to_string(), Place::Listener(index as u16)));
+            parts.push((address.to_string(), PartIndex::Listener(index as u16)));
         }
     }
     for (index, pool) in arranged.config.pools.iter().enumerate() {
         if arranged.pools[index].life.is_gone() {
             continue;
         }
-        parts.push((pool.name.clone(), Place::Pool(index as u16)));
+        parts.push((pool.name.clone(), PartIndex::Pool(index as u16)));
         for (at, server) in pool.servers.iter().enumerate() {
             if !arranged.pools[index].servers[at].life.is_gone() {
                 let ServerAddress::Ip(address) = &server.address else { panic!("{server:?}") };
                 let name = format!("{} {address}", pool.name);
-                parts.push((name, Place::Server(index as u16, at as u16)));
+                parts.push((name, PartIndex::Server(index as u16, at as u16)));
             }
         }
     }
@@ -60,7 +60,7 @@ fn forwarding_listeners_refer_to_their_pools() {
         |port: u16, to: &str| format!("[[listener]]\nbind = \"10.0.0.1:{port}\"\nforward = {to}\n");
     let names = "{ sni = { \"a.example\" = \"a\" }, default = \"b\" }";
     let first = Arranged::first(config(&forward(1, names), &["a", "b"]));
-    let used: BTreeSet<_> = [Place::Listener(0)].into();
+    let used: BTreeSet<_> = [PartIndex::Listener(0)].into();
     let second = first.next(config(&forward(2, "\"b\""), &["c", "b"]), &used).expect("indexes");
     assert_eq!(second.config.listeners[1].forward, Some(Forward::Pool(1)), "b keeps its index");
     let of_removed = |at: &Arranged| at.config.listeners[0].forward.clone();
@@ -136,7 +136,8 @@ fn applications_keep_their_indexes() {
 fn removed_parts_keep_their_indexes_while_in_use() {
     let first = Arranged::first(config(&[80, 81], &[("a", &[1, 2]), ("b", &[1])]));
     let none = BTreeSet::new();
-    let used: BTreeSet<_> = [Place::Listener(0), Place::Pool(0), Place::Server(1, 0)].into();
+    let used: BTreeSet<_> =
+        [PartIndex::Listener(0), PartIndex::Pool(0), PartIndex::Server(1, 0)].into();
     let second = first.next(config(&[81], &[("b", &[2, 1])]), &used).expect("indexes are left");
     assert_eq!((second.config.listeners.len(), second.config.pools.len()), (2, 2));
     assert!(second.listeners[0].is_gone() && second.pools[0].life.is_gone());
@@ -154,7 +155,7 @@ fn removed_parts_keep_their_indexes_while_in_use() {
 #[test]
 fn removed_parts_come_back_at_their_indexes() {
     let first = Arranged::first(config(&[80, 81], &[("a", &[1, 2])]));
-    let used: BTreeSet<_> = [Place::Listener(0), Place::Server(0, 0)].into();
+    let used: BTreeSet<_> = [PartIndex::Listener(0), PartIndex::Server(0, 0)].into();
     let second = first.next(config(&[81], &[("a", &[2])]), &used).expect("indexes are left");
     let third = second.next(config(&[81, 80], &[("a", &[2, 1])]), &used).expect("as above");
     assert_eq!(parts(&third), parts(&first));
@@ -203,7 +204,7 @@ proptest! {
         const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
         let mut arranged: Option<Arranged> = None;
         // Every part that was ever used and has not been found unused since, with its name.
-        let mut used: Vec<(String, Place)> = Vec::new();
+        let mut used: Vec<(String, PartIndex)> = Vec::new();
         for (ports, pools, ends) in steps {
             let ports: Vec<u16> = ports.into_iter().collect();
             let pools: Vec<(&str, Vec<u16>)> =
@@ -211,7 +212,7 @@ proptest! {
             let pools: Vec<(&str, &[u16])> =
                 pools.iter().map(|(name, ports)| (*name, ports.as_slice())).collect();
             let config = config(&ports, &pools);
-            let in_use: BTreeSet<Place> = used.iter().map(|(_, place)| *place).collect();
+            let in_use: BTreeSet<PartIndex> = used.iter().map(|(_, place)| *place).collect();
             let next = match &arranged {
                 None => Arranged::first(config),
                 Some(before) => before.next(config, &in_use).expect("indexes are left"),
@@ -232,13 +233,13 @@ proptest! {
             let mut at = 0;
             used.retain(|(_, place)| {
                 at += 1;
-                matches!(place, Place::Pool(_)) || ends >> (at % 64) & 1 == 0
+                matches!(place, PartIndex::Pool(_)) || ends >> (at % 64) & 1 == 0
             });
             let servers: BTreeSet<u16> = used.iter().filter_map(|(_, place)| match place {
-                Place::Server(pool, _) => Some(*pool),
-                Place::Listener(_) | Place::Pool(_) => None,
+                PartIndex::Server(pool, _) => Some(*pool),
+                PartIndex::Listener(_) | PartIndex::Pool(_) => None,
             }).collect();
-            used.retain(|(_, place)| !matches!(place, Place::Pool(pool) if !servers.contains(pool)));
+            used.retain(|(_, place)| !matches!(place, PartIndex::Pool(pool) if !servers.contains(pool)));
             arranged = Some(next);
         }
     }

@@ -1,8 +1,8 @@
 //! The files that a configuration names, once they are read.
 //! In: a configuration, the contents of files. Out: what routes refer to, or findings with the lines of the files.
 
+use tidegate_config::findings::SettingPositions;
 use tidegate_config::model::{Action, Config, PoolChoice};
-use tidegate_config::places::Places;
 use tidegate_config::text::Text;
 use tidegate_config::{parse_in_folder, supply};
 
@@ -12,7 +12,7 @@ const TEXT: &str = "[[listener]]\nbind = \"127.0.0.1:80\"\n\
     [map.hosts]\nfile = \"hosts.map\"\nkind = \"suffix\"\n\
     [pool.a]\nservers = [\"127.0.0.1:1\"]\n[pool.b]\nservers = [\"127.0.0.1:2\"]\n";
 
-fn load() -> (Config, Places) {
+fn load() -> (Config, SettingPositions) {
     let loaded = parse_in_folder(TEXT, "site.toml", "/etc").unwrap_or_else(|e| panic!("{e}"));
     assert_eq!(loaded.warnings.mistakes(), [], "the file may name every pool");
     (loaded.config, loaded.places)

@@ -5,7 +5,7 @@
 use core::fmt::Write as _;
 use std::collections::BTreeMap;
 
-use crate::finding::{Fate, Finding};
+use crate::finding::{Finding, LineResult};
 
 /// A longer setting is written in several lines.
 const COLUMNS_MAX: usize = 110;
@@ -241,7 +241,7 @@ impl Document {
         }
         starts.sort_unstable();
         let mut places: BTreeMap<usize, Vec<&Finding>> = BTreeMap::new();
-        for finding in findings.iter().filter(|finding| finding.fate != Fate::Unneeded) {
+        for finding in findings.iter().filter(|finding| finding.fate != LineResult::Unneeded) {
             let before = starts.partition_point(|(line, _)| *line <= finding.line);
             let block = before.checked_sub(1).and_then(|at| starts.get(at)).map_or(0, |at| at.1);
             places.entry(block).or_default().push(finding);

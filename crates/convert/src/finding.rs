@@ -9,7 +9,7 @@ const QUOTED_CHARS_MAX: usize = 160;
 
 /// How a line was translated.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Fate {
+pub enum LineResult {
     /// It was not translated.
     Untranslated,
     /// It was translated, and the behaviour differs.
@@ -18,7 +18,7 @@ pub enum Fate {
     Unneeded,
 }
 
-impl Fate {
+impl LineResult {
     /// The words that begin a message.
     #[must_use]
     pub const fn words(self) -> &'static str {
@@ -38,7 +38,7 @@ pub struct Finding {
     /// The line, without indentation and perhaps cut.
     pub text: String,
     /// How the line was translated.
-    pub fate: Fate,
+    pub fate: LineResult,
     /// The reason, and what to do instead.
     pub why: String,
 }
@@ -57,18 +57,18 @@ impl<'t> Findings<'t> {
     }
 
     pub(crate) fn untranslated(&mut self, line: usize, why: impl Into<String>) {
-        self.note(line, Fate::Untranslated, why.into());
+        self.note(line, LineResult::Untranslated, why.into());
     }
 
     pub(crate) fn differs(&mut self, line: usize, why: impl Into<String>) {
-        self.note(line, Fate::Different, why.into());
+        self.note(line, LineResult::Different, why.into());
     }
 
     pub(crate) fn unneeded(&mut self, line: usize, why: impl Into<String>) {
-        self.note(line, Fate::Unneeded, why.into());
+        self.note(line, LineResult::Unneeded, why.into());
     }
 
-    pub(crate) fn note(&mut self, line: usize, fate: Fate, why: String) {
+    pub(crate) fn note(&mut self, line: usize, fate: LineResult, why: String) {
         // A reason may quote a text with line feeds, and is written as a comment.
         let why = visible(why.chars());
         let is_same = |own: &Finding| own.line == line && own.why == why;
@@ -78,7 +78,7 @@ impl<'t> Findings<'t> {
         if self.all.len() == FINDINGS_MAX {
             let why = format!("there are more than {FINDINGS_MAX} findings");
             let text = String::new();
-            self.all.push(Finding { line: 0, text, fate: Fate::Untranslated, why });
+            self.all.push(Finding { line: 0, text, fate: LineResult::Untranslated, why });
             return;
         }
         let text = line.checked_sub(1).and_then(|index| self.source.get(index));

@@ -19,7 +19,7 @@ use std::collections::BTreeSet;
 
 use document::{Block, BlockKind, Document, Origin, Value};
 use finding::Findings;
-pub use finding::{Fate, Finding};
+pub use finding::{Finding, LineResult};
 
 /// The largest input.
 pub const INPUT_BYTES_MAX: usize = 1 << 20;
@@ -103,7 +103,7 @@ pub struct Conversion {
 impl Conversion {
     /// The number of findings of this kind.
     #[must_use]
-    pub fn count(&self, fate: Fate) -> usize {
+    pub fn count(&self, fate: LineResult) -> usize {
         self.findings.iter().filter(|finding| finding.fate == fate).count()
     }
 }

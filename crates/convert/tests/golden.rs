@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use tidegate_convert::{Fate, Program, convert};
+use tidegate_convert::{LineResult, Program, convert};
 
 /// The fewest files of each program.
 const FILES_MIN: usize = 6;
@@ -44,7 +44,10 @@ fn check(program: Program, folder: &str, end: &str) {
             assert_ne!(finding.why, "", "{name}: {finding:?}");
             let place = format!("{name}:{}:", finding.line);
             let is_named = conversion.toml.contains(&place);
-            assert!(is_named || finding.fate == Fate::Unneeded || finding.line == 0, "{finding:?}");
+            assert!(
+                is_named || finding.fate == LineResult::Unneeded || finding.line == 0,
+                "{finding:?}"
+            );
         }
     }
 }

@@ -2,7 +2,7 @@
 //! In: random texts, and files put together from lines that mean something. Out: passed assertions.
 
 use proptest::prelude::*;
-use tidegate_convert::{Fate, Program, convert};
+use tidegate_convert::{LineResult, Program, convert};
 
 /// Lines of HAProxy's files.
 const HAPROXY: &[&str] = &[
@@ -149,9 +149,11 @@ fn check(text: &str, program: Program) -> Result<(), TestCaseError> {
     prop_assert!(conversion.findings.iter().all(|finding| !finding.why.is_empty()));
     // Each finding that concerns the behaviour is a comment, with its reason.
     let comments = conversion.toml.lines().filter(|line| line.starts_with("# file name:")).count();
-    let concerns = conversion.count(Fate::Untranslated) + conversion.count(Fate::Different);
+    let concerns =
+        conversion.count(LineResult::Untranslated) + conversion.count(LineResult::Different);
     prop_assert_eq!(comments, concerns, "{}", conversion.toml);
-    for finding in conversion.findings.iter().filter(|finding| finding.fate != Fate::Unneeded) {
+    for finding in conversion.findings.iter().filter(|finding| finding.fate != LineResult::Unneeded)
+    {
         prop_assert!(conversion.toml.contains(&finding.why), "{:?}\n{}", finding, conversion.toml);
     }
     Ok(())
@@ -185,7 +187,7 @@ proptest! {
 
 /// The findings about a file that must be translated within the bound of a test.
 fn untranslated(text: &str, program: Program) -> usize {
-    convert(text, "file", program).count(Fate::Untranslated)
+    convert(text, "file", program).count(LineResult::Untranslated)
 }
 
 #[test]
@@ -207,7 +209,7 @@ fn many_rules_are_bounded() {
     let backend = "backend b\nmode http\nserver s 1.1.1.1:80\n";
     let text = format!("frontend f\nmode http\nbind :80\n{acl}{rules}{backend}");
     let conversion = convert(&text, "file", Program::Haproxy);
-    assert!(conversion.is_accepted && conversion.count(Fate::Untranslated) > 0);
+    assert!(conversion.is_accepted && conversion.count(LineResult::Untranslated) > 0);
     assert!(conversion.toml.contains("path = \"/x/*\"\nproxy = \"b\""), "{}", conversion.toml);
 }
 

@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use tidegate_config::model::{Config, Route};
 
-use crate::places::Places;
+use crate::bounded_places::Places;
 
 /// The number of cells: 1 MiB.
 const CELLS: usize = 131_072;

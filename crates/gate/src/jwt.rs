@@ -11,7 +11,7 @@ use std::rc::Rc;
 
 use aws_lc_rs::digest;
 use tidegate_config::model::JwtAuth;
-use tidegate_wire::jwt::{Claims, KeySet, LiveReader, Refusal, TOKEN_BYTES_MAX, Unverified};
+use tidegate_wire::jwt::{Claims, FetchedKeysReader, KeySet, Refusal, TOKEN_BYTES_MAX, Unverified};
 use tidegate_wire::message::RequestHead;
 
 use crate::basic::{CredentialKey, CredentialSecret};
@@ -82,7 +82,7 @@ enum Keys {
     /// Of the configuration. Empty if the file has no usable key.
     Fixed(KeySet),
     /// Fetched while the process serves.
-    Fetched(LiveReader),
+    Fetched(FetchedKeysReader),
 }
 
 impl TokenGuard {

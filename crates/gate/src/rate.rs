@@ -21,8 +21,8 @@ use tidegate_base::prng::mix64;
 use tidegate_base::{Moment, Span};
 use tidegate_config::model::{Config, Rate, RateExcess, Route};
 
+use crate::bounded_places::Places;
 use crate::client_places::ClientLimits;
-use crate::places::Places;
 use crate::rate_key;
 use crate::template::Values;
 

@@ -103,7 +103,7 @@ pub(crate) enum Response {
 
 /// A request and its response in progress.
 #[derive(Debug)]
-pub struct Exchange {
+pub struct ScriptRequest {
     /// The server's name of the exchange.
     pub(crate) tag: u64,
     /// The head of the request.
@@ -209,7 +209,7 @@ impl Part {
     }
 }
 
-impl Default for Exchange {
+impl Default for ScriptRequest {
     fn default() -> Self {
         Self {
             tag: 0,
@@ -235,7 +235,7 @@ impl Default for Exchange {
 }
 
 /// The request.
-impl Exchange {
+impl ScriptRequest {
     pub(crate) fn set(&mut self, head: &RequestHead<'_>, origin: &Origin<'_>) {
         self.tag = origin.tag;
         self.head.keep(head);
@@ -318,7 +318,7 @@ impl Exchange {
 }
 
 /// Changes of the request.
-impl Exchange {
+impl ScriptRequest {
     /// The request, if it can still be changed.
     fn changeable(&mut self) -> Result<&mut Access, &'static str> {
         match self.response {
@@ -381,7 +381,7 @@ impl Exchange {
 }
 
 /// The response.
-impl Exchange {
+impl ScriptRequest {
     /// Removes the response's fields of this name, and adds one if there is a value.
     pub(crate) fn set_answer_field(
         &mut self,

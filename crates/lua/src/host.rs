@@ -12,7 +12,7 @@ use std::sync::Arc;
 use tidegate_base::{Id, Moment, Slab, Span};
 use tidegate_wire::message::RequestHead;
 
-use crate::exchange::{Exchange, Origin, Response};
+use crate::exchange::{Origin, Response, ScriptRequest};
 use crate::operations::{OPERATIONS_MAX, Operation, OperationId};
 use crate::outgoing::Outgoing;
 use crate::reply::ReplyHead;
@@ -43,7 +43,7 @@ const LOG_BYTES_MAX: usize = 2048;
 const SPARE_MAX: usize = 64;
 
 /// Names an exchange of a VM.
-pub type ExchangeId = Id<Exchange>;
+pub type ScriptRequestId = Id<ScriptRequest>;
 
 /// How serious a line of the log is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -284,7 +284,7 @@ pub struct Client {
     /// Bytes that wait for the client, as far as known: those sent since the server last counted them.
     pub(crate) queued: usize,
     /// The request that opened the connection, until `on_open` has ended.
-    pub(crate) request: ExchangeId,
+    pub(crate) request: ScriptRequestId,
 }
 
 /// The data of one VM; see the module header.
@@ -296,7 +296,7 @@ pub(crate) struct Host {
     /// What the callbacks since the last `Vm::take_outbox` have ordered.
     pub(crate) outbox: Outbox,
     /// The requests whose responses are in progress.
-    pub(crate) exchanges: Slab<Exchange>,
+    pub(crate) exchanges: Slab<ScriptRequest>,
     /// The WebSocket clients.
     pub(crate) clients: Slab<Client>,
     /// How many of them are reserved.
@@ -338,7 +338,7 @@ pub(crate) struct Host {
     /// Lines logged in this callback.
     lines: u32,
     /// Exchanges that have ended, for their buffers.
-    spare: Vec<Exchange>,
+    spare: Vec<ScriptRequest>,
     /// The names of the tests, in the VMs of tests.
     pub(crate) tests: Vec<String>,
 }
@@ -403,14 +403,14 @@ impl Host {
         &mut self,
         head: &RequestHead<'_>,
         origin: &Origin<'_>,
-    ) -> Option<ExchangeId> {
+    ) -> Option<ScriptRequestId> {
         let mut exchange = self.spare.pop().unwrap_or_default();
         exchange.set(head, origin);
         self.exchanges.insert(exchange).ok()
     }
 
     /// Forgets an exchange. Its handler is cancelled if it waits, unless the response is complete.
-    pub(crate) fn close(&mut self, id: ExchangeId) {
+    pub(crate) fn close(&mut self, id: ScriptRequestId) {
         let Some(mut exchange) = self.exchanges.remove(id) else { return };
         match exchange.response {
             Response::Ended => self.schedule.detach(exchange.task),
@@ -438,7 +438,11 @@ impl Host {
     }
 
     /// Sets the status of a response.
-    pub(crate) fn set_status(&mut self, id: ExchangeId, status: u16) -> Result<(), &'static str> {
+    pub(crate) fn set_status(
+        &mut self,
+        id: ScriptRequestId,
+        status: u16,
+    ) -> Result<(), &'static str> {
         let exchange = self.exchanges.get_mut(id).ok_or(ENDED)?;
         if exchange.response != Response::Expected {
             return Err("the head of the response has been sent");
@@ -451,7 +455,7 @@ impl Host {
     /// Removes the response's fields of this name, and adds one if there is a value.
     pub(crate) fn set_field(
         &mut self,
-        id: ExchangeId,
+        id: ScriptRequestId,
         name: &[u8],
         value: Option<&[u8]>,
         replaces: bool,
@@ -461,18 +465,21 @@ impl Host {
     }
 
     /// The exchange of a request that is changed.
-    pub(crate) fn exchange(&mut self, id: ExchangeId) -> Result<&mut Exchange, &'static str> {
+    pub(crate) fn exchange(
+        &mut self,
+        id: ScriptRequestId,
+    ) -> Result<&mut ScriptRequest, &'static str> {
         self.exchanges.get_mut(id).ok_or(ENDED)
     }
 
     /// The head of the server's response to a request, during `on_response`.
-    pub(crate) fn reply(&mut self, id: ExchangeId) -> Result<&mut ReplyHead, &'static str> {
+    pub(crate) fn reply(&mut self, id: ScriptRequestId) -> Result<&mut ReplyHead, &'static str> {
         let exchange = self.exchanges.get_mut(id).ok_or(ENDED)?;
         exchange.reply.as_deref_mut().ok_or("the head of the response has been sent")
     }
 
     /// Adds to the body of a response. `flush` sends it.
-    pub(crate) fn write(&mut self, id: ExchangeId, data: &[u8]) -> Result<(), &'static str> {
+    pub(crate) fn write(&mut self, id: ScriptRequestId, data: &[u8]) -> Result<(), &'static str> {
         let total = self.outbox.bytes.len() + data.len();
         let exchange = self.exchanges.get_mut(id).ok_or(ENDED)?;
         if exchange.response == Response::Ended {
@@ -487,14 +494,14 @@ impl Host {
     }
 
     /// What was written and not sent, which the caller adds to and puts back.
-    pub(crate) fn take_written(&mut self, id: ExchangeId) -> Option<Vec<u8>> {
+    pub(crate) fn take_written(&mut self, id: ScriptRequestId) -> Option<Vec<u8>> {
         let exchange = self.exchanges.get_mut(id)?;
         let is_open = exchange.response != Response::Ended;
         is_open.then(|| core::mem::take(&mut exchange.written))
     }
 
     /// Puts back what `take_written` returned, to which JSON was added.
-    pub(crate) fn put_written_json(&mut self, id: ExchangeId, written: Vec<u8>) {
+    pub(crate) fn put_written_json(&mut self, id: ScriptRequestId, written: Vec<u8>) {
         if let Some(exchange) = self.exchanges.get_mut(id) {
             exchange.written = written;
             exchange.is_touched = true;
@@ -503,13 +510,13 @@ impl Host {
     }
 
     /// Whether so much was written that it has to be sent.
-    pub(crate) fn must_flush(&self, id: ExchangeId) -> bool {
+    pub(crate) fn must_flush(&self, id: ScriptRequestId) -> bool {
         let exchange = self.exchanges.get(id);
         exchange.is_some_and(|exchange| exchange.written.len() > WRITTEN_BYTES_MAX)
     }
 
     /// Sends what was written.
-    pub(crate) fn flush(&mut self, id: ExchangeId) -> Result<(), &'static str> {
+    pub(crate) fn flush(&mut self, id: ScriptRequestId) -> Result<(), &'static str> {
         let Self { exchanges, outbox, .. } = self;
         let exchange = exchanges.get_mut(id).ok_or(ENDED)?;
         match exchange.response {
@@ -533,7 +540,7 @@ impl Host {
     }
 
     /// Completes a response.
-    pub(crate) fn finish(&mut self, id: ExchangeId) -> Result<(), &'static str> {
+    pub(crate) fn finish(&mut self, id: ScriptRequestId) -> Result<(), &'static str> {
         let Self { exchanges, outbox, .. } = self;
         let exchange = exchanges.get_mut(id).ok_or(ENDED)?;
         let tag = exchange.tag;
@@ -559,12 +566,12 @@ impl Host {
     }
 
     /// Whether the script has set or written something of a response.
-    pub(crate) fn is_touched(&self, id: ExchangeId) -> bool {
+    pub(crate) fn is_touched(&self, id: ScriptRequestId) -> bool {
         self.exchanges.get(id).is_some_and(|exchange| exchange.is_touched)
     }
 
     /// Whether the response of an exchange is complete, or the exchange is gone.
-    pub(crate) fn has_ended(&self, id: ExchangeId) -> bool {
+    pub(crate) fn has_ended(&self, id: ScriptRequestId) -> bool {
         self.exchanges.get(id).is_none_or(|exchange| exchange.response == Response::Ended)
     }
 }
@@ -579,7 +586,7 @@ impl Host {
     }
 
     /// `on_open` of a client begins, with this request.
-    pub(crate) fn begin_opening(&mut self, id: ClientId, request: ExchangeId) {
+    pub(crate) fn begin_opening(&mut self, id: ClientId, request: ScriptRequestId) {
         if let Some(client) = self.clients.get_mut(id) {
             client.request = request;
             self.opening += 1;

@@ -27,12 +27,12 @@ mod waiting;
 pub use engine::{Budget, Excess, Failure};
 pub use exchange::{Origin, Rewritten, fields_of};
 pub use host::{
-    ClientId, EXCHANGES_MAX, Effect, ExchangeId, Facts, FindModule, Level, OUTPUT_BYTES_MAX,
-    Outbox, RemoteClient,
+    ClientId, EXCHANGES_MAX, Effect, Facts, FindModule, Level, OUTPUT_BYTES_MAX, Outbox,
+    RemoteClient, ScriptRequestId,
 };
 pub use operations::OperationId;
 pub use outgoing::{Outgoing, Response};
 pub use reply::ReplyHead;
 pub use shared::Dictionary;
 pub use sockets::{Socket, SocketId};
-pub use vm::{Bounds, CallbackOwner, Handler, Resumed, Script, TEST, Verdict, Vm};
+pub use vm::{Bounds, CallbackEnd, CallbackOwner, Handler, Resumed, Script, TEST, Vm};

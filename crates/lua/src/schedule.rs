@@ -11,7 +11,7 @@ use std::collections::{BinaryHeap, VecDeque};
 use tidegate_base::{Id, Moment, Slab, Span};
 
 use crate::engine::Coroutine;
-use crate::host::{ClientId, ExchangeId};
+use crate::host::{ClientId, ScriptRequestId};
 use crate::operations::OperationId;
 use crate::sockets::SocketId;
 
@@ -31,7 +31,7 @@ pub(crate) type JobId = Id<Job>;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Owner {
     /// `on_request` of this exchange.
-    Request(ExchangeId),
+    Request(ScriptRequestId),
     /// A handler of this client.
     Client(ClientId),
     /// A job.
@@ -50,7 +50,7 @@ pub(crate) enum Wait {
     /// The end of a job, up to this time.
     Job(JobId, Moment),
     /// The client of this exchange has read what was sent.
-    Drain(ExchangeId),
+    Drain(ScriptRequestId),
     /// The result of this operation.
     Operation(OperationId),
     /// Input of this socket, or else its connect or room for output; up to this time.

@@ -10,7 +10,7 @@ use crate::engine::{Argument, Entry};
 use crate::host::{Client, ClientId, Host};
 use crate::schedule::Owner;
 use crate::sockets::Keeper;
-use crate::vm::{Handler, Verdict, Vm, numbers};
+use crate::vm::{CallbackEnd, Handler, Vm, numbers};
 
 /// Bytes of the state of a client that is handed over.
 const STATE_BYTES_MAX: usize = 1024 * 1024;
@@ -18,7 +18,7 @@ const STATE_BYTES_MAX: usize = 1024 * 1024;
 /// What the VM before does.
 impl Vm {
     /// Other code has taken the place of this one, which ends at `by`: its jobs end, and `on_retire` runs.
-    pub fn retire(&mut self, by: Moment) -> Verdict {
+    pub fn retire(&mut self, by: Moment) -> CallbackEnd {
         let host = self.engine.host();
         host.retires_at = Some(by);
         host.schedule.retire(by);
@@ -26,19 +26,19 @@ impl Vm {
         self.close_idle_sockets();
         self.forget_dropped();
         if !self.has(Handler::Retire) {
-            return Verdict::Done;
+            return CallbackEnd::Done;
         }
         let seconds = Argument::Number(self.engine.peek().seconds_left().unwrap_or(0.0));
         self.run(Entry::Retire, (Owner::Application, "on_retire"), &[seconds])
     }
 
     /// Hands out the state of a client, and forgets the client.
-    pub fn release_client(&mut self, client: ClientId, state: &mut Option<Vec<u8>>) -> Verdict {
+    pub fn release_client(&mut self, client: ClientId, state: &mut Option<Vec<u8>>) -> CallbackEnd {
         let [index, _] = numbers(client);
         let verdict = self.run(Entry::Release, (Owner::Application, "the handover"), &[index]);
         let host = self.engine.host();
         let carried = core::mem::take(&mut host.carried);
-        if verdict == Verdict::Done {
+        if verdict == CallbackEnd::Done {
             host.end_sockets_of(Keeper::Client(client));
             host.clients.remove(client);
             *state = Some(carried);
@@ -82,7 +82,7 @@ impl Vm {
     }
 
     /// Takes over a client of an earlier VM, and runs `on_handover`. `None` if its id is not reserved.
-    pub fn adopt_client(&mut self, id: ClientId, tag: u64, state: &[u8]) -> Option<Verdict> {
+    pub fn adopt_client(&mut self, id: ClientId, tag: u64, state: &[u8]) -> Option<CallbackEnd> {
         let host = self.engine.host();
         let client = host.clients.get_mut(id).filter(|client| client.is_reserved)?;
         (client.tag, client.is_open, client.is_reserved) = (tag, true, false);

@@ -9,7 +9,7 @@ use tidegate_wire::message::{RequestHead, ResponseHead};
 
 use crate::engine::{Argument, Budget, Coroutine, Engine, Entry, Excess, Failure, Turn};
 use crate::exchange::{Origin, Rewritten};
-use crate::host::{ClientId, ExchangeId, Facts, FindModule, Host, Outbox};
+use crate::host::{ClientId, Facts, FindModule, Host, Outbox, ScriptRequestId};
 use crate::operations::{OperationId, Outcome, Reply};
 use crate::outgoing::Response;
 use crate::reply::ReplyHead;
@@ -71,7 +71,7 @@ pub enum Handler {
 
 /// How a callback ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Verdict {
+pub enum CallbackEnd {
     /// It has returned.
     Done,
     /// It waits, and continues in `Vm::resume`.
@@ -105,7 +105,7 @@ pub struct Resumed {
     /// What it is, for messages.
     pub what: &'static str,
     /// How it ended.
-    pub verdict: Verdict,
+    pub verdict: CallbackEnd,
 }
 
 /// How a coroutine continues.
@@ -203,12 +203,12 @@ impl Vm {
     fn load_script(&mut self, entry: Entry, script: &Script) -> Result<(), Failure> {
         let arguments = [Argument::Bytes(&script.text), Argument::Bytes(script.file.as_bytes())];
         match self.run(entry, (Owner::Application, "the script"), &arguments) {
-            Verdict::Done => Ok(()),
-            Verdict::Waiting => {
+            CallbackEnd::Done => Ok(()),
+            CallbackEnd::Waiting => {
                 let what = format!("{}: a script cannot wait while it loads", script.file);
                 Err(Failure::plain(what))
             }
-            Verdict::Failed(failure) => Err(failure),
+            CallbackEnd::Failed(failure) => Err(failure),
         }
     }
 
@@ -219,7 +219,7 @@ impl Vm {
     }
 
     /// Runs a test.
-    pub fn test(&mut self, name: &str) -> Verdict {
+    pub fn test(&mut self, name: &str) -> CallbackEnd {
         self.run(Entry::Test, (Owner::Application, TEST), &[Argument::Bytes(name.as_bytes())])
     }
 
@@ -248,25 +248,25 @@ impl Vm {
     }
 
     /// Runs `on_start`, if there is one.
-    pub fn start(&mut self) -> Verdict {
+    pub fn start(&mut self) -> CallbackEnd {
         match self.has(Handler::Start) {
             true => self.run(Entry::Start, (Owner::Application, ON_START), &[]),
-            false => Verdict::Done,
+            false => CallbackEnd::Done,
         }
     }
 
     /// Cancels everything that waits, and runs `on_stop`, if there is one. `on_stop` cannot wait.
-    pub fn stop(&mut self) -> Verdict {
+    pub fn stop(&mut self) -> CallbackEnd {
         self.engine.host().schedule.clear();
         self.forget_dropped();
         let verdict = match self.has(Handler::Stop) {
             true => self.run(Entry::Stop, (Owner::Application, "on_stop"), &[]),
-            false => Verdict::Done,
+            false => CallbackEnd::Done,
         };
         self.engine.host().schedule.clear();
         self.forget_dropped();
         match verdict {
-            Verdict::Waiting => Verdict::Failed(Failure {
+            CallbackEnd::Waiting => CallbackEnd::Failed(Failure {
                 excess: None,
                 message: "on_stop cannot wait".to_owned(),
                 trace: String::new(),
@@ -280,28 +280,28 @@ impl Vm {
         &mut self,
         head: &RequestHead<'_>,
         origin: &Origin<'_>,
-    ) -> Option<ExchangeId> {
+    ) -> Option<ScriptRequestId> {
         self.engine.host().open(head, origin)
     }
 
     /// Adds to the body of a request. Returns the bytes that it has then.
-    pub fn add_body(&mut self, id: ExchangeId, data: &[u8]) -> usize {
+    pub fn add_body(&mut self, id: ScriptRequestId, data: &[u8]) -> usize {
         let exchange = self.engine.host().exchanges.get_mut(id);
         exchange.map_or(0, |exchange| exchange.add_body(data))
     }
 
     /// Runs `on_request` for a request whose body is complete.
-    pub fn request(&mut self, id: ExchangeId) -> Verdict {
+    pub fn request(&mut self, id: ScriptRequestId) -> CallbackEnd {
         self.run(Entry::Request, (Owner::Request(id), "on_request"), &numbers(id))
     }
 
     /// Runs `on_access` for a request that will be forwarded.
-    pub fn access(&mut self, id: ExchangeId) -> Verdict {
+    pub fn access(&mut self, id: ScriptRequestId) -> CallbackEnd {
         self.run(Entry::Access, (Owner::Request(id), "on_access"), &numbers(id))
     }
 
     /// Runs `on_response` for the head of a server's response. It cannot wait.
-    pub fn response(&mut self, id: ExchangeId, head: &ResponseHead<'_>) -> Verdict {
+    pub fn response(&mut self, id: ScriptRequestId, head: &ResponseHead<'_>) -> CallbackEnd {
         if let Ok(exchange) = self.engine.host().exchange(id) {
             exchange.reply = Some(Box::new(ReplyHead::new(head)));
         }
@@ -309,12 +309,12 @@ impl Vm {
     }
 
     /// Takes the head of a response, as `on_response` has changed it.
-    pub fn take_reply(&mut self, id: ExchangeId) -> Option<Box<ReplyHead>> {
+    pub fn take_reply(&mut self, id: ScriptRequestId) -> Option<Box<ReplyHead>> {
         self.engine.host().exchange(id).ok()?.reply.take()
     }
 
     /// Runs `on_log` for a request that has ended. `record` is a JSON object. It cannot wait.
-    pub fn log(&mut self, record: &[u8]) -> Verdict {
+    pub fn log(&mut self, record: &[u8]) -> CallbackEnd {
         self.run_at_once(Entry::Log, (Owner::Application, "on_log"), &[Argument::Bytes(record)])
     }
 
@@ -324,7 +324,7 @@ impl Vm {
         entry: Entry,
         whose: (Owner, &'static str),
         arguments: &[Argument<'_>],
-    ) -> Verdict {
+    ) -> CallbackEnd {
         self.engine.host().cannot_wait = true;
         let verdict = self.run(entry, whose, arguments);
         self.engine.host().cannot_wait = false;
@@ -332,7 +332,7 @@ impl Vm {
     }
 
     /// Exchanges a request that `on_access` has not answered, as it has changed it, for buffers.
-    pub fn take_request(&mut self, id: ExchangeId, into: &mut Rewritten) {
+    pub fn take_request(&mut self, id: ScriptRequestId, into: &mut Rewritten) {
         into.fields.clear();
         if let Some(exchange) = self.engine.host().exchanges.get_mut(id) {
             exchange.take(into);
@@ -340,20 +340,20 @@ impl Vm {
     }
 
     /// Gives a request that was taken back, as far as `on_response` reads it.
-    pub fn restore_request(&mut self, id: ExchangeId, from: &mut Rewritten) {
+    pub fn restore_request(&mut self, id: ScriptRequestId, from: &mut Rewritten) {
         if let Ok(exchange) = self.engine.host().exchange(id) {
             exchange.take(from);
         }
     }
 
     /// Forgets a request: its response is complete, or its client has left.
-    pub fn close_request(&mut self, id: ExchangeId) {
+    pub fn close_request(&mut self, id: ScriptRequestId) {
         self.engine.host().close(id);
         self.forget_dropped();
     }
 
     /// The client of a begun response has read what was sent: `response:flush` returns.
-    pub fn note_drained(&mut self, id: ExchangeId) {
+    pub fn note_drained(&mut self, id: ScriptRequestId) {
         self.engine.host().note_drained(id);
     }
 
@@ -375,21 +375,21 @@ impl Vm {
     }
 
     /// Runs `on_open` for a client and the request that opened its connection, which ends with the handler.
-    pub fn opened(&mut self, client: ClientId, request: ExchangeId) -> Verdict {
+    pub fn opened(&mut self, client: ClientId, request: ScriptRequestId) -> CallbackEnd {
         self.engine.host().begin_opening(client, request);
         let ([a, b], [c, d]) = (numbers(client), numbers(request));
         self.run(Entry::Open, (Owner::Client(client), "on_open"), &[a, b, c, d])
     }
 
     /// Runs `on_message`.
-    pub fn message(&mut self, client: ClientId, data: &[u8], is_text: bool) -> Verdict {
+    pub fn message(&mut self, client: ClientId, data: &[u8], is_text: bool) -> CallbackEnd {
         let [index, _] = numbers(client);
         let arguments = [index, Argument::Bytes(data), Argument::Boolean(is_text)];
         self.run(Entry::Message, (Owner::Client(client), "on_message"), &arguments)
     }
 
     /// Cancels the handler of a client if one waits, runs `on_close` and forgets the client.
-    pub fn closed(&mut self, client: ClientId, code: u16, reason: &str) -> Verdict {
+    pub fn closed(&mut self, client: ClientId, code: u16, reason: &str) -> CallbackEnd {
         self.engine.host().cancel_handler(client);
         self.engine.host().note_closed(client);
         let [index, _] = numbers(client);
@@ -424,7 +424,7 @@ impl Vm {
     }
 
     /// Runs `on_drain` for a client that has read the bytes that waited for it.
-    pub fn drained(&mut self, client: ClientId) -> Verdict {
+    pub fn drained(&mut self, client: ClientId) -> CallbackEnd {
         let [index, _] = numbers(client);
         // Another handler of the client may wait, so this one belongs to the application.
         self.run(Entry::Drain, (Owner::Application, "on_drain"), &[index])
@@ -493,7 +493,7 @@ impl Vm {
         entry: Entry,
         whose: (Owner, &'static str),
         arguments: &[Argument<'_>],
-    ) -> Verdict {
+    ) -> CallbackEnd {
         let host = self.engine.host();
         host.schedule.begin_run();
         host.begin_callback(whose.0, whose.1);
@@ -502,25 +502,25 @@ impl Vm {
     }
 
     /// Keeps a coroutine that waits, and notes the end of one that has ended.
-    fn finish_turn(&mut self, (owner, what): (Owner, &'static str), turn: Turn) -> Verdict {
+    fn finish_turn(&mut self, (owner, what): (Owner, &'static str), turn: Turn) -> CallbackEnd {
         let verdict = match turn {
             Turn::Returned(coroutine) => {
                 self.engine.keep(coroutine);
-                Verdict::Done
+                CallbackEnd::Done
             }
             Turn::Suspended(coroutine) => {
                 match self.engine.host().suspend(coroutine, owner, what) {
-                    true => Verdict::Waiting,
-                    false => Verdict::Failed(Failure {
+                    true => CallbackEnd::Waiting,
+                    false => CallbackEnd::Failed(Failure {
                         excess: None,
                         message: "attempt to yield outside of a coroutine".to_owned(),
                         trace: String::new(),
                     }),
                 }
             }
-            Turn::Failed(failure) => Verdict::Failed(failure),
+            Turn::Failed(failure) => CallbackEnd::Failed(failure),
         };
-        if verdict != Verdict::Waiting {
+        if verdict != CallbackEnd::Waiting {
             let host = self.engine.host();
             host.end_sockets_of(Keeper::Run(host.schedule.run));
             match owner {
@@ -614,9 +614,9 @@ impl Vm {
         let host = self.engine.host();
         host.schedule.running = Id::NONE;
         let now = host.now();
-        if verdict != Verdict::Waiting
+        if verdict != CallbackEnd::Waiting
             && host.schedule.finish_job(id, now) == JobEnd::Over
-            && let Verdict::Failed(failure) = &verdict
+            && let CallbackEnd::Failed(failure) = &verdict
         {
             let message = Argument::Bytes(failure.message.as_bytes());
             // The prelude's own code: a failure here means that there is no memory, and the job is forgotten.

@@ -6,7 +6,7 @@
 use tidegate_base::{Id, Moment};
 
 use crate::engine::Coroutine;
-use crate::host::{Effect, ExchangeId, Host};
+use crate::host::{Effect, Host, ScriptRequestId};
 use crate::schedule::{Owner, Wait, Wake};
 use crate::vm::CallbackOwner;
 
@@ -93,14 +93,14 @@ impl Host {
     }
 
     /// Orders to learn when the client of a begun response has read.
-    pub(crate) fn order_drain(&mut self, id: ExchangeId) {
+    pub(crate) fn order_drain(&mut self, id: ScriptRequestId) {
         if let Some(exchange) = self.exchanges.get(id) {
             self.outbox.effects.push(Effect::AwaitDrain { tag: exchange.tag });
         }
     }
 
     /// The client of a response has read what was sent.
-    pub(crate) fn note_drained(&mut self, id: ExchangeId) {
+    pub(crate) fn note_drained(&mut self, id: ScriptRequestId) {
         if let Some(exchange) = self.exchanges.get_mut(id) {
             let waiters = core::mem::take(&mut exchange.waiters);
             self.schedule.wake_all(&waiters, Wake::Done);

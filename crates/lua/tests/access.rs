@@ -4,13 +4,13 @@
 mod harness;
 
 use harness::{App, TIMED};
-use tidegate_lua::{Rewritten, Verdict};
+use tidegate_lua::{CallbackEnd, Rewritten};
 
 const GET: &str =
     "GET /a?b=1 HTTP/1.1\r\nHost: example.com\r\nX-One: 1\r\nx_one: 2\r\nCookie: c\r\n\r\n";
 
 /// Runs `body` in `on_access`.
-fn run(body: &str) -> (Verdict, Rewritten, Option<(u16, String)>) {
+fn run(body: &str) -> (CallbackEnd, Rewritten, Option<(u16, String)>) {
     let text = format!("return {{ on_access = function(request, response) {body} end }}");
     let mut app = App::load(&text, &TIMED);
     let id = app.open_hook(GET, &["api", "slow"]);
@@ -52,7 +52,7 @@ fn hook_changes_the_request() {
         ("request:set_pool('slow'):set_pool('api')", "GET /a?b=1 Some(0)"),
     ] {
         let (verdict, rewritten, response) = run(body);
-        assert_eq!((verdict, response), (Verdict::Done, None), "{body}");
+        assert_eq!((verdict, response), (CallbackEnd::Done, None), "{body}");
         assert_eq!(changes(&rewritten), expected, "{body}");
         assert_eq!(rewritten.has_path, body.contains("set_path"), "{body}");
         assert_eq!(rewritten.fields.drops("x-one"), body.contains("One"), "{body}");
@@ -83,7 +83,11 @@ fn hook_that_uses_the_response_answers_the_request() {
         ("response:redirect('/login')", 302, ""),
     ] {
         let (verdict, _, response) = run(body);
-        assert_eq!((verdict, response), (Verdict::Done, Some((status, text.to_owned()))), "{body}");
+        assert_eq!(
+            (verdict, response),
+            (CallbackEnd::Done, Some((status, text.to_owned()))),
+            "{body}"
+        );
     }
 }
 
@@ -106,7 +110,7 @@ fn wrong_changes_are_errors() {
         ("response:finish('x') request:set_path('/b')", "already has a response"),
     ] {
         let (verdict, _, _) = run(body);
-        let Verdict::Failed(failure) = verdict else { panic!("{body} succeeds") };
+        let CallbackEnd::Failed(failure) = verdict else { panic!("{body} succeeds") };
         assert!(failure.message.contains(error), "{body}: {failure}");
         assert!(failure.message.starts_with("app.lua:1:"), "{body}: {failure}");
     }
@@ -116,7 +120,7 @@ fn wrong_changes_are_errors() {
 fn other_handlers_cannot_change_requests() {
     let text = "return { on_request = function(request) request:set_path('/b') end }";
     let (verdict, _) = App::load(text, &TIMED).get("/");
-    let Verdict::Failed(failure) = verdict else { panic!("it succeeds") };
+    let CallbackEnd::Failed(failure) = verdict else { panic!("it succeeds") };
     assert!(failure.message.contains("only on_access can change a request"), "{failure}");
 }
 
@@ -126,10 +130,10 @@ fn hook_waits_and_then_decides() {
         tide.sleep(0.1) request:set_header('X-Waited', 'yes') end }";
     let mut app = App::load(text, &TIMED);
     let id = app.open_hook(GET, &[]);
-    assert_eq!(app.vm.access(id), Verdict::Waiting);
+    assert_eq!(app.vm.access(id), CallbackEnd::Waiting);
     assert_eq!(app.advance(99), []);
     let resumed = app.advance(1);
-    assert_eq!((resumed[0].what, &resumed[0].verdict), ("on_access", &Verdict::Done));
+    assert_eq!((resumed[0].what, &resumed[0].verdict), ("on_access", &CallbackEnd::Done));
     let mut rewritten = Rewritten::default();
     app.vm.take_request(id, &mut rewritten);
     assert_eq!(changes(&rewritten), "GET /a?b=1 X-Waited=yes None");

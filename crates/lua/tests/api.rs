@@ -4,7 +4,7 @@
 mod harness;
 
 use harness::{App, TIMED};
-use tidegate_lua::Verdict;
+use tidegate_lua::CallbackEnd;
 
 /// The value of a Lua expression, as text.
 fn eval(expression: &str) -> String {
@@ -21,7 +21,7 @@ fn eval(expression: &str) -> String {
     );
     let mut app = App::load(&text, &TIMED);
     match app.get("/a%20b?x=1&y=a+b&y=%63&flag") {
-        (Verdict::Done, Some((200, body))) => body,
+        (CallbackEnd::Done, Some((200, body))) => body,
         other => panic!("{expression}: {other:?}"),
     }
 }
@@ -58,7 +58,7 @@ fn response_that_would_be_incomplete_fails() {
         response:finish(string.rep('x', 17 * 1024 * 1024))
     end }";
     let bounds = tidegate_lua::Bounds { memory_bytes_max: 1 << 28, ..TIMED };
-    let Verdict::Failed(failure) = App::load(text, &bounds).get("/").0 else {
+    let CallbackEnd::Failed(failure) = App::load(text, &bounds).get("/").0 else {
         panic!("it is sent")
     };
     assert!(failure.message.contains("16 MiB"), "{}", failure.message);
@@ -136,7 +136,7 @@ fn responses_have_status_fields_and_pieces() {
         assert(select(2, response:finish()) == 'the response has ended')
     end }";
     let mut app = App::load(text, &TIMED);
-    assert_eq!(app.get("/"), (Verdict::Done, Some((201, "first 2 last!".to_owned()))));
+    assert_eq!(app.get("/"), (CallbackEnd::Done, Some((201, "first 2 last!".to_owned()))));
     let fields: Vec<_> = app.head.1.iter().map(|(n, v)| format!("{n}={v}")).collect();
     let expected =
         ["x-one=b", "Set-Cookie=c=1", "Set-Cookie=d=2", "Content-Type=text/plain; charset=utf-8"];
@@ -146,7 +146,7 @@ fn responses_have_status_fields_and_pieces() {
 #[test]
 fn response_of_a_callback_that_returns_is_complete() {
     let mut app = App::load("return { on_request = function() end }", &TIMED);
-    assert_eq!(app.get("/"), (Verdict::Done, Some((200, String::new()))));
+    assert_eq!(app.get("/"), (CallbackEnd::Done, Some((200, String::new()))));
 }
 
 #[test]
@@ -179,7 +179,7 @@ fn misuse_of_the_response_is_a_lua_error_and_splits_no_head() {
         let text = format!("return {{ on_request = function(request, response) {code} end }}");
         let mut app = App::load(&text, &TIMED);
         let (verdict, response) = app.get("/");
-        assert!(matches!(verdict, Verdict::Failed(_)), "{code}: {verdict:?}");
+        assert!(matches!(verdict, CallbackEnd::Failed(_)), "{code}: {verdict:?}");
         assert_eq!(response, None, "{code}");
     }
 }
@@ -202,7 +202,7 @@ fn handles_of_ended_exchanges_are_invalid() {
         end }";
     let mut app = App::load(text, &TIMED);
     assert_eq!(app.get("/").1, Some((200, "first".to_owned())));
-    assert_eq!(app.get("/"), (Verdict::Done, Some((200, "second".to_owned()))));
+    assert_eq!(app.get("/"), (CallbackEnd::Done, Some((200, "second".to_owned()))));
 }
 
 #[test]
@@ -520,13 +520,13 @@ fn error_in_a_handler_has_a_traceback_and_the_vm_lives() {
             response:finish('good')
         end }";
     let mut app = App::load(text, &TIMED);
-    let Verdict::Failed(failure) = app.get("/bad").0 else { panic!("it works") };
+    let CallbackEnd::Failed(failure) = app.get("/bad").0 else { panic!("it works") };
     assert!(
         failure.message.starts_with("app.lua:1: attempt to index field 'missing'"),
         "{failure}"
     );
     assert!(failure.trace.contains("app.lua:3:"), "{failure}");
-    let Verdict::Failed(failure) = app.get("/table").0 else { panic!("it works") };
+    let CallbackEnd::Failed(failure) = app.get("/table").0 else { panic!("it works") };
     assert_eq!(failure.message, "(the error is a value of the type table)");
     assert_eq!(app.get("/").1, Some((200, "good".to_owned())));
 }
@@ -540,7 +540,7 @@ fn memory_does_not_grow_with_requests() {
     let mut most = 0;
     for round in 0..20 {
         for _ in 0..500 {
-            assert_eq!(app.get("/x").0, Verdict::Done);
+            assert_eq!(app.get("/x").0, CallbackEnd::Done);
         }
         match round {
             0..5 => most = most.max(app.vm.used_bytes()),

@@ -6,7 +6,7 @@ mod harness;
 use std::time::{Duration, Instant};
 
 use harness::{App, COUNTED, TIMED};
-use tidegate_lua::{Excess, Verdict};
+use tidegate_lua::{CallbackEnd, Excess};
 
 /// Statements that never end by themselves. LuaJIT compiles most of them.
 const ENDLESS: [&str; 14] = [
@@ -71,17 +71,18 @@ fn endless_code_stops_within_its_budget_and_the_vm_lives() {
             let verdict = app.get("/bad").0;
             let elapsed = begin.elapsed();
             match (&verdict, *code) {
-                (Verdict::Failed(failure), _) if failure.excess == Some(Excess::Time) => {}
+                (CallbackEnd::Failed(failure), _) if failure.excess == Some(Excess::Time) => {}
                 // These end by another bound.
-                (Verdict::Failed(failure), _) if failure.excess == Some(Excess::Memory) => {}
-                (Verdict::Done, code) if IN_C.contains(&code) && !code.starts_with("while") => {}
+                (CallbackEnd::Failed(failure), _) if failure.excess == Some(Excess::Memory) => {}
+                (CallbackEnd::Done, code) if IN_C.contains(&code) && !code.starts_with("while") => {
+                }
                 _ => panic!("{code}: {verdict:?}"),
             }
             // CPU time bounds the callback; wall time depends on the machine's other work.
             assert!(elapsed < Duration::from_secs(20), "{code} took {elapsed:?}");
             assert_eq!(
                 app.get("/good"),
-                (Verdict::Done, Some((200, "good".into()))),
+                (CallbackEnd::Done, Some((200, "good".into()))),
                 "after {code}"
             );
         }
@@ -97,7 +98,9 @@ fn compiled_loop_is_stopped_after_about_its_budget_of_cpu_time() {
     let begin = harness::cpu_time();
     let verdict = app.get("/").0;
     let spent = harness::cpu_time() - begin;
-    assert!(matches!(&verdict, Verdict::Failed(failure) if failure.excess == Some(Excess::Time)));
+    assert!(
+        matches!(&verdict, CallbackEnd::Failed(failure) if failure.excess == Some(Excess::Time))
+    );
     // The budget is 50 ms; a tick of the scheduler may be 10 ms.
     assert!(spent < Duration::from_millis(50 + 30), "{spent:?}");
 }
@@ -115,9 +118,9 @@ fn sort_takes_no_longer_than_its_budget_whatever_the_order() {
     let mut patient = App::load(&text, &COUNTED);
     let (verdict, response) = patient.get("/");
     match verdict {
-        Verdict::Done => assert_eq!(response, Some((200, "sorted".into()))),
-        Verdict::Failed(failure) => assert_eq!(failure.excess, Some(Excess::Time)),
-        Verdict::Waiting => panic!("it waits for nothing"),
+        CallbackEnd::Done => assert_eq!(response, Some((200, "sorted".into()))),
+        CallbackEnd::Failed(failure) => assert_eq!(failure.excess, Some(Excess::Time)),
+        CallbackEnd::Waiting => panic!("it waits for nothing"),
     }
 }
 
@@ -125,7 +128,9 @@ fn sort_takes_no_longer_than_its_budget_whatever_the_order() {
 fn stopped_callback_reports_where_it_was() {
     let text = "local function spin()\n  while true do end\nend\n\
         return { on_request = function() spin() end }";
-    let Verdict::Failed(failure) = App::load(text, &TIMED).get("/").0 else { panic!("it runs") };
+    let CallbackEnd::Failed(failure) = App::load(text, &TIMED).get("/").0 else {
+        panic!("it runs")
+    };
     assert!(failure.trace.contains("app.lua:2:"), "{}", failure.trace);
     assert_eq!(failure.message, "the callback exceeds its time budget");
 }
@@ -160,13 +165,16 @@ fn memory_bombs_are_stopped_and_the_vm_lives() {
             for _ in 0..3 {
                 let (verdict, _) = app.get("/bad");
                 let allowed = code.contains("json");
-                assert!(allowed || matches!(verdict, Verdict::Failed(_)), "{code}: {verdict:?}");
+                assert!(
+                    allowed || matches!(verdict, CallbackEnd::Failed(_)),
+                    "{code}: {verdict:?}"
+                );
                 let most = bounds.memory_bytes_max * 2;
                 assert!(app.vm.used_bytes() < most, "{code}: {} bytes", app.vm.used_bytes());
             }
             assert_eq!(
                 app.get("/good"),
-                (Verdict::Done, Some((200, "good".into()))),
+                (CallbackEnd::Done, Some((200, "good".into()))),
                 "after {code}"
             );
         }
@@ -182,7 +190,7 @@ fn garbage_does_not_count_against_the_memory_limit() {
         response:finish(tostring(n > 1e8))
     end }";
     let mut app = App::load(text, &TIMED);
-    assert_eq!(app.get("/"), (Verdict::Done, Some((200, "true".into()))));
+    assert_eq!(app.get("/"), (CallbackEnd::Done, Some((200, "true".into()))));
 }
 
 #[test]
@@ -195,7 +203,7 @@ fn vm_at_its_memory_limit_survives_hot_loops() {
             response:finish(tostring(n))
         end }";
     let mut app = App::load(text, &TIMED);
-    let failed = (0..300).filter(|_| matches!(app.get("/").0, Verdict::Failed(_))).count();
+    let failed = (0..300).filter(|_| matches!(app.get("/").0, CallbackEnd::Failed(_))).count();
     assert!(failed > 0, "the limit is never reached");
     assert!(app.vm.used_bytes() < TIMED.memory_bytes_max * 2);
 }

@@ -4,10 +4,10 @@
 mod harness;
 
 use harness::{App, TIMED};
-use tidegate_lua::{ClientId, Verdict};
+use tidegate_lua::{CallbackEnd, ClientId};
 
 /// Opens a client.
-fn open(app: &mut App, tag: u64) -> (ClientId, Verdict) {
+fn open(app: &mut App, tag: u64) -> (ClientId, CallbackEnd) {
     let request = app.open("GET /room?name=a HTTP/1.1\r\nHost: a\r\n\r\n");
     let client = app.vm.open_client(tag).expect("there is room");
     let verdict = app.vm.opened(client, request);
@@ -34,16 +34,16 @@ fn clients_send_and_close() {
         }";
     let mut app = App::load(text, &TIMED);
     let (client, verdict) = open(&mut app, 5);
-    assert_eq!((verdict, app.sent.join(";")), (Verdict::Done, "5 text welcome a".to_owned()));
-    assert_eq!(app.vm.message(client, b"\xff", false), Verdict::Done);
-    assert_eq!(app.vm.message(client, b"bye", true), Verdict::Done);
+    assert_eq!((verdict, app.sent.join(";")), (CallbackEnd::Done, "5 text welcome a".to_owned()));
+    assert_eq!(app.vm.message(client, b"\xff", false), CallbackEnd::Done);
+    assert_eq!(app.vm.message(client, b"bye", true), CallbackEnd::Done);
     app.effects();
     assert_eq!(app.sent[1..], ["5 binary \u{fffd}", "5 text a", "5 close 4001 as asked"]);
-    assert_eq!(app.vm.closed(client, 4001, "as asked"), Verdict::Done);
+    assert_eq!(app.vm.closed(client, 4001, "as asked"), CallbackEnd::Done);
     app.effects();
     assert_eq!(app.log, ["Info 4001 as asked false nil the connection is closed"]);
     assert_eq!(app.vm.clients(), 0);
-    assert_eq!(app.vm.message(client, b"late", true), Verdict::Done);
+    assert_eq!(app.vm.message(client, b"late", true), CallbackEnd::Done);
 }
 
 #[test]
@@ -67,7 +67,7 @@ fn handle_of_an_earlier_client_reaches_no_later_one() {
     app.vm.closed(first, 1000, "");
     let (second, _) = open(&mut app, 2);
     assert_eq!(first.index, second.index);
-    assert_eq!(app.vm.message(second, b"", true), Verdict::Done);
+    assert_eq!(app.vm.message(second, b"", true), CallbackEnd::Done);
     app.effects();
     let away = "RemoteClient { worker: 3, life: 7, client: 0.1 }";
     let (sent, closed) = (format!("{away} text hello"), format!("{away} close 4000"));
@@ -89,7 +89,7 @@ fn wrong_arguments_are_errors() {
         let mut app = App::load(&text, &TIMED);
         let (client, _) = open(&mut app, 1);
         let verdict = app.vm.message(client, b"m", true);
-        assert!(matches!(verdict, Verdict::Failed(_)), "{code}: {verdict:?}");
+        assert!(matches!(verdict, CallbackEnd::Failed(_)), "{code}: {verdict:?}");
     }
     let text = "return { on_message = function(client)
         assert(select(2, client:send('\\255')):find('UTF%-8'))
@@ -103,7 +103,7 @@ fn wrong_arguments_are_errors() {
     end }";
     let mut app = App::load(text, &TIMED);
     let (client, _) = open(&mut app, 1);
-    assert_eq!(app.vm.message(client, b"m", true), Verdict::Done);
+    assert_eq!(app.vm.message(client, b"m", true), CallbackEnd::Done);
 }
 
 #[test]

@@ -4,7 +4,7 @@
 mod harness;
 
 use harness::{App, TIMED};
-use tidegate_lua::{ExchangeId, SocketId, Verdict};
+use tidegate_lua::{CallbackEnd, ScriptRequestId, SocketId};
 use tidegate_wire::websocket::{
     Close, CloseCode, Decoder, FrameRules, Incoming, Kind, Limits, Role, accept_key_of,
     encode_close, encode_message, encode_ping,
@@ -15,7 +15,7 @@ const LIFE: u32 = 2;
 
 struct Talk {
     app: App,
-    request: ExchangeId,
+    request: ScriptRequestId,
     socket: SocketId,
     /// The head of the request.
     head: String,
@@ -33,7 +33,7 @@ impl Talk {
         );
         let mut app = App::load(&text, &TIMED);
         let request = app.open("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-        assert_eq!(app.vm.request(request), Verdict::Waiting);
+        assert_eq!(app.vm.request(request), CallbackEnd::Waiting);
         app.effects();
         let socket = app.sockets.remove(0).0;
         assert!(app.vm.socket_begun(socket, 5));
@@ -220,7 +220,7 @@ fn wrong_use_is_an_error() {
         );
         let mut app = App::load(&text, &TIMED);
         let request = app.open("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-        assert_eq!(app.vm.request(request), Verdict::Waiting);
+        assert_eq!(app.vm.request(request), CallbackEnd::Waiting);
         app.effects();
         let socket = app.sockets.remove(0).0;
         assert!(app.vm.socket_begun(socket, 5));
@@ -237,7 +237,7 @@ fn wrong_use_is_an_error() {
         let mut app =
             App::load(&format!("return {{ on_request = function() {call} end }}"), &TIMED);
         let request = app.open("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-        let Verdict::Failed(failure) = app.vm.request(request) else { panic!("{call}") };
+        let CallbackEnd::Failed(failure) = app.vm.request(request) else { panic!("{call}") };
         assert!(failure.message.contains(expected), "{failure}");
     }
 }

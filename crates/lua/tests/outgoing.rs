@@ -4,7 +4,7 @@
 mod harness;
 
 use harness::{App, REQUESTS_MAX, TIMED};
-use tidegate_lua::{OperationId, Response, Verdict};
+use tidegate_lua::{CallbackEnd, OperationId, Response};
 
 /// An application that runs `body` in `on_request`.
 fn app(body: &str) -> App {
@@ -16,7 +16,7 @@ fn app(body: &str) -> App {
 fn request_of(body: &str) -> String {
     let mut app = app(body);
     let id = app.open("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-    assert_eq!(app.vm.request(id), Verdict::Waiting, "{body}");
+    assert_eq!(app.vm.request(id), CallbackEnd::Waiting, "{body}");
     app.effects();
     assert_eq!((app.requests.len(), app.vm.operations()), (1, 1), "{body}");
     app.vm.close_request(id);
@@ -33,7 +33,7 @@ fn response(status: u16, fields: &str, body: &[u8]) -> Response {
 fn reply(body: &str, reply: Result<Response, &str>) -> String {
     let mut app = app(body);
     let id = app.open("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-    assert_eq!(app.vm.request(id), Verdict::Waiting, "{body}");
+    assert_eq!(app.vm.request(id), CallbackEnd::Waiting, "{body}");
     app.effects();
     let operation = app.requests[0].0;
     assert!(app.vm.note_begun(operation, 5));
@@ -121,7 +121,7 @@ fn wrong_options_are_errors() {
         ("tide.http.x = 1", "cannot be changed"),
     ] {
         let (verdict, _) = app(body).get("/");
-        let Verdict::Failed(failure) = verdict else { panic!("{body}: {verdict:?}") };
+        let CallbackEnd::Failed(failure) = verdict else { panic!("{body}: {verdict:?}") };
         assert!(failure.message.contains(error), "{body}: {failure}");
     }
 }
@@ -147,7 +147,7 @@ fn parts_that_no_server_could_read_are_refused() {
         );
         let (verdict, answer) = app(&body).get("/");
         let text = match (verdict, answer) {
-            (Verdict::Failed(failure), _) => failure.message,
+            (CallbackEnd::Failed(failure), _) => failure.message,
             (_, answer) => answer.expect("it answers").1,
         };
         assert!(text.contains(error), "{options}: {text}");

@@ -4,7 +4,7 @@
 mod harness;
 
 use harness::{App, TIMED};
-use tidegate_lua::Verdict;
+use tidegate_lua::CallbackEnd;
 
 /// An application that runs `body` in `on_request`.
 fn app(body: &str) -> App {
@@ -16,7 +16,7 @@ fn app(body: &str) -> App {
 fn call_of(body: &str) -> String {
     let mut app = app(body);
     let id = app.open("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-    assert_eq!(app.vm.request(id), Verdict::Waiting, "{body}");
+    assert_eq!(app.vm.request(id), CallbackEnd::Waiting, "{body}");
     app.effects();
     assert_eq!((app.calls.len(), app.vm.operations()), (1, 1), "{body}");
     app.vm.close_request(id);
@@ -28,7 +28,7 @@ fn call_of(body: &str) -> String {
 fn reply(body: &str, reply: Result<&[u8], &str>) -> String {
     let mut app = app(body);
     let id = app.open("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-    assert_eq!(app.vm.request(id), Verdict::Waiting);
+    assert_eq!(app.vm.request(id), CallbackEnd::Waiting);
     app.effects();
     let operation = app.calls[0].0;
     // That of a VM before.
@@ -92,7 +92,7 @@ fn wrong_calls_are_errors() {
         ("tide.push.x = 1", "cannot be changed"),
     ] {
         let (verdict, _) = app(body).get("/");
-        let Verdict::Failed(failure) = verdict else { panic!("{body}: {verdict:?}") };
+        let CallbackEnd::Failed(failure) = verdict else { panic!("{body}: {verdict:?}") };
         assert!(failure.message.contains(error), "{body}: {failure}");
     }
     let mut waitless = app("local result, err
@@ -113,7 +113,7 @@ fn call_of_a_job_and_one_that_fails_afterwards_end() {
     let operation = app.calls[0].0;
     app.vm.complete(2, operation, Ok(b"{\"result\":{}}"));
     let resumed = app.advance(0);
-    assert!(matches!(resumed[0].verdict, Verdict::Failed(_)));
+    assert!(matches!(resumed[0].verdict, CallbackEnd::Failed(_)));
     assert_eq!(app.vm.operations(), 0);
     // Everything that waits is given up at the end.
     app.get("/");

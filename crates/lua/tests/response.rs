@@ -4,7 +4,7 @@
 mod harness;
 
 use harness::{App, TIMED};
-use tidegate_lua::{ReplyHead, Verdict};
+use tidegate_lua::{CallbackEnd, ReplyHead};
 use tidegate_wire::http1::{HeadDecoder, ResponseLimits};
 use tidegate_wire::message::{RequestKind, ResponseStorage};
 
@@ -13,7 +13,7 @@ const OK: &str =
     "HTTP/1.1 200 OK\r\nServer: x\r\nX-One: 1\r\nx-one: 2\r\nContent-Length: 5\r\n\r\n";
 
 /// Runs `body` in `on_response` for the head `text`.
-fn run_on(text: &str, body: &str) -> (App, Verdict, Option<Box<ReplyHead>>) {
+fn run_on(text: &str, body: &str) -> (App, CallbackEnd, Option<Box<ReplyHead>>) {
     let script = format!("return {{ on_response = function(request, response) {body} end }}");
     let mut app = App::load(&script, &TIMED);
     let id = app.open_hook(GET, &[]);
@@ -33,7 +33,7 @@ fn run_on(text: &str, body: &str) -> (App, Verdict, Option<Box<ReplyHead>>) {
 /// The status and the changed fields.
 fn changes(body: &str) -> String {
     let (_, verdict, reply) = run_on(OK, body);
-    assert_eq!(verdict, Verdict::Done, "{body}");
+    assert_eq!(verdict, CallbackEnd::Done, "{body}");
     let reply = reply.expect("there is a head");
     let fields = reply.changes.written();
     let fields = fields.map(|(name, value)| format!(" {name}={}", String::from_utf8_lossy(value)));
@@ -83,13 +83,13 @@ fn change_that_would_break_the_message_is_an_error() {
         ("coroutine.yield()", "yield"),
     ] {
         let (_, verdict, _) = run_on(OK, body);
-        let Verdict::Failed(failure) = verdict else { panic!("{body}: {verdict:?}") };
+        let CallbackEnd::Failed(failure) = verdict else { panic!("{body}: {verdict:?}") };
         assert!(failure.message.contains(error), "{body}: {failure}");
     }
     let (_, verdict, _) = run_on("HTTP/1.1 304 \r\n\r\n", "response:set_status(200)");
-    assert!(matches!(verdict, Verdict::Failed(_)), "{verdict:?}");
+    assert!(matches!(verdict, CallbackEnd::Failed(_)), "{verdict:?}");
     let (_, verdict, _) = run_on("HTTP/1.1 304 \r\n\r\n", "response:set_status(304)");
-    assert_eq!(verdict, Verdict::Done);
+    assert_eq!(verdict, CallbackEnd::Done);
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn hook_cannot_wait_and_may_begin_threads() {
         tide.spawn(function() tide.sleep(0.01) tide.log.info('later') end)
         local _, err = tide.http.request { pool = 'api' } tide.log.info(err)";
     let (mut app, verdict, _) = run_on(OK, body);
-    assert_eq!(verdict, Verdict::Done);
+    assert_eq!(verdict, CallbackEnd::Done);
     let refused = "Info functions that wait cannot be used here (such as in on_response or in the error handler of xpcall)";
     assert_eq!(app.log, [refused, refused]);
     app.advance(0);
@@ -123,7 +123,7 @@ fn head_cannot_be_used_after_the_hook() {
     let decoded =
         HeadDecoder::default().decode_response(OK.as_bytes(), &limits, kind, &mut storage);
     let (head, _) = decoded.expect("the head is valid").expect("the head is complete");
-    assert_eq!(app.vm.response(id, &head), Verdict::Done);
+    assert_eq!(app.vm.response(id, &head), CallbackEnd::Done);
     app.vm.take_reply(id);
     app.vm.close_request(id);
     let (_, response) = app.get("/");
@@ -137,8 +137,8 @@ fn log_hook_gets_the_record_and_cannot_wait() {
         if record.status == 500 then error('x') end
     end }";
     let mut app = App::load(script, &TIMED);
-    assert_eq!(app.vm.log(b"{\"status\":200,\"target\":\"/a\"}"), Verdict::Done);
-    assert!(matches!(app.vm.log(b"{\"status\":500}"), Verdict::Failed(_)));
+    assert_eq!(app.vm.log(b"{\"status\":200,\"target\":\"/a\"}"), CallbackEnd::Done);
+    assert!(matches!(app.vm.log(b"{\"status\":500}"), CallbackEnd::Failed(_)));
     app.effects();
     assert!(app.log[0].starts_with("Info 201 /a functions that wait cannot"), "{:?}", app.log);
     assert_eq!(app.vm.waiting(), 0);

@@ -6,7 +6,7 @@ mod harness;
 use std::sync::Arc;
 
 use harness::{App, TIMED};
-use tidegate_lua::{Dictionary, Verdict};
+use tidegate_lua::{CallbackEnd, Dictionary};
 
 /// The value of a Lua expression after `code`, as text.
 fn eval(code: &str, expression: &str) -> String {
@@ -21,7 +21,7 @@ fn eval(code: &str, expression: &str) -> String {
     );
     let mut app = App::load(&text, &TIMED);
     match app.get("/") {
-        (Verdict::Done, Some((200, body))) => body.trim_end_matches(" nil").to_owned(),
+        (CallbackEnd::Done, Some((200, body))) => body.trim_end_matches(" nil").to_owned(),
         other => panic!("{expression}: {other:?}"),
     }
 }

@@ -5,7 +5,7 @@ mod harness;
 
 use harness::{App, REQUESTS_MAX, TIMED};
 use tidegate_base::Moment;
-use tidegate_lua::{ExchangeId, SocketId, Verdict};
+use tidegate_lua::{CallbackEnd, ScriptRequestId, SocketId};
 
 /// The number of the VM.
 const LIFE: u32 = 2;
@@ -18,9 +18,9 @@ fn app(body: &str) -> App {
     App::load(&text, &TIMED)
 }
 
-fn begin(app: &mut App) -> ExchangeId {
+fn begin(app: &mut App) -> ScriptRequestId {
     let id = app.open("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-    assert_eq!(app.vm.request(id), Verdict::Waiting);
+    assert_eq!(app.vm.request(id), CallbackEnd::Waiting);
     app.effects();
     id
 }
@@ -192,7 +192,7 @@ fn reload_closes_idle_sockets_and_keeps_no_more() {
         app.vm.close_request(id);
         assert_eq!(app.vm.take_closed_socket(), expected);
         if expected.is_none() {
-            assert_eq!(app.vm.retire(Moment::from_nanos(u64::MAX)), Verdict::Done);
+            assert_eq!(app.vm.retire(Moment::from_nanos(u64::MAX)), CallbackEnd::Done);
             assert_eq!((app.vm.take_closed_socket(), app.vm.sockets()), (Some(7), 0));
         }
     }
@@ -207,11 +207,11 @@ fn waits_of_jobs_for_sockets_are_premature_after_a_reload() {
         end) end }",
         &TIMED,
     );
-    assert_eq!(app.vm.start(), Verdict::Done);
+    assert_eq!(app.vm.start(), CallbackEnd::Done);
     app.advance(0);
     app.effects();
     let socket = connect(&mut app, 7);
-    assert_eq!(app.vm.retire(Moment::from_nanos(u64::MAX)), Verdict::Done);
+    assert_eq!(app.vm.retire(Moment::from_nanos(u64::MAX)), CallbackEnd::Done);
     app.advance(0);
     app.effects();
     assert_eq!(app.log, ["Info nil premature 4"]);
@@ -233,14 +233,14 @@ fn sockets_end_with_their_client_or_job_or_request() {
     );
     let request = app.open("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     let client = app.vm.open_client(1).expect("there is room");
-    assert_eq!(app.vm.opened(client, request), Verdict::Waiting);
+    assert_eq!(app.vm.opened(client, request), CallbackEnd::Waiting);
     app.effects();
     connect(&mut app, 1);
-    assert_eq!(app.vm.message(client, b"hello", true), Verdict::Done);
+    assert_eq!(app.vm.message(client, b"hello", true), CallbackEnd::Done);
     app.effects();
     assert_eq!(orders(&mut app), ["connect 0", "1 send hello"]);
     assert_eq!(app.vm.take_closed_socket(), None, "the client is there");
-    assert_eq!(app.vm.closed(client, 1000, ""), Verdict::Done);
+    assert_eq!(app.vm.closed(client, 1000, ""), CallbackEnd::Done);
     assert_eq!((app.vm.take_closed_socket(), app.vm.sockets()), (Some(1), 0));
     let id = begin(&mut app);
     connect(&mut app, 2);
@@ -270,7 +270,7 @@ fn sockets_are_bounded_with_requests_and_idle_ones_make_room() {
     let mut held = Vec::new();
     for tag in 0..REQUESTS_MAX as u64 {
         let id = app.open("GET /keep HTTP/1.1\r\nHost: a\r\n\r\n");
-        assert_eq!(app.vm.request(id), Verdict::Waiting);
+        assert_eq!(app.vm.request(id), CallbackEnd::Waiting);
         app.effects();
         connect(&mut app, tag);
         app.effects();
@@ -315,7 +315,7 @@ fn wrong_use_is_an_error() {
     ] {
         let mut app = app(body);
         let id = app.open("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-        let Verdict::Failed(failure) = app.vm.request(id) else { panic!("{body}") };
+        let CallbackEnd::Failed(failure) = app.vm.request(id) else { panic!("{body}") };
         assert!(failure.message.contains(error), "{failure}");
     }
     let unconnected =

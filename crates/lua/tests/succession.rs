@@ -5,22 +5,22 @@ mod harness;
 
 use harness::{App, TIMED};
 use tidegate_base::Moment;
-use tidegate_lua::{ClientId, Verdict};
+use tidegate_lua::{CallbackEnd, ClientId};
 
 const NOTHING: &str = "return { on_message = function() end }";
 
 fn open(app: &mut App, tag: u64) -> ClientId {
     let request = app.open("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     let client = app.vm.open_client(tag).expect("there is room");
-    assert_eq!(app.vm.opened(client, request), Verdict::Done);
+    assert_eq!(app.vm.opened(client, request), CallbackEnd::Done);
     app.vm.close_request(request);
     client
 }
 
 /// Hands a client of the first application over to the second.
-fn hand_over(before: &mut App, after: &mut App, client: ClientId, tag: u64) -> Option<Verdict> {
+fn hand_over(before: &mut App, after: &mut App, client: ClientId, tag: u64) -> Option<CallbackEnd> {
     let mut state = None;
-    assert_eq!(before.vm.release_client(client, &mut state), Verdict::Done);
+    assert_eq!(before.vm.release_client(client, &mut state), CallbackEnd::Done);
     let verdict = after.vm.adopt_client(client, tag, &state.expect("a state"));
     after.effects();
     verdict
@@ -57,7 +57,7 @@ fn states_of_clients_are_copied_as_plain_data() {
     let client = open(&mut before, 5);
     after.vm.reserve_clients_of(&before.vm);
     assert_eq!((after.vm.clients(), after.vm.tag_of(2, client)), (0, None), "not taken over yet");
-    assert_eq!(hand_over(&mut before, &mut after, client, 6), Some(Verdict::Done));
+    assert_eq!(hand_over(&mut before, &mut after, client, 6), Some(CallbackEnd::Done));
     assert_eq!(after.sent, [format!("6 text 1-2-{}-{} true", client.index, client.generation)]);
     assert_eq!((before.vm.clients(), after.vm.clients()), (0, 1));
     assert_eq!((before.vm.tag_of(2, client), after.vm.tag_of(2, client)), (None, Some(6)));
@@ -93,7 +93,7 @@ fn tables_of_a_state_keep_their_identity() {
     let (mut before, mut after) = (App::load(before, &TIMED), App::load(after, &TIMED));
     let client = open(&mut before, 5);
     after.vm.reserve_clients_of(&before.vm);
-    assert_eq!(hand_over(&mut before, &mut after, client, 5), Some(Verdict::Done));
+    assert_eq!(hand_over(&mut before, &mut after, client, 5), Some(CallbackEnd::Done));
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn client_without_a_state_gets_an_empty_table() {
     let (mut before, mut after) = (App::load(NOTHING, &TIMED), App::load(script, &TIMED));
     let client = open(&mut before, 5);
     after.vm.reserve_clients_of(&before.vm);
-    assert_eq!(hand_over(&mut before, &mut after, client, 5), Some(Verdict::Done));
+    assert_eq!(hand_over(&mut before, &mut after, client, 5), Some(CallbackEnd::Done));
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn ids_of_earlier_clients_stay_free_until_they_have_ended() {
     // A third VM gets what the second has not taken over.
     let mut last = App::load(NOTHING, &TIMED);
     last.vm.reserve_clients_of(&after.vm);
-    assert_eq!(after.vm.retire(Moment::from_nanos(u64::MAX)), Verdict::Done);
+    assert_eq!(after.vm.retire(Moment::from_nanos(u64::MAX)), CallbackEnd::Done);
     assert_eq!(after.vm.adopt_client(kept[0], 1, b""), None, "the last VM has its id now");
     assert_eq!((after.vm.clients(), last.vm.clients()), (2, 0));
 }
@@ -135,10 +135,10 @@ fn state_that_is_too_large_is_refused_and_the_client_stays() {
     let client = open(&mut before, 1);
     let mut state = None;
     let verdict = before.vm.release_client(client, &mut state);
-    let Verdict::Failed(failure) = verdict else { panic!("{verdict:?}") };
+    let CallbackEnd::Failed(failure) = verdict else { panic!("{verdict:?}") };
     assert!(failure.message.contains("up to 1 MiB"), "{failure}");
     assert_eq!((state, before.vm.clients()), (None, 1));
-    assert_eq!(before.vm.message(client, b"x", true), Verdict::Done);
+    assert_eq!(before.vm.message(client, b"x", true), CallbackEnd::Done);
 }
 
 #[test]
@@ -160,13 +160,13 @@ fn jobs_of_earlier_code_get_premature_and_end() {
             end,
             on_request = function(request, response) tide.sleep(3) response:finish('done') end }";
     let mut app = App::load(script, &TIMED);
-    assert_eq!(app.vm.start(), Verdict::Waiting);
+    assert_eq!(app.vm.start(), CallbackEnd::Waiting);
     app.advance(0);
     let request = app.open("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-    assert_eq!(app.vm.request(request), Verdict::Waiting);
+    assert_eq!(app.vm.request(request), CallbackEnd::Waiting);
     assert!(!app.vm.is_idle());
     // The clock of the bench begins at 1.5 s.
-    assert_eq!(app.vm.retire(Moment::from_nanos(21_500_000_000)), Verdict::Done);
+    assert_eq!(app.vm.retire(Moment::from_nanos(21_500_000_000)), CallbackEnd::Done);
     app.effects();
     let lines = core::mem::take(&mut app.log);
     assert_eq!(lines, ["Info retire 20 20"]);
@@ -191,7 +191,7 @@ fn failed_on_handover_is_a_failure_of_the_client() {
     let client = open(&mut before, 5);
     after.vm.reserve_clients_of(&before.vm);
     let verdict = hand_over(&mut before, &mut after, client, 5);
-    assert!(matches!(verdict, Some(Verdict::Failed(_))), "{verdict:?}");
+    assert!(matches!(verdict, Some(CallbackEnd::Failed(_))), "{verdict:?}");
     assert_eq!(after.vm.clients(), 1, "the server closes it");
-    assert_eq!(after.vm.closed(client, 1011, ""), Verdict::Done);
+    assert_eq!(after.vm.closed(client, 1011, ""), CallbackEnd::Done);
 }

@@ -4,10 +4,10 @@
 mod harness;
 
 use harness::{App, COUNTED, JOBS_MAX, TIMED};
-use tidegate_lua::{CallbackOwner, Excess, ExchangeId, Verdict};
+use tidegate_lua::{CallbackEnd, CallbackOwner, Excess, ScriptRequestId};
 
 /// Begins `GET target`, whose handler may wait.
-fn begin(app: &mut App, target: &str) -> (ExchangeId, Verdict) {
+fn begin(app: &mut App, target: &str) -> (ScriptRequestId, CallbackEnd) {
     let id = app.open(&format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n"));
     let verdict = app.vm.request(id);
     (id, verdict)
@@ -42,11 +42,11 @@ fn log_of(body: &str) -> Vec<String> {
 fn handler_sleeps_and_then_answers() {
     let mut app = app("assert(tide.sleep(0.25)) response:finish(tostring(tide.elapsed()))");
     let (id, verdict) = begin(&mut app, "/");
-    assert_eq!((verdict, app.effects(), app.vm.waiting()), (Verdict::Waiting, None, 1));
+    assert_eq!((verdict, app.effects(), app.vm.waiting()), (CallbackEnd::Waiting, None, 1));
     assert_eq!(app.due_in(), Some(250));
     assert_eq!(app.advance(249), []);
     let resumed = app.advance(1);
-    assert_eq!(resumed[0].verdict, Verdict::Done);
+    assert_eq!(resumed[0].verdict, CallbackEnd::Done);
     assert_eq!(
         (resumed[0].whose, resumed[0].what),
         (CallbackOwner::Request { tag: 9 }, "on_request")
@@ -107,7 +107,7 @@ fn each_part_between_waits_has_its_own_budget() {
     assert_eq!(counted.effects(), Some((200, "done".to_owned())));
     begin(&mut app, "/bad");
     let last = (0..5).flat_map(|_| app.advance(1)).last().expect("it continues");
-    let Verdict::Failed(failure) = last.verdict else { panic!("it never ends") };
+    let CallbackEnd::Failed(failure) = last.verdict else { panic!("it never ends") };
     assert_eq!(
         (failure.excess, last.whose),
         (Some(Excess::Time), CallbackOwner::Request { tag: 9 })
@@ -129,7 +129,7 @@ fn handler_of_a_client_that_has_left_never_continues() {
 fn handler_continues_after_its_response() {
     let mut app = app("response:finish('ok') tide.sleep(1) log('later', response:write('x'))");
     let (id, verdict) = begin(&mut app, "/");
-    assert_eq!((verdict, app.effects()), (Verdict::Waiting, Some((200, "ok".to_owned()))));
+    assert_eq!((verdict, app.effects()), (CallbackEnd::Waiting, Some((200, "ok".to_owned()))));
     app.vm.close_request(id);
     assert_eq!(app.advance(1000)[0].whose, CallbackOwner::Application);
     app.effects();
@@ -169,7 +169,7 @@ fn repeated_timer_that_fails_goes_on_and_does_not_overlap() {
         response:finish('ok')");
     app.get("/");
     let verdicts: Vec<_> = app.advance(100).into_iter().map(|one| one.verdict).collect();
-    let [Verdict::Failed(failure)] = &verdicts[..] else { panic!("{verdicts:?}") };
+    let [CallbackEnd::Failed(failure)] = &verdicts[..] else { panic!("{verdicts:?}") };
     assert!(failure.message.ends_with("first") && failure.trace.contains("app.lua"));
     for _ in 0..35 {
         app.advance(10);
@@ -267,7 +267,7 @@ fn write_waits_for_the_client_above_the_high_water_mark() {
         for at = 1, 6 do assert(response:write(piece)) log(at) end");
     let (id, verdict) = begin(&mut app, "/");
     app.effects();
-    assert_eq!((verdict, app.awaits_drain, app.log.len()), (Verdict::Waiting, true, 2));
+    assert_eq!((verdict, app.awaits_drain, app.log.len()), (CallbackEnd::Waiting, true, 2));
     assert_eq!(app.advance(60_000), [], "it waits for the client");
     app.vm.note_drained(id);
     app.advance(0);
@@ -302,9 +302,9 @@ fn script_cannot_wait_while_it_loads_and_on_stop_cannot_wait() {
         on_stop = function() tide.log.info('stops') tide.sleep(1) end,
     }";
     let mut app = App::load(text, &TIMED);
-    assert_eq!(app.vm.start(), Verdict::Waiting);
+    assert_eq!(app.vm.start(), CallbackEnd::Waiting);
     app.advance(1000);
-    assert!(matches!(app.vm.stop(), Verdict::Failed(_)));
+    assert!(matches!(app.vm.stop(), CallbackEnd::Failed(_)));
     app.effects();
     assert_eq!(app.log, ["Info tick", "Info stops"]);
     assert_eq!((app.due_in(), app.vm.is_ready()), (None, false));
@@ -326,14 +326,14 @@ fn handlers_of_clients_wait() {
     let mut app = App::load(text, &TIMED);
     let request = app.open("GET /?name=a HTTP/1.1\r\nHost: a\r\n\r\n");
     let client = app.vm.open_client(7).expect("there is room");
-    assert_eq!(app.vm.opened(client, request), Verdict::Waiting);
+    assert_eq!(app.vm.opened(client, request), CallbackEnd::Waiting);
     assert_eq!((app.vm.requests(), app.vm.waiting()), (0, 1));
     let resumed = app.advance(1000);
     assert_eq!((resumed[0].whose, resumed[0].what), (CallbackOwner::Client { tag: 7 }, "on_open"));
-    assert_eq!(app.vm.message(client, b"one", true), Verdict::Waiting);
+    assert_eq!(app.vm.message(client, b"one", true), CallbackEnd::Waiting);
     app.advance(1000);
-    assert_eq!(app.vm.message(client, b"two", true), Verdict::Waiting);
-    assert_eq!(app.vm.closed(client, 1000, ""), Verdict::Waiting);
+    assert_eq!(app.vm.message(client, b"two", true), CallbackEnd::Waiting);
+    assert_eq!(app.vm.closed(client, 1000, ""), CallbackEnd::Waiting);
     app.advance(1000);
     app.effects();
     assert_eq!(app.sent, ["7 text hello a", "7 text one"]);
@@ -358,7 +358,7 @@ fn wrong_arguments_are_errors() {
     ] {
         let mut app = app(code);
         let (verdict, _) = app.get("/");
-        assert!(matches!(verdict, Verdict::Failed(_)), "{code}: {verdict:?}");
+        assert!(matches!(verdict, CallbackEnd::Failed(_)), "{code}: {verdict:?}");
     }
     let mut app = app("tide.sleep(-1) tide.sleep(0/0) tide.timer.after(1e300, print)
         tide.timer.every(-5, print):cancel()

@@ -27,7 +27,7 @@ pub(crate) const IDEMPOTENCY_KEY_BYTES_MAX: usize = 128;
 
 /// A request whose replies are being collected.
 #[derive(Debug)]
-pub struct Exchange {
+pub struct ApiCall {
     /// The commands, in order.
     items: Vec<Item>,
     /// By number of the call.
@@ -145,7 +145,7 @@ struct Batch<'a> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Malformed;
 
-impl Exchange {
+impl ApiCall {
     /// Reads a request for `hub`. Returns its calls, each of which has the number of its place.
     ///
     /// # Errors

@@ -169,7 +169,7 @@ pub enum Failure {
 
 /// The decision of the backend.
 #[derive(Debug)]
-pub enum Verdict<'a> {
+pub enum BackendDecision<'a> {
     /// The client may go on.
     Granted(Box<Granted<'a>>),
     /// There is no result: for `connect`, the client is not known; for `refresh` and `sub_refresh`, its time is over.
@@ -259,7 +259,7 @@ struct Disconnection<'a> {
     reason: Cow<'a, str>,
 }
 
-impl<'a> Verdict<'a> {
+impl<'a> BackendDecision<'a> {
     /// Reads the body of a response.
     ///
     /// # Errors
@@ -423,14 +423,14 @@ mod tests {
             ("", "malformed"),
             ("<html>", "malformed"),
         ] {
-            let found = match Verdict::decode(body.as_bytes()) {
-                Ok(Verdict::Granted(_)) => "granted",
-                Ok(Verdict::Nothing) => "nothing",
-                Ok(Verdict::Refused(refused)) => {
+            let found = match BackendDecision::decode(body.as_bytes()) {
+                Ok(BackendDecision::Granted(_)) => "granted",
+                Ok(BackendDecision::Nothing) => "nothing",
+                Ok(BackendDecision::Refused(refused)) => {
                     assert!(refused.code > 0 && !refused.message.is_empty());
                     "refused"
                 }
-                Ok(Verdict::Disconnected(_, reason)) => {
+                Ok(BackendDecision::Disconnected(_, reason)) => {
                     assert!(!reason.is_empty());
                     "disconnected"
                 }
@@ -442,8 +442,8 @@ mod tests {
 
     #[test]
     fn data_is_json_in_one_line_whatever_its_encoding() {
-        let read = |body: &'static str| match Verdict::decode(body.as_bytes()) {
-            Ok(Verdict::Granted(granted)) => granted,
+        let read = |body: &'static str| match BackendDecision::decode(body.as_bytes()) {
+            Ok(BackendDecision::Granted(granted)) => granted,
             other => panic!("{other:?}"),
         };
         let plain = read("{\"result\":{\"data\":{\"a\":\n1},\"info\":[2],\"expire_at\":5}}");

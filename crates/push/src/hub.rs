@@ -19,8 +19,8 @@ use crate::api::matches_pattern;
 use crate::emulation::Secret;
 use crate::fan_out::{Delivery, Slice, Waiter};
 use crate::instruction::Instruction;
-use crate::local::{EmptyChannel, Joined, Local, Place, Ticket, WALKS_MAX};
-use crate::mail::{Call, Counts, Mail, Order, Reply, ReplyTo, Subscribed, Target, Visitor};
+use crate::local::{EmptyChannel, Joined, Local, SubscriptionId, Ticket, WALKS_MAX};
+use crate::mail::{Call, Counts, Mail, Order, PresentClient, Reply, ReplyTo, Subscribed, Target};
 use crate::owner::{Outcome, Owned};
 use crate::position::Since;
 use crate::publication::Publication;
@@ -70,7 +70,7 @@ pub type Instance = (Moment, u64);
 #[derive(Debug)]
 pub struct Subscription {
     /// Where the subscriber is.
-    pub place: Place,
+    pub place: SubscriptionId,
     /// The owner's reply; `None` if it comes later, as `Event::Subscribed`.
     pub reply: Option<Subscribed>,
 }
@@ -79,9 +79,9 @@ pub struct Subscription {
 #[derive(Debug)]
 pub enum Event<K> {
     /// A subscription of this worker is confirmed.
-    Subscribed(K, Place, Subscribed),
+    Subscribed(K, SubscriptionId, Subscribed),
     /// A subscription of this worker has failed, and ended.
-    Refused(K, Place, Error),
+    Refused(K, SubscriptionId, Error),
     /// The reply to a call of this worker.
     Replied(K, u32, Reply),
     /// Commands of a client of this worker, which must know this secret.
@@ -132,7 +132,7 @@ impl<K: Copy + Eq> Hub<K> {
         settings: &Hubs,
         (hub, name): (u16, &str),
         key: K,
-        (since, visitor): (Option<Since>, Option<Visitor>),
+        (since, visitor): (Option<Since>, Option<PresentClient>),
         at: Instance,
     ) -> Result<Subscription, Error> {
         let asks = since.is_some() || visitor.is_some();
@@ -169,7 +169,7 @@ impl<K: Copy + Eq> Hub<K> {
     pub fn unsubscribe(
         &mut self,
         settings: &Hubs,
-        place: Place,
+        place: SubscriptionId,
         key: K,
         client: Option<&Arc<str>>,
     ) {
@@ -192,7 +192,7 @@ impl<K: Copy + Eq> Hub<K> {
 
     /// The channel of a subscription.
     #[must_use]
-    pub fn channel(&self, place: Place) -> Option<&Arc<str>> {
+    pub fn channel(&self, place: SubscriptionId) -> Option<&Arc<str>> {
         self.local.name(place)
     }
 

@@ -31,12 +31,12 @@ pub struct Instruction {
     /// The names of clients that it does not apply to.
     pub spared: Vec<Arc<str>>,
     /// What is done.
-    pub what: Intervention,
+    pub what: ClientChange,
 }
 
 /// What is done with a client.
 #[derive(Debug)]
-pub enum Intervention {
+pub enum ClientChange {
     /// It gets the messages of a channel.
     Subscribe {
         /// The channel.
@@ -70,13 +70,13 @@ pub enum Intervention {
 /// The methods that instruct clients.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum InstructionMethod {
-    /// Becomes `Intervention::Subscribe`.
+    /// Becomes `ClientChange::Subscribe`.
     Subscribe,
-    /// Becomes `Intervention::Unsubscribe`.
+    /// Becomes `ClientChange::Unsubscribe`.
     Unsubscribe,
-    /// Becomes `Intervention::Disconnect`.
+    /// Becomes `ClientChange::Disconnect`.
     Disconnect,
-    /// Becomes `Intervention::Refresh`, or a disconnect if the request states `expired`.
+    /// Becomes `ClientChange::Refresh`, or a disconnect if the request states `expired`.
     Refresh,
 }
 
@@ -155,7 +155,7 @@ impl Request<'_> {
         &self,
         settings: &HubSettings,
         steering: InstructionMethod,
-    ) -> Result<Intervention, Error> {
+    ) -> Result<ClientChange, Error> {
         // Anonymous clients have no user: one of them must be named.
         if self.user.is_empty() && self.client.is_empty() {
             return Err(Error::BadRequest);
@@ -178,24 +178,24 @@ impl Request<'_> {
                 let since = self.recover_since.as_ref();
                 let since = since.map(|since| Since::new(&since.epoch, since.offset));
                 let channel = self.channel.as_str().into();
-                Ok(Intervention::Subscribe { channel, since, data, expires_at })
+                Ok(ClientChange::Subscribe { channel, since, data, expires_at })
             }
             InstructionMethod::Unsubscribe => {
                 settings.channel(&self.channel)?;
-                Ok(Intervention::Unsubscribe { channel: self.channel.as_str().into() })
+                Ok(ClientChange::Unsubscribe { channel: self.channel.as_str().into() })
             }
             InstructionMethod::Disconnect => self.check_disconnect(),
             InstructionMethod::Refresh if self.expired => {
-                Ok(Intervention::Disconnect { code: 3005, reason: "connection expired".into() })
+                Ok(ClientChange::Disconnect { code: 3005, reason: "connection expired".into() })
             }
-            InstructionMethod::Refresh => Ok(Intervention::Refresh { expires_at }),
+            InstructionMethod::Refresh => Ok(ClientChange::Refresh { expires_at }),
         }
     }
 
-    fn check_disconnect(&self) -> Result<Intervention, Error> {
+    fn check_disconnect(&self) -> Result<ClientChange, Error> {
         let Some(Code { code, reason }) = &self.disconnect else {
             let reason = "force disconnect".into();
-            return Ok(Intervention::Disconnect { code: 3503, reason });
+            return Ok(ClientChange::Disconnect { code: 3503, reason });
         };
         // Client libraries act on a code only if there is a reason, and first try to read the reason as JSON.
         let is_plain = serde_json::from_str::<IgnoredAny>(reason).is_err();
@@ -203,7 +203,7 @@ impl Request<'_> {
         if !(3000..5000).contains(code) || !is_reason {
             return Err(Error::BadRequest);
         }
-        Ok(Intervention::Disconnect { code: *code, reason: reason.as_str().into() })
+        Ok(ClientChange::Disconnect { code: *code, reason: reason.as_str().into() })
     }
 }
 

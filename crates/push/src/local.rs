@@ -8,8 +8,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use crate::chunked_list::ChunkedList;
 use crate::fan_out::{Delivery, Report, Slice, Waiter};
-use crate::places::Places;
 use crate::position::Position;
 use crate::publication::Publication;
 
@@ -56,7 +56,7 @@ struct Channel<K> {
     /// The owner has replied: publications are delivered.
     is_confirmed: bool,
     /// The places of subscribers; `None` if free.
-    members: Places<Option<Member<K>>>,
+    members: ChunkedList<Option<Member<K>>>,
     /// The places that are free.
     free: Vec<u32>,
     /// How many members have left since the places were last trimmed.
@@ -119,10 +119,10 @@ struct Walk<K> {
 
 /// Where a subscriber is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Place {
+pub struct SubscriptionId {
     /// Number of the channel.
     channel: u32,
-    /// Place of the member.
+    /// SubscriptionId of the member.
     member: u32,
 }
 
@@ -130,7 +130,7 @@ pub struct Place {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ticket {
     /// The place of the subscriber.
-    place: Place,
+    place: SubscriptionId,
     /// Distinguishes the subscription from earlier ones at the same place.
     nonce: u32,
 }
@@ -138,7 +138,7 @@ pub struct Ticket {
 impl Ticket {
     /// Where the subscriber is.
     #[must_use]
-    pub const fn place(self) -> Place {
+    pub const fn place(self) -> SubscriptionId {
         self.place
     }
 }
@@ -257,7 +257,13 @@ impl<K: Copy + Eq> Local<K> {
 
     /// Adds a subscriber. `asks`: the owner must be asked even if this worker gets the channel's publications already.
     /// Returns `None` if the hub does not exist.
-    pub fn join(&mut self, hub: u16, name: &str, key: K, asks: bool) -> Option<(Place, Joined)> {
+    pub fn join(
+        &mut self,
+        hub: u16,
+        name: &str,
+        key: K,
+        asks: bool,
+    ) -> Option<(SubscriptionId, Joined)> {
         let names = self.names.get_mut(usize::from(hub))?;
         let number = match names.get(name) {
             Some(number) => *number,
@@ -286,7 +292,7 @@ impl<K: Copy + Eq> Local<K> {
             true => MemberState::since(channel.accepted),
             false => MemberState::waiting(nonce),
         };
-        let place = Place { channel: number, member: channel.add(Member { key, state }) };
+        let place = SubscriptionId { channel: number, member: channel.add(Member { key, state }) };
         self.subscriptions[usize::from(hub)] += 1;
         let joined = match is_confirmed {
             true => Joined::Confirmed(channel.position),
@@ -297,14 +303,14 @@ impl<K: Copy + Eq> Local<K> {
 
     /// The hub and the name of the channel at `place`.
     #[must_use]
-    pub fn hub_and_name(&self, place: Place) -> Option<(u16, Arc<str>)> {
+    pub fn hub_and_name(&self, place: SubscriptionId) -> Option<(u16, Arc<str>)> {
         let channel = self.channels.get(place.channel as usize)?.as_ref()?;
         Some((channel.hub, Arc::clone(&channel.name)))
     }
 
     /// The name of the channel at `place`.
     #[must_use]
-    pub fn name(&self, place: Place) -> Option<&Arc<str>> {
+    pub fn name(&self, place: SubscriptionId) -> Option<&Arc<str>> {
         Some(&self.channels.get(place.channel as usize)?.as_ref()?.name)
     }
 
@@ -335,7 +341,7 @@ impl<K: Copy + Eq> Local<K> {
     }
 
     /// Removes a subscriber. Returns the channel if it was the last one.
-    pub fn leave(&mut self, place: Place, key: K) -> Option<EmptyChannel> {
+    pub fn leave(&mut self, place: SubscriptionId, key: K) -> Option<EmptyChannel> {
         let slot = self.channels.get_mut(place.channel as usize)?;
         let channel = slot.as_mut()?;
         let member = channel.members.get_mut(place.member as usize)?;
@@ -451,7 +457,7 @@ impl<K: Copy> Channel<K> {
             name,
             position: None,
             is_confirmed: false,
-            members: Places::new(),
+            members: ChunkedList::new(),
             free: Vec::new(),
             left: 0,
             accepted: 0,

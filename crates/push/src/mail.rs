@@ -99,7 +99,7 @@ pub enum Call {
         /// Where the client was.
         since: Option<Since>,
         /// The client, if the channel's presence list contains it.
-        visitor: Option<Visitor>,
+        visitor: Option<PresentClient>,
     },
     /// The owner: publish a message.
     Publish(Order),
@@ -233,7 +233,7 @@ pub struct Subscribed {
 
 /// A client in the form in which presence, joins and leaves show it to other clients.
 #[derive(Clone, Debug)]
-pub struct Visitor {
+pub struct PresentClient {
     /// Its name.
     pub client: Arc<str>,
     /// Its user.
@@ -246,7 +246,7 @@ pub struct Visitor {
 #[derive(Clone, Debug)]
 pub struct Presence {
     /// In the order of their names.
-    pub visitors: Vec<Visitor>,
+    pub visitors: Vec<PresentClient>,
 }
 
 /// What a worker counts.

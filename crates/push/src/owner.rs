@@ -14,7 +14,7 @@ use tidegate_config::model::{Deltas, Namespace};
 use crate::audience::Audience;
 use crate::conflation::Conflation;
 use crate::delta::{Bases, Lineage};
-use crate::mail::{Order, Presence, Visitor};
+use crate::mail::{Order, Presence, PresentClient};
 use crate::position::{Epoch, Position, Since};
 use crate::publication::{Content, Publication};
 use crate::settings::{Error, HubSettings, stream_limits};
@@ -190,7 +190,7 @@ impl Owned {
         &mut self,
         hub: &HubSettings,
         (index, name): (u16, &Arc<str>),
-        visitor: Visitor,
+        visitor: PresentClient,
     ) -> Option<(Arc<Publication>, &[u16])> {
         let channel = self.channels.get_mut(name)?;
         let info = Arc::clone(&visitor.info);

@@ -143,7 +143,7 @@ impl<K: Copy> Roster<K> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::instruction::Intervention;
+    use crate::instruction::ClientChange;
 
     fn instruction(user: &str, client: &str, spared: &[&str]) -> Arc<Instruction> {
         Arc::new(Instruction {
@@ -151,7 +151,7 @@ mod tests {
             user: user.into(),
             client: client.into(),
             spared: spared.iter().map(|name| (*name).into()).collect(),
-            what: Intervention::Unsubscribe { channel: "a".into() },
+            what: ClientChange::Unsubscribe { channel: "a".into() },
         })
     }
 

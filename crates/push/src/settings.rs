@@ -8,7 +8,7 @@ use tidegate_base::Span;
 use tidegate_config::model::{
     BackendEvent, Config, Namespace, Permit, Push, RemoteKeys, Subscribe,
 };
-use tidegate_wire::jwt::LiveKeys;
+use tidegate_wire::jwt::FetchedKeys;
 
 use crate::queue::QueueLimits;
 use crate::stream::StreamLimits;
@@ -110,7 +110,10 @@ impl Hubs {
 
     /// As [`Self::new`]; `find` returns the keys of an address.
     #[must_use]
-    pub fn with_keys(config: &Config, find: impl Fn(&RemoteKeys) -> Option<Arc<LiveKeys>>) -> Self {
+    pub fn with_keys(
+        config: &Config,
+        find: impl Fn(&RemoteKeys) -> Option<Arc<FetchedKeys>>,
+    ) -> Self {
         Self { hubs: config.push.iter().map(|hub| HubSettings::new(hub, &find)).collect() }
     }
 
@@ -157,7 +160,7 @@ impl Hubs {
 }
 
 impl HubSettings {
-    fn new(push: &Push, find: impl FnOnce(&RemoteKeys) -> Option<Arc<LiveKeys>>) -> Self {
+    fn new(push: &Push, find: impl FnOnce(&RemoteKeys) -> Option<Arc<FetchedKeys>>) -> Self {
         let queue = QueueLimits {
             messages_max: push.queue_messages_max,
             bytes_max: push.queue_bytes_max,

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tidegate_config::model::{Push, RemoteKeys};
-use tidegate_wire::jwt::{KeySet, LiveKeys, LiveReader, Refusal as Signature, Unverified};
+use tidegate_wire::jwt::{
+    FetchedKeys, FetchedKeysReader, KeySet, Refusal as Signature, Unverified,
+};
 
 use crate::settings::Hubs;
 
@@ -73,7 +75,7 @@ enum Signers {
     /// Public keys of a file.
     Public(KeySet),
     /// Public keys that are fetched while the process serves.
-    Fetched(Arc<LiveKeys>),
+    Fetched(Arc<FetchedKeys>),
 }
 
 impl Default for Signers {
@@ -86,7 +88,7 @@ impl Keys {
     /// The keys of a hub. `find` returns those of an address. Without usable keys, which loading a configuration reports,
     /// no token is valid.
     #[must_use]
-    pub fn new(push: &Push, find: impl FnOnce(&RemoteKeys) -> Option<Arc<LiveKeys>>) -> Self {
+    pub fn new(push: &Push, find: impl FnOnce(&RemoteKeys) -> Option<Arc<FetchedKeys>>) -> Self {
         let remote = push.token_keys.as_ref().and_then(|keys| keys.remote.as_ref());
         let signers = match (&push.token_keys, remote) {
             (_, Some(remote)) => find(remote).map_or_else(Signers::default, Signers::Fetched),
@@ -111,7 +113,7 @@ impl Keys {
     /// Verifies a token at a time in seconds since 1970.
     fn verify(
         &self,
-        reader: Option<&LiveReader>,
+        reader: Option<&FetchedKeysReader>,
         token: &str,
         unix_seconds: u64,
     ) -> Result<Claims, Refusal> {
@@ -155,7 +157,7 @@ impl From<Unverified> for Refusal {
 #[derive(Debug, Default)]
 pub struct Verifier {
     /// By hub; `None` if its keys are not fetched.
-    readers: Vec<Option<LiveReader>>,
+    readers: Vec<Option<FetchedKeysReader>>,
 }
 
 impl Verifier {
@@ -311,7 +313,7 @@ pub(crate) mod tests {
         );
     }
 
-    fn hubs(settings: &str, keys: &str, find: impl Fn() -> Option<Arc<LiveKeys>>) -> Hubs {
+    fn hubs(settings: &str, keys: &str, find: impl Fn() -> Option<Arc<FetchedKeys>>) -> Hubs {
         let text = format!("[[listener]]\nbind = \"127.0.0.1:0\"\n[push.p]\n{settings}");
         let config = tidegate_config::parse(&text, "the test");
         let mut config = config.unwrap_or_else(|errors| panic!("{errors}"));
@@ -354,7 +356,7 @@ pub(crate) mod tests {
 
     #[test]
     fn fetched_keys_verify_tokens_from_the_first_set_on() {
-        let live = LiveKeys::new();
+        let live = FetchedKeys::new();
         let settings = "token-keys = \"https://id.example/keys\"\n";
         let hubs = hubs(settings, "", || Some(Arc::clone(&live)));
         let verifier = Verifier::new(&hubs);

@@ -5,20 +5,20 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::mail::Visitor;
+use crate::mail::PresentClient;
 
 /// The presence list of a channel.
 #[derive(Debug, Default)]
 pub struct Visitors {
     /// By the name of the client.
-    clients: BTreeMap<Arc<str>, Visitor>,
+    clients: BTreeMap<Arc<str>, PresentClient>,
     /// How many clients each user has.
     users: BTreeMap<Arc<str>, u32>,
 }
 
 impl Visitors {
     /// Adds a client. It replaces one with the same name.
-    pub fn join(&mut self, visitor: Visitor) {
+    pub fn join(&mut self, visitor: PresentClient) {
         *self.users.entry(Arc::clone(&visitor.user)).or_default() += 1;
         if let Some(before) = self.clients.insert(Arc::clone(&visitor.client), visitor) {
             self.forget_user(&before.user);
@@ -26,7 +26,7 @@ impl Visitors {
     }
 
     /// Removes a client.
-    pub fn part(&mut self, client: &str) -> Option<Visitor> {
+    pub fn part(&mut self, client: &str) -> Option<PresentClient> {
         let visitor = self.clients.remove(client)?;
         self.forget_user(&visitor.user);
         Some(visitor)
@@ -40,7 +40,7 @@ impl Visitors {
 
     /// The clients in the order of their names.
     #[must_use]
-    pub fn list(&self) -> Vec<Visitor> {
+    pub fn list(&self) -> Vec<PresentClient> {
         self.clients.values().cloned().collect()
     }
 
@@ -61,7 +61,7 @@ mod tests {
     #[test]
     fn users_are_counted_once_while_one_of_their_clients_is_there() {
         let mut visitors = Visitors::default();
-        let visitor = |client: &str, user: &str| Visitor {
+        let visitor = |client: &str, user: &str| PresentClient {
             client: client.into(),
             user: user.into(),
             info: "".into(),

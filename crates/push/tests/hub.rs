@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use tidegate_base::{Moment, Prng, Span};
 use tidegate_config::model::Config;
-use tidegate_push::api::{Exchange, Node, matches_pattern};
+use tidegate_push::api::{ApiCall, Node, matches_pattern};
 use tidegate_push::fan_out::{Delivery, Handed};
 use tidegate_push::hub::{CLIENT_WALKS_MAX, Event, Hub, OUTBOX_MAX};
-use tidegate_push::local::Place;
-use tidegate_push::mail::{Call, Mail, Order, Reply, ReplyTo, Subscribed, Visitor};
+use tidegate_push::local::SubscriptionId;
+use tidegate_push::mail::{Call, Mail, Order, PresentClient, Reply, ReplyTo, Subscribed};
 use tidegate_push::position::{Position, Since};
 use tidegate_push::publication::{DELIVERY_COST_BYTES, Publication};
 use tidegate_push::settings::{Error, Hubs};
@@ -47,7 +47,7 @@ fn order(channel: &str, data: &str) -> Order {
 struct Subscriber {
     worker: usize,
     channel: &'static str,
-    place: Option<Place>,
+    place: Option<SubscriptionId>,
     is_confirmed: bool,
     /// The numbers of the messages.
     received: Vec<u64>,
@@ -463,7 +463,7 @@ fn count_kept(process: &mut Process) -> usize {
 }
 
 /// Subscribes to 20,000 invented names. Returns the places, and how many subscriptions were refused.
-fn flood(process: &mut Process, leaves: bool) -> (Vec<(u32, Place)>, usize) {
+fn flood(process: &mut Process, leaves: bool) -> (Vec<(u32, SubscriptionId)>, usize) {
     let (mut places, mut refused) = (Vec::new(), 0);
     for number in 0..20_000 {
         let name = format!("invented{number}");
@@ -511,7 +511,7 @@ fn flood_of_subscriptions_is_refused_before_it_displaces_a_message() {
 /// Sends a request to the API of the first worker and returns the body of the response.
 fn request(process: &mut Process, method: &str, body: &str) -> String {
     let hub = process.settings.get(0).expect("a hub");
-    let (mut exchange, calls) = match Exchange::begin((0, hub), method, body) {
+    let (mut exchange, calls) = match ApiCall::begin((0, hub), method, body) {
         Ok(begun) => begun,
         Err(error) => return format!("{error:?}"),
     };
@@ -655,7 +655,7 @@ fn flood_of_joins_and_leaves_holds_up_no_message() {
         process.subscribe(worker, "plain", None);
     }
     process.settle();
-    let visitor = Visitor { client: "c".into(), user: "u".into(), info: "{}".into() };
+    let visitor = PresentClient { client: "c".into(), user: "u".into(), info: "{}".into() };
     for turn in 0..5000 {
         let at = (process.now, turn);
         let begun = process.hubs[0]
@@ -683,7 +683,7 @@ fn owner_first(process: &Process) -> (usize, usize) {
 fn flood_of_subscriptions_leaves_a_bounded_number_of_mails() {
     let mut process = Process::new(2, 6, "presence = true\n");
     let (owner, other) = owner_first(&process);
-    let visitor = Visitor { client: "c".into(), user: "u".into(), info: "{}".into() };
+    let visitor = PresentClient { client: "c".into(), user: "u".into(), info: "{}".into() };
     let mut refused = 0;
     for turn in 0..10_000 {
         let (at, asks) = ((process.now, turn), Some(visitor.clone()).filter(|_| turn % 2 == 0));

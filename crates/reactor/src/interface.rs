@@ -180,9 +180,9 @@ impl core::fmt::Display for ListenError {
 }
 impl std::error::Error for ListenError {}
 
-/// What a look at a connection's output has seen; see [`Reactor::look_at_output`].
+/// What a look at a connection's output has seen; see [`Reactor::check_output_progress`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum OutputLook {
+pub enum OutputProgress {
     /// Nothing is pending, and nothing was pending at the previous look.
     Idle,
     /// The peer has taken the last pending byte since the previous look.
@@ -315,7 +315,7 @@ pub trait Reactor: Sized {
     /// Checks whether the peer takes the output. Bytes in the kernel's send queue count as pending until the peer
     /// acknowledges them, so this notices progress even before the kernel reports room in the send buffer.
     /// `Idle` if the id is stale. Costs a system call.
-    fn look_at_output(&mut self, sock: SockId) -> OutputLook;
+    fn check_output_progress(&mut self, sock: SockId) -> OutputProgress;
 
     /// Pauses or resumes receiving. While it is paused, the kernel's window closes (backpressure). `Finished`
     /// waits for the resume too; resets, `HungUp` and `Due` come regardless.

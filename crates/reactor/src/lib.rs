@@ -24,8 +24,8 @@ pub mod worker;
 pub use driver::Loop;
 pub use epoll::EpollReactor;
 pub use interface::{
-    CloseReason, Completion, Driver, Handler, ListenError, ListenOptions, ListenerId, OutputLook,
-    Peer, Reactor, Room, ServerKey, Shortage, Sock, SockId,
+    CloseReason, Completion, Driver, Handler, ListenError, ListenOptions, ListenerId,
+    OutputProgress, Peer, Reactor, Room, ServerKey, Shortage, Sock, SockId,
 };
 pub use mailbox::{Mailbox, Sender};
 pub use sim::{Faults, SimNet, SimPeer, SimReactor, SimServer};

@@ -16,7 +16,7 @@ use tidegate_base::limits::{OUTPUT_FLUSH_BYTES, POOLED_BUFFERS_MAX, SMALL_BUFFER
 use tidegate_base::{Address, Moment, Span};
 use tidegate_reactor::{
     CloseReason, Completion, Driver, Handler, LeavingListeners, ListenError, ListenOptions,
-    ListenerId, OutputLook, Peer, Reactor, Room, ServerKey, Shortage, SockId,
+    ListenerId, OutputProgress, Peer, Reactor, Room, ServerKey, Shortage, SockId,
 };
 use tidegate_wire::message::DateField;
 use tidegate_wire::tls::{Ending, Fault, Progress, TlsSession};
@@ -430,8 +430,8 @@ impl<R: Reactor, O: TlsObserver> Reactor for SecureView<'_, R, O> {
         self.inner.output_pending(sock) + unsealed
     }
 
-    fn look_at_output(&mut self, sock: SockId) -> OutputLook {
-        self.inner.look_at_output(sock)
+    fn check_output_progress(&mut self, sock: SockId) -> OutputProgress {
+        self.inner.check_output_progress(sock)
     }
 
     fn set_receiving(&mut self, sock: SockId, receiving: bool) {

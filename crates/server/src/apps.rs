@@ -12,11 +12,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use tidegate_base::{Moment, Span};
+use tidegate_config::findings::Finding;
 use tidegate_config::model::{Config, LuaApp, LuaSetting, Route};
-use tidegate_config::places::Finding;
 use tidegate_lua::{
-    Bounds, Budget, ClientId, Dictionary, Excess, Facts, Failure, FindModule, Handler, OperationId,
-    Outbox, Response, Script, Verdict, Vm,
+    Bounds, Budget, CallbackEnd, ClientId, Dictionary, Excess, Facts, Failure, FindModule, Handler,
+    OperationId, Outbox, Response, Script, Vm,
 };
 
 use crate::log;
@@ -252,7 +252,7 @@ pub(crate) struct Successor {
     /// `None` if the application is removed.
     pub(crate) app: Option<App>,
     /// How `on_start` has ended; `None`: it has not run.
-    pub(crate) started: Option<Verdict>,
+    pub(crate) started: Option<CallbackEnd>,
 }
 
 impl Apps {
@@ -293,7 +293,7 @@ impl Apps {
             let Some((app, vm)) = app.as_mut().and_then(App::with_vm) else { continue };
             vm.set_time(now, time);
             let verdict = vm.start();
-            if let Verdict::Failed(failure) = &verdict {
+            if let CallbackEnd::Failed(failure) = &verdict {
                 report(&app.name, "on_start of the new code", failure);
                 let what = format!("on_start: {}", failure.message);
                 findings.push(finding(*index, app, what));
@@ -465,8 +465,8 @@ impl Apps {
         let place = Place { worker: source.place, life: app.life, client_life: app.life };
         let loaded = load(config, program, source.meter, place, source.seed);
         let started = loaded.and_then(|mut vm| match vm.start() {
-            Verdict::Done | Verdict::Waiting => Ok(vm),
-            Verdict::Failed(failure) => Err(failure),
+            CallbackEnd::Done | CallbackEnd::Waiting => Ok(vm),
+            CallbackEnd::Failed(failure) => Err(failure),
         });
         match started {
             Ok(vm) => {
@@ -501,19 +501,19 @@ impl Apps {
         &mut self,
         index: usize,
         what: &str,
-        verdict: &Verdict,
+        verdict: &CallbackEnd,
         now: Moment,
     ) -> bool {
         let Some(app) = self.app_mut(index) else { return false };
         let config = &app.config;
         let failure = match verdict {
-            Verdict::Done | Verdict::Waiting => {
+            CallbackEnd::Done | CallbackEnd::Waiting => {
                 app.excesses = 0;
                 app.pause = PAUSE_MIN;
                 app.has_served = true;
                 return false;
             }
-            Verdict::Failed(failure) => failure,
+            CallbackEnd::Failed(failure) => failure,
         };
         report(&config.name, what, failure);
         let Some(excess) = failure.excess else { return false };
@@ -761,7 +761,7 @@ pub(crate) fn report(app: &str, what: &str, failure: &Failure) {
 mod tests {
     use std::fs;
 
-    use tidegate_config::places::Owner;
+    use tidegate_config::findings::Owner;
     use tidegate_config::report::Kind;
 
     use super::*;
@@ -818,7 +818,7 @@ mod tests {
         assert!(apps.vm(0, now, 100).is_none(), "it pauses, because it has served nothing");
         now = now.after(PAUSE_MIN);
         assert!(apps.vm(0, now, 101).is_some(), "it begins again");
-        assert!(!apps.note(0, "on_stop", &Verdict::Done, now));
+        assert!(!apps.note(0, "on_stop", &CallbackEnd::Done, now));
         assert!(!fail(&mut apps, now));
         now = now.after(EXCESSES_SPAN);
         assert!((2..EXCESSES_MAX).all(|_| !fail(&mut apps, now)));
@@ -839,7 +839,7 @@ mod tests {
         for _ in 0..100 {
             now = now.after(Span::from_secs(1));
             let verdict = apps.vm(0, now, 100).expect("it runs").stop();
-            let Verdict::Failed(failure) = &verdict else { panic!("it has enough memory") };
+            let CallbackEnd::Failed(failure) = &verdict else { panic!("it has enough memory") };
             assert_eq!(failure.excess, Some(Excess::Memory));
             assert!(!apps.note(0, "on_stop", &verdict, now));
         }

@@ -11,11 +11,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tidegate_config::arrange::{Arranged, Life};
+use tidegate_config::findings::{Finding, Owner, SERVER_NAME, TLS};
 use tidegate_config::model::{
     CertificatePaths, ClientAuth, Config, ListenerTls, Pool, PoolTls, ProxyVersion, ServerAddress,
     TicketSource, TlsIdentity, TlsVersion,
 };
-use tidegate_config::places::{Finding, Owner, SERVER_NAME, TLS};
 use tidegate_config::report::Kind;
 use tidegate_gate::handling::needs_server_name;
 use tidegate_secure::{ListenerPlan, PoolPlan, ServerPlan, TlsPlan};

@@ -7,8 +7,8 @@
 
 use tidegate_base::{Moment, Span};
 use tidegate_config::model::Listener;
+use tidegate_gate::bounded_places::Place;
 use tidegate_gate::client_places::{ClientPlace, Entry};
-use tidegate_gate::places::Place;
 use tidegate_reactor::{Peer, Reactor, SockId};
 
 use crate::log;

@@ -15,24 +15,24 @@ use std::time::{Duration, Instant};
 
 use tidegate_base::Address;
 use tidegate_config::arrange::{Arranged, Life};
+use tidegate_config::findings::{Finding, Owner};
 use tidegate_config::model::{Bind, Config, ReloadOn};
-use tidegate_config::places::{Finding, Owner};
 use tidegate_gate::inventory::Inventory;
 use tidegate_gate::process_state::ProcessState;
 use tidegate_reactor::Sender;
 use tidegate_secure::TlsPlan;
 
 use crate::admin::{Operations, Reloads};
+use crate::apply_settings::{InUse, removed_in_use};
 use crate::certificates::TlsLoader;
-use crate::change::{InUse, removed_in_use};
 use crate::handover::{Handover, Order, Rehearsal};
 use crate::health::Checks;
 use crate::key_fetcher::KeyFetcher;
 use crate::listening_sockets;
 use crate::log;
-use crate::names::{self, Addresses};
 use crate::ports;
 use crate::reload::unix_seconds;
+use crate::resolve::{self, Addresses};
 use crate::scripts::{self, Renewed, Scripts};
 use crate::service_manager;
 use crate::snapshot::{Numbers, Snapshot};
@@ -202,7 +202,7 @@ impl Configuration {
         }
         let renewed = self.renew_scripts(&next)?;
         let known = (&self.arranged.config, &self.addresses);
-        let resolved = names::resolve_after(&next.config, known);
+        let resolved = resolve::resolve_after(&next.config, known);
         let loaded = loader.load_arranged(&next, unix_seconds());
         let (plan, (addresses, warnings)) = match (loaded, resolved) {
             (Ok(plan), Ok(addresses)) => (Arc::new(plan), addresses),

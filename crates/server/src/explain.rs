@@ -27,7 +27,7 @@ use crate::snapshot::client_fields;
 
 /// A request to explain.
 #[derive(Clone, Debug)]
-pub struct Question<'a> {
+pub struct ExplainedRequest<'a> {
     /// The method and the URL, such as `GET https://a.example/v1/x`. Without a method, GET.
     pub request: &'a str,
     /// Header fields, such as `Cookie: a=b`.
@@ -84,7 +84,7 @@ struct Url<'a> {
 ///
 /// # Errors
 /// The request cannot be understood; the text states why.
-pub fn explain(config: &Config, question: &Question<'_>) -> Result<Explanation, String> {
+pub fn explain(config: &Config, question: &ExplainedRequest<'_>) -> Result<Explanation, String> {
     let (method, url) =
         question.request.trim().split_once(' ').unwrap_or(("GET", question.request));
     let url = parse_url(url.trim())?;
@@ -594,7 +594,7 @@ mod tests {
         let config = tidegate_config::parse(file, "the test").unwrap_or_else(|e| panic!("{e}"));
         let client = IpAddr::from([192, 0, 2, 7]);
         let fields: Vec<String> = fields.iter().map(|field| (*field).to_owned()).collect();
-        let question = Question { request, fields: &fields, client, listener: None };
+        let question = ExplainedRequest { request, fields: &fields, client, listener: None };
         explain(&config, &question).map(|explanation| explanation.text)
     }
 
@@ -603,7 +603,7 @@ mod tests {
         let config = tidegate_config::parse(FILE, "the test").unwrap_or_else(|e| panic!("{e}"));
         let ask = |request| {
             let client = IpAddr::from([192, 0, 2, 7]);
-            let question = Question { request, fields: &[], client, listener: None };
+            let question = ExplainedRequest { request, fields: &[], client, listener: None };
             explain(&config, &question).expect("an explanation")
         };
         let found = ask("GET http://a.example/v1/x");

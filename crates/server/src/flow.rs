@@ -18,7 +18,7 @@
 //!        action/push/                     subscribe to a channel, publish; publications leave in `finish_push`
 //!        action/proxy/                    pick a server, connect or reuse a connection, send the request
 //!   -> carrier/client.rs: the messages of the response, for the requester
-//!      carrier/own.rs: a requester that is Tidegate itself: requests of Lua applications (tide.http)
+//!      carrier/internal_request.rs: a requester that is Tidegate itself: requests of Lua applications (tide.http)
 //!   -> carrier/http1/response.rs, carrier/http2/response.rs: encode them into the client's output
 //!
 //! bytes of a server (Received)
@@ -34,7 +34,7 @@
 //!   -> permits.rs: permits of servers; action/push/post.rs: subscriptions and publications
 //!
 //! mail of other threads: start.rs takes it between two turns
-//!   -> new settings (change.rs), TLS files, the state of a server, the verdict on a password, the stop
+//!   -> new settings (apply_settings.rs), TLS files, the state of a server, the verdict on a password, the stop
 //! ```
 //!
 //! In: completions. Out: calls of the methods in the files named above. Never: decides anything about HTTP.

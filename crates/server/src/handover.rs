@@ -9,7 +9,7 @@ use tidegate_config::model::Config;
 use tidegate_reactor::{EpollReactor, Reactor};
 use tidegate_secure::{TlsLayer, TlsPlan};
 
-use crate::change::ChangeError;
+use crate::apply_settings::ChangeError;
 use crate::configuration::Bound;
 use crate::counters::Accounts;
 use crate::scripts::Scripts;

@@ -12,9 +12,9 @@ use crate::action::proxy::exchange::{Exchange, Stage};
 use crate::action::websocket::WebSocket;
 use crate::carrier::http2::clients::Http2Clients;
 use crate::carrier::http2::stream::Http2Stream;
-use crate::carrier::own::OwnRequests;
+use crate::carrier::internal_request::InternalRequests;
 use crate::connection::{ClientCarrier, Connections, ServerCarrier};
-use crate::paces::{Pace, Way};
+use crate::paces::{BodyDirection, Pace};
 use crate::record::NO_RECORD;
 use crate::requester::Requester;
 use crate::responder::Responder;
@@ -379,8 +379,10 @@ impl Worker {
     fn check_paces(&self) {
         let exchanges = self.exchanges.iter().filter_map(|(_, exchange)| exchange.pace.as_deref());
         let synthetics = self.synthetics.iter().filter_map(|(_, response)| response.pace());
-        let waits =
-            |pace: &Pace| usize::from(pace.waits(Way::Down)) + usize::from(pace.waits(Way::Up));
+        let waits = |pace: &Pace| {
+            usize::from(pace.waits(BodyDirection::Down))
+                + usize::from(pace.waits(BodyDirection::Up))
+        };
         let waiting: usize = exchanges.chain(synthetics).map(waits).sum();
         assert_eq!(self.paces.len(), waiting, "bodies that wait for their bandwidth");
     }
@@ -652,7 +654,7 @@ impl Worker {
 
 /// The action that the carrier of a requester names.
 fn running_of(
-    (conns, streams, own): (&mut Connections, &Http2Clients, &OwnRequests),
+    (conns, streams, own): (&mut Connections, &Http2Clients, &InternalRequests),
     to: Requester,
 ) -> Option<Running> {
     match (to.is_stream(), to.as_own()) {

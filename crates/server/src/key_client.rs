@@ -69,7 +69,7 @@ pub(crate) fn fetch(remote: &RemoteKeys) -> Result<Fetched, String> {
     let mut why = format!("{} has no address", remote.host);
     for address in allowed.take(ADDRESSES_MAX) {
         match connect(&address, deadline) {
-            Ok(stream) => return Exchange::new(stream, remote, deadline)?.run(remote),
+            Ok(stream) => return KeyFetch::new(stream, remote, deadline)?.run(remote),
             Err(error) => why = format!("{address}: {error}"),
         }
     }
@@ -90,7 +90,7 @@ fn left(deadline: Instant) -> std::io::Result<Duration> {
 }
 
 /// A request on its connection.
-struct Exchange {
+struct KeyFetch {
     stream: TcpStream,
     /// `None`: without TLS.
     session: Option<TlsSession>,
@@ -99,7 +99,7 @@ struct Exchange {
     deadline: Instant,
 }
 
-impl Exchange {
+impl KeyFetch {
     fn new(stream: TcpStream, remote: &RemoteKeys, deadline: Instant) -> Result<Self, String> {
         let session = match remote.is_tls {
             true => {

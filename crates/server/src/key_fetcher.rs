@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use tidegate_base::Prng;
 use tidegate_config::model::RemoteKeys;
 use tidegate_gate::live_keys::KeySources;
-use tidegate_wire::jwt::LiveKeys;
+use tidegate_wire::jwt::FetchedKeys;
 
 use crate::key_client::{self, Fetched};
 use crate::log;
@@ -145,7 +145,7 @@ fn fetch_forever(followed: &Mutex<Followed>) -> Ended {
 /// Puts fetched keys in force. Returns the time until the next fetch.
 fn note(
     remote: &RemoteKeys,
-    keys: &LiveKeys,
+    keys: &FetchedKeys,
     fetched: Result<Fetched, String>,
     schedule: &mut Schedule,
 ) -> Duration {

@@ -15,7 +15,7 @@ use crate::action::Running;
 
 /// Which body of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Way {
+pub(crate) enum BodyDirection {
     /// The body of the response.
     Down,
     /// The body of the request.
@@ -30,7 +30,7 @@ struct Turn(Moment, u64);
 #[derive(Default)]
 pub(crate) struct Paces {
     /// The action of each waiting body, and which of its bodies it is.
-    turns: BTreeMap<Turn, (Running, Way)>,
+    turns: BTreeMap<Turn, (Running, BodyDirection)>,
     /// The number of the next turn.
     next: u64,
 }
@@ -47,7 +47,7 @@ impl Paces {
     }
 
     /// Takes a body whose turn has come by `now`. The caller clears its turn (`Pace::end_turn`).
-    pub(crate) fn take_due(&mut self, now: Moment) -> Option<(Running, Way)> {
+    pub(crate) fn take_due(&mut self, now: Moment) -> Option<(Running, BodyDirection)> {
         let first = self.turns.first_entry()?;
         (first.key().0 <= now).then(|| first.remove())
     }
@@ -60,7 +60,7 @@ impl Paces {
         }
     }
 
-    fn add(&mut self, at: Moment, body: (Running, Way)) -> Turn {
+    fn add(&mut self, at: Moment, body: (Running, BodyDirection)) -> Turn {
         let turn = Turn(at, self.next);
         self.next += 1;
         self.turns.insert(turn, body);
@@ -100,17 +100,17 @@ impl Pace {
         self.down.as_ref().map_or(u64::MAX, room)
     }
 
-    fn limit(&mut self, way: Way) -> Option<&mut Limit> {
+    fn limit(&mut self, way: BodyDirection) -> Option<&mut Limit> {
         match way {
-            Way::Down => self.down.as_mut(),
-            Way::Up => self.up.as_mut(),
+            BodyDirection::Down => self.down.as_mut(),
+            BodyDirection::Up => self.up.as_mut(),
         }
     }
 
     /// How many bytes of the body may be transferred now. If none, the body waits for its turn from now on.
     pub(crate) fn room(
         &mut self,
-        (running, way): (Running, Way),
+        (running, way): (Running, BodyDirection),
         now: Moment,
         paces: &mut Paces,
     ) -> u64 {
@@ -126,24 +126,24 @@ impl Pace {
     }
 
     /// Notes that bytes of the body were transferred.
-    pub(crate) fn spend(&mut self, way: Way, now: Moment, bytes: usize) {
+    pub(crate) fn spend(&mut self, way: BodyDirection, now: Moment, bytes: usize) {
         if let Some(limit) = self.limit(way) {
             limit.allowance.spend(now, bytes as u64);
         }
     }
 
     /// The turn of the body has come.
-    pub(crate) fn end_turn(&mut self, way: Way) {
+    pub(crate) fn end_turn(&mut self, way: BodyDirection) {
         if let Some(limit) = self.limit(way) {
             limit.turn = None;
         }
     }
 
     /// Whether the body waits for its turn.
-    pub(crate) fn waits(&self, way: Way) -> bool {
+    pub(crate) fn waits(&self, way: BodyDirection) -> bool {
         let limit = match way {
-            Way::Down => &self.down,
-            Way::Up => &self.up,
+            BodyDirection::Down => &self.down,
+            BodyDirection::Up => &self.up,
         };
         limit.as_ref().is_some_and(|limit| limit.turn.is_some())
     }

@@ -53,7 +53,7 @@ pub(crate) enum Finding {
 
 /// What was found out about the password of a waiting request.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Verdict {
+pub(crate) struct PasswordResult {
     /// The request. It may have ended.
     pub(crate) ticket: Id<Exchange>,
     /// What was found out.
@@ -84,9 +84,9 @@ impl Passwords {
         let added = verifiers.door.0.add(origin, (job, verifiers.own.clone()));
         let Some(Added { place, displaced }) = added else { return Submitted::Refused };
         if let Some((job, worker)) = displaced {
-            let verdict = Verdict { ticket: job.ticket, finding: Finding::Displaced };
+            let verdict = PasswordResult { ticket: job.ticket, finding: Finding::Displaced };
             // If the mailbox is full, the deadline of the request ends it.
-            drop(worker.send(Mail::Verdict(verdict)));
+            drop(worker.send(Mail::PasswordResult(verdict)));
         }
         Submitted::Waits(place)
     }
@@ -97,7 +97,7 @@ pub(crate) enum Submitted {
     /// A thread verifies it if the request keeps the place until then.
     Waits(Place<Task>),
     /// There is no thread; the verdict is known at once.
-    Judged(Verdict),
+    Judged(PasswordResult),
     /// Too many passwords wait, or too many of this origin.
     Refused,
 }
@@ -142,7 +142,7 @@ fn verify(queue: &PasswordQueue<Task>) -> Ended {
         let Some((job, worker)) = queue.take() else { return Ended::AsPlanned };
         let verdict = judge(&job);
         for _ in 0..OFFERS_MAX {
-            if worker.send(Mail::Verdict(verdict)).is_ok() {
+            if worker.send(Mail::PasswordResult(verdict)).is_ok() {
                 break;
             }
             std::thread::sleep(OFFER_PAUSE);
@@ -151,7 +151,7 @@ fn verify(queue: &PasswordQueue<Task>) -> Ended {
 }
 
 /// Verifies a password. A wrong one is verified against one hash of each cost in the file, its own among them.
-fn judge(job: &Job) -> Verdict {
+fn judge(job: &Job) -> PasswordResult {
     let own = job.hash.as_deref();
     let is_right = own.is_some_and(|hash| matches(hash, &job.password));
     if !is_right {
@@ -161,7 +161,7 @@ fn judge(job: &Job) -> Verdict {
         }
     }
     let finding = if is_right { Finding::Right } else { Finding::Wrong };
-    Verdict { ticket: job.ticket, finding }
+    PasswordResult { ticket: job.ticket, finding }
 }
 
 /// Whether the password has this hash. The libraries compare in constant time.

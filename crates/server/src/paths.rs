@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, access};
 use rustix::io::Errno;
+use tidegate_config::findings::{Finding, Owner};
 use tidegate_config::model::{AccessTarget, Bind, Config};
-use tidegate_config::places::{Finding, Owner};
 use tidegate_config::report::Kind;
 
 use crate::admin::token;

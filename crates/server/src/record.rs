@@ -22,7 +22,7 @@ use tidegate_reactor::{Peer, Reactor, SockId};
 use tidegate_wire::message::{RequestHead, Version};
 
 use crate::access_log::LineSender;
-use crate::carrier::own::OwnRequest;
+use crate::carrier::internal_request::InternalRequest;
 use crate::connection::{ClientCarrier, Downstream};
 use crate::counting::count_unread;
 use crate::requester::Requester;
@@ -372,7 +372,7 @@ impl Worker {
 
     /// Begins the record of a request of Tidegate's own. The statistics of servers count it, and no others do; the access
     /// log has no line for it.
-    pub(crate) fn begin_own_record<R: Reactor>(&mut self, reactor: &R, id: Id<OwnRequest>) {
+    pub(crate) fn begin_own_record<R: Reactor>(&mut self, reactor: &R, id: Id<InternalRequest>) {
         if !self.recorder.is_on() {
             return;
         }

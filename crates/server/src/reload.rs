@@ -227,7 +227,7 @@ mod tests {
     use tidegate_secure::TlsPlan;
 
     use super::*;
-    use crate::change::InUse;
+    use crate::apply_settings::InUse;
     use crate::configuration::{Listening, WorkerLink};
     use crate::health::{Checks, Roster};
     use crate::snapshot::Numbers;

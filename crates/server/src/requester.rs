@@ -6,7 +6,7 @@ use tidegate_base::Id;
 use tidegate_reactor::SockId;
 
 use crate::carrier::http2::stream::Http2Stream;
-use crate::carrier::own::OwnRequest;
+use crate::carrier::internal_request::InternalRequest;
 
 /// The bit that the index of a socket never has.
 const OWN: u32 = 1 << 31;
@@ -30,13 +30,13 @@ impl Requester {
     }
 
     /// The requester of a request of Tidegate's own.
-    pub(crate) const fn own(id: Id<OwnRequest>) -> Self {
+    pub(crate) const fn own(id: Id<InternalRequest>) -> Self {
         Self { sock: SockId::new(id.index | OWN, id.generation), stream: Id::NONE }
     }
 
     /// The request of Tidegate's own, if this is its requester.
     #[inline]
-    pub(crate) const fn as_own(self) -> Option<Id<OwnRequest>> {
+    pub(crate) const fn as_own(self) -> Option<Id<InternalRequest>> {
         match self.sock.index & OWN != 0 && !self.sock.is_none() {
             true => Some(Id::new(self.sock.index & !OWN, self.sock.generation)),
             false => None,

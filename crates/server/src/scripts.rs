@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tidegate_config::arrange::Arranged;
+use tidegate_config::findings::{Finding, Owner};
 use tidegate_config::model::{Config, LuaApp};
-use tidegate_config::places::{Finding, Owner};
 use tidegate_config::report::Kind;
 use tidegate_lua::{Dictionary, Script};
 

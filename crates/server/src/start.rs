@@ -14,8 +14,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use tidegate_base::{Span, limits};
 use tidegate_config::arrange::Arranged;
+use tidegate_config::findings::Finding;
 use tidegate_config::model::{self, Bind, Config, SteerByCpu};
-use tidegate_config::places::Finding;
 use tidegate_gate::basic::CredentialSecret;
 use tidegate_gate::inventory::Inventory;
 use tidegate_gate::permits;
@@ -31,9 +31,9 @@ use crate::access_log::{self, LineSender};
 use crate::action::lua_mail::LuaPost;
 use crate::action::push::PushPost;
 use crate::admin::{self, Operations};
+use crate::apply_settings::InUse;
 use crate::apps::{self, Meter, Scripts};
 use crate::certificates::TlsLoader;
-use crate::change::InUse;
 use crate::configuration::{self, Bound, ConfigSource, Configuration, Listening, WorkerLink};
 use crate::counters::Accounts;
 use crate::drain::Drain;
@@ -43,12 +43,12 @@ use crate::inheritance::Inheritance;
 use crate::key_fetcher::KeyFetcher;
 use crate::listening_sockets;
 use crate::log;
-use crate::names::{self, Addresses};
-use crate::passwords::{JobSender, Verdict, Verifiers};
+use crate::passwords::{JobSender, PasswordResult, Verifiers};
 use crate::permits::PermitPost;
 use crate::ports;
 use crate::randomness::{random_bytes, random_seed};
 use crate::reload::{self, Reloader};
+use crate::resolve::{self, Addresses};
 use crate::service_manager;
 use crate::snapshot::{Numbers, Snapshot};
 use crate::stats::Registry;
@@ -125,7 +125,7 @@ pub(crate) enum Mail {
     /// Which servers take requests.
     Standings(Arc<Standings>),
     /// A thread has verified the password of a request.
-    Verdict(Verdict),
+    PasswordResult(PasswordResult),
     /// Send copies of the listeners for a process that replaces this one.
     PassListeners(ListenerReceiver),
 }
@@ -184,7 +184,7 @@ fn serve_until_stopped(
     let arranged = Arranged::first(config);
     let loaded = loader.load_arranged(&arranged, reload::unix_seconds());
     let config = &arranged.config;
-    let (tls, addresses) = match (loaded, names::resolve_all(config)) {
+    let (tls, addresses) = match (loaded, resolve::resolve_all(config)) {
         (Ok(tls), Ok(addresses)) => (tls, addresses),
         (tls, addresses) => {
             let faults = tls.err().unwrap_or_default().into_iter().map(Finding::from);
@@ -679,8 +679,10 @@ fn serve(prepared: &mut Prepared, mailbox: &Mailbox<Mail>, index: u16) {
                         worker.apply_standings(view, &standings);
                     });
                 }
-                (Some(Mail::Verdict(verdict)), None) => worker.receive_verdict(reactor, verdict),
-                (Some(Mail::Verdict(verdict)), Some(layer)) => {
+                (Some(Mail::PasswordResult(verdict)), None) => {
+                    worker.receive_verdict(reactor, verdict)
+                }
+                (Some(Mail::PasswordResult(verdict)), Some(layer)) => {
                     layer.between_turns(reactor, worker, |worker, view| {
                         worker.receive_verdict(view, verdict);
                     });

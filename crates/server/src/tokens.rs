@@ -3,8 +3,8 @@
 //! In: a configuration with the contents of its files. Out: a finding for each key file that cannot be used.
 //! Never: shows a part of a key; fetches keys.
 
+use tidegate_config::findings::{Finding, Owner};
 use tidegate_config::model::{Config, RemoteKeys};
-use tidegate_config::places::{Finding, Owner};
 use tidegate_config::report::Kind;
 use tidegate_gate::jwt;
 use tidegate_wire::jwt::KeySet;

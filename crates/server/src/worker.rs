@@ -10,14 +10,14 @@ use std::sync::Arc;
 
 use tidegate_base::{Prng, Slab, Span};
 use tidegate_config::arrange::{Generation, ServerLife};
+use tidegate_config::findings::Finding;
 use tidegate_config::model;
-use tidegate_config::places::Finding;
 use tidegate_gate::balance::PoolState;
 use tidegate_gate::basic::CredentialSecret;
 use tidegate_gate::idle::IdleConnections;
 use tidegate_gate::permits::Permits;
 use tidegate_gate::queue::WaitQueue;
-use tidegate_gate::shared::SharedConnections;
+use tidegate_gate::shared_connections::SharedConnections;
 use tidegate_lua::Rewritten;
 use tidegate_reactor::{
     Completion, Driver, Handler, ListenError, ListenerId, Peer, Reactor, Room, Shortage, SockId,
@@ -40,18 +40,18 @@ use crate::action::synthetic::SyntheticResponse;
 use crate::action::tarpit::TarpitRequest;
 use crate::action::tokens::TokenRequests;
 use crate::action::websocket::{Actives, SharedCodecs, WebSocket};
+use crate::apply_settings::{Gone, OpenListener};
 use crate::apps::{Apps, Meter, Scripts};
 use crate::buffers::BufferPool;
 use crate::carrier::http2::clients::Http2Clients;
 use crate::carrier::http2::servers::Http2Servers;
-use crate::carrier::own::OwnRequests;
-use crate::change::{Gone, OpenListener};
+use crate::carrier::internal_request::InternalRequests;
+use crate::checked_slab::CheckedSlab;
 use crate::client::begins_with_header;
 use crate::client_places::HeldPlaces;
 use crate::connection::Connections;
 use crate::counters::Accounts;
 use crate::eviction::Search;
-use crate::live::Live;
 use crate::paces::Paces;
 use crate::passwords::Passwords;
 use crate::permits::PermitPost;
@@ -78,7 +78,7 @@ const LINES_WAIT_MAX: Span = Span::from_millis(2);
 /// - How requests are answered: `action/`
 /// - Facts about clients (PROXY headers, TLS sessions, connections kept for one client): `client.rs`
 /// - Room for new connections: `eviction.rs`
-/// - Invariants between two turns, and the repair of broken ones: `invariants.rs`, `live.rs`
+/// - Invariants between two turns, and the repair of broken ones: `invariants.rs`, `checked_slab.rs`
 /// - The stop: `stop.rs`
 /// - Start, turns and inspection: this file
 pub struct Worker {
@@ -90,21 +90,21 @@ pub struct Worker {
     /// The connections of both sides, by socket id. Each one has a live socket in the reactor.
     pub(crate) conns: Connections,
     /// The proxied requests in progress. Each one belongs to exactly one downstream connection, or is a copy.
-    pub(crate) exchanges: Live<Exchange>,
+    pub(crate) exchanges: CheckedSlab<Exchange>,
     /// The copies of requests for other pools: exchanges without a client, and those that are not complete.
     pub(crate) mirrors: usize,
     /// The synthetic responses in progress. Each one belongs to exactly one downstream connection.
-    pub(crate) synthetics: Live<SyntheticResponse>,
+    pub(crate) synthetics: CheckedSlab<SyntheticResponse>,
     /// The requests that Lua applications answer. Each one belongs to exactly one requester.
-    pub(crate) scripted: Live<ScriptedRequest>,
+    pub(crate) scripted: CheckedSlab<ScriptedRequest>,
     /// The bodies that wait for the bandwidth of their route.
     pub(crate) paces: Paces,
     /// The requests that wait for their refusal. Each one belongs to exactly one requester.
-    pub(crate) tarpits: Live<TarpitRequest>,
+    pub(crate) tarpits: CheckedSlab<TarpitRequest>,
     /// The Lua applications.
     pub(crate) apps: Apps,
     /// The WebSocket connections that Lua applications serve.
-    pub(crate) lua_clients: Live<LuaClient>,
+    pub(crate) lua_clients: CheckedSlab<LuaClient>,
     /// The entries of `lua_clients` that have ended and whose `on_close` has not run. Empty between two completions.
     pub(crate) lua_ended: Vec<tidegate_base::Id<LuaClient>>,
     /// Mail of the applications from and for other workers; `None` if this is the only worker.
@@ -112,19 +112,19 @@ pub struct Worker {
     /// Calls of Lua applications to push hubs.
     pub(crate) lua_calls: Slab<LuaCall>,
     /// The requests that Tidegate sends for itself.
-    pub(crate) own: OwnRequests,
+    pub(crate) own: InternalRequests,
     /// The streams of HTTP/2 clients.
     pub(crate) http2_clients: Http2Clients,
     /// The streams of HTTP/2 to servers.
     pub(crate) http2_servers: Http2Servers,
     /// The WebSocket connections that an action serves. Each one belongs to exactly one downstream connection.
-    pub(crate) websockets: Live<WebSocket>,
+    pub(crate) websockets: CheckedSlab<WebSocket>,
     /// What WebSocket connections need during a message, or for compression.
     pub(crate) actives: Actives,
     /// The compressors that WebSocket connections share.
     pub(crate) codecs: SharedCodecs,
     /// The requests to push hubs. Each one belongs to exactly one requester.
-    pub(crate) sessions: Live<PushSession>,
+    pub(crate) sessions: CheckedSlab<PushSession>,
     /// The push hubs.
     pub(crate) push: PushState,
     /// The pools, by their index in the configuration.
@@ -342,24 +342,24 @@ impl Worker {
             settings: Settings::new(snapshot),
             accounts,
             conns: Connections::with_capacity(limits.exchanges_max),
-            exchanges: Live::new(streams_max),
+            exchanges: CheckedSlab::new(streams_max),
             mirrors: 0,
-            synthetics: Live::new(streams_max),
-            scripted: Live::new(streams_max),
+            synthetics: CheckedSlab::new(streams_max),
+            scripted: CheckedSlab::new(streams_max),
             paces: Paces::default(),
-            tarpits: Live::new(streams_max),
+            tarpits: CheckedSlab::new(streams_max),
             apps: Apps::default(),
-            lua_clients: Live::new(streams_max),
+            lua_clients: CheckedSlab::new(streams_max),
             lua_ended: Vec::new(),
             lua_post: None,
             lua_calls: Slab::new(streams_max),
-            own: OwnRequests::new(streams_max),
+            own: InternalRequests::new(streams_max),
             http2_clients: Http2Clients::new(streams_max),
             http2_servers: Http2Servers::new(streams_max),
-            websockets: Live::reserved(streams_max),
+            websockets: CheckedSlab::reserved(streams_max),
             actives: Actives::default(),
             codecs: SharedCodecs::default(),
-            sessions: Live::new(streams_max),
+            sessions: CheckedSlab::new(streams_max),
             push,
             pools,
             buffers: BufferPool::default(),

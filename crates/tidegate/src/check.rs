@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tidegate_config::model::Config;
 use tidegate_config::report::Mistake;
 use tidegate_server::Inventory;
-use tidegate_server::explain::{self, Explanation, Question};
+use tidegate_server::explain::{self, ExplainedRequest, Explanation};
 
 use crate::ctl;
 use crate::source::{self, Refusal, Source};
@@ -149,7 +149,7 @@ fn changes(args: &CheckArgs, against: &str, config: &Config) -> Result<Vec<Strin
 
 /// What happens to the request of the command line; the error is a text to print.
 fn explain(args: &CheckArgs, request: &str, source: &Source) -> Result<Explanation, String> {
-    let question = Question {
+    let question = ExplainedRequest {
         request,
         fields: &args.header,
         client: args.client,

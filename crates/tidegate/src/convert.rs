@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
-use tidegate_convert::{Conversion, Fate, INPUT_BYTES_MAX, Program, convert};
+use tidegate_convert::{Conversion, INPUT_BYTES_MAX, LineResult, Program, convert};
 use tidegate_server::files;
 
 use crate::{FAILED, USAGE, print_message, print_result};
@@ -62,7 +62,7 @@ pub fn run(args: &ConvertArgs) -> ExitCode {
     let conversion = convert(&text, &name, program);
     let printed = print_result(&conversion.toml);
     print_message(&summary(&conversion, &name, args.verbose));
-    match conversion.count(Fate::Untranslated) == 0 && conversion.is_accepted {
+    match conversion.count(LineResult::Untranslated) == 0 && conversion.is_accepted {
         true => printed,
         false => ExitCode::from(FAILED),
     }
@@ -89,7 +89,7 @@ fn read(path: &Path) -> Result<String, String> {
 fn summary(conversion: &Conversion, name: &str, is_verbose: bool) -> String {
     let mut text = String::new();
     for finding in &conversion.findings {
-        if finding.fate == Fate::Unneeded && !is_verbose {
+        if finding.fate == LineResult::Unneeded && !is_verbose {
             continue;
         }
         let (line, fate, why) = (finding.line, finding.fate.words(), &finding.why);
@@ -107,9 +107,9 @@ fn summary(conversion: &Conversion, name: &str, is_verbose: bool) -> String {
     let _ = writeln!(
         text,
         "tidegate: {name}: {} not translated, {} with a difference, {} not needed",
-        conversion.count(Fate::Untranslated),
-        conversion.count(Fate::Different),
-        conversion.count(Fate::Unneeded)
+        conversion.count(LineResult::Untranslated),
+        conversion.count(LineResult::Different),
+        conversion.count(LineResult::Unneeded)
     );
     text
 }

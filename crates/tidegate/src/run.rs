@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
+use tidegate_config::findings::Finding;
 use tidegate_config::model::{Bind, Config};
-use tidegate_config::places::Finding;
 use tidegate_server::{ConfigSource, RunOptions, StartError, ports};
 
 use crate::source::{self, Refusal, Source};

@@ -7,12 +7,12 @@ use std::env::VarError;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use tidegate_config::findings::Finding;
 use tidegate_config::include::{self, INCLUDED_MAX, Include};
-use tidegate_config::places::Finding;
 use tidegate_config::references::{Reference, VALUE_BYTES_MAX};
 use tidegate_config::text::Text;
 use tidegate_config::{Errors, FILE_BYTES_MAX, Loaded, SUPPLIED_BYTES_MAX};
-use tidegate_server::{apps, certificates, files, names, paths, tokens};
+use tidegate_server::{apps, certificates, files, paths, resolve, tokens};
 
 /// How long the names of all servers may take to resolve.
 const RESOLVE_MAX: Duration = Duration::from_secs(10);
@@ -182,7 +182,7 @@ pub fn examine(source: Source, path: &Path, resolves: bool) -> Result<Source, Re
     findings.extend(tokens::check(&loaded.config));
     findings.extend(paths::check(&loaded.config, path));
     if resolves {
-        findings.extend(names::check(&loaded.config, RESOLVE_MAX));
+        findings.extend(resolve::check(&loaded.config, RESOLVE_MAX));
     }
     match findings.is_empty() {
         true => Ok(source),

@@ -14,7 +14,7 @@ use crate::items;
 use crate::journal::{self, Journal, STATE_FOLDER};
 use crate::persist::kept_actions;
 use crate::prove;
-use crate::undo::{Fate, undo};
+use crate::undo::{UndoResult, undo};
 use crate::workload::{CONNECTIONS_MAX, For, Workload};
 use crate::{page, report};
 use core::net::IpAddr;
@@ -534,10 +534,10 @@ fn run_undo(args: &UndoArgs) -> io::Result<u8> {
         let target = undone.step.action.target();
         let since = if undone.restarted { " (the machine was rebooted since)" } else { "" };
         let line = match &undone.fate {
-            Fate::AlreadyBack => format!("already as before{since}"),
-            Fate::Restored => "restored".to_owned(),
-            Fate::Failed(reason) => format!("NOT restored: {reason}"),
-            Fate::ChangedSince(value) => {
+            UndoResult::AlreadyBack => format!("already as before{since}"),
+            UndoResult::Restored => "restored".to_owned(),
+            UndoResult::Failed(reason) => format!("NOT restored: {reason}"),
+            UndoResult::ChangedSince(value) => {
                 let before = undone.step.before.as_deref().unwrap_or("(nothing)").trim();
                 format!(
                     "not restored: the value was changed to {:?} afterwards{since}; the previous value was {:?}",

@@ -12,7 +12,7 @@ use std::fs;
 
 /// The outcome of undoing a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum UndoResult {
     /// The previous state was already in effect: the step was never performed, or a reboot reset it.
     AlreadyBack,
     /// The value was changed since and is left as it is; contains the current value.
@@ -29,7 +29,7 @@ pub struct Undone {
     /// The step.
     pub step: Step,
     /// The outcome.
-    pub fate: Fate,
+    pub fate: UndoResult,
     /// Whether the machine was rebooted since the step.
     pub restarted: bool,
 }
@@ -38,7 +38,7 @@ impl Undone {
     /// Whether the step was not undone and stays in the journal.
     #[must_use]
     pub const fn is_left(&self) -> bool {
-        matches!(self.fate, Fate::ChangedSince(_) | Fate::Failed(_))
+        matches!(self.fate, UndoResult::ChangedSince(_) | UndoResult::Failed(_))
     }
 }
 
@@ -72,14 +72,14 @@ pub fn undo_after(
         // A reboot reset the side effects of a tool; the current value was set by another program.
         let is_gone = restarted && !step.action.acts();
         let fate = if is_gone {
-            Ok(Fate::AlreadyBack)
+            Ok(UndoResult::AlreadyBack)
         } else if !step.action.acts() && tool_call_is_left(&step, &fates) {
             keep_side_effect(host, &step)
         } else {
             undo_step(host, &step)
         };
-        let fate = fate.unwrap_or_else(|error| Fate::Failed(error.to_string()));
-        if matches!(fate, Fate::AlreadyBack | Fate::Restored) {
+        let fate = fate.unwrap_or_else(|error| UndoResult::Failed(error.to_string()));
+        if matches!(fate, UndoResult::AlreadyBack | UndoResult::Restored) {
             journal.undone(step.number)?;
         }
         fates.push(Undone { step, fate, restarted });
@@ -95,25 +95,25 @@ fn tool_call_is_left(side_effect: &Step, newer: &[Undone]) -> bool {
         .is_some_and(|call| call.step.item == side_effect.item && call.is_left())
 }
 
-fn keep_side_effect(host: &Host, step: &Step) -> Result<Fate, Unreadable> {
+fn keep_side_effect(host: &Host, step: &Step) -> Result<UndoResult, Unreadable> {
     let now = step.action.state(host)?;
     if agree(&step.action, now.as_deref(), step.before.as_deref()) {
         // Kept until the tool call is undone, which may change the setting again.
-        return Ok(Fate::Failed(
+        return Ok(UndoResult::Failed(
             "kept until the tool call for which it was saved is undone".to_owned(),
         ));
     }
-    Ok(Fate::ChangedSince(now.unwrap_or_default().trim().to_owned()))
+    Ok(UndoResult::ChangedSince(now.unwrap_or_default().trim().to_owned()))
 }
 
-fn undo_step(host: &Host, step: &Step) -> Result<Fate, Unreadable> {
+fn undo_step(host: &Host, step: &Step) -> Result<UndoResult, Unreadable> {
     let action = &step.action;
     if let Action::File { path, .. } = action {
         remove_draft(host, path);
     }
     let now = action.state(host)?;
     if agree(action, now.as_deref(), step.before.as_deref()) {
-        return Ok(Fate::AlreadyBack);
+        return Ok(UndoResult::AlreadyBack);
     }
     let ours = match &step.progress {
         // The tool call was undone just before, and that may have changed the setting again.
@@ -127,18 +127,18 @@ fn undo_step(host: &Host, step: &Step) -> Result<Fate, Unreadable> {
     };
     if !ours {
         let value = now.map_or_else(|| "(missing)".to_owned(), |now| now.trim().to_owned());
-        return Ok(Fate::ChangedSince(value));
+        return Ok(UndoResult::ChangedSince(value));
     }
     restore(host, action, step.before.as_deref())?;
     // A tool that succeeds may have restored only a part (for example, a discipline without its options).
     if matches!(action, Action::Run { .. }) && action.state(host)? != step.before {
         let before = step.before.as_deref().unwrap_or("(nothing)").trim();
-        return Ok(Fate::Failed(format!(
+        return Ok(UndoResult::Failed(format!(
             "`{}` succeeded, but the state differs from the previous state {before:?}",
             action.undo_text()
         )));
     }
-    Ok(Fate::Restored)
+    Ok(UndoResult::Restored)
 }
 
 fn agree(action: &Action, one: Option<&str>, other: Option<&str>) -> bool {

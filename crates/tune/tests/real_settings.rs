@@ -11,7 +11,7 @@ use tidegate_tune::action::Action;
 use tidegate_tune::apply::apply;
 use tidegate_tune::host::Host;
 use tidegate_tune::journal::Journal;
-use tidegate_tune::undo::{Fate, undo};
+use tidegate_tune::undo::{UndoResult, undo};
 
 /// The `tidegate tune` program, which Cargo builds before these tests.
 const TUNE: &str = env!("CARGO_BIN_EXE_tidegate-tune");
@@ -236,10 +236,10 @@ fn tool_that_restores_another_state_is_reported() {
     };
     let mut journal = Journal::open(&state.0).unwrap();
     apply(&host, &mut journal, "x", &[change("one")], &mut |_| false).unwrap();
-    assert_eq!(undo(&host, &mut journal).unwrap()[0].fate, Fate::Restored);
+    assert_eq!(undo(&host, &mut journal).unwrap()[0].fate, UndoResult::Restored);
     apply(&host, &mut journal, "x", &[change("three")], &mut |_| false).unwrap();
     let fates = undo(&host, &mut journal).unwrap();
-    let Fate::Failed(reason) = &fates[0].fate else { panic!("{:?}", fates[0].fate) };
+    let UndoResult::Failed(reason) = &fates[0].fate else { panic!("{:?}", fates[0].fate) };
     assert!(reason.contains("differs from the previous state \"one\""), "{reason}");
     assert_eq!(journal.outstanding().len(), 1, "the step stays in the journal");
 }

@@ -11,7 +11,7 @@ use tidegate_tune::check::{ChangedBy, check};
 use tidegate_tune::host::Host;
 use tidegate_tune::journal::{self, Journal, JournalError, Progress};
 use tidegate_tune::persist::kept_actions;
-use tidegate_tune::undo::{Fate, undo};
+use tidegate_tune::undo::{UndoResult, undo};
 use tidegate_tune::workload::{For, Workload};
 
 /// All actions of `apply --persist` on a host, except tool calls, which a recorded host cannot run.
@@ -57,7 +57,7 @@ fn undo_all(host: &Host, state: &Path) {
     let mut journal = Journal::open(state).unwrap();
     for undone in undo(host, &mut journal).unwrap() {
         assert!(
-            matches!(undone.fate, Fate::AlreadyBack | Fate::Restored),
+            matches!(undone.fate, UndoResult::AlreadyBack | UndoResult::Restored),
             "{}: {:?}",
             undone.step.action.target(),
             undone.fate
@@ -191,8 +191,8 @@ fn value_changed_since_is_reported_and_left_as_it_is() {
     apply(&host, &mut journal, "x", &actions, &mut |_| false).unwrap();
     fs::write(host.locate(path), "777\n").unwrap();
     let fates = undo(&host, &mut journal).unwrap();
-    assert_eq!(fates[0].fate, Fate::Restored, "the newest step is undone first");
-    assert_eq!(fates[1].fate, Fate::ChangedSince("777".to_owned()));
+    assert_eq!(fates[0].fate, UndoResult::Restored, "the newest step is undone first");
+    assert_eq!(fates[1].fate, UndoResult::ChangedSince("777".to_owned()));
     assert_eq!(host.read(path).unwrap(), "777");
     assert_eq!(host.read("/proc/sys/vm/swappiness").unwrap(), "60");
     assert_eq!(journal.outstanding().len(), 1, "the step stays in the journal");
@@ -211,7 +211,7 @@ fn value_reset_by_a_reboot_needs_no_undo() {
     fs::write(host.locate("/proc/sys/kernel/random/boot_id"), "another").unwrap();
     let mut journal = Journal::open(&state.0).unwrap();
     let fates = undo(&host, &mut journal).unwrap();
-    assert_eq!(fates[0].fate, Fate::AlreadyBack);
+    assert_eq!(fates[0].fate, UndoResult::AlreadyBack);
     assert!(fates[0].restarted);
 }
 
@@ -377,7 +377,7 @@ fn undo_restores_side_effects_of_a_tool() {
     // The driver moves the interrupt, and moves it again when the change is undone.
     fs::write(host.locate(side), "3\n").unwrap();
     let fates = undo(&host, &mut journal).unwrap();
-    assert!(fates.iter().all(|undone| undone.fate == Fate::Restored), "{fates:?}");
+    assert!(fates.iter().all(|undone| undone.fate == UndoResult::Restored), "{fates:?}");
     assert_eq!(before, tree.contents());
     // After a reboot, the current value was set by another program.
     apply(&host, &mut journal, "x", &actions, &mut |_| false).unwrap();

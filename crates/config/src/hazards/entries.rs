@@ -5,10 +5,10 @@
 
 use super::{Parts, Step, place, vain};
 use crate::model::Route;
-use crate::reach::{
+use crate::report::{Kind, Note, Notes};
+use crate::unreachable_routes::{
     COMPARED_ROUTES_MAX, covers, covers_each, covers_host, covers_more, covers_path,
 };
-use crate::report::{Kind, Note, Notes};
 
 /// Combinations of a host, a path and a method of one route that are examined.
 const COMBINATIONS_MAX: usize = 1024;
@@ -26,7 +26,7 @@ pub(super) fn check(parts: &Parts<'_>, index: usize, route: &Route, notes: &mut 
     let takers = takers(parts, index, route, sizes);
     let Some(table) = parts.row("route", index) else { return };
     if takers.iter().all(Option::is_some) {
-        // One route that matches all of it is reported by `reach.rs`.
+        // One route that matches all of it is reported by `unreachable_routes.rs`.
         let only_one = parts.listeners.listeners.len() == 1;
         let mut earlier = parts.routes.iter().take(index.min(COMPARED_ROUTES_MAX));
         if !earlier.any(|(early, _)| covers(early, route, only_one)) {

@@ -6,7 +6,7 @@ use super::Shape::{self, Boolean, Fields, List, Number, OneOf, Table, Text, Word
 use super::rate::KEY;
 use super::{Section, key};
 use crate::model::MapKind;
-use crate::words::Worded as _;
+use crate::words::Keyword as _;
 
 /// The greatest weight of a pool.
 pub(crate) const WEIGHT_MAX: u64 = 1_000_000;

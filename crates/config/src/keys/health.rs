@@ -5,7 +5,7 @@ use super::Preset::{Absent, Value};
 use super::Shape::{Boolean, Number, OneOf, Text, True, Word};
 use super::{Section, TIMEOUT, key};
 use crate::model::CheckMethod;
-use crate::words::Worded as _;
+use crate::words::Keyword as _;
 
 /// `health = { ... }` of a pool.
 pub static HEALTH: Section = Section {

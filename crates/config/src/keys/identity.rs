@@ -5,7 +5,7 @@ use super::Preset::Value;
 use super::Shape::{Boolean, Text, Word};
 use super::{Section, key};
 use crate::model::Keep;
-use crate::words::Worded as _;
+use crate::words::Keyword as _;
 
 /// `request-id = { ... }` of `[server]`.
 pub static REQUEST_ID: Section = Section {

@@ -9,7 +9,7 @@ use super::count_table::{COUNTING, LISTENER_COUNT};
 use super::https::{HSTS_ABOUT, HSTS_SHAPE, HTTPS_REDIRECT};
 use super::tcp::{FORWARD_ABOUT, FORWARD_SHAPE};
 use super::{COUNT_OR_UNLIMITED, LISTENER_TLS, Section, TIMEOUT, key};
-use crate::words::{TlsWord, Worded as _};
+use crate::words::{Keyword as _, TlsWord};
 
 /// `[[listener]]`.
 pub static LISTENER: Section = Section {

@@ -5,7 +5,7 @@ use super::Preset::{Absent, Required, Value};
 use super::Shape::{Duration, List, NoNumber, OneOf, Table, Text, Word};
 use super::{Section, TIMEOUT_MS_MAX, key};
 use crate::model::{AccessFilter, AccessFormat};
-use crate::words::Worded as _;
+use crate::words::Keyword as _;
 
 /// `[log]`.
 pub static LOG: Section = Section {

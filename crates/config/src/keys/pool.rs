@@ -9,7 +9,7 @@ use super::health::HEALTH;
 use super::sticky::STICKY;
 use super::{COUNT_OR_UNLIMITED, POOL_TLS, Section, TIMEOUT, TIMEOUT_MS_MAX, key};
 use crate::model::{Balance, ProxyVersion, Unretriable};
-use crate::words::Worded as _;
+use crate::words::Keyword as _;
 use tidegate_base::limits;
 
 /// `[pool.NAME]`.

@@ -8,7 +8,7 @@ use super::Shape::{
 use super::push_backend::{BACKEND, BACKEND_EVENTS};
 use super::{Key, Section, TIMEOUT, TIMEOUT_MS_MAX, TIMEOUT_MS_MIN, key};
 use crate::model::{Deltas, Permit, Slow, Subscribe};
-use crate::words::Worded as _;
+use crate::words::Keyword as _;
 
 const SUBSCRIBE: Key = key(
     "subscribe",

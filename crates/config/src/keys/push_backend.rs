@@ -5,7 +5,7 @@ use super::Preset::{Absent, Required, Value};
 use super::Shape::{Duration, List, Number, Size, Text, Word};
 use super::{Key, Section, TIMEOUT_MS_MAX, key};
 use crate::model::BackendEvent;
-use crate::words::Worded as _;
+use crate::words::Keyword as _;
 
 const PATH: super::Shape = Text("a path, such as \"/centrifugo/connect\"");
 

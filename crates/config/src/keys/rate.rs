@@ -5,7 +5,7 @@ use super::Preset::{Required, Value};
 use super::Shape::{Duration, List, Number, OneOf, Text, Word};
 use super::{Section, key};
 use crate::model::RateExcess;
-use crate::words::Worded as _;
+use crate::words::Keyword as _;
 
 pub(super) const KEY: &str = "\"client-address\", \"host\", \"path\", \"method\", \"header:NAME\", \"cookie:NAME\" or \"query:NAME\"";
 

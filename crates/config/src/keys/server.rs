@@ -7,7 +7,7 @@ use super::Preset::{Absent, Value};
 use super::Shape::{Duration, NoNumber, Number, OneOf, Table, Text, True, Word};
 use super::{REQUEST_ID, Section, TRACE, key};
 use crate::model::{ReloadOn, SteerByCpu};
-use crate::words::Worded as _;
+use crate::words::Keyword as _;
 
 /// `[server]`.
 pub static SERVER: Section = Section {

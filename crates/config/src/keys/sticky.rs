@@ -6,7 +6,7 @@ use super::Shape::{Boolean, Duration, List, Number, OneOf, Text, Word};
 use super::rate::KEY_OR_CLAIM;
 use super::{Section, key};
 use crate::model::SameSite;
-use crate::words::Worded as _;
+use crate::words::Keyword as _;
 
 /// `sticky = { ... }` of a pool.
 pub static STICKY: Section = Section {

@@ -7,7 +7,7 @@ use super::Preset::{Absent, Required, Value};
 use super::Shape::{Boolean, List, Name, OneOf, Rows, Table, Text, Word};
 use super::{Key, Section, TIMEOUT, key};
 use crate::model::{ClientAuth, TlsVersion};
-use crate::words::Worded as _;
+use crate::words::Keyword as _;
 
 /// Application protocols (ALPN) that a listener may accept.
 pub(crate) const CLIENT_PROTOCOLS: &[&str] = &["h2", "http/1.1", "http/1.0"];

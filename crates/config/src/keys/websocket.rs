@@ -5,7 +5,7 @@ use super::Preset::Value;
 use super::Shape::{Duration, List, NoNumber, OneOf, Size, Text, Word};
 use super::{Section, TIMEOUT, TIMEOUT_MS_MAX, TIMEOUT_MS_MIN, key};
 use crate::model::Compression;
-use crate::words::Worded as _;
+use crate::words::Keyword as _;
 
 /// Maximum of `message-max` and `frame-max`.
 const BYTES_MAX: u64 = tidegate_base::limits::WEBSOCKET_MESSAGE_BYTES_CEILING as u64;

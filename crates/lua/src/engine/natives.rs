@@ -13,7 +13,7 @@ use super::call::Call;
 use super::json;
 use crate::encoding;
 use crate::exchange::Part;
-use crate::host::{ClientId, ExchangeId, Host, Level, RemoteClient, TOO_MUCH};
+use crate::host::{ClientId, Host, Level, RemoteClient, ScriptRequestId, TOO_MUCH};
 use crate::outgoing::Parts;
 use crate::pattern::{self, Capture};
 use crate::schedule::{Cancelled, JobId, Wait, span_of};
@@ -104,7 +104,7 @@ fn job(call: Call) -> JobId {
 }
 
 /// The exchange that the arguments 1 and 2 name.
-fn exchange(call: Call) -> ExchangeId {
+fn exchange(call: Call) -> ScriptRequestId {
     Id::new(call.id(1), call.id(2))
 }
 

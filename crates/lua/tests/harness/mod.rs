@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use tidegate_base::{Id, Moment, Span};
 use tidegate_lua::{
-    Bounds, Budget, Dictionary, Effect, ExchangeId, Facts, Failure, OperationId, Origin, Outbox,
-    Resumed, Script, SocketId, Verdict, Vm,
+    Bounds, Budget, CallbackEnd, Dictionary, Effect, Facts, Failure, OperationId, Origin, Outbox,
+    Resumed, Script, ScriptRequestId, SocketId, Vm,
 };
 use tidegate_wire::http1::{HeadDecoder, HeadLimits};
 use tidegate_wire::message::FieldStorage;
@@ -129,16 +129,16 @@ impl App {
     }
 
     /// Sends `GET target`. Returns the status and body, if there was a complete response.
-    pub fn get(&mut self, target: &str) -> (Verdict, Option<(u16, String)>) {
+    pub fn get(&mut self, target: &str) -> (CallbackEnd, Option<(u16, String)>) {
         self.send(&format!("GET {target} HTTP/1.1\r\nHost: example.com\r\n\r\n"), b"")
     }
 
-    pub fn send(&mut self, head: &str, body: &[u8]) -> (Verdict, Option<(u16, String)>) {
+    pub fn send(&mut self, head: &str, body: &[u8]) -> (CallbackEnd, Option<(u16, String)>) {
         let id = self.open(head);
         self.vm.add_body(id, body);
         let mut verdict = self.vm.request(id);
         let mut response = self.effects();
-        while verdict == Verdict::Waiting && core::mem::take(&mut self.awaits_drain) {
+        while verdict == CallbackEnd::Waiting && core::mem::take(&mut self.awaits_drain) {
             self.vm.note_drained(id);
             verdict = self.vm.resume().expect("the request is ready to continue").verdict;
             response = self.effects();
@@ -167,16 +167,16 @@ impl App {
         Some(due.saturating_sub(self.now_nanos) / 1_000_000)
     }
 
-    pub fn open(&mut self, head: &str) -> ExchangeId {
+    pub fn open(&mut self, head: &str) -> ScriptRequestId {
         self.open_as(head, None)
     }
 
     /// Opens a request for `on_access`, which may choose these pools.
-    pub fn open_hook(&mut self, head: &str, pools: &[&str]) -> ExchangeId {
+    pub fn open_hook(&mut self, head: &str, pools: &[&str]) -> ScriptRequestId {
         self.open_as(head, Some(pools.iter().map(|name| (*name).to_owned()).collect()))
     }
 
-    fn open_as(&mut self, head: &str, pools: Option<Arc<[String]>>) -> ExchangeId {
+    fn open_as(&mut self, head: &str, pools: Option<Arc<[String]>>) -> ScriptRequestId {
         let mut storage = FieldStorage::new();
         let mut bytes = head.as_bytes().to_vec();
         let decoded =

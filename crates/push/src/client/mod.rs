@@ -3,10 +3,10 @@
 //! Never: knows how they are encoded (`codec.rs`) or reach the client; lets a client do what its namespace does not allow.
 //! Limits: `channels-max` and `message-max` of the hub; `COMMANDS_MAX` commands in a message, `QUERIES_MAX` of them
 //! about history and presence; replies of `Context::room` bytes. `Context::effort` lets the caller bound the messages.
-//! What needs the consent of the user's own backend is in `asking.rs`.
+//! What needs the consent of the user's own backend is in `backend_requests.rs`.
 //! Invariant: each entry of `subscriptions` has a place in the hub until `leave_all`.
 
-pub mod asking;
+pub mod backend_requests;
 pub mod codec;
 pub mod command;
 mod context;
@@ -22,16 +22,16 @@ use std::sync::Arc;
 
 use tidegate_config::model::{BackendEvent, Namespace};
 
-use crate::client::asking::Backing;
-use crate::client::asking::expiry::OVERDUE_SECONDS_MAX;
+use crate::client::backend_requests::Backing;
+use crate::client::backend_requests::expiry::OVERDUE_SECONDS_MAX;
 use crate::client::codec::{Answer, Codec, Joined};
 use crate::client::command::{COMMANDS_MAX, Command, Connect, History, Publish, Subscribe};
 use crate::client::features::{FILTERS_BYTES_MAX, FOSSIL, Features, features, filtered};
 use crate::effort;
 use crate::emulation::{Secret, SessionName};
 use crate::hub::Hub;
-use crate::local::Place;
-use crate::mail::{Call, Order, Reply, ReplyTo, Subscribed, Visitor};
+use crate::local::SubscriptionId;
+use crate::mail::{Call, Order, PresentClient, Reply, ReplyTo, Subscribed};
 use crate::position::Since;
 use crate::publication::{Form, Publication, count_within, in_one_line, is_too_deep};
 use crate::settings::{Client, Error, Hubs, is_permitted, stream_limits};
@@ -106,7 +106,7 @@ struct Emulated {
 #[derive(Debug)]
 struct Subscription {
     /// Its place in the hub.
-    place: Place,
+    place: SubscriptionId,
     /// The command that waits for the owner's reply; `None` if it has come.
     waiting: Option<Waiting>,
     /// The namespace has presence, or reports joins.
@@ -228,7 +228,7 @@ impl Connection {
     }
 
     /// Handles a message of the client, or the rest of one. Appends replies to `out`. Returns how many bytes were handled;
-    /// if these are not all, the caller hands over the rest when the backend has answered (`is_asking`), or else when a
+    /// if these are not all, the caller hands over the rest when the backend has answered (`awaits_backend`), or else when a
     /// token may be verified (`Context::may_verify`).
     ///
     /// # Errors
@@ -241,7 +241,7 @@ impl Connection {
     ) -> Result<usize, Disconnect> {
         let (mut used, begun) = (0, out.len());
         let before = self.handled;
-        while (used < message.len() || self.handled.commands == 0) && !self.is_asking() {
+        while (used < message.len() || self.handled.commands == 0) && !self.awaits_backend() {
             if self.has_failed {
                 used = message.len();
                 break;
@@ -504,7 +504,7 @@ impl Connection {
     pub fn confirm<K: Copy + Eq>(
         &mut self,
         context: &mut Context<'_, K>,
-        place: Place,
+        place: SubscriptionId,
         reply: &Subscribed,
         out: &mut Vec<u8>,
     ) {
@@ -557,7 +557,7 @@ impl Connection {
     }
 
     /// The owner has refused a subscription, which has ended.
-    pub fn refuse(&mut self, place: Place, error: Error, out: &mut Vec<u8>) {
+    pub fn refuse(&mut self, place: SubscriptionId, error: Error, out: &mut Vec<u8>) {
         let mut all = self.subscriptions.iter();
         let Some((channel, _)) = all.find(|(_, known)| known.place == place) else { return };
         let channel = Arc::clone(channel);
@@ -750,7 +750,8 @@ impl Connection {
                 count => Answer::History { publications: &publications[..count], position },
             },
             Reply::Presence(presence) => {
-                let cost = |one: &Visitor| one.client.len() + one.info.len() + VISITOR_COST_BYTES;
+                let cost =
+                    |one: &PresentClient| one.client.len() + one.info.len() + VISITOR_COST_BYTES;
                 let bytes: usize = presence.visitors.iter().map(cost).sum();
                 if bytes <= room.saturating_sub(out.len()) {
                     Answer::Presence(presence)
@@ -785,7 +786,7 @@ impl Connection {
         }
         if !self.is_connected {
             // The wait for the backend has a timeout of its own.
-            return if self.is_asking() { Ok(()) } else { Err(Disconnect::STALE) };
+            return if self.awaits_backend() { Ok(()) } else { Err(Disconnect::STALE) };
         }
         let now = context.unix_seconds;
         let has_expired = |at: Option<u64>, is_renewed: bool| {
@@ -806,7 +807,7 @@ impl Connection {
     }
 
     /// What other clients see of the client. `chan_info`: JSON that it has in one channel; empty: none.
-    fn visitor(&self, chan_info: &str) -> Visitor {
+    fn visitor(&self, chan_info: &str) -> PresentClient {
         let mut info = Vec::new();
         info.extend_from_slice(b"{\"user\":");
         crate::api::encode_text(&mut info, &self.user);
@@ -822,7 +823,7 @@ impl Connection {
         }
         info.push(b'}');
         let info = String::from_utf8(info).unwrap_or_default().into();
-        Visitor { client: Arc::clone(&self.client), user: Arc::clone(&self.user), info }
+        PresentClient { client: Arc::clone(&self.client), user: Arc::clone(&self.user), info }
     }
 }
 

@@ -12,7 +12,7 @@ use tidegate_base::Span;
 
 use super::Loop;
 use super::slots::{Guard, NO_OUTPUT, SendSide, State};
-use crate::interface::{OutputLook, SockId};
+use crate::interface::{OutputProgress, SockId};
 use crate::kernel::{Kernel, Receiving};
 
 /// How long a closed connection waits for its peer to close after the peer has taken the output and FIN was
@@ -74,7 +74,7 @@ impl<K: Kernel> Loop<K> {
                     None => return false,
                 }
             };
-            if !matches!(self.look(sock.index), OutputLook::Pending { .. }) {
+            if !matches!(self.look(sock.index), OutputProgress::Pending { .. }) {
                 self.free(sock.index);
                 return true;
             }
@@ -165,7 +165,7 @@ impl<K: Kernel> Loop<K> {
             if slot.discards == DISCARDS_MAX {
                 // If output is still in flight, stop reading: the receive window closes and the deadline decides.
                 slot.readable = false;
-                if !matches!(self.look(index), OutputLook::Pending { .. }) {
+                if !matches!(self.look(index), OutputProgress::Pending { .. }) {
                     self.free(index);
                 }
                 return;
@@ -196,10 +196,10 @@ impl<K: Kernel> Loop<K> {
     pub(super) fn give_up_closing(&mut self, index: u32) {
         let lingers = self.slots.at(index).output == NO_OUTPUT;
         let moved_at = match self.look(index) {
-            OutputLook::Idle => return self.free(index),
+            OutputProgress::Idle => return self.free(index),
             // The peer has taken everything since the last look, and now has `LINGER_MAX` to close.
-            OutputLook::Emptied => return self.schedule(index, self.now.after(LINGER_MAX)),
-            OutputLook::Pending { moved_at } => moved_at,
+            OutputProgress::Emptied => return self.schedule(index, self.now.after(LINGER_MAX)),
+            OutputProgress::Pending { moved_at } => moved_at,
         };
         let give_up_at = moved_at.after(CLOSE_OUTPUT_MAX);
         match (give_up_at <= self.now, lingers) {

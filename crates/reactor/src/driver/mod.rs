@@ -8,7 +8,7 @@
 
 mod accept;
 mod close;
-mod looks;
+mod output_progress;
 mod outputs;
 mod receive;
 mod relay;
@@ -22,8 +22,8 @@ use tidegate_base::wheel::Wheel;
 use tidegate_base::{Address, Moment, Span};
 
 use crate::interface::{
-    CloseReason, Completion, Driver, Handler, ListenError, ListenOptions, ListenerId, OutputLook,
-    Reactor, Shortage, SockId,
+    CloseReason, Completion, Driver, Handler, ListenError, ListenOptions, ListenerId,
+    OutputProgress, Reactor, Shortage, SockId,
 };
 use crate::kernel::{ConnectFault, Kernel, Ready, WAKER_TOKEN};
 use crate::steering::LeavingListeners;
@@ -31,7 +31,7 @@ use crate::waker::Waker;
 
 use accept::ListenerSlot;
 use close::Lingering;
-use looks::Looks;
+use output_progress::Looks;
 use outputs::Outputs;
 use relay::Relays;
 use slots::{Guard, NO_OUTPUT, SendSide, Slots, State};
@@ -461,10 +461,10 @@ impl<K: Kernel> Reactor for Loop<K> {
         self.slots.find(sock).map_or(0, |slot| self.outputs.pending_bytes(slot.output))
     }
 
-    fn look_at_output(&mut self, sock: SockId) -> OutputLook {
+    fn check_output_progress(&mut self, sock: SockId) -> OutputProgress {
         match self.slots.find(sock) {
             Some(_) => self.look(sock.index),
-            None => OutputLook::Idle,
+            None => OutputProgress::Idle,
         }
     }
 

@@ -157,24 +157,24 @@ mod cases {
             let mut rig = Rig::<H>::new();
             let (_, address) = rig.listen(&address);
             let (sock, mut far) = rig.dialled(&address);
-            assert_eq!(rig.reactor.look_at_output(sock), OutputLook::Idle);
+            assert_eq!(rig.reactor.check_output_progress(sock), OutputProgress::Idle);
             rig.reactor.send(sock, &pattern(24 << 20));
-            let mut last = OutputLook::Idle;
+            let mut last = OutputProgress::Idle;
             rig.until("a peer whose buffers are full", |rig| {
                 rig.settle();
-                let look = rig.reactor.look_at_output(sock);
+                let look = rig.reactor.check_output_progress(sock);
                 core::mem::replace(&mut last, look) == look
             });
-            assert!(matches!(last, OutputLook::Pending { .. }), "{last:?}");
+            assert!(matches!(last, OutputProgress::Pending { .. }), "{last:?}");
             // Even if the peer takes too little for the kernel to report that there is room.
             far.receive();
-            rig.until("a look that sees it", |rig| rig.reactor.look_at_output(sock) != last);
+            rig.until("a look that sees it", |rig| rig.reactor.check_output_progress(sock) != last);
             rig.until("a look that sees nothing pending", |rig| {
                 far.receive();
-                rig.reactor.look_at_output(sock) == OutputLook::Idle
+                rig.reactor.check_output_progress(sock) == OutputProgress::Idle
             });
             rig.reactor.abort(sock);
-            assert_eq!(rig.reactor.look_at_output(sock), OutputLook::Idle, "a stale id");
+            assert_eq!(rig.reactor.check_output_progress(sock), OutputProgress::Idle, "a stale id");
         }
         if let Address::Unix(path) = path {
             let _ = std::fs::remove_file(path);

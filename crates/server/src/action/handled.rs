@@ -21,7 +21,7 @@ use tidegate_reactor::Reactor;
 use tidegate_wire::message::RequestHead;
 
 use crate::action::is_trusted;
-use crate::action::proxy::authorization::Question;
+use crate::action::proxy::authorization::PasswordCheck;
 use crate::answer::Answer;
 use crate::password_queue::Origin;
 use crate::passwords::Job;
@@ -381,7 +381,7 @@ impl Worker {
         }
         // The action may have refused the request.
         let Some(ticket) = self.waiting_exchange(to) else { return };
-        let question = Question {
+        let question = PasswordCheck {
             route,
             key: claim.key,
             origin: Origin::of(values.client()),

@@ -5,12 +5,12 @@
 //! Invariant: each request that a VM keeps has an entry in `Worker::scripted`, and the reverse.
 
 use tidegate_base::Id;
-use tidegate_config::places::Finding;
+use tidegate_config::findings::Finding;
 use tidegate_gate::access::Cause;
 use tidegate_gate::path_parameters::path_parameters;
 use tidegate_gate::scheme::Scheme;
 use tidegate_lua::{
-    CallbackOwner, Effect, Excess, Handler, Level, Origin, Outbox, Resumed, Verdict, Vm,
+    CallbackEnd, CallbackOwner, Effect, Excess, Handler, Level, Origin, Outbox, Resumed, Vm,
 };
 use tidegate_reactor::{Peer, Reactor};
 use tidegate_wire::message::{BodyLength, Method, RequestHead};
@@ -37,7 +37,7 @@ pub(crate) struct ScriptedRequest {
     /// The index of the application.
     app: u16,
     /// The VM's name of the request.
-    handle: tidegate_lua::ExchangeId,
+    handle: tidegate_lua::ScriptRequestId,
     /// The progress of the request body.
     pub(crate) intake: Intake,
     /// The body has not arrived completely, and no callback has run.
@@ -93,12 +93,12 @@ impl ScriptedRequest {
     }
 
     /// The VM knows the request by this name.
-    pub(super) fn set_handle(&mut self, handle: tidegate_lua::ExchangeId, values: Vec<u8>) {
+    pub(super) fn set_handle(&mut self, handle: tidegate_lua::ScriptRequestId, values: Vec<u8>) {
         (self.handle, self.values) = (handle, values);
     }
 
     /// The VM's name of the request.
-    pub(super) fn handle(&self) -> tidegate_lua::ExchangeId {
+    pub(super) fn handle(&self) -> tidegate_lua::ScriptRequestId {
         self.handle
     }
 }
@@ -170,7 +170,7 @@ impl Worker {
         (route, app): (usize, usize),
         is_https: bool,
         tag: u64,
-    ) -> Option<tidegate_lua::ExchangeId> {
+    ) -> Option<tidegate_lua::ScriptRequestId> {
         let snapshot = self.settings_of(to);
         let client = match self.conns.downstream(to.sock)?.peer() {
             Peer::Tcp(address) => address.ip().to_string(),
@@ -230,7 +230,7 @@ impl Worker {
         let (app, handle) = (request.app(), request.handle);
         let verdict = match request.hook {
             None => self.call_app(reactor, app, "on_request", None, |vm| vm.request(handle)),
-            Some(hook) if !hook.decides => Some(Verdict::Done),
+            Some(hook) if !hook.decides => Some(CallbackEnd::Done),
             Some(_) => self.call_app(reactor, app, "on_access", None, |vm| vm.access(handle)),
         };
         self.note_request_turn(reactor, id, verdict.as_ref());
@@ -241,21 +241,24 @@ impl Worker {
         &mut self,
         reactor: &mut R,
         id: Id<ScriptedRequest>,
-        verdict: Option<&Verdict>,
+        verdict: Option<&CallbackEnd>,
     ) {
         // The response may be complete.
         let Some(request) = self.scripted.find(id) else { return };
         let (to, hook) = (request.requester, request.hook);
         match (verdict, hook) {
-            (Some(Verdict::Waiting), None) => self.set_running(to, Running::Lua(id)),
-            (Some(Verdict::Waiting), Some(hook)) => {
+            (Some(CallbackEnd::Waiting), None) => self.set_running(to, Running::Lua(id)),
+            (Some(CallbackEnd::Waiting), Some(hook)) => {
                 self.set_running(to, Running::Lua(id));
                 self.set_action_deadline(reactor, to, hook.by);
             }
-            (Some(Verdict::Done), Some(hook)) => self.forward_hooked(reactor, id, hook),
+            (Some(CallbackEnd::Done), Some(hook)) => self.forward_hooked(reactor, id, hook),
             // The callback has failed, or the application is gone.
             _ => {
-                debug_assert!(verdict != Some(&Verdict::Done), "on_request completes its response");
+                debug_assert!(
+                    verdict != Some(&CallbackEnd::Done),
+                    "on_request completes its response"
+                );
                 self.fail_scripted(reactor, id, to);
             }
         }
@@ -318,7 +321,7 @@ impl Worker {
         let mut findings = Vec::new();
         for app in 0..self.apps.len() {
             let verdict = self.call_app(reactor, app, "on_start", None, Vm::start);
-            if let Some(Verdict::Failed(failure)) = verdict {
+            if let Some(CallbackEnd::Failed(failure)) = verdict {
                 findings.extend(self.apps.finding(app, format!("on_start: {}", failure.message)));
             }
         }
@@ -345,8 +348,8 @@ impl Worker {
         app: usize,
         what: &str,
         reply: Option<(Id<LuaClient>, &mut Outlet<'_>)>,
-        call: impl FnOnce(&mut Vm) -> Verdict,
-    ) -> Option<Verdict> {
+        call: impl FnOnce(&mut Vm) -> CallbackEnd,
+    ) -> Option<CallbackEnd> {
         let (now, seconds) = (reactor.now(), reactor.unix_seconds());
         let vm = self.apps.vm(app, now, seconds)?;
         let began = reactor.read_clock();
@@ -361,7 +364,7 @@ impl Worker {
         &mut self,
         reactor: &mut R,
         app: usize,
-        (what, verdict): (&str, &Verdict),
+        (what, verdict): (&str, &CallbackEnd),
         reply: Option<(Id<LuaClient>, &mut Outlet<'_>)>,
     ) {
         self.accounts.counters.lua_callbacks.add(1);
@@ -369,11 +372,12 @@ impl Worker {
         self.accounts.counters.lua_refusals.add(outbox.refusals);
         self.carry_out(reactor, app, &outbox, reply);
         self.apps.put_outbox(outbox);
-        if let Verdict::Failed(failure) = verdict {
+        if let CallbackEnd::Failed(failure) = verdict {
             self.accounts.counters.lua_failures.add(1);
             self.accounts.counters.lua_excesses.add(u64::from(failure.is_excess()));
         }
-        if matches!(verdict, Verdict::Failed(failure) if failure.excess == Some(Excess::Memory)) {
+        if matches!(verdict, CallbackEnd::Failed(failure) if failure.excess == Some(Excess::Memory))
+        {
             self.relieve_app(reactor, app);
         }
         if self.apps.note(app, what, verdict, reactor.now()) {

@@ -11,10 +11,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use tidegate_base::Id;
+use tidegate_config::findings::Finding;
 use tidegate_config::model::Config;
-use tidegate_config::places::Finding;
 use tidegate_gate::access::Cause;
-use tidegate_lua::{Handler, Verdict, Vm};
+use tidegate_lua::{CallbackEnd, Handler, Vm};
 use tidegate_reactor::Reactor;
 
 use crate::action::lua_response::LogHooks;
@@ -208,7 +208,7 @@ impl Worker {
         let mut state = None;
         let release = |vm: &mut Vm| vm.release_client(handle, &mut state);
         let released = self.call_app(reactor, old, "the handover", None, release);
-        let Some(state) = state.filter(|_| released == Some(Verdict::Done)) else {
+        let Some(state) = state.filter(|_| released == Some(CallbackEnd::Done)) else {
             return self.close_reloaded(reactor, id);
         };
         let Some(client) = self.lua_clients.find_mut(id) else { return };
@@ -219,7 +219,7 @@ impl Worker {
         let verdict = self.call_app(reactor, app, "on_handover", None, |vm| {
             let verdict = vm.adopt_client(handle, tag, &state);
             is_known = verdict.is_some();
-            verdict.unwrap_or(Verdict::Done)
+            verdict.unwrap_or(CallbackEnd::Done)
         });
         if !is_known && let Some(client) = self.lua_clients.find_mut(id) {
             // The new code was begun again since, so it has not reserved the client's id.

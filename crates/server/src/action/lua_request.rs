@@ -1,13 +1,13 @@
 //! Requests of Lua applications to servers (`tide.http.request`).
-//! In: `Effect::Http` of a script. Out: a request of Tidegate's own; its response goes to the VM (`carrier/own.rs`).
+//! In: `Effect::Http` of a script. Out: a request of Tidegate's own; its response goes to the VM (`carrier/internal_request.rs`).
 //! Never: sends a request to a pool that the application does not list.
-//! Limits: `requests-max` of the application for each VM; those of `carrier/own.rs`.
+//! Limits: `requests-max` of the application for each VM; those of `carrier/internal_request.rs`.
 
-use tidegate_gate::own;
+use tidegate_gate::internal_request;
 use tidegate_lua::{OperationId, Outbox, Outgoing};
 use tidegate_reactor::Reactor;
 
-use crate::carrier::own::{AppCaller, Caller, NO_MEMORY, OwnRequest, tag_of};
+use crate::carrier::internal_request::{AppCaller, Caller, InternalRequest, NO_MEMORY, tag_of};
 use crate::worker::Worker;
 
 impl Worker {
@@ -40,7 +40,7 @@ impl Worker {
         }
         let text = |range| core::str::from_utf8(outbox.get(range)).unwrap_or_default();
         let body = request.body.as_ref().map(|body| outbox.get(body));
-        let parts = own::OwnRequest {
+        let parts = internal_request::InternalRequest {
             method: text(&request.method),
             target: text(&request.target),
             host: text(&request.host),
@@ -50,7 +50,7 @@ impl Worker {
         let caller = Caller::App(AppCaller { app: app as u16, life, operation });
         let body = body.unwrap_or_default().to_vec();
         let by = reactor.now().after(request.timeout);
-        let own = OwnRequest::new(caller, body, request.body_bytes_max, by);
+        let own = InternalRequest::new(caller, body, request.body_bytes_max, by);
         let id = self.open_own(reactor, own).ok_or(NO_MEMORY)?;
         self.accounts.counters.lua_requests.add(1);
         let is_wanted =

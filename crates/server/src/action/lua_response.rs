@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use tidegate_base::{Id, Span};
 use tidegate_config::model::AccessFormat;
 use tidegate_gate::access::{Entry, LineEncoder};
-use tidegate_lua::{ExchangeId, Handler, Verdict};
+use tidegate_lua::{CallbackEnd, Handler, ScriptRequestId};
 use tidegate_reactor::Reactor;
 use tidegate_wire::message::{OwnedResponse, ResponseHead};
 
@@ -36,7 +36,7 @@ pub(crate) struct ResponseHook {
     /// The number of the VM that keeps the request.
     pub(super) life: u32,
     /// The VM's name of the request.
-    pub(super) handle: ExchangeId,
+    pub(super) handle: ScriptRequestId,
 }
 
 impl Worker {
@@ -62,7 +62,7 @@ impl Worker {
         let reply = vm.and_then(|vm| vm.take_reply(handle));
         self.close_response_hook(*hook);
         match (verdict, reply) {
-            (Some(Verdict::Done), Some(reply)) => Ok(reply
+            (Some(CallbackEnd::Done), Some(reply)) => Ok(reply
                 .is_changed()
                 .then(|| OwnedResponse::changed(head, reply.status, &reply.changes))),
             _ => {

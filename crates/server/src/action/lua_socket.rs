@@ -10,7 +10,7 @@
 use std::collections::VecDeque;
 
 use tidegate_base::Id;
-use tidegate_lua::{ClientId, Handler, Verdict};
+use tidegate_lua::{CallbackEnd, ClientId, Handler};
 use tidegate_reactor::Reactor;
 use tidegate_wire::message::RequestHead;
 use tidegate_wire::websocket::{Close, CloseCode, Kind, Message};
@@ -184,7 +184,7 @@ impl Worker {
         &mut self,
         reactor: &mut R,
         tag: u64,
-        verdict: Verdict,
+        verdict: CallbackEnd,
     ) {
         let client = id_of(tag);
         self.note_handler_turn(reactor, client, Some(verdict));
@@ -332,7 +332,7 @@ impl Worker {
             return;
         }
         let verdict = self.call_app(reactor, app, "on_drain", None, |vm| vm.drained(handle));
-        if let Some(Verdict::Failed(_)) | None = verdict {
+        if let Some(CallbackEnd::Failed(_)) | None = verdict {
             self.close_lua_client(reactor, client, CloseCode::INTERNAL_ERROR.get(), "");
         }
     }
@@ -372,14 +372,14 @@ impl Worker {
         &mut self,
         reactor: &mut R,
         client: Id<LuaClient>,
-        verdict: Option<Verdict>,
+        verdict: Option<CallbackEnd>,
     ) {
         if let Some(entry) = self.lua_clients.find_mut(client) {
-            entry.is_waiting = verdict == Some(Verdict::Waiting);
+            entry.is_waiting = verdict == Some(CallbackEnd::Waiting);
         }
         match verdict {
-            Some(Verdict::Done | Verdict::Waiting) => {}
-            Some(Verdict::Failed(_)) | None => {
+            Some(CallbackEnd::Done | CallbackEnd::Waiting) => {}
+            Some(CallbackEnd::Failed(_)) | None => {
                 self.close_lua_client(reactor, client, CloseCode::INTERNAL_ERROR.get(), "");
             }
         }

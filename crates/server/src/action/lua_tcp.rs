@@ -1,6 +1,6 @@
 //! Sockets of Lua applications (`tide.tcp`): tunnels between a VM and a server of a pool.
 //! In: `Effect::Connect` and what follows it; bytes and the end of the connection, from the port towards clients
-//! (`carrier/client.rs`). Out: a request of Tidegate's own (`carrier/own.rs`) whose exchange has no HTTP, as in TCP mode
+//! (`carrier/client.rs`). Out: a request of Tidegate's own (`carrier/internal_request.rs`) whose exchange has no HTTP, as in TCP mode
 //! (`proxy/tcp.rs`); bytes for the VM.
 //! Never: connects to a server of a pool that the application does not list.
 //! Limits: `requests-max` of the application; the pool's queue, connections, attempts and timeouts; a socket ends if no byte
@@ -15,7 +15,9 @@ use tidegate_reactor::Reactor;
 use crate::action::Running;
 use crate::action::proxy::exchange::{Exchange, Stage};
 use crate::action::proxy::tunnel::Side;
-use crate::carrier::own::{AppSocket, Caller, NO_MEMORY, OwnRequest, id_of, tag_of};
+use crate::carrier::internal_request::{
+    AppSocket, Caller, InternalRequest, NO_MEMORY, id_of, tag_of,
+};
 use crate::requester::Requester;
 use crate::worker::Worker;
 
@@ -51,7 +53,7 @@ impl Worker {
             return Err("the process is stopping");
         }
         let caller = Caller::Socket(AppSocket { app: app as u16, life, socket });
-        let own = OwnRequest::of_socket(caller, CLOSED);
+        let own = InternalRequest::of_socket(caller, CLOSED);
         let id = self.open_own(reactor, own).ok_or(NO_MEMORY)?;
         self.accounts.counters.lua_sockets.add(1);
         let is_wanted =
@@ -93,7 +95,11 @@ impl Worker {
     }
 
     /// Closes a socket, after everything that was sent.
-    pub(crate) fn close_lua_socket<R: Reactor>(&mut self, reactor: &mut R, id: Id<OwnRequest>) {
+    pub(crate) fn close_lua_socket<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<InternalRequest>,
+    ) {
         let Some(exchange) = self.tunnel_of(id) else { return self.cancel_own(reactor, id) };
         if let Some(tunnel) = self.exchanges.get_mut(exchange) {
             tunnel.ended.server = true;
@@ -102,7 +108,7 @@ impl Worker {
     }
 
     /// The tunnel of a socket, if it is connected.
-    fn tunnel_of(&self, id: Id<OwnRequest>) -> Option<Id<Exchange>> {
+    fn tunnel_of(&self, id: Id<InternalRequest>) -> Option<Id<Exchange>> {
         let Running::Proxy(exchange) = self.own.running(id)? else { return None };
         let is_tunnel = self.exchanges.find(exchange)?.stage == Stage::Tunnel;
         is_tunnel.then_some(exchange)
@@ -116,7 +122,7 @@ impl Worker {
         &mut self,
         reactor: &mut R,
         id: Id<Exchange>,
-        own: Id<OwnRequest>,
+        own: Id<InternalRequest>,
     ) {
         self.note_phase(Requester::own(own), Phase::Data);
         if let Some(exchange) = self.exchanges.get(id) {
@@ -132,7 +138,7 @@ impl Worker {
     }
 
     /// Takes bytes of the server.
-    pub(crate) fn take_socket_bytes(&mut self, own: Id<OwnRequest>, bytes: &[u8]) {
+    pub(crate) fn take_socket_bytes(&mut self, own: Id<InternalRequest>, bytes: &[u8]) {
         if let Some(AppSocket { app, life, socket }) = self.own.socket(own)
             && let Some(vm) = self.apps.present(usize::from(app))
         {
@@ -142,7 +148,7 @@ impl Worker {
     }
 
     /// The server takes no more bytes at present, or takes them again.
-    pub(crate) fn pause_socket(&mut self, own: Id<OwnRequest>, is_paused: bool) {
+    pub(crate) fn pause_socket(&mut self, own: Id<InternalRequest>, is_paused: bool) {
         if let Some(AppSocket { app, life, socket }) = self.own.socket(own)
             && let Some(vm) = self.apps.present(usize::from(app))
         {
@@ -151,7 +157,7 @@ impl Worker {
     }
 
     /// The server has ended its direction. A script that reads the end writes nothing more, so the other one ends, too.
-    pub(crate) fn finish_socket(&mut self, own: Id<OwnRequest>) {
+    pub(crate) fn finish_socket(&mut self, own: Id<InternalRequest>) {
         if let Some(Running::Proxy(id)) = self.own.running(own)
             && let Some(exchange) = self.exchanges.get_mut(id)
         {

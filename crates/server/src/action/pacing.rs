@@ -10,7 +10,7 @@ use tidegate_reactor::Reactor;
 use crate::action::Running;
 use crate::action::proxy::exchange::Exchange;
 use crate::action::synthetic::SyntheticResponse;
-use crate::paces::Way;
+use crate::paces::BodyDirection;
 use crate::timers::WorkerTimer;
 use crate::worker::Worker;
 
@@ -23,7 +23,7 @@ impl Worker {
         let Some(pace) = exchange.pace.as_mut().filter(|_| exchange.auth_request.is_none()) else {
             return usize::MAX;
         };
-        let body = (Running::Proxy(id), Way::Down);
+        let body = (Running::Proxy(id), BodyDirection::Down);
         let room = pace.room(body, reactor.now(), &mut self.paces);
         if room == 0 {
             self.set_server_receiving(reactor, up, false);
@@ -40,7 +40,7 @@ impl Worker {
     ) -> usize {
         let Some(exchange) = self.exchanges.find_mut(id) else { return usize::MAX };
         let Some(pace) = exchange.pace.as_mut() else { return usize::MAX };
-        let body = (Running::Proxy(id), Way::Up);
+        let body = (Running::Proxy(id), BodyDirection::Up);
         let room = pace.room(body, reactor.now(), &mut self.paces);
         if room == 0 {
             self.await_turn(reactor);
@@ -56,7 +56,7 @@ impl Worker {
     ) -> usize {
         let pace = self.synthetics.get_mut(id).and_then(|response| response.pace.as_mut());
         let Some(pace) = pace else { return usize::MAX };
-        let body = (Running::Synthetic(id), Way::Down);
+        let body = (Running::Synthetic(id), BodyDirection::Down);
         let room = pace.room(body, reactor.now(), &mut self.paces);
         if room == 0 {
             self.await_turn(reactor);
@@ -97,17 +97,22 @@ impl Worker {
         WorkerTimer::Pace.set(reactor, self.paces.next_at());
     }
 
-    fn resume_paced_exchange<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>, way: Way) {
+    fn resume_paced_exchange<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<Exchange>,
+        way: BodyDirection,
+    ) {
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
         if let Some(pace) = &mut exchange.pace {
             pace.end_turn(way);
         }
         let to = exchange.requester;
         match way {
-            Way::Up => self.resume_request(to),
+            BodyDirection::Up => self.resume_request(to),
             // Otherwise, the client's output resumes the response when it has drained.
-            Way::Down if !self.is_client_held(to) => self.resume_server(reactor, id),
-            Way::Down => {}
+            BodyDirection::Down if !self.is_client_held(to) => self.resume_server(reactor, id),
+            BodyDirection::Down => {}
         }
     }
 }

@@ -8,7 +8,7 @@
 //! the id is stale.
 
 use tidegate_base::Id;
-use tidegate_push::local::Place;
+use tidegate_push::local::SubscriptionId;
 use tidegate_reactor::Reactor;
 use tidegate_wire::websocket::{Close, Message};
 
@@ -25,7 +25,7 @@ pub(crate) enum Service {
     /// A Lua application.
     Lua(Id<LuaClient>),
     /// The client gets the messages of a channel, where it has this place; `None` if it is not subscribed.
-    Raw(Option<Place>),
+    Raw(Option<SubscriptionId>),
     /// The client speaks the client protocol of push hubs.
     Client(Id<PushSession>),
 }

@@ -17,7 +17,7 @@ use crate::action::Running;
 use crate::action::intake::Intake;
 use crate::answer::{Answer, Head};
 use crate::carrier::Rest;
-use crate::paces::{Pace, Way};
+use crate::paces::{BodyDirection, Pace};
 use crate::requester::Requester;
 use crate::snapshot::Snapshot;
 use crate::worker::Worker;
@@ -322,7 +322,7 @@ impl SyntheticResponse {
         }
         self.sent += amount as u64;
         if let Some(pace) = &mut self.pace {
-            pace.spend(Way::Down, now, amount);
+            pace.spend(BodyDirection::Down, now, amount);
         }
     }
 }

@@ -6,8 +6,8 @@
 //! Invariant: each waiting request has one place of its limit, and gives it back at its end.
 
 use tidegate_base::{Id, Moment, Span};
+use tidegate_gate::bounded_places::Place;
 use tidegate_gate::denial::Denial;
-use tidegate_gate::places::Place;
 use tidegate_gate::rate::RateTable;
 use tidegate_reactor::Reactor;
 

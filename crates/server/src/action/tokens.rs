@@ -24,7 +24,7 @@ use crate::action::Running;
 use crate::action::handled::Stage;
 use crate::action::intake::Intake;
 use crate::carrier::Progress;
-use crate::live::Live;
+use crate::checked_slab::CheckedSlab;
 use crate::requester::Requester;
 use crate::turn_share::{TOKENS_SPAN_MAX, TurnShare};
 use crate::worker::Worker;
@@ -75,7 +75,7 @@ impl TokenRequest {
 /// The verification of tokens.
 pub(crate) struct TokenRequests {
     /// The requests whose tokens are verified in a later turn. Each one belongs to exactly one requester.
-    pub(crate) requests: Live<TokenRequest>,
+    pub(crate) requests: CheckedSlab<TokenRequest>,
     /// What the verification may still take of the turn, and the requests that wait for the next one.
     share: TurnShare<TokenRequest>,
     /// Tokens that were verified or refused lately.
@@ -86,7 +86,7 @@ impl TokenRequests {
     /// No request waits; up to `requests_max` may.
     pub(crate) fn new(requests_max: usize) -> Self {
         Self {
-            requests: Live::new(requests_max),
+            requests: CheckedSlab::new(requests_max),
             share: TurnShare::new(TOKENS_SPAN_MAX),
             known: Tokens::default(),
         }

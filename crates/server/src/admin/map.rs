@@ -5,7 +5,7 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use tidegate_config::Worded as _;
+use tidegate_config::Keyword as _;
 use tidegate_gate::live_map::LiveMap;
 
 use super::Operations;

@@ -20,8 +20,8 @@
 pub(crate) mod client;
 pub(crate) mod http1;
 pub(crate) mod http2;
+pub(crate) mod internal_request;
 pub(crate) mod output;
-pub(crate) mod own;
 pub(crate) mod server;
 pub(crate) mod tcp;
 

@@ -4,7 +4,7 @@
 
 use tidegate_base::limits::OUTPUT_PAUSE_BYTES;
 use tidegate_base::{Moment, Span};
-use tidegate_reactor::{OutputLook, Reactor, SockId};
+use tidegate_reactor::{OutputProgress, Reactor, SockId};
 
 /// Whether `sock` has output that its peer does not read fast enough.
 pub(crate) fn is_blocked<R: Reactor>(reactor: &mut R, sock: SockId) -> bool {
@@ -31,15 +31,15 @@ pub(crate) fn next_look<R: Reactor>(
     sock: SockId,
     timeout: Span,
 ) -> Option<Moment> {
-    look_again_at(reactor.look_at_output(sock), reactor.now(), timeout)
+    look_again_at(reactor.check_output_progress(sock), reactor.now(), timeout)
 }
 
 /// As `next_look`, after the look.
-pub(crate) fn look_again_at(look: OutputLook, now: Moment, timeout: Span) -> Option<Moment> {
+pub(crate) fn look_again_at(look: OutputProgress, now: Moment, timeout: Span) -> Option<Moment> {
     match look {
-        OutputLook::Idle => None,
-        OutputLook::Emptied => Some(now.after(timeout)),
-        OutputLook::Pending { moved_at } => {
+        OutputProgress::Idle => None,
+        OutputProgress::Emptied => Some(now.after(timeout)),
+        OutputProgress::Pending { moved_at } => {
             let expires_at = moved_at.after(timeout);
             (expires_at > now).then(|| expires_at.min(now.after(look_span(timeout))))
         }

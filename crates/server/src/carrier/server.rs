@@ -8,7 +8,7 @@
 //! sent, closes it. Connections of HTTP/2 are in their pool's `shared`.
 
 use tidegate_base::{Id, Moment, Span};
-use tidegate_reactor::{CloseReason, OutputLook, Reactor, SockId};
+use tidegate_reactor::{CloseReason, OutputProgress, Reactor, SockId};
 
 use crate::action::proxy::exchange::Exchange;
 use crate::carrier::output::is_blocked;
@@ -199,7 +199,7 @@ impl Worker {
         &mut self,
         reactor: &mut R,
         up: Responder,
-    ) -> OutputLook {
+    ) -> OutputProgress {
         match up.is_stream() {
             true => {
                 let exchange = self.http2_servers.exchange(up.stream);
@@ -207,7 +207,7 @@ impl Worker {
                 let has_rest = exchange.is_some_and(|exchange| !exchange.request.is_done());
                 self.http2_servers.look(reactor, up, has_rest)
             }
-            false => reactor.look_at_output(up.sock),
+            false => reactor.check_output_progress(up.sock),
         }
     }
 

@@ -77,7 +77,7 @@ fn play(mailbox: Mailbox<Mail>, answers: Option<Answers>, log: &Log, ends: &Mute
             Mail::Stop(..)
             | Mail::Tls(_)
             | Mail::Standings(_)
-            | Mail::Verdict(_)
+            | Mail::PasswordResult(_)
             | Mail::PassListeners(_) => note("other"),
         }
     }

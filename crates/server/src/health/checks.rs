@@ -18,7 +18,7 @@ use super::Roster;
 use super::prober::Prober;
 use super::target::{self, Target};
 use crate::log;
-use crate::names::Addresses;
+use crate::resolve::Addresses;
 use crate::threads::{self, Ended};
 
 /// Messages that wait for the prober.

@@ -11,7 +11,7 @@ use tidegate_gate::probe;
 use tidegate_secure::{PoolPlan, ServerKey, TlsPlan};
 
 use super::ServerId;
-use crate::names::Addresses;
+use crate::resolve::Addresses;
 
 /// What a check asks.
 #[derive(Clone, PartialEq, Debug)]

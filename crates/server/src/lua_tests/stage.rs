@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, VecDeque};
 use serde_json::{Value, json};
 use tidegate_base::{Moment, Span};
 use tidegate_lua::{
-    CallbackOwner, ClientId, Effect, ExchangeId, Failure, OperationId, Origin, Outbox, Resumed,
-    Rewritten, TEST, Verdict, Vm, fields_of,
+    CallbackEnd, CallbackOwner, ClientId, Effect, Failure, OperationId, Origin, Outbox, Resumed,
+    Rewritten, ScriptRequestId, TEST, Vm, fields_of,
 };
 use tidegate_wire::http1::{HeadDecoder, HeadLimits};
 use tidegate_wire::message::FieldStorage;
@@ -25,7 +25,7 @@ const NO_TAG: u64 = u64::MAX;
 
 /// A request in progress.
 struct Request {
-    exchange: ExchangeId,
+    exchange: ScriptRequestId,
     /// The order of the test that gets the response.
     operation: OperationId,
     /// `on_access` decides about it.
@@ -85,7 +85,7 @@ impl Stage {
 
     /// Runs a test. The error is what failed.
     pub(super) fn run(&mut self, name: &str) -> Result<(), String> {
-        if let Verdict::Failed(failure) = self.vm.start() {
+        if let CallbackEnd::Failed(failure) = self.vm.start() {
             return Err(format!("on_start: {}", text_of(&failure)));
         }
         let verdict = self.vm.test(name);
@@ -158,16 +158,16 @@ impl Stage {
         }
     }
 
-    fn note_test(&mut self, verdict: Verdict) {
+    fn note_test(&mut self, verdict: CallbackEnd) {
         self.end = match verdict {
-            Verdict::Done => Some(Ok(())),
-            Verdict::Waiting => None,
-            Verdict::Failed(failure) => Some(Err(text_of(&failure))),
+            CallbackEnd::Done => Some(Ok(())),
+            CallbackEnd::Waiting => None,
+            CallbackEnd::Failed(failure) => Some(Err(text_of(&failure))),
         };
     }
 
-    fn note_failure(&mut self, what: &str, verdict: &Verdict) -> Option<Failure> {
-        let Verdict::Failed(failure) = verdict else { return None };
+    fn note_failure(&mut self, what: &str, verdict: &CallbackEnd) -> Option<Failure> {
+        let CallbackEnd::Failed(failure) = verdict else { return None };
         self.log.push(format!("error: {what}: {}", text_of(failure)));
         Some(failure.clone())
     }
@@ -311,7 +311,7 @@ impl Stage {
         data: &[u8],
         tag: u64,
         is_access: bool,
-    ) -> Result<ExchangeId, String> {
+    ) -> Result<ScriptRequestId, String> {
         let text = head_of(arguments, data.len());
         let mut storage = FieldStorage::new();
         let limits = HeadLimits::default();
@@ -357,7 +357,7 @@ impl Stage {
     }
 
     /// A handler of a request has ended or waits.
-    fn note_request(&mut self, tag: u64, verdict: Verdict) {
+    fn note_request(&mut self, tag: u64, verdict: CallbackEnd) {
         let failure = self.note_failure("the request", &verdict);
         // Its response, if there is one.
         self.carry_out();
@@ -366,7 +366,7 @@ impl Stage {
             let reply = json!({ "status": 500, "error": failure.message, "forwarded": false });
             return self.finish(tag, &reply);
         }
-        if verdict == Verdict::Done && request.is_access && request.status == 0 {
+        if verdict == CallbackEnd::Done && request.is_access && request.status == 0 {
             let mut rewritten = Rewritten::default();
             self.vm.take_request(request.exchange, &mut rewritten);
             let reply = forwarded(&rewritten, &request.pools);
@@ -427,18 +427,18 @@ impl Stage {
     }
 
     /// A handler of a client has ended or waits.
-    fn note_client(&mut self, tag: u64, verdict: Verdict) {
+    fn note_client(&mut self, tag: u64, verdict: CallbackEnd) {
         self.settle(tag, verdict);
         self.serve_backlog(tag);
     }
 
     /// Notes how a handler of a client has ended or that it waits, and carries out what it has ordered.
-    fn settle(&mut self, tag: u64, verdict: Verdict) {
+    fn settle(&mut self, tag: u64, verdict: CallbackEnd) {
         let has_failed = self.note_failure("a handler of a client", &verdict).is_some();
         // What it has sent comes before what follows from its end.
         self.carry_out();
         if let Some(client) = self.clients.get_mut(&tag) {
-            client.is_waiting = verdict == Verdict::Waiting;
+            client.is_waiting = verdict == CallbackEnd::Waiting;
         }
         if has_failed {
             self.close(tag, 1011, String::new());

@@ -12,7 +12,7 @@ use tidegate_gate::process_state::ProcessState;
 use tidegate_reactor::SimReactor;
 use tidegate_secure::TlsPlan;
 use tidegate_server::Snapshot;
-use tidegate_server::change::{InUse, removed_in_use};
+use tidegate_server::apply_settings::{InUse, removed_in_use};
 use tidegate_server::snapshot::Numbers;
 
 use crate::peer::harness::{Harness, addresses};

@@ -4,7 +4,7 @@ use tidegate_base::Span;
 use tidegate_config::arrange::Arranged;
 use tidegate_gate::process_state::ProcessState;
 use tidegate_server::Snapshot;
-use tidegate_server::change::{InUse, removed_in_use};
+use tidegate_server::apply_settings::{InUse, removed_in_use};
 use tidegate_server::snapshot::Numbers;
 
 use crate::peer::harness::addresses;

@@ -6,12 +6,15 @@
 //! Limits: `TOKEN_BYTES_MAX`, `TRIES_MAX`; `KEYS_MAX` keys in a set.
 
 mod claims;
+mod fetched_keys;
 mod keys;
-mod live;
 
 pub use claims::Claims;
+pub use fetched_keys::{
+    CONTENT_BYTES_MAX, FetchedKeys, FetchedKeysFacts, FetchedKeysReader, Unverified,
+    WANT_SECONDS_MIN,
+};
 pub use keys::{KEYS_MAX, KeySet};
-pub use live::{CONTENT_BYTES_MAX, LiveFacts, LiveKeys, LiveReader, Unverified, WANT_SECONDS_MIN};
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;

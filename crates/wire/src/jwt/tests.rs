@@ -316,7 +316,7 @@ const SIGNED: &str = "eyJhbGciOiJFZERTQSJ9.RXhhbXBsZSBvZiBFZDI1NTE5IHNpZ25pbmc.h
 
 #[test]
 fn fetched_keys_replace_each_other_and_stay_if_a_fetch_fails() {
-    let keys = LiveKeys::new();
+    let keys = FetchedKeys::new();
     let (first, second) = (keys.reader(), keys.reader());
     assert_eq!(first.verify(SIGNED, 1000), Err(Unverified::Unavailable));
     let published = PUBLISHED.replace("NAME", "a");
@@ -332,7 +332,7 @@ fn fetched_keys_replace_each_other_and_stay_if_a_fetch_fails() {
     let long = published.clone() + &" ".repeat(CONTENT_BYTES_MAX);
     assert!(keys.offer(long.as_bytes(), 1200).is_err());
     keys.note_failure(1300);
-    let facts = LiveFacts { keys: 1, fetched_at: 1100, fetches: 2, failures: 6 };
+    let facts = FetchedKeysFacts { keys: 1, fetched_at: 1100, fetches: 2, failures: 6 };
     assert_eq!(keys.facts(), facts);
     // The key is withdrawn: every reader refuses its tokens, and has another version.
     let other = r#"{"keys":[{"kty":"EC","crv":"P-256","x":"f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU",
@@ -351,7 +351,7 @@ fn fetched_keys_replace_each_other_and_stay_if_a_fetch_fails() {
 
 #[test]
 fn tokens_of_unknown_keys_demand_a_newer_set_at_a_bounded_rate() {
-    let keys = LiveKeys::new();
+    let keys = FetchedKeys::new();
     let reader = keys.reader();
     let published = PUBLISHED.replace("NAME", "a");
     assert_eq!(keys.offer(published.as_bytes(), 1000), Ok(Some(1)));

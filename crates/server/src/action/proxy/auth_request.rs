@@ -34,11 +34,11 @@ pub(crate) struct AuthRequest {
     /// Its facts.
     facts: RequestFacts,
     /// What the answer says.
-    verdict: Verdict,
+    verdict: AuthDecision,
 }
 
 /// The decision in the response of the authentication server.
-enum Verdict {
+enum AuthDecision {
     /// There is no answer yet.
     Awaited,
     /// The request is served, once the answer is complete.
@@ -66,19 +66,21 @@ impl AuthRequest {
     /// How many bytes of the client's body are taken now.
     pub(super) fn body_room(&self) -> usize {
         match self.verdict {
-            Verdict::Refused => usize::MAX,
-            Verdict::Awaited | Verdict::Granted { .. } => match self.request.has_waiting_room() {
-                true => WAITING_PIECE_BYTES_MAX,
-                false => 0,
-            },
+            AuthDecision::Refused => usize::MAX,
+            AuthDecision::Awaited | AuthDecision::Granted { .. } => {
+                match self.request.has_waiting_room() {
+                    true => WAITING_PIECE_BYTES_MAX,
+                    false => 0,
+                }
+            }
         }
     }
 
     /// Takes a piece of the client's body; `end` contains the trailers once the body is complete.
     pub(super) fn take_body(&mut self, data: &[u8], end: Option<&[u8]>) {
         match self.verdict {
-            Verdict::Refused => {}
-            Verdict::Awaited | Verdict::Granted { .. } => self.request.push(data),
+            AuthDecision::Refused => {}
+            AuthDecision::Awaited | AuthDecision::Granted { .. } => self.request.push(data),
         }
         if let Some(trailers) = end {
             self.request.end(if self.facts.drops_trailers { b"" } else { trailers });
@@ -87,7 +89,7 @@ impl AuthRequest {
 
     /// Whether the request is granted, and the answer not complete.
     const fn is_granted(&self) -> bool {
-        matches!(self.verdict, Verdict::Granted { .. })
+        matches!(self.verdict, AuthDecision::Granted { .. })
     }
 }
 
@@ -118,7 +120,7 @@ pub(super) fn ask_first(
         request: core::mem::replace(&mut exchange.request, question),
         pool: core::mem::replace(&mut exchange.pool, asker.pool()),
         facts: core::mem::replace(&mut exchange.facts, facts),
-        verdict: Verdict::Awaited,
+        verdict: AuthDecision::Awaited,
     }));
     exchange.stage = Stage::Queued;
 }
@@ -135,8 +137,8 @@ impl Worker {
         let auth_request = exchange.auth_request.as_mut()?;
         let is_granted = matches!(head.status, 200..=299);
         auth_request.verdict = match is_granted {
-            true => Verdict::Granted { lines: Vec::new(), body_bytes: 0 },
-            false => Verdict::Refused,
+            true => AuthDecision::Granted { lines: Vec::new(), body_bytes: 0 },
+            false => AuthDecision::Refused,
         };
         self.accounts.counters.inquiries.add(1);
         self.accounts.counters.inquiry_refusals.add(u64::from(!is_granted));
@@ -161,7 +163,7 @@ impl Worker {
         let snapshot = self.settings.of(exchange.era);
         let handling = snapshot.handlings.of_route(route);
         let asker = handling.and_then(|handling| handling.ask.as_ref());
-        let Verdict::Granted { lines, .. } = &mut auth_request.verdict else { return };
+        let AuthDecision::Granted { lines, .. } = &mut auth_request.verdict else { return };
         let fits = asker.is_some_and(|asker| asker.copy_fields(head, lines));
         exchange.attempt.note_head(head.persistent && head.length != BodyLength::UntilClose);
         exchange.stage = Stage::ExpectBody;
@@ -200,7 +202,7 @@ impl Worker {
     ) -> bool {
         let Some(exchange) = self.exchanges.get_mut(id) else { return false };
         let verdict = exchange.auth_request.as_mut().map(|auth_request| &mut auth_request.verdict);
-        let Some(Verdict::Granted { body_bytes, .. }) = verdict else { return false };
+        let Some(AuthDecision::Granted { body_bytes, .. }) = verdict else { return false };
         *body_bytes += bytes;
         if *body_bytes > ANSWER_BYTES_MAX {
             // The verdict is known, and a new connection costs less than the rest of the body.
@@ -249,7 +251,7 @@ impl Worker {
         let Some(auth_request) = exchange.auth_request.take() else { return };
         let AuthRequest { request, pool, facts, verdict, .. } = *auth_request;
         let question = core::mem::replace(&mut exchange.request, request);
-        if let Verdict::Granted { lines, .. } = verdict {
+        if let AuthDecision::Granted { lines, .. } = verdict {
             exchange.request.add_lines(&lines);
             if let Some(copy) = &mut exchange.copy {
                 copy.add_lines(&lines);

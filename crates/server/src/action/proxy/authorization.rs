@@ -13,7 +13,7 @@ use crate::action::handled::NO_PASSWORD;
 use crate::action::proxy::Failure;
 use crate::action::proxy::exchange::{Exchange, Stage};
 use crate::password_queue::{Origin, Place};
-use crate::passwords::{Finding, Job, Submitted, Task, Verdict};
+use crate::passwords::{Finding, Job, PasswordResult, Submitted, Task};
 use crate::requester::Requester;
 use crate::worker::Worker;
 
@@ -35,7 +35,7 @@ pub(crate) struct Authorization {
 }
 
 /// What the verdict about a request decides.
-pub(in crate::action) struct Question {
+pub(in crate::action) struct PasswordCheck {
     /// The route of the request.
     pub(in crate::action) route: usize,
     /// The credentials.
@@ -73,11 +73,11 @@ impl Worker {
         &mut self,
         reactor: &mut R,
         id: Id<Exchange>,
-        question: Question,
+        question: PasswordCheck,
         job: Job,
     ) {
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
-        let Question { route, key, origin, values } = question;
+        let PasswordCheck { route, key, origin, values } = question;
         let values = values.map(|right| core::mem::replace(&mut exchange.values, right));
         let mut authorization = Box::new(Authorization { route, key, place: None, values });
         let to = exchange.requester;
@@ -103,13 +103,13 @@ impl Worker {
     }
 
     /// A thread has verified a password. Called between two turns.
-    pub(crate) fn receive_verdict<R: Reactor>(&mut self, reactor: &mut R, verdict: Verdict) {
+    pub(crate) fn receive_verdict<R: Reactor>(&mut self, reactor: &mut R, verdict: PasswordResult) {
         self.apply_verdict(reactor, verdict);
         self.settle(reactor);
     }
 
     /// Sends the request of a right password to a server, and refuses any other one.
-    fn apply_verdict<R: Reactor>(&mut self, reactor: &mut R, verdict: Verdict) {
+    fn apply_verdict<R: Reactor>(&mut self, reactor: &mut R, verdict: PasswordResult) {
         let id = verdict.ticket;
         // The client may have left.
         let Some(exchange) = self.exchanges.find_mut(id) else { return };

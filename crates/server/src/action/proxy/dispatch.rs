@@ -11,7 +11,7 @@ use tidegate_gate::access::{Cause, Phase};
 use tidegate_gate::balance::Pick;
 use tidegate_gate::eject::is_failure;
 use tidegate_gate::retry::{self, FailedAttempt, FailurePoint};
-use tidegate_gate::shared::Place;
+use tidegate_gate::shared_connections::SharedChoice;
 use tidegate_reactor::{Reactor, Shortage, SockId};
 
 use crate::action::proxy::Failure;
@@ -327,10 +327,10 @@ impl Worker {
         }
         if shares && !needs_http1 {
             match self.choose_shared(reactor, pool, server, lost_at) {
-                Place::On(sock) => return Ok(Found::Shared(sock)),
-                Place::Full => return Err(Shortage::Slots),
+                SharedChoice::On(sock) => return Ok(Found::Shared(sock)),
+                SharedChoice::Full => return Err(Shortage::Slots),
                 // The server may have chosen HTTP/1.1 for connections that are idle now.
-                Place::New => {}
+                SharedChoice::New => {}
             }
         }
         let need = self.proof_needed(id);

@@ -15,7 +15,7 @@ use crate::action::proxy::authorization::Authorization;
 use crate::action::proxy::mirror::{Duplicate, Mirrored};
 use crate::action::proxy::stored::StoredRequest;
 use crate::buffers::BufferPool;
-use crate::paces::{Pace, Way};
+use crate::paces::{BodyDirection, Pace};
 use crate::requester::Requester;
 use crate::settings::Era;
 
@@ -232,7 +232,7 @@ impl Exchange {
 
     /// Whether the response waits for the bandwidth of the route.
     pub(crate) fn is_response_paced(&self) -> bool {
-        self.pace.as_ref().is_some_and(|pace| pace.waits(Way::Down))
+        self.pace.as_ref().is_some_and(|pace| pace.waits(BodyDirection::Down))
     }
 
     /// Whether no attempt was made yet, so that the exchange has no earlier place in the queue.

@@ -3,7 +3,7 @@
 //! - `exchange.rs`: the state of one proxied request; `stored.rs`: the request as it is sent; `attempts.rs`: its attempts
 //! - `choice.rs`: requests of routes that choose the pool
 //! - `auth_request.rs`: requests about which another server is asked first; `mirror.rs`: copies for another pool
-//! - `own.rs`: requests that Tidegate sends for itself
+//! - `internal_request.rs`: requests that Tidegate sends for itself
 //! - `authorization.rs`: requests whose user is being verified
 //! - `dispatch.rs`: pick a server, wait in the queue, connect, retry; `reuse.rs`: idle connections;
 //!   `shortage.rs`: requests that wait for room for a connection
@@ -23,8 +23,8 @@ pub(crate) mod authorization;
 mod choice;
 pub(crate) mod dispatch;
 pub(crate) mod exchange;
+mod internal_request;
 pub(crate) mod mirror;
-mod own;
 mod request;
 mod response;
 pub(crate) mod reuse;
@@ -317,14 +317,14 @@ impl Worker {
 }
 
 /// The question about a request: how it is asked, and its head.
-type Question<'a> = (&'a Asker, Vec<u8>);
+type AskedServer<'a> = (&'a Asker, Vec<u8>);
 
 /// The heads of a request and, if its route asks about it, of the question, in buffers of the pool.
 fn encode<'a>(
     buffers: &mut BufferPool,
     head: &RequestHead<'_>,
     context: &RequestContext<'a>,
-) -> Result<(Vec<u8>, Option<Question<'a>>), ForwardFault> {
+) -> Result<(Vec<u8>, Option<AskedServer<'a>>), ForwardFault> {
     let mut encoded = buffers.take();
     if let Err(fault) = forward::encode_upstream_request(&mut encoded, head, context) {
         buffers.put(encoded);

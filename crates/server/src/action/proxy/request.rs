@@ -9,7 +9,7 @@ use tidegate_reactor::Reactor;
 
 use crate::action::proxy::exchange::{Exchange, Stage};
 use crate::action::proxy::stored::WAITING_PIECE_BYTES_MAX;
-use crate::paces::Way;
+use crate::paces::BodyDirection;
 use crate::worker::Worker;
 
 impl Worker {
@@ -58,7 +58,7 @@ impl Worker {
     ) {
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
         if let Some(pace) = &mut exchange.pace {
-            pace.spend(Way::Up, reactor.now(), data.len());
+            pace.spend(BodyDirection::Up, reactor.now(), data.len());
         }
         let listener = exchange.listener;
         let copy = match exchange.copy {

@@ -11,7 +11,7 @@ use tidegate_gate::access::Cause;
 use tidegate_gate::connection_auth;
 use tidegate_gate::eject::is_failure;
 use tidegate_gate::retry::FailurePoint;
-use tidegate_reactor::{CloseReason, OutputLook, Reactor};
+use tidegate_reactor::{CloseReason, OutputProgress, Reactor};
 use tidegate_wire::http2::ErrorCode;
 use tidegate_wire::message::{BodyLength, ResponseHead};
 
@@ -22,7 +22,7 @@ use crate::action::proxy::tunnel::Side;
 use crate::answer::Head;
 use crate::carrier::output::look_again_at;
 use crate::carrier::{Progress, Rest};
-use crate::paces::Way;
+use crate::paces::BodyDirection;
 use crate::responder::Responder;
 use crate::snapshot::Snapshot;
 use crate::worker::{Work, Worker};
@@ -185,7 +185,7 @@ impl Worker {
         }
         let to = exchange.requester;
         if let Some(pace) = &mut exchange.pace {
-            pace.spend(Way::Down, reactor.now(), data.len());
+            pace.spend(BodyDirection::Down, reactor.now(), data.len());
         }
         self.send_data(reactor, to, data);
         if self.is_client_blocked(reactor, to) {
@@ -538,7 +538,7 @@ impl Worker {
         }
         if is_pending || has_sent_body {
             let look = self.look_at_request(reactor, up);
-            if look == OutputLook::Emptied {
+            if look == OutputProgress::Emptied {
                 // The time for the response begins when the server has the whole request.
                 return self.arm_upstream(reactor, id);
             }
@@ -587,7 +587,8 @@ impl Worker {
         if is_paced || self.is_client_held(to) {
             return self.arm_upstream(reactor, id);
         }
-        let look = if has_sent_body { self.look_at_request(reactor, up) } else { OutputLook::Idle };
+        let look =
+            if has_sent_body { self.look_at_request(reactor, up) } else { OutputProgress::Idle };
         if let Some(at) = look_again_at(look, reactor.now(), timeout) {
             // The response is early, and the server still takes the rest of the request.
             return self.set_server_deadline(reactor, up, at);

@@ -50,7 +50,7 @@ impl Worker {
                 Some(Kind::Events { .. }) => self.end_events(reactor, id),
                 Some(
                     Kind::Request { .. }
-                    | Kind::Exchange(_)
+                    | Kind::ApiCall(_)
                     | Kind::Commands { .. }
                     | Kind::Poll { .. },
                 )

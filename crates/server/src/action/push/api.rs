@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use tidegate_base::Id;
-use tidegate_push::api::{Exchange, Node};
+use tidegate_push::api::{ApiCall, Node};
 use tidegate_push::mail::{Reply, ReplyTo};
 use tidegate_push::settings::is_api_key;
 use tidegate_reactor::Reactor;
@@ -58,7 +58,7 @@ impl Worker {
         let text = core::str::from_utf8(body).ok();
         let begun = text
             .zip(hubs.get(hub))
-            .and_then(|(text, settings)| Exchange::begin((hub, settings), method, text).ok());
+            .and_then(|(text, settings)| ApiCall::begin((hub, settings), method, text).ok());
         let Some((mut exchange, calls)) = begun else {
             self.forget_session(id);
             let text = "the body is not JSON of the form that this method requires";
@@ -77,7 +77,7 @@ impl Worker {
         }
         let is_complete = exchange.is_complete();
         let Some(session) = self.sessions.get_mut(id) else { return };
-        session.kind = Kind::Exchange(Box::new(exchange));
+        session.kind = Kind::ApiCall(Box::new(exchange));
         if is_complete {
             self.answer_exchange(reactor, id);
         }
@@ -94,7 +94,7 @@ impl Worker {
         self.count_reply(&reply);
         let Some(session) = self.sessions.get_mut(id) else { return };
         match &mut session.kind {
-            Kind::Exchange(exchange) => {
+            Kind::ApiCall(exchange) => {
                 exchange.take(number, reply);
                 if exchange.is_complete() {
                     self.answer_exchange(reactor, id);
@@ -126,7 +126,7 @@ impl Worker {
     fn answer_exchange<R: Reactor>(&mut self, reactor: &mut R, id: Id<PushSession>) {
         let Some(session) = self.sessions.get(id) else { return };
         let to = session.requester;
-        let Kind::Exchange(exchange) = &session.kind else { return };
+        let Kind::ApiCall(exchange) = &session.kind else { return };
         let node = Node {
             name: &self.settings.newest().config.server.via,
             version: env!("CARGO_PKG_VERSION"),

@@ -1,7 +1,7 @@
 //! Events of push clients that go to the user's own backend (`[push.NAME.backend]`), as requests of Tidegate's own.
 //! In: questions of sessions, responses of the backend, clients that have left, channels without subscribers. Out: requests
 //! to a pool; verdicts for sessions, which then go on with their commands.
-//! Never: decides what a response means (`tidegate_push::client::asking` does); sends an event again.
+//! Never: decides what a response means (`tidegate_push::client::backend_requests` does); sends an event again.
 //! Limits: `calls-max` and `calls-per-address-max` of the hub for questions about commands on their way, one of each session,
 //! and the same for those about times that are over; `reply-max`; `FIELDS_BYTES_MAX` of fields that a session keeps;
 //! `QUESTIONS_PER_TURN_MAX`; verdicts of `PUSH_EFFORT_PER_TURN_MAX` in a turn. Of events without a verdict, `NOTICES_MAX`
@@ -15,17 +15,17 @@ use tidegate_base::Id;
 use tidegate_base::limits::PUSH_EFFORT_PER_TURN_MAX;
 use tidegate_config::model::{BackendEvent, PushBackend};
 use tidegate_gate::chain::client_address;
-use tidegate_gate::own;
+use tidegate_gate::internal_request;
 use tidegate_lua::Response;
 use tidegate_push::backend::{Failure, encode_departure, encode_empty_channel};
-use tidegate_push::client::asking::{Disconnection, Matter, Question};
+use tidegate_push::client::backend_requests::{BackendRequest, Disconnection, Matter};
 use tidegate_push::client::{Connection, Disconnect};
 use tidegate_reactor::Reactor;
 use tidegate_wire::message::RequestHead;
 
 use crate::action::push::{Key, Kind, Link, PushSession, PushState, Receiver};
-use crate::carrier::own::{Caller, NO_MEMORY, OwnRequest, OwnRequests};
-use crate::live::Live;
+use crate::carrier::internal_request::{Caller, InternalRequest, InternalRequests, NO_MEMORY};
+use crate::checked_slab::CheckedSlab;
 use crate::password_queue::Origin;
 use crate::requester::Requester;
 use crate::worker::Worker;
@@ -46,7 +46,7 @@ const CLIENT: &[u8] = b"x-forwarded-for: ";
 #[derive(Default)]
 pub(super) struct BackendCalls {
     /// Questions that are to be sent.
-    wanted: VecDeque<(Id<PushSession>, Question)>,
+    wanted: VecDeque<(Id<PushSession>, BackendRequest)>,
     /// The calls on their way.
     calls: BTreeMap<(Key, Matter), Call>,
     /// How many they are.
@@ -54,7 +54,7 @@ pub(super) struct BackendCalls {
     /// Responses that their sessions have not taken yet.
     done: VecDeque<(Id<PushSession>, Matter, Reply)>,
     /// Requests whose sessions have ended.
-    unwanted: Vec<Id<OwnRequest>>,
+    unwanted: Vec<Id<InternalRequest>>,
     /// By hub and event: events without a verdict.
     notices: BTreeMap<(u16, BackendEvent), Notices>,
 }
@@ -64,7 +64,7 @@ type Reply = Result<Vec<u8>, Failure>;
 
 /// A call on its way.
 struct Call {
-    request: Id<OwnRequest>,
+    request: Id<InternalRequest>,
     place: Place,
 }
 
@@ -129,7 +129,7 @@ struct Notices {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum HubCall {
     /// The question of a session.
-    Question(Key, Matter),
+    BackendRequest(Key, Matter),
     /// A list of events of a hub.
     Notices(u16, BackendEvent),
 }
@@ -149,7 +149,7 @@ impl BackendCalls {
     }
 
     /// A session asks.
-    pub(super) fn ask(&mut self, id: Id<PushSession>, question: Question) {
+    pub(super) fn ask(&mut self, id: Id<PushSession>, question: BackendRequest) {
         self.wanted.push_back((id, question));
     }
 
@@ -174,7 +174,11 @@ impl BackendCalls {
     }
 
     /// Whether every call belongs to a session that asks, for checks.
-    pub(super) fn is_consistent(&self, sessions: &Live<PushSession>, own: &OwnRequests) -> bool {
+    pub(super) fn is_consistent(
+        &self,
+        sessions: &CheckedSlab<PushSession>,
+        own: &InternalRequests,
+    ) -> bool {
         self.places.len() == self.calls.len()
             && self.calls.iter().all(|((key, matter), call)| {
                 let Receiver::Session(id) = key.receiver() else { return false };
@@ -186,7 +190,7 @@ impl BackendCalls {
 
 impl PushSession {
     /// Whether a command of the session waits for its verdict.
-    pub(super) fn is_asking(&self) -> bool {
+    pub(super) fn awaits_backend(&self) -> bool {
         self.asks(Matter::Command)
     }
 
@@ -289,10 +293,10 @@ impl Worker {
         &mut self,
         reactor: &mut R,
         id: Id<PushSession>,
-        question: Question,
+        question: BackendRequest,
     ) -> Result<(), Failure> {
         let matter = question.matter();
-        let Question { event, body } = question;
+        let BackendRequest { event, body } = question;
         let Some(PushSession { hub, kind: Kind::Client { connection, .. }, .. }) =
             self.sessions.find(id)
         else {
@@ -309,7 +313,7 @@ impl Worker {
             self.accounts.counters.push_backend_refused.add(1);
             return Err(Failure::Busy);
         }
-        let call = HubCall::Question(key, matter);
+        let call = HubCall::BackendRequest(key, matter);
         self.open_backend_call(
             reactor,
             (backend, event),
@@ -329,11 +333,11 @@ impl Worker {
         (backend, event): (&PushBackend, BackendEvent),
         call: HubCall,
         (fields, body): (&[u8], Vec<u8>),
-        keep: impl FnOnce(&mut BackendCalls, Id<OwnRequest>),
+        keep: impl FnOnce(&mut BackendCalls, Id<InternalRequest>),
     ) -> Result<(), Failure> {
         let is_ending = self.stopping && self.conns.downstream_count() == 0;
         let pool = self.pool_named(&backend.pool).filter(|_| !is_ending).ok_or(Failure::Down)?;
-        let parts = own::OwnRequest {
+        let parts = internal_request::InternalRequest {
             method: "POST",
             target: backend.path(event).ok_or(Failure::Down)?,
             host: "",
@@ -341,7 +345,7 @@ impl Worker {
             length: Some(body.len() as u64),
         };
         let by = reactor.now().after(backend.timeout);
-        let request = OwnRequest::new(Caller::Hub(call), body, backend.reply_bytes_max, by);
+        let request = InternalRequest::new(Caller::Hub(call), body, backend.reply_bytes_max, by);
         let Some(id) = self.open_own(reactor, request) else {
             self.accounts.counters.push_backend_refused.add(1);
             return Err(Failure::Busy);
@@ -366,7 +370,7 @@ impl Worker {
         let counters = &self.accounts.counters;
         let backend = &mut self.push.backend;
         match call {
-            HubCall::Question(key, matter) => {
+            HubCall::BackendRequest(key, matter) => {
                 let Receiver::Session(id) = key.receiver() else { return };
                 // A session that has ended has no call.
                 let Some(ended) = backend.calls.remove(&(key, matter)) else { return };

@@ -8,7 +8,7 @@ use tidegate_gate::parameters::parameters;
 use tidegate_gate::websocket::{EndpointId, HUB_PROTOBUF};
 use tidegate_push::client::codec::Codec;
 use tidegate_push::client::{Connection, Context, Disconnect};
-use tidegate_push::local::Place;
+use tidegate_push::local::SubscriptionId;
 use tidegate_push::mail::{Reply, Subscribed};
 use tidegate_push::settings::Error;
 use tidegate_reactor::Reactor;
@@ -109,7 +109,7 @@ impl Worker {
     pub(in crate::action) fn is_client_waiting(&self, id: Id<PushSession>) -> bool {
         self.push.lets_commands_wait
             && (self.push.commands.contains_key(&Key::of_session(id))
-                || self.sessions.find(id).is_some_and(PushSession::is_asking))
+                || self.sessions.find(id).is_some_and(PushSession::awaits_backend))
     }
 
     /// When the tokens of a client are checked next. Bytes of the client do not postpone it.
@@ -118,7 +118,7 @@ impl Worker {
         match self.sessions.find(id)?.kind {
             Kind::Client { check_at, .. } => Some(check_at),
             Kind::Request { .. }
-            | Kind::Exchange(_)
+            | Kind::ApiCall(_)
             | Kind::Commands { .. }
             | Kind::Events { .. }
             | Kind::Poll { .. } => None,
@@ -144,7 +144,7 @@ impl Worker {
             }
             Kind::Client { link: Link::Stream(stream), .. } => Some(stream.endpoint),
             Kind::Request { .. }
-            | Kind::Exchange(_)
+            | Kind::ApiCall(_)
             | Kind::Commands { .. }
             | Kind::Events { .. }
             | Kind::Poll { .. } => None,
@@ -200,7 +200,7 @@ impl Worker {
         &mut self,
         reactor: &mut R,
         id: Id<PushSession>,
-        place: Place,
+        place: SubscriptionId,
         reply: &Subscribed,
     ) {
         self.tell_client(reactor, id, |connection, context, out| {
@@ -213,7 +213,7 @@ impl Worker {
         &mut self,
         reactor: &mut R,
         id: Id<PushSession>,
-        place: Place,
+        place: SubscriptionId,
         error: Error,
     ) {
         self.tell_client(reactor, id, |connection, _, out| connection.refuse(place, error, out));
@@ -274,7 +274,7 @@ impl Worker {
         match &self.sessions.get(id)?.kind {
             Kind::Client { connection, .. } => Some(connection.codec()),
             Kind::Request { .. }
-            | Kind::Exchange(_)
+            | Kind::ApiCall(_)
             | Kind::Commands { .. }
             | Kind::Events { .. }
             | Kind::Poll { .. } => None,

@@ -121,7 +121,7 @@ impl Worker {
             Kind::Poll { .. } => {
                 self.answer_poll(reactor, id, core::slice::from_ref(publication), false);
             }
-            Kind::Request { .. } | Kind::Exchange(_) | Kind::Commands { .. } => {
+            Kind::Request { .. } | Kind::ApiCall(_) | Kind::Commands { .. } => {
                 return Handed::Nothing;
             }
         }

@@ -321,7 +321,7 @@ impl Worker {
                 return;
             }
             // The verdict continues.
-            if session.is_asking() {
+            if session.awaits_backend() {
                 return;
             }
             let is_socket = session.socket().is_some();
@@ -388,7 +388,8 @@ impl Worker {
 
     /// Lets a session wait for its turn whose next command has a token, unless a command before it waits for the backend.
     pub(super) fn await_token_turn(&mut self, id: Id<PushSession>) {
-        let Some(session) = self.sessions.find(id).filter(|session| !session.is_asking()) else {
+        let Some(session) = self.sessions.find(id).filter(|session| !session.awaits_backend())
+        else {
             return;
         };
         let PushState { commands, tokens, .. } = &mut self.push;
@@ -417,7 +418,7 @@ impl Worker {
             Kind::Client { link: Link::Stream(stream), .. } => Some(stream.framing),
             Kind::Client { link: Link::Socket(_), .. }
             | Kind::Request { .. }
-            | Kind::Exchange(_)
+            | Kind::ApiCall(_)
             | Kind::Commands { .. }
             | Kind::Events { .. }
             | Kind::Poll { .. } => None,

@@ -2,7 +2,7 @@
 //! In: the hub's instructions. Out: pushes; Close frames. Never: decides which clients an instruction concerns.
 //! Limits: `CLIENTS_PER_TURN_MAX`.
 
-use tidegate_push::instruction::{Instruction, Intervention};
+use tidegate_push::instruction::{ClientChange, Instruction};
 use tidegate_reactor::Reactor;
 
 use crate::action::push::{Key, PushSession, Receiver};
@@ -31,23 +31,23 @@ impl Worker {
             return;
         }
         match &instruction.what {
-            Intervention::Subscribe { channel, since, data, expires_at } => {
+            ClientChange::Subscribe { channel, since, data, expires_at } => {
                 self.tell_client(reactor, id, |connection, context, out| {
                     let wanted = (*since, *expires_at, &**data);
                     connection.add_subscription(context, channel, wanted, out);
                 });
             }
-            Intervention::Unsubscribe { channel } => {
+            ClientChange::Unsubscribe { channel } => {
                 self.tell_client(reactor, id, |connection, context, out| {
                     connection.end_subscription(context, channel, out);
                 });
             }
-            Intervention::Refresh { expires_at } => {
+            ClientChange::Refresh { expires_at } => {
                 self.tell_client(reactor, id, |connection, context, out| {
                     connection.change_end(context, *expires_at, out);
                 });
             }
-            Intervention::Disconnect { code, reason } => {
+            ClientChange::Disconnect { code, reason } => {
                 self.part_client(reactor, id, *code, reason);
             }
         }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use tidegate_base::Id;
 use tidegate_lua::OperationId;
-use tidegate_push::api::{Exchange, Node};
+use tidegate_push::api::{ApiCall, Node};
 use tidegate_push::mail::{Reply, ReplyTo};
 use tidegate_reactor::Reactor;
 
@@ -24,7 +24,7 @@ pub(crate) struct LuaCall {
     /// The VM's name of the call.
     operation: OperationId,
     /// The replies.
-    exchange: Exchange,
+    exchange: ApiCall,
 }
 
 impl LuaCall {
@@ -55,7 +55,7 @@ impl Worker {
             return self.apps.complete(app, life, operation, Err(why));
         };
         let method = text(method).unwrap_or_default();
-        let begun = text(arguments).ok().map(|body| Exchange::begin(settings, method, body));
+        let begun = text(arguments).ok().map(|body| ApiCall::begin(settings, method, body));
         let Some(Ok((exchange, calls))) = begun else {
             let why = "the arguments do not have the form that this method requires";
             return self.apps.complete(app, life, operation, Err(why));

@@ -39,11 +39,11 @@ use tidegate_base::{Id, Moment};
 use tidegate_config::model::{PathPattern, PushRoute};
 use tidegate_gate::access::Cause;
 use tidegate_push::ages::Ages;
-use tidegate_push::api::Exchange;
+use tidegate_push::api::ApiCall;
 use tidegate_push::client::{Connection, Disconnect};
 use tidegate_push::emulation::Framing;
 use tidegate_push::hub::{Hub, Instance};
-use tidegate_push::local::Place;
+use tidegate_push::local::SubscriptionId;
 use tidegate_push::position::Position;
 use tidegate_push::queue::Queue;
 use tidegate_push::settings::Hubs;
@@ -56,8 +56,8 @@ use crate::action::push::backend::BackendCalls;
 use crate::action::push::emulation::{Stream, WaitingCommands};
 use crate::action::push::request::Purpose;
 use crate::action::websocket::WebSocket;
-use crate::carrier::own::OwnRequests;
-use crate::live::Live;
+use crate::carrier::internal_request::InternalRequests;
+use crate::checked_slab::CheckedSlab;
 use crate::record::CLIENT_LEFT;
 use crate::requester::Requester;
 use crate::turn_share::{TOKENS_SPAN_MAX, TurnShare};
@@ -187,14 +187,14 @@ enum Kind {
     /// A request whose body arrives.
     Request { purpose: Purpose, body: Vec<u8> },
     /// A request to the API that waits for replies.
-    Exchange(Box<Exchange>),
+    ApiCall(Box<ApiCall>),
     /// A request whose commands are on their way to the worker of their session. `origin`: of the page that may read the
     /// response.
     Commands { origin: Option<Box<str>> },
     /// A stream of events. `place` is `None` until the subscription exists.
-    Events { place: Option<Place> },
+    Events { place: Option<SubscriptionId> },
     /// A long poll.
-    Poll { place: Option<Place>, position: Option<Position>, origin: Option<Box<str>> },
+    Poll { place: Option<SubscriptionId>, position: Option<Position>, origin: Option<Box<str>> },
     /// A client that speaks the client protocol. At `check_at` its tokens are checked, whatever it sends until then.
     Client { link: Link, connection: Box<Connection>, check_at: Moment },
 }
@@ -275,7 +275,7 @@ impl PushState {
     }
 
     /// Whether all commands that wait are those of clients, for checks.
-    pub(crate) fn has_waiting_commands_only_of(&self, sessions: &Live<PushSession>) -> bool {
+    pub(crate) fn has_waiting_commands_only_of(&self, sessions: &CheckedSlab<PushSession>) -> bool {
         self.commands.keys().all(|key| match key.receiver() {
             Receiver::Session(id) => sessions.find(id).is_some_and(PushSession::is_client),
             Receiver::Raw(_) | Receiver::Call(_) => false,
@@ -285,8 +285,8 @@ impl PushState {
     /// Whether all connections that may only last for a time exist, for checks.
     pub(crate) fn has_ages_only_of(
         &self,
-        sessions: &Live<PushSession>,
-        sockets: &Live<WebSocket>,
+        sessions: &CheckedSlab<PushSession>,
+        sockets: &CheckedSlab<WebSocket>,
     ) -> bool {
         self.ages.keys().all(|key| match key.receiver() {
             Receiver::Session(id) => sessions.find(id).is_some(),
@@ -298,8 +298,8 @@ impl PushState {
     /// Whether the calls to backends belong to sessions that wait for them, for checks.
     pub(crate) fn has_consistent_calls(
         &self,
-        sessions: &Live<PushSession>,
-        own: &OwnRequests,
+        sessions: &CheckedSlab<PushSession>,
+        own: &InternalRequests,
     ) -> bool {
         self.backend.is_consistent(sessions, own)
     }
@@ -322,7 +322,7 @@ impl PushSession {
         match &self.kind {
             Kind::Client { connection, .. } => connection.subscriptions(),
             Kind::Request { .. }
-            | Kind::Exchange(_)
+            | Kind::ApiCall(_)
             | Kind::Commands { .. }
             | Kind::Events { .. }
             | Kind::Poll { .. } => usize::from(self.place().is_some()),
@@ -335,7 +335,7 @@ impl PushSession {
             Kind::Client { link: Link::Socket(socket), .. } => Some(*socket),
             Kind::Client { link: Link::Stream(_), .. }
             | Kind::Request { .. }
-            | Kind::Exchange(_)
+            | Kind::ApiCall(_)
             | Kind::Commands { .. }
             | Kind::Events { .. }
             | Kind::Poll { .. } => None,
@@ -357,11 +357,11 @@ impl PushSession {
         matches!(&self.kind, Kind::Client { connection, .. } if !connection.is_connected())
     }
 
-    fn place(&self) -> Option<Place> {
+    fn place(&self) -> Option<SubscriptionId> {
         match &self.kind {
             Kind::Events { place } | Kind::Poll { place, .. } => *place,
             Kind::Request { .. }
-            | Kind::Exchange(_)
+            | Kind::ApiCall(_)
             | Kind::Commands { .. }
             | Kind::Client { .. } => None,
         }
@@ -449,7 +449,7 @@ impl Worker {
             Kind::Events { .. } => self.send_heartbeat(reactor, id),
             Kind::Poll { .. } => self.answer_poll(reactor, id, &[], false),
             Kind::Client { .. } => self.ping_stream(reactor, id),
-            Kind::Request { .. } | Kind::Exchange(_) | Kind::Commands { .. } => {}
+            Kind::Request { .. } | Kind::ApiCall(_) | Kind::Commands { .. } => {}
         }
     }
 
@@ -464,7 +464,7 @@ impl Worker {
                 self.abandon_client(reactor, to, Cause::Client, CLIENT_LEFT);
             }
             Kind::Request { .. }
-            | Kind::Exchange(_)
+            | Kind::ApiCall(_)
             | Kind::Commands { .. }
             | Kind::Client { link: Link::Socket(_), .. } => {}
         }
@@ -485,7 +485,7 @@ impl Worker {
                 }
                 // Their WebSocket connection is closed.
                 Kind::Client { link: Link::Socket(_), .. } => {}
-                Kind::Request { .. } | Kind::Exchange(_) | Kind::Commands { .. } => {}
+                Kind::Request { .. } | Kind::ApiCall(_) | Kind::Commands { .. } => {}
             }
         }
     }
@@ -516,8 +516,7 @@ impl Worker {
                 self.push.backend.forget(key);
                 self.tell_departure(session.hub, &connection);
             }
-            Kind::Exchange(_) | Kind::Commands { .. } | Kind::Events { .. } | Kind::Poll { .. } => {
-            }
+            Kind::ApiCall(_) | Kind::Commands { .. } | Kind::Events { .. } | Kind::Poll { .. } => {}
         }
         self.forget_queue(key);
         self.push.ages.forget(key);

@@ -124,7 +124,7 @@ impl Worker {
             match session.kind {
                 Kind::Request { .. } => self.run_hub_request(reactor, id),
                 Kind::Client { .. } => self.resume_commands(reactor, id),
-                Kind::Exchange(_)
+                Kind::ApiCall(_)
                 | Kind::Commands { .. }
                 | Kind::Events { .. }
                 | Kind::Poll { .. } => {}

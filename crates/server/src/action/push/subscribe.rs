@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tidegate_base::{Id, Span};
 use tidegate_gate::access::Cause;
 use tidegate_push::events;
-use tidegate_push::local::Place;
+use tidegate_push::local::SubscriptionId;
 use tidegate_push::mail::Subscribed;
 use tidegate_push::poll;
 use tidegate_push::position::Since;
@@ -113,7 +113,7 @@ impl Worker {
     }
 
     /// The connection of a client in raw mode has ended.
-    pub(in crate::action) fn end_raw(&mut self, id: Id<WebSocket>, place: Option<Place>) {
+    pub(in crate::action) fn end_raw(&mut self, id: Id<WebSocket>, place: Option<SubscriptionId>) {
         let key = Key::of_raw(id);
         if let Some(place) = place {
             let PushState { hub, settings, .. } = &mut self.push;
@@ -195,7 +195,7 @@ impl Worker {
         channel: (u16, &str),
         key: Key,
         since: Option<Since>,
-    ) -> Result<(Place, Option<Subscribed>), Error> {
+    ) -> Result<(SubscriptionId, Option<Subscribed>), Error> {
         let at = self.instance(reactor);
         let hubs = &self.push.settings;
         let subscription = self.push.hub.subscribe(hubs, channel, key, (since, None), at)?;
@@ -204,12 +204,12 @@ impl Worker {
         Ok((subscription.place, subscription.reply))
     }
 
-    fn set_place(&mut self, id: Id<PushSession>, new: Place) {
+    fn set_place(&mut self, id: Id<PushSession>, new: SubscriptionId) {
         match self.sessions.get_mut(id).map(|session| &mut session.kind) {
             Some(Kind::Events { place } | Kind::Poll { place, .. }) => *place = Some(new),
             Some(
                 Kind::Request { .. }
-                | Kind::Exchange(_)
+                | Kind::ApiCall(_)
                 | Kind::Commands { .. }
                 | Kind::Client { .. },
             )
@@ -259,7 +259,7 @@ impl Worker {
                 }
             }
             Kind::Request { .. }
-            | Kind::Exchange(_)
+            | Kind::ApiCall(_)
             | Kind::Commands { .. }
             | Kind::Client { .. } => {}
         }
@@ -278,7 +278,7 @@ impl Worker {
                 self.abandon_client(reactor, to, Cause::Limit, "limit exceeded");
             }
             Kind::Request { .. }
-            | Kind::Exchange(_)
+            | Kind::ApiCall(_)
             | Kind::Commands { .. }
             | Kind::Client { .. } => {}
         }

@@ -13,8 +13,8 @@ use crate::carrier::http2::clients::Http2Clients;
 use crate::carrier::http2::server::Http2Server;
 use crate::carrier::http2::servers::Http2Servers;
 use crate::carrier::output::is_blocked;
+use crate::checked_slab::CheckedSlab;
 use crate::connection::Connections;
-use crate::live::Live;
 use crate::settings::Settings;
 use crate::worker::{Work, Worker};
 
@@ -34,7 +34,7 @@ pub(in crate::carrier) struct Links<'w, R> {
     /// Where streams leave work for the end of the handler call.
     pub(super) work: &'w mut Vec<Work>,
     /// The requests that are sent to servers.
-    pub(super) exchanges: &'w Live<Exchange>,
+    pub(super) exchanges: &'w CheckedSlab<Exchange>,
 }
 
 impl Worker {

@@ -4,7 +4,7 @@
 //! Never: sends a request in another form than the stored one; sends a field of HTTP/1's connections.
 
 use tidegate_base::{Id, Moment};
-use tidegate_gate::shared::Place;
+use tidegate_gate::shared_connections::SharedChoice;
 use tidegate_reactor::{Reactor, SockId};
 use tidegate_wire::http2::ErrorCode;
 
@@ -25,13 +25,13 @@ impl Worker {
         pool: u16,
         server: usize,
         since: Moment,
-    ) -> Place<SockId> {
+    ) -> SharedChoice<SockId> {
         loop {
             let place = self.pools[usize::from(pool)].shared.choose(server, since);
-            let Place::On(sock) = place else { return place };
+            let SharedChoice::On(sock) = place else { return place };
             let Some(http2) = self.conns.http2_server(sock) else {
                 self.note_bug(reactor, sock);
-                return Place::New;
+                return SharedChoice::New;
             };
             let is_quiet = http2.is_quiet() && reactor.output_pending(sock) == 0;
             // The server may be closing a connection that has been idle.

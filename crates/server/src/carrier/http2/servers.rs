@@ -9,7 +9,7 @@
 
 use tidegate_base::{Id, Moment, Slab};
 use tidegate_gate::websocket;
-use tidegate_reactor::{OutputLook, Reactor, SockId};
+use tidegate_reactor::{OutputProgress, Reactor, SockId};
 use tidegate_wire::http1::StoredHead;
 use tidegate_wire::http2::{FieldWriter, RequestLine, Scratch};
 use tidegate_wire::message::{BodyLength, FieldName, Fields, OwnedResponse, ResponseHead};
@@ -524,16 +524,16 @@ impl Http2Servers {
         reactor: &mut R,
         up: Responder,
         has_rest: bool,
-    ) -> OutputLook {
-        let Some(stream) = self.streams.get_mut(up.stream) else { return OutputLook::Idle };
+    ) -> OutputProgress {
+        let Some(stream) = self.streams.get_mut(up.stream) else { return OutputProgress::Idle };
         if has_rest && !stream.is_behind() && reactor.output_pending(up.sock) > 0 {
-            return reactor.look_at_output(up.sock);
+            return reactor.check_output_progress(up.sock);
         }
         let is_pending = stream.is_behind();
         match core::mem::replace(&mut stream.was_pending, is_pending) {
-            _ if is_pending => OutputLook::Pending { moved_at: stream.moved_at },
-            true => OutputLook::Emptied,
-            false => OutputLook::Idle,
+            _ if is_pending => OutputProgress::Pending { moved_at: stream.moved_at },
+            true => OutputProgress::Emptied,
+            false => OutputProgress::Idle,
         }
     }
 

@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use tidegate_base::{Address, loopback_addresses};
+use tidegate_config::findings::{Finding, Owner};
 use tidegate_config::model::{Config, ServerAddress};
-use tidegate_config::places::{Finding, Owner};
 use tidegate_config::report::Kind;
 
 use crate::threads::{self, Ended};

@@ -26,7 +26,7 @@ type Version = [u8; 32];
 
 /// Keys, see the module header.
 #[derive(Debug)]
-pub struct LiveKeys {
+pub struct FetchedKeys {
     /// The keys in force.
     keys: Arc<Published<Content>>,
     /// A token has named a key that is not in the set.
@@ -51,7 +51,7 @@ struct Content {
 
 /// The state of fetched keys, for people.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct LiveFacts {
+pub struct FetchedKeysFacts {
     /// The number of keys in force.
     pub keys: usize,
     /// When they were last fetched, in seconds since 1970; 0: never.
@@ -73,7 +73,7 @@ pub enum Unverified {
     Unavailable,
 }
 
-impl LiveKeys {
+impl FetchedKeys {
     /// Keys that are not fetched yet.
     #[must_use]
     pub fn new() -> Arc<Self> {
@@ -138,8 +138,8 @@ impl LiveKeys {
 
     /// The state, for people.
     #[must_use]
-    pub fn facts(&self) -> LiveFacts {
-        LiveFacts {
+    pub fn facts(&self) -> FetchedKeysFacts {
+        FetchedKeysFacts {
             keys: self.keys.current().set.as_ref().map_or(0, KeySet::len),
             fetched_at: self.fetched_at.load(Ordering::Acquire),
             fetches: self.fetches.load(Ordering::Relaxed),
@@ -149,8 +149,8 @@ impl LiveKeys {
 
     /// A worker's way to the keys.
     #[must_use]
-    pub fn reader(self: &Arc<Self>) -> LiveReader {
-        LiveReader { source: Arc::clone(self), keys: self.keys.reader() }
+    pub fn reader(self: &Arc<Self>) -> FetchedKeysReader {
+        FetchedKeysReader { source: Arc::clone(self), keys: self.keys.reader() }
     }
 
     /// Whether a newer set may have a key that the one in force lacks. If so, it is fetched.
@@ -169,12 +169,12 @@ impl LiveKeys {
 
 /// A worker's way to fetched keys.
 #[derive(Debug)]
-pub struct LiveReader {
-    source: Arc<LiveKeys>,
+pub struct FetchedKeysReader {
+    source: Arc<FetchedKeys>,
     keys: Reader<Content>,
 }
 
-impl LiveReader {
+impl FetchedKeysReader {
     /// The version of the keys in force.
     #[must_use]
     pub fn version(&self) -> [u8; 32] {

@@ -3,13 +3,13 @@
 //! Never: knows which part of Tidegate sends the request.
 
 use tidegate_base::Id;
-use tidegate_gate::own;
+use tidegate_gate::internal_request;
 use tidegate_reactor::Reactor;
 use tidegate_wire::message::{BodyLength, Method};
 
 use crate::action::proxy::exchange::{Exchange, RequestFacts};
 use crate::action::proxy::stored::StoredRequest;
-use crate::carrier::own::OwnRequest;
+use crate::carrier::internal_request::InternalRequest;
 use crate::requester::Requester;
 use crate::worker::Worker;
 
@@ -18,8 +18,8 @@ impl Worker {
     pub(in crate::action) fn begin_own_exchange<R: Reactor>(
         &mut self,
         reactor: &mut R,
-        id: Id<OwnRequest>,
-        request: &own::OwnRequest<'_>,
+        id: Id<InternalRequest>,
+        request: &internal_request::InternalRequest<'_>,
         pool_index: u16,
     ) {
         let pool = self.settings.newest().pool(pool_index);
@@ -49,7 +49,7 @@ impl Worker {
     pub(in crate::action) fn begin_socket_exchange<R: Reactor>(
         &mut self,
         reactor: &mut R,
-        id: Id<OwnRequest>,
+        id: Id<InternalRequest>,
         pool_index: u16,
     ) {
         self.arrivals += 1;

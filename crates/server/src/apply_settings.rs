@@ -12,9 +12,9 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
 use tidegate_base::{Moment, Span};
-use tidegate_config::arrange::{self, Arranged, Generation, Place};
+use tidegate_config::arrange::{self, Arranged, Generation, PartIndex};
+use tidegate_config::findings::Finding;
 use tidegate_config::model::{Bind, Listener};
-use tidegate_config::places::Finding;
 use tidegate_reactor::{ListenError, ListenOptions, ListenerId, Reactor, SockId};
 
 use crate::action::Running;
@@ -52,12 +52,12 @@ pub struct PartsInUse {
     /// The generation of settings that the worker has applied.
     pub generation: Generation,
     /// The removed parts that it uses.
-    pub places: BTreeSet<Place>,
+    pub places: BTreeSet<PartIndex>,
 }
 
 /// The removed parts of `arranged` that a worker uses or may use.
 #[must_use]
-pub fn removed_in_use(workers: &[InUse], arranged: &Arranged) -> BTreeSet<Place> {
+pub fn removed_in_use(workers: &[InUse], arranged: &Arranged) -> BTreeSet<PartIndex> {
     let mut in_use = BTreeSet::new();
     for worker in workers {
         match worker.lock() {
@@ -95,7 +95,7 @@ impl std::error::Error for ChangeError {}
 #[derive(Default)]
 pub(crate) struct Gone {
     /// The parts. A part that is no longer in use is removed within `GONE_LOOK_SPAN`.
-    places: BTreeSet<Place>,
+    places: BTreeSet<PartIndex>,
     /// When the worker looks at them again.
     look_at: Moment,
     /// Where they are published; `None` if no thread reloads.
@@ -458,10 +458,10 @@ impl Worker {
 
     /// How many removed parts are in use.
     pub(crate) fn gone_in_use(&self) -> usize {
-        let in_use = |place: &&Place| match place {
+        let in_use = |place: &&PartIndex| match place {
             // A listener that is about to close does not count as in use.
-            Place::Listener(index) => self.has_listener_users(*index),
-            Place::Pool(_) | Place::Server(..) => self.is_in_use(**place),
+            PartIndex::Listener(index) => self.has_listener_users(*index),
+            PartIndex::Pool(_) | PartIndex::Server(..) => self.is_in_use(**place),
         };
         self.gone.places.iter().filter(in_use).count()
     }
@@ -472,19 +472,19 @@ impl Worker {
     }
 
     /// Whether a connection or a request refers to the part.
-    fn is_in_use(&self, place: Place) -> bool {
+    fn is_in_use(&self, place: PartIndex) -> bool {
         let pool = |index: u16| self.pools.get(usize::from(index));
         match place {
-            Place::Listener(index) => {
+            PartIndex::Listener(index) => {
                 self.listeners.iter().any(|listener| listener.index == index)
                     || self.has_listener_users(index)
             }
-            Place::Pool(_) | Place::Server(..) if self.is_earlier_request_unsent() => true,
-            Place::Pool(index) => pool(index).is_some_and(|pool| {
+            PartIndex::Pool(_) | PartIndex::Server(..) if self.is_earlier_request_unsent() => true,
+            PartIndex::Pool(index) => pool(index).is_some_and(|pool| {
                 let mut servers = 0..pool.state.len();
                 pool.exchanges > 0 || servers.any(|server| pool.shared.connection_count(server) > 0)
             }),
-            Place::Server(index, server) => pool(index).is_some_and(|pool| {
+            PartIndex::Server(index, server) => pool(index).is_some_and(|pool| {
                 let server = usize::from(server);
                 pool.state.in_use(server) > 0
                     || pool.idle.count(server) > 0

@@ -5,7 +5,7 @@ use tidegate_base::Moment;
 use tidegate_config::model::BackendEvent;
 
 use crate::backend::Failure;
-use crate::client::asking::{Disconnection, Matter};
+use crate::client::backend_requests::{Disconnection, Matter};
 use crate::client::codec::Codec;
 use crate::client::command::COMMANDS_MAX;
 use crate::client::{Connection, Context, Disconnect};
@@ -155,7 +155,7 @@ fn commands_wait_for_the_answer_of_the_backend_to_earlier_ones() {
     let (event, body) = fixture.asked();
     assert_eq!(event, BackendEvent::Connect);
     assert!(body.ends_with("\"encoding\":\"json\",\"name\":\"js\",\"data\":[1]}"), "{body}");
-    assert!(fixture.client.is_asking() && !fixture.client.is_connected());
+    assert!(fixture.client.awaits_backend() && !fixture.client.is_connected());
     assert_eq!(fixture.send(SUBSCRIBE).0, 0, "nothing is handled");
     let reply = fixture.answer("{\"result\":{\"user\":\"7\",\"data\":{\"x\":2}}}");
     assert!(reply.starts_with("{\"id\":1,\"connect\":{") && reply.contains("\"data\":{\"x\":2}"));
@@ -178,7 +178,7 @@ fn limits_of_a_message_hold_behind_questions() {
             let (more, out) = fixture.send(&message[used..]);
             used += more;
             replies.push_str(&out);
-            if fixture.client.is_asking() {
+            if fixture.client.awaits_backend() {
                 fixture.answer("{\"result\":{}}");
             }
         }

@@ -10,7 +10,7 @@ use tidegate_base::Moment;
 
 use super::Loop;
 use super::slots::SendSide;
-use crate::interface::OutputLook;
+use crate::interface::OutputProgress;
 use crate::kernel::Kernel;
 
 /// The latest look at one output.
@@ -29,11 +29,11 @@ pub(super) struct Looks {
 
 impl Looks {
     /// Records a look and returns it.
-    fn note(&mut self, index: u32, unacknowledged: usize, now: Moment) -> OutputLook {
+    fn note(&mut self, index: u32, unacknowledged: usize, now: Moment) -> OutputProgress {
         if unacknowledged == 0 {
             return match self.by_slot.remove(&index) {
-                Some(_) => OutputLook::Emptied,
-                None => OutputLook::Idle,
+                Some(_) => OutputProgress::Emptied,
+                None => OutputProgress::Idle,
             };
         }
         let first = Look { unacknowledged, moved_at: now };
@@ -42,7 +42,7 @@ impl Looks {
             look.moved_at = now;
         }
         look.unacknowledged = unacknowledged;
-        OutputLook::Pending { moved_at: look.moved_at }
+        OutputProgress::Pending { moved_at: look.moved_at }
     }
 
     /// Whether there was a look at the output of slot `index` since it became pending.
@@ -60,7 +60,7 @@ impl Looks {
 
 impl<K: Kernel> Loop<K> {
     /// Looks at the output of slot `index`, and records what it sees. A FIN does not count as output.
-    pub(super) fn look(&mut self, index: u32) -> OutputLook {
+    pub(super) fn look(&mut self, index: u32) -> OutputProgress {
         let slot = self.slots.at(index);
         let in_kernel = slot.handle.as_ref().map_or(0, |handle| self.kernel.unacknowledged(handle));
         let in_kernel = in_kernel.saturating_sub(usize::from(slot.send_side == SendSide::Finished));
@@ -76,19 +76,19 @@ mod tests {
     #[test]
     fn only_fewer_bytes_count_as_movement() {
         let at = Moment::from_nanos;
-        let pending = |moved| OutputLook::Pending { moved_at: at(moved) };
+        let pending = |moved| OutputProgress::Pending { moved_at: at(moved) };
         let mut looks = Looks::default();
         // (unacknowledged bytes, time of the look, what it sees)
         for (bytes, now, seen) in [
-            (0, 5, OutputLook::Idle),
+            (0, 5, OutputProgress::Idle),
             (100, 10, pending(10)),
             (100, 20, pending(10)),
             (99, 30, pending(30)),
             (150, 40, pending(30)),
             (150, 50, pending(30)),
             (149, 60, pending(60)),
-            (0, 70, OutputLook::Emptied),
-            (0, 80, OutputLook::Idle),
+            (0, 70, OutputProgress::Emptied),
+            (0, 80, OutputProgress::Idle),
             (149, 90, pending(90)),
         ] {
             assert_eq!(looks.note(3, bytes, at(now)), seen, "look at {now}");

@@ -15,7 +15,7 @@ const USER_AGENT: &[u8] = b"tidegate";
 
 /// A request of Tidegate's own.
 #[derive(Clone, Copy, Debug)]
-pub struct OwnRequest<'a> {
+pub struct InternalRequest<'a> {
     /// The method.
     pub method: &'a str,
     /// The path and the query.
@@ -28,7 +28,7 @@ pub struct OwnRequest<'a> {
     pub length: Option<u64>,
 }
 
-impl<'a> OwnRequest<'a> {
+impl<'a> InternalRequest<'a> {
     fn fields(&self) -> impl Iterator<Item = (&'a str, &'a [u8])> {
         self.fields.split(|byte| *byte == b'\n').filter_map(|line| {
             let colon = memchr::memchr(b':', line)?;
@@ -120,8 +120,8 @@ fn host_of(pool: &Pool) -> Cow<'_, str> {
 mod tests {
     use super::*;
 
-    const PLAIN: OwnRequest<'static> =
-        OwnRequest { method: "GET", target: "/a?b=1", host: "", fields: b"", length: None };
+    const PLAIN: InternalRequest<'static> =
+        InternalRequest { method: "GET", target: "/a?b=1", host: "", fields: b"", length: None };
 
     fn pool(server: &str) -> Pool {
         let text = format!(
@@ -130,7 +130,7 @@ mod tests {
         tidegate_config::parse(&text, "the test").expect("it is valid").pools.remove(0)
     }
 
-    fn encoded(request: &OwnRequest<'_>, server: &str) -> String {
+    fn encoded(request: &InternalRequest<'_>, server: &str) -> String {
         let mut out = Vec::new();
         request.encode(&mut out, &pool(server));
         String::from_utf8(out).expect("it is a text")
@@ -141,8 +141,13 @@ mod tests {
         let expected = "GET /a?b=1 HTTP/1.1\r\nHost: api:8080\r\nUser-Agent: tidegate\r\n\r\n";
         assert_eq!(encoded(&PLAIN, "api:8080"), expected);
         let fields = b"x-a:  1 \nUser-Agent: me\nx-a: 2\n";
-        let request =
-            OwnRequest { method: "POST", host: "example.com", fields, length: Some(5), ..PLAIN };
+        let request = InternalRequest {
+            method: "POST",
+            host: "example.com",
+            fields,
+            length: Some(5),
+            ..PLAIN
+        };
         let expected = "POST /a?b=1 HTTP/1.1\r\nHost: example.com\r\nx-a: 1\r\nUser-Agent: me\r\nx-a: 2\r\n\
                         Content-Length: 5\r\n\r\n";
         assert_eq!(encoded(&request, "api:8080"), expected);
@@ -169,19 +174,19 @@ mod tests {
             ("POST", None, BodyLength::Length(0)),
             ("GET", Some(3), BodyLength::Length(3)),
         ] {
-            assert_eq!(OwnRequest { method, length, ..PLAIN }.length(), expected, "{method}");
+            assert_eq!(InternalRequest { method, length, ..PLAIN }.length(), expected, "{method}");
         }
     }
 
     #[test]
     fn balancing_gets_the_key_of_the_request() {
-        let request = OwnRequest { fields: b"X-Key: 7\n", ..PLAIN };
+        let request = InternalRequest { fields: b"X-Key: 7\n", ..PLAIN };
         let key = |key| request.hash_key(&Balance::Hash(key));
         assert_eq!(key(HashKey::Path), Some(hash_bytes(b"/a")));
         assert_eq!(key(HashKey::Header("x-key".to_owned())), Some(hash_bytes(b"7")));
         assert_eq!(key(HashKey::Header("x-other".to_owned())), None);
         assert_eq!(key(HashKey::ClientAddress), None);
         assert!(!request.authenticates());
-        assert!(OwnRequest { fields: b"authorization: NTLM abc\n", ..PLAIN }.authenticates());
+        assert!(InternalRequest { fields: b"authorization: NTLM abc\n", ..PLAIN }.authenticates());
     }
 }

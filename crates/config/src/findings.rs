@@ -63,9 +63,9 @@ pub(crate) struct Mark {
 
 /// The places of the values that the file names.
 #[derive(Clone, Default, Debug)]
-pub struct Places(Vec<Mark>);
+pub struct SettingPositions(Vec<Mark>);
 
-impl Places {
+impl SettingPositions {
     /// Remembers the place of a value of the section that is being read.
     pub(crate) fn mark(&mut self, subject: impl Into<String>, place: Range<usize>) {
         self.0.push(Mark { owner: None, subject: subject.into(), place });

@@ -82,7 +82,7 @@ pub(crate) struct AppCaller {
 }
 
 /// A request of Tidegate's own; see the module header.
-pub(crate) struct OwnRequest {
+pub(crate) struct InternalRequest {
     /// Who gets the response.
     caller: Caller,
     /// The action: `Running::Proxy`, except while it begins or ends.
@@ -111,7 +111,7 @@ pub(crate) struct OwnRequest {
     record: u32,
 }
 
-impl OwnRequest {
+impl InternalRequest {
     /// A request whose body is `body`.
     pub(crate) fn new(caller: Caller, body: Vec<u8>, content_bytes_max: usize, by: Moment) -> Self {
         Self {
@@ -148,9 +148,9 @@ impl OwnRequest {
 }
 
 /// The own requests of a worker.
-pub(crate) struct OwnRequests {
+pub(crate) struct InternalRequests {
     /// The requests.
-    slab: Slab<OwnRequest>,
+    slab: Slab<InternalRequest>,
     /// Their deadlines: one entry each.
     due: BTreeSet<(Moment, u32, u32)>,
     /// When `WorkerTimer::Own` expires; `NEVER` if it is not set.
@@ -159,7 +159,7 @@ pub(crate) struct OwnRequests {
     held: usize,
 }
 
-impl OwnRequests {
+impl InternalRequests {
     pub(crate) fn new(capacity_max: usize) -> Self {
         Self { slab: Slab::new(capacity_max), due: BTreeSet::new(), armed: Moment::NEVER, held: 0 }
     }
@@ -170,24 +170,24 @@ impl OwnRequests {
     }
 
     /// All requests.
-    pub(crate) fn ids(&self) -> Vec<Id<OwnRequest>> {
+    pub(crate) fn ids(&self) -> Vec<Id<InternalRequest>> {
         self.slab.iter().map(|(id, _)| id).collect()
     }
 
     /// The index of the record of a request.
-    pub(crate) fn record(&self, id: Id<OwnRequest>) -> u32 {
+    pub(crate) fn record(&self, id: Id<InternalRequest>) -> u32 {
         self.slab.get(id).map_or(NO_RECORD, |own| own.record)
     }
 
     /// The request has this record.
-    pub(crate) fn set_record(&mut self, id: Id<OwnRequest>, record: u32) {
+    pub(crate) fn set_record(&mut self, id: Id<InternalRequest>, record: u32) {
         if let Some(own) = self.slab.get_mut(id) {
             own.record = record;
         }
     }
 
     /// The action of a request; `None` if the request has ended.
-    pub(crate) fn running(&self, id: Id<OwnRequest>) -> Option<Running> {
+    pub(crate) fn running(&self, id: Id<InternalRequest>) -> Option<Running> {
         self.slab.get(id).map(|own| own.running)
     }
 
@@ -204,7 +204,7 @@ impl OwnRequests {
     }
 
     /// Adds a request. `None` if the requests hold too much.
-    fn insert(&mut self, own: OwnRequest) -> Option<Id<OwnRequest>> {
+    fn insert(&mut self, own: InternalRequest) -> Option<Id<InternalRequest>> {
         let (due, held) = (own.due(), self.held + own.held());
         let most = match own.caller {
             Caller::App(_) | Caller::Socket(_) => HELD_BYTES_MAX,
@@ -219,7 +219,7 @@ impl OwnRequests {
         Some(id)
     }
 
-    fn remove(&mut self, id: Id<OwnRequest>) -> Option<OwnRequest> {
+    fn remove(&mut self, id: Id<InternalRequest>) -> Option<InternalRequest> {
         let own = self.slab.remove(id)?;
         self.due.remove(&(own.due(), id.index, id.generation));
         self.held -= own.held();
@@ -227,7 +227,7 @@ impl OwnRequests {
     }
 
     /// Sets the deadline of the action of a request.
-    fn set_action_deadline(&mut self, id: Id<OwnRequest>, at: Moment) {
+    fn set_action_deadline(&mut self, id: Id<InternalRequest>, at: Moment) {
         if let Some(own) = self.slab.get_mut(id) {
             self.due.remove(&(own.due(), id.index, id.generation));
             own.action_by = at;
@@ -236,7 +236,7 @@ impl OwnRequests {
     }
 
     /// Sets when the caller gives up.
-    fn set_end(&mut self, id: Id<OwnRequest>, by: Moment) {
+    fn set_end(&mut self, id: Id<InternalRequest>, by: Moment) {
         if let Some(own) = self.slab.get_mut(id) {
             self.due.remove(&(own.due(), id.index, id.generation));
             own.by = by;
@@ -245,7 +245,7 @@ impl OwnRequests {
     }
 
     /// The socket of a VM, if the request is one.
-    pub(crate) fn socket(&self, id: Id<OwnRequest>) -> Option<AppSocket> {
+    pub(crate) fn socket(&self, id: Id<InternalRequest>) -> Option<AppSocket> {
         match self.slab.get(id)?.caller {
             Caller::Socket(socket) => Some(socket),
             Caller::App(_) | Caller::Hub(_) => None,
@@ -258,12 +258,12 @@ impl OwnRequests {
     }
 
     /// Whether the script has to read before a socket takes more.
-    pub(crate) fn is_full(&self, id: Id<OwnRequest>) -> bool {
+    pub(crate) fn is_full(&self, id: Id<InternalRequest>) -> bool {
         self.slab.get(id).is_some_and(|own| own.is_full)
     }
 
     /// Notes whether the script has to read before a socket takes more.
-    pub(crate) fn set_full(&mut self, id: Id<OwnRequest>, is_full: bool) {
+    pub(crate) fn set_full(&mut self, id: Id<InternalRequest>, is_full: bool) {
         if let Some(own) = self.slab.get_mut(id) {
             own.is_full = is_full;
         }
@@ -279,13 +279,13 @@ impl OwnRequests {
     }
 
     /// A request whose deadline has passed.
-    fn first_due(&self, now: Moment) -> Option<Id<OwnRequest>> {
+    fn first_due(&self, now: Moment) -> Option<Id<InternalRequest>> {
         let (at, index, generation) = *self.due.first()?;
         (at <= now).then(|| Id::new(index, generation))
     }
 
     /// Adds to the content of a response, as far as there may be content. Returns false if it is too large.
-    fn add_content(&mut self, id: Id<OwnRequest>, data: &[u8]) -> bool {
+    fn add_content(&mut self, id: Id<InternalRequest>, data: &[u8]) -> bool {
         let Some(own) = self.slab.get_mut(id) else { return true };
         let bytes = own.response.body.len() + data.len();
         if own.is_too_large || bytes > own.content_bytes_max {
@@ -306,8 +306,8 @@ impl Worker {
     pub(crate) fn open_own<R: Reactor>(
         &mut self,
         reactor: &mut R,
-        own: OwnRequest,
-    ) -> Option<Id<OwnRequest>> {
+        own: InternalRequest,
+    ) -> Option<Id<InternalRequest>> {
         let id = self.own.insert(own)?;
         self.begin_own_record(reactor, id);
         self.arm_own(reactor);
@@ -315,9 +315,9 @@ impl Worker {
     }
 
     /// The request has ended: the caller gets the response.
-    fn finish_own<R: Reactor>(&mut self, reactor: &mut R, id: Id<OwnRequest>, is_whole: bool) {
+    fn finish_own<R: Reactor>(&mut self, reactor: &mut R, id: Id<InternalRequest>, is_whole: bool) {
         let Some(own) = self.own.remove(id) else { return };
-        let OwnRequest { caller, response, is_too_large, reason, record, .. } = own;
+        let InternalRequest { caller, response, is_too_large, reason, record, .. } = own;
         let result = match (is_too_large, is_whole) {
             (true, _) if reason == NO_MEMORY => Err(NO_MEMORY),
             (true, _) => Err(TOO_LARGE),
@@ -338,7 +338,7 @@ impl Worker {
     fn fail_own<R: Reactor>(
         &mut self,
         reactor: &mut R,
-        id: Id<OwnRequest>,
+        id: Id<InternalRequest>,
         cause: Cause,
         reason: &'static str,
     ) {
@@ -351,7 +351,7 @@ impl Worker {
     }
 
     /// Nobody waits for the response any more.
-    pub(crate) fn cancel_own<R: Reactor>(&mut self, reactor: &mut R, id: Id<OwnRequest>) {
+    pub(crate) fn cancel_own<R: Reactor>(&mut self, reactor: &mut R, id: Id<InternalRequest>) {
         self.fail_own(reactor, id, Cause::Client, "the application gave up");
     }
 
@@ -427,7 +427,7 @@ impl Worker {
     pub(crate) fn set_own_end<R: Reactor>(
         &mut self,
         reactor: &mut R,
-        id: Id<OwnRequest>,
+        id: Id<InternalRequest>,
         by: Option<Moment>,
     ) {
         self.own.set_end(id, by.unwrap_or(Moment::NEVER));
@@ -452,14 +452,14 @@ impl Worker {
 
 /// What the port towards clients (`client.rs`) does for an own request.
 impl Worker {
-    pub(super) fn set_own_action(&mut self, id: Id<OwnRequest>, running: Running) {
+    pub(super) fn set_own_action(&mut self, id: Id<InternalRequest>, running: Running) {
         if let Some(own) = self.own.slab.get_mut(id) {
             own.running = running;
         }
     }
 
     /// Hands the action more of the body, as far as it has room for it. Ends a request whose response is too large.
-    pub(super) fn resume_own<R: Reactor>(&mut self, reactor: &mut R, id: Id<OwnRequest>) {
+    pub(super) fn resume_own<R: Reactor>(&mut self, reactor: &mut R, id: Id<InternalRequest>) {
         loop {
             let Some(own) = self.own.slab.get(id) else { return };
             if own.is_too_large {
@@ -497,7 +497,7 @@ impl Worker {
     pub(super) fn answer_own<R: Reactor>(
         &mut self,
         reactor: &mut R,
-        id: Id<OwnRequest>,
+        id: Id<InternalRequest>,
         answer: &Answer<'_>,
     ) {
         debug_assert!(matches!(answer, Answer::Error { .. }), "only errors answer own requests");
@@ -508,7 +508,7 @@ impl Worker {
     }
 
     /// The connection of a socket has ended, and its exchange, too.
-    pub(super) fn end_own_socket<R: Reactor>(&mut self, reactor: &mut R, id: Id<OwnRequest>) {
+    pub(super) fn end_own_socket<R: Reactor>(&mut self, reactor: &mut R, id: Id<InternalRequest>) {
         self.finish_own(reactor, id, false);
     }
 
@@ -516,7 +516,7 @@ impl Worker {
     pub(super) fn begin_own_response<R: Reactor>(
         &mut self,
         reactor: &mut R,
-        id: Id<OwnRequest>,
+        id: Id<InternalRequest>,
         head: &Head<'_>,
     ) {
         let Some(own) = self.own.slab.get_mut(id) else { return };
@@ -536,7 +536,7 @@ impl Worker {
     }
 
     /// Takes a piece of the content.
-    pub(super) fn take_own_data(&mut self, id: Id<OwnRequest>, data: &[u8]) {
+    pub(super) fn take_own_data(&mut self, id: Id<InternalRequest>, data: &[u8]) {
         if !self.own.add_content(id, data) {
             // The action is in the middle of its work.
             self.resume_request(Requester::own(id));
@@ -544,7 +544,7 @@ impl Worker {
     }
 
     /// The response is complete.
-    pub(super) fn end_own_response(&mut self, id: Id<OwnRequest>, data: &[u8]) {
+    pub(super) fn end_own_response(&mut self, id: Id<InternalRequest>, data: &[u8]) {
         self.take_own_data(id, data);
         if let Some(own) = self.own.slab.get_mut(id) {
             own.progress = Progress::Ended;
@@ -552,17 +552,17 @@ impl Worker {
     }
 
     /// The action has ended, after the end of the response.
-    pub(super) fn release_own<R: Reactor>(&mut self, reactor: &mut R, id: Id<OwnRequest>) {
+    pub(super) fn release_own<R: Reactor>(&mut self, reactor: &mut R, id: Id<InternalRequest>) {
         self.finish_own(reactor, id, true);
     }
 
     /// The response cannot be completed.
-    pub(super) fn cut_own<R: Reactor>(&mut self, reactor: &mut R, id: Id<OwnRequest>) {
+    pub(super) fn cut_own<R: Reactor>(&mut self, reactor: &mut R, id: Id<InternalRequest>) {
         self.finish_own(reactor, id, false);
     }
 
     /// How far the response has progressed.
-    pub(super) fn own_progress(&self, id: Id<OwnRequest>) -> Progress {
+    pub(super) fn own_progress(&self, id: Id<InternalRequest>) -> Progress {
         self.own.slab.get(id).map_or(Progress::Ended, |own| own.progress)
     }
 
@@ -570,7 +570,7 @@ impl Worker {
     pub(super) fn set_own_deadline<R: Reactor>(
         &mut self,
         reactor: &mut R,
-        id: Id<OwnRequest>,
+        id: Id<InternalRequest>,
         at: Moment,
     ) {
         self.own.set_action_deadline(id, at);
@@ -578,14 +578,14 @@ impl Worker {
     }
 
     /// The request fails for this reason.
-    pub(crate) fn blame_own(&mut self, id: Id<OwnRequest>, reason: &'static str) {
+    pub(crate) fn blame_own(&mut self, id: Id<InternalRequest>, reason: &'static str) {
         if let Some(own) = self.own.slab.get_mut(id) {
             own.reason = reason;
         }
     }
 
     /// Ends the request of a requester whose state cannot be trusted.
-    pub(crate) fn reset_own<R: Reactor>(&mut self, reactor: &mut R, id: Id<OwnRequest>) {
+    pub(crate) fn reset_own<R: Reactor>(&mut self, reactor: &mut R, id: Id<InternalRequest>) {
         if let Some(own) = self.own.slab.get_mut(id)
             && let Running::Proxy(exchange) = own.running
             && self.exchanges.find(exchange).is_none()
@@ -597,12 +597,12 @@ impl Worker {
 }
 
 /// The name by which a VM addresses a request.
-pub(crate) fn tag_of(id: Id<OwnRequest>) -> u64 {
+pub(crate) fn tag_of(id: Id<InternalRequest>) -> u64 {
     u64::from(id.generation) << 32 | u64::from(id.index)
 }
 
 /// The request that a VM addresses by this name.
-pub(crate) fn id_of(tag: u64) -> Id<OwnRequest> {
+pub(crate) fn id_of(tag: u64) -> Id<InternalRequest> {
     Id::new(tag as u32, (tag >> 32) as u32)
 }
 

@@ -11,13 +11,13 @@ use tidegate_base::{Id, Slab};
 const RESERVED_MAX: usize = 1 << 18;
 
 /// A slab that notes ids which name nothing.
-pub(crate) struct Live<T> {
+pub(crate) struct CheckedSlab<T> {
     slab: Slab<T>,
     /// Ids that named nothing when they were used. Empty between two completions.
     missed: RefCell<Vec<Id<T>>>,
 }
 
-impl<T> Live<T> {
+impl<T> CheckedSlab<T> {
     /// Creates an empty slab for at most `capacity_max` values.
     pub(crate) fn new(capacity_max: usize) -> Self {
         Self { slab: Slab::new(capacity_max), missed: RefCell::default() }

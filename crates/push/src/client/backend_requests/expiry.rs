@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use tidegate_config::model::BackendEvent;
 
-use crate::backend::{ClientEvent, Failure, Granted, Verdict};
-use crate::client::asking::{Disconnection, is_over};
+use crate::backend::{BackendDecision, ClientEvent, Failure, Granted};
+use crate::client::backend_requests::{Disconnection, is_over};
 use crate::client::codec::Push;
 use crate::client::{Connection, Context, Disconnect};
 
@@ -50,7 +50,7 @@ pub(super) struct Round {
 
 impl Round {
     /// Whether a question waits for its verdict.
-    pub(super) const fn is_asking(&self) -> bool {
+    pub(super) const fn awaits_backend(&self) -> bool {
         self.asked.is_some()
     }
 
@@ -69,7 +69,7 @@ impl Connection {
         let now = context.unix_seconds;
         let Some(backing) = &mut self.backing else { return };
         let round = &mut backing.round;
-        if round.is_asking() || now < round.next_at {
+        if round.awaits_backend() || now < round.next_at {
             return;
         }
         (round.failures, round.due) = (0, VecDeque::new());
@@ -116,7 +116,7 @@ impl Connection {
     pub(super) fn take_round_verdict<K: Copy + Eq>(
         &mut self,
         context: &mut Context<'_, K>,
-        verdict: Result<Verdict<'_>, Failure>,
+        verdict: Result<BackendDecision<'_>, Failure>,
         out: &mut Vec<u8>,
     ) -> Result<(), Disconnection> {
         let now = context.unix_seconds;
@@ -125,10 +125,10 @@ impl Connection {
         };
         let Some(lease) = round.asked.take() else { return Ok(()) };
         let granted = match verdict {
-            Ok(Verdict::Granted(granted)) => Some(granted),
+            Ok(BackendDecision::Granted(granted)) => Some(granted),
             // As in Centrifugo, what has no result has ended.
-            Ok(Verdict::Nothing | Verdict::Refused(_)) => None,
-            Ok(Verdict::Disconnected(code, reason)) => {
+            Ok(BackendDecision::Nothing | BackendDecision::Refused(_)) => None,
+            Ok(BackendDecision::Disconnected(code, reason)) => {
                 return Err(Disconnection::Application(code, reason.into()));
             }
             Err(Failure::Down | Failure::Busy) => {

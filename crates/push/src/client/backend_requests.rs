@@ -2,7 +2,7 @@
 //! In: commands of the client; verdicts of the backend. Out: questions; then what the command does.
 //! Never: asks about a second command before the first one is answered; handles a command before those that came earlier.
 //! Limits: one question about commands of each client at a time, and one about times that are over (`expiry.rs`).
-//! Invariant: while `Connection::is_asking`, `receive` handles no command.
+//! Invariant: while `Connection::awaits_backend`, `receive` handles no command.
 
 pub(super) mod expiry;
 
@@ -11,8 +11,10 @@ use std::sync::Arc;
 use tidegate_config::model::{BackendEvent, PushBackend};
 
 use crate::api::IDEMPOTENCY_KEY_BYTES_MAX;
-use crate::backend::{ClientEvent, Failure, Granted, Refused, Subject, Verdict, encode_request};
-use crate::client::asking::expiry::Round;
+use crate::backend::{
+    BackendDecision, ClientEvent, Failure, Granted, Refused, Subject, encode_request,
+};
+use crate::client::backend_requests::expiry::Round;
 use crate::client::codec::{Answer, Connected, Malformed};
 use crate::client::command::{Connect, Publish, Rpc, Subscribe};
 use crate::client::{
@@ -76,14 +78,14 @@ enum Asked {
 
 /// A question for the backend, which the caller sends.
 #[derive(Debug)]
-pub struct Question {
+pub struct BackendRequest {
     /// What it is about.
     pub event: BackendEvent,
     /// The body of the request.
     pub body: Vec<u8>,
 }
 
-impl Question {
+impl BackendRequest {
     /// The kind of the question.
     #[must_use]
     pub const fn matter(&self) -> Matter {
@@ -152,7 +154,7 @@ impl Connection {
 
     /// Whether a command of the client waits for its verdict.
     #[must_use]
-    pub fn is_asking(&self) -> bool {
+    pub fn awaits_backend(&self) -> bool {
         self.asks(Matter::Command)
     }
 
@@ -161,7 +163,7 @@ impl Connection {
     pub fn asks(&self, matter: Matter) -> bool {
         self.backing.as_ref().is_some_and(|backing| match matter {
             Matter::Command => backing.asked.is_some(),
-            Matter::Expiry => backing.round.is_asking(),
+            Matter::Expiry => backing.round.awaits_backend(),
         })
     }
 
@@ -288,7 +290,7 @@ impl Connection {
         let mut body = Vec::new();
         encode_request(&mut body, &subject, deed);
         debug_assert!(context.question.is_none(), "each call asks once");
-        context.question = Some(Question { event, body });
+        context.question = Some(BackendRequest { event, body });
     }
 }
 
@@ -308,7 +310,7 @@ impl Connection {
         let effort = effort::of_verdict(body.map_or(0, <[u8]>::len));
         context.effort = context.effort.saturating_add(effort);
         let verdict = body.and_then(|body| {
-            Verdict::decode(body).map_err(|_| {
+            BackendDecision::decode(body).map_err(|_| {
                 context.is_nonsense = true;
                 Failure::Down
             })
@@ -322,18 +324,18 @@ impl Connection {
     fn take_command_verdict<K: Copy + Eq>(
         &mut self,
         context: &mut Context<'_, K>,
-        verdict: Result<Verdict<'_>, Failure>,
+        verdict: Result<BackendDecision<'_>, Failure>,
         out: &mut Vec<u8>,
     ) -> Result<(), Disconnection> {
         let asked = self.backing.as_mut().and_then(|backing| backing.asked.take());
         let Some(asked) = asked else { return Ok(()) };
         let verdict = match verdict {
-            Ok(Verdict::Disconnected(code, reason)) => {
+            Ok(BackendDecision::Disconnected(code, reason)) => {
                 return Err(Disconnection::Application(code, reason.into()));
             }
-            Ok(Verdict::Nothing) => Ok(None),
-            Ok(Verdict::Granted(granted)) => Ok(Some(granted)),
-            Ok(Verdict::Refused(refused)) => Err(refused),
+            Ok(BackendDecision::Nothing) => Ok(None),
+            Ok(BackendDecision::Granted(granted)) => Ok(Some(granted)),
+            Ok(BackendDecision::Refused(refused)) => Err(refused),
             Err(failure) => Err(error_of(failure)),
         };
         self.has_failed |= verdict.is_err() && matches!(asked, Asked::Connect { .. });

@@ -8,12 +8,12 @@ const CHUNK: usize = 1024;
 
 /// A list of places.
 #[derive(Debug)]
-pub(crate) struct Places<T> {
+pub(crate) struct ChunkedList<T> {
     /// The places, in chunks of `CHUNK`.
     chunks: Vec<Vec<T>>,
 }
 
-impl<T> Places<T> {
+impl<T> ChunkedList<T> {
     /// No places.
     pub(crate) const fn new() -> Self {
         Self { chunks: Vec::new() }
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn places_behave_like_a_vec_across_chunks() {
-        let mut places = Places::new();
+        let mut places = ChunkedList::new();
         assert_eq!((places.len(), places.pop(), places.last()), (0, None, None));
         let all: Vec<usize> = (0..2 * CHUNK + 5).collect();
         all.iter().for_each(|value| places.push(*value));

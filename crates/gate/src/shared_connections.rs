@@ -35,7 +35,7 @@ struct Server<T> {
 
 /// Where a request goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place<T> {
+pub enum SharedChoice<T> {
     /// To this connection.
     On(T),
     /// To a connection that must be opened.
@@ -91,10 +91,10 @@ impl<T: Copy + PartialEq> SharedConnections<T> {
     /// connection that has proven since that its server lives, or that is being opened, if there is such a connection
     /// or another one may be opened.
     #[must_use]
-    pub fn choose(&self, server: usize, since: Moment) -> Place<T> {
-        let Some(server) = self.servers.get(server) else { return Place::New };
+    pub fn choose(&self, server: usize, since: Moment) -> SharedChoice<T> {
+        let Some(server) = self.servers.get(server) else { return SharedChoice::New };
         if server.speaks_http1 {
-            return Place::New;
+            return SharedChoice::New;
         }
         let has_room = |open: &&Connection<T>| open.streams < open.streams_max;
         let least = |from: Moment| {
@@ -102,9 +102,11 @@ impl<T: Copy + PartialEq> SharedConnections<T> {
             open.filter(|open| open.heard_at >= from).min_by_key(|open| open.streams)
         };
         match least(since) {
-            Some(open) => Place::On(open.id),
-            None if server.connections.len() < self.connections_max => Place::New,
-            None => least(Moment::ZERO).map_or(Place::Full, |open| Place::On(open.id)),
+            Some(open) => SharedChoice::On(open.id),
+            None if server.connections.len() < self.connections_max => SharedChoice::New,
+            None => {
+                least(Moment::ZERO).map_or(SharedChoice::Full, |open| SharedChoice::On(open.id))
+            }
         }
     }
 
@@ -169,7 +171,7 @@ impl<T: Copy + PartialEq> SharedConnections<T> {
     /// Whether no connection to `server` takes another request and no other connection may be opened.
     #[must_use]
     pub fn is_full(&self, server: usize) -> bool {
-        matches!(self.choose(server, Moment::ZERO), Place::Full)
+        matches!(self.choose(server, Moment::ZERO), SharedChoice::Full)
     }
 
     /// The connections to `server`, with the number of their requests. For tests.
@@ -204,47 +206,51 @@ mod tests {
     #[test]
     fn least_loaded_connection_is_next_and_the_oldest_of_several() {
         for (connections, expected) in [
-            (&[][..], Place::New),
-            (&[(1, 0)], Place::On(1)),
-            (&[(1, 3), (2, 3)], Place::On(1)),
-            (&[(1, 4), (2, 3)], Place::On(2)),
-            (&[(1, 10), (2, 9)], Place::On(2)),
-            (&[(1, 10), (2, 10)], Place::New),
-            (&[(1, 10), (2, 10), (3, 10)], Place::Full),
+            (&[][..], SharedChoice::New),
+            (&[(1, 0)], SharedChoice::On(1)),
+            (&[(1, 3), (2, 3)], SharedChoice::On(1)),
+            (&[(1, 4), (2, 3)], SharedChoice::On(2)),
+            (&[(1, 10), (2, 9)], SharedChoice::On(2)),
+            (&[(1, 10), (2, 10)], SharedChoice::New),
+            (&[(1, 10), (2, 10), (3, 10)], SharedChoice::Full),
         ] {
             let shared = opened(connections);
             assert_eq!(shared.choose(0, Moment::ZERO), expected, "{connections:?}");
-            assert_eq!(shared.is_full(0), expected == Place::Full);
+            assert_eq!(shared.is_full(0), expected == SharedChoice::Full);
         }
     }
 
     #[test]
     fn request_whose_attempt_failed_avoids_connections_not_heard_since() {
         let mut shared = opened(&[(1, 0), (2, 5)]);
-        assert_eq!(shared.choose(0, at(5)), Place::On(1));
-        assert_eq!(shared.choose(0, at(6)), Place::New);
+        assert_eq!(shared.choose(0, at(5)), SharedChoice::On(1));
+        assert_eq!(shared.choose(0, at(6)), SharedChoice::New);
         shared.note_heard(0, 2, at(7));
-        assert_eq!(shared.choose(0, at(6)), Place::On(2));
+        assert_eq!(shared.choose(0, at(6)), SharedChoice::On(2));
         shared.add(0, 3);
-        assert_eq!(shared.choose(0, at(8)), Place::On(3), "it is being opened");
+        assert_eq!(shared.choose(0, at(8)), SharedChoice::On(3), "it is being opened");
         assert!(shared.remove(0, 3) && !shared.remove(0, 3));
         let shared = opened(&[(1, 0), (2, 5), (3, 1)]);
-        assert_eq!(shared.choose(0, at(6)), Place::On(1), "no other connection may be opened");
+        assert_eq!(
+            shared.choose(0, at(6)),
+            SharedChoice::On(1),
+            "no other connection may be opened"
+        );
     }
 
     #[test]
     fn stated_limit_holds_at_once_and_for_later_connections() {
         let mut shared = opened(&[(1, 2)]);
         shared.note_limit(0, 1, Some(2));
-        assert_eq!(shared.choose(0, Moment::ZERO), Place::New);
+        assert_eq!(shared.choose(0, Moment::ZERO), SharedChoice::New);
         shared.add(0, 2);
         (0..2).for_each(|_| shared.note_start(0, 2));
-        assert_eq!(shared.choose(0, Moment::ZERO), Place::New, "the limit is assumed");
+        assert_eq!(shared.choose(0, Moment::ZERO), SharedChoice::New, "the limit is assumed");
         shared.note_limit(0, 2, None);
         shared.note_end(0, 1);
-        assert_eq!(shared.choose(0, Moment::ZERO), Place::On(1));
+        assert_eq!(shared.choose(0, Moment::ZERO), SharedChoice::On(1));
         shared.note_limit(0, 1, Some(0));
-        assert_eq!(shared.choose(0, Moment::ZERO), Place::On(2));
+        assert_eq!(shared.choose(0, Moment::ZERO), SharedChoice::On(2));
         assert_eq!(shared.connections(0).collect::<Vec<_>>(), [(1, 1), (2, 2)]);
     }
 
@@ -252,8 +258,8 @@ mod tests {
     fn server_that_chose_http1_gets_a_connection_for_each_request() {
         let mut shared = opened(&[(1, 0)]);
         shared.note_protocol(0, true);
-        assert_eq!(shared.choose(0, Moment::ZERO), Place::New);
+        assert_eq!(shared.choose(0, Moment::ZERO), SharedChoice::New);
         shared.note_protocol(0, false);
-        assert_eq!(shared.choose(0, Moment::ZERO), Place::On(1));
+        assert_eq!(shared.choose(0, Moment::ZERO), SharedChoice::On(1));
     }
 }
