@@ -21,6 +21,7 @@ mod http2_websocket;
 mod limits;
 mod line;
 mod lua;
+mod lua_bodies;
 mod lua_reload;
 mod lua_requests;
 mod lua_share;
