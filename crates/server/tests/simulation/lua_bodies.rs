@@ -22,7 +22,7 @@ fn get(path: &str) -> Vec<u8> {
 
 fn response(bytes: usize) -> Vec<u8> {
     let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {bytes}\r\n\r\n");
-    [head.into_bytes(), vec![b'x'; bytes]].concat()
+    [head.into_bytes(), vec![b'y'; bytes]].concat()
 }
 
 /// Sends as much of a response as is taken within two seconds. Returns how much that was.
@@ -106,13 +106,13 @@ fn server_whose_response_is_complete_serves_others_while_the_hook_goes_on() {
         let answer = stage.respond(&origin, &other);
         assert_status(200, &answer);
         let received = stage.receive_until(&client, "0\r\n\r\n");
-        assert!(received.ends_with("6\r\nxxxxx!\r\n0\r\n\r\n"), "{received}");
+        assert!(received.ends_with("6\r\nyyyyy!\r\n0\r\n\r\n"), "{received}");
         // The connection of the client serves the next request.
         client.send(&get("/upper"));
         stage.receive_until(&origin, "GET /upper");
         origin.send(&response(3));
         let received = stage.receive_until(&client, "0\r\n\r\n");
-        assert!(received.contains("XXX"), "{received}");
+        assert!(received.contains("YYY"), "{received}");
     });
 }
 
@@ -144,7 +144,7 @@ fn hooks_of_streams_run_beside_each_other() {
         stage.receive_until(&other, "GET /upper");
         origin.send(&response(20_000));
         other.send(&response(4));
-        assert_eq!(client.wait(stage, quick).body, b"XXXX");
+        assert_eq!(client.wait(stage, quick).body, b"YYYY");
         let body = client.wait(stage, slow).body.clone();
         assert_eq!((body.len(), body.last()), (20_001, Some(&b'!')));
     });
