@@ -490,6 +490,16 @@ function connection:close(code, reason) end
 ---@field receive fun(self: tide.TestClient, seconds?: number): string?, string, integer?, string?
 ---@field close fun(self: tide.TestClient, code?: integer, reason?: string)
 
+---A socket of a server that a test plays.
+---@class tide.TestSocket: tide.Socket
+---@field pool string
+
+---A WebSocket connection of a server that a test plays.
+---@class tide.TestWebSocket: tide.WebSocket
+---@field pool string
+---@field path string
+---@field headers table<string, string|string[]>
+
 ---@class tide.Test
 local test = {}
 
@@ -499,9 +509,17 @@ function test.request(what) end
 ---@param what? tide.TestRequest
 ---@return tide.TestResponse
 function test.access(what) end
+---@param what? tide.TestRequest|{ response: { status?: integer, headers?: table<string, any>, body?: string } }
+---@return tide.TestResponse
+function test.response(what) end
 ---@param what? tide.TestRequest
 ---@return tide.TestClient
 function test.connect(what) end
+---@param server string|fun(socket: tide.TestSocket)
+function test.tcp(server) end
+---@param server string|fun(connection: tide.TestWebSocket)
+---@param options? { protocol?: string, status?: integer }
+function test.websocket(server, options) end
 ---@param handler fun(request: tide.HttpRequest): table?, string?
 function test.http(handler) end
 ---@return { hub: string, method: string, arguments: table }[]

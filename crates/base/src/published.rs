@@ -1,9 +1,10 @@
 //! Values that all workers read without waiting, and that other threads replace while the process serves.
 //! In: values. Out: readers, one of each worker, which find the newest value.
 //! Never: makes a reader wait. A reader compares its version number with the newest one. Only if they differ, it tries
-//! the lock of the value, which is held while a reference is copied; if another thread holds the lock, the reader uses
-//! its previous value. Frees a value on a worker: replaced values are kept until no reader has them, and freed when the
-//! value is replaced again, when a command asks for the number of changes, and after a reload (`free_replaced`).
+//! to take the lock of the value. The lock is held only while a reference is copied. If another thread holds it, the
+//! reader uses its previous value. Frees a value on a worker: replaced values are kept until no reader has them, and
+//! freed when the value is replaced again, when a command of the admin interface shows the map or set, and after a
+//! reload (`free_replaced`).
 //! Limits: a reader retains the value that it read last, so at most one version exists for each reader, plus the newest.
 //! A worker has up to two readers of a map or a set for each generation of its settings.
 
@@ -90,7 +91,7 @@ impl<T> Reader<T> {
     }
 }
 
-/// Locks a mutex, also if a thread that had it panicked.
+/// Locks a mutex, even if a thread panicked while it held the lock.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -71,7 +71,7 @@ impl Drop for Scratch {
 /// Creates a directory with `MODE`, regardless of the umask.
 ///
 /// # Errors
-/// The error of the system; also if the path exists already.
+/// The error of the system, or EEXIST if the path exists already.
 pub fn make_folder(path: &Path) -> io::Result<()> {
     DirBuilder::new().mode(0o700).create(path)?;
     fs::set_permissions(path, Permissions::from_mode(MODE))

@@ -194,8 +194,8 @@ pub(crate) fn hopeless_keys(config: &Config) -> Vec<Finding> {
             count => format!(", nor {count} more of its keys"),
         };
         let what = format!(
-            "no request has the key {first:?} of map {:?}{others}: {{host}} is in lower case, without a port and a dot \
-             at the end",
+            "no request has the key {first:?} of map {:?}{others}: {{host}} is in lower case, without a port and \
+             without a dot at the end",
             map.name
         );
         let help = Some("write the key in lower case and without the port".to_owned());

@@ -135,7 +135,7 @@ fn read_one(table: &Table<'_>, into: &mut CountTable, notes: &mut Notes) {
         && u64::from(into.entries_max) * into.entry_bytes() > TABLE_BYTES_MAX
     {
         let what = format!(
-            "the table would take {} bytes for each key, and over 1 GiB",
+            "the table would take {} bytes for each key, over 1 GiB in all",
             into.entry_bytes()
         );
         let note = Note::new(Kind::Value, value.span(), what);

@@ -49,7 +49,7 @@ fn read_percent(key: &str, table: &Table<'_>, notes: &mut Notes) -> Option<u8> {
         return Some(percent);
     }
     let complaint = ValueError {
-        what: "not a part from 1% to 100%".to_owned(),
+        what: "not a percentage from 1% to 100%".to_owned(),
         help: format!("write {key} = \"50%\""),
     };
     notes.error(refused(key, &text, complaint));

@@ -46,7 +46,7 @@ pub(crate) fn check(route: &Table<'_>, handling: &Handling, action: &Action, not
         return;
     }
     if !matches!(action, Action::Proxy(_)) {
-        let what = "`hooks` decide about requests for servers, and this route sends no request to a server";
+        let what = "`hooks` run before a request goes to a server, and this route sends no request to a server";
         let note = Note::new(Kind::Conflict, route.key_place("hooks"), what);
         notes.error(note.help("remove `hooks`, or use `proxy` as the action"));
     }

@@ -166,9 +166,9 @@ pub static FILE: Section = Section {
             "include",
             List(&Text("the path of a file; its last part may contain * and ?")),
             Absent,
-            "Files with further tables, such as [\"conf.d/*.toml\"]. They are read in this order, those that fit one \
-             pattern in the order of their names, as if they were written at the end of this file. Relative paths, also \
-             within these files, start from the folder of this file.",
+            "Files with further tables, such as [\"conf.d/*.toml\"]. They are read in this order, as if they were \
+             written at the end of this file; files that match the same pattern are read in the order of their names. \
+             Relative paths, even those in these files, start from the folder of this file.",
             "",
         ),
         key("server", Table(&SERVER), Absent, "Settings of the whole process.", ""),

@@ -80,7 +80,7 @@ pub(crate) fn parse(text: &str, place: Place, paths: Paths<'_>) -> Result<Templa
         }
         let Some(close) = tail.find('}').filter(|_| tail.starts_with('{')) else {
             return complain(
-                "a brace without its counterpart",
+                "a brace is not closed",
                 "close the placeholder, or write {{ or }} for a literal brace",
             );
         };

@@ -92,7 +92,7 @@ fn absent_keys_that_conditions_lead_to_are_warnings() {
         let expected = expected.map(absent).unwrap_or_default();
         assert_eq!(warnings(key, "", conditions), expected, "{key} {conditions}");
     }
-    let several = "pool: map \"m\" has no key \"/b\", nor 1 more that the route's conditions lead to, whose requests get a \
+    let several = "pool: map \"m\" has no key \"/b\", nor 1 more that the conditions of the route allow; such requests get a \
                    404 response";
     assert_eq!(warnings("{path}", "", "path = [\"/b\", \"/a\", \"/c\"]"), several);
     let earlier = "[[route]]\npath = \"/b\"\nrespond = {}\n";
@@ -112,11 +112,11 @@ fn keys_that_no_request_has_are_warnings() {
     };
     let keys = "a.x a\n[::1] a\nA.x a\nb.x:80 a\nc.x. a\n[::2]:80 b\n";
     let what = "pool: no request has the key \"A.x\" of map \"hosts\", nor 3 more of its keys: {host} is in lower \
-                case, without a port and a dot at the end";
+                case, without a port and without a dot at the end";
     assert_eq!(warnings("\"exact\"", keys), [(5, what.to_owned())]);
     assert_eq!(warnings("\"suffix\"", keys), []);
     let what = "pool: no request has the key \"b.x:80\" of map \"hosts\": {host} is in lower case, without a port and \
-                a dot at the end";
+                without a dot at the end";
     let exact = "\"exact\"\nignore-case = true";
     assert_eq!(warnings(exact, "A.x a\nb.x:80 a\n"), [(5, what.to_owned())]);
     let what = "/etc/hosts.map: no text matches the regular expression \"b^a\"";

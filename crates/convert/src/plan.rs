@@ -75,8 +75,8 @@ impl Plan {
                 for line in lost {
                     findings.untranslated(
                         line,
-                        "paths of routes are texts such as \"/api/*\", and a map of regular expressions can only choose \
-                         the pool of a route that otherwise forwards in the same way",
+                        "a route has paths such as \"/api/*\", not regular expressions; a map of regular expressions can replace \
+                         them only if the routes differ in nothing but their pool",
                     );
                 }
                 let known = |map: &Block| self.lookups.iter().any(|own| own.header == map.header);

@@ -1,7 +1,7 @@
 //! Conditions of routes on the client's address, parameters of the query, cookies and counts, and access by address.
-//! In: the conditions of a route, a worker's way to the sets, a request. Out: whether the conditions hold.
-//! Never: takes a parameter in another spelling for another parameter: names and values are decoded.
-//! Limits: a value with an encoding is copied to decode it; its length is that of the query at most.
+//! In: the conditions of a route, a worker's readers of the sets, a request. Out: whether the conditions hold.
+//! Never: treats two spellings of a parameter as different parameters: names and values are decoded.
+//! Limits: a percent-encoded value is copied to decode it; the copy is at most as long as the query.
 
 use core::net::IpAddr;
 

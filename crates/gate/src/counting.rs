@@ -114,7 +114,8 @@ impl CountTables {
         Some(Tracked { table, held })
     }
 
-    /// As [`Self::begin`], for a request that could not be read; `None` also if its key is more than the client's address.
+    /// As [`Self::begin`], for a request that could not be read; also `None` if its key has more parts than the client's
+    /// address.
     #[must_use]
     pub fn begin_unread(&self, table: usize, client: IpAddr, now: Moment) -> Option<Tracked> {
         let Table { settings, cells } = self.0.get(table)?;

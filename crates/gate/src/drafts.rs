@@ -39,7 +39,7 @@ impl<E> Drafts<E> {
         let most = self.most;
         let entries = self.entries(number)?;
         if entries.len() >= most {
-            return Err(format!("the draft already has {most} entries, the maximum"));
+            return Err(format!("the version already has {most} entries, the maximum"));
         }
         entries.push(entry);
         Ok(())
@@ -60,7 +60,7 @@ mod tests {
         let mut drafts = Drafts::new("prepare map", 2);
         let number = drafts.begin();
         assert_eq!((drafts.push(number, 'a'), drafts.push(number, 'b')), (Ok(()), Ok(())));
-        let full = "the draft already has 2 entries, the maximum".to_owned();
+        let full = "the version already has 2 entries, the maximum".to_owned();
         assert_eq!(drafts.push(number, 'c'), Err(full));
     }
 }

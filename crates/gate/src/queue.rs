@@ -74,7 +74,7 @@ impl<T: DenseIndex> WaitQueue<T> {
         self.length < self.length_max && self.put_back(id, arrival)
     }
 
-    /// Like [`Self::push`], also if the queue is full: for a request that had a server and needs another one.
+    /// Like [`Self::push`], even if the queue is full: for a request that had a server and needs another one.
     #[must_use]
     pub fn put_back(&mut self, id: T, arrival: u64) -> bool {
         let index = id.dense_index();
@@ -219,7 +219,7 @@ mod tests {
     fn request_that_is_put_back_keeps_its_place() {
         let mut queue = WaitQueue::new(2);
         assert!(queue.push(id(1), 1) && queue.push(id(4), 4));
-        assert!(queue.put_back(id(3), 3), "also if the queue is full");
+        assert!(queue.put_back(id(3), 3), "even if the queue is full");
         assert!(queue.put_back(id(0), 0));
         assert_eq!((queue.after(id(1)), queue.after(id(4))), (Some(id(3)), None));
         let order: Vec<u32> = core::iter::from_fn(|| queue.pop()).map(|id| id.index).collect();

@@ -1,6 +1,6 @@
 //! WebSocket connections of scripts to servers (`tide.websocket`): the client's side of RFC 6455 over a socket.
 //! In: the parts of a handshake and the messages of scripts; the bytes of a socket. Out: bytes for the server; messages.
-//! Never: negotiates an extension; sends a frame without a mask.
+//! Never: negotiates an extension; sends a frame without a mask, except as the peer in a test.
 //! Limits: `message_bytes_max` of each connection, `TARGET_BYTES_MAX` of a path, those of a response head
 //! (`ResponseLimits`) and those of `sockets.rs`.
 //! Invariant: the keys of frames cannot be guessed from earlier ones (section 5.3): each is a digest of the VM's seed and a
@@ -12,7 +12,7 @@ use tidegate_wire::http1::{HeadDecoder, ResponseLimits};
 use tidegate_wire::message::{RequestKind, ResponseStorage};
 use tidegate_wire::websocket::{
     ClientKey, Close, CloseCode, Decoder, FrameRules, Incoming, Kind, Limits, MaskKey, Message,
-    Offer, Role, encode_close, encode_message, encode_pong,
+    Offer, Role, accept_key_of, encode_close, encode_message, encode_pong,
 };
 
 use crate::exchange::is_token;
@@ -26,10 +26,10 @@ const NO_DIALOGUE: &str = "the socket is no WebSocket connection";
 
 /// The state of a WebSocket connection.
 pub(crate) struct Dialogue {
-    offer: Offer,
-    key: ClientKey,
-    /// The handshake is complete.
-    is_open: bool,
+    /// What was offered to the server; `None` once the handshake is complete.
+    handshake: Option<(Offer, ClientKey)>,
+    /// The side of the script: that of the client, except for the peers of tests.
+    role: Role,
     decoder: Decoder,
     limits: Limits,
     /// The message that has arrived in part.
@@ -105,8 +105,18 @@ impl Opening<'_> {
 }
 
 impl Dialogue {
+    fn new(handshake: Option<(Offer, ClientKey)>, role: Role, message_bytes_max: f64) -> Self {
+        let most = message_bytes_max.clamp(1.0, WEBSOCKET_MESSAGE_BYTES_CEILING as f64) as u32;
+        let limits = Limits { message_bytes_max: most, frame_bytes_max: most, ..Limits::default() };
+        let decoder = Decoder::new(FrameRules { role, allows_deflate: false });
+        Self { handshake, role, decoder, limits, message: Vec::new() }
+    }
+
     /// The length of the head of the response, and the subprotocol; `None` if the head is incomplete.
-    fn check(&self, input: &[u8]) -> Result<Option<(usize, Option<&str>)>, String> {
+    fn check<'o>(
+        (offer, key): &'o (Offer, ClientKey),
+        input: &[u8],
+    ) -> Result<Option<(usize, Option<&'o str>)>, String> {
         let mut storage = ResponseStorage::new();
         let limits = ResponseLimits { is_strict: true, ..ResponseLimits::default() };
         let kind = RequestKind { upgrade_asked: true, ..RequestKind::default() };
@@ -114,7 +124,7 @@ impl Dialogue {
             .decode_response(input, &limits, kind, &mut storage)
             .map_err(|_| "the response to the handshake is malformed")?;
         let Some((head, length)) = decoded else { return Ok(None) };
-        match self.offer.check(&self.key, &head) {
+        match offer.check(key, &head) {
             Ok(agreed) => Ok(Some((length, agreed.subprotocol))),
             Err(why) => Err(format!("{} (status {})", why.text(), head.status)),
         }
@@ -141,15 +151,22 @@ impl Host {
         }
         request.extend_from_slice(b"\r\n");
         self.send_socket(id, &request)?;
-        let most =
-            opening.message_bytes_max.clamp(1.0, WEBSOCKET_MESSAGE_BYTES_CEILING as f64) as u32;
-        let limits = Limits { message_bytes_max: most, frame_bytes_max: most, ..Limits::default() };
-        let rules = FrameRules { role: Role::Client, allows_deflate: false };
-        let (decoder, message) = (Decoder::new(rules), Vec::new());
-        let dialogue = Dialogue { offer, key, is_open: false, decoder, limits, message };
+        let dialogue = Dialogue::new(Some((offer, key)), Role::Client, opening.message_bytes_max);
         let socket = self.sockets.get_mut(id).ok_or(CLOSED)?;
         socket.dialogue = Some(Box::new(dialogue));
         Ok(())
+    }
+
+    /// Plays the server from now on. Returns what the response to a client with this key states. Only in the VMs of tests.
+    pub(crate) fn serve_dialogue(
+        &mut self,
+        id: SocketId,
+        key: &[u8],
+    ) -> Result<String, &'static str> {
+        let accept = accept_key_of(key).ok_or("the key of the handshake is malformed")?;
+        let dialogue = Dialogue::new(None, Role::Server, WEBSOCKET_MESSAGE_BYTES_CEILING as f64);
+        self.sockets.get_mut(id).ok_or(CLOSED)?.dialogue = Some(Box::new(dialogue));
+        Ok(String::from_utf8_lossy(&accept).into_owned())
     }
 
     /// Shows what the server has sent next.
@@ -163,13 +180,13 @@ impl Host {
         let (input, dialogue) = socket.heard();
         let dialogue = dialogue.ok_or(NO_DIALOGUE)?;
         let (mut at, length) = (0, input.len());
-        if !dialogue.is_open {
-            let opened = dialogue.check(input)?;
+        if let Some(handshake) = &dialogue.handshake {
+            let opened = Dialogue::check(handshake, input)?;
             let Some((head, protocol)) = opened else {
                 return ended.map_or_else(|| Ok(show(Heard::More)), Err);
             };
             let shown = show(Heard::Open(protocol));
-            dialogue.is_open = true;
+            dialogue.handshake = None;
             self.consume_bytes(id, head);
             return Ok(shown);
         }
@@ -219,11 +236,10 @@ impl Host {
     /// Sends a message or a control frame.
     pub(crate) fn say(&mut self, id: SocketId, said: &Said<'_>) -> Result<(), String> {
         let key: MaskKey = self.unpredictable()[..4].try_into().unwrap_or_default();
-        let key = Some(key);
         let socket = self.sockets.get_mut(id).ok_or(CLOSED)?;
-        if !socket.is_in_dialogue() {
-            return Err(NO_DIALOGUE.to_owned());
-        }
+        let role = socket.dialogue.as_ref().ok_or(NO_DIALOGUE)?.role;
+        // RFC 6455 section 5.1: a server masks nothing.
+        let key = (role == Role::Client).then_some(key);
         let tag = socket.open_tag()?;
         let outbox = &mut self.outbox;
         let start = outbox.bytes.len();

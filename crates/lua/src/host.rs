@@ -648,7 +648,7 @@ impl Host {
         }
     }
 
-    /// Whether another VM of the application on the same worker may have clients: the code before this, or after.
+    /// Whether another VM of the application on the same worker may have clients: a VM with earlier or with later code.
     pub(crate) fn has_relatives(&self) -> bool {
         self.retires_at.is_some() || self.reserved > 0
     }

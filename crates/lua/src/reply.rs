@@ -41,7 +41,7 @@ impl ReplyHead {
     }
 
     /// The names and values of the fields after the changes. Names are in any case.
-    pub(crate) fn fields(&self) -> impl Iterator<Item = (&str, &[u8])> {
+    pub fn fields(&self) -> impl Iterator<Item = (&str, &[u8])> {
         let received = crate::exchange::fields_of(&self.fields);
         received.filter(|(name, _)| !self.changes.drops(name)).chain(self.changes.written())
     }

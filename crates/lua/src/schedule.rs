@@ -128,7 +128,7 @@ struct Due {
     generation: u32,
 }
 
-/// What became of a job whose function has returned or failed.
+/// What happens to a job whose function has returned or failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum JobEnd {
     /// It runs again.

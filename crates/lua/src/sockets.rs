@@ -152,11 +152,6 @@ impl Socket {
         (input, self.dialogue.as_deref_mut())
     }
 
-    /// Whether the handshake of a WebSocket connection is complete.
-    pub(crate) fn is_in_dialogue(&self) -> bool {
-        self.dialogue.is_some()
-    }
-
     fn unread(&self) -> usize {
         self.input.len() - self.taken
     }

@@ -31,7 +31,8 @@ const STREAM_COST_BYTES: usize = 256;
 const SWEEP_CHANNELS_MAX: usize = 256;
 /// How many unused channels one sweep removes, which takes about a millisecond.
 const SWEEP_UNUSED_MAX: usize = 4096;
-/// How many publications that are gone `Owned::order` may contain, besides as many as are kept.
+/// How many entries of dropped publications `Owned::order` may contain, in addition to as many entries as
+/// publications are kept.
 const ORDER_SPARE: usize = 64;
 /// How many entries of `Owned::order` are looked at with each publication while it is tidied.
 const ORDER_STEPS: usize = 8;
@@ -61,12 +62,12 @@ pub struct Owned {
     key_ages: VecDeque<(Moment, PublicationKey)>,
     /// Where the next sweep begins.
     sweep_from: Option<Arc<str>>,
-    /// Channels that had no message and no subscriber when they were appended, the one that is unused for longest first.
-    /// A channel is in it once at most (`Channel::is_listed_unused`).
+    /// Channels that had no message and no subscriber when they were appended, the one that has been unused for longest
+    /// first. A channel is in it once at most (`Channel::is_listed_unused`).
     unused: VecDeque<Arc<str>>,
     /// Messages that are held back, of namespaces with `conflate`.
     conflation: Conflation,
-    /// What the next messages of namespaces with deltas refer to.
+    /// The previous messages that the next patches refer to, in namespaces with deltas.
     bases: Bases,
 }
 
@@ -99,7 +100,7 @@ pub enum Outcome<'o> {
     Published(Arc<Publication>, &'o [u16]),
     /// It is held back until the interval of its channel ends.
     Held,
-    /// It was published before, with this result.
+    /// A publication with the same idempotency key was published before, with this result.
     Repeated(Option<Position>),
 }
 
@@ -124,7 +125,7 @@ impl Owned {
         }
     }
 
-    /// The number of channels that a worker has subscribers of.
+    /// The number of channels with subscribers on any worker.
     #[must_use]
     pub fn in_use(&self) -> usize {
         self.channels.values().filter(|channel| !channel.workers.is_empty()).count()
@@ -241,7 +242,7 @@ impl Owned {
         Ok(self.channels.get(name).map_or((0, 0), |channel| channel.visitors.count()))
     }
 
-    /// Notes that a worker has no subscriber any more. Returns whether it was the last one that had.
+    /// Notes that a worker has no subscriber left. Returns whether it was the last worker with subscribers.
     pub fn leave(&mut self, name: &str, worker: u16) -> bool {
         let Some(channel) = self.channels.get_mut(name) else { return false };
         let before = channel.workers.len();
@@ -317,7 +318,8 @@ impl Owned {
         Ok(Outcome::Published(publication, self.workers(&order.channel)))
     }
 
-    /// A message is sent to the workers with subscribers now. Returns it with what it refers to.
+    /// Called when a message is sent to the workers with subscribers. Returns it with the message that its patch
+    /// refers to.
     pub fn link(&mut self, publication: Arc<Publication>) -> Arc<Publication> {
         if publication.lineage.is_none() || self.workers(&publication.channel).is_empty() {
             return publication;
@@ -325,7 +327,7 @@ impl Owned {
         self.bases.link(publication)
     }
 
-    /// What messages of namespaces with deltas refer to.
+    /// The previous messages that patches refer to, in namespaces with deltas.
     pub fn bases(&mut self) -> &mut Bases {
         &mut self.bases
     }
@@ -360,7 +362,7 @@ impl Owned {
         Ok((publications?, position))
     }
 
-    /// Drops the history of a channel. Its offset goes on.
+    /// Drops the history of a channel. Its offsets continue from the last one.
     ///
     /// # Errors
     /// The channel does not exist or keeps no history.
@@ -401,7 +403,8 @@ impl Owned {
         self.sweep_unused(hub, now);
     }
 
-    /// Removes channels that have been unused for the age of their history: nothing that a client knows refers to them.
+    /// Removes channels that have been unused for the age of their history: no position that a client holds refers to
+    /// them.
     fn sweep_unused(&mut self, hub: &HubSettings, now: Moment) {
         for _ in 0..SWEEP_UNUSED_MAX {
             let Some(name) = self.unused.front() else { break };

@@ -113,7 +113,9 @@ pub(crate) fn load_tests(
     program: &Arc<Program>,
     tests: &Script,
 ) -> Result<Vm, Failure> {
-    let (bounds, facts, find) = environment(app, program, Meter::Time, Place::ONLY, 0);
+    let (mut bounds, facts, find) = environment(app, program, Meter::Time, Place::ONLY, 0);
+    // The test plays the server of each socket with another socket.
+    bounds.requests_max *= 2;
     Vm::load_tests(tests, &program.script, &bounds, facts, find)
 }
 

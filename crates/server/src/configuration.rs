@@ -2,9 +2,9 @@
 //! In: a source that reads the configuration again. Out: a snapshot for each worker, one worker after the other, so
 //! that listeners are opened in CPU order; log lines that state what has changed, or why nothing has.
 //! Never: applies a part of a configuration: one that cannot be used is refused as a whole. All workers have loaded and
-//! started the applications of a configuration before it comes into force in any of them. The exception is a shortage
-//! of descriptors or memory, or a worker that does not answer, after the first worker has changed: then this worker keeps
-//! the settings before, and the result of the reload says so.
+//! started the applications of a configuration before it comes into force in any of them. The exception is a shortage of
+//! descriptors or memory, or a worker that does not answer, after the first worker has changed: then this worker keeps
+//! the previous settings, and the result of the reload states this.
 //! Limits: a worker has to begin to apply settings within `APPLY_SPAN`; one that has begun is waited for, and reported.
 //! Invariant: the workers are changed one after the other, by one thread.
 
@@ -180,7 +180,8 @@ impl Configuration {
         }
     }
 
-    /// Applies another configuration, or states why it cannot be used. Also returns which workers keep the settings before.
+    /// Applies another configuration, or states why it cannot be used. Also returns which workers keep the previous
+    /// settings.
     fn replace(
         &mut self,
         config: Config,
@@ -235,7 +236,7 @@ impl Configuration {
         }
         warnings.iter().for_each(|line| log::warning(format_args!("{line}")));
         if !renewed.changed.is_empty() {
-            log::info(format_args!("lua: new code for {}", renewed.changed.join(", ")));
+            log::info(format_args!("lua: new code is in force for {}", renewed.changed.join(", ")));
         }
         self.scripts = renewed.scripts;
         for line in notes.into_iter().chain(lost).chain(renewed.notes) {

@@ -22,7 +22,7 @@ counters! {
         upstream_now,
         /// Proxied requests in progress.
         exchanges_now,
-        /// Times that accepting paused because descriptors, memory or slots were short.
+        /// Times that accepting paused because no descriptor, memory or slot was left.
         accept_pauses,
         /// Request heads decoded.
         requests,
@@ -85,7 +85,7 @@ counters! {
         http2_limits_raised,
         /// Idle connections to servers closed to make room for another connection.
         evicted_upstream,
-        /// Connections that were closed before the other side had closed its direction, to make room.
+        /// Closed connections whose peers had not closed yet, and which were freed to make room.
         evicted_lingering,
         /// Client connections without a single byte closed to make room.
         evicted_silent,
@@ -103,8 +103,8 @@ counters! {
         keyless_requests,
         /// Passwords queued for verification, including those of clients that left before it. Remembered passwords are not counted.
         password_checks,
-        /// Tokens of requests that were verified, and those of clients of push hubs with `token-keys`. A token of a request
-        /// that is remembered is not verified again.
+        /// Tokens that were verified: of requests, and of push clients of hubs with `token-keys`. A remembered token of a
+        /// request is not verified again.
         tokens_verified,
         /// Tokens that were verified in a later turn, because the time for tokens in the turn was used up.
         tokens_put_off,
@@ -112,7 +112,7 @@ counters! {
         token_refusals,
         /// Requests about which a server decided (`auth` with `ask`).
         inquiries,
-        /// Answers about requests of routes that ask a server that refused the request.
+        /// Requests that the server of `auth` with `ask` refused.
         inquiry_refusals,
         /// Requests that were refused because too many passwords, or too many of their address, waited for verification.
         auth_refusals,
@@ -137,13 +137,13 @@ counters! {
         bandwidth_waits,
         /// Copies of requests that were sent to other pools (`mirror` of routes).
         mirrored_requests,
-        /// Those of them that got no complete response.
+        /// Copies of requests (`mirror` of routes) that got no complete response.
         mirror_failures,
         /// Requests that were chosen for `mirror` and not copied: there was no room, no server was free, or the body was too
         /// large.
         mirrors_left_out,
-        /// Keys of `sticky` that were moved to another server, because their own was down or the other one has set their
-        /// cookie.
+        /// Keys of `sticky` that were moved to another server, because their server was down or the other server has set
+        /// their cookie.
         sticky_moves,
         /// Keys of `sticky` that gave way to new ones, because the table was full.
         sticky_evictions,
@@ -171,7 +171,7 @@ counters! {
         websockets_now,
         /// WebSocket connections that this process has served itself.
         websockets,
-        /// Requests for a WebSocket that were refused, and requests for something else to a route of WebSockets.
+        /// WebSocket requests that were refused, and other requests to routes that serve only WebSocket connections.
         websocket_refusals,
         /// WebSocket connections without compression, because the slots for dedicated compression contexts were used up.
         websocket_uncompressed,
@@ -199,7 +199,7 @@ counters! {
         push_unreported,
         /// Messages of channels with `conflate` that newer ones have replaced before they were delivered.
         push_conflated,
-        /// Messages that were sent to a client as a patch of the message before.
+        /// Messages that were sent to a client as a patch of the previous message.
         push_patches,
         /// Messages of channels with `deltas` that were followed by a whole one, because they were too long or there was no memory to
         /// keep them.
@@ -212,12 +212,12 @@ counters! {
         push_aged_closes,
         /// Requests with client commands that were refused, because too many were on their way to another worker.
         push_refused_commands,
-        /// Events of push clients that were sent to the user's own backend.
+        /// Events of push clients that were sent to their backend (`[push.NAME.backend]`).
         push_backend_calls,
-        /// Events of push clients without a verdict, because the backend was down, too slow or sent nonsense, or because too
-        /// many events waited for it.
+        /// Events of push clients about which the backend did not decide: it was down, too slow or sent an invalid response,
+        /// or too many events waited for it.
         push_backend_failures,
-        /// Of these: because too many events waited.
+        /// Events of push clients about which the backend did not decide, because too many events waited for it.
         push_backend_refused,
         /// Events about clients that have left and channels without subscribers that the backend has not received.
         push_lost_events,
@@ -241,9 +241,10 @@ counters! {
         lua_reload_failures,
         /// VMs of earlier code of Lua applications that were ended before they had finished.
         lua_reload_cuts,
-        /// WebSocket clients of Lua applications that were handed over to other code.
+        /// WebSocket clients of Lua applications that were handed over to new code after a reload.
         lua_handovers,
-        /// WebSocket clients of Lua applications that were closed because other code has taken the place of theirs.
+        /// WebSocket clients of Lua applications that were closed because a reload has replaced the code that served
+        /// them.
         lua_drained_clients,
         /// Waiting handlers of Lua applications that were ended because they held the memory of the VM.
         lua_evictions,

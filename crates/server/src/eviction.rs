@@ -71,12 +71,12 @@ const QUIET_REQUESTS_MAX: u32 = 17;
 const _: () = assert!(
     QUIET_UNIT.as_millis() * (QUIET_REQUESTS_MAX as u128 - 1).pow(2) >= QUIET_MAX.as_millis()
 );
-/// Idle clients with up to this many requests are closed also if silent clients may be found soon.
+/// Idle clients with up to this many requests are closed even if silent clients may be found soon.
 const BRIEF_REQUESTS_MAX: u32 = 4;
 /// With fewer slots than this, none is reserved for returning clients.
 const RETURNING_TABLE_MIN: usize = 16;
-/// How many slots one search looks at. The bound keeps the cost of a new connection constant, also when
-/// the table is full.
+/// How many slots one search looks at. The bound keeps the cost of a new connection constant, even when the table is
+/// full.
 const SCAN_SLOTS_MAX: usize = 256;
 /// How many pools one search looks at.
 const POOLS_LOOKED_AT_MAX: usize = 64;
@@ -324,7 +324,7 @@ impl Worker {
         true
     }
 
-    /// As `evict_idle_server`, also of those that are kept for one client, or that clients share.
+    /// As `evict_idle_server`, but also evicts connections that are kept for one client or that clients share.
     fn evict_any_idle_server<R: Reactor>(&mut self, reactor: &mut R) -> bool {
         if self.evict_idle_server(reactor) {
             return true;

@@ -28,7 +28,7 @@ pub struct Holder {
     pub name: String,
 }
 
-/// Whether another process listens on `address`, also if both could share it by SO_REUSEPORT.
+/// Whether another process listens on `address`, even if both could share it by SO_REUSEPORT.
 #[must_use]
 pub fn is_taken(address: SocketAddr) -> bool {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };

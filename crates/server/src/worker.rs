@@ -221,7 +221,7 @@ pub(crate) struct WorkerPool {
     pub(crate) is_short: bool,
     /// A request of the pool found no room for a connection since `WorkerTimer::Room` last expired or a slot was free.
     /// Until then the pool asks other workers for no permits: it could not use them, and two such workers would
-    /// send a permit back and forth without end.
+    /// send a permit back and forth forever.
     pub(crate) found_no_room: bool,
     /// The requests for this pool in `RoomWaits::held`. `held` takes one only if they and those in `queue` are fewer
     /// than `queue-max`.

@@ -153,6 +153,201 @@ fn clients_exchange_messages() {
 }
 
 #[test]
+fn responses_of_servers_pass_the_hook() {
+    let app = "return { on_response = function(request, response)
+            if request.path == '/error' then error('it fails') end
+            response:set_header('Server', nil):add_header('X-A', 'b')
+            if response.status == 404 then response:set_status(410) end
+        end }";
+    let tests = "local test = tide.test
+        return { a = function()
+            local response = test.response{ path = '/x', response = { status = 404, body = 'gone',
+                headers = { Server = 's', ['X-A'] = 'a' } } }
+            test.equal({ response.status, response.body }, { 410, 'gone' })
+            test.equal(response.headers, { ['content-length'] = '4', ['x-a'] = { 'a', 'b' } })
+            test.equal(test.response{}.status, 200)
+            response = test.response{ path = '/error', response = { body = 'secret' } }
+            test.equal({ response.status, response.body }, { 500, '' })
+            assert(response.error:find('it fails', 1, true))
+            test.equal(pcall(test.response, { response = { status = 99999 } }), false)
+        end }";
+    pass("responses", app, tests);
+    let none = outcomes(
+        "none",
+        "return { on_request = function() end }",
+        "return { a = function() tide.test.response{} end }",
+    );
+    assert!(none[0].failure.as_ref().is_some_and(|why| why.contains("has no on_response")));
+}
+
+#[test]
+fn a_test_plays_the_servers_of_sockets() {
+    let app = "local function ask(line)
+            local socket = tide.tcp()
+            socket:settimeout(5000)
+            local ok, err = socket:connect('redis')
+            if not ok then return nil, err end
+            socket:send{ line, '\\n' }
+            local answer
+            answer, err = socket:receive()
+            if not answer then return nil, err end
+            answer = answer .. ' ' .. socket:getreusedtimes()
+            socket:setkeepalive(10000)
+            return answer
+        end
+        return { on_request = function(request, response)
+            local answer, err = ask(request.path)
+            response:finish(answer or err)
+        end }";
+    let tests = "local test = tide.test
+        local function get(path) return test.request{ path = path }.body end
+        return {
+            kept = function()
+                local connections, at = 0
+                test.tcp(function(server)
+                    connections = connections + 1
+                    test.equal(server.pool, 'redis')
+                    while true do
+                        local line, err = server:receive()
+                        if not line then
+                            test.equal(err, 'closed')
+                            at = tide.elapsed()
+                            return
+                        end
+                        if line == '/slow' then tide.sleep(4) end
+                        server:send('got ' .. line .. '\\n')
+                    end
+                end)
+                test.equal(get('/a'), 'got /a 0')
+                local began = tide.elapsed()
+                test.equal(get('/slow'), 'got /slow 1')
+                test.equal(tide.elapsed() - began, 4)
+                test.equal(connections, 1)
+                local idle = tide.elapsed()
+                tide.sleep(60)
+                test.equal(at - idle, 10)
+                test.equal(get('/b'), 'got /b 0')
+                test.equal(connections, 2)
+            end,
+            refused = function()
+                test.equal(get('/a'), 'no server: test.tcp has set none')
+                test.tcp('no server is available')
+                test.equal(get('/a'), 'no server is available')
+                test.tcp(function() end)
+                test.equal(get('/a'), 'closed')
+                test.tcp(function() tide.sleep(10) end)
+                test.equal(get('/a'), 'timeout')
+            end,
+            lost = function()
+                test.tcp(function(server) server:receive() server:send('half') end)
+                test.equal(get('/a'), 'closed')
+            end,
+        }";
+    pass("sockets", app, tests);
+}
+
+#[test]
+fn sockets_in_tests_wait_for_a_reader() {
+    let app = "return { on_request = function(request, response)
+            local socket = tide.tcp()
+            socket:connect('sink')
+            local sent = 0
+            for _ = 1, 64 do
+                sent = sent + assert(socket:send(('x'):rep(16384)))
+                tide.shared.state:set('sent', sent)
+                tide.sleep(0.1)
+            end
+            socket:close()
+            response:finish(tostring(sent))
+        end }";
+    let tests = "local test = tide.test
+        return { a = function()
+            local total
+            test.tcp(function(server)
+                tide.sleep(10)
+                assert(tide.shared.state:get('sent') <= 128 * 1024)
+                total = #server:receive('*a')
+            end)
+            test.equal(test.request().body, '1048576')
+            tide.sleep(1)
+            test.equal(total, 1048576)
+        end }";
+    pass("backpressure", app, tests);
+}
+
+#[test]
+fn a_test_plays_the_servers_of_web_sockets() {
+    let app = "return { on_message = function(client, message)
+            local ws, protocol = tide.websocket.connect('rooms', { path = '/r?x=1', protocols = { 'a', 'b' },
+                headers = { Cookie = 'c' } })
+            if not ws then return client:send('no: ' .. protocol) end
+            client:send('with ' .. tostring(protocol))
+            ws:send(message, 'binary')
+            while true do
+                local data, kind, code, reason = ws:receive()
+                if not data then return client:send(table.concat({ kind, code or '', reason or '' }, ' ')) end
+                client:send(data, kind)
+            end
+        end }";
+    let tests = "local test = tide.test
+        local function say(text)
+            local client = test.connect()
+            client:send(text)
+            return client
+        end
+        return {
+            talk = function()
+                test.websocket(function(server)
+                    test.equal({ server.pool, server.path, server.headers.cookie }, { 'rooms', '/r?x=1', 'c' })
+                    test.equal({ server:receive() }, { 'hello', 'binary' })
+                    server:send('one')
+                    tide.sleep(30)
+                    server:send(('x'):rep(100000), 'binary')
+                    server:close(4001, 'bye')
+                end, { protocol = 'b' })
+                local client = say('hello')
+                test.equal(client:receive(), 'with b')
+                test.equal({ client:receive() }, { 'one', 'text' })
+                test.equal({ client:receive(60) }, { ('x'):rep(100000), 'binary' })
+                test.equal(client:receive(), 'closed 4001 bye')
+            end,
+            refused = function()
+                test.websocket(function() end, { status = 403 })
+                assert(say('x'):receive():find('^no: .*403'))
+                test.websocket('too busy')
+                test.equal(say('x'):receive(), 'no: too busy')
+            end,
+            closed = function()
+                local what
+                test.websocket(function(server) what = { server:receive(), server:receive() } end)
+                local client = say('x')
+                client:receive()
+                client:close()
+                tide.sleep(1)
+                test.equal({ what[1], what[3] }, { 'x', 'closed' })
+            end,
+        }";
+    pass("websocket", app, tests);
+}
+
+#[test]
+fn an_error_of_a_played_server_fails_the_test() {
+    let app = "return { on_request = function(request, response)
+            local socket = tide.tcp()
+            socket:connect('a')
+            socket:receive()
+            response:finish('x')
+        end }";
+    let tests = "return { a = function()
+            tide.test.tcp(function(server) tide.test.equal(1, 2) end)
+            tide.test.request()
+        end }";
+    let all = outcomes("server-error", app, tests);
+    let failure = all[0].failure.as_deref().expect("the test fails");
+    assert!(failure.contains("a_test.lua:2: expected 2, got 1"), "{failure}");
+}
+
+#[test]
 fn any_number_of_messages_may_wait_for_a_handler() {
     // With a level of the stack for each message, the stack of a test would not be enough.
     let app = "local n = 0\n\

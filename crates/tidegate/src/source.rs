@@ -59,8 +59,8 @@ pub fn load(path: &Path) -> Result<Source, Refusal> {
     load_noting(path, &mut Vec::new())
 }
 
-/// As [`load`]. `included` gets the paths of what changes if an included file changes or another one fits a pattern, also if
-/// the file is refused; it stays as it is only if the file itself cannot be read.
+/// As [`load`]. `included` gets the paths to watch: they change if an included file changes, or if a further file matches a
+/// pattern. It gets them even if the file is refused, and stays unchanged only if the file itself cannot be read.
 fn load_noting(path: &Path, included: &mut Vec<PathBuf>) -> Result<Source, Refusal> {
     let name = path.display().to_string();
     let unreadable = |why| Refusal::Unreadable(format!("{name}: {why}"));

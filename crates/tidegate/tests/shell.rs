@@ -60,7 +60,7 @@ fn bash_offers_subcommands_and_options() {
 }
 
 #[test]
-fn other_shells_get_a_script_and_an_unknown_shell_the_allowed_names() {
+fn other_shells_get_a_script_and_an_unknown_shell_is_refused() {
     for (shell, begin) in [("zsh", "#compdef tidegate"), ("fish", "# Print an optspec")] {
         let script = text(&tidegate(&["completions", shell]).stdout);
         assert!(script.starts_with(begin), "{shell}: {}", &script[..80]);

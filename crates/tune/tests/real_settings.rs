@@ -1,5 +1,5 @@
 //! The command line with real settings, in its own network namespace: all settings are the same before and after,
-//! also if the process is killed before the end.
+//! even if the process is killed before the end.
 
 mod support;
 

@@ -466,7 +466,7 @@ impl Client<'_> {
         self.connect_later(number, now);
     }
 
-    /// Closes the socket and opens another one if there are more requests to send.
+    /// Closes the socket (`in_order`) or resets it, and opens another one if there are more requests to send.
     pub(super) fn reconnect<R: Reactor>(
         &mut self,
         reactor: &mut R,

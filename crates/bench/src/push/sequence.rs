@@ -24,7 +24,7 @@ pub enum Receipt {
     New,
     /// Received for the first time, after a message with a higher number.
     OutOfOrder,
-    /// Received before, or so old that the ledger cannot tell.
+    /// Received before, or older than the remembered messages.
     Duplicate,
 }
 
@@ -133,9 +133,9 @@ mod tests {
     }
 
     proptest! {
-        /// Goal: within the remembered window, the ledger classifies as a set of all numbers does.
+        /// Goal: within the remembered window, receipts are classified as by a set of all received numbers.
         #[test]
-        fn ledger_agrees_with_a_set(numbers in prop::collection::vec(0_u32..RECENT_MAX, 0..100)) {
+        fn window_agrees_with_a_set_of_all_numbers(numbers in prop::collection::vec(0_u32..RECENT_MAX, 0..100)) {
             let (mut ledger, mut seen) = (SequenceWindow::default(), BTreeSet::new());
             for number in numbers {
                 let is_newest = seen.last().is_none_or(|newest| number > *newest);

@@ -20,7 +20,7 @@ pub(super) fn check(route: &Route, table: &DeTable<'_>, notes: &mut Notes) {
         let is_number = header.name == "content-length" || header.name == "max-forwards";
         let what = match text {
             _ if text.bytes().any(|byte| byte.is_ascii_control() && byte != b'\t') => {
-                "no request meets this condition: a field has no control character"
+                "no request meets this condition: a field cannot contain a control character"
             }
             _ if is_number && !text.bytes().all(|byte| byte.is_ascii_digit()) => {
                 "no request meets this condition: the value of this field is a number"

@@ -56,7 +56,7 @@ pub(super) fn check(parts: &Parts<'_>, index: usize, route: &Route, notes: &mut 
                 true => format!("route {} matches all of these requests", taker + 1),
                 false => "earlier routes match all of these requests".to_owned(),
             };
-            let what = format!("this `{name}` brings the route no request: {by}");
+            let what = format!("this `{name}` has no effect: {by}");
             let at = place(table, &[Step::Key(name), Step::Entry(entry)]);
             notes.warn(vain(at, what, "remove it, or move the route before the other"));
         }

@@ -19,7 +19,7 @@ pub(super) fn check(hub: &Push, table: &DeTable<'_>, notes: &mut Notes) {
             && !namespace.sends(BackendEvent::Publish)
     };
     let what =
-        "any client, also without a token, may send messages to all clients of these channels";
+        "any client, even without a token, may send messages to all clients of these channels";
     let help = "write publish = \"api\" or \"users\", or remove `anonymous`";
     if is_open(&hub.channels) {
         notes.warn(open(place(table, &[Step::Key("publish")]), what, help));

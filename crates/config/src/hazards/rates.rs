@@ -44,7 +44,7 @@ pub(super) fn check_route<'f>(
         if returns > RETURN_MAX {
             let days = returns.as_millis() / RETURN_MAX.as_millis();
             let what = format!(
-                "the limit takes more than {days} days to give this burst back: in effect, it is a total"
+                "at this limit, the burst takes more than {days} days to refill: in effect, it is a total"
             );
             notes.warn(vain(at("burst"), what, "write a smaller `burst`, or a higher `limit`"));
         }
@@ -58,8 +58,8 @@ pub(super) fn check_route<'f>(
         && listeners.peek().is_some()
         && listeners.all(|listener| most(listener).is_some_and(|most| most <= own))
     {
-        let what = "this limit refuses no request: its listeners admit no more connections, and each has one request in \
-                    progress at a time";
+        let what = "this limit refuses no request: the listeners of the route admit no more connections, and each \
+                    connection has one request in progress at a time";
         let help = "write a smaller number, or remove it";
         notes.warn(vain(place_of(table, "connections-per-address-max"), what, help));
     }

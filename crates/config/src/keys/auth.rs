@@ -11,9 +11,9 @@ pub static AUTH: Section = Section {
     about: "Serves only users with a password (`basic`: Basic authentication, RFC 7617) or requests with a token \
              (`jwt`); use it over https. Passwords are verified by separate threads, and correct ones are remembered \
              for five minutes. If more than 64 passwords wait, or more than 8 of one client's address (of IPv6, its \
-             first 64 bits), requests get a 503 response; limit wrong passwords by `rate`, which comes first. Every \
-             wrong password takes the time of one hash of each cost in the file (of the eight highest, if there are more), \
-             whether the user exists or not.",
+             first 64 bits), requests get a 503 response; limit wrong passwords by `rate`, which comes first. To hide \
+             whether a user exists, every wrong password is hashed once with each cost that occurs in the file (with the \
+             eight highest, if there are more).",
     keys: &[
         key(
             "basic",

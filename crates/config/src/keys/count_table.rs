@@ -18,7 +18,7 @@ pub(super) const TABLE_TESTS: Shape = Fields(&Fields(&Text("\"> 100\", \">= 20\"
 /// `count` of a route.
 pub(super) const ROUTE_COUNT: &str = "The tables that count the requests that this route takes. A request is counted once the route has \
      taken it, so the conditions of routes do not see the request itself. A table counts each request \
-     once, also if the listener names it, too.";
+     once, even if the listener also names it.";
 /// `count` of a listener.
 pub(super) const LISTENER_COUNT: &str = "The tables that count all requests of this listener. A request is counted before its route is \
      chosen, so the conditions of routes see the request itself, and requests that routes refuse are \
@@ -51,7 +51,7 @@ pub static COUNT_TABLE: Section = Section {
             List(&Text(COUNT)),
             Required,
             "What is counted, up to eight numbers for each key. With a period from 1s to 24h, what has happened within it \
-             until now; without a period, what has happened since the key is known. \"requests\": requests; \"connections\": \
+             until now; without a period, what has happened since the key was first counted. \"requests\": requests; \"connections\": \
              requests in progress, where a WebSocket connection or another tunnel is one request; \"errors\": responses \
              with a status from 400 to 499, by a server or by Tidegate; \"failures\": those from 500 to 599; \
              \"bytes-received\" and \"bytes-sent\": bytes of request bodies and of responses; \"mark\": a number that the \

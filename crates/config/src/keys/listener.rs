@@ -204,8 +204,8 @@ pub static LIMITS: Section = Section {
             "body-rate-min",
             Size(0, 1 << 30),
             Value("\"240B\""),
-            "Minimum rate of the body of a proxied request, in bytes per second. The client may fall behind \
-             for `timeouts.body` in all; then it gets a 408 response, and its connection is closed. Time in \
+            "Minimum rate of the body of a proxied request, in bytes per second. The client may fall behind this rate \
+             by `timeouts.body` in total; then it gets a 408 response, and its connection is closed. Time in \
              which the server does not take the body does not count. 0B sets no minimum: then every byte \
              restarts `timeouts.body`.",
             "Even the slowest mobile uplinks are several times faster. Without a minimum, a client \

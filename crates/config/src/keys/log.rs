@@ -65,8 +65,8 @@ pub static ACCESS: Section = Section {
             "sample",
             Text("a percentage such as \"10%\""),
             Value("\"100%\""),
-            "The share of the requests that ended as intended, with a status below 400, of which a line is written, \
-             chosen at random. Errors and slow requests are always logged. Up to three decimals, such as \"0.1%\".",
+            "The share of the requests that are logged, of those that ended as intended and with a status below 400. They \
+             are chosen at random. Errors and slow requests are always logged. Up to three decimals, such as \"0.1%\".",
             "A log that leaves requests out cannot prove that a request did not arrive.",
         ),
         key(

@@ -95,7 +95,7 @@ pub static LUA: Section = Section {
             Value("4096"),
             "Maximum number of timers and threads (`tide.timer`, `tide.spawn`) of one VM at once. Above it, the functions \
              return nil and an error.",
-            "A timer for each of some thousand connections; a script that adds timers without end is noticed early.",
+            "A timer for each of some thousand connections; a script that adds timers endlessly is noticed early.",
         ),
         key(
             "body-max",
@@ -115,7 +115,7 @@ pub static LUA: Section = Section {
             "requests-max",
             Number(0, 65_536),
             Value("256"),
-            "Requests of its own and sockets that one VM has in progress at once, kept connections included. Beyond it, \
+            "Maximum number of requests to servers and sockets of one VM at once, including kept connections. Above it, \
              `tide.http.request` and `connect` return nil and an error.",
             "Enough for one request of each of some hundred handlers that wait. Each of them may hold a response of 1 MiB.",
         ),

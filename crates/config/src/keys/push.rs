@@ -15,14 +15,14 @@ const SUBSCRIBE: Key = key(
     Word(Subscribe::WORDS),
     Value("\"token\""),
     "Who may subscribe. With \"token\", clients whose token names the channel; with \"users\", every client with a \
-     valid token that names a user; with \"anyone\", also clients without a token.",
+     valid token that names a user; with \"anyone\", even clients without a token.",
     "A channel must not become readable by mistake.",
 );
 const PUBLISH: Key = key(
     "publish",
     Word(Permit::WORDS),
     Value("\"api\""),
-    "Who may publish in addition to the server API, which always may. With \"api\", no client; with \"subscribers\", clients \
+    "Who may publish. The server API may always publish. With \"api\", no client; with \"subscribers\", clients \
      that are subscribed to the channel; with \"users\", clients with a token that names a user; with \"anyone\", \
      every client.",
     "Clients should reach other clients only through the application, unless it decides otherwise.",
@@ -123,8 +123,8 @@ const USER_CHANNELS: Key = key(
 pub static PUSH: Section = Section {
     path: "[push.NAME]",
     about: "A push hub: clients subscribe to channels, and messages that are published in a channel reach all of its \
-             subscribers on all workers. Routes lead to it with `push`. The settings that a namespace \
-             has, too, apply to channels without a namespace.",
+             subscribers on all workers. Routes refer to it with `push`. Settings that also exist for a \
+             namespace apply here to channels without a namespace.",
     keys: &[
         key(
             "api-keys",

@@ -87,7 +87,7 @@ pub static BACKEND: Section = Section {
             "timeout",
             Duration(10, TIMEOUT_MS_MAX),
             Value("\"1s\""),
-            "How long an answer may take. Then the command of the client fails with error 100, and libraries try again.",
+            "How long an answer may take. After this time, the command of the client fails with error 100, and libraries try again.",
             "As in Centrifugo. Libraries give up a command after 5 s and connect again.",
         ),
         key(
@@ -102,8 +102,8 @@ pub static BACKEND: Section = Section {
             Number(1, 100_000),
             Value("256"),
             "Maximum number of events of one worker that wait for an answer. Beyond it, commands fail with error 111, and \
-             libraries try again later. Each connection has at most one. `refresh` and `sub-refresh` have as many places of \
-             their own.",
+             libraries try again later. Each connection has at most one. `refresh` and `sub-refresh` have a \
+             separate limit of the same size.",
             "A backend that is slow must not use up the memory and the connections of the proxy.",
         ),
         key(

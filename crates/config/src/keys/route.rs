@@ -79,9 +79,9 @@ pub static ROUTE: Section = Section {
              or match a regular expression; with `true`, the field must be present; with `false`, it \
              must be absent. If a request has several fields of this name, the condition holds if any \
              one of them has such a value; the values are not joined, and a list in one value is not \
-             split. Names ignore case. A received field whose name has `_` where the name in a condition has `-` \
-             is not looked at, so that a client cannot send it past a proxy in front, and is never forwarded, \
-             because servers such as CGI read both names as the same field. For a condition on the host, use `host`.",
+             split. Names ignore case. A received field whose name differs only by `_` in place of `-` does not \
+             meet the condition, so that a client cannot use it to bypass a proxy in front. Such a field is never \
+             forwarded, because servers such as CGI read both names as the same field. For a condition on the host, use `host`.",
             "",
         ),
         key(
@@ -400,8 +400,9 @@ pub static REDIRECT: Section = Section {
              {query} its query with the question mark. Other placeholders are those of `request-headers` except {user} \
              and {claim:NAME}, such as {rest} and the named segments of the route's `path`; their values are \
              percent-encoded, and cannot be a part of the host. If one of them has a control character, or makes the \
-             target begin with two slashes or have a segment `.` or `..`, the request gets a 400 response. Vary names \
-             the fields whose values it has; with {client}, {tls:sni} or {id}, no cache stores the response.",
+             target begin with two slashes or have a segment `.` or `..`, the request gets a 400 response. The Vary \
+             field of the response names the fields whose values the target contains. With {client}, {tls:sni} or \
+             {id}, the response has `Cache-Control: no-store`.",
             "",
         ),
         key(

@@ -50,7 +50,7 @@ impl CountTable {
 pub struct Count {
     /// What is counted.
     pub what: Counted,
-    /// The period before the present in which it is counted; `None`: since the key is known.
+    /// The period before the present in which it is counted; `None`: since the key was first counted.
     pub window: Option<Span>,
 }
 

@@ -131,7 +131,7 @@ fn disjunction(
             "{" => {
                 let rest = words.get(index..).unwrap_or_default();
                 let length = rest.iter().position(|word| word == "}");
-                let length = length.ok_or("a brace without its counterpart")?;
+                let length = length.ok_or("a brace is not closed")?;
                 index += length + 1;
                 criterion(&rest[..length], names, remarks)?
             }

@@ -36,7 +36,7 @@ pub(super) fn template(text: &str, usage: Placement) -> Result<String, String> {
             rest = after;
             continue;
         };
-        let end = closing(body).ok_or("a bracket without its counterpart")?;
+        let end = closing(body).ok_or("a bracket is not closed")?;
         let value = placeholder(&body[..end])?;
         if value == "{query}" && out.ends_with('?') {
             // {query} contains the question mark.

@@ -45,7 +45,7 @@ pub(super) fn read(text: &str) -> (Vec<Directive>, Vec<(usize, &'static str)>) {
     let first = files.get(main).map(|file| file.directives.as_slice()).unwrap_or_default();
     let all = expand(first, &files, 0, &mut left);
     if left == 0 {
-        mistakes.push((0, "the files include too much"));
+        mistakes.push((0, "the included files have too many directives"));
     }
     (all, mistakes)
 }

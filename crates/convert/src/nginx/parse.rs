@@ -46,7 +46,7 @@ pub(super) fn parse(text: &str, first: usize) -> (Vec<Directive>, Vec<(usize, &'
                     scanner.skip_block();
                     add(&mut stack, &mut words, Some(Vec::new()));
                 } else if stack.len() > DEPTH_MAX {
-                    mistakes.push((line, "too many blocks within each other"));
+                    mistakes.push((line, "blocks are nested too deeply"));
                     add(&mut stack, &mut words, Some(Vec::new()));
                 } else {
                     let mut directive = directive(&mut words);
@@ -61,7 +61,7 @@ pub(super) fn parse(text: &str, first: usize) -> (Vec<Directive>, Vec<(usize, &'
                     add(&mut stack, &mut words, None);
                 }
                 match stack.len() {
-                    1 => mistakes.push((line, "a brace without its counterpart")),
+                    1 => mistakes.push((line, "a closing brace without an opening brace")),
                     _ => close(&mut stack),
                 }
             }

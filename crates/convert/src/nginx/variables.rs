@@ -12,8 +12,7 @@ pub(super) fn template(text: &str, usage: Placement) -> Result<String, String> {
         rest = &rest[at + 1..];
         let name = match rest.strip_prefix('{') {
             Some(braced) => {
-                let (name, after) =
-                    braced.split_once('}').ok_or("a brace without its counterpart")?;
+                let (name, after) = braced.split_once('}').ok_or("a brace is not closed")?;
                 rest = after;
                 name
             }

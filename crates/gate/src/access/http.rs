@@ -1,8 +1,8 @@
 //! Lines of the access log with the fields of HAProxy's `option httplog`.
 //! In: an entry. Out: the fields in HAProxy's order (its configuration manual, section 8.2.3), without the prefix of
 //! syslog.
-//! Never: states a cookie of a response: its field is `-`, and that for the state of a session's cookie `--`, also if the
-//! pool has `sticky`.
+//! Never: states a cookie of a response: its field is always `-`, and the field for the state of a session's cookie is
+//! always `--`, even if the pool has `sticky`.
 
 use core::fmt::{self, Write as _};
 

@@ -25,6 +25,7 @@ pub(super) static ALL: &[(&CStr, ffi::lua_CFunction)] = &[
     (c"ws_begin", ws_begin),
     (c"ws_next", ws_next),
     (c"ws_send", ws_send),
+    (c"ws_serve", ws_serve),
 ];
 
 /// The socket that the arguments 1 and 2 name.
@@ -172,5 +173,17 @@ natives! {
             _ => Said::Close(call.id(5), data),
         };
         call.outcome(call.host().say(socket(call), &said))
+    }
+
+    /// (index, generation, key of a client) -> the key for the response; nil and an error. Only in the VMs of tests.
+    fn ws_serve(call) {
+        let key = call.bytes(3).unwrap_or_default();
+        match call.host().serve_dialogue(socket(call), key) {
+            Ok(accept) => {
+                call.push_bytes(accept.as_bytes());
+                1
+            }
+            Err(error) => call.fail(error),
+        }
     }
 }

@@ -3,9 +3,11 @@ local native, P = ...
 
 local type, error, tostring, setmetatable = type, error, tostring, setmetatable
 local sub, byte, concat = string.sub, string.byte, table.concat
-local sock_open, sock_wait, sock_send, sock_take = native.sock_open, native.sock_wait, native.sock_send, native.sock_take
+local sock_wait, sock_send, sock_take = native.sock_wait, native.sock_send, native.sock_take
 local sock_close, sock_keep, sock_reuse = native.sock_close, native.sock_keep, native.sock_reuse
 local wrong, pools = P.wrong, P.pools
+-- Tests replace it.
+P.sock_open = native.sock_open
 
 -- What a socket holds; the index and the generation only while it is connected.
 local INDEX, GENERATION, KEY, REUSES, CONNECT, SEND, READ = 1, 2, 3, 4, 5, 6, 7
@@ -29,15 +31,8 @@ local function forget(self)
   self[INDEX], self[GENERATION] = nil, nil
 end
 
--- Connects to a server of a pool. `options.pool`: the name under which `setkeepalive` keeps the connection.
-function socket:connect(name, options)
-  local pool = pools[name]
-  if not pool then
-    error("the pool '" .. tostring(name) .. "' is not among `pools` of [lua." .. P.tide.app .. "]", 2)
-  end
-  if options ~= nil and type(options) ~= "table" then wrong("connect", 2, "table", options) end
-  local key = options and options.pool or name
-  if type(key) ~= "string" then error("bad option 'pool' of 'connect' (string expected, got " .. type(key) .. ")", 2) end
+-- Connects to a server of a pool, or takes a connection that was kept under this key. `protocol`: that of the socket.
+local function connect(self, pool, key, protocol)
   if self[INDEX] then self:close() end
   self[KEY], self[REUSES] = key, 0
   local index, generation, reuses = sock_reuse(key)
@@ -45,7 +40,7 @@ function socket:connect(name, options)
     self[INDEX], self[GENERATION], self[REUSES] = index, generation, reuses
     return true
   end
-  index, generation = sock_open(pool)
+  index, generation = P.sock_open(pool, protocol)
   if not index then return nil, generation end
   local ok, err = sock_wait(index, generation, false, self[CONNECT])
   -- The connect may have failed since.
@@ -56,6 +51,19 @@ function socket:connect(name, options)
   end
   self[INDEX], self[GENERATION] = index, generation
   return true
+end
+P.connect_socket = connect
+
+-- `options.pool`: the name under which `setkeepalive` keeps the connection.
+function socket:connect(name, options)
+  local pool = pools[name]
+  if not pool then
+    error("the pool '" .. tostring(name) .. "' is not among `pools` of [lua." .. P.tide.app .. "]", 2)
+  end
+  if options ~= nil and type(options) ~= "table" then wrong("connect", 2, "table", options) end
+  local key = options and options.pool or name
+  if type(key) ~= "string" then error("bad option 'pool' of 'connect' (string expected, got " .. type(key) .. ")", 2) end
+  return connect(self, pool, key, "tcp")
 end
 
 -- The bytes of a string, a number, or a list of them.
@@ -175,8 +183,9 @@ function socket:close()
   return true
 end
 
-function P.tide.tcp()
-  return setmetatable({ [CONNECT] = SECONDS, [SEND] = SECONDS, [READ] = SECONDS }, Socket)
+function P.new_socket(index, generation)
+  return setmetatable({ index, generation, [CONNECT] = SECONDS, [SEND] = SECONDS, [READ] = SECONDS }, Socket)
 end
+function P.tide.tcp() return P.new_socket() end
 
 return P

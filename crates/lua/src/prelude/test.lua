@@ -1,7 +1,7 @@
 -- The module `tide.test` of `tidegate lua test`: fake clients of the application, in virtual time.
 local native, P = ...
 
-local type, tostring, error, pairs, setmetatable = type, tostring, error, pairs, setmetatable
+local type, tostring, error, pairs, pcall, setmetatable = type, tostring, error, pairs, pcall, setmetatable
 local find, sub, lower = native.find, string.sub, string.lower
 local encode, decode = native.json_encode, native.json_decode
 local sorted, concat = P.G.table.sort, table.concat
@@ -90,6 +90,14 @@ function test.request(what)
   return respond(call("request", arguments, what and what.body))
 end
 
+function test.response(what)
+  local arguments = arguments_of("response", what)
+  local served = what and what.response or {}
+  check("response{ response }", 1, "table", served)
+  arguments.response = { status = served.status, headers = served.headers }
+  return respond(call("response", arguments, served.body))
+end
+
 function test.access(what)
   local arguments = arguments_of("access", what)
   return respond(call("access", arguments, what and what.body))
@@ -134,6 +142,68 @@ function P.send_request(pool, method, target, host, lines, body)
 end
 -- Any pool exists.
 setmetatable(P.pools, { __index = function(_, name) return name end })
+
+-- Plays the servers of sockets: by protocol, a function that gets the socket of the server, or the reason why none connects.
+local servers = {}
+
+local function set_server(protocol, server, position)
+  if type(server) ~= "function" and type(server) ~= "string" then
+    P.wrong(protocol, position, "function or string", server)
+  end
+  servers[protocol] = server
+end
+function test.tcp(server) set_server("tcp", server, 1) end
+
+-- The server's side of a WebSocket connection, after the handshake; nil if it is refused.
+local function accept(peer, options)
+  local head = peer:receiveuntil("\r\n\r\n")()
+  if not head then return nil end
+  head = head .. "\r\n"
+  local headers = {}
+  for name, value in head:gmatch("\r\n([^:\r\n]+):[ \t]*([^\r\n]*)") do P.add(headers, lower(name), value) end
+  if options.status then
+    peer:send("HTTP/1.1 " .. options.status .. " Refused\r\nContent-Length: 0\r\n\r\n")
+    return nil
+  end
+  local key, err = native.ws_serve(peer[1], peer[2], headers["sec-websocket-key"] or "")
+  if not key then error(err, 0) end
+  local protocol = options.protocol and "Sec-WebSocket-Protocol: " .. options.protocol .. "\r\n" or ""
+  peer:send("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: " ..
+    key .. "\r\n" .. protocol .. "\r\n")
+  local connection = P.new_connection(peer, 60)
+  connection.path, connection.headers, connection.pool = head:match("^%S+ (%S+)"), headers, peer.pool
+  return connection
+end
+function test.websocket(server, options)
+  if options ~= nil then check("websocket", 2, "table", options) end
+  if type(server) ~= "function" then return set_server("websocket", server, 1) end
+  servers.websocket = function(peer)
+    local connection = accept(peer, options or {})
+    if connection then server(connection) end
+  end
+end
+
+-- Runs the server of a socket, which belongs to the coroutine of the application. An error fails the test.
+local function serve(server, pool, index, generation)
+  local peer_index, peer_generation = native.sock_open(0)
+  if not peer_index then error(peer_generation, 0) end
+  call("join", { socket = { index, generation }, peer = { peer_index, peer_generation } })
+  local peer = P.new_socket(peer_index, peer_generation)
+  peer.pool = pool
+  local ok, err = pcall(server, peer)
+  if not ok then call("fail", {}, tostring(err)) end
+  peer:close()
+end
+function P.sock_open(pool, protocol)
+  local server = servers[protocol]
+  if type(server) ~= "function" then return nil, server or "no server: test." .. protocol .. " has set none" end
+  local index, generation = native.sock_open(0)
+  if not index then return nil, generation end
+  local job, err = P.tide.spawn(serve, server, pool, index, generation)
+  if job then return index, generation end
+  native.sock_close(index, generation)
+  return nil, err
+end
 
 P.tide.test = P.sealed("tide.test", test)
 

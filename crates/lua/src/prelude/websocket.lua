@@ -4,7 +4,7 @@ local native, P = ...
 local type, tostring, error, pairs, setmetatable = type, tostring, error, pairs, setmetatable
 local concat = table.concat
 local ws_begin, ws_next, ws_send, sock_wait = native.ws_begin, native.ws_next, native.ws_send, native.sock_wait
-local wrong, tcp, lines_of, pools = P.wrong, P.tide.tcp, P.lines_of, P.pools
+local wrong, tcp, lines_of, pools, connect_socket = P.wrong, P.tide.tcp, P.lines_of, P.pools, P.connect_socket
 
 local SECONDS, MESSAGE_BYTES = 60, 1024 * 1024
 local OPTIONS = { path = "string", host = "string", headers = "table", protocols = "table", timeout = "number",
@@ -77,6 +77,8 @@ function connection:close(code, reason)
   return self[SOCKET]:close()
 end
 
+function P.new_connection(socket, seconds) return setmetatable({ socket, seconds }, Connection) end
+
 local websocket = {}
 function websocket.connect(pool, options)
   if not pools[pool] then
@@ -96,11 +98,11 @@ function websocket.connect(pool, options)
   local seconds, lines = options.timeout or SECONDS, lines_of(options.headers or {})
   local socket = tcp()
   socket:settimeout(seconds * 1000)
-  local ok, err = socket:connect(pool, { pool = "websocket " .. pool })
+  local ok, err = connect_socket(socket, pools[pool], "websocket " .. pool, "websocket")
   if not ok then return nil, err end
   ok, err = ws_begin(socket[1], socket[2], options.path or "/", options.host or pool, lines,
     concat(options.protocols or {}, ","), options.message_max or MESSAGE_BYTES)
-  local self = setmetatable({ socket, seconds }, Connection)
+  local self = P.new_connection(socket, seconds)
   local kind, protocol
   if ok then
     kind, protocol = hear(self, seconds)

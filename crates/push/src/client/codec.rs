@@ -23,7 +23,7 @@ pub enum Codec {
     Protobuf,
 }
 
-/// A message is not a list of commands.
+/// The message is not a list of commands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Malformed;
 
@@ -51,12 +51,12 @@ pub enum Answer<'a> {
     History {
         /// The publications.
         publications: &'a [Arc<Publication>],
-        /// After the newest publication of the channel.
+        /// The position after the newest publication of the channel.
         position: &'a Position,
     },
     /// The clients of a channel.
     Presence(&'a Presence),
-    /// How many clients and different users a channel has.
+    /// How many clients and how many distinct users a channel has.
     PresenceStats {
         /// Clients.
         clients: u64,
@@ -88,7 +88,7 @@ pub struct Connected<'c> {
     pub ttl_seconds: Option<u64>,
     /// How often the server sends a ping; `None`: never.
     pub ping_seconds: Option<u64>,
-    /// The name of a session whose commands come in requests; empty: there is none.
+    /// The name of the session, for clients that send commands as separate requests; empty: there is none.
     pub session: &'c str,
     /// The node that such requests state; empty: there is none.
     pub node: &'c str,
@@ -99,7 +99,7 @@ pub struct Connected<'c> {
 /// What the reply to `subscribe` states.
 #[derive(Clone, Copy, Debug)]
 pub struct Joined<'a> {
-    /// Before the first publication that the client gets; `None` if the channel has no history.
+    /// The position before the first publication that the client gets; `None` if the channel has no history.
     pub position: Option<Position>,
     /// What the client missed; `None` if it did not state where it was.
     pub recovered: Option<&'a Recovered>,
@@ -131,7 +131,7 @@ pub enum Push<'a> {
     Unsubscribed {
         /// The channel.
         channel: &'a str,
-        /// Why: below 2500 the client stays unsubscribed.
+        /// The reason, as a code: below 2500 the client does not subscribe again.
         code: u32,
         /// Why, in words; never empty.
         reason: &'a str,
@@ -140,7 +140,7 @@ pub enum Push<'a> {
     Subscribed {
         /// The channel.
         channel: &'a str,
-        /// Before the first publication that the client gets; `None` if the channel has no history.
+        /// The position before the first publication that the client gets; `None` if the channel has no history.
         position: Option<Position>,
         /// Data of the application: JSON; empty: none.
         data: &'a str,
@@ -152,7 +152,7 @@ pub enum Push<'a> {
         /// Why, in words; never empty.
         reason: &'a str,
     },
-    /// The end of the connection has changed.
+    /// The time at which the connection expires has changed.
     Renewed {
         /// How long the connection may last; `None`: it does not expire.
         ttl_seconds: Option<u64>,
@@ -160,7 +160,7 @@ pub enum Push<'a> {
 }
 
 impl<'a> Joined<'a> {
-    /// The reply that follows from that of the owner. `since`: the offset that the client stated.
+    /// Makes the reply for the client from the reply of the channel's owner. `since`: the offset that the client stated.
     #[must_use]
     pub fn new(reply: &'a Subscribed, since: Option<u64>, has_deltas: bool) -> Self {
         let recovered = reply.recovered.as_ref();
@@ -172,7 +172,7 @@ impl<'a> Joined<'a> {
         Self { position, recovered, has_deltas, ttl_seconds: None, data: "" }
     }
 
-    /// The form of the recovered publications: each is whole.
+    /// How recovered publications contain their data: always whole, never as patches.
     #[must_use]
     pub const fn body(&self) -> Body<'static> {
         if self.has_deltas { Body::Text } else { Body::Plain }
@@ -183,7 +183,7 @@ impl Codec {
     /// Reads the first command of a message, or of the rest of one. Returns how many bytes it takes.
     ///
     /// # Errors
-    /// It is no command.
+    /// The bytes do not begin with a command.
     pub fn decode_next(self, message: &[u8]) -> Result<(Command<'_>, usize), Malformed> {
         match self {
             Self::Json => json::decode_next(message),

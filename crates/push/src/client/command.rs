@@ -1,5 +1,5 @@
 //! The commands of Centrifugo's client protocol, version 2, as a client states them in either encoding.
-//! In: the values of a command. Out: the same. Never: decides whether a command is permitted.
+//! In: the values of a command. Out: the same values, decoded. Never: decides whether a command is permitted.
 //! Invariant: the data of a publication is JSON, whatever the encoding of the command.
 
 use serde::Deserialize;
@@ -14,7 +14,7 @@ pub const COMMANDS_MAX: usize = 1024;
 /// A command of a client. Exactly one member is set, except in a pong, which has none.
 #[derive(Debug, Default, Deserialize)]
 pub struct Command<'a> {
-    /// Comes back in the reply; 0: no reply is wanted.
+    /// The number that the reply repeats; 0: no reply is wanted.
     #[serde(default)]
     pub id: u32,
     /// Begins the session.

@@ -28,8 +28,8 @@ use crate::passwords::Job;
 use crate::requester::Requester;
 use crate::worker::Worker;
 
-/// Why a request is refused that has no right password.
-pub(super) const NO_PASSWORD: &str = "the request has no correct user name and password";
+/// Why a request without a correct password is refused.
+pub(super) const NO_PASSWORD: &str = "the user name or the password is missing or wrong";
 
 /// The text of the response to an address with too many requests in progress, and the reason in the access log.
 const TOO_MANY_CLIENTS: &str = "too many requests of this address are in progress";

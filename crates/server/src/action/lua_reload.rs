@@ -29,7 +29,7 @@ use crate::worker::Worker;
 /// The code and the reason of connections that end because of a reload: "service restart", so that clients connect again
 /// (registered with IANA for RFC 6455 section 11.7).
 const RESTART: (u16, &str) = (1012, "the application was reloaded");
-/// The reason of a request that the code before has not answered in time.
+/// The reason of a request that the previous code has not answered in time.
 const RELOADED: &str = "the application was reloaded";
 
 /// A change.

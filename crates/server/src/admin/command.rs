@@ -261,7 +261,7 @@ const COMMANDS: &[Command] = &[
     Command {
         words: &["del", "set"],
         arguments: "NAME NETWORK",
-        about: "removes the addresses of a range from a set, also those that were added with a larger range",
+        about: "removes the addresses of a range from a set, even if they were added as part of a larger range",
         example: "del set office 192.0.2.0/24",
         run: set::remove,
     },

@@ -76,8 +76,8 @@ fn about(name: &str) -> &'static str {
         ("admin_connections_displaced", None) => {
             "Connections to the admin interface that were closed because newer ones took their places."
         }
-        ("key_fetches", None) => "Sets of keys of tokens that were fetched.",
-        ("key_fetch_failures", None) => "Attempts to fetch keys of tokens that failed.",
+        ("key_fetches", None) => "Key sets for tokens (JWKS) that were fetched.",
+        ("key_fetch_failures", None) => "Failed attempts to fetch keys for tokens.",
         ("log_lines_lost", None) => {
             "Lines of the log that were lost because stderr was read too slowly or could not be written."
         }
@@ -109,7 +109,7 @@ impl Text {
         };
     }
 
-    /// The keys of tokens that are fetched.
+    /// The fetched keys that verify tokens.
     fn keys(&mut self, operations: &Operations) {
         let keys = operations.process().keys;
         if keys.all().next().is_none() {
@@ -119,7 +119,7 @@ impl Text {
         self.begin(
             "token_keys",
             "gauge",
-            "Keys of tokens in force, by the address they are fetched from.",
+            "Keys that verify tokens, by the address they are fetched from.",
         );
         for (remote, keys) in keys.all() {
             self.sample("token_keys", &labels(&remote.url), keys.facts().keys);
@@ -282,9 +282,11 @@ impl Text {
         let agents = || known.iter().filter_map(|(labels, _, v)| Some((labels, v.agent.as_ref()?)));
         let counters: [CountedOfAgents; 2] = [
             ("server_agent_checks", "Checks of agents.", |agent| agent.checks),
-            ("server_agent_failures", "Checks of agents without a valid text.", |agent| {
-                agent.failures
-            }),
+            (
+                "server_agent_failures",
+                "Checks of agents that failed or returned an invalid text.",
+                |agent| agent.failures,
+            ),
         ];
         for (name, help, value) in counters {
             self.begin(name, "counter", help);
@@ -346,12 +348,12 @@ impl Text {
             return;
         }
         let figures: [OfTable; 4] = [
-            ("table_entries", "gauge", "Keys that a table knows.", CountCells::entries),
+            ("table_entries", "gauge", "Keys in a table.", CountCells::entries),
             ("table_bytes", "gauge", "Memory of a table.", |cells| cells.bytes() as u64),
             (
                 "table_evictions",
                 "counter",
-                "Keys that have lost their place to other keys before they expired.",
+                "Keys that other keys displaced before they expired.",
                 CountCells::displaced,
             ),
             (

@@ -1,7 +1,7 @@
 //! The admin interface: metrics, statistics, health of the process, and commands, over TCP or a unix socket.
 //! In: requests of HTTP/1 and command lines. Out: text, JSON, CSV; mail to the workers.
 //! Never: runs on a worker or waits for one; lets a page in a browser or a client without the token read or change
-//! anything, also if bytes of another protocol contain commands. A connection speaks HTTP if its first line is that of
+//! anything, even if bytes of another protocol contain commands. A connection speaks HTTP if its first line is that of
 //! an HTTP request (`http.rs`), and else the line protocol (`line.rs`).
 //! Limits: the places and deadlines of `connection.rs`; `INPUT_BYTES_MAX` bytes of a request or line.
 

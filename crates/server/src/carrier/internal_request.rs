@@ -350,7 +350,7 @@ impl Worker {
         self.finish_own(reactor, id, false);
     }
 
-    /// Nobody waits for the response any more.
+    /// Cancels a request: no coroutine waits for the response any more.
     pub(crate) fn cancel_own<R: Reactor>(&mut self, reactor: &mut R, id: Id<InternalRequest>) {
         self.fail_own(reactor, id, Cause::Client, "the application gave up");
     }

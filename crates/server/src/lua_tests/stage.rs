@@ -9,12 +9,13 @@ use std::collections::{BTreeMap, VecDeque};
 use serde_json::{Value, json};
 use tidegate_base::{Moment, Span};
 use tidegate_lua::{
-    CallbackEnd, CallbackOwner, ClientId, Effect, Failure, OperationId, Origin, Outbox, Resumed,
-    Rewritten, ScriptRequestId, TEST, Vm, fields_of,
+    CallbackEnd, CallbackOwner, ClientId, Effect, Failure, Handler, OperationId, Origin, Outbox,
+    Resumed, Rewritten, ScriptRequestId, TEST, Vm, fields_of,
 };
-use tidegate_wire::http1::{HeadDecoder, HeadLimits};
-use tidegate_wire::message::FieldStorage;
+use tidegate_wire::http1::{HeadDecoder, HeadLimits, ResponseLimits};
+use tidegate_wire::message::{FieldStorage, RequestKind, ResponseStorage};
 
+use super::sockets::Links;
 use super::{SPAN_MAX, STEPS_MAX, text_of};
 
 /// The time at which each test begins: after the start of the clock, and in seconds since 1970.
@@ -54,8 +55,10 @@ struct Client {
 
 /// See the module.
 pub(super) struct Stage {
-    vm: Vm,
-    now: Moment,
+    pub(super) vm: Vm,
+    pub(super) now: Moment,
+    /// Connections of the application to the servers that the test plays.
+    pub(super) links: Links,
     requests: BTreeMap<u64, Request>,
     clients: BTreeMap<u64, Client>,
     /// The name of the next request or client.
@@ -72,6 +75,7 @@ impl Stage {
         let mut stage = Self {
             vm,
             now: BEGIN,
+            links: Links::new(),
             requests: BTreeMap::new(),
             clients: BTreeMap::new(),
             next_tag: 1,
@@ -119,7 +123,8 @@ impl Stage {
     /// Lets time pass until something is due.
     fn pass_time(&mut self) -> Result<(), String> {
         let receivers = self.clients.values().filter_map(|client| client.receiver);
-        let due = receivers.map(|(_, due)| due).chain(self.vm.next_due()).min();
+        let others = self.vm.next_due().into_iter().chain(self.next_expiry());
+        let due = receivers.map(|(_, due)| due).chain(others).min();
         let Some(due) = due else {
             return Err("the test waits for something that never happens".to_owned());
         };
@@ -128,6 +133,7 @@ impl Stage {
         }
         self.set_time(due.max(self.now));
         self.vm.collect_due();
+        self.expire_sockets();
         if self.vm.is_ready() {
             // What happens now comes before the end of a wait.
             return Ok(());
@@ -172,7 +178,7 @@ impl Stage {
         Some(failure.clone())
     }
 
-    fn complete(&mut self, operation: OperationId, result: &Value, data: &[u8]) {
+    pub(super) fn complete(&mut self, operation: OperationId, result: &Value, data: &[u8]) {
         let mut reply = result.to_string().into_bytes();
         reply.push(0);
         reply.extend_from_slice(data);
@@ -185,11 +191,11 @@ impl Stage {
         loop {
             outbox.clear();
             self.vm.take_outbox(&mut outbox);
-            if outbox.effects.is_empty() {
-                return;
-            }
             for effect in &outbox.effects {
                 self.apply(effect, &outbox);
+            }
+            if !self.end_closed_sockets() && outbox.effects.is_empty() {
+                return;
             }
         }
     }
@@ -231,12 +237,10 @@ impl Stage {
             Effect::Http { operation, .. } => {
                 self.vm.complete_request(0, *operation, Err("a test has no servers"));
             }
-            Effect::Connect { socket, .. } => {
-                self.vm.socket_ended(0, *socket, "tests reach no server");
-            }
-            // Of sockets that are connected.
-            Effect::SocketSend { .. } | Effect::SocketResume { .. } | Effect::SocketIdle { .. } => {
-            }
+            Effect::Connect { socket, .. } => self.connect_socket(*socket),
+            Effect::SocketSend { tag, data } => self.send_over_socket(*tag, outbox.get(data)),
+            Effect::SocketResume { tag } => self.resume_socket(*tag),
+            Effect::SocketIdle { tag, span } => self.keep_socket(*tag, *span),
             Effect::Log { level, text } => {
                 let text = String::from_utf8_lossy(outbox.get(text));
                 self.log.push(format!("{level:?}: {text}").to_lowercase());
@@ -264,7 +268,13 @@ impl Stage {
             b"request" | b"access" => {
                 self.send_request(method == b"access", operation, arguments, data)
             }
+            b"response" => self.run_response(operation, arguments, data),
             b"connect" => self.connect(operation, arguments),
+            b"join" => self.join_sockets(operation, arguments),
+            b"fail" => {
+                self.end = Some(Err(String::from_utf8_lossy(data).into_owned()));
+                Ok(())
+            }
             b"send" => {
                 let client = self.clients.get_mut(&tag).ok_or("there is no such client")?;
                 if client.closed.is_some() {
@@ -356,6 +366,47 @@ impl Stage {
         Ok(())
     }
 
+    /// Runs `on_response` for a fake response of a server.
+    fn run_response(
+        &mut self,
+        operation: OperationId,
+        arguments: &Value,
+        data: &[u8],
+    ) -> Result<(), String> {
+        if !self.vm.has(Handler::Response) {
+            return Err("the application has no on_response".to_owned());
+        }
+        let exchange = self.open(arguments, b"", NO_TAG, false)?;
+        let text = response_head_of(&arguments["response"], data.len());
+        let mut storage = ResponseStorage::new();
+        let limits = ResponseLimits::default();
+        let kind = RequestKind::default();
+        let decoded =
+            HeadDecoder::default().decode_response(text.as_bytes(), &limits, kind, &mut storage);
+        let Ok(Some((head, _))) = decoded else {
+            return Err("the response is not valid".to_owned());
+        };
+        let verdict = self.vm.response(exchange, &head);
+        let failure = self.note_failure("on_response", &verdict);
+        let reply = match (failure, self.vm.take_reply(exchange)) {
+            (None, Some(reply)) => {
+                let fields = reply.fields();
+                let fields =
+                    fields.map(|(name, value)| json!([name, String::from_utf8_lossy(value)]));
+                let headers: Vec<Value> = fields.collect();
+                json!({ "status": reply.status, "headers": headers })
+            }
+            (failure, _) => {
+                let message = failure.map(|failure| failure.message);
+                json!({ "status": 500, "error": message.unwrap_or_default() })
+            }
+        };
+        let body = if reply["error"].is_null() { data } else { b"" };
+        self.vm.close_request(exchange);
+        self.complete(operation, &reply, body);
+        Ok(())
+    }
+
     /// A handler of a request has ended or waits.
     fn note_request(&mut self, tag: u64, verdict: CallbackEnd) {
         let failure = self.note_failure("the request", &verdict);
@@ -399,7 +450,7 @@ impl Stage {
         self.complete(request.operation, reply, &request.body);
     }
 
-    fn take_tag(&mut self) -> u64 {
+    pub(super) fn take_tag(&mut self) -> u64 {
         self.next_tag += 1;
         self.next_tag - 1
     }
@@ -513,16 +564,10 @@ fn head_of(arguments: &Value, body_bytes: usize) -> String {
     let path = text_in(&arguments["path"]);
     let query = arguments["query"].as_str().map(|query| format!("?{query}")).unwrap_or_default();
     let mut text = format!("{} {path}{query} HTTP/1.1\r\n", text_in(&arguments["method"]));
-    let mut has_host = false;
-    for (name, value) in arguments["headers"].as_object().into_iter().flatten() {
-        has_host |= name.eq_ignore_ascii_case("host");
-        let values = match value.as_array() {
-            Some(values) => values.iter().map(text_in).collect(),
-            None => vec![text_in(value)],
-        };
-        for value in values {
-            text.push_str(&format!("{name}: {value}\r\n"));
-        }
+    let fields = fields_in(&arguments["headers"]);
+    let has_host = fields.iter().any(|(name, _)| name.eq_ignore_ascii_case("host"));
+    for (name, value) in fields {
+        text.push_str(&format!("{name}: {value}\r\n"));
     }
     if !has_host {
         text.push_str("Host: test\r\n");
@@ -531,6 +576,33 @@ fn head_of(arguments: &Value, body_bytes: usize) -> String {
         text.push_str(&format!("Content-Length: {body_bytes}\r\n"));
     }
     text + "\r\n"
+}
+
+/// The head of a response. What does not fit a head is found when it is decoded.
+fn response_head_of(response: &Value, body_bytes: usize) -> String {
+    let status = response["status"].as_u64().unwrap_or(200);
+    let mut text = format!("HTTP/1.1 {status} Test\r\n");
+    for (name, value) in fields_in(&response["headers"]) {
+        text.push_str(&format!("{name}: {value}\r\n"));
+    }
+    if !matches!(status, 204 | 304) {
+        text.push_str(&format!("Content-Length: {body_bytes}\r\n"));
+    }
+    text + "\r\n"
+}
+
+/// The fields of a head, by their names; a list repeats one.
+fn fields_in(headers: &Value) -> Vec<(String, String)> {
+    let mut fields = Vec::new();
+    for (name, value) in headers.as_object().into_iter().flatten() {
+        match value.as_array() {
+            Some(values) => {
+                fields.extend(values.iter().map(|value| (name.clone(), text_in(value))));
+            }
+            None => fields.push((name.clone(), text_in(value))),
+        }
+    }
+    fields
 }
 
 fn names_in(value: &Value) -> Vec<String> {

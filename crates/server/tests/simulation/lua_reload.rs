@@ -248,7 +248,7 @@ fn hooked(script: &str) -> String {
     )
 }
 
-/// The code before has no `on_access`, so a request of the new routes would pass undecided.
+/// The previous code has no `on_access`, so a request of the new routes would be forwarded without a decision.
 #[test]
 fn routes_with_hooks_come_into_force_only_with_their_code() {
     let mut run = Reloaded::new(2);

@@ -28,7 +28,7 @@ const SPAN_MAX: Duration = Duration::from_secs(300);
 Examples:
   tidegate ctl profile 10s > flame.svg                      open it in a browser
   tidegate ctl profile 10s --text                           the functions that cost the most
-  tidegate ctl profile 10s --against flame.svg > diff.svg   what costs more or less than then
+  tidegate ctl profile 10s --against flame.svg > diff.svg   what costs more or less than in flame.svg
   tidegate ctl profile 10s --against 127.0.0.1:9902 --text  two processes at the same time
   tidegate ctl profile --from flame.svg --pprof > cpu.pb    for: go tool pprof cpu.pb
   tidegate ctl profile stop                                 end a running profile early")]

@@ -17,8 +17,8 @@ pub struct ResponseHead<'a> {
     /// How the end of the body is found. Always `None` after HEAD, for 1xx, 204 and 304, and for a
     /// 2xx to CONNECT, whatever the fields state.
     pub length: BodyLength,
-    /// The length in Content-Length, also if the response has no body: then it is the length that the body
-    /// of a response to GET would have (RFC 9110 section 8.6).
+    /// The length in Content-Length, even if the response has no body: then it is the length that the body of a
+    /// response to GET would have (RFC 9110 section 8.6).
     pub content_length: Option<u64>,
     /// Whether the server keeps the connection open after this response (RFC 9112 section 9.3).
     /// Also false if the body ends with the connection, and if a response that cannot have a body

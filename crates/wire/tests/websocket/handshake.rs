@@ -221,7 +221,7 @@ fn client_checks_each_part_of_the_response() {
 }
 
 #[test]
-fn server_accepts_the_request_of_the_client_and_the_client_the_response() {
+fn own_server_and_own_client_accept_each_others_handshake() {
     let key = ClientKey::from_random([7; 16]);
     let offer = Offer {
         subprotocols: vec!["xml".to_owned(), "json".to_owned()],

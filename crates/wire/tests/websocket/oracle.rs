@@ -200,8 +200,9 @@ fn verdict(bytes: &[u8]) -> String {
     }
 }
 
-/// tungstenite accepts lengths that are not minimal, close codes that are reserved, and repairs reasons; it
-/// reports some faults only when the frame or the message is complete. It does not know the code 1014 of IANA's registry.
+/// Whether both results agree, apart from known differences of tungstenite: it accepts lengths that are not minimal and
+/// reserved close codes, it repairs invalid reasons, it reports some faults only when the frame or the message is complete,
+/// and it does not know the code 1014 of IANA's registry.
 fn is_same(theirs: &str, ours: &str) -> bool {
     theirs == ours
         || ours.contains("close(1014 ") && theirs.contains("close(1002 ")

@@ -210,7 +210,7 @@ impl Worker {
             return self.set_server_deadline(reactor, up, at);
         }
         self.accounts.counters.tunnel_timeouts.add(1);
-        self.blame(to, Cause::ClientTimeout, "no byte was transferred in the tunnel");
+        self.blame(to, Cause::ClientTimeout, "timed out: the tunnel was idle");
         self.reset_tunnel(reactor, id);
     }
 

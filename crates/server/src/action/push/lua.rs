@@ -1,6 +1,6 @@
 //! Calls of Lua applications to push hubs: the server API, without a request.
 //! In: `Effect::Push` of a script; replies of the workers that a call concerns. Out: the result, for the VM.
-//! Never: asks for a key: scripts are the operator's code.
+//! Never: requires an API key: scripts are the operator's code.
 //! Limits: those of the API; a VM has a bounded number of operations.
 //! Invariant: a call ends when its last reply has come, whether or not its script still waits.
 
@@ -19,16 +19,16 @@ use crate::worker::Worker;
 pub(crate) struct LuaCall {
     /// The index of the application.
     app: u16,
-    /// The number of its VM.
+    /// Which VM of the application made the call; a VM that was started again has another number.
     life: u32,
-    /// The VM's name of the call.
+    /// The VM's identifier of the call.
     operation: OperationId,
     /// The replies.
     exchange: ApiCall,
 }
 
 impl LuaCall {
-    /// The VM has another index.
+    /// Notes that a reload has changed the index of an application.
     pub(in crate::action) fn rename_app(&mut self, from: usize, to: usize) {
         if usize::from(self.app) == from {
             self.app = to as u16;
