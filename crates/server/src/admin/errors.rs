@@ -179,9 +179,9 @@ mod tests {
         let mut text = String::new();
         let place = FaultPlace::Head(FaultKind::FieldNameInvalid);
         write(&mut text, &message(bytes, place), true);
-        let expected = "  00025 B\\xe9d: x\\r\\n\n         ^\n  00034 \\r\\n\n";
+        let expected = "  00025 B\\xe9d: x\\r\\n\n         ^\n  00033 \\r\\n\n";
         assert!(text.ends_with(expected), "{text}");
-        assert!(text.contains("36 bytes, the offending one is number 26\n"), "{text}");
+        assert!(text.contains("35 bytes, the offending one is number 26\n"), "{text}");
         let mut hidden = String::new();
         write(&mut hidden, &message(bytes, place), false);
         assert!(hidden.contains("number 26") && !hidden.contains("Host"), "{hidden}");
