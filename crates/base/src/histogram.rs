@@ -91,10 +91,30 @@ impl Durations {
         self.sum_us += histogram.sum_us.load();
     }
 
+    /// Adds other sums.
+    pub fn merge(&mut self, other: &Self) {
+        for (sum, count) in self.counts.iter_mut().zip(&other.counts) {
+            *sum = sum.saturating_add(*count);
+        }
+        self.sum_us = self.sum_us.saturating_add(other.sum_us);
+    }
+
+    /// The counts by bucket, and the sum in microseconds.
+    #[must_use]
+    pub fn parts(&self) -> (&[u64], u64) {
+        (&self.counts, self.sum_us)
+    }
+
+    /// The durations with these parts; `None` if the buckets are other ones.
+    #[must_use]
+    pub fn of_parts(counts: &[u64], sum_us: u64) -> Option<Self> {
+        Some(Self { counts: counts.try_into().ok()?, sum_us })
+    }
+
     /// The number of durations.
     #[must_use]
     pub fn count(&self) -> u64 {
-        self.counts.iter().sum()
+        self.counts.iter().fold(0, |sum: u64, count| sum.saturating_add(*count))
     }
 
     /// The sum of the durations in microseconds.
@@ -107,7 +127,7 @@ impl Durations {
     pub fn cumulative(&self) -> impl Iterator<Item = (u64, u64)> {
         let mut sum = 0;
         BOUNDS_US.iter().zip(&self.counts).map(move |(bound, count)| {
-            sum += count;
+            sum = u64::saturating_add(sum, *count);
             (*bound, sum)
         })
     }
@@ -146,5 +166,11 @@ mod tests {
         let cumulative: Vec<_> = sum.cumulative().collect();
         assert_eq!(cumulative[..3], [(64, 1), (90, 1), (128, 2)]);
         assert_eq!(cumulative[BOUNDS - 1], (1 << 26, 2));
+        let (counts, sum_us) = sum.parts();
+        let mut twice = Durations::of_parts(counts, sum_us).expect("its own parts");
+        assert_eq!(twice, sum);
+        twice.merge(&sum);
+        assert_eq!((twice.count(), twice.sum_us()), (6, 200_000_220));
+        assert_eq!(Durations::of_parts(&counts[1..], 0), None);
     }
 }

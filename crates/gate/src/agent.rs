@@ -32,7 +32,7 @@ pub enum Operation {
 
 impl Operation {
     /// The words of agents.
-    const WORDS: [(&'static str, Self); 4] = [
+    pub const WORDS: [(&'static str, Self); 4] = [
         ("up", Self::Up),
         ("down", Self::Down),
         ("fail", Self::Failed),

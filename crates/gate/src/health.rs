@@ -61,6 +61,17 @@ impl Health {
         }
     }
 
+    /// Continues with what an earlier process has counted: its score, `rise` and `fall`. With other settings, only whether
+    /// the server is up counts.
+    pub fn resume(&mut self, (score, rise, fall): (u32, u32, u32)) {
+        let most = self.rise + self.fall - 1;
+        self.score = match (rise, fall) == (self.rise, self.fall) {
+            true => score.min(most),
+            false if score >= rise => most,
+            false => 0,
+        };
+    }
+
     /// Takes the result of a check. Returns whether the server went up or down with it.
     pub fn note(&mut self, passed: bool) -> bool {
         let was_up = self.is_up();

@@ -22,7 +22,7 @@ use rustix::net::{
 use tidegate_base::Address;
 
 /// The variable that names what a process inherits from the one that it replaces, such as "123:7:9,11": the process, the
-/// descriptor that reports that the new process serves, and those of the sockets.
+/// descriptor of the channel to it, and those of the sockets.
 pub const HANDOVER: &str = "TIDEGATE_HANDOVER";
 /// The first descriptor that a service manager passes.
 const LISTEN_FDS_START: RawFd = 3;
@@ -38,8 +38,8 @@ pub struct Inherited {
     pub sockets: Vec<InheritedSocket>,
     /// Descriptors that are no listening sockets with a usable address.
     pub unusable: usize,
-    /// Where the new process reports that it serves; `None`: no process is replaced.
-    pub report: Option<OwnedFd>,
+    /// The channel to the process that is replaced; `None`: no process is replaced.
+    pub channel: Option<OwnedFd>,
 }
 
 /// A listening socket.
@@ -62,8 +62,8 @@ impl Inherited {
         if TAKEN.swap(true, Ordering::SeqCst) {
             return inherited;
         }
-        let (report, numbers) = named();
-        inherited.report = report.and_then(take_number);
+        let (channel, numbers) = named();
+        inherited.channel = channel.and_then(take_number);
         for socket in numbers.into_iter().take(SOCKETS_MAX).filter_map(take_number) {
             match describe(socket) {
                 Some(socket) => inherited.sockets.push(socket),
@@ -80,8 +80,8 @@ fn named() -> (Option<RawFd>, Vec<RawFd>) {
     if let Some(text) = variable(HANDOVER) {
         let parsed =
             parse(&text).filter(|(process, ..)| *process == std::os::unix::process::parent_id());
-        if let Some((_, report, sockets)) = parsed {
-            return (Some(report), sockets);
+        if let Some((_, channel, sockets)) = parsed {
+            return (Some(channel), sockets);
         }
     }
     let own = variable("LISTEN_PID").and_then(|text| text.parse().ok()) == Some(std::process::id());
@@ -93,10 +93,10 @@ fn named() -> (Option<RawFd>, Vec<RawFd>) {
 /// Parses the value of `HANDOVER`.
 fn parse(text: &str) -> Option<(u32, RawFd, Vec<RawFd>)> {
     let mut parts = text.split(':');
-    let (process, report, sockets) = (parts.next()?, parts.next()?, parts.next()?);
+    let (process, channel, sockets) = (parts.next()?, parts.next()?, parts.next()?);
     let numbers = sockets.split(',').filter(|number| !number.is_empty());
     let sockets: Result<Vec<RawFd>, _> = numbers.map(str::parse).collect();
-    Some((process.parse().ok()?, report.parse().ok()?, sockets.ok()?))
+    Some((process.parse().ok()?, channel.parse().ok()?, sockets.ok()?))
 }
 
 /// Takes ownership of an inherited descriptor; `None` if it is not open. No other process started by this one gets it.

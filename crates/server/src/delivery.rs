@@ -24,8 +24,15 @@ struct Recipient<M> {
 
 impl<M: Clone> Delivery<M> {
     pub(crate) fn new(senders: Vec<Sender<M>>) -> Self {
-        let recipient = |sender| Recipient { sender, pending: None };
-        Self { workers: Mutex::new(senders.into_iter().map(recipient).collect()) }
+        let delivery = Self { workers: Mutex::default() };
+        delivery.connect(senders);
+        delivery
+    }
+
+    /// Delivers to these workers from now on.
+    pub(crate) fn connect(&self, senders: Vec<Sender<M>>) {
+        let Ok(mut workers) = self.workers.lock() else { return };
+        *workers = senders.into_iter().map(|sender| Recipient { sender, pending: None }).collect();
     }
 
     /// Sends `mail` to every worker whose mailbox has room, and keeps it pending for the other workers.

@@ -1,7 +1,7 @@
 //! The listening sockets that the process inherits from a service manager or from the process that it replaces, and which
 //! worker listens on which of them.
-//! In: sockets with their addresses, the configuration. Out: for each worker the sockets that it takes; a report to the
-//! process that is replaced.
+//! In: sockets with their addresses, the configuration. Out: for each worker the sockets that it takes; the process that is
+//! replaced.
 //! Never: listens on an address that no `[[listener]]` names: such a socket is closed, with a warning.
 //! Invariant: every inherited socket with a listener is taken by at least one worker, so that no connection in its queue
 //! waits forever.
@@ -13,6 +13,7 @@ use tidegate_config::model::{Bind, Config};
 use tidegate_reactor::inherited::{Inherited, InheritedSocket};
 
 use crate::log;
+use crate::predecessor::Predecessor;
 
 /// See above.
 #[derive(Default)]
@@ -21,20 +22,22 @@ pub(crate) struct Inheritance {
     sockets: Vec<(usize, InheritedSocket)>,
     /// The socket of the admin interface.
     admin: Option<OwnedFd>,
-    /// Where the process reports that it serves.
-    report: Option<OwnedFd>,
+    /// The channel to the process that is replaced.
+    channel: Option<OwnedFd>,
+    /// Another process is to be replaced.
+    replaces: bool,
 }
 
 impl Inheritance {
     /// Takes what the process has inherited, and closes what `config` does not use.
     pub(crate) fn take(config: &Config) -> Self {
-        let Inherited { sockets, unusable, report } = Inherited::take();
+        let Inherited { sockets, unusable, channel } = Inherited::take();
         if unusable > 0 {
             log::warning(format_args!(
                 "{unusable} inherited descriptors are not listening stream sockets and are closed"
             ));
         }
-        Self { report, ..Self::assign(sockets, config) }
+        Self { replaces: channel.is_some(), channel, ..Self::assign(sockets, config) }
     }
 
     /// Finds the listener of each socket.
@@ -63,7 +66,7 @@ impl Inheritance {
 
     /// Whether another process is to be replaced.
     pub(crate) fn replaces(&self) -> bool {
-        self.report.is_some()
+        self.replaces
     }
 
     /// Whether the sockets are those of a service manager, which also has the files of unix sockets and keeps them.
@@ -98,12 +101,9 @@ impl Inheritance {
         self.sockets.clear();
     }
 
-    /// Reports to the process that is replaced that this one serves.
-    pub(crate) fn report_ready(&mut self) {
-        let Some(report) = self.report.take() else { return };
-        if let Err(error) = rustix::io::write(&report, b"1") {
-            log::warning(format_args!("the process to be replaced was not told to stop: {error}"));
-        }
+    /// Takes the channel to the process that is to be replaced; `None` on a second call, and if there is none.
+    pub(crate) fn take_predecessor(&mut self) -> Option<Predecessor> {
+        self.channel.take().map(Predecessor::new)
     }
 }
 
@@ -198,7 +198,7 @@ mod tests {
                 InheritedSocket { socket, address: tcp("127.0.0.1:80"), is_shared }
             };
             let mut found = Inheritance::assign((0..sockets).map(socket).collect(), &config);
-            found.report = replaces.then(|| socket(0).socket);
+            found.replaces = replaces;
             assert!(found.has(0) && !found.has(1));
             assert_eq!(found.is_of_manager(), !replaces);
             let mut takers = vec![0; sockets];

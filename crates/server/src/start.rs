@@ -42,11 +42,13 @@ use crate::health::{Checks, Roster, Standings};
 use crate::inheritance::Inheritance;
 use crate::inspection::Inspection;
 use crate::key_fetcher::KeyFetcher;
+use crate::ledger::Ledger;
 use crate::listening_sockets;
 use crate::log;
 use crate::passwords::{JobSender, PasswordResult, Verifiers};
 use crate::permits::PermitPost;
 use crate::ports;
+use crate::predecessor::{Heritage, Predecessor};
 use crate::randomness::{random_bytes, random_seed};
 use crate::reload::{self, Reloader};
 use crate::resolve::{self, Addresses};
@@ -54,7 +56,7 @@ use crate::service_manager;
 use crate::snapshot::{Numbers, Snapshot};
 use crate::stats::Registry;
 use crate::stop::Leaving;
-use crate::successor::Successor;
+use crate::successor::{Knowledge, Successor};
 use crate::threads::{self, Ended};
 use crate::tokens;
 use crate::unix_listeners::{SharedListener, open_unix_listeners, share, unlink_unix_listeners};
@@ -204,6 +206,11 @@ fn serve_until_stopped(
     let keeps_files = inheritance.is_of_manager();
     ports::refuse_taken_ports(config, options.takeover, &inheritance)?;
     let earlier = earlier_listeners(config, &inheritance);
+    let mut predecessor = inheritance.take_predecessor();
+    let first_ledger = predecessor.as_mut().map(Predecessor::first).unwrap_or_default();
+    let roster = Arc::new(Roster::new(&arranged, Vec::new()));
+    roster.inherit_states(&first_ledger);
+    roster.inherit_counts(&first_ledger, &Ledger::default());
     let unix_listeners = open_unix_listeners(config, &inheritance)?;
     let allowed = thread_setup::allowed_cpus().map_err(system("reading the CPU affinity"))?;
     let cpus = worker_cpus(allowed, config.server.cpus.as_deref())?;
@@ -220,6 +227,7 @@ fn serve_until_stopped(
         steer_by_cpu,
         descriptors,
         inherited: inheritance.numbers().into(),
+        standings: Arc::new(roster.standings()),
     };
 
     // All wakers are created before the first worker gets its own descriptor table, so that each worker's
@@ -290,13 +298,16 @@ fn serve_until_stopped(
     let access = access.map(access_log::Log::start).transpose();
     let access = access.map_err(system("starting the thread of the access log"))?;
     announce(&plan.arranged.config, count);
-    let senders = workers.iter().map(|worker| worker.sender.clone()).collect();
-    let roster = Arc::new(Roster::new(&plan.arranged, senders));
+    roster.connect(workers.iter().map(|worker| worker.sender.clone()).collect());
+    let heritage = Heritage { registry: registry.clone(), roster: Arc::clone(&roster) };
+    let (opens, opening) = mpsc::channel();
+    let opening = predecessor.is_some().then_some(opening);
     let beating = accounts.clone();
     let counts = (registry, accounts, Arc::clone(&roster));
     let shown = (&plan.arranged.config, inventory, plan.process.clone());
     let senders = workers.iter().map(|worker| worker.sender.clone()).collect();
-    let operations = start_admin(interface, shown, counts, senders)?;
+    let operations = start_admin(interface, shown, counts, (senders, opening))?;
+    let knowledge = Knowledge { operations: operations.clone(), roster: Arc::clone(&roster) };
     let checks = Checks::start(roster, &plan.arranged, &plan.addresses, &plan.tls)
         .map_err(system("starting the thread of the health checks"))?;
     let listening = Arc::new(Mutex::new(Listening {
@@ -329,9 +340,11 @@ fn serve_until_stopped(
     let bell = watching.map_err(system("starting the thread that reloads"))?;
     service_manager::start_watchdog(beating).map_err(system("starting the watchdog"))?;
     let senders = workers.iter().map(|worker| worker.sender.clone()).collect();
-    let successor = Arc::new(Successor::new(senders, listener_post, admin_socket));
+    let successor = Arc::new(Successor::new(senders, listener_post, admin_socket, knowledge));
     service_manager::ready();
-    inheritance.report_ready();
+    if let Some(predecessor) = predecessor {
+        heritage.follow(predecessor, first_ledger, opens);
+    }
     let rings = (|| bell.ring(), || successor.begin());
     if let Err(error) = wait_for_stop(access.as_ref(), rings) {
         log::error(format_args!("waiting for a signal failed, so the process stops: {error}"));
@@ -356,6 +369,9 @@ fn serve_until_stopped(
         unlink_unix_listeners(&config);
     }
     stop(workers, &listening, handover, unix_listeners, access.as_ref());
+    if is_replaced {
+        successor.pass_ledger();
+    }
     Ok(())
 }
 
@@ -430,7 +446,7 @@ fn start_admin(
     interface: Option<admin::Interface>,
     (config, inventory, process): (&Config, Inventory, ProcessState),
     (registry, accounts, roster): (Option<Arc<Registry>>, Vec<Arc<Accounts>>, Arc<Roster>),
-    workers: Vec<Sender<Mail>>,
+    (workers, opening): (Vec<Sender<Mail>>, Option<mpsc::Receiver<()>>),
 ) -> Result<Option<Arc<Operations>>, StartError> {
     let (Some(interface), Some(registry)) = (interface, registry) else { return Ok(None) };
     let operations = Arc::new(Operations {
@@ -450,7 +466,7 @@ fn start_admin(
     });
     log::banner(format_args!("tidegate: admin interface on {}", interface.address()));
     interface
-        .start(Arc::clone(&operations))
+        .start(Arc::clone(&operations), opening)
         .map_err(system("starting the thread of the admin interface"))?;
     Ok(Some(operations))
 }
@@ -500,6 +516,8 @@ struct Plan {
     descriptors: u64,
     /// The numbers of the inherited sockets in the table of the main thread.
     inherited: Arc<[RawFd]>,
+    /// Which servers take requests.
+    standings: Arc<Standings>,
 }
 
 /// Starts one worker and waits until its listeners are open, so that they are opened in CPU order.
@@ -607,6 +625,7 @@ fn prepare(
     }
     let loaded = worker.load_apps(&plan.scripts, Meter::Time, index as u32, random_seed());
     loaded.and_then(|()| worker.start_apps(&mut reactor)).map_err(StartError::Values)?;
+    worker.apply_standings(&mut reactor, &plan.standings);
     let mut adopted = Vec::new();
     for SharedListener { place, address, backlog, socket } in shared {
         let id = reactor

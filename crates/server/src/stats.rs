@@ -1,13 +1,14 @@
 //! What the requests of each listener, route and server amount to: counts, bytes, times.
-//! In: the end of each exchange, noted by the worker that served it. Out: sums over all workers, by name.
+//! In: the end of each exchange, noted by the worker that served it; what an earlier process has counted. Out: sums over all
+//! workers and processes, by name.
 //! Never: takes a lock while a request is handled: the lock of the registry is taken when settings begin to be used
 //! and when statistics are read.
 //! Limits: one block of counters for each name and worker; a name that is no longer used keeps its block, so that
 //! counters never go back.
 //! Invariant: only the worker that a block belongs to writes to it.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tidegate_base::Span;
 use tidegate_base::counters;
@@ -15,6 +16,8 @@ use tidegate_base::counters::Counter;
 use tidegate_base::histogram::{Durations, Histogram};
 use tidegate_config::model::Config;
 use tidegate_gate::access::{Cause, Entry, Names, Phase};
+
+use crate::ledger::{Ledger, PassedTraffic};
 
 /// The averages of times are those of about this many requests.
 const WINDOW: u64 = 1024;
@@ -204,10 +207,26 @@ impl Totals {
             self.values.clone_from(&other.values);
         } else {
             for ((_, sum), (_, value)) in self.values.iter_mut().zip(&other.values) {
-                *sum += value;
+                *sum = sum.saturating_add(*value);
             }
         }
         self.window += other.window;
+    }
+
+    /// Adds what an earlier process has counted. Gauges and averages are those of this process.
+    fn inherit(&mut self, earlier: &PassedTraffic) {
+        for (name, sum) in self.values.iter_mut().filter(|(name, _)| is_passed(name)) {
+            let value = earlier.counts.get(*name).copied().unwrap_or_default();
+            *sum = if is_peak(name) { value.max(*sum) } else { sum.saturating_add(value) };
+        }
+        self.latency.merge(&earlier.latency);
+    }
+
+    /// What the next process continues with.
+    fn passed(self) -> PassedTraffic {
+        let values = self.values.into_iter().filter(|(name, value)| is_passed(name) && *value > 0);
+        let counts = values.map(|(name, value)| (name.to_owned(), value)).collect();
+        PassedTraffic { counts, latency: self.latency }
     }
 
     /// The value of a counter.
@@ -221,6 +240,16 @@ impl Totals {
     pub fn mean_ms(&self, name: &str) -> u64 {
         self.get(name).checked_div(self.window).unwrap_or(0) / 1000
     }
+}
+
+/// Whether the next process continues with a counter: not with gauges, nor with sums of the last requests only.
+pub(crate) fn is_passed(name: &str) -> bool {
+    !name.ends_with("_now") && !name.ends_with("_us")
+}
+
+/// Whether a counter is the largest value of a gauge.
+fn is_peak(name: &str) -> bool {
+    name.ends_with("_max")
 }
 
 /// What counters belong to.
@@ -241,13 +270,15 @@ pub struct Registry {
     workers: usize,
     /// The counters by name; each has one entry for each worker.
     blocks: Mutex<BTreeMap<Subject, Vec<Arc<Traffic>>>>,
+    /// What earlier processes have counted: their own counters, and those of the subjects of `blocks`.
+    earlier: Mutex<Ledger>,
 }
 
 impl Registry {
     /// A registry for this number of workers.
     #[must_use]
     pub fn new(workers: usize) -> Self {
-        Self { workers, blocks: Mutex::default() }
+        Self { workers, blocks: Mutex::default(), earlier: Mutex::default() }
     }
 
     /// The counters of one worker for the listeners, routes and servers of `config`.
@@ -279,11 +310,62 @@ impl Registry {
         Counted { listeners, routes, servers }
     }
 
-    /// The sums of all workers.
+    /// The sums of all workers and of earlier processes.
     #[must_use]
     pub fn totals(&self) -> BTreeMap<Subject, Totals> {
         let blocks = self.blocks.lock().unwrap_or_else(PoisonError::into_inner);
-        blocks.iter().map(|(subject, of)| (subject.clone(), Totals::of(of.iter()))).collect()
+        let sums = blocks.iter().map(|(subject, of)| (subject.clone(), Totals::of(of.iter())));
+        let mut sums: BTreeMap<Subject, Totals> = sums.collect();
+        drop(blocks);
+        for (subject, traffic) in &self.earlier().traffic {
+            if let Some(sum) = sums.get_mut(subject) {
+                sum.inherit(traffic);
+            }
+        }
+        sums
+    }
+
+    fn earlier(&self) -> MutexGuard<'_, Ledger> {
+        self.earlier.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Continues with what an earlier process has counted for subjects of this process. A later ledger of the same process
+    /// replaces an earlier one; no counter goes back.
+    pub(crate) fn inherit(&self, ledger: Ledger) {
+        let known: BTreeSet<Subject> =
+            self.blocks.lock().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect();
+        let mut earlier = self.earlier();
+        grow(&mut earlier.process, ledger.process);
+        for (subject, traffic) in ledger.traffic {
+            if known.contains(&subject) {
+                let known = earlier.traffic.entry(subject).or_default();
+                grow(&mut known.counts, traffic.counts);
+                if traffic.latency.count() >= known.latency.count() {
+                    known.latency = traffic.latency;
+                }
+            }
+        }
+    }
+
+    /// Adds what earlier processes have counted to the counters of this one.
+    pub(crate) fn add_earlier(&self, counters: &mut BTreeMap<&'static str, u64>) {
+        let earlier = self.earlier();
+        for (name, sum) in counters.iter_mut().filter(|(name, _)| is_passed(name)) {
+            *sum = sum.saturating_add(earlier.process.get(*name).copied().unwrap_or_default());
+        }
+    }
+
+    /// What the next process continues with.
+    pub(crate) fn passed(&self) -> BTreeMap<Subject, PassedTraffic> {
+        self.totals().into_iter().map(|(subject, totals)| (subject, totals.passed())).collect()
+    }
+}
+
+/// Raises counters to newer values.
+fn grow(counts: &mut BTreeMap<String, u64>, newer: BTreeMap<String, u64>) {
+    for (name, value) in newer {
+        let known = counts.entry(name).or_default();
+        *known = value.max(*known);
     }
 }
 
@@ -347,5 +429,51 @@ mod tests {
         let subject = Subject::Server("p".to_owned(), "10.0.0.1:1".to_owned());
         assert_eq!((totals.len(), totals[&subject].get("under_way_now")), (3, 3));
         assert!(first.server((0, 1)).is_none() && first.route(1).is_none());
+    }
+
+    #[test]
+    fn counters_of_an_earlier_process_are_added_and_never_go_back() {
+        let text =
+            "[[listener]]\nname = \"web\"\nbind = \"127.0.0.1:0\"\n[[route]]\nrespond = {}\n";
+        let config = tidegate_config::parse(text, "the test").expect("it is valid");
+        let registry = Registry::new(1);
+        let counted = registry.of_worker(0, &config, &Names::new(&config));
+        let listener = counted.listener(0).expect("the listener has counters");
+        let web = Subject::Listener("web".to_owned());
+        let earlier = |begun: u64, most: u64| {
+            let mut durations = [0; tidegate_base::histogram::BOUNDS + 1];
+            durations[0] = begun;
+            let latency = Durations::of_parts(&durations, begun).expect("as many as buckets");
+            let counts =
+                [("begun", begun), ("under_way_max", most), ("under_way_now", 9), ("odd", 1)];
+            let counts = counts.map(|(name, value)| (name.to_owned(), value)).into();
+            let traffic = PassedTraffic { counts, latency };
+            let gone = Subject::Route("/gone".to_owned());
+            Ledger {
+                process: [("accepted", begun), ("downstream_now", 5), ("odd", 1)]
+                    .map(|(name, value)| (name.to_owned(), value))
+                    .into(),
+                traffic: [(web.clone(), traffic.clone()), (gone, traffic)].into(),
+                ..Ledger::default()
+            }
+        };
+        listener.begin();
+        // The second ledger is newer; the third one is that of a process that has counted less.
+        for (begun, most, expected) in [(10, 3, 11), (u64::MAX, 4, u64::MAX), (20, 1, u64::MAX)] {
+            registry.inherit(earlier(begun, most));
+            let totals = registry.totals();
+            let web = &totals[&web];
+            assert_eq!(
+                (totals.len(), web.get("begun"), web.get("under_way_now")),
+                (2, expected, 1)
+            );
+            assert_eq!(web.latency.count(), expected.saturating_sub(u64::from(begun == 10)));
+            let mut process = BTreeMap::from([("accepted", 1), ("downstream_now", 1)]);
+            registry.add_earlier(&mut process);
+            assert_eq!(process, BTreeMap::from([("accepted", expected), ("downstream_now", 1)]));
+        }
+        let passed = registry.passed().remove(&web).expect("it is known");
+        let counts = [("begun".to_owned(), u64::MAX), ("under_way_max".to_owned(), 4)];
+        assert_eq!(passed.counts, counts.into());
     }
 }

@@ -1,10 +1,11 @@
 //! Replaces the process by a new one without refusing a connection: starts the program again, with the arguments of this
 //! process and the same listening sockets.
-//! In: SIGUSR2, the listeners of all workers. Out: a process that serves; then SIGTERM to this one, so that it completes
-//! what is in progress.
+//! In: SIGUSR2, the listeners of all workers, the ledger of this process. Out: a process that serves and has the ledger; then
+//! SIGTERM to this one, so that it completes what is in progress.
 //! Never: stops before the new process has reported that it serves: if it ends or is late, this one serves on. Closes a
 //! listening socket for good: connections in its queue are accepted by the new process.
-//! Limits: one successor at a time; `PASS_WAIT_MS` for each worker to pass its listeners; `START_SPAN` for the start.
+//! Limits: one successor at a time; `PASS_WAIT_MS` for each worker to pass its listeners; `START_SPAN` for the start;
+//! `LEDGER_WAIT` for a ledger, which the new process may be too slow to read.
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -12,15 +13,18 @@ use std::process::{Child, Command};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::{Signal, getpid, kill_process};
 use tidegate_reactor::Sender;
 use tidegate_reactor::inherited::{HANDOVER, ListenerPost, PassedListener, set_inheritable};
 
-use crate::admin::LeaveSignal;
+use crate::admin::{LeaveSignal, Operations};
+use crate::health::Roster;
+use crate::ledger::Ledger;
 use crate::log;
 use crate::service_manager;
 use crate::start::Mail;
@@ -33,6 +37,10 @@ const MAIL_TRIES_MAX: u32 = 10_000;
 const MAIL_PAUSE: Duration = Duration::from_millis(1);
 /// How long the new process may take to start.
 const START_SPAN: Duration = Duration::from_secs(60);
+/// How long the new process may take to read a ledger.
+const LEDGER_WAIT: Duration = Duration::from_secs(5);
+/// How often the new process learns what this one has counted since.
+const LEDGER_EVERY: Duration = Duration::from_secs(2);
 
 /// See above.
 pub(crate) struct Successor {
@@ -46,8 +54,27 @@ pub(crate) struct Successor {
     is_starting: AtomicBool,
     /// A new process serves.
     serves: AtomicBool,
-    /// The new process, while this one still runs.
-    child: Mutex<Option<Child>>,
+    /// The new process and the channel to it, while this one still runs.
+    heir: Mutex<Option<(Child, Channel)>>,
+    /// What the new process continues with.
+    knowledge: Knowledge,
+}
+
+/// What a process knows and its successor continues with.
+pub(crate) struct Knowledge {
+    /// The statistics and the servers; `None`: without an admin interface, nothing is counted.
+    pub(crate) operations: Option<Arc<Operations>>,
+    /// The servers.
+    pub(crate) roster: Arc<Roster>,
+}
+
+impl Knowledge {
+    fn ledger(&self) -> Ledger {
+        match &self.operations {
+            Some(operations) => operations.ledger(),
+            None => Ledger { servers: self.roster.passed(), ..Ledger::default() },
+        }
+    }
 }
 
 impl Successor {
@@ -56,9 +83,10 @@ impl Successor {
         workers: Vec<Sender<Mail>>,
         post: ListenerPost,
         admin: Option<(OwnedFd, LeaveSignal)>,
+        knowledge: Knowledge,
     ) -> Self {
         let (is_starting, serves) = (AtomicBool::new(false), AtomicBool::new(false));
-        Self { workers, post, admin, is_starting, serves, child: Mutex::default() }
+        Self { workers, post, admin, is_starting, serves, heir: Mutex::default(), knowledge }
     }
 
     /// Whether a new process serves, so that this one leaves everything to it.
@@ -99,29 +127,44 @@ impl Successor {
         if let Some((_, doorbell)) = &self.admin {
             doorbell.ring();
         }
+        // The new process shows its counts only once it has these.
+        self.pass_ledger();
         if let Err(error) = kill_process(getpid(), Signal::TERM) {
             log::error(format_args!("upgrade: this process cannot stop itself: {error}"));
         }
+        while self.pass_ledger() {
+            thread::sleep(LEDGER_EVERY);
+        }
+    }
+
+    /// Passes what this process has counted so far. Returns false if no process takes it.
+    pub(crate) fn pass_ledger(&self) -> bool {
+        let mut heir = self.heir.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some((_, channel)) = heir.as_mut() else { return false };
+        channel.pass(&self.knowledge.ledger());
+        channel.flush(Instant::now() + LEDGER_WAIT)
     }
 
     /// Starts the new process, and waits until it serves. Returns its number.
     fn start(&self) -> Result<u32, String> {
         let listeners = self.collect()?;
-        let (waiting, report) = pipe_with(PipeFlags::CLOEXEC).map_err(|error| error.to_string())?;
+        let text = |error: std::io::Error| error.to_string();
+        let (mut channel, other) = Channel::open().map_err(text)?;
         let admin = self.admin.as_ref().map(|(socket, _)| socket);
         let sockets: Vec<&OwnedFd> =
             listeners.iter().map(|passed| &passed.socket).chain(admin).collect();
-        let result = self.spawn(&report, &sockets);
+        let result = self.spawn(&other, &sockets);
         if let Some(admin) = admin {
             let _ = set_inheritable(admin, false);
         }
         let mut child = result?;
-        drop(report);
+        drop(other);
         log::info(format_args!("upgrade: process {} starts", child.id()));
-        match wait_for_report(&waiting) {
+        channel.pass(&self.knowledge.ledger());
+        match channel.wait_for_report() {
             Ok(()) => {
                 let process = child.id();
-                *self.child.lock().unwrap_or_else(PoisonError::into_inner) = Some(child);
+                *self.heir.lock().unwrap_or_else(PoisonError::into_inner) = Some((child, channel));
                 Ok(process)
             }
             Err(reason) => {
@@ -132,15 +175,15 @@ impl Successor {
         }
     }
 
-    fn spawn(&self, report: &OwnedFd, sockets: &[&OwnedFd]) -> Result<Child, String> {
+    fn spawn(&self, channel: &OwnedFd, sockets: &[&OwnedFd]) -> Result<Child, String> {
         let text = |error: std::io::Error| error.to_string();
-        set_inheritable(report, true).map_err(text)?;
+        set_inheritable(channel, true).map_err(text)?;
         for socket in sockets {
             set_inheritable(socket, true).map_err(text)?;
         }
         let numbers: Vec<String> =
             sockets.iter().map(|socket| socket.as_raw_fd().to_string()).collect();
-        let named = format!("{}:{}:{}", std::process::id(), report.as_raw_fd(), numbers.join(","));
+        let named = format!("{}:{}:{}", std::process::id(), channel.as_raw_fd(), numbers.join(","));
         let mut arguments = std::env::args_os();
         // Not /proc/self/exe: the file of that may have been replaced by a new one.
         let program = arguments.next().unwrap_or_else(|| "tidegate".into());
@@ -187,19 +230,153 @@ impl Successor {
     }
 }
 
-/// Waits until the new process reports that it serves.
-fn wait_for_report(waiting: &OwnedFd) -> Result<(), String> {
-    let mut polled = [PollFd::new(waiting, PollFlags::IN)];
-    let span = Timespec { tv_sec: START_SPAN.as_secs() as i64, tv_nsec: 0 };
-    match poll(&mut polled, Some(&span)) {
-        Ok(0) => return Err(format!("the new process did not serve within {START_SPAN:?}")),
-        Ok(_) => {}
-        Err(error) => return Err(error.to_string()),
+/// The channel to the new process: ledgers go there, and its report comes back.
+struct Channel {
+    /// The socket, which does not block.
+    socket: OwnedFd,
+    /// What the new process has not taken yet.
+    unsent: Vec<u8>,
+}
+
+impl Channel {
+    /// A channel, and the end for the new process.
+    fn open() -> std::io::Result<(Self, OwnedFd)> {
+        let flags = SocketFlags::CLOEXEC;
+        let (socket, other) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        rustix::io::ioctl_fionbio(&socket, true)?;
+        Ok((Self { socket, unsent: Vec::new() }, other))
     }
-    let mut byte = [0];
-    match rustix::io::read(waiting, &mut byte) {
-        Ok(1) => Ok(()),
-        Ok(_) => Err("the new process ended before it served".to_owned()),
-        Err(error) => Err(error.to_string()),
+
+    /// Adds a ledger to what is to be sent, unless an earlier one is still waiting.
+    fn pass(&mut self, ledger: &Ledger) {
+        if self.unsent.is_empty() {
+            let (bytes, left_out) = ledger.encode();
+            if left_out > 0 {
+                log::warning(format_args!(
+                    "upgrade: the statistics of {left_out} names are not passed on: too many"
+                ));
+            }
+            self.unsent = bytes;
+        }
+    }
+
+    /// Sends what waits. Returns false if the new process has ended.
+    fn flush(&mut self, deadline: Instant) -> bool {
+        while !self.unsent.is_empty() && self.wait(deadline, PollFlags::OUT) == Ok(false) {
+            if !self.send() {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Waits until the new process reports that it serves, and sends what waits.
+    fn wait_for_report(&mut self) -> Result<(), String> {
+        let deadline = Instant::now() + START_SPAN;
+        loop {
+            let flags = match self.unsent.is_empty() {
+                true => PollFlags::IN,
+                false => PollFlags::IN | PollFlags::OUT,
+            };
+            if self.wait(deadline, flags).map_err(|error| error.to_string())? {
+                return Err(format!("the new process did not serve within {START_SPAN:?}"));
+            }
+            if !self.send() {
+                // Its end follows.
+                self.unsent.clear();
+            }
+            let mut byte = [0];
+            match rustix::io::read(&self.socket, &mut byte) {
+                Ok(1) => return Ok(()),
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                // A process that ends with unread bytes resets the connection.
+                Ok(_) | Err(Errno::CONNRESET) => {
+                    return Err("the new process ended before it served".to_owned());
+                }
+                Err(error) => return Err(error.to_string()),
+            }
+        }
+    }
+
+    /// Waits for bytes, or for room. Returns whether the deadline has passed.
+    fn wait(&self, deadline: Instant, flags: PollFlags) -> Result<bool, Errno> {
+        let rest = deadline.saturating_duration_since(Instant::now());
+        let rest = Timespec {
+            tv_sec: i64::try_from(rest.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(rest.subsec_nanos()),
+        };
+        match poll(&mut [PollFd::new(&self.socket, flags)], Some(&rest)) {
+            Err(Errno::INTR) => Ok(false),
+            result => result.map(|ready| ready == 0),
+        }
+    }
+
+    /// Sends as much as there is room for. Returns false if the new process has ended.
+    fn send(&mut self) -> bool {
+        while !self.unsent.is_empty() {
+            match rustix::io::write(&self.socket, &self.unsent) {
+                Ok(count) => {
+                    self.unsent.drain(..count);
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return true,
+                Err(_) => return false,
+            }
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ledger::LedgerReader;
+
+    /// A ledger that fits into no socket's buffer.
+    fn large() -> Ledger {
+        let counters = (0..2000_u64).map(|at| (format!("{at:0>5}"), at));
+        let server = |at: usize| ((format!("{at}"), "x".repeat(1000)), Default::default());
+        Ledger {
+            process: counters.collect(),
+            servers: (0..2000).map(server).collect(),
+            ..Ledger::default()
+        }
+    }
+
+    #[test]
+    fn large_ledger_passes_while_the_report_is_waited_for() {
+        let (mut channel, other) = Channel::open().expect("a socket pair");
+        channel.pass(&large());
+        let reader = thread::spawn(move || {
+            let (mut reader, mut buffer) = (LedgerReader::default(), [0; 5000]);
+            let mut next = || loop {
+                let count = rustix::io::read(&other, &mut buffer).expect("bytes");
+                assert!(count > 0, "the channel has ended");
+                if let Some(ledger) = reader.read(&buffer[..count]).expect("a ledger") {
+                    return ledger;
+                }
+            };
+            assert_eq!(next(), large());
+            rustix::io::write(&other, b"1").expect("there is room");
+            assert_eq!(next(), Ledger::default());
+        });
+        channel.wait_for_report().expect("a report");
+        channel.pass(&Ledger::default());
+        assert!(channel.flush(Instant::now() + Duration::from_secs(60)));
+        reader.join().expect("the thread ends");
+        channel.pass(&Ledger::default());
+        assert!(!channel.flush(Instant::now() + Duration::from_secs(60)), "there is no reader");
+    }
+
+    #[test]
+    fn process_that_ends_or_does_not_read_delays_no_one() {
+        let (mut channel, other) = Channel::open().expect("a socket pair");
+        channel.pass(&large());
+        assert!(channel.flush(Instant::now()), "the other end is open");
+        channel.pass(&Ledger::default());
+        assert!(!channel.unsent.is_empty() && !channel.unsent.starts_with(b"{\"ledger"));
+        drop(other);
+        let reason = channel.wait_for_report().expect_err("the process has ended");
+        assert_eq!(reason, "the new process ended before it served");
     }
 }

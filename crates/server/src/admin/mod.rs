@@ -30,7 +30,7 @@ use std::net::TcpListener;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -47,15 +47,18 @@ pub(crate) use self::profile::Profiler;
 pub(crate) use self::reloads::Reloads;
 use crate::counters::Accounts;
 use crate::health::Roster;
+use crate::ledger::Ledger;
 use crate::log;
 use crate::start::Mail;
-use crate::stats::Registry;
+use crate::stats::{Registry, is_passed};
 use crate::threads::{self, Ended};
 
 /// Bytes of a request head, or of a line of commands.
 const INPUT_BYTES_MAX: usize = 16 * 1024;
 /// How long a failed accept waits, because descriptors or memory are short; and a failed attempt to listen.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// How long the interface waits for the last counts of the process that is replaced.
+const OPENING_WAIT: Duration = Duration::from_secs(10);
 
 /// What the interface shows and changes.
 pub(crate) struct Operations {
@@ -98,7 +101,17 @@ impl Operations {
         self.process.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The sum of each counter over all workers.
+    /// What the next process continues with.
+    pub(crate) fn ledger(&self) -> Ledger {
+        let counters = self.counters().into_iter().filter(|(name, _)| is_passed(name));
+        Ledger {
+            process: counters.map(|(name, value)| (name.to_owned(), value)).collect(),
+            traffic: self.registry.passed(),
+            servers: self.roster.passed(),
+        }
+    }
+
+    /// The sum of each counter over all workers and earlier processes.
     fn counters(&self) -> BTreeMap<&'static str, u64> {
         let mut sums = BTreeMap::from([
             ("admin_connections_displaced", self.places.displaced()),
@@ -117,6 +130,7 @@ impl Operations {
                 *sums.entry(name).or_default() += value;
             }
         }
+        self.registry.add_earlier(&mut sums);
         sums
     }
 }
@@ -214,15 +228,23 @@ impl Interface {
         }
     }
 
-    /// Starts the thread that accepts connections.
+    /// Starts the thread that accepts connections. `opening`: the thread waits for this signal, for up to
+    /// `OPENING_WAIT`, because an earlier process still accepts them, and its last counts are not known yet.
     ///
     /// # Errors
     /// The kernel refused the thread.
-    pub(crate) fn start(self, operations: Arc<Operations>) -> io::Result<()> {
+    pub(crate) fn start(
+        self,
+        operations: Arc<Operations>,
+        opening: Option<mpsc::Receiver<()>>,
+    ) -> io::Result<()> {
         let Self { socket, token, bell, .. } = self;
         let token = token.map(Arc::<str>::from);
         threads::spawn("admin", move || {
             let mut socket = socket;
+            if let Some(opening) = opening {
+                let _ = opening.recv_timeout(OPENING_WAIT);
+            }
             loop {
                 // Two processes may accept from the socket for a moment.
                 if !wait_for_client(&socket, &bell) {

@@ -1,11 +1,12 @@
 //! The servers of the process: what their checks have resulted in, what their agents state, and what an operator has set.
-//! In: the configuration in force, results of checks, commands. Out: standings for the workers, log lines on each change,
-//! views for the admin interface.
+//! In: the configuration in force, results of checks, commands, what an earlier process knew. Out: standings for the workers, log
+//! lines on each change, views for the admin interface, what the next process continues with.
 //! Never: decides when a server is checked (`prober.rs`) or which server takes a request (`gate::balance`).
 //! Limits: a command waits up to `TRIES_MAX` times `TRY_PAUSE` for a full mailbox.
 //! Invariant: entries have the indexes of the configuration in force. A server that was removed from the file loses
 //! its state: if it comes back, it is ready, and up until a check fails.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,13 +15,14 @@ use tidegate_base::Span;
 use tidegate_config::arrange::Arranged;
 use tidegate_config::model::HealthCheck;
 use tidegate_gate::access::Names;
-use tidegate_gate::agent::{AgentState, Failure, Operation, Statement, part_of_weight};
+use tidegate_gate::agent::{AgentState, Failure, Operation, Statement, WEIGHT_MAX, part_of_weight};
 use tidegate_gate::balance::Standing;
 use tidegate_gate::health::{Health, Outcome, ServerState};
 use tidegate_reactor::Sender;
 
 use super::{ServerId, Standings};
 use crate::delivery::Delivery;
+use crate::ledger::{Ledger, PassedAgent, PassedChecks, PassedServer};
 use crate::log;
 use crate::start::Mail;
 
@@ -51,6 +53,13 @@ impl View {
         self.state == ServerState::Ready
             && self.checked.as_ref().is_none_or(Checked::is_up)
             && self.agent.as_ref().is_none_or(|agent| agent.state.takes_requests())
+    }
+
+    /// Whether the last check and the last text of the agent were good; `None`: there was none in this process.
+    pub(super) fn last_results(&self) -> (Option<bool>, Option<bool>) {
+        let check = self.checked.as_ref().and_then(|checked| checked.last);
+        let agent = self.agent.as_ref().and_then(|agent| agent.last.as_ref());
+        (check.map(|(outcome, _)| outcome.is_success()), agent.map(|(result, _)| result.is_ok()))
     }
 
     /// The part of the weight that the agent states, in percent.
@@ -179,6 +188,11 @@ impl Roster {
         self.pools.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// From now on, these workers are told.
+    pub(crate) fn connect(&self, workers: Vec<Sender<Mail>>) {
+        self.delivery.connect(workers);
+    }
+
     /// Continues with another configuration. Servers that stay keep their state.
     pub(crate) fn arrange(&self, arranged: &Arranged) {
         let names = Names::new(&arranged.config);
@@ -216,16 +230,13 @@ impl Roster {
     /// Tells all workers which servers take requests. What a full mailbox refuses is sent by `deliver`.
     pub(crate) fn publish(&self) {
         let pools = self.pools();
-        let standing = |entry: &Entry| Standing {
-            since: entry.id.since,
-            is_up: entry.view.is_up(),
-            weight: entry.view.weight,
-            percent: entry.view.percent(),
-        };
-        let of_pool = |pool: &PoolEntry| pool.servers.iter().map(standing).collect();
-        let standings: Standings = pools.iter().map(of_pool).collect();
         // Under the lock, so that an older list never replaces a newer one.
-        self.delivery.send_to_all(&Mail::Standings(Arc::new(standings)));
+        self.delivery.send_to_all(&Mail::Standings(Arc::new(standings_of(&pools))));
+    }
+
+    /// Which servers take requests.
+    pub(crate) fn standings(&self) -> Standings {
+        standings_of(&self.pools())
     }
 
     /// As `publish`, and waits until every worker has room for it, for up to `TRIES_MAX` tries. The prober must not call
@@ -384,6 +395,127 @@ impl Roster {
         }
         Some(view)
     }
+}
+
+/// What the next process continues with.
+impl Roster {
+    /// What is known about each server of the configuration in force.
+    pub(crate) fn passed(&self) -> BTreeMap<(String, String), PassedServer> {
+        let pools = self.pools();
+        let known = pools.iter().flat_map(|pool| {
+            let servers = pool.servers.iter().filter(|entry| !entry.is_gone);
+            servers.map(|entry| ((pool.name.clone(), entry.name.clone()), entry.passed()))
+        });
+        known.collect()
+    }
+
+    /// Continues with the states that an earlier process knew. Checks and agents that have answered this process know
+    /// better.
+    pub(crate) fn inherit_states(&self, ledger: &Ledger) {
+        for pool in self.pools().iter_mut() {
+            for entry in pool.servers.iter_mut().filter(|entry| !entry.is_gone) {
+                let name = (pool.name.clone(), entry.name.clone());
+                if let Some(earlier) = ledger.servers.get(&name) {
+                    entry.inherit_state(earlier);
+                }
+            }
+        }
+    }
+
+    /// Continues with what an earlier process has counted, beyond what its last ledger contained.
+    pub(crate) fn inherit_counts(&self, ledger: &Ledger, last: &Ledger) {
+        for pool in self.pools().iter_mut() {
+            for entry in pool.servers.iter_mut().filter(|entry| !entry.is_gone) {
+                let name = (pool.name.clone(), entry.name.clone());
+                if let Some(earlier) = ledger.servers.get(&name) {
+                    let none = PassedServer::default();
+                    entry.inherit_counts(earlier, last.servers.get(&name).unwrap_or(&none));
+                }
+            }
+        }
+    }
+}
+
+impl Entry {
+    fn passed(&self) -> PassedServer {
+        let View { state, weight, checked, agent, changed, down_for } = &self.view;
+        let unchanged = changed.elapsed();
+        let down = if self.view.is_up() { *down_for } else { *down_for + unchanged };
+        PassedServer {
+            state: *state,
+            weight: *weight,
+            configured: self.configured,
+            checked: checked.as_ref().map(|checked| PassedChecks {
+                numbers: checked.health.numbers(),
+                checks: checked.checks,
+                failures: checked.failures,
+                downs: checked.downs,
+            }),
+            agent: agent.as_ref().map(|agent| PassedAgent {
+                state: agent.state,
+                checks: agent.checks,
+                failures: agent.failures,
+            }),
+            unchanged_ms: unchanged.as_millis() as u64,
+            down_ms: down.as_millis() as u64,
+        }
+    }
+
+    fn inherit_state(&mut self, earlier: &PassedServer) {
+        let view = &mut self.view;
+        let has_result = view.last_results() != (None, None);
+        view.state = earlier.state;
+        if earlier.configured == self.configured {
+            view.weight = earlier.weight.map(|weight| weight.min(WEIGHT_MAX));
+        }
+        if let (Some(own), Some(earlier)) = (&mut view.checked, &earlier.checked)
+            && own.last.is_none()
+        {
+            own.health.resume(earlier.numbers);
+        }
+        if let (Some(own), Some(earlier)) = (&mut view.agent, &earlier.agent)
+            && own.last.is_none()
+        {
+            own.state = earlier.state;
+        }
+        if has_result {
+            return;
+        }
+        let unchanged = Duration::from_millis(earlier.unchanged_ms);
+        let down = Duration::from_millis(earlier.down_ms);
+        view.changed = Instant::now().checked_sub(unchanged).unwrap_or(view.changed);
+        view.down_for = if view.is_up() { down } else { down.saturating_sub(unchanged) };
+    }
+
+    fn inherit_counts(&mut self, earlier: &PassedServer, last: &PassedServer) {
+        if let (Some(own), Some(earlier)) = (&mut self.view.checked, earlier.checked) {
+            let last = last.checked.unwrap_or_default();
+            continue_count(&mut own.checks, earlier.checks, last.checks);
+            continue_count(&mut own.failures, earlier.failures, last.failures);
+            continue_count(&mut own.downs, earlier.downs, last.downs);
+        }
+        if let (Some(own), Some(earlier)) = (&mut self.view.agent, earlier.agent) {
+            let last = last.agent.unwrap_or_default();
+            continue_count(&mut own.checks, earlier.checks, last.checks);
+            continue_count(&mut own.failures, earlier.failures, last.failures);
+        }
+    }
+}
+
+/// Adds what an earlier process has counted since its last ledger.
+fn continue_count(own: &mut u64, earlier: u64, last: u64) {
+    *own = own.saturating_add(earlier.saturating_sub(last));
+}
+
+/// Which servers take requests.
+fn standings_of(pools: &[PoolEntry]) -> Standings {
+    let standing = |entry: &Entry| Standing {
+        since: entry.id.since,
+        is_up: entry.view.is_up(),
+        weight: entry.view.weight,
+        percent: entry.view.percent(),
+    };
+    pools.iter().map(|pool| pool.servers.iter().map(standing).collect()).collect()
 }
 
 fn fresh_view() -> View {

@@ -11,6 +11,7 @@ use super::prober::Prober;
 use super::roster::{Roster, View};
 use super::target::targets;
 use super::{ServerId, ServerState, Standings};
+use crate::ledger::{Ledger, LedgerReader};
 use crate::start::Mail;
 
 /// What a simulated server does with a connection.
@@ -314,6 +315,70 @@ fn reload_keeps_the_state_of_servers_that_stay() {
     assert!(stage.is_up_for_worker(1) && stage.view(1).state == ServerState::Ready);
     let id = ServerId { pool: 0, server: 0, since: 99 };
     assert!(stage.roster.note(id, tidegate_gate::health::Outcome::Refused, Span::ZERO).is_none());
+}
+
+#[test]
+fn next_process_continues_with_what_this_one_knows() {
+    const SLOW_RISE: &str = "health = { http = \"/up\", rise = 1000 }";
+    let settings = format!("{SLOW_RISE}\n{AGENT}");
+    let mut old = Stage::new(3, &settings, Faults::none(), 6);
+    old.agents[1].manner = Manner::Agent(b"30% drain\n");
+    old.origins[0].manner = Manner::Status(500);
+    old.run(Span::from_secs(3));
+    old.origins[0].manner = Manner::Status(200);
+    old.roster.set_state("p/10.0.0.2:80", ServerState::Maintenance).expect("it exists");
+    old.roster.set_weight("p/10.0.0.2:80", |_| 7).expect("it exists");
+    let passed = |stage: &Stage| {
+        let servers = stage.roster.passed();
+        let (bytes, left_out) = Ledger { servers, ..Ledger::default() }.encode();
+        assert_eq!(left_out, 0);
+        LedgerReader::default().read(&bytes).expect("a ledger").expect("an end")
+    };
+    let first = passed(&old);
+
+    let mut new = Stage::new(3, &settings, Faults::none(), 7);
+    new.roster.inherit_states(&first);
+    new.roster.inherit_counts(&first, &Ledger::default());
+    assert_eq!(new.roster.standings(), old.roster.standings());
+    let counts = |stage: &Stage, at| {
+        let checked = stage.view(at).checked.expect("it is checked");
+        (checked.checks, checked.failures, checked.downs)
+    };
+    assert_eq!((new.word(0), counts(&new, 0)), (old.word(0), counts(&old, 0)));
+    assert!(counts(&new, 0).2 == 1 && new.view(0).last_results() == (None, None));
+    assert_eq!((new.view(2).state, new.view(2).weight), (ServerState::Maintenance, Some(7)));
+    assert_eq!(new.view(1).weight_now(10), 3);
+
+    // Both check the servers for a while. Commands reach the old process only.
+    old.run(Span::from_secs(5));
+    new.run(Span::from_secs(5));
+    old.roster.set_state("p/10.0.0.2:80", ServerState::Ready).expect("it exists");
+    let own = (counts(&new, 0), counts(&old, 0));
+    let second = passed(&old);
+    new.roster.inherit_counts(&second, &first);
+    new.roster.inherit_states(&second);
+    let since = own.1.0
+        - first.servers[&("p".to_owned(), "10.0.0.0:80".to_owned())]
+            .checked
+            .expect("checks")
+            .checks;
+    assert!(since > 0 && counts(&new, 0) == (own.0.0 + since, own.0.1, own.0.2));
+    // Its own checks have counted towards `rise`.
+    assert!(new.word(0).starts_with("DOWN ") && new.view(2).state == ServerState::Ready);
+    assert_eq!((new.view(1).state_now(), new.view(1).is_up()), (ServerState::Drain, false));
+
+    // The file has other weights and no checks now.
+    let mut other = config(3, "");
+    other.pools[0].servers[2].weight = 5;
+    new.reload_with(other);
+    new.roster.inherit_states(&second);
+    assert_eq!((new.view(2).weight, new.view(0).is_up()), (None, true));
+    // A server that is up stays up with another `rise`, and counts of another life are never subtracted.
+    new.reload(1, HTTP);
+    new.roster.inherit_counts(&first, &second);
+    assert_eq!(counts(&new, 0), (0, 0, 0));
+    new.roster.inherit_states(&second);
+    assert_eq!(new.word(0), "DOWN");
 }
 
 const AGENT: &str = "agent = { port = 9999, every = \"1s\", timeout = \"500ms\", send = \"p\" }";

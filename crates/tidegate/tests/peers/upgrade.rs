@@ -3,7 +3,7 @@
 //! nothing.
 
 use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -154,6 +154,99 @@ fn new_process_inherits_the_listeners_without_a_lost_request() {
         !std::path::Path::new(&folder.join("web.sock")).exists(),
         "the last process removes it"
     );
+}
+
+/// Accepts connections, sends `text` on each and closes it.
+fn greet(listener: TcpListener, text: &'static str) {
+    std::thread::spawn(move || {
+        for client in listener.incoming() {
+            let _ = client.expect("a client").write_all(text.as_bytes());
+        }
+    });
+}
+
+#[test]
+fn new_process_continues_with_statistics_and_states_of_servers() {
+    let (folder, behind) = (Folder::new("upgrade-ledger"), Folder::new("upgrade-ledger-behind"));
+    let origin =
+        Gate::start(&behind, "[[listener]]\nbind = \"127.0.0.1:0\"\n[[route]]\nsynthetic = true\n");
+    let (admin, dead, spare) = (free_address(), free_address(), free_address());
+    let agent = TcpListener::bind((origin.address().ip(), 0)).expect("a port");
+    let agent_port = agent.local_addr().expect("it is bound").port();
+    let alive = origin.address();
+    let config = format!(
+        "[server]\nworkers = 2\nshutdown-grace = \"60s\"\n[admin]\nbind = \"{admin}\"\n\
+         [[listener]]\nname = \"web\"\nbind = \"127.0.0.1:0\"\n[[route]]\nproxy = \"app\"\n\
+         [pool.app]\nservers = [{{ address = \"{alive}\", weight = 10 }}, \"{dead}\", \"{spare}\"]\n\
+         health = {{ tcp = true, every = \"100ms\", fast-every = \"100ms\", rise = 1000, fall = 1 }}\n\
+         agent = {{ port = {agent_port}, every = \"100ms\" }}\n"
+    );
+    let gate = Gate::start(&folder, &config);
+    let mut serving = Serving::at(admin.to_string());
+    let stat = |serving: &Serving, server: &str, column: &str| {
+        let table = serving.ctl(&["show", "stat"]);
+        let at = table
+            .lines()
+            .next()
+            .and_then(|head| head[2..].split(',').position(|name| name == column));
+        let row = table.lines().map(|line| line.split(',').collect::<Vec<_>>());
+        let mut rows = row.filter(|row| row.get(1) == Some(&server));
+        rows.next().expect("a row")[at.expect("a column")].to_owned()
+    };
+    let wait_for =
+        |serving: &Serving, server: &str, column: &str, wanted: &dyn Fn(&str) -> bool| {
+            let began = std::time::Instant::now();
+            loop {
+                let value = stat(serving, server, column);
+                if wanted(&value) {
+                    return value;
+                }
+                assert!(began.elapsed() < Duration::from_secs(60), "{server} {column}: {value}");
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        };
+    // The agent speaks once to this process, and to no later one; the dead server comes back, but not for long enough.
+    let (dead, spare, alive) = (dead.to_string(), spare.to_string(), alive.to_string());
+    wait_for(&serving, &dead, "status", &|status| status.starts_with("DOWN"));
+    greet(TcpListener::bind(&dead).expect("the address is free"), "");
+    serving.ctl(&["set", "server", &format!("app/{spare}"), "state", "maint"]);
+    // The first connections may have timed out already.
+    while stat(&serving, &alive, "weight") != "3" {
+        let _ = agent.accept().expect("the process asks").0.write_all(b"30%\n");
+    }
+    drop(agent);
+    let get = |path: &str| run_well(curl().arg(gate.url(path)));
+    (0..20).for_each(|_| drop(get("/?s=10")));
+    let slow = start(curl().arg(gate.url("/?s=10&t=8000")).stdout(Stdio::piped()));
+    let sent = wait_for(&serving, "FRONTEND", "bout", &|_| true);
+    wait_for(&serving, "FRONTEND", "scur", &|count| count == "1");
+    let failures = stat(&serving, &dead, "chkfail");
+
+    serving.upgrade();
+    assert_eq!(stat(&serving, &spare, "status"), "MAINT");
+    assert!(stat(&serving, &dead, "status").starts_with("DOWN"), "checks must pass 1000 times");
+    assert_eq!(stat(&serving, &dead, "chkdown"), "1");
+    assert_eq!(stat(&serving, &dead, "chkfail"), failures);
+    assert_eq!(stat(&serving, &alive, "weight"), "3");
+    for (server, count) in [("FRONTEND", 21), (&alive, 21), (&dead, 0)] {
+        assert_eq!(stat(&serving, server, "req_tot"), count.to_string(), "{server}");
+    }
+    assert!(sent.parse::<u64>().ok() <= stat(&serving, "FRONTEND", "bout").parse().ok());
+    (0..5).for_each(|_| drop(get("/?s=10")));
+    assert_eq!(stat(&serving, "FRONTEND", "req_tot"), "26");
+    // The request that the old process still completes counts, too.
+    assert!(slow.output().status.success());
+    wait_for(&serving, "FRONTEND", "hrsp_2xx", &|count| count == "26");
+    // A second upgrade passes everything on.
+    serving.upgrade();
+    assert_eq!(stat(&serving, &alive, "hrsp_2xx"), "26");
+    assert_eq!(stat(&serving, &spare, "status"), "MAINT");
+    serving.ctl(&["set", "server", &format!("app/{spare}"), "state", "ready"]);
+    let info = serving.ctl(&["show", "info"]);
+    let requests = info.lines().find_map(|line| line.strip_prefix("CumReq: "));
+    assert_eq!(requests, Some("26"), "{info}");
+    serving.ctl(&["shutdown"]);
+    assert!(gate.wait().0.success());
 }
 
 fn read_echo(mut socket: TcpStream) -> [u8; 4] {

@@ -1,0 +1,448 @@
+//! What a process passes to the one that replaces it: its statistics and the states of its servers, by their names.
+//! In: the registry, the roster; bytes of the earlier process. Out: bytes for the next process; a [`Ledger`].
+//! Never: makes a start fail: bytes that cannot be read, and an unknown version, end the passing and change nothing. Takes a
+//! part of a ledger: it counts once its last line has arrived.
+//! Limits: `LINE_BYTES_MAX` bytes of a line, `LEDGER_BYTES_MAX` of a ledger; further entries are left out.
+//! Invariant: a ledger contains everything since the first of all these processes, so that a later one replaces an
+//! earlier one.
+//!
+//! A ledger is lines of JSON: a header with the version, one line for each part, and an end. Lines and members that a version
+//! does not know are skipped.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+use tidegate_base::histogram::Durations;
+use tidegate_gate::agent::{AgentState, Operation};
+use tidegate_gate::health::ServerState;
+
+use crate::stats::Subject;
+
+/// The version of the lines. Another version is ignored.
+const VERSION: u64 = 1;
+/// Bytes of a line. The longest names are those of routes.
+const LINE_BYTES_MAX: usize = 64 << 10;
+/// Bytes of a ledger: about 50,000 listeners, routes and servers.
+const LEDGER_BYTES_MAX: usize = 32 << 20;
+
+/// See above.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Ledger {
+    /// Counters of the process, by name.
+    pub(crate) process: BTreeMap<String, u64>,
+    /// What the requests of each listener, route and server amount to.
+    pub(crate) traffic: BTreeMap<Subject, PassedTraffic>,
+    /// The servers, by the names of their pools and their own.
+    pub(crate) servers: BTreeMap<(String, String), PassedServer>,
+}
+
+/// What the requests of a listener, route or server amount to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PassedTraffic {
+    /// Counters that never go back, by name.
+    pub(crate) counts: BTreeMap<String, u64>,
+    /// Total times.
+    pub(crate) latency: Durations,
+}
+
+/// What is known about a server.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PassedServer {
+    /// What an operator has set.
+    pub(crate) state: ServerState,
+    /// The weight that an operator has set, if one has.
+    pub(crate) weight: Option<u16>,
+    /// The weight in the file, which the weight of an operator is for.
+    pub(crate) configured: u16,
+    /// Its checks, if it is checked.
+    pub(crate) checked: Option<PassedChecks>,
+    /// Its agent, if it has one.
+    pub(crate) agent: Option<PassedAgent>,
+    /// For how many milliseconds the server has taken requests, or has taken none.
+    pub(crate) unchanged_ms: u64,
+    /// For how many milliseconds it has taken no requests in all.
+    pub(crate) down_ms: u64,
+}
+
+/// The checks of a server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PassedChecks {
+    /// The score, `rise` and `fall`.
+    pub(crate) numbers: (u32, u32, u32),
+    /// Checks so far.
+    pub(crate) checks: u64,
+    /// Those that failed.
+    pub(crate) failures: u64,
+    /// How often the server went down.
+    pub(crate) downs: u64,
+}
+
+/// The agent of a server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PassedAgent {
+    /// What it has stated.
+    pub(crate) state: AgentState,
+    /// Checks so far.
+    pub(crate) checks: u64,
+    /// Those without a usable text.
+    pub(crate) failures: u64,
+}
+
+impl Ledger {
+    /// The ledger as bytes, and how many of its entries were left out because there are too many or they are too long.
+    pub(crate) fn encode(&self) -> (Vec<u8>, usize) {
+        let mut out = format!("{{\"ledger\":{VERSION}}}\n").into_bytes();
+        let mut left_out = 0;
+        let servers = self.servers.iter().map(|(name, server)| encode_server(name, server));
+        let traffic = self.traffic.iter().map(|(subject, of)| encode_traffic(subject, of));
+        let process = core::iter::once(json!({ "process": self.process }));
+        for line in process.chain(servers).chain(traffic) {
+            let line = line.to_string();
+            if line.len() >= LINE_BYTES_MAX || out.len() + line.len() >= LEDGER_BYTES_MAX - 64 {
+                left_out += 1;
+                continue;
+            }
+            out.extend_from_slice(line.as_bytes());
+            out.push(b'\n');
+        }
+        out.extend_from_slice(b"{\"end\":true}\n");
+        (out, left_out)
+    }
+
+    /// Takes a line between the header and the end. Skips what it does not know.
+    fn take(&mut self, line: &Map<String, Value>) {
+        if let Some(counts) = line.get("process") {
+            self.process = decode_counts(counts);
+        }
+        if let Some(server) = line.get("server").and_then(decode_pair) {
+            self.servers.insert(server, decode_server(line));
+        }
+        if let Some(subject) = line.get("of").and_then(decode_subject) {
+            self.traffic.insert(subject, decode_traffic(line));
+        }
+    }
+}
+
+/// Why a ledger is not read on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LedgerFault {
+    /// It has another version.
+    Version(u64),
+    /// A line is not one of a ledger.
+    Malformed,
+    /// A line or the whole is too long.
+    TooLong,
+}
+
+impl core::fmt::Display for LedgerFault {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Version(version) => write!(f, "they have version {version} instead of {VERSION}"),
+            Self::Malformed => write!(f, "they are malformed"),
+            Self::TooLong => write!(f, "they are too long"),
+        }
+    }
+}
+
+/// Reads ledgers from pieces of bytes.
+#[derive(Debug, Default)]
+pub(crate) struct LedgerReader {
+    /// The part of a line that has arrived.
+    line: Vec<u8>,
+    /// The ledger that is being read, and its bytes so far; `None` before a header.
+    draft: Option<(Ledger, usize)>,
+    /// Nothing more is read.
+    fault: Option<LedgerFault>,
+}
+
+impl LedgerReader {
+    /// Takes bytes. Returns the last ledger that they complete.
+    ///
+    /// # Errors
+    /// The bytes are no ledger of this version. Later calls return the same error.
+    pub(crate) fn read(&mut self, bytes: &[u8]) -> Result<Option<Ledger>, LedgerFault> {
+        let mut complete = None;
+        for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
+            if let Some(fault) = self.fault {
+                return Err(fault);
+            }
+            if self.line.len() + piece.len() > LINE_BYTES_MAX {
+                return Err(self.fail(LedgerFault::TooLong));
+            }
+            self.line.extend_from_slice(piece);
+            if piece.ends_with(b"\n") {
+                let line = core::mem::take(&mut self.line);
+                match self.read_line(&line) {
+                    Ok(Some(ledger)) => complete = Some(ledger),
+                    Ok(None) => {}
+                    Err(fault) => return Err(self.fail(fault)),
+                }
+            }
+        }
+        self.fault.map_or(Ok(complete), Err)
+    }
+
+    fn fail(&mut self, fault: LedgerFault) -> LedgerFault {
+        *self = Self { fault: Some(fault), ..Self::default() };
+        fault
+    }
+
+    /// Reads a whole line. Returns the ledger that it completes.
+    fn read_line(&mut self, line: &[u8]) -> Result<Option<Ledger>, LedgerFault> {
+        let Ok(Value::Object(members)) = serde_json::from_slice(line) else {
+            return Err(LedgerFault::Malformed);
+        };
+        let Some((draft, bytes)) = &mut self.draft else {
+            return match members.get("ledger").and_then(Value::as_u64) {
+                Some(VERSION) => {
+                    self.draft = Some((Ledger::default(), line.len()));
+                    Ok(None)
+                }
+                Some(other) => Err(LedgerFault::Version(other)),
+                None => Err(LedgerFault::Malformed),
+            };
+        };
+        *bytes += line.len();
+        if *bytes > LEDGER_BYTES_MAX {
+            return Err(LedgerFault::TooLong);
+        }
+        if members.contains_key("end") {
+            return Ok(self.draft.take().map(|(ledger, _)| ledger));
+        }
+        draft.take(&members);
+        Ok(None)
+    }
+}
+
+fn encode_traffic(subject: &Subject, traffic: &PassedTraffic) -> Value {
+    let of = match subject {
+        Subject::Listener(name) => json!(["listener", name]),
+        Subject::Route(name) => json!(["route", name]),
+        Subject::Server(pool, name) => json!(["server", pool, name]),
+    };
+    let (counts, sum_us) = traffic.latency.parts();
+    json!({ "of": of, "counts": traffic.counts, "durations": counts, "sum_us": sum_us })
+}
+
+fn decode_traffic(line: &Map<String, Value>) -> PassedTraffic {
+    let counts = line.get("counts").map(decode_counts).unwrap_or_default();
+    let durations = line.get("durations").and_then(Value::as_array);
+    let durations: Option<Vec<u64>> =
+        durations.and_then(|all| all.iter().map(Value::as_u64).collect());
+    let latency = durations.and_then(|all| Durations::of_parts(&all, number(line, "sum_us")));
+    PassedTraffic { counts, latency: latency.unwrap_or_default() }
+}
+
+fn encode_server((pool, name): &(String, String), server: &PassedServer) -> Value {
+    let mut line = json!({
+        "server": [pool, name],
+        "state": word_of(&ServerState::WORDS, server.state),
+        "weight": server.weight,
+        "configured": server.configured,
+        "unchanged_ms": server.unchanged_ms,
+        "down_ms": server.down_ms,
+    });
+    if let Some(checked) = &server.checked {
+        let (score, rise, fall) = checked.numbers;
+        line["health"] = json!([score, rise, fall]);
+        line["checks"] = json!([checked.checks, checked.failures, checked.downs]);
+    }
+    if let Some(agent) = &server.agent {
+        line["agent"] = json!({
+            "state": word_of(&ServerState::WORDS, agent.state.state),
+            "operation": word_of(&Operation::WORDS, agent.state.operation),
+            "percent": agent.state.percent,
+            "checks": [agent.checks, agent.failures],
+        });
+    }
+    line
+}
+
+fn decode_server(line: &Map<String, Value>) -> PassedServer {
+    let small =
+        |name: &str| line.get(name).and_then(Value::as_u64).and_then(|n| u16::try_from(n).ok());
+    let health = line.get("health").and_then(decode_numbers::<3>);
+    let health =
+        health.map(|numbers| numbers.map(|number| u32::try_from(number).unwrap_or(u32::MAX)));
+    let checks = line.get("checks").and_then(decode_numbers).unwrap_or_default();
+    let checked = health.map(|[score, rise, fall]| {
+        let [checks, failures, downs] = checks;
+        PassedChecks { numbers: (score, rise, fall), checks, failures, downs }
+    });
+    let agent = line.get("agent").and_then(Value::as_object).map(|agent| {
+        let [checks, failures] = agent.get("checks").and_then(decode_numbers).unwrap_or_default();
+        let percent = agent.get("percent").and_then(Value::as_u64);
+        let state = AgentState {
+            state: word(agent, "state", &ServerState::WORDS),
+            operation: word(agent, "operation", &Operation::WORDS),
+            percent: percent.and_then(|percent| u16::try_from(percent).ok()).unwrap_or(100),
+        };
+        PassedAgent { state, checks, failures }
+    });
+    PassedServer {
+        state: word(line, "state", &ServerState::WORDS),
+        weight: small("weight"),
+        configured: small("configured").unwrap_or_default(),
+        checked,
+        agent,
+        unchanged_ms: number(line, "unchanged_ms"),
+        down_ms: number(line, "down_ms"),
+    }
+}
+
+fn decode_counts(value: &Value) -> BTreeMap<String, u64> {
+    let members = value.as_object().into_iter().flatten();
+    members.filter_map(|(name, value)| Some((name.clone(), value.as_u64()?))).collect()
+}
+
+fn decode_numbers<const N: usize>(value: &Value) -> Option<[u64; N]> {
+    let numbers: Option<Vec<u64>> = value.as_array()?.iter().map(Value::as_u64).collect();
+    numbers?.try_into().ok()
+}
+
+fn decode_pair(value: &Value) -> Option<(String, String)> {
+    match value.as_array()?.as_slice() {
+        [Value::String(pool), Value::String(name)] => Some((pool.clone(), name.clone())),
+        _ => None,
+    }
+}
+
+fn decode_subject(value: &Value) -> Option<Subject> {
+    let words: Option<Vec<&str>> = value.as_array()?.iter().map(Value::as_str).collect();
+    match words?.as_slice() {
+        ["listener", name] => Some(Subject::Listener((*name).to_owned())),
+        ["route", name] => Some(Subject::Route((*name).to_owned())),
+        ["server", pool, name] => Some(Subject::Server((*pool).to_owned(), (*name).to_owned())),
+        _ => None,
+    }
+}
+
+fn number(line: &Map<String, Value>, name: &str) -> u64 {
+    line.get(name).and_then(Value::as_u64).unwrap_or_default()
+}
+
+/// The word for a value.
+fn word_of<T: PartialEq>(words: &[(&'static str, T)], value: T) -> &'static str {
+    words.iter().find(|(_, known)| *known == value).map_or("", |(word, _)| word)
+}
+
+/// The value of a member that is one of these words; the default for another one.
+fn word<T: Copy + Default>(line: &Map<String, Value>, name: &str, words: &[(&str, T)]) -> T {
+    let text = line.get(name).and_then(Value::as_str).unwrap_or_default();
+    words.iter().find(|(known, _)| *known == text).map_or(T::default(), |(_, value)| *value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidegate_base::histogram::BOUNDS;
+
+    fn sample() -> Ledger {
+        let counts = BTreeMap::from([("begun".to_owned(), u64::MAX), ("status_2xx".to_owned(), 7)]);
+        let latency = Durations::of_parts(&[3; BOUNDS + 1], 12_345).expect("as many as buckets");
+        let traffic = PassedTraffic { counts, latency };
+        let name = |text: &str| text.to_owned();
+        let checked = PassedChecks { numbers: (1, 2, 3), checks: 4, failures: 5, downs: 6 };
+        let state =
+            AgentState { state: ServerState::Drain, operation: Operation::Stopped, percent: 75 };
+        let server = PassedServer {
+            state: ServerState::Maintenance,
+            weight: Some(0),
+            configured: 3,
+            checked: Some(checked),
+            agent: Some(PassedAgent { state, checks: 8, failures: 9 }),
+            unchanged_ms: 10,
+            down_ms: 11,
+        };
+        let bare = PassedServer { configured: 1, ..PassedServer::default() };
+        Ledger {
+            process: BTreeMap::from([(name("accepted"), 1)]),
+            traffic: BTreeMap::from([
+                (Subject::Listener(name("web \"1\"\n")), traffic.clone()),
+                (Subject::Route(name("/é/*")), PassedTraffic::default()),
+                (Subject::Server(name("p"), name("10.0.0.1:1")), traffic),
+            ]),
+            servers: BTreeMap::from([
+                ((name("p"), name("10.0.0.1:1")), server),
+                ((name("p"), name("b")), bare),
+            ]),
+        }
+    }
+
+    #[test]
+    fn ledger_survives_any_split() {
+        let (bytes, left_out) = sample().encode();
+        assert_eq!(left_out, 0);
+        for cut in 0..bytes.len() {
+            let mut reader = LedgerReader::default();
+            assert_eq!(reader.read(&bytes[..cut]), Ok(None), "{cut}");
+            assert_eq!(reader.read(&bytes[cut..]), Ok(Some(sample())), "{cut}");
+        }
+        let mut reader = LedgerReader::default();
+        let last = bytes.iter().filter_map(|byte| reader.read(&[*byte]).expect("a ledger")).last();
+        assert_eq!(last, Some(sample()));
+        // The next one, and an empty one after it.
+        let both = [bytes, Ledger::default().encode().0].concat();
+        assert_eq!(reader.read(&both), Ok(Some(Ledger::default())));
+    }
+
+    #[test]
+    fn other_versions_and_garbage_end_the_reading() {
+        let next = LedgerFault::Version(VERSION + 1);
+        for (bytes, fault) in [
+            (&b"{\"ledger\":2}\n"[..], next),
+            (b"{\"ledger\":\"1\"}\n", LedgerFault::Malformed),
+            (b"{\"end\":true}\n", LedgerFault::Malformed),
+            (b"1\n", LedgerFault::Malformed),
+            (b"\n", LedgerFault::Malformed),
+            (b"\xff\xfe\n", LedgerFault::Malformed),
+            (b"{\"ledger\":1}\n{\"process\":\n", LedgerFault::Malformed),
+            (&vec![b'['; 60_000], LedgerFault::Malformed),
+        ] {
+            let mut reader = LedgerReader::default();
+            let line = [bytes, b"\n"].concat();
+            assert_eq!(reader.read(&line), Err(fault), "{:?}", String::from_utf8_lossy(bytes));
+            assert_eq!(reader.read(&sample().encode().0), Err(fault), "nothing is read after that");
+        }
+    }
+
+    #[test]
+    fn unknown_lines_and_members_are_skipped() {
+        let text = b"{\"ledger\":1,\"by\":\"a later one\"}\n{\"table\":[1]}\n{\"process\":{\"a\":1,\"b\":-1,\"c\":\"x\"}}\n\
+            {\"server\":[\"p\",\"s\"],\"state\":\"odd\",\"weight\":70000,\"health\":[1,2],\"agent\":3}\n\
+            {\"server\":[\"p\"]}\n{\"of\":[\"moon\",\"x\"]}\n{\"of\":[\"route\",\"/\"],\"durations\":[1,2]}\n{\"end\":1}\n";
+        let ledger = LedgerReader::default().read(text).expect("lines of JSON").expect("an end");
+        assert_eq!(ledger.process, BTreeMap::from([("a".to_owned(), 1)]));
+        let servers: Vec<_> = ledger.servers.values().cloned().collect();
+        assert_eq!(servers, [PassedServer::default()]);
+        let traffic: Vec<_> = ledger.traffic.into_iter().collect();
+        assert_eq!(traffic, [(Subject::Route("/".to_owned()), PassedTraffic::default())]);
+    }
+
+    #[test]
+    fn lines_and_ledgers_are_bounded() {
+        let mut reader = LedgerReader::default();
+        assert_eq!(reader.read(&vec![b' '; LINE_BYTES_MAX]), Ok(None));
+        assert_eq!(reader.read(b" "), Err(LedgerFault::TooLong));
+        let mut reader = LedgerReader::default();
+        let line = format!("{{\"x\":\"{}\"}}\n", "x".repeat(60_000));
+        assert_eq!(reader.read(b"{\"ledger\":1}\n"), Ok(None));
+        let lines = (0..).take_while(|_| reader.read(line.as_bytes()).is_ok()).count();
+        assert_eq!(lines, LEDGER_BYTES_MAX / line.len());
+        // What is encoded is within the bounds.
+        let mut ledger = sample();
+        ledger.traffic.insert(Subject::Route("x".repeat(LINE_BYTES_MAX)), PassedTraffic::default());
+        let name = |at: usize| format!("{at}{}", "x".repeat(60_000));
+        ledger.servers.extend((0..600).map(|at| ((name(at), name(0)), PassedServer::default())));
+        ledger
+            .servers
+            .extend((0..600).map(|at| ((name(at), String::new()), PassedServer::default())));
+        let (bytes, left_out) = ledger.encode();
+        assert!(bytes.len() <= LEDGER_BYTES_MAX && left_out > 600, "{} {left_out}", bytes.len());
+        let read = LedgerReader::default().read(&bytes).expect("a ledger").expect("an end");
+        assert_eq!(
+            read.servers.len() + read.traffic.len() + left_out,
+            ledger.servers.len() + ledger.traffic.len()
+        );
+    }
+}

@@ -1,0 +1,206 @@
+//! The process that this one replaces: its ledgers arrive here, and it learns that this process serves.
+//! In: the channel that this process has inherited. Out: ledgers, until the earlier process has ended; a report.
+//! Never: makes a start fail, or delays one by more than `FIRST_WAIT`: an earlier process that passes no ledger is replaced
+//! without it.
+
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::sockopt;
+
+use crate::health::Roster;
+use crate::ledger::{Ledger, LedgerReader};
+use crate::log;
+use crate::stats::Registry;
+use crate::threads::{self, Ended};
+
+/// How long the start waits for the first ledger.
+const FIRST_WAIT: Duration = Duration::from_secs(5);
+/// Bytes of one read.
+const READ_BYTES: usize = 64 << 10;
+
+/// See above.
+pub(crate) struct Predecessor {
+    /// The channel.
+    channel: OwnedFd,
+    /// Reads what arrives.
+    reader: LedgerReader,
+    /// Ledgers may arrive.
+    is_open: bool,
+}
+
+impl Predecessor {
+    /// The process at the other end of `channel`.
+    pub(crate) fn new(channel: OwnedFd) -> Self {
+        // Before there were ledgers, the channel was a pipe for the report.
+        let is_open = sockopt::socket_type(&channel).is_ok();
+        Self { channel, reader: LedgerReader::default(), is_open }
+    }
+
+    /// The ledger at the start of this process; an empty one if there is none.
+    pub(crate) fn first(&mut self) -> Ledger {
+        let first = self.receive(Some(Instant::now() + FIRST_WAIT));
+        if first.is_none() {
+            log::warning(format_args!(
+                "the process to be replaced has passed no statistics and states of servers; they begin afresh"
+            ));
+        }
+        first.unwrap_or_default()
+    }
+
+    /// Reports that this process serves. Gives each further ledger to `take`, on a thread of its own, and sends `taken`
+    /// after it. `taken` is dropped once there will be no further ledger.
+    pub(crate) fn report_ready(
+        mut self,
+        taken: mpsc::Sender<()>,
+        mut take: impl FnMut(Ledger) + Send + 'static,
+    ) {
+        if let Err(error) = rustix::io::write(&self.channel, b"1") {
+            log::warning(format_args!("the process to be replaced was not told to stop: {error}"));
+        }
+        let work = move || {
+            while let Some(ledger) = self.receive(None) {
+                take(ledger);
+                // The receiver waits for the first ledger only.
+                let _ = taken.send(());
+            }
+            Ended::AsPlanned
+        };
+        if let Err(error) = threads::spawn("predecessor", work) {
+            log::error(format_args!(
+                "the last statistics of the earlier process are lost: {error}"
+            ));
+        }
+    }
+
+    /// Waits for the next ledger; `None`: there is none until `deadline`, or there will be none.
+    fn receive(&mut self, deadline: Option<Instant>) -> Option<Ledger> {
+        let mut buffer = vec![0; READ_BYTES];
+        while self.is_open && self.wait(deadline) {
+            let count = match rustix::io::read(&self.channel, &mut buffer) {
+                Ok(count) => count,
+                Err(Errno::INTR | Errno::AGAIN) => continue,
+                Err(_) => 0,
+            };
+            self.is_open = count > 0;
+            match self.reader.read(&buffer[..count]) {
+                Ok(None) => {}
+                Ok(Some(ledger)) => return Some(ledger),
+                Err(fault) => {
+                    log::warning(format_args!(
+                        "the statistics and states of servers of the earlier process are ignored: {fault}"
+                    ));
+                    self.is_open = false;
+                }
+            }
+        }
+        None
+    }
+
+    /// Waits for bytes. Returns false at the deadline.
+    fn wait(&self, deadline: Option<Instant>) -> bool {
+        loop {
+            let rest = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            let rest = rest.map(|rest| Timespec {
+                tv_sec: i64::try_from(rest.as_secs()).unwrap_or(i64::MAX),
+                tv_nsec: i64::from(rest.subsec_nanos()),
+            });
+            match poll(&mut [PollFd::new(&self.channel, PollFlags::IN)], rest.as_ref()) {
+                Ok(ready) => return ready > 0,
+                Err(Errno::INTR) => {}
+                Err(_) => return false,
+            }
+        }
+    }
+}
+
+/// What the statistics and states of an earlier process are merged into.
+pub(crate) struct Heritage {
+    /// The counters of listeners, routes and servers; `None`: nothing is counted.
+    pub(crate) registry: Option<Arc<Registry>>,
+    /// The servers.
+    pub(crate) roster: Arc<Roster>,
+}
+
+impl Heritage {
+    /// Merges `first`, reports that this process serves, and merges each ledger that follows. Then sends `taken`.
+    pub(crate) fn follow(self, predecessor: Predecessor, first: Ledger, taken: mpsc::Sender<()>) {
+        if let Some(registry) = &self.registry {
+            registry.inherit(first.clone());
+        }
+        let (mut last, mut is_serving) = (first, false);
+        predecessor.report_ready(taken, move |ledger| {
+            self.roster.inherit_counts(&ledger, &last);
+            // From the next ledger on, only this process takes commands.
+            if !core::mem::replace(&mut is_serving, true) {
+                self.roster.inherit_states(&ledger);
+                self.roster.publish_to_all();
+            }
+            if let Some(registry) = &self.registry {
+                registry.inherit(ledger.clone());
+            }
+            last = ledger;
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read as _, Write as _};
+    use std::os::unix::net::UnixStream;
+
+    fn ledger(count: u64) -> Ledger {
+        Ledger { process: [("accepted".to_owned(), count)].into(), ..Ledger::default() }
+    }
+
+    #[test]
+    fn ledgers_arrive_before_and_after_the_report() {
+        let (mut old, new) = UnixStream::pair().expect("a socket pair");
+        let mut predecessor = Predecessor::new(new.into());
+        old.write_all(&ledger(1).encode().0).expect("there is room");
+        assert_eq!(predecessor.first(), ledger(1));
+        let (taken, ledgers) = mpsc::channel();
+        let (send, signal) = mpsc::channel();
+        let take = move |ledger| taken.send(ledger).expect("the test waits");
+        predecessor.report_ready(send, take);
+        let mut report = [0];
+        old.read_exact(&mut report).expect("a report");
+        assert_eq!((report, signal.try_recv()), (*b"1", Err(mpsc::TryRecvError::Empty)));
+        for count in [2, 3] {
+            old.write_all(&ledger(count).encode().0).expect("there is room");
+            assert_eq!((ledgers.recv(), signal.recv()), (Ok(ledger(count)), Ok(())));
+        }
+        old.write_all(&ledger(4).encode().0[..10]).expect("there is room");
+        drop(old);
+        assert_eq!(signal.recv(), Err(mpsc::RecvError), "a part of a ledger is none");
+        assert!(ledgers.try_recv().is_err());
+    }
+
+    #[test]
+    fn earlier_process_without_ledgers_is_told() {
+        let (mut old, new) = std::io::pipe().expect("a pipe");
+        let mut predecessor = Predecessor::new(new.into());
+        assert_eq!(predecessor.first(), Ledger::default());
+        let (send, signal) = mpsc::channel();
+        predecessor.report_ready(send, |_| panic!("there is no ledger"));
+        assert_eq!(signal.recv(), Err(mpsc::RecvError));
+        let mut report = [0];
+        old.read_exact(&mut report).expect("a report");
+        assert_eq!(report, *b"1");
+    }
+
+    #[test]
+    fn garbage_of_the_earlier_process_is_ignored() {
+        let (mut old, new) = UnixStream::pair().expect("a socket pair");
+        let mut predecessor = Predecessor::new(new.into());
+        old.write_all(b"{\"ledger\":2}\nodd").expect("there is room");
+        assert_eq!(predecessor.first(), Ledger::default());
+        let (send, signal) = mpsc::channel();
+        predecessor.report_ready(send, |_| panic!("there is no ledger"));
+        assert_eq!(signal.recv(), Err(mpsc::RecvError));
+    }
+}
