@@ -18,6 +18,7 @@ mod http2_servers;
 mod http2_smuggling;
 mod http2_tunnel;
 mod http2_websocket;
+mod inspection;
 mod limits;
 mod line;
 mod lua;
