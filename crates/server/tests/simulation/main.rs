@@ -42,6 +42,7 @@ mod push;
 mod push_backend;
 mod push_clients;
 mod push_tokens;
+mod push_welcome;
 mod records;
 mod reload;
 mod run;
