@@ -141,6 +141,7 @@ impl Worker {
             self.recorder.hold_state();
         }
         self.settings.replace(Rc::clone(&snapshot));
+        self.push.change_keys(&snapshot.hubs);
         self.renew_mirrors();
         self.accounts.counters.settings_changes.add(1);
         self.change_pools(reactor, &snapshot);

@@ -81,7 +81,7 @@ pub static JWT: Section = Section {
     path: "[route.auth.jwt]",
     about: "Only requests with a valid JSON Web Token (RFC 7519) are served; use it over https. A request without one \
              gets a 401 response, as RFC 6750 describes. The keys decide which algorithms are accepted: RS256 to \
-             RS512 and PS256 to PS512 for RSA, ES256 and ES384 for curves, EdDSA for Ed25519, HS256 to HS512 for a \
+             RS512 and PS256 to PS512 for RSA, ES256, ES384 and ES512 for curves, EdDSA for Ed25519, HS256 to HS512 for a \
              secret; `none` never. A valid token is remembered until it expires (each worker remembers up to 4096). \
              Values of the route's edits may contain its claims: `{claim:NAME}`, and `{user}` for `sub`.",
     keys: &[

@@ -492,7 +492,7 @@ impl Worker {
     }
 
     /// Fails an exchange whose server has done nothing wrong.
-    pub(in crate::action) fn fail_served<R: Reactor>(
+    pub(crate) fn fail_served<R: Reactor>(
         &mut self,
         reactor: &mut R,
         id: Id<Exchange>,

@@ -20,6 +20,7 @@ use crate::carrier::http2::server_stream::ServerStream;
 use crate::carrier::http2::server_tunnel::ConnectSupport;
 use crate::carrier::http2::servers::{HeadArrival, Opening};
 use crate::connection::ServerCarrier;
+use crate::malformed::FaultPlace;
 use crate::responder::Responder;
 use crate::worker::Worker;
 
@@ -294,7 +295,11 @@ impl Worker {
             match http2.connection.receive(now, &mut input, scratch, out) {
                 Ok(None) => return,
                 Ok(Some(event)) => self.handle_http2_server_event(reactor, sock, event),
-                Err(_) => return self.fail_http2_server(reactor, sock, Loss::Misbehaved),
+                Err(fault) => {
+                    let place = FaultPlace::At(bytes.len() - input.len());
+                    self.keep_malformed(reactor, sock, (fault.reason(), place), bytes);
+                    return self.fail_http2_server(reactor, sock, Loss::Misbehaved);
+                }
             }
         }
     }
