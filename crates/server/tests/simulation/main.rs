@@ -22,6 +22,7 @@ mod inspection;
 mod limits;
 mod line;
 mod lua;
+mod lua_bodies;
 mod lua_reload;
 mod lua_requests;
 mod lua_share;
