@@ -74,9 +74,11 @@ pub(crate) fn fault_of(config: &Config, index: usize, program: &Arc<Program>) ->
 /// The handler that routes need and the script lacks.
 fn lack(config: &Config, app: usize, vm: &mut Vm) -> Option<&'static str> {
     let hooks = |route: &Route| route.handling.hooks.as_ref().is_some_and(|hooks| hooks.app == app);
-    let of_hooks = [Handler::Access, Handler::Response, Handler::Log];
+    let of_hooks = [Handler::Access, Handler::Response, Handler::Body, Handler::Log];
     let lacks = config.routes.iter().any(hooks) && !of_hooks.into_iter().any(|of| vm.has(of));
-    lacks.then_some("has no handler for `hooks` of a route: on_access, on_response or on_log")
+    lacks.then_some(
+        "has no handler for `hooks` of a route: on_access, on_response, on_body or on_log",
+    )
 }
 
 /// Where a VM runs.

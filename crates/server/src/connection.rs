@@ -366,6 +366,14 @@ impl Upstream {
     }
 }
 
+/// A connection in a slot.
+pub(crate) enum Side<'a> {
+    /// With a client.
+    Client(&'a Downstream),
+    /// With a server.
+    Server(&'a Upstream),
+}
+
 /// A connection without a message in progress.
 pub(crate) enum Idle<'a> {
     Client(&'a Downstream),
@@ -730,6 +738,17 @@ impl Connections {
         }
         if let Some(slot) = self.slots.get_mut(newer as usize) {
             slot.older = older;
+        }
+    }
+
+    /// The connection in a slot, if there is one.
+    pub(crate) fn in_slot(&self, index: usize) -> Option<(SockId, Side<'_>)> {
+        let Slot { generation, conn, .. } = self.slots.get(index)?;
+        let sock = SockId::new(index as u32, *generation);
+        match conn {
+            Conn::Vacant => None,
+            Conn::Downstream(down) => Some((sock, Side::Client(down))),
+            Conn::Upstream(up) => Some((sock, Side::Server(up))),
         }
     }
 

@@ -335,7 +335,8 @@ impl Worker {
         for (id, request) in self.scripted.iter() {
             let running =
                 running_of((&mut self.conns, &self.http2_clients, &self.own), request.requester());
-            assert_eq!(running, Some(Running::Lua(id)), "the requester of an application");
+            let action = request.exchange().map_or(Running::Lua(id), Running::Proxy);
+            assert_eq!(running, Some(action), "the requester of an application");
         }
         for (id, request) in self.tokens.requests.iter() {
             let running =
@@ -354,6 +355,7 @@ impl Worker {
             let requester = self.exchanges.find(exchange).map(|exchange| exchange.requester);
             assert_eq!(requester, Some(Requester::own(id)), "the exchange of an own request");
         }
+        self.check_body_hooks();
         let kept = self.scripted.len() + self.kept_for_responses();
         assert_eq!(kept, self.apps.requests(), "requests that VMs keep");
         assert!(self.response_hook.is_none(), "a hook of no exchange");

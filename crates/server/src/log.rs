@@ -364,7 +364,7 @@ impl<S: Sink> Output<S> {
 }
 
 /// A time in UTC with milliseconds, as in RFC 3339.
-struct Stamp(SystemTime);
+pub(crate) struct Stamp(pub(crate) SystemTime);
 
 impl fmt::Display for Stamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -223,6 +223,26 @@ impl Record {
     }
 }
 
+/// What is known of a request under way, for those who look at it.
+pub(crate) struct RecordView<'r> {
+    /// The settings that the exchange began with.
+    pub(crate) settings: &'r Snapshot,
+    /// When the head was complete.
+    pub(crate) began_at: Moment,
+    /// The request; `None` if its head was not decoded.
+    pub(crate) request: Option<RequestLine<'r>>,
+    /// Index of the route.
+    pub(crate) route: Option<u16>,
+    /// Indexes of the pool and of the last server.
+    pub(crate) server: Option<(u16, u16)>,
+    /// Attempts so far.
+    pub(crate) attempts: u32,
+    /// The status of the response; 0 before it.
+    pub(crate) status: u16,
+    /// Bytes of the request body and of the response.
+    pub(crate) bytes: (u64, u64),
+}
+
 /// The most bytes of `Record::text`: the ends in it fit 16 bits.
 const TEXT_BYTES_MAX: usize = METHOD_BYTES_MAX
     + TARGET_BYTES_MAX
@@ -285,6 +305,26 @@ impl Recorder {
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
         self.desk.is_some() || self.counts || self.holds_state || self.has_hooks
+    }
+
+    /// Whether requests are counted by listener, route and server: there is an admin interface.
+    pub(crate) fn counts(&self) -> bool {
+        self.counts
+    }
+
+    /// What is known of the request that a requester names; `None` if nothing is recorded.
+    pub(crate) fn view(&self, index: u32) -> Option<RecordView<'_>> {
+        let record = self.records.get(index as usize)?;
+        Some(RecordView {
+            settings: record.settings.as_deref()?,
+            began_at: record.began_at,
+            request: record.request_line(),
+            route: record.route,
+            server: record.server,
+            attempts: record.attempts,
+            status: record.status,
+            bytes: (record.bytes_in, record.bytes_out),
+        })
     }
 
     /// The number of records of requests under way.

@@ -40,6 +40,7 @@ use crate::drain::Drain;
 use crate::handover::{Handover, Rehearsal, change_settings, rehearse};
 use crate::health::{Checks, Roster, Standings};
 use crate::inheritance::Inheritance;
+use crate::inspection::Inspection;
 use crate::key_fetcher::KeyFetcher;
 use crate::ledger::Ledger;
 use crate::listening_sockets;
@@ -128,6 +129,8 @@ pub(crate) enum Mail {
     Standings(Arc<Standings>),
     /// A thread has verified the password of a request.
     PasswordResult(PasswordResult),
+    /// Answer a question of the admin interface.
+    Inspect(Arc<Inspection>),
     /// Send copies of the listeners for a process that replaces this one.
     PassListeners(ListenerReceiver),
 }
@@ -302,7 +305,8 @@ fn serve_until_stopped(
     let beating = accounts.clone();
     let counts = (registry, accounts, Arc::clone(&roster));
     let shown = (&plan.arranged.config, inventory, plan.process.clone());
-    let operations = start_admin(interface, shown, counts, opening)?;
+    let senders = workers.iter().map(|worker| worker.sender.clone()).collect();
+    let operations = start_admin(interface, shown, counts, (senders, opening))?;
     let knowledge = Knowledge { operations: operations.clone(), roster: Arc::clone(&roster) };
     let checks = Checks::start(roster, &plan.arranged, &plan.addresses, &plan.tls)
         .map_err(system("starting the thread of the health checks"))?;
@@ -442,7 +446,7 @@ fn start_admin(
     interface: Option<admin::Interface>,
     (config, inventory, process): (&Config, Inventory, ProcessState),
     (registry, accounts, roster): (Option<Arc<Registry>>, Vec<Arc<Accounts>>, Arc<Roster>),
-    opening: Option<mpsc::Receiver<()>>,
+    (workers, opening): (Vec<Sender<Mail>>, Option<mpsc::Receiver<()>>),
 ) -> Result<Option<Arc<Operations>>, StartError> {
     let (Some(interface), Some(registry)) = (interface, registry) else { return Ok(None) };
     let operations = Arc::new(Operations {
@@ -450,6 +454,8 @@ fn start_admin(
         inventory: Mutex::new(inventory),
         process: Mutex::new(process),
         accounts,
+        workers,
+        is_private: config.admin.as_ref().is_some_and(admin::token::is_private),
         registry,
         roster,
         started: (Instant::now(), SystemTime::now()),
@@ -678,6 +684,7 @@ fn serve(prepared: &mut Prepared, mailbox: &Mailbox<Mail>, index: u16) {
                         log::error(format_args!("a worker cannot pass its listeners: {error}"));
                     }
                 }
+                (Some(Mail::Inspect(inspection)), _) => worker.begin_inspection(inspection),
                 (Some(Mail::Tls(plan)), Some(layer)) => layer.replace_plan(&plan),
                 (Some(Mail::Tls(_)), None) => {}
                 (Some(Mail::Prepare(rehearsal)), None) => {

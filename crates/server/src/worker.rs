@@ -52,6 +52,8 @@ use crate::client_places::HeldPlaces;
 use crate::connection::Connections;
 use crate::counters::Accounts;
 use crate::eviction::Search;
+use crate::inspection::Inspections;
+use crate::malformed::MalformedMessages;
 use crate::paces::Paces;
 use crate::passwords::Passwords;
 use crate::permits::PermitPost;
@@ -189,6 +191,10 @@ pub struct Worker {
     limits: WorkerLimits,
     /// The records of requests, for the access log and the statistics.
     pub(crate) recorder: Recorder,
+    /// The questions of the admin interface.
+    pub(crate) inspections: Inspections,
+    /// The last malformed messages, for the admin interface.
+    pub(crate) malformed: MalformedMessages,
     /// Mail about permits of servers from and for other workers; `None` if this is the only worker.
     pub(crate) post: Option<PermitPost>,
 }
@@ -394,6 +400,8 @@ impl Worker {
             seed,
             limits,
             recorder,
+            inspections: Inspections::default(),
+            malformed: MalformedMessages::default(),
             post: None,
         }
     }
@@ -459,7 +467,8 @@ impl Worker {
             || self.lua_share.has_waiting()
             || self.log_hooks.len() > 0
             || self.tokens.has_waiting()
-            || self.push_share.has_waiting();
+            || self.push_share.has_waiting()
+            || self.inspections.are_waiting();
         if has_work {
             return Span::ZERO;
         }
@@ -481,6 +490,7 @@ impl Worker {
         self.resume_apps(reactor);
         self.end_unwanted_own(reactor);
         self.lua_share.renew();
+        self.inspect(reactor);
         self.finish_push(reactor);
         if self.has_broken() {
             self.repair(reactor);

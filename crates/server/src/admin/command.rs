@@ -9,7 +9,7 @@ use tidegate_gate::access::Names;
 use tidegate_gate::agent::{Operation, WEIGHT_MAX, part_of_weight};
 
 use super::profile::{self, Plan};
-use super::{Operations, activity, info, maintenance, map, set, stat, table};
+use super::{Operations, activity, errors, info, maintenance, map, sess, set, stat, table};
 use crate::health::{ServerState, View};
 
 /// The outcome of a command.
@@ -61,6 +61,42 @@ const COMMANDS: &[Command] = &[
             ["json"] => Ok(Reply::Shown(stat::json(operations) + "\n")),
             _ => Err(allowed("show stat", arguments, &["", "json"])),
         },
+    },
+    Command {
+        words: &["show", "sess"],
+        arguments: "[json] [all] [limit NUMBER] [listener NAME] [route NAME] [server POOL[/SERVER]] [client ADDRESS] \
+                    [older DURATION]",
+        about: "the connections of clients with a request in progress, or all; what each waits for, and its id",
+        example: "show sess server api older 10s",
+        run: sess::list,
+    },
+    Command {
+        words: &["show", "conn"],
+        arguments: "ID [json]",
+        about: "all that is known about a connection, with the id that `show sess` lists",
+        example: "show conn 0.12.5",
+        run: sess::show,
+    },
+    Command {
+        words: &["kill", "conn"],
+        arguments: "ID",
+        about: "resets a connection, or a stream of HTTP/2, with the id that `show sess` lists",
+        example: "kill conn 0.12.5",
+        run: sess::kill,
+    },
+    Command {
+        words: &["shutdown", "sessions", "server"],
+        arguments: "POOL/SERVER",
+        about: "ends the exchanges with a server: with 503 before the response, by a reset in it; new ones may follow",
+        example: "shutdown sessions server api/10.0.0.1:8000",
+        run: sess::end_of_server,
+    },
+    Command {
+        words: &["show", "errors"],
+        arguments: "[json]",
+        about: "the last malformed messages of clients and of servers, with the reason and the offending byte",
+        example: "show errors",
+        run: errors::show,
     },
     Command {
         words: &["show", "servers", "state"],

@@ -169,6 +169,8 @@ mod tests {
             inventory: Mutex::default(),
             process: Mutex::default(),
             accounts: Vec::new(),
+            workers: Vec::new(),
+            is_private: true,
             registry: Arc::new(Registry::new(1)),
             roster: Arc::new(Roster::new(&arranged, Vec::new())),
             started: (Instant::now(), SystemTime::now()),

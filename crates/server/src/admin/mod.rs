@@ -8,6 +8,7 @@
 mod activity;
 mod command;
 mod connection;
+mod errors;
 mod http;
 mod info;
 mod line;
@@ -17,6 +18,7 @@ mod metrics;
 mod process;
 mod profile;
 mod reloads;
+mod sess;
 mod set;
 mod stat;
 mod table;
@@ -37,6 +39,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use tidegate_config::model::{Admin, Bind, Config};
 use tidegate_gate::inventory::Inventory;
 use tidegate_gate::process_state::ProcessState;
+use tidegate_reactor::Sender;
 
 pub(crate) use self::connection::Places;
 use self::connection::{Connection, Stream};
@@ -46,6 +49,7 @@ use crate::counters::Accounts;
 use crate::health::Roster;
 use crate::ledger::Ledger;
 use crate::log;
+use crate::start::Mail;
 use crate::stats::{Registry, is_passed};
 use crate::threads::{self, Ended};
 
@@ -66,6 +70,10 @@ pub(crate) struct Operations {
     pub(crate) process: Mutex<ProcessState>,
     /// The counters of each worker.
     pub(crate) accounts: Vec<Arc<Accounts>>,
+    /// The ways to the workers.
+    pub(crate) workers: Vec<Sender<Mail>>,
+    /// Only the user of the process, or those with the token, can use the interface.
+    pub(crate) is_private: bool,
     /// The counters of listeners, routes and servers.
     pub(crate) registry: Arc<Registry>,
     /// The servers.

@@ -214,7 +214,7 @@ pub(super) fn cpu_ms(thread: &Thread) -> (u64, u64) {
 }
 
 /// A duration such as `10s`, `500ms` or `2m`.
-fn parse_span(text: &str) -> Option<Duration> {
+pub(super) fn parse_span(text: &str) -> Option<Duration> {
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
     let millis = match unit {

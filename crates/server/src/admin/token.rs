@@ -30,6 +30,11 @@ pub(crate) fn read(admin: &Admin) -> Result<Option<String>, Fault> {
     check(&bytes, is_local).map(Some)
 }
 
+/// Whether not every user of the machine can use the interface.
+pub(crate) fn is_private(admin: &Admin) -> bool {
+    admin.token_file.is_some() || matches!(admin.bind, Bind::Unix(_))
+}
+
 fn check(bytes: &[u8], is_local: bool) -> Result<String, Fault> {
     let fault = |what: &str| Err((what.to_owned(), MAKE.to_owned()));
     let Ok(text) = core::str::from_utf8(bytes) else {

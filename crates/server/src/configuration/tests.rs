@@ -78,6 +78,7 @@ fn play(mailbox: Mailbox<Mail>, answers: Option<Answers>, log: &Log, ends: &Mute
             | Mail::Tls(_)
             | Mail::Standings(_)
             | Mail::PasswordResult(_)
+            | Mail::Inspect(_)
             | Mail::PassListeners(_) => note("other"),
         }
     }

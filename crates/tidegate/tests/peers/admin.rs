@@ -15,15 +15,15 @@ use crate::process::{Folder, Process, free_address, run, run_well, text};
 use crate::requests::curl;
 
 /// A process with an admin interface, and an origin that does not exist beside one that does.
-struct Operated {
-    folder: Folder,
-    process: Process,
-    door: SocketAddr,
-    admin: SocketAddr,
+pub struct Operated {
+    pub folder: Folder,
+    pub process: Process,
+    pub door: SocketAddr,
+    pub admin: SocketAddr,
 }
 
 impl Operated {
-    fn start(name: &str, settings: &str) -> Self {
+    pub fn start(name: &str, settings: &str) -> Self {
         let folder = Folder::new(name);
         let (door, admin) = (free_address(), free_address());
         let config = format!(
@@ -41,7 +41,7 @@ impl Operated {
         Self { folder, process, door, admin }
     }
 
-    fn get(&self, target: &str) -> String {
+    pub fn get(&self, target: &str) -> String {
         run_well(curl().args(["-o", "-"]).arg(format!("http://{}{target}", self.door)))
     }
 
@@ -49,12 +49,12 @@ impl Operated {
         run_well(curl().arg(format!("http://{}{target}", self.admin)))
     }
 
-    fn ctl(&self, words: &[&str]) -> Output {
+    pub fn ctl(&self, words: &[&str]) -> Output {
         let at = self.admin.to_string();
         run(command(env!("CARGO_BIN_EXE_tidegate")).args(["ctl", "--at", &at]).args(words))
     }
 
-    fn ctl_well(&self, words: &[&str]) -> String {
+    pub fn ctl_well(&self, words: &[&str]) -> String {
         let output = self.ctl(words);
         assert!(output.status.success(), "{}", text(&output.stderr));
         text(&output.stdout).to_owned()

@@ -10,6 +10,7 @@ mod body;
 mod encode;
 mod framing;
 mod head;
+mod locate;
 mod request;
 mod response;
 mod response_encoder;
@@ -23,5 +24,6 @@ pub use encode::{
     encode_request_line, encode_status_line,
 };
 pub use head::{HeadDecoder, HeadLimits, ResponseLimits};
+pub use locate::locate;
 pub use response_encoder::{BodyFraming, ResponseEncoder};
 pub use stored::StoredHead;

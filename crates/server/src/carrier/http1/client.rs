@@ -22,6 +22,7 @@ use crate::carrier::http1::Framing;
 use crate::carrier::http1::response::AnswerForm;
 use crate::carrier::output::{look_span, next_look};
 use crate::connection::Downstream;
+use crate::malformed::FaultPlace;
 use crate::record::{CLIENT_LEFT, Refusal, SLOW_CLIENT};
 use crate::requester::Requester;
 use crate::worker::Worker;
@@ -406,6 +407,8 @@ impl Worker {
                 head_bytes
             }
             Err(fault) => {
+                let place = FaultPlace::Head(fault.kind);
+                self.keep_malformed(reactor, sock, (fault.reason(), place), bytes);
                 self.refuse_head(reactor, sock, fault, is_head_request(bytes));
                 bytes.len()
             }
@@ -475,6 +478,8 @@ impl Worker {
             let step = match http1.body.decode(piece) {
                 Ok(step) => step,
                 Err(fault) => {
+                    let what = (fault.reason(), FaultPlace::Unknown);
+                    self.keep_malformed(reactor, sock, what, piece);
                     self.reject_http1_request(reactor, sock, fault.status(), fault.reason());
                     return bytes.len();
                 }

@@ -13,10 +13,13 @@ use crate::action::proxy::exchange::{Exchange, Stage};
 use crate::action::proxy::tunnel::Side;
 use crate::buffers::Input;
 use crate::connection::Upstream;
+use crate::malformed::FaultPlace;
 use crate::worker::{Work, Worker};
 
 /// What the proxy answers if a response cannot be decoded.
 const MALFORMED: &str = "the server's response is malformed";
+/// What `show errors` states about bytes of an idle connection.
+const UNREQUESTED: &str = "bytes of a server to which no request was sent";
 
 /// The HTTP/1 state of a connection to a server.
 pub(crate) struct Http1Server {
@@ -53,12 +56,14 @@ impl Worker {
         if id.is_none() {
             // No request is in progress. The bytes must not be taken for the response to the next request.
             self.accounts.counters.upstream_faults.add(1);
+            self.keep_malformed(reactor, sock, (UNREQUESTED, FaultPlace::At(0)), bytes);
             self.lose_idle(reactor, sock);
             return reactor.abort(sock);
         }
         if reactor.is_guarded(sock) {
             // The server cannot have seen the request, so the bytes are not the response to it.
             self.accounts.counters.upstream_faults.add(1);
+            self.keep_malformed(reactor, sock, (UNREQUESTED, FaultPlace::At(0)), bytes);
             return self.request_not_sent(reactor, id);
         }
         let Some(http1) = up.http1() else { return self.note_bug(reactor, sock) };
@@ -124,7 +129,7 @@ impl Worker {
                 | Stage::Connecting
                 | Stage::ExpectResponse => self.decode_response(reactor, sock, id, rest),
                 Stage::ExpectBody => {
-                    let is_paced = exchange.pace.is_some();
+                    let is_paced = exchange.may_pace_response();
                     let room = if is_paced { self.response_room(reactor, id) } else { usize::MAX };
                     if room == 0 {
                         break;
@@ -172,7 +177,9 @@ impl Worker {
             match http1.decoder.decode_response(bytes, &limits, kind, &mut storage) {
                 Ok(None) => return 0,
                 Ok(Some(decoded)) => decoded,
-                Err(_) => {
+                Err(fault) => {
+                    let what = (fault.reason(), FaultPlace::Head(fault.kind));
+                    self.keep_malformed(reactor, sock, what, bytes);
                     self.server_misbehaved(reactor, id, MALFORMED);
                     return bytes.len();
                 }
@@ -224,9 +231,14 @@ impl Worker {
             return bytes.len();
         };
         let body = &mut http1.body;
-        let Ok(step) = body.decode(&bytes[..bytes.len().min(room)]) else {
-            self.server_misbehaved(reactor, id, MALFORMED);
-            return bytes.len();
+        let step = match body.decode(&bytes[..bytes.len().min(room)]) {
+            Ok(step) => step,
+            Err(fault) => {
+                let what = (fault.reason(), FaultPlace::Unknown);
+                self.keep_malformed(reactor, sock, what, bytes);
+                self.server_misbehaved(reactor, id, MALFORMED);
+                return bytes.len();
+            }
         };
         if step.done {
             let trailers = body.trailers().to_vec();
@@ -260,7 +272,7 @@ impl Worker {
     /// the end together with the last bytes, although the connection is not to be read.
     fn defers_end(&mut self, sock: SockId, id: Id<Exchange>) -> bool {
         let Some(exchange) = self.exchanges.find_mut(id) else { return false };
-        let may_wait = exchange.stage == Stage::ExpectBody && exchange.pace.is_some();
+        let may_wait = exchange.stage == Stage::ExpectBody && exchange.may_pace_response();
         let http1 = self.conns.upstream(sock).and_then(Upstream::http1);
         if !may_wait || http1.is_none_or(|http1| http1.input.is_empty()) {
             return false;

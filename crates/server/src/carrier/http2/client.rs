@@ -21,6 +21,7 @@ use crate::carrier::http2::links::settle_client_later;
 use crate::carrier::http2::stream::{Connect, Http2Stream};
 use crate::carrier::output::{look_span, next_look};
 use crate::connection::ClientCarrier;
+use crate::malformed::FaultPlace;
 use crate::record::{CLIENT_LEFT, SLOW_CLIENT};
 use crate::requester::Requester;
 use crate::worker::Worker;
@@ -170,6 +171,8 @@ impl Worker {
                 Ok(None) => return,
                 Ok(Some(event)) => self.handle_http2_event(reactor, sock, event),
                 Err(fault) => {
+                    let place = FaultPlace::At(bytes.len() - input.len());
+                    self.keep_malformed(reactor, sock, (fault.reason(), place), bytes);
                     self.note_http2_glitches(reactor, sock);
                     self.accounts.counters.requests_refused.add(1);
                     self.blame_connection(sock, Cause::Refused, fault.reason());

@@ -12,6 +12,7 @@ use tidegate_wire::http2::{self, Connection, Event, ResetCause, Scratch};
 use tidegate_wire::message::{Fields, ResponseHead};
 use tidegate_wire::tls::TlsSession;
 
+use crate::action::proxy::exchange::Exchange;
 use crate::action::proxy::exchange::Stage;
 use crate::carrier::http1::server::Http1Server;
 use crate::carrier::http2::links::settle_server_later;
@@ -19,6 +20,7 @@ use crate::carrier::http2::server_stream::ServerStream;
 use crate::carrier::http2::server_tunnel::ConnectSupport;
 use crate::carrier::http2::servers::{HeadArrival, Opening};
 use crate::connection::ServerCarrier;
+use crate::malformed::FaultPlace;
 use crate::responder::Responder;
 use crate::worker::Worker;
 
@@ -293,7 +295,11 @@ impl Worker {
             match http2.connection.receive(now, &mut input, scratch, out) {
                 Ok(None) => return,
                 Ok(Some(event)) => self.handle_http2_server_event(reactor, sock, event),
-                Err(_) => return self.fail_http2_server(reactor, sock, Loss::Misbehaved),
+                Err(fault) => {
+                    let place = FaultPlace::At(bytes.len() - input.len());
+                    self.keep_malformed(reactor, sock, (fault.reason(), place), bytes);
+                    return self.fail_http2_server(reactor, sock, Loss::Misbehaved);
+                }
             }
         }
     }
@@ -367,7 +373,7 @@ impl Worker {
         }
         let Some(exchange) = self.http2_servers.exchange(id) else { return };
         let exchange = self.exchanges.find(exchange);
-        let is_paced = exchange.is_some_and(|exchange| exchange.pace.is_some());
+        let is_paced = exchange.is_some_and(Exchange::may_pace_response);
         if !self.http2_servers.keep_data(&mut self.buffers, id, bytes, is_paced) {
             self.hand_over_data(reactor, id, bytes, ends);
         } else if is_paced {

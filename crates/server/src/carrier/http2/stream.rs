@@ -136,6 +136,11 @@ impl Http2Stream {
         self.record
     }
 
+    /// The number of the stream on its connection.
+    pub(crate) fn number(&self) -> u32 {
+        self.number
+    }
+
     /// Sets the record of the request.
     pub(crate) fn set_record(&mut self, record: u32) {
         self.record = record;
