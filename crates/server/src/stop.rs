@@ -91,11 +91,13 @@ impl Worker {
         }
     }
 
-    /// Whether a stop is complete: every connection and listener is closed, or the grace period has ended.
+    /// Whether a stop is complete: every connection and listener is closed, or the grace period has ended and all events about
+    /// clients were sent.
     #[must_use]
     pub fn is_stopped<R: Reactor>(&self, reactor: &R) -> bool {
         let all_closed = reactor.sock_count() == 0 && reactor.listener_count() == 0;
-        self.stopping && (self.stop.is_grace_over || all_closed && !self.owes_events())
+        let is_done = all_closed || self.stop.is_sending_events;
+        self.stopping && (self.stop.is_grace_over || is_done && !self.owes_events())
     }
 
     /// The grace period has ended: resets every connection that is still open, after the backends of push hubs have learned of
