@@ -27,7 +27,7 @@ const EVENTS_SPAN_MAX: Span = Span::from_secs(2);
 /// listeners of another process.
 pub(crate) type Leaving = Arc<[Option<Arc<LeavingListeners>>]>;
 
-/// How far a stop has come, and how it goes on.
+/// The progress of a stop, and how it continues.
 #[derive(Default)]
 pub(crate) struct Stop {
     /// Which WebSocket connections the stop has closed so far.
