@@ -340,8 +340,8 @@ function hub:refresh(arguments) end
 ---@field on_close? fun(client: tide.Client, code: integer, reason: string)
 ---@field on_start? fun()
 ---@field on_stop? fun()
----@field on_handover? fun(client: tide.Client, state: table) After a reload: a client of the code before.
----@field on_retire? fun(seconds: number) After a reload, in the code before: it ends after these seconds.
+---@field on_handover? fun(client: tide.Client, state: table) After a reload: a client of the previous code.
+---@field on_retire? fun(seconds: number) After a reload, in the previous code: it ends after these seconds.
 
 ---What the tests of an application use (`tidegate lua test`).
 ---@class tide.TestRequest

@@ -1,4 +1,4 @@
-//! Lua applications: the VM of each on one worker, and the VMs of earlier code that go on for a while (`retired.rs`).
+//! Lua applications: the VM of each on one worker, and the VMs of earlier code that continue for a while (`retired.rs`).
 //! In: the configuration, the programs (`scripts.rs`). Out: VMs; what is wrong with a script.
 //! Never: reads a script: all workers run the same text. A module is read when a script requires it for the first time.
 //! Limits: a VM is replaced if its script keeps most of the memory it may,
@@ -700,7 +700,7 @@ impl Apps {
     }
 }
 
-/// Whether a VM has so little memory left after a collection that its callbacks would go on failing.
+/// Whether a VM has so little memory left after a collection that its callbacks would continue to fail.
 fn is_much(used: usize, config: &LuaApp) -> bool {
     used > config.memory_bytes_max / 4 * 3
 }
@@ -733,7 +733,7 @@ impl App {
         self.vm.as_mut()
     }
 
-    /// How long the VM may go on after other code has taken its place.
+    /// How long the VM may continue after other code has replaced it.
     pub(crate) fn grace(&self) -> Span {
         self.config.reload_grace
     }

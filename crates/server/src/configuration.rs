@@ -41,7 +41,7 @@ use crate::tokens;
 
 /// How long a worker may take to begin to apply settings.
 const APPLY_SPAN: Duration = Duration::from_secs(10);
-/// How often a thread that waits for a worker looks whether the process stops.
+/// How often a thread that waits for a worker checks whether the process is stopping.
 const LOOK_SPAN: Duration = Duration::from_millis(50);
 
 /// Where the configuration of a process is from.

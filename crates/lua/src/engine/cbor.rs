@@ -18,7 +18,7 @@ use super::json::{ARRAY, array_metatable, is_sequence, push_null};
 const DEPTH_MAX: usize = 100;
 /// Bytes of a value that is written.
 const BYTES_MAX: usize = 16 * 1024 * 1024;
-/// Values between two looks at the budget.
+/// Values between two checks of the budget.
 const BUDGET_EVERY: u32 = 512;
 
 // Major types (section 3.1).

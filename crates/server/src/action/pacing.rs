@@ -75,7 +75,7 @@ impl Worker {
         WorkerTimer::Pace.set(reactor, self.paces.next_at());
     }
 
-    /// Lets the bodies go on whose turn has come.
+    /// Resumes the bodies whose turn has come.
     pub(crate) fn resume_paced<R: Reactor>(&mut self, reactor: &mut R) {
         while let Some((running, way)) = self.paces.take_due(reactor.now()) {
             match running {

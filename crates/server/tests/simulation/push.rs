@@ -592,7 +592,7 @@ fn messages_of_a_subscription_that_has_ended_are_not_delivered() {
     };
     assert_eq!(of("a").len(), 1, "{:?}", of("a").len());
     assert!(of("a")[0].contains("\"new\""));
-    assert!(of("b").last().is_some_and(|text| text.contains("\"199 ")), "others go on");
+    assert!(of("b").last().is_some_and(|text| text.contains("\"199 ")), "others still receive");
     process.finish(vec![slow]);
 }
 

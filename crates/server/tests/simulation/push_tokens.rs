@@ -88,7 +88,7 @@ fn flood_of_tokens_does_not_hold_up_other_clients() {
         assert!(turns < 8, "{:?} after {turns} turns", victim.received);
     }
     let verified = process.sum("tokens_verified") as usize;
-    assert!(verified < TOKENS * SOCKETS, "the flood goes on: {verified} after {turns} turns");
+    assert!(verified < TOKENS * SOCKETS, "the flood continues: {verified} after {turns} turns");
     // Every command is answered once, in order.
     for _ in 0..200 {
         process.turn();

@@ -46,7 +46,7 @@ pub struct KeySet {
 
 /// One key.
 pub(super) struct Key {
-    /// Its name, which tokens may state (`kid`).
+    /// Its key ID, which tokens may state (`kid`).
     id: Option<String>,
     /// The only algorithm that it is meant for, if its set states one.
     algorithm: Option<String>,
@@ -182,7 +182,7 @@ fn hmac_of(algorithm: &str) -> Option<hmac::Algorithm> {
     })
 }
 
-/// The public key in `bytes`, for each of these algorithms; `None` if it is no such key.
+/// The public key in `bytes`, for each of these algorithms; `None` if they are not such a key.
 fn public_key(algorithms: &[PublicAlgorithm], bytes: &[u8]) -> Option<Material> {
     let parse = |(name, algorithm): &PublicAlgorithm| {
         Some((*name, ParsedPublicKey::new(*algorithm, bytes).ok()?))

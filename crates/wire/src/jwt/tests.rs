@@ -108,7 +108,7 @@ fn rsa_and_curves_are_verified_from_pem_and_json() {
             let wrong = token(header, with(&RSA_PKCS1_SHA256));
             assert_eq!(keys.verify(&wrong), Err(Refusal::Invalid), "{header}");
         }
-        // The public key is no secret, so it must not serve as the key of an HMAC.
+        // The public key is not secret, so it must not serve as the key of an HMAC.
         for secret in [der.as_ref(), public.as_ref(), pem("PUBLIC KEY", der.as_ref()).as_bytes()] {
             let forged = token(r#"{"alg":"HS256"}"#, hmac_with(secret));
             assert_eq!(keys.verify(&forged), Err(Refusal::Invalid));

@@ -67,7 +67,7 @@ pub(crate) struct RequestFacts {
     pub(crate) authenticates: bool,
     /// The request takes a server only after the beginning of its body has arrived.
     pub(crate) buffers: bool,
-    /// Trailers of the request are not forwarded, to no server.
+    /// Trailers of the request are not forwarded to any server.
     pub(crate) drops_trailers: bool,
     /// No intermediary may put a field of the request into a compression table (RFC 7541 section 7.1.3).
     pub(crate) is_sensitive: bool,
@@ -81,7 +81,7 @@ pub(crate) struct RequestFacts {
 }
 
 impl RequestFacts {
-    /// The facts of no request.
+    /// The facts before there is a request.
     pub(crate) const NONE: Self = Self {
         is_tcp: false,
         is_head: false,

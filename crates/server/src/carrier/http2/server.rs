@@ -598,7 +598,7 @@ impl Worker {
         }
     }
 
-    /// The connection takes no more requests. Those that it has go on.
+    /// The connection takes no more requests. Its current requests continue.
     pub(crate) fn retire_http2_server(&mut self, sock: SockId) {
         let Some(up) = self.conns.upstream(sock) else { return };
         let (pool, server) = (up.pool, up.server);
