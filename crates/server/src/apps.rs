@@ -13,10 +13,10 @@ use std::sync::Arc;
 
 use tidegate_base::{Moment, Span};
 use tidegate_config::findings::Finding;
-use tidegate_config::model::{Config, LuaApp, LuaSetting, Route};
+use tidegate_config::model::{Config, LuaApp, LuaLayer, LuaSetting, Route};
 use tidegate_lua::{
     Bounds, Budget, CallbackEnd, ClientId, Dictionary, Excess, Facts, Failure, FindModule, Handler,
-    OperationId, Outbox, Response, Script, Vm,
+    Layer, OperationId, Outbox, Response, Script, Vm,
 };
 
 use crate::log;
@@ -151,6 +151,9 @@ fn environment(
         shared: program.shared.clone(),
         hubs: Arc::clone(&program.hubs),
         pools: app.pools.clone(),
+        layer: app.layer.map(|layer| match layer {
+            LuaLayer::Lapps => Layer::Lapps,
+        }),
     };
     let program = Arc::clone(program);
     (bounds, facts, Box::new(move |name| program.module(name)))
