@@ -8,7 +8,7 @@
 --   shared = { notes = "16MiB" }
 --
 -- GET /notes, POST /notes, GET /notes/{id}, PUT /notes/{id}, DELETE /notes/{id}. A note is any JSON object. The notes that
--- were not used for longest make room for new ones, and all end with the process.
+-- were not used for longest make room for new ones. All notes are lost when the process ends.
 
 local TEXT_BYTES_MAX = 4096
 

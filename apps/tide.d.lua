@@ -340,8 +340,8 @@ function hub:refresh(arguments) end
 ---@field on_close? fun(client: tide.Client, code: integer, reason: string)
 ---@field on_start? fun()
 ---@field on_stop? fun()
----@field on_handover? fun(client: tide.Client, state: table) After a reload: a client of the code before.
----@field on_retire? fun(seconds: number) After a reload, in the code before: it ends after these seconds.
+---@field on_handover? fun(client: tide.Client, state: table) After a reload: a client of the previous code.
+---@field on_retire? fun(seconds: number) After a reload, in the previous code: it ends after these seconds.
 
 ---What the tests of an application use (`tidegate lua test`).
 ---@class tide.TestRequest
@@ -388,6 +388,35 @@ function head:set_header(name, value) end
 ---@param value any
 ---@return tide.ResponseHead
 function head:add_header(name, value) end
+---The body passes unchanged: on_body does not run.
+---@return tide.Head
+function head:keep_body() end
+
+---The body of a server's response, of on_body.
+---@class tide.Body
+---@field status integer
+---@field headers table<string, string|string[]>
+local body = {}
+---@param name string
+---@return string?
+function body:header(name) end
+---The next piece; nil at the end.
+---@return string? data
+---@return string? error
+function body:read() end
+---Everything up to the end.
+---@param most? integer Bytes (1 MiB).
+---@return string? data
+---@return string? error
+---@return string? partial What was read, with an error.
+function body:read_all(most) end
+---@param ... string|number
+---@return tide.Body?
+---@return string? error
+function body:write(...) end
+---@return tide.Body?
+---@return string? error
+function body:flush() end
 
 ---A socket of `tide.tcp`. Times are milliseconds.
 ---@class tide.Socket
@@ -509,7 +538,7 @@ function test.request(what) end
 ---@param what? tide.TestRequest
 ---@return tide.TestResponse
 function test.access(what) end
----@param what? tide.TestRequest|{ response: { status?: integer, headers?: table<string, any>, body?: string } }
+---@param what? tide.TestRequest|{ response: { status?: integer, headers?: table<string, any>, body?: string|string[] } }
 ---@return tide.TestResponse
 function test.response(what) end
 ---@param what? tide.TestRequest

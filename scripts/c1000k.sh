@@ -4,7 +4,7 @@
 #   make c1000k CONNECTIONS=200000    fewer, for a first look
 # In: TIDEGATE (the program), CONNECTIONS, BROADCASTS, PAUSE, FLOOR=0 (leave out the bare send loop).
 # Out: a table beside the article's figures; the reports in RESULTS (default: target/c1000k).
-# Changes sysctls while it runs, if it may, and restores them at the end, also after Ctrl-C.
+# Changes sysctls while it runs, if it may, and restores them at the end, even after Ctrl-C.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

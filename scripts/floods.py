@@ -158,7 +158,7 @@ def attack(kind, port, tls_port, until, opened):
     while time.monotonic() < until:
         for _ in range(64):
             if len(conns) >= OPEN_MAX:
-                # The first ones stay; the last ones are reset, so that the flood goes on at full speed.
+                # The first ones stay; the last ones are reset, so that the flood continues at full speed.
                 conn, _ = conns.popitem()[1]
                 conn.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                 conn.close()
@@ -196,7 +196,7 @@ def attack(kind, port, tls_port, until, opened):
             except OSError:
                 drop(fd)
         if kind == "drip" and conns:
-            # Every head goes on byte by byte.
+            # The heads are continued byte by byte.
             fds = list(conns)
             for fd in fds[dripped % len(fds) :][:64]:
                 entry = conns[fd]

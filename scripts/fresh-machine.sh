@@ -51,7 +51,7 @@ inside() {
 
 make_root() {
   [ ! -e "$mark" ] || return 0
-  [ ! -e "$root" ] || [ -z "$(ls -A "$root")" ] || fail "$root exists and is no complete root; remove it or set ROOT"
+  [ ! -e "$root" ] || [ -z "$(ls -A "$root")" ] || fail "$root exists and is not a complete root; remove it or set ROOT"
   command -v debootstrap >/dev/null || fail "debootstrap is missing: apt-get install debootstrap"
   local packages=build-essential,git,curl,ca-certificates
   mkdir -p "$root"
@@ -111,7 +111,7 @@ exec 9>"$root.lock"
 flock --nonblock 9 || fail "another run uses $root"
 case "${1:-}" in
   clean)
-    [ -e "$mark" ] || [ ! -e "$root" ] || fail "$root is no complete root of this script; remove it yourself"
+    [ -e "$mark" ] || [ ! -e "$root" ] || fail "$root is not a complete root of this script; remove it yourself"
     rm -rf --one-file-system "$root" "$log" "$root.lock"
     ;;
   shell) make_root; inside bash ;;

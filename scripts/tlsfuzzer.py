@@ -54,7 +54,7 @@ REASONS = {
     ),
     "lenient": (
         "rustls ignores the deviation and continues: other values of legacy_version, a second ClientHello with its "
-        "extensions in another order, obsolete groups beside known ones (RFC 8446 sections 4.1.2 and 4.2.7); a "
+        "extensions in another order, obsolete groups next to known ones (RFC 8446 sections 4.1.2 and 4.2.7); a "
         "renegotiation_info that is not empty, although RFC 5746 section 3.6 demands an alert (there is no "
         "renegotiation that it could be for)"
     ),

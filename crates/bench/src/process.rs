@@ -4,7 +4,7 @@
 //! silently take a part of the load.
 //! Limits: `START_MAX`, `STOP_MAX`.
 //! Invariant: all started programs and their descendants end when this process ends. Only after SIGKILL
-//! to this process may the children of a program go on; setpriv, if installed, ends the program itself.
+//! to this process may the children of a program continue to run; setpriv, if installed, ends the program itself.
 //! Invariant: a process group is in `STARTED` from its start until its leader is waited for. Both happen under
 //! the lock, so when a group is signalled, the kernel cannot have reused its number for another group.
 
@@ -28,7 +28,7 @@ pub const START_MAX: Duration = Duration::from_secs(15);
 /// How long a program may take to end after SIGTERM.
 pub const STOP_MAX: Duration = Duration::from_secs(3);
 
-/// Pause between two looks at what is awaited.
+/// Pause between two checks of a condition that is awaited.
 const POLL: Duration = Duration::from_millis(2);
 /// How long a listening program is watched. A program that daemonizes is detected here: its first process exits.
 const SETTLE: Duration = Duration::from_millis(100);

@@ -818,7 +818,7 @@ mod tests {
     fn every_word_is_unknown_to_its_section_and_listed_once() {
         for (path, words, _) in ENTRIES {
             let mut found = sections().into_iter().filter(|section| section.path == *path);
-            let section = found.next().unwrap_or_else(|| panic!("{path} is no section"));
+            let section = found.next().unwrap_or_else(|| panic!("{path} is not a section"));
             for word in *words {
                 assert!(section.key(word).is_none(), "{path}: {word} is a setting");
                 assert!(!section.later.iter().any(|(later, _)| later == word), "{path}: {word}");

@@ -24,7 +24,7 @@ pub(crate) fn read(table: &Table<'_>, realm: String, notes: &mut Notes) -> Optio
         ));
     }
     let is_secret = secret.is_some();
-    // Every mistake is reported, also beside a file that is missing.
+    // Every mistake is reported, even if a file is missing.
     let names = Names { keys: "keys", ca: "ca" };
     let source = if is_secret {
         let file = read_file("secret-file", table, notes);

@@ -40,7 +40,7 @@ pub struct LuaApp {
     pub pools: Vec<String>,
     /// Requests of one VM to these pools that are in progress at once.
     pub requests_max: usize,
-    /// How long the VMs of earlier code go on after a reload.
+    /// How long the VMs of earlier code continue after a reload.
     pub reload_grace: Span,
 }
 

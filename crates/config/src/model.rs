@@ -592,7 +592,7 @@ pub enum CertificateCondition {
     Is(CertificateTest),
 }
 
-/// The certificates that match. An empty list is no condition. Invariant: at least one of the lists is not empty.
+/// The certificates that match. An empty list adds no condition. Invariant: at least one of the lists is not empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateTest {
     /// The subject is one of these, in the form that servers receive.

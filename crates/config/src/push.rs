@@ -31,6 +31,8 @@ pub struct Push {
     pub token_audience: Vec<String>,
     /// The issuer that a token must name; `None`: any.
     pub token_issuer: Option<String>,
+    /// The difference of clocks that is tolerated in the times of tokens.
+    pub token_leeway: Span,
     /// Whether clients of the client protocol may connect without a token.
     pub anonymous: bool,
     /// The user's own backend; `None`: there is none.
@@ -185,6 +187,22 @@ impl Namespace {
 }
 
 impl Push {
+    /// The same hub with the default keys: those of tokens and of the server API may change while the process serves.
+    #[must_use]
+    pub fn without_keys(&self) -> Self {
+        let Self { token_secret, token_keys, token_audience, token_issuer, token_leeway, .. } =
+            Self::named(String::new());
+        Self {
+            api_keys: Vec::new(),
+            token_secret,
+            token_keys,
+            token_audience,
+            token_issuer,
+            token_leeway,
+            ..self.clone()
+        }
+    }
+
     fn named(name: String) -> Self {
         Self {
             name,
@@ -193,6 +211,7 @@ impl Push {
             token_keys: None,
             token_audience: Vec::new(),
             token_issuer: None,
+            token_leeway: Span::from_secs(30),
             anonymous: false,
             backend: None,
             channels: Namespace::named(String::new()),
@@ -285,6 +304,7 @@ fn read_token_keys(table: &Table<'_>, hub: &mut Push, notes: &mut Notes) {
         hub.token_audience = texts.into_iter().map(|text| text.text).collect();
     }
     hub.token_issuer = table.text("token-issuer", notes).map(|text| text.text);
+    table.set_duration("token-leeway", &mut hub.token_leeway, notes);
 }
 
 /// Checks a secret, which stays out of messages.

@@ -28,8 +28,8 @@ pub fn rebind(config: &mut Config, address: &str) -> Result<(), String> {
     let by_path = matches!(bind, Bind::Unix(_));
     if listener.proxy_protocol.as_ref().is_some_and(|sources| sources.unix != by_path) {
         return Err(format!(
-            "--bind cannot be {address:?}: `proxy-protocol` of listener {} is for the other kind of address; \
-             change `bind` and `from` in the file",
+            "--bind cannot be {address:?}: `from` of listener {}'s `proxy-protocol` requires the other kind \
+             of address (IP or unix); change `bind` and `from` in the file",
             listener.name
         ));
     }

@@ -91,7 +91,7 @@ fn every_setting_rejects_a_value_of_the_wrong_type() {
         for key in section.keys {
             let file = format!("{}\n{} = 1979-05-27\n", open.trim_end(), key.name);
             let line = file.lines().count();
-            let errors = parse(&file, "site.toml").expect_err("a date is no value");
+            let errors = parse(&file, "site.toml").expect_err("a date is not a valid value");
             let found = errors
                 .mistakes()
                 .iter()

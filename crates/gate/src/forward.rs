@@ -205,7 +205,7 @@ pub fn has_unexpected_body(head: &RequestHead<'_>) -> bool {
     !expects_body && has_body(upstream_length(head))
 }
 
-/// The length of the body as the server gets it. What follows an extended CONNECT is no body (RFC 8441 section 5).
+/// The length of the body as the server gets it. What follows an extended CONNECT is not a body (RFC 8441 section 5).
 #[must_use]
 pub const fn upstream_length(head: &RequestHead<'_>) -> BodyLength {
     if head.protocol.is_some() { BodyLength::None } else { head.length }

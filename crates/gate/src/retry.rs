@@ -55,7 +55,7 @@ pub struct FailedAttempt<'a> {
 
 /// Whether the request may be sent again.
 ///
-/// If nothing was sent, the request is sent over another connection in any case. That is no retry, and the
+/// If nothing was sent, the request is sent over another connection in any case. That is not a retry, and the
 /// caller must not repeat it on a reused connection, so that it happens once.
 /// After a failed connect, every method is retried, because no server has received the request. The same holds
 /// if the server has refused the request before any processing. After

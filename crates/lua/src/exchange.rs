@@ -11,6 +11,7 @@ use std::sync::Arc;
 use tidegate_base::Id;
 use tidegate_wire::message::{CERTIFICATE_CLAIM, Overrides, OwnedHead, RequestHead, is_claim};
 
+use crate::body::BodyFlow;
 use crate::reply::ReplyHead;
 use crate::schedule::TaskId;
 
@@ -133,8 +134,10 @@ pub struct ScriptRequest {
     pub(crate) task: TaskId,
     /// The coroutines that wait until the client has read. Some may be stale.
     pub(crate) waiters: Vec<TaskId>,
-    /// The head of the server's response, during `on_response`.
+    /// The head of the server's response, during `on_response` and `on_body`.
     pub(crate) reply: Option<Box<ReplyHead>>,
+    /// The body of the server's response, during `on_body`.
+    pub(crate) flow: Option<Box<BodyFlow>>,
 }
 
 /// A request that is forwarded once `on_access` has returned.
@@ -230,6 +233,7 @@ impl Default for ScriptRequest {
             task: Id::NONE,
             waiters: Vec::new(),
             reply: None,
+            flow: None,
         }
     }
 }
@@ -272,6 +276,7 @@ impl ScriptRequest {
         self.task = Id::NONE;
         self.waiters.clear();
         self.reply = None;
+        self.flow = None;
     }
 
     fn put(&mut self, bytes: &[u8]) -> Range<usize> {
@@ -324,6 +329,14 @@ impl ScriptRequest {
         match self.response {
             Response::Expected => self.access.as_mut().ok_or("only on_access can change a request"),
             Response::Begun | Response::Ended => Err("the request already has a response"),
+        }
+    }
+
+    /// Removes what asks for a part of the content: a part does not show the hook on bodies what precedes it. The changes of
+    /// a new request have room.
+    pub(crate) fn ask_for_whole_content(&mut self) {
+        for name in ["range", "if-range"] {
+            let _ = self.changes.remove(name);
         }
     }
 

@@ -19,7 +19,7 @@ use crate::reply::ReplyHead;
 use crate::schedule::{Owner, Schedule, TaskId, Wait, Wake};
 use crate::shared::Dictionary;
 use crate::sockets::{SocketId, Sockets};
-use crate::vm::{Bounds, ON_START};
+use crate::vm::{Bounds, Handler, ON_START};
 
 /// Requests that a VM serves at once.
 pub const EXCHANGES_MAX: usize = 65_536;
@@ -127,6 +127,11 @@ pub enum Effect {
     /// The VM wants to know when the client of a begun response has read what was sent (`Vm::note_drained`).
     AwaitDrain {
         /// The server's name of the exchange.
+        tag: u64,
+    },
+    /// The script of `on_body` has read the part of the server's body for which the server had to wait.
+    BodyRoom {
+        /// The server's name of the request.
         tag: u64,
     },
     /// A call of the server API of a push hub, whose result goes to `Vm::complete`.
@@ -406,6 +411,9 @@ impl Host {
     ) -> Option<ScriptRequestId> {
         let mut exchange = self.spare.pop().unwrap_or_default();
         exchange.set(head, origin);
+        if origin.pools.is_some() && self.handlers & (1 << Handler::Body as u32) != 0 {
+            exchange.ask_for_whole_content();
+        }
         self.exchanges.insert(exchange).ok()
     }
 
@@ -417,6 +425,9 @@ impl Host {
             Response::Expected | Response::Begun => self.schedule.cancel(exchange.task),
         }
         self.schedule.wake_all(&exchange.waiters, Wake::Ended);
+        if let Some(flow) = &exchange.flow {
+            self.schedule.wake(flow.reader, Wake::Ended);
+        }
         if self.spare.len() < SPARE_MAX {
             exchange.clear();
             self.spare.push(exchange);
@@ -445,7 +456,7 @@ impl Host {
     ) -> Result<(), &'static str> {
         let exchange = self.exchanges.get_mut(id).ok_or(ENDED)?;
         if exchange.response != Response::Expected {
-            return Err("the head of the response has been sent");
+            return Err(HEAD_SENT);
         }
         exchange.status = status;
         exchange.is_touched = true;
@@ -472,10 +483,21 @@ impl Host {
         self.exchanges.get_mut(id).ok_or(ENDED)
     }
 
-    /// The head of the server's response to a request, during `on_response`.
+    /// The head of the server's response to a request, during `on_response` and `on_body`.
     pub(crate) fn reply(&mut self, id: ScriptRequestId) -> Result<&mut ReplyHead, &'static str> {
         let exchange = self.exchanges.get_mut(id).ok_or(ENDED)?;
-        exchange.reply.as_deref_mut().ok_or("the head of the response has been sent")
+        exchange.reply.as_deref_mut().ok_or(HEAD_SENT)
+    }
+
+    /// The same, during `on_response`.
+    pub(crate) fn changeable_reply(
+        &mut self,
+        id: ScriptRequestId,
+    ) -> Result<&mut ReplyHead, &'static str> {
+        match self.exchange(id)?.flow {
+            None => self.reply(id),
+            Some(_) => Err(HEAD_SENT),
+        }
     }
 
     /// Adds to the body of a response. `flush` sends it.
@@ -716,3 +738,5 @@ fn check_close(code: u32, reason: &[u8]) -> Result<(), &'static str> {
 
 /// The error of an operation on a response that is complete or whose client has left.
 const ENDED: &str = "the response has ended";
+/// The error of a change of a head that was sent.
+const HEAD_SENT: &str = "the head of the response has been sent";

@@ -7,6 +7,7 @@
 //! `unsafe` is in `engine/` only, because LuaJIT's interface is a C library.
 #![deny(unsafe_code)]
 
+mod body;
 mod dialogue;
 mod encoding;
 #[allow(unsafe_code)]

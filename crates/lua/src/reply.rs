@@ -7,6 +7,10 @@ use tidegate_wire::message::{Overrides, ResponseHead};
 
 use crate::exchange::check_reply_field;
 
+/// Fields that describe the bytes of the content, or offer parts of it (RFC 9110 section 14.3, RFC 9530).
+const OF_CONTENT: [&str; 5] =
+    ["accept-ranges", "content-digest", "content-md5", "digest", "repr-digest"];
+
 /// The head of a response; see the module header.
 #[derive(Default, Debug)]
 pub struct ReplyHead {
@@ -18,11 +22,14 @@ pub struct ReplyHead {
     pub status: u16,
     /// The fields that the client gets in place of received ones.
     pub changes: Overrides,
+    /// The script wants the body unchanged: `on_body` does not run.
+    pub keeps_body: bool,
 }
 
 impl ReplyHead {
     /// The head of a response.
-    pub(crate) fn new(head: &ResponseHead<'_>) -> Self {
+    #[must_use]
+    pub fn new(head: &ResponseHead<'_>) -> Self {
         let mut fields = Vec::new();
         for field in head.fields() {
             fields.extend_from_slice(field.name.as_bytes());
@@ -31,7 +38,7 @@ impl ReplyHead {
             fields.push(b'\n');
         }
         let status = head.status;
-        Self { received: status, fields, status, changes: Overrides::default() }
+        Self { received: status, fields, status, changes: Overrides::default(), keeps_body: false }
     }
 
     /// Whether the head that the client gets differs from the head that the server sent.
@@ -44,6 +51,26 @@ impl ReplyHead {
     pub fn fields(&self) -> impl Iterator<Item = (&str, &[u8])> {
         let received = crate::exchange::fields_of(&self.fields);
         received.filter(|(name, _)| !self.changes.drops(name)).chain(self.changes.written())
+    }
+
+    /// Changes the fields that are not true any more once a script has changed the body: an ETag becomes a weak one (RFC 9110
+    /// section 8.8.1), and what describes the bytes of the content is removed.
+    ///
+    /// # Errors
+    /// There are too many changed fields.
+    pub fn describe_changed_body(&mut self) -> Result<(), &'static str> {
+        for name in OF_CONTENT {
+            if self.fields().any(|(other, _)| other.eq_ignore_ascii_case(name)) {
+                self.changes.remove(name)?;
+            }
+        }
+        let tag = self.fields().find(|(name, _)| name.eq_ignore_ascii_case("etag"));
+        let tag = tag.map(|(_, value)| value).filter(|value| value.starts_with(b"\""));
+        if let Some(weak) = tag.map(|value| [b"W/", value].concat()) {
+            self.changes.remove("etag")?;
+            self.changes.add("etag", &weak)?;
+        }
+        Ok(())
     }
 
     /// Sets the status. A status without content (204, 205, 304) can neither be set nor be replaced, because the content of

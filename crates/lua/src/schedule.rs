@@ -51,6 +51,8 @@ pub(crate) enum Wait {
     Job(JobId, Moment),
     /// The client of this exchange has read what was sent.
     Drain(ScriptRequestId),
+    /// More of the body of a server's response.
+    Body(ScriptRequestId),
     /// The result of this operation.
     Operation(OperationId),
     /// Input of this socket, or else its connect or room for output; up to this time.

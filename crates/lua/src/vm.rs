@@ -67,6 +67,8 @@ pub enum Handler {
     Handover,
     /// `on_retire`
     Retire,
+    /// `on_body`
+    Body,
 }
 
 /// How a callback ended.
@@ -302,9 +304,7 @@ impl Vm {
 
     /// Runs `on_response` for the head of a server's response. It cannot wait.
     pub fn response(&mut self, id: ScriptRequestId, head: &ResponseHead<'_>) -> CallbackEnd {
-        if let Ok(exchange) = self.engine.host().exchange(id) {
-            exchange.reply = Some(Box::new(ReplyHead::new(head)));
-        }
+        self.note_response(id, ReplyHead::new(head));
         self.run_at_once(Entry::Response, (Owner::Request(id), "on_response"), &numbers(id))
     }
 

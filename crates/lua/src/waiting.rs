@@ -22,7 +22,7 @@ impl Host {
         let due = match wait {
             Wait::Nothing => Moment::NEVER,
             Wait::Until(at) | Wait::Job(_, at) | Wait::Socket(_, _, at) => at,
-            Wait::Drain(_) | Wait::Operation(_) => Moment::NEVER,
+            Wait::Drain(_) | Wait::Body(_) | Wait::Operation(_) => Moment::NEVER,
         };
         let due = (due, matches!(wait, Wait::Until(_)));
         let Some(task) = self.schedule.suspend(coroutine, (owner, what), due) else { return false };
@@ -39,6 +39,7 @@ impl Host {
                     self.schedule.wake(task, Wake::Done);
                 }
             }
+            Wait::Body(exchange) => self.suspend_for_body(exchange, task),
             Wait::Drain(exchange) => match self.exchanges.get_mut(exchange) {
                 Some(exchange) => self.schedule.add_waiter(&mut exchange.waiters, task),
                 None => self.schedule.wake(task, Wake::Ended),

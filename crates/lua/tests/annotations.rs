@@ -23,7 +23,7 @@ const PRELUDE: [&str; 9] = [
 ];
 /// The chunk of tests, whose clients and responses are described as types.
 const TEST_PRELUDE: &str = include_str!("../src/prelude/test.lua");
-const TABLES: [&str; 20] = [
+const TABLES: [&str; 21] = [
     "tide",
     "request",
     "response",
@@ -38,6 +38,7 @@ const TABLES: [&str; 20] = [
     "connection",
     "websocket",
     "head",
+    "body",
     "timer",
     "http",
     "json",
@@ -46,7 +47,7 @@ const TABLES: [&str; 20] = [
     "url",
 ];
 /// Names that the prelude defines in loops and tables.
-const OTHERS: [&str; 29] = [
+const OTHERS: [&str; 32] = [
     "dictionary.set",
     "dictionary.add",
     "dictionary.replace",
@@ -61,6 +62,9 @@ const OTHERS: [&str; 29] = [
     "hub.unsubscribe",
     "hub.disconnect",
     "hub.refresh",
+    "body.header",
+    "body.write",
+    "body.flush",
     "tide.now",
     "tide.elapsed",
     "tide.premature",

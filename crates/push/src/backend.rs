@@ -9,11 +9,11 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
-use tidegate_wire::base64;
 
 use crate::api::encode_text;
 use crate::client::codec::{Codec, Malformed};
 use crate::publication::{in_one_line, is_too_deep};
+use crate::server_subscription::{ServerSubscription, Subs, collect, json_of};
 
 /// The longest reason of a disconnect (RFC 6455 section 5.5).
 const REASON_BYTES_MAX: usize = 123;
@@ -219,8 +219,7 @@ pub struct Granted<'a> {
     /// The channels that the client is subscribed to.
     channels: Vec<String>,
     /// The same, with details.
-    #[serde(borrow)]
-    subs: BTreeMap<String, Option<Grant<'a>>>,
+    subs: Subs,
     /// The message gets no offset and is not kept.
     pub skip_history: bool,
     /// The message may be sent as a patch of the previous one.
@@ -230,15 +229,6 @@ pub struct Granted<'a> {
     /// A second message with the same key has no effect.
     #[serde(borrow)]
     pub idempotency_key: Cow<'a, str>,
-}
-
-/// Details of a subscription that the backend makes.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Grant<'a> {
-    #[serde(borrow)]
-    data: Option<&'a RawValue>,
-    b64data: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -283,15 +273,14 @@ impl<'a> BackendDecision<'a> {
         let Some(result) = reply.result else { return Ok(Self::Nothing) };
         let granted: Granted<'_> = read_object(result.get())?;
         let is_deep = |json: Option<&RawValue>| json.is_some_and(|json| is_too_deep(json.get()));
-        let of_subs = granted.subs.values().flatten().map(|grant| grant.data);
-        let mut all = [granted.data, granted.info, granted.meta].into_iter().chain(of_subs);
+        let mut all = [granted.data, granted.info, granted.meta].into_iter();
         // A negative time is a mistake of the application, which must not last for ever.
         let is_malformed = granted.expire_at < 0 || all.any(is_deep);
         if is_malformed { Err(Malformed) } else { Ok(Self::Granted(Box::new(granted))) }
     }
 }
 
-impl<'a> Granted<'a> {
+impl Granted<'_> {
     /// When the grant ends; `None`: never.
     #[must_use]
     pub fn ends_at(&self) -> Option<u64> {
@@ -320,19 +309,12 @@ impl<'a> Granted<'a> {
         self.meta.map(|json| in_one_line(json.get()))
     }
 
-    /// The channels that the client is subscribed to, with data for it: JSON in one line, or empty.
+    /// The channels that the client is subscribed to.
     ///
     /// # Errors
-    /// The data of one is no JSON.
-    pub fn channels(&self) -> Result<Vec<(&str, Box<str>)>, Malformed> {
-        let plain = self.channels.iter().filter(|name| !self.subs.contains_key(*name));
-        let mut all: Vec<_> = plain.map(|name| (name.as_str(), Box::default())).collect();
-        for (name, grant) in &self.subs {
-            let of_grant = |grant: &Grant<'_>| json_of(grant.data, grant.b64data.as_deref());
-            let data = grant.as_ref().map_or(Ok(None), of_grant)?;
-            all.push((name, data.unwrap_or_default()));
-        }
-        Ok(all)
+    /// A detail of one is no JSON, or nested too deeply.
+    pub fn subscriptions(&self) -> Result<Vec<ServerSubscription>, Malformed> {
+        collect(&self.channels, &self.subs)
     }
 }
 
@@ -340,19 +322,6 @@ impl<'a> Granted<'a> {
 fn read_object<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, Malformed> {
     let is_object = text.trim_start().starts_with('{');
     if is_object { serde_json::from_str(text).map_err(|_| Malformed) } else { Err(Malformed) }
-}
-
-/// The JSON of a member, or of its twin in base64.
-fn json_of(plain: Option<&RawValue>, encoded: Option<&str>) -> Result<Option<Box<str>>, Malformed> {
-    match (plain, encoded) {
-        (Some(json), _) => Ok(Some(in_one_line(json.get()))),
-        (None, Some(encoded)) if !encoded.is_empty() => {
-            let bytes = base64::decode(encoded.as_bytes()).ok_or(Malformed)?;
-            let json: &RawValue = serde_json::from_slice(&bytes).map_err(|_| Malformed)?;
-            if is_too_deep(json.get()) { Err(Malformed) } else { Ok(Some(in_one_line(json.get()))) }
-        }
-        (None, _) => Ok(None),
-    }
 }
 
 #[cfg(test)]
@@ -452,10 +421,11 @@ mod tests {
         let encoded = read("{\"result\":{\"b64data\":\"eyJhIjoxfQ==\",\"b64info\":\"/w==\"}}");
         assert_eq!(encoded.data(), Ok(Some("{\"a\":1}".into())));
         assert_eq!((encoded.info(), encoded.ends_at()), (Err(Malformed), None));
-        let subs = read(
+        let both = read(
             "{\"result\":{\"channels\":[\"a\",\"b\"],\"subs\":{\"b\":{\"data\":1},\"c\":{\"override\":{}}}}}",
         );
-        let expected = [("a", ""), ("b", "1"), ("c", "")].map(|(name, data)| (name, data.into()));
-        assert_eq!(subs.channels(), Ok(expected.to_vec()));
+        let found = both.subscriptions().expect("JSON");
+        let names: Vec<&str> = found.iter().map(|one| &*one.channel).collect();
+        assert_eq!((names, &*found[1].data), (vec!["a", "b", "c"], "1"));
     }
 }

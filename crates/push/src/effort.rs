@@ -23,6 +23,12 @@ pub fn of_command(command: &Command<'_>) -> u32 {
     if command.is_query() || recovers { QUERY } else { ORDINARY }
 }
 
+/// The effort of a subscription that a token or the backend grants a client that connects.
+#[must_use]
+pub fn of_granted(recovers: bool) -> u32 {
+    if recovers { QUERY } else { ORDINARY }
+}
+
 /// The effort of encoding replies of this many bytes, or of decoding JSON.
 #[must_use]
 pub fn of_replies(bytes: usize) -> u32 {

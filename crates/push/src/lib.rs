@@ -35,6 +35,7 @@ pub mod protobuf;
 pub mod publication;
 pub mod queue;
 pub mod roster;
+pub mod server_subscription;
 pub mod settings;
 pub mod stream;
 pub mod token;

@@ -122,10 +122,20 @@ impl Hubs {
         self.hubs.iter()
     }
 
-    /// Whether commands of a client may have to wait: for a backend, or until its token is verified.
+    /// Whether commands of a client may have to wait: for a backend, until its token is verified, or for the owners of the
+    /// channels that its token names.
     #[must_use]
     pub fn lets_commands_wait(&self) -> bool {
-        self.has_backends() || self.hubs.iter().any(|hub| hub.keys.is_slow())
+        self.has_backends() || self.hubs.iter().any(|hub| hub.keys.is_some())
+    }
+
+    /// Whether the hubs are the same, except for the keys of tokens and of the server API, which may change while the process
+    /// serves.
+    #[must_use]
+    pub fn has_hubs_of(&self, other: &Self) -> bool {
+        let all =
+            |hubs: &Self| hubs.hubs.iter().map(|hub| hub.push.without_keys()).collect::<Vec<_>>();
+        all(self) == all(other)
     }
 
     /// The settings of hub `index`.

@@ -10,6 +10,7 @@ use tidegate_wire::jwt::{
     FetchedKeys, FetchedKeysReader, KeySet, Refusal as Signature, Unverified,
 };
 
+use crate::server_subscription::{ServerSubscription, Subs, collect, json_of};
 use crate::settings::Hubs;
 
 /// Why a token is refused.
@@ -35,10 +36,24 @@ pub struct Claims {
     nbf: Option<f64>,
     /// When the connection ends, in place of `exp`; not positive: never.
     expire_at: Option<i64>,
-    /// What other clients see of the user.
-    pub info: Option<Box<RawValue>>,
+    /// What other clients see of the user, or in the channel of a token for a subscription.
+    info: Option<Box<RawValue>>,
+    #[serde(default)]
+    b64info: Option<String>,
+    /// What events to the backend state about the connection, and clients do not see.
+    meta: Option<Box<RawValue>>,
     /// The channel that the token is for, if it is not for a connection.
     pub channel: Option<String>,
+    /// The channels that the client is subscribed to when it connects.
+    #[serde(default)]
+    channels: Vec<String>,
+    /// The same, with details, in place of `channels`.
+    #[serde(default)]
+    subs: Subs,
+    /// What a client learns that subscribes with the token.
+    data: Option<Box<RawValue>>,
+    #[serde(default)]
+    b64data: Option<String>,
     /// The audience.
     #[serde(default)]
     pub aud: Option<Audience>,
@@ -65,6 +80,8 @@ pub struct Keys {
     audience: Vec<String>,
     /// The issuer that a token must name; `None`: any.
     issuer: Option<String>,
+    /// The difference of clocks that is tolerated, in seconds.
+    leeway: u64,
 }
 
 /// The keys that sign tokens.
@@ -98,7 +115,16 @@ impl Keys {
             (None, None) => Signers::Secret(KeySet::of_secret(push.token_secret.as_bytes())),
         };
         let (audience, issuer) = (push.token_audience.clone(), push.token_issuer.clone());
-        Self { signers, audience, issuer }
+        Self { signers, audience, issuer, leeway: push.token_leeway.as_secs() }
+    }
+
+    /// Whether a token may be valid.
+    #[must_use]
+    pub fn is_some(&self) -> bool {
+        match &self.signers {
+            Signers::Secret(keys) | Signers::Public(keys) => !keys.is_empty(),
+            Signers::Fetched(_) => true,
+        }
     }
 
     /// Whether a signature takes so long that a worker must bound how many it verifies in a turn.
@@ -123,8 +149,9 @@ impl Keys {
             (Signers::Fetched(_), None) => return Err(Refusal::Unavailable),
         };
         let claims: Claims = serde_json::from_slice(&text).map_err(|_| Refusal::Invalid)?;
-        let now = unix_seconds as f64;
-        if claims.exp.is_some_and(|end| end <= now) || claims.nbf.is_some_and(|begin| begin > now) {
+        let (now, leeway) = (unix_seconds as f64, self.leeway as f64);
+        let is_over = claims.exp.is_some_and(|end| end + leeway <= now);
+        if is_over || claims.nbf.is_some_and(|begin| begin > now + leeway) {
             return Err(Refusal::Expired);
         }
         let is_known = self.issuer.is_none() || claims.iss == self.issuer;
@@ -205,6 +232,44 @@ impl Claims {
             None => self.exp.map(|end| end as u64),
         }
     }
+
+    /// What other clients see of the user, or in the channel of a token for a subscription: JSON in one line; empty: nothing.
+    ///
+    /// # Errors
+    /// It is no JSON, or nested too deeply.
+    pub fn info(&self) -> Result<Box<str>, Refusal> {
+        stated(self.info.as_deref(), self.b64info.as_deref())
+    }
+
+    /// What a client learns that subscribes with the token: JSON in one line; empty: nothing.
+    ///
+    /// # Errors
+    /// It is no JSON, or nested too deeply.
+    pub fn data(&self) -> Result<Box<str>, Refusal> {
+        stated(self.data.as_deref(), self.b64data.as_deref())
+    }
+
+    /// What events to the backend state about the connection: JSON in one line; empty: nothing.
+    ///
+    /// # Errors
+    /// It is nested too deeply.
+    pub fn meta(&self) -> Result<Box<str>, Refusal> {
+        stated(self.meta.as_deref(), None)
+    }
+
+    /// The channels that the client is subscribed to when it connects. As in Centrifugo, `channels` has no effect beside
+    /// `subs`.
+    ///
+    /// # Errors
+    /// A detail of one is no JSON, or nested too deeply.
+    pub fn subscriptions(&self) -> Result<Vec<ServerSubscription>, Refusal> {
+        let channels = if self.subs.is_empty() { self.channels.as_slice() } else { &[] };
+        collect(channels, &self.subs).map_err(|_| Refusal::Invalid)
+    }
+}
+
+fn stated(plain: Option<&RawValue>, encoded: Option<&str>) -> Result<Box<str>, Refusal> {
+    json_of(plain, encoded).map(Option::unwrap_or_default).map_err(|_| Refusal::Invalid)
 }
 
 #[cfg(test)]
@@ -259,6 +324,11 @@ pub(crate) mod tests {
         let key = hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes());
         let signature = encode(hmac::sign(&key, signed.as_bytes()).as_ref());
         format!("{signed}.{signature}")
+    }
+
+    /// A token signed with a secret.
+    pub(crate) fn secret_token(secret: &str, claims: &str) -> String {
+        token(HEADER, claims, secret)
     }
 
     fn keys_of(secret: &str) -> Keys {
@@ -332,7 +402,8 @@ pub(crate) mod tests {
         for (token, expected) in [
             (public_token(1, &format!("{good}}}")), Ok("7")),
             (public_token(1, "{\"sub\":\"7\",\"aud\":[\"x\",\"web\"],\"iss\":\"id\"}"), Ok("7")),
-            (public_token(1, &format!("{good},\"exp\":100}}")), Err(Refusal::Expired)),
+            (public_token(1, &format!("{good},\"exp\":71}}")), Ok("7")),
+            (public_token(1, &format!("{good},\"exp\":70}}")), Err(Refusal::Expired)),
             (
                 public_token(1, "{\"sub\":\"7\",\"aud\":\"x\",\"iss\":\"id\"}"),
                 Err(Refusal::Invalid),
@@ -371,6 +442,45 @@ pub(crate) mod tests {
         assert_eq!(verify(2, 200), Err(Refusal::Unavailable), "a newer set may have the key");
         live.offer(key_set(2).as_bytes(), 200).expect("a set");
         assert_eq!(verify(2, 200).as_deref(), Ok("7"));
+    }
+
+    #[test]
+    fn clocks_may_differ_by_the_leeway() {
+        let keys = Keys { leeway: 30, ..keys_of("secret") };
+        for (claims, is_valid) in [
+            (r#"{"exp":71}"#, true),
+            (r#"{"exp":70}"#, false),
+            (r#"{"nbf":130}"#, true),
+            (r#"{"nbf":131}"#, false),
+            (r#"{"exp":1e300,"nbf":-1e300}"#, true),
+        ] {
+            let found = keys.verify(None, &token(HEADER, claims, "secret"), 100);
+            assert_eq!(found.is_ok(), is_valid, "{claims}");
+        }
+    }
+
+    #[test]
+    fn channels_of_a_connection_are_those_of_subs_or_else_of_channels() {
+        let keys = keys_of("secret");
+        let read =
+            |claims| keys.verify(None, &token(HEADER, claims, "secret"), 100).expect("valid");
+        for (claims, expected) in [
+            ("{}", &[][..]),
+            (r#"{"channels":["b","a","b"]}"#, &["a", "b"]),
+            (r#"{"channels":["b"],"subs":{}}"#, &["b"]),
+            (r#"{"channels":["b"],"subs":{"a":{"info":1}}}"#, &["a"]),
+        ] {
+            let found = read(claims).subscriptions().expect("JSON");
+            let names: Vec<&str> = found.iter().map(|one| &*one.channel).collect();
+            assert_eq!(names, expected, "{claims}");
+        }
+        assert_eq!(
+            read(r#"{"subs":{"a":{"b64info":"?"}}}"#).subscriptions(),
+            Err(Refusal::Invalid)
+        );
+        let claims = read("{\"info\":{\"n\":\n1},\"meta\":[2],\"b64data\":\"eyJhIjoxfQ==\"}");
+        let texts = [claims.info(), claims.meta(), claims.data()].map(|text| text.expect("JSON"));
+        assert_eq!(texts.each_ref().map(|text| &**text), ["{\"n\": 1}", "[2]", "{\"a\":1}"]);
     }
 
     #[test]

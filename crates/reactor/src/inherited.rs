@@ -36,7 +36,7 @@ const MESSAGE_SOCKETS_MAX: usize = 128;
 pub struct Inherited {
     /// The listening sockets.
     pub sockets: Vec<InheritedSocket>,
-    /// Descriptors that are no listening sockets with a usable address.
+    /// Descriptors that are not listening sockets with a usable address.
     pub unusable: usize,
     /// The channel to the process that is replaced; `None`: no process is replaced.
     pub channel: Option<OwnedFd>,

@@ -29,7 +29,7 @@ use crate::worker::{Work, Worker, WorkerPool};
 /// How long idle connections of a removed listener stay open. A client that has just received a response may send its
 /// next request without knowing of the removal (RFC 9112 section 9.6); that request is still answered.
 const LEAVE_IDLE_SPAN: Span = Span::from_millis(250);
-/// How often a worker looks whether removed parts are still in use.
+/// How often a worker checks whether removed parts are still in use.
 const GONE_LOOK_SPAN: Span = Span::from_millis(100);
 
 /// A listener of a worker.
@@ -96,7 +96,7 @@ impl std::error::Error for ChangeError {}
 pub(crate) struct Gone {
     /// The parts. A part that is no longer in use is removed within `GONE_LOOK_SPAN`.
     places: BTreeSet<PartIndex>,
-    /// When the worker looks at them again.
+    /// When the worker checks them again.
     look_at: Moment,
     /// Where they are published; `None` if no thread reloads.
     published: Option<InUse>,
@@ -105,7 +105,7 @@ pub(crate) struct Gone {
 }
 
 impl Gone {
-    /// Writes the parts where the thread that reloads finds them, unless that thread just reads them.
+    /// Writes the parts where the thread that reloads finds them, unless that thread is reading them at this moment.
     fn publish(&mut self, generation: Generation) {
         let Some(published) = self.published.as_ref().filter(|_| self.is_changed) else { return };
         if let Ok(mut parts) = published.try_lock() {
@@ -141,6 +141,7 @@ impl Worker {
             self.recorder.hold_state();
         }
         self.settings.replace(Rc::clone(&snapshot));
+        self.push.change_keys(&snapshot.hubs);
         self.renew_mirrors();
         self.accounts.counters.settings_changes.add(1);
         self.change_pools(reactor, &snapshot);
@@ -181,7 +182,7 @@ impl Worker {
             if snapshot.is_listener_gone(index as u16) || self.is_open(index as u16) {
                 continue;
             }
-            // A process with more workers before it may have left several sockets of this address.
+            // An earlier process with more workers may have passed on several sockets of this address.
             let ids = adopted.iter().filter(|(at, _)| *at == index).map(|(_, id)| *id);
             let before = opened.len();
             opened.extend(ids.map(|id| OpenListener {
@@ -324,8 +325,8 @@ impl Worker {
     }
 
     /// Lets the requests of a generation use the current settings, so that another generation can begin. The meaning of
-    /// the indexes of their listeners, pools and servers does not change. Their responses have the filters of the
-    /// listener, because the routes may have other ones.
+    /// the indexes of their listeners, pools and servers does not change. Their responses use the filters of the
+    /// listener, because the filters of their routes may have changed.
     fn adopt_requests(&mut self, era: Era) {
         let current = self.settings.era();
         for sock in self.conns.downstream_ids() {
@@ -421,7 +422,7 @@ impl Worker {
             }
             match (up.is_idle(), &up.carrier) {
                 (true, _) => self.retire_upstream(reactor, sock),
-                // Its requests go on.
+                // Its requests continue.
                 (false, ServerCarrier::Http2(_)) => self.retire_http2_server(sock),
                 (false, ServerCarrier::Http1(_)) => {}
             }
@@ -439,7 +440,7 @@ impl Worker {
         self.gone.publish(snapshot.generation);
     }
 
-    /// Looks which removed parts are still in use, if it is time.
+    /// Checks which removed parts are still in use, if it is time to check.
     pub(crate) fn look_at_gone<R: Reactor>(&mut self, reactor: &R) {
         if self.gone.places.is_empty() && !self.gone.is_changed || reactor.now() < self.gone.look_at
         {

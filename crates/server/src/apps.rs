@@ -1,4 +1,4 @@
-//! Lua applications: the VM of each on one worker, and the VMs of earlier code that go on for a while (`retired.rs`).
+//! Lua applications: the VM of each on one worker, and the VMs of earlier code that continue for a while (`retired.rs`).
 //! In: the configuration, the programs (`scripts.rs`). Out: VMs; what is wrong with a script.
 //! Never: reads a script: all workers run the same text. A module is read when a script requires it for the first time.
 //! Limits: a VM is replaced if its script keeps most of the memory it may,
@@ -75,9 +75,11 @@ pub(crate) fn fault_of(config: &Config, index: usize, program: &Arc<Program>) ->
 /// The handler that routes need and the script lacks.
 fn lack(config: &Config, app: usize, vm: &mut Vm) -> Option<&'static str> {
     let hooks = |route: &Route| route.handling.hooks.as_ref().is_some_and(|hooks| hooks.app == app);
-    let of_hooks = [Handler::Access, Handler::Response, Handler::Log];
+    let of_hooks = [Handler::Access, Handler::Response, Handler::Body, Handler::Log];
     let lacks = config.routes.iter().any(hooks) && !of_hooks.into_iter().any(|of| vm.has(of));
-    lacks.then_some("has no handler for `hooks` of a route: on_access, on_response or on_log")
+    lacks.then_some(
+        "has no handler for `hooks` of a route: on_access, on_response, on_body or on_log",
+    )
 }
 
 /// Where a VM runs.
@@ -709,7 +711,7 @@ impl Apps {
     }
 }
 
-/// Whether a VM has so little memory left after a collection that its callbacks would go on failing.
+/// Whether a VM has so little memory left after a collection that its callbacks would continue to fail.
 fn is_much(used: usize, config: &LuaApp) -> bool {
     used > config.memory_bytes_max / 4 * 3
 }
@@ -759,7 +761,7 @@ impl App {
         self.vm.as_mut()
     }
 
-    /// How long the VM may go on after other code has taken its place.
+    /// How long the VM may continue after other code has replaced it.
     pub(crate) fn grace(&self) -> Span {
         self.config.reload_grace
     }

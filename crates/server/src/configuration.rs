@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use tidegate_base::Address;
 use tidegate_config::arrange::{Arranged, Life};
 use tidegate_config::findings::{Finding, Owner};
-use tidegate_config::model::{Bind, Config, ReloadOn};
+use tidegate_config::model::{Bind, Config, Push, ReloadOn};
 use tidegate_gate::inventory::Inventory;
 use tidegate_gate::process_state::ProcessState;
 use tidegate_reactor::Sender;
@@ -42,7 +42,7 @@ use crate::tokens;
 
 /// How long a worker may take to begin to apply settings.
 const APPLY_SPAN: Duration = Duration::from_secs(10);
-/// How often a thread that waits for a worker looks whether the process stops.
+/// How often a thread that waits for a worker checks whether the process is stopping.
 const LOOK_SPAN: Duration = Duration::from_millis(50);
 
 /// Where the configuration of a process is from.
@@ -268,8 +268,8 @@ impl Configuration {
         Ok((plan, shortfall))
     }
 
-    /// Refuses other push hubs, whose state in the workers belongs to those of the start, and what needs threads or mailboxes
-    /// that are created at the start only.
+    /// Refuses other push hubs, whose state in the workers belongs to those of the start (other keys of the same hubs are
+    /// accepted), and what needs threads or mailboxes that are created at the start only.
     fn check_applications(&self, config: &Config) -> Result<(), String> {
         let own = &self.arranged.config;
         let needs_passwords = config.routes.iter().any(|route| route.handling.auth.is_some());
@@ -280,10 +280,10 @@ impl Configuration {
                     .to_owned(),
             );
         }
-        if own.push != config.push {
+        if !has_same_hubs(own, config) {
             return Err(
-                "tidegate: [push.NAME] has changed, which requires a restart; no change of the file was applied; help: restart \
-                 (tidegate ctl upgrade), or undo the change"
+                "tidegate: [push.NAME] has changed besides its keys, which requires a restart; no change of the file was applied; \
+                 help: restart (tidegate ctl upgrade), or undo the change"
                     .to_owned(),
             );
         }
@@ -509,6 +509,12 @@ impl Configuration {
         self.arranged = next;
         self.addresses = addresses;
     }
+}
+
+/// Whether the push hubs are the same, except for the keys of tokens and of the server API.
+fn has_same_hubs(own: &Config, next: &Config) -> bool {
+    let hubs = |config: &Config| config.push.iter().map(Push::without_keys).collect::<Vec<_>>();
+    hubs(own) == hubs(next)
 }
 
 /// The address of a listener, as it is logged.

@@ -530,7 +530,7 @@ impl Connections {
         }
     }
 
-    /// The protocol of a connection to a server; `None` if `sock` is no such connection.
+    /// The protocol of a connection to a server; `None` if `sock` is not such a connection.
     pub(crate) fn server_protocol(&mut self, sock: SockId) -> Option<ServerProtocol> {
         Some(match self.upstream(sock)?.carrier {
             ServerCarrier::Http1(_) => ServerProtocol::Http1,

@@ -48,7 +48,7 @@ counters! {
         ejections,
         /// Connects to servers that failed.
         upstream_connect_failures,
-        /// Requests sent over a connection that had carried one before.
+        /// Requests sent over a connection that was used before.
         upstream_reuses,
         /// Idle connections that the server closed.
         upstream_idle_closes,

@@ -137,7 +137,7 @@ impl Worker {
         share.max(SHARE_MIN.min(slots / 2))
     }
 
-    /// How many more connections to servers may exist beside the slots that are left for clients.
+    /// How many more connections to servers may exist without using the slots that are left for clients.
     fn servers_left(&self) -> usize {
         (self.slots_max() - self.share_slots()).saturating_sub(self.conns.upstream_count())
     }

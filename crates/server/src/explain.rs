@@ -65,7 +65,7 @@ impl Explanation {
     }
 }
 
-/// What begins the lines of the head that the server receives.
+/// The indentation of the head that the server receives.
 const FORWARDED_INDENT: &str = "    ";
 
 /// The parts of a URL.
@@ -128,8 +128,8 @@ fn parse_url(url: &str) -> Result<Url<'_>, String> {
     }
 }
 
-/// The listener that gets the request: that with the name, else that with the port of the URL, else the first one with
-/// the scheme of the URL.
+/// The listener that gets the request: the listener called `name`, else the listener with the port of the URL, else the
+/// first listener with the scheme of the URL.
 fn find_listener(config: &Config, name: Option<&str>, url: &Url<'_>) -> Result<usize, String> {
     let listeners = &config.listeners;
     let all = || listeners.iter().map(place_of).collect::<Vec<_>>().join(", ");
@@ -232,7 +232,10 @@ fn explain_choice(
                 let to = String::from_utf8_lossy(&to);
                 writeln!(text, "the listener redirects to https: {status}, Location: {to}")
             }
-            None => writeln!(text, "the listener redirects to https, but the host is unusual: 400"),
+            None => writeln!(
+                text,
+                "the listener redirects to https, but the host is not a plain name or address: 400"
+            ),
         };
         return;
     }
@@ -271,7 +274,7 @@ fn explain_choice(
     }
 }
 
-/// The path of a pattern that matches nothing else, if `path` is below it.
+/// The path of a pattern without `/*`, if `path` is below that path.
 fn above<'p>(pattern: &'p PathPattern, path: &str) -> Option<&'p str> {
     let PathPattern::Exact(exact) = pattern else { return None };
     let rest = path.strip_prefix(exact.trim_end_matches('/'))?;
@@ -329,7 +332,7 @@ fn explain_route(
     explain_response(text, &config.routes[route], &values);
 }
 
-/// What the route does to the response, whoever makes it.
+/// What the route does to the response of a server or of Tidegate.
 fn explain_response(text: &mut String, route: &Route, values: &Values<'_>) {
     let (edits, handling) = (&route.handling.response_headers, &route.handling);
     if !edits.remove.is_empty() {
@@ -408,8 +411,8 @@ fn explain_action(
     }
 }
 
-/// Explains what the route does before its action, in the order of `action/handled.rs`. Returns whether that is the
-/// response.
+/// Explains what the route does before its action, in the order of `action/handled.rs`. Returns whether the
+/// route has responded, so that its action does not run.
 fn explain_handling(
     text: &mut String,
     config: &Config,

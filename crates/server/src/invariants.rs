@@ -335,7 +335,8 @@ impl Worker {
         for (id, request) in self.scripted.iter() {
             let running =
                 running_of((&mut self.conns, &self.http2_clients, &self.own), request.requester());
-            assert_eq!(running, Some(Running::Lua(id)), "the requester of an application");
+            let action = request.exchange().map_or(Running::Lua(id), Running::Proxy);
+            assert_eq!(running, Some(action), "the requester of an application");
         }
         for (id, request) in self.tokens.requests.iter() {
             let running =
@@ -354,9 +355,10 @@ impl Worker {
             let requester = self.exchanges.find(exchange).map(|exchange| exchange.requester);
             assert_eq!(requester, Some(Requester::own(id)), "the exchange of an own request");
         }
+        self.check_body_hooks();
         let kept = self.scripted.len() + self.kept_for_responses();
         assert_eq!(kept, self.apps.requests(), "requests that VMs keep");
-        assert!(self.response_hook.is_none(), "a hook of no exchange");
+        assert!(self.response_hook.is_none(), "a hook without an exchange");
         let mut in_vms = 0;
         for (id, client) in self.lua_clients.iter() {
             assert!(self.websockets.find(client.websocket()).is_some(), "the connection of {id:?}");
@@ -431,7 +433,7 @@ impl Worker {
                         None => panic!("{to:?} names a session that does not exist"),
                     },
                 };
-                assert_eq!(requester, to, "the action of a stream serves another one");
+                assert_eq!(requester, to, "the action of a stream belongs to another stream");
             }
         }
         assert_eq!(listed, self.http2_clients.len(), "streams without a connection");
@@ -474,8 +476,14 @@ impl Worker {
         assert!(self.push.clients() <= clients, "clients that instructions concern");
         let has_ages = self.push.has_ages_only_of(&self.sessions, &self.websockets);
         assert!(has_ages, "the age of a connection that has ended");
-        assert!(self.push.has_waiting_commands_only_of(&self.sessions), "commands of no session");
-        assert!(self.push.has_consistent_calls(&self.sessions, &self.own), "calls of no session");
+        assert!(
+            self.push.has_waiting_commands_only_of(&self.sessions),
+            "commands without a session"
+        );
+        assert!(
+            self.push.has_consistent_calls(&self.sessions, &self.own),
+            "calls without a session"
+        );
         let gauge = self.accounts.counters.push_subscriptions_now.load();
         assert_eq!(gauge, self.push.subscriptions() as u64, "the gauge of subscriptions");
     }
@@ -516,7 +524,7 @@ impl Worker {
                     None => panic!("{sock:?} names a session that does not exist"),
                 },
             };
-            assert_eq!(requester, sock, "the action of a client serves another one");
+            assert_eq!(requester, sock, "the action of a client belongs to another client");
             if let Some(kept) = kept {
                 let owner = self.conns.upstream(kept).map(|up| up.owner);
                 assert_eq!(owner, Some(sock), "the owner of the connection kept for a client");

@@ -23,7 +23,7 @@ use crate::randomness::random_seed;
 use crate::reload::unix_seconds;
 use crate::threads::{self, Ended};
 
-/// How often the thread looks whether a fetch is due or demanded.
+/// How often the thread checks whether a fetch is due or demanded.
 const TICK: Duration = Duration::from_millis(200);
 /// The shortest time between two fetches that succeed, unless an unknown key demands one.
 const USABLE_MIN: Duration = Duration::from_secs(60);

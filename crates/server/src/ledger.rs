@@ -159,7 +159,7 @@ impl LedgerReader {
     /// Takes bytes. Returns the last ledger that they complete.
     ///
     /// # Errors
-    /// The bytes are no ledger of this version. Later calls return the same error.
+    /// The bytes are not a ledger of this version. Later calls return the same error.
     pub(crate) fn read(&mut self, bytes: &[u8]) -> Result<Option<Ledger>, LedgerFault> {
         let mut complete = None;
         for piece in bytes.split_inclusive(|byte| *byte == b'\n') {

@@ -254,7 +254,7 @@ struct Notices {
     repeats: Repeats<Level>,
     /// The counts of dropped and unwritten lines that were reported last.
     reported: (u64, u64),
-    /// Lines since the writer last looked whether lines are lost.
+    /// Lines since the writer last checked whether lines are lost.
     lines_since: usize,
 }
 

@@ -22,7 +22,7 @@ pub(crate) enum BodyDirection {
     Up,
 }
 
-/// When a waiting body may go on, and its number among all that have waited.
+/// When a waiting body may continue, and its number among all that have waited.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Turn(Moment, u64);
 
@@ -41,7 +41,7 @@ impl Paces {
         self.turns.len()
     }
 
-    /// When the first body goes on; `NEVER` if no body waits.
+    /// When the first body continues; `NEVER` if no body waits.
     pub(crate) fn next_at(&self) -> Moment {
         self.turns.first_key_value().map_or(Moment::NEVER, |(turn, _)| turn.0)
     }

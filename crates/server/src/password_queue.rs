@@ -1,8 +1,8 @@
 //! The passwords that wait for a thread which verifies them.
 //! In: jobs of workers, with the origin of their requests. Out: jobs for the threads: origins take turns.
 //! Never: keeps a job whose request has ended; lets one origin take the places of others.
-//! Limits: `JOBS_MAX` jobs wait, `ORIGIN_JOBS_MAX` of them of one origin. If all places are taken, the newest job of the
-//! origin with the most gives way to one of an origin with fewer.
+//! Limits: `JOBS_MAX` jobs wait, `ORIGIN_JOBS_MAX` of them of one origin. If all places are taken, a job of an
+//! origin with fewer jobs replaces the newest job of the origin with the most jobs.
 //! Invariant: a job is in the queue only as long as its `Place` exists, except while a thread verifies it.
 
 use core::net::IpAddr;

@@ -102,7 +102,7 @@ struct Record {
 }
 
 impl Record {
-    /// A record of no request.
+    /// A record that no request uses.
     const fn vacant() -> Self {
         Self {
             settings: None,

@@ -168,7 +168,7 @@ pub(crate) fn paths(scripts: &Scripts) -> Vec<PathBuf> {
 /// A dictionary's name and size, and the dictionary.
 type Kept = ((String, usize), (String, Arc<Dictionary>));
 
-/// The program of an application. A dictionary among `kept` that has the same name and size goes on.
+/// The program of an application. A dictionary among `kept` that has the same name and size is used again.
 fn program(config: &Config, app: &LuaApp, text: Vec<u8>, kept: &mut Vec<Kept>) -> Program {
     let shared = app.shared.iter().map(|(name, bytes)| {
         let at = kept.iter().position(|((other, size), _)| (other, size) == (name, bytes));

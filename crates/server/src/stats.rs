@@ -61,7 +61,7 @@ counters! {
         limit_failures,
         /// Attempts after the first one.
         retries,
-        /// Requests that were sent over a connection that had carried one before.
+        /// Requests that were sent over a connection that was used before.
         reuses,
         /// Sum of queueing times in microseconds, of the last requests.
         queue_us,

@@ -24,7 +24,7 @@ const _: () = assert!(STOP_LISTENERS_SPAN.as_nanos() < STOP_IDLE_SPAN.as_nanos()
 /// listeners of another process.
 pub(crate) type Leaving = Arc<[Option<Arc<LeavingListeners>>]>;
 
-/// How far a stop has come, and how it goes on.
+/// The progress of a stop, and how it continues.
 #[derive(Default)]
 pub(crate) struct Stop {
     /// Which WebSocket connections the stop has closed so far.

@@ -28,7 +28,7 @@ pub(crate) enum WorkerTimer {
     Conflation,
     /// A deadline of a request of Tidegate's own has passed.
     Own,
-    /// Bodies whose bandwidth is limited go on.
+    /// Bodies whose bandwidth is limited continue.
     Pace,
 }
 

@@ -84,8 +84,8 @@ const LINES_WAIT_MAX: Span = Span::from_millis(2);
 /// - The stop: `stop.rs`
 /// - Start, turns and inspection: this file
 pub struct Worker {
-    /// The settings, by generation. Methods clone the `Rc` of a snapshot if they need it beside a mutable borrow of
-    /// the worker.
+    /// The settings, by generation. Methods clone the `Rc` of a snapshot if they need it together with a mutable
+    /// borrow of the worker.
     pub(crate) settings: Settings,
     /// The counters. This worker is their only writer; other threads may read them.
     pub(crate) accounts: Arc<Accounts>,
@@ -244,7 +244,7 @@ pub(crate) enum Work {
     Drained(Requester),
     /// Send what waits on this HTTP/2 connection, and set its deadline.
     Settle(SockId),
-    /// The exchange of this connection or stream goes on: hand over what the server has sent since.
+    /// The exchange of this connection or stream continues: hand over what the server has sent since.
     ResumeServer(Responder),
     /// A server of this pool may have a free connection: assign it to a queued exchange.
     ServeQueue(u16),

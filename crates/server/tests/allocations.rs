@@ -1,4 +1,4 @@
-//! Checks that the warmed-up data path allocates nothing per request, for local and forwarded responses, also with an
+//! Checks that the warmed-up data path allocates nothing per request, for local and forwarded responses, even with an
 //! access log.
 //! In: requests over real sockets, to one worker that runs in this thread. Out: allocations within its turns.
 //! Never: counts allocations of the test's own clients and origins.

@@ -181,6 +181,37 @@ fn responses_of_servers_pass_the_hook() {
 }
 
 #[test]
+fn bodies_of_servers_pass_the_hook_in_pieces() {
+    let app = "return {
+            on_response = function(request, response)
+                if request.path == '/kept' then response:keep_body() end
+            end,
+            on_body = function(request, body)
+                if request.path == '/error' then error('it fails') end
+                local first = body:read()
+                body:write('<', first, ' ', body.status, '>')
+                tide.sleep(60)
+                if request.path == '/rest' then return end
+                local text = body:read_all()
+                body:write(text:upper())
+            end }";
+    let tests = "local test = tide.test
+        return { a = function()
+            local response = test.response{ path = '/x', response = { status = 404, body = { 'a', 'b', 'c' },
+                headers = { ETag = '\"e\"' } } }
+            test.equal({ response.status, response.body }, { 404, '<a 404>BC' })
+            test.equal(response.headers, { etag = 'W/\"e\"' })
+            test.equal(test.response{ path = '/rest', response = { body = { 'a', 'b', 'c' } } }.body, '<a 200>bc')
+            response = test.response{ path = '/kept', response = { body = { 'a', 'b', 'c' } } }
+            test.equal({ response.body, response.headers['content-length'] }, { 'abc', '3' })
+            test.equal(test.response().body, '')
+            response = test.response{ path = '/error', response = { body = 'a' } }
+            assert(response.error:find('it fails', 1, true))
+        end }";
+    pass("bodies", app, tests);
+}
+
+#[test]
 fn a_test_plays_the_servers_of_sockets() {
     let app = "local function ask(line)
             local socket = tide.tcp()

@@ -1,6 +1,6 @@
 //! `tidegate convert FILE`: translates a configuration of HAProxy or nginx.
 //! In: a path, or - for stdin. Out: TOML on stdout, the lines that were not translated on stderr; exit code 0 if all lines were
-//! translated, 1 if some were not, 2 if the file cannot be read or is of no known program.
+//! translated, 1 if some were not, 2 if the file cannot be read or is not for HAProxy or nginx.
 
 use std::fmt::Write as _;
 use std::io::{self, Read as _};

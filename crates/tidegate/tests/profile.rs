@@ -174,7 +174,7 @@ fn one_profile_is_taken_at_a_time_and_can_be_ended() {
     // A client that leaves ends its profile.
     drop(order());
     while text(&loaded.ctl(&["profile", "100ms", "--folded"]).stderr).contains("another profile") {
-        assert!(begin.elapsed() < 2 * PATIENCE, "the profile of a client that has left goes on");
+        assert!(begin.elapsed() < 2 * PATIENCE, "the profile of a client that has left continues");
     }
 }
 

@@ -26,7 +26,7 @@ fn all_actions(host: &Host) -> Vec<(&'static str, Vec<Action>)> {
             .iter()
             .chain(&kept)
             .filter(|action| !matches!(action, Action::Run { .. }))
-            // A recorded file does not put the current value in brackets, as the kernel does.
+            // The kernel puts the current value in brackets. A recorded file does not.
             .filter(|action| !action.target().contains("transparent_hugepage"))
             .cloned()
             .collect();

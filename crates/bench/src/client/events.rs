@@ -466,19 +466,19 @@ impl Client<'_> {
         self.connect_later(number, now);
     }
 
-    /// Closes the socket (`in_order`) or resets it, and opens another one if there are more requests to send.
+    /// Closes the socket (`gracefully`) or resets it, and opens another one if there are more requests to send.
     pub(super) fn reconnect<R: Reactor>(
         &mut self,
         reactor: &mut R,
         number: u32,
         now: Moment,
-        in_order: bool,
+        gracefully: bool,
     ) {
         let lane = &mut self.lanes[number as usize];
         if lane.phase == Phase::Open {
             self.open -= 1;
         }
-        if in_order {
+        if gracefully {
             reactor.close(lane.sock);
         } else {
             reactor.abort(lane.sock);

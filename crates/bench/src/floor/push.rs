@@ -22,7 +22,7 @@ use tidegate_reactor::worker;
 const PUBLICATION_BYTES_MAX: usize = 80 * 1024;
 /// Largest number of events of one wait call.
 const EVENTS_MAX: usize = 512;
-/// How many connections are accepted between two looks at the others.
+/// How many connections are accepted before the events of other connections are handled.
 const ACCEPTS_PER_TURN_MAX: usize = 64;
 /// The data of the thread's own descriptors in epoll. Descriptors of connections are lower.
 const LISTENER: u64 = u64::MAX;
@@ -33,7 +33,7 @@ const REFUSAL: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n";
 /// What a thread gets from the others.
 struct Inbox {
     frames: Mutex<VecDeque<Arc<[u8]>>>,
-    /// Created before the threads have tables of their own, so that each table contains it.
+    /// Created before the threads unshare their descriptor tables, so that each table contains it.
     event: OwnedFd,
     /// The eventfd was written and not read since.
     is_rung: AtomicBool,
@@ -50,7 +50,7 @@ impl Floor {
     /// Serves as the floor of a push server on `threads` threads, until polling fails; a signal ends the process.
     ///
     /// # Errors
-    /// The error of epoll, of the first thread that ends.
+    /// The error of epoll that ended the first thread.
     pub fn serve_push(&self, threads: u16) -> io::Result<()> {
         let mut inboxes = Vec::new();
         for _ in 0..threads {

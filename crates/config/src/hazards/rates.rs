@@ -10,7 +10,7 @@ use crate::report::Notes;
 /// A burst that takes longer to come back is a total instead. The longest period of a limit.
 const RETURN_MAX: Span = Span::from_secs(24 * 3600);
 
-/// `rate` beside a stricter one, bursts that do not come back, and `connections-per-address-max` of a route that its
+/// `rate` in addition to a stricter one, bursts that do not come back, and `connections-per-address-max` of a route that its
 /// listeners never reach.
 pub(super) fn check_route<'f>(
     route: &'f Route,

@@ -39,7 +39,7 @@ pub static AUTH: Section = Section {
             "Asks a server of this pool about each request, in place of `basic`; only for `proxy`. The server gets a GET \
              request (for HEAD requests, a HEAD request) for `path` with the fields of the client's request, without its \
              body, conditions and ranges, and with X-Forwarded-Method, X-Forwarded-Uri, X-Forwarded-Host, \
-             X-Forwarded-Proto and X-Forwarded-For. With a status of 200 to 299, the request goes on to its own \
+             X-Forwarded-Proto and X-Forwarded-For. With a status of 200 to 299, the request is forwarded to its own \
              server; any other response goes to the client as it is, such as 401 or a redirect to a login page. If \
              no server answers, the request is not served. The settings of the pool apply, such as `timeouts`.",
             "",
@@ -81,9 +81,9 @@ pub static JWT: Section = Section {
     path: "[route.auth.jwt]",
     about: "Only requests with a valid JSON Web Token (RFC 7519) are served; use it over https. A request without one \
              gets a 401 response, as RFC 6750 describes. The keys decide which algorithms are accepted: RS256 to \
-             RS512 and PS256 to PS512 for RSA, ES256 and ES384 for curves, EdDSA for Ed25519, HS256 to HS512 for a \
-             secret; `none` never. A valid token is remembered until it expires (each worker remembers up to 4096). \
-             Values of the route's edits may contain its claims: `{claim:NAME}`, and `{user}` for `sub`.",
+             RS512 and PS256 to PS512 for RSA, ES256, ES384 and ES512 for elliptic curves, EdDSA for Ed25519, HS256 \
+             to HS512 for a secret. `none` is never accepted. A valid token is remembered until it expires (each \
+             worker remembers up to 4096). Values of the route's edits may contain its claims: `{claim:NAME}`, and `{user}` for `sub`.",
     keys: &[
         key(
             "keys",

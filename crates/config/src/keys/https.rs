@@ -24,7 +24,7 @@ pub static HSTS: Section = Section {
             "max-age",
             Duration(0, HSTS_MS_MAX),
             Value("\"365d\""),
-            "How long browsers remember this after each response.",
+            "How long browsers use only https for the host after each response.",
             "The preload lists of browsers require one year.",
         ),
         key(
@@ -56,8 +56,8 @@ pub static HTTPS_REDIRECT: Section = Section {
             "status",
             Number(301, 308),
             Absent,
-            "301, 302, 303, 307 or 308. Without it, 301 for GET and HEAD, which every client knows and \
-             caches, and 308 for other methods, which keeps the method and the body.",
+            "301, 302, 303, 307 or 308. Without it, GET and HEAD get a 301, which every client \
+             knows and caches. Other methods get a 308, which keeps the method and the body.",
             "",
         ),
     ],

@@ -148,9 +148,9 @@ pub static PUSH: Section = Section {
             Absent,
             "The public keys of these tokens, in place of `token-secret`: a file in PEM or with a set of keys in JSON (JWKS), \
              or the https address of a set, as for `keys` of [route.auth.jwt]. The keys decide which algorithms are accepted: \
-             RS256 to RS512, PS256 to PS512, ES256, ES384 and EdDSA. The file is read at start; other keys in it need a \
-             restart. A set at an address is fetched at start, and again while the process serves. Before the first one, commands \
-             with tokens get error 100, and libraries try again.",
+             RS256 to RS512, PS256 to PS512, ES256, ES384, ES512 and EdDSA. The file is read at start and at each reload. \
+             A set at an address is fetched at start, and again while the process serves. Until the first set has been \
+             fetched, commands with tokens get error 100, and client libraries try again.",
             "",
         ),
         key(
@@ -175,6 +175,13 @@ pub static PUSH: Section = Section {
             Absent,
             "The issuer that a token must name (`iss`).",
             "",
+        ),
+        key(
+            "token-leeway",
+            Duration(0, 300_000),
+            Value("\"30s\""),
+            "How far the clocks of the issuer and of this machine may differ, for the times in tokens (`exp`, `nbf`).",
+            "Clocks of machines differ by seconds, and a token should be valid as soon as it is issued.",
         ),
         key(
             "anonymous",
@@ -303,8 +310,8 @@ pub static PUSH: Section = Section {
 /// `[push.NAME.namespace.NAME]`.
 pub static NAMESPACE: Section = Section {
     path: "[push.NAME.namespace.NAME]",
-    about: "The channels of a namespace. Settings of [push.NAME] are not inherited, so that a namespace is as closed \
-             as its own table states.",
+    about: "The channels of a namespace. Settings of [push.NAME] are not inherited, so that a namespace permits \
+             only what its own table permits.",
     keys: &[
         SUBSCRIBE,
         PUBLISH,
@@ -327,7 +334,7 @@ pub static NAMESPACE: Section = Section {
 /// `push = { ... }` of a route.
 pub static ROUTE_PUSH: Section = Section {
     path: "[route.push]",
-    about: "Connects clients with a push hub.",
+    about: "Connects clients to a push hub.",
     keys: &[
         key("hub", Text("the name of a [push.NAME]"), Required, "Name of the hub.", ""),
         key(

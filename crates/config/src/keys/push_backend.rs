@@ -55,15 +55,15 @@ pub static BACKEND: Section = Section {
             "disconnect",
             PATH,
             Absent,
-            "Path for lists of clients that have left. Tidegate waits for no decision.",
+            "Path for lists of clients that have left. Tidegate does not wait for a decision.",
             "",
         ),
         key(
             "channel-empty",
             PATH,
             Absent,
-            "Path for lists of channels whose last subscriber has left. See `backend-events`. Tidegate waits for no \
-             decision.",
+            "Path for lists of channels whose last subscriber has left. See `backend-events`. Tidegate does not \
+             wait for a decision.",
             "",
         ),
         key(
@@ -79,7 +79,7 @@ pub static BACKEND: Section = Section {
             List(&Text("the name of a header field")),
             Value("[]"),
             "Fields of the client's first request that each of its events repeats, such as [\"Cookie\", \
-             \"Authorization\"]. They are kept as long as the connection: up to 8 KiB, and a request with more gets a \
+             \"Authorization\"]. They are kept as long as the connection. A request in which they exceed 8 KiB gets a \
              431 response. X-Forwarded-For is always sent, with the address of the client.",
             "The backend should see only what it needs.",
         ),

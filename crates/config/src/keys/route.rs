@@ -256,7 +256,7 @@ pub static ROUTE: Section = Section {
             "push",
             OneOf(&[Text("the name of a [push.NAME]"), Table(&ROUTE_PUSH)]),
             Absent,
-            "Connects clients with a push hub. A string is the name of the hub; the path must end in \"/*\" then, and \
+            "Connects clients to a push hub. A string is the name of the hub; the path must end in \"/*\" then, and \
              the route serves everything below it: `connection/websocket`, `subscribe/CHANNEL` and `api/METHOD`.",
             "",
         ),

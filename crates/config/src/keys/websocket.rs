@@ -81,8 +81,8 @@ pub static WEBSOCKET: Section = Section {
             "pong-timeout",
             TIMEOUT,
             Value("\"10s\""),
-            "Time without a byte from the client after a Ping, after which the connection is closed with code 1011, \
-             and time for the client's response to a Close frame.",
+            "If no byte arrives from the client within this time after a Ping, the connection is closed with code \
+             1011. The client's response to a Close frame has the same time limit.",
             "A client that is still there responds within a round trip.",
         ),
     ],

@@ -6,7 +6,7 @@ use super::Template;
 /// `mirror` of a route: copies of its requests go to another pool, whose responses are dropped.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Mirror {
-    /// Index of the pool. It is no pool of the route itself.
+    /// Index of the pool. It is not a pool of the route itself.
     pub pool: usize,
     /// How many of a million requests are copied.
     pub share: u32,

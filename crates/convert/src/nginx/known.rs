@@ -191,7 +191,7 @@ fn why(name: &str) -> &'static str {
         }
         "ssl_ciphers" | "ssl_dhparam" | "ssl_ecdh_curve" | "ssl_conf_command" => crate::ALGORITHMS,
         "ssl_stapling" | "ssl_stapling_verify" | "ssl_trusted_certificate" | "ssl_ocsp" => {
-            "`ocsp` of a certificate names a file with a response"
+            "`ocsp` of a certificate names a file with an OCSP response"
         }
         "ssl_session_ticket_key" => "`tickets` of TLS names a file of keys",
         "fastcgi_pass" | "uwsgi_pass" | "scgi_pass" | "memcached_pass" => "servers speak HTTP",

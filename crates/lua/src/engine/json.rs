@@ -19,12 +19,12 @@ use super::call::Call;
 const DEPTH_MAX: usize = 100;
 /// Bytes of a text that is written.
 const TEXT_BYTES_MAX: usize = 16 * 1024 * 1024;
-/// Values between two looks at the budget.
+/// Values between two checks of the budget.
 const BUDGET_EVERY: u32 = 512;
-/// The place in the registry of the metatable of arrays.
+/// The key in the registry under which the metatable of arrays is stored.
 const ARRAY: &core::ffi::CStr = c"tidegate.array";
 
-/// What `null` is: the address of this value.
+/// `null` is a light userdata with the address of this value.
 static NULL: u8 = 0;
 
 /// Pushes `null`.

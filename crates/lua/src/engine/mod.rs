@@ -6,6 +6,7 @@
 
 #[macro_use]
 mod call;
+mod body_natives;
 mod dictionary;
 mod guard;
 mod json;
@@ -113,6 +114,8 @@ pub(crate) enum Entry {
     Access,
     /// Runs `on_response`.
     Response,
+    /// Runs `on_body`.
+    Body,
     /// Runs `on_log`.
     Log,
     /// Runs `on_open`.
@@ -140,13 +143,14 @@ pub(crate) enum Entry {
 }
 
 impl Entry {
-    const ALL: [Self; 18] = [
+    const ALL: [Self; 19] = [
         Self::Load,
         Self::Start,
         Self::Stop,
         Self::Request,
         Self::Access,
         Self::Response,
+        Self::Body,
         Self::Log,
         Self::Open,
         Self::Message,
@@ -169,6 +173,7 @@ impl Entry {
             Self::Request => c"request",
             Self::Access => c"access",
             Self::Response => c"response",
+            Self::Body => c"body",
             Self::Log => c"log",
             Self::Open => c"open",
             Self::Message => c"message",
@@ -440,7 +445,7 @@ unsafe extern "C-unwind" fn open_libraries(l: *mut ffi::lua_State) -> c_int {
             ffi::lua_pushstring_(l, name.as_ptr());
             ffi::lua_call(l, 1, 0);
         }
-        let functions = [natives::ALL, dictionary::ALL, socket_natives::ALL];
+        let functions = [natives::ALL, body_natives::ALL, dictionary::ALL, socket_natives::ALL];
         ffi::lua_createtable(l, 0, functions.iter().map(|of| of.len()).sum::<usize>() as c_int);
         for (name, function) in functions.into_iter().flatten() {
             ffi::lua_pushcfunction(l, *function);

@@ -511,7 +511,7 @@ natives! {
         1
     }
 
-    /// (index, generation) -> the status of a server's response; nil after `on_response`.
+    /// (index, generation) -> the status of a server's response; nil after `on_response` and `on_body`.
     fn reply_status(call) {
         match call.host().reply(exchange(call)) {
             Ok(reply) => call.push_number(reply.status.into()),
@@ -532,14 +532,14 @@ natives! {
     /// (index, generation, status)
     fn set_reply_status(call) {
         let (id, status) = (exchange(call), call.id(3));
-        call.done(call.host().reply(id).and_then(|reply| reply.set_status(status)))
+        call.done(call.host().changeable_reply(id).and_then(|reply| reply.set_status(status)))
     }
 
     /// (index, generation, name, value or nil): adds a field of a server's response, or removes those of this name.
     fn change_reply_field(call) {
         let Some(name) = call.bytes(3) else { return call.fail("the name must be a string") };
         let (id, value) = (exchange(call), call.bytes(4));
-        let reply = call.host().reply(id).map_err(str::to_owned);
+        let reply = call.host().changeable_reply(id).map_err(str::to_owned);
         call.outcome(reply.and_then(|reply| reply.change_field(name, value)))
     }
 

@@ -7,8 +7,8 @@ local has_ended, finish = native.has_ended, native.finish
 
 -- The handlers of the script, and the number of each.
 local NUMBERS = { on_start = 0, on_stop = 1, on_request = 2, on_open = 3, on_message = 4, on_close = 5, on_drain = 6,
-  on_access = 7, on_response = 8, on_log = 9, on_handover = 10, on_retire = 11 }
-local NAMES = "on_request, on_access, on_response, on_log, on_open, on_message, on_close, on_drain, on_start, on_stop, " ..
+  on_access = 7, on_response = 8, on_log = 9, on_handover = 10, on_retire = 11, on_body = 12 }
+local NAMES = "on_request, on_access, on_response, on_body, on_log, on_open, on_message, on_close, on_drain, on_start, on_stop, " ..
   "on_handover, on_retire"
 local handlers = {}
 local entries = {}
@@ -55,10 +55,15 @@ function entries.access(index, generation)
   if is_touched(index, generation) and not has_ended(index, generation) then finish(index, generation) end
 end
 
-local new_head, decode = P.new_head, native.json_decode
+local new_head, new_body, decode = P.new_head, P.new_body, native.json_decode
 
 function entries.response(index, generation)
   handlers.on_response(new_request(index, generation), new_head(index, generation))
+end
+-- What the handler has not read is sent unchanged.
+function entries.body(index, generation)
+  handlers.on_body(new_request(index, generation), new_body(index, generation))
+  finish(index, generation)
 end
 function entries.log(text) handlers.on_log(decode(text)) end
 

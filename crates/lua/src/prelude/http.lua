@@ -275,6 +275,58 @@ local Head = {
   end,
 }
 
+-- Bodies of servers' responses, which only on_body gets -----------------------------------------------------------------
+
+local body_take, body_wait = native.body_take, native.body_wait
+-- Without an argument of `read_all`: bytes.
+local ALL_BYTES = 1024 * 1024
+
+function head:keep_body()
+  check(native.keep_body(self[1], self[2]))
+  return self
+end
+
+local body = { header = head.header, write = response.write, flush = response.flush }
+
+-- The next piece; nil at the end. What was written is sent before it waits.
+function body:read()
+  while true do
+    local data, err = body_take(self[1], self[2])
+    if data then return data end
+    if data == false then return nil end
+    if err then return nil, err end
+    local ok
+    ok, err = body_wait(self[1], self[2])
+    if not ok then return nil, err end
+  end
+end
+
+-- Everything up to the end; nil, an error and what was read, if that is more than `most` bytes.
+function body:read_all(most)
+  if most == nil then most = ALL_BYTES end
+  if type(most) ~= "number" then wrong("read_all", 1, "number", most) end
+  local parts, bytes = {}, 0
+  while true do
+    local data, err = self:read()
+    if not data then
+      if err then return nil, err, concat(parts) end
+      return concat(parts)
+    end
+    parts[#parts + 1] = data
+    bytes = bytes + #data
+    if bytes > most then return nil, "too large", concat(parts) end
+  end
+end
+
+local Body = {
+  __metatable = "body of a response",
+  __index = function(self, key)
+    if key == "status" or key == "headers" then return Head.__index(self, key) end
+    return body[key]
+  end,
+}
+
+P.new_body = function(index, generation) return setmetatable({ index, generation }, Body) end
 P.new_head = function(index, generation) return setmetatable({ index, generation }, Head) end
 P.new_request = function(index, generation) return setmetatable({ index, generation }, Request) end
 P.new_response = function(index, generation) return setmetatable({ index, generation }, Response) end

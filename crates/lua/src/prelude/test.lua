@@ -94,8 +94,15 @@ function test.response(what)
   local arguments = arguments_of("response", what)
   local served = what and what.response or {}
   check("response{ response }", 1, "table", served)
-  arguments.response = { status = served.status, headers = served.headers }
-  return respond(call("response", arguments, served.body))
+  -- A list is a body that arrives in these pieces.
+  local body, lengths = served.body, P.json.array()
+  if type(body) ~= "table" then body = { body } end
+  for at, piece in ipairs(body) do
+    check("response{ body }", 1, "string", piece)
+    lengths[at] = #piece
+  end
+  arguments.response = { status = served.status, headers = served.headers, pieces = lengths }
+  return respond(call("response", arguments, concat(body)))
 end
 
 function test.access(what)

@@ -59,6 +59,8 @@ pub struct App {
     body: String,
     /// The response is complete.
     is_complete: bool,
+    /// How often a hook on a body has made room.
+    pub rooms: usize,
     /// The VM waits for this client to read.
     pub awaits_drain: bool,
     now_nanos: u64,
@@ -121,6 +123,7 @@ impl App {
             sockets: Vec::new(),
             body: String::new(),
             is_complete: false,
+            rooms: 0,
             awaits_drain: false,
             now_nanos: BEGIN_NANOS,
         };
@@ -196,6 +199,11 @@ impl App {
         id
     }
 
+    /// What the client has got of the response in progress.
+    pub fn partial(&self) -> &str {
+        &self.body
+    }
+
     /// Carries out the effects. Returns the response if it is complete.
     pub fn effects(&mut self) -> Option<(u16, String)> {
         let mut outbox = Outbox::default();
@@ -230,6 +238,7 @@ impl App {
                     self.sent.push(format!("{to:?} close {code}"));
                 }
                 Effect::AwaitDrain { .. } => self.awaits_drain = true,
+                Effect::BodyRoom { .. } => self.rooms += 1,
                 Effect::Test { .. } => panic!("this VM has no tests"),
                 Effect::Push { operation, hub, method, arguments } => {
                     let text = |range| String::from_utf8_lossy(outbox.get(range)).into_owned();

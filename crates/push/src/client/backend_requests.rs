@@ -15,8 +15,9 @@ use crate::backend::{
     BackendDecision, ClientEvent, Failure, Granted, Refused, Subject, encode_request,
 };
 use crate::client::backend_requests::expiry::Round;
-use crate::client::codec::{Answer, Connected, Malformed};
+use crate::client::codec::{Answer, Malformed};
 use crate::client::command::{Connect, Publish, Rpc, Subscribe};
+use crate::client::welcome::{ConnectGrant, Resumes};
 use crate::client::{
     Asker, Connection, Context, Disconnect, Features, Granted as Terms, REJECTS_UNRECOVERED,
     Waiting,
@@ -58,6 +59,8 @@ pub enum Matter {
 enum Asked {
     Connect {
         id: u32,
+        /// Where the client was in channels that it did not subscribe to itself.
+        resumes: Resumes,
     },
     Subscribe {
         id: u32,
@@ -197,7 +200,11 @@ impl Connection {
     ) {
         let data = connect.data.map_or("", |data| data.get());
         let deed = ClientEvent::Connect { name: &connect.name, version: &connect.version, data };
-        self.ask(context, BackendEvent::Connect, &deed, Asked::Connect { id });
+        let most = context.hub_settings().map_or(0, |hub| hub.push.channels_max as usize);
+        let recovers = connect.subs.iter().filter(|(_, resume)| resume.recover);
+        let resumes = recovers.take(most).map(|(name, resume)| (name.clone(), resume.clone()));
+        let asked = Asked::Connect { id, resumes: resumes.collect() };
+        self.ask(context, BackendEvent::Connect, &deed, asked);
     }
 
     /// Asks whether the client may subscribe.
@@ -340,9 +347,10 @@ impl Connection {
         };
         self.has_failed |= verdict.is_err() && matches!(asked, Asked::Connect { .. });
         match (&asked, verdict) {
-            (Asked::Connect { id }, Ok(None)) => self.connect_unknown(context, *id, out),
-            (Asked::Connect { id }, Ok(Some(granted))) => {
-                self.connect_granted(context, *id, &granted, out)
+            (Asked::Connect { id, .. }, Ok(None)) => self.connect_unknown(context, *id, out),
+            (Asked::Connect { id, resumes }, Ok(Some(granted))) => {
+                self.connect_granted(context, (*id, resumes), &granted, out);
+                Ok(())
             }
             (Asked::Subscribe { .. }, Ok(Some(granted))) => {
                 self.subscribe_granted(context, &asked, &granted, out);
@@ -371,7 +379,7 @@ impl Connection {
 
     fn refuse_command(&self, asked: &Asked, refused: &Refused<'_>, out: &mut Vec<u8>) {
         match asked {
-            Asked::Connect { id }
+            Asked::Connect { id, .. }
             | Asked::Subscribe { id, .. }
             | Asked::Publish { id, .. }
             | Asked::Rpc { id } => self.codec.encode_answer(out, *id, &Answer::Refused(refused)),
@@ -389,69 +397,44 @@ impl Connection {
         if !is_open {
             return Err(Disconnect::BAD_REQUEST.into());
         }
-        self.welcome(context, id, "", out);
+        self.begin_welcome(context, id, ConnectGrant::default(), &Resumes::new(), out);
         Ok(())
     }
 
     fn connect_granted<K: Copy + Eq>(
         &mut self,
         context: &mut Context<'_, K>,
-        id: u32,
+        (id, resumes): (u32, &Resumes),
         granted: &Granted<'_>,
         out: &mut Vec<u8>,
-    ) -> Result<(), Disconnection> {
-        let read = || Ok((granted.info()?, granted.data()?, granted.channels()?));
+    ) {
+        let read = || Ok((granted.info()?, granted.data()?, granted.subscriptions()?));
         let read: Result<_, Malformed> = read();
-        let Ok((info, data, channels)) = read else {
-            self.has_failed = true;
-            self.codec.encode_answer(out, id, &Answer::Refused(&error_of(Failure::Down)));
-            return Ok(());
+        let Ok((info, data, subscriptions)) = read else {
+            return self.fail_connect(context, id, Error::Internal, out);
         };
         if is_over(granted, context.unix_seconds) {
-            self.has_failed = true;
-            self.codec.encode_answer(out, id, &Answer::Failed(Error::Expired));
-            return Ok(());
+            return self.fail_connect(context, id, Error::Expired, out);
         }
         self.user = (&*granted.user).into();
         self.conn_info = info.unwrap_or_default().into();
         self.expires_at = granted.ends_at();
+        self.set_meta(granted.meta().unwrap_or_default());
         let renews = context
             .hub_settings()
             .is_ok_and(|hub| hub.backend_for(BackendEvent::Refresh).is_some());
         if let Some(backing) = &mut self.backing {
-            backing.meta = granted.meta().unwrap_or_default();
             backing.is_renewed = renews;
         }
-        self.welcome(context, id, &data.unwrap_or_default(), out);
-        for (channel, data) in channels {
-            self.add_subscription(context, channel, (None, None, &data), out);
-        }
-        Ok(())
+        let grant = ConnectGrant { data: data.unwrap_or_default(), subscriptions };
+        self.begin_welcome(context, id, grant, resumes, out);
     }
 
-    /// The client is connected.
-    pub(super) fn welcome<K: Copy + Eq>(
-        &mut self,
-        context: &mut Context<'_, K>,
-        id: u32,
-        data: &str,
-        out: &mut Vec<u8>,
-    ) {
-        self.is_connected = true;
-        self.enter(context);
-        let now = context.unix_seconds;
-        // A client that the backend renews must not do so itself.
-        let ends_at = self.expires_at.filter(|_| !self.is_renewed());
-        let connected = Connected {
-            client: &self.client,
-            version: context.version,
-            ttl_seconds: ends_at.map(|at| at.saturating_sub(now)),
-            ping_seconds: context.ping_seconds,
-            session: self.emulated.as_ref().map_or("", |emulated| &emulated.session),
-            node: self.emulated.as_ref().map_or("", |emulated| &emulated.node),
-            data,
-        };
-        self.codec.encode_answer(out, id, &Answer::Connected(connected));
+    /// Notes what events to the backend state about the connection.
+    pub(super) fn set_meta(&mut self, meta: Box<str>) {
+        if let Some(backing) = &mut self.backing {
+            backing.meta = meta;
+        }
     }
 
     fn subscribe_granted<K: Copy + Eq>(

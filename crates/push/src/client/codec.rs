@@ -94,6 +94,8 @@ pub struct Connected<'c> {
     pub node: &'c str,
     /// Data of the application: JSON; empty: none.
     pub data: &'c str,
+    /// The channels that the client is subscribed to: entries that `Codec::encode_entry` has appended.
+    pub entries: &'c [u8],
 }
 
 /// What the reply to `subscribe` states.
@@ -196,6 +198,14 @@ impl Codec {
         match self {
             Self::Json => json::encode_answer(out, id, answer),
             Self::Protobuf => protobuf::encode_answer(out, id, answer),
+        }
+    }
+
+    /// Appends an entry to the channels that a reply to `connect` states.
+    pub fn encode_entry(self, entries: &mut Vec<u8>, channel: &str, joined: &Joined<'_>) {
+        match self {
+            Self::Json => json::encode_entry(entries, channel, joined),
+            Self::Protobuf => protobuf::encode_entry(entries, channel, joined),
         }
     }
 

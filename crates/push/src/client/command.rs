@@ -2,6 +2,8 @@
 //! In: the values of a command. Out: the same values, decoded. Never: decides whether a command is permitted.
 //! Invariant: the data of a publication is JSON, whatever the encoding of the command.
 
+use std::collections::BTreeMap;
+
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
@@ -82,9 +84,26 @@ pub struct Connect<'a> {
     /// The version of its library.
     #[serde(default)]
     pub version: String,
+    /// Where it was in channels that it did not subscribe to itself.
+    #[serde(default)]
+    pub subs: BTreeMap<String, Resume>,
     /// The data is no JSON.
     #[serde(skip)]
     pub has_foreign_data: bool,
+}
+
+/// Where a client was in a channel that it did not subscribe to itself.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct Resume {
+    /// The client wants what it missed.
+    #[serde(default)]
+    pub recover: bool,
+    /// The epoch of its position.
+    #[serde(default)]
+    pub epoch: String,
+    /// The offset of its position.
+    #[serde(default)]
+    pub offset: u64,
 }
 
 /// The arguments of `subscribe`.

@@ -74,7 +74,7 @@ impl Connection {
         match subscription.waiting.as_ref().map(|waiting| &waiting.asker) {
             Some(Asker::Client(id)) => self.codec.encode_error(out, *id, Error::PermissionDenied),
             // The client does not know of the subscription.
-            Some(Asker::Application) => {}
+            Some(Asker::Application | Asker::Connect) => {}
             None => {
                 let (code, reason) = (2000, "server unsubscribe");
                 self.codec.encode_push(out, &Push::Unsubscribed { channel, code, reason });

@@ -162,7 +162,23 @@ fn encode_connected(out: &mut Vec<u8>, id: u32, connected: &Connected<'_>) {
         out.extend_from_slice(b",\"node\":");
         encode_text(out, connected.node);
     }
+    if !connected.entries.is_empty() {
+        out.extend_from_slice(b",\"subs\":{");
+        out.extend_from_slice(connected.entries);
+        out.push(b'}');
+    }
     out.extend_from_slice(b"}}");
+}
+
+/// Appends an entry of `subs` in the reply to `connect`.
+pub(super) fn encode_entry(entries: &mut Vec<u8>, channel: &str, joined: &Joined<'_>) {
+    if !entries.is_empty() {
+        entries.push(b',');
+    }
+    encode_text(entries, channel);
+    entries.extend_from_slice(b":{");
+    encode_joined_members(entries, joined);
+    entries.push(b'}');
 }
 
 /// Appends the reply to `refresh` or `sub_refresh`.
@@ -192,6 +208,11 @@ fn encode_renewed(
 /// Appends the reply to `subscribe`.
 fn encode_subscribed(out: &mut Vec<u8>, id: u32, joined: &Joined<'_>) {
     begin_reply(out, id, "subscribe");
+    encode_joined_members(out, joined);
+    out.extend_from_slice(b"}}");
+}
+
+fn encode_joined_members(out: &mut Vec<u8>, joined: &Joined<'_>) {
     let begun = out.len();
     if let Some(Position { epoch, offset }) = joined.position {
         out.extend_from_slice(b"\"recoverable\":true,\"positioned\":true,\"epoch\":");
@@ -230,7 +251,6 @@ fn encode_subscribed(out: &mut Vec<u8>, id: u32, joined: &Joined<'_>) {
         out.extend_from_slice(b"\"data\":");
         out.extend_from_slice(joined.data.as_bytes());
     }
-    out.extend_from_slice(b"}}");
 }
 
 /// Appends the reply to `history`.

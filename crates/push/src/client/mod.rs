@@ -16,6 +16,7 @@ mod instruct;
 pub mod json;
 mod protobuf;
 mod renewal;
+mod welcome;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,15 +26,16 @@ use tidegate_config::model::{BackendEvent, Namespace};
 use crate::client::backend_requests::Backing;
 use crate::client::backend_requests::expiry::OVERDUE_SECONDS_MAX;
 use crate::client::codec::{Answer, Codec, Joined};
-use crate::client::command::{COMMANDS_MAX, Command, Connect, History, Publish, Subscribe};
+use crate::client::command::{COMMANDS_MAX, Command, History, Publish, Subscribe};
 use crate::client::features::{FILTERS_BYTES_MAX, FOSSIL, Features, features, filtered};
+use crate::client::welcome::Welcome;
 use crate::effort;
 use crate::emulation::{Secret, SessionName};
 use crate::hub::Hub;
 use crate::local::SubscriptionId;
 use crate::mail::{Call, Order, PresentClient, Reply, ReplyTo, Subscribed};
 use crate::position::Since;
-use crate::publication::{Form, Publication, count_within, in_one_line, is_too_deep};
+use crate::publication::{Form, Publication, count_within, is_too_deep};
 use crate::settings::{Client, Error, Hubs, is_permitted, stream_limits};
 use crate::stream::{Excerpt, Recovered};
 use crate::token::{Claims, Refusal};
@@ -77,6 +79,8 @@ pub struct Connection {
     emulated: Option<Box<Emulated>>,
     /// What events to the backend need; `None` if the hub has none.
     backing: Option<Box<Backing>>,
+    /// The reply to `connect`, while it waits for owners of channels.
+    welcome: Option<Box<Welcome>>,
     /// `connect` has failed: the client gets no further reply.
     has_failed: bool,
     /// What was handled of a message whose rest is still to be handed over.
@@ -144,10 +148,23 @@ struct Waiting {
 
 /// Whether a client may subscribe.
 enum Permission {
-    /// It may. Others see it there if the flag is set, and its token expires then.
-    Granted(bool, Option<u64>),
+    /// It may.
+    Granted(SubscribeGrant),
     /// The backend decides.
     OfBackend,
+}
+
+/// What a namespace or a token grants a client that subscribes.
+#[derive(Default)]
+struct SubscribeGrant {
+    /// Others see it there.
+    is_visible: bool,
+    /// When its token expires.
+    expires_at: Option<u64>,
+    /// Data of the application: JSON; empty: none.
+    data: Box<str>,
+    /// What others see of it there: JSON; empty: nothing.
+    info: Box<str>,
 }
 
 /// What has asked for a subscription.
@@ -157,6 +174,8 @@ enum Asker {
     Client(u32),
     /// The application.
     Application,
+    /// The token or the backend, for a client that connects.
+    Connect,
 }
 
 impl Connection {
@@ -184,6 +203,7 @@ impl Connection {
             filters_bytes: 0,
             emulated: None,
             backing: None,
+            welcome: None,
             has_failed: false,
             handled: Handled::default(),
         }
@@ -228,8 +248,8 @@ impl Connection {
     }
 
     /// Handles a message of the client, or the rest of one. Appends replies to `out`. Returns how many bytes were handled;
-    /// if these are not all, the caller hands over the rest when the backend has answered (`awaits_backend`), or else when a
-    /// token may be verified (`Context::may_verify`).
+    /// if these are not all, the caller hands over the rest when no command waits (`is_waiting`) and a token may be verified
+    /// (`Context::may_verify`).
     ///
     /// # Errors
     /// The client must be disconnected, after `out` was sent.
@@ -241,7 +261,7 @@ impl Connection {
     ) -> Result<usize, Disconnect> {
         let (mut used, begun) = (0, out.len());
         let before = self.handled;
-        while (used < message.len() || self.handled.commands == 0) && !self.awaits_backend() {
+        while (used < message.len() || self.handled.commands == 0) && !self.is_waiting() {
             if self.has_failed {
                 used = message.len();
                 break;
@@ -329,49 +349,6 @@ impl Connection {
         Ok(())
     }
 
-    fn connect<K: Copy + Eq>(
-        &mut self,
-        context: &mut Context<'_, K>,
-        id: u32,
-        connect: &Connect<'_>,
-        out: &mut Vec<u8>,
-    ) -> Result<(), Disconnect> {
-        let Ok(hub) = context.hub_settings() else { return Err(Disconnect::BAD_REQUEST) };
-        if connect.token.is_empty() {
-            if self.asks_about_connect(hub) {
-                let data = connect.data.map_or("", |data| data.get());
-                if connect.has_foreign_data || is_too_deep(data) {
-                    return Err(Disconnect::BAD_REQUEST);
-                }
-                self.ask_connect(context, id, connect);
-                return Ok(());
-            }
-            if !hub.push.anonymous {
-                return Err(Disconnect::BAD_REQUEST);
-            }
-        } else {
-            let error = match context.connection_claims(&connect.token) {
-                Ok(claims) => {
-                    self.user = claims.sub.as_str().into();
-                    let info = claims.info.as_ref().map_or("", |info| info.get());
-                    self.conn_info = in_one_line(info).into();
-                    self.expires_at = claims.ends_at();
-                    None
-                }
-                Err(Refusal::Invalid) => return Err(Disconnect::INVALID_TOKEN),
-                Err(Refusal::Expired) => Some(Error::TokenExpired),
-                Err(Refusal::Unavailable) => Some(Error::Internal),
-            };
-            if let Some(error) = error {
-                self.has_failed = true;
-                self.codec.encode_error(out, id, error);
-                return Ok(());
-            }
-        }
-        self.welcome(context, id, "", out);
-        Ok(())
-    }
-
     fn subscribe<K: Copy + Eq>(
         &mut self,
         context: &mut Context<'_, K>,
@@ -389,8 +366,8 @@ impl Connection {
         if !matches!(subscribe.delta.as_str(), "" | FOSSIL) {
             return Err(Disconnect::BAD_REQUEST);
         }
-        let (is_visible, expires_at) = match self.may_subscribe(context, subscribe)? {
-            Ok(Permission::Granted(is_visible, expires_at)) => (is_visible, expires_at),
+        let grant = match self.may_subscribe(context, subscribe)? {
+            Ok(Permission::Granted(grant)) => grant,
             Ok(Permission::OfBackend) => {
                 let data = subscribe.data.map_or("", |data| data.get());
                 if subscribe.has_foreign_data || is_too_deep(data) {
@@ -409,14 +386,15 @@ impl Connection {
             asker: Asker::Client(id),
             since: since.map(|since| since.offset),
             rejects_unrecovered: subscribe.flag & REJECTS_UNRECOVERED > 0,
-            data: Box::default(),
-            chan_info: Box::default(),
+            data: grant.data,
+            chan_info: grant.info,
             is_renewed: false,
         };
         let features = match features(context, subscribe) {
             Ok(features) => features,
             Err(error) => return Ok(Err(error)),
         };
+        let SubscribeGrant { is_visible, expires_at, .. } = grant;
         let granted = Granted { is_visible, expires_at, features };
         Ok(self.begin_subscription(context, name, since, granted, waiting, out))
     }
@@ -478,7 +456,10 @@ impl Connection {
                 return Ok(Ok(Permission::OfBackend));
             }
             let namespace = hub.may_subscribe(name, Client { user: &self.user });
-            return Ok(namespace.map(|namespace| Permission::Granted(is_visible(namespace), None)));
+            return Ok(namespace.map(|namespace| {
+                let is_visible = is_visible(namespace);
+                Permission::Granted(SubscribeGrant { is_visible, ..SubscribeGrant::default() })
+            }));
         }
         let is_visible = match hub.channel(name) {
             Ok(namespace) => is_visible(namespace),
@@ -486,7 +467,11 @@ impl Connection {
         };
         match context.claims(&subscribe.token) {
             Ok(claims) if self.is_own(&claims, name) => {
-                Ok(Ok(Permission::Granted(is_visible, claims.ends_at())))
+                let expires_at = claims.ends_at();
+                let (Ok(data), Ok(info)) = (claims.data(), claims.info()) else {
+                    return Ok(Err(Error::PermissionDenied));
+                };
+                Ok(Ok(Permission::Granted(SubscribeGrant { is_visible, expires_at, data, info })))
             }
             Ok(_) => Err(Disconnect::INVALID_TOKEN),
             Err(Refusal::Invalid) => Ok(Err(Error::PermissionDenied)),
@@ -511,12 +496,16 @@ impl Connection {
         let found = self.subscriptions.iter_mut().find(|(_, known)| known.place == place);
         let Some((channel, subscription)) = found else { return };
         let Some(waiting) = subscription.waiting.take() else { return };
+        let with = (waiting.since, &*waiting.data);
         let id = match waiting.asker {
             Asker::Client(id) => id,
             Asker::Application => {
                 let channel = Arc::clone(channel);
-                let with = (waiting.since, &*waiting.data);
                 return self.confirm_added(context, &channel, reply, with, out);
+            }
+            Asker::Connect => {
+                let channel = Arc::clone(channel);
+                return self.confirm_granted(context, &channel, reply, with, out);
             }
         };
         let is_lost = reply.recovered.as_ref().is_some_and(|recovered| !recovered.is_whole);
@@ -557,13 +546,21 @@ impl Connection {
     }
 
     /// The owner has refused a subscription, which has ended.
-    pub fn refuse(&mut self, place: SubscriptionId, error: Error, out: &mut Vec<u8>) {
+    pub fn refuse<K: Copy + Eq>(
+        &mut self,
+        context: &mut Context<'_, K>,
+        place: SubscriptionId,
+        error: Error,
+        out: &mut Vec<u8>,
+    ) {
         let mut all = self.subscriptions.iter();
         let Some((channel, _)) = all.find(|(_, known)| known.place == place) else { return };
         let channel = Arc::clone(channel);
         let ended = self.remove_subscription(&channel);
-        if let Some(Waiting { asker: Asker::Client(id), .. }) = ended.and_then(|one| one.waiting) {
-            self.codec.encode_error(out, id, error);
+        match ended.and_then(|one| one.waiting).map(|waiting| waiting.asker) {
+            Some(Asker::Client(id)) => self.codec.encode_error(out, id, error),
+            Some(Asker::Connect) => self.refuse_granted(context, error, out),
+            Some(Asker::Application) | None => {}
         }
     }
 
@@ -785,8 +782,8 @@ impl Connection {
             return Err(Disconnect::CLOSED);
         }
         if !self.is_connected {
-            // The wait for the backend has a timeout of its own.
-            return if self.awaits_backend() { Ok(()) } else { Err(Disconnect::STALE) };
+            // The wait for the backend has a timeout of its own, and owners always reply.
+            return if self.is_waiting() { Ok(()) } else { Err(Disconnect::STALE) };
         }
         let now = context.unix_seconds;
         let has_expired = |at: Option<u64>, is_renewed: bool| {

@@ -15,7 +15,7 @@ use serde_json::value::RawValue;
 use crate::backend::Refused;
 use crate::client::codec::{Answer, Body, Connected, Joined, Malformed, Push};
 use crate::client::command::{
-    Command, Connect, History, Named, Publish, Renewal, Rpc, Start, Subscribe,
+    Command, Connect, History, Named, Publish, Renewal, Resume, Rpc, Start, Subscribe,
 };
 use crate::filter::Stated;
 use crate::mail::Presence;
@@ -110,8 +110,27 @@ fn read_connect(value: Value<'_>) -> Result<Connect<'_>, Malformed> {
         match field {
             1 => connect.token = value.text()?.to_owned(),
             2 => (connect.data, connect.has_foreign_data) = read_data(value)?,
+            3 => {
+                let (channel, resume) = read_resume(value)?;
+                connect.subs.insert(channel, resume);
+            }
             4 => connect.name = value.text()?.to_owned(),
             5 => connect.version = value.text()?.to_owned(),
+            _ => {}
+        }
+        Ok(())
+    })
+}
+
+/// Reads an entry of the map `subs`.
+fn read_resume(value: Value<'_>) -> Result<(String, Resume), Malformed> {
+    read(value.fields()?, |(channel, resume): &mut (String, Resume), field, value| {
+        match field {
+            1 => *channel = value.text()?.to_owned(),
+            2 => {
+                let Subscribe { recover, epoch, offset, .. } = read_subscribe(value)?;
+                *resume = Resume { recover, epoch, offset };
+            }
             _ => {}
         }
         Ok(())
@@ -298,6 +317,16 @@ fn put_connected(out: &mut Vec<u8>, connected: &Connected<'_>) {
     put_flag(out, 8, connected.ping_seconds.is_some());
     put_bytes(out, 9, connected.session.as_bytes());
     put_bytes(out, 10, connected.node.as_bytes());
+    // Fields may come in any order.
+    out.extend_from_slice(connected.entries);
+}
+
+/// Appends an entry of the map `subs` of the reply to `connect`.
+pub(super) fn encode_entry(entries: &mut Vec<u8>, channel: &str, joined: &Joined<'_>) {
+    put_message(entries, 6, |out| {
+        put_bytes(out, 1, channel.as_bytes());
+        put_message(out, 2, |out| put_joined(out, joined));
+    });
 }
 
 fn put_joined(out: &mut Vec<u8>, joined: &Joined<'_>) {

@@ -21,7 +21,7 @@ pub const LINGER_MAX: Span = Span::from_secs(2);
 /// How long the peer of a closed connection may take none of the output. After that the connection is reset,
 /// or, if the kernel has all of the output, left to the kernel. Any progress restarts it.
 pub const CLOSE_OUTPUT_MAX: Span = Span::from_secs(30);
-/// Time between two looks at the output of a closed connection: a quarter of `CLOSE_OUTPUT_MAX`.
+/// Time between two checks of the output of a closed connection: a quarter of `CLOSE_OUTPUT_MAX`.
 const CLOSE_LOOK_EVERY: Span = Span::from_millis(7500);
 const _: () = assert!(CLOSE_LOOK_EVERY.as_nanos() * 4 == CLOSE_OUTPUT_MAX.as_nanos());
 /// Reads discarded for one closed connection (at most 16 MiB). After that the connection is freed at once,

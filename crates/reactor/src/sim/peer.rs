@@ -135,7 +135,7 @@ impl SimPeer {
         })
     }
 
-    /// Whether the connection is open (also while it waits in a backlog).
+    /// Whether the connection is open (even while it waits in a backlog).
     #[must_use]
     pub fn is_up(&self) -> bool {
         self.net.with(|world| {

@@ -16,8 +16,11 @@ use tidegate_reactor::{Peer, Reactor};
 use tidegate_wire::message::{BodyLength, Method, RequestHead};
 
 use crate::action::intake::Intake;
+use crate::action::lua_body::BodyHook;
 use crate::action::lua_hook::Hook;
 use crate::action::lua_socket::LuaClient;
+use crate::action::proxy::Failure;
+use crate::action::proxy::exchange::Exchange;
 use crate::action::websocket::Outlet;
 use crate::action::{NO_WEBSOCKET, Running};
 use crate::answer::{Answer, Head};
@@ -46,8 +49,10 @@ pub(crate) struct ScriptedRequest {
     has_body: bool,
     /// The values for the edits of the response; empty if there are none, and once the response begins.
     values: Vec<u8>,
-    /// What happens to a request of `on_access`; `None` for `on_request`.
+    /// What happens to a request of `on_access`; `None` for other handlers.
     hook: Option<Hook>,
+    /// The response of a request of `on_body`; `None` for other handlers.
+    body_hook: Option<Box<BodyHook>>,
 }
 
 impl ScriptedRequest {
@@ -84,7 +89,38 @@ impl ScriptedRequest {
             has_body,
             values: Vec::new(),
             hook: Some(hook),
+            body_hook: None,
         }
+    }
+
+    /// A request of `on_body`, which the VM knows.
+    pub(super) fn of_body(
+        requester: Requester,
+        app: usize,
+        handle: tidegate_lua::ScriptRequestId,
+        body_hook: BodyHook,
+    ) -> Self {
+        Self {
+            requester,
+            app: app as u16,
+            handle,
+            intake: Intake::NONE,
+            expects_body: false,
+            has_body: true,
+            values: Vec::new(),
+            hook: None,
+            body_hook: Some(Box::new(body_hook)),
+        }
+    }
+
+    /// The response of a request of `on_body`.
+    pub(super) fn body_hook_mut(&mut self) -> Option<&mut BodyHook> {
+        self.body_hook.as_deref_mut()
+    }
+
+    /// The exchange of a request of `on_body`, if it has not ended.
+    pub(crate) fn exchange(&self) -> Option<Id<Exchange>> {
+        self.body_hook.as_ref()?.exchange()
     }
 
     /// What happens to a request of `on_access`.
@@ -141,6 +177,7 @@ impl Worker {
             has_body: !matches!(head.method, Method::Head),
             values: self.values.take(to),
             hook: None,
+            body_hook: None,
         };
         let full = "the proxy is handling too many requests";
         let Ok(id) = self.scripted.insert(request) else {
@@ -229,6 +266,9 @@ impl Worker {
         let Some(request) = self.scripted.find(id) else { return };
         let (app, handle) = (request.app(), request.handle);
         let verdict = match request.hook {
+            None if request.body_hook.is_some() => {
+                self.call_app(reactor, app, "on_body", None, |vm| vm.body(handle))
+            }
             None => self.call_app(reactor, app, "on_request", None, |vm| vm.request(handle)),
             Some(hook) if !hook.decides => Some(CallbackEnd::Done),
             Some(_) => self.call_app(reactor, app, "on_access", None, |vm| vm.access(handle)),
@@ -247,6 +287,8 @@ impl Worker {
         let Some(request) = self.scripted.find(id) else { return };
         let (to, hook) = (request.requester, request.hook);
         match (verdict, hook) {
+            // Its exchange is the action, or the request already.
+            (Some(CallbackEnd::Waiting), None) if request.body_hook.is_some() => {}
             (Some(CallbackEnd::Waiting), None) => self.set_running(to, Running::Lua(id)),
             (Some(CallbackEnd::Waiting), Some(hook)) => {
                 self.set_running(to, Running::Lua(id));
@@ -290,13 +332,26 @@ impl Worker {
         id: Id<ScriptedRequest>,
         to: Requester,
     ) {
+        self.end_scripted(reactor, (id, to), 500, APPLICATION_FAILED);
+    }
+
+    /// Ends a request whose response will not be completed.
+    pub(super) fn end_scripted<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        (id, to): (Id<ScriptedRequest>, Requester),
+        status: u16,
+        text: &'static str,
+    ) {
+        let exchange = self.scripted.find(id).and_then(ScriptedRequest::exchange);
         self.recall_scripted(id);
         self.forget_scripted(id);
-        self.blame(to, Cause::Server, APPLICATION_FAILED);
+        self.blame(to, Cause::Server, text);
+        if let Some(exchange) = exchange {
+            return self.fail_hooked(reactor, exchange, Failure { status, text });
+        }
         match self.progress(to) {
-            Progress::Expected => {
-                self.answer_error(reactor, to, 500, APPLICATION_FAILED, false);
-            }
+            Progress::Expected => self.answer_error(reactor, to, status, text, false),
             Progress::Begun | Progress::Ended => self.cut_response(reactor, to),
         }
     }
@@ -512,6 +567,7 @@ impl Worker {
                     self.close_lua_away(reactor, app, *to, *code, outbox.get(reason));
                 }
                 Effect::AwaitDrain { tag } => self.await_drain(reactor, *tag),
+                Effect::BodyRoom { tag } => self.resume_body(reactor, *tag),
                 Effect::Connect { socket, pool } => {
                     self.connect_lua_socket(reactor, app, (*socket, *pool));
                 }
@@ -546,6 +602,10 @@ impl Worker {
     /// Makes the values of a request those of the response that begins now.
     pub(super) fn recall_scripted(&mut self, id: Id<ScriptedRequest>) {
         let Some(request) = self.scripted.find_mut(id) else { return };
+        if request.body_hook.is_some() {
+            // Its response has begun.
+            return;
+        }
         let (to, values) = (request.requester, core::mem::take(&mut request.values));
         self.recall_values(to, values);
     }
@@ -554,6 +614,9 @@ impl Worker {
     fn send_scripted<R: Reactor>(&mut self, reactor: &mut R, tag: u64, data: &[u8], is_end: bool) {
         let id = id_of(tag);
         let Some(request) = self.scripted.find(id) else { return };
+        if request.body_hook.is_some() {
+            return self.send_hooked(reactor, id, data, is_end);
+        }
         let to = request.requester;
         let data = if request.has_body { data } else { b"" };
         match is_end {
@@ -581,6 +644,7 @@ pub(super) fn tag_of(id: Id<ScriptedRequest>) -> u64 {
     u64::from(id.generation) << 32 | u64::from(id.index)
 }
 
-fn id_of(tag: u64) -> Id<ScriptedRequest> {
+/// The request that a VM addresses by this name.
+pub(super) fn id_of(tag: u64) -> Id<ScriptedRequest> {
     Id::new(tag as u32, (tag >> 32) as u32)
 }

@@ -14,7 +14,7 @@ use tidegate_gate::handling::RouteHooks;
 use tidegate_gate::path_parameters::path_parameters;
 use tidegate_gate::scheme::Scheme;
 use tidegate_gate::template::Values;
-use tidegate_lua::{Handler, Origin};
+use tidegate_lua::{Handler, Origin, Vm};
 use tidegate_reactor::Reactor;
 use tidegate_wire::message::Method;
 
@@ -152,11 +152,12 @@ impl Worker {
         self.resume_request(to);
     }
 
-    /// Ends a request of `on_access`. Its VM keeps it if there is an `on_response`.
+    /// Ends a request of `on_access`. Its VM keeps it if there is an `on_response` or `on_body`.
     fn keep_for_response(&mut self, id: Id<ScriptedRequest>) {
         let Some(request) = self.scripted.get(id) else { return };
         let (app, handle) = (request.app(), request.handle());
-        if !self.apps.present(app).is_some_and(|vm| vm.has(Handler::Response)) {
+        let of_response = |vm: &mut Vm| vm.has(Handler::Response) || vm.has(Handler::Body);
+        if !self.apps.present(app).is_some_and(of_response) {
             return self.forget_scripted(id);
         }
         self.scripted.remove(id);

@@ -13,14 +13,13 @@ use std::sync::Arc;
 use tidegate_base::Id;
 use tidegate_config::findings::Finding;
 use tidegate_config::model::Config;
-use tidegate_gate::access::Cause;
+
 use tidegate_lua::{CallbackEnd, Handler, Vm};
 use tidegate_reactor::Reactor;
 
 use crate::action::lua_response::LogHooks;
 use crate::action::lua_socket::LuaClient;
 use crate::apps::{Scripts, Successor};
-use crate::carrier::Progress;
 use crate::requester::Requester;
 use crate::retired::Next;
 use crate::snapshot::Snapshot;
@@ -234,13 +233,7 @@ impl Worker {
     fn end_retired<R: Reactor>(&mut self, reactor: &mut R, old: usize) {
         let requests = self.requests_of_app(old);
         for (id, to) in requests {
-            self.recall_scripted(id);
-            self.forget_scripted(id);
-            self.blame(to, Cause::Server, RELOADED);
-            match self.progress(to) {
-                Progress::Expected => self.answer_error(reactor, to, 503, RELOADED, false),
-                Progress::Begun | Progress::Ended => self.cut_response(reactor, to),
-            }
+            self.end_scripted(reactor, (id, to), 503, RELOADED);
         }
         for id in self.clients_of_app(old) {
             self.free_reserved(old, id);

@@ -4,14 +4,15 @@
 //! Never: waits: both callbacks run to their end at once. Passes on a response whose hook has failed.
 //! Limits: `LOG_CALLS_MAX` records that wait for `on_log`; more are dropped and counted (`lua_log_drops`). `on_log` has its
 //! share of a turn; `on_response` runs when the head arrives, and what it takes is subtracted from the share of other callbacks.
-//! Invariant: a VM keeps the request of an exchange with `on_response` until the head of the response, or the end.
+//! Invariant: a VM keeps the request of an exchange with `on_response` or `on_body` until the head of the response, or the
+//! end; for `on_body`, see `lua_body.rs`.
 
 use std::collections::VecDeque;
 
 use tidegate_base::{Id, Span};
 use tidegate_config::model::AccessFormat;
 use tidegate_gate::access::{Entry, LineEncoder};
-use tidegate_lua::{CallbackEnd, Handler, ScriptRequestId};
+use tidegate_lua::{CallbackEnd, Handler, ReplyHead, ScriptRequestId};
 use tidegate_reactor::Reactor;
 use tidegate_wire::message::{OwnedResponse, ResponseHead};
 
@@ -28,6 +29,9 @@ const LAST_LOGS_SPAN: Span = Span::from_secs(1);
 /// The failure of a request whose `on_response` has failed.
 const HOOK_FAILED: Failure = Failure { status: 500, text: "the application failed" };
 
+/// The failure of a request for whose `on_body` there is no room.
+const HOOK_FULL: Failure = Failure { status: 503, text: "the proxy is handling too many requests" };
+
 /// The request of an exchange whose response a hook changes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ResponseHook {
@@ -40,36 +44,50 @@ pub(crate) struct ResponseHook {
 }
 
 impl Worker {
-    /// Runs `on_response` for the head of a response. `Err`: it has failed, and so has the exchange. `Ok(None)`: the head is
-    /// not changed.
+    /// Runs `on_response` for the head of a response, and lets `on_body` run if a body follows. `Err`: the hook has failed,
+    /// and so has the exchange. `Ok(None)`: the head is not changed.
     pub(super) fn change_response<R: Reactor>(
         &mut self,
         reactor: &mut R,
         id: Id<Exchange>,
         head: &ResponseHead<'_>,
+        has_body: bool,
     ) -> Result<Option<OwnedResponse>, ()> {
         let hook = self.exchanges.get_mut(id).and_then(|exchange| exchange.response_hook.take());
         let Some(hook) = hook else { return Ok(None) };
         let ResponseHook { app, life, handle } = *hook;
         let is_present = self.apps.is_running(app, life);
         let verdict = match is_present {
-            true => {
-                self.call_app(reactor, app, "on_response", None, |vm| vm.response(handle, head))
-            }
+            true => self.call_app(reactor, app, "on_response", None, |vm| {
+                match vm.has(Handler::Response) {
+                    true => vm.response(handle, head),
+                    false => {
+                        vm.note_response(handle, ReplyHead::new(head));
+                        CallbackEnd::Done
+                    }
+                }
+            }),
             false => None,
         };
         let vm = self.apps.present(app).filter(|_| is_present);
-        let reply = vm.and_then(|vm| vm.take_reply(handle));
-        self.close_response_hook(*hook);
-        match (verdict, reply) {
-            (Some(CallbackEnd::Done), Some(reply)) => Ok(reply
-                .is_changed()
-                .then(|| OwnedResponse::changed(head, reply.status, &reply.changes))),
-            _ => {
-                self.fail_served(reactor, id, HOOK_FAILED);
-                Err(())
+        let found = vm.and_then(|vm| vm.take_reply(handle).zip(Some(vm.has(Handler::Body))));
+        let Some((reply, changes_bodies)) = found.filter(|_| verdict == Some(CallbackEnd::Done))
+        else {
+            self.close_response_hook(*hook);
+            self.fail_served(reactor, id, HOOK_FAILED);
+            return Err(());
+        };
+        if has_body && changes_bodies && !reply.keeps_body {
+            if let Some(changed) = self.begin_body_hook(id, *hook, head, reply) {
+                return Ok(Some(changed));
             }
+            self.close_response_hook(*hook);
+            self.fail_served(reactor, id, HOOK_FULL);
+            return Err(());
         }
+        self.close_response_hook(*hook);
+        let is_changed = reply.is_changed();
+        Ok(is_changed.then(|| OwnedResponse::changed(head, reply.status, &reply.changes)))
     }
 
     /// The VM does not keep the request of an exchange any more.

@@ -22,6 +22,7 @@ mod echo;
 pub(crate) mod handled;
 pub(crate) mod intake;
 pub(crate) mod lua;
+pub(crate) mod lua_body;
 mod lua_hook;
 pub(crate) mod lua_mail;
 mod lua_relief;

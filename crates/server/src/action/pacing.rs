@@ -18,10 +18,15 @@ impl Worker {
     /// How many bytes of the body of a server's response may be relayed now. If none, the server is not read until
     /// more may.
     pub(crate) fn response_room<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) -> usize {
+        let hook_room = self.body_hook_room(id);
         let Some(exchange) = self.exchanges.find_mut(id) else { return usize::MAX };
         let up = exchange.attempt.up;
+        if hook_room == 0 {
+            self.set_server_receiving(reactor, up, false);
+            return 0;
+        }
         let Some(pace) = exchange.pace.as_mut().filter(|_| exchange.auth_request.is_none()) else {
-            return usize::MAX;
+            return hook_room;
         };
         let body = (Running::Proxy(id), BodyDirection::Down);
         let room = pace.room(body, reactor.now(), &mut self.paces);
@@ -29,7 +34,7 @@ impl Worker {
             self.set_server_receiving(reactor, up, false);
             self.await_turn(reactor);
         }
-        usize::try_from(room).unwrap_or(usize::MAX)
+        usize::try_from(room).unwrap_or(usize::MAX).min(hook_room)
     }
 
     /// How many bytes of the body of a request may be forwarded now.
@@ -70,7 +75,7 @@ impl Worker {
         WorkerTimer::Pace.set(reactor, self.paces.next_at());
     }
 
-    /// Lets the bodies go on whose turn has come.
+    /// Resumes the bodies whose turn has come.
     pub(crate) fn resume_paced<R: Reactor>(&mut self, reactor: &mut R) {
         while let Some((running, way)) = self.paces.take_due(reactor.now()) {
             match running {

@@ -228,11 +228,11 @@ impl Text {
         }
     }
 
-    /// What only servers have.
+    /// Metrics that only servers have.
     fn servers(&mut self, series: &Series) {
         for (what, counter, help) in [
             ("retries", "retries", "Failed attempts that were followed by another attempt."),
-            ("reuses", "reuses", "Requests on a connection that had carried one before."),
+            ("reuses", "reuses", "Requests on a connection that was used before."),
         ] {
             let name = format!("server_{what}");
             self.begin(&name, "counter", help);

@@ -1,5 +1,5 @@
 //! Output that a peer is slow to take: when it counts as blocked, and how long the peer may take nothing.
-//! In: the pending output of a connection, its timeout. Out: whether producers must pause; the next look.
+//! In: the pending output of a connection, its timeout. Out: whether producers must pause; the time of the next check.
 //! Never: gives up a peer that takes any byte within the timeout, however little the kernel reports.
 
 use tidegate_base::limits::OUTPUT_PAUSE_BYTES;
@@ -18,7 +18,7 @@ pub(crate) fn is_blocked<R: Reactor>(reactor: &mut R, sock: SockId) -> bool {
 /// How often blocked output is looked at within its timeout.
 const LOOKS_PER_TIMEOUT: u32 = 4;
 
-/// The time until the next look at blocked output, whose peer must take some of it within `timeout`.
+/// The time until the next check of blocked output, whose peer must take some of it within `timeout`.
 pub(crate) fn look_span(timeout: Span) -> Span {
     timeout / LOOKS_PER_TIMEOUT
 }

@@ -183,3 +183,25 @@ fn reload_does_not_wait_for_workers_of_a_process_that_stops() {
     let (result, _) = reload("stops", &[None], true);
     assert_eq!(result.expect_err("it ends"), "tidegate: worker 0: the process is stopping");
 }
+
+#[test]
+fn hubs_may_change_their_keys_only() {
+    let config = |settings: &str, file: &str| {
+        let text = format!("[[listener]]\nbind = \"127.0.0.1:0\"\n[push.p]\n{settings}");
+        let mut config = tidegate_config::parse(&text, "the test").expect("it is valid");
+        assert_eq!(tidegate_config::supply(&mut config, |_| Ok(file.into())), Ok(()));
+        config
+    };
+    let own = config("token-keys = \"keys.json\"", "one");
+    for (settings, file, is_same) in [
+        ("token-keys = \"keys.json\"", "two", true),
+        ("token-keys = \"other.json\"\ntoken-audience = \"a\"\ntoken-issuer = \"b\"", "one", true),
+        ("token-secret = \"0123456789abcdef\"\ntoken-leeway = \"1s\"", "", true),
+        ("api-keys = [\"0123456789abcdef\"]", "", true),
+        ("anonymous = true", "", false),
+        ("[push.p.namespace.n]", "", false),
+        ("[push.q]", "", false),
+    ] {
+        assert_eq!(has_same_hubs(&own, &config(settings, file)), is_same, "{settings}");
+    }
+}

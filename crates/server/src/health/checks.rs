@@ -72,7 +72,7 @@ impl Checks {
         self.roster.publish_to_all();
         if let Err(error) = self.give_targets(arranged, addresses, plan) {
             log::error(format_args!(
-                "health checks do not run: starting their thread failed: {error}"
+                "health checks are not running: starting their thread failed: {error}"
             ));
         }
     }

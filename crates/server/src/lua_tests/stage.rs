@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tidegate_base::{Moment, Span};
 use tidegate_lua::{
     CallbackEnd, CallbackOwner, ClientId, Effect, Failure, Handler, OperationId, Origin, Outbox,
-    Resumed, Rewritten, ScriptRequestId, TEST, Vm, fields_of,
+    ReplyHead, Resumed, Rewritten, ScriptRequestId, TEST, Vm, fields_of,
 };
 use tidegate_wire::http1::{HeadDecoder, HeadLimits, ResponseLimits};
 use tidegate_wire::message::{FieldStorage, RequestKind, ResponseStorage};
@@ -36,6 +36,8 @@ struct Request {
     status: u16,
     fields: Vec<u8>,
     body: Vec<u8>,
+    /// The pieces of a server's body that `on_body` has not got.
+    pieces: VecDeque<Vec<u8>>,
 }
 
 /// A fake WebSocket client.
@@ -122,6 +124,9 @@ impl Stage {
 
     /// Lets time pass until something is due.
     fn pass_time(&mut self) -> Result<(), String> {
+        if self.feed_bodies() {
+            return Ok(());
+        }
         let receivers = self.clients.values().filter_map(|client| client.receiver);
         let others = self.vm.next_due().into_iter().chain(self.next_expiry());
         let due = receivers.map(|(_, due)| due).chain(others).min();
@@ -219,6 +224,8 @@ impl Stage {
             }
             // A test has one worker.
             Effect::SendRemote { .. } | Effect::CloseRemote { .. } => {}
+            // The pieces of a test are fed one after the other.
+            Effect::BodyRoom { .. } => {}
             Effect::AwaitDrain { tag } => {
                 if let Some(request) = self.requests.get(tag) {
                     self.vm.note_drained(request.exchange);
@@ -358,8 +365,9 @@ impl Stage {
         let tag = self.take_tag();
         let exchange = self.open(arguments, data, tag, is_access)?;
         let pools = names_in(&arguments["pools"]);
-        let (status, fields, body) = (0, Vec::new(), Vec::new());
-        let request = Request { exchange, operation, is_access, pools, status, fields, body };
+        let (status, fields, body, pieces) = (0, Vec::new(), Vec::new(), VecDeque::new());
+        let request =
+            Request { exchange, operation, is_access, pools, status, fields, body, pieces };
         self.requests.insert(tag, request);
         let verdict = if is_access { self.vm.access(exchange) } else { self.vm.request(exchange) };
         self.note_request(tag, verdict);
@@ -373,8 +381,8 @@ impl Stage {
         arguments: &Value,
         data: &[u8],
     ) -> Result<(), String> {
-        if !self.vm.has(Handler::Response) {
-            return Err("the application has no on_response".to_owned());
+        if !self.vm.has(Handler::Response) && !self.vm.has(Handler::Body) {
+            return Err("the application has no on_response and no on_body".to_owned());
         }
         let exchange = self.open(arguments, b"", NO_TAG, false)?;
         let text = response_head_of(&arguments["response"], data.len());
@@ -386,25 +394,70 @@ impl Stage {
         let Ok(Some((head, _))) = decoded else {
             return Err("the response is not valid".to_owned());
         };
-        let verdict = self.vm.response(exchange, &head);
-        let failure = self.note_failure("on_response", &verdict);
-        let reply = match (failure, self.vm.take_reply(exchange)) {
-            (None, Some(reply)) => {
-                let fields = reply.fields();
-                let fields =
-                    fields.map(|(name, value)| json!([name, String::from_utf8_lossy(value)]));
-                let headers: Vec<Value> = fields.collect();
-                json!({ "status": reply.status, "headers": headers })
-            }
-            (failure, _) => {
-                let message = failure.map(|failure| failure.message);
-                json!({ "status": 500, "error": message.unwrap_or_default() })
+        let verdict = match self.vm.has(Handler::Response) {
+            true => self.vm.response(exchange, &head),
+            false => {
+                self.vm.note_response(exchange, ReplyHead::new(&head));
+                CallbackEnd::Done
             }
         };
-        let body = if reply["error"].is_null() { data } else { b"" };
-        self.vm.close_request(exchange);
-        self.complete(operation, &reply, body);
+        let failure = self.note_failure("on_response", &verdict);
+        let Some(reply) = self.vm.take_reply(exchange).filter(|_| failure.is_none()) else {
+            let message = failure.map(|failure| failure.message).unwrap_or_default();
+            self.vm.close_request(exchange);
+            self.complete(operation, &json!({ "status": 500, "error": message }), b"");
+            return Ok(());
+        };
+        let pieces = pieces_of(&arguments["response"]["pieces"], data);
+        self.pass_body(operation, (exchange, reply), pieces)
+    }
+
+    /// Passes the head of a response on, and its body through `on_body`, if the application changes it.
+    fn pass_body(
+        &mut self,
+        operation: OperationId,
+        (exchange, mut reply): (ScriptRequestId, Box<ReplyHead>),
+        pieces: VecDeque<Vec<u8>>,
+    ) -> Result<(), String> {
+        let has_body = pieces.iter().any(|piece| !piece.is_empty());
+        let is_changed = self.vm.has(Handler::Body) && !reply.keeps_body && has_body;
+        if is_changed {
+            reply.describe_changed_body()?;
+        }
+        let mut fields = Vec::new();
+        let is_stated = |name: &str| !is_changed || !name.eq_ignore_ascii_case("content-length");
+        for (name, value) in reply.fields().filter(|(name, _)| is_stated(name)) {
+            fields.extend_from_slice(&[name.as_bytes(), b": ", value, b"\n"].concat());
+        }
+        let (tag, status, body) = (self.take_tag(), reply.status, Vec::new());
+        let (is_access, pools) = (false, Vec::new());
+        let mut request =
+            Request { exchange, operation, is_access, pools, status, fields, body, pieces };
+        if !is_changed {
+            request.body = core::mem::take(&mut request.pieces).into_iter().flatten().collect();
+            self.requests.insert(tag, request);
+            self.add_to_response(tag, b"", true);
+            return Ok(());
+        }
+        self.requests.insert(tag, request);
+        self.vm.begin_body(exchange, tag, reply);
+        let verdict = self.vm.body(exchange);
+        self.note_request(tag, verdict);
         Ok(())
+    }
+
+    /// Gives each `on_body` the next piece. Returns whether there was one.
+    fn feed_bodies(&mut self) -> bool {
+        let mut is_fed = false;
+        for request in self.requests.values_mut() {
+            let Some(piece) = request.pieces.pop_front() else { continue };
+            self.vm.feed_body(request.exchange, &piece);
+            if request.pieces.is_empty() {
+                self.vm.end_body(request.exchange);
+            }
+            is_fed = true;
+        }
+        is_fed
     }
 
     /// A handler of a request has ended or waits.
@@ -436,6 +489,9 @@ impl Stage {
         let Some(request) = self.requests.get_mut(&tag) else { return };
         request.body.extend_from_slice(data);
         if is_end {
+            // What `on_body` has not read passes unchanged.
+            request.body.extend(self.vm.take_rest(request.exchange));
+            request.body.extend(core::mem::take(&mut request.pieces).into_iter().flatten());
             let fields = fields_of(&request.fields)
                 .map(|(name, value)| json!([name, String::from_utf8_lossy(value)]));
             let headers: Vec<Value> = fields.collect();
@@ -603,6 +659,18 @@ fn fields_in(headers: &Value) -> Vec<(String, String)> {
         }
     }
     fields
+}
+
+/// The pieces of a body, by their lengths.
+fn pieces_of(lengths: &Value, data: &[u8]) -> VecDeque<Vec<u8>> {
+    let (mut pieces, mut rest) = (VecDeque::new(), data);
+    for length in lengths.as_array().into_iter().flatten() {
+        let length = length.as_u64().unwrap_or_default() as usize;
+        let (piece, others) = rest.split_at(length.min(rest.len()));
+        pieces.push_back(piece.to_vec());
+        rest = others;
+    }
+    pieces
 }
 
 fn names_in(value: &Value) -> Vec<String> {

@@ -82,6 +82,7 @@ scenes! {
     large_bodies_flow_both_ways
     lua_answers_requests
     lua_handlers_wait
+    lua_hooks_change_bodies
     lua_hooks_change_responses
     lua_hooks_decide_about_requests
     lua_sends_requests

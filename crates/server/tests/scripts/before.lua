@@ -1,4 +1,4 @@
--- The code before a reload.
+-- The code that runs until a reload.
 return {
   on_open = function(client)
     client:state().count = 0

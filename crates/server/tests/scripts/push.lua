@@ -10,7 +10,7 @@ return {
   on_request = function(request, response)
     local channel = request.query.channel
     if request.path == "/run" then
-      -- Calls of several threads wait beside each other.
+      -- Calls of several threads wait concurrently.
       local jobs = {}
       for at = 1, 3 do jobs[at] = tide.spawn(hub.publish, hub, channel, { at = at }) end
       for at = 1, 3 do response:write(tide.wait(jobs[at]).offset > 0 and "published\n" or "lost\n") end

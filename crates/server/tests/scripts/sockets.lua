@@ -25,7 +25,7 @@ local function talk()
   for _ = 1, 1 + count % 3 do
     if ok then ok, err = ask(socket) end
   end
-  -- Otherwise the end of the handler closes it, also in the middle of an answer.
+  -- Otherwise the end of the handler closes it, even in the middle of an answer.
   if ok and count % 4 > 0 then socket:setkeepalive(50 + count % 100, 2) elseif count % 2 == 0 then socket:close() end
   return ok, err, times
 end

@@ -257,7 +257,7 @@ struct Open {
     is_sent: bool,
     /// The windows admit nothing more.
     is_blocked: bool,
-    /// The body does not go on before.
+    /// No more of the body is sent before this moment.
     write_at: Moment,
     /// The final head has come.
     answer: Option<Answer>,

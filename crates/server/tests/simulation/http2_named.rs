@@ -1,4 +1,4 @@
-//! Named cases of HTTP/2 on the simulator, and attackers beside victims.
+//! Named cases of HTTP/2 on the simulator, and attackers together with victims.
 //! In: connections of clients that speak HTTP/2. Out: what each test's name states.
 //! Limits: `STEPS_MAX` steps of an attack, each with up to `STEP_BYTES` bytes.
 //! Invariant of all attacks: the victims' requests succeed, and the attacker's connection ends.
@@ -207,7 +207,7 @@ fn hundred_streams_without_windows_hold_bounded_memory_and_end() {
     });
 }
 
-/// Lets an attacker send what `attack` appends in each step, beside victims over HTTP/2 and HTTP/1.1, until the
+/// Lets an attacker send what `attack` appends in each step, with victims over HTTP/2 and HTTP/1.1, until the
 /// worker has ended the attacker's connection. `goaway`: the code that it must have stated.
 fn attack(goaway: ErrorCode, mut attack: impl FnMut(&mut Vec<u8>, usize)) {
     h2c().run(|stage| {
@@ -217,7 +217,7 @@ fn attack(goaway: ErrorCode, mut attack: impl FnMut(&mut Vec<u8>, usize)) {
         encode_hello(&mut attacker.out, 1);
         let mut step = 0;
         while !attacker.is_over() {
-            assert!(step < STEPS_MAX, "the attack goes on");
+            assert!(step < STEPS_MAX, "the attack continues");
             if attacker.out.len() < STEP_BYTES {
                 attack(&mut attacker.out, step);
             }
@@ -426,7 +426,7 @@ fn client_that_ignores_the_end_of_its_connection_is_ended() {
                 stage.pass(pause);
                 assert!(
                     requests <= requests_max,
-                    "the connection goes on after {requests} requests"
+                    "the connection continues after {requests} requests"
                 );
             }
         });

@@ -234,7 +234,7 @@ fn goaway_moves_what_it_excludes_and_lets_the_rest_finish() {
         host.respond(stage.net.now(), 1, b"stayed");
         host.pump(stage.net.now());
         assert_status(200, &stage.receive_until(&clients[0], "stayed"));
-        // The connection is of no more use.
+        // The connection is no longer needed.
         host.until(stage, |host| host.is_over().then_some(()));
     });
 }

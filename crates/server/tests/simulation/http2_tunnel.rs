@@ -113,7 +113,7 @@ fn upgrade_of_http_1_becomes_an_extended_connect_and_back() {
         assert_eq!(stage.receive_until(&client, "bye"), "bye");
         stage.wait_finished(&client);
         assert_eq!(stage.counters().tunnels.load(), 1);
-        // The connection to the server goes on.
+        // The connection to the server stays open.
         let client = stage.dial();
         client.send(crate::stage::GET);
         host.wait_call(stage, 3);

@@ -130,8 +130,8 @@ fn clients_are_handed_over_with_their_state_and_their_id() {
         );
         request.reset();
         assert_eq!(clients[4].0.read(), ["before 2", "handed over 2"], "after its handler");
-        assert_eq!(run.retired(), 0, "the VMs before have nothing left to do");
-        // The id of a client is the same, also for other workers.
+        assert_eq!(run.retired(), 0, "the previous VMs have nothing left to do");
+        // The id of a client is the same, even for other workers.
         let to = clients[8].1.clone();
         clients[0].0.send(&format!("to {to} hello"));
         run.process.turns(20);

@@ -633,7 +633,7 @@ fn connection_is_not_reused_if_its_server_responded_before_it_took_the_request()
     });
 }
 
-/// Two clients beside each other, with and without credentials.
+/// Two clients at the same time, with and without credentials.
 #[test]
 fn connection_that_a_server_authenticates_belongs_to_its_client() {
     const CREDENTIALS: &[u8] =

@@ -140,7 +140,11 @@ impl Plan {
         let mut http2_pools: Vec<bool> = http2_pools.collect();
         if Prng::new(seed ^ 0x686f_6f6b).below(3) == 0 {
             config = config.replacen("proxy = \"p0\"\n", "proxy = \"p0\"\nhooks = \"pass\"\n", 1);
-            config.push_str("[lua.pass]\nscript = \"tests/scripts/pass.lua\"\n");
+            let script = match Prng::new(seed ^ 0x626f_6479).below(2) {
+                0 => "pass",
+                _ => "pass_bodies",
+            };
+            config += &format!("[lua.pass]\nscript = \"tests/scripts/{script}.lua\"\n");
         }
         if Prng::new(seed ^ 0x6964).below(3) == 0 {
             config.push_str("[server]\nrequest-id = { response = true }\ntrace = true\n");

@@ -3,16 +3,22 @@
 //! Limits: the turns that each test states.
 //! Invariant: after a run the workers hold nothing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tidegate_base::{Address, Prng, Span};
+use tidegate_config::arrange::Arranged;
+use tidegate_config::model::Config;
+use tidegate_gate::process_state::ProcessState;
 use tidegate_reactor::{Faults, Reactor as _, SimNet, SimPeer, SimReactor, SimServer};
 use tidegate_wire::websocket::{
     Decoder, FrameRules, Incoming, Kind, Limits, Role, encode_close_reply, encode_message,
     encode_pong,
 };
 
-use crate::peer::harness::Harness;
+use tidegate_secure::TlsPlan;
+use tidegate_server::snapshot::{Numbers, Snapshot};
+
+use crate::peer::harness::{Harness, addresses};
 
 pub(crate) const KEY: &str = "0123456789abcdef";
 /// The content of each file that a hub names: the public key of the tokens of `push_tokens.rs`.
@@ -25,28 +31,50 @@ const SETTINGS: &str =
 pub(crate) struct Process {
     net: SimNet,
     workers: Vec<Harness<SimReactor>>,
+    config: Config,
+}
+
+/// The configuration of a process whose hub has these settings. Each file has this content.
+fn config(settings: &str, file: &str) -> Config {
+    let text = format!(
+        "[[listener]]\nbind = \"10.0.0.1:80\"\ntimeouts = {{ head = \"1h\", body = \"1h\" }}\n\
+         [[route]]\npath = \"/time\"\npush = {{ hub = \"p\", channel = \"time\" }}\n\
+         [[route]]\npath = \"/push/*\"\npush = \"p\"\n[push.p]\napi-keys = [\"{KEY}\"]\n{settings}"
+    );
+    let mut config = match tidegate_config::parse(&text, "the test") {
+        Ok(config) => config,
+        Err(errors) => panic!("{errors}"),
+    };
+    let supplied = tidegate_config::supply(&mut config, |_| Ok(file.into()));
+    assert_eq!(supplied, Ok(()));
+    config
 }
 
 impl Process {
     pub(crate) fn new(workers: usize, seed: u64, mails: usize, settings: &str) -> Self {
-        let file = format!(
-            "[[listener]]\nbind = \"10.0.0.1:80\"\ntimeouts = {{ head = \"1h\", body = \"1h\" }}\n\
-             [[route]]\npath = \"/time\"\npush = {{ hub = \"p\", channel = \"time\" }}\n\
-             [[route]]\npath = \"/push/*\"\npush = \"p\"\n[push.p]\napi-keys = [\"{KEY}\"]\n{settings}"
-        );
-        let mut config = match tidegate_config::parse(&file, "the test") {
-            Ok(config) => config,
-            Err(errors) => panic!("{errors}"),
-        };
-        let supplied = tidegate_config::supply(&mut config, |_| Ok(PUBLIC_KEYS.into()));
-        assert_eq!(supplied, Ok(()));
+        let config = config(settings, PUBLIC_KEYS);
         let net = SimNet::new(seed, Faults::none());
         let worker = |at| Harness::simulated(&net, &config, 512, at);
         let mut workers: Vec<_> = (0..workers as u64).map(worker).collect();
         if workers.len() > 1 {
             Harness::join_hubs(&mut workers, mails);
         }
-        Self { net, workers }
+        Self { net, workers, config }
+    }
+
+    /// Gives the workers other settings of the hub. Each file has this content then.
+    pub(crate) fn reload(&mut self, settings: &str, file: &str) {
+        let next = config(settings, file);
+        let arranged = Arranged::first(self.config.clone()).next(next.clone(), &BTreeSet::new());
+        let arranged = arranged.expect("indexes are left");
+        for worker in &mut self.workers {
+            let state = ProcessState::new(&next, 0);
+            let addresses = addresses(&next);
+            let snapshot =
+                Snapshot::arranged(arranged.clone(), addresses, state, &mut Numbers::of(&next));
+            assert!(worker.change(snapshot, &TlsPlan::default()).is_ok());
+        }
+        self.config = next;
     }
 
     pub(crate) fn dial(&self) -> SimPeer {
@@ -119,7 +147,7 @@ impl Process {
         panic!("no response to {request}: {}", String::from_utf8_lossy(&response));
     }
 
-    fn api(&mut self, method: &str, body: &str) -> String {
+    pub(crate) fn api(&mut self, method: &str, body: &str) -> String {
         let length = body.len();
         let response = self.exchange(&format!(
             "POST /push/api/{method} HTTP/1.1\r\nHost: a\r\nX-API-Key: {KEY}\r\nContent-Length: {length}\r\n\r\n{body}"
@@ -564,7 +592,7 @@ fn messages_of_a_subscription_that_has_ended_are_not_delivered() {
     };
     assert_eq!(of("a").len(), 1, "{:?}", of("a").len());
     assert!(of("a")[0].contains("\"new\""));
-    assert!(of("b").last().is_some_and(|text| text.contains("\"199 ")), "others go on");
+    assert!(of("b").last().is_some_and(|text| text.contains("\"199 ")), "others still receive");
     process.finish(vec![slow]);
 }
 

@@ -88,7 +88,7 @@ fn flood_of_tokens_does_not_hold_up_other_clients() {
         assert!(turns < 8, "{:?} after {turns} turns", victim.received);
     }
     let verified = process.sum("tokens_verified") as usize;
-    assert!(verified < TOKENS * SOCKETS, "the flood goes on: {verified} after {turns} turns");
+    assert!(verified < TOKENS * SOCKETS, "the flood continues: {verified} after {turns} turns");
     // Every command is answered once, in order.
     for _ in 0..200 {
         process.turn();
@@ -107,4 +107,51 @@ fn flood_of_tokens_does_not_hold_up_other_clients() {
     sockets.push(victim);
     drop(stream);
     process.finish(sockets);
+}
+
+/// Signed with `KEY`; {"sub":"7"} and, by another secret, the same.
+const OF_SECRET: &str =
+    "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiI3In0.sAvGxjPYEO8DEqFOlo2f_AAlkKcTgQYD_8nID2TYC-A";
+const OF_OTHER_SECRET: &str =
+    "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiI3In0.oyLIILrPQtCq8ZYZzeb2X-m_-8K-oPd981xr9Iq_PO4";
+
+fn connect_with(token: &str) -> String {
+    format!("{{\"id\":1,\"connect\":{{\"token\":\"{token}\"}}}}")
+}
+
+/// How a connection with this token is answered.
+fn is_let_in(process: &mut Process, token: &str) -> bool {
+    let mut stream = Stream::begin(process, "http_stream", &connect_with(token));
+    let text = stream.rest(process);
+    assert!(text.contains("\"connect\":{") != text.contains("\"invalid token\""), "{text}");
+    text.contains("\"connect\":{")
+}
+
+#[test]
+fn keys_of_tokens_change_with_a_reload_and_connections_stay() {
+    let of = |secret: &str| format!("token-secret = \"{secret}\"\nsubscribe = \"users\"\n");
+    let mut process = Process::new(2, 23, 64, &of("0123456789abcdef"));
+    let mut stream = Stream::begin(&mut process, "http_stream", &connect_with(OF_SECRET));
+    stream.wait_for(&mut process, "\"connect\":{");
+    assert!(is_let_in(&mut process, OF_SECRET) && !is_let_in(&mut process, OF_OTHER_SECRET));
+    process.reload(&of("fedcba9876543210"), "");
+    assert!(!is_let_in(&mut process, OF_SECRET) && is_let_in(&mut process, OF_OTHER_SECRET));
+    let set = |number: char| {
+        let key = "iojj3XQJ8ZX9UtstPLpdcspnCb8dlBIb83SIAbQPb1w";
+        format!(
+            "{{\"keys\":[{{\"kty\":\"OKP\",\"crv\":\"Ed25519\",\"kid\":\"{number}\",\"x\":\"{key}\"}}]}}"
+        )
+    };
+    let public = "token-keys = \"keys.json\"\nsubscribe = \"users\"\n";
+    // The tokens name key 1.
+    process.reload(public, &set('2'));
+    assert!(!is_let_in(&mut process, CONNECT) && !is_let_in(&mut process, OF_OTHER_SECRET));
+    process.reload(public, &set('1'));
+    assert!(is_let_in(&mut process, CONNECT));
+    // Other settings of a hub are those of the start.
+    process.reload("anonymous = true\n", "");
+    assert!(is_let_in(&mut process, CONNECT));
+    assert_eq!(stream.rest(&mut process).matches("disconnect").count(), 0, "{}", stream.text);
+    drop(stream);
+    process.finish(Vec::new());
 }

@@ -217,7 +217,7 @@ fn early_response_beside_a_slow_upload_is_not_cut() {
         let head = b"POST /p HTTP/1.1\r\nHost: a\r\nContent-Length: 60000\r\n\r\n";
         let origin = stage.forward(&client, head);
         send_all(stage, &client, &body::make(7, 0, 60_000));
-        // The response has begun; its server reads the rest of the request before it goes on.
+        // The response has begun; its server reads the rest of the request before it continues.
         origin.send(&OK[..OK.len() - 1]);
         drip(stage, &origin, DRIP_EVERY, 60_000);
         origin.send(&OK[OK.len() - 1..]);

@@ -14,7 +14,7 @@ use tidegate_testing::command;
 use crate::process::{Folder, Process, free_address, run, run_well, text};
 use crate::requests::curl;
 
-/// A process with an admin interface, and an origin that does not exist beside one that does.
+/// A process with an admin interface, and two origins, one of which does not exist.
 pub struct Operated {
     pub folder: Folder,
     pub process: Process,

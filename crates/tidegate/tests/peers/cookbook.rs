@@ -19,7 +19,7 @@ const PUBLIC: &str = "http://localhost:8080";
 const SERVERS: [&str; 3] = ["127.0.0.1:8000", "127.0.0.1:8001", "127.0.0.1:8002"];
 /// The address of the admin interface.
 const ADMIN: &str = "127.0.0.1:9901";
-/// The address of a server that does not run.
+/// The address of a server that is not running.
 const ABSENT: &str = "127.0.0.1:8009";
 /// Longest wait for the head of a request.
 const READ_MAX: Duration = Duration::from_secs(30);

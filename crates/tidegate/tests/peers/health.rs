@@ -1,6 +1,6 @@
 //! Health checks of nginx, over plain HTTP and TLS, and restarts of a server under load.
-//! In: files that nginx serves or lacks, a server that is stopped and started. Out: requests go only to servers that
-//! are well; none fails.
+//! In: files that nginx serves or lacks, a server that is stopped and started. Out: requests go only to
+//! healthy servers, and no request fails.
 
 use std::io::Write as _;
 use std::net::{SocketAddr, TcpListener};
@@ -124,7 +124,7 @@ fn server_whose_checks_fail_gets_no_requests_until_they_pass() {
     let first = checked.first.address;
     assert!(state.contains(&format!(" 1 {first} {} 0 0 1 1 ", first.ip())), "{state}");
 
-    // A reload keeps the state; and an operator's word holds beside the checks.
+    // A reload keeps the state. A state that an operator sets applies in addition to the checks.
     let servers = [checked.first.address, checked.second.address];
     let health = "{ http = \"/up\", every = \"60ms\", timeout = \"20s\" }";
     let config = Checked::config(checked.admin, servers, health);

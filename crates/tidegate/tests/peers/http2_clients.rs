@@ -84,7 +84,7 @@ fn node_finishes_all_requests() {
     }
 }
 
-/// Over TLS only: curl 7.88 with prior knowledge fails to run streams beside each other, with nghttpd too.
+/// Over TLS only: curl 7.88 with prior knowledge fails to run concurrent streams, even with nghttpd.
 #[test]
 fn curl_runs_100_transfers_at_a_time_and_slowly() {
     let site = Site::start("h2-curl-parallel");

@@ -294,7 +294,7 @@ async function rights() {
   console.log("rights");
 }
 
-/** Most messages come as patches of the one before, also after a recovery. */
+/** Most messages come as patches of the previous message, even after a recovery. */
 async function deltas() {
   const erin = client({ token: token({ sub: "erin" }) });
   const document = erin.newSubscription("doc:a", { delta: "fossil" });

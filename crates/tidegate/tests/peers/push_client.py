@@ -249,7 +249,7 @@ async def rights():
 
 
 async def deltas():
-    """Most messages come as patches of the one before, also after a recovery."""
+    """Most messages come as patches of the previous message, even after a recovery."""
     erin = client(token=token(sub="erin"))
     await erin.connect()
     document = erin.new_subscription("doc:a", Received(), delta=DeltaType.FOSSIL)

@@ -95,7 +95,7 @@ impl Probe {
             let open = self.gate.descriptors();
             self.failures.push(format!("{open} descriptors are open without any client"));
         }
-        // An idle process uses no CPU time; a spinning one uses some between any two looks.
+        // An idle process uses no CPU time; a spinning one uses some between any two readings.
         let mut before = self.gate.cpu_time();
         let rests = || {
             let last = std::mem::replace(&mut before, self.gate.cpu_time());

@@ -31,7 +31,7 @@ const DROP_IN: &str = "/etc/systemd/system/tidegate.service.d/90-tidegate-nofile
 
 fn detect(host: &Host, workload: &Workload) -> Result<Finding, Unreadable> {
     if !host.exists("/run/systemd/system") {
-        return Ok(Finding::skipped("systemd does not run on this host"));
+        return Ok(Finding::skipped("systemd is not running on this host"));
     }
     let shown = host.ask(&[
         "systemctl",

@@ -33,7 +33,7 @@ fn detect(host: &Host, _: &Workload) -> Result<Finding, Unreadable> {
         .filter(|pid| pid.parse::<u32>().is_ok())
         .find(|pid| host.read(&format!("/proc/{pid}/comm")).as_deref() == Ok("irqbalance"));
     let Some(pid) = running else {
-        return Ok(Finding::good("irqbalance does not run"));
+        return Ok(Finding::good("irqbalance is not running"));
     };
     let finding = Finding::costs(format!("irqbalance runs (process {pid})"));
     if host.exists("/run/systemd/system") {

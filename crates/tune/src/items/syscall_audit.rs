@@ -65,7 +65,7 @@ fn detect(host: &Host, _: &Workload) -> Result<Finding, Unreadable> {
                     then: augenrules --load"))
         }
         Err(error) if error.cause == Cause::MissingTool && !daemon => {
-            Ok(Finding::good("auditd does not run and auditctl is not installed"))
+            Ok(Finding::good("auditd is not running and auditctl is not installed"))
         }
         Err(error) => Err(error),
     }

@@ -342,8 +342,8 @@ impl Connection {
         allowed.min(self.config.streams_max).saturating_sub(open).min(ids)
     }
 
-    /// Changes how many streams the client may have open. Streams above a lowered limit go on, and the client may open
-    /// more up to the earlier limit until it has acknowledged the lower one. Later ones are refused until enough have
+    /// Changes how many streams the client may have open. Streams above a lowered limit continue, and the client may
+    /// open more up to the earlier limit until it has acknowledged the lower one. Later ones are refused until enough have
     /// ended. False, without effect, while the client has not acknowledged earlier SETTINGS: call it again then. So a
     /// client that acknowledges none keeps the limit that it was told first.
     pub fn set_streams_max(&mut self, out: &mut Vec<u8>, streams_max: u32) -> bool {
@@ -407,7 +407,7 @@ impl Connection {
         self.stop == Stop::Announced
     }
 
-    /// Whether the connection is of no more use: close it once its output is sent.
+    /// Whether the connection is no longer needed: close it once its output is sent.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         let is_stopped = matches!(self.stop, Stop::Final(_)) || self.peer_last.is_some();

@@ -42,7 +42,7 @@ impl ErrorCode {
 /// What ends with a fault.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Scope {
-    /// One stream: RST_STREAM. The connection goes on.
+    /// One stream: RST_STREAM. The connection continues.
     Stream,
     /// The connection: GOAWAY.
     Connection,

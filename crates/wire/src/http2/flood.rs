@@ -97,7 +97,7 @@ pub const PRIORITIES_PER_REQUEST: u16 = 4;
 pub const EMPTY_FRAMES_MAX: u16 = 100;
 /// Further empty frames per second.
 pub const EMPTY_FRAMES_PER_SECOND: u16 = 10;
-/// WINDOW_UPDATE frames at once, beside those that sent DATA frames allow. Each request restores some.
+/// WINDOW_UPDATE frames at once, in addition to those that sent DATA frames allow. Each request restores some.
 pub const WINDOW_UPDATES_MAX: u16 = 1000;
 /// Further ones per second.
 pub const WINDOW_UPDATES_PER_SECOND: u16 = 50;

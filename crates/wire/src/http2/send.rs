@@ -3,7 +3,7 @@
 //! Never: sends DATA beyond a window, or anything on a stream that has ended.
 //! Limits: `Config::output_pause_bytes`, `DATA_BYTES_MAX`, `SEND_BYTES_MIN`, `SEND_BYTES_FLOOR`.
 //! Invariant: a stream whose data was not accepted completely is in the write queue, and `poll_writable`
-//! returns it once it can go on.
+//! returns it once it can continue.
 
 use super::bounds::{
     DATA_BYTES_MAX, SEND_BYTES_FLOOR, SEND_BYTES_MIN, STREAM_ID_MAX, WINDOW_INITIAL,

@@ -90,7 +90,7 @@ impl FetchedKeys {
     /// A set was fetched at a time in seconds since 1970. Returns the number of its keys if it differs from the one in force.
     ///
     /// # Errors
-    /// The content is no set of keys that can verify tokens. The keys in force stay.
+    /// The content is not a set of keys that can verify tokens. The keys in force stay.
     pub fn offer(&self, content: &[u8], unix_seconds: u64) -> Result<Option<usize>, String> {
         let read = match content.len() {
             0..=CONTENT_BYTES_MAX => KeySet::parse_published(content),

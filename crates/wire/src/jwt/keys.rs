@@ -5,10 +5,10 @@
 
 use aws_lc_rs::hmac;
 use aws_lc_rs::signature::{
-    ECDSA_P256_SHA256_FIXED, ECDSA_P384_SHA384_FIXED, ED25519, ParsedPublicKey,
-    RSA_PKCS1_2048_8192_SHA256, RSA_PKCS1_2048_8192_SHA384, RSA_PKCS1_2048_8192_SHA512,
-    RSA_PSS_2048_8192_SHA256, RSA_PSS_2048_8192_SHA384, RSA_PSS_2048_8192_SHA512,
-    VerificationAlgorithm,
+    ECDSA_P256_SHA256_FIXED, ECDSA_P384_SHA384_FIXED, ECDSA_P521_SHA512_FIXED, ED25519,
+    ParsedPublicKey, RSA_PKCS1_2048_8192_SHA256, RSA_PKCS1_2048_8192_SHA384,
+    RSA_PKCS1_2048_8192_SHA512, RSA_PSS_2048_8192_SHA256, RSA_PSS_2048_8192_SHA384,
+    RSA_PSS_2048_8192_SHA512, VerificationAlgorithm,
 };
 use serde::Deserialize;
 
@@ -34,6 +34,7 @@ const OF_RSA: [PublicAlgorithm; 6] = [
 ];
 const OF_P256: [PublicAlgorithm; 1] = [("ES256", &ECDSA_P256_SHA256_FIXED)];
 const OF_P384: [PublicAlgorithm; 1] = [("ES384", &ECDSA_P384_SHA384_FIXED)];
+const OF_P521: [PublicAlgorithm; 1] = [("ES512", &ECDSA_P521_SHA512_FIXED)];
 const OF_ED25519: [PublicAlgorithm; 1] = [("EdDSA", &ED25519)];
 
 /// Keys that verify tokens.
@@ -45,7 +46,7 @@ pub struct KeySet {
 
 /// One key.
 pub(super) struct Key {
-    /// Its name, which tokens may state (`kid`).
+    /// Its key ID, which tokens may state (`kid`).
     id: Option<String>,
     /// The only algorithm that it is meant for, if its set states one.
     algorithm: Option<String>,
@@ -181,7 +182,7 @@ fn hmac_of(algorithm: &str) -> Option<hmac::Algorithm> {
     })
 }
 
-/// The public key in `bytes`, for each of these algorithms; `None` if it is no such key.
+/// The public key in `bytes`, for each of these algorithms; `None` if they are not such a key.
 fn public_key(algorithms: &[PublicAlgorithm], bytes: &[u8]) -> Option<Material> {
     let parse = |(name, algorithm): &PublicAlgorithm| {
         Some((*name, ParsedPublicKey::new(*algorithm, bytes).ok()?))
@@ -213,9 +214,9 @@ fn parse_pem(text: &str) -> Result<Vec<Key>, String> {
         let (body, _) = rest.split_once("-----END ").ok_or("a PEM block has no end line")?;
         let body: Vec<u8> = body.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
         let bytes = base64::decode(&body).ok_or("a PEM block is not base64")?;
-        let kinds: [&[PublicAlgorithm]; 4] = [&OF_RSA, &OF_P256, &OF_P384, &OF_ED25519];
+        let kinds: [&[PublicAlgorithm]; 5] = [&OF_RSA, &OF_P256, &OF_P384, &OF_P521, &OF_ED25519];
         let material = kinds.iter().find_map(|kind| public_key(kind, &bytes));
-        let help = "a public key of an unsupported kind; allowed: RSA (2048 to 8192 bits), P-256, P-384 and Ed25519";
+        let help = "a public key of an unsupported kind; allowed: RSA (2048 to 8192 bits), P-256, P-384, P-521 and Ed25519";
         keys.push(Key { id: None, algorithm: None, material: material.ok_or(help)? });
     }
     match keys.is_empty() {
@@ -317,6 +318,7 @@ fn material_of(key: &JsonKey) -> Result<Option<Material>, &'static str> {
         }
         ("EC", Some("P-256")) => public_key(&OF_P256, &point(&part(&key.x)?, &part(&key.y)?)),
         ("EC", Some("P-384")) => public_key(&OF_P384, &point(&part(&key.x)?, &part(&key.y)?)),
+        ("EC", Some("P-521")) => public_key(&OF_P521, &point(&part(&key.x)?, &part(&key.y)?)),
         ("OKP", Some("Ed25519")) => public_key(&OF_ED25519, &part(&key.x)?),
         _ => return Ok(None),
     };

@@ -23,7 +23,7 @@ use crate::base64;
 
 /// The longest token.
 pub const TOKEN_BYTES_MAX: usize = 16 * 1024;
-/// The most signatures that are verified for one token. A token without `kid`, or keys without names, may fit several
+/// The most signatures that are verified for one token. A token without `kid`, or keys without IDs, may fit several
 /// keys; each try takes the time of a signature.
 const TRIES_MAX: usize = 4;
 
@@ -41,7 +41,7 @@ pub enum Refusal {
 struct Header {
     /// The algorithm of the signature.
     alg: String,
-    /// The name of the key.
+    /// The ID of the key.
     kid: Option<String>,
     /// Extensions that a recipient must understand (RFC 7515 section 4.1.11). None is supported.
     crit: Option<IgnoredAny>,

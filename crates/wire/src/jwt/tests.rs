@@ -4,9 +4,9 @@ use aws_lc_rs::encoding::AsDer;
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::rsa::KeySize;
 use aws_lc_rs::signature::{
-    ECDSA_P256_SHA256_FIXED_SIGNING, ECDSA_P384_SHA384_FIXED_SIGNING, EcdsaKeyPair, KeyPair,
-    RSA_PKCS1_SHA256, RSA_PKCS1_SHA384, RSA_PKCS1_SHA512, RSA_PSS_SHA256, RSA_PSS_SHA384,
-    RSA_PSS_SHA512, RsaEncoding, RsaKeyPair,
+    ECDSA_P256_SHA256_FIXED_SIGNING, ECDSA_P384_SHA384_FIXED_SIGNING,
+    ECDSA_P521_SHA512_FIXED_SIGNING, EcdsaKeyPair, KeyPair, RSA_PKCS1_SHA256, RSA_PKCS1_SHA384,
+    RSA_PKCS1_SHA512, RSA_PSS_SHA256, RSA_PSS_SHA384, RSA_PSS_SHA512, RsaEncoding, RsaKeyPair,
 };
 
 use super::*;
@@ -108,7 +108,7 @@ fn rsa_and_curves_are_verified_from_pem_and_json() {
             let wrong = token(header, with(&RSA_PKCS1_SHA256));
             assert_eq!(keys.verify(&wrong), Err(Refusal::Invalid), "{header}");
         }
-        // The public key is no secret, so it must not serve as the key of an HMAC.
+        // The public key is not secret, so it must not serve as the key of an HMAC.
         for secret in [der.as_ref(), public.as_ref(), pem("PUBLIC KEY", der.as_ref()).as_bytes()] {
             let forged = token(r#"{"alg":"HS256"}"#, hmac_with(secret));
             assert_eq!(keys.verify(&forged), Err(Refusal::Invalid));
@@ -131,6 +131,11 @@ fn each_algorithm_verifies_its_own_signatures_only() {
     let random = SystemRandom::new();
     let rsa = RsaKeyPair::generate(KeySize::Rsa2048).expect("a key");
     let curve = EcdsaKeyPair::generate(&ECDSA_P384_SHA384_FIXED_SIGNING).expect("a key");
+    let large = EcdsaKeyPair::generate(&ECDSA_P521_SHA512_FIXED_SIGNING).expect("a key");
+    let (x, y) = large.public_key().as_ref()[1..].split_at(66);
+    let (x, y) = (encode(x), encode(y));
+    let of_large = set(&format!(r#"{{"kty":"EC","crv":"P-521","x":"{x}","y":"{y}"}}"#));
+    let of_file = set(&pem("PUBLIC KEY", large.public_key().as_der().expect("DER").as_ref()));
     let secret = [7; 64];
     let of_rsa = set(&pem("PUBLIC KEY", rsa.public_key().as_der().expect("DER").as_ref()));
     let of_curve = set(&pem("PUBLIC KEY", curve.public_key().as_der().expect("DER").as_ref()));
@@ -150,7 +155,12 @@ fn each_algorithm_verifies_its_own_signatures_only() {
     let with_curve: Sign<'_> = Box::new(|signed: &[u8]| {
         curve.sign(&random, signed).expect("a signature").as_ref().to_vec()
     });
-    let cases: [(&str, &KeySet, Sign<'_>); 10] = [
+    let with_large = || -> Sign<'_> {
+        Box::new(|signed: &[u8]| {
+            large.sign(&random, signed).expect("a signature").as_ref().to_vec()
+        })
+    };
+    let cases: [(&str, &KeySet, Sign<'_>); 12] = [
         ("HS256", &of_secret, mac(hmac::HMAC_SHA256)),
         ("HS384", &of_secret, mac(hmac::HMAC_SHA384)),
         ("HS512", &of_secret, mac(hmac::HMAC_SHA512)),
@@ -161,8 +171,10 @@ fn each_algorithm_verifies_its_own_signatures_only() {
         ("PS384", &of_rsa, with_rsa(&RSA_PSS_SHA384)),
         ("PS512", &of_rsa, with_rsa(&RSA_PSS_SHA512)),
         ("ES384", &of_curve, with_curve),
+        ("ES512", &of_large, with_large()),
+        ("ES512", &of_file, with_large()),
     ];
-    let names = cases.iter().map(|(name, ..)| *name).chain(["ES256", "ES512", "none", "UNKNOWN"]);
+    let names = cases.iter().map(|(name, ..)| *name).chain(["ES256", "none", "UNKNOWN"]);
     let names: Vec<&str> = names.collect();
     for (algorithm, keys, sign) in &cases {
         for name in &names {

@@ -55,7 +55,7 @@ impl Overrides {
         self.push(name, None)
     }
 
-    /// Adds a field, beside those of the same name that were set before. Received ones are dropped.
+    /// Adds a field, and keeps those of the same name that were set before. Received ones are dropped.
     ///
     /// # Errors
     /// There are too many fields.

@@ -1,6 +1,6 @@
 //! The head of a response, kept after the bytes that it was decoded from are gone.
 //! In: a head; what replaces its status and fields. Out: the same head, or the changed one.
-//! Never: changes how the message is framed.
+//! Never: changes how the message is framed, except by `streamed`.
 
 use super::field::{Field, FieldName, FieldTable, Packed, PackedField};
 use super::length::BodyLength;
@@ -80,6 +80,12 @@ impl OwnedResponse {
             kept.push(&Field { id, name, value, is_sensitive: false });
         }
         kept
+    }
+
+    /// The same head for a body whose length is not known.
+    #[must_use]
+    pub fn streamed(self) -> Self {
+        Self { length: BodyLength::Streamed, content_length: None, ..self }
     }
 
     fn push(&mut self, field: &Field<'_>) {

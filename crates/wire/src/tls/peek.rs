@@ -76,7 +76,7 @@ impl HelloPeek {
         }
     }
 
-    /// The connection, at a record that is no handshake record.
+    /// The connection, at a record that is not a handshake record.
     fn foreign(&self) -> Peeked<'static> {
         if self.followed == 0 { Peeked::NotTls } else { Peeked::Malformed }
     }

@@ -74,7 +74,7 @@ fn rsv1_belongs_to_the_first_frame_of_a_data_message() {
         (masked(0xca, b""), "CompressionMisplaced"),
         (masked(0xc8, b""), "CompressionMisplaced"),
         (masked(0xd1, deflated), "ReservedBit"),
-        // Uncompressed messages are still allowed, also with empty fragments around.
+        // Uncompressed messages are still allowed, even with empty fragments around them.
         ([masked(0x81, b"a"), masked(0xc1, deflated)].concat(), "text(a) text(Hello)"),
         ([masked(0x41, b""), masked(0x00, deflated), masked(0x80, b"")].concat(), "text(Hello)"),
     ] {

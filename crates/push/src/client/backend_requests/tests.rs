@@ -234,12 +234,16 @@ fn connect_follows_the_verdict() {
 fn channels_of_the_verdict_are_subscribed() {
     let mut fixture = Fixture::new();
     fixture.send("{\"id\":1,\"connect\":{}}");
-    let out = fixture.answer(
-        "{\"result\":{\"user\":\"7\",\"channels\":[\"a\",\"no:a\"],\"subs\":{\"b\":{\"data\":1}}}}",
-    );
-    assert_eq!(out.split('\n').count(), 3, "{out}");
-    assert!(out.contains("\"channel\":\"b\",\"subscribe\":{") && out.contains("\"data\":1}"));
+    let out = fixture
+        .answer("{\"result\":{\"user\":\"7\",\"channels\":[\"a\"],\"subs\":{\"b\":{\"data\":1}}}}");
+    assert!(out.contains("\"subs\":{\"a\":{\"recoverable\":true,"), "{out}");
+    assert!(out.contains(",\"b\":{") && out.ends_with("\"data\":1}}}}"), "{out}");
     assert_eq!(fixture.client.subscriptions(), 2);
+    let mut fixture = Fixture::new();
+    fixture.send("{\"id\":1,\"connect\":{}}");
+    let out = fixture.answer("{\"result\":{\"user\":\"7\",\"channels\":[\"a\",\"no:a\"]}}");
+    assert!(out.starts_with("{\"id\":1,\"error\":{\"code\":102,"), "{out}");
+    assert_eq!((fixture.client.subscriptions(), fixture.client.is_connected()), (0, false));
 }
 
 #[test]

@@ -6,7 +6,7 @@
 //! any request without a server (`stored.rs`).
 //! Invariant: as long as an exchange has an authentication request, `Exchange::request` is the request to the authentication server, and
 //! `AuthRequest::request` is the client's request. The exchange belongs to the pool of the authentication server, whose queue,
-//! timeouts, retries and counters apply. Both pools count it, so that a reload gives their indexes to no other pool.
+//! timeouts, retries and counters apply. Both pools count it, so that a reload does not give their indexes to other pools.
 
 use tidegate_base::Id;
 use tidegate_gate::ask::Asker;

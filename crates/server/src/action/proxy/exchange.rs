@@ -8,6 +8,7 @@ use tidegate_config::model::RouteTimeouts;
 use tidegate_gate::sticky::Session;
 
 use crate::action::intake::Intake;
+use crate::action::lua_body::ExchangeHook;
 use crate::action::lua_response::ResponseHook;
 use crate::action::proxy::attempts::{Attempt, Attempts};
 use crate::action::proxy::auth_request::AuthRequest;
@@ -66,7 +67,7 @@ pub(crate) struct RequestFacts {
     pub(crate) authenticates: bool,
     /// The request takes a server only after the beginning of its body has arrived.
     pub(crate) buffers: bool,
-    /// Trailers of the request are not forwarded, to no server.
+    /// Trailers of the request are not forwarded to any server.
     pub(crate) drops_trailers: bool,
     /// No intermediary may put a field of the request into a compression table (RFC 7541 section 7.1.3).
     pub(crate) is_sensitive: bool,
@@ -80,7 +81,7 @@ pub(crate) struct RequestFacts {
 }
 
 impl RequestFacts {
-    /// The facts of no request.
+    /// The facts before there is a request.
     pub(crate) const NONE: Self = Self {
         is_tcp: false,
         is_head: false,
@@ -162,6 +163,8 @@ pub(crate) struct Exchange {
     pub(crate) values: Vec<u8>,
     /// The hook that changes the head of the response; `None` without one, and once the response begins.
     pub(crate) response_hook: Option<Box<ResponseHook>>,
+    /// The hook that changes the body of the response; `None` without one, before the head, and once it has ended.
+    pub(crate) body_hook: Option<ExchangeHook>,
 }
 
 impl Exchange {
@@ -195,6 +198,7 @@ impl Exchange {
             pace: None,
             values: Vec::new(),
             response_hook: None,
+            body_hook: None,
         }
     }
 
@@ -230,9 +234,15 @@ impl Exchange {
         self.request.release(buffers);
     }
 
-    /// Whether the response waits for the bandwidth of the route.
+    /// Whether the response waits for the bandwidth of the route, or for its hook.
     pub(crate) fn is_response_paced(&self) -> bool {
         self.pace.as_ref().is_some_and(|pace| pace.waits(BodyDirection::Down))
+            || self.body_hook.is_some_and(|hook| hook.is_full)
+    }
+
+    /// Whether `response_room` limits how much of the response's body is relayed at once.
+    pub(crate) fn may_pace_response(&self) -> bool {
+        self.pace.is_some() || self.body_hook.is_some()
     }
 
     /// Whether no attempt was made yet, so that the exchange has no earlier place in the queue.

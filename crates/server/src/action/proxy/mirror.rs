@@ -107,7 +107,7 @@ impl Mirrored {
     }
 }
 
-/// What decides about the copy of a request, beside the request.
+/// What decides, together with the request itself, whether the request is copied.
 pub(super) struct Terms<'a> {
     /// `mirror` of the route.
     pub(super) mirroring: &'a Mirroring,

@@ -52,6 +52,7 @@ use tidegate_wire::message::{FieldName, Method, RequestHead};
 use tidegate_wire::websocket::ClientKey;
 
 use crate::action::Running;
+use crate::action::lua_body::ExchangeHook;
 use crate::action::proxy::exchange::{Choice, Exchange, RequestFacts, Stage};
 use crate::action::proxy::mirror::Terms;
 use crate::action::proxy::stored::StoredRequest;
@@ -228,6 +229,7 @@ impl Worker {
         let is_sent = is_done && self.request_pending(reactor, attempt.up) == 0;
         let stays_open = self.stays_open(to);
         self.release_server(pool, attempt.server);
+        let hook = self.take_body_hook(id);
         self.forget_exchange(id);
         let up = attempt.up.sock;
         if attempt.up.is_stream() {
@@ -240,7 +242,7 @@ impl Worker {
         } else {
             self.discard_upstream(reactor, up);
         }
-        self.release_requester(reactor, to);
+        self.release_from_exchange(reactor, to, hook);
     }
 
     /// The server takes no more of a request whose response is complete. Does nothing in other stages.
@@ -252,9 +254,15 @@ impl Worker {
         }
         let (to, pool, attempt) = (exchange.requester, exchange.pool, exchange.attempt);
         self.release_server(pool, attempt.server);
+        let hook = self.take_body_hook(id);
         self.forget_exchange(id);
         self.abandon_server(reactor, attempt.up);
-        self.release_requester(reactor, to);
+        self.release_from_exchange(reactor, to, hook);
+    }
+
+    /// Takes the hook on the body of a response that the server has completed.
+    fn take_body_hook(&mut self, id: Id<Exchange>) -> Option<ExchangeHook> {
+        self.exchanges.get_mut(id)?.body_hook.take()
     }
 
     /// Ends an exchange that no longer has a server. Sends `failure` to the client, or cuts the response off
@@ -310,6 +318,9 @@ impl Worker {
             self.mirrors -= usize::from(exchange.copy.is_some() || exchange.mirrored.is_some());
             if let Some(hook) = &exchange.response_hook {
                 self.close_response_hook(**hook);
+            }
+            if let Some(hook) = exchange.body_hook {
+                self.forget_scripted(hook.request);
             }
             exchange.release(&mut self.buffers);
         }

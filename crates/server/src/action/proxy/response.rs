@@ -95,7 +95,7 @@ impl Worker {
         }
         // What the hook changes is for the client; the server is judged by what it has sent.
         let received = head;
-        let Ok(changed) = self.change_response(reactor, id, received) else { return };
+        let Ok(changed) = self.change_response(reactor, id, received, !ends) else { return };
         let lent = changed.as_ref().map(|changed| changed.lend_after(received));
         let head = lent.as_ref().unwrap_or(received);
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
@@ -103,7 +103,9 @@ impl Worker {
         let (era, pool) = (exchange.era, usize::from(exchange.pool));
         let server = exchange.attempt.server;
         exchange.attempt.note_head(
-            exchange.facts.is_reusable && head.persistent && head.length != BodyLength::UntilClose,
+            exchange.facts.is_reusable
+                && received.persistent
+                && received.length != BodyLength::UntilClose,
         );
         exchange.stage = Stage::ExpectBody;
         let values = core::mem::take(&mut exchange.values);
@@ -187,6 +189,10 @@ impl Worker {
         if let Some(pace) = &mut exchange.pace {
             pace.spend(BodyDirection::Down, reactor.now(), data.len());
         }
+        if let Some(hook) = exchange.body_hook {
+            self.feed_body_hook(hook.request, data, None);
+            return self.arm_upstream(reactor, id);
+        }
         self.send_data(reactor, to, data);
         if self.is_client_blocked(reactor, to) {
             self.hold_server(reactor, id);
@@ -214,7 +220,10 @@ impl Worker {
         }
         let (to, up) = (exchange.requester, exchange.attempt.up);
         let is_done = exchange.request.is_done();
-        self.end_response(reactor, to, data, trailers);
+        match exchange.body_hook {
+            Some(hook) => self.feed_body_hook(hook.request, data, Some(trailers)),
+            None => self.end_response(reactor, to, data, trailers),
+        }
         if more_follows {
             self.accounts.counters.upstream_faults.add(1);
         }
@@ -235,7 +244,7 @@ impl Worker {
     }
 
     /// Stops reading from the server until the client's output has drained.
-    fn hold_server<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
+    pub(in crate::action) fn hold_server<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get(id) else { return };
         let (to, up) = (exchange.requester, exchange.attempt.up);
         self.set_server_receiving(reactor, up, false);
@@ -248,8 +257,10 @@ impl Worker {
         reactor: &mut R,
         id: Id<Exchange>,
     ) {
+        self.body_hook_drained(id);
         let Some(exchange) = self.exchanges.get(id) else { return };
-        let (stage, up, may_wait) = (exchange.stage, exchange.attempt.up, exchange.pace.is_some());
+        let (stage, up) = (exchange.stage, exchange.attempt.up);
+        let may_wait = exchange.may_pace_response();
         if exchange.is_response_paced() {
             // Its turn resumes it.
             return self.arm_upstream(reactor, id);

@@ -103,7 +103,7 @@ impl StoredRequest {
         }
     }
 
-    /// Adds lines to the head. Up to `COPIED_BYTES_MAX` bytes fit beside all that a request without a server stores.
+    /// Adds lines to the head. Up to `COPIED_BYTES_MAX` bytes fit in addition to all that a request without a server stores.
     pub(crate) fn add_lines(&mut self, lines: &[u8]) {
         // The head ends with an empty line.
         let at = self.head_bytes.saturating_sub(2);

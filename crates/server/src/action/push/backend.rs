@@ -189,9 +189,14 @@ impl BackendCalls {
 }
 
 impl PushSession {
-    /// Whether a command of the session waits for its verdict.
-    pub(super) fn awaits_backend(&self) -> bool {
-        self.asks(Matter::Command)
+    /// Whether a command of the session waits for a verdict, or for the owners of channels.
+    pub(super) fn is_waiting(&self) -> bool {
+        matches!(&self.kind, Kind::Client { connection, .. } if connection.is_waiting())
+    }
+
+    /// Whether the reply to `connect` waits for the owners of channels, so that the client gets nothing until then.
+    pub(super) fn is_welcomed_later(&self) -> bool {
+        matches!(&self.kind, Kind::Client { connection, .. } if connection.is_welcomed_later())
     }
 
     /// Whether a question of the session waits for its verdict.
@@ -419,11 +424,22 @@ impl Worker {
                 }
             };
         }
+        self.go_on(reactor, id, was_stale);
+    }
+
+    /// Goes on with a client of which a command has waited. `was_stale`: it had not connected.
+    pub(super) fn go_on<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<PushSession>,
+        was_stale: bool,
+    ) {
         if was_stale && self.sessions.find(id).is_some_and(|session| !session.is_stale()) {
             self.postpone_check(reactor, id);
             self.arm_client(reactor, id);
         }
         self.end_failed_stream(reactor, id);
+        self.send_kept(reactor, id);
         self.run_waiting_commands(reactor, id);
     }
 

@@ -109,7 +109,7 @@ impl Worker {
     pub(in crate::action) fn is_client_waiting(&self, id: Id<PushSession>) -> bool {
         self.push.lets_commands_wait
             && (self.push.commands.contains_key(&Key::of_session(id))
-                || self.sessions.find(id).is_some_and(PushSession::awaits_backend))
+                || self.sessions.find(id).is_some_and(PushSession::is_waiting))
     }
 
     /// When the tokens of a client are checked next. Bytes of the client do not postpone it.
@@ -203,9 +203,17 @@ impl Worker {
         place: SubscriptionId,
         reply: &Subscribed,
     ) {
+        let was_waiting = self.is_welcomed_later(id);
         self.tell_client(reactor, id, |connection, context, out| {
             connection.confirm(context, place, reply, out);
         });
+        if was_waiting && !self.is_welcomed_later(id) {
+            self.go_on(reactor, id, true);
+        }
+    }
+
+    fn is_welcomed_later(&self, id: Id<PushSession>) -> bool {
+        self.sessions.find(id).is_some_and(PushSession::is_welcomed_later)
     }
 
     /// A subscription of a client has failed.
@@ -216,7 +224,13 @@ impl Worker {
         place: SubscriptionId,
         error: Error,
     ) {
-        self.tell_client(reactor, id, |connection, _, out| connection.refuse(place, error, out));
+        let was_waiting = self.is_welcomed_later(id);
+        self.tell_client(reactor, id, |connection, context, out| {
+            connection.refuse(context, place, error, out);
+        });
+        if was_waiting && !self.is_welcomed_later(id) {
+            self.go_on(reactor, id, true);
+        }
     }
 
     /// The hub has replied to a command of a client.

@@ -2,7 +2,8 @@
 //! In: the hub's deliveries, subscribers that read again. Out: messages; queues for subscribers that do not read.
 //! Never: delivers for so long that other connections wait.
 //! Limits: `DELIVERY_BYTES_PER_TURN_MAX`; `queue-max` and `queue-messages-max` of the hub for each subscriber.
-//! Invariant: a subscriber with a queue is held by its carrier, so its queue continues when its output has drained.
+//! Invariant: a subscriber with a queue is held by its carrier, so its queue continues when its output has drained, or waits
+//! for the reply to its `connect`, after which its queue continues.
 
 use std::sync::Arc;
 
@@ -93,7 +94,7 @@ impl Worker {
                     self.accounts.counters.push_left_out.add(1);
                     return Handed::Nothing;
                 }
-                if self.is_client_held(to) {
+                if connection.is_welcomed_later() || self.is_client_held(to) {
                     return self.enqueue_publication(reactor, key, publication);
                 }
                 let Some(form) = self.choose_form(id, publication) else { return Handed::Nothing };
@@ -215,6 +216,20 @@ impl Worker {
         }
     }
 
+    /// Sends what has waited for the reply to `connect` of a client.
+    pub(super) fn send_kept<R: Reactor>(&mut self, reactor: &mut R, id: Id<PushSession>) {
+        let key = Key::of_session(id);
+        let Some(session) = self.sessions.find(id) else { return };
+        let (to, socket) = (session.requester, session.socket());
+        if !self.push.queues.contains_key(&key) || self.is_client_held(to) {
+            return;
+        }
+        match socket {
+            Some(socket) => self.resume_socket(reactor, socket, key, Some(id)),
+            None => self.resume_session(reactor, id),
+        }
+    }
+
     fn resume_socket<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -222,6 +237,10 @@ impl Worker {
         key: Key,
         session: Option<Id<PushSession>>,
     ) {
+        if session.and_then(|id| self.sessions.find(id)).is_some_and(PushSession::is_welcomed_later)
+        {
+            return;
+        }
         while let Some(queue) = self.push.queues.get_mut(&key) {
             let next = queue.pop();
             if queue.is_empty() {
@@ -245,7 +264,7 @@ impl Worker {
         id: Id<PushSession>,
     ) {
         let Some(session) = self.sessions.get(id) else { return };
-        let to = session.requester;
+        let (to, is_welcomed_later) = (session.requester, session.is_welcomed_later());
         let framing = self.framing_of(id);
         match (&session.kind, framing) {
             (Kind::Events { .. }, _) => self.arm_heartbeat(reactor, id),
@@ -253,7 +272,7 @@ impl Worker {
             _ => return,
         }
         let key = Key::of_session(id);
-        while let Some(queue) = self.push.queues.get_mut(&key) {
+        while !is_welcomed_later && let Some(queue) = self.push.queues.get_mut(&key) {
             let next = queue.pop();
             if queue.is_empty() {
                 self.push.queues.remove(&key);

@@ -320,8 +320,8 @@ impl Worker {
                 self.push.commands.remove(&key);
                 return;
             }
-            // The verdict continues.
-            if session.awaits_backend() {
+            // The verdict, or the last owner, continues.
+            if session.is_waiting() {
                 return;
             }
             let is_socket = session.socket().is_some();
@@ -386,10 +386,9 @@ impl Worker {
         waiting.pieces.push_front(rest);
     }
 
-    /// Lets a session wait for its turn whose next command has a token, unless a command before it waits for the backend.
+    /// Lets a session wait for its turn whose next command has a token, unless a command before it waits.
     pub(super) fn await_token_turn(&mut self, id: Id<PushSession>) {
-        let Some(session) = self.sessions.find(id).filter(|session| !session.awaits_backend())
-        else {
+        let Some(session) = self.sessions.find(id).filter(|session| !session.is_waiting()) else {
             return;
         };
         let PushState { commands, tokens, .. } = &mut self.push;

@@ -69,7 +69,7 @@ pub use post::{PUSH_MAILS_MAX, PushMail, PushPost, nothing_under_way};
 
 /// What the push hubs of a worker hold.
 pub(crate) struct PushState {
-    /// The settings of the hubs, which stay as they were at the start of the worker.
+    /// The settings of the hubs, which stay as they were at the start of the worker, except for keys.
     settings: Arc<Hubs>,
     /// Channels and subscribers.
     hub: Hub<Key>,
@@ -238,6 +238,17 @@ impl PushState {
             verifier,
             tokens: TurnShare::new(TOKENS_SPAN_MAX),
         }
+    }
+
+    /// Takes over the keys of tokens and of the server API, if these are settings of the same hubs.
+    pub(crate) fn change_keys(&mut self, settings: &Arc<Hubs>) {
+        if !settings.has_hubs_of(&self.settings) {
+            return;
+        }
+        self.verifier = Verifier::new(settings);
+        // Commands may wait already.
+        self.lets_commands_wait |= settings.lets_commands_wait();
+        self.settings = Arc::clone(settings);
     }
 
     /// Whether publications are being delivered, instructions carried out, or tokens waiting, so that the next turn must not

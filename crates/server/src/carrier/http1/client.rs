@@ -40,7 +40,7 @@ pub(crate) struct Http1Client {
     /// Decodes the body of the current request, which an action takes or the carrier discards.
     pub(super) body: BodyDecoder,
     /// The client does not read its responses fast enough. No further request is decoded until the output has
-    /// drained. The deadline is the next look at the output (`next_look`), except in a tunnel.
+    /// drained. The deadline is the next check of the output (`next_look`), except in a tunnel.
     pub(crate) blocked: bool,
     /// The client has ended its direction of the connection.
     pub(crate) finished: bool,

@@ -2,7 +2,7 @@
 //! In: what the decoder of heads has counted. Out: counters; the decision that the request in progress is the last one.
 //! Never: rejects a request, or cuts a response off.
 //! Limits: `HTTP1_GLITCHES_MAX` on a connection. What is worse than harmless is rejected at once, and closes it. Chunk
-//! extensions are no violation (RFC 9112 section 7.1.1); they have limits of their own.
+//! extensions are not a violation (RFC 9112 section 7.1.1); they have limits of their own.
 
 use tidegate_base::limits::HTTP1_GLITCHES_MAX;
 use tidegate_reactor::SockId;

@@ -129,7 +129,7 @@ impl Worker {
                 | Stage::Connecting
                 | Stage::ExpectResponse => self.decode_response(reactor, sock, id, rest),
                 Stage::ExpectBody => {
-                    let is_paced = exchange.pace.is_some();
+                    let is_paced = exchange.may_pace_response();
                     let room = if is_paced { self.response_room(reactor, id) } else { usize::MAX };
                     if room == 0 {
                         break;
@@ -272,7 +272,7 @@ impl Worker {
     /// the end together with the last bytes, although the connection is not to be read.
     fn defers_end(&mut self, sock: SockId, id: Id<Exchange>) -> bool {
         let Some(exchange) = self.exchanges.find_mut(id) else { return false };
-        let may_wait = exchange.stage == Stage::ExpectBody && exchange.pace.is_some();
+        let may_wait = exchange.stage == Stage::ExpectBody && exchange.may_pace_response();
         let http1 = self.conns.upstream(sock).and_then(Upstream::http1);
         if !may_wait || http1.is_none_or(|http1| http1.input.is_empty()) {
             return false;

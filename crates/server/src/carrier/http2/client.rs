@@ -49,7 +49,7 @@ pub(crate) struct Http2Client {
     /// When a graceful stop becomes final although the client has not replied. `NEVER` without a stop, and once
     /// it is final.
     final_at: Moment,
-    /// The client does not take the connection's output. The next look at it is at `due_at` or before.
+    /// The client does not take the connection's output. It is checked next at `due_at` or before.
     pub(super) is_blocked: bool,
     /// The client has ended its direction of the connection.
     has_finished: bool,
@@ -416,7 +416,7 @@ impl Worker {
         self.drop_stream(reactor, to.stream);
     }
 
-    /// The action of a stream goes on, because the client has taken what was sent.
+    /// The action of a stream continues, because the client has taken what was sent.
     pub(crate) fn stream_drained<R: Reactor>(&mut self, reactor: &mut R, to: Requester) {
         // The stream may have ended after the work was queued.
         let Some(stream) = self.http2_clients.get(to.stream) else { return };
@@ -532,7 +532,7 @@ impl Worker {
     fn settle_stream<R: Reactor>(&mut self, reactor: &mut R, to: Requester) {
         let Some(stream) = self.http2_clients.get(to.stream) else { return };
         if stream.connect != Connect::No {
-            // What follows is no body.
+            // What follows is not a body.
             return;
         }
         let (running, is_waiting) = (stream.action, stream.input.is_empty());

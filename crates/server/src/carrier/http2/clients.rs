@@ -408,7 +408,7 @@ impl Http2Clients {
         links: &mut Links<'_, R>,
         sock: SockId,
     ) -> Option<Requester> {
-        // The output of a connection that is blocked goes on when it has drained.
+        // If a connection is blocked, its streams continue when its output has drained.
         while !is_blocked(links.reactor, sock) {
             let (http2, out) = links.client(sock)?;
             let number = http2.connection.poll_writable(out)?;
@@ -504,7 +504,7 @@ impl Http2Clients {
         links.settle_client_later(to.sock);
     }
 
-    /// Lets the action of a stream that has caught up go on, if it was told to pause.
+    /// Resumes the action of a stream whose output has drained, if the action was told to pause.
     pub(super) fn note_drained(&mut self, work: &mut Vec<Work>, to: Requester) {
         if let Some(stream) = self.streams.get_mut(to.stream)
             && !stream.is_behind()

@@ -44,7 +44,7 @@ pub(super) fn reject_status(limits: &RequestLimits, head: &RequestHead<'_>) -> O
     if line > limits.request_line_bytes_max {
         return Some(414);
     }
-    // A Host field beside `:authority` is equal to it and counts once.
+    // A Host field next to `:authority` has the same value, and is counted once.
     let host = head.host.filter(|_| head.find(FieldName::Host).is_none());
     let host = host.map(|host| ("host".len(), host.len()));
     let fields = head.fields().map(|field| (field.name.len(), field.value.len()));

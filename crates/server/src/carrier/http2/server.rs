@@ -12,6 +12,7 @@ use tidegate_wire::http2::{self, Connection, Event, ResetCause, Scratch};
 use tidegate_wire::message::{Fields, ResponseHead};
 use tidegate_wire::tls::TlsSession;
 
+use crate::action::proxy::exchange::Exchange;
 use crate::action::proxy::exchange::Stage;
 use crate::carrier::http1::server::Http1Server;
 use crate::carrier::http2::links::settle_server_later;
@@ -372,7 +373,7 @@ impl Worker {
         }
         let Some(exchange) = self.http2_servers.exchange(id) else { return };
         let exchange = self.exchanges.find(exchange);
-        let is_paced = exchange.is_some_and(|exchange| exchange.pace.is_some());
+        let is_paced = exchange.is_some_and(Exchange::may_pace_response);
         if !self.http2_servers.keep_data(&mut self.buffers, id, bytes, is_paced) {
             self.hand_over_data(reactor, id, bytes, ends);
         } else if is_paced {
@@ -597,7 +598,7 @@ impl Worker {
         }
     }
 
-    /// The connection takes no more requests. Those that it has go on.
+    /// The connection takes no more requests. Its current requests continue.
     pub(crate) fn retire_http2_server(&mut self, sock: SockId) {
         let Some(up) = self.conns.upstream(sock) else { return };
         let (pool, server) = (up.pool, up.server);

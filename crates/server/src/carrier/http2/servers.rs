@@ -462,7 +462,7 @@ impl Http2Servers {
         links: &mut Links<'_, R>,
         sock: SockId,
     ) -> Option<Id<ServerStream>> {
-        // The output of a connection that is blocked goes on when it has drained.
+        // If a connection is blocked, its streams continue when its output has drained.
         while !is_blocked(links.reactor, sock) {
             let (http2, out) = links.server(sock)?;
             let number = http2.connection.poll_writable(out)?;

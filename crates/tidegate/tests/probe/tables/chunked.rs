@@ -53,7 +53,7 @@ fn bad_sizes() -> Vec<Vector> {
         size("a size that wraps to 3 in 32 bits", "fffffffff00000003"),
         size("a size of many digits", &"0".repeat(400)),
         size("a size of 63 bits", "8000000000000000"),
-        size("a decimal that is no size", "3x"),
+        size("a decimal that is not a size", "3x"),
     ]
 }
 

@@ -31,7 +31,7 @@ pub struct Limits {
 /// Receives the fields of a block.
 pub trait FieldSink {
     /// Takes the next field; its slices are valid during the call. `Break` refuses this field and all later
-    /// fields of the block. The decoder then goes on without delivering, and reports `Undelivered::Refused`.
+    /// fields of the block. The decoder then continues without delivering fields, and reports `Undelivered::Refused`.
     fn take_field(&mut self, field: Field<'_>) -> ControlFlow<()>;
 }
 
@@ -42,7 +42,7 @@ impl<F: FnMut(Field<'_>) -> ControlFlow<()>> FieldSink for F {
     }
 }
 
-/// Why fields of a block were not delivered. The stream fails (431 for a request), the connection goes on.
+/// Why fields of a block were not delivered. The stream fails (431 for a request), and the connection continues.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Undelivered {
     /// More than `Limits::fields_max` fields.

@@ -250,7 +250,7 @@ func exchange() {
 	bob.Close()
 }
 
-// Most messages come as patches of the one before, also after a recovery.
+// Most messages come as patches of the previous message, even after a recovery.
 func deltas() {
 	erin := newClient("push", centrifuge.Config{Token: token(claims{"sub": "erin"})})
 	must(erin.Connect())

@@ -1,0 +1,151 @@
+//! The body of a server's response on its way through `on_body`.
+//! In: pieces of the body. Out: what the script reads; whether there is room for more.
+//! Never: loses a byte: `take_rest` returns what the script has not read.
+//! Limits: `BODY_BYTES_MAX` of a body wait for the script; then the server has to wait.
+
+use crate::engine::Entry;
+use crate::exchange::Response;
+use crate::host::{Effect, Host, ScriptRequestId};
+use crate::reply::ReplyHead;
+use crate::schedule::{Owner, TaskId, Wait, Wake};
+use crate::vm::{CallbackEnd, Vm, numbers};
+
+/// Bytes of a body that wait for the script.
+const BODY_BYTES_MAX: usize = 64 * 1024;
+/// The error of a body whose response has ended.
+const ENDED: &str = "the response has ended";
+
+/// A body on its way; see the module header.
+#[derive(Debug)]
+pub(crate) struct BodyFlow {
+    /// What has arrived and was not read.
+    unread: Vec<u8>,
+    /// Nothing follows.
+    is_complete: bool,
+    /// The server waits until the script has read.
+    is_full: bool,
+    /// The coroutine that waits for more. It may be stale.
+    pub(crate) reader: TaskId,
+}
+
+/// What a script reads next.
+pub(crate) enum Portion<'a> {
+    /// These bytes.
+    Bytes(&'a [u8]),
+    /// Nothing has arrived yet.
+    Nothing,
+    /// The body is complete.
+    End,
+}
+
+impl Host {
+    fn body_flow(&mut self, id: ScriptRequestId) -> Result<&mut BodyFlow, &'static str> {
+        self.exchanges.get_mut(id).and_then(|exchange| exchange.flow.as_deref_mut()).ok_or(ENDED)
+    }
+
+    /// What has arrived of a body. `note_body_read` takes it.
+    pub(crate) fn unread_body(&mut self, id: ScriptRequestId) -> Result<Portion<'_>, &'static str> {
+        let flow = self.body_flow(id)?;
+        Ok(match (flow.unread.is_empty(), flow.is_complete) {
+            (false, _) => Portion::Bytes(&flow.unread),
+            (true, false) => Portion::Nothing,
+            (true, true) => Portion::End,
+        })
+    }
+
+    /// The script has read what had arrived.
+    pub(crate) fn note_body_read(&mut self, id: ScriptRequestId) {
+        let Some(exchange) = self.exchanges.get_mut(id) else { return };
+        let Some(flow) = exchange.flow.as_deref_mut() else { return };
+        flow.unread.clear();
+        if core::mem::take(&mut flow.is_full) {
+            self.outbox.effects.push(Effect::BodyRoom { tag: exchange.tag });
+        }
+    }
+
+    /// Sends what the script has written. Returns what its coroutine waits for until more of the body has arrived.
+    pub(crate) fn await_body(&mut self, id: ScriptRequestId) -> Result<Wait, &'static str> {
+        self.flush(id)?;
+        let reader = self.body_flow(id)?.reader;
+        match self.schedule.has_task(reader) {
+            true => Err("another coroutine reads the body"),
+            false => Ok(Wait::Body(id)),
+        }
+    }
+
+    /// A coroutine waits for more of a body.
+    pub(crate) fn suspend_for_body(&mut self, id: ScriptRequestId, task: TaskId) {
+        match self.body_flow(id) {
+            Ok(flow) if flow.unread.is_empty() && !flow.is_complete => flow.reader = task,
+            Ok(_) => self.schedule.wake(task, Wake::Done),
+            Err(_) => self.schedule.wake(task, Wake::Ended),
+        }
+    }
+}
+
+/// What the server reports.
+impl Vm {
+    /// Keeps the head of a response for `on_body` without a call of `on_response`, which the script lacks.
+    pub fn note_response(&mut self, id: ScriptRequestId, reply: ReplyHead) {
+        if let Ok(exchange) = self.engine.host().exchange(id) {
+            exchange.reply = Some(Box::new(reply));
+        }
+    }
+
+    /// The body of a response follows, whose head the client gets now. The server calls the request `tag` from now on.
+    pub fn begin_body(&mut self, id: ScriptRequestId, tag: u64, reply: Box<ReplyHead>) {
+        let Ok(exchange) = self.engine.host().exchange(id) else { return };
+        exchange.tag = tag;
+        exchange.response = Response::Begun;
+        exchange.reply = Some(reply);
+        let (unread, reader) = (Vec::new(), tidegate_base::Id::NONE);
+        let flow = BodyFlow { unread, is_complete: false, is_full: false, reader };
+        exchange.flow = Some(Box::new(flow));
+    }
+
+    /// Runs `on_body`.
+    pub fn body(&mut self, id: ScriptRequestId) -> CallbackEnd {
+        self.run(Entry::Body, (Owner::Request(id), "on_body"), &numbers(id))
+    }
+
+    /// How many bytes of a body may follow now. If none, `Effect::BodyRoom` states when more may.
+    pub fn body_room(&mut self, id: ScriptRequestId) -> usize {
+        let Ok(flow) = self.engine.host().body_flow(id) else { return usize::MAX };
+        let room = BODY_BYTES_MAX.saturating_sub(flow.unread.len());
+        flow.is_full = room == 0;
+        room
+    }
+
+    /// Adds to a body.
+    pub fn feed_body(&mut self, id: ScriptRequestId, data: &[u8]) {
+        let host = self.engine.host();
+        let Ok(flow) = host.body_flow(id) else { return };
+        flow.unread.extend_from_slice(data);
+        let reader = flow.reader;
+        if !data.is_empty() {
+            host.schedule.wake(reader, Wake::Done);
+        }
+    }
+
+    /// A body is complete.
+    pub fn end_body(&mut self, id: ScriptRequestId) {
+        let host = self.engine.host();
+        let Ok(flow) = host.body_flow(id) else { return };
+        flow.is_complete = true;
+        let reader = flow.reader;
+        host.schedule.wake(reader, Wake::Done);
+    }
+
+    /// The bytes of a body that wait for the script.
+    #[must_use]
+    pub fn unread_bytes(&self, id: ScriptRequestId) -> usize {
+        let exchange = self.engine.peek().exchanges.get(id);
+        exchange.and_then(|exchange| exchange.flow.as_ref()).map_or(0, |flow| flow.unread.len())
+    }
+
+    /// Takes what the script has not read.
+    pub fn take_rest(&mut self, id: ScriptRequestId) -> Vec<u8> {
+        let flow = self.engine.host().body_flow(id);
+        flow.map(|flow| core::mem::take(&mut flow.unread)).unwrap_or_default()
+    }
+}

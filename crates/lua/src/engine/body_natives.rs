@@ -1,0 +1,55 @@
+//! The functions with which the prelude reads the bodies of servers' responses.
+//! In: arguments that the prelude has checked. Out: values, or nil and a text.
+//! Never: raises an error of its own; acts: what a script orders becomes an effect.
+
+use core::ffi::{CStr, c_int};
+
+use mlua_sys::lua51 as ffi;
+use tidegate_base::Id;
+
+use super::call::Call;
+use crate::body::Portion;
+use crate::host::ScriptRequestId;
+
+/// The functions by name.
+pub(super) static ALL: &[(&CStr, ffi::lua_CFunction)] =
+    &[(c"body_take", body_take), (c"body_wait", body_wait), (c"keep_body", keep_body)];
+
+/// The exchange that the arguments 1 and 2 name.
+fn exchange(call: Call) -> ScriptRequestId {
+    Id::new(call.id(1), call.id(2))
+}
+
+natives! {
+    /// (index, generation) -> what has arrived; false at the end; nil if nothing has arrived; nil and an error.
+    fn body_take(call) {
+        let id = exchange(call);
+        match call.host().unread_body(id) {
+            Ok(Portion::Bytes(bytes)) => {
+                call.push_bytes(bytes);
+                call.host().note_body_read(id);
+            }
+            Ok(Portion::Nothing) => call.push_nil(),
+            Ok(Portion::End) => call.push_boolean(false),
+            Err(error) => return call.fail(error),
+        }
+        1
+    }
+
+    /// (index, generation) -> true once more has arrived, after what was written was sent; false or nil, and an error.
+    fn body_wait(call) {
+        if !call.can_wait() {
+            return call.wait(crate::schedule::Wait::Nothing);
+        }
+        match call.host().await_body(exchange(call)) {
+            Ok(wait) => call.wait(wait),
+            Err(error) => call.fail(error),
+        }
+    }
+
+    /// (index, generation): `on_body` does not run for the response.
+    fn keep_body(call) {
+        let id = exchange(call);
+        call.done(call.host().changeable_reply(id).map(|reply| reply.keeps_body = true))
+    }
+}

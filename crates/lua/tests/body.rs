@@ -1,0 +1,174 @@
+//! Hooks on bodies: what `on_body` reads and writes, and when the server has to wait.
+//! In: scripts, pieces of bodies. Out: the body for the client, room for more.
+
+mod harness;
+
+use harness::{App, TIMED};
+use tidegate_lua::{CallbackEnd, Handler, ReplyHead, ScriptRequestId};
+use tidegate_wire::http1::{HeadDecoder, ResponseLimits};
+use tidegate_wire::message::{RequestKind, ResponseStorage};
+
+const OK: &str = "HTTP/1.1 200 OK\r\nX-A: 1\r\nETag: \"e\"\r\nContent-MD5: x\r\n\r\n";
+/// Bytes that wait for a script.
+const BODY_BYTES_MAX: usize = 64 * 1024;
+
+fn head() -> ReplyHead {
+    let mut storage = ResponseStorage::new();
+    let (limits, kind) = (ResponseLimits::default(), RequestKind::default());
+    let decoded =
+        HeadDecoder::default().decode_response(OK.as_bytes(), &limits, kind, &mut storage);
+    let (head, _) = decoded.expect("the head is valid").expect("the head is complete");
+    ReplyHead::new(&head)
+}
+
+struct Flow {
+    app: App,
+    id: ScriptRequestId,
+}
+
+impl Flow {
+    /// Runs `text` as `on_body`, for a request with a Range field.
+    fn begin(text: &str) -> Self {
+        let script = format!("return {{ on_body = function(request, body) {text} end }}");
+        let mut app = App::load(&script, &TIMED);
+        assert!(app.vm.has(Handler::Body) && !app.vm.has(Handler::Response));
+        let id = app.open_hook("GET /a HTTP/1.1\r\nHost: a\r\nRange: bytes=1-\r\n\r\n", &[]);
+        app.vm.begin_body(id, 9, Box::new(head()));
+        Self { app, id }
+    }
+
+    fn run(&mut self) -> CallbackEnd {
+        self.app.vm.body(self.id)
+    }
+
+    /// Hands over a piece, and continues the hook.
+    fn feed(&mut self, data: &str) -> Option<(u16, String)> {
+        self.app.vm.feed_body(self.id, data.as_bytes());
+        self.app.advance(0);
+        self.app.effects()
+    }
+
+    fn end(&mut self) -> Option<(u16, String)> {
+        self.app.vm.end_body(self.id);
+        self.app.advance(0);
+        self.app.effects()
+    }
+
+    fn close(mut self) {
+        self.app.vm.close_request(self.id);
+        self.app.advance(0);
+        assert_eq!((self.app.vm.requests(), self.app.vm.waiting()), (0, 0));
+    }
+}
+
+/// What the client has got, if the response is complete.
+fn body_of(response: Option<(u16, String)>) -> String {
+    response.expect("the response is complete").1
+}
+
+#[test]
+fn hook_reads_pieces_and_what_it_wrote_is_sent_when_it_waits() {
+    let mut flow = Flow::begin(
+        "assert(request.headers.range == nil and body.status == 200 and body.headers['x-a'] == '1')
+        while true do local data = body:read() if not data then return end body:write('<', data, '>') end",
+    );
+    assert_eq!(flow.run(), CallbackEnd::Waiting);
+    assert_eq!(flow.feed("a"), None);
+    assert_eq!(flow.app.partial(), "<a>");
+    assert_eq!(flow.feed("bc"), None);
+    assert_eq!(body_of(flow.end()), "<a><bc>");
+    flow.close();
+}
+
+#[test]
+fn what_the_hook_does_not_read_is_kept_for_the_client() {
+    let mut flow = Flow::begin("body:write('x')");
+    flow.app.vm.feed_body(flow.id, b"unread");
+    assert_eq!(flow.run(), CallbackEnd::Done);
+    assert_eq!(body_of(flow.app.effects()), "x");
+    assert_eq!(flow.app.vm.take_rest(flow.id), b"unread");
+    flow.close();
+}
+
+#[test]
+fn server_waits_while_the_hook_does_not_read() {
+    let mut flow = Flow::begin("tide.sleep(1) body:write(#body:read())");
+    assert_eq!(flow.run(), CallbackEnd::Waiting);
+    assert_eq!(flow.app.vm.body_room(flow.id), BODY_BYTES_MAX);
+    assert_eq!(flow.feed(&"x".repeat(BODY_BYTES_MAX - 1)), None);
+    assert_eq!(flow.app.vm.body_room(flow.id), 1);
+    flow.feed("x");
+    assert_eq!(flow.app.vm.body_room(flow.id), 0);
+    assert_eq!(flow.app.vm.unread_bytes(flow.id), BODY_BYTES_MAX);
+    assert_eq!(flow.app.rooms, 0);
+    flow.app.advance(1000);
+    assert_eq!(body_of(flow.app.effects()), "65536");
+    assert_eq!(flow.app.rooms, 1);
+    flow.close();
+}
+
+#[test]
+fn read_all_has_a_limit_and_returns_what_it_has_read() {
+    for (most, expected) in
+        [("", "abc"), ("3", "abc"), ("2", "nil too large abc"), ("0", "nil too large a")]
+    {
+        let mut flow = Flow::begin(&format!(
+            "local text, err, part = body:read_all({most})
+            body:write(text or 'nil ' .. err .. ' ' .. part)"
+        ));
+        assert_eq!(flow.run(), CallbackEnd::Waiting);
+        let mut response = None;
+        for piece in ["a", "b", "c"] {
+            response = response.or(flow.feed(piece));
+        }
+        assert_eq!(body_of(response.or(flow.end())), expected, "{most}");
+        flow.close();
+    }
+}
+
+#[test]
+fn wrong_use_is_an_error() {
+    for (text, error) in [
+        ("body:read_all('x')", "bad argument #1 to 'read_all'"),
+        ("body:write({})", "bad argument #1 to 'write'"),
+        ("body:set_header('a', 'b')", "set_header"),
+        ("body:finish()", "finish"),
+    ] {
+        let mut flow = Flow::begin(text);
+        let end = flow.run();
+        let CallbackEnd::Failed(failure) = end else { panic!("{text}: {end:?}") };
+        assert!(failure.message.contains(error), "{text}: {failure}");
+        flow.close();
+    }
+}
+
+#[test]
+fn one_coroutine_reads_and_the_end_of_the_client_ends_it() {
+    let mut flow = Flow::begin(
+        "local job = tide.spawn(function() tide.log.info(tostring((select(2, body:read())))) end)
+        tide.sleep(0.01)
+        tide.log.info((select(2, body:read())))
+        tide.sleep(1)",
+    );
+    assert_eq!(flow.run(), CallbackEnd::Waiting);
+    flow.app.advance(0);
+    flow.app.advance(20);
+    flow.app.effects();
+    assert_eq!(flow.app.log, ["Info another coroutine reads the body"]);
+    let Flow { mut app, id } = flow;
+    app.vm.close_request(id);
+    app.advance(0);
+    app.effects();
+    assert_eq!(app.log.last().map(String::as_str), Some("Info the response has ended"));
+    assert_eq!((app.vm.requests(), app.vm.waiting()), (0, 0));
+}
+
+#[test]
+fn fields_of_the_unchanged_content_are_not_sent() {
+    let mut reply = head();
+    assert_eq!(reply.describe_changed_body(), Ok(()));
+    let fields: Vec<_> = reply.fields().map(|(name, _)| name.to_ascii_lowercase()).collect();
+    assert_eq!(fields, ["x-a", "etag"]);
+    let tag = reply.fields().find(|(name, _)| name.eq_ignore_ascii_case("etag"));
+    assert_eq!(tag.map(|(_, value)| value), Some(&b"W/\"e\""[..]));
+}
