@@ -1,7 +1,8 @@
 //! A histogram of durations: one worker counts, any thread reads. Its unit is a microsecond, or a nanosecond for short ones.
 //! In: durations. Out: how many were at most as long as each bound, and their sum.
 //! Never: allocates or takes a lock.
-//! Limits: bounds from 64 µs to 67 s (in nanoseconds: from 64 ns to 67 ms), two for each doubling, so that a quantile is known within a factor of 1.5.
+//! Limits: bounds from 64 µs to 67 s (in nanoseconds: from 64 ns to 67 ms), two for each doubling, so that a
+//! quantile is known within a factor of 1.5.
 //! Invariant: a duration is counted in the first bucket whose bound it does not exceed, or in the last one.
 
 use crate::counters::Counter;
