@@ -385,6 +385,12 @@ impl Vm {
         self.engine.peek().schedule.owned()
     }
 
+    /// The number of timers and threads.
+    #[must_use]
+    pub fn jobs(&self) -> usize {
+        self.engine.peek().schedule.jobs()
+    }
+
     /// Takes over a WebSocket client. `None` if the VM serves too many.
     pub fn open_client(&mut self, tag: u64) -> Option<ClientId> {
         self.engine.host().open_client(tag)
