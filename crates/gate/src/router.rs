@@ -225,10 +225,12 @@ pub fn is_misdirected(head: &RequestHead<'_>, scheme: Scheme) -> bool {
 
 /// The host name in `host[:port]`, without a trailing dot.
 pub(crate) fn host_name(host: &str) -> &str {
-    let name = match host.find(']') {
-        Some(end) => &host[..=end],
-        None => host.split_once(':').map_or(host, |(name, _)| name),
+    let mut bytes = host.bytes();
+    let name = match host.starts_with('[') {
+        true => bytes.position(|byte| byte == b']').and_then(|end| host.get(..=end)),
+        false => bytes.position(|byte| byte == b':').and_then(|end| host.get(..end)),
     };
+    let name = name.unwrap_or(host);
     name.strip_suffix('.').unwrap_or(name)
 }
 

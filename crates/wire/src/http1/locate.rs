@@ -230,7 +230,7 @@ mod tests {
             "GET / HTTP/1.1\r\nHost: a\r\nno§ colon\r\n\r\n",
             "GET / HTTP/1.1\r\nHost: a\r\nHost: §b\r\n\r\n",
             "GET / HTTP/1.1\r\nHost: §a b\r\n\r\n",
-            "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1§2x\r\n\r\n",
+            "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 12§x\r\n\r\n",
             "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\ncontent-length:§2\r\n\r\n",
             "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: §gzip\r\n\r\n",
             "POST / HTTP/1.1\r\nHost: a\r\nContent§_Length: 1\r\n\r\n",

@@ -8,12 +8,13 @@
 use super::bounds::COOKIE_CRUMBS_MAX;
 use super::connection::Config;
 use super::fault::FaultKind;
-use super::hpack;
+use super::hpack::static_table::{self, is_same};
+use super::hpack::{self, Known};
 use super::priority::Priority;
 use crate::message::field::{FieldTable, Packed, PackedField};
 use crate::message::length::content_length;
 use crate::message::request::expects_continue;
-use crate::message::syntax::{is_text, is_token_char};
+use crate::message::syntax::{are_text, is_lower_token, is_token};
 use crate::message::target::{Target, parse_host};
 use crate::message::{
     BodyLength, FieldName, Fields, Method, RequestHead, RequestKind, ResponseHead, TargetForm,
@@ -56,6 +57,98 @@ enum Pseudo {
     Status,
 }
 
+impl Pseudo {
+    /// The names, in the order of the variants.
+    const NAMES: [(&'static str, Self); 6] = [
+        (":method", Self::Method),
+        (":scheme", Self::Scheme),
+        (":authority", Self::Authority),
+        (":path", Self::Path),
+        (":protocol", Self::Protocol),
+        (":status", Self::Status),
+    ];
+
+    fn of(name: &[u8]) -> Option<Self> {
+        let found = Self::NAMES.iter().find(|(known, _)| known.as_bytes() == name);
+        found.map(|(_, pseudo)| *pseudo)
+    }
+
+    /// What an invalid value of this field is.
+    const fn fault(self) -> FaultKind {
+        match self {
+            Self::Method => FaultKind::MethodInvalid,
+            Self::Scheme => FaultKind::SchemeInvalid,
+            Self::Authority => FaultKind::AuthorityInvalid,
+            Self::Path => FaultKind::PathInvalid,
+            Self::Protocol => FaultKind::ProtocolNotEnabled,
+            Self::Status => FaultKind::StatusInvalid,
+        }
+    }
+}
+
+/// What a valid name is. The decoder keeps it, as a number, with the entries of its tables, so that the name and the value
+/// of a field that comes again are not examined again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Subject {
+    /// A pseudo-header field.
+    Pseudo(Pseudo),
+    /// Any other field.
+    Regular(FieldName),
+}
+
+/// The note about the first name that is no pseudo-header field.
+const REGULAR_NOTE: u16 = 1 + Pseudo::NAMES.len() as u16;
+
+impl Subject {
+    /// The number of a subject; never 0.
+    const fn note(self) -> u16 {
+        match self {
+            Self::Pseudo(pseudo) => 1 + pseudo as u16,
+            Self::Regular(id) => REGULAR_NOTE + id as u16,
+        }
+    }
+
+    /// The subject with this number.
+    #[inline]
+    fn of_note(note: u16) -> Option<Self> {
+        if let Some(number) = note.checked_sub(REGULAR_NOTE) {
+            return FieldName::of_number(number).map(Self::Regular);
+        }
+        let (_, pseudo) = Pseudo::NAMES.get(usize::from(note).wrapping_sub(1))?;
+        Some(Self::Pseudo(*pseudo))
+    }
+
+    /// What a name of the static table is.
+    const fn of_static(name: &[u8]) -> Self {
+        let mut at = 0;
+        while at < Pseudo::NAMES.len() {
+            if is_same(Pseudo::NAMES[at].0.as_bytes(), name) {
+                return Self::Pseudo(Pseudo::NAMES[at].1);
+            }
+            at += 1;
+        }
+        at = 0;
+        while at < FieldName::ALL.len() {
+            if is_same(FieldName::ALL[at].as_str().as_bytes(), name) {
+                return Self::Regular(FieldName::ALL[at]);
+            }
+            at += 1;
+        }
+        Self::Regular(FieldName::Other)
+    }
+}
+
+/// The notes about the entries of the static table. All of them are valid.
+static STATIC_NOTES: [u16; static_table::LENGTH] = {
+    let mut notes = [0; static_table::LENGTH];
+    let mut at = 0;
+    while at < notes.len() {
+        notes[at] = Subject::of_static(static_table::TABLE[at].0).note();
+        at += 1;
+    }
+    notes
+};
+
 /// Memory for the fields of one header block. One per worker is enough; an event borrows from it.
 #[derive(Debug)]
 pub struct Scratch {
@@ -84,7 +177,10 @@ impl Default for Scratch {
 pub(super) struct FieldArena {
     /// What the block contains.
     kind: BlockKind,
-    /// The names of the fields and the values of the pseudo-header fields, one after the other.
+    /// The names of the fields and the values of the pseudo-header fields, one after the other, until the block is
+    /// complete. All of them are ASCII.
+    collected: Vec<u8>,
+    /// `collected`, once the block is complete.
     names: String,
     /// The values of the fields, one after the other.
     values: Vec<u8>,
@@ -100,12 +196,15 @@ pub(super) struct FieldArena {
     pub(super) priority: Option<Priority>,
     /// The first fault.
     fault: Option<FaultKind>,
+    /// What the latest field is (`Subject::note`).
+    note: u16,
 }
 
 impl FieldArena {
     const fn new() -> Self {
         Self {
             kind: BlockKind::Discarded,
+            collected: Vec::new(),
             names: String::new(),
             values: Vec::new(),
             fields: Vec::new(),
@@ -114,13 +213,15 @@ impl FieldArena {
             cookie: Vec::new(),
             priority: None,
             fault: None,
+            note: 0,
         }
     }
 
     /// Empties the arena for a block.
     pub(super) fn begin(&mut self, kind: BlockKind) {
         self.kind = kind;
-        self.names.clear();
+        self.collected = core::mem::take(&mut self.names).into_bytes();
+        self.collected.clear();
         self.values.clear();
         self.fields.clear();
         self.pseudo = [None; 6];
@@ -128,6 +229,7 @@ impl FieldArena {
         self.cookie.clear();
         self.priority = None;
         self.fault = None;
+        self.note = 0;
     }
 
     /// The first fault of the fields.
@@ -137,6 +239,12 @@ impl FieldArena {
 
     /// Completes a block: joins the cookie.
     pub(super) fn finish(&mut self) {
+        // It never fails, because names and values of pseudo-header fields are ASCII. One check costs less than one for
+        // each field.
+        match String::from_utf8(core::mem::take(&mut self.collected)) {
+            Ok(names) => self.names = names,
+            Err(_) => self.fault = self.fault.or(Some(FaultKind::FieldNameInvalid)),
+        }
         if !self.cookie.is_empty()
             && let Some(field) = self.cookie_at.and_then(|at| self.fields.get_mut(at))
         {
@@ -165,40 +273,72 @@ impl FieldArena {
         self.names.get(start as usize..end as usize)
     }
 
-    fn take_pseudo(&mut self, name: &[u8], value: &[u8]) -> Result<(), FaultKind> {
-        if !self.fields.is_empty() || self.kind == BlockKind::Trailers {
-            return Err(FaultKind::PseudoFieldMisplaced);
-        }
-        let is_request = self.kind == BlockKind::Request;
-        let (name, fault) = match name {
-            b":method" if is_request => (Pseudo::Method, FaultKind::MethodInvalid),
-            b":scheme" if is_request => (Pseudo::Scheme, FaultKind::SchemeInvalid),
-            b":authority" if is_request => (Pseudo::Authority, FaultKind::AuthorityInvalid),
-            b":path" if is_request => (Pseudo::Path, FaultKind::PathInvalid),
-            b":protocol" if is_request => (Pseudo::Protocol, FaultKind::ProtocolNotEnabled),
-            b":status" if !is_request => (Pseudo::Status, FaultKind::StatusInvalid),
-            _ => return Err(FaultKind::PseudoFieldUnknown),
+    /// Takes a field. Returns what it is.
+    #[inline]
+    fn take(&mut self, field: &hpack::Field<'_>, known: Known) -> Result<Subject, FaultKind> {
+        let subject = match (Subject::of_note(known.note), field.name) {
+            (Some(subject), _) => subject,
+            (None, [b':', ..]) => {
+                self.check_pseudo_place()?;
+                let pseudo = Pseudo::of(field.name).ok_or(FaultKind::PseudoFieldUnknown)?;
+                Subject::Pseudo(pseudo)
+            }
+            (None, name) if is_lower_token(name) => Subject::Regular(FieldName::classify(name)),
+            (None, _) => return Err(FaultKind::FieldNameInvalid),
         };
-        if !value.iter().all(u8::is_ascii_graphic) {
-            return Err(fault);
+        // The value of an entry without a note was never checked: its field was refused, or came after one that was.
+        let is_valid = known.note != 0 && known.has_value;
+        match subject {
+            Subject::Pseudo(pseudo) => self.take_pseudo(pseudo, field.value, is_valid)?,
+            Subject::Regular(id) => self.take_regular(id, field, is_valid)?,
         }
-        let value = from_utf8(value).map_err(|_| fault)?;
-        let start = self.names.len() as u32;
-        self.names.push_str(value);
-        match self.pseudo.get_mut(name as usize) {
+        Ok(subject)
+    }
+
+    /// Pseudo-header fields come first, and never in trailers (RFC 9113 section 8.3).
+    fn check_pseudo_place(&self) -> Result<(), FaultKind> {
+        match self.fields.is_empty() && self.kind != BlockKind::Trailers {
+            true => Ok(()),
+            false => Err(FaultKind::PseudoFieldMisplaced),
+        }
+    }
+
+    /// `is_valid`: the value was checked when it entered a table.
+    fn take_pseudo(
+        &mut self,
+        pseudo: Pseudo,
+        value: &[u8],
+        is_valid: bool,
+    ) -> Result<(), FaultKind> {
+        self.check_pseudo_place()?;
+        if (pseudo == Pseudo::Status) == (self.kind == BlockKind::Request) {
+            return Err(FaultKind::PseudoFieldUnknown);
+        }
+        if !is_valid && !value.iter().all(u8::is_ascii_graphic) {
+            return Err(pseudo.fault());
+        }
+        let start = self.collected.len() as u32;
+        self.collected.extend_from_slice(value);
+        match self.pseudo.get_mut(pseudo as usize) {
             Some(place @ None) => {
-                *place = Some((start, self.names.len() as u32));
+                *place = Some((start, self.collected.len() as u32));
                 Ok(())
             }
             _ => Err(FaultKind::PseudoFieldRepeated),
         }
     }
 
-    fn take_regular(&mut self, field: &hpack::Field<'_>) -> Result<(), FaultKind> {
+    /// Takes a field whose name is valid. `is_valid`: the value was checked when it entered a table.
+    fn take_regular(
+        &mut self,
+        id: FieldName,
+        field: &hpack::Field<'_>,
+        is_valid: bool,
+    ) -> Result<(), FaultKind> {
         let hpack::Field { name, value, is_sensitive } = *field;
-        let name = check_name(name)?;
-        check_value(value)?;
-        let id = FieldName::classify(name.as_bytes());
+        if !is_valid {
+            check_value(value)?;
+        }
         match id {
             FieldName::Connection
             | FieldName::KeepAlive
@@ -216,25 +356,26 @@ impl FieldArena {
                 return Ok(());
             }
             FieldName::Cookie => self.cookie_at = Some(self.fields.len()),
-            FieldName::Other if name == "priority" => {
+            FieldName::Other if name == b"priority" => {
                 self.priority = Some(Priority::parse(value));
             }
             _ => {}
         }
-        if self.kind == BlockKind::Trailers && is_trailer_forbidden(name) {
+        let is_forbidden = || from_utf8(name).map_or(true, is_trailer_forbidden);
+        if self.kind == BlockKind::Trailers && is_forbidden() {
             return Ok(());
         }
         self.push(id, name, value, is_sensitive);
         Ok(())
     }
 
-    fn push(&mut self, id: FieldName, name: &str, value: &[u8], is_sensitive: bool) {
-        let (name_start, value_start) = (self.names.len() as u32, self.values.len() as u32);
-        self.names.push_str(name);
+    fn push(&mut self, id: FieldName, name: &[u8], value: &[u8], is_sensitive: bool) {
+        let (name_start, value_start) = (self.collected.len() as u32, self.values.len() as u32);
+        self.collected.extend_from_slice(name);
         self.values.extend_from_slice(value);
         self.fields.push(PackedField {
             id,
-            name: (name_start, self.names.len() as u32),
+            name: (name_start, self.collected.len() as u32),
             value: (value_start, self.values.len() as u32),
             is_sensitive,
         });
@@ -256,34 +397,41 @@ impl FieldArena {
 
 impl hpack::FieldSink for FieldArena {
     fn take_field(&mut self, field: hpack::Field<'_>) -> ControlFlow<()> {
-        let taken = match field.name {
-            _ if self.kind == BlockKind::Discarded => return ControlFlow::Break(()),
-            [b':', ..] => self.take_pseudo(field.name, field.value),
-            _ => self.take_regular(&field),
-        };
-        match taken {
-            Ok(()) => ControlFlow::Continue(()),
+        self.take_known(field, Known::default())
+    }
+
+    #[inline]
+    fn take_known(&mut self, field: hpack::Field<'_>, known: Known) -> ControlFlow<()> {
+        if self.kind == BlockKind::Discarded {
+            return ControlFlow::Break(());
+        }
+        match self.take(&field, known) {
+            Ok(subject) => {
+                self.note = subject.note();
+                ControlFlow::Continue(())
+            }
             Err(fault) => {
                 self.fault = Some(fault);
                 ControlFlow::Break(())
             }
         }
     }
-}
 
-/// A field name: a token in lower case (RFC 9113 section 8.2.1).
-fn check_name(name: &[u8]) -> Result<&str, FaultKind> {
-    let is_valid = |&byte: &u8| is_token_char(byte) && !byte.is_ascii_uppercase();
-    if name.is_empty() || !name.iter().all(is_valid) {
-        return Err(FaultKind::FieldNameInvalid);
+    #[inline]
+    fn note(&self) -> u16 {
+        self.note
     }
-    from_utf8(name).map_err(|_| FaultKind::FieldNameInvalid)
+
+    #[inline]
+    fn static_note(index: usize) -> u16 {
+        STATIC_NOTES.get(index).copied().unwrap_or_default()
+    }
 }
 
 /// A field value: no control characters, and no blanks around it (RFC 9113 section 8.2.1).
 fn check_value(value: &[u8]) -> Result<(), FaultKind> {
     let is_blank = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
-    if is_blank(value.first()) || is_blank(value.last()) || !value.iter().all(|&b| is_text(b)) {
+    if is_blank(value.first()) || is_blank(value.last()) || !are_text(value) {
         return Err(FaultKind::FieldValueInvalid);
     }
     Ok(())
@@ -294,7 +442,7 @@ impl FieldArena {
     pub(super) fn request(&self, config: &Config, ends: bool) -> Result<Request<'_>, FaultKind> {
         let fields = self.table();
         let token = self.pseudo(Pseudo::Method).ok_or(FaultKind::PseudoFieldMissing)?;
-        if token.is_empty() || !token.bytes().all(is_token_char) {
+        if !is_token(token.as_bytes()) {
             return Err(FaultKind::MethodInvalid);
         }
         let method = Method::from_token(token);
@@ -375,8 +523,11 @@ fn check_connect(
         (Method::Connect, None) => Err(FaultKind::ConnectUnsupported),
         (_, Some(_)) if !config.connect_protocol => Err(FaultKind::ProtocolNotEnabled),
         (Method::Connect, Some(protocol)) => {
-            let is_token = !protocol.is_empty() && protocol.bytes().all(is_token_char);
-            if is_token { Ok(()) } else { Err(FaultKind::ProtocolNotEnabled) }
+            if is_token(protocol.as_bytes()) {
+                Ok(())
+            } else {
+                Err(FaultKind::ProtocolNotEnabled)
+            }
         }
         (_, Some(_)) => Err(FaultKind::PseudoFieldUnknown),
         (_, None) => Ok(()),
@@ -473,6 +624,87 @@ mod tests {
 
     const GET: [(&str, &str); 4] =
         [(":method", "GET"), (":scheme", "https"), (":authority", "a.b"), (":path", "/x?y")];
+
+    /// Takes fields without what it has noted about them.
+    struct Forgetful<'a>(&'a mut FieldArena);
+
+    impl FieldSink for Forgetful<'_> {
+        fn take_field(&mut self, field: hpack::Field<'_>) -> ControlFlow<()> {
+            self.0.take_field(field)
+        }
+    }
+
+    #[test]
+    fn notes_about_fields_of_tables_change_no_block() {
+        const NAMES: [&[u8]; 14] = [
+            b":method",
+            b":path",
+            b":status",
+            b":authority",
+            b":unknown",
+            b"te",
+            b"cookie",
+            b"connection",
+            b"content_length",
+            b"priority",
+            b"x-a",
+            b"X-B",
+            b"",
+            b"x y",
+        ];
+        const VALUES: [&[u8]; 8] =
+            [b"GET", b"/", b"200", b"trailers", b" blank", b"a\0b", b"caf\xc3\xa9", b"a=1; b=2"];
+        let mut prng = tidegate_base::Prng::new(7);
+        let mut below = |bound: usize| (prng.next_u64() >> 11) as usize % bound;
+        let limits = limits_of(BlockKind::Request, &Config::server());
+        let mut noted = 0;
+        for _ in 0..200 {
+            let mut encoder = hpack::Encoder::new(4096);
+            let mut decoders = [hpack::Decoder::new(), hpack::Decoder::new()];
+            let mut arenas = [FieldArena::new(), FieldArena::new()];
+            let mut scratch = hpack::Scratch::new();
+            for _ in 0..40 {
+                let mut bytes = Vec::new();
+                let mut block = encoder.begin(&mut bytes);
+                for _ in 0..below(6) {
+                    let (name, value) = (NAMES[below(NAMES.len())], VALUES[below(VALUES.len())]);
+                    block.encode_field(name, value, hpack::Indexing::Auto);
+                }
+                let kinds = [BlockKind::Request, BlockKind::Response, BlockKind::Trailers];
+                let kind = kinds.get(below(4)).copied().unwrap_or(BlockKind::Discarded);
+                let [with_notes, without] = &mut arenas;
+                with_notes.begin(kind);
+                without.begin(kind);
+                let [first, second] = &mut decoders;
+                let decoded = first.decode(&bytes, &limits, &mut scratch, with_notes);
+                let mut forgetful = Forgetful(without);
+                assert_eq!(second.decode(&bytes, &limits, &mut scratch, &mut forgetful), decoded);
+                with_notes.finish();
+                without.finish();
+                assert_eq!(format!("{with_notes:?}"), format!("{without:?}"));
+                noted += usize::from(with_notes.note > 0);
+            }
+        }
+        assert!(noted > 1000, "{noted}");
+    }
+
+    #[test]
+    fn every_entry_of_the_static_table_is_known() {
+        for (&(name, _), &note) in static_table::TABLE.iter().zip(&STATIC_NOTES) {
+            let expected = match Pseudo::of(name) {
+                Some(pseudo) => Subject::Pseudo(pseudo),
+                None => Subject::Regular(FieldName::classify(name)),
+            };
+            assert_eq!(Subject::of_note(note), Some(expected), "{}", name.escape_ascii());
+        }
+        assert_eq!(Subject::of_note(0), None);
+        for id in [FieldName::FramingLookalike, FieldName::Other] {
+            assert_eq!(Subject::of_note(Subject::Regular(id).note()), Some(Subject::Regular(id)));
+        }
+        for (pseudo, at) in Pseudo::NAMES.iter().zip(0..) {
+            assert_eq!(pseudo.1 as usize, at, "the table is in the order of the variants");
+        }
+    }
 
     #[test]
     fn request_is_split_into_its_parts() {

@@ -383,6 +383,18 @@ impl FieldName {
         Self::LOWER[self as usize]
     }
 
+    /// The name whose number (`as u16`) this is.
+    #[inline]
+    pub(crate) fn of_number(number: u16) -> Option<Self> {
+        const LOOKALIKE: usize = FieldName::FramingLookalike as usize;
+        const OTHER: usize = FieldName::Other as usize;
+        match usize::from(number) {
+            LOOKALIKE => Some(Self::FramingLookalike),
+            OTHER => Some(Self::Other),
+            number => Self::ALL.get(number).copied(),
+        }
+    }
+
     /// The bit of this name in a set of names; 0 for `Other`.
     #[inline]
     const fn bit(self) -> u64 {

@@ -25,10 +25,46 @@ pub(crate) const fn is_token_char(byte: u8) -> bool {
         )
 }
 
+/// A byte of a token.
+const TOKEN: u8 = 1;
+/// A byte of a token in lower case.
+const LOWER_TOKEN: u8 = 2;
+
+/// What each byte may be part of. One look-up costs less than the comparisons of `is_token_char`.
+static CLASSES: [u8; 256] = {
+    let mut classes = [0; 256];
+    let mut byte = 0;
+    while byte < 128 {
+        if is_token_char(byte) {
+            classes[byte as usize] =
+                if byte.is_ascii_uppercase() { TOKEN } else { TOKEN | LOWER_TOKEN };
+        }
+        byte += 1;
+    }
+    classes
+};
+
 /// Whether `bytes` are a token (RFC 9110 section 5.6.2).
 #[inline]
 pub(crate) fn is_token(bytes: &[u8]) -> bool {
-    !bytes.is_empty() && bytes.iter().all(|&byte| is_token_char(byte))
+    !bytes.is_empty() && are_all(bytes, TOKEN)
+}
+
+/// Whether `bytes` are a token without upper case: a field name of HTTP/2 (RFC 9113 section 8.2.1).
+#[inline]
+pub(crate) fn is_lower_token(bytes: &[u8]) -> bool {
+    !bytes.is_empty() && are_all(bytes, LOWER_TOKEN)
+}
+
+#[inline]
+fn are_all(bytes: &[u8], class: u8) -> bool {
+    bytes.iter().fold(class, |common, &byte| common & CLASSES[usize::from(byte)]) != 0
+}
+
+/// Whether all bytes are allowed in a field value. It examines all of them, so that the compiler can compare many at once.
+#[inline]
+pub(crate) fn are_text(bytes: &[u8]) -> bool {
+    bytes.iter().fold(true, |are_text, &byte| are_text & is_text(byte))
 }
 
 /// Whether a byte is allowed in a field value (RFC 9110 section 5.5).

@@ -314,12 +314,7 @@ impl Http2Clients {
         let Some((http2, out)) = links.client(to.sock) else { return 0 };
         let (head, before) = (&self.head, out.len());
         http2.connection.send_response(out, stream.number, head.status(), ends, |writer| {
-            for (name, value, is_sensitive) in head.fields() {
-                match is_sensitive {
-                    true => writer.sensitive(name, value),
-                    false => writer.field(name, value),
-                }
-            }
+            head.fields().for_each(|field| writer.received(&field));
         });
         out.len() - before
     }

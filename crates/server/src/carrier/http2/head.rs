@@ -3,15 +3,17 @@
 //! Never: encodes a field; a connection has one encoder, and its blocks are sent in order.
 //! Limits: those of the caller. Each worker has one buffer, which holds one head at a time.
 
-use tidegate_wire::message::{BodyLength, Field, ResponseSink};
+use tidegate_wire::message::{BodyLength, Field, FieldName, ResponseSink};
 
-/// A field in `HeadBuffer::bytes`: its name, then its value.
+/// A field in `HeadBuffer::names` and `HeadBuffer::values`.
 #[derive(Clone, Copy)]
 struct Place {
-    /// The end of the name.
+    /// The classified name.
+    id: FieldName,
+    /// The end of the name, where the next one begins.
     name_end: u32,
-    /// The end of the value, where the next field begins.
-    end: u32,
+    /// The end of the value, where the next one begins.
+    value_end: u32,
     /// Whether intermediaries must not put the field into a compression table.
     is_sensitive: bool,
 }
@@ -23,9 +25,11 @@ pub(crate) struct HeadBuffer {
     status: u16,
     /// Whether the response ends with its head.
     has_no_body: bool,
-    /// The names and values of all fields, without separators.
-    bytes: Vec<u8>,
-    /// The end of each name and value in `bytes`, in order.
+    /// The names of all fields in lower case, without separators.
+    names: String,
+    /// The values of all fields, without separators.
+    values: Vec<u8>,
+    /// The fields, in order.
     places: Vec<Place>,
     /// The content of a complete response.
     content: Vec<u8>,
@@ -36,7 +40,8 @@ impl HeadBuffer {
     pub(super) fn clear(&mut self) {
         self.status = 0;
         self.has_no_body = false;
-        self.bytes.clear();
+        self.names.clear();
+        self.values.clear();
         self.places.clear();
         self.content.clear();
     }
@@ -56,26 +61,25 @@ impl HeadBuffer {
         &self.content
     }
 
-    /// The fields: name, value, and whether no intermediary may put the field into a compression table.
-    pub(super) fn fields(&self) -> impl Iterator<Item = (&str, &[u8], bool)> {
-        let mut start = 0;
+    /// The fields, with their names in lower case.
+    pub(super) fn fields(&self) -> impl Iterator<Item = Field<'_>> {
+        let (mut names, mut values) = (0, 0);
         self.places.iter().map(move |place| {
-            let name = &self.bytes[start..place.name_end as usize];
-            let value = &self.bytes[place.name_end as usize..place.end as usize];
-            start = place.end as usize;
-            (core::str::from_utf8(name).unwrap_or_default(), value, place.is_sensitive)
+            let (name_end, value_end) = (place.name_end as usize, place.value_end as usize);
+            let (name, value) = (&self.names[names..name_end], &self.values[values..value_end]);
+            (names, values) = (name_end, value_end);
+            Field { id: place.id, name, value, is_sensitive: place.is_sensitive }
         })
     }
 
-    fn push(&mut self, name: &str, is_sensitive: bool, compose: impl FnOnce(&mut Vec<u8>)) {
-        let start = self.bytes.len();
-        self.bytes.extend_from_slice(name.as_bytes());
-        let name_end = self.bytes.len();
-        compose(&mut self.bytes);
-        let end = self.bytes.len();
-        let place = Place { name_end: name_end as u32, end: end as u32, is_sensitive };
-        debug_assert!(start < name_end, "a field without a name");
-        self.places.push(place);
+    /// Adds a field whose value is in `values` already.
+    fn push(&mut self, id: FieldName, name: &str, is_sensitive: bool) {
+        debug_assert!(!name.is_empty(), "a field without a name");
+        let start = self.names.len();
+        self.names.push_str(name);
+        self.names[start..].make_ascii_lowercase();
+        let (name_end, value_end) = (self.names.len() as u32, self.values.len() as u32);
+        self.places.push(Place { id, name_end, value_end, is_sensitive });
     }
 }
 
@@ -85,21 +89,21 @@ impl ResponseSink for HeadBuffer {
     }
 
     fn field(&mut self, name: &str, value: &[u8]) {
-        self.push(name, false, |bytes| bytes.extend_from_slice(value));
+        self.values.extend_from_slice(value);
+        self.push(FieldName::classify(name.as_bytes()), name, false);
     }
 
     fn received(&mut self, field: &Field<'_>) {
-        let value = field.value;
-        self.push(field.name, field.is_sensitive, |bytes| bytes.extend_from_slice(value));
+        self.values.extend_from_slice(field.value);
+        self.push(field.id, field.name, field.is_sensitive);
     }
 
     fn field_with(&mut self, name: &str, compose: impl FnOnce(&mut Vec<u8>)) {
-        let start = self.bytes.len();
-        self.push(name, false, compose);
+        let start = self.values.len();
+        compose(&mut self.values);
         // A field without a value is omitted.
-        if self.bytes.len() == start + name.len() {
-            self.bytes.truncate(start);
-            self.places.pop();
+        if self.values.len() > start {
+            self.push(FieldName::classify(name.as_bytes()), name, false);
         }
     }
 
@@ -145,16 +149,17 @@ mod tests {
     fn fields_keep_their_order_and_composed_fields_without_a_value_are_omitted() {
         let mut head = HeadBuffer::default();
         head.begin(200, "OK");
-        head.field("a", b"");
+        head.field("A", b"");
         head.field_with("empty", |_| {});
         head.field_with("b", |value| value.extend_from_slice(b"12"));
         head.length(BodyLength::Length(3));
         head.end();
         ResponseSink::content(&mut head, &[b"x", b"yz"]);
-        let fields: Vec<_> = head.fields().collect();
-        let expected: [(&str, &[u8], bool); 3] =
-            [("a", b"", false), ("b", b"12", false), ("content-length", b"3", false)];
+        let fields: Vec<_> = head.fields().map(|field| (field.name, field.value)).collect();
+        let expected: [(&str, &[u8]); 3] = [("a", b""), ("b", b"12"), ("content-length", b"3")];
         assert_eq!(fields, expected);
+        let ids: Vec<_> = head.fields().map(|field| field.id).collect();
+        assert_eq!(ids, [FieldName::Other, FieldName::Other, FieldName::ContentLength]);
         assert_eq!((head.status(), head.has_no_body(), head.content()), (200, false, &b"xyz"[..]));
         head.clear();
         assert_eq!((head.fields().count(), head.content().len()), (0, 0));

@@ -17,6 +17,9 @@ const FIELD_EXTRA_BYTES: usize = 32 - 4;
 /// cookies into several fields.
 const LIST_EXTRA_BYTES_MAX: usize =
     FIELD_EXTRA_BYTES * (HEADER_FIELDS_MAX + PSEUDO_FIELDS_MAX + COOKIE_CRUMBS_MAX);
+/// The most bytes of the table that encodes the fields of responses. Responses of one site repeat about a dozen fields; each
+/// of them then takes one byte, and less time than its Huffman code. The memory is released while a connection is idle.
+const ENCODER_TABLE_BYTES: u32 = 2048;
 const _: () = assert!(
     CONTINUATIONS_MAX as usize * FRAME_BYTES_MAX as usize
         > HEAD_BYTES_CEILING + LIST_EXTRA_BYTES_MAX,
@@ -32,6 +35,7 @@ pub(super) fn connection_config(limits: &RequestLimits, streams_max: u32) -> htt
         header_fields_max: fields as u16,
         header_list_bytes_max: list_bytes as u32,
         connect_protocol: true,
+        encoder_table_bytes: ENCODER_TABLE_BYTES,
         // `response.rs` watches the output.
         output_pause_bytes: u32::MAX,
         ..http2::Config::server()

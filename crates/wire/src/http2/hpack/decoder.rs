@@ -33,6 +33,33 @@ pub trait FieldSink {
     /// Takes the next field; its slices are valid during the call. `Break` refuses this field and all later
     /// fields of the block. The decoder then continues without delivering fields, and reports `Undelivered::Refused`.
     fn take_field(&mut self, field: Field<'_>) -> ControlFlow<()>;
+
+    /// As `take_field`, for a field of which a table has the name, and what this sink noted about it.
+    #[inline]
+    fn take_known(&mut self, field: Field<'_>, _known: Known) -> ControlFlow<()> {
+        self.take_field(field)
+    }
+
+    /// What to tell this sink when the field that it has just taken comes again from the dynamic table; 0: nothing.
+    #[inline]
+    fn note(&self) -> u16 {
+        0
+    }
+
+    /// What to tell this sink about the field at `index` of the static table, 0 for the first one; 0: nothing.
+    #[inline]
+    fn static_note(_index: usize) -> u16 {
+        0
+    }
+}
+
+/// What a sink has noted about a field of a table, so that it need not examine the same bytes again.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Known {
+    /// The note of the sink about the entry; 0: it has taken no such field.
+    pub note: u16,
+    /// The value is that of the entry, too; otherwise only the name is.
+    pub has_value: bool,
 }
 
 impl<F: FnMut(Field<'_>) -> ControlFlow<()>> FieldSink for F {
@@ -189,8 +216,9 @@ impl Decoder {
             match first {
                 INDEXED..=0xff => {
                     let index = integer::decode(&mut input, 7)?;
-                    let (name, value) = find(&self.table, index)?;
-                    delivery.take(Field { name, value, is_sensitive: false })?;
+                    let (name, value, note) = find::<S>(&self.table, index)?;
+                    let known = Known { note, has_value: true };
+                    delivery.take(Field { name, value, is_sensitive: false }, known)?;
                 }
                 INSERTED..INDEXED => self.read_inserted(&mut input, scratch, delivery)?,
                 SIZE_UPDATE..INSERTED => return Err(Fault::SizeUpdateMisplaced),
@@ -232,12 +260,13 @@ impl Decoder {
         let is_sensitive = input.first().is_some_and(|&first| first >= NEVER_INDEXED);
         let index = integer::decode(input, 4)?;
         let mut room = scratch.room(huffman::decoded_bytes_max(input.len()));
-        let name = match index {
-            0 => read_string(input, &mut room)?,
-            _ => find(&self.table, index)?.0,
+        let (name, note) = match index {
+            0 => (read_string(input, &mut room)?, 0),
+            _ => find::<S>(&self.table, index).map(|(name, _, note)| (name, note))?,
         };
         let value = read_string(input, &mut room)?;
-        delivery.take(Field { name, value, is_sensitive })
+        let known = Known { note, has_value: false };
+        delivery.take(Field { name, value, is_sensitive }, known).map(drop)
     }
 
     /// Delivers a literal field and inserts it into the table.
@@ -249,19 +278,20 @@ impl Decoder {
     ) -> Result<(), Fault> {
         let index = integer::decode(input, 6)?;
         let strings_room = huffman::decoded_bytes_max(input.len());
-        let (name, mut room) = if index == 0 {
+        let (name, note, mut room) = if index == 0 {
             let mut room = scratch.room(strings_room);
-            (read_string(input, &mut room)?, room)
+            (read_string(input, &mut room)?, 0, room)
         } else {
             // The insertion may evict the entry that the name comes from, so the name is copied.
-            let known = find(&self.table, index)?.0;
+            let (known, _, note) = find::<S>(&self.table, index)?;
             let (copy, room) = scratch.room(known.len() + strings_room).split_at_mut(known.len());
             copy.copy_from_slice(known);
-            (&*copy, room)
+            (&*copy, note, room)
         };
         let value = read_string(input, &mut room)?;
-        delivery.take(Field { name, value, is_sensitive: false })?;
-        self.table.insert(name, value, 0);
+        let known = Known { note, has_value: false };
+        let note = delivery.take(Field { name, value, is_sensitive: false }, known)?;
+        self.table.insert(name, value, note);
         Ok(())
     }
 }
@@ -272,15 +302,15 @@ impl Default for Decoder {
     }
 }
 
-/// The name and the value at `index` of both tables.
+/// The name and the value at `index` of both tables, and the sink's note about them.
 #[inline]
-fn find(table: &Table<0>, index: u32) -> Result<(&[u8], &[u8]), Fault> {
+fn find<S: FieldSink>(table: &Table<0>, index: u32) -> Result<(&[u8], &[u8], u16), Fault> {
     let index = (index as usize).checked_sub(1).ok_or(Fault::IndexInvalid)?;
-    if let Some(&pair) = static_table::ENTRIES.get(index) {
-        return Ok(pair);
+    if let Some(&(name, value)) = static_table::ENTRIES.get(index) {
+        return Ok((name, value, S::static_note(index)));
     }
     let entry = table.get(index - static_table::LENGTH).ok_or(Fault::IndexInvalid)?;
-    Ok((entry.name, entry.value))
+    Ok((entry.name, entry.value, entry.link))
 }
 
 /// Removes a string from the front of `input`. A Huffman-coded string is decoded into the front of `room`,
@@ -311,8 +341,9 @@ struct Delivery<'s, S> {
 }
 
 impl<S: FieldSink> Delivery<'_, S> {
+    /// Delivers a field. Returns the sink's note about it; 0 if the sink has not taken it.
     #[inline]
-    fn take(&mut self, field: Field<'_>) -> Result<(), Fault> {
+    fn take(&mut self, field: Field<'_>, known: Known) -> Result<u16, Fault> {
         let decoded = &mut self.decoded;
         decoded.list_bytes += field.name.len() + field.value.len() + FIELD_OVERHEAD_BYTES;
         if field.name == b"cookie" {
@@ -322,14 +353,14 @@ impl<S: FieldSink> Delivery<'_, S> {
         }
         if decoded.undelivered.is_none() {
             decoded.undelivered = match decoded.excess_over(self.limits) {
-                None if self.sink.take_field(field).is_break() => Some(Undelivered::Refused),
+                None if self.sink.take_known(field, known).is_break() => Some(Undelivered::Refused),
                 excess => excess,
             };
         }
-        if decoded.undelivered.is_some() {
-            decoded.check_overrun(self.limits)?;
+        match decoded.undelivered {
+            Some(_) => decoded.check_overrun(self.limits).map(|()| 0),
+            None => Ok(self.sink.note()),
         }
-        Ok(())
     }
 }
 

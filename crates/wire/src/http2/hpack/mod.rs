@@ -17,10 +17,10 @@ pub(crate) mod fuzz;
 mod huffman;
 mod huffman_code;
 mod integer;
-mod static_table;
+pub(super) mod static_table;
 mod table;
 
-pub use decoder::{Decoded, Decoder, FieldSink, Limits, Scratch, Undelivered};
+pub use decoder::{Decoded, Decoder, FieldSink, Known, Limits, Scratch, Undelivered};
 pub use encoder::{BlockEncoder, Encoder, Indexing};
 pub use fault::Fault;
 

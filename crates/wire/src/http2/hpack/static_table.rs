@@ -3,18 +3,18 @@
 //! Invariant: finding a name takes one look-up; no two names share a slot.
 
 /// A name and a value.
-pub(super) type Pair = (&'static [u8], &'static [u8]);
+pub(in crate::http2) type Pair = (&'static [u8], &'static [u8]);
 
 macro_rules! entries {
     ($($name:literal: $value:literal,)*) => {
         /// The entries; index 1 comes first.
         pub(super) static ENTRIES: [Pair; LENGTH] = TABLE;
-        const TABLE: [Pair; LENGTH] = [$(($name.as_bytes(), $value.as_bytes()),)*];
+        pub(in crate::http2) const TABLE: [Pair; LENGTH] = [$(($name.as_bytes(), $value.as_bytes()),)*];
     };
 }
 
 /// Entries of the static table; the dynamic table begins after it.
-pub(super) const LENGTH: usize = 61;
+pub(in crate::http2) const LENGTH: usize = 61;
 
 entries! {
     ":authority": "",
@@ -129,7 +129,7 @@ const fn slots() -> [u8; SLOTS_LENGTH] {
     slots
 }
 
-const fn is_same(left: &[u8], right: &[u8]) -> bool {
+pub(in crate::http2) const fn is_same(left: &[u8], right: &[u8]) -> bool {
     let mut index = 0;
     while index < left.len() && index < right.len() && left[index] == right[index] {
         index += 1;
