@@ -4,7 +4,9 @@
 
 use crate::edits::{self, Direction};
 use crate::listeners::refused;
-use crate::model::{AskAuth, FieldEdits, UpstreamHost};
+use crate::model::{
+    Action, AskAuth, Balance, FieldEdits, Handling, HashKey, Placeholder, Template, UpstreamHost,
+};
 use crate::pattern::{self, ValueError};
 use crate::pools::Pools;
 use crate::report::{Kind, Note, Notes, quoted};
@@ -67,5 +69,42 @@ pub(crate) fn check(route: &Table<'_>, ask: &AskAuth, edits: &FieldEdits, notes:
         let what = format!("{name:?} is both set by `request-headers` and copied by `auth`");
         let note = Note::new(Kind::Conflict, route.key_place("request-headers"), what);
         notes.error(note.help("remove it from `copy`, or from `request-headers`"));
+    }
+}
+
+/// Notes an error if a text of the route, or the choice of a server, reads a field that the route copies from the answer: it
+/// is read before the answer comes, so the value would be the client's own.
+pub(crate) fn check_readers(
+    route: &Table<'_>,
+    (handling, action): (&Handling, &Action),
+    pools: &Pools,
+    notes: &mut Notes,
+) {
+    let Some(ask) = &handling.ask else { return };
+    let read = |placeholder: &Placeholder| match placeholder {
+        Placeholder::Header(name) => ask.copy.iter().find(|copied| *copied == name).cloned(),
+        _ => None,
+    };
+    let Action::Proxy(proxy) = action else { return };
+    let fields = handling.request_headers.written().chain(handling.response_headers.written());
+    let texts = fields.map(|(_, text)| text).chain(&proxy.path);
+    let in_text = texts.flat_map(Template::placeholders).find_map(read);
+    let of_pool = || {
+        let mut pools = proxy.pool.pools().filter_map(|pool| pools.pools.get(pool));
+        pools.find_map(|pool| match (&pool.balance, &pool.stay) {
+            (Balance::Hash(HashKey::Header(name)), _) if ask.copy.contains(name) => {
+                Some(name.clone())
+            }
+            (_, Some(stay)) => stay.key.placeholders().find_map(read),
+            (_, None) => None,
+        })
+    };
+    if let Some(name) = in_text.or_else(of_pool) {
+        let what =
+            format!("{name:?} is copied by `auth`, but its value is read before the answer comes");
+        let note = Note::new(Kind::Conflict, route.key_place("auth"), what);
+        notes.error(note.help(format!(
+            "let the server read {name:?} itself, or remove it from {{header:{name}}}, `hash` and `sticky`"
+        )));
     }
 }

@@ -155,6 +155,7 @@ fn read_one(table: &Table<'_>, known: &Known<'_>, notes: &mut Notes) -> Option<R
         notes.error(note.help("remove `timeouts`, or use `proxy` as the action"));
     }
     check_user(table, &handling, &action, notes);
+    ask::check_readers(table, (&handling, &action), known.choices.pools, notes);
     hooks::check(table, &handling, &action, notes);
     bandwidth::check(table, &handling, &action, notes);
     mirror::check(table, &handling, &action, known.choices.pools, notes);

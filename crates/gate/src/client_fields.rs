@@ -54,7 +54,8 @@ impl ClientAddressFields {
     }
 
     /// Appends the end of a chunked request with `trailers`, which are lines as `BodyDecoder::trailers` returns
-    /// them, except those of this set: no proxy states the client's address in a trailer.
+    /// them, except those of this set: no proxy states the client's address in a trailer, and a condition that may refuse a
+    /// field was tested before the trailers came.
     pub fn encode_last_chunk(&self, out: &mut Vec<u8>, trailers: &[u8]) {
         if trailers.is_empty() {
             return encode_last_chunk(out, trailers);
@@ -66,12 +67,12 @@ impl ClientAddressFields {
         out.extend_from_slice(b"\r\n");
     }
 
-    /// The lines of `trailers` except those of this set, each with its CRLF.
+    /// The lines of `trailers` except those of this set and those that conditions test, each with its CRLF.
     pub fn admitted_lines<'t>(&self, trailers: &'t [u8]) -> impl Iterator<Item = &'t [u8]> {
         trailers.split_inclusive(|&byte| byte == b'\n').filter(|line| {
             let name = line.split(|&byte| byte == b':').next().unwrap_or_default();
             !core::str::from_utf8(name)
-                .is_ok_and(|name| self.contains(name) || self.is_lookalike(name))
+                .is_ok_and(|name| self.contains(name) || self.tested.contains(name))
         })
     }
 }

@@ -438,10 +438,11 @@ fn passes_upstream(
         // RFC 8441 section 5: the server gets a key of this hop.
         FieldName::Other if head.protocol.is_some() && field.name == "sec-websocket-key" => false,
         _ => {
-            let is_admitted = context.trusted
-                || !is_claim(field.name, FORWARDING_CLAIM)
-                    && !is_claim(field.name, CERTIFICATE_CLAIM)
-                    && !context.client_address_fields.contains(field.name);
+            let states_client = is_claim(field.name, FORWARDING_CLAIM)
+                || is_claim(field.name, CERTIFICATE_CLAIM)
+                || context.client_address_fields.contains(field.name);
+            // No proxy writes these names with `_`: such a field is the client's, which a trusted proxy has passed on.
+            let is_admitted = !states_client || context.trusted && !field.name.contains('_');
             is_admitted && !context.client_address_fields.is_lookalike(field.name)
         }
     }

@@ -14,7 +14,6 @@ use tidegate_wire::message::RequestHead;
 
 use crate::chain::{client_address, named_client_address};
 use crate::identity::Identity;
-use crate::name_set::fields_named;
 use crate::parameters::{decoded, find_cookie, find_parameter};
 use crate::rewrite::MatchedPath;
 use crate::scheme::Scheme;
@@ -263,9 +262,9 @@ fn push_value(out: &mut Vec<u8>, placeholder: &Placeholder, values: &Values<'_>,
             });
         }
         Placeholder::Header(name) => {
-            // The exact name first: a proxy in front may set only this one, and pass on the client's other spelling.
-            let exact = fields_named(head, name).find(|own| own.name.eq_ignore_ascii_case(name));
-            let field = exact.or_else(|| fields_named(head, name).next());
+            // Not a name with `_` for `-`: a proxy in front may remove or set only the exact one, and pass on the client's
+            // other spelling. Conditions ignore the other spelling for the same reason.
+            let field = head.fields().find(|own| own.name.eq_ignore_ascii_case(name));
             plain(out, field.map_or(b"", |field| field.value));
         }
         Placeholder::Cookie(name) => plain(out, find_cookie(head, name).unwrap_or_default()),

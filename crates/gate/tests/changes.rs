@@ -89,7 +89,7 @@ fn forward_hooked(
             let context = RequestContext {
                 peer: values.peer,
                 trusted: true,
-                client_address_fields: &ClientAddressFields::default(),
+                client_address_fields: &ClientAddressFields::new(&["x-real-ip".to_owned()]),
                 client_certificate: None,
                 scheme: values.scheme,
                 via: "gate",
@@ -252,6 +252,29 @@ fn request_fields_are_set_added_and_removed() {
         assert_eq!(line(&head, removed), [""; 0], "{removed}");
     }
     assert_eq!(line(&head, "x-forwarded-proto"), ["https"]);
+}
+
+#[test]
+fn trusted_proxy_states_the_client_only_in_the_names_that_proxies_write() {
+    let head = forward(
+        &config("proxy = \"app\"\nrequest-headers = { set = { x-a = \"b\" } }\n"),
+        "GET / HTTP/1.1\nHost: h\nX-Real-IP: 192.0.2.1\nX_Real_IP: 6.6.6.6\nX_Forwarded_For: 6.6.6.6\n\
+         X_Forwarded_Proto: https\nX_Other: kept",
+    )
+    .expect("a request");
+    assert_eq!(line(&head, "x-real-ip"), ["192.0.2.1"]);
+    assert_eq!(line(&head, "x_other"), ["kept"]);
+    for name in ["x_real_ip", "x_forwarded_for", "x_forwarded_proto"] {
+        assert_eq!(line(&head, name), [""; 0], "{name}");
+    }
+}
+
+#[test]
+fn placeholder_reads_only_the_exact_name() {
+    let config =
+        config("proxy = \"app\"\nrequest-headers = { set = { x-copy = \"<{header:x-v}>\" } }\n");
+    let head = forward(&config, "GET / HTTP/1.1\nHost: h\nX_V: forged").expect("a request");
+    assert_eq!(line(&head, "x-copy"), ["<>"]);
 }
 
 #[test]
@@ -474,7 +497,7 @@ fn redirect_inserts_values_of_the_request() {
         ),
         ("/*", "/{rest}", "/", "/"),
     ] {
-        let request = format!("GET {target} HTTP/1.1\nHost: h\nX_A: a\"b");
+        let request = format!("GET {target} HTTP/1.1\nHost: h\nX-A: a\"b\nX_A: c");
         assert_eq!(location(path, to, &request).as_deref(), Ok(wanted), "{to} {target}");
     }
 }

@@ -406,7 +406,7 @@ fn claims_about_the_client_are_replaced_unless_it_is_trusted() {
 
     let trusted = RequestContext { trusted: true, ..context() };
     let wanted = "GET / HTTP/1.1\nHost: h\nX-Forwarded-Port: 1\nX-Forwarded-Prefix: /p\n\
-        X_Forwarded_For: 3.3.3.3\nVia: 1.1 gate\nX-Forwarded-For: 1.1.1.1, 2.2.2.2, 192.0.2.7\n\
+        Via: 1.1 gate\nX-Forwarded-For: 1.1.1.1, 2.2.2.2, 192.0.2.7\n\
         X-Forwarded-Host: evil\nX-Forwarded-Proto: https\n\
         Forwarded: for=1.1.1.1;host=\"evil\";proto=https, for=2.2.2.2, \
         for=192.0.2.7;host=\"h\";proto=http\n";
@@ -612,7 +612,8 @@ fn listed_fields_with_the_clients_address_are_removed_unless_they_are_trusted() 
     let untrusted = RequestContext { client_address_fields: &fields, ..context() };
     check("7239 8.1", &untrusted, given, "GET / HTTP/1.1\nHost: h\nX-Real-IPs: 4\n+\n");
     let trusted = RequestContext { trusted: true, ..untrusted };
-    check("7239 8.1", &trusted, given, &format!("{given}+\n"));
+    let wanted = "GET / HTTP/1.1\nHost: h\nX-Real-IP: 1.1.1.1\nX-Real-IPs: 4\n+\n";
+    check("7239 8.1", &trusted, given, wanted);
     let unlisted = RequestContext { trusted: false, ..context() };
     check("7239 8.1", &unlisted, given, &format!("{given}+\n"));
 }

@@ -67,10 +67,10 @@ pub fn run(args: &CtlArgs) -> ExitCode {
             return ExitCode::from(USAGE);
         }
     };
-    if let Some(text) = words.iter().find(|text| text.contains([';', '\n', '\r', '\0'])) {
+    if let Some(text) = words.iter().find(|text| !text.bytes().all(is_allowed)) {
         print_message(&format!(
-            "tidegate: {text:?} contains a character that ends a command; help: run one command at a time, and change values \
-             with such characters in the file\n"
+            "tidegate: {text:?} contains a character that a command cannot contain; allowed: visible ASCII characters except \
+             the semicolon, and spaces; help: run one command at a time, and change values with other characters in the file\n"
         ));
         return ExitCode::from(USAGE);
     }
@@ -87,6 +87,11 @@ pub fn run(args: &CtlArgs) -> ExitCode {
     }
 }
 
+/// Whether a command may contain a byte. The interface closes the connection after others, and a semicolon separates commands.
+const fn is_allowed(byte: u8) -> bool {
+    matches!(byte, b' '..=b'~') && byte != b';'
+}
+
 /// Sends one command. Returns its reply; the error is a text to print.
 fn order(
     bind: &str,
@@ -101,6 +106,11 @@ fn order(
     })?;
     match reply.strip_prefix("error: ") {
         Some(why) => Err(format!("tidegate: {}\n", why.trim_end())),
+        // Every reply ends with a line feed, even an empty one.
+        None if reply.is_empty() => Err(format!(
+            "tidegate: the admin interface at {bind} closed the connection without a reply, so the command was probably not \
+             executed; help: check the command with `tidegate ctl help`\n"
+        )),
         None => Ok(reply),
     }
 }

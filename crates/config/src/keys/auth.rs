@@ -148,8 +148,9 @@ pub static JWT: Section = Section {
             "cookie",
             Text("the name of a cookie, such as \"session\""),
             Absent,
-            "The cookie from which the token is read if no Authorization field contains a token. Browsers send cookies \
-             with requests of other sites, too: set `SameSite` when you create the cookie.",
+            "The cookie from which the token is read if no Authorization field contains a token. A request with two different \
+             tokens gets a 400 response, because the server might read the other one: delete the cookie when its token ends. \
+             Browsers send cookies with requests of other sites, too: set `SameSite` when you create the cookie.",
             "",
         ),
     ],

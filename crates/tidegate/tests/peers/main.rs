@@ -24,6 +24,7 @@ mod load;
 mod log;
 mod nginx_origin;
 mod origins;
+mod passwords;
 mod process;
 mod proxies;
 mod proxy_headers;

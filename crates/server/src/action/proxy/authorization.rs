@@ -89,6 +89,7 @@ impl Worker {
                 exchange.authorization = Some(authorization);
                 let at = reactor.now().after(VERDICT_MAX);
                 self.set_action_deadline(reactor, to, at);
+                self.leave_queue_if_gone(reactor, id);
             }
             Submitted::Judged(verdict) => {
                 exchange.authorization = Some(authorization);

@@ -162,11 +162,12 @@ impl Worker {
     }
 
     /// Called when the client has ended its direction of the connection: closes the connection if its request
-    /// waits for a server, in the queue or in a pause. The client has probably left, so a server's work would be wasted.
+    /// waits for a server, in the queue or in a pause, or for the verification of its password. The client has probably left,
+    /// so the work of a server, or of the threads that verify passwords, would be wasted.
     pub(crate) fn leave_queue<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get(id) else { return };
         let pool = self.settings.of(exchange.era).pool(exchange.pool);
-        let waits = matches!(exchange.stage, Stage::Queued | Stage::Paused);
+        let waits = matches!(exchange.stage, Stage::Authorizing | Stage::Queued | Stage::Paused);
         if !waits || pool.queue_half_closed {
             return;
         }
