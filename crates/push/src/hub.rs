@@ -5,7 +5,8 @@
 //! is accepted (`Error::TooManyRequests`), and clients of the client protocol are not read (`is_congested`). Replies and
 //! ends of subscriptions are bounded by what was accepted before. While `Local::is_full`, no mail is received, so that
 //! publishers slow down instead of queues growing. Publications of clients get half of `OUTBOX_MAX` and `WALKS_MAX`, and
-//! `CLIENT_WALKS_MAX` in a channel, so that those of the application and of other channels are accepted.
+//! `CLIENT_WALKS_MAX` in a channel, so that those of the application and of other channels are accepted. `EMPTIED_MAX`
+//! channels without subscribers wait to be reported; further ones are counted.
 //! Invariant: mail to a worker is sent in the order in which it was made.
 
 use std::collections::VecDeque;
@@ -13,7 +14,7 @@ use std::sync::Arc;
 
 use tidegate_base::prng::mix64;
 use tidegate_base::{Moment, Span};
-use tidegate_config::model::BackendEvent;
+use tidegate_config::model::{BackendEvent, PushBackend};
 
 use crate::api::matches_pattern;
 use crate::emulation::Secret;
@@ -25,7 +26,7 @@ use crate::owner::{Outcome, Owned};
 use crate::position::Since;
 use crate::publication::Publication;
 use crate::roster::Roster;
-use crate::settings::{Error, Hubs};
+use crate::settings::{Error, HubSettings, Hubs, namespace_of};
 
 /// The most mail that waits for a worker before publications, subscriptions and queries are refused.
 pub const OUTBOX_MAX: usize = 1024;
@@ -34,6 +35,8 @@ pub const CLIENT_WALKS_MAX: usize = 64;
 
 /// The most messages of conflated channels that are published in a turn.
 const CONFLATED_PER_TURN_MAX: usize = 64;
+/// The most channels without subscribers that wait until the backend is told of them.
+pub const EMPTIED_MAX: usize = 4096;
 /// How long a message of a conflated channel waits for a worker that is behind.
 const BEHIND_SPAN: Span = Span::from_millis(10);
 
@@ -57,10 +60,12 @@ pub struct Hub<K> {
     joins: Vec<(Arc<Publication>, Vec<u16>)>,
     /// Replies to calls of this worker that were not made at once.
     events: VecDeque<Event<K>>,
-    /// Owned channels, and their hubs, whose last subscriber has left; only of hubs whose backend learns of it.
+    /// Owned channels, and their hubs, whose last subscriber has left; only those of which the backend learns it.
     emptied: VecDeque<(u16, Arc<str>)>,
-    /// By hub: whether its backend learns of channels without subscribers.
-    tells_emptied: Vec<bool>,
+    /// How many more there were, since the last call of `take_lost_emptied`.
+    lost_emptied: u64,
+    /// By hub: the namespaces of whose channels the backend learns that they have no subscribers.
+    tells_emptied: Vec<Vec<Box<str>>>,
 }
 
 /// When something happens, and random bits for what it creates.
@@ -107,6 +112,7 @@ impl<K: Copy + Eq> Hub<K> {
             joins: Vec::new(),
             events: VecDeque::new(),
             emptied: VecDeque::new(),
+            lost_emptied: 0,
             tells_emptied: (0..settings.len() as u16)
                 .map(|hub| tells_emptied(settings, hub))
                 .collect(),
@@ -643,15 +649,30 @@ impl<K: Copy + Eq> Hub<K> {
     fn note_left(&mut self, hub: u16, channel: Arc<str>, worker: u16) {
         let Some(owned) = self.owned.get_mut(usize::from(hub)) else { return };
         let is_empty = owned.leave(&channel, worker);
-        if is_empty && self.tells_emptied.get(usize::from(hub)) == Some(&true) {
-            self.emptied.push_back((hub, channel));
+        let told = self.tells_emptied.get(usize::from(hub)).map_or(&[][..], Vec::as_slice);
+        if !is_empty || !told.iter().any(|name| **name == *namespace_of(&channel)) {
+            return;
+        }
+        match self.emptied.len() < EMPTIED_MAX {
+            true => self.emptied.push_back((hub, channel)),
+            false => self.lost_emptied += 1,
         }
     }
 
-    /// The next channel whose last subscriber has left, and its hub. Called until it returns `None`, before the worker
-    /// waits.
+    /// The next channel whose last subscriber has left, and its hub.
     pub fn take_emptied(&mut self) -> Option<(u16, Arc<str>)> {
         self.emptied.pop_front()
+    }
+
+    /// Whether `take_emptied` has another one.
+    #[must_use]
+    pub fn has_emptied(&self) -> bool {
+        !self.emptied.is_empty()
+    }
+
+    /// How many channels without subscribers were not kept since the last call.
+    pub fn take_lost_emptied(&mut self) -> u64 {
+        core::mem::take(&mut self.lost_emptied)
     }
 
     fn is_behind(&self, worker: u16) -> bool {
@@ -663,10 +684,16 @@ impl<K: Copy + Eq> Hub<K> {
     }
 }
 
-/// Whether the backend of a hub learns of channels without subscribers.
-fn tells_emptied(settings: &Hubs, hub: u16) -> bool {
-    let backend = settings.get(hub).and_then(|hub| hub.push.backend.as_ref());
-    backend.is_some_and(|backend| backend.path(BackendEvent::ChannelEmpty).is_some())
+/// The namespaces of whose channels the backend of a hub learns that they have no subscribers.
+fn tells_emptied(settings: &Hubs, hub: u16) -> Vec<Box<str>> {
+    let Some(HubSettings { push, .. }) = settings.get(hub) else { return Vec::new() };
+    let has_path = |backend: &PushBackend| backend.path(BackendEvent::ChannelEmpty).is_some();
+    if !push.backend.as_ref().is_some_and(has_path) {
+        return Vec::new();
+    }
+    let all = core::iter::once(&push.channels).chain(&push.namespaces);
+    let told = all.filter(|namespace| namespace.sends(BackendEvent::ChannelEmpty));
+    told.map(|namespace| namespace.name.as_str().into()).collect()
 }
 
 /// How much mail may wait for a worker before a call is refused.

@@ -190,8 +190,10 @@ impl HubSettings {
         if !is_name {
             return Err(Error::BadRequest);
         }
-        let plain = name.strip_prefix(PRIVATE).unwrap_or(name);
-        let Some((namespace, _)) = plain.split_once(':') else { return Ok(&self.push.channels) };
+        let namespace = namespace_of(name);
+        if namespace.is_empty() && !name.contains(':') {
+            return Ok(&self.push.channels);
+        }
         let found = self.push.namespaces.iter().find(|known| known.name == namespace);
         found.ok_or(Error::UnknownChannel)
     }
@@ -224,6 +226,12 @@ impl HubSettings {
         };
         if is_allowed { Ok(namespace) } else { Err(Error::PermissionDenied) }
     }
+}
+
+/// The namespace in the name of a channel; empty: none.
+pub(crate) fn namespace_of(channel: &str) -> &str {
+    let plain = channel.strip_prefix(PRIVATE).unwrap_or(channel);
+    plain.split_once(':').map_or("", |(namespace, _)| namespace)
 }
 
 /// Whether a client may do what `permit` guards.

@@ -10,7 +10,7 @@ use tidegate_base::{Moment, Prng, Span};
 use tidegate_config::model::Config;
 use tidegate_push::api::{ApiCall, Node, matches_pattern};
 use tidegate_push::fan_out::{Delivery, Handed};
-use tidegate_push::hub::{CLIENT_WALKS_MAX, Event, Hub, OUTBOX_MAX};
+use tidegate_push::hub::{CLIENT_WALKS_MAX, EMPTIED_MAX, Event, Hub, OUTBOX_MAX};
 use tidegate_push::local::SubscriptionId;
 use tidegate_push::mail::{Call, Mail, Order, PresentClient, Reply, ReplyTo, Subscribed};
 use tidegate_push::position::{Position, Since};
@@ -814,4 +814,26 @@ fn worker_that_is_behind_with_instructions_fails_the_request() {
     instructed(&mut process, 1);
     let reply = request(&mut process, "disconnect", r#"{"user":"ann"}"#);
     assert!(reply.contains("\"code\":111"), "{reply}");
+}
+
+#[test]
+fn channels_without_subscribers_are_kept_for_the_backend_up_to_a_bound() {
+    let settings = settings(
+        "[push.p.namespace.told]\nbackend-events = [\"channel-empty\"]\n[push.p.namespace.quiet]\n\
+         [push.p.backend]\npool = \"app\"\nchannel-empty = \"/empty\"\n\
+         [pool.app]\nservers = [\"127.0.0.1:1\"]\n",
+    );
+    let mut hub = Hub::<u32>::new(&settings, 0, 1);
+    let mut leave = |hub: &mut Hub<u32>, name: &str| {
+        let begun = hub.subscribe(&settings, (0, name), 1, (None, None), (Moment::ZERO, 1));
+        hub.unsubscribe(&settings, begun.expect("a place").place, 1, None);
+    };
+    leave(&mut hub, "quiet:a");
+    leave(&mut hub, "plain");
+    assert!(!hub.has_emptied(), "nothing is told of these channels");
+    leave(&mut hub, "$told:a");
+    (1..EMPTIED_MAX + 5).for_each(|number| leave(&mut hub, &format!("told:{number}")));
+    assert_eq!((hub.take_lost_emptied(), hub.take_lost_emptied()), (5, 0));
+    assert_eq!(hub.take_emptied(), Some((0, "$told:a".into())));
+    assert_eq!(core::iter::from_fn(|| hub.take_emptied()).count(), EMPTIED_MAX - 1);
 }

@@ -122,7 +122,7 @@ impl Worker {
     /// A timer of the worker has expired.
     fn handle_timer<R: Reactor>(&mut self, reactor: &mut R, number: u32) {
         match WorkerTimer::of(number) {
-            Some(WorkerTimer::Grace) => self.abort_all(reactor),
+            Some(WorkerTimer::Grace) => self.end_grace(reactor),
             Some(WorkerTimer::Idle) => self.close_idle(reactor),
             Some(WorkerTimer::Listeners) => self.close_listeners(reactor),
             Some(WorkerTimer::Permits) => self.send_permits_again(reactor),

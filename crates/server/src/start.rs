@@ -556,7 +556,8 @@ fn start_worker(
             links.running.fetch_add(1, Ordering::Relaxed);
             let _ = report.send(Ok(bound));
             serve(&mut prepared, &links.mailbox, index as u16);
-            links.running.fetch_sub(1, Ordering::Relaxed);
+            // Another worker that sees this also sees the mail of this one.
+            links.running.fetch_sub(1, Ordering::Release);
             lend_until_all_stopped(&mut prepared, &links.running);
             prepared.worker.deliver_last_lines();
             Ended::AsPlanned
@@ -727,10 +728,13 @@ fn serve(prepared: &mut Prepared, mailbox: &Mailbox<Mail>, index: u16) {
     worker.stop_apps(reactor);
 }
 
-/// After the worker has stopped, continues to lend its permits and to own its channels for workers that have not.
+/// After the worker has stopped, continues to lend its permits and to own its channels for workers that have not, and to send
+/// the events about channels that their clients have left.
 fn lend_until_all_stopped(prepared: &mut Prepared, running: &AtomicUsize) {
     let Prepared { reactor, worker, tls, .. } = prepared;
-    while (worker.lends() || worker.shares_hubs()) && running.load(Ordering::Relaxed) > 0 {
+    while (worker.lends() || worker.shares_hubs()) && running.load(Ordering::Acquire) > 0
+        || worker.owes_events()
+    {
         match tls {
             None => worker.turn(reactor, LEND_TURN_MAX),
             Some(layer) => layer.turn(reactor, worker, LEND_TURN_MAX),

@@ -1,7 +1,7 @@
 //! The stop of a worker: listeners, idle connections, and what is open at the end of the grace period.
 //! In: the grace period; the process that takes over, if there is one. Out: closed listeners and connections.
 //! Never: cuts off a response within the grace period.
-//! Limits: the grace period.
+//! Limits: the grace period; `EVENTS_SPAN_MAX` after it for events about the clients that were cut off at its end.
 
 use std::sync::Arc;
 
@@ -20,6 +20,9 @@ const STOP_LISTENERS_SPAN: Span = Span::from_millis(125);
 /// request without knowing of the stop (RFC 9112 section 9.6); that request is still answered.
 const STOP_IDLE_SPAN: Span = Span::from_millis(250);
 const _: () = assert!(STOP_LISTENERS_SPAN.as_nanos() < STOP_IDLE_SPAN.as_nanos());
+/// How long the users' backends may take after the grace period to learn which clients of push hubs were cut off.
+const EVENTS_SPAN_MAX: Span = Span::from_secs(2);
+
 /// By `[[listener]]`: this process's listeners on the address, if a stop steers new connections to the
 /// listeners of another process.
 pub(crate) type Leaving = Arc<[Option<Arc<LeavingListeners>>]>;
@@ -29,10 +32,19 @@ pub(crate) type Leaving = Arc<[Option<Arc<LeavingListeners>>]>;
 pub(crate) struct Stop {
     /// Which WebSocket connections the stop has closed so far.
     pub(crate) drain: Drain,
-    /// The grace period has ended. The worker stops without waiting until the kernel has sent what it holds.
+    /// The grace period has ended, and the connections of clients were reset. Events about them are still sent.
+    is_sending_events: bool,
+    /// Everything has ended. The worker stops without waiting until the kernel has sent what it holds.
     is_grace_over: bool,
     /// By listener: the listeners that close together, if a stop leaves new connections to another process.
     leaving: Leaving,
+}
+
+impl Stop {
+    /// Whether everything has ended, so that nothing more is sent.
+    pub(crate) fn is_grace_over(&self) -> bool {
+        self.is_grace_over
+    }
 }
 
 impl Worker {
@@ -79,23 +91,38 @@ impl Worker {
         }
     }
 
-    /// Whether a stop is complete: every connection and listener is closed, or the grace period has ended.
+    /// Whether a stop is complete: every connection and listener is closed, or the grace period has ended and all events about
+    /// clients were sent.
     #[must_use]
     pub fn is_stopped<R: Reactor>(&self, reactor: &R) -> bool {
         let all_closed = reactor.sock_count() == 0 && reactor.listener_count() == 0;
-        self.stopping && (self.stop.is_grace_over || all_closed)
+        let is_done = all_closed || self.stop.is_sending_events;
+        self.stopping && (self.stop.is_grace_over || is_done && !self.owes_events())
     }
 
-    /// Resets every connection that is still open.
-    pub(crate) fn abort_all<R: Reactor>(&mut self, reactor: &mut R) {
-        self.stop.is_grace_over = true;
+    /// The grace period has ended: resets every connection that is still open, after the backends of push hubs have learned of
+    /// the clients that were cut off.
+    pub(crate) fn end_grace<R: Reactor>(&mut self, reactor: &mut R) {
         self.end_mirrors(reactor);
         for sock in self.conns.downstream_ids() {
             self.blame_connection(sock, Cause::Stopped, "the process stopped");
             self.drop_client(reactor, sock);
             reactor.abort(sock);
         }
+        if self.owes_events() && !self.stop.is_sending_events {
+            self.stop.is_sending_events = true;
+            self.end_own(reactor);
+            self.retire_idle_servers(reactor);
+            return WorkerTimer::Grace.set(reactor, reactor.now().after(EVENTS_SPAN_MAX));
+        }
+        self.abort_rest(reactor);
+    }
+
+    /// Ends what is left, with the connections to servers.
+    fn abort_rest<R: Reactor>(&mut self, reactor: &mut R) {
+        self.stop.is_grace_over = true;
         self.end_own(reactor);
+        self.drop_events();
         for sock in self.conns.upstream_ids() {
             self.discard_upstream(reactor, sock);
         }

@@ -303,6 +303,8 @@ pub struct Leftovers {
     pub push_queues: usize,
     /// Clients of push hubs that the server API can disconnect or refresh.
     pub push_clients: usize,
+    /// Events for the backends of push hubs that wait or are on their way.
+    pub push_events: usize,
     /// Records of requests that have not ended.
     pub records: usize,
     /// Requests in progress of the tables that count them.
@@ -564,6 +566,7 @@ impl Worker {
             subscriptions: self.push.subscriptions(),
             push_queues: self.push.queues(),
             push_clients: self.push.clients(),
+            push_events: self.push.events(),
             records: self.recorder.open_count(),
             in_tables: self.settings.newest().process.tables.in_progress(),
             queued: self.pools.iter().map(|pool| pool.queue.len()).sum::<usize>()

@@ -138,11 +138,7 @@ impl Worker {
                 }
             }
         }
-        for sock in self.conns.upstream_ids() {
-            if self.conns.upstream(sock).is_some_and(|up| up.is_idle()) {
-                self.retire_upstream(reactor, sock);
-            }
-        }
+        self.retire_idle_servers(reactor);
         if let Some(wait) = self.stop.drain.advance() {
             WorkerTimer::Idle.set(reactor, reactor.now().after(wait));
         }

@@ -252,6 +252,12 @@ impl InternalRequests {
         }
     }
 
+    /// Whether a request tells a backend what has happened, which the end of a stop waits for.
+    fn is_of_events(&self, id: Id<InternalRequest>) -> bool {
+        let caller = self.slab.get(id).map(|own| own.caller);
+        matches!(caller, Some(Caller::Hub(HubCall::Notices(..))))
+    }
+
     /// The number of sockets.
     pub(crate) fn sockets(&self) -> usize {
         self.slab.iter().filter(|(_, own)| matches!(own.caller, Caller::Socket(_))).count()
@@ -365,10 +371,14 @@ impl Worker {
         }
     }
 
-    /// Ends all requests: the process stops, and serves no client any more.
+    /// Ends all requests, because the process stops, and serves no client any more; those with events only after the grace
+    /// period.
     pub(crate) fn end_own<R: Reactor>(&mut self, reactor: &mut R) {
+        let is_over = self.stop.is_grace_over();
         for id in self.own.ids() {
-            self.fail_own(reactor, id, Cause::Stopped, STOPPING);
+            if is_over || !self.own.is_of_events(id) {
+                self.fail_own(reactor, id, Cause::Stopped, STOPPING);
+            }
         }
     }
 

@@ -365,6 +365,15 @@ impl Worker {
         reactor.abort(sock);
     }
 
+    /// Closes all idle connections to servers. Part of a stop.
+    pub(crate) fn retire_idle_servers<R: Reactor>(&mut self, reactor: &mut R) {
+        for sock in self.conns.upstream_ids() {
+            if self.conns.upstream(sock).is_some_and(|up| up.is_idle()) {
+                self.retire_upstream(reactor, sock);
+            }
+        }
+    }
+
     /// Removes an idle connection from the pool's idle list or from its owner. Returns how long it was in the
     /// list.
     pub(crate) fn take_from_idle(&mut self, sock: SockId, now: Moment) -> Option<Span> {

@@ -77,6 +77,16 @@ impl Process {
         self.config = next;
     }
 
+    /// Lets the workers stop.
+    pub(crate) fn stop(&mut self, grace: Span) {
+        self.workers.iter_mut().for_each(|worker| worker.stop(grace));
+    }
+
+    /// Whether all workers have stopped.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.workers.iter().all(|harness| harness.worker.is_stopped(&harness.reactor))
+    }
+
     pub(crate) fn dial(&self) -> SimPeer {
         self.net.dial(&self.workers[0].bound[0]).expect("the workers listen")
     }

@@ -365,3 +365,96 @@ fn nothing_is_left_whatever_backends_and_clients_do() {
     let clients: u64 = (0..30).map(run).sum();
     assert!(clients > 100, "{clients} subscriptions");
 }
+
+/// Clients over WebSocket that never read: each is subscribed to a channel of its own.
+fn silent_clients(process: &mut Process, backend: &mut Backend, count: usize) -> Vec<SimPeer> {
+    let mut peers = Vec::new();
+    for number in 0..count {
+        let peer = process.dial();
+        process.turns(4);
+        let request = websocket_request("connection/websocket");
+        assert_eq!(peer.send(request.as_bytes()), request.len());
+        process.turns(10);
+        let subscribe = format!("{{\"id\":2,\"subscribe\":{{\"channel\":\"r{number}\"}}}}");
+        for command in [CONNECT, &subscribe] {
+            let frame = masked(1, command.as_bytes());
+            assert_eq!(peer.send(&frame), frame.len());
+        }
+        backend.answer(process, "/connect", GRANTED);
+        process.turns(10);
+        peers.push(peer);
+    }
+    assert_eq!(process.sum("push_subscriptions_now"), count as u64);
+    peers
+}
+
+#[test]
+fn backend_learns_of_the_clients_that_the_end_of_a_stop_cuts_off() {
+    const CLIENTS: usize = 6;
+    let mut process = Process::new(2, 17, 64, SETTINGS);
+    let mut backend = Backend::new(&process);
+    let peers = silent_clients(&mut process, &mut backend, CLIENTS);
+    process.stop(Span::from_millis(300));
+    let (mut left, mut empty) = (0, 0);
+    let mut steps = 0;
+    while !process.is_stopped() {
+        // With the turns, a step takes 1.2 ms.
+        process.pass(Span::from_millis(1));
+        steps += 1;
+        assert!(steps < 1000, "{left} clients and {empty} channels");
+        if let Some((_, body, at)) = backend.poll() {
+            assert!(steps >= 300 * 10 / 12, "the clients were cut off early: {body}");
+            left += body.matches("\"type\":\"disconnected\"").count();
+            empty += body.matches("\"type\":\"vacated\"").count();
+            backend.respond(at, GRANTED);
+        }
+    }
+    assert_eq!((left, empty), (CLIENTS, CLIENTS));
+    assert_eq!(process.sum("push_lost_events"), 0);
+    drop((peers, backend));
+    process.finish(Vec::new());
+}
+
+#[test]
+fn silent_backend_does_not_hold_up_a_stop() {
+    let mut process = Process::new(2, 18, 64, &SETTINGS.replace("500ms", "60s"));
+    let mut backend = Backend::new(&process);
+    let peers = silent_clients(&mut process, &mut backend, 3);
+    process.stop(Span::from_millis(300));
+    process.pass(Span::from_millis(300));
+    (0..10).for_each(|_| process.pass(Span::from_millis(100)));
+    assert!(!process.is_stopped());
+    (0..15).for_each(|_| process.pass(Span::from_millis(100)));
+    assert!(process.is_stopped());
+    assert_eq!(process.sum("push_lost_events"), 6);
+    drop((peers, backend));
+    process.finish(Vec::new());
+}
+
+#[test]
+fn backend_learns_of_all_channels_that_a_client_leaves_empty() {
+    const CHANNELS: usize = 600;
+    let settings = format!("channels-max = {CHANNELS}\n{SETTINGS}");
+    let mut process = Process::new(2, 19, 64, &settings);
+    let mut backend = Backend::new(&process);
+    let subscribe = |id| format!("\n{{\"id\":{id},\"subscribe\":{{\"channel\":\"r{id}\"}}}}");
+    let commands = CONNECT.to_owned() + &(2..2 + CHANNELS).map(subscribe).collect::<String>();
+    let stream = Stream::begin(&mut process, "http_stream", &commands);
+    backend.answer(&mut process, "/connect", GRANTED);
+    process.turns(200);
+    assert_eq!(process.sum("push_subscriptions_now"), CHANNELS as u64);
+    drop(stream);
+    let (mut empty, mut left) = (0, 0);
+    while empty < CHANNELS || left == 0 {
+        let (path, body, at) = backend.next(&mut process);
+        let count = body.matches("\"type\":\"vacated\"").count();
+        assert!(count <= 64 && (count == 0) == (path == "/left"), "{path}: {body}");
+        empty += count;
+        left += body.matches("\"type\":\"disconnected\"").count();
+        backend.respond(at, "{\"result\":{}}");
+    }
+    assert_eq!((empty, left, process.sum("push_lost_events")), (CHANNELS, 1, 0));
+    process.turns(20);
+    drop(backend);
+    process.finish(Vec::new());
+}

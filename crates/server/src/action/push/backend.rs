@@ -36,6 +36,8 @@ const FIELDS_BYTES_MAX: usize = 8 * 1024;
 const QUESTIONS_PER_TURN_MAX: usize = 64;
 /// The most events without a verdict that wait for a path.
 const NOTICES_MAX: usize = 4096;
+/// The fewest channels without subscribers that are noted in a turn, however much of the turn other work has taken.
+const EMPTIED_PER_TURN_MIN: usize = 16;
 /// The most events in a request.
 const NOTICES_PER_REQUEST_MAX: usize = 64;
 
@@ -135,6 +137,16 @@ pub(crate) enum HubCall {
 }
 
 impl BackendCalls {
+    /// The events without a verdict that wait or are on their way.
+    pub(super) fn notices(&self) -> usize {
+        self.notices.values().map(|notices| notices.sent + notices.waiting.len()).sum()
+    }
+
+    /// Drops the events that wait. Returns how many there were.
+    fn drop_notices(&mut self) -> usize {
+        self.notices.values_mut().map(|notices| core::mem::take(&mut notices.waiting).len()).sum()
+    }
+
     /// Whether something is to be done before the worker waits.
     pub(super) fn is_busy(&self) -> bool {
         !self.wanted.is_empty()
@@ -340,7 +352,10 @@ impl Worker {
         (fields, body): (&[u8], Vec<u8>),
         keep: impl FnOnce(&mut BackendCalls, Id<InternalRequest>),
     ) -> Result<(), Failure> {
-        let is_ending = self.stopping && self.conns.downstream_count() == 0;
+        let is_ending = match call {
+            HubCall::BackendRequest(..) => self.stopping && self.conns.downstream_count() == 0,
+            HubCall::Notices(..) => self.stop.is_grace_over(),
+        };
         let pool = self.pool_named(&backend.pool).filter(|_| !is_ending).ok_or(Failure::Down)?;
         let parts = internal_request::InternalRequest {
             method: "POST",
@@ -471,23 +486,37 @@ impl Worker {
         }
     }
 
+    /// Notes channels without subscribers, as far as the share of the turn goes. Those that are left continue in the next one.
     fn note_empty_channels<R: Reactor>(&mut self, reactor: &R) {
-        while let Some((hub, channel)) = self.push.hub.take_emptied() {
-            let PushState { settings, backend, .. } = &mut self.push;
-            let known = settings.get(hub).and_then(|hub| hub.channel(&channel).ok());
-            if !known.is_some_and(|known| known.sends(BackendEvent::ChannelEmpty)) {
-                continue;
-            }
+        let lost = self.push.hub.take_lost_emptied();
+        self.accounts.counters.push_lost_events.add(lost);
+        let unix_ms = reactor.unix_seconds().saturating_mul(1000);
+        let mut noted = 0;
+        while (noted < EMPTIED_PER_TURN_MIN || !self.push_share.is_used_up())
+            && let Some((hub, channel)) = self.push.hub.take_emptied()
+        {
+            let began = reactor.read_clock();
             let mut encoded = Vec::new();
-            encode_empty_channel(
-                &mut encoded,
-                &channel,
-                reactor.unix_seconds().saturating_mul(1000),
-            );
-            if !backend.note(hub, BackendEvent::ChannelEmpty, encoded) {
+            encode_empty_channel(&mut encoded, &channel, unix_ms);
+            if !self.push.backend.note(hub, BackendEvent::ChannelEmpty, encoded) {
                 self.accounts.counters.push_lost_events.add(1);
             }
+            self.push_share.note_call(reactor.read_clock().since(began));
+            noted += 1;
         }
+    }
+
+    /// Whether events of clients that have left, and of channels without subscribers, are still to be sent.
+    pub(crate) fn owes_events(&self) -> bool {
+        let PushState { hub, backend, has_backends, .. } = &self.push;
+        let is_on_its_way = || hub.has_mail() || self.has_push_mail() || hub.has_emptied();
+        *has_backends && !self.stop.is_grace_over() && (backend.notices() > 0 || is_on_its_way())
+    }
+
+    /// The process ends: the events that wait are lost.
+    pub(crate) fn drop_events(&mut self) {
+        let lost = self.push.backend.drop_notices();
+        self.accounts.counters.push_lost_events.add(lost as u64);
     }
 
     /// Sends a list of events to each path that has none on its way.

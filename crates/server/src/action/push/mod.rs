@@ -257,6 +257,7 @@ impl PushState {
         self.hub.is_delivering()
             || self.hub.is_instructing()
             || self.backend.is_busy()
+            || self.hub.has_emptied()
             || self.tokens.has_waiting()
     }
 
@@ -283,6 +284,11 @@ impl PushState {
     /// The number of subscriptions.
     pub(crate) fn subscriptions(&self) -> usize {
         self.hub.subscriptions()
+    }
+
+    /// The number of events for backends that wait or are on their way.
+    pub(crate) fn events(&self) -> usize {
+        self.backend.notices()
     }
 
     /// Whether all commands that wait are those of clients, for checks.
