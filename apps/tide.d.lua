@@ -657,6 +657,16 @@ function tide.json.decode(text) end
 ---@return T[]
 function tide.json.array(t) end
 
+tide.cbor = {}
+---@param value any
+---@return string?
+---@return string? error
+function tide.cbor.encode(value) end
+---@param data string
+---@return any
+---@return string? error
+function tide.cbor.decode(data) end
+
 tide.log = {}
 ---@param ... any
 function tide.log.error(...) end

@@ -3,6 +3,7 @@
 //! Never: reads a clock itself. Limits: sampling one call in 64 keeps the cost below 1 ns a call.
 
 use crate::counters::Counter;
+use crate::histogram::Histogram;
 
 /// One call out of this many is timed.
 pub const SAMPLE_EVERY: u32 = 64;
@@ -18,6 +19,10 @@ pub struct HandlerCounters {
     pub sampled_busy_ns: Counter,
     /// Nanoseconds between the event's arrival in the worker and the start of its timed call.
     pub sampled_wait_ns: Counter,
+    /// The timed calls, in nanoseconds.
+    pub busy: Histogram,
+    /// How long their events waited, in nanoseconds.
+    pub wait: Histogram,
 }
 
 impl HandlerCounters {
@@ -26,6 +31,8 @@ impl HandlerCounters {
         self.sampled.add(1);
         self.sampled_wait_ns.add(wait_ns);
         self.sampled_busy_ns.add(busy_ns);
+        self.wait.note_units(wait_ns);
+        self.busy.note_units(busy_ns);
     }
 
     /// Mean CPU time of a timed call, in nanoseconds; 0 before the first timed call.

@@ -1,7 +1,8 @@
-//! A histogram of durations: one worker counts, any thread reads.
+//! A histogram of durations: one worker counts, any thread reads. Its unit is a microsecond, or a nanosecond for short ones.
 //! In: durations. Out: how many were at most as long as each bound, and their sum.
 //! Never: allocates or takes a lock.
-//! Limits: bounds from 64 µs to 67 s, two for each doubling, so that a quantile is known within a factor of 1.5.
+//! Limits: bounds from 64 µs to 67 s (in nanoseconds: from 64 ns to 67 ms), two for each doubling, so that a
+//! quantile is known within a factor of 1.5.
 //! Invariant: a duration is counted in the first bucket whose bound it does not exceed, or in the last one.
 
 use crate::counters::Counter;
@@ -47,9 +48,13 @@ impl Default for Histogram {
 impl Histogram {
     /// Counts a duration. Only the owning worker may call this.
     pub fn note(&self, span: Span) {
-        let micros = u64::try_from(span.as_micros()).unwrap_or(u64::MAX);
-        self.counts[bucket_of(micros)].add(1);
-        self.sum_us.add(micros);
+        self.note_units(u64::try_from(span.as_micros()).unwrap_or(u64::MAX));
+    }
+
+    /// Counts a duration in the unit of the histogram. Only the owning worker may call this.
+    pub fn note_units(&self, units: u64) {
+        self.counts[bucket_of(units)].add(1);
+        self.sum_us.add(units);
     }
 }
 
@@ -123,6 +128,14 @@ impl Durations {
         self.sum_us
     }
 
+    /// A bound, in the unit of the histogram, that this part of the durations (in thousandths) does not exceed: the least one.
+    /// `None` without a duration, and if the part exceeds every bound.
+    #[must_use]
+    pub fn quantile(&self, per_mille: u64) -> Option<u64> {
+        let wanted = (self.count() * per_mille).div_ceil(1000).max(1);
+        self.cumulative().find(|(_, count)| *count >= wanted).map(|(bound, _)| bound)
+    }
+
     /// For each bound in microseconds, how many durations were at most as long.
     pub fn cumulative(&self) -> impl Iterator<Item = (u64, u64)> {
         let mut sum = 0;
@@ -151,6 +164,26 @@ mod tests {
             let expected = BOUNDS_US.iter().position(|bound| micros <= *bound).unwrap_or(BOUNDS);
             assert_eq!(bucket_of(micros), expected, "{micros}");
         }
+    }
+
+    #[test]
+    fn quantiles_are_bounds_that_are_not_exceeded() {
+        let histogram = Histogram::default();
+        let sum = |histogram: &Histogram| {
+            let mut sum = Durations::default();
+            sum.add(histogram);
+            sum
+        };
+        assert_eq!(sum(&histogram).quantile(500), None);
+        (0..98).for_each(|_| histogram.note_units(100));
+        histogram.note_units(1000);
+        histogram.note_units(u64::MAX / 2);
+        let all = sum(&histogram);
+        assert_eq!(
+            (all.quantile(1), all.quantile(500), all.quantile(980)),
+            (Some(128), Some(128), Some(128))
+        );
+        assert_eq!((all.quantile(990), all.quantile(1000)), (Some(1024), None));
     }
 
     #[test]

@@ -81,21 +81,29 @@ impl Handshake {
     }
 }
 
-/// Parses the URL of a WebSocket. In the result, `ws://` is `http://`.
+/// Parses the URL of a WebSocket without TLS. In the result, `ws://` is `http://`.
 ///
 /// # Errors
 /// A message for the operator.
 pub(crate) fn parse_url(text: &str) -> Result<Url, String> {
+    let url = parse_secure_url(text)?;
+    if url.is_secure {
+        return Err(format!("{text}: this load has no TLS; use ws://HOST[:PORT]/PATH"));
+    }
+    Ok(url)
+}
+
+/// Parses the URL of a WebSocket, perhaps with TLS. In the result, `wss://` is `https://`.
+///
+/// # Errors
+/// A message for the operator.
+pub(crate) fn parse_secure_url(text: &str) -> Result<Url, String> {
     let as_http = match text.split_once("://") {
         Some((scheme, rest)) if scheme.eq_ignore_ascii_case("ws") => format!("http://{rest}"),
         Some((scheme, rest)) if scheme.eq_ignore_ascii_case("wss") => format!("https://{rest}"),
         _ => text.to_owned(),
     };
-    let url = Url::parse(&as_http)?;
-    if url.is_secure {
-        return Err(format!("{text}: this load has no TLS; use ws://HOST[:PORT]/PATH"));
-    }
-    Ok(url)
+    Url::parse(&as_http)
 }
 
 fn check_field(field: &str) -> Result<&str, String> {

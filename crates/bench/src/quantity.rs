@@ -55,6 +55,21 @@ pub fn parse_rate(text: &str) -> Result<f64, String> {
     Ok(rate)
 }
 
+/// Parses a share: `5%` or `0.05`.
+///
+/// # Errors
+/// A message that states the allowed forms.
+pub fn parse_share(text: &str) -> Result<f64, String> {
+    let (digits, factor) = match text.strip_suffix('%') {
+        Some(digits) => (digits, 0.01),
+        None => (text, 1.0),
+    };
+    let share = digits.trim().parse::<f64>().ok().map(|share| share * factor);
+    share
+        .filter(|share| *share > 0.0 && *share <= 1.0)
+        .ok_or_else(|| format!("`{text}` is not a share; write 5% or 0.05, up to 100%"))
+}
+
 /// Local addresses, in the order in which connections use them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sources(pub Vec<IpAddr>);

@@ -86,6 +86,29 @@ impl TlsOptions {
         }
     }
 
+    /// Only what the verification of the server's certificate needs.
+    pub(crate) fn of_verification(
+        ca: Option<PathBuf>,
+        accept_any_certificate: bool,
+        server_name: Option<String>,
+    ) -> Self {
+        Self { ca, accept_any_certificate, server_name, ..Self::default() }
+    }
+
+    /// The name that is requested from the server of `url`, and verified.
+    ///
+    /// # Errors
+    /// A message for the operator: it is no name.
+    pub(crate) fn name_for(&self, url: &Url) -> Result<String, String> {
+        let name = self.server_name.as_deref().unwrap_or(url.host_name());
+        match Connector::check_name(name) {
+            Ok(_) => Ok(name.to_owned()),
+            Err(_) => {
+                Err(format!("`{name}` is not a valid TLS server name; give one with --sni NAME"))
+            }
+        }
+    }
+
     /// The same options without --sni, for a server other than the one under load.
     #[must_use]
     pub fn without_name(&self) -> Self {
@@ -109,13 +132,11 @@ impl TlsOptions {
         let (connector, clock) = self.connector(connections)?;
         let mut servers = Vec::new();
         for url in authorities {
-            let name = self.server_name.as_deref().unwrap_or(url.host_name());
-            if url.is_secure && Connector::check_name(name).is_err() {
-                return Err(format!(
-                    "`{name}` is not a valid TLS server name; give one with --sni NAME"
-                ));
-            }
-            servers.push(ServerPlan { name: name.to_owned(), place: url.authority.clone() });
+            let name = match url.is_secure {
+                true => self.name_for(url)?,
+                false => url.host_name().to_owned(),
+            };
+            servers.push(ServerPlan { name, place: url.authority.clone() });
         }
         let pool = PoolPlan { name: String::new(), connector, servers };
         Ok(Some(TlsPlan { listeners: Vec::new(), pools: vec![Some(pool)], clock }))

@@ -21,6 +21,8 @@ pub struct LuaApp {
     pub name: String,
     /// Path of the script.
     pub script: String,
+    /// The interface that the script was written for, if it is another one.
+    pub layer: Option<LuaLayer>,
     /// What the script reads as `tide.config`.
     pub settings: Vec<(String, LuaSetting)>,
     /// The dictionaries that all its VMs share, and their sizes in bytes.
@@ -49,6 +51,7 @@ impl Default for LuaApp {
         Self {
             name: String::new(),
             script: String::new(),
+            layer: None,
             settings: Vec::new(),
             shared: Vec::new(),
             time_max: Span::from_millis(100),
@@ -61,6 +64,13 @@ impl Default for LuaApp {
             reload_grace: Span::from_secs(30),
         }
     }
+}
+
+/// An interface of Lua applications besides Tidegate's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LuaLayer {
+    /// That of services of LAppS.
+    Lapps,
 }
 
 /// A value of `lua.NAME.settings`.
@@ -131,6 +141,7 @@ fn read_one(table: &Table<'_>, pools: &Pools, app: &mut LuaApp, notes: &mut Note
         app.script = notes.resolve(&script.text);
         notes.places.mark(app.script.clone(), script.place);
     }
+    app.layer = table.word("layer", notes);
     for (name, value) in table.open_fields("settings", notes) {
         match read_setting(value) {
             Some(setting) => app.settings.push((name.text, setting)),

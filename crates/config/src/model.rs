@@ -31,7 +31,7 @@ mod sticky;
 mod tcp;
 mod text_map;
 
-pub use crate::lua::{LuaApp, LuaSetting};
+pub use crate::lua::{LuaApp, LuaLayer, LuaSetting};
 pub use crate::push::{Deltas, Namespace, Permit, Push, PushRoute, Slow, Subscribe};
 pub use crate::push_backend::{BackendEvent, PushBackend};
 pub use crate::text_test::{TextFault, TextKind, TextTest};

@@ -6,8 +6,8 @@
 
 use crate::model::{
     AccessFilter, AccessFormat, BackendEvent, Balance, CheckMethod, ClientAuth, Compression,
-    Deltas, Keep, MapKind, Permit, ProxyVersion, RateExcess, ReloadOn, SameSite, Slow, SteerByCpu,
-    Subscribe, TextKind, TlsVersion, Unretriable,
+    Deltas, Keep, LuaLayer, MapKind, Permit, ProxyVersion, RateExcess, ReloadOn, SameSite, Slow,
+    SteerByCpu, Subscribe, TextKind, TlsVersion, Unretriable,
 };
 
 /// A type whose values are written as words.
@@ -46,6 +46,7 @@ macro_rules! worded {
 }
 
 worded!(SteerByCpu { "auto" => Auto, "on" => On, "off" => Off });
+worded!(LuaLayer { "lapps" => Lapps });
 worded!(ReloadOn { "signal" => Signal, "watch" => Watch });
 worded!(TlsVersion { "1.2" => Tls12, "1.3" => Tls13 });
 worded!(ClientAuth { "off" => Off, "optional" => Optional, "required" => Required });

@@ -97,6 +97,24 @@ pub(crate) fn escape(text: &[u8]) -> Vec<u8> {
     out
 }
 
+/// The hash of `std::hash<std::string>` in the C++ library of GCC: MurmurHash64A.
+pub(crate) fn murmur(data: &[u8]) -> u64 {
+    const FACTOR: u64 = 0xc6a4_a793_5bd1_e995;
+    const SEED: u64 = 0xc70f_6907;
+    let shift = |value: u64| value ^ value >> 47;
+    let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
+    let mut hash = SEED ^ (data.len() as u64).wrapping_mul(FACTOR);
+    let (words, rest) = data.as_chunks::<8>();
+    for bytes in words {
+        let mixed = shift(u64::from_le_bytes(*bytes).wrapping_mul(FACTOR)).wrapping_mul(FACTOR);
+        hash = (hash ^ mixed).wrapping_mul(FACTOR);
+    }
+    if !rest.is_empty() {
+        hash = (hash ^ word(rest)).wrapping_mul(FACTOR);
+    }
+    shift(shift(hash).wrapping_mul(FACTOR))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -121,6 +139,20 @@ mod tests {
         assert_eq!(base64(&[0xfb, 0xff], true), b"-_8");
         for wrong in ["Z", "Zg=", "Zg===", "Zh==", "Z g=", "Zm9v=", "=", "===="] {
             assert_eq!(from_base64(wrong.as_bytes()), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn hashes_are_those_of_the_cxx_library() {
+        // Printed by a program that was compiled with GCC.
+        for (data, hash) in [
+            ("", 0x553e_9390_1e46_2a6e),
+            ("a", 0x454d_dee4_88c1_ed6b),
+            ("hello", 0x2655_3298_fdbe_39c8),
+            ("12345678", 0x8c5b_90a3_3a04_dca5),
+            ("hello world, this is long", 0x20e1_5d1b_b480_5021),
+        ] {
+            assert_eq!(murmur(data.as_bytes()), hash, "{data}");
         }
     }
 

@@ -134,6 +134,13 @@ pub enum Effect {
         /// The server's name of the request.
         tag: u64,
     },
+    /// A message for the subscribers of a channel, in all VMs of all applications.
+    Broadcast {
+        /// The channel.
+        channel: Range<usize>,
+        /// The message.
+        data: Range<usize>,
+    },
     /// A call of the server API of a push hub, whose result goes to `Vm::complete`.
     Push {
         /// The VM's name of the call.
@@ -256,6 +263,15 @@ pub struct Facts {
     pub hubs: Arc<[String]>,
     /// The names of the pools to which the application may send requests.
     pub pools: Vec<String>,
+    /// The interface that the script was written for, if it is another one.
+    pub layer: Option<Layer>,
+}
+
+/// An interface besides the module `tide`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Layer {
+    /// That of LAppS.
+    Lapps,
 }
 
 /// A function that finds the source of a module: its file name and text.
@@ -685,6 +701,14 @@ impl Host {
         self.check_message(data, is_text)?;
         let data = self.outbox.push(data);
         self.outbox.effects.push(Effect::SendRemote { to, is_text, data });
+        Ok(())
+    }
+
+    /// Sends a message to the subscribers of a channel, in all VMs.
+    pub(crate) fn broadcast(&mut self, channel: &[u8], data: &[u8]) -> Result<(), &'static str> {
+        self.check_message(data, false)?;
+        let (channel, data) = (self.outbox.push(channel), self.outbox.push(data));
+        self.outbox.effects.push(Effect::Broadcast { channel, data });
         Ok(())
     }
 

@@ -28,7 +28,7 @@ mod waiting;
 pub use engine::{Budget, Excess, Failure};
 pub use exchange::{Origin, Rewritten, fields_of};
 pub use host::{
-    ClientId, EXCHANGES_MAX, Effect, Facts, FindModule, Level, OUTPUT_BYTES_MAX, Outbox,
+    ClientId, EXCHANGES_MAX, Effect, Facts, FindModule, Layer, Level, OUTPUT_BYTES_MAX, Outbox,
     RemoteClient, ScriptRequestId,
 };
 pub use operations::OperationId;

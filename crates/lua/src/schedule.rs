@@ -198,6 +198,11 @@ impl Schedule {
         self.run = self.runs;
     }
 
+    /// The number of timers and threads.
+    pub(crate) fn jobs(&self) -> usize {
+        self.jobs.len()
+    }
+
     /// Whether a coroutine waits.
     pub(crate) fn has_task(&self, id: TaskId) -> bool {
         self.tasks.get(id).is_some()

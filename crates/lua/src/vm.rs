@@ -9,7 +9,7 @@ use tidegate_wire::message::{RequestHead, ResponseHead};
 
 use crate::engine::{Argument, Budget, Coroutine, Engine, Entry, Excess, Failure, Turn};
 use crate::exchange::{Origin, Rewritten};
-use crate::host::{ClientId, Facts, FindModule, Host, Outbox, ScriptRequestId};
+use crate::host::{ClientId, Facts, FindModule, Host, Layer, Outbox, ScriptRequestId};
 use crate::operations::{OperationId, Outcome, Reply};
 use crate::outgoing::Response;
 use crate::reply::ReplyHead;
@@ -69,6 +69,8 @@ pub enum Handler {
     Retire,
     /// `on_body`
     Body,
+    /// The layer takes broadcasts.
+    Broadcast,
 }
 
 /// How a callback ended.
@@ -136,6 +138,9 @@ pub struct Vm {
 /// The chunk that only the VMs of tests have. It comes before the last one of the prelude.
 const TEST_PRELUDE: (&core::ffi::CStr, &[u8]) = (c"=tidegate", include_bytes!("prelude/test.lua"));
 
+/// The chunk of the layer for LAppS. It comes before the last one of the prelude.
+const LAPPS_PRELUDE: (&core::ffi::CStr, &[u8]) = (c"=lapps", include_bytes!("prelude/lapps.lua"));
+
 /// The chunks of the prelude, in order.
 const PRELUDE: [(&core::ffi::CStr, &[u8]); 12] = [
     (c"=tidegate", include_bytes!("prelude/sandbox.lua")),
@@ -153,6 +158,12 @@ const PRELUDE: [(&core::ffi::CStr, &[u8]); 12] = [
 ];
 
 impl Vm {
+    /// Takes a message for the subscribers of a channel.
+    pub fn broadcast(&mut self, channel: &str, data: &[u8]) -> CallbackEnd {
+        let arguments = [Argument::Bytes(channel.as_bytes()), Argument::Bytes(data)];
+        self.run(Entry::Broadcast, (Owner::Application, "a broadcast"), &arguments)
+    }
+
     /// Creates a VM on this thread and loads the script.
     ///
     /// # Errors
@@ -163,7 +174,12 @@ impl Vm {
         facts: Facts,
         find_module: FindModule,
     ) -> Result<Self, Failure> {
-        let mut vm = Self::begin(bounds, facts, find_module, &PRELUDE)?;
+        let mut prelude = PRELUDE.to_vec();
+        match facts.layer {
+            None => {}
+            Some(Layer::Lapps) => prelude.insert(prelude.len() - 1, LAPPS_PRELUDE),
+        }
+        let mut vm = Self::begin(bounds, facts, find_module, &prelude)?;
         vm.load_script(Entry::Load, script)?;
         vm.engine.set_budget(bounds.budget);
         Ok(vm)
@@ -367,6 +383,12 @@ impl Vm {
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.engine.peek().schedule.owned()
+    }
+
+    /// The number of timers and threads.
+    #[must_use]
+    pub fn jobs(&self) -> usize {
+        self.engine.peek().schedule.jobs()
     }
 
     /// Takes over a WebSocket client. `None` if the VM serves too many.

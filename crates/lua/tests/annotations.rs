@@ -23,7 +23,7 @@ const PRELUDE: [&str; 9] = [
 ];
 /// The chunk of tests, whose clients and responses are described as types.
 const TEST_PRELUDE: &str = include_str!("../src/prelude/test.lua");
-const TABLES: [&str; 21] = [
+const TABLES: [&str; 22] = [
     "tide",
     "request",
     "response",
@@ -42,6 +42,7 @@ const TABLES: [&str; 21] = [
     "timer",
     "http",
     "json",
+    "cbor",
     "log",
     "base64",
     "url",
@@ -105,7 +106,7 @@ fn annotations_name_what_the_prelude_defines() {
         let Some((table, _)) = name.split_once('.') else { continue };
         let name = name.replacen("P.tide.", "tide.", 1);
         match table {
-            "timer" | "http" | "websocket" | "json" | "log" | "base64" | "url" => {
+            "timer" | "http" | "websocket" | "json" | "cbor" | "log" | "base64" | "url" => {
                 defined.insert(format!("tide.{name}"))
             }
             "P" if !name.starts_with("tide.") => continue,

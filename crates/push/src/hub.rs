@@ -68,6 +68,19 @@ pub struct Hub<K> {
     tells_emptied: Vec<Vec<Box<str>>>,
 }
 
+/// What a worker has of one hub.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct HubFigures {
+    /// Channels that the worker owns.
+    pub channels: u64,
+    /// Bytes of their histories.
+    pub history_bytes: u64,
+    /// Subscriptions of the worker's clients.
+    pub subscriptions: u64,
+    /// Different users of the worker's clients.
+    pub users: u64,
+}
+
 /// When something happens, and random bits for what it creates.
 pub type Instance = (Moment, u64);
 
@@ -453,6 +466,18 @@ impl<K: Copy + Eq> Hub<K> {
     #[must_use]
     pub fn subscriptions(&self) -> usize {
         self.local.len()
+    }
+
+    /// The figures of one hub.
+    #[must_use]
+    pub fn figures(&self, hub: u16) -> HubFigures {
+        let owned = self.owned.get(usize::from(hub));
+        HubFigures {
+            channels: owned.map_or(0, Owned::len) as u64,
+            history_bytes: owned.map_or(0, Owned::bytes) as u64,
+            subscriptions: self.local.subscriptions(hub).into(),
+            users: self.roster.users(hub).into(),
+        }
     }
 
     /// The number of channels that this worker owns.

@@ -13,12 +13,13 @@ use std::sync::Arc;
 
 use tidegate_base::{Moment, Span};
 use tidegate_config::findings::Finding;
-use tidegate_config::model::{Config, LuaApp, LuaSetting, Route};
+use tidegate_config::model::{Config, LuaApp, LuaLayer, LuaSetting, Route};
 use tidegate_lua::{
     Bounds, Budget, CallbackEnd, ClientId, Dictionary, Excess, Facts, Failure, FindModule, Handler,
-    OperationId, Outbox, Response, Script, Vm,
+    Layer, OperationId, Outbox, Response, Script, Vm,
 };
 
+use crate::figures::AppFigures;
 use crate::log;
 use crate::retired::{RETIRED_FROM, Retired};
 use crate::scripts::finding;
@@ -151,6 +152,9 @@ fn environment(
         shared: program.shared.clone(),
         hubs: Arc::clone(&program.hubs),
         pools: app.pools.clone(),
+        layer: app.layer.map(|layer| match layer {
+            LuaLayer::Lapps => Layer::Lapps,
+        }),
     };
     let program = Arc::clone(program);
     (bounds, facts, Box::new(move |name| program.module(name)))
@@ -201,6 +205,10 @@ pub(crate) struct App {
     resumes_at: Moment,
     /// The pause after the next failure.
     pause: Span,
+    /// Callbacks of the code that have failed.
+    failures: u64,
+    /// VMs of the code that were discarded.
+    restarts: u64,
     /// The code has `on_access`.
     decides: bool,
     /// Earlier code of the application had `on_access`.
@@ -519,6 +527,7 @@ impl Apps {
             }
             CallbackEnd::Failed(failure) => failure,
         };
+        app.failures += 1;
         report(&config.name, what, failure);
         let Some(excess) = failure.excess else { return false };
         // What a callback has left behind was collected.
@@ -541,6 +550,7 @@ impl Apps {
             config.name, app.excesses,
         ));
         app.vm = None;
+        app.restarts += 1;
         app.resumes_at = now;
         if !app.has_served {
             app.resumes_at = now.after(app.pause);
@@ -671,6 +681,13 @@ impl Apps {
         }
     }
 
+    /// What the worker has of each application, then of the VMs of earlier code.
+    pub(crate) fn figures(&self) -> Vec<AppFigures> {
+        let earlier = self.retired.iter().map(|old| (&old.app, true));
+        let all = self.apps.iter().map(|app| (app, false)).chain(earlier);
+        all.filter(|(app, _)| app.program.is_some()).map(|(app, is)| app.figures(is)).collect()
+    }
+
     /// The number of handlers of requests and clients that wait.
     pub(crate) fn waiting(&self) -> usize {
         self.vms().map(Vm::waiting).sum()
@@ -715,6 +732,23 @@ impl App {
         self.vm.as_ref().map(|_| self.life)
     }
 
+    fn figures(&self, is_earlier: bool) -> AppFigures {
+        let of_vm = |figure: fn(&Vm) -> usize| self.vm.as_ref().map_or(0, figure) as u64;
+        AppFigures {
+            name: self.config.name.clone(),
+            is_earlier,
+            runs: self.vm.is_some(),
+            used_bytes: of_vm(Vm::used_bytes),
+            bytes_max: self.config.memory_bytes_max as u64,
+            clients: of_vm(Vm::clients),
+            requests: of_vm(Vm::requests),
+            waiting: of_vm(Vm::waiting),
+            timers: of_vm(Vm::jobs),
+            failures: self.failures,
+            restarts: self.restarts,
+        }
+    }
+
     /// The settings and the VM.
     fn with_vm(&mut self) -> Option<(&LuaApp, &mut Vm)> {
         self.vm.as_mut().map(|vm| (&*self.config, vm))
@@ -747,6 +781,8 @@ impl App {
             has_served: false,
             resumes_at: Moment::ZERO,
             pause: PAUSE_MIN,
+            failures: 0,
+            restarts: 0,
             decides: false,
             has_decided: false,
         }

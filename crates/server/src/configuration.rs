@@ -25,6 +25,7 @@ use tidegate_secure::TlsPlan;
 use crate::admin::{Operations, Reloads};
 use crate::apply_settings::{InUse, removed_in_use};
 use crate::certificates::TlsLoader;
+use crate::events::{self, EventKind};
 use crate::handover::{Handover, Order, Rehearsal};
 use crate::health::Checks;
 use crate::key_fetcher::KeyFetcher;
@@ -164,12 +165,23 @@ impl Configuration {
                 log::error(format_args!(
                     "the configuration was not reloaded; the previous settings stay in force"
                 ));
+                let why = text.lines().next().unwrap_or_default();
+                events::note(EventKind::Reload, format_args!("not reloaded: {why}"));
                 for line in text.lines().filter(|line| !line.is_empty()) {
                     let line = line.strip_prefix("error: ").unwrap_or(line);
                     log::error(format_args!("{line}"));
                 }
                 None
             }
+        }
+    }
+
+    /// Shows the TLS settings in force to the admin interface.
+    pub(crate) fn note_tls(&self, plan: &Arc<TlsPlan>) {
+        if let Some(operations) = &self.operations
+            && let Ok(mut shown) = operations.tls.lock()
+        {
+            *shown = Arc::clone(plan);
         }
     }
 
@@ -205,7 +217,7 @@ impl Configuration {
         let known = (&self.arranged.config, &self.addresses);
         let resolved = resolve::resolve_after(&next.config, known);
         let loaded = loader.load_arranged(&next, unix_seconds());
-        let (plan, (addresses, warnings)) = match (loaded, resolved) {
+        let (plan, (addresses, unresolved)) = match (loaded, resolved) {
             (Ok(plan), Ok(addresses)) => (Arc::new(plan), addresses),
             (loaded, resolved) => {
                 let faults = loaded.err().unwrap_or_default().into_iter().map(Finding::from);
@@ -234,7 +246,11 @@ impl Configuration {
         if let Err(error) = self.keys.follow(&self.process.keys) {
             log::error(format_args!("the keys of tokens cannot be fetched: no thread: {error}"));
         }
-        warnings.iter().for_each(|line| log::warning(format_args!("{line}")));
+        unresolved.iter().for_each(|name| log::warning(format_args!("{name}")));
+        if let Some(operations) = &self.operations {
+            operations.names.note(&next.config, &addresses, &unresolved);
+        }
+        self.note_tls(&plan);
         if !renewed.changed.is_empty() {
             log::info(format_args!("lua: new code is in force for {}", renewed.changed.join(", ")));
         }
@@ -470,9 +486,11 @@ impl Configuration {
         let listeners = live(&mut next.listeners.iter().map(Life::is_gone));
         let pools = live(&mut next.pools.iter().map(|pool| pool.life.is_gone()));
         let routes = next.config.routes.len();
-        log::info(format_args!(
+        let line = format!(
             "configuration reloaded: listeners {listeners}, routes {routes}, pools {pools}{changes}"
-        ));
+        );
+        log::info(format_args!("{line}"));
+        events::note(EventKind::Reload, format_args!("{line}"));
         if let Some(operations) = &self.operations
             && let Ok(mut config) = operations.config.lock()
             && let Ok(mut process) = operations.process.lock()

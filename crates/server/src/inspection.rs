@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use tidegate_reactor::{Reactor, Sender};
 
+use crate::figures::{AppFigures, HubFigures, PoolFigures};
 use crate::malformed::Malformed;
 use crate::sessions::{ConnectionId, Filter, Sessions};
 use crate::start::Mail;
@@ -43,6 +44,12 @@ pub enum Question {
     EndOfServer(u16, u16),
     /// The last malformed messages.
     Malformed,
+    /// The figures of the pools.
+    Pools,
+    /// The figures of the push hubs.
+    Hubs,
+    /// The figures of the Lua applications.
+    Apps,
 }
 
 /// What a worker reports.
@@ -56,6 +63,12 @@ pub enum Report {
     EndedOfServer(u64),
     /// The messages, the oldest first.
     Malformed(Vec<Arc<Malformed>>),
+    /// By pool.
+    Pools(Vec<PoolFigures>),
+    /// By push hub.
+    Hubs(Vec<HubFigures>),
+    /// By Lua application, then the VMs of earlier code.
+    Apps(Vec<AppFigures>),
 }
 
 /// A question on its way.
@@ -159,6 +172,9 @@ impl Worker {
                 false => return self.inspections.waiting.push_back(walk),
             },
             Question::Connection(id) => Report::Sessions(self.look_up_connection(reactor, *id)),
+            Question::Pools => Report::Pools(self.pool_figures()),
+            Question::Hubs => Report::Hubs(self.push.figures()),
+            Question::Apps => Report::Apps(self.apps.figures()),
             Question::Malformed => Report::Malformed(self.malformed.all()),
             Question::End(id) => Report::Ended(self.end_connection(reactor, *id)),
             Question::EndOfServer(pool, server) => {

@@ -21,6 +21,7 @@ use tidegate_config::model::Config;
 use crate::certificates::{self, TlsLoader};
 use crate::configuration::Configuration;
 use crate::delivery::Delivery;
+use crate::events::{self, EventKind};
 use crate::log;
 use crate::start::Mail;
 use crate::threads;
@@ -99,8 +100,11 @@ impl Reloader {
         match self.loader.load_arranged(&self.configuration.arranged, unix_seconds()) {
             Ok(plan) => {
                 self.configuration.checks.change_tls(&self.configuration.arranged, &plan);
-                self.delivery.send_to_all(&Mail::Tls(Arc::new(plan)));
+                let plan = Arc::new(plan);
+                self.configuration.note_tls(&plan);
+                self.delivery.send_to_all(&Mail::Tls(plan));
                 log::info(format_args!("certificates reloaded"));
+                events::note(EventKind::Reload, format_args!("certificates reloaded"));
             }
             Err(faults) => {
                 for fault in faults {
@@ -109,6 +113,7 @@ impl Reloader {
                 log::error(format_args!(
                     "certificates not reloaded; the previous ones stay in use"
                 ));
+                events::note(EventKind::Reload, format_args!("certificates not reloaded"));
             }
         }
     }

@@ -30,6 +30,24 @@ pub fn check(config: &Config, wait_max: Duration) -> Vec<Finding> {
     check_with(config, wait_max, |server| resolve(server).err())
 }
 
+/// A name that could not be resolved and keeps the addresses that it had.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Unresolved {
+    /// The pool.
+    pub(crate) pool: String,
+    /// The name with its port.
+    pub(crate) name: String,
+    /// Why it could not be resolved.
+    pub(crate) what: String,
+}
+
+impl core::fmt::Display for Unresolved {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let Self { pool, name, what } = self;
+        write!(f, "pool {pool}: {name}: {what}; its earlier addresses stay in use")
+    }
+}
+
 /// By pool and server: its addresses, in the resolver's order. Never empty.
 pub(crate) type Addresses = Vec<Vec<Vec<Address>>>;
 
@@ -42,14 +60,14 @@ pub(crate) fn resolve_all(config: &Config) -> Result<Addresses, Vec<Finding>> {
 }
 
 /// As [`resolve_all`], for the configuration that follows `known`. A name that cannot be resolved now keeps the
-/// addresses that it had; also returns a warning for each such name.
+/// addresses that it had; also returns each such name.
 ///
 /// # Errors
 /// A finding for each other name that cannot be resolved.
 pub(crate) fn resolve_after(
     config: &Config,
     known: (&Config, &Addresses),
-) -> Result<(Addresses, Vec<String>), Vec<Finding>> {
+) -> Result<(Addresses, Vec<Unresolved>), Vec<Finding>> {
     let mut earlier: BTreeMap<Server, &Vec<Address>> = BTreeMap::new();
     for (pool, addresses) in known.0.pools.iter().zip(known.1) {
         for (server, addresses) in pool.servers.iter().zip(addresses) {
@@ -60,7 +78,7 @@ pub(crate) fn resolve_after(
     }
     let mut resolved: BTreeMap<Server, Result<Vec<SocketAddr>, String>> = BTreeMap::new();
     let mut findings = Vec::new();
-    let mut warnings = Vec::new();
+    let mut unresolved = Vec::new();
     let mut pools = Vec::with_capacity(config.pools.len());
     for (index, pool) in config.pools.iter().enumerate() {
         let addresses_of = |address: &ServerAddress| match address {
@@ -72,10 +90,8 @@ pub(crate) fn resolve_after(
                 match (found, earlier.get(&server)) {
                     (Ok(addresses), _) => addresses.iter().copied().map(Address::Tcp).collect(),
                     (Err(what), Some(addresses)) => {
-                        warnings.push(format!(
-                            "pool {}: {name}:{port}: {what}; its earlier addresses stay in use",
-                            pool.name
-                        ));
+                        let (pool, name) = (pool.name.clone(), format!("{name}:{port}"));
+                        unresolved.push(Unresolved { pool, name, what: what.clone() });
                         addresses.to_vec()
                     }
                     (Err(what), None) => {
@@ -88,7 +104,7 @@ pub(crate) fn resolve_after(
         let servers: Vec<_> = pool.servers.iter().map(|server| &server.address).collect();
         pools.push(servers.into_iter().map(addresses_of).collect());
     }
-    if findings.is_empty() { Ok((pools, warnings)) } else { Err(findings) }
+    if findings.is_empty() { Ok((pools, unresolved)) } else { Err(findings) }
 }
 
 /// A finding about the name of a server of the pool with this index.

@@ -470,7 +470,8 @@ impl Worker {
     /// Ends an exchange that has a server. Returns whether there was one.
     fn end_exchange_by_order<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) -> bool {
         // The end of another exchange may have ended it.
-        let Some(exchange) = self.exchanges.find(id) else { return false };
+        let exchange = self.exchanges.find(id).filter(|exchange| exchange.has_server());
+        let Some(exchange) = exchange else { return false };
         let (to, stage) = (exchange.requester, exchange.stage);
         self.blame(to, Cause::Stopped, ENDED_SERVER);
         match stage {

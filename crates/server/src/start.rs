@@ -15,15 +15,14 @@ use std::time::{Duration, Instant, SystemTime};
 use tidegate_base::{Span, limits};
 use tidegate_config::arrange::Arranged;
 use tidegate_config::findings::Finding;
-use tidegate_config::model::{self, Bind, Config, SteerByCpu};
+use tidegate_config::model::{self, Bind, Config};
 use tidegate_gate::basic::CredentialSecret;
 use tidegate_gate::inventory::Inventory;
 use tidegate_gate::permits;
 use tidegate_gate::process_state::ProcessState;
 use tidegate_reactor::inherited::{self, ListenerPost, ListenerReceiver};
 use tidegate_reactor::{
-    EpollReactor, Mailbox, Reactor, Sender, Waker, interrupts, make_wakers, signals,
-    worker as thread_setup,
+    EpollReactor, Mailbox, Reactor, Sender, Waker, make_wakers, signals, worker as thread_setup,
 };
 use tidegate_secure::{TlsLayer, TlsPlan};
 
@@ -36,12 +35,15 @@ use crate::apps::{self, Meter, Scripts};
 use crate::certificates::TlsLoader;
 use crate::configuration::{self, Bound, ConfigSource, Configuration, Listening, WorkerLink};
 use crate::counters::Accounts;
+use crate::cpus::{steers, worker_cpus};
 use crate::drain::{self, Drain};
+use crate::events::{self, EventKind};
 use crate::handover::{Handover, Rehearsal, change_settings, rehearse};
 use crate::health::{Checks, Roster, Standings};
 use crate::inheritance::Inheritance;
 use crate::inspection::Inspection;
 use crate::key_fetcher::KeyFetcher;
+use crate::known_names::KnownNames;
 use crate::ledger::Ledger;
 use crate::listening_sockets;
 use crate::log;
@@ -306,7 +308,8 @@ fn serve_until_stopped(
     let counts = (registry, accounts, Arc::clone(&roster));
     let shown = (&plan.arranged.config, inventory, plan.process.clone());
     let senders = workers.iter().map(|worker| worker.sender.clone()).collect();
-    let operations = start_admin(interface, shown, counts, (senders, opening))?;
+    let parts = (&plan.tls, &*plan.addresses);
+    let operations = start_admin(interface, shown, counts, parts, (senders, opening))?;
     let knowledge = Knowledge { operations: operations.clone(), roster: Arc::clone(&roster) };
     let checks = Checks::start(roster, &plan.arranged, &plan.addresses, &plan.tls)
         .map_err(system("starting the thread of the health checks"))?;
@@ -341,6 +344,7 @@ fn serve_until_stopped(
     service_manager::start_watchdog(beating).map_err(system("starting the watchdog"))?;
     let senders = workers.iter().map(|worker| worker.sender.clone()).collect();
     let successor = Arc::new(Successor::new(senders, listener_post, admin_socket, knowledge));
+    events::note(EventKind::Process, format_args!("started with {count} workers"));
     service_manager::ready();
     if let Some(predecessor) = predecessor {
         heritage.follow(predecessor, first_ledger, opens);
@@ -353,6 +357,7 @@ fn serve_until_stopped(
     if !is_replaced {
         service_manager::stopping();
     }
+    events::note(EventKind::Process, format_args!("the process stops"));
     if let Some(operations) = &operations {
         operations.is_stopping.store(true, Ordering::SeqCst);
         operations.reloads.stop();
@@ -449,6 +454,7 @@ fn start_admin(
     interface: Option<admin::Interface>,
     (config, inventory, process): (&Config, Inventory, ProcessState),
     (registry, accounts, roster): (Option<Arc<Registry>>, Vec<Arc<Accounts>>, Arc<Roster>),
+    (tls, addresses): (&Arc<TlsPlan>, &Addresses),
     (workers, opening): (Vec<Sender<Mail>>, Option<mpsc::Receiver<()>>),
 ) -> Result<Option<Arc<Operations>>, StartError> {
     let (Some(interface), Some(registry)) = (interface, registry) else { return Ok(None) };
@@ -458,6 +464,8 @@ fn start_admin(
         process: Mutex::new(process),
         accounts,
         workers,
+        tls: Mutex::new(Arc::clone(tls)),
+        names: KnownNames::default(),
         is_private: config.admin.as_ref().is_some_and(admin::token::is_private),
         registry,
         roster,
@@ -467,6 +475,7 @@ fn start_admin(
         reloads: admin::Reloads::default(),
         profiler: admin::Profiler::default(),
     });
+    operations.names.note(config, addresses, &[]);
     log::banner(format_args!("tidegate: admin interface on {}", interface.address()));
     interface
         .start(Arc::clone(&operations), opening)
@@ -755,32 +764,6 @@ fn connections_max(plan: &Plan, index: usize) -> usize {
     let configured =
         plan.arranged.config.server.connections_max.map_or(u64::MAX, |max| share(max).into());
     usize::try_from(most.min(configured)).unwrap_or(usize::MAX)
-}
-
-/// The CPUs for the workers: those of the configuration, which this process must be allowed to use.
-fn worker_cpus(allowed: Vec<usize>, wanted: Option<&[usize]>) -> Result<Vec<usize>, StartError> {
-    let Some(wanted) = wanted else { return Ok(allowed) };
-    match wanted.iter().find(|cpu| !allowed.contains(cpu)) {
-        None => Ok(wanted.to_vec()),
-        Some(cpu) => Err(StartError::System {
-            what: "pinning the workers to server.cpus",
-            cause: io::Error::other(format!(
-                "CPU {cpu} does not exist or this process may not use it; allowed: {allowed:?}"
-            )),
-        }),
-    }
-}
-
-/// Whether connections are steered to the worker of the CPU that received them.
-fn steers(config: &Config, cpus: &[usize], count: usize) -> bool {
-    // The program returns the CPU's number modulo the number of workers. That is the right worker only if the
-    // workers run on exactly the CPUs 0..count.
-    let aligned = count == cpus.len() && cpus.iter().enumerate().all(|(at, cpu)| at == *cpu);
-    match config.server.steer_by_cpu {
-        SteerByCpu::On => true,
-        SteerByCpu::Off => false,
-        SteerByCpu::Auto => count > 1 && aligned && interrupts::are_spread_over(cpus) == Some(true),
-    }
 }
 
 /// By `[[listener]]`: the inodes of the sockets of other processes that listen on its address already.

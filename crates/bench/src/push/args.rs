@@ -3,11 +3,11 @@
 //! Never: resolves contradicting arguments silently.
 
 use super::payload::{NUMBER_MAX, Payload, SIZE_MIN, TAGS};
-use super::{Pace, PushPlan};
+use super::{Pace, PushPlan, TalkPlan};
 use crate::fleet;
 use crate::handshake::parse_url;
 use crate::plan::{CONNECTIONS_MAX, Plan, THREADS_MAX};
-use crate::quantity::{Sources, parse_duration, parse_rate, parse_sources};
+use crate::quantity::{Sources, parse_duration, parse_rate, parse_share, parse_sources};
 use crate::target::Url;
 use core::time::Duration;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -15,6 +15,9 @@ use tidegate_base::Address;
 
 /// Most publications of a run, because their times are kept.
 const PUBLICATIONS_MAX: f64 = 10_000_000.0;
+
+/// Largest message of a subscriber that talks.
+const TALK_BYTES_MAX: usize = 4096;
 
 /// Arguments of `tidegate bench push`.
 #[derive(clap::Args, Debug)]
@@ -59,6 +62,15 @@ pub struct PushArgs {
     /// Bytes of each message: 13, or 15 and more
     #[arg(long, value_name = "BYTES", default_value_t = SIZE_MIN)]
     size: usize,
+    /// Share of the subscribers that send messages themselves while publications are sent: 5%
+    #[arg(long, value_name = "SHARE", value_parser = parse_share, conflicts_with = "plain")]
+    talkers: Option<f64>,
+    /// How often each of these subscribers sends a message
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "1s", requires = "talkers")]
+    talk_every: Duration,
+    /// Bytes of each of these messages
+    #[arg(long, value_name = "BYTES", default_value_t = 20, requires = "talkers")]
+    talk_size: usize,
     /// Number of channels; subscribers and publications take them in turn
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(CONNECTIONS_MAX)))]
     channels: u32,
@@ -133,6 +145,16 @@ impl PushArgs {
             ..Plan::default()
         };
         let (publish_url, channel) = self.publishing(&url)?;
+        if self.talk_size > TALK_BYTES_MAX || self.talk_every.is_zero() {
+            return Err(format!(
+                "--talk-size is at most {TALK_BYTES_MAX} bytes, and --talk-every more than 0"
+            ));
+        }
+        let talk = self.talkers.map(|share| TalkPlan {
+            share,
+            every: self.talk_every,
+            bytes: self.talk_size,
+        });
         Ok(PushPlan {
             connections,
             threads,
@@ -151,6 +173,7 @@ impl PushArgs {
             pace,
             publications: (publications.ceil() as u32).min(NUMBER_MAX),
             payload: Payload::new(self.size, tag)?,
+            talk,
             is_plain: self.plain,
         })
     }
@@ -238,6 +261,11 @@ mod tests {
             &[URL, "--rate", "1/s", "--broadcasts", "2"],
             &[URL, "--rate", "1M/s", "--duration", "1h"],
             &[URL, "--size", "14"],
+            &[URL, "--talkers", "101%"],
+            &[URL, "--talkers", "0"],
+            &[URL, "--talk-every", "1s"],
+            &[URL, "--talkers", "5%", "--talk-every", "0"],
+            &[URL, "--talkers", "5%", "--plain"],
             &[URL, "--connections", "200000", "--source", "127.0.0.1"],
             &[URL, "--connections", "4000000", "--threads", "1"],
         ] {

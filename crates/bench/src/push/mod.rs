@@ -6,17 +6,21 @@
 //! are of one clock of this process, from the publish call on.
 
 mod args;
+mod fairness;
 mod payload;
 mod publisher;
 mod report;
 mod sequence;
 mod subscribers;
+mod talkers;
 
 pub use args::PushArgs;
+pub use fairness::Fairness;
 pub use payload::Payload;
 pub use report::{Memory, PushReport};
 pub use sequence::{RECENT_MAX, Receipt, Receipts, SequenceWindow};
 pub use subscribers::{Spread, SubscribersOutcome};
+pub use talkers::Talks;
 
 use crate::fleet;
 use crate::handshake::Handshake;
@@ -74,8 +78,21 @@ pub struct PushPlan {
     /// Maximum number of publications.
     publications: u32,
     payload: Payload,
+    /// What subscribers send; `None`: nothing.
+    talk: Option<TalkPlan>,
     /// Plain TCP connections without a WebSocket handshake (`bench floor --push`).
     is_plain: bool,
+}
+
+/// What subscribers send themselves.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TalkPlan {
+    /// The share of the subscribers that talks.
+    share: f64,
+    /// How often each of them sends a message.
+    every: Duration,
+    /// Bytes of a message.
+    bytes: usize,
 }
 
 /// When publications are sent.
@@ -139,6 +156,8 @@ struct Shared {
     is_full: AtomicBool,
     /// A thread has failed, so the run ends.
     has_failed: AtomicBool,
+    /// When the publications begin, in nanoseconds from the start; `u64::MAX`: not yet.
+    publishing_from: AtomicU64,
     /// By thread.
     counts: Vec<Counts>,
     /// When each publication was sent, in nanoseconds from the start; 0: not yet.
@@ -173,6 +192,7 @@ impl Shared {
             phase: AtomicU8::new(0),
             is_full: AtomicBool::new(false),
             has_failed: AtomicBool::new(false),
+            publishing_from: AtomicU64::new(u64::MAX),
             counts: (0..plan.threads).map(|_| Counts::default()).collect(),
             published: (0..plan.publications).map(|_| AtomicU64::new(0)).collect(),
         }
@@ -184,6 +204,12 @@ impl Shared {
             1 => Phase::Publishing,
             _ => Phase::Over,
         }
+    }
+
+    /// When the publications begin; `None` before.
+    fn publishing_from(&self) -> Option<Duration> {
+        let nanos = self.publishing_from.load(Relaxed);
+        (nanos < u64::MAX).then(|| Duration::from_nanos(nanos))
     }
 
     fn enter(&self, phase: Phase) {
@@ -285,6 +311,8 @@ struct Course<'a> {
     /// When the next line of progress is due.
     tick_at: Duration,
     network: NetworkUse,
+    /// What was shown last, and when.
+    shown: (Duration, Sum),
     /// Publications that the server accepted, by number.
     accepted: Vec<u32>,
     /// Publications that failed, by reason.
@@ -318,6 +346,7 @@ impl<'a> Course<'a> {
             stop,
             tick_at: TICK,
             network: NetworkUse::now(),
+            shown: (Duration::ZERO, Sum::default()),
             accepted: Vec::new(),
             failed: BTreeMap::new(),
             calls: Times::fine(),
@@ -353,8 +382,9 @@ impl<'a> Course<'a> {
         self.wait_until(Some(self.plan.settle), |_| false);
         self.memory.1 = Memory::now(&self.args.server_pids);
         let settled = (self.server_use(), machine::process_cpu_time());
-        self.shared.enter(Phase::Publishing);
         let begun = self.shared.start.elapsed();
+        self.shared.publishing_from.store(begun.as_nanos() as u64, Relaxed);
+        self.shared.enter(Phase::Publishing);
         if self.shared.sum().opened > 0 {
             match self.plan.pace {
                 Pace::Broadcasts { count, pause } => self.publish_broadcasts(count, pause),
@@ -467,10 +497,11 @@ impl<'a> Course<'a> {
     fn show(&mut self, now: Duration, sum: Sum) {
         let network = NetworkUse::now();
         if self.args.lines {
-            let line = report::line(now, sum, network.since(self.network));
+            let line = report::line(self.shown, (now, sum), network.since(self.network));
             let _ = writeln!(io::stdout(), "{line}");
         }
         self.network = network;
+        self.shown = (now, sum);
     }
 
     fn server_use(&self) -> Option<Spent> {

@@ -98,6 +98,7 @@ impl<'a> PushReport<'a> {
             && self.opened() > 0
             && receipts.lost(self.expected) == 0
             && receipts.duplicated + receipts.out_of_order == 0
+            && (self.outcome.talks.unread == 0 || self.course.was_stopped)
     }
 
     fn opened(&self) -> u64 {
@@ -170,9 +171,19 @@ impl<'a> PushReport<'a> {
         writeln!(text, "ws://{host}{}", plan.target)?;
         writeln!(
             text,
-            "  {} on {threads}{sources}{channels}, {publications}",
+            "  {} on {threads}{sources}{channels}\n  {publications}",
             counted(plan.connections.connections.into(), "connection")
-        )
+        )?;
+        if let Some(talk) = plan.talk {
+            writeln!(
+                text,
+                "  {}% of the subscribers send {} bytes each {:?}",
+                short(talk.share * 100.0),
+                talk.bytes,
+                talk.every
+            )?;
+        }
+        Ok(())
     }
 
     fn write_counts(&self, text: &mut String) -> core::fmt::Result {
@@ -199,7 +210,7 @@ impl<'a> PushReport<'a> {
         let receipts = &outcome.receipts;
         writeln!(
             text,
-            "  messages     {} expected, {} received, {} lost, {} duplicated, {} out of order",
+            "  messages     {} expected, {} received,\n               {} lost, {} duplicated, {} out of order",
             self.expected,
             receipts.received,
             receipts.lost(self.expected),
@@ -209,20 +220,45 @@ impl<'a> PushReport<'a> {
         if receipts.foreign > 0 {
             writeln!(text, "               {} messages of other publishers", receipts.foreign)?;
         }
+        self.write_fairness(text)?;
+        let talks = &outcome.talks;
+        if self.plan.talk.is_some() {
+            writeln!(
+                text,
+                "  sent         {} messages by subscribers, {} not read, {} skipped",
+                talks.sent, talks.unread, talks.skipped
+            )?;
+        }
         Ok(())
+    }
+
+    fn write_fairness(&self, text: &mut String) -> core::fmt::Result {
+        let fairness = &self.outcome.fairness;
+        let (Some((least, most)), Some(jain)) = (fairness.messages(), fairness.jain()) else {
+            return Ok(());
+        };
+        writeln!(
+            text,
+            "  fairness     {least} to {most} messages on each connection; mean latencies of the\n               \
+             connections: {} (p1) to {} (p99), Jain's index {jain:.3}",
+            micros(fairness.means().percentile_us(1.0)),
+            micros(fairness.means().percentile_us(99.0))
+        )
     }
 
     fn write_times(&self, text: &mut String) -> core::fmt::Result {
         write_percentiles(text, &self.rows())?;
         writeln!(
             text,
-            "  latency: publish call to receipt, each message; first, last: to the first and the last\n  \
-             subscriber's receipt, each publication; call: publish call to its response."
+            "  latency: publish call to receipt, each message; first, last: to the first and\n  \
+             the last subscriber's receipt, each publication; call: publish call to its\n  \
+             response; talk: what a subscriber sends to the Pong behind it."
         )?;
         if self.last.count() > 0 {
             writeln!(
                 text,
-                "\n  last receipt {} min, {} mean, {} max after the publish call: {} deliveries/s",
+                "\n  last receipt {} min, {} mean, {} max after the publish call:\n               \
+                 {} deliveries/s",
                 micros(self.last.percentile_us(0.0)),
                 micros(self.last.mean_us()),
                 micros(self.last.max_us()),
@@ -232,8 +268,9 @@ impl<'a> PushReport<'a> {
         Ok(())
     }
 
-    fn rows(&self) -> [(&'static str, &Times); 6] {
+    fn rows(&self) -> [(&'static str, &Times); 7] {
         [
+            ("talk", &self.outcome.talks.times),
             ("setup", &self.outcome.setup),
             ("latency", &self.outcome.latency),
             ("first", &self.first),
@@ -248,14 +285,15 @@ impl<'a> PushReport<'a> {
         if self.course.server.is_some() {
             writeln!(
                 text,
-                "  server       {:.0} bytes of resident memory per idle connection ({} MiB in all)",
+                "  server       {:.0} bytes of memory per idle connection ({} MiB in all)",
                 self.per_connection(|memory| memory.server),
                 idle.server / (1 << 20)
             )?;
         }
         writeln!(
             text,
-            "  kernel       {:.0} bytes of objects per connection (both ends on this host), {} MiB in socket buffers",
+            "  kernel       {:.0} bytes of objects per connection (both ends on this host),\n               \
+             {} MiB in socket buffers",
             self.per_connection(|memory| memory.slab),
             idle.sockets / (1 << 20)
         )?;
@@ -319,6 +357,15 @@ impl<'a> PushReport<'a> {
         put("duplicated", json!(outcome.receipts.duplicated));
         put("out_of_order", json!(outcome.receipts.out_of_order));
         put("foreign", json!(outcome.receipts.foreign));
+        let fairness = &outcome.fairness;
+        put("least_on_a_connection", json!(fairness.messages().map(|(least, _)| least)));
+        put("most_on_a_connection", json!(fairness.messages().map(|(_, most)| most)));
+        put("connection_mean_latency_us", times_to_json(fairness.means()));
+        put("fairness_index", json!(fairness.jain()));
+        let talks = &outcome.talks;
+        put("talked", json!(talks.sent));
+        put("talks_unread", json!(talks.unread));
+        put("talks_skipped", json!(talks.skipped));
         for (name, times) in self.rows() {
             put(&format!("{}_us", name.replace(' ', "_")), times_to_json(times));
         }
@@ -350,20 +397,28 @@ impl<'a> PushReport<'a> {
 
 /// The names of the columns of `line`.
 pub(super) fn lines_header() -> &'static str {
-    "#  time     active     failed       lost       received  packets-in/s  softirq/s  sockmem-MiB"
+    "#  time    active failed   lost opened/s messages/s packets/s softirq/s sockmem"
 }
 
-/// A line of progress: counts so far, and the host's network use in the last second.
-pub(super) fn line(now: Duration, sum: Sum, network: NetworkUse) -> String {
+/// A line of progress: what there is now, what was counted in a second since `before`, and the host's network use since
+/// then. `sockmem` is in MiB.
+pub(super) fn line(
+    before: (Duration, Sum),
+    (now, sum): (Duration, Sum),
+    network: NetworkUse,
+) -> String {
+    let seconds = now.saturating_sub(before.0).as_secs_f64().max(1e-9);
+    let each_second = |count: u64| short(count as f64 / seconds);
     format!(
-        "{:>7.1} {:>10} {:>10} {:>10} {:>14} {:>13} {:>10} {:>12}",
+        "{:>7.1} {:>9} {:>6} {:>6} {:>8} {:>10} {:>9} {:>9} {:>7}",
         now.as_secs_f64(),
         sum.opened - sum.lost,
         sum.failed,
         sum.lost,
-        sum.received,
-        network.packets_in,
-        network.soft_interrupts,
+        each_second(sum.opened.saturating_sub(before.1.opened)),
+        each_second(sum.received.saturating_sub(before.1.received)),
+        each_second(network.packets_in),
+        each_second(network.soft_interrupts),
         machine::socket_bytes() >> 20
     )
 }

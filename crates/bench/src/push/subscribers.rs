@@ -1,12 +1,14 @@
 //! The subscribers of one thread: many WebSocket connections that mostly wait.
 //! In: readiness of sockets, the phase of the run. Out: receipts, times, failures.
-//! Never: allocates for a connection that waits; sends anything but handshakes, Pongs and Close frames.
-//! Limits: `OPENING_MAX` connections are being established at once; a connection holds 16 bytes (asserted), and
-//! up to `KEPT_BYTES_MAX` while a frame or a head arrives in pieces.
+//! Never: allocates for a connection that waits; sends anything but handshakes, Pongs, Close frames and what talkers say.
+//! Limits: `OPENING_MAX` connections are being established at once; a connection holds 24 bytes (16 of them asserted here, 8 in
+//! `fairness.rs`), and up to `KEPT_BYTES_MAX` while a frame or a head arrives in pieces.
 //! Invariant: a member has a socket exactly while its state is not `Absent`.
 
+use super::fairness::{Account, Fairness};
 use super::payload::{Payload, SIZE_MAX};
-use super::sequence::{Receipts, SequenceWindow};
+use super::sequence::{Receipt, Receipts, SequenceWindow};
+use super::talkers::{SENT_PER_TURN_MAX, Talkers, Talks};
 use super::{Phase, PushPlan, Shared};
 use crate::handshake::Handshake;
 use crate::histogram::Times;
@@ -105,6 +107,10 @@ pub struct SubscribersOutcome {
     pub receipts: Receipts,
     /// When each of the first publications was received.
     pub spreads: Vec<Spread>,
+    /// How alike the connections were treated.
+    pub fairness: Fairness,
+    /// What the subscribers have sent.
+    pub talks: Talks,
     /// Time that the threads used while publications were sent: on a CPU, waiting for a CPU, and in total.
     pub used: ThreadTime,
     /// The CPU share of the busiest thread while publications were sent, from 0 to 1.
@@ -124,6 +130,8 @@ impl SubscribersOutcome {
             latency: Times::fine(),
             receipts: Receipts::default(),
             spreads: vec![Spread::default(); tracked],
+            fairness: Fairness::new(),
+            talks: Talks::new(),
             used: ThreadTime::default(),
             busiest: 0.0,
         }
@@ -146,6 +154,8 @@ impl SubscribersOutcome {
         for (sum, spread) in self.spreads.iter_mut().zip(&other.spreads) {
             sum.add(*spread);
         }
+        self.fairness.add(&other.fairness);
+        self.talks.add(&other.talks);
         self.used.cpu += other.used.cpu;
         self.used.delay += other.used.delay;
         self.used.wall += other.used.wall;
@@ -171,6 +181,12 @@ pub(super) struct Subscribers<'a> {
     epoll: OwnedFd,
     /// The subscribers, by their index among those of the thread.
     members: Vec<Member>,
+    /// What each of them has received.
+    accounts: Vec<Account>,
+    /// Those that send messages.
+    talkers: Talkers,
+    /// Scratch space for what a talker sends.
+    out: Vec<u8>,
     /// How many connections were begun. Members from this index on are `Absent`.
     begun: u32,
     /// When the next member is due, if a rate limits them.
@@ -234,6 +250,9 @@ impl<'a> Subscribers<'a> {
             share,
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             members,
+            accounts: vec![Account::default(); share.connections as usize],
+            talkers: Talkers::new((share.connection_first, share.connections), plan.talk.as_ref()),
+            out: Vec::new(),
             begun: 0,
             schedule,
             opening: VecDeque::new(),
@@ -253,16 +272,24 @@ impl<'a> Subscribers<'a> {
     /// If epoll fails.
     pub(super) fn run(mut self) -> io::Result<SubscribersOutcome> {
         let mut events = Vec::with_capacity(EVENTS_MAX);
+        let mut over_since = None;
         loop {
             let phase = self.shared.phase();
             if phase == Phase::Over {
-                break;
+                // The server may not have read the last messages.
+                let since: &Instant = over_since.get_or_insert_with(Instant::now);
+                if self.talkers.unread() == 0 || since.elapsed() >= self.plan.timeout {
+                    break;
+                }
             }
             if phase == Phase::Publishing && self.before.is_none() {
                 self.before =
                     Some((machine::thread_cpu_time(), machine::thread_run_delay(), Instant::now()));
             }
-            let wait = self.open_members();
+            let mut wait = self.open_members();
+            if phase == Phase::Publishing {
+                wait = wait.min(self.talk());
+            }
             socket::wait(&self.epoll, &mut events, wait)?;
             for event in &events {
                 self.handle_event(event.data.u64() as u32, event.flags);
@@ -277,10 +304,13 @@ impl<'a> Subscribers<'a> {
             used.wall = start.elapsed();
             self.outcome.busiest = used.cpu.as_secs_f64() / used.wall.as_secs_f64().max(1e-9);
         }
-        self.members
-            .iter()
-            .filter_map(|member| member.socket.as_ref())
-            .for_each(socket::reset_on_close);
+        self.outcome.talks.unread = self.talkers.unread();
+        for (member, account) in self.members.iter().zip(&self.accounts) {
+            if let Some(socket) = &member.socket {
+                socket::reset_on_close(socket);
+                self.outcome.fairness.note(*account);
+            }
+        }
         Ok(self.outcome)
     }
 
@@ -303,6 +333,45 @@ impl<'a> Subscribers<'a> {
             self.open_member(now.as_micros() as u32);
         }
         Duration::ZERO
+    }
+
+    /// Sends the messages of talkers that are due. Returns how long the thread may wait for events.
+    fn talk(&mut self) -> Duration {
+        let Some(from) = self.shared.publishing_from() else { return WAIT_MAX };
+        for _ in 0..SENT_PER_TURN_MAX {
+            let Some(due) = self.talkers.next_due() else { return WAIT_MAX };
+            let now = self.shared.start.elapsed();
+            if from + due > now {
+                return (from + due - now).min(WAIT_MAX);
+            }
+            let Some((at, index)) = self.talkers.take_turn() else { return WAIT_MAX };
+            let member = &self.members[index as usize];
+            let (Some(socket), State::Open(_)) = (&member.socket, member.state) else { continue };
+            self.out.clear();
+            if !self.talkers.encode(at, MASK, &mut self.out) {
+                self.outcome.talks.skipped += 1;
+                continue;
+            }
+            match socket::send(socket, &self.out) {
+                Ok(taken) if taken == self.out.len() => {
+                    self.outcome.talks.sent += 1;
+                    self.talkers.note_sent(at, now.as_nanos() as u64);
+                }
+                // Nothing was sent, so the frames are still whole.
+                Ok(0) => self.outcome.talks.skipped += 1,
+                Ok(_) => self.end(index, "the server does not read what a subscriber sends"),
+                // A broken connection is seen by the next receive call.
+                Err(_) => {}
+            }
+        }
+        Duration::ZERO
+    }
+
+    fn note_pong(&mut self, index: u32, payload: &[u8]) {
+        if let Some(sent_at) = self.talkers.take_pong(index, payload) {
+            let now = self.shared.start.elapsed().as_nanos() as u64;
+            self.outcome.talks.times.record(Duration::from_nanos(now.saturating_sub(sent_at)));
+        }
     }
 
     fn open_member(&mut self, now_us: u32) {
@@ -405,8 +474,14 @@ impl<'a> Subscribers<'a> {
             self.outcome.receipts.foreign += 1;
             return;
         };
-        self.outcome.receipts.note(ledger.note(number / channels));
-        self.outcome.latency.record(Duration::from_nanos(now.saturating_sub(at)));
+        let receipt = ledger.note(number / channels);
+        let latency = Duration::from_nanos(now.saturating_sub(at));
+        self.outcome.receipts.note(receipt);
+        self.outcome.latency.record(latency);
+        match receipt {
+            Receipt::New | Receipt::OutOfOrder => self.accounts[index as usize].note(latency),
+            Receipt::Duplicate => {}
+        }
         if let Some(spread) = self.outcome.spreads.get_mut(number as usize) {
             spread.add(Spread { count: 1, first: now, last: now });
         }
@@ -488,7 +563,7 @@ impl Connections for Subscribers<'_> {
                     return Err("the server sent a fragmented message".to_owned());
                 }
                 Opcode::Ping => self.answer_ping(index, payload),
-                Opcode::Pong => {}
+                Opcode::Pong => self.note_pong(index, payload),
                 Opcode::Close => return Err(self.answer_close(index, payload)),
             }
         }

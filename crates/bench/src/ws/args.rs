@@ -3,21 +3,23 @@
 //! Never: resolves contradicting arguments silently.
 
 use super::message::{FRAGMENTS_MAX, Message, SIZE_MAX};
-use super::{EchoPlan, Pace};
+use super::{EchoPlan, EchoTarget, Pace};
 use crate::fleet;
-use crate::handshake::parse_url;
+use crate::handshake::parse_secure_url;
 use crate::plan::{CONNECTIONS_MAX, PIPELINE_MAX, Plan, THREADS_MAX};
 use crate::quantity::{Sources, parse_duration, parse_rate, parse_sources};
+use crate::tls::TlsOptions;
 use core::time::Duration;
+use std::path::PathBuf;
 use tidegate_base::Address;
 use tidegate_wire::websocket::Kind;
 
 /// Arguments of `tidegate bench ws`.
 #[derive(clap::Args, Debug)]
 pub struct EchoArgs {
-    /// The URL of an echo: ws://HOST[:PORT]/PATH
-    #[arg(value_name = "URL")]
-    url: String,
+    /// The URL of an echo: ws://HOST[:PORT]/PATH or wss://...; with several, connections take them in turn
+    #[arg(value_name = "URL", required = true)]
+    urls: Vec<String>,
     /// Number of connections
     #[arg(short, long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=i64::from(CONNECTIONS_MAX)))]
     connections: u32,
@@ -52,6 +54,18 @@ pub struct EchoArgs {
     /// Frames of each message; none of them is empty
     #[arg(long, value_name = "N", default_value_t = 1)]
     fragments: usize,
+    /// Offer permessage-deflate, and compress messages if the server agrees
+    #[arg(long, conflicts_with = "fragments")]
+    compress: bool,
+    /// Trust the CA certificates in this file (PEM) instead of the system's, with wss://
+    #[arg(long, value_name = "FILE")]
+    ca: Option<PathBuf>,
+    /// Accept any certificate for any name: the connection is encrypted but the server is not verified
+    #[arg(short = 'k', long, visible_alias = "insecure")]
+    accept_any_certificate: bool,
+    /// Server name to request and to verify [default: the URL's host]
+    #[arg(long = "sni", value_name = "NAME")]
+    server_name: Option<String>,
     /// Time limit for establishing a connection, and for an echo
     #[arg(short = 'w', long, value_parser = parse_duration, default_value = "10s")]
     timeout: Duration,
@@ -75,10 +89,9 @@ impl EchoArgs {
     /// # Errors
     /// A message about an argument.
     pub(super) fn plan(&self) -> Result<EchoPlan, String> {
-        let url = parse_url(&self.url)?;
-        let Address::Tcp(address) = url.resolve()? else {
-            return Err(format!("{}: only TCP is supported", self.url));
-        };
+        let targets: Vec<EchoTarget> =
+            self.urls.iter().map(|url| target(url)).collect::<Result<_, _>>()?;
+        let address = targets.first().ok_or("give the URL of an echo")?.address;
         if self.size > SIZE_MAX {
             return Err(format!("--size {}: too large; allowed: 0 to {SIZE_MAX}", self.size));
         }
@@ -103,9 +116,13 @@ impl EchoArgs {
                 ..Plan::default()
             },
             threads,
-            target: url.target.clone(),
-            url,
-            address,
+            targets,
+            compresses: self.compress,
+            tls: TlsOptions::of_verification(
+                self.ca.clone(),
+                self.accept_any_certificate,
+                self.server_name.clone(),
+            ),
             message: Message::new(kind, self.size, self.fragments),
             fragments: self.fragments,
             outstanding: self.outstanding,
@@ -114,6 +131,15 @@ impl EchoArgs {
             duration: self.duration,
             timeout: self.timeout,
         })
+    }
+}
+
+/// Where connections to this URL go.
+fn target(text: &str) -> Result<EchoTarget, String> {
+    let url = parse_secure_url(text)?;
+    match url.resolve()? {
+        Address::Tcp(address) => Ok(EchoTarget { url, address }),
+        Address::Unix(_) => Err(format!("{text}: only TCP is supported")),
     }
 }
 
@@ -148,6 +174,9 @@ mod tests {
             (&["--outstanding", "0"], false),
             (&["--duration", "0"], false),
             (&["-c", "200000", "--source", "127.0.0.1"], false),
+            (&["wss://127.0.0.1:2/echo", "--compress", "-k"], true),
+            (&["--compress", "--fragments", "2"], false),
+            (&["http://127.0.0.1:2/echo", "unix:/tmp/x"], false),
         ] {
             assert_eq!(plan(arguments).is_ok(), is_allowed, "{arguments:?}");
         }

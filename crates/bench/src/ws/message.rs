@@ -4,7 +4,9 @@
 //! Limits: `SIZE_MAX` bytes, `FRAGMENTS_MAX` frames.
 //! Invariant: the frames of two messages differ only in the number, so a message is encoded by changing a few bytes.
 
-use tidegate_wire::websocket::{Fragment, Kind, MaskKey, encode_fragment};
+use tidegate_wire::websocket::{
+    Deflater, FaultKind, Fragment, Kind, MaskKey, encode_deflated, encode_fragment,
+};
 
 /// Largest message.
 pub const SIZE_MAX: usize = 16 * 1024 * 1024;
@@ -75,6 +77,21 @@ impl Message {
             self.frames[self.number_at + at] = digits[at] ^ mask;
         }
         &self.frames
+    }
+
+    /// Appends message `number`, compressed if that makes it shorter.
+    ///
+    /// # Errors
+    /// A bug of the compressor.
+    pub(super) fn encode_deflated(
+        &mut self,
+        number: u32,
+        deflater: &mut Deflater,
+        out: &mut Vec<u8>,
+    ) -> Result<(), FaultKind> {
+        let digits = digits_of(number);
+        self.data[..self.digits].copy_from_slice(&digits[..self.digits]);
+        encode_deflated(out, self.kind, &self.data, deflater, Some(MASK))
     }
 
     /// Whether `piece` is what the echo of message `number` has at `offset`. The end of the piece must be within it.

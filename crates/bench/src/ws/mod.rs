@@ -22,6 +22,7 @@ use crate::machine::{self, Spent};
 use crate::plan::Plan;
 use crate::report::sockets::ThreadTime;
 use crate::target::Url;
+use crate::tls::TlsOptions;
 use core::net::SocketAddr;
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicBool, AtomicU64};
@@ -33,7 +34,8 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::Instant;
 use talk::Talk;
-use tidegate_wire::websocket::{Kind, Offer};
+use tidegate_wire::tls::Connector;
+use tidegate_wire::websocket::{DeflateSettings, Kind, Offer};
 
 /// How often the main thread looks at the others.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
@@ -45,10 +47,12 @@ pub struct EchoPlan {
     connections: Plan,
     /// Number of threads.
     threads: u16,
-    /// The URL of the echo.
-    url: Url,
-    target: String,
-    address: SocketAddr,
+    /// The echoes, which connections take in turn.
+    targets: Vec<EchoTarget>,
+    /// Messages are compressed if the server agrees.
+    compresses: bool,
+    /// How certificates are verified.
+    tls: TlsOptions,
     message: Message,
     /// Frames of a message.
     fragments: usize,
@@ -60,6 +64,37 @@ pub struct EchoPlan {
     /// The measured part.
     duration: Duration,
     timeout: Duration,
+}
+
+/// An echo.
+#[derive(Clone, Debug)]
+struct EchoTarget {
+    url: Url,
+    address: SocketAddr,
+}
+
+/// What connections to a target begin with.
+struct Entrance {
+    handshake: Handshake,
+    /// `None` without TLS.
+    tls: Option<(Connector, String)>,
+}
+
+impl Entrance {
+    fn new(plan: &EchoPlan, target: &EchoTarget, fields: &[String]) -> Result<Self, String> {
+        let deflate = plan.compresses.then(DeflateSettings::default);
+        let offer = Offer { deflate, ..Offer::default() };
+        let seed = std::process::id().into();
+        let tls = match target.url.is_secure {
+            true => {
+                let name = plan.tls.name_for(&target.url)?;
+                let (connector, _) = plan.tls.connector(plan.connections.connections)?;
+                Some((connector, name))
+            }
+            false => None,
+        };
+        Ok(Self { handshake: Handshake::new(&target.url, fields, offer, seed)?, tls })
+    }
 }
 
 /// When messages are sent.
@@ -139,6 +174,8 @@ pub struct EchoOutcome {
     unsent: u64,
     /// Echoes in the measured time.
     messages: u64,
+    /// What compression has done.
+    compression: Compression,
     /// Of each connection that was open at the end.
     per_connection: Vec<u32>,
     /// When the last connection was established, from the start.
@@ -155,6 +192,31 @@ pub struct EchoOutcome {
     busiest: f64,
 }
 
+/// Messages on connections whose server has agreed to compression, during the whole run.
+#[derive(Clone, Copy, Debug, Default)]
+struct Compression {
+    /// These connections.
+    connections: u64,
+    /// Messages that were sent, and their bytes with the heads of their frames.
+    sent: u64,
+    sent_bytes: u64,
+    /// Echoes that were received, those of them that were compressed, and the bytes of all payloads.
+    received: u64,
+    received_deflated: u64,
+    received_bytes: u64,
+}
+
+impl Compression {
+    fn add(&mut self, other: Self) {
+        self.connections += other.connections;
+        self.sent += other.sent;
+        self.sent_bytes += other.sent_bytes;
+        self.received += other.received;
+        self.received_deflated += other.received_deflated;
+        self.received_bytes += other.received_bytes;
+    }
+}
+
 impl EchoOutcome {
     fn new() -> Self {
         Self {
@@ -165,6 +227,7 @@ impl EchoOutcome {
             unanswered: 0,
             unsent: 0,
             messages: 0,
+            compression: Compression::default(),
             per_connection: Vec::new(),
             opened_last: Duration::ZERO,
             setup: Times::fine(),
@@ -187,6 +250,7 @@ impl EchoOutcome {
         self.unanswered += other.unanswered;
         self.unsent += other.unsent;
         self.messages += other.messages;
+        self.compression.add(other.compression);
         self.per_connection.extend(other.per_connection);
         self.opened_last = self.opened_last.max(other.opened_last);
         self.setup.add(&other.setup);
@@ -238,19 +302,19 @@ fn run_plan<'a>(
     cpus: &[usize],
     stop: &AtomicBool,
 ) -> Result<EchoReport<'a>, String> {
-    let seed = std::process::id().into();
-    let handshake = Handshake::new(&plan.url, fields, Offer::default(), seed)?;
+    let entrances = plan.targets.iter().map(|target| Entrance::new(plan, target, fields));
+    let entrances: Vec<Entrance> = entrances.collect::<Result<_, _>>()?;
     let shared = Shared::new();
     let mut outcome = EchoOutcome::new();
     let mut course = None;
     thread::scope(|scope| -> Result<(), String> {
         let mut threads = Vec::new();
         for number in 0..plan.threads {
-            let (shared, handshake) = (&shared, &handshake);
+            let (shared, entrances) = (&shared, entrances.as_slice());
             threads.push(scope.spawn(move || {
                 let run = || -> Result<EchoOutcome, String> {
                     fleet::begin_thread(cpus, number)?;
-                    let talk = Talk::new(plan, shared, number, handshake);
+                    let talk = Talk::new(plan, shared, number, entrances);
                     talk.and_then(Talk::run).map_err(|why| why.to_string())
                 };
                 let outcome = run();
@@ -277,18 +341,16 @@ fn run_plan<'a>(
 /// # Errors
 /// A message for the operator.
 pub(crate) fn run_round(round: &Round<'_>, bytes: usize) -> Result<Counted, String> {
-    if round.is_secure {
-        return Err("this load has no TLS".to_owned());
-    }
-    let url = Url::parse(&format!("http://{}{}", round.address, round.path))?;
+    let scheme = if round.is_secure { "https" } else { "http" };
+    let url = Url::parse(&format!("{scheme}://{}{}", round.address, round.path))?;
     let threads = fleet::threads(round.connections, None)?;
     let sources = fleet::sources(round.connections, None, round.address)?;
     let plan = EchoPlan {
         connections: Plan { connections: round.connections, threads, sources, ..Plan::default() },
         threads,
-        target: url.target.clone(),
-        url,
-        address: round.address,
+        targets: vec![EchoTarget { url, address: round.address }],
+        compresses: false,
+        tls: TlsOptions::of_comparison(true),
         message: Message::new(Kind::Binary, bytes, 1),
         fragments: 1,
         outstanding: round.pipeline,

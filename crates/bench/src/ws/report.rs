@@ -2,7 +2,7 @@
 //! In: what the threads and the main thread counted. Out: text, or one JSON object.
 //! Never: states a percentile that has too few samples; hides that the client or its CPUs limited the figures.
 
-use super::{Course, EchoOutcome, EchoPlan, Pace};
+use super::{Compression, Course, EchoOutcome, EchoPlan, Pace};
 use crate::histogram::Times;
 use crate::quantity::{counted, short};
 use crate::report::sockets::{
@@ -96,10 +96,13 @@ impl<'a> EchoReport<'a> {
                 format!("{}/s in all, up to {} outstanding", short(rate), plan.outstanding)
             }
         };
-        writeln!(text, "ws://{}{}", plan.address, plan.target)?;
+        for target in &plan.targets {
+            let scheme = if target.url.is_secure { "wss" } else { "ws" };
+            writeln!(text, "{scheme}://{}{}", target.address, target.url.target)?;
+        }
         writeln!(
             text,
-            "  {} on {}, {pace}; {kind} messages of {} bytes in {}, for {:?}",
+            "  {} on {}, {pace};\n  {kind} messages of {} bytes in {}, for {:?}",
             counted(plan.connections.connections.into(), "connection"),
             counted(plan.threads.into(), "thread"),
             plan.message.size(),
@@ -129,7 +132,7 @@ impl<'a> EchoReport<'a> {
         let rate = self.messages_per_second();
         writeln!(
             text,
-            "  messages     {} in {:.2} s: {}/s; {} unanswered, {} lost with connections",
+            "  messages     {} in {:.2} s: {}/s;\n               {} unanswered, {} lost with connections",
             outcome.messages,
             self.course.span.as_secs_f64(),
             short(rate),
@@ -140,7 +143,22 @@ impl<'a> EchoReport<'a> {
             writeln!(text, "               {least} to {most} on each connection")?;
         }
         let bytes = rate * self.plan.message.size() as f64;
-        writeln!(text, "  data         {}B/s in each direction", short(bytes))
+        writeln!(text, "  data         {}B/s in each direction", short(bytes))?;
+        let compression = &outcome.compression;
+        if self.plan.compresses {
+            let each = |bytes: u64, count: u64| bytes as f64 / count.max(1) as f64;
+            writeln!(
+                text,
+                "  compression  {} connections; {:.0} bytes for each message, {:.0} for each echo,\n               \
+                 {} of {} echoes were compressed",
+                compression.connections,
+                each(compression.sent_bytes, compression.sent),
+                each(compression.received_bytes, compression.received),
+                compression.received_deflated,
+                compression.received
+            )?;
+        }
+        Ok(())
     }
 
     fn rows(&self) -> [(&'static str, &Times); 3] {
@@ -183,6 +201,8 @@ impl<'a> EchoReport<'a> {
             "message_bytes": plan.message.size(),
             "binary": plan.message.kind() == Kind::Binary,
             "fragments": plan.fragments,
+            "targets": plan.targets.len(),
+            "compression": compression_to_json(plan.compresses, &outcome.compression),
             "outstanding": plan.outstanding,
             "rate_planned_per_s": rate,
             "established": outcome.opened,
@@ -207,4 +227,19 @@ impl<'a> EchoReport<'a> {
             "caveats": self.caveats(),
         })
     }
+}
+
+/// What compression has done; `null` if it was not offered.
+fn compression_to_json(is_offered: bool, compression: &Compression) -> Value {
+    if !is_offered {
+        return Value::Null;
+    }
+    json!({
+        "connections": compression.connections,
+        "sent": compression.sent,
+        "sent_bytes": compression.sent_bytes,
+        "received": compression.received,
+        "received_compressed": compression.received_deflated,
+        "received_bytes": compression.received_bytes,
+    })
 }

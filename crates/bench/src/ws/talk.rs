@@ -2,16 +2,16 @@
 //! In: readiness of sockets, the times of the run. Out: messages; times, failures.
 //! Never: sends a message beyond `outstanding` on a connection; counts an echo that differs from its message.
 //! Limits: `OPENING_MAX` connections are being established at once; of received bytes only incomplete heads and control
-//! frames are kept (`KEPT_BYTES_MAX`).
+//! frames are kept (`KEPT_BYTES_MAX`), and compressed echoes, which are compared when they are complete.
 //! Invariant: the echoes of a connection come in the order of its messages, so the next one has the number `received`.
 
-use super::message::{MASK, Message};
-use super::{EchoOutcome, EchoPlan, Pace, Shared};
-use crate::handshake::Handshake;
+use super::message::{MASK, Message, SIZE_MAX};
+use super::{EchoOutcome, EchoPlan, Entrance, Pace, Shared};
 use crate::input::{self, Connections, Input};
 use crate::machine;
 use crate::plan::{Arrivals, Schedule, Share};
 use crate::socket::{self, EVENTS_MAX};
+use crate::tls::fault_in_words;
 use core::sync::atomic::Ordering::Relaxed;
 use core::time::Duration;
 use rustix::event::epoll::{self, EventFlags};
@@ -19,7 +19,11 @@ use rustix::fd::OwnedFd;
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use tidegate_base::Span;
-use tidegate_wire::websocket::{FrameHead, FrameRules, Kind, Opcode, Role, encode_pong};
+use tidegate_wire::tls::{Fault, TlsSession};
+use tidegate_wire::websocket::{
+    Deflater, Effort, FrameHead, FrameRules, Inflater, Kind, Limits, Opcode, Role, WINDOW_BITS_MAX,
+    encode_pong,
+};
 
 /// How many connections of a thread are being established at once.
 const OPENING_MAX: usize = 64;
@@ -27,8 +31,15 @@ const OPENING_MAX: usize = 64;
 const KEPT_BYTES_MAX: usize = 32 * 1024;
 /// How long a thread waits for events before it looks at the times of the run.
 const WAIT_MAX: Duration = Duration::from_millis(50);
-/// Server frames have no key, and no extension was offered.
-const RULES: FrameRules = FrameRules { role: Role::Client, allows_deflate: false };
+/// How much longer than its message a compressed echo may be.
+const DEFLATED_EXCESS_MAX: usize = 1024;
+/// An echo has the size of its message, however well that compresses.
+const LIMITS: Limits = Limits {
+    frame_bytes_max: u32::MAX,
+    message_bytes_max: SIZE_MAX as u32,
+    fragments_max: u32::MAX,
+    inflate_ratio_max: u32::MAX,
+};
 
 /// A connection.
 struct Line {
@@ -43,6 +54,10 @@ struct Line {
     counted: u32,
     /// The echo that is being received.
     echo: Echo,
+    /// `None` without TLS.
+    tls: Option<Box<TlsSession>>,
+    /// Messages may be compressed.
+    deflates: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -51,6 +66,8 @@ enum State {
     Absent,
     /// The TCP connection is pending since this time.
     Connecting(Duration),
+    /// The TLS handshake is pending since then.
+    Securing(Duration),
     /// The response to the handshake is pending since then.
     Greeting(Duration),
     /// Messages can be sent.
@@ -68,6 +85,8 @@ struct Echo {
     is_begun: bool,
     /// The current frame is the last one.
     is_last: bool,
+    /// The message is compressed; `offset` counts its compressed bytes.
+    is_deflated: bool,
 }
 
 /// When a message was sent, since the start of the run.
@@ -82,7 +101,7 @@ struct SentAt {
 pub(super) struct Talk<'a> {
     plan: &'a EchoPlan,
     shared: &'a Shared,
-    handshake: &'a Handshake,
+    entrances: &'a [Entrance],
     message: Message,
     share: Share,
     epoll: OwnedFd,
@@ -107,6 +126,14 @@ pub(super) struct Talk<'a> {
     unsent: HashMap<u32, Vec<u8>>,
     /// Scratch space for several messages.
     out: Vec<u8>,
+    /// Scratch space for sealed bytes.
+    sealed: Vec<u8>,
+    /// Opened bytes that are not handled yet, of connections with TLS.
+    opened: HashMap<u32, Vec<u8>>,
+    /// Compressed echoes that are being received.
+    deflated: HashMap<u32, Vec<u8>>,
+    deflater: Option<Deflater>,
+    inflater: Inflater,
     /// The time of the current event, from the start.
     now: Duration,
     /// The thread's CPU time and run delay at the start of the measured time.
@@ -123,7 +150,7 @@ impl<'a> Talk<'a> {
         plan: &'a EchoPlan,
         shared: &'a Shared,
         thread: u16,
-        handshake: &'a Handshake,
+        entrances: &'a [Entrance],
     ) -> io::Result<Self> {
         let share = plan.connections.share(thread);
         let count = share.connections as usize;
@@ -134,6 +161,8 @@ impl<'a> Talk<'a> {
             received: 0,
             counted: 0,
             echo: Echo::default(),
+            tls: None,
+            deflates: false,
         };
         let schedule = match plan.pace {
             Pace::Closed => None,
@@ -148,7 +177,7 @@ impl<'a> Talk<'a> {
         Ok(Self {
             plan,
             shared,
-            handshake,
+            entrances,
             message: plan.message.clone(),
             share,
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
@@ -163,6 +192,11 @@ impl<'a> Talk<'a> {
             input: Input::new(KEPT_BYTES_MAX),
             unsent: HashMap::new(),
             out: Vec::new(),
+            sealed: Vec::new(),
+            opened: HashMap::new(),
+            deflated: HashMap::new(),
+            deflater: Deflater::shared(WINDOW_BITS_MAX, Effort::default()),
+            inflater: Inflater::shared(),
             now: Duration::ZERO,
             before: None,
             outcome: EchoOutcome::new(),
@@ -298,24 +332,61 @@ impl<'a> Talk<'a> {
             let place = first.wrapping_add(number) as usize % places;
             self.moments[index as usize * places + place] = SentAt { planned, sent: self.now };
         }
-        let frames = if count == 1 {
-            self.message.frames(first)
-        } else {
-            self.out.clear();
-            for number in 0..count {
-                self.out.extend_from_slice(self.message.frames(first.wrapping_add(number)));
+        if count == 1 && line.tls.is_none() && !line.deflates {
+            let frames = self.message.frames(first);
+            return write(socket, &mut self.unsent, index, frames);
+        }
+        let mut out = core::mem::take(&mut self.out);
+        out.clear();
+        for number in 0..count {
+            let number = first.wrapping_add(number);
+            match self.deflater.as_mut().filter(|_| line.deflates) {
+                // Only a bug of the compressor is an error; then the echo does not come.
+                Some(deflater) => {
+                    let _ = self.message.encode_deflated(number, deflater, &mut out);
+                }
+                None => out.extend_from_slice(self.message.frames(number)),
             }
-            &self.out
+        }
+        if line.deflates {
+            self.outcome.compression.sent += u64::from(count);
+            self.outcome.compression.sent_bytes += out.len() as u64;
+        }
+        self.send_bytes(index, &out);
+        self.out = out;
+    }
+
+    /// Sends bytes of a connection, sealed if it has TLS.
+    fn send_bytes(&mut self, index: u32, bytes: &[u8]) {
+        let Line { socket: Some(socket), tls, .. } = &mut self.lines[index as usize] else {
+            return;
         };
-        write(socket, &mut self.unsent, index, frames);
+        match tls {
+            None => write(socket, &mut self.unsent, index, bytes),
+            Some(session) => {
+                self.sealed.clear();
+                // A session that has failed is seen by the next receive call.
+                if session.seal(bytes, &mut self.sealed).is_ok() {
+                    write(socket, &mut self.unsent, index, &self.sealed);
+                }
+            }
+        }
+    }
+
+    /// What connection `index` of the thread begins with.
+    fn entrance(&self, index: u32) -> &'a Entrance {
+        let number = (self.share.connection_first + index) as usize;
+        &self.entrances[number % self.entrances.len()]
     }
 
     fn open_line(&mut self) {
         let index = self.begun;
         self.begun += 1;
         let source = self.plan.connections.source(self.share.connection_first + index);
+        let number = (self.share.connection_first + index) as usize;
+        let address = self.plan.targets[number % self.plan.targets.len()].address;
         let line = &mut self.lines[index as usize];
-        match socket::connect(&self.epoll, self.plan.address, source, index) {
+        match socket::connect(&self.epoll, address, source, index) {
             Ok(socket) => {
                 line.socket = Some(socket);
                 line.state = State::Connecting(self.now);
@@ -336,7 +407,7 @@ impl<'a> Talk<'a> {
             let line = &self.lines[index as usize];
             let (since, reason) = match line.state {
                 State::Absent => continue,
-                State::Connecting(since) | State::Greeting(since) => {
+                State::Connecting(since) | State::Securing(since) | State::Greeting(since) => {
                     (since, "timed out establishing the connection")
                 }
                 State::Open if line.sent == line.received => continue,
@@ -364,16 +435,79 @@ impl<'a> Talk<'a> {
             if !flags.contains(EventFlags::OUT) {
                 return;
             }
-            let mut request = Vec::with_capacity(512);
-            self.handshake.encode(&self.plan.target, &mut request);
-            match socket::send_first(socket, &request) {
-                Ok(()) => line.state = State::Greeting(since),
-                Err(reason) => return self.end(index, &reason),
+            if let Err(reason) = self.begin_line(index, since) {
+                return self.end(index, &reason);
             }
         } else if flags.contains(EventFlags::OUT) && !self.unsent.is_empty() {
             self.send_rest(index);
         }
         input::receive_if_ready(self, index, flags);
+    }
+
+    /// Begins TLS, or the handshake, on a connection that is established.
+    fn begin_line(&mut self, index: u32, since: Duration) -> Result<(), String> {
+        let Some((connector, name)) = &self.entrance(index).tls else {
+            self.greet(index, since);
+            return Ok(());
+        };
+        let session = connector.connect(name).map_err(fault_in_words)?;
+        let line = &mut self.lines[index as usize];
+        line.tls = Some(Box::new(session));
+        line.state = State::Securing(since);
+        self.open_bytes(index, &mut [], &mut Vec::new()).map(|_| ())
+    }
+
+    /// Sends the request of the handshake.
+    fn greet(&mut self, index: u32, since: Duration) {
+        let mut request = Vec::with_capacity(512);
+        let number = (self.share.connection_first + index) as usize;
+        let target = &self.plan.targets[number % self.plan.targets.len()].url.target;
+        self.entrance(index).handshake.encode(target, &mut request);
+        self.lines[index as usize].state = State::Greeting(since);
+        self.send_bytes(index, &request);
+    }
+
+    /// Opens received bytes, and appends the plain ones to `plain`. Returns whether the server will send no more.
+    fn open_bytes(
+        &mut self,
+        index: u32,
+        bytes: &mut [u8],
+        plain: &mut Vec<u8>,
+    ) -> Result<bool, String> {
+        let Line { socket: Some(socket), tls: Some(session), .. } = &mut self.lines[index as usize]
+        else {
+            return Err(fault_in_words(Fault::Bug));
+        };
+        self.sealed.clear();
+        let progress = session.handle_bytes(bytes, plain, &mut self.sealed);
+        if !self.sealed.is_empty() {
+            write(socket, &mut self.unsent, index, &self.sealed);
+        }
+        let progress = progress.map_err(fault_in_words)?;
+        if progress.established
+            && let State::Securing(since) = self.lines[index as usize].state
+        {
+            self.greet(index, since);
+        }
+        Ok(progress.peer_closed)
+    }
+
+    /// Handles bytes of a connection with TLS.
+    fn handle_sealed(&mut self, index: u32, bytes: &[u8]) -> Result<usize, String> {
+        let mut sealed = bytes.to_vec();
+        let mut plain = self.opened.remove(&index).unwrap_or_default();
+        let is_closed = self.open_bytes(index, &mut sealed, &mut plain)?;
+        if !plain.is_empty() {
+            let used = self.handle_plain(index, &plain)?;
+            plain.drain(..used);
+        }
+        if plain.len() > KEPT_BYTES_MAX {
+            return Err("the server sent a head or a frame that is too long".to_owned());
+        }
+        if !plain.is_empty() {
+            self.opened.insert(index, plain);
+        }
+        if is_closed { Err("the server closed the connection".to_owned()) } else { Ok(bytes.len()) }
     }
 
     /// Sends what the kernel did not take before.
@@ -395,11 +529,16 @@ impl<'a> Talk<'a> {
     fn read_input(&mut self, index: u32, input: &[u8]) -> Result<usize, String> {
         let mut used = 0;
         if let State::Greeting(since) = self.lines[index as usize].state {
-            match self.handshake.check(input)? {
-                Some((length, _)) => used = length,
+            let deflates = match self.entrance(index).handshake.check(input)? {
+                Some((length, agreed)) => {
+                    used = length;
+                    agreed.deflate.is_some()
+                }
                 None => return Ok(0),
-            }
-            self.lines[index as usize].state = State::Open;
+            };
+            let line = &mut self.lines[index as usize];
+            (line.state, line.deflates) = (State::Open, deflates);
+            self.outcome.compression.connections += u64::from(deflates);
             self.outcome.setup.record(self.now.saturating_sub(since));
             self.outcome.opened += 1;
             self.outcome.opened_last = self.now;
@@ -411,7 +550,10 @@ impl<'a> Talk<'a> {
             if self.lines[index as usize].echo.frame_left > 0 {
                 return Ok(used);
             }
-            let head = FrameHead::decode(&input[used..], RULES)
+            let allows_deflate = self.lines[index as usize].deflates;
+            // Server frames have no key.
+            let rules = FrameRules { role: Role::Client, allows_deflate };
+            let head = FrameHead::decode(&input[used..], rules)
                 .map_err(|fault| format!("protocol error by the server: {}", fault.reason()))?;
             let Some((head, start)) = head else { return Ok(used) };
             let length = usize::try_from(head.length).unwrap_or(usize::MAX);
@@ -437,7 +579,9 @@ impl<'a> Talk<'a> {
         if length == 0 {
             return Ok(0);
         }
-        if !self.message.matches(line.received, line.echo.offset, &input[..length]) {
+        if line.echo.is_deflated {
+            self.deflated.entry(index).or_default().extend_from_slice(&input[..length]);
+        } else if !self.message.matches(line.received, line.echo.offset, &input[..length]) {
             return Err("an echo differs from its message".to_owned());
         }
         line.echo.offset += length;
@@ -459,10 +603,13 @@ impl<'a> Talk<'a> {
         if line.sent == line.received {
             return Err("the server sent a message although no echo was due".to_owned());
         }
-        if head.opcode != expected || length > self.message.size() - echo.offset {
+        let is_deflated = if echo.is_begun { echo.is_deflated } else { head.is_deflated };
+        let excess = if is_deflated { DEFLATED_EXCESS_MAX } else { 0 };
+        let most = (self.message.size() + excess).saturating_sub(echo.offset);
+        if head.opcode != expected || length > most {
             return Err("an echo differs from its message".to_owned());
         }
-        echo.is_begun = true;
+        (echo.is_begun, echo.is_deflated) = (true, is_deflated);
         echo.frame_left = length;
         echo.is_last = head.is_final;
         Ok(())
@@ -474,10 +621,26 @@ impl<'a> Talk<'a> {
         if !line.echo.is_last {
             return Ok(());
         }
-        if line.echo.offset < self.message.size() {
+        let Echo { offset, is_deflated, .. } = core::mem::take(&mut line.echo);
+        let is_same = match is_deflated {
+            false => offset == self.message.size(),
+            true => {
+                let deflated = self.deflated.remove(&index).unwrap_or_default();
+                let data = self.inflater.inflate_message(&deflated, &LIMITS);
+                let data = data
+                    .map_err(|fault| format!("protocol error by the server: {}", fault.reason()))?;
+                data.len() == self.message.size() && self.message.matches(line.received, 0, data)
+            }
+        };
+        if !is_same {
             return Err("an echo differs from its message".to_owned());
         }
-        line.echo = Echo::default();
+        if line.deflates {
+            let compression = &mut self.outcome.compression;
+            compression.received += 1;
+            compression.received_deflated += u64::from(is_deflated);
+            compression.received_bytes += offset as u64;
+        }
         let places = usize::from(self.plan.outstanding);
         let moment = self.moments[index as usize * places + line.received as usize % places];
         line.received = line.received.wrapping_add(1);
@@ -501,9 +664,7 @@ impl<'a> Talk<'a> {
                 if encoded.is_err() {
                     return Ok(());
                 }
-                if let Some(socket) = &self.lines[index as usize].socket {
-                    write(socket, &mut self.unsent, index, &frame);
-                }
+                self.send_bytes(index, &frame);
                 Ok(())
             }
             Opcode::Close => {
@@ -527,8 +688,42 @@ impl Connections for Talk<'_> {
         &mut self.input
     }
 
-    /// Reads the echoes, and continues to talk.
     fn handle_bytes(&mut self, index: u32, bytes: &[u8]) -> Result<usize, String> {
+        match self.lines[index as usize].tls.is_some() {
+            true => self.handle_sealed(index, bytes),
+            false => self.handle_plain(index, bytes),
+        }
+    }
+
+    /// Ends a connection: a failure if it was not established, a loss if it was.
+    fn end(&mut self, index: u32, reason: &str) {
+        let line = &mut self.lines[index as usize];
+        (line.socket, line.tls) = (None, None);
+        self.input.forget(index);
+        self.unsent.remove(&index);
+        self.opened.remove(&index);
+        self.deflated.remove(&index);
+        let counts = match core::mem::replace(&mut line.state, State::Absent) {
+            State::Absent => return,
+            State::Connecting(_) | State::Securing(_) | State::Greeting(_) => {
+                self.pending -= 1;
+                self.shared.failed.fetch_add(1, Relaxed);
+                &mut self.outcome.failed
+            }
+            State::Open => {
+                let lost = u64::from(line.sent.wrapping_sub(line.received));
+                self.outstanding -= lost;
+                self.outcome.lost_messages += lost;
+                &mut self.outcome.lost
+            }
+        };
+        *counts.entry(reason.to_owned()).or_default() += 1;
+    }
+}
+
+impl Talk<'_> {
+    /// Reads the echoes, and continues to talk.
+    fn handle_plain(&mut self, index: u32, bytes: &[u8]) -> Result<usize, String> {
         self.now = self.shared.start.elapsed();
         let before = self.lines[index as usize].received;
         let used = self.read_input(index, bytes)?;
@@ -542,29 +737,6 @@ impl Connections for Talk<'_> {
             }
         }
         Ok(used)
-    }
-
-    /// Ends a connection: a failure if it was not established, a loss if it was.
-    fn end(&mut self, index: u32, reason: &str) {
-        let line = &mut self.lines[index as usize];
-        line.socket = None;
-        self.input.forget(index);
-        self.unsent.remove(&index);
-        let counts = match core::mem::replace(&mut line.state, State::Absent) {
-            State::Absent => return,
-            State::Connecting(_) | State::Greeting(_) => {
-                self.pending -= 1;
-                self.shared.failed.fetch_add(1, Relaxed);
-                &mut self.outcome.failed
-            }
-            State::Open => {
-                let lost = u64::from(line.sent.wrapping_sub(line.received));
-                self.outstanding -= lost;
-                self.outcome.lost_messages += lost;
-                &mut self.outcome.lost
-            }
-        };
-        *counts.entry(reason.to_owned()).or_default() += 1;
     }
 }
 

@@ -2,8 +2,10 @@
 //! In: nothing. Out: the section `[lua.NAME]`, which `FILE` refers to, and `[route.hooks]`.
 
 use super::Preset::{Absent, Required, Value};
-use super::Shape::{Boolean, Duration, Fields, List, Number, OneOf, Size, Text};
+use super::Shape::{Boolean, Duration, Fields, List, Number, OneOf, Size, Text, Word};
 use super::{Section, Shape, key};
+use crate::model::LuaLayer;
+use crate::words::Keyword as _;
 
 const SETTING: Shape = OneOf(&[Boolean, Number(0, 1 << 53), Text("any text")]);
 /// The size of a shared dictionary.
@@ -48,6 +50,13 @@ pub static LUA: Section = Section {
             Required,
             "The file of the script, which returns a table of handlers. `require` finds modules in the same folder \
              and below it, and nowhere else.",
+            "",
+        ),
+        key(
+            "layer",
+            Word(LuaLayer::WORDS),
+            Absent,
+            "The interface that the script was written for, if it is not Tidegate's own: `lapps` is that of services of LAppS.",
             "",
         ),
         key(

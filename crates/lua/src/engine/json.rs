@@ -22,7 +22,7 @@ const TEXT_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Values between two checks of the budget.
 const BUDGET_EVERY: u32 = 512;
 /// The key in the registry under which the metatable of arrays is stored.
-const ARRAY: &core::ffi::CStr = c"tidegate.array";
+pub(super) const ARRAY: &core::ffi::CStr = c"tidegate.array";
 
 /// `null` is a light userdata with the address of this value.
 static NULL: u8 = 0;
@@ -39,13 +39,19 @@ pub(super) unsafe fn push_null(l: *mut ffi::lua_State) {
 /// Writes the value at `index` to the end of `out`.
 pub(super) fn encode(call: Call, index: c_int, out: &mut Vec<u8>) -> Result<(), &'static str> {
     let start = out.len();
-    let mut writer = Writer { call, out, start, values: 0, array: ptr::null() };
+    let mut writer = Writer { call, out, start, values: 0, array: array_metatable(call) };
+    // SAFETY: the state is live during the call.
+    unsafe { writer.value(index, 0) }
+}
+
+/// The metatable of arrays.
+pub(super) fn array_metatable(call: Call) -> *const c_void {
     // SAFETY: the state is live during the call; the registry's table of arrays is created by the prelude.
     unsafe {
         ffi::lua_getfield_(call.l, ffi::LUA_REGISTRYINDEX, ARRAY.as_ptr());
-        writer.array = ffi::lua_topointer(call.l, -1);
+        let array = ffi::lua_topointer(call.l, -1);
         ffi::lua_settop(call.l, -2);
-        writer.value(index, 0)
+        array
     }
 }
 
@@ -211,7 +217,7 @@ impl Writer<'_> {
 ///
 /// # Safety
 /// There is a table at `index`, and the stack has room for two values.
-unsafe fn is_sequence(l: *mut ffi::lua_State, index: c_int, length: usize) -> bool {
+pub(super) unsafe fn is_sequence(l: *mut ffi::lua_State, index: c_int, length: usize) -> bool {
     // SAFETY: the caller guarantees the table. Only the keys are looked at, so none is converted.
     unsafe {
         // Keys may be in the hash part in any order: count them.

@@ -7,9 +7,11 @@
 #[macro_use]
 mod call;
 mod body_natives;
+mod cbor;
 mod dictionary;
 mod guard;
 mod json;
+mod layer_natives;
 mod natives;
 mod socket_natives;
 
@@ -132,6 +134,8 @@ pub(crate) enum Entry {
     Release,
     /// Takes over a client with its state, and runs `on_handover`.
     Adopt,
+    /// Takes a broadcast of another VM, or of this one.
+    Broadcast,
     /// Runs a job.
     Job,
     /// Ends a job that has failed.
@@ -143,7 +147,7 @@ pub(crate) enum Entry {
 }
 
 impl Entry {
-    const ALL: [Self; 19] = [
+    const ALL: [Self; 20] = [
         Self::Load,
         Self::Start,
         Self::Stop,
@@ -159,6 +163,7 @@ impl Entry {
         Self::Retire,
         Self::Release,
         Self::Adopt,
+        Self::Broadcast,
         Self::Job,
         Self::JobFailed,
         Self::LoadTests,
@@ -182,6 +187,7 @@ impl Entry {
             Self::Retire => c"retire",
             Self::Release => c"release",
             Self::Adopt => c"adopt",
+            Self::Broadcast => c"broadcast",
             Self::Job => c"job",
             Self::JobFailed => c"job_failed",
             Self::LoadTests => c"load_tests",
@@ -445,7 +451,13 @@ unsafe extern "C-unwind" fn open_libraries(l: *mut ffi::lua_State) -> c_int {
             ffi::lua_pushstring_(l, name.as_ptr());
             ffi::lua_call(l, 1, 0);
         }
-        let functions = [natives::ALL, body_natives::ALL, dictionary::ALL, socket_natives::ALL];
+        let functions = [
+            natives::ALL,
+            body_natives::ALL,
+            dictionary::ALL,
+            layer_natives::ALL,
+            socket_natives::ALL,
+        ];
         ffi::lua_createtable(l, 0, functions.iter().map(|of| of.len()).sum::<usize>() as c_int);
         for (name, function) in functions.into_iter().flatten() {
             ffi::lua_pushcfunction(l, *function);

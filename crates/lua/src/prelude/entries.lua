@@ -17,6 +17,7 @@ function entries.load(source, file)
   local chunk, err = P.compile(source, "@" .. file, P.G)
   if not chunk then error(err, 0) end
   local found = chunk()
+  if P.adapt then found = P.adapt(found, file) end
   if type(found) ~= "table" then
     error(file .. ": the script must return a table of handlers (" .. NAMES .. "), it returned: " .. type(found), 0)
   end
@@ -98,6 +99,7 @@ function entries.adopt(index, generation, text)
 end
 
 entries.job, entries.job_failed = P.run_job, P.fail_job
+entries.broadcast = P.take_broadcast
 entries.load_tests, entries.test = P.load_tests, P.run_test
 
 return entries

@@ -26,6 +26,12 @@ function json.array(t)
   return setmetatable(t, Array)
 end
 
+-- tide.cbor -------------------------------------------------------------------------------------------------------
+
+local cbor = {}
+function cbor.encode(value) return native.cbor_encode(value) end
+function cbor.decode(data) return native.cbor_decode(string_argument("tide.cbor.decode", 1, data)) end
+
 -- tide.log --------------------------------------------------------------------------------------------------------
 
 local write = native.log
@@ -67,6 +73,7 @@ local tide = {
   config = sealed("tide.config", settings),
   worker = sealed("tide.worker", { id = native.fact("worker"), count = native.fact("workers") }),
   json = sealed("tide.json", json),
+  cbor = sealed("tide.cbor", cbor),
   log = sealed("tide.log", log),
   hash = sealed("tide.hash", hash),
   hmac = sealed("tide.hmac", hmac),

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use tidegate_base::{Id, Moment, Span};
 use tidegate_lua::{
-    Bounds, Budget, CallbackEnd, Dictionary, Effect, Facts, Failure, OperationId, Origin, Outbox,
-    Resumed, Script, ScriptRequestId, SocketId, Vm,
+    Bounds, Budget, CallbackEnd, Dictionary, Effect, Facts, Failure, Layer, OperationId, Origin,
+    Outbox, Resumed, Script, ScriptRequestId, SocketId, Vm,
 };
 use tidegate_wire::http1::{HeadDecoder, HeadLimits};
 use tidegate_wire::message::FieldStorage;
@@ -59,6 +59,8 @@ pub struct App {
     body: String,
     /// The response is complete.
     is_complete: bool,
+    /// The broadcasts: channels and messages.
+    pub broadcasts: Vec<(String, Vec<u8>)>,
     /// How often a hook on a body has made room.
     pub rooms: usize,
     /// The VM waits for this client to read.
@@ -94,8 +96,26 @@ impl App {
         modules: &'static [(&str, &str)],
         shared: &Arc<Dictionary>,
     ) -> Result<Self, Failure> {
+        let shared = vec![("cache".to_owned(), Arc::clone(shared))];
+        Self::load_of(text, bounds, modules, |facts| facts.shared = shared)
+    }
+
+    /// Loads a service of LAppS with these settings, as JSON.
+    pub fn load_service(text: &str, settings: &str) -> Result<Self, Failure> {
+        Self::load_of(text, &TIMED, &[], |facts| {
+            facts.settings = settings.as_bytes().to_vec();
+            (facts.layer, facts.worker) = (Some(Layer::Lapps), 0);
+        })
+    }
+
+    fn load_of(
+        text: &str,
+        bounds: &Bounds,
+        modules: &'static [(&str, &str)],
+        change: impl FnOnce(&mut Facts),
+    ) -> Result<Self, Failure> {
         let script = Script { file: "app.lua".to_owned(), text: text.as_bytes().to_vec() };
-        let facts = Facts {
+        let mut facts = Facts {
             app: "test".to_owned(),
             worker: 1,
             workers: 4,
@@ -103,10 +123,12 @@ impl App {
             seed: 7,
             life: 2,
             client_life: 2,
-            shared: vec![("cache".to_owned(), Arc::clone(shared))],
+            shared: Vec::new(),
             hubs: ["live".to_owned()].into(),
             pools: vec!["api".to_owned(), "other".to_owned()],
+            layer: None,
         };
+        change(&mut facts);
         let find_module = move |name: &str| {
             let found = modules.iter().find(|(module, _)| *module == name);
             Ok(found.map(|(module, text)| (format!("{module}.lua"), text.as_bytes().to_vec())))
@@ -123,6 +145,7 @@ impl App {
             sockets: Vec::new(),
             body: String::new(),
             is_complete: false,
+            broadcasts: Vec::new(),
             rooms: 0,
             awaits_drain: false,
             now_nanos: BEGIN_NANOS,
@@ -239,6 +262,10 @@ impl App {
                 }
                 Effect::AwaitDrain { .. } => self.awaits_drain = true,
                 Effect::BodyRoom { .. } => self.rooms += 1,
+                Effect::Broadcast { channel, data } => {
+                    let channel = String::from_utf8_lossy(outbox.get(channel)).into_owned();
+                    self.broadcasts.push((channel, outbox.get(data).to_vec()));
+                }
                 Effect::Test { .. } => panic!("this VM has no tests"),
                 Effect::Push { operation, hub, method, arguments } => {
                     let text = |range| String::from_utf8_lossy(outbox.get(range)).into_owned();

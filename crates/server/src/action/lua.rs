@@ -447,7 +447,9 @@ impl Worker {
     /// Begins the callbacks of requests that had to wait, continues those whose wait is over, and begins timers and
     /// threads that are due, as far as their share of the turn goes.
     pub(crate) fn resume_apps<R: Reactor>(&mut self, reactor: &mut R) {
-        let has_waiting = self.lua_share.has_waiting() || self.log_hooks.len() > 0;
+        let has_waiting = self.lua_share.has_waiting()
+            || self.log_hooks.len() > 0
+            || self.lua_broadcasts.are_waiting();
         if self.apps.retired_len() == 0 && !self.apps.has_ready() && !has_waiting {
             return;
         }
@@ -462,6 +464,8 @@ impl Worker {
         }
         self.lua_share.renew();
         self.run_log_hooks(reactor);
+        self.lua_share.renew();
+        self.deliver_broadcasts(reactor);
         self.lua_share.renew();
         for place in 0..self.apps.len() {
             let app = self.apps.index_at(place);
@@ -578,6 +582,9 @@ impl Worker {
                 Effect::SocketIdle { tag, span } => self.keep_lua_socket(reactor, *tag, *span),
                 // Only the VMs of `tidegate lua test` order it.
                 Effect::Test { .. } => {}
+                Effect::Broadcast { channel, data } => {
+                    self.broadcast_lua(outbox.get(channel), outbox.get(data));
+                }
                 Effect::Push { operation, hub, method, arguments } => {
                     let call = (outbox.get(hub), outbox.get(method), outbox.get(arguments));
                     self.call_hub(reactor, app, *operation, call);

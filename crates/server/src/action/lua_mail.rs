@@ -1,17 +1,19 @@
 //! Mail of Lua applications between the workers of a process: messages for WebSocket clients of another worker, or of
-//! another VM of the same worker.
+//! another VM of the same worker; broadcasts to all VMs.
 //! In: messages in the worker's mailbox; effects of callbacks. Out: messages to the mailboxes of other workers; messages
 //! and Close frames for clients.
 //! Never: waits for another worker; changes the order of mail to a worker.
 //! Limits: `LUA_MAILS_MAX` messages and `MAIL_BYTES_MAX` bytes on their way to a worker; more are dropped and counted
-//! (`lua_mail_drops`). `MAILS_PER_TURN_MAX` of them are taken in a turn.
+//! (`lua_mail_drops`). `MAILS_PER_TURN_MAX` of them are taken in a turn. As many broadcasts, and bytes of them, wait for the
+//! VMs of a worker, which get them in their share of a turn.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use tidegate_base::limits::MAILS_PER_TURN_MAX;
 use tidegate_config::model::Config;
-use tidegate_lua::RemoteClient;
+use tidegate_lua::{Handler, RemoteClient};
 use tidegate_reactor::{Mailbox, Reactor, Sender, Waker};
 
 use crate::worker::Worker;
@@ -22,28 +24,83 @@ const LUA_MAILS_MAX: usize = 4096;
 const MAIL_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// A message of an application for another worker.
-pub struct LuaMail {
-    /// The index of the application.
-    app: u16,
-    /// The client.
-    to: RemoteClient,
-    /// What happens to it.
-    order: Order,
+pub enum LuaMail {
+    /// For a client.
+    Client {
+        /// The index of the application.
+        app: u16,
+        /// The client.
+        to: RemoteClient,
+        /// What happens to it.
+        order: Order,
+    },
+    /// For all VMs.
+    Broadcast(Arc<Broadcast>),
+}
+
+/// A message for the subscribers of a channel.
+pub struct Broadcast {
+    /// The channel.
+    channel: String,
+    /// The message.
+    data: Vec<u8>,
+}
+
+/// The broadcasts that wait for the VMs of a worker.
+#[derive(Default)]
+pub(crate) struct Broadcasts {
+    waiting: VecDeque<Arc<Broadcast>>,
+    /// The bytes of all of them.
+    bytes: usize,
+}
+
+impl Broadcasts {
+    /// Whether one waits.
+    pub(crate) fn are_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// Adds one. Returns false if there is no room for it.
+    fn add(&mut self, broadcast: Arc<Broadcast>) -> bool {
+        if self.waiting.len() >= LUA_MAILS_MAX || self.bytes > MAIL_BYTES_MAX {
+            return false;
+        }
+        self.bytes += broadcast.data.len();
+        self.waiting.push_back(broadcast);
+        true
+    }
+
+    fn take(&mut self) -> Option<Arc<Broadcast>> {
+        let broadcast = self.waiting.pop_front()?;
+        self.bytes -= broadcast.data.len();
+        Some(broadcast)
+    }
 }
 
 /// What happens to a client of another worker.
-enum Order {
+pub enum Order {
     /// It gets a message.
-    Send { is_text: bool, data: Box<[u8]> },
+    Send {
+        /// It is text, not binary.
+        is_text: bool,
+        /// The message.
+        data: Box<[u8]>,
+    },
     /// Its connection ends.
-    Close { code: u16, reason: Box<[u8]> },
+    Close {
+        /// The code of the Close frame.
+        code: u16,
+        /// The reason in it.
+        reason: Box<[u8]>,
+    },
 }
 
 impl LuaMail {
     fn bytes(&self) -> usize {
-        match &self.order {
-            Order::Send { data, .. } => data.len(),
-            Order::Close { reason, .. } => reason.len(),
+        match self {
+            Self::Client { order: Order::Send { data, .. }, .. } => data.len(),
+            Self::Client { order: Order::Close { reason, .. }, .. } => reason.len(),
+            Self::Broadcast(broadcast) => broadcast.data.len(),
         }
     }
 }
@@ -105,14 +162,14 @@ impl Worker {
     pub(crate) fn receive_lua_mail<R: Reactor>(&mut self, reactor: &mut R) {
         for _ in 0..MAILS_PER_TURN_MAX {
             let Some(mail) = self.lua_post.as_ref().and_then(LuaPost::take) else { return };
-            let LuaMail { app, to, order } = mail;
-            match order {
-                Order::Send { is_text, data } => {
+            match mail {
+                LuaMail::Client { app, to, order: Order::Send { is_text, data } } => {
                     self.send_lua_here(reactor, app, to, (is_text, &data));
                 }
-                Order::Close { code, reason } => {
+                LuaMail::Client { app, to, order: Order::Close { code, reason } } => {
                     self.close_lua_here(reactor, app, to, code, &reason);
                 }
+                LuaMail::Broadcast(broadcast) => self.keep_broadcast(broadcast),
             }
         }
         if let Some(post) = &self.lua_post
@@ -186,9 +243,49 @@ impl Worker {
     }
 
     fn mail_lua(&self, app: u16, to: RemoteClient, order: Order) {
-        let mail = LuaMail { app, to, order };
+        let mail = LuaMail::Client { app, to, order };
         let is_sent =
             self.lua_post.as_ref().is_some_and(|post| post.send(to.worker as usize, mail));
         self.accounts.counters.lua_mail_drops.add(u64::from(!is_sent));
+    }
+}
+
+/// Broadcasts.
+impl Worker {
+    /// Carries out `Effect::Broadcast`: the VMs of all workers get it, also the one that has sent it.
+    pub(super) fn broadcast_lua(&mut self, channel: &[u8], data: &[u8]) {
+        let channel = String::from_utf8_lossy(channel).into_owned();
+        let broadcast = Arc::new(Broadcast { channel, data: data.to_vec() });
+        let mut drops = 0;
+        if let Some(post) = &self.lua_post {
+            for worker in (0..post.workers.len()).filter(|worker| *worker != post.own) {
+                let is_sent = post.send(worker, LuaMail::Broadcast(Arc::clone(&broadcast)));
+                drops += u64::from(!is_sent);
+            }
+        }
+        self.accounts.counters.lua_mail_drops.add(drops);
+        self.keep_broadcast(broadcast);
+    }
+
+    fn keep_broadcast(&mut self, broadcast: Arc<Broadcast>) {
+        let is_kept = self.lua_broadcasts.add(broadcast);
+        self.accounts.counters.lua_mail_drops.add(u64::from(!is_kept));
+    }
+
+    /// Hands the broadcasts that wait to the VMs that take broadcasts, as far as the share of the turn goes.
+    pub(super) fn deliver_broadcasts<R: Reactor>(&mut self, reactor: &mut R) {
+        while !self.lua_share.is_used_up()
+            && let Some(broadcast) = self.lua_broadcasts.take()
+        {
+            for place in 0..self.apps.len() {
+                let app = self.apps.index_at(place);
+                if self.apps.peek(app).is_some_and(|vm| vm.has(Handler::Broadcast)) {
+                    let Broadcast { channel, data } = &*broadcast;
+                    self.call_app(reactor, app, "a broadcast", None, |vm| {
+                        vm.broadcast(channel, data)
+                    });
+                }
+            }
+        }
     }
 }

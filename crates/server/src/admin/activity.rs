@@ -4,11 +4,20 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use serde_json::{Value, json};
+use tidegate_base::histogram::Durations;
+
 use super::Operations;
 use super::command::Outcome;
 use super::command::Reply::Shown;
 use super::profile::cpu_ms;
+use super::rows::wants_json;
 use crate::counters::{Accounts, HandlerKind};
+
+/// A duration beyond the bounds of the histogram.
+const LONGER: &str = ">67ms";
+/// The shown quantiles, in thousandths, and their names.
+const QUANTILES: [(u64, &str); 3] = [(500, "p50"), (900, "p90"), (990, "p99")];
 
 /// Fails if there are arguments.
 fn no_arguments(command: &str, arguments: &[&str]) -> Result<(), String> {
@@ -70,6 +79,10 @@ struct Cost {
     sampled: u64,
     busy_ns: u64,
     wait_ns: u64,
+    /// The timed calls.
+    busy: Durations,
+    /// How long their events waited.
+    wait: Durations,
 }
 
 impl Cost {
@@ -80,6 +93,8 @@ impl Cost {
             sum.sampled += handler.sampled.load();
             sum.busy_ns += handler.sampled_busy_ns.load();
             sum.wait_ns += handler.sampled_wait_ns.load();
+            sum.busy.add(&handler.busy);
+            sum.wait.add(&handler.wait);
         }
         sum
     }
@@ -93,32 +108,69 @@ impl Cost {
     }
 }
 
-/// Shows what each kind of handler costs, with the columns of HAProxy's `show profiling tasks`.
+/// Shows what each kind of handler costs: the columns of HAProxy's `show profiling tasks`, then quantiles.
 pub(super) fn show_profiling(arguments: &[&str], operations: &Operations) -> Outcome {
-    no_arguments("show profiling", arguments)?;
+    let is_json = wants_json("show profiling", arguments)?;
+    let mut costs: Vec<(HandlerKind, Cost)> =
+        HandlerKind::ALL.map(|kind| (kind, Cost::of(kind, &operations.accounts))).into();
+    costs.retain(|(_, cost)| cost.calls > 0);
+    costs.sort_by_key(|(_, cost)| core::cmp::Reverse(cost.mean_and_all(cost.busy_ns).1));
+    if is_json {
+        let all: Vec<Value> =
+            costs.iter().map(|(kind, cost)| profiling_json(*kind, cost)).collect();
+        return Ok(Shown(format!("{}\n", Value::Array(all))));
+    }
     let mut text = format!(
-        "Activity of all workers; one call in {} is timed, and totals are estimates:\n  {:<20}{:>12}{:>10}{:>10}{:>10}{:>10}\n",
+        "Activity of all workers; one call in {} is timed, and totals are estimates:\n  {:<20}{:>12}",
         tidegate_base::handlers::SAMPLE_EVERY,
         "function",
         "calls",
-        "cpu_tot",
-        "cpu_avg",
-        "lat_tot",
-        "lat_avg"
     );
-    let mut costs: Vec<(HandlerKind, Cost)> =
-        HandlerKind::ALL.map(|kind| (kind, Cost::of(kind, &operations.accounts))).into();
-    costs.sort_by_key(|(_, cost)| core::cmp::Reverse(cost.mean_and_all(cost.busy_ns).1));
-    for (kind, cost) in costs.iter().filter(|(_, cost)| cost.calls > 0) {
+    let quantiles = |what: &str| QUANTILES.map(|(_, name)| format!("{what}_{name}"));
+    let totals = ["cpu_tot", "cpu_avg", "lat_tot", "lat_avg"].map(str::to_owned);
+    for name in totals.into_iter().chain(quantiles("cpu")).chain(quantiles("lat")) {
+        let _ = write!(text, "{name:>10}");
+    }
+    text.push('\n');
+    for (kind, cost) in &costs {
         let (busy_mean, busy_all) = cost.mean_and_all(cost.busy_ns);
         let (wait_mean, wait_all) = cost.mean_and_all(cost.wait_ns);
         let _ = write!(text, "  {:<20}{:>12}", kind.name(), cost.calls);
         for nanos in [busy_all, busy_mean, wait_all, wait_mean] {
             let _ = write!(text, "{:>10}", duration(nanos));
         }
+        for durations in [&cost.busy, &cost.wait] {
+            for part in quantiles_of(durations) {
+                let shown = match part {
+                    Some(nanos) => duration(nanos),
+                    None if durations.count() == 0 => "-".to_owned(),
+                    None => LONGER.to_owned(),
+                };
+                let _ = write!(text, "{shown:>10}");
+            }
+        }
         text.push('\n');
     }
     Ok(Shown(text))
+}
+
+fn quantiles_of(durations: &Durations) -> [Option<u64>; QUANTILES.len()] {
+    QUANTILES.map(|(per_mille, _)| durations.quantile(per_mille))
+}
+
+fn profiling_json(kind: HandlerKind, cost: &Cost) -> Value {
+    let figures = |durations: &Durations, sampled_ns| {
+        let (mean, all) = cost.mean_and_all(sampled_ns);
+        let [p50, p90, p99] = quantiles_of(durations);
+        json!({"total_ns": all, "average_ns": mean, "p50_ns": p50, "p90_ns": p90, "p99_ns": p99})
+    };
+    json!({
+        "function": kind.name(),
+        "calls": cost.calls,
+        "timed": cost.sampled,
+        "cpu": figures(&cost.busy, cost.busy_ns),
+        "latency": figures(&cost.wait, cost.wait_ns),
+    })
 }
 
 /// A duration with a unit, as HAProxy writes it.

@@ -9,7 +9,9 @@ use tidegate_gate::access::Names;
 use tidegate_gate::agent::{Operation, WEIGHT_MAX, part_of_weight};
 
 use super::profile::{self, Plan};
-use super::{Operations, activity, errors, info, maintenance, map, sess, set, stat, table};
+use super::{
+    Operations, activity, errors, events, info, maintenance, map, parts, sess, set, stat, table,
+};
 use crate::health::{ServerState, View};
 
 /// The outcome of a command.
@@ -99,6 +101,48 @@ const COMMANDS: &[Command] = &[
         run: errors::show,
     },
     Command {
+        words: &["show", "events"],
+        arguments: "[NUMBER] [reload|server|ejection|admin|process] [json]",
+        about: "what has changed lately: reloads, servers that went up or down, ejections, commands of operators",
+        example: "show events 20 server",
+        run: events::show,
+    },
+    Command {
+        words: &["show", "pools"],
+        arguments: "[json]",
+        about: "the servers of all pools: state, weight, requests in progress and connections of all workers",
+        example: "show pools",
+        run: parts::pools,
+    },
+    Command {
+        words: &["show", "tls"],
+        arguments: "[json]",
+        about: "the certificates of listeners with names and expiry, tickets, and the counts of handshakes",
+        example: "show tls",
+        run: parts::tls,
+    },
+    Command {
+        words: &["show", "resolvers"],
+        arguments: "[json]",
+        about: "the names of servers: addresses, when they were resolved, failures",
+        example: "show resolvers",
+        run: parts::resolvers,
+    },
+    Command {
+        words: &["show", "push"],
+        arguments: "[json]",
+        about: "the push hubs: channels, history, subscriptions, users",
+        example: "show push",
+        run: parts::push,
+    },
+    Command {
+        words: &["show", "lua"],
+        arguments: "[json]",
+        about: "the Lua applications in each worker: memory, clients, timers, failures, restarts",
+        example: "show lua",
+        run: parts::lua,
+    },
+    Command {
         words: &["show", "servers", "state"],
         arguments: "[POOL]",
         about: "the state of each server, with HAProxy's columns",
@@ -134,8 +178,8 @@ const COMMANDS: &[Command] = &[
     },
     Command {
         words: &["show", "profiling"],
-        arguments: "",
-        about: "the calls, CPU time and queueing delay of each kind of handler",
+        arguments: "[json]",
+        about: "the calls, CPU time and queueing delay of each kind of handler: totals, averages and percentiles",
         example: "show profiling",
         run: activity::show_profiling,
     },

@@ -156,6 +156,7 @@ mod tests {
     use super::super::serve as serve_any;
     use super::*;
     use crate::health::{Roster, ServerState};
+    use crate::known_names::KnownNames;
     use crate::stats::Registry;
 
     const FILE: &str = "[[listener]]\nbind = \"127.0.0.1:1\"\n[[route]]\nproxy = \"p\"\n\
@@ -171,6 +172,8 @@ mod tests {
             accounts: Vec::new(),
             workers: Vec::new(),
             is_private: true,
+            tls: Mutex::default(),
+            names: KnownNames::default(),
             registry: Arc::new(Registry::new(1)),
             roster: Arc::new(Roster::new(&arranged, Vec::new())),
             started: (Instant::now(), SystemTime::now()),

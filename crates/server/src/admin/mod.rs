@@ -9,15 +9,18 @@ mod activity;
 mod command;
 mod connection;
 mod errors;
+mod events;
 mod http;
 mod info;
 mod line;
 mod maintenance;
 mod map;
 mod metrics;
+mod parts;
 mod process;
 mod profile;
 mod reloads;
+mod rows;
 mod sess;
 mod set;
 mod stat;
@@ -40,13 +43,16 @@ use tidegate_config::model::{Admin, Bind, Config};
 use tidegate_gate::inventory::Inventory;
 use tidegate_gate::process_state::ProcessState;
 use tidegate_reactor::Sender;
+use tidegate_secure::TlsPlan;
 
 pub(crate) use self::connection::Places;
 use self::connection::{Connection, Stream};
 pub(crate) use self::profile::Profiler;
 pub(crate) use self::reloads::Reloads;
 use crate::counters::Accounts;
+use crate::events::EventKind;
 use crate::health::Roster;
+use crate::known_names::KnownNames;
 use crate::ledger::Ledger;
 use crate::log;
 use crate::start::Mail;
@@ -76,6 +82,10 @@ pub(crate) struct Operations {
     pub(crate) is_private: bool,
     /// The counters of listeners, routes and servers.
     pub(crate) registry: Arc<Registry>,
+    /// The TLS settings in force.
+    pub(crate) tls: Mutex<Arc<TlsPlan>>,
+    /// The names of servers.
+    pub(crate) names: KnownNames,
     /// The servers.
     pub(crate) roster: Arc<Roster>,
     /// When the process started.
@@ -94,6 +104,11 @@ impl Operations {
     /// The configuration in force.
     fn config(&self) -> Arc<Config> {
         Arc::clone(&self.config.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The TLS settings in force.
+    fn tls(&self) -> Arc<TlsPlan> {
+        Arc::clone(&self.tls.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// The state that all workers share.
@@ -404,4 +419,5 @@ fn open_unix(path: &str) -> io::Result<UnixListener> {
 /// Logs a change that a client made.
 fn audit(caller: &Caller, command: &str) {
     log::info(format_args!("admin: {} ran: {command}", caller.from));
+    crate::events::note(EventKind::Admin, format_args!("{} ran: {command}", caller.from));
 }

@@ -98,13 +98,11 @@ pub(super) fn kill(arguments: &[&str], operations: &Operations) -> Outcome {
     let [id] = arguments else { return Err(format!("write: kill conn ID; {ID_USAGE}")) };
     let id = id_of(id, operations)?;
     let reports = ask_one(operations, id.worker, Question::End(id))?;
-    match reports.reports.into_iter().next() {
-        Some((_, Report::Ended(Ok(())))) => Ok(Changed(String::new())),
-        Some((_, Report::Ended(Err(why)))) => Err(format!("connection {id} was not ended: {why}")),
-        Some((_, Report::Sessions(_) | Report::EndedOfServer(_) | Report::Malformed(_))) | None => {
-            Err(late(id.worker))
-        }
-    }
+    let Some((_, Report::Ended(ended))) = reports.reports.into_iter().next() else {
+        return Err(late(id.worker));
+    };
+    ended.map_err(|why| format!("connection {id} was not ended: {why}"))?;
+    Ok(Changed(String::new()))
 }
 
 /// Ends the exchanges with a server.
@@ -115,11 +113,13 @@ pub(super) fn end_of_server(arguments: &[&str], operations: &Operations) -> Outc
     let (pool, server) = server_of(place, operations)?;
     let reports = ask_all(operations, Question::EndOfServer(pool, server));
     let missing = missing_note(&reports);
-    let ended = reports.reports.iter().map(|(_, report)| match report {
-        Report::EndedOfServer(count) => *count,
-        Report::Sessions(_) | Report::Ended(_) | Report::Malformed(_) => 0,
-    });
-    Ok(Changed(format!("exchanges ended: {}\n{missing}", ended.sum::<u64>())))
+    let mut ended = 0;
+    for (_, report) in &reports.reports {
+        if let Report::EndedOfServer(count) = report {
+            ended += count;
+        }
+    }
+    Ok(Changed(format!("exchanges ended: {ended}\n{missing}")))
 }
 
 /// The indexes of the server POOL/SERVER.

@@ -22,6 +22,7 @@ use tidegate_reactor::Sender;
 
 use super::{ServerId, Standings};
 use crate::delivery::Delivery;
+use crate::events::{self, EventKind};
 use crate::ledger::{Ledger, PassedAgent, PassedChecks, PassedServer};
 use crate::log;
 use crate::start::Mail;
@@ -539,6 +540,7 @@ fn log_agent(pool: &PoolEntry, server: &str, agent: &Agent) {
         true => log::info(line),
         false => log::warning(line),
     }
+    events::note(EventKind::Server, line);
     if up == 0 && !agent.state.takes_requests() {
         log::error(format_args!("pool {}: no server is up", pool.name));
     }
@@ -550,14 +552,17 @@ fn log_change(pool: &PoolEntry, server: &str, outcome: Outcome, took: Span, last
     let (pool, took) = (&pool.name, took.as_millis());
     let lasted = lasted.as_secs();
     if outcome.is_success() {
-        log::info(format_args!(
+        let line = format_args!(
             "pool {pool}: server {server} is up after being down for {lasted} s: {outcome} in {took} ms; servers up: {up} of {all}"
-        ));
-        return;
+        );
+        log::info(line);
+        return events::note(EventKind::Server, line);
     }
-    log::warning(format_args!(
+    let line = format_args!(
         "pool {pool}: server {server} is down: {outcome} after {took} ms; servers up: {up} of {all}"
-    ));
+    );
+    log::warning(line);
+    events::note(EventKind::Server, line);
     if up == 0 {
         log::error(format_args!("pool {pool}: no server is up"));
     }

@@ -226,6 +226,8 @@ impl Stage {
             Effect::SendRemote { .. } | Effect::CloseRemote { .. } => {}
             // The pieces of a test are fed one after the other.
             Effect::BodyRoom { .. } => {}
+            // A test has no layers.
+            Effect::Broadcast { .. } => {}
             Effect::AwaitDrain { tag } => {
                 if let Some(request) = self.requests.get(tag) {
                     self.vm.note_drained(request.exchange);

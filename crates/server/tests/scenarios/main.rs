@@ -80,6 +80,7 @@ scenes! {
     idle_timeout_closes_without_a_response
     interim_responses_are_relayed
     large_bodies_flow_both_ways
+    lapps_services_run_unchanged
     lua_answers_requests
     lua_handlers_wait
     lua_hooks_change_bodies

@@ -19,6 +19,7 @@ mod http2_smuggling;
 mod http2_tunnel;
 mod http2_websocket;
 mod inspection;
+mod lapps;
 mod limits;
 mod line;
 mod lua;

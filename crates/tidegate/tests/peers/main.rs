@@ -5,6 +5,7 @@
 
 mod access_log;
 mod admin;
+mod admin_parts;
 mod admin_sessions;
 mod autobahn;
 mod careless_servers;

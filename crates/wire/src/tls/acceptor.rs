@@ -12,7 +12,9 @@ use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig, SupportedProtocolVersion};
 
-use super::certificate::{CertificateFiles, Certificates, decode_authorities, decode_revocations};
+use super::certificate::{
+    CertificateFacts, CertificateFiles, Certificates, decode_authorities, decode_revocations,
+};
 use super::choice::{self, Version};
 use super::clock::TlsClock;
 use super::der;
@@ -86,6 +88,8 @@ pub struct Acceptor {
     config: Arc<ServerConfig>,
     /// Whether sessions remember the name that the client requested.
     keeps_names: bool,
+    /// What is known of the certificates.
+    certificates: Arc<[CertificateFacts]>,
     /// Verification of client certificates; `None` if they are not requested.
     client_verification: Option<ClientVerification>,
 }
@@ -127,6 +131,7 @@ impl Acceptor {
         let provider = Arc::new(choice::provider(&settings.ciphers, &settings.groups, randomness)?);
         let certificates =
             Certificates::new(&settings.certificates, settings.strict_names, &provider)?;
+        let facts: Arc<[CertificateFacts]> = certificates.facts().into();
         let versions = settings.version_min.and_later();
         let verifier = client_verifier(settings, &provider)?;
         let mut config = ServerConfig::builder_with_details(Arc::clone(&provider), Arc::new(clock))
@@ -151,7 +156,9 @@ impl Acceptor {
             refused: Arc::default(),
         });
         let keeps_names = settings.keeps_names;
-        Ok(Self { config: Arc::new(config), keeps_names, client_verification }.with_own_refusals())
+        let config = Arc::new(config);
+        let own = Self { config, keeps_names, certificates: facts, client_verification };
+        Ok(own.with_own_refusals())
     }
 
     /// An acceptor with the same settings that records rejected certificates separately, so that a worker
@@ -180,7 +187,15 @@ impl Acceptor {
         config.ticketer = Arc::clone(&old.ticketer);
         config.send_tls13_tickets = old.send_tls13_tickets;
         let client_verification = Some(ClientVerification { refused, ..verification.clone() });
-        Self { config: Arc::new(config), keeps_names: self.keeps_names, client_verification }
+        let certificates = Arc::clone(&self.certificates);
+        let keeps_names = self.keeps_names;
+        Self { config: Arc::new(config), keeps_names, certificates, client_verification }
+    }
+
+    /// What is known of the certificates, in the order of the settings.
+    #[must_use]
+    pub fn certificates(&self) -> &[CertificateFacts] {
+        &self.certificates
     }
 
     /// Creates the session of an accepted connection.

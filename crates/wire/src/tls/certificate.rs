@@ -14,6 +14,7 @@ use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls::{Error, InconsistentKeys, RootCertStore};
 
+use super::der;
 use super::setup::{SetupFault, SetupKind};
 
 /// The contents of the files of one certificate.
@@ -84,6 +85,15 @@ pub(super) fn decode_revocations(
     if lists.is_empty() { Err(SetupFault::new(SetupKind::RevocationBroken, "")) } else { Ok(lists) }
 }
 
+/// What operators want to know of a certificate.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CertificateFacts {
+    /// The names that it covers.
+    pub names: Vec<String>,
+    /// The end of its validity, in seconds since 1970; `None` if it cannot be read.
+    pub not_after: Option<u64>,
+}
+
 /// All certificates of a listener, by name.
 #[derive(Debug)]
 pub(super) struct Certificates {
@@ -114,6 +124,22 @@ impl Certificates {
             found.all.push(Arc::new(certified));
         }
         Ok(found)
+    }
+
+    /// What is known of each certificate, in the order of the settings.
+    pub(super) fn facts(&self) -> Vec<CertificateFacts> {
+        let names_of = |at: usize| {
+            let own = self.names.iter().filter(|(_, places)| places.contains(&at));
+            let shown = |name: &String| match name.starts_with('.') {
+                true => format!("*{name}"),
+                false => name.clone(),
+            };
+            own.map(|(name, _)| shown(name)).collect()
+        };
+        let end_of = |key: &CertifiedKey| der::read_not_after(key.cert.first()?);
+        let all = self.all.iter().enumerate();
+        all.map(|(at, key)| CertificateFacts { names: names_of(at), not_after: end_of(key) })
+            .collect()
     }
 
     /// The first candidate whose key the client can verify. If there is none, the first candidate, so that

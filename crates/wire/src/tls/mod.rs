@@ -27,7 +27,7 @@ mod setup;
 mod tickets;
 
 pub use acceptor::{Acceptor, AcceptorSettings, ClientAuth};
-pub use certificate::CertificateFiles;
+pub use certificate::{CertificateFacts, CertificateFiles};
 pub use choice::{CIPHER_NAMES, GROUP_NAMES, Version, openssl_cipher_name};
 pub use clock::TlsClock;
 pub use connector::{Connector, ConnectorSettings, Roots, ServerNameFault};

@@ -5,6 +5,7 @@
 use tidegate_base::Moment;
 use tidegate_reactor::Reactor;
 
+use crate::events::{self, EventKind};
 use crate::health::Standings;
 use crate::log;
 use crate::worker::Worker;
@@ -32,8 +33,10 @@ impl Worker {
         self.accounts.counters.ejections.add(1);
         let names = &self.settings.newest().names;
         let (pool, server) = names.server(usize::from(pool), usize::from(server));
-        log::warning(format_args!(
+        let line = format_args!(
             "pool {pool}: server {server} is ejected for {span:?}, because its requests fail"
-        ));
+        );
+        log::warning(line);
+        events::note(EventKind::Ejection, line);
     }
 }

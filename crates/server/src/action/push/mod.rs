@@ -42,7 +42,7 @@ use tidegate_push::ages::Ages;
 use tidegate_push::api::ApiCall;
 use tidegate_push::client::{Connection, Disconnect};
 use tidegate_push::emulation::Framing;
-use tidegate_push::hub::{Hub, Instance};
+use tidegate_push::hub::{Hub, HubFigures, Instance};
 use tidegate_push::local::SubscriptionId;
 use tidegate_push::position::Position;
 use tidegate_push::queue::Queue;
@@ -274,6 +274,11 @@ impl PushState {
             waits >= PUSH_MAILS_MAX / 2 || self.hub.is_congested()
         };
         self.effort.wrapping_sub(effort_before) >= PUSH_EFFORT_PER_TURN_MAX || is_much_mail()
+    }
+
+    /// What the worker has of each hub.
+    pub(crate) fn figures(&self) -> Vec<HubFigures> {
+        (0..self.settings.len() as u16).map(|hub| self.hub.figures(hub)).collect()
     }
 
     /// The number of connected clients of the client protocol.

@@ -226,6 +226,9 @@ impl Worker {
                 self.drop_stream(reactor, to.stream);
             }
             Event::Rejected { fault, .. } => {
+                // Its fields were compressed.
+                let what = (fault.reason(), FaultPlace::Unknown);
+                self.keep_malformed(reactor, sock, what, b"");
                 self.accounts.counters.requests_refused.add(1);
                 self.record_refused_stream(reactor, sock, fault.reason());
             }

@@ -1,0 +1,80 @@
+//! What a worker knows of its pools, push hubs and Lua applications, for the admin interface.
+//! In: the state of the worker. Out: copies of its counts.
+//! Never: looks at single channels, subscribers or clients: each figure is kept by its owner.
+
+pub use tidegate_push::hub::HubFigures;
+
+use crate::worker::{Worker, WorkerPool};
+
+/// What a worker knows of one pool.
+#[derive(Clone, Default, Debug)]
+pub struct PoolFigures {
+    /// Requests that wait for a server.
+    pub queued: u64,
+    /// Requests that have begun and not ended.
+    pub requests: u64,
+    /// By server.
+    pub servers: Vec<ServerFigures>,
+}
+
+/// What a worker knows of one server.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct ServerFigures {
+    /// Requests that it has.
+    pub requests: u64,
+    /// Idle connections that any client may use.
+    pub idle: u64,
+    /// Idle connections that are kept for one client each.
+    pub kept: u64,
+    /// Connections of HTTP/2.
+    pub shared: u64,
+    /// The worker sends it requests.
+    pub is_up: bool,
+}
+
+/// What a worker knows of one Lua application, or of a VM of its earlier code.
+#[derive(Clone, Default, Debug)]
+pub struct AppFigures {
+    /// The name.
+    pub name: String,
+    /// The VM runs earlier code.
+    pub is_earlier: bool,
+    /// The application has a VM.
+    pub runs: bool,
+    /// Bytes that the VM uses.
+    pub used_bytes: u64,
+    /// Bytes that it may use.
+    pub bytes_max: u64,
+    /// WebSocket clients.
+    pub clients: u64,
+    /// Requests that expect a response.
+    pub requests: u64,
+    /// Handlers that wait.
+    pub waiting: u64,
+    /// Timers and threads.
+    pub timers: u64,
+    /// Callbacks that failed.
+    pub failures: u64,
+    /// VMs that were discarded.
+    pub restarts: u64,
+}
+
+impl Worker {
+    /// By pool of the newest settings.
+    pub(crate) fn pool_figures(&self) -> Vec<PoolFigures> {
+        let of_pool = |pool: &WorkerPool| PoolFigures {
+            queued: pool.queue.len() as u64,
+            requests: pool.exchanges.into(),
+            servers: (0..pool.state.len())
+                .map(|server| ServerFigures {
+                    requests: pool.state.in_use(server).into(),
+                    idle: pool.idle.count(server) as u64,
+                    kept: pool.kept.get(server).map_or(0, |kept| u64::from(*kept)),
+                    shared: pool.shared.connection_count(server) as u64,
+                    is_up: pool.state.is_up(server),
+                })
+                .collect(),
+        };
+        self.pools.iter().map(of_pool).collect()
+    }
+}

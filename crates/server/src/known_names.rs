@@ -1,0 +1,91 @@
+//! The names of servers as they were resolved last, for the admin interface.
+//! In: the addresses of a configuration that comes into force, and the names that could not be resolved for it.
+//! Out: by name, its addresses, when they were resolved, and what has failed since the process started.
+//! Limits: the names of the configuration in force.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::SystemTime;
+
+use tidegate_config::model::{Config, ServerAddress};
+
+use crate::resolve::{Addresses, Unresolved};
+
+/// What is known about a name.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct KnownName {
+    /// The addresses in use, with the port.
+    pub(crate) addresses: Vec<String>,
+    /// When they were resolved.
+    pub(crate) resolved: SystemTime,
+    /// How often the name could not be resolved, so that it kept its addresses.
+    pub(crate) failures: u64,
+    /// Why, the last time.
+    pub(crate) last_failure: Option<String>,
+}
+
+/// The names of the process.
+#[derive(Default)]
+pub(crate) struct KnownNames(Mutex<BTreeMap<String, KnownName>>);
+
+impl KnownNames {
+    /// A configuration comes into force.
+    pub(crate) fn note(&self, config: &Config, addresses: &Addresses, failed: &[Unresolved]) {
+        let now = SystemTime::now();
+        let mut names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let earlier = core::mem::take(&mut *names);
+        for (pool, addresses) in config.pools.iter().zip(addresses) {
+            for (server, addresses) in pool.servers.iter().zip(addresses) {
+                let ServerAddress::Name(host, port) = &server.address else { continue };
+                let name = format!("{host}:{port}");
+                let known = earlier.get(&name);
+                let failure = failed.iter().find(|one| one.name == name);
+                let resolved = known.filter(|_| failure.is_some()).map_or(now, |it| it.resolved);
+                let entry = KnownName {
+                    addresses: addresses.iter().map(ToString::to_string).collect(),
+                    resolved,
+                    failures: known.map_or(0, |it| it.failures) + u64::from(failure.is_some()),
+                    last_failure: failure
+                        .map(|one| one.what.clone())
+                        .or_else(|| known.and_then(|it| it.last_failure.clone())),
+                };
+                names.insert(name, entry);
+            }
+        }
+    }
+
+    /// All names, in alphabetical order.
+    pub(crate) fn all(&self) -> Vec<(String, KnownName)> {
+        let names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        names.iter().map(|(name, known)| (name.clone(), known.clone())).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_base::Address;
+
+    use super::*;
+
+    #[test]
+    fn failures_are_counted_and_keep_the_time_of_the_addresses() {
+        let text = "[[listener]]\nbind = \"127.0.0.1:0\"\n[[route]]\nproxy = \"p\"\n[pool.p]\n\
+                    servers = [\"one:1\", \"two:2\", \"10.0.0.1:3\"]\n";
+        let config = tidegate_config::parse(text, "the test").expect("it is valid");
+        let address = |port| vec![Address::Tcp(([10, 0, 0, 9], port).into())];
+        let addresses = vec![vec![address(1), address(2), address(3)]];
+        let names = KnownNames::default();
+        names.note(&config, &addresses, &[]);
+        let first = names.all();
+        let listed: Vec<&str> = first.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(listed, ["one:1", "two:2"]);
+        assert_eq!(first[0].1.addresses, ["10.0.0.9:1"]);
+        let (pool, name, what) = ("p".to_owned(), "two:2".to_owned(), "no such name".to_owned());
+        names.note(&config, &addresses, &[Unresolved { pool, name, what }]);
+        let second = names.all();
+        assert_eq!((second[0].1.failures, second[1].1.failures), (0, 1));
+        assert_eq!(second[1].1.resolved, first[1].1.resolved);
+        names.note(&config, &addresses, &[]);
+        assert_eq!(names.all()[1].1.last_failure.as_deref(), Some("no such name"));
+    }
+}
