@@ -296,6 +296,11 @@ fn read_server(file: &Table<'_>, notes: &mut Notes) -> Server {
     }
     table.set_word("reload", &mut server.reload, notes);
     table.set_duration("shutdown-grace", &mut server.shutdown_grace, notes);
+    if let Some(drain) = table.open_table("drain", notes) {
+        drain.set_duration("stop", &mut server.drain.stop, notes);
+        drain.set_duration("reload", &mut server.drain.reload, notes);
+        drain.set_duration("upgrade", &mut server.drain.upgrade, notes);
+    }
     table.set_bound("connections-max", &mut server.connections_max, notes);
     if let Some(name) = table.text("server-name", notes) {
         let good = |c: char| c.is_ascii_graphic() || c == ' ';

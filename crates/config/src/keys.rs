@@ -80,6 +80,7 @@ mod auth;
 mod bandwidth;
 mod choice;
 mod count_table;
+mod drain;
 mod edits;
 mod eject;
 mod health;
@@ -110,6 +111,7 @@ pub use bandwidth::BANDWIDTH;
 pub(crate) use choice::WEIGHT_MAX;
 pub use choice::{CHOICE, MAP, SPLIT};
 pub use count_table::COUNT_TABLE;
+pub use drain::DRAIN;
 pub use edits::{REQUEST_EDITS, RESPONSE_EDITS};
 pub use eject::EJECT;
 pub use health::HEALTH;
@@ -284,7 +286,7 @@ mod tests {
     #[test]
     fn setting_names_are_unique_and_described() {
         let paths: Vec<_> = sections().iter().map(|section| section.path).collect();
-        assert_eq!(paths.len(), 56, "{paths:?}");
+        assert_eq!(paths.len(), 57, "{paths:?}");
         for section in sections() {
             for (index, key) in section.keys.iter().enumerate() {
                 assert!(key.about.ends_with('.'), "{}: {}", section.path, key.name);

@@ -14,6 +14,7 @@ mod choice;
 mod client_fields;
 mod conditions;
 mod count_table;
+mod drain;
 mod eject;
 mod handling;
 mod health;
@@ -25,6 +26,7 @@ mod rate;
 mod retry_on;
 mod reuse;
 mod route_timeouts;
+mod server;
 mod sticky;
 mod tcp;
 mod text_map;
@@ -43,6 +45,7 @@ pub use conditions::{Conditions, HeaderCondition, HeaderTest, NamedTest};
 pub use count_table::{
     COUNT_TABLES_MAX, COUNTS_MAX, Comparison, Count, CountTable, CountTest, Counted, TableTest,
 };
+pub use drain::DrainTimes;
 pub use eject::Eject;
 pub use handling::{FieldEdits, Handling, Hooks, Placeholder, Template, TemplatePiece};
 pub use health::{AgentCheck, CheckKind, CheckMethod, HealthCheck, HttpCheck};
@@ -54,6 +57,7 @@ pub use rate::{Rate, RateExcess};
 pub use retry_on::{RETRY_STATUSES, RetryOn};
 pub use reuse::{Reuse, Unretriable};
 pub use route_timeouts::RouteTimeouts;
+pub use server::Server;
 pub use sticky::{SameSite, Stay, Sticky};
 pub use tcp::Forward;
 pub use text_map::{KEY_BYTES_MAX, MapEntry, MapFault, MapKind, TextMap, ValueMap, entries_max};
@@ -212,32 +216,6 @@ pub enum Compression {
     Shared,
     /// Messages refer to earlier messages of their connection.
     Dedicated,
-}
-
-/// `[server]`: settings of the whole process.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Server {
-    /// Number of worker threads; `None` ("auto"): one for each CPU that this process may use.
-    pub workers: Option<u16>,
-    /// CPUs for the worker threads, ascending; `None` ("all"): those that this process may use.
-    pub cpus: Option<Vec<usize>>,
-    /// When the configuration file is read again.
-    pub reload: ReloadOn,
-    /// How long a stop waits for exchanges in flight.
-    pub shutdown_grace: Span,
-    /// Maximum number of connections of the process, shared out among the workers; `None`: what the descriptor
-    /// limit of each worker allows.
-    pub connections_max: Option<u32>,
-    /// Value of the `Server` field; empty: the field is omitted.
-    pub server_name: String,
-    /// Name of this proxy in `Via` (RFC 9110 section 7.6.3).
-    pub via: String,
-    /// The ids of requests; `None`: only requests of routes with `{id}` have one.
-    pub request_id: Option<RequestIds>,
-    /// The traces of requests; `None`: traceparent is a field like any other.
-    pub trace: Option<Trace>,
-    /// Whether a connection goes to the worker of the CPU that received it.
-    pub steer_by_cpu: SteerByCpu,
 }
 
 /// `server.reload`.
@@ -796,23 +774,6 @@ pub struct ServerTimeouts {
     pub queue: Span,
     /// Time without a byte in either direction of a tunnel; then both connections are closed.
     pub tunnel: Span,
-}
-
-impl Default for Server {
-    fn default() -> Self {
-        Self {
-            workers: None,
-            cpus: None,
-            reload: ReloadOn::Signal,
-            shutdown_grace: Span::from_secs(30),
-            connections_max: None,
-            server_name: "tidegate".to_owned(),
-            via: "tidegate".to_owned(),
-            request_id: None,
-            trace: None,
-            steer_by_cpu: SteerByCpu::Auto,
-        }
-    }
 }
 
 impl Default for RequestLimits {

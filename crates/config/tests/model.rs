@@ -5,10 +5,10 @@ use tidegate_base::Span;
 use tidegate_config::keys::{Preset, Section, Shape, sections};
 use tidegate_config::model::{
     AccessFilter, AccessFormat, AccessLog, AccessTarget, Action, Admin, AgentCheck, Balance, Bind,
-    CheckKind, CheckMethod, Comparison, Compression, CountTable, CountTest, Eject, Forward,
-    HashKey, HeaderTest, HealthCheck, HostPattern, HttpCheck, Keep, PathPattern, Placeholder,
-    PoolChoice, RequestIds, ServerAddress, SyslogAddress, TableTest, TextKind, TextTest, Trace,
-    Unretriable, UpstreamHost, WebSocket,
+    CheckKind, CheckMethod, Comparison, Compression, CountTable, CountTest, DrainTimes, Eject,
+    Forward, HashKey, HeaderTest, HealthCheck, HostPattern, HttpCheck, Keep, PathPattern,
+    Placeholder, PoolChoice, RequestIds, ServerAddress, SyslogAddress, TableTest, TextKind,
+    TextTest, Trace, Unretriable, UpstreamHost, WebSocket,
 };
 use tidegate_config::{model::Config, parse};
 
@@ -108,6 +108,7 @@ fn every_setting_is_in_the_model() {
 [server]
 workers = 4
 shutdown-grace = "0s"
+drain = { stop = "1s", reload = "2s", upgrade = "3s" }
 connections-max = 10_000
 server-name = ""
 via = "edge-1"
@@ -173,6 +174,9 @@ servers = ["[::1]:80"]
     );
     assert_eq!(config.server.workers, Some(4));
     assert_eq!(config.server.shutdown_grace, Span::ZERO);
+    let span = Span::from_secs;
+    let drain = DrainTimes { stop: span(1), reload: span(2), upgrade: span(3) };
+    assert_eq!(config.server.drain, drain);
     assert_eq!(config.server.connections_max, Some(10_000));
     assert_eq!((config.server.server_name.as_str(), config.server.via.as_str()), ("", "edge-1"));
     let field = "x-trace-id".to_owned();

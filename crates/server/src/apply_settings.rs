@@ -16,10 +16,12 @@ use tidegate_config::arrange::{self, Arranged, Generation, PartIndex};
 use tidegate_config::findings::Finding;
 use tidegate_config::model::{Bind, Listener};
 use tidegate_reactor::{ListenError, ListenOptions, ListenerId, Reactor, SockId};
+use tidegate_wire::websocket::Close;
 
 use crate::action::Running;
 use crate::carrier::http1::client::Phase;
 use crate::connection::{ClientCarrier, Downstream, ServerCarrier};
+use crate::drain::{self, Drain};
 use crate::requester::Requester;
 use crate::settings::Era;
 use crate::snapshot::Snapshot;
@@ -102,6 +104,16 @@ pub(crate) struct Gone {
     published: Option<InUse>,
     /// `published` is to be written.
     is_changed: bool,
+    /// How WebSockets of removed listeners and servers are closed. Their steps begin with the timer `Leave`.
+    drain: Drain,
+    /// Steps are under way.
+    is_draining: bool,
+    /// When the next step is due.
+    step_at: Moment,
+    /// More parts were removed during the steps, which begin again after the last one.
+    drains_again: bool,
+    /// From when on idle connections of removed listeners are closed: a request may be on its way.
+    idle_at: Moment,
 }
 
 impl Gone {
@@ -150,6 +162,7 @@ impl Worker {
         self.renew_own();
         self.close_stale_idle(reactor, &snapshot);
         self.note_gone(&snapshot);
+        self.drain_removed(reactor);
         self.change_apps(reactor, successors);
         self.settle(reactor);
         Ok(())
@@ -226,28 +239,95 @@ impl Worker {
     /// Stops the listeners that were removed, after they have accepted the connections in their backlogs.
     fn close_removed_listeners<R: Reactor>(&mut self, reactor: &mut R, snapshot: &Snapshot) {
         self.listeners.retain(|listener| reactor.listener_address(listener.id).is_some());
-        let mut closes = false;
         for listener in &mut self.listeners {
             if snapshot.is_listener_gone(listener.index) && !listener.is_closing {
                 listener.is_closing = true;
-                closes = true;
                 reactor.stop_listening(listener.id);
             }
         }
-        if closes {
-            WorkerTimer::Leave.set(reactor, reactor.now().after(LEAVE_IDLE_SPAN));
-        }
     }
 
-    /// Closes the idle connections of removed listeners. Those that have had no request may still send one.
+    /// Begins to close what clients of removed parts have open, unless nothing uses removed parts.
+    fn drain_removed<R: Reactor>(&mut self, reactor: &mut R) {
+        if self.gone.places.is_empty() {
+            return;
+        }
+        self.gone.idle_at = reactor.now().after(LEAVE_IDLE_SPAN);
+        if core::mem::replace(&mut self.gone.is_draining, true) {
+            self.gone.drains_again = true;
+            let at = self.gone.idle_at.min(self.gone.step_at);
+            return WorkerTimer::Leave.set(reactor, at);
+        }
+        let span = self.settings.newest().config.server.drain.reload;
+        self.gone.drain = Drain::over(span, drain::LEAVES);
+        self.gone.step_at = self.gone.idle_at;
+        WorkerTimer::Leave.set(reactor, self.gone.idle_at);
+    }
+
+    /// Closes the idle connections of removed listeners, and the WebSockets whose step it is. Connections that have had no request
+    /// may still send one.
     pub(crate) fn close_idle_of_removed<R: Reactor>(&mut self, reactor: &mut R) {
+        let drain = self.gone.drain;
+        let now = reactor.now();
+        let closes_idle = now >= self.gone.idle_at;
         for sock in self.conns.downstream_ids() {
             let Some(down) = self.conns.downstream(sock) else { continue };
             let is_idle = down.requests > 0 && down.has_nothing_under_way();
-            let is_http1 = matches!(down.carrier, ClientCarrier::Http1(_));
-            if is_http1 && is_idle && self.settings.newest().is_listener_gone(down.listener) {
-                self.close_client(reactor, sock);
+            let is_gone = self.settings.newest().is_listener_gone(down.listener);
+            match &down.carrier {
+                ClientCarrier::Http1(_) if is_idle && is_gone && closes_idle => {
+                    self.close_client(reactor, sock);
+                }
+                ClientCarrier::Http1(http1) if drain.is_due(sock) => {
+                    if let Some(running) = http1.switched_to()
+                        && let Some(close) = self.close_of_removed(running, is_gone)
+                    {
+                        self.stop_switched(reactor, running, close);
+                    }
+                }
+                ClientCarrier::Http2(_) if drain.is_due(sock) => {
+                    self.stop_switched_streams(reactor, sock, |worker, running| {
+                        worker.close_of_removed(running, is_gone)
+                    });
+                }
+                ClientCarrier::Http1(_) | ClientCarrier::Http2(_) | ClientCarrier::Tcp(_) => {}
             }
+        }
+        if now >= self.gone.step_at {
+            match self.gone.drain.advance() {
+                Some(wait) => self.gone.step_at = now.after(wait),
+                None => self.gone.is_draining = false,
+            }
+        }
+        if self.gone.is_draining {
+            return WorkerTimer::Leave.set(reactor, self.gone.step_at);
+        }
+        if core::mem::take(&mut self.gone.drains_again) {
+            self.drain_removed(reactor);
+        }
+    }
+
+    /// What a client of a switched connection is told if its listener (`is_gone`) or its server was removed.
+    pub(crate) fn close_of_removed(
+        &self,
+        running: Running,
+        is_gone: bool,
+    ) -> Option<Close<'static>> {
+        match running {
+            _ if is_gone => Some(drain::LEAVES),
+            Running::Proxy(id) => {
+                let exchange = self.exchanges.find(id)?;
+                let (pool, server) = (exchange.pool, exchange.attempt.server);
+                let is_removed = self.settings.newest().is_server_gone(pool, server);
+                is_removed.then_some(drain::RESTARTS)
+            }
+            Running::None
+            | Running::Synthetic(_)
+            | Running::Lua(_)
+            | Running::Token(_)
+            | Running::Tarpit(_)
+            | Running::Push(_)
+            | Running::WebSocket(_) => None,
         }
     }
 }

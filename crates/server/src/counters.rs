@@ -161,6 +161,8 @@ counters! {
         tunnel_timeouts,
         /// Tunnels opened.
         tunnels,
+        /// Forwarded WebSockets that got a Close frame of this process, because of a stop, an upgrade or a reload.
+        tunnels_closed,
         /// Connections forwarded without HTTP that were assigned to a pool.
         tcp_connections,
         /// Connections closed because no pool is set for their server name.

@@ -1,11 +1,12 @@
-//! How a process that was replaced closes WebSocket connections: over time, so that their clients do not all connect to
-//! the new process at the same moment.
-//! In: the time for it. Out: which connections are to be closed by now.
+//! How WebSocket connections close with a stop, an upgrade or a reload: over time, so that their clients do not all connect again
+//! at the same moment.
+//! In: the time for it. Out: which connections are to be closed by now, and what their clients are told.
 //! Never: closes a connection with an HTTP exchange, which ends with its response.
 //! Limits: `STEPS` steps.
 
 use tidegate_base::Span;
 use tidegate_reactor::SockId;
+use tidegate_wire::websocket::{Close, CloseCode};
 
 /// In how many steps connections are closed.
 const STEPS: u32 = 20;
@@ -17,19 +18,34 @@ pub(crate) struct Drain {
     span: Span,
     /// The step that is due. From `STEPS - 1` on, every connection is.
     step: u32,
+    /// What clients of forwarded WebSockets are told.
+    close: Close<'static>,
 }
+
+/// The process or the listener goes away.
+pub(crate) const LEAVES: Close<'static> =
+    Close { code: CloseCode::GOING_AWAY, reason: "the service stops here, connect again" };
+/// A connection that is opened now goes to another process or server.
+pub(crate) const RESTARTS: Close<'static> =
+    Close { code: CloseCode::SERVICE_RESTART, reason: "the service restarts, connect again" };
 
 impl Default for Drain {
     /// All at once.
     fn default() -> Self {
-        Self { span: Span::ZERO, step: STEPS - 1 }
+        Self { span: Span::ZERO, step: STEPS - 1, close: LEAVES }
     }
 }
 
 impl Drain {
     /// Spread over `span`.
-    pub(crate) fn over(span: Span) -> Self {
-        if span.is_zero() { Self::default() } else { Self { span, step: 0 } }
+    pub(crate) fn over(span: Span, close: Close<'static>) -> Self {
+        let step = if span.is_zero() { STEPS - 1 } else { 0 };
+        Self { span, step, close }
+    }
+
+    /// What clients of forwarded WebSockets are told.
+    pub(crate) fn close(self) -> Close<'static> {
+        self.close
     }
 
     /// Whether the connection is to be closed by now.
@@ -55,7 +71,8 @@ mod tests {
         let sock = |index| SockId::new(index, 1);
         assert!((0..100).all(|index| Drain::default().is_due(sock(index))));
         assert_eq!(Drain::default().advance(), None);
-        let mut drain = Drain::over(Span::from_secs(20));
+        assert_eq!(Drain::over(Span::ZERO, LEAVES).advance(), None);
+        let mut drain = Drain::over(Span::from_secs(20), RESTARTS);
         let count = |drain: Drain| (0..100).filter(|&index| drain.is_due(sock(index))).count();
         for step in 1..STEPS as usize {
             assert_eq!(count(drain), 5 * step);

@@ -36,7 +36,7 @@ use crate::certificates::TlsLoader;
 use crate::configuration::{self, Bound, ConfigSource, Configuration, Listening, WorkerLink};
 use crate::counters::Accounts;
 use crate::cpus::{steers, worker_cpus};
-use crate::drain::Drain;
+use crate::drain::{self, Drain};
 use crate::events::{self, EventKind};
 use crate::handover::{Handover, Rehearsal, change_settings, rehearse};
 use crate::health::{Checks, Roster, Standings};
@@ -427,9 +427,12 @@ fn stop(
         Leave::Closed | Leave::Passed => Leaving::default(),
     };
     let grace = config.server.shutdown_grace;
+    let times = config.server.drain;
     let drain = match handover {
-        Leave::Passed => Drain::over(grace / DRAIN_PARTS),
-        Leave::Closed | Leave::Steered => Drain::default(),
+        Leave::Passed => Drain::over(times.upgrade.min(grace / DRAIN_PARTS), drain::RESTARTS),
+        Leave::Closed | Leave::Steered => {
+            Drain::over(times.stop.min(grace / DRAIN_PARTS), drain::LEAVES)
+        }
     };
     stop_all(workers, grace, &leaving, drain);
     if let Some(access) = access {
@@ -437,7 +440,7 @@ fn stop(
     }
 }
 
-/// Which part of the grace period a replaced process takes to close its WebSocket connections.
+/// Which part of the grace period a process takes at most to close its WebSocket connections: their clients need the rest.
 const DRAIN_PARTS: u32 = 2;
 
 impl WorkerThread {

@@ -5,7 +5,7 @@ use tidegate_base::limits;
 
 use super::Preset::{Absent, Value};
 use super::Shape::{Duration, NoNumber, Number, OneOf, Table, Text, True, Word};
-use super::{REQUEST_ID, Section, TRACE, key};
+use super::{DRAIN, REQUEST_ID, Section, TRACE, key};
 use crate::model::{ReloadOn, SteerByCpu};
 use crate::words::Keyword as _;
 
@@ -48,6 +48,13 @@ pub static SERVER: Section = Section {
              reset.",
             "Long enough for ordinary responses, and short enough that a stuck client cannot delay a \
              restart.",
+        ),
+        key(
+            "drain",
+            Table(&DRAIN),
+            Absent,
+            "Over what time WebSocket connections are closed with a stop, a reload and an upgrade.",
+            "",
         ),
         key(
             "connections-max",

@@ -51,6 +51,7 @@ use tidegate_gate::router::{self, Client, Routed};
 use tidegate_gate::scheme::{Scheme, request_scheme};
 use tidegate_reactor::{Peer, Reactor};
 use tidegate_wire::message::{BodyLength, Method, RequestHead};
+use tidegate_wire::websocket::Close;
 
 use crate::action::handled::Stage;
 use crate::action::intake::Intake;
@@ -443,17 +444,22 @@ impl Worker {
         }
     }
 
-    /// The process stops. A connection that is still open at the end of the grace period is reset.
-    pub(crate) fn stop_switched<R: Reactor>(&mut self, reactor: &mut R, running: Running) {
+    /// The process or the listener stops, or the server was removed. A connection that is still open at the end of the grace
+    /// period of the process is reset. `close`: what a forwarded WebSocket is told.
+    pub(crate) fn stop_switched<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        running: Running,
+        close: Close<'static>,
+    ) {
         match running {
-            // The protocol in a tunnel is unknown.
             Running::None
             | Running::Synthetic(_)
             | Running::Lua(_)
             | Running::Token(_)
             | Running::Tarpit(_)
-            | Running::Push(_)
-            | Running::Proxy(_) => {}
+            | Running::Push(_) => {}
+            Running::Proxy(id) => self.stop_tunnel(reactor, id, close),
             Running::WebSocket(id) => self.stop_websocket(reactor, id),
         }
     }

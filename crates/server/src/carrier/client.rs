@@ -113,26 +113,27 @@ impl Worker {
         self.end_waiting_sessions(reactor);
         self.end_tarpits(reactor);
         self.end_mirrors(reactor);
+        let close = self.stop.drain.close();
         // Closing one connection may close another.
         for sock in self.conns.downstream_ids() {
             let Some(down) = self.conns.downstream(sock) else { continue };
             match &down.carrier {
                 ClientCarrier::Http2(_) => {
                     if self.stop.drain.is_due(sock) {
-                        self.stop_switched_streams(reactor, sock);
+                        self.stop_switched_streams(reactor, sock, |_, _| Some(close));
                     }
                     self.stop_http2_client(reactor, sock);
                 }
                 ClientCarrier::Http1(_) | ClientCarrier::Tcp(_) if down.has_nothing_under_way() => {
                     self.close_client(reactor, sock);
                 }
-                // The protocol of a tunnel is unknown, so it lasts until the end of the grace period.
+                // The protocol of the connection is unknown, so it lasts until the end of the grace period.
                 ClientCarrier::Tcp(_) => {}
                 ClientCarrier::Http1(http1) => {
                     if let Some(running) =
                         http1.switched_to().filter(|_| self.stop.drain.is_due(sock))
                     {
-                        self.stop_switched(reactor, running);
+                        self.stop_switched(reactor, running, close);
                     }
                 }
             }

@@ -15,6 +15,7 @@ use crate::oracle::{Expected, Oracle};
 use crate::peer::body;
 use crate::peer::reader::{Framing, Head, Piece, Reader, response_framing};
 use crate::plan::BODY_BYTES_MAX;
+use crate::websocket_tunnel::TunnelReader;
 
 /// How long a client waits until its connection is established.
 const CONNECT_PATIENCE: Span = Span::from_secs(10);
@@ -225,6 +226,7 @@ struct Tunnel {
     id: u64,
     /// Bytes that came back so far.
     back: u64,
+    reader: TunnelReader,
 }
 
 /// The address of a client. Each client has its own, so that origins can recognise it.
@@ -359,6 +361,7 @@ impl Client {
         loop {
             if let Some(tunnel) = &mut self.tunnel {
                 let bytes = self.reader.take_rest();
+                let bytes = tunnel.reader.take(&bytes, oracle.closes_tunnels)?;
                 if !body::matches(tunnel.id, tunnel.back, &bytes) {
                     return Err(format!("the tunnel of r{} returned different bytes", tunnel.id));
                 }
@@ -431,7 +434,7 @@ impl Client {
                     return Err(format!("r{id} requested no upgrade and got 101"));
                 }
                 self.waiting.pop_front();
-                self.tunnel = Some(Tunnel { id, back: 0 });
+                self.tunnel = Some(Tunnel { id, back: 0, reader: TunnelReader::default() });
                 note_answered(id, status, oracle);
                 oracle.tunnels += 1;
             }
@@ -490,7 +493,8 @@ impl Client {
     fn end(&mut self, oracle: &mut Oracle, why: &str) {
         oracle.trace(|| format!("c{} ends: {why}; unanswered: {:?}", self.index, self.waiting));
         if let (Some(tunnel), true) = (&self.tunnel, oracle.is_calm)
-            && tunnel.back != self.tunnel_sent
+            && let Some(held) = tunnel.reader.held()
+            && tunnel.back + held != self.tunnel_sent
         {
             let (id, sent, back) = (tunnel.id, self.tunnel_sent, tunnel.back);
             oracle.violate(format!("the tunnel of r{id} took {sent} bytes and returned {back}"));

@@ -26,6 +26,7 @@ use crate::oracle::{ClientIdentity, Expected, Oracle, Request};
 use crate::peer::body;
 use crate::peer::reader::Head;
 use crate::plan::{NO_ROUTE, below_skewed};
+use crate::websocket_tunnel::TunnelReader;
 
 use tunnels::Opens;
 pub use tunnels::{WEBSOCKET, has_websockets};
@@ -265,6 +266,7 @@ struct Open {
     is_answered: bool,
     /// The bytes that an open tunnel has returned.
     returned: Option<u64>,
+    tunnel: TunnelReader,
 }
 
 /// A client and its one connection.
@@ -488,7 +490,7 @@ impl Http2Client {
                 if let Some(open) = self.open.get_mut(&stream) {
                     let bytes = match (&mut open.answer, open.returned) {
                         (None, Some(_)) => {
-                            open.read_tunnel(bytes)?;
+                            open.read_tunnel(bytes, oracle)?;
                             open.returned.unwrap_or(0)
                         }
                         (answer, _) => {
@@ -730,6 +732,7 @@ impl Http2Client {
             answer: None,
             is_answered: false,
             returned: None,
+            tunnel: TunnelReader::default(),
             call,
         };
         self.open.insert(stream, open);

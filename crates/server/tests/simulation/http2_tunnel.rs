@@ -13,6 +13,7 @@ use crate::line::Line;
 use crate::secured::Keys;
 use crate::speaker::Speaker;
 use crate::stage::{Stage, assert_status, scene};
+use crate::websocket_tunnel::{LEAVES, close_frame, message};
 
 /// The key of the example in RFC 6455 section 1.3, and what accepts it.
 const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
@@ -198,6 +199,36 @@ fn server_that_ends_first_gets_the_rest_of_the_client_unless_it_resets() {
         host.pump(stage.net.now());
         assert_eq!(stage.receive_until(&client, "bye"), "bye");
         stage.wait_finished(&client);
+    });
+}
+
+#[test]
+fn stop_closes_websockets_to_servers_of_http_2() {
+    play("", |stage| {
+        let (client, mut host) = open(stage);
+        let frame = message(1000);
+        host.data(stage.net.now(), 1, &frame[..10], false);
+        host.pump(stage.net.now());
+        stage.until(|_| (!client.receive().is_empty()).then_some(()));
+        stage.stop();
+        stage.pass(Span::from_millis(500));
+        host.data(stage.net.now(), 1, &[&frame[10..], &frame].concat(), false);
+        host.pump(stage.net.now());
+        let (mut received, close) = (Vec::new(), close_frame(LEAVES, false));
+        host.until(stage, |_| {
+            received.extend(client.receive());
+            received.ends_with(&close).then_some(())
+        });
+        assert_eq!(received, [&frame[10..], &close].concat());
+        let reply = close_frame(LEAVES, true);
+        client.send(&reply);
+        host.until(stage, |host| host.calls[&1].body.ends_with(&reply).then_some(()));
+        host.data(stage.net.now(), 1, &close, true);
+        host.pump(stage.net.now());
+        stage.wait_finished(&client);
+        assert!(client.receive().is_empty(), "nothing follows the Close frame");
+        client.finish();
+        assert!(host.wait_call(stage, 1).reset.is_none());
     });
 }
 

@@ -14,6 +14,7 @@ use tidegate_wire::websocket::{
 
 use crate::speaker::{Response, Speaker};
 use crate::stage::{Scene, Stage, scene};
+use crate::websocket_tunnel::{LEAVES, close_frame, message};
 
 const ECHO: &str = "h2c = true\ntimeouts = { head = \"1h\", body = \"1h\" }\n\
                     [[route]]\npath = \"/echo\"\necho = true\n";
@@ -129,6 +130,38 @@ fn stop_closes_websockets_of_streams_with_1001() {
         encode_close(&mut reply, Some(Close::new(CloseCode::GOING_AWAY)), key());
         client.data(stage.net.now(), stream, &reply, true);
         assert!(client.wait(stage, stream).has_ended);
+        stage.until(|stage| {
+            client.pump(stage.net.now());
+            client.is_over().then_some(())
+        });
+    });
+}
+
+#[test]
+fn stop_closes_forwarded_websockets_of_streams() {
+    play("", |stage, mut client| {
+        let (stream, origin) = open_tunnel(stage, &mut client);
+        let before = client.responses[&stream].body.clone();
+        let frame = message(1000);
+        origin.send(&frame[..10]);
+        bytes(stage, &mut client, stream, before.len() + 10);
+        stage.stop();
+        stage.pass(Span::from_millis(500));
+        origin.send(&[&frame[10..], &frame].concat());
+        let wanted = [before, frame, close_frame(LEAVES, false)].concat();
+        assert_eq!(bytes(stage, &mut client, stream, wanted.len()), wanted);
+        let reply = close_frame(LEAVES, true);
+        client.data(stage.net.now(), stream, &reply, true);
+        client.pump(stage.net.now());
+        let mut received = Vec::new();
+        stage.until(|_| {
+            received.extend(origin.receive());
+            (received.len() >= reply.len()).then_some(())
+        });
+        origin.send(&close_frame(LEAVES, false));
+        origin.finish();
+        let response = client.wait(stage, stream);
+        assert_eq!((response.body, response.has_ended, response.reset), (wanted, true, None));
         stage.until(|stage| {
             client.pump(stage.net.now());
             client.is_over().then_some(())

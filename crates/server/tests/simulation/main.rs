@@ -58,6 +58,7 @@ mod stays;
 mod tokens;
 mod unsolicited;
 mod websocket;
+mod websocket_tunnel;
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;

@@ -92,6 +92,8 @@ pub struct Oracle {
     pub moved_bytes: u64,
     /// A server is asked about each request to the second pool.
     pub asks: bool,
+    /// Workers may end tunnels with a Close frame: they are WebSockets, and the workers stop or change their settings.
+    pub closes_tunnels: bool,
     /// Print a line for each event.
     pub traces: bool,
     /// Complete responses, those in `answers_failed` included.

@@ -11,7 +11,7 @@ use tidegate_reactor::{Reactor, SimNet, SimReactor};
 use crate::asked::Asked;
 use crate::client::Client;
 use crate::copies::MirrorServer;
-use crate::http2::Http2Client;
+use crate::http2::{Http2Client, has_websockets};
 use crate::http2_origin::Http2Origin;
 use crate::oracle::Oracle;
 use crate::origin::{Lie, Origin};
@@ -167,6 +167,7 @@ impl Run {
             pools_of_origins,
             traces,
             asks: plan.asks,
+            closes_tunnels: has_websockets(seed) && (plan.stop.is_some() || reloads.is_some()),
             ..Oracle::default()
         };
         oracle.requests = plan.requests.into_iter().map(|request| (request.id, request)).collect();

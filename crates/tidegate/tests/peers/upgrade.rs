@@ -96,7 +96,9 @@ fn read_close(mut socket: TcpStream) -> u16 {
 
 #[test]
 fn new_process_inherits_the_listeners_without_a_lost_request() {
-    let folder = Folder::new("upgrade");
+    let (folder, behind) = (Folder::new("upgrade"), Folder::new("upgrade-behind"));
+    let origin =
+        Gate::start(&behind, "[[listener]]\nbind = \"127.0.0.1:0\"\n[[route]]\necho = true\n");
     let nginx = Nginx::start(&folder);
     nginx.file(&folder, "page", "page\n");
     make_certificate(&folder);
@@ -108,14 +110,18 @@ fn new_process_inherits_the_listeners_without_a_lost_request() {
          [[listener]]\nbind = \"unix:web.sock\"\n\
          [[route]]\npath = \"/echo\"\necho = true\n[[route]]\npath = \"/raw\"\npush = {{ hub = \"h\", channel = \"c\" }}\n\
          [push.h]\nanonymous = true\nsubscribe = \"anyone\"\n\
+         [[route]]\npath = \"/forwarded\"\nproxy = \"echo\"\n[pool.echo]\nservers = [\"{}\"]\n\
          [[route]]\nproxy = \"app\"\n[pool.app]\nservers = [\"{}\"]\n",
+        origin.address(),
         nginx.address
     );
     let old = Gate::start(&folder, &config);
     let mut serving = Serving::at(admin.to_string());
     assert_eq!(serving.pid, old.pid().to_string());
-    let paths = ["/echo", "/raw"];
-    let sockets: Vec<TcpStream> = (0..60).map(|at| open_websocket(plain, paths[at % 2])).collect();
+    // The new process serves where the forwarded ones connect again.
+    let kinds = [("/echo", 1001), ("/raw", 1001), ("/forwarded", 1012)];
+    let sockets: Vec<(TcpStream, u16)> =
+        (0..90).map(|at| (open_websocket(plain, kinds[at % 3].0), kinds[at % 3].1)).collect();
     let load = |scheme: &str, address: SocketAddr, more: &[&str]| {
         let mut command = wrk();
         command.args(["--connections", "16", "--duration", "7s"]).args(more);
@@ -132,9 +138,10 @@ fn new_process_inherits_the_listeners_without_a_lost_request() {
     std::thread::sleep(Duration::from_secs(1));
     serving.upgrade();
     // The closes are spread, and each states that the server goes away.
-    for socket in sockets {
-        assert_eq!(read_close(socket), 1001);
+    for (socket, code) in sockets {
+        assert_eq!(read_close(socket), code);
     }
+    assert_eq!(read_echo(open_websocket(plain, "/forwarded")), *b"\x81\x02hi");
     // A second upgrade, of the process that has inherited its sockets.
     serving.upgrade();
     for load in loads {

@@ -19,6 +19,20 @@ fn websocket_clients_talk_to_their_server_through_the_proxy() {
     assert_eq!(printed, "echo\nburst\nping\nclose\nfifty\n");
 }
 
+/// While the server sends large messages without a pause.
+#[test]
+fn forwarded_client_is_told_that_the_process_stops() {
+    let folder = Folder::new("websocket-stop");
+    let server = Script::websocket(&folder);
+    let gate = Gate::in_front_of(&folder, &server.address);
+    let client = folder.file("client.py", include_str!("stopped_client.py"));
+    let (url, pid) = (format!("ws://{}/chat", gate.address()), gate.pid().to_string());
+    let printed = run_well(python().env_remove("http_proxy").args([&client, &url, &pid]));
+    assert_eq!(printed, "1001 the service stops here, connect again\n");
+    let (status, messages) = gate.wait();
+    assert!(status.success(), "{messages}");
+}
+
 #[test]
 fn plain_request_to_a_websocket_server_gets_426() {
     let folder = Folder::new("no-upgrade");

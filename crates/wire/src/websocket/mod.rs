@@ -24,6 +24,7 @@ mod mask;
 mod message;
 mod origin;
 mod utf8;
+mod walker;
 
 pub use close::{Close, CloseCode, REASON_BYTES_MAX};
 pub use decoder::{Closing, Data, Decoder, Event, Kind, Limits, Piece, Step};
@@ -44,3 +45,4 @@ pub use inflate::Inflater;
 pub use mask::{MaskKey, apply_mask};
 pub use message::{Incoming, Message, MessageStep};
 pub use origin::{OriginInvalid, Origins};
+pub use walker::FrameWalker;

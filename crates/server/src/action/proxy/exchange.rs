@@ -4,6 +4,7 @@
 //! Invariant: `attempt.up` is a live connection in every stage except `Buffering`, `Queued` and `Paused`; the
 //! server counts this exchange in its load from the moment it was chosen until the attempt ends.
 
+use tidegate_base::Moment;
 use tidegate_config::model::RouteTimeouts;
 use tidegate_gate::sticky::Session;
 
@@ -15,6 +16,7 @@ use crate::action::proxy::auth_request::AuthRequest;
 use crate::action::proxy::authorization::Authorization;
 use crate::action::proxy::mirror::{Duplicate, Mirrored};
 use crate::action::proxy::stored::StoredRequest;
+use crate::action::proxy::websocket_tunnel::TunnelFrames;
 use crate::buffers::BufferPool;
 use crate::paces::{BodyDirection, Pace};
 use crate::requester::Requester;
@@ -149,6 +151,8 @@ pub(crate) struct Exchange {
     pub(crate) request: StoredRequest,
     /// The directions that have ended, in `Stage::Tunnel`.
     pub(crate) ended: EndedSides,
+    /// `Some` in `Stage::Tunnel`, if the tunnel is a WebSocket.
+    pub(crate) frames: Option<Box<TunnelFrames>>,
     /// What the request needs once its password is verified. `Some` in `Stage::Authorizing`.
     pub(crate) authorization: Option<Box<Authorization>>,
     /// The client's request while an authentication server decides about it (`auth` with `ask`). `None` otherwise.
@@ -191,6 +195,7 @@ impl Exchange {
             intake: Intake::NONE,
             request,
             ended: EndedSides::default(),
+            frames: None,
             authorization: None,
             auth_request: None,
             copy: None,
@@ -243,6 +248,11 @@ impl Exchange {
     /// Whether `response_room` limits how much of the response's body is relayed at once.
     pub(crate) fn may_pace_response(&self) -> bool {
         self.pace.is_some() || self.body_hook.is_some()
+    }
+
+    /// When a tunnel ends at the latest, because its client was told that it ends.
+    pub(crate) fn ends_at(&self) -> Option<Moment> {
+        self.frames.as_ref()?.ends_at()
     }
 
     /// Whether no attempt was made yet, so that the exchange has no earlier place in the queue.

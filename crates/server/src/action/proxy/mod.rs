@@ -9,7 +9,8 @@
 //!   `shortage.rs`: requests that wait for room for a connection
 //! - `request.rs`: the request body on its way to the server; `servers.rs`: servers that operators take out
 //! - `response.rs`: the response on its way to the client, and what goes wrong with it
-//! - `tunnel.rs`: both directions after 101 (Switching Protocols); `tcp.rs`: connections without HTTP
+//! - `tunnel.rs`: both directions after 101 (Switching Protocols); `tcp.rs`: connections without HTTP;
+//!   `websocket_tunnel.rs`: how forwarded WebSockets end with a stop or a reload
 //!
 //! In: requests and their bodies (`action/mod.rs`), responses of servers (`carrier/server.rs`). Out: messages for
 //! requesters and for servers.
@@ -33,6 +34,7 @@ pub(crate) mod shortage;
 pub(crate) mod stored;
 mod tcp;
 pub(crate) mod tunnel;
+pub(crate) mod websocket_tunnel;
 
 use tidegate_base::Id;
 use tidegate_base::prng::hash_bytes;

@@ -41,6 +41,7 @@ impl Worker {
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
         debug_assert_eq!(exchange.stage, Stage::ExpectResponse, "a switch of protocols");
         exchange.stage = Stage::Tunnel;
+        exchange.frames = websocket::is_requested(exchange.request.head()).then(Box::default);
         let hook = exchange.response_hook.take();
         let (to, pool, attempt) = (exchange.requester, exchange.pool, exchange.attempt);
         let accepted = match attempt.up.is_stream() {
@@ -60,6 +61,7 @@ impl Worker {
         };
         self.switch_client(reactor, to, &switch, Running::Proxy(id));
         self.arm_tunnel(reactor, id);
+        self.stop_late_tunnel(reactor, id);
     }
 
     /// Relays bytes of one side to the other. Returns how many were processed.
@@ -71,10 +73,10 @@ impl Worker {
         bytes: &[u8],
     ) -> usize {
         let Some(exchange) = self.exchanges.get(id) else { return bytes.len() };
-        let (client, up) = (exchange.requester, exchange.attempt.up);
+        let up = exchange.attempt.up;
         match from {
             Side::Client => self.send_tunnel(reactor, up, bytes),
-            Side::Server => self.send_switched(reactor, client, bytes),
+            Side::Server => self.relay_to_client(reactor, id, bytes),
         }
         if bytes.len() >= RELAY_BYTES_MIN {
             self.set_relay(reactor, id, from, true);
@@ -128,6 +130,7 @@ impl Worker {
     /// Stops reading one side while the other one does not take its bytes.
     fn pause_if_blocked<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>, from: Side) {
         let Some(exchange) = self.exchanges.get(id) else { return };
+        let is_closing = exchange.ends_at().is_some();
         let (client, up) = (exchange.requester, exchange.attempt.up);
         match from {
             Side::Client => {
@@ -136,7 +139,8 @@ impl Worker {
                 }
             }
             Side::Server => {
-                if self.is_client_blocked(reactor, client) {
+                // What follows a Close frame is dropped.
+                if !is_closing && self.is_client_blocked(reactor, client) {
                     self.set_server_receiving(reactor, up, false);
                     self.await_client_drain(client);
                 }
@@ -200,6 +204,9 @@ impl Worker {
     /// for it, the tunnel has timed out.
     pub(crate) fn tunnel_due<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get(id) else { return };
+        if exchange.ends_at().is_some_and(|at| at <= reactor.now()) {
+            return self.end_closed_tunnel(reactor, id);
+        }
         let timeout = self.timeouts_of(exchange).tunnel;
         let (to, up) = (exchange.requester, exchange.attempt.up);
         let at_server = self.look_at_request(reactor, up);
@@ -218,16 +225,17 @@ impl Worker {
     pub(crate) fn arm_tunnel<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get(id) else { return };
         let (to, up) = (exchange.requester, exchange.attempt.up);
-        let timeout = self.timeouts_of(exchange).tunnel;
+        let (timeout, ends_at) = (self.timeouts_of(exchange).tunnel, exchange.ends_at());
         let blocked = self.is_client_blocked(reactor, to) || self.is_server_blocked(reactor, up);
         let wait = if blocked { look_span(timeout) } else { timeout };
         let at = reactor.now().after(wait);
+        let at = ends_at.map_or(at, |end| end.min(at));
         self.set_action_deadline(reactor, to, at);
         self.set_server_deadline(reactor, up, at);
     }
 
     /// Ends the exchange. The caller ends both connections.
-    fn end_tunnel(&mut self, id: Id<Exchange>) {
+    pub(super) fn end_tunnel(&mut self, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get(id) else { return };
         let (pool, server) = (exchange.pool, exchange.attempt.server);
         self.release_server(pool, server);

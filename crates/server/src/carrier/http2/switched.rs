@@ -12,6 +12,7 @@ use tidegate_gate::switching;
 use tidegate_gate::websocket;
 use tidegate_reactor::{Reactor, SockId};
 use tidegate_wire::http2::ErrorCode;
+use tidegate_wire::websocket::Close;
 
 use crate::action::Running;
 use crate::answer::Switch;
@@ -123,17 +124,20 @@ impl Worker {
         }
     }
 
-    /// Asks the actions of the connection's switched streams to end them. Part of a stop.
-    pub(in crate::carrier) fn stop_switched_streams<R: Reactor>(
+    /// Asks the actions of the connection's switched streams to end them, as far as `close_of` returns a close for them.
+    pub(crate) fn stop_switched_streams<R: Reactor>(
         &mut self,
         reactor: &mut R,
         sock: SockId,
+        close_of: impl Fn(&Self, Running) -> Option<Close<'static>>,
     ) {
         let list = self.http2_clients.list(&mut self.conns, sock);
         for &id in &list {
             let stream = self.http2_clients.get(id).filter(|stream| stream.is_switched());
-            if let Some(running) = stream.map(|stream| stream.running()) {
-                self.stop_switched(reactor, running);
+            if let Some(running) = stream.map(|stream| stream.running())
+                && let Some(close) = close_of(self, running)
+            {
+                self.stop_switched(reactor, running, close);
             }
         }
         self.http2_clients.put_list(list);

@@ -1,7 +1,7 @@
 //! Tunnels of WebSockets (RFC 8441) in the runs of some seeds: of clients of both versions of HTTP, to servers of both
 //! versions, which send the bytes back.
 //! In: a seed. Out: requests for tunnels in the scripts of HTTP/2; checks of what the tunnels return.
-//! Never: sends frames of WebSockets; a tunnel is not concerned with what its bytes mean.
+//! Never: sends frames of WebSockets: a tunnel looks at the heads of frames only, and takes any bytes for such.
 
 use tidegate_base::{Prng, Span};
 
@@ -83,9 +83,10 @@ impl Open {
     }
 
     /// The next bytes that the tunnel has returned.
-    pub(super) fn read_tunnel(&mut self, bytes: &[u8]) -> Result<(), String> {
+    pub(super) fn read_tunnel(&mut self, bytes: &[u8], oracle: &Oracle) -> Result<(), String> {
         let (id, at) = (self.call.id, self.returned.unwrap_or(0));
-        if !body::matches(id, at, bytes) {
+        let bytes = self.tunnel.take(bytes, oracle.closes_tunnels)?;
+        if !body::matches(id, at, &bytes) {
             return Err(format!("the tunnel of r{id} returned different bytes"));
         }
         let returned = at + bytes.len() as u64;
@@ -99,6 +100,8 @@ impl Open {
     /// The tunnel has ended: checks that nothing is missing.
     pub(super) fn check_tunnel(&self, oracle: &Oracle) -> Result<(), String> {
         let (id, sent, returned) = (self.call.id, self.call.body.len(), self.returned);
+        let Some(held) = self.tunnel.held() else { return Ok(()) };
+        let returned = returned.map(|returned| returned + held);
         match oracle.is_calm && (!self.is_sent || returned != Some(sent as u64)) {
             true => Err(format!("the tunnel of r{id} took {sent} bytes and returned {returned:?}")),
             false => Ok(()),

@@ -1,0 +1,41 @@
+//! The settings of how WebSocket connections are closed.
+//! In: nothing. Out: the section `[server.drain]`.
+
+use super::Preset::Value;
+use super::Shape::Duration;
+use super::{Section, key};
+
+const MS_MAX: u64 = 3_600_000;
+
+/// `drain = { ... }` of `[server]`.
+pub static DRAIN: Section = Section {
+    path: "[server.drain]",
+    about: "WebSocket connections end with a Close frame that advises their clients to connect again, also those that are \
+             forwarded to servers. The closes are spread over these times, so that the clients do not all connect again at \
+             the same moment. \"0s\" closes all of them at once.",
+    keys: &[
+        key(
+            "stop",
+            Duration(0, MS_MAX),
+            Value("\"0s\""),
+            "When the process stops. At most half of `shutdown-grace`.",
+            "Without another machine, spreading only delays the stop.",
+        ),
+        key(
+            "reload",
+            Duration(0, MS_MAX),
+            Value("\"15s\""),
+            "When a reload removes the listener of the connections, or the server that they are forwarded to.",
+            "Their clients connect to the remaining servers, which need time for thousands of handshakes.",
+        ),
+        key(
+            "upgrade",
+            Duration(0, MS_MAX),
+            Value("\"15s\""),
+            "When another process replaces this one. At most half of `shutdown-grace`.",
+            "The new process needs time for thousands of handshakes, and the clients need the rest of the grace period to \
+             close.",
+        ),
+    ],
+    later: &[],
+};

@@ -1,0 +1,51 @@
+//! The settings of the whole process.
+
+use tidegate_base::Span;
+
+use super::{DrainTimes, ReloadOn, RequestIds, SteerByCpu, Trace};
+
+/// `[server]`: settings of the whole process.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Server {
+    /// Number of worker threads; `None` ("auto"): one for each CPU that this process may use.
+    pub workers: Option<u16>,
+    /// CPUs for the worker threads, ascending; `None` ("all"): those that this process may use.
+    pub cpus: Option<Vec<usize>>,
+    /// When the configuration file is read again.
+    pub reload: ReloadOn,
+    /// How long a stop waits for exchanges in flight.
+    pub shutdown_grace: Span,
+    /// Over what time WebSocket connections are closed.
+    pub drain: DrainTimes,
+    /// Maximum number of connections of the process, shared out among the workers; `None`: what the descriptor
+    /// limit of each worker allows.
+    pub connections_max: Option<u32>,
+    /// Value of the `Server` field; empty: the field is omitted.
+    pub server_name: String,
+    /// Name of this proxy in `Via` (RFC 9110 section 7.6.3).
+    pub via: String,
+    /// The ids of requests; `None`: only requests of routes with `{id}` have one.
+    pub request_id: Option<RequestIds>,
+    /// The traces of requests; `None`: traceparent is a field like any other.
+    pub trace: Option<Trace>,
+    /// Whether a connection goes to the worker of the CPU that received it.
+    pub steer_by_cpu: SteerByCpu,
+}
+
+impl Default for Server {
+    fn default() -> Self {
+        Self {
+            workers: None,
+            cpus: None,
+            reload: ReloadOn::Signal,
+            shutdown_grace: Span::from_secs(30),
+            drain: DrainTimes::default(),
+            connections_max: None,
+            server_name: "tidegate".to_owned(),
+            via: "tidegate".to_owned(),
+            request_id: None,
+            trace: None,
+            steer_by_cpu: SteerByCpu::Auto,
+        }
+    }
+}

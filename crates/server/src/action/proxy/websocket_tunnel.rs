@@ -1,0 +1,151 @@
+//! Tunnels that are WebSockets: they end with a Close frame for the client if their server or listener leaves.
+//! In: the bytes of servers; the wish to end a tunnel. Out: the same bytes, and a Close frame between two frames.
+//! Never: changes a frame, or looks at one of the client: the client's own Close frame tells the server.
+//! Limits: a client has `CLOSE_SPAN` from the Close frame on until its connection is closed.
+//! Invariant: nothing of the server follows the Close frame.
+
+use tidegate_base::{Id, Moment, Span};
+use tidegate_reactor::Reactor;
+use tidegate_wire::websocket::{Close, FrameWalker, encode_close};
+
+use crate::action::Running;
+use crate::action::proxy::exchange::{Exchange, Stage};
+use crate::worker::Worker;
+
+/// How long the close handshake of client and server may take.
+const CLOSE_SPAN: Span = Span::from_secs(10);
+
+/// What a tunnel knows about its WebSocket.
+#[derive(Debug, Default)]
+pub(crate) struct TunnelFrames {
+    /// Follows the frames of the server.
+    walker: FrameWalker,
+    /// Whether the tunnel ends.
+    close: TunnelClose,
+}
+
+/// Whether a tunnel ends by a Close frame of Tidegate.
+#[derive(Debug, Default)]
+enum TunnelClose {
+    /// It does not.
+    #[default]
+    No,
+    /// The Close frame follows the frame that is in progress.
+    Due(Close<'static>),
+    /// The Close frame was sent. Both connections end at this time at the latest.
+    Sent(Moment),
+}
+
+impl TunnelFrames {
+    /// Takes bytes of the server. Returns how many go to the client, and the Close frame that follows them.
+    fn take(&mut self, bytes: &[u8]) -> (usize, Option<Close<'static>>) {
+        match self.close {
+            TunnelClose::Sent(_) => (0, None),
+            TunnelClose::No => {
+                self.walker.walk(bytes);
+                (bytes.len(), None)
+            }
+            TunnelClose::Due(close) => {
+                let count = self.walker.walk_to_end(bytes);
+                if self.walker.has_closed() {
+                    // The server itself closes the WebSocket.
+                    self.close = TunnelClose::No;
+                    return (bytes.len(), None);
+                }
+                (count, self.walker.is_between_frames().then_some(close))
+            }
+        }
+    }
+
+    /// When both connections end at the latest, once the Close frame was sent.
+    pub(super) fn ends_at(&self) -> Option<Moment> {
+        match self.close {
+            TunnelClose::No | TunnelClose::Due(_) => None,
+            TunnelClose::Sent(until) => Some(until),
+        }
+    }
+}
+
+impl Worker {
+    /// Sends bytes of the server to the client of a tunnel.
+    pub(super) fn relay_to_client<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<Exchange>,
+        bytes: &[u8],
+    ) {
+        let Some(exchange) = self.exchanges.get_mut(id) else { return };
+        let to = exchange.requester;
+        let Some(frames) = exchange.frames.as_deref_mut() else {
+            return self.send_switched(reactor, to, bytes);
+        };
+        let (count, close) = frames.take(bytes);
+        if count > 0 {
+            self.send_switched(reactor, to, &bytes[..count]);
+        }
+        if let Some(close) = close {
+            self.send_close(reactor, id, close);
+        }
+    }
+
+    /// Ends a tunnel, if it is a WebSocket: with a Close frame as soon as no frame of the server is in progress.
+    pub(crate) fn stop_tunnel<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<Exchange>,
+        close: Close<'static>,
+    ) {
+        let Some(exchange) = self.exchanges.get_mut(id) else { return };
+        if exchange.stage != Stage::Tunnel || exchange.ended.server {
+            return;
+        }
+        let Some(frames) = exchange.frames.as_deref_mut() else { return };
+        if !matches!(frames.close, TunnelClose::No) || frames.walker.has_closed() {
+            return;
+        }
+        match frames.walker.is_between_frames() {
+            true => self.send_close(reactor, id, close),
+            false => frames.close = TunnelClose::Due(close),
+        }
+    }
+
+    /// Ends a tunnel that has just begun, although its listener or server leaves and it is not among those that are closed in
+    /// steps.
+    pub(super) fn stop_late_tunnel<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
+        let Some(exchange) = self.exchanges.get(id) else { return };
+        let (to, listener) = (exchange.requester, exchange.listener);
+        let close = match self.stopping {
+            true => self.stop.drain.is_due(to.sock).then_some(self.stop.drain.close()),
+            false => {
+                let is_gone = self.settings.newest().is_listener_gone(listener);
+                self.close_of_removed(Running::Proxy(id), is_gone)
+            }
+        };
+        if let Some(close) = close {
+            self.stop_tunnel(reactor, id, close);
+        }
+    }
+
+    fn send_close<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>, close: Close<'static>) {
+        let until = reactor.now().after(CLOSE_SPAN);
+        let Some(exchange) = self.exchanges.get_mut(id) else { return };
+        let (to, up) = (exchange.requester, exchange.attempt.up);
+        if let Some(frames) = exchange.frames.as_deref_mut() {
+            frames.close = TunnelClose::Sent(until);
+        }
+        self.accounts.counters.tunnels_closed.add(1);
+        self.encode_switched(reactor, to, |out| encode_close(out, Some(close), None));
+        // A server that waits for its client to read more would not learn of the end.
+        self.set_server_receiving(reactor, up, true);
+        self.arm_tunnel(reactor, id);
+    }
+
+    /// The close handshake took too long: ends both connections.
+    pub(super) fn end_closed_tunnel<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
+        let Some(exchange) = self.exchanges.get(id) else { return };
+        let (to, up) = (exchange.requester, exchange.attempt.up);
+        self.end_tunnel(id);
+        self.abandon_server(reactor, up);
+        self.end_switched(reactor, to);
+    }
+}
