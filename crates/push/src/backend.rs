@@ -1,5 +1,5 @@
 //! Calls to the user's own backend, in the HTTP protocol of Centrifugo's proxy.
-//! In: what a client does, and what is known of it; the body of a response. Out: the body of a request; the verdict.
+//! In: what a client does, and what is known of it; the body of a response. Out: the body of a request; the decision.
 //! Never: takes part of a reply that is malformed; sends anything.
 //! Limits: `REASON_BYTES_MAX`; those of the response. Data of a reply is JSON that is not nested too deep.
 
@@ -158,7 +158,7 @@ fn put_name(out: &mut Vec<u8>, name: &str) {
     out.extend_from_slice(b"\":");
 }
 
-/// Why there is no verdict.
+/// Why there is no decision.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Failure {
     /// The backend cannot be reached, is too slow, or its response makes no sense.

@@ -37,7 +37,7 @@ pub fn of_replies(bytes: usize) -> u32 {
 
 /// The effort of a response of a backend with this many bytes, without what it permits.
 #[must_use]
-pub fn of_verdict(bytes: usize) -> u32 {
+pub fn of_decision(bytes: usize) -> u32 {
     ORDINARY.saturating_add(of_replies(bytes))
 }
 

@@ -95,7 +95,7 @@ impl Scene {
             version: "test",
             room: 1 << 20,
             effort: 0,
-            question: None,
+            request: None,
             is_nonsense: false,
         };
         let client = &mut self.clients[at];

@@ -824,7 +824,7 @@ fn channels_without_subscribers_are_kept_for_the_backend_up_to_a_bound() {
          [pool.app]\nservers = [\"127.0.0.1:1\"]\n",
     );
     let mut hub = Hub::<u32>::new(&settings, 0, 1);
-    let mut leave = |hub: &mut Hub<u32>, name: &str| {
+    let leave = |hub: &mut Hub<u32>, name: &str| {
         let begun = hub.subscribe(&settings, (0, name), 1, (None, None), (Moment::ZERO, 1));
         hub.unsubscribe(&settings, begun.expect("a place").place, 1, None);
     };

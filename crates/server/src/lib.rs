@@ -40,7 +40,6 @@ mod invariants;
 mod key_client;
 mod key_fetcher;
 mod known_names;
-mod ledger;
 mod listening_sockets;
 mod log;
 pub mod lua_tests;
@@ -61,6 +60,7 @@ pub mod resolve;
 mod responder;
 mod retired;
 mod scripts;
+mod state_transfer;
 
 mod sampling;
 pub mod sessions;

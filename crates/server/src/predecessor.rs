@@ -1,6 +1,6 @@
-//! The process that this one replaces: its ledgers arrive here, and it learns that this process serves.
-//! In: the channel that this process has inherited. Out: ledgers, until the earlier process has ended; a report.
-//! Never: makes a start fail, or delays one by more than `FIRST_WAIT`: an earlier process that passes no ledger is replaced
+//! The process that this one replaces: its transfers arrive here, and it learns that this process serves.
+//! In: the channel that this process has inherited. Out: transfers, until the earlier process has ended; a report.
+//! Never: makes a start fail, or delays one by more than `FIRST_WAIT`: an earlier process that passes no transfer is replaced
 //! without it.
 
 use std::os::fd::OwnedFd;
@@ -12,12 +12,12 @@ use rustix::io::Errno;
 use rustix::net::sockopt;
 
 use crate::health::Roster;
-use crate::ledger::{Ledger, LedgerReader};
 use crate::log;
+use crate::state_transfer::{StateTransfer, TransferReader};
 use crate::stats::Registry;
 use crate::threads::{self, Ended};
 
-/// How long the start waits for the first ledger.
+/// How long the start waits for the first transfer.
 const FIRST_WAIT: Duration = Duration::from_secs(5);
 /// Bytes of one read.
 const READ_BYTES: usize = 64 << 10;
@@ -27,21 +27,21 @@ pub(crate) struct Predecessor {
     /// The channel.
     channel: OwnedFd,
     /// Reads what arrives.
-    reader: LedgerReader,
-    /// Ledgers may arrive.
+    reader: TransferReader,
+    /// Transfers may arrive.
     is_open: bool,
 }
 
 impl Predecessor {
     /// The process at the other end of `channel`.
     pub(crate) fn new(channel: OwnedFd) -> Self {
-        // Before there were ledgers, the channel was a pipe for the report.
+        // Before there were transfers, the channel was a pipe for the report.
         let is_open = sockopt::socket_type(&channel).is_ok();
-        Self { channel, reader: LedgerReader::default(), is_open }
+        Self { channel, reader: TransferReader::default(), is_open }
     }
 
-    /// The ledger at the start of this process; an empty one if there is none.
-    pub(crate) fn first(&mut self) -> Ledger {
+    /// The transfer at the start of this process; an empty one if there is none.
+    pub(crate) fn first(&mut self) -> StateTransfer {
         let first = self.receive(Some(Instant::now() + FIRST_WAIT));
         if first.is_none() {
             log::warning(format_args!(
@@ -51,20 +51,20 @@ impl Predecessor {
         first.unwrap_or_default()
     }
 
-    /// Reports that this process serves. Gives each further ledger to `take`, on a thread of its own, and sends `taken`
-    /// after it. `taken` is dropped once there will be no further ledger.
+    /// Reports that this process serves. Gives each further transfer to `take`, on a thread of its own, and sends `taken`
+    /// after it. `taken` is dropped once there will be no further transfer.
     pub(crate) fn report_ready(
         mut self,
         taken: mpsc::Sender<()>,
-        mut take: impl FnMut(Ledger) + Send + 'static,
+        mut take: impl FnMut(StateTransfer) + Send + 'static,
     ) {
         if let Err(error) = rustix::io::write(&self.channel, b"1") {
             log::warning(format_args!("the process to be replaced was not told to stop: {error}"));
         }
         let work = move || {
-            while let Some(ledger) = self.receive(None) {
-                take(ledger);
-                // The receiver waits for the first ledger only.
+            while let Some(transfer) = self.receive(None) {
+                take(transfer);
+                // The receiver waits for the first transfer only.
                 let _ = taken.send(());
             }
             Ended::AsPlanned
@@ -76,8 +76,8 @@ impl Predecessor {
         }
     }
 
-    /// Waits for the next ledger; `None`: there is none until `deadline`, or there will be none.
-    fn receive(&mut self, deadline: Option<Instant>) -> Option<Ledger> {
+    /// Waits for the next transfer; `None`: there is none until `deadline`, or there will be none.
+    fn receive(&mut self, deadline: Option<Instant>) -> Option<StateTransfer> {
         let mut buffer = vec![0; READ_BYTES];
         while self.is_open && self.wait(deadline) {
             let count = match rustix::io::read(&self.channel, &mut buffer) {
@@ -88,7 +88,7 @@ impl Predecessor {
             self.is_open = count > 0;
             match self.reader.read(&buffer[..count]) {
                 Ok(None) => {}
-                Ok(Some(ledger)) => return Some(ledger),
+                Ok(Some(transfer)) => return Some(transfer),
                 Err(fault) => {
                     log::warning(format_args!(
                         "the statistics and states of servers of the earlier process are ignored: {fault}"
@@ -126,23 +126,28 @@ pub(crate) struct Heritage {
 }
 
 impl Heritage {
-    /// Merges `first`, reports that this process serves, and merges each ledger that follows. Then sends `taken`.
-    pub(crate) fn follow(self, predecessor: Predecessor, first: Ledger, taken: mpsc::Sender<()>) {
+    /// Merges `first`, reports that this process serves, and merges each transfer that follows. Then sends `taken`.
+    pub(crate) fn follow(
+        self,
+        predecessor: Predecessor,
+        first: StateTransfer,
+        taken: mpsc::Sender<()>,
+    ) {
         if let Some(registry) = &self.registry {
             registry.inherit(first.clone());
         }
         let (mut last, mut is_serving) = (first, false);
-        predecessor.report_ready(taken, move |ledger| {
-            self.roster.inherit_counts(&ledger, &last);
-            // From the next ledger on, only this process takes commands.
+        predecessor.report_ready(taken, move |transfer| {
+            self.roster.inherit_counts(&transfer, &last);
+            // From the next transfer on, only this process takes commands.
             if !core::mem::replace(&mut is_serving, true) {
-                self.roster.inherit_states(&ledger);
+                self.roster.inherit_states(&transfer);
                 self.roster.publish_to_all();
             }
             if let Some(registry) = &self.registry {
-                registry.inherit(ledger.clone());
+                registry.inherit(transfer.clone());
             }
-            last = ledger;
+            last = transfer;
         });
     }
 }
@@ -153,40 +158,43 @@ mod tests {
     use std::io::{Read as _, Write as _};
     use std::os::unix::net::UnixStream;
 
-    fn ledger(count: u64) -> Ledger {
-        Ledger { process: [("accepted".to_owned(), count)].into(), ..Ledger::default() }
+    fn transfer(count: u64) -> StateTransfer {
+        StateTransfer {
+            process: [("accepted".to_owned(), count)].into(),
+            ..StateTransfer::default()
+        }
     }
 
     #[test]
-    fn ledgers_arrive_before_and_after_the_report() {
+    fn transfers_arrive_before_and_after_the_report() {
         let (mut old, new) = UnixStream::pair().expect("a socket pair");
         let mut predecessor = Predecessor::new(new.into());
-        old.write_all(&ledger(1).encode().0).expect("there is room");
-        assert_eq!(predecessor.first(), ledger(1));
-        let (taken, ledgers) = mpsc::channel();
+        old.write_all(&transfer(1).encode().0).expect("there is room");
+        assert_eq!(predecessor.first(), transfer(1));
+        let (taken, transfers) = mpsc::channel();
         let (send, signal) = mpsc::channel();
-        let take = move |ledger| taken.send(ledger).expect("the test waits");
+        let take = move |transfer| taken.send(transfer).expect("the test waits");
         predecessor.report_ready(send, take);
         let mut report = [0];
         old.read_exact(&mut report).expect("a report");
         assert_eq!((report, signal.try_recv()), (*b"1", Err(mpsc::TryRecvError::Empty)));
         for count in [2, 3] {
-            old.write_all(&ledger(count).encode().0).expect("there is room");
-            assert_eq!((ledgers.recv(), signal.recv()), (Ok(ledger(count)), Ok(())));
+            old.write_all(&transfer(count).encode().0).expect("there is room");
+            assert_eq!((transfers.recv(), signal.recv()), (Ok(transfer(count)), Ok(())));
         }
-        old.write_all(&ledger(4).encode().0[..10]).expect("there is room");
+        old.write_all(&transfer(4).encode().0[..10]).expect("there is room");
         drop(old);
-        assert_eq!(signal.recv(), Err(mpsc::RecvError), "a part of a ledger is none");
-        assert!(ledgers.try_recv().is_err());
+        assert_eq!(signal.recv(), Err(mpsc::RecvError), "a part of a transfer is none");
+        assert!(transfers.try_recv().is_err());
     }
 
     #[test]
-    fn earlier_process_without_ledgers_is_told() {
+    fn earlier_process_without_transfers_is_told() {
         let (mut old, new) = std::io::pipe().expect("a pipe");
         let mut predecessor = Predecessor::new(new.into());
-        assert_eq!(predecessor.first(), Ledger::default());
+        assert_eq!(predecessor.first(), StateTransfer::default());
         let (send, signal) = mpsc::channel();
-        predecessor.report_ready(send, |_| panic!("there is no ledger"));
+        predecessor.report_ready(send, |_| panic!("there is no transfer"));
         assert_eq!(signal.recv(), Err(mpsc::RecvError));
         let mut report = [0];
         old.read_exact(&mut report).expect("a report");
@@ -197,10 +205,10 @@ mod tests {
     fn garbage_of_the_earlier_process_is_ignored() {
         let (mut old, new) = UnixStream::pair().expect("a socket pair");
         let mut predecessor = Predecessor::new(new.into());
-        old.write_all(b"{\"ledger\":2}\nodd").expect("there is room");
-        assert_eq!(predecessor.first(), Ledger::default());
+        old.write_all(b"{\"transfer\":2}\nodd").expect("there is room");
+        assert_eq!(predecessor.first(), StateTransfer::default());
         let (send, signal) = mpsc::channel();
-        predecessor.report_ready(send, |_| panic!("there is no ledger"));
+        predecessor.report_ready(send, |_| panic!("there is no transfer"));
         assert_eq!(signal.recv(), Err(mpsc::RecvError));
     }
 }

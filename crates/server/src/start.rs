@@ -44,7 +44,6 @@ use crate::inheritance::Inheritance;
 use crate::inspection::Inspection;
 use crate::key_fetcher::KeyFetcher;
 use crate::known_names::KnownNames;
-use crate::ledger::Ledger;
 use crate::listening_sockets;
 use crate::log;
 use crate::passwords::{JobSender, PasswordResult, Verifiers};
@@ -56,6 +55,7 @@ use crate::reload::{self, Reloader};
 use crate::resolve::{self, Addresses};
 use crate::service_manager;
 use crate::snapshot::{Numbers, Snapshot};
+use crate::state_transfer::StateTransfer;
 use crate::stats::Registry;
 use crate::stop::Leaving;
 use crate::successor::{Knowledge, Successor};
@@ -209,10 +209,10 @@ fn serve_until_stopped(
     ports::refuse_taken_ports(config, options.takeover, &inheritance)?;
     let earlier = earlier_listeners(config, &inheritance);
     let mut predecessor = inheritance.take_predecessor();
-    let first_ledger = predecessor.as_mut().map(Predecessor::first).unwrap_or_default();
+    let first_transfer = predecessor.as_mut().map(Predecessor::first).unwrap_or_default();
     let roster = Arc::new(Roster::new(&arranged, Vec::new()));
-    roster.inherit_states(&first_ledger);
-    roster.inherit_counts(&first_ledger, &Ledger::default());
+    roster.inherit_states(&first_transfer);
+    roster.inherit_counts(&first_transfer, &StateTransfer::default());
     let unix_listeners = open_unix_listeners(config, &inheritance)?;
     let allowed = thread_setup::allowed_cpus().map_err(system("reading the CPU affinity"))?;
     let cpus = worker_cpus(allowed, config.server.cpus.as_deref())?;
@@ -347,7 +347,7 @@ fn serve_until_stopped(
     events::note(EventKind::Process, format_args!("started with {count} workers"));
     service_manager::ready();
     if let Some(predecessor) = predecessor {
-        heritage.follow(predecessor, first_ledger, opens);
+        heritage.follow(predecessor, first_transfer, opens);
     }
     let rings = (|| bell.ring(), || successor.begin());
     if let Err(error) = wait_for_stop(access.as_ref(), rings) {
@@ -375,7 +375,7 @@ fn serve_until_stopped(
     }
     stop(workers, &listening, handover, unix_listeners, access.as_ref());
     if is_replaced {
-        successor.pass_ledger();
+        successor.send_transfer();
     }
     Ok(())
 }

@@ -17,7 +17,7 @@ use tidegate_base::histogram::{Durations, Histogram};
 use tidegate_config::model::Config;
 use tidegate_gate::access::{Cause, Entry, Names, Phase};
 
-use crate::ledger::{Ledger, PassedTraffic};
+use crate::state_transfer::{PassedTraffic, StateTransfer};
 
 /// The averages of times are those of about this many requests.
 const WINDOW: u64 = 1024;
@@ -271,7 +271,7 @@ pub struct Registry {
     /// The counters by name; each has one entry for each worker.
     blocks: Mutex<BTreeMap<Subject, Vec<Arc<Traffic>>>>,
     /// What earlier processes have counted: their own counters, and those of the subjects of `blocks`.
-    earlier: Mutex<Ledger>,
+    earlier: Mutex<StateTransfer>,
 }
 
 impl Registry {
@@ -325,18 +325,18 @@ impl Registry {
         sums
     }
 
-    fn earlier(&self) -> MutexGuard<'_, Ledger> {
+    fn earlier(&self) -> MutexGuard<'_, StateTransfer> {
         self.earlier.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Continues with what an earlier process has counted for subjects of this process. A later ledger of the same process
+    /// Continues with what an earlier process has counted for subjects of this process. A later transfer of the same process
     /// replaces an earlier one; no counter goes back.
-    pub(crate) fn inherit(&self, ledger: Ledger) {
+    pub(crate) fn inherit(&self, transfer: StateTransfer) {
         let known: BTreeSet<Subject> =
             self.blocks.lock().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect();
         let mut earlier = self.earlier();
-        grow(&mut earlier.process, ledger.process);
-        for (subject, traffic) in ledger.traffic {
+        grow(&mut earlier.process, transfer.process);
+        for (subject, traffic) in transfer.traffic {
             if known.contains(&subject) {
                 let known = earlier.traffic.entry(subject).or_default();
                 grow(&mut known.counts, traffic.counts);
@@ -449,16 +449,16 @@ mod tests {
             let counts = counts.map(|(name, value)| (name.to_owned(), value)).into();
             let traffic = PassedTraffic { counts, latency };
             let gone = Subject::Route("/gone".to_owned());
-            Ledger {
+            StateTransfer {
                 process: [("accepted", begun), ("downstream_now", 5), ("odd", 1)]
                     .map(|(name, value)| (name.to_owned(), value))
                     .into(),
                 traffic: [(web.clone(), traffic.clone()), (gone, traffic)].into(),
-                ..Ledger::default()
+                ..StateTransfer::default()
             }
         };
         listener.begin();
-        // The second ledger is newer; the third one is that of a process that has counted less.
+        // The second transfer is newer; the third one is that of a process that has counted less.
         for (begun, most, expected) in [(10, 3, 11), (u64::MAX, 4, u64::MAX), (20, 1, u64::MAX)] {
             registry.inherit(earlier(begun, most));
             let totals = registry.totals();

@@ -1,11 +1,11 @@
 //! Replaces the process by a new one without refusing a connection: starts the program again, with the arguments of this
 //! process and the same listening sockets.
-//! In: SIGUSR2, the listeners of all workers, the ledger of this process. Out: a process that serves and has the ledger; then
+//! In: SIGUSR2, the listeners of all workers, the transfer of this process. Out: a process that serves and has the transfer; then
 //! SIGTERM to this one, so that it completes what is in progress.
 //! Never: stops before the new process has reported that it serves: if it ends or is late, this one serves on. Closes a
 //! listening socket for good: connections in its queue are accepted by the new process.
 //! Limits: one successor at a time; `PASS_WAIT_MS` for each worker to pass its listeners; `START_SPAN` for the start;
-//! `LEDGER_WAIT` for a ledger, which the new process may be too slow to read.
+//! `TRANSFER_WAIT` for a transfer, which the new process may be too slow to read.
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -24,10 +24,10 @@ use tidegate_reactor::inherited::{HANDOVER, ListenerPost, PassedListener, set_in
 
 use crate::admin::{LeaveSignal, Operations};
 use crate::health::Roster;
-use crate::ledger::Ledger;
 use crate::log;
 use crate::service_manager;
 use crate::start::Mail;
+use crate::state_transfer::StateTransfer;
 use crate::threads::{self, Ended};
 
 /// How long a worker may take to pass its listeners.
@@ -37,10 +37,10 @@ const MAIL_TRIES_MAX: u32 = 10_000;
 const MAIL_PAUSE: Duration = Duration::from_millis(1);
 /// How long the new process may take to start.
 const START_SPAN: Duration = Duration::from_secs(60);
-/// How long the new process may take to read a ledger.
-const LEDGER_WAIT: Duration = Duration::from_secs(5);
+/// How long the new process may take to read a transfer.
+const TRANSFER_WAIT: Duration = Duration::from_secs(5);
 /// How often the new process learns what this one has counted since.
-const LEDGER_EVERY: Duration = Duration::from_secs(2);
+const TRANSFER_EVERY: Duration = Duration::from_secs(2);
 
 /// See above.
 pub(crate) struct Successor {
@@ -69,10 +69,10 @@ pub(crate) struct Knowledge {
 }
 
 impl Knowledge {
-    fn ledger(&self) -> Ledger {
+    fn transfer(&self) -> StateTransfer {
         match &self.operations {
-            Some(operations) => operations.ledger(),
-            None => Ledger { servers: self.roster.passed(), ..Ledger::default() },
+            Some(operations) => operations.transfer(),
+            None => StateTransfer { servers: self.roster.passed(), ..StateTransfer::default() },
         }
     }
 }
@@ -128,21 +128,21 @@ impl Successor {
             doorbell.ring();
         }
         // The new process shows its counts only once it has these.
-        self.pass_ledger();
+        self.send_transfer();
         if let Err(error) = kill_process(getpid(), Signal::TERM) {
             log::error(format_args!("upgrade: this process cannot stop itself: {error}"));
         }
-        while self.pass_ledger() {
-            thread::sleep(LEDGER_EVERY);
+        while self.send_transfer() {
+            thread::sleep(TRANSFER_EVERY);
         }
     }
 
     /// Passes what this process has counted so far. Returns false if no process takes it.
-    pub(crate) fn pass_ledger(&self) -> bool {
+    pub(crate) fn send_transfer(&self) -> bool {
         let mut heir = self.heir.lock().unwrap_or_else(PoisonError::into_inner);
         let Some((_, channel)) = heir.as_mut() else { return false };
-        channel.pass(&self.knowledge.ledger());
-        channel.flush(Instant::now() + LEDGER_WAIT)
+        channel.pass(&self.knowledge.transfer());
+        channel.flush(Instant::now() + TRANSFER_WAIT)
     }
 
     /// Starts the new process, and waits until it serves. Returns its number.
@@ -160,7 +160,7 @@ impl Successor {
         let mut child = result?;
         drop(other);
         log::info(format_args!("upgrade: process {} starts", child.id()));
-        channel.pass(&self.knowledge.ledger());
+        channel.pass(&self.knowledge.transfer());
         match channel.wait_for_report() {
             Ok(()) => {
                 let process = child.id();
@@ -230,7 +230,7 @@ impl Successor {
     }
 }
 
-/// The channel to the new process: ledgers go there, and its report comes back.
+/// The channel to the new process: transfers go there, and its report comes back.
 struct Channel {
     /// The socket, which does not block.
     socket: OwnedFd,
@@ -247,10 +247,10 @@ impl Channel {
         Ok((Self { socket, unsent: Vec::new() }, other))
     }
 
-    /// Adds a ledger to what is to be sent, unless an earlier one is still waiting.
-    fn pass(&mut self, ledger: &Ledger) {
+    /// Adds a transfer to what is to be sent, unless an earlier one is still waiting.
+    fn pass(&mut self, transfer: &StateTransfer) {
         if self.unsent.is_empty() {
-            let (bytes, left_out) = ledger.encode();
+            let (bytes, left_out) = transfer.encode();
             if left_out > 0 {
                 log::warning(format_args!(
                     "upgrade: the statistics of {left_out} names are not passed on: too many"
@@ -330,41 +330,41 @@ impl Channel {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ledger::LedgerReader;
+    use crate::state_transfer::TransferReader;
 
-    /// A ledger that fits into no socket's buffer.
-    fn large() -> Ledger {
+    /// A transfer that fits into no socket's buffer.
+    fn large() -> StateTransfer {
         let counters = (0..2000_u64).map(|at| (format!("{at:0>5}"), at));
         let server = |at: usize| ((format!("{at}"), "x".repeat(1000)), Default::default());
-        Ledger {
+        StateTransfer {
             process: counters.collect(),
             servers: (0..2000).map(server).collect(),
-            ..Ledger::default()
+            ..StateTransfer::default()
         }
     }
 
     #[test]
-    fn large_ledger_passes_while_the_report_is_waited_for() {
+    fn large_transfer_passes_while_the_report_is_waited_for() {
         let (mut channel, other) = Channel::open().expect("a socket pair");
         channel.pass(&large());
         let reader = thread::spawn(move || {
-            let (mut reader, mut buffer) = (LedgerReader::default(), [0; 5000]);
+            let (mut reader, mut buffer) = (TransferReader::default(), [0; 5000]);
             let mut next = || loop {
                 let count = rustix::io::read(&other, &mut buffer).expect("bytes");
                 assert!(count > 0, "the channel has ended");
-                if let Some(ledger) = reader.read(&buffer[..count]).expect("a ledger") {
-                    return ledger;
+                if let Some(transfer) = reader.read(&buffer[..count]).expect("a transfer") {
+                    return transfer;
                 }
             };
             assert_eq!(next(), large());
             rustix::io::write(&other, b"1").expect("there is room");
-            assert_eq!(next(), Ledger::default());
+            assert_eq!(next(), StateTransfer::default());
         });
         channel.wait_for_report().expect("a report");
-        channel.pass(&Ledger::default());
+        channel.pass(&StateTransfer::default());
         assert!(channel.flush(Instant::now() + Duration::from_secs(60)));
         reader.join().expect("the thread ends");
-        channel.pass(&Ledger::default());
+        channel.pass(&StateTransfer::default());
         assert!(!channel.flush(Instant::now() + Duration::from_secs(60)), "there is no reader");
     }
 
@@ -373,8 +373,8 @@ mod tests {
         let (mut channel, other) = Channel::open().expect("a socket pair");
         channel.pass(&large());
         assert!(channel.flush(Instant::now()), "the other end is open");
-        channel.pass(&Ledger::default());
-        assert!(!channel.unsent.is_empty() && !channel.unsent.starts_with(b"{\"ledger"));
+        channel.pass(&StateTransfer::default());
+        assert!(!channel.unsent.is_empty() && !channel.unsent.starts_with(b"{\"transfer"));
         drop(other);
         let reason = channel.wait_for_report().expect_err("the process has ended");
         assert_eq!(reason, "the new process ended before it served");

@@ -1,7 +1,7 @@
 //! What a client may do only with the consent of the user's own backend.
-//! In: commands of the client; verdicts of the backend. Out: questions; then what the command does.
+//! In: commands of the client; decisions of the backend. Out: requests; then what the command does.
 //! Never: asks about a second command before the first one is answered; handles a command before those that came earlier.
-//! Limits: one question about commands of each client at a time, and one about times that are over (`expiry.rs`).
+//! Limits: one request about commands of each client at a time, and one about times that are over (`expiry.rs`).
 //! Invariant: while `Connection::awaits_backend`, `receive` handles no command.
 
 pub(super) mod expiry;
@@ -37,7 +37,7 @@ pub(super) struct Backing {
     transport: &'static str,
     /// What the backend has stated about the connection: JSON; empty: nothing.
     meta: Box<str>,
-    /// The command that waits for its verdict.
+    /// The command that waits for its decision.
     asked: Option<Asked>,
     /// The backend decides at `expires_at` whether the connection goes on.
     is_renewed: bool,
@@ -45,7 +45,7 @@ pub(super) struct Backing {
     round: Round,
 }
 
-/// What a question is about. Each client has one question of either kind on its way.
+/// What a request is about. Each client has one request of either kind on its way.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Matter {
     /// A command: those behind it wait.
@@ -79,7 +79,7 @@ enum Asked {
     },
 }
 
-/// A question for the backend, which the caller sends.
+/// A request to the backend, which the caller sends.
 #[derive(Debug)]
 pub struct BackendRequest {
     /// What it is about.
@@ -89,7 +89,7 @@ pub struct BackendRequest {
 }
 
 impl BackendRequest {
-    /// The kind of the question.
+    /// The kind of the request.
     #[must_use]
     pub const fn matter(&self) -> Matter {
         match self.event {
@@ -155,13 +155,13 @@ impl Connection {
         self.backing.as_ref().map_or(b"", |backing| &backing.fields)
     }
 
-    /// Whether a command of the client waits for its verdict.
+    /// Whether a command of the client waits for its decision.
     #[must_use]
     pub fn awaits_backend(&self) -> bool {
         self.asks(Matter::Command)
     }
 
-    /// Whether a question of the client waits for its verdict.
+    /// Whether a request of the client waits for its decision.
     #[must_use]
     pub fn asks(&self, matter: Matter) -> bool {
         self.backing.as_ref().is_some_and(|backing| match matter {
@@ -184,7 +184,7 @@ impl Connection {
     }
 }
 
-/// Questions.
+/// Requests.
 impl Connection {
     /// Whether the backend decides about connections without a token.
     pub(super) fn asks_about_connect(&self, hub: &HubSettings) -> bool {
@@ -280,14 +280,14 @@ impl Connection {
         deed: &ClientEvent<'_>,
         asked: Asked,
     ) {
-        self.put_question(context, event, deed);
+        self.put_request(context, event, deed);
         if let Some(backing) = &mut self.backing {
-            debug_assert!(backing.asked.is_none(), "one question at a time");
+            debug_assert!(backing.asked.is_none(), "one request at a time");
             backing.asked = Some(asked);
         }
     }
 
-    fn put_question<K>(
+    fn put_request<K>(
         &self,
         context: &mut Context<'_, K>,
         event: BackendEvent,
@@ -296,47 +296,47 @@ impl Connection {
         let Some(subject) = self.subject() else { return };
         let mut body = Vec::new();
         encode_request(&mut body, &subject, deed);
-        debug_assert!(context.question.is_none(), "each call asks once");
-        context.question = Some(BackendRequest { event, body });
+        debug_assert!(context.request.is_none(), "each call asks once");
+        context.request = Some(BackendRequest { event, body });
     }
 }
 
-/// Verdicts.
+/// Decisions.
 impl Connection {
-    /// Takes the response to the question of this kind that waits. Appends replies to `out`.
+    /// Takes the response to the request of this kind that waits. Appends replies to `out`.
     ///
     /// # Errors
     /// The client must be disconnected, after `out` was sent.
-    pub fn take_verdict<K: Copy + Eq>(
+    pub fn take_decision<K: Copy + Eq>(
         &mut self,
         context: &mut Context<'_, K>,
         matter: Matter,
         body: Result<&[u8], Failure>,
         out: &mut Vec<u8>,
     ) -> Result<(), Disconnection> {
-        let effort = effort::of_verdict(body.map_or(0, <[u8]>::len));
+        let effort = effort::of_decision(body.map_or(0, <[u8]>::len));
         context.effort = context.effort.saturating_add(effort);
-        let verdict = body.and_then(|body| {
+        let decision = body.and_then(|body| {
             BackendDecision::decode(body).map_err(|_| {
                 context.is_nonsense = true;
                 Failure::Down
             })
         });
         match matter {
-            Matter::Command => self.take_command_verdict(context, verdict, out),
-            Matter::Expiry => self.take_round_verdict(context, verdict, out),
+            Matter::Command => self.take_command_decision(context, decision, out),
+            Matter::Expiry => self.take_round_decision(context, decision, out),
         }
     }
 
-    fn take_command_verdict<K: Copy + Eq>(
+    fn take_command_decision<K: Copy + Eq>(
         &mut self,
         context: &mut Context<'_, K>,
-        verdict: Result<BackendDecision<'_>, Failure>,
+        decision: Result<BackendDecision<'_>, Failure>,
         out: &mut Vec<u8>,
     ) -> Result<(), Disconnection> {
         let asked = self.backing.as_mut().and_then(|backing| backing.asked.take());
         let Some(asked) = asked else { return Ok(()) };
-        let verdict = match verdict {
+        let decision = match decision {
             Ok(BackendDecision::Disconnected(code, reason)) => {
                 return Err(Disconnection::Application(code, reason.into()));
             }
@@ -345,8 +345,8 @@ impl Connection {
             Ok(BackendDecision::Refused(refused)) => Err(refused),
             Err(failure) => Err(error_of(failure)),
         };
-        self.has_failed |= verdict.is_err() && matches!(asked, Asked::Connect { .. });
-        match (&asked, verdict) {
+        self.has_failed |= decision.is_err() && matches!(asked, Asked::Connect { .. });
+        match (&asked, decision) {
             (Asked::Connect { id, .. }, Ok(None)) => self.connect_unknown(context, *id, out),
             (Asked::Connect { id, resumes }, Ok(Some(granted))) => {
                 self.connect_granted(context, (*id, resumes), &granted, out);

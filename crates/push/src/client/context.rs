@@ -1,4 +1,4 @@
-//! What a client works with while it handles a message, a verdict or a check.
+//! What a client works with while it handles a message, a decision or a check.
 //! In: the hub, settings, the time, bounds of the caller. Out: what the caller must do besides sending replies.
 
 use crate::client::backend_requests::BackendRequest;
@@ -38,7 +38,7 @@ pub struct Context<'c, K> {
     /// The effort of the commands so far (`effort.rs`), which the caller bounds.
     pub effort: u32,
     /// What the caller must ask the backend.
-    pub question: Option<BackendRequest>,
+    pub request: Option<BackendRequest>,
     /// The backend has answered something that is no decision.
     pub is_nonsense: bool,
 }

@@ -76,7 +76,7 @@ impl Fixture {
             version: "test",
             room: self.room,
             effort: 0,
-            question: None,
+            request: None,
             is_nonsense: false,
         };
         work(&mut self.client, &mut context, &mut out);
@@ -305,7 +305,7 @@ mod audiences {
                 version: "test",
                 room: QUEUE_MAX,
                 effort: 0,
-                question: None,
+                request: None,
                 is_nonsense: false,
             };
             let received = self.clients[at].receive(&mut context, text.as_bytes(), &mut out);

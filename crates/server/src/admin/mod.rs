@@ -53,9 +53,9 @@ use crate::counters::Accounts;
 use crate::events::EventKind;
 use crate::health::Roster;
 use crate::known_names::KnownNames;
-use crate::ledger::Ledger;
 use crate::log;
 use crate::start::Mail;
+use crate::state_transfer::StateTransfer;
 use crate::stats::{Registry, is_passed};
 use crate::threads::{self, Ended};
 
@@ -117,9 +117,9 @@ impl Operations {
     }
 
     /// What the next process continues with.
-    pub(crate) fn ledger(&self) -> Ledger {
+    pub(crate) fn transfer(&self) -> StateTransfer {
         let counters = self.counters().into_iter().filter(|(name, _)| is_passed(name));
-        Ledger {
+        StateTransfer {
             process: counters.map(|(name, value)| (name.to_owned(), value)).collect(),
             traffic: self.registry.passed(),
             servers: self.roster.passed(),

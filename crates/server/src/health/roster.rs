@@ -23,9 +23,9 @@ use tidegate_reactor::Sender;
 use super::{ServerId, Standings};
 use crate::delivery::Delivery;
 use crate::events::{self, EventKind};
-use crate::ledger::{Ledger, PassedAgent, PassedChecks, PassedServer};
 use crate::log;
 use crate::start::Mail;
+use crate::state_transfer::{PassedAgent, PassedChecks, PassedServer, StateTransfer};
 
 /// How often and how long a command waits for the full mailbox of a worker.
 const TRIES_MAX: usize = 5000;
@@ -412,23 +412,23 @@ impl Roster {
 
     /// Continues with the states that an earlier process knew. Checks and agents that have answered this process know
     /// better.
-    pub(crate) fn inherit_states(&self, ledger: &Ledger) {
+    pub(crate) fn inherit_states(&self, transfer: &StateTransfer) {
         for pool in self.pools().iter_mut() {
             for entry in pool.servers.iter_mut().filter(|entry| !entry.is_gone) {
                 let name = (pool.name.clone(), entry.name.clone());
-                if let Some(earlier) = ledger.servers.get(&name) {
+                if let Some(earlier) = transfer.servers.get(&name) {
                     entry.inherit_state(earlier);
                 }
             }
         }
     }
 
-    /// Continues with what an earlier process has counted, beyond what its last ledger contained.
-    pub(crate) fn inherit_counts(&self, ledger: &Ledger, last: &Ledger) {
+    /// Continues with what an earlier process has counted, beyond what its last transfer contained.
+    pub(crate) fn inherit_counts(&self, transfer: &StateTransfer, last: &StateTransfer) {
         for pool in self.pools().iter_mut() {
             for entry in pool.servers.iter_mut().filter(|entry| !entry.is_gone) {
                 let name = (pool.name.clone(), entry.name.clone());
-                if let Some(earlier) = ledger.servers.get(&name) {
+                if let Some(earlier) = transfer.servers.get(&name) {
                     let none = PassedServer::default();
                     entry.inherit_counts(earlier, last.servers.get(&name).unwrap_or(&none));
                 }
@@ -503,7 +503,7 @@ impl Entry {
     }
 }
 
-/// Adds what an earlier process has counted since its last ledger.
+/// Adds what an earlier process has counted since its last transfer.
 fn continue_count(own: &mut u64, earlier: u64, last: u64) {
     *own = own.saturating_add(earlier.saturating_sub(last));
 }

@@ -11,8 +11,8 @@ use super::prober::Prober;
 use super::roster::{Roster, View};
 use super::target::targets;
 use super::{ServerId, ServerState, Standings};
-use crate::ledger::{Ledger, LedgerReader};
 use crate::start::Mail;
+use crate::state_transfer::{StateTransfer, TransferReader};
 
 /// What a simulated server does with a connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -330,15 +330,15 @@ fn next_process_continues_with_what_this_one_knows() {
     old.roster.set_weight("p/10.0.0.2:80", |_| 7).expect("it exists");
     let passed = |stage: &Stage| {
         let servers = stage.roster.passed();
-        let (bytes, left_out) = Ledger { servers, ..Ledger::default() }.encode();
+        let (bytes, left_out) = StateTransfer { servers, ..StateTransfer::default() }.encode();
         assert_eq!(left_out, 0);
-        LedgerReader::default().read(&bytes).expect("a ledger").expect("an end")
+        TransferReader::default().read(&bytes).expect("a transfer").expect("an end")
     };
     let first = passed(&old);
 
     let mut new = Stage::new(3, &settings, Faults::none(), 7);
     new.roster.inherit_states(&first);
-    new.roster.inherit_counts(&first, &Ledger::default());
+    new.roster.inherit_counts(&first, &StateTransfer::default());
     assert_eq!(new.roster.standings(), old.roster.standings());
     let counts = |stage: &Stage, at| {
         let checked = stage.view(at).checked.expect("it is checked");

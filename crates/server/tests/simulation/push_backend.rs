@@ -76,7 +76,7 @@ impl Backend {
 }
 
 #[test]
-fn commands_of_a_client_wait_for_the_verdict_on_earlier_ones() {
+fn commands_of_a_client_wait_for_the_decision_on_earlier_ones() {
     let mut process = Process::new(2, 3, 64, SETTINGS);
     let mut backend = Backend::new(&process);
     let mut stream = Stream::begin(

@@ -174,7 +174,8 @@ fn greet(listener: TcpListener, text: &'static str) {
 
 #[test]
 fn new_process_continues_with_statistics_and_states_of_servers() {
-    let (folder, behind) = (Folder::new("upgrade-ledger"), Folder::new("upgrade-ledger-behind"));
+    let (folder, behind) =
+        (Folder::new("upgrade-transfer"), Folder::new("upgrade-transfer-behind"));
     let origin =
         Gate::start(&behind, "[[listener]]\nbind = \"127.0.0.1:0\"\n[[route]]\nsynthetic = true\n");
     let (admin, dead, spare) = (free_address(), free_address(), free_address());

@@ -1,9 +1,9 @@
 //! What the backend decides when the time of a connection or of a subscription is over that it has granted.
-//! In: intervals at which times are checked; verdicts. Out: questions, beside those about commands; ends.
+//! In: intervals at which times are checked; decisions. Out: requests, beside those about commands; ends.
 //! Never: lets commands of the client wait; renews anything without the consent of the backend.
-//! Limits: one question of each client at a time; `FAILURES_MAX` of a round may fail, and the next round begins
+//! Limits: one request of each client at a time; `FAILURES_MAX` of a round may fail, and the next round begins
 //! `RETRY_SECONDS` later. What is not renewed `OVERDUE_SECONDS_MAX` after its time ends (`Connection::check`).
-//! Invariant: a verdict concerns the subscription that it was asked about, never a later one to the same channel.
+//! Invariant: a decision concerns the subscription that it was asked about, never a later one to the same channel.
 
 use core::ops::Bound;
 use std::collections::VecDeque;
@@ -32,24 +32,24 @@ enum Lease {
     Subscription(Arc<str>),
 }
 
-/// A round of questions about what is due.
+/// A round of requests about what is due.
 #[derive(Debug, Default)]
 pub(super) struct Round {
-    /// The question that waits for its verdict; `Some(None)` if its subscription has ended.
+    /// The request that waits for its decision; `Some(None)` if its subscription has ended.
     asked: Option<Option<Lease>>,
     /// What is to be asked about.
     due: VecDeque<Lease>,
-    /// How many questions have failed.
+    /// How many requests have failed.
     failures: u32,
     /// When the next round may begin, in seconds since 1970.
     next_at: u64,
-    /// The channel that was asked about last. The next round begins behind it, so that channels whose questions fail do
+    /// The channel that was asked about last. The next round begins behind it, so that channels whose requests fail do
     /// not keep the others from their turn.
     last: Option<Arc<str>>,
 }
 
 impl Round {
-    /// Whether a question waits for its verdict.
+    /// Whether a request waits for its decision.
     pub(super) const fn awaits_backend(&self) -> bool {
         self.asked.is_some()
     }
@@ -104,7 +104,7 @@ impl Connection {
                     (BackendEvent::SubRefresh, ClientEvent::SubRefresh { channel })
                 }
             };
-            self.put_question(context, event, &deed);
+            self.put_request(context, event, &deed);
             if let Some(backing) = &mut self.backing {
                 backing.round.asked = Some(Some(lease));
             }
@@ -113,10 +113,10 @@ impl Connection {
     }
 
     /// The backend has decided about what was asked last, or has failed to.
-    pub(super) fn take_round_verdict<K: Copy + Eq>(
+    pub(super) fn take_round_decision<K: Copy + Eq>(
         &mut self,
         context: &mut Context<'_, K>,
-        verdict: Result<BackendDecision<'_>, Failure>,
+        decision: Result<BackendDecision<'_>, Failure>,
         out: &mut Vec<u8>,
     ) -> Result<(), Disconnection> {
         let now = context.unix_seconds;
@@ -124,7 +124,7 @@ impl Connection {
             return Ok(());
         };
         let Some(lease) = round.asked.take() else { return Ok(()) };
-        let granted = match verdict {
+        let granted = match decision {
             Ok(BackendDecision::Granted(granted)) => Some(granted),
             // As in Centrifugo, what has no result has ended.
             Ok(BackendDecision::Nothing | BackendDecision::Refused(_)) => None,

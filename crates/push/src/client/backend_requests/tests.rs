@@ -1,5 +1,5 @@
-//! A client whose hub asks a backend: what waits for it, and what its verdicts do.
-//! In: messages of the client, verdicts. Out: questions, replies.
+//! A client whose hub asks a backend: what waits for it, and what its decisions do.
+//! In: messages of the client, decisions. Out: requests, replies.
 
 use tidegate_base::Moment;
 use tidegate_config::model::BackendEvent;
@@ -26,7 +26,7 @@ struct Fixture {
     client: Connection,
     now: u64,
     /// What was asked last.
-    question: Option<(BackendEvent, String)>,
+    request: Option<(BackendEvent, String)>,
 }
 
 impl Fixture {
@@ -37,7 +37,7 @@ impl Fixture {
         let hub = Hub::new(&settings, 0, 1);
         let fields = b"cookie: a=b\n".as_slice().into();
         let client = Connection::new(Codec::Json, [1, 2]).with_backend("websocket", fields);
-        Self { settings, hub, client, now: NOW, question: None }
+        Self { settings, hub, client, now: NOW, request: None }
     }
 
     /// A client that the backend has let in as user 7.
@@ -68,12 +68,12 @@ impl Fixture {
             version: "test",
             room: 100_000,
             effort: 0,
-            question: None,
+            request: None,
             is_nonsense: false,
         };
         let result = work(&mut self.client, &mut context, &mut out);
-        self.question = context
-            .question
+        self.request = context
+            .request
             .map(|asked| (asked.event, String::from_utf8(asked.body).expect("text")));
         (result, String::from_utf8(out).expect("text"))
     }
@@ -107,7 +107,7 @@ impl Fixture {
         body: Result<&str, Failure>,
     ) -> (Result<(), Disconnection>, String) {
         let body = body.map(str::as_bytes);
-        self.work(|client, context, out| client.take_verdict(context, matter, body, out))
+        self.work(|client, context, out| client.take_decision(context, matter, body, out))
     }
 
     /// A client that is subscribed to these channels until `NOW + 10`, as is its connection.
@@ -139,7 +139,7 @@ impl Fixture {
     }
 
     fn asked(&self) -> (BackendEvent, &str) {
-        let (event, body) = self.question.as_ref().expect("a question");
+        let (event, body) = self.request.as_ref().expect("a request");
         (*event, body)
     }
 }
@@ -196,7 +196,7 @@ fn limits_of_a_message_hold_behind_questions() {
 }
 
 #[test]
-fn connect_follows_the_verdict() {
+fn connect_follows_the_decision() {
     for (body, expected) in [
         (Ok("{\"error\":{\"code\":1000,\"message\":\"no\"}}"), "\"code\":1000,\"message\":\"no\"}"),
         (
@@ -231,7 +231,7 @@ fn connect_follows_the_verdict() {
 }
 
 #[test]
-fn channels_of_the_verdict_are_subscribed() {
+fn channels_of_the_decision_are_subscribed() {
     let mut fixture = Fixture::new();
     fixture.send("{\"id\":1,\"connect\":{}}");
     let out = fixture
@@ -247,7 +247,7 @@ fn channels_of_the_verdict_are_subscribed() {
 }
 
 #[test]
-fn subscriptions_follow_the_verdict() {
+fn subscriptions_follow_the_decision() {
     let mut fixture = Fixture::connected();
     fixture.send(SUBSCRIBE);
     let out = fixture.answer("{\"error\":{\"code\":103,\"message\":\"permission denied\"}}");
@@ -265,13 +265,13 @@ fn subscriptions_follow_the_verdict() {
     assert!(out.contains("\"chan_info\":{\"role\":1}"), "{out}");
     // The backend is not asked about other namespaces, nor about names that need a token.
     let (_, out) = fixture.send("{\"id\":4,\"subscribe\":{\"channel\":\"open:a\"}}");
-    assert!(out.contains("\"id\":4,\"subscribe\"") && fixture.question.is_none(), "{out}");
+    assert!(out.contains("\"id\":4,\"subscribe\"") && fixture.request.is_none(), "{out}");
     let (_, out) = fixture.send("{\"id\":5,\"subscribe\":{\"channel\":\"$a\"}}");
-    assert!(out.contains("\"code\":103") && fixture.question.is_none(), "{out}");
+    assert!(out.contains("\"code\":103") && fixture.request.is_none(), "{out}");
 }
 
 #[test]
-fn publications_are_what_the_verdict_makes_of_them() {
+fn publications_are_what_the_decision_makes_of_them() {
     let mut fixture = Fixture::connected();
     let publish = "{\"id\":2,\"publish\":{\"channel\":\"a\",\"data\":{\"n\":1}}}";
     for (body, expected) in [
@@ -288,7 +288,7 @@ fn publications_are_what_the_verdict_makes_of_them() {
     fixture.send(publish);
     assert!(fixture.give(Err(Failure::Down)).1.contains("\"code\":100"));
     let (_, out) = fixture.send("{\"id\":4,\"publish\":{\"channel\":\"open:a\",\"data\":1}}");
-    assert!(out.contains("\"code\":103") && fixture.question.is_none(), "{out}");
+    assert!(out.contains("\"code\":103") && fixture.request.is_none(), "{out}");
 }
 
 #[test]
@@ -300,7 +300,7 @@ fn calls_return_what_the_backend_returns() {
     fixture.send("{\"id\":3,\"rpc\":{\"method\":\"add\"}}");
     assert_eq!(fixture.answer("{\"result\":{}}"), "{\"id\":3,\"rpc\":{}}");
     let (_, out) = fixture.send("{\"id\":4,\"rpc\":{\"method\":\"other:add\"}}");
-    assert!(out.contains("\"code\":104") && fixture.question.is_none(), "{out}");
+    assert!(out.contains("\"code\":104") && fixture.request.is_none(), "{out}");
 }
 
 #[test]
@@ -311,18 +311,18 @@ fn backend_renews_connections_and_subscriptions() {
     assert!(!out.contains("\"ttl\""), "the client does not renew it: {out}");
     fixture.subscribe("a", NOW + 20);
     assert_eq!(fixture.check().0, Ok(()));
-    assert!(fixture.question.is_none(), "nothing is due");
+    assert!(fixture.request.is_none(), "nothing is due");
     fixture.now += 30;
     assert_eq!(fixture.check().0, Ok(()));
     assert_eq!(fixture.asked().0, BackendEvent::Refresh);
     assert_eq!(fixture.decide(Ok("{\"result\":{\"expire_at\":1000100}}")).0, Ok(()));
     assert_eq!(fixture.asked_channel(), "a", "one after the other");
     assert_eq!(fixture.decide(Err(Failure::Down)).0, Ok(()));
-    assert!(fixture.question.is_none());
+    assert!(fixture.request.is_none());
     // It is asked again after a minute.
     fixture.now += 59;
     assert_eq!(fixture.check().0, Ok(()));
-    assert!(fixture.question.is_none());
+    assert!(fixture.request.is_none());
     fixture.now += 1;
     assert_eq!(fixture.check().0, Ok(()));
     assert_eq!(fixture.asked_channel(), "a");
@@ -355,9 +355,9 @@ fn time_that_is_over_and_commands_do_not_wait_for_each_other() {
     fixture.send(rpc);
     fixture.now += 30;
     assert_eq!(fixture.check().0, Ok(()));
-    assert_eq!(fixture.asked().0, BackendEvent::Refresh, "a command waits for its verdict");
+    assert_eq!(fixture.asked().0, BackendEvent::Refresh, "a command waits for its decision");
     fixture.answer("{\"result\":{}}");
-    // Commands go on while questions about times fail.
+    // Commands go on while requests about times fail.
     assert_eq!(fixture.decide(Err(Failure::Busy)).0, Ok(()));
     assert_eq!(fixture.asked_channel(), "a");
     assert_eq!(fixture.send(rpc).0, rpc.len());
@@ -371,17 +371,17 @@ fn backend_that_does_not_decide_postpones_an_end_for_ten_minutes() {
         let mut fixture = Fixture::connected();
         fixture.subscribe("a", NOW + 10);
         let mut checked = |until: u64, expected: &str| {
-            let mut questions = 0;
+            let mut requests = 0;
             while fixture.now < until {
                 fixture.now += 10;
                 let (result, out) = fixture.check();
                 assert_eq!((result, out.as_str()), (Ok(()), expected), "at {}", fixture.now);
-                if fixture.question.is_some() {
-                    questions += 1;
+                if fixture.request.is_some() {
+                    requests += 1;
                     assert_eq!(fixture.decide(Err(failure)), (Ok(()), String::new()));
                 }
             }
-            questions
+            requests
         };
         assert_eq!(checked(NOW + 610, ""), 11);
         let ended = "{\"push\":{\"channel\":\"a\",\"unsubscribe\":{\"code\":2501,\"reason\":\"subscription expired\"}}}";
@@ -405,7 +405,7 @@ fn round_ends_after_some_failures_and_the_next_one_goes_on_behind() {
         fixture.now += 60;
         assert_eq!(fixture.check().0, Ok(()));
         let mut asked = String::new();
-        while fixture.question.is_some() {
+        while fixture.request.is_some() {
             asked.push_str(fixture.asked_channel());
             assert_eq!(fixture.decide(Err(Failure::Down)).0, Ok(()));
         }
@@ -414,8 +414,8 @@ fn round_ends_after_some_failures_and_the_next_one_goes_on_behind() {
 }
 
 #[test]
-fn verdict_does_not_concern_a_later_subscription_to_the_same_channel() {
-    for verdict in ["{\"result\":{\"expired\":true}}", "{\"result\":{\"expire_at\":1000900}}"] {
+fn decision_does_not_concern_a_later_subscription_to_the_same_channel() {
+    for decision in ["{\"result\":{\"expired\":true}}", "{\"result\":{\"expire_at\":1000900}}"] {
         let mut fixture = Fixture::connected();
         fixture.subscribe("a", NOW + 10);
         fixture.now += 10;
@@ -423,7 +423,7 @@ fn verdict_does_not_concern_a_later_subscription_to_the_same_channel() {
         assert_eq!(fixture.asked_channel(), "a");
         fixture.send("{\"id\":3,\"unsubscribe\":{\"channel\":\"a\"}}");
         fixture.subscribe("a", NOW + 70);
-        assert_eq!(fixture.decide(Ok(verdict)), (Ok(()), String::new()));
+        assert_eq!(fixture.decide(Ok(decision)), (Ok(()), String::new()));
         assert_eq!(fixture.client.subscriptions(), 1);
         fixture.now += 60;
         assert_eq!(fixture.check().0, Ok(()));

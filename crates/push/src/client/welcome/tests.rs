@@ -82,7 +82,7 @@ impl Fixture {
             version: "test",
             room: self.room,
             effort: 0,
-            question: None,
+            request: None,
             is_nonsense: false,
         };
         let result = work(&mut self.client, &mut context, &mut out);

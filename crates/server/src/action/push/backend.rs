@@ -1,10 +1,10 @@
 //! Events of push clients that go to the user's own backend (`[push.NAME.backend]`), as requests of Tidegate's own.
-//! In: questions of sessions, responses of the backend, clients that have left, channels without subscribers. Out: requests
-//! to a pool; verdicts for sessions, which then go on with their commands.
+//! In: requests of sessions, responses of the backend, clients that have left, channels without subscribers. Out: requests
+//! to a pool; decisions for sessions, which then go on with their commands.
 //! Never: decides what a response means (`tidegate_push::client::backend_requests` does); sends an event again.
-//! Limits: `calls-max` and `calls-per-address-max` of the hub for questions about commands on their way, one of each session,
+//! Limits: `calls-max` and `calls-per-address-max` of the hub for requests about commands on their way, one of each session,
 //! and the same for those about times that are over; `reply-max`; `FIELDS_BYTES_MAX` of fields that a session keeps;
-//! `QUESTIONS_PER_TURN_MAX`; verdicts of `PUSH_EFFORT_PER_TURN_MAX` in a turn. Of events without a verdict, `NOTICES_MAX`
+//! `REQUESTS_PER_TURN_MAX`; decisions of `PUSH_EFFORT_PER_TURN_MAX` in a turn. Of events without a decision, `NOTICES_MAX`
 //! wait for each path, up to `NOTICES_PER_REQUEST_MAX` are in a request, and one request is on its way.
 //! Invariant: each call belongs to a session whose connection asks, and to a request that names the session.
 
@@ -32,9 +32,9 @@ use crate::worker::Worker;
 
 /// The most bytes of fields that a session keeps.
 const FIELDS_BYTES_MAX: usize = 8 * 1024;
-/// The most questions that are sent in a turn.
-const QUESTIONS_PER_TURN_MAX: usize = 64;
-/// The most events without a verdict that wait for a path.
+/// The most requests that are sent in a turn.
+const REQUESTS_PER_TURN_MAX: usize = 64;
+/// The most events without a decision that wait for a path.
 const NOTICES_MAX: usize = 4096;
 /// The fewest channels without subscribers that are noted in a turn, however much of the turn other work has taken.
 const EMPTIED_PER_TURN_MIN: usize = 16;
@@ -47,7 +47,7 @@ const CLIENT: &[u8] = b"x-forwarded-for: ";
 /// The calls of a worker to backends.
 #[derive(Default)]
 pub(super) struct BackendCalls {
-    /// Questions that are to be sent.
+    /// Requests that are to be sent.
     wanted: VecDeque<(Id<PushSession>, BackendRequest)>,
     /// The calls on their way.
     calls: BTreeMap<(Key, Matter), Call>,
@@ -57,7 +57,7 @@ pub(super) struct BackendCalls {
     done: VecDeque<(Id<PushSession>, Matter, Reply)>,
     /// Requests whose sessions have ended.
     unwanted: Vec<Id<InternalRequest>>,
-    /// By hub and event: events without a verdict.
+    /// By hub and event: events without a decision.
     notices: BTreeMap<(u16, BackendEvent), Notices>,
 }
 
@@ -70,7 +70,7 @@ struct Call {
     place: Place,
 }
 
-/// What a call counts for: a hub, a kind of question, and the address of the client. Questions about times that are over
+/// What a call counts for: a hub, a kind of request, and the address of the client. Requests about times that are over
 /// have places of their own, so that commands cannot keep a client from its end.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
@@ -118,7 +118,7 @@ fn release<K: Ord>(counts: &mut BTreeMap<K, u32>, key: &K) {
     }
 }
 
-/// Events without a verdict.
+/// Events without a decision.
 #[derive(Default)]
 struct Notices {
     /// Those that wait, encoded.
@@ -130,14 +130,14 @@ struct Notices {
 /// The request that asks a backend.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum HubCall {
-    /// The question of a session.
+    /// The request of a session.
     BackendRequest(Key, Matter),
     /// A list of events of a hub.
     Notices(u16, BackendEvent),
 }
 
 impl BackendCalls {
-    /// The events without a verdict that wait or are on their way.
+    /// The events without a decision that wait or are on their way.
     pub(super) fn notices(&self) -> usize {
         self.notices.values().map(|notices| notices.sent + notices.waiting.len()).sum()
     }
@@ -161,11 +161,11 @@ impl BackendCalls {
     }
 
     /// A session asks.
-    pub(super) fn ask(&mut self, id: Id<PushSession>, question: BackendRequest) {
-        self.wanted.push_back((id, question));
+    pub(super) fn ask(&mut self, id: Id<PushSession>, request: BackendRequest) {
+        self.wanted.push_back((id, request));
     }
 
-    /// A session has ended: its verdicts are not needed.
+    /// A session has ended: its decisions are not needed.
     pub(super) fn forget(&mut self, key: Key) {
         for matter in [Matter::Command, Matter::Expiry] {
             if let Some(call) = self.calls.remove(&(key, matter)) {
@@ -201,7 +201,7 @@ impl BackendCalls {
 }
 
 impl PushSession {
-    /// Whether a command of the session waits for a verdict, or for the owners of channels.
+    /// Whether a command of the session waits for a decision, or for the owners of channels.
     pub(super) fn is_waiting(&self) -> bool {
         matches!(&self.kind, Kind::Client { connection, .. } if connection.is_waiting())
     }
@@ -211,7 +211,7 @@ impl PushSession {
         matches!(&self.kind, Kind::Client { connection, .. } if connection.is_welcomed_later())
     }
 
-    /// Whether a question of the session waits for its verdict.
+    /// Whether a request of the session waits for its decision.
     fn asks(&self, matter: Matter) -> bool {
         matches!(&self.kind, Kind::Client { connection, .. } if connection.asks(matter))
     }
@@ -277,7 +277,7 @@ impl Worker {
 
 /// Calls.
 impl Worker {
-    /// Does what a turn leaves for backends: requests whose session has ended end, verdicts are carried out, questions and
+    /// Does what a turn leaves for backends: requests whose session has ended end, decisions are carried out, requests and
     /// events are sent.
     pub(super) fn serve_backend_calls<R: Reactor>(&mut self, reactor: &mut R) {
         for request in core::mem::take(&mut self.push.backend.unwanted) {
@@ -289,12 +289,12 @@ impl Worker {
         {
             self.take_backend_reply(reactor, (id, matter), &body);
         }
-        for _ in 0..QUESTIONS_PER_TURN_MAX {
-            let Some((id, question)) = self.push.backend.wanted.pop_front() else { break };
-            let matter = question.matter();
+        for _ in 0..REQUESTS_PER_TURN_MAX {
+            let Some((id, request)) = self.push.backend.wanted.pop_front() else { break };
+            let matter = request.matter();
             // The session may have ended since it asked.
             if self.sessions.find(id).is_some()
-                && let Err(failure) = self.begin_backend_call(reactor, id, question)
+                && let Err(failure) = self.begin_backend_call(reactor, id, request)
             {
                 self.accounts.counters.push_backend_failures.add(1);
                 self.push.backend.done.push_back((id, matter, Err(failure)));
@@ -305,15 +305,15 @@ impl Worker {
         self.settle(reactor);
     }
 
-    /// Sends the question of a session.
+    /// Sends the request of a session.
     fn begin_backend_call<R: Reactor>(
         &mut self,
         reactor: &mut R,
         id: Id<PushSession>,
-        question: BackendRequest,
+        request: BackendRequest,
     ) -> Result<(), Failure> {
-        let matter = question.matter();
-        let BackendRequest { event, body } = question;
+        let matter = request.matter();
+        let BackendRequest { event, body } = request;
         let Some(PushSession { hub, kind: Kind::Client { connection, .. }, .. }) =
             self.sessions.find(id)
         else {
@@ -425,7 +425,7 @@ impl Worker {
         let room = self.room_of_client(reactor, id);
         let body = body.as_deref().map_err(|failure| *failure);
         let result = self.with_client(reactor, id, room, |connection, context| {
-            connection.take_verdict(context, matter, body, &mut out)
+            connection.take_decision(context, matter, body, &mut out)
         });
         self.send_to_client(reactor, id, &out);
         self.buffers.put(out);
@@ -465,7 +465,7 @@ impl Worker {
     }
 }
 
-/// Events without a verdict.
+/// Events without a decision.
 impl Worker {
     /// A client has left.
     pub(super) fn tell_departure(&mut self, hub: u16, connection: &Connection) {

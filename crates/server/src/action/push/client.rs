@@ -339,12 +339,12 @@ impl Worker {
             version: VERSION,
             room,
             effort: 0,
-            question: None,
+            request: None,
             is_nonsense: false,
         };
         let before = connection.subscriptions() as u64;
         let result = work(connection, &mut context);
-        let Context { effort, question, is_nonsense, queue, .. } = context;
+        let Context { effort, request, is_nonsense, queue, .. } = context;
         if let Some(began) = began.filter(|_| may_verify && !context.may_verify) {
             tokens.note_call(reactor.read_clock().since(began));
             self.accounts.counters.tokens_verified.add(1);
@@ -354,8 +354,8 @@ impl Worker {
             queues.remove(&key);
         }
         self.push.effort = self.push.effort.wrapping_add(effort);
-        if let Some(question) = question {
-            self.push.backend.ask(id, question);
+        if let Some(request) = request {
+            self.push.backend.ask(id, request);
         }
         let after = connection.subscriptions() as u64;
         let counters = &self.accounts.counters;

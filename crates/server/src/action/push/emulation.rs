@@ -320,7 +320,7 @@ impl Worker {
                 self.push.commands.remove(&key);
                 return;
             }
-            // The verdict, or the last owner, continues.
+            // The decision, or the last owner, continues.
             if session.is_waiting() {
                 return;
             }

@@ -1,12 +1,12 @@
 //! What a process passes to the one that replaces it: its statistics and the states of its servers, by their names.
-//! In: the registry, the roster; bytes of the earlier process. Out: bytes for the next process; a [`Ledger`].
+//! In: the registry, the roster; bytes of the earlier process. Out: bytes for the next process; a [`StateTransfer`].
 //! Never: makes a start fail: bytes that cannot be read, and an unknown version, end the passing and change nothing. Takes a
-//! part of a ledger: it counts once its last line has arrived.
-//! Limits: `LINE_BYTES_MAX` bytes of a line, `LEDGER_BYTES_MAX` of a ledger; further entries are left out.
-//! Invariant: a ledger contains everything since the first of all these processes, so that a later one replaces an
+//! part of a transfer: it counts once its last line has arrived.
+//! Limits: `LINE_BYTES_MAX` bytes of a line, `TRANSFER_BYTES_MAX` of a transfer; further entries are left out.
+//! Invariant: a transfer contains everything since the first of all these processes, so that a later one replaces an
 //! earlier one.
 //!
-//! A ledger is lines of JSON: a header with the version, one line for each part, and an end. Lines and members that a version
+//! A transfer is lines of JSON: a header with the version, one line for each part, and an end. Lines and members that a version
 //! does not know are skipped.
 
 use std::collections::BTreeMap;
@@ -22,12 +22,12 @@ use crate::stats::Subject;
 const VERSION: u64 = 1;
 /// Bytes of a line. The longest names are those of routes.
 const LINE_BYTES_MAX: usize = 64 << 10;
-/// Bytes of a ledger: about 50,000 listeners, routes and servers.
-const LEDGER_BYTES_MAX: usize = 32 << 20;
+/// Bytes of a transfer: about 50,000 listeners, routes and servers.
+const TRANSFER_BYTES_MAX: usize = 32 << 20;
 
 /// See above.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Ledger {
+pub(crate) struct StateTransfer {
     /// Counters of the process, by name.
     pub(crate) process: BTreeMap<String, u64>,
     /// What the requests of each listener, route and server amount to.
@@ -88,17 +88,17 @@ pub(crate) struct PassedAgent {
     pub(crate) failures: u64,
 }
 
-impl Ledger {
-    /// The ledger as bytes, and how many of its entries were left out because there are too many or they are too long.
+impl StateTransfer {
+    /// The transfer as bytes, and how many of its entries were left out because there are too many or they are too long.
     pub(crate) fn encode(&self) -> (Vec<u8>, usize) {
-        let mut out = format!("{{\"ledger\":{VERSION}}}\n").into_bytes();
+        let mut out = format!("{{\"transfer\":{VERSION}}}\n").into_bytes();
         let mut left_out = 0;
         let servers = self.servers.iter().map(|(name, server)| encode_server(name, server));
         let traffic = self.traffic.iter().map(|(subject, of)| encode_traffic(subject, of));
         let process = core::iter::once(json!({ "process": self.process }));
         for line in process.chain(servers).chain(traffic) {
             let line = line.to_string();
-            if line.len() >= LINE_BYTES_MAX || out.len() + line.len() >= LEDGER_BYTES_MAX - 64 {
+            if line.len() >= LINE_BYTES_MAX || out.len() + line.len() >= TRANSFER_BYTES_MAX - 64 {
                 left_out += 1;
                 continue;
             }
@@ -123,18 +123,18 @@ impl Ledger {
     }
 }
 
-/// Why a ledger is not read on.
+/// Why a transfer is not read on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LedgerFault {
+pub(crate) enum TransferFault {
     /// It has another version.
     Version(u64),
-    /// A line is not one of a ledger.
+    /// A line is not one of a transfer.
     Malformed,
     /// A line or the whole is too long.
     TooLong,
 }
 
-impl core::fmt::Display for LedgerFault {
+impl core::fmt::Display for TransferFault {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
             Self::Version(version) => write!(f, "they have version {version} instead of {VERSION}"),
@@ -144,36 +144,36 @@ impl core::fmt::Display for LedgerFault {
     }
 }
 
-/// Reads ledgers from pieces of bytes.
+/// Reads transfers from pieces of bytes.
 #[derive(Debug, Default)]
-pub(crate) struct LedgerReader {
+pub(crate) struct TransferReader {
     /// The part of a line that has arrived.
     line: Vec<u8>,
-    /// The ledger that is being read, and its bytes so far; `None` before a header.
-    draft: Option<(Ledger, usize)>,
+    /// The transfer that is being read, and its bytes so far; `None` before a header.
+    draft: Option<(StateTransfer, usize)>,
     /// Nothing more is read.
-    fault: Option<LedgerFault>,
+    fault: Option<TransferFault>,
 }
 
-impl LedgerReader {
-    /// Takes bytes. Returns the last ledger that they complete.
+impl TransferReader {
+    /// Takes bytes. Returns the last transfer that they complete.
     ///
     /// # Errors
-    /// The bytes are not a ledger of this version. Later calls return the same error.
-    pub(crate) fn read(&mut self, bytes: &[u8]) -> Result<Option<Ledger>, LedgerFault> {
+    /// The bytes are not a transfer of this version. Later calls return the same error.
+    pub(crate) fn read(&mut self, bytes: &[u8]) -> Result<Option<StateTransfer>, TransferFault> {
         let mut complete = None;
         for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
             if let Some(fault) = self.fault {
                 return Err(fault);
             }
             if self.line.len() + piece.len() > LINE_BYTES_MAX {
-                return Err(self.fail(LedgerFault::TooLong));
+                return Err(self.fail(TransferFault::TooLong));
             }
             self.line.extend_from_slice(piece);
             if piece.ends_with(b"\n") {
                 let line = core::mem::take(&mut self.line);
                 match self.read_line(&line) {
-                    Ok(Some(ledger)) => complete = Some(ledger),
+                    Ok(Some(transfer)) => complete = Some(transfer),
                     Ok(None) => {}
                     Err(fault) => return Err(self.fail(fault)),
                 }
@@ -182,32 +182,32 @@ impl LedgerReader {
         self.fault.map_or(Ok(complete), Err)
     }
 
-    fn fail(&mut self, fault: LedgerFault) -> LedgerFault {
+    fn fail(&mut self, fault: TransferFault) -> TransferFault {
         *self = Self { fault: Some(fault), ..Self::default() };
         fault
     }
 
-    /// Reads a whole line. Returns the ledger that it completes.
-    fn read_line(&mut self, line: &[u8]) -> Result<Option<Ledger>, LedgerFault> {
+    /// Reads a whole line. Returns the transfer that it completes.
+    fn read_line(&mut self, line: &[u8]) -> Result<Option<StateTransfer>, TransferFault> {
         let Ok(Value::Object(members)) = serde_json::from_slice(line) else {
-            return Err(LedgerFault::Malformed);
+            return Err(TransferFault::Malformed);
         };
         let Some((draft, bytes)) = &mut self.draft else {
-            return match members.get("ledger").and_then(Value::as_u64) {
+            return match members.get("transfer").and_then(Value::as_u64) {
                 Some(VERSION) => {
-                    self.draft = Some((Ledger::default(), line.len()));
+                    self.draft = Some((StateTransfer::default(), line.len()));
                     Ok(None)
                 }
-                Some(other) => Err(LedgerFault::Version(other)),
-                None => Err(LedgerFault::Malformed),
+                Some(other) => Err(TransferFault::Version(other)),
+                None => Err(TransferFault::Malformed),
             };
         };
         *bytes += line.len();
-        if *bytes > LEDGER_BYTES_MAX {
-            return Err(LedgerFault::TooLong);
+        if *bytes > TRANSFER_BYTES_MAX {
+            return Err(TransferFault::TooLong);
         }
         if members.contains_key("end") {
-            return Ok(self.draft.take().map(|(ledger, _)| ledger));
+            return Ok(self.draft.take().map(|(transfer, _)| transfer));
         }
         draft.take(&members);
         Ok(None)
@@ -337,7 +337,7 @@ mod tests {
     use super::*;
     use tidegate_base::histogram::BOUNDS;
 
-    fn sample() -> Ledger {
+    fn sample() -> StateTransfer {
         let counts = BTreeMap::from([("begun".to_owned(), u64::MAX), ("status_2xx".to_owned(), 7)]);
         let latency = Durations::of_parts(&[3; BOUNDS + 1], 12_345).expect("as many as buckets");
         let traffic = PassedTraffic { counts, latency };
@@ -355,7 +355,7 @@ mod tests {
             down_ms: 11,
         };
         let bare = PassedServer { configured: 1, ..PassedServer::default() };
-        Ledger {
+        StateTransfer {
             process: BTreeMap::from([(name("accepted"), 1)]),
             traffic: BTreeMap::from([
                 (Subject::Listener(name("web \"1\"\n")), traffic.clone()),
@@ -370,36 +370,37 @@ mod tests {
     }
 
     #[test]
-    fn ledger_survives_any_split() {
+    fn transfer_survives_any_split() {
         let (bytes, left_out) = sample().encode();
         assert_eq!(left_out, 0);
         for cut in 0..bytes.len() {
-            let mut reader = LedgerReader::default();
+            let mut reader = TransferReader::default();
             assert_eq!(reader.read(&bytes[..cut]), Ok(None), "{cut}");
             assert_eq!(reader.read(&bytes[cut..]), Ok(Some(sample())), "{cut}");
         }
-        let mut reader = LedgerReader::default();
-        let last = bytes.iter().filter_map(|byte| reader.read(&[*byte]).expect("a ledger")).last();
+        let mut reader = TransferReader::default();
+        let last =
+            bytes.iter().filter_map(|byte| reader.read(&[*byte]).expect("a transfer")).last();
         assert_eq!(last, Some(sample()));
         // The next one, and an empty one after it.
-        let both = [bytes, Ledger::default().encode().0].concat();
-        assert_eq!(reader.read(&both), Ok(Some(Ledger::default())));
+        let both = [bytes, StateTransfer::default().encode().0].concat();
+        assert_eq!(reader.read(&both), Ok(Some(StateTransfer::default())));
     }
 
     #[test]
     fn other_versions_and_garbage_end_the_reading() {
-        let next = LedgerFault::Version(VERSION + 1);
+        let next = TransferFault::Version(VERSION + 1);
         for (bytes, fault) in [
-            (&b"{\"ledger\":2}\n"[..], next),
-            (b"{\"ledger\":\"1\"}\n", LedgerFault::Malformed),
-            (b"{\"end\":true}\n", LedgerFault::Malformed),
-            (b"1\n", LedgerFault::Malformed),
-            (b"\n", LedgerFault::Malformed),
-            (b"\xff\xfe\n", LedgerFault::Malformed),
-            (b"{\"ledger\":1}\n{\"process\":\n", LedgerFault::Malformed),
-            (&vec![b'['; 60_000], LedgerFault::Malformed),
+            (&b"{\"transfer\":2}\n"[..], next),
+            (b"{\"transfer\":\"1\"}\n", TransferFault::Malformed),
+            (b"{\"end\":true}\n", TransferFault::Malformed),
+            (b"1\n", TransferFault::Malformed),
+            (b"\n", TransferFault::Malformed),
+            (b"\xff\xfe\n", TransferFault::Malformed),
+            (b"{\"transfer\":1}\n{\"process\":\n", TransferFault::Malformed),
+            (&vec![b'['; 60_000], TransferFault::Malformed),
         ] {
-            let mut reader = LedgerReader::default();
+            let mut reader = TransferReader::default();
             let line = [bytes, b"\n"].concat();
             assert_eq!(reader.read(&line), Err(fault), "{:?}", String::from_utf8_lossy(bytes));
             assert_eq!(reader.read(&sample().encode().0), Err(fault), "nothing is read after that");
@@ -408,41 +409,44 @@ mod tests {
 
     #[test]
     fn unknown_lines_and_members_are_skipped() {
-        let text = b"{\"ledger\":1,\"by\":\"a later one\"}\n{\"table\":[1]}\n{\"process\":{\"a\":1,\"b\":-1,\"c\":\"x\"}}\n\
+        let text = b"{\"transfer\":1,\"by\":\"a later one\"}\n{\"table\":[1]}\n{\"process\":{\"a\":1,\"b\":-1,\"c\":\"x\"}}\n\
             {\"server\":[\"p\",\"s\"],\"state\":\"odd\",\"weight\":70000,\"health\":[1,2],\"agent\":3}\n\
             {\"server\":[\"p\"]}\n{\"of\":[\"moon\",\"x\"]}\n{\"of\":[\"route\",\"/\"],\"durations\":[1,2]}\n{\"end\":1}\n";
-        let ledger = LedgerReader::default().read(text).expect("lines of JSON").expect("an end");
-        assert_eq!(ledger.process, BTreeMap::from([("a".to_owned(), 1)]));
-        let servers: Vec<_> = ledger.servers.values().cloned().collect();
+        let transfer =
+            TransferReader::default().read(text).expect("lines of JSON").expect("an end");
+        assert_eq!(transfer.process, BTreeMap::from([("a".to_owned(), 1)]));
+        let servers: Vec<_> = transfer.servers.values().cloned().collect();
         assert_eq!(servers, [PassedServer::default()]);
-        let traffic: Vec<_> = ledger.traffic.into_iter().collect();
+        let traffic: Vec<_> = transfer.traffic.into_iter().collect();
         assert_eq!(traffic, [(Subject::Route("/".to_owned()), PassedTraffic::default())]);
     }
 
     #[test]
-    fn lines_and_ledgers_are_bounded() {
-        let mut reader = LedgerReader::default();
+    fn lines_and_transfers_are_bounded() {
+        let mut reader = TransferReader::default();
         assert_eq!(reader.read(&vec![b' '; LINE_BYTES_MAX]), Ok(None));
-        assert_eq!(reader.read(b" "), Err(LedgerFault::TooLong));
-        let mut reader = LedgerReader::default();
+        assert_eq!(reader.read(b" "), Err(TransferFault::TooLong));
+        let mut reader = TransferReader::default();
         let line = format!("{{\"x\":\"{}\"}}\n", "x".repeat(60_000));
-        assert_eq!(reader.read(b"{\"ledger\":1}\n"), Ok(None));
+        assert_eq!(reader.read(b"{\"transfer\":1}\n"), Ok(None));
         let lines = (0..).take_while(|_| reader.read(line.as_bytes()).is_ok()).count();
-        assert_eq!(lines, LEDGER_BYTES_MAX / line.len());
+        assert_eq!(lines, TRANSFER_BYTES_MAX / line.len());
         // What is encoded is within the bounds.
-        let mut ledger = sample();
-        ledger.traffic.insert(Subject::Route("x".repeat(LINE_BYTES_MAX)), PassedTraffic::default());
+        let mut transfer = sample();
+        transfer
+            .traffic
+            .insert(Subject::Route("x".repeat(LINE_BYTES_MAX)), PassedTraffic::default());
         let name = |at: usize| format!("{at}{}", "x".repeat(60_000));
-        ledger.servers.extend((0..600).map(|at| ((name(at), name(0)), PassedServer::default())));
-        ledger
+        transfer.servers.extend((0..600).map(|at| ((name(at), name(0)), PassedServer::default())));
+        transfer
             .servers
             .extend((0..600).map(|at| ((name(at), String::new()), PassedServer::default())));
-        let (bytes, left_out) = ledger.encode();
-        assert!(bytes.len() <= LEDGER_BYTES_MAX && left_out > 600, "{} {left_out}", bytes.len());
-        let read = LedgerReader::default().read(&bytes).expect("a ledger").expect("an end");
+        let (bytes, left_out) = transfer.encode();
+        assert!(bytes.len() <= TRANSFER_BYTES_MAX && left_out > 600, "{} {left_out}", bytes.len());
+        let read = TransferReader::default().read(&bytes).expect("a transfer").expect("an end");
         assert_eq!(
             read.servers.len() + read.traffic.len() + left_out,
-            ledger.servers.len() + ledger.traffic.len()
+            transfer.servers.len() + transfer.traffic.len()
         );
     }
 }
