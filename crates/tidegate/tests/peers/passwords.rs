@@ -35,9 +35,9 @@ fn request_ends_when_its_client_leaves_during_the_verification() {
     while checks < CLIENTS || departures == 0 {
         assert!(begin.elapsed() < WAIT_MAX, "{checks} checks, {departures} departures");
         std::thread::sleep(Duration::from_millis(10));
-        let info: Value =
-            serde_json::from_str(&operated.ctl_well(&["show", "info", "json"])).expect("JSON");
-        let count = |name: &str| info[name].as_u64().unwrap_or_else(|| panic!("{name}: {info}"));
+        let shown = operated.ctl_well(&["show", "info", "json"]);
+        let info: Value = serde_json::from_str(&shown).expect("it is JSON");
+        let count = |name: &str| info["counters"][name].as_u64().expect("a counter");
         (checks, departures) = (count("password_checks"), count("client_aborts"));
         // One after the other, the checks of clients that stay would end with 401.
         assert_eq!(count("unauthenticated_requests"), 0, "a client that has left gets a response");
