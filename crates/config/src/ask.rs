@@ -5,7 +5,8 @@
 use crate::edits::{self, Direction};
 use crate::listeners::refused;
 use crate::model::{
-    Action, AskAuth, Balance, FieldEdits, Handling, HashKey, Placeholder, Template, UpstreamHost,
+    Action, AskAuth, Balance, FieldEdits, Handling, HashKey, Placeholder, PoolChoice, Template,
+    UpstreamHost,
 };
 use crate::pattern::{self, ValueError};
 use crate::pools::Pools;
@@ -88,7 +89,14 @@ pub(crate) fn check_readers(
     let Action::Proxy(proxy) = action else { return };
     let fields = handling.request_headers.written().chain(handling.response_headers.written());
     let texts = fields.map(|(_, text)| text).chain(&proxy.path);
-    let in_text = texts.flat_map(Template::placeholders).find_map(read);
+    let of_choice = match &proxy.pool {
+        PoolChoice::One(_) => None,
+        PoolChoice::Split(split) => Some(&split.key),
+        PoolChoice::Map(map) => Some(&map.key),
+    };
+    let keys = handling.rates.iter().map(|rate| &rate.key);
+    let keys = keys.chain(handling.mirror.as_ref().map(|mirror| &mirror.key)).chain(of_choice);
+    let in_text = texts.chain(keys).flat_map(Template::placeholders).find_map(read);
     let of_pool = || {
         let mut pools = proxy.pool.pools().filter_map(|pool| pools.pools.get(pool));
         pools.find_map(|pool| match (&pool.balance, &pool.stay) {
@@ -104,7 +112,8 @@ pub(crate) fn check_readers(
             format!("{name:?} is copied by `auth`, but its value is read before the answer comes");
         let note = Note::new(Kind::Conflict, route.key_place("auth"), what);
         notes.error(note.help(format!(
-            "let the server read {name:?} itself, or remove it from {{header:{name}}}, `hash` and `sticky`"
+            "let the server read {name:?} itself, and do not use it as {{header:{name}}} or as a key of `hash`, `sticky`, `rate`, \
+             `split`, `mirror` or a map"
         )));
     }
 }

@@ -38,6 +38,7 @@ pub(super) fn list(arguments: &[&str], operations: &Operations) -> Outcome {
     }
     all.left_out += all.sessions.len().saturating_sub(limit) as u64;
     all.sessions.truncate(limit);
+    hide_queries(&mut all.sessions, operations);
     if is_json {
         let sessions: Vec<Value> = all.sessions.iter().map(as_json).collect();
         let list = json!({"sessions": sessions, "left_out": all.left_out, "missing_workers": reports.missing});
@@ -62,9 +63,10 @@ pub(super) fn show(arguments: &[&str], operations: &Operations) -> Outcome {
         _ => return Err(format!("write: show conn ID [json]; {ID_USAGE}")),
     };
     let reports = ask_one(operations, id.worker, Question::Connection(id))?;
-    let Some((_, Report::Sessions(found))) = reports.reports.into_iter().next() else {
+    let Some((_, Report::Sessions(mut found))) = reports.reports.into_iter().next() else {
         return Err(late(id.worker));
     };
+    hide_queries(&mut found.sessions, operations);
     let values: Vec<Value> = match &found.server {
         Some(server) => vec![server_as_json(server)],
         None => found.sessions.iter().map(as_json).collect(),
@@ -241,6 +243,18 @@ fn peer(peer: Peer) -> String {
 
 fn seconds(span: Span) -> f64 {
     span.as_millis() as f64 / 1e3
+}
+
+/// Removes queries, which may contain secrets such as signatures, unless only the user that runs the process, or a client
+/// with the token, reads the reply.
+fn hide_queries(sessions: &mut [Session], operations: &Operations) {
+    let exchanges = sessions.iter_mut().filter_map(|session| session.exchange.as_mut());
+    for exchange in exchanges.filter(|_| !operations.is_private) {
+        let [_, _, target] = &mut exchange.request;
+        if let Some(query) = target.find('?') {
+            target.truncate(query);
+        }
+    }
 }
 
 fn write_line(text: &mut String, session: &Session) {

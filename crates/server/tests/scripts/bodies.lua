@@ -40,6 +40,7 @@ handlers["/hold"] = function(body)
     body:write(data)
   end
 end
+handlers["/leave"] = function() tide.sleep(1) end
 handlers["/grow"] = function(body)
   while true do
     local data = body:read()

@@ -10,7 +10,7 @@ use crate::stage::{Stage, assert_status, scene};
 
 const LISTENER: &str = "h2c = true\ntimeouts = { head = \"1h\", idle = \"1h\", body = \"1s\" }\n\
     [lua.b]\nscript = \"tests/scripts/bodies.lua\"\n\
-    [[route]]\npath = [\"/hold\", \"/grow\", \"/pass\", \"/upper\", \"/sleep\"]\nhooks = \"b\"\nproxy = \"p\"\n";
+    [[route]]\npath = [\"/hold\", \"/grow\", \"/pass\", \"/upper\", \"/sleep\", \"/leave\"]\nhooks = \"b\"\nproxy = \"p\"\n";
 /// Bytes of a body that fills every buffer.
 const BODY_BYTES: usize = 4_000_000;
 /// Bytes that wait for a script.
@@ -79,6 +79,35 @@ fn server_waits_while_the_client_of_a_hook_does_not_read() {
             (received > 2 * BODY_BYTES).then_some(())
         });
     });
+}
+
+#[test]
+fn body_that_a_hook_leaves_unread_arrives_completely() {
+    for size in [60_000, 65_536, 70_000, 100_000, 130_000, 400_000] {
+        for has_length in [true, false] {
+            scene().listener(LISTENER).run(|stage| {
+                let client = stage.dial();
+                let origin = stage.forward(&client, &get("/leave"));
+                let bytes = match has_length {
+                    true => response(size),
+                    false => [b"HTTP/1.1 200 OK\r\n\r\n".to_vec(), vec![b'y'; size]].concat(),
+                };
+                let (mut at, mut received) = (0, Vec::new());
+                let mut origin = Some(origin);
+                stage.until(|_| {
+                    at += origin.as_ref().map_or(0, |origin| origin.send(&bytes[at..]));
+                    if at == bytes.len() && !has_length {
+                        origin.take().into_iter().for_each(SimPeer::close);
+                    }
+                    received.extend(client.receive());
+                    received.ends_with(b"\r\n0\r\n\r\n").then_some(())
+                });
+                let count = received.iter().filter(|byte| **byte == b'y').count();
+                assert_eq!(count, size, "{has_length}");
+                assert_eq!(stage.counters().body_timeouts.load(), 0);
+            });
+        }
+    }
 }
 
 #[test]

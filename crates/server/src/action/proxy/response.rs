@@ -260,14 +260,12 @@ impl Worker {
         self.body_hook_drained(id);
         let Some(exchange) = self.exchanges.get(id) else { return };
         let (stage, up) = (exchange.stage, exchange.attempt.up);
-        let may_wait = exchange.may_pace_response();
         if exchange.is_response_paced() {
             // Its turn resumes it.
             return self.arm_upstream(reactor, id);
         }
         self.set_server_receiving(reactor, up, true);
-        if may_wait && !up.is_stream() {
-            // A part of the response may wait in the connection. A stream queues the same by itself.
+        if self.has_undecoded_body(id) {
             self.work.push(Work::ResumeServer(up));
         }
         match stage {

@@ -207,12 +207,13 @@ impl Worker {
         if exchange.ends_at().is_some_and(|at| at <= reactor.now()) {
             return self.end_closed_tunnel(reactor, id);
         }
-        let timeout = self.timeouts_of(exchange).tunnel;
+        let (timeout, ends_at) = (self.timeouts_of(exchange).tunnel, exchange.ends_at());
         let (to, up) = (exchange.requester, exchange.attempt.up);
         let at_server = self.look_at_request(reactor, up);
         let at_server = look_again_at(at_server, reactor.now(), timeout);
         let looks = [self.look_at_client(reactor, to, timeout), at_server];
         if let Some(at) = looks.into_iter().flatten().min() {
+            let at = ends_at.map_or(at, |end| end.min(at));
             self.set_action_deadline(reactor, to, at);
             return self.set_server_deadline(reactor, up, at);
         }

@@ -263,20 +263,30 @@ impl Worker {
             self.lose_idle(reactor, sock);
             return reactor.close(sock);
         }
-        if !self.defers_end(sock, id) {
+        if !self.defers_end(id) {
             self.end_http1_server(reactor, sock, id);
         }
     }
 
-    /// Whether a part of the response's body waits for the bandwidth of the route: the end comes after it. TLS hands over
-    /// the end together with the last bytes, although the connection is not to be read.
-    fn defers_end(&mut self, sock: SockId, id: Id<Exchange>) -> bool {
-        let Some(exchange) = self.exchanges.find_mut(id) else { return false };
-        let may_wait = exchange.stage == Stage::ExpectBody && exchange.may_pace_response();
-        let http1 = self.conns.upstream(sock).and_then(Upstream::http1);
-        if !may_wait || http1.is_none_or(|http1| http1.input.is_empty()) {
+    /// Whether a part of the response's body, or its end, waits in the connection: it was received while the bandwidth of
+    /// the route or a hook did not admit it, which may be over now. A stream queues the same by itself.
+    pub(crate) fn has_undecoded_body(&mut self, id: Id<Exchange>) -> bool {
+        let Some(exchange) = self.exchanges.find(id) else { return false };
+        let (up, has_ended) = (exchange.attempt.up, exchange.attempt.has_ended());
+        if exchange.stage != Stage::ExpectBody || up.is_stream() {
             return false;
         }
+        let http1 = self.conns.upstream(up.sock).and_then(Upstream::http1);
+        http1.is_some_and(|http1| has_ended || !http1.input.is_empty())
+    }
+
+    /// Whether a part of the response's body waits in the connection: the end comes after it. TLS hands over the end
+    /// together with the last bytes, although the connection is not to be read.
+    fn defers_end(&mut self, id: Id<Exchange>) -> bool {
+        if !self.has_undecoded_body(id) {
+            return false;
+        }
+        let Some(exchange) = self.exchanges.find_mut(id) else { return false };
         exchange.attempt.note_end();
         self.work.push(Work::ResumeServer(exchange.attempt.up));
         true
