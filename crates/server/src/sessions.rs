@@ -194,14 +194,15 @@ impl Worker {
         filter: &Filter,
         walk: &mut Walk,
     ) -> bool {
-        let known = walk.found.sessions.len();
+        let mut described = 0;
         let last = self.conns.slots_used().min(walk.slot + SLOTS_PER_TURN_MAX);
         while walk.slot < last {
-            if walk.found.sessions.len() - known >= FOUND_PER_TURN_MAX {
+            // Those that the filter leaves out, or that exceed the limit, take the same time.
+            if described >= FOUND_PER_TURN_MAX {
                 return false;
             }
             if let Some((sock, Side::Client(down))) = self.conns.in_slot(walk.slot) {
-                self.note_sessions(reactor, (sock, down), filter, &mut walk.found);
+                described += self.note_sessions(reactor, (sock, down), filter, &mut walk.found);
             }
             walk.slot += 1;
         }
@@ -235,25 +236,28 @@ impl Worker {
         found
     }
 
-    /// Notes the exchanges of a connection that match, or the connection itself if it has none.
+    /// Notes the exchanges of a connection that match, or the connection itself if it has none. Returns how many exchanges it
+    /// has described, whether they match or not.
     fn note_sessions<R: Reactor>(
         &self,
         reactor: &R,
         (sock, down): (SockId, &Downstream),
         filter: &Filter,
         found: &mut Sessions,
-    ) {
+    ) -> usize {
         if filter.client.is_some_and(|client| down.peer().ip() != Some(client)) {
-            return;
+            return 0;
         }
         let settings = self.settings.of(down.era());
         let listener = settings.config.listeners.get(usize::from(down.listener));
         let listener = listener.map_or("", |listener| &listener.name);
         if filter.listener.as_deref().is_some_and(|name| name != listener) {
-            return;
+            return 0;
         }
+        let mut described = 0;
         let mut note = |stream, running, record| {
             let exchange = self.describe(reactor.now(), running, record);
+            described += usize::from(exchange.is_some());
             let state = self.state_of(down, running);
             if !filter.matches(
                 exchange.as_ref(),
@@ -292,6 +296,7 @@ impl Worker {
                 note(None, down.running(), down.record());
             }
         }
+        described
     }
 
     /// What is recorded about a request.

@@ -20,6 +20,8 @@ const DEPTH_MAX: usize = 100;
 const BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Values between two checks of the budget.
 const BUDGET_EVERY: u32 = 512;
+/// How many bytes are copied in the time of a step of the budget, about.
+const BYTES_OF_STEP: u64 = 64;
 
 // Major types (section 3.1).
 const UNSIGNED: u8 = 0;
@@ -175,16 +177,21 @@ impl Writer<'_> {
                 self.value(top, depth)?;
                 ffi::lua_settop(l, top - 1);
             }
-            self.sort(start, &pairs);
+            self.sort(start, &pairs)?;
         }
         Ok(())
     }
 
     /// Sorts the pairs of a map, which begin at `start`, by the bytes of their keys (section 4.2.1): the same value is always
     /// written in the same form.
-    fn sort(&mut self, start: usize, pairs: &[(usize, usize)]) {
+    fn sort(&mut self, start: usize, pairs: &[(usize, usize)]) -> Result<(), &'static str> {
         if pairs.len() < 2 {
-            return;
+            return Ok(());
+        }
+        // Each level of nested maps copies everything inside once more.
+        let bytes = (self.out.len() - start) as u64;
+        if self.call.guard().spend(bytes / BYTES_OF_STEP) {
+            return Err(OVER_BUDGET);
         }
         let written = self.out.split_off(start);
         let ends = pairs.iter().skip(1).map(|(pair, _)| *pair).chain([written.len()]);
@@ -194,6 +201,7 @@ impl Writer<'_> {
         for (at, _, end) in pairs {
             self.out.extend_from_slice(&written[at..end]);
         }
+        Ok(())
     }
 }
 
