@@ -895,4 +895,7 @@ conformance! {
     end_of_a_relayed_stream_comes_after_its_bytes,
     relay_to_a_connection_that_has_ended_is_received,
     broken_target_closes_and_the_source_goes_on,
+    paused_relay_is_not_reported_again_and_again,
+    pieces_of_one_byte_are_all_relayed,
+    connection_that_relays_learns_of_room_for_its_own_output,
 }
