@@ -13,6 +13,7 @@ pub mod apply_settings;
 pub mod apps;
 mod broadcasts;
 mod buffers;
+mod captured;
 mod carrier;
 pub mod certificates;
 mod client;
