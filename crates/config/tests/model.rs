@@ -7,8 +7,8 @@ use tidegate_config::model::{
     AccessFilter, AccessFormat, AccessLog, AccessTarget, Action, Admin, AgentCheck, Balance, Bind,
     CaptureNames, CheckKind, CheckMethod, Comparison, Compression, CountTable, CountTest,
     DrainTimes, Eject, Forward, HashKey, HeaderTest, HealthCheck, HostPattern, HttpCheck, Keep,
-    PathPattern, Placeholder, PoolChoice, RequestIds, ServerAddress, SyslogAddress, TableTest,
-    TextKind, TextTest, Trace, Unretriable, UpstreamHost, WebSocket,
+    LuaLayer, PathPattern, Placeholder, PoolChoice, RequestIds, ServerAddress, SyslogAddress,
+    TableTest, TextKind, TextTest, Trace, Unretriable, UpstreamHost, WebSocket,
 };
 use tidegate_config::{model::Config, parse};
 
@@ -462,4 +462,14 @@ fn forward_is_a_pool_or_pools_by_server_name() {
     assert_eq!(alpn("tls = \"self-signed\""), Some(Vec::new()), "the protocol is unknown");
     let stated = alpn("tls = { certificates = [{ cert = \"a\", key = \"b\" }], alpn = [\"h2\"] }");
     assert_eq!(stated, Some(vec!["h2".to_owned()]));
+}
+
+#[test]
+fn applications_may_have_a_layer() {
+    let config = read(
+        "[[listener]]\nbind = \"127.0.0.1:80\"\n[[route]]\nlua = \"a\"\n[lua.a]\nscript = \"a.lua\"\n\
+         [lua.b]\nscript = \"b.lua\"\nlayer = \"lapps\"\n",
+    );
+    let layers: Vec<_> = config.lua.iter().map(|app| app.layer).collect();
+    assert_eq!(layers, [None, Some(LuaLayer::Lapps)]);
 }

@@ -254,7 +254,7 @@ counters! {
         lua_refusals,
         /// Messages of Lua applications for clients of another worker that were dropped, because that worker did not keep up.
         lua_mail_drops,
-        /// Hooks of routes that waited for too long: their requests got a 504 response.
+        /// Hooks of routes that waited for too long: requests of `on_access` got a 504 response, and responses of `on_body` were cut.
         lua_late_hooks,
         /// Calls of `on_log` that were dropped, because too many waited.
         lua_log_drops,

@@ -11,6 +11,7 @@ mod admin;
 mod answer;
 pub mod apply_settings;
 pub mod apps;
+mod broadcasts;
 mod buffers;
 mod captured;
 mod carrier;
