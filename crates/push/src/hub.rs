@@ -384,9 +384,14 @@ impl<K: Copy + Eq> Hub<K> {
     }
 
     /// Continues a delivery: appends subscribers that get the publication to `keys`, as many as `budget_bytes` contains
-    /// its `delivery_cost_bytes`, and at least one.
-    pub fn deliver(&mut self, budget_bytes: usize, keys: &mut Vec<K>) -> Option<Slice<K>> {
-        self.local.advance(budget_bytes, keys)
+    /// what `cost_bytes` returns for it, and at least one.
+    pub fn deliver(
+        &mut self,
+        budget_bytes: usize,
+        cost_bytes: impl FnOnce(&Publication) -> usize,
+        keys: &mut Vec<K>,
+    ) -> Option<Slice<K>> {
+        self.local.advance(budget_bytes, cost_bytes, keys)
     }
 
     /// The subscribers of a slice have got their publication, with this result.

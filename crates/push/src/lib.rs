@@ -17,6 +17,7 @@ pub mod backend;
 mod chunked_list;
 pub mod client;
 pub mod conflation;
+pub mod deflated;
 pub mod delta;
 pub mod effort;
 pub mod emulation;

@@ -25,9 +25,16 @@ pub struct QueueLimits {
 #[derive(Debug, Default)]
 pub struct Queue {
     /// The messages, oldest first.
-    entries: VecDeque<Arc<Publication>>,
+    entries: VecDeque<Entry>,
     /// The sum of their costs.
     bytes: usize,
+}
+
+#[derive(Debug)]
+struct Entry {
+    publication: Arc<Publication>,
+    /// The memory of the publication, with the encoded and compressed forms that existed when it was appended.
+    cost_bytes: usize,
 }
 
 /// The result of adding a message to a queue.
@@ -46,7 +53,7 @@ pub enum Queued {
 impl Queue {
     /// Appends a message.
     pub fn push(&mut self, publication: Arc<Publication>, limits: &QueueLimits) -> Queued {
-        let cost = publication.cost_bytes();
+        let cost = publication.held_bytes();
         let mut dropped = 0;
         while !self.fits(cost, limits) {
             match limits.slow {
@@ -59,21 +66,21 @@ impl Queue {
             }
         }
         self.bytes += cost;
-        self.entries.push_back(publication);
+        self.entries.push_back(Entry { publication, cost_bytes: cost });
         if dropped > 0 { Queued::DroppedOlder(dropped) } else { Queued::Waits }
     }
 
     /// Takes the oldest message.
     pub fn pop(&mut self) -> Option<Arc<Publication>> {
         let oldest = self.entries.pop_front()?;
-        self.bytes -= oldest.cost_bytes();
-        Some(oldest)
+        self.bytes -= oldest.cost_bytes;
+        Some(oldest.publication)
     }
 
     /// Drops the messages of a channel: its subscription has ended.
     pub fn forget(&mut self, channel: &str) {
-        self.entries.retain(|entry| *entry.channel != *channel);
-        self.bytes = self.entries.iter().map(|entry| entry.cost_bytes()).sum();
+        self.entries.retain(|entry| *entry.publication.channel != *channel);
+        self.bytes = self.entries.iter().map(|entry| entry.cost_bytes).sum();
     }
 
     /// Whether no message waits.

@@ -193,6 +193,9 @@ counters! {
         push_publications,
         /// Messages that were sent to subscribers.
         push_deliveries,
+        /// Messages that were compressed, each of them once for all subscribers with the same encoding and window. Connections with
+        /// `compression = "dedicated"` compress their own, which is not counted here.
+        push_compressions,
         /// Messages that had to wait because their subscriber did not read.
         push_queued,
         /// Messages that were dropped because their subscriber did not read.

@@ -338,7 +338,7 @@ mod audiences {
         /// The clients that get the next publication.
         fn receivers(&mut self) -> Vec<u32> {
             let mut keys = Vec::new();
-            let Some(slice) = self.hub.deliver(1 << 20, &mut keys) else { return keys };
+            let Some(slice) = self.hub.deliver(1 << 20, |_| 1, &mut keys) else { return keys };
             keys.retain(|key| self.clients[*key as usize].admits(&slice.publication));
             self.hub.end_slice(slice, Delivery::default());
             keys

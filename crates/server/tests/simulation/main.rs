@@ -43,6 +43,7 @@ mod proxy_protocol;
 mod push;
 mod push_backend;
 mod push_clients;
+mod push_compression;
 mod push_tokens;
 mod push_welcome;
 mod records;

@@ -84,6 +84,9 @@ pub(crate) struct PushState {
     secrets: u64,
     /// Scratch space for the subscribers of a slice. Empty between two slices.
     keys: Vec<Key>,
+    /// What the compressions for all subscribers have cost since the end of the last slice, in bytes that the kernel copies in the
+    /// same time.
+    compression_cost_bytes: usize,
     /// The exchange of mail with other workers; `None` if this is the only worker.
     post: Option<PushPost>,
     /// When the next sweep is due. `NEVER` if there is no hub.
@@ -228,6 +231,7 @@ impl PushState {
             ages: Ages::default(),
             secrets: 0,
             keys: Vec::new(),
+            compression_cost_bytes: 0,
             post: None,
             sweep_at,
             due_at: Moment::NEVER,
