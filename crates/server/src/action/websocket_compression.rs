@@ -77,7 +77,7 @@ impl SharedCodecs {
     /// Takes the compressor with a window of these bits.
     fn take(&mut self, window_bits: u8) -> Option<Box<Deflater>> {
         let kept = self.place(window_bits)?.take();
-        kept.or_else(|| Deflater::shared(window_bits, Effort::default()).map(Box::new))
+        kept.or_else(|| Deflater::shared(window_bits, Effort::for_window(window_bits)).map(Box::new))
     }
 
     /// Puts back a compressor.
@@ -142,8 +142,8 @@ impl Compression {
     pub(super) fn new(parameters: DeflateParameters, codecs: &SharedCodecs) -> Self {
         let own = |role| parameters.keeps_context(role).then(|| parameters.window_bits(role));
         let inflater = own(Role::Client).map(Inflater::for_connection);
-        let deflater =
-            own(Role::Server).and_then(|bits| Deflater::for_connection(bits, Effort::default()));
+        let deflater = own(Role::Server)
+            .and_then(|bits| Deflater::for_connection(bits, Effort::for_window(bits)));
         let keeper = keeps_any_context(parameters).then(|| Rc::clone(&codecs.keepers));
         Self { inflater, compressor: Compressor { parameters, deflater }, _keeper: keeper }
     }

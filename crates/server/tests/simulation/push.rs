@@ -182,6 +182,8 @@ pub(crate) struct Client {
     peer: SimPeer,
     is_websocket: bool,
     is_open: bool,
+    /// The head of the response.
+    pub(crate) head: String,
     input: Vec<u8>,
     decoder: Decoder,
     /// Decompresses the messages, if the client offers compression.
@@ -210,13 +212,17 @@ impl Client {
         Self::raw_with(process, path, "")
     }
 
-    /// A client that offers compression. Its inflater has the largest window.
-    pub(crate) fn compressed(process: &Process, path: &str, offer: &str) -> Self {
+    /// A client that offers compression, with a window of `window_bits`.
+    pub(crate) fn compressed(
+        process: &Process,
+        path: &str,
+        (offer, window_bits): (&str, u8),
+    ) -> Self {
         let field = format!("Sec-WebSocket-Extensions: {offer}\r\n");
         let client = Self::raw_with(process, path, &field);
         Self {
             decoder: Decoder::new(FrameRules { role: Role::Client, allows_deflate: true }),
-            inflater: Some(Inflater::for_connection(15)),
+            inflater: Some(Inflater::for_connection(window_bits)),
             ..client
         }
     }
@@ -249,6 +255,7 @@ impl Client {
             peer,
             is_websocket,
             is_open: false,
+            head: String::new(),
             input: Vec::new(),
             decoder: Decoder::new(FrameRules { role: Role::Client, allows_deflate: false }),
             inflater: None,
@@ -268,6 +275,7 @@ impl Client {
             let Some(end) = text.find("\r\n\r\n") else { return };
             let status = if self.is_websocket { "HTTP/1.1 101 " } else { "HTTP/1.1 200 " };
             assert!(text.starts_with(status), "{text}");
+            self.head = text[..end].to_owned();
             self.input.drain(..end + 4);
             self.is_open = true;
         }

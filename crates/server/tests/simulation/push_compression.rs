@@ -4,10 +4,17 @@
 
 use crate::push::{Client, Process};
 
+/// The offer of most clients.
+const DEFLATE: &str = "permessage-deflate";
+
 /// The settings of a hub, and of WebSocket connections.
 fn settings(compression: &str) -> String {
+    settings_with(compression, "")
+}
+
+fn settings_with(compression: &str, others: &str) -> String {
     format!(
-        "anonymous = true\nsubscribe = \"anyone\"\n[websocket]\ncompression = \"{compression}\"\n"
+        "anonymous = true\nsubscribe = \"anyone\"\n[websocket]\ncompression = \"{compression}\"\n{others}\n"
     )
 }
 
@@ -36,8 +43,11 @@ fn read(clients: &mut [Client]) -> Vec<usize> {
 fn publication_is_compressed_once_for_all_subscribers_of_the_process() {
     for workers in [1, 3] {
         let mut process = Process::new(workers, 3, 64, &settings("shared"));
-        let offers =
-            ["permessage-deflate", "permessage-deflate; server_max_window_bits=10", "x-unknown"];
+        let offers = [
+            (DEFLATE, 15),
+            ("permessage-deflate; server_max_window_bits=10", 10),
+            ("x-unknown", 15),
+        ];
         let mut clients: Vec<Client> = (0..30)
             .map(|number| Client::compressed(&process, "/time", offers[number % 3]))
             .collect();
@@ -65,7 +75,7 @@ fn each_encoding_is_compressed_once() {
     let mut clients: Vec<Client> = (0..20)
         .map(|number| {
             let path = if number % 2 == 0 { "/time" } else { "/push/connection/websocket" };
-            Client::compressed(&process, path, "permessage-deflate")
+            Client::compressed(&process, path, (DEFLATE, 15))
         })
         .collect();
     process.turns(50);
@@ -90,7 +100,7 @@ fn each_encoding_is_compressed_once() {
 fn connection_with_a_context_compresses_its_own_messages() {
     let mut process = Process::new(2, 7, 64, &settings("dedicated"));
     let mut clients: Vec<Client> =
-        (0..6).map(|_| Client::compressed(&process, "/time", "permessage-deflate")).collect();
+        (0..6).map(|_| Client::compressed(&process, "/time", (DEFLATE, 15))).collect();
     process.turns(50);
     read(&mut clients);
     let data = data(100);
@@ -104,4 +114,37 @@ fn connection_with_a_context_compresses_its_own_messages() {
     }
     assert_eq!(process.sum("push_compressions"), 0);
     process.finish(clients);
+}
+
+#[test]
+fn window_bits_limit_both_directions() {
+    for compression in ["shared", "dedicated"] {
+        let settings = settings_with(compression, "window-bits = 9");
+        let mut process = Process::new(1, 9, 64, &settings);
+        let offers = [
+            ("permessage-deflate; client_max_window_bits", 9, " client_max_window_bits=9"),
+            ("permessage-deflate; client_max_window_bits=12", 9, " client_max_window_bits=9"),
+            (DEFLATE, 9, " server_max_window_bits=9"),
+        ];
+        let mut clients: Vec<Client> = offers
+            .iter()
+            .map(|(offer, bits, _)| Client::compressed(&process, "/time", (offer, *bits)))
+            .collect();
+        process.turns(50);
+        read(&mut clients);
+        for (client, (_, _, expected)) in clients.iter().zip(offers) {
+            let mut parts = client.head.split(';').flat_map(str::lines);
+            assert!(parts.any(|part| part == expected), "{expected} in {}", client.head);
+            assert!(client.head.contains("; server_max_window_bits=9"), "{}", client.head);
+        }
+        for words in [20, 1000] {
+            publish(&mut process, &data(words));
+            let bytes = read(&mut clients);
+            for (at, client) in clients.iter().enumerate() {
+                assert_eq!(client.received.last(), Some(&data(words)), "client {at}");
+                assert!(bytes[at] < data(words).len(), "client {at}: {}", bytes[at]);
+            }
+        }
+        process.finish(clients);
+    }
 }

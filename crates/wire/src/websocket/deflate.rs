@@ -18,6 +18,9 @@ const TAIL: &[u8] = &[0, 0, 0xff, 0xff];
 /// An empty message: the first byte of an empty block without compression (section 7.2.3.6).
 const EMPTY_MESSAGE: &[u8] = &[0];
 
+/// By how much the memory level of a compressor is less than the bits of its window, if the window is small.
+const MEMORY_LEVEL_BEHIND: u8 = 6;
+
 /// How hard a compressor tries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Effort {
@@ -25,6 +28,16 @@ pub struct Effort {
     pub level: u8,
     /// 1 (least memory) to 9.
     pub memory_level: u8,
+}
+
+impl Effort {
+    /// The effort for a window of these bits. A small window needs less memory for what the compressor has seen.
+    #[must_use]
+    pub fn for_window(window_bits: u8) -> Self {
+        let of_window = window_bits.saturating_sub(MEMORY_LEVEL_BEHIND);
+        let usual = Self::default();
+        Self { memory_level: usual.memory_level.min(of_window), ..usual }
+    }
 }
 
 impl Default for Effort {
