@@ -32,7 +32,10 @@ mod tcp;
 mod text_map;
 
 pub use crate::lua::{LuaApp, LuaLayer, LuaSetting};
-pub use crate::push::{Deltas, Namespace, Permit, Push, PushRoute, Slow, Subscribe};
+pub use crate::push::{
+    Deltas, Namespace, Permit, PublishRate, Push, PushRoute, Slow, Subscribe,
+    is_channel_pattern,
+};
 pub use crate::push_backend::{BackendEvent, PushBackend};
 pub use crate::text_test::{TextFault, TextKind, TextTest};
 

@@ -30,6 +30,7 @@ pub mod instruction;
 pub mod local;
 pub mod mail;
 pub mod owner;
+pub mod pace;
 pub mod poll;
 pub mod position;
 pub mod protobuf;

@@ -97,6 +97,7 @@ impl Scene {
             effort: 0,
             request: None,
             is_nonsense: false,
+            over_rate: 0,
         };
         let client = &mut self.clients[at];
         let message = match client.connection.codec() {

@@ -215,6 +215,8 @@ counters! {
         push_slow_closes,
         /// Connections of push clients that were ended because of `connection-age-max`.
         push_aged_closes,
+        /// Messages of push clients that were refused because of `publish-rate`.
+        push_over_rate,
         /// Requests with client commands that were refused, because too many were on their way to another worker.
         push_refused_commands,
         /// Events of push clients that were sent to their backend (`[push.NAME.backend]`).

@@ -241,6 +241,15 @@ pub static PUSH: Section = Section {
             "Names are kept for each channel in use.",
         ),
         key(
+            "publish-rate",
+            Text("a rate, such as \"50/1s\""),
+            Absent,
+            "How many messages a connection may publish in a period, also at once. Further ones get error 111, and clients may \
+             publish them again later. Without this setting, clients publish as fast as the hub delivers. `rate` of a route \
+             limits how often an address connects.",
+            "",
+        ),
+        key(
             "history-memory-max",
             Size(1 << 20, 1 << 40),
             Value("\"256MiB\""),

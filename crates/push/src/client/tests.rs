@@ -17,14 +17,22 @@ struct Fixture {
     room: usize,
     /// The effort of the last message.
     effort: u32,
+    now: Moment,
 }
 
 impl Fixture {
     fn new() -> Self {
-        let text = "[[listener]]\nbind = \"127.0.0.1:80\"\n[push.p]\nanonymous = true\nsubscribe = \"anyone\"\n\
-                    history = 100\nread-history = \"anyone\"\npresence = true\nread-presence = \"anyone\"\n\
-                    queue-max = \"100000B\"\n";
-        let config = tidegate_config::parse(text, "the test").unwrap_or_else(|e| panic!("{e}"));
+        Self::with("")
+    }
+
+    /// The hub has these settings besides.
+    fn with(settings: &str) -> Self {
+        let text = format!(
+            "[[listener]]\nbind = \"127.0.0.1:80\"\n[push.p]\nanonymous = true\nsubscribe = \"anyone\"\n\
+             history = 100\nread-history = \"anyone\"\npresence = true\nread-presence = \"anyone\"\n\
+             queue-max = \"100000B\"\n{settings}"
+        );
+        let config = tidegate_config::parse(&text, "the test").unwrap_or_else(|e| panic!("{e}"));
         let settings = Hubs::new(&config);
         let mut hub = Hub::new(&settings, 0, 1);
         for number in 0..MESSAGES {
@@ -44,7 +52,8 @@ impl Fixture {
             hub.call(&settings, to, Call::Publish(order), (Moment::ZERO, number));
         }
         let client = Connection::new(Codec::Json, [1, 2]);
-        let mut fixture = Self { settings, hub, client, room: QUEUE_MAX, effort: 0 };
+        let now = Moment::ZERO;
+        let mut fixture = Self { settings, hub, client, room: QUEUE_MAX, effort: 0, now };
         assert!(fixture.send("{\"id\":1,\"connect\":{}}").contains("\"connect\""));
         fixture
     }
@@ -70,7 +79,7 @@ impl Fixture {
             index: 0,
             key: 7,
             queue: None,
-            at: (Moment::ZERO, 3),
+            at: (self.now, 3),
             unix_seconds: 1_000_000,
             ping_seconds: None,
             version: "test",
@@ -78,6 +87,7 @@ impl Fixture {
             effort: 0,
             request: None,
             is_nonsense: false,
+            over_rate: 0,
         };
         work(&mut self.client, &mut context, &mut out);
         self.effort = context.effort;
@@ -125,6 +135,30 @@ fn more_than_the_queue_takes_is_lost_and_history_comes_in_parts() {
     assert_eq!(fixture.send(history).matches("\"data\"").count(), 3);
     fixture.room = 1;
     assert_eq!(fixture.send(history).matches("\"data\"").count(), 1, "one always fits");
+}
+
+#[test]
+fn publications_beyond_the_rate_get_an_error_and_a_refused_one_uses_nothing() {
+    let mut fixture = Fixture::with("publish = \"anyone\"\npublish-rate = \"3/3s\"\nmessage-max = \"9B\"\n");
+    let one = |id: u32, data: &str| format!("{{\"id\":{id},\"publish\":{{\"channel\":\"b\",\"data\":{data}}}}}\n");
+    assert!(fixture.send(&one(9, "\"longer than allowed\"")).contains("\"code\":106"));
+    let burst: String = (10..15).map(|id| one(id, "1")).collect();
+    for (seconds, published) in [(0, 3), (0, 0), (1, 1), (9, 3)] {
+        fixture.now = Moment::ZERO.after(tidegate_base::Span::from_secs(seconds));
+        let replies = fixture.send(&burst);
+        assert_eq!(replies.matches("\"publish\":{}").count(), published, "{replies}");
+        assert_eq!(replies.matches(TOO_MANY).count(), 5 - published, "{replies}");
+    }
+}
+
+#[test]
+fn channel_patterns_are_refused_with_a_message_that_states_it() {
+    let mut fixture = Fixture::new();
+    for channel in ["*", "news.*", "/users/:name"] {
+        let text = format!("{{\"id\":2,\"subscribe\":{{\"channel\":\"{channel}\"}}}}");
+        let reply = fixture.send(&text);
+        assert!(reply.contains("\"code\":107,\"message\":\"channel patterns are not "), "{reply}");
+    }
 }
 
 #[test]
@@ -307,6 +341,7 @@ mod audiences {
                 effort: 0,
                 request: None,
                 is_nonsense: false,
+                over_rate: 0,
             };
             let received = self.clients[at].receive(&mut context, text.as_bytes(), &mut out);
             assert_eq!(received, Ok(text.len()), "{text}");

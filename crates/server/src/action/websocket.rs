@@ -40,6 +40,9 @@ const JITTER_PART: u32 = 4;
 /// When a deadline is looked at again that passed while the action took no messages.
 const FULL_RECHECK: Span = Span::from_secs(1);
 
+/// How long a client waits at least before it tries again to connect.
+const RETRY: Span = Span::from_secs(2);
+
 /// Why a connection ends whose client does not reply to a Ping or a Close frame.
 const NO_REPLY: &str = "the client did not reply in time";
 
@@ -231,7 +234,7 @@ impl Worker {
         service: Service,
     ) -> Option<Id<WebSocket>> {
         if self.stopping {
-            self.answer_error(reactor, to, 503, "the server is stopping", true);
+            self.answer_later(reactor, to, RETRY, "the server is stopping", true);
             return None;
         }
         let message_ms = millis(reactor.now());
@@ -241,7 +244,7 @@ impl Worker {
             WebSocket { requester: to, active, message_ms, service, endpoint, state, yielded };
         let Ok(id) = self.websockets.insert(socket) else {
             let text = "the proxy is handling too many requests";
-            self.answer_error(reactor, to, 503, text, true);
+            self.answer_later(reactor, to, RETRY, text, true);
             return None;
         };
         if let (Some(parameters), Some(socket)) = (accept.deflate, self.websockets.get_mut(id)) {
