@@ -156,6 +156,8 @@ pub enum Slow {
     DropOldest,
     /// It misses the newest messages.
     DropNewest,
+    /// It misses messages that a newer one of the same channel follows.
+    Conflate,
 }
 
 /// `push = "NAME"` or `push = { hub = "NAME", channel = "..." }` of a route.

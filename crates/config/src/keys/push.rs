@@ -277,7 +277,9 @@ pub static PUSH: Section = Section {
             Word(Slow::WORDS),
             Value("\"disconnect\""),
             "What happens if the messages that wait for a client exceed their limit: the connection is closed with \
-             code 3008, or the oldest or the newest message is dropped.",
+             code 3008, the oldest or the newest message is dropped, or (\"conflate\") all messages are dropped that a newer one \
+             of the same channel follows. With \"conflate\", joins and leaves stay, and if three quarters of the limit are still used \
+             up then, the oldest messages are dropped, too.",
             "A client that is disconnected knows that it missed messages, and recovers them from the history.",
         ),
         key(
