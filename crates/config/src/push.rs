@@ -101,6 +101,8 @@ pub struct Namespace {
     pub exclude_sender: bool,
     /// Whether users may subscribe to channels whose names list them.
     pub user_channels: bool,
+    /// Whether a new subscriber gets the newest message at once.
+    pub cache: bool,
 }
 
 /// `deltas` of a namespace: which messages are sent as patches of the one before to clients that want them.
@@ -208,6 +210,7 @@ impl Namespace {
             tag_filters: false,
             exclude_sender: false,
             user_channels: false,
+            cache: false,
         }
     }
 }
@@ -371,6 +374,12 @@ fn read_namespace(table: &Table<'_>, namespace: &mut Namespace, notes: &mut Note
     table.set_flag("tag-filters", &mut namespace.tag_filters, notes);
     table.set_flag("exclude-sender", &mut namespace.exclude_sender, notes);
     table.set_flag("user-channels", &mut namespace.user_channels, notes);
+    table.set_flag("cache", &mut namespace.cache, notes);
+    if namespace.cache && namespace.history == 0 {
+        let note =
+            Note::new(Kind::Conflict, table.key_place("cache"), "`cache` has no effect without `history`");
+        notes.error(note.help("add history = 1"));
+    }
     if let Some(value) = table.value("conflate").filter(|_| namespace.history > 0)
         && namespace.conflate.is_some()
     {

@@ -154,7 +154,12 @@ impl<K: Copy + Eq> Hub<K> {
         (since, visitor): (Option<Since>, Option<PresentClient>),
         at: Instance,
     ) -> Result<Subscription, Error> {
-        let asks = since.is_some() || visitor.is_some();
+        // Only the owner has the newest message.
+        let has_cache = || {
+            let namespace = settings.get(hub).and_then(|hub| hub.channel(name).ok());
+            namespace.is_some_and(|namespace| namespace.cache)
+        };
+        let asks = since.is_some() || visitor.is_some() || has_cache();
         // The end of a subscription is mail that cannot be refused.
         let sends = || asks || !self.local.is_confirmed(hub, name);
         if self.is_behind(self.owner(name)) && sends() {

@@ -119,6 +119,15 @@ const USER_CHANNELS: Key = key(
     "The name of a channel should grant a permission only if the application intends it.",
 );
 
+const CACHE: Key = key(
+    "cache",
+    Boolean,
+    Value("false"),
+    "Whether a client that subscribes gets the newest message of the channel at once, whether or not it was subscribed before, and \
+     none of the older ones. Only with `history`, which keeps the message for `history-age`.",
+    "A message that reports an event is of no use to later subscribers; one that contains a state, such as a price, is.",
+);
+
 /// `[push.NAME]`.
 pub static PUSH: Section = Section {
     path: "[push.NAME]",
@@ -211,6 +220,7 @@ pub static PUSH: Section = Section {
         TAG_FILTERS,
         EXCLUDE_SENDER,
         USER_CHANNELS,
+        CACHE,
         key(
             "namespace",
             Named(&NAMESPACE),
@@ -338,6 +348,7 @@ pub static NAMESPACE: Section = Section {
         TAG_FILTERS,
         EXCLUDE_SENDER,
         USER_CHANNELS,
+        CACHE,
     ],
     later: &[],
 };

@@ -162,6 +162,27 @@ fn channel_patterns_are_refused_with_a_message_that_states_it() {
 }
 
 #[test]
+fn subscriber_of_a_cache_gets_the_newest_message_and_no_other() {
+    let mut fixture = Fixture::with("cache = true\n");
+    for (rest, count) in [
+        ("", 1),
+        (",\"recover\":true,\"offset\":1", 1),
+        (",\"recover\":true,\"offset\":8", 0),
+        (",\"recover\":true,\"offset\":8,\"epoch\":\"aaaaaaaa\"", 1),
+    ] {
+        let text = format!("{{\"id\":2,\"subscribe\":{{\"channel\":\"a\"{rest}}}}}");
+        let reply = fixture.send(&text);
+        assert_eq!(reply.matches("\"data\"").count(), count, "{rest}");
+        let offset = MESSAGES - count as u64;
+        assert!(reply.contains(&format!("\"offset\":{offset}")), "{rest}: {reply:.300}");
+        assert!(reply.contains("\"recovered\":true"), "{rest}");
+        fixture.send("{\"id\":3,\"unsubscribe\":{\"channel\":\"a\"}}");
+    }
+    let reply = fixture.send("{\"id\":2,\"subscribe\":{\"channel\":\"empty\"}}");
+    assert!(!reply.contains("recover") && !reply.contains("error"), "{reply}");
+}
+
+#[test]
 fn queries_of_a_message_are_limited() {
     let mut fixture = Fixture::new();
     let message: String = (2..102)

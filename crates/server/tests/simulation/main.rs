@@ -42,6 +42,7 @@ mod proxy_header;
 mod proxy_protocol;
 mod push;
 mod push_backend;
+mod push_cache;
 mod push_clients;
 mod push_compression;
 mod push_tokens;

@@ -239,7 +239,7 @@ impl Client {
         )
     }
 
-    fn events(process: &Process, path: &str, last_id: Option<&str>) -> Self {
+    pub(crate) fn events(process: &Process, path: &str, last_id: Option<&str>) -> Self {
         let id = last_id.map(|id| format!("Last-Event-ID: {id}\r\n")).unwrap_or_default();
         Self::new(
             process,

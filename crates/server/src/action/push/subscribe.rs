@@ -101,14 +101,31 @@ impl Worker {
         let Some(id) = self.open_websocket(reactor, to, head, route, service) else { return };
         let key = Key::of_raw(id);
         match self.subscribe(reactor, (hub, channel), key, None) {
-            Ok((place, _)) => {
+            Ok((place, reply)) => {
                 self.set_service(id, Service::Raw(Some(place)));
                 self.begin_age(reactor, hub, key);
+                if let Some(reply) = reply {
+                    self.confirm_raw(reactor, id, &reply);
+                }
             }
             Err(_) => {
                 let code = CloseCode::TRY_AGAIN_LATER;
                 self.close_websocket(reactor, id, Close { code, reason: "limit exceeded" });
             }
+        }
+    }
+
+    /// The subscription of a client in raw mode is confirmed: in a namespace with `cache`, it gets the newest message.
+    pub(super) fn confirm_raw<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<WebSocket>,
+        reply: &Subscribed,
+    ) {
+        for publication in reply.recovered.iter().flat_map(|recovered| &recovered.publications) {
+            // The history does not keep the encoded form.
+            let publication = Arc::new(publication.unencoded());
+            self.deliver_to(reactor, Key::of_raw(id), &publication);
         }
     }
 
