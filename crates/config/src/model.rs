@@ -33,8 +33,7 @@ mod text_map;
 
 pub use crate::lua::{LuaApp, LuaLayer, LuaSetting};
 pub use crate::push::{
-    Deltas, Namespace, Permit, PublishRate, Push, PushRoute, Slow, Subscribe,
-    is_channel_pattern,
+    Deltas, Namespace, Permit, PublishRate, Push, PushRoute, Slow, Subscribe, is_channel_pattern,
 };
 pub use crate::push_backend::{BackendEvent, PushBackend};
 pub use crate::text_test::{TextFault, TextKind, TextTest};

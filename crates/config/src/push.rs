@@ -376,8 +376,11 @@ fn read_namespace(table: &Table<'_>, namespace: &mut Namespace, notes: &mut Note
     table.set_flag("user-channels", &mut namespace.user_channels, notes);
     table.set_flag("cache", &mut namespace.cache, notes);
     if namespace.cache && namespace.history == 0 {
-        let note =
-            Note::new(Kind::Conflict, table.key_place("cache"), "`cache` has no effect without `history`");
+        let note = Note::new(
+            Kind::Conflict,
+            table.key_place("cache"),
+            "`cache` has no effect without `history`",
+        );
         notes.error(note.help("add history = 1"));
     }
     if let Some(value) = table.value("conflate").filter(|_| namespace.history > 0)
@@ -409,8 +412,11 @@ pub(crate) fn read_route(table: &Table<'_>, hubs: &[Push], notes: &mut Notes) ->
             let allowed = format!("1 to {most} visible ASCII characters");
             notes.error(Note::new(Kind::Value, channel.place.clone(), what).allowed(allowed));
         } else if is_channel_pattern(&channel.text) {
-            let note = Note::new(Kind::Value, channel.place.clone(), format!("`channel`: {PATTERN}"));
-            notes.error(note.help("write the name of one channel, without `*` and not beginning with `/`"));
+            let note =
+                Note::new(Kind::Value, channel.place.clone(), format!("`channel`: {PATTERN}"));
+            notes.error(
+                note.help("write the name of one channel, without `*` and not beginning with `/`"),
+            );
         }
     }
     Some(PushRoute { hub, channel: channel.map(|channel| channel.text) })

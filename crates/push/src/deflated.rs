@@ -19,11 +19,13 @@ pub const COMPRESSION_COST: usize = 16;
 /// How many sizes of windows compressors have.
 const WINDOWS: usize = (WINDOW_BITS_MAX - COMPRESSOR_BITS_MIN) as usize + 1;
 
+/// A frame; `None` if compression does not shorten the message.
+type Frame = OnceLock<Option<Box<[u8]>>>;
+
 /// The compressed frames, by form and window.
 #[derive(Debug, Default)]
 pub struct DeflatedFrames {
-    /// Each is `None` if compression does not shorten the message.
-    frames: [[OnceLock<Option<Box<[u8]>>>; WINDOWS]; Form::ALL],
+    frames: [[Frame; WINDOWS]; Form::ALL],
 }
 
 impl DeflatedFrames {

@@ -291,7 +291,11 @@ mod tests {
             (Some(Since { epoch: other, offset: 5 }), vec![5]),
         ] {
             let found = stream.newest(since).expect("there is one");
-            assert_eq!((offsets(&found.publications), found.is_whole), (expected, true), "{since:?}");
+            assert_eq!(
+                (offsets(&found.publications), found.is_whole),
+                (expected, true),
+                "{since:?}"
+            );
         }
         let empty = self::stream(0);
         assert!(empty.newest(None).is_none());

@@ -7,8 +7,8 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use tidegate_wire::websocket::{
-    Decoder, Deflater, Effort, FrameRules, Incoming, Inflater, Kind, Limits, Role,
-    apply_mask, deflated_frame, encode_deflated, encode_message,
+    Decoder, Deflater, Effort, FrameRules, Incoming, Inflater, Kind, Limits, Role, apply_mask,
+    deflated_frame, encode_deflated, encode_message,
 };
 
 /// Rounds of a figure.

@@ -620,7 +620,6 @@ impl Worker {
         self.encode_switched(reactor, to, |out| head.encode(out));
         self.send_switched(reactor, to, data);
     }
-
 }
 
 /// Deadlines.

@@ -77,7 +77,9 @@ impl SharedCodecs {
     /// Takes the compressor with a window of these bits.
     fn take(&mut self, window_bits: u8) -> Option<Box<Deflater>> {
         let kept = self.place(window_bits)?.take();
-        kept.or_else(|| Deflater::shared(window_bits, Effort::for_window(window_bits)).map(Box::new))
+        kept.or_else(|| {
+            Deflater::shared(window_bits, Effort::for_window(window_bits)).map(Box::new)
+        })
     }
 
     /// Puts back a compressor.

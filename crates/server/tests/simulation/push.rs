@@ -219,12 +219,10 @@ impl Client {
         (offer, window_bits): (&str, u8),
     ) -> Self {
         let field = format!("Sec-WebSocket-Extensions: {offer}\r\n");
-        let client = Self::raw_with(process, path, &field);
-        Self {
-            decoder: Decoder::new(FrameRules { role: Role::Client, allows_deflate: true }),
-            inflater: Some(Inflater::for_connection(window_bits)),
-            ..client
-        }
+        let mut client = Self::raw_with(process, path, &field);
+        client.decoder = Decoder::new(FrameRules { role: Role::Client, allows_deflate: true });
+        client.inflater = Some(Inflater::for_connection(window_bits));
+        client
     }
 
     /// A client whose request has these fields besides.

@@ -4,8 +4,7 @@
 
 use crate::push::{Client, Process};
 
-const SETTINGS: &str =
-    "[push.p.namespace.c]\nsubscribe = \"anyone\"\nhistory = 10\ncache = true\n";
+const SETTINGS: &str = "[push.p.namespace.c]\nsubscribe = \"anyone\"\nhistory = 10\ncache = true\n";
 const PATH: &str = "/push/subscribe/c:a";
 
 fn subscribers(process: &Process) -> Vec<Client> {

@@ -104,9 +104,8 @@ fn publication_is_compressed_once_for_websockets_of_python_and_node() {
     let folder = Folder::new("push-compression");
     let admin = free_address();
     let config = CONFIG.replace("[push.p]\n", "[push.p]\nsubscribe = \"anyone\"\n");
-    let config = format!(
-        "[admin]\nbind = \"{admin}\"\n[websocket]\ncompression = \"shared\"\n{config}"
-    );
+    let config =
+        format!("[admin]\nbind = \"{admin}\"\n[websocket]\ncompression = \"shared\"\n{config}");
     let gate = Gate::start(&folder, &config);
     let client = folder.file("client.py", include_str!("push_compression.py"));
     let child = folder.file("client.js", include_str!("push_compression.js"));

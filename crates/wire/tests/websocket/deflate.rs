@@ -4,8 +4,8 @@
 use super::transcript::{CLIENT, DEFLATE_SERVER, SERVER, check_with, masked, messages, pieces};
 use tidegate_base::Prng;
 use tidegate_wire::websocket::{
-    DeflateParameters, Deflater, Effort, FaultKind, FrameRules, Inflater, Kind, Limits,
-    Role, deflated_frame, encode_deflated,
+    DeflateParameters, Deflater, Effort, FaultKind, FrameRules, Inflater, Kind, Limits, Role,
+    deflated_frame, encode_deflated,
 };
 
 const DEFLATE_CLIENT: FrameRules = FrameRules { role: Role::Client, allows_deflate: true };
@@ -241,9 +241,8 @@ fn shared_frame_fits_the_window_of_each_connection() {
         let got = messages(DEFLATE_CLIENT, &Limits::default(), Some(&mut inflater), &frame, 99);
         assert_eq!(got, format!("text({text})"));
     }
-    let bits_of = |window_bits, bytes| {
-        parameters(window_bits, false).shared_window_bits(Role::Server, bytes)
-    };
+    let bits_of =
+        |window_bits, bytes| parameters(window_bits, false).shared_window_bits(Role::Server, bytes);
     assert_eq!(bits_of(8, 256), Some(15), "no reference reaches before the message");
     assert_eq!(bits_of(8, 257), None, "no compressor has such a small window");
     assert_eq!((bits_of(12, 4096), bits_of(12, 4097)), (Some(15), Some(12)));

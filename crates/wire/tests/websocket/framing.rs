@@ -6,8 +6,7 @@ use super::transcript::{
 };
 use tidegate_wire::websocket::{
     Close, CloseCode, Closing, ControlTooLong, Decoder, Event, FaultKind, Fragment, Kind, Limits,
-    encode_close, encode_close_reply, encode_fragment, encode_message, encode_ping,
-    encode_pong,
+    encode_close, encode_close_reply, encode_fragment, encode_message, encode_ping, encode_pong,
 };
 
 #[test]
