@@ -116,16 +116,29 @@ pub struct AccessLog {
     pub to: AccessTarget,
     /// The form of a line.
     pub format: AccessFormat,
-    /// Names of request fields whose values are in the lines, in lower case; each once.
-    pub request_headers: Vec<String>,
-    /// Names of cookies whose values are in the lines; each once.
-    pub cookies: Vec<String>,
+    /// What the lines contain besides.
+    pub captures: CaptureNames,
     /// The requests that are logged.
     pub only: AccessFilter,
     /// A request that took at least this long is logged whatever `only` and `sample` are; `None`: none is.
     pub slow: Option<Span>,
     /// Parts per million of the requests that ended as intended of which a line is written.
     pub sample: u32,
+}
+
+/// What lines of the access log contain of the messages and the client.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CaptureNames {
+    /// Names of request fields, in lower case; each once.
+    pub request_headers: Vec<String>,
+    /// Names of cookies of the request; each once.
+    pub cookies: Vec<String>,
+    /// Names of response fields, in lower case; each once.
+    pub response_headers: Vec<String>,
+    /// Names of cookies that the response sets; each once.
+    pub response_cookies: Vec<String>,
+    /// Lines contain the subject of the client's verified certificate.
+    pub client_certificate: bool,
 }
 
 /// `sample` of `log.access` for every request.

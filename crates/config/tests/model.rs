@@ -5,10 +5,10 @@ use tidegate_base::Span;
 use tidegate_config::keys::{Preset, Section, Shape, sections};
 use tidegate_config::model::{
     AccessFilter, AccessFormat, AccessLog, AccessTarget, Action, Admin, AgentCheck, Balance, Bind,
-    CheckKind, CheckMethod, Comparison, Compression, CountTable, CountTest, DrainTimes, Eject,
-    Forward, HashKey, HeaderTest, HealthCheck, HostPattern, HttpCheck, Keep, PathPattern,
-    Placeholder, PoolChoice, RequestIds, ServerAddress, SyslogAddress, TableTest, TextKind,
-    TextTest, Trace, Unretriable, UpstreamHost, WebSocket,
+    CaptureNames, CheckKind, CheckMethod, Comparison, Compression, CountTable, CountTest,
+    DrainTimes, Eject, Forward, HashKey, HeaderTest, HealthCheck, HostPattern, HttpCheck, Keep,
+    PathPattern, Placeholder, PoolChoice, RequestIds, ServerAddress, SyslogAddress, TableTest,
+    TextKind, TextTest, Trace, Unretriable, UpstreamHost, WebSocket,
 };
 use tidegate_config::{model::Config, parse};
 
@@ -277,14 +277,20 @@ fn access_log_and_admin_interface_are_in_the_model() {
     assert_eq!((config.log.access, config.admin), (None, None));
     let text = "[log]\naccess = { to = \"file:logs/a\", format = \"http\", only = \"errors\", \
                 request-headers = [\"User-Agent\"], \
-                cookies = [\"Session\"], slow = \"2s\", sample = \"0.5%\" }\n\
+                cookies = [\"Session\"], response-headers = [\"Content-Type\"], response-cookies = [\"Sid\"], \
+                client-certificate = true, slow = \"2s\", sample = \"0.5%\" }\n\
                 [admin]\nbind = \"0.0.0.0:9901\"\ntoken-file = \"token\"\n";
     let config = read(&format!("{text}{rest}"));
     let access = AccessLog {
         to: AccessTarget::File("logs/a".to_owned()),
         format: AccessFormat::Http,
-        request_headers: vec!["user-agent".to_owned()],
-        cookies: vec!["Session".to_owned()],
+        captures: CaptureNames {
+            request_headers: vec!["user-agent".to_owned()],
+            cookies: vec!["Session".to_owned()],
+            response_headers: vec!["content-type".to_owned()],
+            response_cookies: vec!["Sid".to_owned()],
+            client_certificate: true,
+        },
         only: AccessFilter::Errors,
         slow: Some(Span::from_secs(2)),
         sample: 5000,
@@ -293,8 +299,10 @@ fn access_log_and_admin_interface_are_in_the_model() {
     let bind = Bind::Tcp(([0, 0, 0, 0], 9901).into());
     assert_eq!(config.admin, Some(Admin { bind, token_file: Some("token".to_owned()) }));
     let config = read(&format!("[log]\naccess = {{ to = \"stdout\" }}\n{rest}"));
-    let access = config.log.access.map(|access| (access.to, access.format, access.only));
-    assert_eq!(access, Some((AccessTarget::Stdout, AccessFormat::Json, AccessFilter::All)));
+    let access = config.log.access.expect("an access log");
+    assert_eq!(access.captures, CaptureNames::default());
+    let forms = (access.to, access.format, access.only);
+    assert_eq!(forms, (AccessTarget::Stdout, AccessFormat::Json, AccessFilter::All));
     for (to, expected) in [
         ("syslog:[::1]:514", SyslogAddress::Udp("[::1]:514".parse().expect("an address"))),
         ("syslog:unix:/dev/log", SyslogAddress::Unix("/dev/log".to_owned())),
