@@ -147,6 +147,7 @@ echo = true
 origins = ["https://*.example.com", "null"]
 subprotocols = ["chat", "v1.push"]
 compression = "shared"
+window-bits = 11
 message-max = "4KiB"
 idle-timeout = "7s"
 ping-every = "off"
@@ -225,8 +226,8 @@ servers = ["[::1]:80"]
     assert_eq!((general.message_bytes_max, general.frame_bytes_max), (4096, None));
     assert_eq!((general.idle_timeout, general.ping_every), (Some(Span::from_secs(7)), None));
     assert_eq!(
-        (general.pong_timeout, general.compression),
-        (Span::from_secs(3), Compression::Shared)
+        (general.pong_timeout, general.compression, general.window_bits),
+        (Span::from_secs(3), Compression::Shared, 11)
     );
     let of_route = WebSocket {
         compression: Compression::Dedicated,

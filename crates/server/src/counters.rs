@@ -193,6 +193,9 @@ counters! {
         push_publications,
         /// Messages that were sent to subscribers.
         push_deliveries,
+        /// Messages that were compressed, each of them once for all subscribers with the same encoding and window. Connections with
+        /// `compression = "dedicated"` compress their own, which is not counted here.
+        push_compressions,
         /// Messages that had to wait because their subscriber did not read.
         push_queued,
         /// Messages that were dropped because their subscriber did not read.
@@ -212,6 +215,8 @@ counters! {
         push_slow_closes,
         /// Connections of push clients that were ended because of `connection-age-max`.
         push_aged_closes,
+        /// Messages of push clients that were refused because of `publish-rate`.
+        push_over_rate,
         /// Requests with client commands that were refused, because too many were on their way to another worker.
         push_refused_commands,
         /// Events of push clients that were sent to their backend (`[push.NAME.backend]`).
