@@ -1,6 +1,7 @@
 //! Runs modules that were written for OpenResty under the layer `ngx`, each with a server that is played here.
 //! In: a folder with the modules (`scripts/ngx_modules.sh` fetches them). Out: a line for each module; exit code 1 if one fails.
 //! Never: opens a socket.
+#![allow(clippy::print_stdout)]
 #[path = "../tests/harness/mod.rs"]
 mod harness;
 

@@ -66,14 +66,35 @@ end
 
 /// The members of `tide`, which is sealed: their names.
 const TIDE: [&str; 21] = [
-    "json", "cbor", "log", "hash", "hmac", "base64", "url", "timer", "http", "websocket", "push", "shared", "hex", "now",
-    "elapsed", "sleep", "spawn", "wait", "client", "tcp", "premature",
+    "json",
+    "cbor",
+    "log",
+    "hash",
+    "hmac",
+    "base64",
+    "url",
+    "timer",
+    "http",
+    "websocket",
+    "push",
+    "shared",
+    "hex",
+    "now",
+    "elapsed",
+    "sleep",
+    "spawn",
+    "wait",
+    "client",
+    "tcp",
+    "premature",
 ];
 
 fn check(load: impl Fn(&str) -> App, roots: &str) {
     let script = format!("{WALK}\n{roots}");
     for first in 1..=SEEDS {
-        let mut app = load(&script.replace("local seed,", &format!("local seed_, seed = 0, {first} local seed_,")));
+        let mut app = load(
+            &script.replace("local seed,", &format!("local seed_, seed = 0, {first} local seed_,")),
+        );
         let count = ask(&mut app, "/count").parse::<usize>().expect("a number");
         assert!(count >= 20, "{count} functions");
         for number in 1..=count {
@@ -104,8 +125,9 @@ fn ask(app: &mut App, target: &str) -> String {
 
 #[test]
 fn no_argument_of_tide_breaks_the_vm() {
-    let roots: String =
-        TIDE.map(|name| format!("add('{name}', rawget(tide, '{name}') or tide.{name}, 0)\n")).concat();
+    let roots: String = TIDE
+        .map(|name| format!("add('{name}', rawget(tide, '{name}') or tide.{name}, 0)\n"))
+        .concat();
     let members = "for _, name in ipairs { 'encode', 'decode', 'array', 'error', 'warn', 'info', 'sha1', 'sha256', 'encode_url',
         'escape', 'unescape', 'after', 'every', 'request', 'connect', 'live' } do
           for _, module in ipairs { 'json', 'cbor', 'log', 'hash', 'hmac', 'base64', 'url', 'timer', 'http', 'websocket', 'push' } do
@@ -163,7 +185,8 @@ fn no_argument_of_ngx_breaks_the_vm() {
         if ngx.var.uri == '/alive' then return ngx.print('alive') end
         served.call(tonumber(ngx.var.uri:sub(2)))";
     let load = |script: &str| {
-        App::load_ngx(content, &[("init", script)], &[]).unwrap_or_else(|failure| panic!("{failure}"))
+        App::load_ngx(content, &[("init", script)], &[])
+            .unwrap_or_else(|failure| panic!("{failure}"))
     };
     check(load, roots);
 }
