@@ -18,11 +18,12 @@ use tidegate_gate::client_places::ClientPlace;
 use tidegate_gate::count_cells::Outcome;
 use tidegate_gate::counting::Tracked;
 use tidegate_gate::identity::{ID_BYTES_MAX, Identity, TRACE_BYTES};
-use tidegate_gate::parameters::find_cookie;
+use tidegate_gate::parameters::{find_cookie, find_parameter};
 use tidegate_reactor::{Peer, Reactor, SockId};
 use tidegate_wire::message::{RequestHead, Version};
 
 use crate::access_log::LineSender;
+use crate::action::push::TOKEN_PARAMETER;
 use crate::captured::Captured;
 use crate::carrier::internal_request::InternalRequest;
 use crate::client::ClientFacts;
@@ -174,6 +175,21 @@ impl Record {
             self.text.extend_from_slice(&value[..value.len().min(FIELD_BYTES_MAX)]);
             self.field_ends.push(self.text.len() as u16 - self.ends[2]);
         }
+    }
+
+    /// Leaves the query out of the line if it contains a token.
+    fn hide_token(&mut self) {
+        let [start, end, _] = self.ends.map(usize::from);
+        let target = self.text.get(start..end).unwrap_or_default();
+        let Some(at) = target.iter().position(|byte| *byte == b'?') else { return };
+        let query = core::str::from_utf8(&target[at + 1..]).unwrap_or_default();
+        if find_parameter(query, TOKEN_PARAMETER).is_none() {
+            return;
+        }
+        let removed = (end - start - at) as u16;
+        self.text.drain(start + at..end);
+        let later = self.identity.iter_mut().flatten();
+        self.ends[1..].iter_mut().chain(later).for_each(|place| *place -= removed);
     }
 
     /// Copies the id and the trace of the request. They may be noted again.
@@ -523,6 +539,13 @@ impl Worker {
             && let Some(traffic) = record.counted().and_then(|of| of.route(route as u16))
         {
             traffic.begin();
+        }
+    }
+
+    /// The query may contain the token of a client of a push hub, which the line must not contain.
+    pub(crate) fn hide_token(&mut self, to: Requester) {
+        if let Some(record) = self.record(to) {
+            record.hide_token();
         }
     }
 
