@@ -120,7 +120,7 @@ pub use identity::{REQUEST_ID, TRACE};
 pub use listener::{CLIENT_TIMEOUTS, LIMITS, LISTENER, LISTENER_PROXY};
 pub use log::{ACCESS, LOG};
 pub(crate) use lua::DICTIONARY;
-pub use lua::{HOOKS, LUA};
+pub use lua::{HOOKS, LUA, LUA_PHASES};
 pub use mirror::MIRROR;
 pub use pool::{BALANCE, POOL, POOL_HTTP2, REUSE, SERVER_TIMEOUTS, UPSTREAM};
 pub use push::{NAMESPACE, PUSH, ROUTE_PUSH};
@@ -286,7 +286,7 @@ mod tests {
     #[test]
     fn setting_names_are_unique_and_described() {
         let paths: Vec<_> = sections().iter().map(|section| section.path).collect();
-        assert_eq!(paths.len(), 57, "{paths:?}");
+        assert_eq!(paths.len(), 58, "{paths:?}");
         for section in sections() {
             for (index, key) in section.keys.iter().enumerate() {
                 assert!(key.about.ends_with('.'), "{}: {}", section.path, key.name);

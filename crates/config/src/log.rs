@@ -1,18 +1,19 @@
 //! Reads `[log]`.
 //! In: the table of the file. Out: checked settings.
-//! Limits: `REQUEST_HEADERS_MAX` fields and `COOKIES_MAX` cookies in a line of the access log.
+//! Limits: `HEADERS_MAX` fields and `COOKIES_MAX` cookies of each message in a line of the access log.
 
 use crate::findings::Owner;
 use crate::model::{
-    AccessFilter, AccessFormat, AccessLog, AccessTarget, Log, SAMPLE_ALL, SyslogAddress,
+    AccessFilter, AccessFormat, AccessLog, AccessTarget, CaptureNames, Log, SAMPLE_ALL,
+    SyslogAddress,
 };
 use crate::pattern::is_token;
 use crate::report::{Kind, Note, Notes, quoted};
 use crate::table::Table;
 
-/// Maximum number of request fields in a line.
-const REQUEST_HEADERS_MAX: usize = 16;
-/// Maximum number of cookies in a line.
+/// Maximum number of fields of a message in a line.
+const HEADERS_MAX: usize = 16;
+/// Maximum number of cookies of a message in a line.
 const COOKIES_MAX: usize = 4;
 const TARGETS: &str = "\"stdout\", \"file:PATH\", \"syslog:IP:PORT\" or \"syslog:unix:PATH\"";
 
@@ -29,8 +30,13 @@ fn read_access(table: &Table<'_>, notes: &mut Notes) -> Option<AccessLog> {
     let mut access = AccessLog {
         to: AccessTarget::Stdout,
         format: AccessFormat::Json,
-        request_headers: read_names(&table, notes),
-        cookies: read_cookies(&table, notes),
+        captures: CaptureNames {
+            request_headers: read_fields(&table, "request-headers", notes),
+            cookies: read_cookies(&table, "cookies", notes),
+            response_headers: read_fields(&table, "response-headers", notes),
+            response_cookies: read_cookies(&table, "response-cookies", notes),
+            client_certificate: table.flag("client-certificate", notes),
+        },
         only: AccessFilter::All,
         slow: None,
         sample: SAMPLE_ALL,
@@ -106,38 +112,40 @@ pub(crate) fn parts_per_million(text: &str) -> Option<u32> {
     Some(thousandths * 10).filter(|parts| (1..=SAMPLE_ALL).contains(parts))
 }
 
-fn read_cookies(table: &Table<'_>, notes: &mut Notes) -> Vec<String> {
-    let mut names: Vec<String> = Vec::new();
-    for text in table.texts("cookies", notes) {
-        let help = match is_token(&text.text) {
-            false => "write the name of a cookie, such as \"session\"",
-            true if names.contains(&text.text) => "remove the duplicate",
-            true if names.len() == COOKIES_MAX => "remove a cookie: up to 4 are allowed",
-            true => {
-                names.push(text.text);
-                continue;
-            }
-        };
-        let what = format!("`cookies` cannot contain {}", quoted(&text.text));
-        notes.error(Note::new(Kind::Value, text.place, what).help(help));
-    }
-    names
+fn read_cookies(table: &Table<'_>, key: &str, notes: &mut Notes) -> Vec<String> {
+    let form = "write the name of a cookie, such as \"session\"";
+    let full = format!("remove a cookie: up to {COOKIES_MAX} are allowed");
+    read_names(table, key, (COOKIES_MAX, form, &full), str::to_owned, notes)
 }
 
-fn read_names(table: &Table<'_>, notes: &mut Notes) -> Vec<String> {
+fn read_fields(table: &Table<'_>, key: &str, notes: &mut Notes) -> Vec<String> {
+    let form = "write a name such as \"user-agent\"";
+    let full = format!("remove a field: up to {HEADERS_MAX} are allowed");
+    read_names(table, key, (HEADERS_MAX, form, &full), str::to_ascii_lowercase, notes)
+}
+
+/// Reads a list of different tokens. `bounds`: how many are allowed, and the help for other texts and for more.
+fn read_names(
+    table: &Table<'_>,
+    key: &str,
+    bounds: (usize, &str, &str),
+    unify: fn(&str) -> String,
+    notes: &mut Notes,
+) -> Vec<String> {
+    let (names_max, form, full) = bounds;
     let mut names: Vec<String> = Vec::new();
-    for text in table.texts("request-headers", notes) {
-        let name = text.text.to_ascii_lowercase();
+    for text in table.texts(key, notes) {
+        let name = unify(&text.text);
         let help = match is_token(&name) {
-            false => "write a name such as \"user-agent\"",
+            false => form,
             true if names.contains(&name) => "remove the duplicate",
-            true if names.len() == REQUEST_HEADERS_MAX => "remove a field: up to 16 are allowed",
+            true if names.len() == names_max => full,
             true => {
                 names.push(name);
                 continue;
             }
         };
-        let what = format!("`request-headers` cannot contain {}", quoted(&text.text));
+        let what = format!("`{key}` cannot contain {}", quoted(&text.text));
         notes.error(Note::new(Kind::Value, text.place, what).help(help));
     }
     names

@@ -32,7 +32,9 @@ mod tcp;
 mod text_map;
 
 pub use crate::lua::{LuaApp, LuaLayer, LuaSetting};
-pub use crate::push::{Deltas, Namespace, Permit, Push, PushRoute, Slow, Subscribe};
+pub use crate::push::{
+    Deltas, Namespace, Permit, PublishRate, Push, PushRoute, Slow, Subscribe, is_channel_pattern,
+};
 pub use crate::push_backend::{BackendEvent, PushBackend};
 pub use crate::text_test::{TextFault, TextKind, TextTest};
 
@@ -114,16 +116,29 @@ pub struct AccessLog {
     pub to: AccessTarget,
     /// The form of a line.
     pub format: AccessFormat,
-    /// Names of request fields whose values are in the lines, in lower case; each once.
-    pub request_headers: Vec<String>,
-    /// Names of cookies whose values are in the lines; each once.
-    pub cookies: Vec<String>,
+    /// What the lines contain besides.
+    pub captures: CaptureNames,
     /// The requests that are logged.
     pub only: AccessFilter,
     /// A request that took at least this long is logged whatever `only` and `sample` are; `None`: none is.
     pub slow: Option<Span>,
     /// Parts per million of the requests that ended as intended of which a line is written.
     pub sample: u32,
+}
+
+/// What lines of the access log contain of the messages and the client.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CaptureNames {
+    /// Names of request fields, in lower case; each once.
+    pub request_headers: Vec<String>,
+    /// Names of cookies of the request; each once.
+    pub cookies: Vec<String>,
+    /// Names of response fields, in lower case; each once.
+    pub response_headers: Vec<String>,
+    /// Names of cookies that the response sets; each once.
+    pub response_cookies: Vec<String>,
+    /// Lines contain the subject of the client's verified certificate.
+    pub client_certificate: bool,
 }
 
 /// `sample` of `log.access` for every request.
@@ -177,6 +192,8 @@ pub struct WebSocket {
     pub subprotocols: Vec<String>,
     /// Compression of messages.
     pub compression: Compression,
+    /// The largest window of compression in each direction, in bits: 9 to 15.
+    pub window_bits: u8,
     /// Maximum size of a message in bytes, after decompression.
     pub message_bytes_max: u32,
     /// Maximum size of the payload of a frame in bytes; `None`: that of a message.
@@ -195,6 +212,7 @@ impl Default for WebSocket {
             origins: vec![SAME_ORIGIN.to_owned()],
             subprotocols: Vec::new(),
             compression: Compression::Off,
+            window_bits: 15,
             message_bytes_max: limits::WEBSOCKET_MESSAGE_BYTES_MAX,
             frame_bytes_max: None,
             idle_timeout: None,

@@ -5,10 +5,10 @@ use tidegate_base::Span;
 use tidegate_config::keys::{Preset, Section, Shape, sections};
 use tidegate_config::model::{
     AccessFilter, AccessFormat, AccessLog, AccessTarget, Action, Admin, AgentCheck, Balance, Bind,
-    CheckKind, CheckMethod, Comparison, Compression, CountTable, CountTest, DrainTimes, Eject,
-    Forward, HashKey, HeaderTest, HealthCheck, HostPattern, HttpCheck, Keep, PathPattern,
-    Placeholder, PoolChoice, RequestIds, ServerAddress, SyslogAddress, TableTest, TextKind,
-    TextTest, Trace, Unretriable, UpstreamHost, WebSocket,
+    CaptureNames, CheckKind, CheckMethod, Comparison, Compression, CountTable, CountTest,
+    DrainTimes, Eject, Forward, HashKey, HeaderTest, HealthCheck, HostPattern, HttpCheck, Keep,
+    LuaLayer, PathPattern, Placeholder, PoolChoice, RequestIds, ServerAddress, SyslogAddress,
+    TableTest, TextKind, TextTest, Trace, Unretriable, UpstreamHost, WebSocket,
 };
 use tidegate_config::{model::Config, parse};
 
@@ -147,6 +147,7 @@ echo = true
 origins = ["https://*.example.com", "null"]
 subprotocols = ["chat", "v1.push"]
 compression = "shared"
+window-bits = 11
 message-max = "4KiB"
 idle-timeout = "7s"
 ping-every = "off"
@@ -225,8 +226,8 @@ servers = ["[::1]:80"]
     assert_eq!((general.message_bytes_max, general.frame_bytes_max), (4096, None));
     assert_eq!((general.idle_timeout, general.ping_every), (Some(Span::from_secs(7)), None));
     assert_eq!(
-        (general.pong_timeout, general.compression),
-        (Span::from_secs(3), Compression::Shared)
+        (general.pong_timeout, general.compression, general.window_bits),
+        (Span::from_secs(3), Compression::Shared, 11)
     );
     let of_route = WebSocket {
         compression: Compression::Dedicated,
@@ -276,14 +277,20 @@ fn access_log_and_admin_interface_are_in_the_model() {
     assert_eq!((config.log.access, config.admin), (None, None));
     let text = "[log]\naccess = { to = \"file:logs/a\", format = \"http\", only = \"errors\", \
                 request-headers = [\"User-Agent\"], \
-                cookies = [\"Session\"], slow = \"2s\", sample = \"0.5%\" }\n\
+                cookies = [\"Session\"], response-headers = [\"Content-Type\"], response-cookies = [\"Sid\"], \
+                client-certificate = true, slow = \"2s\", sample = \"0.5%\" }\n\
                 [admin]\nbind = \"0.0.0.0:9901\"\ntoken-file = \"token\"\n";
     let config = read(&format!("{text}{rest}"));
     let access = AccessLog {
         to: AccessTarget::File("logs/a".to_owned()),
         format: AccessFormat::Http,
-        request_headers: vec!["user-agent".to_owned()],
-        cookies: vec!["Session".to_owned()],
+        captures: CaptureNames {
+            request_headers: vec!["user-agent".to_owned()],
+            cookies: vec!["Session".to_owned()],
+            response_headers: vec!["content-type".to_owned()],
+            response_cookies: vec!["Sid".to_owned()],
+            client_certificate: true,
+        },
         only: AccessFilter::Errors,
         slow: Some(Span::from_secs(2)),
         sample: 5000,
@@ -292,8 +299,10 @@ fn access_log_and_admin_interface_are_in_the_model() {
     let bind = Bind::Tcp(([0, 0, 0, 0], 9901).into());
     assert_eq!(config.admin, Some(Admin { bind, token_file: Some("token".to_owned()) }));
     let config = read(&format!("[log]\naccess = {{ to = \"stdout\" }}\n{rest}"));
-    let access = config.log.access.map(|access| (access.to, access.format, access.only));
-    assert_eq!(access, Some((AccessTarget::Stdout, AccessFormat::Json, AccessFilter::All)));
+    let access = config.log.access.expect("an access log");
+    assert_eq!(access.captures, CaptureNames::default());
+    let forms = (access.to, access.format, access.only);
+    assert_eq!(forms, (AccessTarget::Stdout, AccessFormat::Json, AccessFilter::All));
     for (to, expected) in [
         ("syslog:[::1]:514", SyslogAddress::Udp("[::1]:514".parse().expect("an address"))),
         ("syslog:unix:/dev/log", SyslogAddress::Unix("/dev/log".to_owned())),
@@ -454,4 +463,24 @@ fn forward_is_a_pool_or_pools_by_server_name() {
     assert_eq!(alpn("tls = \"self-signed\""), Some(Vec::new()), "the protocol is unknown");
     let stated = alpn("tls = { certificates = [{ cert = \"a\", key = \"b\" }], alpn = [\"h2\"] }");
     assert_eq!(stated, Some(vec!["h2".to_owned()]));
+}
+
+#[test]
+fn applications_may_have_a_layer() {
+    let config = read(
+        "[[listener]]\nbind = \"127.0.0.1:80\"\n[[route]]\nlua = \"a\"\n[lua.a]\nscript = \"a.lua\"\n\
+         [lua.b]\nscript = \"b.lua\"\nlayer = \"lapps\"\n",
+    );
+    let layers: Vec<_> = config.lua.iter().map(|app| app.layer).collect();
+    assert_eq!(layers, [None, Some(LuaLayer::Lapps)]);
+    let config = read(
+        "[[listener]]\nbind = \"127.0.0.1:80\"\n[[route]]\nlua = \"a\"\n[lua.a]\nscript = \"a.lua\"\nlayer = \"ngx\"\n\
+         phases = { log = \"l.lua\", access = \"b.lua\" }\n",
+    );
+    let app = &config.lua[0];
+    let phases: Vec<_> = app.phases.iter().map(|(name, path)| (&name[..], &path[..])).collect();
+    assert_eq!(
+        (app.layer, &phases[..]),
+        (Some(LuaLayer::Ngx), &[("access", "b.lua"), ("log", "l.lua")][..])
+    );
 }

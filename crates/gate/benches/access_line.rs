@@ -48,6 +48,8 @@ fn proxied() -> Entry<'static> {
         reason: "",
         loads: Loads { clients: 50, exchanges: 40, pool: 30, server: 20, queued: 0 },
         captures: Captures::default(),
+        response_captures: Captures::default(),
+        subject: None,
     }
 }
 

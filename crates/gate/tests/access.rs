@@ -2,7 +2,9 @@
 //! In: entries. Out: the exact lines.
 
 use tidegate_base::Span;
-use tidegate_config::model::{AccessFilter, AccessFormat, AccessLog, AccessTarget, SAMPLE_ALL};
+use tidegate_config::model::{
+    AccessFilter, AccessFormat, AccessLog, AccessTarget, CaptureNames, SAMPLE_ALL,
+};
 use tidegate_gate::access::{
     Captures, Cause, Entry, LineEncoder, Loads, Phase, RequestLine, Selection, Timers, cut,
     shown_target,
@@ -42,6 +44,8 @@ fn proxied() -> Entry<'static> {
         reason: "",
         loads: Loads { clients: 5, exchanges: 4, pool: 3, server: 2, queued: 1 },
         captures: Captures::default(),
+        response_captures: Captures::default(),
+        subject: None,
     }
 }
 
@@ -197,8 +201,7 @@ fn selection(only: AccessFilter, slow: Option<Span>, sample: u32) -> Selection {
     let settings = AccessLog {
         to: AccessTarget::Stdout,
         format: AccessFormat::Json,
-        request_headers: Vec::new(),
-        cookies: Vec::new(),
+        captures: CaptureNames::default(),
         only,
         slow,
         sample,
@@ -249,6 +252,35 @@ fn cookies_follow_the_fields() {
         http.contains(" 200 2750 b=1#20#22#7C - ---- ") && http.contains(" {r} \"GET"),
         "{http}"
     );
+}
+
+#[test]
+fn values_of_the_response_and_the_certificate_follow_those_of_the_request() {
+    let names = ["content-type".to_owned(), "x-none".to_owned(), "x-b".to_owned()];
+    let (of_request, cookies) = (["referer".to_owned()], ["sid".to_owned()]);
+    let response = Captures {
+        names: &names,
+        cookies: &cookies,
+        bytes: b"text|\r\n2\x1b s",
+        ends: &[7, 7, 9, 11],
+    };
+    let entry = Entry { response_captures: response, subject: Some(b"CN=a\"|"), ..proxied() };
+    let json = self::line(AccessFormat::Json, &entry);
+    let expected = ",\"response_headers\":{\"content-type\":\"text|\\u000D\\u000A\",\"x-b\":\"2\\u001B\"},\
+                    \"response_cookies\":{\"sid\":\" s\"},\"client_certificate\":\"CN=a\\\"|\"}";
+    assert!(json.ends_with(expected), "{json}");
+    let http = self::line(AccessFormat::Http, &entry);
+    assert!(http.contains(" 200 2750 - sid=#20s ---- "), "{http}");
+    assert!(http.contains(" 0/1 {CN=a#22#7C} {text#7C#0D#0A||2#1B} \"GET "), "{http}");
+    // A client without a certificate, and a response without a head of its own.
+    let referer = Captures { names: &of_request, cookies: &[], bytes: b"r", ends: &[1] };
+    let missing = Captures { bytes: b"", ends: &[], ..response };
+    let entry =
+        Entry { captures: referer, response_captures: missing, subject: Some(b""), ..entry };
+    let json = self::line(AccessFormat::Json, &entry);
+    assert!(json.ends_with(",\"request_headers\":{\"referer\":\"r\"}}"), "{json}");
+    let http = self::line(AccessFormat::Http, &entry);
+    assert!(http.contains(" - - ---- ") && http.contains(" 0/1 {r|} {||} \"GET "), "{http}");
 }
 
 #[test]

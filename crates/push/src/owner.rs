@@ -167,7 +167,8 @@ impl Owned {
         since: Option<Since>,
         (now, random): (Moment, u64),
     ) -> Result<(Option<Position>, Option<Recovered>), Error> {
-        let limits = stream_limits(hub.channel(name)?);
+        let namespace = hub.channel(name)?;
+        let limits = stream_limits(namespace);
         if limits.is_some() {
             self.open_stream(name, now, random)?;
         }
@@ -182,7 +183,10 @@ impl Owned {
         self.bytes -= stream.expire(now, limits.age_max).unsigned_abs();
         self.kept -= before - stream.len();
         stream.touch(now);
-        let recovered = since.map(|since| stream.recover(since, RECOVERY_MAX));
+        let recovered = match namespace.cache {
+            true => stream.newest(since),
+            false => since.map(|since| stream.recover(since, RECOVERY_MAX)),
+        };
         Ok((Some(stream.position()), recovered))
     }
 
@@ -288,6 +292,7 @@ impl Owned {
         }
         let channel = Arc::clone(&order.channel);
         let mut publication = Publication::new(order.hub, channel, &order.data, position);
+        publication.origin = order.origin;
         publication.tags = Box::from(&*order.tags);
         publication.info = Box::from(&*order.info);
         publication.lineage = lineage(namespace, order);
@@ -538,6 +543,7 @@ fn lineage(namespace: &Namespace, order: &Order) -> Option<Box<Lineage>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::node::NodeId;
 
     #[test]
     fn history_keeps_no_encoded_form() {
@@ -548,6 +554,7 @@ mod tests {
         let mut owned = Owned::new(1 << 20);
         let order = Order {
             hub: 0,
+            origin: NodeId::OWN,
             channel: "a".into(),
             data: "1".into(),
             tags: "".into(),
@@ -579,6 +586,7 @@ mod tests {
         let mut owned = Owned::new(1 << 20);
         let order = |channel: &str| Order {
             hub: 0,
+            origin: NodeId::OWN,
             channel: channel.into(),
             data: "1".into(),
             tags: "".into(),

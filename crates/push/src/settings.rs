@@ -6,66 +6,78 @@ use std::sync::Arc;
 
 use tidegate_base::Span;
 use tidegate_config::model::{
-    BackendEvent, Config, Namespace, Permit, Push, RemoteKeys, Subscribe,
+    BackendEvent, Config, Namespace, Permit, Push, RemoteKeys, Subscribe, is_channel_pattern,
 };
 use tidegate_wire::jwt::FetchedKeys;
 
 use crate::queue::QueueLimits;
 use crate::stream::StreamLimits;
-use crate::token::Keys;
+use crate::token::{Claims, Keys};
 
-/// Errors of requests. The numbers are those of Centrifugo, which its client libraries know.
+/// What a client is told that uses a pattern in place of a channel.
+const PATTERN_TEXT: &str =
+    "channel patterns are not supported: a name has no `*` and does not begin with `/`";
+
+/// Errors of requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Error {
     /// This program failed.
-    Internal = 100,
+    Internal,
     /// The channel's namespace does not exist.
-    UnknownChannel = 102,
+    UnknownChannel,
     /// The namespace does not allow it.
-    PermissionDenied = 103,
+    PermissionDenied,
     /// The method does not exist.
-    MethodNotFound = 104,
+    MethodNotFound,
     /// The connection is subscribed to the channel already.
-    AlreadySubscribed = 105,
+    AlreadySubscribed,
     /// Too many channels, or no memory for another history.
-    LimitExceeded = 106,
+    LimitExceeded,
     /// The request is malformed.
-    BadRequest = 107,
+    BadRequest,
+    /// The name of the channel is a pattern.
+    ChannelPattern,
     /// The namespace does not have the feature.
-    NotAvailable = 108,
+    NotAvailable,
     /// The token has expired.
-    TokenExpired = 109,
+    TokenExpired,
     /// The time of a connection or subscription is over before it begins.
-    Expired = 110,
+    Expired,
     /// Messages arrive faster than the workers deliver them.
-    TooManyRequests = 111,
+    TooManyRequests,
     /// The history has another epoch.
-    UnrecoverablePosition = 112,
+    UnrecoverablePosition,
 }
 
 impl Error {
     /// The number on the wire.
     #[must_use]
     pub const fn code(self) -> u32 {
-        self as u32
+        self.parts().0
     }
 
     /// The text on the wire.
     #[must_use]
     pub const fn message(self) -> &'static str {
+        self.parts().1
+    }
+
+    /// Number and text. The numbers are those of Centrifugo, which its client libraries know.
+    const fn parts(self) -> (u32, &'static str) {
         match self {
-            Self::Internal => "internal server error",
-            Self::UnknownChannel => "unknown channel",
-            Self::PermissionDenied => "permission denied",
-            Self::MethodNotFound => "method not found",
-            Self::AlreadySubscribed => "already subscribed",
-            Self::LimitExceeded => "limit exceeded",
-            Self::BadRequest => "bad request",
-            Self::NotAvailable => "not available",
-            Self::TokenExpired => "token expired",
-            Self::Expired => "expired",
-            Self::TooManyRequests => "too many requests",
-            Self::UnrecoverablePosition => "unrecoverable position",
+            Self::Internal => (100, "internal server error"),
+            Self::UnknownChannel => (102, "unknown channel"),
+            Self::PermissionDenied => (103, "permission denied"),
+            Self::MethodNotFound => (104, "method not found"),
+            Self::AlreadySubscribed => (105, "already subscribed"),
+            Self::LimitExceeded => (106, "limit exceeded"),
+            Self::BadRequest => (107, "bad request"),
+            Self::ChannelPattern => (107, PATTERN_TEXT),
+            Self::NotAvailable => (108, "not available"),
+            Self::TokenExpired => (109, "token expired"),
+            Self::Expired => (110, "expired"),
+            Self::TooManyRequests => (111, "too many requests"),
+            Self::UnrecoverablePosition => (112, "unrecoverable position"),
         }
     }
 
@@ -182,7 +194,7 @@ impl HubSettings {
     /// The settings of a channel.
     ///
     /// # Errors
-    /// The name is invalid, or its namespace does not exist.
+    /// The name is invalid or a pattern, or its namespace does not exist.
     pub fn channel(&self, name: &str) -> Result<&Namespace, Error> {
         let is_name = !name.is_empty()
             && name.len() <= self.push.channel_bytes_max
@@ -190,12 +202,29 @@ impl HubSettings {
         if !is_name {
             return Err(Error::BadRequest);
         }
+        if is_channel_pattern(name) {
+            return Err(Error::ChannelPattern);
+        }
         let namespace = namespace_of(name);
         if namespace.is_empty() && !name.contains(':') {
             return Ok(&self.push.channels);
         }
         let found = self.push.namespaces.iter().find(|known| known.name == namespace);
         found.ok_or(Error::UnknownChannel)
+    }
+
+    /// Whether a client by URL with these claims may subscribe to a channel.
+    ///
+    /// # Errors
+    /// Why it may not.
+    pub fn may_subscribe_by(&self, name: &str, claims: &Claims) -> Result<&Namespace, Error> {
+        if claims.names(name) {
+            return self.channel(name);
+        }
+        if claims.channel.is_some() {
+            return Err(Error::PermissionDenied);
+        }
+        self.may_subscribe(name, Client { user: &claims.sub })
     }
 
     /// Whether the backend decides about subscriptions to the channel without a token.
@@ -300,9 +329,39 @@ mod tests {
             ("a b", Some(Error::BadRequest), Some(Error::BadRequest)),
             ("\u{e4}", Some(Error::BadRequest), Some(Error::BadRequest)),
             (&"a".repeat(256), Some(Error::BadRequest), Some(Error::BadRequest)),
+            ("open:*", Some(Error::ChannelPattern), Some(Error::ChannelPattern)),
+            ("*", Some(Error::ChannelPattern), Some(Error::ChannelPattern)),
+            ("/open/:room", Some(Error::ChannelPattern), Some(Error::ChannelPattern)),
+            ("open:a/b", None, None),
         ] {
             assert_eq!(hub.may_subscribe(name, anonymous).err(), of_anonymous, "{name}");
             assert_eq!(hub.may_subscribe(name, user).err(), of_user, "{name}");
+        }
+    }
+
+    #[test]
+    fn claims_open_the_channels_that_they_name_and_those_of_users() {
+        let hub = hub("[push.p.namespace.known]\nsubscribe = \"users\"\nuser-channels = true");
+        for (claims, name, is_allowed) in [
+            ("{\"sub\":\"7\"}", "known:a", true),
+            ("{\"sub\":\"7\"}", "known:a#7,8", true),
+            ("{\"sub\":\"7\"}", "known:a#8", false),
+            ("{\"sub\":\"7\"}", "a", false),
+            ("{}", "known:a", false),
+            ("{\"sub\":\"7\",\"channels\":[\"a\"]}", "a", true),
+            ("{\"sub\":\"7\",\"channels\":[\"a\"]}", "b", false),
+            ("{\"channels\":[\"a\"],\"subs\":{\"b\":{}}}", "b", true),
+            ("{\"channels\":[\"a\"],\"subs\":{\"b\":{}}}", "a", false),
+            ("{\"sub\":\"7\",\"channel\":\"$a\"}", "$a", true),
+            ("{\"sub\":\"7\",\"channel\":\"$a\"}", "known:a", false),
+            ("{\"sub\":\"7\",\"channel\":\"no:a\"}", "no:a", false),
+        ] {
+            let claims: Claims = serde_json::from_str(claims).expect("claims");
+            assert_eq!(
+                hub.may_subscribe_by(name, &claims).is_ok(),
+                is_allowed,
+                "{name} {claims:?}"
+            );
         }
     }
 

@@ -14,6 +14,7 @@ use tidegate_push::fan_out::{Delivery, Handed};
 use tidegate_push::fossil;
 use tidegate_push::hub::Hub;
 use tidegate_push::mail::{Call, Order, ReplyTo};
+use tidegate_push::node::NodeId;
 use tidegate_push::protobuf::{Fields, Value as Field, take_delimited};
 use tidegate_push::publication::{Form, Publication};
 use tidegate_push::queue::Queue;
@@ -97,6 +98,7 @@ impl Scene {
             effort: 0,
             request: None,
             is_nonsense: false,
+            over_rate: 0,
         };
         let client = &mut self.clients[at];
         let message = match client.connection.codec() {
@@ -155,6 +157,7 @@ impl Scene {
         texts.push(text.clone());
         let order = Order {
             hub: 0,
+            origin: NodeId::OWN,
             channel: channel.into(),
             data: text.into(),
             tags: "".into(),
@@ -173,7 +176,7 @@ impl Scene {
 
     fn deliver(&mut self) {
         let mut keys = Vec::new();
-        let Some(slice) = self.hub.deliver(1 << 20, &mut keys) else { return };
+        let Some(slice) = self.hub.deliver(1 << 20, |_| 1, &mut keys) else { return };
         let publication = Arc::clone(&slice.publication);
         for key in keys {
             let client = &mut self.clients[key as usize];
@@ -366,7 +369,7 @@ fn subscription_without_deltas_gets_the_data_as_it_is() {
     for _ in 0..3 {
         scene.publish("all:a");
         let mut keys = Vec::new();
-        let slice = scene.hub.deliver(1, &mut keys).expect("a delivery");
+        let slice = scene.hub.deliver(1, |_| 1, &mut keys).expect("a delivery");
         assert_eq!(scene.clients[at].connection.choose_form(&slice.publication), Form::Json);
         scene.hub.end_slice(slice, Delivery::default());
     }

@@ -9,6 +9,7 @@ use std::io::Write as _;
 use std::rc::Rc;
 
 use tidegate_base::{Id, Moment, Span};
+use tidegate_config::model::CaptureNames;
 use tidegate_gate::access::{
     Captures, Cause, Entry, FIELD_BYTES_MAX, HOST_BYTES_MAX, Loads, Phase, RequestLine,
     TARGET_BYTES_MAX, Timers, cut, shown_target,
@@ -17,12 +18,15 @@ use tidegate_gate::client_places::ClientPlace;
 use tidegate_gate::count_cells::Outcome;
 use tidegate_gate::counting::Tracked;
 use tidegate_gate::identity::{ID_BYTES_MAX, Identity, TRACE_BYTES};
-use tidegate_gate::parameters::find_cookie;
+use tidegate_gate::parameters::{find_cookie, find_parameter};
 use tidegate_reactor::{Peer, Reactor, SockId};
 use tidegate_wire::message::{RequestHead, Version};
 
 use crate::access_log::LineSender;
+use crate::action::push::TOKEN_PARAMETER;
+use crate::captured::Captured;
 use crate::carrier::internal_request::InternalRequest;
+use crate::client::ClientFacts;
 use crate::connection::{ClientCarrier, Downstream};
 use crate::counting::count_unread;
 use crate::requester::Requester;
@@ -66,6 +70,8 @@ struct Record {
     ends: [u16; 3],
     /// Where each captured field, and then each cookie, ends in `text`, counted from the end of the host.
     field_ends: Vec<u16>,
+    /// What the line contains of the client's certificate and of the response.
+    captured: Captured,
     /// Where the id of the request begins and ends in `text`, and where its trace ends; `None` if it has no id. They are
     /// the last parts of `text`.
     identity: Option<[u16; 3]>,
@@ -114,6 +120,7 @@ impl Record {
             text: Vec::new(),
             ends: [0; 3],
             field_ends: Vec::new(),
+            captured: Captured::new(),
             identity: None,
             route: None,
             server: None,
@@ -152,7 +159,7 @@ impl Record {
     }
 
     /// Copies what a line contains of the head.
-    fn note_head(&mut self, head: &RequestHead<'_>, field_names: &[String], cookies: &[String]) {
+    fn note_head(&mut self, head: &RequestHead<'_>, names: &CaptureNames) {
         let parts = [
             cut(head.method.as_str(), METHOD_BYTES_MAX),
             cut(shown_target(head.target), TARGET_BYTES_MAX),
@@ -162,12 +169,27 @@ impl Record {
             self.text.extend_from_slice(part.as_bytes());
             *end = self.text.len() as u16;
         }
-        let fields = field_names.iter().map(|name| head.find_named(name));
-        for value in fields.chain(cookies.iter().map(|name| find_cookie(head, name))) {
+        let fields = names.request_headers.iter().map(|name| head.find_named(name));
+        for value in fields.chain(names.cookies.iter().map(|name| find_cookie(head, name))) {
             let value = value.unwrap_or_default();
             self.text.extend_from_slice(&value[..value.len().min(FIELD_BYTES_MAX)]);
             self.field_ends.push(self.text.len() as u16 - self.ends[2]);
         }
+    }
+
+    /// Leaves the query out of the line if it contains a token.
+    fn hide_token(&mut self) {
+        let [start, end, _] = self.ends.map(usize::from);
+        let target = self.text.get(start..end).unwrap_or_default();
+        let Some(at) = target.iter().position(|byte| *byte == b'?') else { return };
+        let query = core::str::from_utf8(&target[at + 1..]).unwrap_or_default();
+        if find_parameter(query, TOKEN_PARAMETER).is_none() {
+            return;
+        }
+        let removed = (end - start - at) as u16;
+        self.text.drain(start + at..end);
+        let later = self.identity.iter_mut().flatten();
+        self.ends[1..].iter_mut().chain(later).for_each(|place| *place -= removed);
     }
 
     /// Copies the id and the trace of the request. They may be noted again.
@@ -215,11 +237,13 @@ impl Record {
         let (mut text, mut field_ends) =
             (core::mem::take(&mut self.text), core::mem::take(&mut self.field_ends));
         let mut tracked = core::mem::take(&mut self.tracked);
+        let mut captured = core::mem::take(&mut self.captured);
+        captured.clear();
         text.clear();
         text.shrink_to(KEPT_BYTES_MAX);
         field_ends.clear();
         tracked.clear();
-        *self = Self { text, field_ends, tracked, ..Self::vacant() };
+        *self = Self { text, field_ends, captured, tracked, ..Self::vacant() };
     }
 }
 
@@ -275,10 +299,8 @@ pub(crate) struct Recorder {
     has_hooks: bool,
     /// Records hold what requests take of the state of the process: places of their addresses, entries of tables.
     holds_state: bool,
-    /// Names of the request fields that lines contain.
-    field_names: Vec<String>,
-    /// Names of the cookies that lines contain.
-    cookies: Vec<String>,
+    /// What lines contain of the messages and the client.
+    names: CaptureNames,
     /// The records, by the index that requesters name.
     records: Vec<Record>,
     /// Records that no requester names.
@@ -305,6 +327,23 @@ impl Recorder {
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
         self.desk.is_some() || self.counts || self.holds_state || self.has_hooks
+    }
+
+    /// Whether lines contain parts of responses.
+    #[inline]
+    pub(crate) fn captures_responses(&self) -> bool {
+        !self.names.response_headers.is_empty() || !self.names.response_cookies.is_empty()
+    }
+
+    /// Copies what the line of a request contains of its response, whose head has these fields.
+    pub(crate) fn capture_response<'f>(
+        &mut self,
+        index: u32,
+        fields: impl Iterator<Item = (&'f [u8], &'f [u8])> + Clone,
+    ) {
+        if let Some(record) = self.records.get_mut(index as usize) {
+            record.captured.note_response(&self.names, fields);
+        }
     }
 
     /// Whether requests are counted by listener, route and server: there is an admin interface.
@@ -357,8 +396,7 @@ impl Recorder {
 impl Worker {
     /// Makes the worker record requests, and write their lines to `desk`. Called before its first turn.
     pub fn record_to(&mut self, desk: LineSender) {
-        self.recorder.field_names.clone_from(&desk.settings().request_headers);
-        self.recorder.cookies.clone_from(&desk.settings().cookies);
+        self.recorder.names.clone_from(&desk.settings().captures);
         self.recorder.desk = Some(desk);
     }
 
@@ -395,7 +433,7 @@ impl Worker {
         let record = &mut self.recorder.records[index as usize];
         if let Some(head) = head {
             record.version = Some(head.version);
-            record.note_head(head, &self.recorder.field_names, &self.recorder.cookies);
+            record.note_head(head, &self.recorder.names);
         }
         match self.http2_clients.get_mut(to.stream) {
             Some(stream) => {
@@ -458,6 +496,9 @@ impl Worker {
         record.began_at = reactor.now();
         record.head_span = head_span;
         record.listener = listener;
+        if self.recorder.names.client_certificate {
+            record.captured.note_client(down.facts.as_deref().and_then(ClientFacts::certificate));
+        }
         record.client = match peer {
             Peer::Tcp(address) => Some(address),
             Peer::Local => None,
@@ -498,6 +539,13 @@ impl Worker {
             && let Some(traffic) = record.counted().and_then(|of| of.route(route as u16))
         {
             traffic.begin();
+        }
+    }
+
+    /// The query may contain the token of a client of a push hub, which the line must not contain.
+    pub(crate) fn hide_token(&mut self, to: Requester) {
+        if let Some(record) = self.record(to) {
+            record.hide_token();
         }
     }
 
@@ -704,7 +752,7 @@ impl Worker {
 
     fn write_entry<R: Reactor>(&mut self, reactor: &R, index: u32) {
         let loads = self.loads(self.recorder.records[index as usize].server);
-        let Recorder { desk, field_names, cookies, records, free, .. } = &mut self.recorder;
+        let Recorder { desk, names, records, free, .. } = &mut self.recorder;
         let record = &mut records[index as usize];
         if record.cause == Cause::None && record.phase != Phase::Last {
             debug_assert!(false, "{UNEXPLAINED}: {:?}", record.request_line());
@@ -748,11 +796,13 @@ impl Worker {
                 reason: record.reason,
                 loads,
                 captures: Captures {
-                    names: field_names,
-                    cookies,
+                    names: &names.request_headers,
+                    cookies: &names.cookies,
                     bytes: record.text.get(usize::from(record.ends[2])..).unwrap_or_default(),
                     ends: &record.field_ends,
                 },
+                response_captures: record.captured.of_response(names),
+                subject: names.client_certificate.then(|| record.captured.subject()),
             };
             let counted = &settings.counted;
             let of_route = record.route.and_then(|route| counted.route(route));

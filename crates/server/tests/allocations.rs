@@ -15,7 +15,9 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 
 use tidegate_base::{Address, Moment, Span};
-use tidegate_config::model::{AccessFilter, AccessFormat, AccessLog, AccessTarget, SAMPLE_ALL};
+use tidegate_config::model::{
+    AccessFilter, AccessFormat, AccessLog, AccessTarget, CaptureNames, SAMPLE_ALL,
+};
 use tidegate_reactor::{EpollReactor, make_wakers};
 use tidegate_server::access_log::{LineSender, SharedBatch};
 use tidegate_wire::http2::{self, Event, Scratch};
@@ -133,8 +135,13 @@ impl Bench {
         let settings = AccessLog {
             to: AccessTarget::Stdout,
             format,
-            request_headers: vec!["user-agent".to_owned()],
-            cookies: Vec::new(),
+            captures: CaptureNames {
+                request_headers: vec!["user-agent".to_owned()],
+                response_headers: vec!["content-type".to_owned(), "date".to_owned()],
+                response_cookies: vec!["sid".to_owned()],
+                client_certificate: true,
+                ..CaptureNames::default()
+            },
             only: AccessFilter::All,
             slow: None,
             sample: SAMPLE_ALL,

@@ -2,7 +2,7 @@
 //! In: nothing. Out: the section `[log]`, which `FILE` refers to.
 
 use super::Preset::{Absent, Required, Value};
-use super::Shape::{Duration, List, NoNumber, OneOf, Table, Text, Word};
+use super::Shape::{Boolean, Duration, List, NoNumber, OneOf, Table, Text, Word};
 use super::{Section, TIMEOUT_MS_MAX, key};
 use crate::model::{AccessFilter, AccessFormat};
 use crate::words::Keyword as _;
@@ -70,6 +70,14 @@ pub static ACCESS: Section = Section {
             "A log that leaves requests out cannot prove that a request did not arrive.",
         ),
         key(
+            "client-certificate",
+            Boolean,
+            Value("false"),
+            "Each line contains the subject of the client's verified certificate, such as \"CN=alice,O=Example\", up to 256 \
+             bytes. If a proxy in front has verified the certificate (PROXY protocol), it is the common name.",
+            "Most clients have no certificate.",
+        ),
+        key(
             "cookies",
             List(&Text("the name of a cookie, such as \"session\"")),
             Value("[]"),
@@ -83,6 +91,22 @@ pub static ACCESS: Section = Section {
             Value("[]"),
             "Names of request fields whose values are in each line. Up to 16 fields, and up to 256 bytes of each \
              value. Fields such as Authorization and Cookie contain secrets, which are then in the log.",
+            "",
+        ),
+        key(
+            "response-cookies",
+            List(&Text("the name of a cookie, such as \"session\"")),
+            Value("[]"),
+            "Names of cookies that responses set (Set-Cookie) whose values are in each line. Up to 4 cookies, and up to 256 \
+             bytes of each value. The value of a session cookie is a secret, which is then in the log.",
+            "",
+        ),
+        key(
+            "response-headers",
+            List(&Text("the name of a field, such as \"content-type\"")),
+            Value("[]"),
+            "Names of response fields whose values are in each line, as the client gets them. Up to 16 fields, and up to 256 \
+             bytes of each value. Set-Cookie contains secrets, which are then in the log.",
             "",
         ),
     ],

@@ -1,15 +1,14 @@
 //! Lines of the access log with the fields of HAProxy's `option httplog`.
 //! In: an entry. Out: the fields in HAProxy's order (its configuration manual, section 8.2.3), without the prefix of
 //! syslog.
-//! Never: states a cookie of a response: its field is always `-`, and the field for the state of a session's cookie is
-//! always `--`, even if the pool has `sticky`.
+//! Never: states what happened to a session's cookie: that field is always `--`, even if the pool has `sticky`.
 
 use core::fmt::{self, Write as _};
 
 use tidegate_base::calendar::Civil;
 use tidegate_wire::message::Version;
 
-use super::{Entry, address, escape, number, thousandths};
+use super::{Captures, Entry, address, escape, number, thousandths};
 
 /// Appends a second in HAProxy's format, without its fraction.
 pub(super) fn stamp(out: &mut String, civil: &Civil) -> fmt::Result {
@@ -41,8 +40,10 @@ pub(super) fn encode(entry: &Entry<'_>, stamp: &str, out: &mut Vec<u8>) {
     out.push(b' ');
     number(out, entry.bytes_out);
     out.push(b' ');
-    cookie(entry, out);
-    out.extend_from_slice(b" - ");
+    cookie(entry.captures, out);
+    out.push(b' ');
+    cookie(entry.response_captures, out);
+    out.push(b' ');
     out.extend_from_slice(&entry.termination());
     out.push(b' ');
     let loads = &entry.loads;
@@ -51,22 +52,29 @@ pub(super) fn encode(entry: &Entry<'_>, stamp: &str, out: &mut Vec<u8>) {
     joined(out, &counts);
     out.push(b' ');
     joined(out, &[0, loads.queued]);
-    if !entry.captures.names.is_empty() {
-        out.extend_from_slice(b" {");
-        for (at, (_, value)) in entry.captures.fields().enumerate() {
-            if at > 0 {
-                out.push(b'|');
-            }
-            escape::haproxy(out, value, true);
-        }
-        out.push(b'}');
-    }
+    captures(entry.captures, entry.subject, out);
+    captures(entry.response_captures, None, out);
     request(entry, out);
 }
 
-/// The field for the captured cookie of the request: name and value of the first cookie that the request has.
-fn cookie(entry: &Entry<'_>, out: &mut Vec<u8>) {
-    let mut cookies = entry.captures.cookies();
+/// The block of the captured fields of a message, with `last` after them. Nothing if no field is captured. A value that does not
+/// exist is empty, so that the others keep their places.
+fn captures(captures: Captures<'_>, last: Option<&[u8]>, out: &mut Vec<u8>) {
+    if captures.names.is_empty() && last.is_none() {
+        return;
+    }
+    let mut values = captures.fields().map(|(_, value)| value);
+    let known = (0..captures.names.len()).map(|_| values.next().unwrap_or_default());
+    for (at, value) in known.chain(last).enumerate() {
+        out.extend_from_slice(if at == 0 { &b" {"[..] } else { b"|" });
+        escape::haproxy(out, value, true);
+    }
+    out.push(b'}');
+}
+
+/// The field for the captured cookie of a message: name and value of the first captured cookie that the message has.
+fn cookie(captures: Captures<'_>, out: &mut Vec<u8>) {
+    let mut cookies = captures.cookies();
     let Some((name, value)) = cookies.find(|(_, value)| !value.is_empty()) else {
         return out.push(b'-');
     };

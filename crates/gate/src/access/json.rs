@@ -74,6 +74,11 @@ pub(super) fn encode(entry: &Entry<'_>, stamp: &str, out: &mut Vec<u8>) {
     }
     captures(entry.captures.fields(), b",\"request_headers\":{", out);
     captures(entry.captures.cookies(), b",\"cookies\":{", out);
+    captures(entry.response_captures.fields(), b",\"response_headers\":{", out);
+    captures(entry.response_captures.cookies(), b",\"response_cookies\":{", out);
+    if let Some(subject) = entry.subject.filter(|subject| !subject.is_empty()) {
+        text(out, b",\"client_certificate\":\"", subject);
+    }
     out.push(b'}');
 }
 

@@ -160,7 +160,7 @@ pub struct Loads {
     pub queued: u64,
 }
 
-/// Values of request fields and cookies.
+/// Values of fields and cookies of a message.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Captures<'a> {
     /// The names of the fields.
@@ -169,7 +169,7 @@ pub struct Captures<'a> {
     pub cookies: &'a [String],
     /// The values, one after another.
     pub bytes: &'a [u8],
-    /// Where each value ends in `bytes`. Empty if there is no request head.
+    /// Where each value ends in `bytes`. Empty if there is no head.
     pub ends: &'a [u16],
 }
 
@@ -253,8 +253,12 @@ pub struct Entry<'a> {
     pub reason: &'a str,
     /// The load of the worker.
     pub loads: Loads,
-    /// Fields of the request.
+    /// Fields and cookies of the request.
     pub captures: Captures<'a>,
+    /// Fields and cookies of the response, as the client got them.
+    pub response_captures: Captures<'a>,
+    /// The subject of the client's verified certificate; `None`: lines do not contain it; empty: there is none.
+    pub subject: Option<&'a [u8]>,
 }
 
 impl Entry<'_> {

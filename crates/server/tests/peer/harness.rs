@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use tidegate_base::{Address, Span};
 use tidegate_config::model::{
-    AccessFilter, AccessFormat, AccessLog, AccessTarget, Config, SAMPLE_ALL, ServerAddress,
+    AccessFilter, AccessFormat, AccessLog, AccessTarget, CaptureNames, Config, SAMPLE_ALL,
+    ServerAddress,
 };
 use tidegate_reactor::kernel::Kernel;
 use tidegate_reactor::{ListenerId, Loop, Mailbox, Reactor, SimNet, SimReactor};
@@ -118,8 +119,11 @@ impl<K: Kernel> Harness<Loop<K>> {
         let settings = AccessLog {
             to: AccessTarget::Stdout,
             format: AccessFormat::Json,
-            request_headers: vec!["x-id".to_owned()],
-            cookies: Vec::new(),
+            captures: CaptureNames {
+                request_headers: vec!["x-id".to_owned()],
+                response_headers: vec!["date".to_owned()],
+                ..CaptureNames::default()
+            },
             only: AccessFilter::All,
             slow: None,
             sample: SAMPLE_ALL,

@@ -55,6 +55,12 @@ impl Records {
                 return Err(format!("a request ended without a cause: {line}"));
             }
             check_timers(&value).ok_or_else(|| format!("the timers disagree: {line}"))?;
+            // Each final response has a date, whichever way it takes to the client; except that of a tunnel.
+            let has_date = value["response_headers"]["date"].is_string();
+            let needs_date = value["method"].is_string() && value["method"] != "CONNECT";
+            if !has_date && status >= 200 && needs_date {
+                return Err(format!("the response was not captured: {line}"));
+            }
             let id = value["request_headers"]["x-id"].as_str().and_then(|id| id.parse().ok());
             let Some(id) = id else { continue };
             if !oracle.requests.get(&id).is_some_and(|request| request.begun) {

@@ -100,7 +100,16 @@ fn token_of_a_push_client_is_not_written() {
     process.wait_until("the line", || lines(&path).len() == 1);
     let line: Value = serde_json::from_str(&lines(&path)[0]).expect("a line is JSON");
     assert_eq!(line["target"], "/push/connection/sse");
-    assert!(!lines(&path)[0].contains("s3cret"), "{line}");
+    let host = line["host"].clone();
+    run_well(curl().arg(format!("http://{address}/push/subscribe/x?since=a:1&token=s3cret")));
+    process.wait_until("the second line", || lines(&path).len() == 2);
+    let line: Value = serde_json::from_str(&lines(&path)[1]).expect("a line is JSON");
+    assert_eq!((&line["target"], &line["host"]), (&"/push/subscribe/x".into(), &host));
+    assert!(!lines(&path).concat().contains("s3cret"), "{line}");
+    // What belongs to another route is written as before.
+    run_well(curl().arg(format!("http://{address}/json?token=plain")));
+    process.wait_until("the third line", || lines(&path).len() == 3);
+    assert!(lines(&path)[2].contains("/json?token=plain"));
 }
 
 #[test]
@@ -215,4 +224,63 @@ fn fifos_do_not_stop_rotation_and_reloads() {
     });
     process.terminate();
     assert!(process.wait().success());
+}
+
+#[test]
+fn lines_contain_what_clients_get_by_both_protocols() {
+    let folder = Folder::new("access-log-responses");
+    let (address, origin) = (free_address(), free_address());
+    let path = folder.join("access.log");
+    let captures = "response-headers = [\"Content-Type\", \"x-kind\", \"location\"], response-cookies = [\"sid\"]";
+    let text = |format: &str| {
+        format!(
+            "[log]\naccess = {{ to = \"file:{path}\", format = \"{format}\", {captures} }}\n\
+             [[listener]]\nname = \"web\"\nbind = \"{address}\"\nh2c = true\n\
+             [[listener]]\nname = \"origin\"\nbind = \"{origin}\"\n\
+             [[route]]\nlistener = \"origin\"\n\
+             respond = {{ body = \"x\", headers = {{ set-cookie = \"sid=a b; Path=/\", x-kind = \"of|origin\" }} }}\n\
+             [[route]]\npath = \"/own\"\nresponse-headers = {{ set = {{ x-kind = \"edited\" }} }}\n\
+             respond = {{ body = \"{{}}\", headers = {{ content-type = \"application/json\", x-kind = \"own\" }} }}\n\
+             [[route]]\npath = \"/moved\"\nredirect = {{ to = \"/own\" }}\n\
+             [[route]]\npath = \"/proxied\"\nproxy = \"app\"\n\
+             [pool.app]\nservers = [\"{origin}\"]\n"
+        )
+    };
+    let file = folder.file("tidegate.toml", text("json"));
+    let mut command: Command = command(env!("CARGO_BIN_EXE_tidegate"));
+    let mut process = Process::spawn(command.args(["run", &file]));
+    process.wait_for_listener(address);
+    for version in ["--http1.1", "--http2-prior-knowledge"] {
+        std::fs::write(&path, "").expect("the file can be emptied");
+        for target in ["/own", "/moved", "/proxied", "/none"] {
+            run_well(curl().args([version, &format!("http://{address}{target}")]));
+        }
+        let of_web = || lines(&path).into_iter().filter(|line| line.contains("\"web\"")).collect();
+        process.wait_until("four lines", || Vec::<String>::len(&of_web()) == 4);
+        for line in of_web() {
+            let line: Value = serde_json::from_str(&line).expect("a line is JSON");
+            let (fields, cookies) = (&line["response_headers"], &line["response_cookies"]);
+            let values = ["content-type", "x-kind", "location"].map(|name| fields[name].as_str());
+            let (expected, cookie) = match line["target"].as_str() {
+                Some("/own") => ([Some("application/json"), Some("edited"), None], None),
+                Some("/moved") => ([values[0], None, Some("/own")], None),
+                Some("/proxied") => ([None, Some("of|origin"), None], Some("a b")),
+                Some("/none") => ([values[0], None, None], None),
+                other => panic!("{other:?}"),
+            };
+            assert_eq!((values, cookies["sid"].as_str()), (expected, cookie), "{version} {line}");
+        }
+    }
+    process.terminate();
+    assert!(process.wait().success());
+    folder.file("tidegate.toml", text("http"));
+    std::fs::write(&path, "").expect("the file can be emptied");
+    let mut command: Command = tidegate_testing::command(env!("CARGO_BIN_EXE_tidegate"));
+    let mut process = Process::spawn(command.args(["run", &file]));
+    process.wait_for_listener(address);
+    run_well(curl().arg(format!("http://{address}/proxied")));
+    process.wait_until("two lines", || lines(&path).len() == 2);
+    let line = lines(&path).into_iter().find(|line| line.contains(" web app/")).expect("a line");
+    let block = " - sid=a#20b ---- ";
+    assert!(line.contains(block) && line.contains("|of#7Corigin|} \"GET /proxied "), "{line}");
 }

@@ -220,3 +220,39 @@ fn log_names_the_refused_certificate_and_the_reason() {
         assert!(line.ends_with(&format!(": {why}{shown}")), "{name:?}: {line}");
     }
 }
+
+#[test]
+fn access_log_names_the_subjects_of_certificates() {
+    let folder = Folder::new("certificate-log");
+    make_certificate(&folder);
+    make_clients(&folder);
+    let path = folder.join("access.log");
+    let gate = Gate::start(
+        &folder,
+        &format!(
+            "{}[[route]]\nrespond = {{}}\n\
+             [log]\naccess = {{ to = \"file:{path}\", client-certificate = true }}\n",
+            listener(&folder, "optional")
+        ),
+    );
+    for (name, arguments) in
+        [(Some("bob"), ["--http1.1"]), (Some("bob"), ["--http2"]), (None, ["--http2"])]
+    {
+        ask(&folder, &gate, name, &arguments);
+    }
+    let begin = std::time::Instant::now();
+    let lines = loop {
+        let lines = std::fs::read_to_string(&path).unwrap_or_default();
+        if lines.lines().count() == 3 {
+            break lines;
+        }
+        assert!(begin.elapsed().as_secs() < 60, "{lines}");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    };
+    for line in lines.lines() {
+        let line: serde_json::Value = serde_json::from_str(line).expect("a line is JSON");
+        let subject = line.get("client_certificate").and_then(|subject| subject.as_str());
+        assert!(matches!(subject, None | Some("CN=bob,O=Example")), "{line}");
+    }
+    assert_eq!(lines.matches("\"client_certificate\":\"CN=bob,O=Example\"").count(), 2, "{lines}");
+}

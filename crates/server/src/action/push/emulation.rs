@@ -11,7 +11,7 @@
 
 use std::collections::VecDeque;
 
-use tidegate_base::Id;
+use tidegate_base::{Id, Moment};
 use tidegate_gate::parameters::{decoded, find_parameter};
 use tidegate_gate::websocket::EndpointId;
 use tidegate_push::client::codec::{Codec, Push};
@@ -150,7 +150,8 @@ impl Worker {
         origin: Option<&str>,
         body: &[u8],
     ) {
-        let Some(to) = self.sessions.get(id).map(PushSession::requester) else { return };
+        let Some(session) = self.sessions.get(id) else { return };
+        let (to, retry) = (session.requester, self.retry_of(session.hub));
         let Ok(request) = Request::decode(codec, body) else {
             self.forget_session(id);
             let text = "the body must contain `session`, `node` and `data`";
@@ -178,7 +179,7 @@ impl Worker {
         if !self.forward_commands(worker, Key::of_session(id), (client, secret), data) {
             self.forget_session(id);
             self.accounts.counters.push_refused_commands.add(1);
-            self.answer_error(reactor, to, 503, "too many requests", false);
+            self.answer_later(reactor, to, retry, "too many requests", false);
         }
     }
 
@@ -227,10 +228,11 @@ impl Worker {
         origin: Option<&str>,
         commands: &[u8],
     ) {
-        let Some(to) = self.sessions.get(id).map(PushSession::requester) else { return };
+        let Some(session) = self.sessions.get(id) else { return };
+        let (to, retry) = (session.requester, self.retry_of(session.hub));
         if self.stopping {
             self.forget_session(id);
-            return self.answer_error(reactor, to, 503, "the server is stopping", true);
+            return self.answer_later(reactor, to, retry, "the server is stopping", true);
         }
         self.push.secrets += 1;
         let secret = Secret(self.secret.secret_of_session(self.push.secrets));
@@ -247,7 +249,7 @@ impl Worker {
         session.kind = Kind::Client { link, connection: Box::new(connection), check_at };
         let hub = session.hub;
         self.accounts.counters.push_clients_now.add(1);
-        self.begin_age(reactor, hub, Key::of_session(id));
+        self.begin_age(reactor, hub, Key::of_session(id), Moment::NEVER);
         let content_type = framing.content_type();
         self.begin_response(reactor, to, &Head::Stream { content_type, origin }, Rest::Unwanted);
         if !framing.start().is_empty() {
@@ -419,6 +421,7 @@ impl Worker {
             | Kind::Request { .. }
             | Kind::ApiCall(_)
             | Kind::Commands { .. }
+            | Kind::Unverified(_)
             | Kind::Events { .. }
             | Kind::Poll { .. } => None,
         }

@@ -1,6 +1,6 @@
 //! The action `push`: connects clients with a hub.
 //!
-//! - `subscribe.rs`: subscriptions by URL, over WebSocket, as a stream of events, or by long polls
+//! - `subscribe.rs`: subscriptions by URL, over WebSocket, as a stream of events, or by long polls; `url_token.rs`: their tokens
 //! - `client.rs`: clients that speak Centrifugo's client protocol
 //! - `emulation.rs`: clients that speak it without WebSocket, over HTTP streaming or streams of events
 //! - `backend.rs`: events of clients that go to the user's own backend
@@ -28,6 +28,7 @@ mod lua;
 mod post;
 mod request;
 mod subscribe;
+mod url_token;
 
 use core::num::NonZeroU32;
 use std::borrow::Cow;
@@ -35,9 +36,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tidegate_base::limits::PUSH_EFFORT_PER_TURN_MAX;
-use tidegate_base::{Id, Moment};
+use tidegate_base::{Id, Moment, Span};
 use tidegate_config::model::{PathPattern, PushRoute};
 use tidegate_gate::access::Cause;
+use tidegate_gate::denial::Denial;
 use tidegate_push::ages::Ages;
 use tidegate_push::api::ApiCall;
 use tidegate_push::client::{Connection, Disconnect};
@@ -55,7 +57,9 @@ use crate::action::intake::Intake;
 use crate::action::push::backend::BackendCalls;
 use crate::action::push::emulation::{Stream, WaitingCommands};
 use crate::action::push::request::Purpose;
+use crate::action::push::url_token::Unverified;
 use crate::action::websocket::WebSocket;
+use crate::answer::Answer;
 use crate::carrier::internal_request::InternalRequests;
 use crate::checked_slab::CheckedSlab;
 use crate::record::CLIENT_LEFT;
@@ -66,6 +70,12 @@ use crate::worker::Worker;
 pub(crate) use backend::HubCall;
 pub(crate) use lua::LuaCall;
 pub use post::{PUSH_MAILS_MAX, PushMail, PushPost, nothing_under_way};
+
+/// The parameter of the query that contains the token of a client by URL.
+pub(crate) const TOKEN_PARAMETER: &str = "token";
+
+/// How many times `retry` the clients of a hub that were refused together are spread over.
+const RETRY_SPREAD: u64 = 4;
 
 /// What the push hubs of a worker hold.
 pub(crate) struct PushState {
@@ -84,6 +94,9 @@ pub(crate) struct PushState {
     secrets: u64,
     /// Scratch space for the subscribers of a slice. Empty between two slices.
     keys: Vec<Key>,
+    /// What the compressions for all subscribers have cost since the end of the last slice, in bytes that the kernel copies in the
+    /// same time.
+    compression_cost_bytes: usize,
     /// The exchange of mail with other workers; `None` if this is the only worker.
     post: Option<PushPost>,
     /// When the next sweep is due. `NEVER` if there is no hub.
@@ -191,6 +204,8 @@ enum Kind {
     /// A request whose commands are on their way to the worker of their session. `origin`: of the page that may read the
     /// response.
     Commands { origin: Option<Box<str>> },
+    /// A subscription by URL whose token is verified in a later turn.
+    Unverified(Box<Unverified>),
     /// A stream of events. `place` is `None` until the subscription exists.
     Events { place: Option<SubscriptionId> },
     /// A long poll.
@@ -228,6 +243,7 @@ impl PushState {
             ages: Ages::default(),
             secrets: 0,
             keys: Vec::new(),
+            compression_cost_bytes: 0,
             post: None,
             sweep_at,
             due_at: Moment::NEVER,
@@ -346,6 +362,7 @@ impl PushSession {
             Kind::Request { .. }
             | Kind::ApiCall(_)
             | Kind::Commands { .. }
+            | Kind::Unverified(_)
             | Kind::Events { .. }
             | Kind::Poll { .. } => usize::from(self.place().is_some()),
         }
@@ -359,6 +376,7 @@ impl PushSession {
             | Kind::Request { .. }
             | Kind::ApiCall(_)
             | Kind::Commands { .. }
+            | Kind::Unverified(_)
             | Kind::Events { .. }
             | Kind::Poll { .. } => None,
         }
@@ -385,6 +403,7 @@ impl PushSession {
             Kind::Request { .. }
             | Kind::ApiCall(_)
             | Kind::Commands { .. }
+            | Kind::Unverified(_)
             | Kind::Client { .. } => None,
         }
     }
@@ -401,6 +420,7 @@ impl Worker {
         route: usize,
         push: &PushRoute,
     ) {
+        self.hide_token(to);
         let snapshot = self.settings_of(to);
         // The channels of a hub outlive the generation of settings that the route belongs to.
         let name = snapshot.config.push.get(push.hub).map_or("", |hub| &hub.name);
@@ -441,6 +461,28 @@ impl Worker {
         }
     }
 
+    /// Refuses a request that may succeed later. Retry-After spreads the clients that were refused together.
+    pub(super) fn answer_later<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        to: Requester,
+        retry: Span,
+        text: &'static str,
+        closes: bool,
+    ) {
+        let retry_ms = retry.as_millis() as u64;
+        let spread_ms = self.prng.below((RETRY_SPREAD * retry_ms).max(1));
+        let retry_after = (retry_ms + spread_ms).div_ceil(1000);
+        self.blame(to, Cause::of_status(503), text);
+        let denial = Denial { retry_after, ..Denial::new(503, text) };
+        self.answer(reactor, to, &Answer::Denied(denial), closes);
+    }
+
+    /// How long clients of a hub wait at least before they try again.
+    fn retry_of(&self, hub: u16) -> Span {
+        self.push.settings.get(hub).map_or(Span::ZERO, |hub| hub.push.retry)
+    }
+
     /// Stores a session and makes it the action of its requester.
     fn insert_session<R: Reactor>(
         &mut self,
@@ -452,7 +494,7 @@ impl Worker {
         let session = PushSession { requester: to, hub, intake: Intake::NONE, kind };
         let Ok(id) = self.sessions.insert(session) else {
             let text = "the proxy is handling too many requests";
-            self.answer_error(reactor, to, 503, text, true);
+            self.answer_later(reactor, to, self.retry_of(hub), text, true);
             return None;
         };
         self.set_running(to, super::Running::Push(id));
@@ -470,6 +512,7 @@ impl Worker {
         match &session.kind {
             Kind::Events { .. } => self.send_heartbeat(reactor, id),
             Kind::Poll { .. } => self.answer_poll(reactor, id, &[], false),
+            Kind::Unverified(_) => self.unverified_due(reactor, id),
             Kind::Client { .. } => self.ping_stream(reactor, id),
             Kind::Request { .. } | Kind::ApiCall(_) | Kind::Commands { .. } => {}
         }
@@ -482,6 +525,7 @@ impl Worker {
         match &session.kind {
             Kind::Events { .. }
             | Kind::Poll { .. }
+            | Kind::Unverified(_)
             | Kind::Client { link: Link::Stream(_), .. } => {
                 self.abandon_client(reactor, to, Cause::Client, CLIENT_LEFT);
             }
@@ -502,6 +546,7 @@ impl Worker {
             match &session.kind {
                 Kind::Events { .. } => self.end_events(reactor, id),
                 Kind::Poll { .. } => self.answer_poll(reactor, id, &[], false),
+                Kind::Unverified(_) => self.unverified_due(reactor, id),
                 Kind::Client { link: Link::Stream(_), .. } => {
                     self.disconnect_client(reactor, id, Disconnect::SHUTDOWN);
                 }
@@ -538,7 +583,11 @@ impl Worker {
                 self.push.backend.forget(key);
                 self.tell_departure(session.hub, &connection);
             }
-            Kind::ApiCall(_) | Kind::Commands { .. } | Kind::Events { .. } | Kind::Poll { .. } => {}
+            Kind::ApiCall(_)
+            | Kind::Commands { .. }
+            | Kind::Unverified(_)
+            | Kind::Events { .. }
+            | Kind::Poll { .. } => {}
         }
         self.forget_queue(key);
         self.push.ages.forget(key);

@@ -16,6 +16,7 @@ use tidegate_wire::message::{ResponseHead, Version};
 
 use crate::action::Running;
 use crate::answer::{Answer, Head, Switch};
+use crate::captured::head_fields;
 use crate::carrier::http1::Framing;
 use crate::carrier::http1::client::{Phase, Sent};
 use crate::carrier::http1::framing::send_framed;
@@ -73,6 +74,7 @@ impl Worker {
         };
         let (status, bytes) = self.encode_answer(reactor, sock, answer, &form);
         self.note_answer(Requester::connection(sock), status, bytes);
+        self.capture_http1_response(reactor, sock, bytes);
         self.expect_next(reactor, sock, form.close);
     }
 
@@ -185,6 +187,20 @@ impl Worker {
         let bytes = out.len() - before;
         self.accounts.counters.count_answer(head.status());
         self.note_head(Requester::connection(sock), head.status(), bytes, reactor.now());
+        self.capture_http1_response(reactor, sock, bytes);
+    }
+
+    /// Copies what the access log contains of the response whose head was just appended to the output, perhaps with its content:
+    /// the last `bytes` of the output.
+    #[inline]
+    fn capture_http1_response<R: Reactor>(&mut self, reactor: &mut R, sock: SockId, bytes: usize) {
+        if !self.recorder.captures_responses() {
+            return;
+        }
+        let Some(record) = self.conns.downstream(sock).map(|down| down.record()) else { return };
+        let Some(out) = reactor.output(sock) else { return };
+        let response = out.len().checked_sub(bytes).map(|start| &out[start..]).unwrap_or_default();
+        self.recorder.capture_response(record, head_fields(response));
     }
 
     /// Relays an interim response (1xx other than 101).
@@ -381,6 +397,7 @@ impl Worker {
             let bytes = out.len() - before;
             self.accounts.counters.count_answer(status);
             self.note_head(Requester::connection(sock), status, bytes, reactor.now());
+            self.capture_http1_response(reactor, sock, bytes);
         }
         reactor.set_receiving(sock, true);
         self.work.push(Work::Resume(Requester::connection(sock)));

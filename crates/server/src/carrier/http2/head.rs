@@ -62,7 +62,7 @@ impl HeadBuffer {
     }
 
     /// The fields, with their names in lower case.
-    pub(super) fn fields(&self) -> impl Iterator<Item = Field<'_>> {
+    pub(super) fn fields(&self) -> impl Iterator<Item = Field<'_>> + Clone {
         let (mut names, mut values) = (0, 0);
         self.places.iter().map(move |place| {
             let (name_end, value_end) = (place.name_end as usize, place.value_end as usize);

@@ -47,6 +47,7 @@ impl Worker {
         head.clear();
         let status = answer.encode(head, Version::Http2, filters, &context);
         self.accounts.counters.count_answer(status);
+        self.capture_http2_response(to);
         let (clients, mut links) = self.client_streams(reactor);
         let bytes = clients.send_answer(&mut links, to);
         self.note_answer(to, status, bytes);
@@ -83,12 +84,25 @@ impl Worker {
         response.encode(head, Version::Http2, filters, &answer, &forwarding);
         let (status, has_no_body) = (head.status(), head.has_no_body());
         self.accounts.counters.count_answer(status);
+        self.capture_http2_response(to);
         // The end of a response without a body is sent by `end_http2_response`, except that a head which must
         // end the stream does so by itself.
         let now = reactor.now();
         let (clients, mut links) = self.client_streams(reactor);
         let bytes = clients.send_head(&mut links, to, has_no_body);
         self.note_head(to, status, bytes, now);
+    }
+
+    /// Copies what the access log contains of the response whose head is in the buffer of the worker.
+    #[inline]
+    pub(super) fn capture_http2_response(&mut self, to: Requester) {
+        if !self.recorder.captures_responses() {
+            return;
+        }
+        let Some(stream) = self.http2_clients.get(to.stream) else { return };
+        let (record, fields) = (stream.record(), self.http2_clients.head.fields());
+        let parts = fields.map(|field| (field.name.as_bytes(), field.value));
+        self.recorder.capture_response(record, parts);
     }
 
     /// Relays an interim response.

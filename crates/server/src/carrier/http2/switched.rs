@@ -58,6 +58,7 @@ impl Worker {
         }
         let (status, now) = (head.status(), reactor.now());
         self.accounts.counters.count_answer(status);
+        self.capture_http2_response(to);
         let (clients, mut links) = self.client_streams(reactor);
         let bytes = clients.send_head(&mut links, to, false);
         links.work.push(Work::Resume(to));
