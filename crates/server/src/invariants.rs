@@ -396,6 +396,7 @@ impl Worker {
         for sock in self.conns.downstream_ids() {
             let Some(down) = self.conns.downstream(sock) else { panic!("{sock:?} is listed") };
             let ClientCarrier::Http2(http2) = &down.carrier else { continue };
+            assert!(!http2.is_gathering(), "output is gathered after the end of the turn");
             listed += http2.streams().len();
             http2.check_streams_max();
             for &id in http2.streams() {

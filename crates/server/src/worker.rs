@@ -498,6 +498,7 @@ impl Worker {
             self.repair(reactor);
         }
         self.look_at_gone(reactor);
+        self.send_gathered(reactor);
         self.deliver_lines();
         self.accounts.counters.turns.add(1);
     }

@@ -95,6 +95,15 @@ impl SimPeer {
         })
     }
 
+    /// How many times bytes have arrived: once for each call with which the other end has sent bytes.
+    #[must_use]
+    pub fn arrivals(&self) -> u64 {
+        self.net.with(|world| {
+            world.run_until(world.now);
+            world.ends.get(self.id).map_or(0, |end| end.arrivals)
+        })
+    }
+
     /// Ends the sending side (FIN).
     pub fn finish(&self) {
         self.net.with(|world| world.finish(self.id));

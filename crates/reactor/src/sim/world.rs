@@ -49,6 +49,8 @@ pub(super) struct End {
     pub(super) held: bool,
     /// Bytes that have arrived and are unread.
     pub(super) inbound: VecDeque<u8>,
+    /// How many times the other end has sent bytes that have arrived.
+    pub(super) arrivals: u64,
     /// Bytes in flight to this end.
     in_flight_bytes: usize,
     /// The most bytes that may be in flight to this end or unread.
@@ -228,6 +230,7 @@ impl World {
         }
         match segment {
             Segment::Bytes(bytes) => {
+                end.arrivals += 1;
                 end.in_flight_bytes -= bytes.len();
                 end.inbound.extend(bytes);
             }
@@ -280,6 +283,7 @@ impl World {
             token: None,
             held: false,
             inbound: VecDeque::new(),
+            arrivals: 0,
             in_flight_bytes: 0,
             window_bytes: self.window_bytes,
             finish_arrived: false,

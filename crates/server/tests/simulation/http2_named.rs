@@ -434,6 +434,31 @@ fn client_that_ignores_the_end_of_its_connection_is_ended() {
 }
 
 #[test]
+fn responses_that_come_in_one_turn_leave_at_once() {
+    h2c().run(|stage| {
+        let mut client = Speaker::new(stage);
+        let streams: Vec<u32> = (0..8).map(|_| client.get("/p")).collect();
+        client.pump(stage.net.now());
+        let origins: Vec<_> = streams.iter().map(|_| stage.accept()).collect();
+        for origin in &origins {
+            stage.receive_until(origin, "\r\n\r\n");
+        }
+        client.pump(stage.net.now());
+        let before = client.peer.arrivals();
+        for origin in &origins {
+            origin.send(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello");
+        }
+        stage.turn();
+        stage.pass(Span::from_millis(1));
+        client.pump(stage.net.now());
+        for stream in &streams {
+            assert_eq!(client.responses[stream].body, b"hello", "stream {stream}");
+        }
+        assert_eq!(client.peer.arrivals(), before + 1, "responses of one turn are sent together");
+    });
+}
+
+#[test]
 fn client_that_ends_in_the_middle_of_an_upload_leaves_nothing() {
     h2c().run(|stage| {
         let mut client = Speaker::new(stage);

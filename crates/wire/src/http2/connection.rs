@@ -325,6 +325,12 @@ impl Connection {
         self.reply_bytes = 0;
     }
 
+    /// Whether the output contains replies that count as not taken by the transport; see `output_drained`.
+    #[must_use]
+    pub const fn has_replies(&self) -> bool {
+        self.reply_bytes > 0
+    }
+
     /// The streams that a client can open now.
     #[must_use]
     pub fn available_streams(&self) -> u32 {

@@ -30,6 +30,8 @@ use crate::worker::Worker;
 const SHRINK_SPAN: Span = Span::from_secs(1);
 /// How long a stop waits for the reply that fixes the last stream.
 const STOP_REPLY_SPAN: Span = Span::from_secs(1);
+/// Output of a connection is gathered up to this size. It is the content of one TLS record.
+const GATHERED_BYTES_MAX: usize = 16 << 10;
 /// A slow client must take this much of a response within `timeouts.body`, or all of what is pending. Window
 /// updates of single bytes do not keep a response in memory (CVE-2026-49975).
 const PROGRESS_BYTES_MIN: usize = 1024;
@@ -55,6 +57,8 @@ pub(crate) struct Http2Client {
     has_finished: bool,
     /// `settle_http2` will be called for the connection.
     pub(super) is_settling: bool,
+    /// `send_gathered` will be called for the connection at the end of the turn.
+    is_gathering: bool,
 }
 
 impl Http2Client {
@@ -69,6 +73,7 @@ impl Http2Client {
             is_blocked: false,
             has_finished: false,
             is_settling: false,
+            is_gathering: false,
         }
     }
 
@@ -79,6 +84,11 @@ impl Http2Client {
             self.final_at = now.after(STOP_REPLY_SPAN);
         }
         self.due_at = self.due_at.min(self.final_at);
+    }
+
+    /// Whether output waits for the end of the turn.
+    pub(crate) fn is_gathering(&self) -> bool {
+        self.is_gathering
     }
 
     /// Whether no stream is open.
@@ -514,11 +524,38 @@ impl Worker {
             let wait = if stopping { STOP_REPLY_SPAN } else { SHRINK_SPAN.min(timeouts.idle) };
             http2.due_at = now.after(wait);
         }
+        // The responses of several streams leave in one system call and one TLS record. Replies leave at once, because their
+        // number is limited while the client does not take them.
+        let pending = reactor.output_pending(sock);
+        if (1..GATHERED_BYTES_MAX).contains(&pending) && !http2.connection.has_replies() {
+            if !core::mem::replace(&mut http2.is_gathering, true) {
+                self.http2_clients.note_gathering(sock);
+            }
+            return reactor.set_deadline(sock, http2.due_at);
+        }
+        self.flush_http2(reactor, sock);
+    }
+
+    /// Sends what was gathered for connections in this turn.
+    pub(crate) fn send_gathered<R: Reactor>(&mut self, reactor: &mut R) {
+        while let Some(sock) = self.http2_clients.take_gathering() {
+            if let Some(http2) = self.conns.http2_client(sock) {
+                http2.is_gathering = false;
+                self.flush_http2(reactor, sock);
+            }
+        }
+    }
+
+    /// Sends the output of a connection, and sets its deadline.
+    fn flush_http2<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
+        let Some(down) = self.conns.downstream(sock) else { return };
+        let timeouts = self.settings.of(down.era()).listener(down.listener).timeouts;
+        let ClientCarrier::Http2(http2) = &mut down.carrier else { return };
         if reactor.output_pending(sock) > 0 && !http2.is_blocked {
             reactor.flush(sock);
             if reactor.output_pending(sock) > 0 {
                 http2.is_blocked = true;
-                http2.due_at = http2.due_at.min(now.after(look_span(timeouts.body)));
+                http2.due_at = http2.due_at.min(reactor.now().after(look_span(timeouts.body)));
             }
         }
         if reactor.output_pending(sock) == 0 {

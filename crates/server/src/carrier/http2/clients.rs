@@ -39,6 +39,8 @@ pub(crate) struct Http2Clients {
     pub(super) scratch: Scratch,
     /// Scratch space for the head of one response.
     pub(super) head: HeadBuffer,
+    /// The connections whose output is gathered until the end of the turn, each once (`Http2Client::is_gathering`).
+    gathering: Vec<SockId>,
 }
 
 /// How received bytes of a request, or its end, are handled.
@@ -92,7 +94,18 @@ impl Http2Clients {
             list: Vec::new(),
             scratch: Scratch::new(),
             head: HeadBuffer::default(),
+            gathering: Vec::new(),
         }
+    }
+
+    /// Notes that the output of a connection is gathered. The list is empty after each turn.
+    pub(super) fn note_gathering(&mut self, sock: SockId) {
+        self.gathering.push(sock);
+    }
+
+    /// A connection whose output was gathered; it may have ended.
+    pub(super) fn take_gathering(&mut self) -> Option<SockId> {
+        self.gathering.pop()
     }
 
     /// A stream; `None` if it has ended.
