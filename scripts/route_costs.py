@@ -259,4 +259,5 @@ def main():
         shutil.rmtree(FOLDER)
 
 
-main()
+if __name__ == "__main__":
+    main()

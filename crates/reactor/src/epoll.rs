@@ -1,6 +1,7 @@
-//! The Linux kernel through epoll: edge-triggered, registered once per socket and never per request.
+//! The Linux kernel through epoll: edge-triggered, registered once per socket and never per request. Only a socket whose bytes
+//! are relayed is level-triggered for a time (`watch`).
 //! In: the calls of `Kernel`. Out: their results, with each errno mapped to its meaning.
-//! Never: blocks, except in `wait`; calls epoll_ctl after a socket's registration.
+//! Never: blocks, except in `wait`; calls epoll_ctl for a request.
 //! Limits: `EDGES_MAX` edges for each wait; the others stay in the kernel's list for the next wait.
 //! Invariant: a handle is the only owner of its descriptor, so closing it also ends its registration.
 
@@ -22,7 +23,7 @@ use crate::driver::Loop;
 use crate::inherited::ListenerReceiver;
 use crate::interface::{CloseReason, ListenOptions, ListenerId, Peer, Shortage};
 use crate::kernel::{
-    Accepting, ConnectFault, Kernel, Ready, Receiving, Relaying, Sending, WAKER_TOKEN,
+    Accepting, ConnectFault, Kernel, Ready, Receiving, Relaying, Sending, WAKER_TOKEN, Watch,
 };
 use crate::pipe::Pipe;
 use crate::waker::Waker;
@@ -188,9 +189,12 @@ impl Kernel for Epoll {
     }
 
     fn register(&mut self, handle: &OwnedFd, token: u64) -> Result<(), Shortage> {
-        let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
-        epoll::add(&self.epoll, handle, EventData::new_u64(token), flags)
+        epoll::add(&self.epoll, handle, EventData::new_u64(token), event_flags(Watch::Edges))
             .map_err(|errno| shortage(errno).unwrap_or(Shortage::Memory))
+    }
+
+    fn watch(&mut self, handle: &OwnedFd, token: u64, watch: Watch) -> bool {
+        epoll::modify(&self.epoll, handle, EventData::new_u64(token), event_flags(watch)).is_ok()
     }
 
     fn receive(&mut self, handle: &OwnedFd, buffer: &mut [u8]) -> Receiving {
@@ -222,11 +226,11 @@ impl Kernel for Epoll {
         }
     }
 
-    fn relay(&mut self, from: &OwnedFd, to: &OwnedFd, buffer: &mut [u8]) -> Relaying {
+    fn relay(&mut self, from: &OwnedFd, to: &OwnedFd, buffer: &mut [u8], watch: Watch) -> Relaying {
         if self.pipe.is_none() {
             self.pipe = Pipe::new().ok();
         }
-        self.pipe.as_ref().map_or(Relaying::Receive, |pipe| pipe.relay(from, to, buffer))
+        self.pipe.as_ref().map_or(Relaying::Receive, |pipe| pipe.relay(from, to, buffer, watch))
     }
 
     fn take_error(&mut self, handle: &OwnedFd) -> bool {
@@ -277,6 +281,14 @@ impl Kernel for Epoll {
     }
 
     fn note_due(&mut self, _due: impl FnOnce() -> Option<Moment>) {}
+}
+
+/// The events for which epoll watches a socket.
+fn event_flags(watch: Watch) -> EventFlags {
+    match watch {
+        Watch::Edges => EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET,
+        Watch::Level => EventFlags::IN | EventFlags::RDHUP,
+    }
 }
 
 fn receive_with(handle: &OwnedFd, buffer: &mut [u8], flags: RecvFlags) -> Receiving {

@@ -52,7 +52,7 @@ pub enum Relaying {
     Sent {
         /// How many, at least one.
         count: usize,
-        /// There is nothing more to receive until the next edge, unless `hangup` came.
+        /// There is nothing more to receive now, unless `hangup` came, or the next wait reports the rest (`Watch::Level`).
         is_empty: bool,
     },
     /// `taken` bytes have left the first connection. The send buffer of the second one is full: the last `held` of them are in
@@ -95,6 +95,15 @@ pub struct Ready {
     pub hangup: bool,
     /// The socket has a pending error.
     pub error: bool,
+}
+
+/// When `wait` reports a registered handle.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Watch {
+    /// At each change: bytes arrive, the peer ends, there is room to send again.
+    Edges,
+    /// At each wait while there is something to receive, or after a hangup or an error. Never because there is room to send.
+    Level,
 }
 
 /// The token of the waker's eventfd.
@@ -142,11 +151,15 @@ pub trait Kernel {
     fn connect_outcome(&mut self, handle: &Self::Handle) -> Option<Result<(), CloseReason>>;
     /// The local address of a TCP connection.
     fn local_address(&self, handle: &Self::Handle) -> Option<core::net::SocketAddr>;
-    /// Registers the handle for edges, which carry `token`, until the handle is closed.
+    /// Registers the handle for edges (`Watch::Edges`), which carry `token`, until the handle is closed.
     ///
     /// # Errors
     /// If the kernel has no memory left, or this user has reached the limit of epoll watches.
     fn register(&mut self, handle: &Self::Handle, token: u64) -> Result<(), Shortage>;
+
+    /// Changes when `wait` reports the registered handle. What is true now is reported again by the next wait. Returns
+    /// whether the kernel did it.
+    fn watch(&mut self, handle: &Self::Handle, token: u64, watch: Watch) -> bool;
 
     /// Receives into `buffer`.
     fn receive(&mut self, handle: &Self::Handle, buffer: &mut [u8]) -> Receiving;
@@ -155,8 +168,14 @@ pub trait Kernel {
     /// Sends `first`, then `second`, as if they were one slice. At least one of them is not empty.
     fn send(&mut self, handle: &Self::Handle, first: &[u8], second: &[u8]) -> Sending;
     /// Moves up to `buffer.len()` received bytes of `from` to the output of `to` inside the kernel. What `to` does not take is
-    /// in `buffer` afterwards.
-    fn relay(&mut self, from: &Self::Handle, to: &Self::Handle, buffer: &mut [u8]) -> Relaying;
+    /// in `buffer` afterwards. `watch` is how `from` is watched: with `Watch::Level` no call asks whether `from` has more bytes.
+    fn relay(
+        &mut self,
+        from: &Self::Handle,
+        to: &Self::Handle,
+        buffer: &mut [u8],
+        watch: Watch,
+    ) -> Relaying;
     /// Reads and clears the socket's pending error; true if there was one.
     fn take_error(&mut self, handle: &Self::Handle) -> bool;
     /// Bytes that the kernel has taken from `send` and the peer has not acknowledged. A FIN that is not

@@ -9,7 +9,7 @@ use rustix::fd::OwnedFd;
 use rustix::io::{Errno, ioctl_fionread};
 use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice};
 
-use crate::kernel::Relaying;
+use crate::kernel::{Relaying, Watch};
 
 /// The size of the pipe: 64 places of a page. A pipe that is full with fewer bytes than a read has room for makes the next
 /// read of the same turn find the rest.
@@ -34,7 +34,13 @@ impl Pipe {
     }
 
     /// See `Kernel::relay`.
-    pub(crate) fn relay(&self, from: &OwnedFd, to: &OwnedFd, buffer: &mut [u8]) -> Relaying {
+    pub(crate) fn relay(
+        &self,
+        from: &OwnedFd,
+        to: &OwnedFd,
+        buffer: &mut [u8],
+        watch: Watch,
+    ) -> Relaying {
         let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
         let taken = loop {
             match splice(from, None, &self.write, None, buffer.len(), flags) {
@@ -62,8 +68,12 @@ impl Pipe {
                 }
             }
         }
-        // Fewer bytes may also mean that the pipe had no place for more fragments.
-        let is_empty = taken < buffer.len() && ioctl_fionread(from) == Ok(0);
+        let is_empty = match watch {
+            // The next wait reports what is left.
+            Watch::Level => taken < buffer.len(),
+            // Fewer bytes may also mean that the pipe had no place for more fragments.
+            Watch::Edges => taken < buffer.len() && ioctl_fionread(from) == Ok(0),
+        };
         Relaying::Sent { count: taken, is_empty }
     }
 

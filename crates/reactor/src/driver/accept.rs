@@ -260,6 +260,7 @@ impl<K: Kernel> Loop<K> {
     }
 }
 
-fn token(index: u32, generation: u32) -> u64 {
+/// The token of a slot, or of a listener if `LISTENER_INDEX` is in `index`.
+pub(super) fn token(index: u32, generation: u32) -> u64 {
     u64::from(generation) << 32 | u64::from(index)
 }

@@ -175,6 +175,7 @@ impl<K: Kernel> Loop<K> {
             slot.blocked = false;
             self.send_pending(index);
         }
+        self.check_level(index, ready);
         if self.slots.is_current(index, generation) {
             self.serve(handler, buffer, index, ready.error);
         }
@@ -258,7 +259,7 @@ impl<K: Kernel> Loop<K> {
             self.lingering.forget();
         }
         self.looks.forget(index);
-        self.relays.set(index, None);
+        self.relays.forget(index);
         if let Some(handle) = self.slots.remove(index) {
             self.kernel.close(handle);
         }

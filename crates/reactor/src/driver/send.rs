@@ -69,8 +69,7 @@ impl<K: Kernel> Loop<K> {
                     }
                 }
                 Sending::Full => {
-                    slot.blocked = true;
-                    slot.drain_owed = true;
+                    self.block(sock.index);
                     return rest;
                 }
                 Sending::Broken => {
@@ -122,9 +121,7 @@ impl<K: Kernel> Loop<K> {
                     output.consume(count);
                 }
                 Sending::Full => {
-                    slot.blocked = true;
-                    slot.drain_owed = true;
-                    return;
+                    return self.block(index);
                 }
                 Sending::Broken => return self.break_sending(index),
             }

@@ -12,7 +12,7 @@ use super::SimNet;
 use super::world::{EndId, Link, Owner, Segment, Source, World};
 use crate::driver::Loop;
 use crate::interface::{CloseReason, ListenOptions, Peer, Shortage};
-use crate::kernel::{Accepting, ConnectFault, Kernel, Ready, Receiving, Relaying, Sending};
+use crate::kernel::{Accepting, ConnectFault, Kernel, Ready, Receiving, Relaying, Sending, Watch};
 use crate::waker::Waker;
 
 /// The reactor on a simulated network.
@@ -197,6 +197,17 @@ impl Kernel for Sim {
         })
     }
 
+    fn watch(&mut self, handle: &SimHandle, token: u64, watch: Watch) -> bool {
+        let id = handle.end();
+        self.net.with(|world| {
+            let Some(end) = world.ends.get_mut(id) else { return false };
+            debug_assert_eq!(end.token, Some(token), "registered with another token");
+            end.watch = watch;
+            world.raise_edge(id);
+            true
+        })
+    }
+
     fn receive(&mut self, handle: &SimHandle, buffer: &mut [u8]) -> Receiving {
         let id = handle.end();
         self.net.with(|world| {
@@ -216,6 +227,7 @@ impl Kernel for Sim {
                 };
             }
             let there = end.inbound.len().min(buffer.len());
+            let watch = end.watch;
             if world.chance(world.faults.would_block_ppm) {
                 world.raise_edge_later(id);
                 return Receiving::Empty;
@@ -223,7 +235,9 @@ impl Kernel for Sim {
             let mut count = there;
             if world.chance(world.faults.short_read_ppm) {
                 count = 1 + world.prng.below(there as u64) as usize;
-                world.raise_edge_later(id);
+                if watch == Watch::Edges {
+                    world.raise_edge_later(id);
+                }
             }
             let bytes = world.take_inbound(id, count);
             buffer[..bytes.len()].copy_from_slice(&bytes);
@@ -283,7 +297,13 @@ impl Kernel for Sim {
         })
     }
 
-    fn relay(&mut self, from: &SimHandle, to: &SimHandle, buffer: &mut [u8]) -> Relaying {
+    fn relay(
+        &mut self,
+        from: &SimHandle,
+        to: &SimHandle,
+        buffer: &mut [u8],
+        _watch: Watch,
+    ) -> Relaying {
         let taken = match self.receive(from, buffer) {
             Receiving::Bytes(taken) => taken,
             Receiving::Empty => return Relaying::Empty,
@@ -365,7 +385,10 @@ impl Kernel for Sim {
 
     fn note_due(&mut self, due: impl FnOnce() -> Option<Moment>) {
         let (worker, due) = (self.worker, due());
-        self.net.with(|world| world.workers[worker].due = due);
+        self.net.with(|world| {
+            world.workers[worker].due = due;
+            world.raise_level(worker);
+        });
     }
 }
 
@@ -386,7 +409,13 @@ fn take_edges(world: &mut World, worker: usize, edges: &mut Vec<Ready>) {
             return;
         };
         world.lower_edge(source);
-        edges.extend(readiness(world, source));
+        let ready = readiness(world, source);
+        if let (Some(_), Source::End(id)) = (ready, source)
+            && world.ends.get(id).is_some_and(|end| end.watch == Watch::Level)
+        {
+            world.workers[worker].level.push(id);
+        }
+        edges.extend(ready);
     }
 }
 
@@ -407,11 +436,12 @@ fn readiness(world: &World, source: Source) -> Option<Ready> {
                     Ready { token, writable: true, hangup: true, error: true, readable: true }
                 }
                 Link::Up => {
-                    let is_over = end.finish_arrived || end.reset_arrived;
+                    let is_over = end.is_over();
                     Ready {
                         token,
                         readable: !end.inbound.is_empty() || is_over,
-                        writable: end.reset_arrived || world.room(id) > 0,
+                        writable: end.watch == Watch::Edges
+                            && (end.reset_arrived || world.room(id) > 0),
                         hangup: is_over,
                         error: end.error_pending,
                     }

@@ -12,6 +12,7 @@ use tidegate_base::{Address, Id, Moment, Prng, Slab, Span};
 
 use super::faults::Faults;
 use crate::interface::{CloseReason, Peer};
+use crate::kernel::Watch;
 
 pub(super) type EndId = Id<End>;
 
@@ -66,6 +67,15 @@ pub(super) struct End {
     last_arrival: Moment,
     /// An edge of this end is in its worker's queue.
     edge_queued: bool,
+    /// When its worker's `wait` reports it.
+    pub(super) watch: Watch,
+}
+
+impl End {
+    /// Whether the peer's FIN or a reset has arrived.
+    pub(super) fn is_over(&self) -> bool {
+        self.finish_arrived || self.reset_arrived
+    }
 }
 
 pub(super) struct Listener {
@@ -111,6 +121,8 @@ pub(super) enum Source {
 pub(super) struct Worker {
     /// Edges that the worker has not taken yet.
     pub(super) edges: VecDeque<Source>,
+    /// The ends with `Watch::Level` that the last wait reported. The next wait reports them again if they are still readable.
+    pub(super) level: Vec<EndId>,
     /// When the reactor's next deadline is due, as of the end of its last turn.
     pub(super) due: Option<Moment>,
 }
@@ -277,6 +289,7 @@ impl World {
             starved: false,
             last_arrival: self.now,
             edge_queued: false,
+            watch: Watch::Edges,
         };
         let Ok(id) = self.ends.insert(end) else {
             panic!("the simulated network holds 2^32 ends: a test leaks connections");
@@ -532,6 +545,17 @@ impl World {
         if let (Owner::Worker(worker), Some(_), false) = (end.owner, end.token, end.edge_queued) {
             end.edge_queued = true;
             self.workers[worker].edges.push_back(Source::End(id));
+        }
+    }
+
+    /// Lets the next wait report again what is still readable.
+    pub(super) fn raise_level(&mut self, worker: usize) {
+        for id in core::mem::take(&mut self.workers[worker].level) {
+            let is_readable = |end: &End| !end.inbound.is_empty() || end.is_over();
+            let is_level = |end: &End| end.watch == Watch::Level;
+            if self.ends.get(id).is_some_and(|end| is_level(end) && is_readable(end)) {
+                self.raise_edge(id);
+            }
         }
     }
 

@@ -1,6 +1,7 @@
 //! Cases of `Reactor::relay_to`: bytes go from one connection to another inside the kernel.
 //! In: the table in main.rs. Out: the cases, for each driver.
 
+use tidegate_base::Span;
 use tidegate_reactor::*;
 
 use crate::rig::*;
@@ -141,4 +142,64 @@ pub fn broken_target_closes_and_the_source_goes_on<H: Harness>() {
         relayed(rig, from) + rig.received(from).len() == bytes.len()
     });
     assert!(rig.reactor.is_live(from));
+}
+
+/// Relays pieces one after the other until the kernel watches the connection by level.
+fn relay_pieces<H: Harness>(rig: &mut Rig<H>, client: &mut H::Far, server: &mut H::Far) {
+    for piece in 0..40_u8 {
+        rig.far_sends(client, &[piece; 100]);
+        rig.until_far_got(server, &[piece; 100]);
+    }
+}
+
+pub fn paused_relay_is_not_reported_again_and_again<H: Harness>() {
+    let mut rig = Rig::<H>::new();
+    let (from, mut client) = rig.accepted();
+    let (to, mut server) = rig.connected();
+    forward(&mut rig, from, to);
+    relay_pieces::<H>(&mut rig, &mut client, &mut server);
+    for round in 0..3 {
+        rig.reactor.set_receiving(from, false);
+        rig.far_sends(&mut client, b"paused");
+        rig.settle();
+        let (before, wait_max) = (rig.reactor.now(), Span::from_millis(50));
+        rig.reactor.turn(&mut rig.recorder, wait_max);
+        // A report that comes with each wait would have ended this one at once.
+        assert!(rig.reactor.now().since(before) >= wait_max, "round {round}");
+        assert!(server.receive().is_empty(), "round {round}");
+        rig.reactor.set_receiving(from, true);
+        rig.until_far_got(&mut server, b"paused");
+        relay_pieces::<H>(&mut rig, &mut client, &mut server);
+    }
+    client.finish();
+    rig.until_seen(&Seen::Finished(from));
+}
+
+pub fn connection_that_relays_learns_of_room_for_its_own_output<H: Harness>() {
+    let mut rig = Rig::<H>::new();
+    let (from, mut client) = rig.accepted();
+    let (to, mut server) = rig.connected();
+    forward(&mut rig, from, to);
+    relay_pieces::<H>(&mut rig, &mut client, &mut server);
+    let bytes = pattern(20_000_000);
+    rig.reactor.send(from, &bytes);
+    rig.settle();
+    assert!(rig.reactor.output_pending(from) > 0, "the windows hold everything");
+    relay_pieces::<H>(&mut rig, &mut client, &mut server);
+    rig.until_far_got(&mut client, &bytes);
+    rig.until("no pending output", |rig| rig.reactor.output_pending(from) == 0);
+}
+
+pub fn pieces_of_one_byte_are_all_relayed<H: Harness>() {
+    let mut rig = Rig::<H>::new();
+    let (from, mut client) = rig.accepted();
+    let (to, mut server) = rig.connected();
+    forward(&mut rig, from, to);
+    relay_pieces::<H>(&mut rig, &mut client, &mut server);
+    // More packets than the pipe of a relay has places, and no packet after them.
+    let bytes = pattern(2000);
+    for at in 0..bytes.len() {
+        assert_eq!(client.send(&bytes[at..=at]), 1);
+    }
+    rig.until_far_got(&mut server, &bytes);
 }
