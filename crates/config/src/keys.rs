@@ -101,6 +101,7 @@ mod sticky;
 mod tcp;
 mod timeouts;
 mod tls;
+mod traces;
 mod websocket;
 
 pub use admin::ADMIN;
@@ -134,6 +135,7 @@ pub use tcp::FORWARD;
 pub use timeouts::ROUTE_TIMEOUTS;
 pub use tls::{CERTIFICATE, CLIENT_CERTIFICATE, LISTENER_TLS, POOL_TLS};
 pub(crate) use tls::{CLIENT_PROTOCOLS, SERVER_PROTOCOLS};
+pub use traces::TRACES;
 pub use websocket::WEBSOCKET;
 
 use Preset::{Absent, Required};
@@ -210,6 +212,13 @@ pub static FILE: Section = Section {
         ),
         key("log", Table(&LOG), Absent, "What is written about requests.", ""),
         key("admin", Table(&ADMIN), Absent, "The admin interface.", ""),
+        key(
+            "traces",
+            Table(&TRACES),
+            Absent,
+            "Where spans of requests go (OpenTelemetry). Without it, no spans are recorded.",
+            "",
+        ),
     ],
     later: &[],
 };
@@ -286,7 +295,7 @@ mod tests {
     #[test]
     fn setting_names_are_unique_and_described() {
         let paths: Vec<_> = sections().iter().map(|section| section.path).collect();
-        assert_eq!(paths.len(), 57, "{paths:?}");
+        assert_eq!(paths.len(), 58, "{paths:?}");
         for section in sections() {
             for (index, key) in section.keys.iter().enumerate() {
                 assert!(key.about.ends_with('.'), "{}: {}", section.path, key.name);

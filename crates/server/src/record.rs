@@ -17,8 +17,9 @@ use tidegate_gate::access::{
 use tidegate_gate::client_places::ClientPlace;
 use tidegate_gate::count_cells::Outcome;
 use tidegate_gate::counting::Tracked;
-use tidegate_gate::identity::{ID_BYTES_MAX, Identity, TRACE_BYTES};
+use tidegate_gate::identity::{ID_BYTES_MAX, Identity, SpanIds, TRACE_BYTES};
 use tidegate_gate::parameters::find_cookie;
+use tidegate_gate::scheme::Scheme;
 use tidegate_reactor::{Peer, Reactor, SockId};
 use tidegate_wire::message::{RequestHead, Version};
 
@@ -28,8 +29,10 @@ use crate::carrier::internal_request::InternalRequest;
 use crate::client::ClientFacts;
 use crate::connection::{ClientCarrier, Downstream};
 use crate::counting::count_unread;
+use crate::outlets::WorkerOutlets;
 use crate::requester::Requester;
 use crate::snapshot::Snapshot;
+use crate::span_export::SpanSender;
 use crate::stats::Counted;
 use crate::worker::Worker;
 
@@ -74,6 +77,10 @@ struct Record {
     /// Where the id of the request begins and ends in `text`, and where its trace ends; `None` if it has no id. They are
     /// the last parts of `text`.
     identity: Option<[u16; 3]>,
+    /// The numbers of the spans of the request; `None` if none are recorded.
+    spans: Option<SpanIds>,
+    /// The client uses https.
+    is_secure: bool,
     /// Index of the route; `None` if there is none.
     route: Option<u16>,
     /// Indexes of the pool and of the last server; `None` before the first attempt.
@@ -121,6 +128,8 @@ impl Record {
             field_ends: Vec::new(),
             captured: Captured::new(),
             identity: None,
+            spans: None,
+            is_secure: false,
             route: None,
             server: None,
             attempts: 0,
@@ -277,6 +286,8 @@ pub(crate) struct Refusal {
 pub(crate) struct Recorder {
     /// Where the lines go; `None`: there is no access log.
     desk: Option<LineSender>,
+    /// Where spans go; `None`: no spans are recorded.
+    spans: Option<SpanSender>,
     /// Requests are counted by listener, route and server.
     counts: bool,
     /// An application has `on_log`.
@@ -310,7 +321,11 @@ impl Recorder {
     /// Whether anything is recorded.
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
-        self.desk.is_some() || self.counts || self.holds_state || self.has_hooks
+        self.desk.is_some()
+            || self.counts
+            || self.holds_state
+            || self.has_hooks
+            || self.spans.is_some()
     }
 
     /// Whether lines contain parts of responses.
@@ -360,9 +375,10 @@ impl Recorder {
         (0..self.records.len() as u32).filter(|index| !self.free.contains(index)).collect()
     }
 
-    /// Whether lines wait to be handed over.
+    /// Whether lines or spans wait to be handed over.
     pub(crate) fn has_lines(&self) -> bool {
         self.desk.as_ref().is_some_and(LineSender::has_lines)
+            || self.spans.as_ref().is_some_and(SpanSender::has_spans)
     }
 
     fn take_free(&mut self) -> u32 {
@@ -382,6 +398,21 @@ impl Worker {
     pub fn record_to(&mut self, desk: LineSender) {
         self.recorder.names.clone_from(&desk.settings().captures);
         self.recorder.desk = Some(desk);
+    }
+
+    /// Makes the worker record the spans of requests, and hand them to `sender`. Called before its first turn.
+    pub fn record_spans(&mut self, sender: SpanSender) {
+        self.recorder.spans = Some(sender);
+    }
+
+    /// Makes the worker record requests in these outlets.
+    pub(crate) fn record_in(&mut self, outlets: WorkerOutlets) {
+        if let Some(desk) = outlets.lines {
+            self.record_to(desk);
+        }
+        if let Some(sender) = outlets.spans {
+            self.record_spans(sender);
+        }
     }
 
     /// Makes the worker count requests by listener, route and server, in the counters of its settings. Called before
@@ -471,6 +502,7 @@ impl Worker {
         let settings = self.settings_of(to);
         let down = self.conns.downstream(to.sock)?;
         let (peer, listener) = (down.peer(), down.listener);
+        let is_secure = down.scheme == Scheme::Https;
         let index = self.recorder.take_free();
         let record = &mut self.recorder.records[index as usize];
         if let Some(traffic) = settings.counted.listener(listener) {
@@ -480,6 +512,7 @@ impl Worker {
         record.began_at = reactor.now();
         record.head_span = head_span;
         record.listener = listener;
+        record.is_secure = is_secure;
         if self.recorder.names.client_certificate {
             record.captured.note_client(down.facts.as_deref().and_then(ClientFacts::certificate));
         }
@@ -528,8 +561,10 @@ impl Worker {
 
     /// The request is identified. It may be noted again.
     pub(crate) fn note_identity(&mut self, to: Requester, identity: &Identity<'_>) {
+        let has_spans = self.recorder.spans.is_some();
         if let Some(record) = self.record(to) {
             record.note_identity(identity);
+            record.spans = if has_spans { identity.spans() } else { None };
         }
     }
 
@@ -729,7 +764,7 @@ impl Worker {
 
     fn write_entry<R: Reactor>(&mut self, reactor: &R, index: u32) {
         let loads = self.loads(self.recorder.records[index as usize].server);
-        let Recorder { desk, names, records, free, .. } = &mut self.recorder;
+        let Recorder { desk, spans, names, records, free, .. } = &mut self.recorder;
         let record = &mut records[index as usize];
         if record.cause == Cause::None && record.phase != Phase::Last {
             debug_assert!(false, "{UNEXPLAINED}: {:?}", record.request_line());
@@ -800,6 +835,9 @@ impl Worker {
             {
                 desk.write(&entry);
             }
+            if let Some((sender, ids)) = spans.as_mut().zip(record.spans.as_ref()) {
+                sender.write(&entry, ids, record.is_secure);
+            }
         }
         record.clear();
         free.push(index);
@@ -832,12 +870,20 @@ impl Worker {
                 self.accounts.counters.access_lines_lost.add(lost);
             }
         }
+        if let Some(sender) = &mut self.recorder.spans {
+            let counts = sender.deliver();
+            self.accounts.counters.spans_exported.add(counts.exported);
+            self.accounts.counters.spans_lost.add(counts.lost);
+        }
     }
 
     /// Hands over the last lines, after the worker has stopped. May wait for the writer.
     pub fn deliver_last_lines(&mut self) {
         if let Some(desk) = &mut self.recorder.desk {
             desk.deliver_last();
+        }
+        if let Some(sender) = &mut self.recorder.spans {
+            sender.deliver_last();
         }
     }
 }
