@@ -703,6 +703,11 @@ const ENTRIES: &[Entry] = &[
     ),
     (
         "[websocket]",
+        &["server-max-window-bits", "client-max-window-bits", "max-window-bits", "window-size"],
+        "write window-bits = 12",
+    ),
+    (
+        "[websocket]",
         &["max-size", "maxpayload", "max-message-size", "message-size-limit", "max-payload-length"],
         "write message-max = \"1MiB\"",
     ),

@@ -34,7 +34,9 @@ mod text_map;
 mod traces;
 
 pub use crate::lua::{LuaApp, LuaLayer, LuaSetting};
-pub use crate::push::{Deltas, Namespace, Permit, Push, PushRoute, Slow, Subscribe};
+pub use crate::push::{
+    Deltas, Namespace, Permit, PublishRate, Push, PushRoute, Slow, Subscribe, is_channel_pattern,
+};
 pub use crate::push_backend::{BackendEvent, PushBackend};
 pub use crate::text_test::{TextFault, TextKind, TextTest};
 
@@ -196,6 +198,8 @@ pub struct WebSocket {
     pub subprotocols: Vec<String>,
     /// Compression of messages.
     pub compression: Compression,
+    /// The largest window of compression in each direction, in bits: 9 to 15.
+    pub window_bits: u8,
     /// Maximum size of a message in bytes, after decompression.
     pub message_bytes_max: u32,
     /// Maximum size of the payload of a frame in bytes; `None`: that of a message.
@@ -214,6 +218,7 @@ impl Default for WebSocket {
             origins: vec![SAME_ORIGIN.to_owned()],
             subprotocols: Vec::new(),
             compression: Compression::Off,
+            window_bits: 15,
             message_bytes_max: limits::WEBSOCKET_MESSAGE_BYTES_MAX,
             frame_bytes_max: None,
             idle_timeout: None,

@@ -9,9 +9,10 @@ use crate::findings::Owner;
 use crate::keys::{NAMESPACE, PUSH};
 use crate::listeners::{refused, unknown_name};
 use crate::model::PublicKeys;
-use crate::pattern;
+use crate::pattern::{self, ValueError};
 use crate::pools::Pools;
 use crate::push_backend::{self, BackendEvent, PushBackend};
+use crate::rates::parse_limit;
 use crate::remote_keys::{self, Names};
 use crate::report::{Kind, Note, Notes};
 use crate::table::{Located, Table, texts_of};
@@ -47,6 +48,8 @@ pub struct Push {
     pub channels_max: u32,
     /// Maximum length of a channel's name in bytes.
     pub channel_bytes_max: usize,
+    /// How fast a connection may publish; `None`: without a limit.
+    pub publish_rate: Option<PublishRate>,
     /// Maximum memory of all histories of the process in bytes.
     pub history_bytes_max: usize,
     /// Maximum size of the messages that wait for a client.
@@ -98,6 +101,8 @@ pub struct Namespace {
     pub exclude_sender: bool,
     /// Whether users may subscribe to channels whose names list them.
     pub user_channels: bool,
+    /// Whether a new subscriber gets the newest message at once.
+    pub cache: bool,
 }
 
 /// `deltas` of a namespace: which messages are sent as patches of the one before to clients that want them.
@@ -135,6 +140,15 @@ pub enum Permit {
     Anyone,
 }
 
+/// `publish-rate` of a hub: how many messages a connection may publish in a period, also at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PublishRate {
+    /// The number of messages; at least 1.
+    pub count: u32,
+    /// The period.
+    pub per: Span,
+}
+
 /// `slow` of a hub: what happens to a client that does not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Slow {
@@ -144,6 +158,8 @@ pub enum Slow {
     DropOldest,
     /// It misses the newest messages.
     DropNewest,
+    /// It misses messages that a newer one of the same channel follows.
+    Conflate,
 }
 
 /// `push = "NAME"` or `push = { hub = "NAME", channel = "..." }` of a route.
@@ -153,6 +169,18 @@ pub struct PushRoute {
     pub hub: usize,
     /// The channel that every request subscribes to; `None`: the path states it.
     pub channel: Option<String>,
+}
+
+/// Why a pattern is refused.
+const PATTERN: &str = "channel patterns are not supported";
+const PATTERN_HELP: &str = "write the part of the channels' names before the colon: [push.NAME.namespace.news] is for \
+    `news:` and any name after it";
+
+/// Whether a name is a pattern of channels, as other systems have them: with `*`, or in Centrifugo's form `/a/:b`. Channels
+/// with such names would not be what their subscribers mean.
+#[must_use]
+pub fn is_channel_pattern(name: &str) -> bool {
+    name.contains('*') || name.starts_with('/')
 }
 
 /// The shortest key or secret: 16 characters resist guessing.
@@ -182,6 +210,7 @@ impl Namespace {
             tag_filters: false,
             exclude_sender: false,
             user_channels: false,
+            cache: false,
         }
     }
 }
@@ -219,6 +248,7 @@ impl Push {
             message_bytes_max: 64 << 10,
             channels_max: 128,
             channel_bytes_max: 255,
+            publish_rate: None,
             history_bytes_max: 256 << 20,
             queue_bytes_max: 1 << 20,
             queue_messages_max: 1000,
@@ -268,7 +298,10 @@ fn read_hub(table: &Table<'_>, pools: &Pools, hub: &mut Push, notes: &mut Notes)
     hub.backend = push_backend::read(table, pools, notes);
     read_namespace(table, &mut hub.channels, notes);
     for (name, value) in table.open_fields("namespace", notes) {
-        if let Err(complaint) = pattern::check_name(&name.text) {
+        if name.text.contains(['*', '/']) {
+            let complaint = ValueError { what: PATTERN.to_owned(), help: PATTERN_HELP.to_owned() };
+            notes.error(refused("namespace", &name, complaint));
+        } else if let Err(complaint) = pattern::check_name(&name.text) {
             notes.error(refused("namespace", &name, complaint));
         }
         let mut namespace = Namespace::named(name.text);
@@ -281,6 +314,12 @@ fn read_hub(table: &Table<'_>, pools: &Pools, hub: &mut Push, notes: &mut Notes)
     table.set_size("message-max", &mut hub.message_bytes_max, notes);
     table.set_number("channels-max", &mut hub.channels_max, notes);
     table.set_number("channel-length-max", &mut hub.channel_bytes_max, notes);
+    if let Some(rate) = table.text("publish-rate", notes) {
+        match parse_limit(&rate.text) {
+            Ok((count, per)) => hub.publish_rate = Some(PublishRate { count, per }),
+            Err(complaint) => notes.error(refused("publish-rate", &rate, complaint)),
+        }
+    }
     table.set_size("history-memory-max", &mut hub.history_bytes_max, notes);
     table.set_size("queue-max", &mut hub.queue_bytes_max, notes);
     table.set_number("queue-messages-max", &mut hub.queue_messages_max, notes);
@@ -335,6 +374,15 @@ fn read_namespace(table: &Table<'_>, namespace: &mut Namespace, notes: &mut Note
     table.set_flag("tag-filters", &mut namespace.tag_filters, notes);
     table.set_flag("exclude-sender", &mut namespace.exclude_sender, notes);
     table.set_flag("user-channels", &mut namespace.user_channels, notes);
+    table.set_flag("cache", &mut namespace.cache, notes);
+    if namespace.cache && namespace.history == 0 {
+        let note = Note::new(
+            Kind::Conflict,
+            table.key_place("cache"),
+            "`cache` has no effect without `history`",
+        );
+        notes.error(note.help("add history = 1"));
+    }
     if let Some(value) = table.value("conflate").filter(|_| namespace.history > 0)
         && namespace.conflate.is_some()
     {
@@ -363,6 +411,12 @@ pub(crate) fn read_route(table: &Table<'_>, hubs: &[Push], notes: &mut Notes) ->
             let what = "`channel` is not the name of a channel";
             let allowed = format!("1 to {most} visible ASCII characters");
             notes.error(Note::new(Kind::Value, channel.place.clone(), what).allowed(allowed));
+        } else if is_channel_pattern(&channel.text) {
+            let note =
+                Note::new(Kind::Value, channel.place.clone(), format!("`channel`: {PATTERN}"));
+            notes.error(
+                note.help("write the name of one channel, without `*` and not beginning with `/`"),
+            );
         }
     }
     Some(PushRoute { hub, channel: channel.map(|channel| channel.text) })

@@ -107,7 +107,7 @@ fn read_one(table: &Table<'_>, has_token: bool, notes: &mut Notes) -> Option<Rat
 }
 
 /// A number of requests and a period, such as `100/10s`; without a number, the unit is one.
-fn parse_limit(text: &str) -> Result<(u32, Span), ValueError> {
+pub(crate) fn parse_limit(text: &str) -> Result<(u32, Span), ValueError> {
     let form = "write \"100/10s\", \"20/s\" or \"1000/h\"";
     let Some((count, per)) = text.split_once('/') else {
         return complain("the period is missing", form);

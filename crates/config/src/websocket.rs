@@ -46,6 +46,7 @@ pub(crate) fn read(table: &Table<'_>, base: WebSocket, notes: &mut Notes) -> Web
         }
     }
     table.set_word("compression", &mut settings.compression, notes);
+    table.set_number("window-bits", &mut settings.window_bits, notes);
     let mut message_max = Some(settings.message_bytes_max);
     table.set_bound("message-max", &mut message_max, notes);
     settings.message_bytes_max = message_max.unwrap_or(settings.message_bytes_max);

@@ -114,6 +114,7 @@ worded!(Slow {
     "disconnect" => Disconnect,
     "drop-oldest" => DropOldest,
     "drop-newest" => DropNewest,
+    "conflate" => Conflate,
 });
 worded!(Compression { "off" => Off, "shared" => Shared, "dedicated" => Dedicated });
 worded!(SameSite { "strict" => Strict, "lax" => Lax, "none" => None });

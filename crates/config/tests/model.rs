@@ -7,8 +7,8 @@ use tidegate_config::model::{
     AccessFilter, AccessFormat, AccessLog, AccessTarget, Action, Admin, AgentCheck, Balance, Bind,
     CaptureNames, CheckKind, CheckMethod, Comparison, Compression, CountTable, CountTest,
     DrainTimes, Eject, Forward, HashKey, HeaderTest, HealthCheck, HostPattern, HttpCheck, Keep,
-    PathPattern, Placeholder, PoolChoice, RequestIds, ServerAddress, SyslogAddress, TableTest,
-    TextKind, TextTest, Trace, Unretriable, UpstreamHost, WebSocket,
+    LuaLayer, PathPattern, Placeholder, PoolChoice, RequestIds, ServerAddress, SyslogAddress,
+    TableTest, TextKind, TextTest, Trace, Unretriable, UpstreamHost, WebSocket,
 };
 use tidegate_config::{model::Config, parse};
 
@@ -147,6 +147,7 @@ echo = true
 origins = ["https://*.example.com", "null"]
 subprotocols = ["chat", "v1.push"]
 compression = "shared"
+window-bits = 11
 message-max = "4KiB"
 idle-timeout = "7s"
 ping-every = "off"
@@ -228,8 +229,8 @@ servers = ["[::1]:80"]
     assert_eq!((general.message_bytes_max, general.frame_bytes_max), (4096, None));
     assert_eq!((general.idle_timeout, general.ping_every), (Some(Span::from_secs(7)), None));
     assert_eq!(
-        (general.pong_timeout, general.compression),
-        (Span::from_secs(3), Compression::Shared)
+        (general.pong_timeout, general.compression, general.window_bits),
+        (Span::from_secs(3), Compression::Shared, 11)
     );
     let of_route = WebSocket {
         compression: Compression::Dedicated,
@@ -484,4 +485,14 @@ fn forward_is_a_pool_or_pools_by_server_name() {
     assert_eq!(alpn("tls = \"self-signed\""), Some(Vec::new()), "the protocol is unknown");
     let stated = alpn("tls = { certificates = [{ cert = \"a\", key = \"b\" }], alpn = [\"h2\"] }");
     assert_eq!(stated, Some(vec!["h2".to_owned()]));
+}
+
+#[test]
+fn applications_may_have_a_layer() {
+    let config = read(
+        "[[listener]]\nbind = \"127.0.0.1:80\"\n[[route]]\nlua = \"a\"\n[lua.a]\nscript = \"a.lua\"\n\
+         [lua.b]\nscript = \"b.lua\"\nlayer = \"lapps\"\n",
+    );
+    let layers: Vec<_> = config.lua.iter().map(|app| app.layer).collect();
+    assert_eq!(layers, [None, Some(LuaLayer::Lapps)]);
 }

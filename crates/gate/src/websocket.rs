@@ -128,7 +128,8 @@ impl Endpoint {
         let deflate = keeps.map(|keeps| DeflateSettings {
             keeps_context: keeps,
             peer_keeps_context: keeps,
-            ..DeflateSettings::default()
+            window_bits: settings.window_bits,
+            peer_window_bits: settings.window_bits,
         });
         let policy = Policy {
             subprotocols: settings.subprotocols.clone(),

@@ -1,7 +1,10 @@
 //! The body of a server's response on its way through `on_body`.
 //! In: pieces of the body. Out: what the script reads; whether there is room for more.
 //! Never: loses a byte: `take_rest` returns what the script has not read.
-//! Limits: `BODY_BYTES_MAX` of a body wait for the script; then the server has to wait.
+//! Limits: `BODY_BYTES_MAX` of a body wait for the script; then the server has to wait. A hook waits for anything but the
+//! body and the client for up to `HOOK_WAIT_MAX` between two pieces that it reads or writes.
+
+use tidegate_base::{Moment, Span};
 
 use crate::engine::Entry;
 use crate::exchange::Response;
@@ -10,6 +13,9 @@ use crate::reply::ReplyHead;
 use crate::schedule::{Owner, TaskId, Wait, Wake};
 use crate::vm::{CallbackEnd, Vm, numbers};
 
+/// How long a hook waits for anything but the body and the client before it reads or writes again. The server and the
+/// client wait meanwhile, and hold a connection each. As long as `on_access` may wait.
+pub(crate) const HOOK_WAIT_MAX: Span = Span::from_secs(60);
 /// Bytes of a body that wait for the script.
 const BODY_BYTES_MAX: usize = 64 * 1024;
 /// The error of a body whose response has ended.
@@ -24,6 +30,8 @@ pub(crate) struct BodyFlow {
     is_complete: bool,
     /// The server waits until the script has read.
     is_full: bool,
+    /// When the hook has waited for too long, unless it reads or writes before.
+    limit: Moment,
     /// The coroutine that waits for more. It may be stale.
     pub(crate) reader: TaskId,
 }
@@ -53,8 +61,48 @@ impl Host {
         })
     }
 
+    /// When the hook that runs `owner`'s coroutine has waited for too long; `None` if it waits for the body or the client,
+    /// whose own timeouts apply, and for other handlers.
+    pub(crate) fn hook_limit(&mut self, owner: Owner, wait: Wait) -> Option<Moment> {
+        let Owner::Request(id) = owner else { return None };
+        match wait {
+            Wait::Body(_) | Wait::Drain(_) => {
+                if let Ok(flow) = self.body_flow(id) {
+                    flow.limit = Moment::NEVER;
+                }
+                None
+            }
+            Wait::Nothing
+            | Wait::Until(_)
+            | Wait::Job(..)
+            | Wait::Operation(_)
+            | Wait::Socket(..) => self.body_flow(id).ok().map(|flow| flow.limit),
+        }
+    }
+
+    /// A hook reads or writes.
+    pub(crate) fn note_hook_progress(&mut self, id: ScriptRequestId) {
+        let limit = self.now().after(HOOK_WAIT_MAX);
+        if let Ok(flow) = self.body_flow(id)
+            && flow.limit != Moment::NEVER
+        {
+            flow.limit = limit;
+        }
+    }
+
+    /// The coroutine of a handler continues. If it is a hook that has waited for the body or the client, its limit begins.
+    pub(crate) fn note_hook_resumed(&mut self, id: ScriptRequestId) {
+        let limit = self.now().after(HOOK_WAIT_MAX);
+        if let Ok(flow) = self.body_flow(id)
+            && flow.limit == Moment::NEVER
+        {
+            flow.limit = limit;
+        }
+    }
+
     /// The script has read what had arrived.
     pub(crate) fn note_body_read(&mut self, id: ScriptRequestId) {
+        self.note_hook_progress(id);
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
         let Some(flow) = exchange.flow.as_deref_mut() else { return };
         flow.unread.clear();
@@ -94,12 +142,13 @@ impl Vm {
 
     /// The body of a response follows, whose head the client gets now. The server calls the request `tag` from now on.
     pub fn begin_body(&mut self, id: ScriptRequestId, tag: u64, reply: Box<ReplyHead>) {
+        let limit = self.engine.host().now().after(HOOK_WAIT_MAX);
         let Ok(exchange) = self.engine.host().exchange(id) else { return };
         exchange.tag = tag;
         exchange.response = Response::Begun;
         exchange.reply = Some(reply);
         let (unread, reader) = (Vec::new(), tidegate_base::Id::NONE);
-        let flow = BodyFlow { unread, is_complete: false, is_full: false, reader };
+        let flow = BodyFlow { unread, is_complete: false, is_full: false, limit, reader };
         exchange.flow = Some(Box::new(flow));
     }
 

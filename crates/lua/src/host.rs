@@ -352,6 +352,8 @@ pub(crate) struct Host {
     pub(crate) is_starting: bool,
     /// The server's names of requests whose coroutines were cancelled, until `Vm::take_cancelled`.
     pub(crate) cancelled: Vec<u64>,
+    /// The coroutine of the broadcast that is being delivered, while it waits.
+    pub(crate) broadcast: TaskId,
     /// Clients whose `on_open` has not ended: each keeps a request.
     opening: usize,
     /// The handlers of the script: a bit each.
@@ -388,6 +390,7 @@ impl Host {
             owner: Owner::Application,
             is_starting: false,
             cancelled: Vec::new(),
+            broadcast: Id::NONE,
             opening: 0,
             handlers: 0,
             lines: 0,
@@ -528,6 +531,7 @@ impl Host {
         }
         exchange.written.extend_from_slice(data);
         exchange.is_touched = true;
+        self.note_hook_progress(id);
         Ok(())
     }
 

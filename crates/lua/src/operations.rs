@@ -142,9 +142,14 @@ impl Host {
     /// Ends the operations whose coroutines were cancelled.
     pub(crate) fn end_abandoned(&mut self) {
         while let Some(id) = self.schedule.take_abandoned() {
-            let tag = self.remove_operation(id).and_then(|operation| operation.tag);
-            self.cancelled.extend(tag);
+            self.abandon_operation(id);
         }
+    }
+
+    /// Ends an operation whose coroutine does not continue. Does nothing if there is none.
+    pub(crate) fn abandon_operation(&mut self, id: OperationId) {
+        let tag = self.remove_operation(id).and_then(|operation| operation.tag);
+        self.cancelled.extend(tag);
     }
 
     fn remove_operation(&mut self, id: OperationId) -> Option<Operation> {

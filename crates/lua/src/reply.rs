@@ -53,6 +53,17 @@ impl ReplyHead {
         received.filter(|(name, _)| !self.changes.drops(name)).chain(self.changes.written())
     }
 
+    /// Whether a response without content describes content that `on_body` changes: a response to HEAD, or with 304 (RFC 9110
+    /// sections 8.6 and 15.4.5). `on_body` does not run for content that is known to be empty.
+    #[must_use]
+    pub fn describes_changed_body(&self, is_head: bool, length: Option<u64>) -> bool {
+        match self.received {
+            304 => true,
+            204 | 205 => false,
+            _ => is_head && length != Some(0),
+        }
+    }
+
     /// Changes the fields that are not true any more once a script has changed the body: an ETag becomes a weak one (RFC 9110
     /// section 8.8.1), and what describes the bytes of the content is removed.
     ///

@@ -36,6 +36,8 @@ pub(crate) enum Owner {
     Client(ClientId),
     /// A job.
     Job(JobId),
+    /// A broadcast of the layer, of which a VM delivers one at a time.
+    Broadcast,
     /// The application: `on_start`, `on_close`, and handlers that continue after their response.
     Application,
 }
@@ -72,6 +74,8 @@ pub(crate) enum Wake {
     Ended,
     /// Other code takes the place of its VM.
     Premature,
+    /// It has waited for too long, and never continues.
+    Overdue,
 }
 
 /// A coroutine that waits.
@@ -84,8 +88,8 @@ pub(crate) struct Task {
     pub(crate) what: &'static str,
     /// When it continues at the latest.
     due: Moment,
-    /// It waits for nothing but this time.
-    sleeps: bool,
+    /// Why it continues then.
+    at_due: Wake,
     /// It is in `ready`.
     is_ready: bool,
     /// What it waits for; `Id::NONE` if that is no operation.
@@ -220,10 +224,10 @@ impl Schedule {
         &mut self,
         coroutine: Coroutine,
         (owner, what): (Owner, &'static str),
-        (due, sleeps): (Moment, bool),
+        (due, at_due): (Moment, Wake),
     ) -> Option<TaskId> {
         let (is_ready, operation, run) = (false, Id::NONE, self.run);
-        let task = Task { coroutine, owner, what, due, sleeps, is_ready, operation, run };
+        let task = Task { coroutine, owner, what, due, at_due, is_ready, operation, run };
         let id = match self.tasks.insert(task) {
             Ok(id) => id,
             Err(task) => {
@@ -408,8 +412,8 @@ impl Schedule {
                 true => self.make_job_ready(Id::new(due.index, due.generation)),
                 false => {
                     let id = Id::new(due.index, due.generation);
-                    let sleeps = self.tasks.get(id).is_some_and(|task| task.sleeps);
-                    self.wake(id, if sleeps { Wake::Slept } else { Wake::Due });
+                    let at_due = self.tasks.get(id).map_or(Wake::Due, |task| task.at_due);
+                    self.wake(id, at_due);
                 }
             }
         }
@@ -456,7 +460,10 @@ impl Schedule {
                 self.wake_all(&job.waiters, Wake::Done);
             }
         }
-        let is_own = |task: &Task| matches!(task.owner, Owner::Job(_) | Owner::Application);
+        let is_own = |task: &Task| match task.owner {
+            Owner::Job(_) | Owner::Broadcast | Owner::Application => true,
+            Owner::Request(_) | Owner::Client(_) => false,
+        };
         let waits = self.tasks.iter().filter(|(_, task)| is_own(task) && task.operation.is_none());
         let waits: Vec<TaskId> = waits.map(|(id, _)| id).collect();
         self.wake_all(&waits, Wake::Premature);

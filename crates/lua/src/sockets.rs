@@ -200,7 +200,7 @@ impl Host {
         match self.owner {
             Owner::Client(client) => Keeper::Client(client),
             Owner::Application if self.is_starting => Keeper::Application,
-            Owner::Application | Owner::Request(_) | Owner::Job(_) => {
+            Owner::Application | Owner::Broadcast | Owner::Request(_) | Owner::Job(_) => {
                 Keeper::Run(self.schedule.run)
             }
         }

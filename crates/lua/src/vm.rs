@@ -7,6 +7,7 @@
 use tidegate_base::{Id, Moment};
 use tidegate_wire::message::{RequestHead, ResponseHead};
 
+use crate::body::HOOK_WAIT_MAX;
 use crate::engine::{Argument, Budget, Coroutine, Engine, Entry, Excess, Failure, Turn};
 use crate::exchange::{Origin, Rewritten};
 use crate::host::{ClientId, Facts, FindModule, Host, Layer, Outbox, ScriptRequestId};
@@ -158,10 +159,18 @@ const PRELUDE: [(&core::ffi::CStr, &[u8]); 12] = [
 ];
 
 impl Vm {
-    /// Takes a message for the subscribers of a channel.
+    /// Takes a message for the subscribers of a channel. The next one must not follow while this one waits
+    /// (`is_broadcasting`): it would overtake.
     pub fn broadcast(&mut self, channel: &str, data: &[u8]) -> CallbackEnd {
         let arguments = [Argument::Bytes(channel.as_bytes()), Argument::Bytes(data)];
-        self.run(Entry::Broadcast, (Owner::Application, "a broadcast"), &arguments)
+        self.run(Entry::Broadcast, (Owner::Broadcast, "a broadcast"), &arguments)
+    }
+
+    /// Whether a broadcast was begun and waits.
+    #[must_use]
+    pub fn is_broadcasting(&self) -> bool {
+        let host = self.engine.peek();
+        host.schedule.has_task(host.broadcast)
     }
 
     /// Creates a VM on this thread and loads the script.
@@ -546,7 +555,7 @@ impl Vm {
             let host = self.engine.host();
             host.end_sockets_of(Keeper::Run(host.schedule.run));
             match owner {
-                Owner::Job(_) | Owner::Request(_) | Owner::Application => {}
+                Owner::Job(_) | Owner::Request(_) | Owner::Broadcast | Owner::Application => {}
                 Owner::Client(client) => self.engine.host().end_opening(client),
             }
         }
@@ -604,6 +613,9 @@ impl Vm {
     }
 
     fn resume_task(&mut self, task: Task, wake: Wake) -> Resumed {
+        if wake == Wake::Overdue {
+            return self.give_up(task);
+        }
         let Task { coroutine, owner, what, operation, run, .. } = task;
         let host = self.engine.host();
         let next = Continuation { run, coroutine, wake, reply: host.take_reply(operation) };
@@ -617,6 +629,21 @@ impl Vm {
         let whose = host.whose(owner);
         let turn = self.continue_with(next);
         Resumed { whose, what, verdict: self.finish_turn((owner, what), turn) }
+    }
+
+    /// Ends a handler that has waited for too long.
+    fn give_up(&mut self, task: Task) -> Resumed {
+        let Task { coroutine, owner, what, operation, run, .. } = task;
+        let host = self.engine.host();
+        host.note_resumed(owner);
+        host.schedule.run = run;
+        host.abandon_operation(operation);
+        let whose = host.whose(owner);
+        self.engine.forget(coroutine);
+        let message =
+            format!("{what} has neither read nor written for {} s", HOOK_WAIT_MAX.as_secs());
+        let failure = Failure { excess: Some(Excess::Wait), message, trace: String::new() };
+        Resumed { whose, what, verdict: self.finish_turn((owner, what), Turn::Failed(failure)) }
     }
 
     /// Begins or continues a job.
@@ -679,6 +706,8 @@ impl Vm {
             Wake::Due => self.engine.run(coroutine, &failed("timeout")),
             Wake::Ended => self.engine.run(coroutine, &failed("the response has ended")),
             Wake::Premature => self.engine.run(coroutine, &failed("premature")),
+            // `give_up` has ended it.
+            Wake::Overdue => self.engine.run(coroutine, &failed("timeout")),
         }
     }
 }
@@ -697,7 +726,10 @@ impl Failure {
     /// Whether a budget of time or memory was exceeded. Such failures count towards the restart of the VM.
     #[must_use]
     pub fn is_excess(&self) -> bool {
-        matches!(self.excess, Some(Excess::Time | Excess::Memory))
+        match self.excess {
+            Some(Excess::Time | Excess::Memory) => true,
+            Some(Excess::Wait) | None => false,
+        }
     }
 }
 

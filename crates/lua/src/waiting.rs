@@ -24,7 +24,11 @@ impl Host {
             Wait::Until(at) | Wait::Job(_, at) | Wait::Socket(_, _, at) => at,
             Wait::Drain(_) | Wait::Body(_) | Wait::Operation(_) => Moment::NEVER,
         };
-        let due = (due, matches!(wait, Wait::Until(_)));
+        let at_due = if matches!(wait, Wait::Until(_)) { Wake::Slept } else { Wake::Due };
+        let due = match self.hook_limit(owner, wait) {
+            Some(limit) if limit < due => (limit, Wake::Overdue),
+            Some(_) | None => (due, at_due),
+        };
         let Some(task) = self.schedule.suspend(coroutine, (owner, what), due) else { return false };
         match wait {
             Wait::Nothing => {
@@ -56,6 +60,7 @@ impl Host {
                     client.task = task;
                 }
             }
+            Owner::Broadcast => self.broadcast = task,
             Owner::Job(_) | Owner::Application => {}
         }
         true
@@ -65,6 +70,7 @@ impl Host {
     pub(crate) fn note_resumed(&mut self, owner: Owner) {
         match owner {
             Owner::Request(exchange) => {
+                self.note_hook_resumed(exchange);
                 if let Some(exchange) = self.exchanges.get_mut(exchange) {
                     exchange.task = Id::NONE;
                 }
@@ -74,6 +80,7 @@ impl Host {
                     client.task = Id::NONE;
                 }
             }
+            Owner::Broadcast => self.broadcast = Id::NONE,
             Owner::Job(_) | Owner::Application => {}
         }
     }
@@ -89,7 +96,7 @@ impl Host {
                 Some(client) => CallbackOwner::Client { tag: client.tag },
                 None => CallbackOwner::Application,
             },
-            Owner::Job(_) | Owner::Application => CallbackOwner::Application,
+            Owner::Job(_) | Owner::Broadcast | Owner::Application => CallbackOwner::Application,
         }
     }
 

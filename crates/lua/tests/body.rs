@@ -4,7 +4,7 @@
 mod harness;
 
 use harness::{App, TIMED};
-use tidegate_lua::{CallbackEnd, Handler, ReplyHead, ScriptRequestId};
+use tidegate_lua::{CallbackEnd, CallbackOwner, Excess, Handler, ReplyHead, ScriptRequestId};
 use tidegate_wire::http1::{HeadDecoder, ResponseLimits};
 use tidegate_wire::message::{RequestKind, ResponseStorage};
 
@@ -171,4 +171,86 @@ fn fields_of_the_unchanged_content_are_not_sent() {
     assert_eq!(fields, ["x-a", "etag"]);
     let tag = reply.fields().find(|(name, _)| name.eq_ignore_ascii_case("etag"));
     assert_eq!(tag.map(|(_, value)| value), Some(&b"W/\"e\""[..]));
+}
+
+#[test]
+fn hook_that_neither_reads_nor_writes_for_a_minute_is_stopped() {
+    for wait in [
+        "tide.sleep(61)",
+        "while true do tide.sleep(1) end",
+        "tide.wait(tide.spawn(tide.sleep, 100))",
+    ] {
+        let mut flow = Flow::begin(&format!("body:read() {wait}"));
+        assert_eq!(flow.run(), CallbackEnd::Waiting);
+        // The server may take as long as its own timeouts allow.
+        assert_eq!(flow.app.advance(600_000), []);
+        flow.feed("a");
+        let mut ends = Vec::new();
+        for _ in 0..59 {
+            ends.extend(flow.app.advance(1000));
+        }
+        assert!(ends.iter().all(|end| end.verdict == CallbackEnd::Waiting), "{wait}: {ends:?}");
+        let mut ended = flow.app.advance(1000);
+        ended.extend(flow.app.advance(1));
+        let ended = ended.pop().expect("the hook ends");
+        assert_eq!(ended.whose, CallbackOwner::Request { tag: 9 });
+        let CallbackEnd::Failed(failure) = ended.verdict else { panic!("{wait}: {ended:?}") };
+        assert_eq!(failure.excess, Some(Excess::Wait));
+        assert_eq!(failure.message, "on_body has neither read nor written for 60 s");
+        assert!(!failure.is_excess(), "a slow server is no reason to restart the VM");
+        flow.close();
+    }
+}
+
+#[test]
+fn hook_that_reads_or_writes_goes_on() {
+    let mut flow = Flow::begin(
+        "for _ = 1, 9 do tide.sleep(59) body:write('x') end body:read() tide.sleep(59) body:write('y')",
+    );
+    assert_eq!(flow.run(), CallbackEnd::Waiting);
+    flow.app.vm.feed_body(flow.id, b"a");
+    for _ in 0..9 {
+        assert!(flow.app.advance(59_000).iter().all(|end| end.verdict == CallbackEnd::Waiting));
+    }
+    flow.app.advance(59_000);
+    assert_eq!(body_of(flow.app.effects()), "xxxxxxxxxy");
+    flow.close();
+}
+
+#[test]
+fn request_to_a_server_ends_with_the_hook_that_waits_for_it() {
+    let mut flow = Flow::begin("tide.http.request { pool = 'api', timeout = 1000 }");
+    assert_eq!(flow.run(), CallbackEnd::Waiting);
+    flow.app.effects();
+    let (operation, _) = flow.app.requests.remove(0);
+    assert!(flow.app.vm.note_begun(operation, 77));
+    assert_eq!(flow.app.advance(59_000), []);
+    assert_eq!(flow.app.advance(1000).len(), 1);
+    assert_eq!((flow.app.vm.take_cancelled(), flow.app.vm.operations()), (Some(77), 0));
+    flow.close();
+}
+
+#[test]
+fn heads_without_content_describe_the_changed_content() {
+    let of = |status, is_head, length| {
+        let mut storage = ResponseStorage::new();
+        let text = OK.replace("200 OK", &format!("{status} X"));
+        let (limits, kind) = (ResponseLimits::default(), RequestKind::default());
+        let decoded =
+            HeadDecoder::default().decode_response(text.as_bytes(), &limits, kind, &mut storage);
+        let (head, _) = decoded.expect("the head is valid").expect("the head is complete");
+        ReplyHead::new(&head).describes_changed_body(is_head, length)
+    };
+    assert!(
+        of(200, true, Some(5))
+            && of(200, true, None)
+            && of(304, false, Some(5))
+            && of(304, true, None)
+    );
+    assert!(
+        !of(200, true, Some(0))
+            && !of(200, false, Some(0))
+            && !of(204, true, None)
+            && !of(205, true, None)
+    );
 }

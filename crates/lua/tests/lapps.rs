@@ -143,6 +143,29 @@ fn broadcasts_reach_the_subscribers_of_their_channel() {
 }
 
 #[test]
+fn broadcast_that_exceeds_what_a_callback_may_send_continues_and_a_failure_does_not_block_the_next()
+{
+    let mut app = reactive("return bcast:subscribe(7, handler)", "{}");
+    let clients: Vec<_> = (1..=3).map(|tag| open(&mut app, tag)).collect();
+    for client in &clients {
+        say(&mut app, *client, b"in", true);
+    }
+    let large = vec![b'x'; 7 * 1024 * 1024];
+    assert_eq!(app.vm.broadcast("7", &large), CallbackEnd::Waiting);
+    assert!(app.vm.is_broadcasting(), "the third client is still to be served");
+    app.effects();
+    assert_eq!(core::mem::take(&mut app.sent).len(), 2);
+    assert_eq!(app.advance(20).len(), 1);
+    assert!(!app.vm.is_broadcasting());
+    app.effects();
+    assert_eq!(core::mem::take(&mut app.sent).len(), 1);
+    // One that is cancelled does not block the next one.
+    assert_eq!(app.vm.broadcast("7", &large), CallbackEnd::Waiting);
+    app.vm.stop();
+    assert!(!app.vm.is_broadcasting());
+}
+
+#[test]
 fn queues_keep_messages_in_order() {
     let mut app = reactive(
         "local queue = mqr.create('q')

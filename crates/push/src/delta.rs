@@ -1,6 +1,6 @@
 //! Deltas: messages as patches of the previous message in the channel.
 //! In: a message, and the previous message. Out: the message as a patch, or as a whole, for subscriptions with deltas.
-//! Never: makes a patch twice in the same process (a race of two workers aside), or one that no subscriber needs.
+//! Never: makes a patch twice in the same process, or one that no subscriber needs.
 //! Limits: those of `fossil.rs`; the newest messages of channels take up to `1 / BASES_PART` of the hub's
 //! `history-memory-max`. A message that is not kept is followed by a whole one.
 //! Invariant: a subscriber gets a patch only if the previous message of the channel is the last one that the subscriber got,
@@ -84,6 +84,13 @@ impl Lineage {
     fn patch(&self, data: &str) -> Option<&str> {
         let make = || fossil::encode(&self.base.as_ref()?.data, data).map(Into::into);
         self.patch.get_or_init(make).as_deref()
+    }
+
+    /// The memory of the patch and the encoded forms.
+    pub(crate) fn frames_bytes(&self) -> usize {
+        let frames = self.frames.iter().filter_map(OnceLock::get).map(|frame| frame.len());
+        let patch = self.patch.get().and_then(Option::as_ref).map_or(0, |patch| patch.len());
+        frames.sum::<usize>() + patch
     }
 
     /// The encoded message; `None` if the form is one of the usual ones.

@@ -154,7 +154,12 @@ impl<K: Copy + Eq> Hub<K> {
         (since, visitor): (Option<Since>, Option<PresentClient>),
         at: Instance,
     ) -> Result<Subscription, Error> {
-        let asks = since.is_some() || visitor.is_some();
+        // Only the owner has the newest message.
+        let has_cache = || {
+            let namespace = settings.get(hub).and_then(|hub| hub.channel(name).ok());
+            namespace.is_some_and(|namespace| namespace.cache)
+        };
+        let asks = since.is_some() || visitor.is_some() || has_cache();
         // The end of a subscription is mail that cannot be refused.
         let sends = || asks || !self.local.is_confirmed(hub, name);
         if self.is_behind(self.owner(name)) && sends() {
@@ -384,9 +389,14 @@ impl<K: Copy + Eq> Hub<K> {
     }
 
     /// Continues a delivery: appends subscribers that get the publication to `keys`, as many as `budget_bytes` contains
-    /// its `delivery_cost_bytes`, and at least one.
-    pub fn deliver(&mut self, budget_bytes: usize, keys: &mut Vec<K>) -> Option<Slice<K>> {
-        self.local.advance(budget_bytes, keys)
+    /// what `cost_bytes` returns for it, and at least one.
+    pub fn deliver(
+        &mut self,
+        budget_bytes: usize,
+        cost_bytes: impl FnOnce(&Publication) -> usize,
+        keys: &mut Vec<K>,
+    ) -> Option<Slice<K>> {
+        self.local.advance(budget_bytes, cost_bytes, keys)
     }
 
     /// The subscribers of a slice have got their publication, with this result.

@@ -394,12 +394,17 @@ impl<K: Copy + Eq> Local<K> {
     }
 
     /// Continues the delivery whose turn it is: appends subscribers that get the publication to `keys`, as many as
-    /// `budget_bytes` contains its `delivery_cost_bytes`, and at least one.
-    pub fn advance(&mut self, budget_bytes: usize, keys: &mut Vec<K>) -> Option<Slice<K>> {
+    /// `budget_bytes` contains what `cost_bytes` returns for it, and at least one.
+    pub fn advance(
+        &mut self,
+        budget_bytes: usize,
+        cost_bytes: impl FnOnce(&Publication) -> usize,
+        keys: &mut Vec<K>,
+    ) -> Option<Slice<K>> {
         let number = self.busy.pop_front()?;
         let channel = self.channels.get_mut(number as usize)?.as_mut()?;
         let walk = channel.walks.front_mut()?;
-        let most = (budget_bytes / walk.publication.delivery_cost_bytes()).max(1);
+        let most = (budget_bytes / cost_bytes(&walk.publication).max(1)).max(1);
         let (end, begin) = (keys.len() + most, walk.cursor);
         let rest = channel.members.iter_from(begin).take(most * PLACES_PER_SUBSCRIBER);
         for member in rest {
@@ -519,7 +524,7 @@ mod tests {
                 channel.accepted = last;
                 local.accept(Arc::clone(&publication), None);
                 let mut keys = Vec::new();
-                assert!(local.advance(1 << 20, &mut keys).is_some());
+                assert!(local.advance(1 << 20, |_| 1, &mut keys).is_some());
                 assert_eq!(keys, [7], "publication {}", last.wrapping_add(1));
             }
         }

@@ -227,7 +227,8 @@ pub enum Reply {
 pub struct Subscribed {
     /// After the newest publication; `None` if the channel has no history.
     pub position: Option<Position>,
-    /// What was missed; `None` if the client did not state where it was.
+    /// What was missed, or in a namespace with `cache` the newest message; `None` if the client did not state where it was, and
+    /// gets nothing.
     pub recovered: Option<Recovered>,
 }
 

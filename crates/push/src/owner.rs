@@ -167,7 +167,8 @@ impl Owned {
         since: Option<Since>,
         (now, random): (Moment, u64),
     ) -> Result<(Option<Position>, Option<Recovered>), Error> {
-        let limits = stream_limits(hub.channel(name)?);
+        let namespace = hub.channel(name)?;
+        let limits = stream_limits(namespace);
         if limits.is_some() {
             self.open_stream(name, now, random)?;
         }
@@ -182,7 +183,10 @@ impl Owned {
         self.bytes -= stream.expire(now, limits.age_max).unsigned_abs();
         self.kept -= before - stream.len();
         stream.touch(now);
-        let recovered = since.map(|since| stream.recover(since, RECOVERY_MAX));
+        let recovered = match namespace.cache {
+            true => stream.newest(since),
+            false => since.map(|since| stream.recover(since, RECOVERY_MAX)),
+        };
         Ok((Some(stream.position()), recovered))
     }
 

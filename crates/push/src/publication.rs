@@ -1,6 +1,6 @@
 //! A message that was published in a channel. All its receivers share it.
-//! In: the data as published. Out: the data, and its encoding for each kind of subscriber.
-//! Never: encodes a form twice for the same process (a race of two workers aside); changes after it was published.
+//! In: the data as published, compressors. Out: the data, and its encoding for each kind of subscriber.
+//! Never: encodes or compresses a form twice in the same process; changes after it was published.
 //! Invariant: the data is valid JSON without line breaks outside of strings, so that it fits into a line.
 
 use std::sync::{Arc, OnceLock};
@@ -9,6 +9,7 @@ use tidegate_wire::websocket::{Kind, encode_message};
 
 use crate::audience::Audience;
 use crate::client::codec::{Body, Codec, Push};
+use crate::deflated::{COMPRESSION_BYTES_MIN, COMPRESSION_COST, DeflatedFrames};
 use crate::delta::Lineage;
 use crate::events;
 use crate::position::Position;
@@ -36,6 +37,8 @@ pub struct Publication {
     pub audience: Option<Box<Audience>>,
     /// The encoded forms, by `Form`.
     frames: [OnceLock<Box<[u8]>>; Form::COUNT],
+    /// The compressed forms; empty until a connection needs one.
+    deflated: OnceLock<Box<DeflatedFrames>>,
 }
 
 /// What a publication reports.
@@ -71,6 +74,17 @@ pub enum Form {
 impl Form {
     /// How many forms are usual: the others are those of `Lineage`.
     const COUNT: usize = 4;
+    /// How many forms there are.
+    pub(crate) const ALL: usize = 7;
+
+    /// The kind of the WebSocket message.
+    #[must_use]
+    pub const fn kind(self) -> Kind {
+        match self {
+            Self::Raw | Self::Event | Self::Json | Self::JsonText | Self::JsonPatch => Kind::Text,
+            Self::Protobuf | Self::ProtobufPatch => Kind::Binary,
+        }
+    }
 }
 
 /// What the delivery of a message costs besides its bytes, expressed in bytes: the kernel copies this much in the time
@@ -102,6 +116,7 @@ impl Publication {
             lineage: None,
             audience: None,
             frames: Default::default(),
+            deflated: OnceLock::new(),
         }
     }
 
@@ -126,6 +141,7 @@ impl Publication {
             lineage: None,
             audience: self.audience.clone(),
             frames: Default::default(),
+            deflated: OnceLock::new(),
         }
     }
 
@@ -172,6 +188,24 @@ impl Publication {
         })
     }
 
+    /// The publication as a compressed frame, shared by all subscribers of this form whose connections keep no context and
+    /// have a window of `window_bits`; `None` if the message is short, or compression does not shorten it. `deflate`
+    /// compresses it: called at most once in the process for each form and window.
+    #[must_use]
+    pub fn deflated_frame(
+        &self,
+        form: Form,
+        window_bits: u8,
+        deflate: impl FnOnce(Kind, &[u8]) -> Option<Box<[u8]>>,
+    ) -> Option<&[u8]> {
+        let message = self.message(form);
+        if message.len() < COMPRESSION_BYTES_MIN {
+            return None;
+        }
+        let frames = self.deflated.get_or_init(Box::default);
+        frames.get(form, window_bits, || deflate(form.kind(), message))
+    }
+
     /// The publication in one of the forms of a client, without the frame of a WebSocket.
     #[must_use]
     pub fn message(&self, form: Form) -> &[u8] {
@@ -206,13 +240,28 @@ impl Publication {
         DELIVERY_COST_BYTES + self.data.len() + filter_cost
     }
 
+    /// What the delivery to a subscriber costs besides whose connection compresses its own messages, in bytes.
+    #[must_use]
+    pub fn compression_cost_bytes(&self) -> usize {
+        COMPRESSION_COST * self.data.len()
+    }
+
     /// What the first delivery to a subscriber with deltas costs besides, in bytes.
     #[must_use]
     pub fn patch_cost_bytes(&self) -> usize {
         self.lineage.as_ref().map_or(0, |lineage| lineage.patch_cost_bytes(&self.data))
     }
 
-    /// The memory that the publication takes, for the bounds of queues and histories.
+    /// The memory that the publication takes with its encoded forms, for the bounds of queues. It grows when a form is made.
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        let frames = self.frames.iter().filter_map(OnceLock::get).map(|frame| frame.len());
+        let deflated = self.deflated.get().map_or(0, |frames| frames.cost_bytes());
+        let of_lineage = self.lineage.as_ref().map_or(0, |lineage| lineage.frames_bytes());
+        self.cost_bytes() + frames.sum::<usize>() + deflated + of_lineage
+    }
+
+    /// The memory that the publication takes without its encoded forms, for the bounds of histories.
     #[must_use]
     pub fn cost_bytes(&self) -> usize {
         let audience = self.audience.as_ref().map_or(0, |audience| audience.cost_bytes());

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tidegate_base::Span;
 use tidegate_config::model::{
-    BackendEvent, Config, Namespace, Permit, Push, RemoteAddress, Subscribe,
+    BackendEvent, Config, Namespace, Permit, Push, RemoteAddress, Subscribe, is_channel_pattern,
 };
 use tidegate_wire::jwt::FetchedKeys;
 
@@ -14,58 +14,70 @@ use crate::queue::QueueLimits;
 use crate::stream::StreamLimits;
 use crate::token::Keys;
 
-/// Errors of requests. The numbers are those of Centrifugo, which its client libraries know.
+/// What a client is told that uses a pattern in place of a channel.
+const PATTERN_TEXT: &str =
+    "channel patterns are not supported: a name has no `*` and does not begin with `/`";
+
+/// Errors of requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Error {
     /// This program failed.
-    Internal = 100,
+    Internal,
     /// The channel's namespace does not exist.
-    UnknownChannel = 102,
+    UnknownChannel,
     /// The namespace does not allow it.
-    PermissionDenied = 103,
+    PermissionDenied,
     /// The method does not exist.
-    MethodNotFound = 104,
+    MethodNotFound,
     /// The connection is subscribed to the channel already.
-    AlreadySubscribed = 105,
+    AlreadySubscribed,
     /// Too many channels, or no memory for another history.
-    LimitExceeded = 106,
+    LimitExceeded,
     /// The request is malformed.
-    BadRequest = 107,
+    BadRequest,
+    /// The name of the channel is a pattern.
+    ChannelPattern,
     /// The namespace does not have the feature.
-    NotAvailable = 108,
+    NotAvailable,
     /// The token has expired.
-    TokenExpired = 109,
+    TokenExpired,
     /// The time of a connection or subscription is over before it begins.
-    Expired = 110,
+    Expired,
     /// Messages arrive faster than the workers deliver them.
-    TooManyRequests = 111,
+    TooManyRequests,
     /// The history has another epoch.
-    UnrecoverablePosition = 112,
+    UnrecoverablePosition,
 }
 
 impl Error {
     /// The number on the wire.
     #[must_use]
     pub const fn code(self) -> u32 {
-        self as u32
+        self.parts().0
     }
 
     /// The text on the wire.
     #[must_use]
     pub const fn message(self) -> &'static str {
+        self.parts().1
+    }
+
+    /// Number and text. The numbers are those of Centrifugo, which its client libraries know.
+    const fn parts(self) -> (u32, &'static str) {
         match self {
-            Self::Internal => "internal server error",
-            Self::UnknownChannel => "unknown channel",
-            Self::PermissionDenied => "permission denied",
-            Self::MethodNotFound => "method not found",
-            Self::AlreadySubscribed => "already subscribed",
-            Self::LimitExceeded => "limit exceeded",
-            Self::BadRequest => "bad request",
-            Self::NotAvailable => "not available",
-            Self::TokenExpired => "token expired",
-            Self::Expired => "expired",
-            Self::TooManyRequests => "too many requests",
-            Self::UnrecoverablePosition => "unrecoverable position",
+            Self::Internal => (100, "internal server error"),
+            Self::UnknownChannel => (102, "unknown channel"),
+            Self::PermissionDenied => (103, "permission denied"),
+            Self::MethodNotFound => (104, "method not found"),
+            Self::AlreadySubscribed => (105, "already subscribed"),
+            Self::LimitExceeded => (106, "limit exceeded"),
+            Self::BadRequest => (107, "bad request"),
+            Self::ChannelPattern => (107, PATTERN_TEXT),
+            Self::NotAvailable => (108, "not available"),
+            Self::TokenExpired => (109, "token expired"),
+            Self::Expired => (110, "expired"),
+            Self::TooManyRequests => (111, "too many requests"),
+            Self::UnrecoverablePosition => (112, "unrecoverable position"),
         }
     }
 
@@ -182,13 +194,16 @@ impl HubSettings {
     /// The settings of a channel.
     ///
     /// # Errors
-    /// The name is invalid, or its namespace does not exist.
+    /// The name is invalid or a pattern, or its namespace does not exist.
     pub fn channel(&self, name: &str) -> Result<&Namespace, Error> {
         let is_name = !name.is_empty()
             && name.len() <= self.push.channel_bytes_max
             && name.bytes().all(|byte| byte.is_ascii_graphic());
         if !is_name {
             return Err(Error::BadRequest);
+        }
+        if is_channel_pattern(name) {
+            return Err(Error::ChannelPattern);
         }
         let namespace = namespace_of(name);
         if namespace.is_empty() && !name.contains(':') {
@@ -300,6 +315,10 @@ mod tests {
             ("a b", Some(Error::BadRequest), Some(Error::BadRequest)),
             ("\u{e4}", Some(Error::BadRequest), Some(Error::BadRequest)),
             (&"a".repeat(256), Some(Error::BadRequest), Some(Error::BadRequest)),
+            ("open:*", Some(Error::ChannelPattern), Some(Error::ChannelPattern)),
+            ("*", Some(Error::ChannelPattern), Some(Error::ChannelPattern)),
+            ("/open/:room", Some(Error::ChannelPattern), Some(Error::ChannelPattern)),
+            ("open:a/b", None, None),
         ] {
             assert_eq!(hub.may_subscribe(name, anonymous).err(), of_anonymous, "{name}");
             assert_eq!(hub.may_subscribe(name, user).err(), of_user, "{name}");

@@ -171,6 +171,26 @@ impl Stream {
         Recovered { publications: self.after(since.offset).cloned().collect(), is_whole: true }
     }
 
+    /// What a client gets that wants only the newest publication and was at `since`: nothing if it has it. `None` if the client
+    /// did not state where it was, and there is none.
+    #[must_use]
+    pub fn newest(&self, since: Option<Since>) -> Option<Recovered> {
+        let is_here = |since: Since| {
+            since.epoch.is_none_or(|epoch| epoch == self.position.epoch)
+                && since.offset == self.position.offset
+        };
+        if self.position.offset > 0 && since.is_some_and(is_here) {
+            return Some(Recovered { publications: Vec::new(), is_whole: true });
+        }
+        match self.entries.back() {
+            Some(newest) => {
+                let publications = vec![Arc::clone(&newest.publication)];
+                Some(Recovered { publications, is_whole: true })
+            }
+            None => since.map(|_| Recovered { publications: Vec::new(), is_whole: false }),
+        }
+    }
+
     /// A part of the history; `None` if the client's epoch is another one.
     #[must_use]
     pub fn excerpt(&self, excerpt: &Excerpt) -> Option<Vec<Arc<Publication>>> {
@@ -255,6 +275,32 @@ mod tests {
             assert_eq!(found, expected, "{epoch:?} {offset}");
         }
         assert!(!stream.recover(Since { epoch, offset: 2 }, 2).is_whole, "beyond the limit");
+    }
+
+    #[test]
+    fn newest_publication_comes_unless_the_client_has_it() {
+        let stream = stream(5);
+        let epoch = Some(stream.position().epoch);
+        let other = Some(Epoch::from_random(2));
+        for (since, expected) in [
+            (None, vec![5]),
+            (Some(Since { epoch, offset: 5 }), vec![]),
+            (Some(Since { epoch: None, offset: 5 }), vec![]),
+            (Some(Since { epoch, offset: 1 }), vec![5]),
+            (Some(Since { epoch, offset: 9 }), vec![5]),
+            (Some(Since { epoch: other, offset: 5 }), vec![5]),
+        ] {
+            let found = stream.newest(since).expect("there is one");
+            assert_eq!(
+                (offsets(&found.publications), found.is_whole),
+                (expected, true),
+                "{since:?}"
+            );
+        }
+        let empty = self::stream(0);
+        assert!(empty.newest(None).is_none());
+        let at = Since { epoch: None, offset: 0 };
+        assert!(empty.newest(Some(at)).is_some_and(|found| !found.is_whole));
     }
 
     #[test]

@@ -97,6 +97,7 @@ impl Scene {
             effort: 0,
             request: None,
             is_nonsense: false,
+            over_rate: 0,
         };
         let client = &mut self.clients[at];
         let message = match client.connection.codec() {
@@ -173,7 +174,7 @@ impl Scene {
 
     fn deliver(&mut self) {
         let mut keys = Vec::new();
-        let Some(slice) = self.hub.deliver(1 << 20, &mut keys) else { return };
+        let Some(slice) = self.hub.deliver(1 << 20, |_| 1, &mut keys) else { return };
         let publication = Arc::clone(&slice.publication);
         for key in keys {
             let client = &mut self.clients[key as usize];
@@ -366,7 +367,7 @@ fn subscription_without_deltas_gets_the_data_as_it_is() {
     for _ in 0..3 {
         scene.publish("all:a");
         let mut keys = Vec::new();
-        let slice = scene.hub.deliver(1, &mut keys).expect("a delivery");
+        let slice = scene.hub.deliver(1, |_| 1, &mut keys).expect("a delivery");
         assert_eq!(scene.clients[at].connection.choose_form(&slice.publication), Form::Json);
         scene.hub.end_slice(slice, Delivery::default());
     }

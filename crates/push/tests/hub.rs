@@ -195,7 +195,11 @@ impl Process {
     fn deliver(&mut self, worker: usize) {
         let (most, mut keys) = (1 + self.prng.below(3) as usize, Vec::new());
         let budget_bytes = most * (DELIVERY_COST_BYTES + 10);
-        let Some(slice) = self.hubs[worker].deliver(budget_bytes, &mut keys) else { return };
+        let Some(slice) =
+            self.hubs[worker].deliver(budget_bytes, Publication::delivery_cost_bytes, &mut keys)
+        else {
+            return;
+        };
         assert!(keys.len() <= most);
         let publication = Arc::clone(&slice.publication);
         let mut delivery = Delivery::default();

@@ -19,6 +19,7 @@ use tidegate_lua::{
     Layer, OperationId, Outbox, Response, Script, Vm,
 };
 
+use crate::broadcasts::Broadcasts;
 use crate::figures::AppFigures;
 use crate::log;
 use crate::retired::{RETIRED_FROM, Retired};
@@ -213,13 +214,15 @@ pub(crate) struct App {
     decides: bool,
     /// Earlier code of the application had `on_access`.
     has_decided: bool,
+    /// What the VM has to deliver.
+    pub(crate) broadcasts: Broadcasts,
 }
 
 /// The applications of a worker, by their index in the configuration.
 #[derive(Default)]
 pub(crate) struct Apps {
     /// The applications.
-    apps: Vec<App>,
+    pub(crate) apps: Vec<App>,
     /// The VMs of earlier code, in the order in which they were retired.
     pub(crate) retired: Vec<Retired>,
     /// The index of the next retired VM, above `RETIRED_FROM`.
@@ -402,6 +405,7 @@ impl Apps {
             self.apps.resize_with(index + 1, App::removed);
         }
         let place = self.apps.get_mut(index)?;
+        next.broadcasts = place.broadcasts.clone();
         let before = core::mem::replace(place, next);
         before.vm.is_some().then_some(before)
     }
@@ -425,7 +429,7 @@ impl Apps {
         }
     }
 
-    fn app_mut(&mut self, index: usize) -> Option<&mut App> {
+    pub(crate) fn app_mut(&mut self, index: usize) -> Option<&mut App> {
         match index < RETIRED_FROM {
             true => self.apps.get_mut(index),
             false => self.retired.iter_mut().find(|old| old.index == index).map(|old| &mut old.app),
@@ -534,6 +538,7 @@ impl Apps {
         let used = app.vm.as_ref().map_or(0, Vm::used_bytes);
         let is_broken = match excess {
             Excess::Memory => is_much(used, config),
+            Excess::Wait => false,
             Excess::Time => {
                 if app.excesses == 0 {
                     app.exceeded_at = now;
@@ -550,6 +555,7 @@ impl Apps {
             config.name, app.excesses,
         ));
         app.vm = None;
+        app.broadcasts = Broadcasts::default();
         app.restarts += 1;
         app.resumes_at = now;
         if !app.has_served {
@@ -561,9 +567,8 @@ impl Apps {
 
     /// Whether the VM of an application holds so much memory that `note` discards it after a failure for lack of memory.
     pub(crate) fn is_strained(&self, index: usize) -> bool {
-        let app = self.app(index);
-        let vm = app.and_then(|app| app.vm.as_ref()).zip(app);
-        vm.is_some_and(|(vm, app)| is_much(vm.used_bytes(), &app.config))
+        let vm = self.app(index).and_then(|app| app.vm.as_ref().zip(Some(&app.config)));
+        vm.is_some_and(|(vm, config)| is_much(vm.used_bytes(), config))
     }
 
     /// The name of an application.
@@ -714,7 +719,7 @@ impl Apps {
     }
 }
 
-/// Whether a VM has so little memory left after a collection that its callbacks would continue to fail.
+/// Whether a VM has so little memory after a collection that its callbacks would continue to fail.
 fn is_much(used: usize, config: &LuaApp) -> bool {
     used > config.memory_bytes_max / 4 * 3
 }
@@ -759,6 +764,11 @@ impl App {
         Self::of(Rc::default())
     }
 
+    /// The same, to read.
+    pub(crate) fn running_vm(&self) -> Option<&Vm> {
+        self.vm.as_ref()
+    }
+
     /// The VM; `None` if it was discarded.
     pub(crate) fn vm(&mut self) -> Option<&mut Vm> {
         self.vm.as_mut()
@@ -785,6 +795,7 @@ impl App {
             restarts: 0,
             decides: false,
             has_decided: false,
+            broadcasts: Broadcasts::default(),
         }
     }
 }

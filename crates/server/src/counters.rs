@@ -193,6 +193,9 @@ counters! {
         push_publications,
         /// Messages that were sent to subscribers.
         push_deliveries,
+        /// Messages that were compressed, each of them once for all subscribers with the same encoding and window. Connections with
+        /// `compression = "dedicated"` compress their own, which is not counted here.
+        push_compressions,
         /// Messages that had to wait because their subscriber did not read.
         push_queued,
         /// Messages that were dropped because their subscriber did not read.
@@ -212,6 +215,8 @@ counters! {
         push_slow_closes,
         /// Connections of push clients that were ended because of `connection-age-max`.
         push_aged_closes,
+        /// Messages of push clients that were refused because of `publish-rate`.
+        push_over_rate,
         /// Requests with client commands that were refused, because too many were on their way to another worker.
         push_refused_commands,
         /// Events of push clients that were sent to their backend (`[push.NAME.backend]`).
@@ -254,7 +259,7 @@ counters! {
         lua_refusals,
         /// Messages of Lua applications for clients of another worker that were dropped, because that worker did not keep up.
         lua_mail_drops,
-        /// Hooks of routes that waited for too long: their requests got a 504 response.
+        /// Hooks of routes that waited for too long: requests of `on_access` got a 504 response, and responses of `on_body` were cut.
         lua_late_hooks,
         /// Calls of `on_log` that were dropped, because too many waited.
         lua_log_drops,

@@ -361,6 +361,7 @@ impl Worker {
             assert_eq!(requester, Some(Requester::own(id)), "the exchange of an own request");
         }
         self.check_body_hooks();
+        self.apps.check_broadcasts();
         let kept = self.scripted.len() + self.kept_for_responses();
         assert_eq!(kept, self.apps.requests(), "requests that VMs keep");
         assert!(self.response_hook.is_none(), "a hook without an exchange");

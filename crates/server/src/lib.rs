@@ -12,6 +12,7 @@ mod answer;
 pub mod apply_settings;
 pub mod apps;
 mod batches;
+mod broadcasts;
 mod buffers;
 mod captured;
 mod carrier;

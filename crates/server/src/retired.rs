@@ -123,10 +123,15 @@ impl Apps {
         Some((index, !is_idle(old)))
     }
 
-    /// Takes the next client that is handed over or closed by now.
+    /// Takes the next client that is handed over or closed by now. Before the VM's time is over, a client is handed over only
+    /// when both VMs have delivered the same broadcasts.
     pub(crate) fn take_leaving(&mut self, now: Moment) -> Option<Next> {
         for at in 0..self.retired.len() {
             let hands_over = self.hands_over(&self.retired[at]);
+            let may_wait = hands_over && now < self.retired[at].by;
+            if may_wait && !self.are_in_step(&self.retired[at].app, self.retired[at].of) {
+                continue;
+            }
             let old = &mut self.retired[at];
             if hands_over && let Some(client) = old.clients.pop_front() {
                 return Some(Next::HandOver(client));

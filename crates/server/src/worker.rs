@@ -30,7 +30,7 @@ use tidegate_wire::tls::TlsSession;
 use crate::action::Running;
 use crate::action::handled::ResponseValues;
 use crate::action::lua::ScriptedRequest;
-use crate::action::lua_mail::{Broadcasts, LuaPost};
+use crate::action::lua_mail::LuaPost;
 use crate::action::lua_response::{LogHooks, ResponseHook};
 use crate::action::lua_socket::LuaClient;
 use crate::action::proxy::exchange::Exchange;
@@ -39,7 +39,8 @@ use crate::action::push::{LuaCall, PushSession, PushState};
 use crate::action::synthetic::SyntheticResponse;
 use crate::action::tarpit::TarpitRequest;
 use crate::action::tokens::TokenRequests;
-use crate::action::websocket::{Actives, SharedCodecs, WebSocket};
+use crate::action::websocket::{Actives, WebSocket};
+use crate::action::websocket_compression::SharedCodecs;
 use crate::apply_settings::{Gone, OpenListener};
 use crate::apps::{Apps, Meter, Scripts};
 use crate::buffers::BufferPool;
@@ -111,8 +112,6 @@ pub struct Worker {
     pub(crate) lua_ended: Vec<tidegate_base::Id<LuaClient>>,
     /// Mail of the applications from and for other workers; `None` if this is the only worker.
     pub(crate) lua_post: Option<LuaPost>,
-    /// Broadcasts that wait for the VMs.
-    pub(crate) lua_broadcasts: Broadcasts,
     /// Calls of Lua applications to push hubs.
     pub(crate) lua_calls: Slab<LuaCall>,
     /// The requests that Tidegate sends for itself.
@@ -362,7 +361,6 @@ impl Worker {
             lua_clients: CheckedSlab::new(streams_max),
             lua_ended: Vec::new(),
             lua_post: None,
-            lua_broadcasts: Broadcasts::default(),
             lua_calls: Slab::new(streams_max),
             own: InternalRequests::new(streams_max),
             http2_clients: Http2Clients::new(streams_max),
@@ -468,7 +466,7 @@ impl Worker {
             || self.apps.has_ready()
             || self.apps.has_handovers()
             || self.lua_share.has_waiting()
-            || self.lua_broadcasts.are_waiting()
+            || self.apps.has_broadcasts()
             || self.log_hooks.len() > 0
             || self.tokens.has_waiting()
             || self.push_share.has_waiting()

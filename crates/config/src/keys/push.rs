@@ -119,6 +119,15 @@ const USER_CHANNELS: Key = key(
     "The name of a channel should grant a permission only if the application intends it.",
 );
 
+const CACHE: Key = key(
+    "cache",
+    Boolean,
+    Value("false"),
+    "Whether a client that subscribes gets the newest message of the channel at once, whether or not it was subscribed before, and \
+     none of the older ones. Only with `history`, which keeps the message for `history-age`.",
+    "A message that reports an event is of no use to later subscribers; one that contains a state, such as a price, is.",
+);
+
 /// `[push.NAME]`.
 pub static PUSH: Section = Section {
     path: "[push.NAME]",
@@ -211,6 +220,7 @@ pub static PUSH: Section = Section {
         TAG_FILTERS,
         EXCLUDE_SENDER,
         USER_CHANNELS,
+        CACHE,
         key(
             "namespace",
             Named(&NAMESPACE),
@@ -241,6 +251,15 @@ pub static PUSH: Section = Section {
             "Names are kept for each channel in use.",
         ),
         key(
+            "publish-rate",
+            Text("a rate, such as \"50/1s\""),
+            Absent,
+            "How many messages a connection may publish in a period, also at once. Further ones get error 111, and clients may \
+             publish them again later. Without this setting, clients publish as fast as the hub delivers. `rate` of a route \
+             limits how often an address connects.",
+            "",
+        ),
+        key(
             "history-memory-max",
             Size(1 << 20, 1 << 40),
             Value("\"256MiB\""),
@@ -268,7 +287,9 @@ pub static PUSH: Section = Section {
             Word(Slow::WORDS),
             Value("\"disconnect\""),
             "What happens if the messages that wait for a client exceed their limit: the connection is closed with \
-             code 3008, or the oldest or the newest message is dropped.",
+             code 3008, the oldest or the newest message is dropped, or (\"conflate\") all messages are dropped that a newer one \
+             of the same channel follows. With \"conflate\", joins and leaves stay, and if three quarters of the limit are still used \
+             up then, the oldest messages are dropped, too.",
             "A client that is disconnected knows that it missed messages, and recovers them from the history.",
         ),
         key(
@@ -327,6 +348,7 @@ pub static NAMESPACE: Section = Section {
         TAG_FILTERS,
         EXCLUDE_SENDER,
         USER_CHANNELS,
+        CACHE,
     ],
     later: &[],
 };

@@ -2,7 +2,7 @@
 //! In: nothing. Out: the section `[websocket]`, which `FILE` and `ROUTE` refer to.
 
 use super::Preset::Value;
-use super::Shape::{Duration, List, NoNumber, OneOf, Size, Text, Word};
+use super::Shape::{Duration, List, NoNumber, Number, OneOf, Size, Text, Word};
 use super::{Section, TIMEOUT, TIMEOUT_MS_MAX, TIMEOUT_MS_MIN, key};
 use crate::model::Compression;
 use crate::words::Keyword as _;
@@ -47,6 +47,16 @@ pub static WEBSOCKET: Section = Section {
              to earlier ones, which makes small messages much shorter but takes up to 300 KiB for each connection.",
             "Compression costs CPU time. If a message contains a secret and text chosen by an attacker, the attacker \
              can guess the secret from the lengths of compressed messages.",
+        ),
+        key(
+            "window-bits",
+            Number(9, 15),
+            Value("15"),
+            "How far back a compressed message may refer, in bits: 15 is 32 KiB, 9 is 512 bytes. It holds for the server's messages, and \
+             for those of clients that accept a limit (`client_max_window_bits`; browsers do). A client may state a smaller \
+             window for itself.",
+            "The largest window compresses best. With compression = \"dedicated\", a smaller one saves memory: a connection \
+             takes about 300 KiB with 15 bits, 60 KiB with 12 and 15 KiB with 9.",
         ),
         key(
             "message-max",

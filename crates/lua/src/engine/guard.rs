@@ -44,6 +44,8 @@ pub enum Excess {
     Time,
     /// The VM reached its memory limit.
     Memory,
+    /// The callback has waited for too long.
+    Wait,
 }
 
 /// Requests for memory up to this size are always granted.

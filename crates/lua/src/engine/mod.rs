@@ -383,6 +383,7 @@ impl Engine {
             let message = match excess {
                 Excess::Time => "the callback exceeds its time budget",
                 Excess::Memory => "the application exceeds its memory limit",
+                Excess::Wait => "the callback has waited for too long",
             };
             return Failure {
                 excess: Some(excess),

@@ -166,10 +166,13 @@ impl<'a> Joined<'a> {
     #[must_use]
     pub fn new(reply: &'a Subscribed, since: Option<u64>, has_deltas: bool) -> Self {
         let recovered = reply.recovered.as_ref();
-        let position = reply.position.map(|top| match (recovered, since) {
-            // The publications follow the client's own position.
-            (Some(Recovered { is_whole: true, .. }), Some(offset)) => Position { offset, ..top },
-            _ => top,
+        let first = recovered.and_then(|recovered| recovered.publications.first());
+        let before_first = first.map(|first| first.offset().saturating_sub(1));
+        // A client that has missed nothing stays where it is.
+        let own = since.filter(|_| recovered.is_some_and(|recovered| recovered.is_whole));
+        let position = reply.position.map(|top| {
+            let offset = before_first.or(own).unwrap_or(top.offset);
+            Position { offset, ..top }
         });
         Self { position, recovered, has_deltas, ttl_seconds: None, data: "" }
     }

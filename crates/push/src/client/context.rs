@@ -37,6 +37,8 @@ pub struct Context<'c, K> {
     pub room: usize,
     /// The effort of the commands so far (`effort.rs`), which the caller bounds.
     pub effort: u32,
+    /// How many publications were refused because of `publish-rate`.
+    pub over_rate: u64,
     /// What the caller must ask the backend.
     pub request: Option<BackendRequest>,
     /// The backend has answered something that is no decision.

@@ -55,8 +55,8 @@ impl Connection {
         let whole = reply.recovered.as_ref().filter(|recovered| recovered.is_whole);
         let missed = whole.map_or(&[][..], |recovered| &recovered.publications);
         let fits = fitting(missed, context.room, out) == missed.len();
-        let since = since.filter(|_| fits);
-        let position = Joined::new(reply, since, false).position;
+        let position =
+            if fits { Joined::new(reply, since, false).position } else { reply.position };
         self.codec.encode_push(out, &Push::Subscribed { channel, position, data });
         for publication in missed.iter().filter(|_| fits) {
             self.codec.encode_push(out, &Push::Publication(publication, Body::Plain));

@@ -34,6 +34,7 @@ use crate::emulation::{Secret, SessionName};
 use crate::hub::Hub;
 use crate::local::SubscriptionId;
 use crate::mail::{Call, Order, PresentClient, Reply, ReplyTo, Subscribed};
+use crate::pace::Pace;
 use crate::position::Since;
 use crate::publication::{Form, Publication, count_within, is_too_deep};
 use crate::settings::{Client, Error, Hubs, is_permitted, stream_limits};
@@ -85,6 +86,8 @@ pub struct Connection {
     has_failed: bool,
     /// What was handled of a message whose rest is still to be handed over.
     handled: Handled,
+    /// What it has used of the hub's `publish-rate`.
+    pace: Pace,
 }
 
 /// What was handled of a message.
@@ -206,6 +209,7 @@ impl Connection {
             welcome: None,
             has_failed: false,
             handled: Handled::default(),
+            pace: Pace::default(),
         }
     }
 
@@ -647,6 +651,11 @@ impl Connection {
         }
         if is_too_deep(data) {
             return Err(Error::BadRequest);
+        }
+        let rate = hub.push.publish_rate;
+        if rate.is_some_and(|rate| !self.pace.admit(&rate, context.at.0)) {
+            context.over_rate += 1;
+            return Err(Error::TooManyRequests);
         }
         if is_asked {
             self.ask_publish(context, id, publish, data);

@@ -17,14 +17,22 @@ struct Fixture {
     room: usize,
     /// The effort of the last message.
     effort: u32,
+    now: Moment,
 }
 
 impl Fixture {
     fn new() -> Self {
-        let text = "[[listener]]\nbind = \"127.0.0.1:80\"\n[push.p]\nanonymous = true\nsubscribe = \"anyone\"\n\
-                    history = 100\nread-history = \"anyone\"\npresence = true\nread-presence = \"anyone\"\n\
-                    queue-max = \"100000B\"\n";
-        let config = tidegate_config::parse(text, "the test").unwrap_or_else(|e| panic!("{e}"));
+        Self::with("")
+    }
+
+    /// The hub has these settings besides.
+    fn with(settings: &str) -> Self {
+        let text = format!(
+            "[[listener]]\nbind = \"127.0.0.1:80\"\n[push.p]\nanonymous = true\nsubscribe = \"anyone\"\n\
+             history = 100\nread-history = \"anyone\"\npresence = true\nread-presence = \"anyone\"\n\
+             queue-max = \"100000B\"\n{settings}"
+        );
+        let config = tidegate_config::parse(&text, "the test").unwrap_or_else(|e| panic!("{e}"));
         let settings = Hubs::new(&config);
         let mut hub = Hub::new(&settings, 0, 1);
         for number in 0..MESSAGES {
@@ -44,7 +52,8 @@ impl Fixture {
             hub.call(&settings, to, Call::Publish(order), (Moment::ZERO, number));
         }
         let client = Connection::new(Codec::Json, [1, 2]);
-        let mut fixture = Self { settings, hub, client, room: QUEUE_MAX, effort: 0 };
+        let now = Moment::ZERO;
+        let mut fixture = Self { settings, hub, client, room: QUEUE_MAX, effort: 0, now };
         assert!(fixture.send("{\"id\":1,\"connect\":{}}").contains("\"connect\""));
         fixture
     }
@@ -70,7 +79,7 @@ impl Fixture {
             index: 0,
             key: 7,
             queue: None,
-            at: (Moment::ZERO, 3),
+            at: (self.now, 3),
             unix_seconds: 1_000_000,
             ping_seconds: None,
             version: "test",
@@ -78,6 +87,7 @@ impl Fixture {
             effort: 0,
             request: None,
             is_nonsense: false,
+            over_rate: 0,
         };
         work(&mut self.client, &mut context, &mut out);
         self.effort = context.effort;
@@ -128,6 +138,54 @@ fn more_than_the_queue_takes_is_lost_and_history_comes_in_parts() {
 }
 
 #[test]
+fn publications_beyond_the_rate_get_an_error_and_a_refused_one_uses_nothing() {
+    let mut fixture =
+        Fixture::with("publish = \"anyone\"\npublish-rate = \"3/3s\"\nmessage-max = \"9B\"\n");
+    let one = |id: u32, data: &str| {
+        format!("{{\"id\":{id},\"publish\":{{\"channel\":\"b\",\"data\":{data}}}}}\n")
+    };
+    assert!(fixture.send(&one(9, "\"longer than allowed\"")).contains("\"code\":106"));
+    let burst: String = (10..15).map(|id| one(id, "1")).collect();
+    for (seconds, published) in [(0, 3), (0, 0), (1, 1), (9, 3)] {
+        fixture.now = Moment::ZERO.after(tidegate_base::Span::from_secs(seconds));
+        let replies = fixture.send(&burst);
+        assert_eq!(replies.matches("\"publish\":{}").count(), published, "{replies}");
+        assert_eq!(replies.matches(TOO_MANY).count(), 5 - published, "{replies}");
+    }
+}
+
+#[test]
+fn channel_patterns_are_refused_with_a_message_that_states_it() {
+    let mut fixture = Fixture::new();
+    for channel in ["*", "news.*", "/users/:name"] {
+        let text = format!("{{\"id\":2,\"subscribe\":{{\"channel\":\"{channel}\"}}}}");
+        let reply = fixture.send(&text);
+        assert!(reply.contains("\"code\":107,\"message\":\"channel patterns are not "), "{reply}");
+    }
+}
+
+#[test]
+fn subscriber_of_a_cache_gets_the_newest_message_and_no_other() {
+    let mut fixture = Fixture::with("cache = true\n");
+    for (rest, count) in [
+        ("", 1),
+        (",\"recover\":true,\"offset\":1", 1),
+        (",\"recover\":true,\"offset\":8", 0),
+        (",\"recover\":true,\"offset\":8,\"epoch\":\"bbbbbbbb\"", 1),
+    ] {
+        let text = format!("{{\"id\":2,\"subscribe\":{{\"channel\":\"a\"{rest}}}}}");
+        let reply = fixture.send(&text);
+        assert_eq!(reply.matches("\"data\"").count(), count, "{rest}");
+        let offset = MESSAGES - count as u64;
+        assert!(reply.contains(&format!("\"offset\":{offset}")), "{rest}: {reply:.300}");
+        assert!(reply.contains("\"recovered\":true"), "{rest}");
+        fixture.send("{\"id\":3,\"unsubscribe\":{\"channel\":\"a\"}}");
+    }
+    let reply = fixture.send("{\"id\":2,\"subscribe\":{\"channel\":\"empty\"}}");
+    assert!(!reply.contains("was_recovering") && !reply.contains("error"), "{reply}");
+}
+
+#[test]
 fn queries_of_a_message_are_limited() {
     let mut fixture = Fixture::new();
     let message: String = (2..102)
@@ -163,7 +221,8 @@ fn each_call_verifies_one_signature_by_a_public_key() {
     assert_eq!(tidegate_config::supply(&mut config, keys), Ok(()));
     let settings = Hubs::new(&config);
     let (hub, client) = (Hub::new(&settings, 0, 1), Connection::new(Codec::Json, [1, 2]));
-    let mut fixture = Fixture { settings, hub, client, room: QUEUE_MAX, effort: 0 };
+    let mut fixture =
+        Fixture { settings, hub, client, room: QUEUE_MAX, effort: 0, now: Moment::ZERO };
     let command = |id: u8, name: &str, channel: &str| {
         let token = match channel {
             "" => public_token(1, "{\"sub\":\"7\"}"),
@@ -307,6 +366,7 @@ mod audiences {
                 effort: 0,
                 request: None,
                 is_nonsense: false,
+                over_rate: 0,
             };
             let received = self.clients[at].receive(&mut context, text.as_bytes(), &mut out);
             assert_eq!(received, Ok(text.len()), "{text}");
@@ -338,7 +398,7 @@ mod audiences {
         /// The clients that get the next publication.
         fn receivers(&mut self) -> Vec<u32> {
             let mut keys = Vec::new();
-            let Some(slice) = self.hub.deliver(1 << 20, &mut keys) else { return keys };
+            let Some(slice) = self.hub.deliver(1 << 20, |_| 1, &mut keys) else { return keys };
             keys.retain(|key| self.clients[*key as usize].admits(&slice.publication));
             self.hub.end_slice(slice, Delivery::default());
             keys

@@ -430,6 +430,8 @@ impl Worker {
         if let CallbackEnd::Failed(failure) = verdict {
             self.accounts.counters.lua_failures.add(1);
             self.accounts.counters.lua_excesses.add(u64::from(failure.is_excess()));
+            let is_late = failure.excess == Some(Excess::Wait);
+            self.accounts.counters.lua_late_hooks.add(u64::from(is_late));
         }
         if matches!(verdict, CallbackEnd::Failed(failure) if failure.excess == Some(Excess::Memory))
         {
@@ -447,9 +449,8 @@ impl Worker {
     /// Begins the callbacks of requests that had to wait, continues those whose wait is over, and begins timers and
     /// threads that are due, as far as their share of the turn goes.
     pub(crate) fn resume_apps<R: Reactor>(&mut self, reactor: &mut R) {
-        let has_waiting = self.lua_share.has_waiting()
-            || self.log_hooks.len() > 0
-            || self.lua_broadcasts.are_waiting();
+        let has_waiting =
+            self.lua_share.has_waiting() || self.log_hooks.len() > 0 || self.apps.has_broadcasts();
         if self.apps.retired_len() == 0 && !self.apps.has_ready() && !has_waiting {
             return;
         }

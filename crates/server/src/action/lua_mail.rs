@@ -4,18 +4,18 @@
 //! and Close frames for clients.
 //! Never: waits for another worker; changes the order of mail to a worker.
 //! Limits: `LUA_MAILS_MAX` messages and `MAIL_BYTES_MAX` bytes on their way to a worker; more are dropped and counted
-//! (`lua_mail_drops`). `MAILS_PER_TURN_MAX` of them are taken in a turn. As many broadcasts, and bytes of them, wait for the
-//! VMs of a worker, which get them in their share of a turn.
+//! (`lua_mail_drops`). `MAILS_PER_TURN_MAX` of them are taken in a turn. Broadcasts wait for each VM (`broadcasts.rs`), which
+//! gets them in its share of a turn.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use tidegate_base::limits::MAILS_PER_TURN_MAX;
 use tidegate_config::model::Config;
-use tidegate_lua::{Handler, RemoteClient};
+use tidegate_lua::RemoteClient;
 use tidegate_reactor::{Mailbox, Reactor, Sender, Waker};
 
+use crate::broadcasts::Broadcast;
 use crate::worker::Worker;
 
 /// The most messages of applications that a worker's mailbox holds.
@@ -36,45 +36,6 @@ pub enum LuaMail {
     },
     /// For all VMs.
     Broadcast(Arc<Broadcast>),
-}
-
-/// A message for the subscribers of a channel.
-pub struct Broadcast {
-    /// The channel.
-    channel: String,
-    /// The message.
-    data: Vec<u8>,
-}
-
-/// The broadcasts that wait for the VMs of a worker.
-#[derive(Default)]
-pub(crate) struct Broadcasts {
-    waiting: VecDeque<Arc<Broadcast>>,
-    /// The bytes of all of them.
-    bytes: usize,
-}
-
-impl Broadcasts {
-    /// Whether one waits.
-    pub(crate) fn are_waiting(&self) -> bool {
-        !self.waiting.is_empty()
-    }
-
-    /// Adds one. Returns false if there is no room for it.
-    fn add(&mut self, broadcast: Arc<Broadcast>) -> bool {
-        if self.waiting.len() >= LUA_MAILS_MAX || self.bytes > MAIL_BYTES_MAX {
-            return false;
-        }
-        self.bytes += broadcast.data.len();
-        self.waiting.push_back(broadcast);
-        true
-    }
-
-    fn take(&mut self) -> Option<Arc<Broadcast>> {
-        let broadcast = self.waiting.pop_front()?;
-        self.bytes -= broadcast.data.len();
-        Some(broadcast)
-    }
 }
 
 /// What happens to a client of another worker.
@@ -268,18 +229,19 @@ impl Worker {
     }
 
     fn keep_broadcast(&mut self, broadcast: Arc<Broadcast>) {
-        let is_kept = self.lua_broadcasts.add(broadcast);
-        self.accounts.counters.lua_mail_drops.add(u64::from(!is_kept));
+        let drops = self.apps.add_broadcast(&broadcast);
+        self.accounts.counters.lua_mail_drops.add(drops);
     }
 
-    /// Hands the broadcasts that wait to the VMs that take broadcasts, as far as the share of the turn goes.
+    /// Hands the broadcasts that wait to the VMs, one of each VM after the other, as far as the share of the turn goes.
     pub(super) fn deliver_broadcasts<R: Reactor>(&mut self, reactor: &mut R) {
-        while !self.lua_share.is_used_up()
-            && let Some(broadcast) = self.lua_broadcasts.take()
-        {
+        while self.apps.has_broadcasts() {
             for place in 0..self.apps.len() {
+                if self.lua_share.is_used_up() {
+                    return;
+                }
                 let app = self.apps.index_at(place);
-                if self.apps.peek(app).is_some_and(|vm| vm.has(Handler::Broadcast)) {
+                if let Some(broadcast) = self.apps.take_broadcast(app) {
                     let Broadcast { channel, data } = &*broadcast;
                     self.call_app(reactor, app, "a broadcast", None, |vm| {
                         vm.broadcast(channel, data)

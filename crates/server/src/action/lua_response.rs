@@ -71,7 +71,8 @@ impl Worker {
         };
         let vm = self.apps.present(app).filter(|_| is_present);
         let found = vm.and_then(|vm| vm.take_reply(handle).zip(Some(vm.has(Handler::Body))));
-        let Some((reply, changes_bodies)) = found.filter(|_| verdict == Some(CallbackEnd::Done))
+        let Some((mut reply, changes_bodies)) =
+            found.filter(|_| verdict == Some(CallbackEnd::Done))
         else {
             self.close_response_hook(*hook);
             self.fail_served(reactor, id, HOOK_FAILED);
@@ -86,6 +87,19 @@ impl Worker {
             return Err(());
         }
         self.close_response_hook(*hook);
+        let is_head = self.exchanges.get(id).is_some_and(|exchange| exchange.facts.is_head);
+        if !has_body
+            && changes_bodies
+            && !reply.keeps_body
+            && reply.describes_changed_body(is_head, head.content_length)
+        {
+            if reply.describe_changed_body().is_err() {
+                self.fail_served(reactor, id, HOOK_FULL);
+                return Err(());
+            }
+            let changed = OwnedResponse::changed(head, reply.status, &reply.changes);
+            return Ok(Some(changed.without_length()));
+        }
         let is_changed = reply.is_changed();
         Ok(is_changed.then(|| OwnedResponse::changed(head, reply.status, &reply.changes)))
     }

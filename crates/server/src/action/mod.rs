@@ -41,6 +41,7 @@ pub(crate) mod synthetic;
 pub(crate) mod tarpit;
 pub(crate) mod tokens;
 pub(crate) mod websocket;
+pub(crate) mod websocket_compression;
 
 use tidegate_base::Id;
 use tidegate_config::model::{Action, HttpsRedirect, Listener};

@@ -19,15 +19,16 @@ use tidegate_push::client::Disconnect;
 use tidegate_reactor::Reactor;
 use tidegate_wire::message::RequestHead;
 use tidegate_wire::websocket::{
-    Accept, Close, CloseCode, Closing, Decoder, DeflateParameters, Deflater, Effort, Fault,
-    FrameHead, FrameRules, Incoming, Inflater, Kind, Opcode, Policy, Role, WINDOW_BITS_MAX,
-    encode_close, encode_close_reply, encode_deflated, encode_message, encode_ping, encode_pong,
+    Accept, Close, CloseCode, Closing, Decoder, Fault, FrameHead, FrameRules, Incoming, Inflater,
+    Kind, Opcode, Policy, Role, encode_close, encode_close_reply, encode_message, encode_ping,
+    encode_pong,
 };
 
 use crate::action::Running;
 use crate::action::lua_socket::LuaClient;
 use crate::action::push::PushSession;
 use crate::action::service::Service;
+use crate::action::websocket_compression::{Compression, Compressor, Packing, keeps_any_context};
 use crate::answer::{Answer, Switch};
 use crate::requester::Requester;
 use crate::worker::Worker;
@@ -38,6 +39,9 @@ const DIRECT_BYTES_MIN: usize = 4096;
 const JITTER_PART: u32 = 4;
 /// When a deadline is looked at again that passed while the action took no messages.
 const FULL_RECHECK: Span = Span::from_secs(1);
+
+/// How long a client waits at least before it tries again to connect.
+const RETRY: Span = Span::from_secs(2);
 
 /// Why a connection ends whose client does not reply to a Ping or a Close frame.
 const NO_REPLY: &str = "the client did not reply in time";
@@ -82,24 +86,6 @@ struct Active {
     message: Vec<u8>,
     /// `None` if compression was not negotiated.
     compression: Option<Box<Compression>>,
-}
-
-/// The compression of a connection.
-struct Compression {
-    /// Decompresses the client's messages; `None` if the worker's shared decompressor does.
-    inflater: Option<Inflater>,
-    /// Compresses the messages for the client.
-    compressor: Compressor,
-    /// A reference that `SharedCodecs::keepers` counts, if the connection keeps a context between messages.
-    _keeper: Option<Rc<()>>,
-}
-
-/// Compresses the messages for a client.
-struct Compressor {
-    /// The negotiated parameters of permessage-deflate.
-    parameters: DeflateParameters,
-    /// `None` if the worker's shared compressor is used.
-    deflater: Option<Deflater>,
 }
 
 /// The place of a connection that is not in `Actives`.
@@ -148,6 +134,10 @@ impl Actives {
         }
     }
 
+    fn get(&self, at: u32) -> Option<&Active> {
+        self.places.get(at as usize)?.as_ref()
+    }
+
     /// Whether this place belongs to a connection.
     pub(crate) fn is_taken(&self, at: u32) -> bool {
         self.places.get(at as usize).is_some_and(Option::is_some)
@@ -156,24 +146,6 @@ impl Actives {
     /// The number of connections that need more than a `WebSocket`.
     pub(crate) fn len(&self) -> usize {
         self.places.len() - self.free.len()
-    }
-}
-
-/// The compressors of all connections that keep no context. Created when the first connection uses them.
-#[derive(Default)]
-pub(crate) struct SharedCodecs {
-    /// Decompresses messages. Its contents are meaningless between two messages.
-    inflater: Option<Box<Inflater>>,
-    /// Compresses messages. Its contents are meaningless between two messages.
-    deflater: Option<Box<Deflater>>,
-    /// Has one more reference for each connection that keeps a context of its own.
-    keepers: Rc<()>,
-}
-
-impl SharedCodecs {
-    /// The number of connections that keep a context of their own between messages.
-    fn keepers(&self) -> usize {
-        Rc::strong_count(&self.keepers) - 1
     }
 }
 
@@ -262,7 +234,7 @@ impl Worker {
         service: Service,
     ) -> Option<Id<WebSocket>> {
         if self.stopping {
-            self.answer_error(reactor, to, 503, "the server is stopping", true);
+            self.answer_later(reactor, to, RETRY, "the server is stopping", true);
             return None;
         }
         let message_ms = millis(reactor.now());
@@ -272,11 +244,11 @@ impl Worker {
             WebSocket { requester: to, active, message_ms, service, endpoint, state, yielded };
         let Ok(id) = self.websockets.insert(socket) else {
             let text = "the proxy is handling too many requests";
-            self.answer_error(reactor, to, 503, text, true);
+            self.answer_later(reactor, to, RETRY, text, true);
             return None;
         };
         if let (Some(parameters), Some(socket)) = (accept.deflate, self.websockets.get_mut(id)) {
-            let compression = Some(Box::new(Compression::new(parameters, &self.codecs.keepers)));
+            let compression = Some(Box::new(Compression::new(parameters, &self.codecs)));
             let decoder = new_decoder(true);
             socket.active = self.actives.put(Active { decoder, message: Vec::new(), compression });
         }
@@ -561,6 +533,19 @@ impl Worker {
         }
     }
 
+    /// How a connection gets a message that several connections get, and that has as many bytes as `count_bytes` returns.
+    pub(super) fn packing_for(
+        &self,
+        id: Id<WebSocket>,
+        count_bytes: impl FnOnce() -> usize,
+    ) -> Packing {
+        let Some(place) = self.websockets.find(id).and_then(WebSocket::place) else {
+            return Packing::Plain;
+        };
+        let compression = self.actives.get(place).and_then(|active| active.compression.as_deref());
+        compression.map_or(Packing::Plain, |compression| compression.packing_for(count_bytes()))
+    }
+
     /// Sends a frame that was encoded for several connections. Does nothing after a Close frame.
     pub(super) fn send_frame<R: Reactor>(
         &mut self,
@@ -634,43 +619,6 @@ impl Worker {
         let head = FrameHead { is_final: true, is_deflated: false, opcode, length, key: None };
         self.encode_switched(reactor, to, |out| head.encode(out));
         self.send_switched(reactor, to, data);
-    }
-
-    /// Sends a message compressed. Returns false if that is not possible; then nothing was sent.
-    fn send_deflated<R: Reactor>(
-        &mut self,
-        reactor: &mut R,
-        to: Requester,
-        compressor: &mut Compressor,
-        kind: Kind,
-        data: &[u8],
-    ) -> bool {
-        let mut shared = None;
-        let deflater = match &mut compressor.deflater {
-            Some(own) => own,
-            None => {
-                let codec =
-                    self.codecs.deflater.take().or_else(|| {
-                        Deflater::shared(WINDOW_BITS_MAX, Effort::default()).map(Box::new)
-                    });
-                let Some(codec) = codec else { return false };
-                &mut **shared.insert(codec)
-            }
-        };
-        let mut is_sent = false;
-        if deflater.fits(&compressor.parameters, Role::Server, data.len()) {
-            self.encode_switched(reactor, to, |out| {
-                is_sent = encode_deflated(out, kind, data, deflater, None).is_ok();
-            });
-            if !is_sent {
-                // The message was not sent, so later messages must not refer to it.
-                deflater.forget();
-            }
-        }
-        if shared.is_some() {
-            self.codecs.deflater = shared;
-        }
-        is_sent
     }
 }
 
@@ -820,22 +768,6 @@ impl WebSocket {
     fn quiet_span(&self, now: Moment) -> Span {
         Span::from_millis(u64::from(millis(now).wrapping_sub(self.message_ms)))
     }
-}
-
-impl Compression {
-    fn new(parameters: DeflateParameters, keepers: &Rc<()>) -> Self {
-        let own = |role| parameters.keeps_context(role).then(|| parameters.window_bits(role));
-        let inflater = own(Role::Client).map(Inflater::for_connection);
-        let deflater =
-            own(Role::Server).and_then(|bits| Deflater::for_connection(bits, Effort::default()));
-        let keeper = keeps_any_context(parameters).then(|| Rc::clone(keepers));
-        Self { inflater, compressor: Compressor { parameters, deflater }, _keeper: keeper }
-    }
-}
-
-/// Whether either side keeps what it has learned from earlier messages.
-fn keeps_any_context(parameters: DeflateParameters) -> bool {
-    parameters.keeps_context(Role::Client) || parameters.keeps_context(Role::Server)
 }
 
 /// The decoder of a connection between two messages.

@@ -33,7 +33,7 @@ handlers["/sent"] = function(body)
   body:write(tostring(ok), " ", err:match("nil value") or err)
 end
 handlers["/hold"] = function(body)
-  tide.sleep(3600)
+  tide.sleep(50)
   while true do
     local data = body:read()
     if not data then return end

@@ -128,6 +128,13 @@ impl Process {
 
     /// Connects a client. Returns it and its id.
     pub fn connect(&mut self) -> (Client, String) {
+        let mut client = self.open();
+        let id = client.read().pop().expect("the client gets its id");
+        (client, id)
+    }
+
+    /// Connects a client of an application that sends no message first.
+    pub fn open(&mut self) -> Client {
         let peer = self.net.dial(&self.workers[0].bound[0]).expect("the workers listen");
         let request = "GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
             Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
@@ -137,9 +144,7 @@ impl Process {
         let end = input.windows(4).position(|window| window == b"\r\n\r\n").expect("a head");
         let input = input.split_off(end + 4);
         let decoder = Decoder::new(FrameRules { role: Role::Client, allows_deflate: false });
-        let mut client = Client { peer, decoder, input, message: Vec::new() };
-        let id = client.read().pop().expect("the client gets its id");
-        (client, id)
+        Client { peer, decoder, input, message: Vec::new() }
     }
 
     pub fn sum(&self, name: &str) -> u64 {

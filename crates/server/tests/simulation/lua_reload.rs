@@ -17,8 +17,8 @@ use crate::lua::{Client, Process};
 use crate::peer::harness::addresses;
 
 /// A process, and what its next configuration follows.
-struct Reloaded {
-    process: Process,
+pub struct Reloaded {
+    pub process: Process,
     arranged: Arranged,
     numbers: Numbers,
     state: ProcessState,
@@ -36,7 +36,7 @@ impl Reloaded {
         Self::of(&file("before"), workers)
     }
 
-    fn of(text: &str, workers: u32) -> Self {
+    pub fn of(text: &str, workers: u32) -> Self {
         let config = tidegate_config::parse(text, "the test").expect("it is valid");
         Self {
             process: Process::of(text, workers),
@@ -47,7 +47,7 @@ impl Reloaded {
     }
 
     /// Brings the configuration `text`. Returns what a worker refused.
-    fn reload(&mut self, text: &str) -> Result<(), String> {
+    pub fn reload(&mut self, text: &str) -> Result<(), String> {
         let config = tidegate_config::parse(text, "the test").expect("it is valid");
         let next = self.arranged.next(config, &Default::default()).expect("there are indexes");
         let scripts = apps::read(&next.config).expect("they are readable");

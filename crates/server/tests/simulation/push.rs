@@ -11,8 +11,8 @@ use tidegate_config::model::Config;
 use tidegate_gate::process_state::ProcessState;
 use tidegate_reactor::{Faults, Reactor as _, SimNet, SimPeer, SimReactor, SimServer};
 use tidegate_wire::websocket::{
-    Decoder, FrameRules, Incoming, Kind, Limits, Role, encode_close_reply, encode_message,
-    encode_pong,
+    Decoder, FrameRules, Incoming, Inflater, Kind, Limits, Role, encode_close_reply,
+    encode_message, encode_pong,
 };
 
 use tidegate_secure::TlsPlan;
@@ -182,9 +182,15 @@ pub(crate) struct Client {
     peer: SimPeer,
     is_websocket: bool,
     is_open: bool,
+    /// The head of the response.
+    pub(crate) head: String,
     input: Vec<u8>,
     decoder: Decoder,
+    /// Decompresses the messages, if the client offers compression.
+    inflater: Option<Inflater>,
     message: Vec<u8>,
+    /// The bytes of frames so far.
+    pub(crate) frame_bytes: usize,
     /// The data of the messages.
     pub(crate) received: Vec<String>,
     /// The id of the last event.
@@ -203,17 +209,35 @@ impl Drop for Client {
 
 impl Client {
     pub(crate) fn raw(process: &Process, path: &str) -> Self {
+        Self::raw_with(process, path, "")
+    }
+
+    /// A client that offers compression, with a window of `window_bits`.
+    pub(crate) fn compressed(
+        process: &Process,
+        path: &str,
+        (offer, window_bits): (&str, u8),
+    ) -> Self {
+        let field = format!("Sec-WebSocket-Extensions: {offer}\r\n");
+        let mut client = Self::raw_with(process, path, &field);
+        client.decoder = Decoder::new(FrameRules { role: Role::Client, allows_deflate: true });
+        client.inflater = Some(Inflater::for_connection(window_bits));
+        client
+    }
+
+    /// A client whose request has these fields besides.
+    pub(crate) fn raw_with(process: &Process, path: &str, fields: &str) -> Self {
         Self::new(
             process,
             true,
             format!(
                 "GET {path} HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
-             Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+             Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n{fields}\r\n"
             ),
         )
     }
 
-    fn events(process: &Process, path: &str, last_id: Option<&str>) -> Self {
+    pub(crate) fn events(process: &Process, path: &str, last_id: Option<&str>) -> Self {
         let id = last_id.map(|id| format!("Last-Event-ID: {id}\r\n")).unwrap_or_default();
         Self::new(
             process,
@@ -229,9 +253,12 @@ impl Client {
             peer,
             is_websocket,
             is_open: false,
+            head: String::new(),
             input: Vec::new(),
             decoder: Decoder::new(FrameRules { role: Role::Client, allows_deflate: false }),
+            inflater: None,
             message: Vec::new(),
+            frame_bytes: 0,
             received: Vec::new(),
             last_id: None,
             is_lost: false,
@@ -246,6 +273,7 @@ impl Client {
             let Some(end) = text.find("\r\n\r\n") else { return };
             let status = if self.is_websocket { "HTTP/1.1 101 " } else { "HTTP/1.1 200 " };
             assert!(text.starts_with(status), "{text}");
+            self.head = text[..end].to_owned();
             self.input.drain(..end + 4);
             self.is_open = true;
         }
@@ -254,10 +282,12 @@ impl Client {
 
     fn read_frames(&mut self) {
         let mut input = core::mem::take(&mut self.input);
+        self.frame_bytes += input.len();
         let (mut rest, limits) = (&mut input[..], Limits::default());
         let mut out = Vec::new();
         while !rest.is_empty() {
-            let decoded = self.decoder.decode_message(rest, &limits, &mut self.message, None);
+            let inflater = self.inflater.as_mut();
+            let decoded = self.decoder.decode_message(rest, &limits, &mut self.message, inflater);
             let step = decoded.expect("the worker keeps to the protocol");
             let consumed = step.consumed;
             match step.incoming {

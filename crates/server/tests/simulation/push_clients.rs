@@ -387,3 +387,32 @@ fn connections_end_after_their_age_and_advise_to_connect_again() {
     drop((stream, peers));
     process.finish(Vec::new());
 }
+
+#[test]
+fn refused_clients_are_told_to_come_back_at_different_times() {
+    let mut process = Process::new(1, 11, 64, &format!("{SETTINGS}retry = \"3s\"\n"));
+    let mut peers: Vec<SimPeer> = (0..40).map(|_| process.dial()).collect();
+    process.turns(10);
+    // A request that has begun keeps its connection while the process stops.
+    peers.iter_mut().for_each(|peer| {
+        peer.send(b"GET /push/subscribe/a HTTP/1.1\r\nHost: a\r\n");
+    });
+    process.turns(10);
+    process.stop(Span::from_secs(30));
+    process.turns(10);
+    peers.iter_mut().for_each(|peer| {
+        peer.send(b"\r\n");
+    });
+    process.turns(50);
+    let waits: std::collections::BTreeSet<u64> = peers
+        .iter()
+        .map(|peer| {
+            let response = String::from_utf8_lossy(&peer.receive()).into_owned();
+            assert!(response.starts_with("HTTP/1.1 503 "), "{response}");
+            let field = response.lines().find_map(|line| line.strip_prefix("Retry-After: "));
+            field.and_then(|seconds| seconds.parse().ok()).expect("a number of seconds")
+        })
+        .collect();
+    assert!(waits.iter().all(|seconds| (3..=15).contains(seconds)), "{waits:?}");
+    assert!(waits.len() > 5, "they are spread: {waits:?}");
+}

@@ -98,6 +98,25 @@ fn centrifuge_js_works_with_tokens_of_public_keys() {
     }
 }
 
+/// Subscribers with compression, by two libraries, on all workers.
+#[test]
+fn publication_is_compressed_once_for_websockets_of_python_and_node() {
+    let folder = Folder::new("push-compression");
+    let admin = free_address();
+    let config = CONFIG.replace("[push.p]\n", "[push.p]\nsubscribe = \"anyone\"\n");
+    let config =
+        format!("[admin]\nbind = \"{admin}\"\n[websocket]\ncompression = \"shared\"\n{config}");
+    let gate = Gate::start(&folder, &config);
+    let client = folder.file("client.py", include_str!("push_compression.py"));
+    let child = folder.file("client.js", include_str!("push_compression.js"));
+    let mut command = crate::origins::python();
+    command.env_remove("http_proxy").env("NODE_PATH", "/usr/share/nodejs");
+    command.arg(&client).arg(gate.address().to_string()).arg(admin.to_string());
+    command.arg(node().get_program()).arg(&child);
+    let printed = run_well(&mut command);
+    assert_eq!(printed, "61 subscribers\n61 received\n1 compression\n");
+}
+
 /// The client of this repository.
 const OWN_CLIENT: &str = include_str!("../../../../web/client/tidegate.js");
 

@@ -76,13 +76,16 @@ fn websocket_client_talks_to_the_echo() {
     assert!(status.success(), "{messages}");
 }
 
-/// The clients of Go and Node, on plain connections and over TLS, with each setting of compression.
+/// The clients of Go and Node, on plain connections and over TLS, with each setting of compression and two windows.
 #[test]
 fn go_and_node_talk_to_the_echo() {
-    for compression in ["off", "shared", "dedicated"] {
-        let folder = Folder::new(&format!("echo-clients-{compression}"));
+    for (compression, window_bits) in
+        [("off", 15), ("shared", 15), ("dedicated", 15), ("dedicated", 9)]
+    {
+        let folder = Folder::new(&format!("echo-clients-{compression}-{window_bits}"));
         let secured = "[[listener]]\nbind = \"127.0.0.1:0\"\ntls = \"self-signed\"\n";
-        let gate = Gate::start(&folder, &format!("{}{secured}", echo(compression)));
+        let config = format!("{}window-bits = {window_bits}\n{secured}", echo(compression));
+        let gate = Gate::start(&folder, &config);
         let script = folder.file("client.js", include_str!("websocket_client.js"));
         for (scheme, address) in ["ws", "wss"].into_iter().zip(gate.addresses()) {
             let url = format!("{scheme}://{address}/echo");

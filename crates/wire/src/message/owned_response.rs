@@ -88,6 +88,12 @@ impl OwnedResponse {
         Self { length: BodyLength::Streamed, content_length: None, ..self }
     }
 
+    /// The same head of a response without content, for content whose length is not known (RFC 9110 section 8.6).
+    #[must_use]
+    pub fn without_length(self) -> Self {
+        Self { content_length: None, ..self }
+    }
+
     fn push(&mut self, field: &Field<'_>) {
         let (name, value) = (self.names.len(), self.values.len());
         self.names.push_str(field.name);

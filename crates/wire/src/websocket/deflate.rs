@@ -10,16 +10,16 @@ use core::fmt;
 use tidegate_base::limits::WEBSOCKET_SCRATCH_BYTES_MAX;
 use zlib_rs::{Deflate, DeflateConfig, DeflateFlush};
 
-use super::extension::{DeflateParameters, WINDOW_BITS_MAX};
+use super::extension::{COMPRESSOR_BITS_MIN, WINDOW_BITS_MAX};
 use super::fault::FaultKind;
-use super::frame::Role;
 
-/// Bits of the smallest window that the compressor supports.
-const DEFLATE_BITS_MIN: u8 = 9;
 /// The end of a flushed stream, which is not sent: the receiver adds it.
 const TAIL: &[u8] = &[0, 0, 0xff, 0xff];
 /// An empty message: the first byte of an empty block without compression (section 7.2.3.6).
 const EMPTY_MESSAGE: &[u8] = &[0];
+
+/// By how much the memory level of a compressor is less than the bits of its window, if the window is small.
+const MEMORY_LEVEL_BEHIND: u8 = 6;
 
 /// How hard a compressor tries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,6 +28,16 @@ pub struct Effort {
     pub level: u8,
     /// 1 (least memory) to 9.
     pub memory_level: u8,
+}
+
+impl Effort {
+    /// The effort for a window of these bits. A small window needs less memory for what the compressor has seen.
+    #[must_use]
+    pub fn for_window(window_bits: u8) -> Self {
+        let of_window = window_bits.saturating_sub(MEMORY_LEVEL_BEHIND);
+        let usual = Self::default();
+        Self { memory_level: usual.memory_level.min(of_window), ..usual }
+    }
 }
 
 impl Default for Effort {
@@ -68,15 +78,15 @@ impl Deflater {
         Self::new(window_bits, true, effort)
     }
 
-    /// Creates a compressor for all connections of a worker that do not keep their context and whose windows
-    /// have at least `window_bits`. `None` as for `for_connection`.
+    /// Creates a compressor for all connections of a worker that do not keep their context, for messages for which their
+    /// `DeflateParameters::shared_window_bits` is `window_bits`. `None` as for `for_connection`.
     #[must_use]
     pub fn shared(window_bits: u8, effort: Effort) -> Option<Self> {
         Self::new(window_bits, false, effort)
     }
 
     fn new(window_bits: u8, keeps_context: bool, effort: Effort) -> Option<Self> {
-        if !(DEFLATE_BITS_MIN..=WINDOW_BITS_MAX).contains(&window_bits) {
+        if !(COMPRESSOR_BITS_MIN..=WINDOW_BITS_MAX).contains(&window_bits) {
             return None;
         }
         let config = DeflateConfig {
@@ -105,15 +115,6 @@ impl Deflater {
     #[must_use]
     pub const fn keeps_context(&self) -> bool {
         self.keeps_context
-    }
-
-    /// Whether the endpoint with this role may send what this compressor makes of `message_bytes` bytes. No
-    /// reference reaches further back than the message's first byte, so short messages fit small windows.
-    #[must_use]
-    pub fn fits(&self, parameters: &DeflateParameters, role: Role, message_bytes: usize) -> bool {
-        let window_bits = parameters.window_bits(role);
-        self.window_bits <= window_bits
-            || !self.keeps_context && message_bytes <= 1 << window_bits.min(WINDOW_BITS_MAX)
     }
 
     /// Forgets all messages before. Call it on the compressor of one connection after a message of another

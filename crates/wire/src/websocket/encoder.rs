@@ -1,6 +1,6 @@
 //! Encodes frames (RFC 6455 sections 5 and 7).
 //! In: messages, pieces of messages, control payloads; for clients a fresh unpredictable key for each frame.
-//! Out: bytes appended to an output buffer; [`Prepared`] frames for many connections.
+//! Out: bytes appended to an output buffer; compressed frames for many connections.
 //! Never: writes a frame that the decoder of the other role would reject, if the caller ends one message before it
 //! begins the next.
 //! Limits: control payloads have at most `CONTROL_BYTES_MAX` bytes.
@@ -9,9 +9,8 @@
 use super::close::Close;
 use super::decoder::Kind;
 use super::deflate::Deflater;
-use super::extension::DeflateParameters;
 use super::fault::FaultKind;
-use super::frame::{CONTROL_BYTES_MAX, FrameHead, Opcode, Role};
+use super::frame::{CONTROL_BYTES_MAX, FRAME_HEAD_BYTES_MAX, FrameHead, Opcode};
 use super::mask::{MaskKey, apply_mask};
 
 /// A payload is longer than a control frame may have.
@@ -158,60 +157,24 @@ fn encode_frame(out: &mut Vec<u8>, head: &FrameHead, payload: &[u8]) {
     }
 }
 
-/// A server's message, encoded once and sent to many connections.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Prepared {
-    /// The uncompressed frame.
-    plain: Vec<u8>,
-    /// The compressed frame, if it is shorter.
-    deflated: Option<Vec<u8>>,
-    /// Bits of the window that the compressed frame needs.
-    window_bits: u8,
-}
-
-impl Prepared {
-    /// Encodes a message. `deflater` must be shared; without one, or with the compressor of a connection, the
-    /// message is not compressed.
-    ///
-    /// # Errors
-    /// `DeflateFailed`, a bug.
-    pub fn new(
-        kind: Kind,
-        data: &[u8],
-        deflater: Option<&mut Deflater>,
-    ) -> Result<Self, FaultKind> {
-        let mut plain = Vec::with_capacity(data.len() + 10);
-        encode_message(&mut plain, kind, data, None);
-        let mut prepared = Self { plain, deflated: None, window_bits: 0 };
-        if let Some(deflater) = deflater.filter(|deflater| !deflater.keeps_context()) {
-            prepared.window_bits = needed_bits(data.len()).min(deflater.window_bits());
-            let deflated = deflater.compress(data)?;
-            if deflated.len() < data.len() {
-                let mut frame = Vec::with_capacity(deflated.len() + 10);
-                let fragment = Fragment { is_deflated: true, ..Fragment::whole(kind) };
-                encode_fragment(&mut frame, fragment, deflated, None);
-                prepared.deflated = Some(frame);
-            }
-        }
-        Ok(prepared)
+/// A server's message as one compressed frame for many connections; `None` if compression does not shorten it. A shared
+/// `deflater` is needed, whose window is `DeflateParameters::shared_window_bits` of each of the connections. If one of them
+/// keeps its context, [`Deflater::forget`] must precede the next message of its own compressor.
+///
+/// # Errors
+/// `DeflateFailed`, a bug.
+pub fn deflated_frame(
+    kind: Kind,
+    data: &[u8],
+    deflater: &mut Deflater,
+) -> Result<Option<Box<[u8]>>, FaultKind> {
+    debug_assert!(!deflater.keeps_context(), "the frame refers to messages of one connection");
+    let deflated = deflater.compress(data)?;
+    if deflated.len() >= data.len() {
+        return Ok(None);
     }
-
-    /// The frame for a connection with these parameters, and whether it is compressed. If the connection keeps
-    /// its context, a compressed frame requires [`Deflater::forget`] before its compressor's next message.
-    #[must_use]
-    pub fn frame(&self, parameters: Option<&DeflateParameters>) -> (&[u8], bool) {
-        match (&self.deflated, parameters) {
-            (Some(deflated), Some(parameters))
-                if self.window_bits <= parameters.window_bits(Role::Server) =>
-            {
-                (deflated, true)
-            }
-            _ => (&self.plain, false),
-        }
-    }
-}
-
-/// Bits of the smallest window that contains a message of this length.
-const fn needed_bits(bytes: usize) -> u8 {
-    (usize::BITS - bytes.saturating_sub(1).leading_zeros()) as u8
+    let mut frame = Vec::with_capacity(deflated.len() + FRAME_HEAD_BYTES_MAX);
+    let fragment = Fragment { is_deflated: true, ..Fragment::whole(kind) };
+    encode_fragment(&mut frame, fragment, deflated, None);
+    Ok(Some(frame.into_boxed_slice()))
 }

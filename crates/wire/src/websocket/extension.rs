@@ -14,6 +14,8 @@ use super::frame::Role;
 pub const WINDOW_BITS_MIN: u8 = 8;
 /// Bits of the largest window, which is the default.
 pub const WINDOW_BITS_MAX: u8 = 15;
+/// Bits of the smallest window that a compressor supports.
+pub const COMPRESSOR_BITS_MIN: u8 = 9;
 
 const NAME: &[u8] = b"permessage-deflate";
 const SERVER_NO_CONTEXT: &[u8] = b"server_no_context_takeover";
@@ -76,6 +78,18 @@ impl DeflateParameters {
             (Role::Server, _) => self.server_window_bits,
             (Role::Client, Some(bits)) => bits,
             (Role::Client, None) => WINDOW_BITS_MAX,
+        }
+    }
+
+    /// Bits of the window of the shared compressor with which the endpoint with this role compresses a message of this many
+    /// bytes; `None` if no compressor has a window that is small enough. No reference reaches further back than the
+    /// message's first byte, so a message that fits the negotiated window is compressed with the largest one.
+    #[must_use]
+    pub const fn shared_window_bits(&self, role: Role, message_bytes: usize) -> Option<u8> {
+        match self.window_bits(role) {
+            bits if message_bytes <= 1 << bits => Some(WINDOW_BITS_MAX),
+            bits if bits < COMPRESSOR_BITS_MIN => None,
+            bits => Some(bits),
         }
     }
 

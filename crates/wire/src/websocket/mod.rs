@@ -30,10 +30,12 @@ pub use close::{Close, CloseCode, REASON_BYTES_MAX};
 pub use decoder::{Closing, Data, Decoder, Event, Kind, Limits, Piece, Step};
 pub use deflate::{Deflater, Effort};
 pub use encoder::{
-    ControlTooLong, Fragment, Prepared, encode_close, encode_close_reply, encode_deflated,
+    ControlTooLong, Fragment, deflated_frame, encode_close, encode_close_reply, encode_deflated,
     encode_fragment, encode_message, encode_ping, encode_pong,
 };
-pub use extension::{DeflateParameters, DeflateSettings, WINDOW_BITS_MAX, WINDOW_BITS_MIN};
+pub use extension::{
+    COMPRESSOR_BITS_MIN, DeflateParameters, DeflateSettings, WINDOW_BITS_MAX, WINDOW_BITS_MIN,
+};
 pub use fault::{Blame, Fault, FaultKind};
 pub use field::Malformed;
 pub use frame::{CONTROL_BYTES_MAX, FRAME_HEAD_BYTES_MAX, FrameHead, FrameRules, Opcode, Role};

@@ -4,8 +4,8 @@
 use super::transcript::{CLIENT, DEFLATE_SERVER, SERVER, check_with, masked, messages, pieces};
 use tidegate_base::Prng;
 use tidegate_wire::websocket::{
-    DeflateParameters, Deflater, Effort, FaultKind, FrameRules, Inflater, Kind, Limits, Prepared,
-    Role, encode_deflated,
+    DeflateParameters, Deflater, Effort, FaultKind, FrameRules, Inflater, Kind, Limits, Role,
+    deflated_frame, encode_deflated,
 };
 
 const DEFLATE_CLIENT: FrameRules = FrameRules { role: Role::Client, allows_deflate: true };
@@ -228,39 +228,47 @@ fn parameters(server_window_bits: u8, server_keeps_context: bool) -> DeflatePara
 }
 
 #[test]
-fn prepared_frame_fits_the_window_of_each_connection() {
-    let mut deflater = Deflater::shared(15, EFFORT).unwrap();
+fn shared_frame_fits_the_window_of_each_connection() {
     let text = document(1000);
-    let prepared = Prepared::new(Kind::Text, text.as_bytes(), Some(&mut deflater)).unwrap();
-    assert!(!prepared.frame(None).1);
-    assert!(!prepared.frame(Some(&parameters(9, false))).1);
-    for window_bits in 10..=15 {
-        let (frame, is_deflated) = prepared.frame(Some(&parameters(window_bits, false)));
-        assert!(is_deflated && frame.len() < text.len());
+    for window_bits in 9..=15 {
+        let of_connection = parameters(window_bits, false);
+        let bits = of_connection.shared_window_bits(Role::Server, text.len());
+        assert_eq!(bits, Some(if window_bits == 9 { 9 } else { 15 }), "window {window_bits}");
+        let mut deflater = Deflater::shared(bits.unwrap(), EFFORT).unwrap();
+        let frame = deflated_frame(Kind::Text, text.as_bytes(), &mut deflater).unwrap().unwrap();
+        assert!(frame.len() < text.len());
         let mut inflater = Inflater::for_connection(window_bits);
-        let got = messages(DEFLATE_CLIENT, &Limits::default(), Some(&mut inflater), frame, 99);
+        let got = messages(DEFLATE_CLIENT, &Limits::default(), Some(&mut inflater), &frame, 99);
         assert_eq!(got, format!("text({text})"));
-        assert!(deflater.fits(&parameters(window_bits, false), Role::Server, text.len()));
     }
-    assert!(!deflater.fits(&parameters(9, false), Role::Server, text.len()));
-    assert!(deflater.fits(&parameters(9, false), Role::Server, 512));
-    let mut own = Deflater::for_connection(15, EFFORT).unwrap();
-    let prepared = Prepared::new(Kind::Text, text.as_bytes(), Some(&mut own)).unwrap();
-    assert!(!prepared.frame(Some(&parameters(15, true))).1);
+    let bits_of =
+        |window_bits, bytes| parameters(window_bits, false).shared_window_bits(Role::Server, bytes);
+    assert_eq!(bits_of(8, 256), Some(15), "no reference reaches before the message");
+    assert_eq!(bits_of(8, 257), None, "no compressor has such a small window");
+    assert_eq!((bits_of(12, 4096), bits_of(12, 4097)), (Some(15), Some(12)));
+    assert_eq!(bits_of(15, 1 << 20), Some(15));
 }
 
 #[test]
-fn prepared_frame_may_come_between_messages_that_keep_the_context() {
+fn message_that_compression_does_not_shorten_has_no_shared_frame() {
+    let mut deflater = Deflater::shared(15, EFFORT).unwrap();
+    for data in ["", "a", "ab"] {
+        assert_eq!(deflated_frame(Kind::Text, data.as_bytes(), &mut deflater).unwrap(), None);
+    }
+}
+
+#[test]
+fn shared_frame_may_come_between_messages_that_keep_the_context() {
     let limits = Limits::default();
     let text = document(3000);
     let mut own = Deflater::for_connection(15, EFFORT).unwrap();
     let mut shared = Deflater::shared(15, EFFORT).unwrap();
-    let prepared = Prepared::new(Kind::Text, text.as_bytes(), Some(&mut shared)).unwrap();
+    let frame = deflated_frame(Kind::Text, text.as_bytes(), &mut shared).unwrap().unwrap();
     let mut bytes = Vec::new();
     for _ in 0..3 {
         encode_deflated(&mut bytes, Kind::Text, text.as_bytes(), &mut own, None).unwrap();
         encode_deflated(&mut bytes, Kind::Text, text.as_bytes(), &mut own, None).unwrap();
-        bytes.extend_from_slice(prepared.frame(Some(&parameters(15, true))).0);
+        bytes.extend_from_slice(&frame);
         own.forget();
     }
     let mut inflater = Inflater::for_connection(15);

@@ -84,6 +84,7 @@ impl Fixture {
             effort: 0,
             request: None,
             is_nonsense: false,
+            over_rate: 0,
         };
         let result = work(&mut self.client, &mut context, &mut out);
         (result, out)

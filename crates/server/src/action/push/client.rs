@@ -339,12 +339,13 @@ impl Worker {
             version: VERSION,
             room,
             effort: 0,
+            over_rate: 0,
             request: None,
             is_nonsense: false,
         };
         let before = connection.subscriptions() as u64;
         let result = work(connection, &mut context);
-        let Context { effort, request, is_nonsense, queue, .. } = context;
+        let Context { effort, over_rate, request, is_nonsense, queue, .. } = context;
         if let Some(began) = began.filter(|_| may_verify && !context.may_verify) {
             tokens.note_call(reactor.read_clock().since(began));
             self.accounts.counters.tokens_verified.add(1);
@@ -359,6 +360,7 @@ impl Worker {
         }
         let after = connection.subscriptions() as u64;
         let counters = &self.accounts.counters;
+        counters.push_over_rate.add(over_rate);
         counters.push_backend_failures.add(is_nonsense.into());
         counters.push_subscriptions.add(after.saturating_sub(before));
         counters.push_subscriptions_now.add(after.saturating_sub(before));

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use tidegate_base::Id;
 use tidegate_gate::access::Cause;
 use tidegate_push::client::Disconnect;
+use tidegate_push::deflated::COMPRESSION_COST;
 use tidegate_push::fan_out::{Delivery, Handed};
 use tidegate_push::publication::{Content, DELIVERY_COST_BYTES, Form, Publication};
 use tidegate_push::queue::Queued;
@@ -19,6 +20,7 @@ use crate::action::push::emulation::Stream;
 use crate::action::push::{Key, Kind, Link, PushSession, PushState, Receiver};
 use crate::action::service::Service;
 use crate::action::websocket::WebSocket;
+use crate::action::websocket_compression::Packing;
 use crate::record::SLOW_CLIENT;
 use crate::worker::Worker;
 
@@ -31,11 +33,17 @@ impl Worker {
     pub(crate) fn continue_deliveries<R: Reactor>(&mut self, reactor: &mut R) {
         let mut keys = core::mem::take(&mut self.push.keys);
         let mut left = DELIVERY_BYTES_PER_TURN_MAX;
+        // Each connection that keeps a context compresses its messages itself, and any subscriber may be such a one.
+        let has_contexts = self.codecs.keepers() > 0;
+        let cost_bytes = |publication: &Publication| {
+            let own = if has_contexts { publication.compression_cost_bytes() } else { 0 };
+            publication.delivery_cost_bytes() + own
+        };
         while left > 0 && self.push.hub.is_delivering() {
-            let Some(slice) = self.push.hub.deliver(left, &mut keys) else { break };
+            let Some(slice) = self.push.hub.deliver(left, cost_bytes, &mut keys) else { break };
             let publication = Arc::clone(&slice.publication);
             // A slice without subscribers has looked at places, too.
-            left = left.saturating_sub(keys.len().max(1) * publication.delivery_cost_bytes());
+            left = left.saturating_sub(keys.len().max(1) * cost_bytes(&publication));
             if slice.is_first {
                 left = left.saturating_sub(publication.patch_cost_bytes());
             }
@@ -43,6 +51,7 @@ impl Worker {
             for key in keys.drain(..) {
                 delivery.note(self.deliver_to(reactor, key, &publication));
             }
+            left = left.saturating_sub(core::mem::take(&mut self.push.compression_cost_bytes));
             self.push.hub.end_slice(slice, delivery);
         }
         self.push.keys = keys;
@@ -69,7 +78,7 @@ impl Worker {
                     return self.enqueue_publication(reactor, key, publication);
                 }
                 self.accounts.counters.push_deliveries.add(1);
-                self.send_frame(reactor, id, publication.frame(Form::Raw));
+                self.send_publication(reactor, id, publication, Form::Raw);
                 self.is_websocket_held(reactor, id);
                 Handed::Sent
             }
@@ -100,7 +109,7 @@ impl Worker {
                 let Some(form) = self.choose_form(id, publication) else { return Handed::Nothing };
                 match link {
                     Link::Socket(socket) => {
-                        self.send_frame(reactor, socket, publication.frame(form));
+                        self.send_publication(reactor, socket, publication, form);
                         self.is_websocket_held(reactor, socket);
                     }
                     Link::Stream(Stream { framing, .. }) => {
@@ -128,6 +137,35 @@ impl Worker {
         }
         self.accounts.counters.push_deliveries.add(1);
         Handed::Sent
+    }
+
+    /// Sends a publication over a WebSocket: the frame that all connections share, compressed if that was negotiated.
+    fn send_publication<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<WebSocket>,
+        publication: &Publication,
+        form: Form,
+    ) {
+        let window_bits = match self.packing_for(id, || publication.message(form).len()) {
+            Packing::Plain => return self.send_frame(reactor, id, publication.frame(form)),
+            Packing::Own => {
+                let message = publication.message(form);
+                return self.notify_websocket(reactor, id, form.kind(), message);
+            }
+            Packing::Shared { window_bits } => window_bits,
+        };
+        let mut cost_bytes = 0;
+        let codecs = &mut self.codecs;
+        let deflated = publication.deflated_frame(form, window_bits, |kind, message| {
+            cost_bytes = COMPRESSION_COST * message.len();
+            codecs.deflated_frame(kind, message, window_bits)
+        });
+        if cost_bytes > 0 {
+            self.push.compression_cost_bytes += cost_bytes;
+            self.accounts.counters.push_compressions.add(1);
+        }
+        self.send_frame(reactor, id, deflated.unwrap_or_else(|| publication.frame(form)));
     }
 
     /// The form in which a client of the client protocol is sent a publication now.
@@ -250,7 +288,7 @@ impl Worker {
             let form = session.map_or(Some(Form::Raw), |id| self.choose_form(id, &publication));
             let Some(form) = form else { break };
             self.accounts.counters.push_deliveries.add(1);
-            self.send_frame(reactor, id, publication.frame(form));
+            self.send_publication(reactor, id, &publication, form);
             if self.is_websocket_held(reactor, id) {
                 break;
             }

@@ -150,7 +150,8 @@ impl Worker {
         origin: Option<&str>,
         body: &[u8],
     ) {
-        let Some(to) = self.sessions.get(id).map(PushSession::requester) else { return };
+        let Some(session) = self.sessions.get(id) else { return };
+        let (to, retry) = (session.requester, self.retry_of(session.hub));
         let Ok(request) = Request::decode(codec, body) else {
             self.forget_session(id);
             let text = "the body must contain `session`, `node` and `data`";
@@ -178,7 +179,7 @@ impl Worker {
         if !self.forward_commands(worker, Key::of_session(id), (client, secret), data) {
             self.forget_session(id);
             self.accounts.counters.push_refused_commands.add(1);
-            self.answer_error(reactor, to, 503, "too many requests", false);
+            self.answer_later(reactor, to, retry, "too many requests", false);
         }
     }
 
@@ -227,10 +228,11 @@ impl Worker {
         origin: Option<&str>,
         commands: &[u8],
     ) {
-        let Some(to) = self.sessions.get(id).map(PushSession::requester) else { return };
+        let Some(session) = self.sessions.get(id) else { return };
+        let (to, retry) = (session.requester, self.retry_of(session.hub));
         if self.stopping {
             self.forget_session(id);
-            return self.answer_error(reactor, to, 503, "the server is stopping", true);
+            return self.answer_later(reactor, to, retry, "the server is stopping", true);
         }
         self.push.secrets += 1;
         let secret = Secret(self.secret.secret_of_session(self.push.secrets));

@@ -35,9 +35,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tidegate_base::limits::PUSH_EFFORT_PER_TURN_MAX;
-use tidegate_base::{Id, Moment};
+use tidegate_base::{Id, Moment, Span};
 use tidegate_config::model::{PathPattern, PushRoute};
 use tidegate_gate::access::Cause;
+use tidegate_gate::denial::Denial;
 use tidegate_push::ages::Ages;
 use tidegate_push::api::ApiCall;
 use tidegate_push::client::{Connection, Disconnect};
@@ -56,6 +57,7 @@ use crate::action::push::backend::BackendCalls;
 use crate::action::push::emulation::{Stream, WaitingCommands};
 use crate::action::push::request::Purpose;
 use crate::action::websocket::WebSocket;
+use crate::answer::Answer;
 use crate::carrier::internal_request::InternalRequests;
 use crate::checked_slab::CheckedSlab;
 use crate::record::CLIENT_LEFT;
@@ -66,6 +68,9 @@ use crate::worker::Worker;
 pub(crate) use backend::HubCall;
 pub(crate) use lua::LuaCall;
 pub use post::{PUSH_MAILS_MAX, PushMail, PushPost, nothing_under_way};
+
+/// How many times `retry` the clients of a hub that were refused together are spread over.
+const RETRY_SPREAD: u64 = 4;
 
 /// What the push hubs of a worker hold.
 pub(crate) struct PushState {
@@ -84,6 +89,9 @@ pub(crate) struct PushState {
     secrets: u64,
     /// Scratch space for the subscribers of a slice. Empty between two slices.
     keys: Vec<Key>,
+    /// What the compressions for all subscribers have cost since the end of the last slice, in bytes that the kernel copies in the
+    /// same time.
+    compression_cost_bytes: usize,
     /// The exchange of mail with other workers; `None` if this is the only worker.
     post: Option<PushPost>,
     /// When the next sweep is due. `NEVER` if there is no hub.
@@ -228,6 +236,7 @@ impl PushState {
             ages: Ages::default(),
             secrets: 0,
             keys: Vec::new(),
+            compression_cost_bytes: 0,
             post: None,
             sweep_at,
             due_at: Moment::NEVER,
@@ -441,6 +450,28 @@ impl Worker {
         }
     }
 
+    /// Refuses a request that may succeed later. Retry-After spreads the clients that were refused together.
+    pub(super) fn answer_later<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        to: Requester,
+        retry: Span,
+        text: &'static str,
+        closes: bool,
+    ) {
+        let retry_ms = retry.as_millis() as u64;
+        let spread_ms = self.prng.below((RETRY_SPREAD * retry_ms).max(1));
+        let retry_after = (retry_ms + spread_ms).div_ceil(1000);
+        self.blame(to, Cause::of_status(503), text);
+        let denial = Denial { retry_after, ..Denial::new(503, text) };
+        self.answer(reactor, to, &Answer::Denied(denial), closes);
+    }
+
+    /// How long clients of a hub wait at least before they try again.
+    fn retry_of(&self, hub: u16) -> Span {
+        self.push.settings.get(hub).map_or(Span::ZERO, |hub| hub.push.retry)
+    }
+
     /// Stores a session and makes it the action of its requester.
     fn insert_session<R: Reactor>(
         &mut self,
@@ -452,7 +483,7 @@ impl Worker {
         let session = PushSession { requester: to, hub, intake: Intake::NONE, kind };
         let Ok(id) = self.sessions.insert(session) else {
             let text = "the proxy is handling too many requests";
-            self.answer_error(reactor, to, 503, text, true);
+            self.answer_later(reactor, to, self.retry_of(hub), text, true);
             return None;
         };
         self.set_running(to, super::Running::Push(id));

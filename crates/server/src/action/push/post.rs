@@ -211,8 +211,9 @@ impl Worker {
         event: &Event<Key>,
     ) {
         match event {
-            // A client in raw mode gets no confirmation.
-            Event::Subscribed(..) | Event::Replied(..) | Event::Commands(..) => {}
+            Event::Subscribed(_, _, reply) => self.confirm_raw(reactor, id, reply),
+            // A client in raw mode has no commands.
+            Event::Replied(..) | Event::Commands(..) => {}
             Event::Refused(..) => {
                 self.forget_raw_place(id);
                 if self.websockets.find(id).is_some() {

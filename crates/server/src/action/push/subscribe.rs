@@ -43,8 +43,7 @@ impl Worker {
         let Some(origin) = self.admit_page(reactor, to, head, route) else { return };
         if let Err(error) = settings.may_subscribe(channel, Client { user: "" }) {
             self.accounts.counters.push_refusals.add(1);
-            let (status, text) = refusal(error);
-            return self.answer_error(reactor, to, status, text, false);
+            return self.refuse_subscription(reactor, to, hub, error);
         }
         if head.upgrade || head.find_named("sec-websocket-key").is_some() {
             return self.begin_raw(reactor, to, head, (route, hub), channel);
@@ -53,7 +52,8 @@ impl Worker {
             return self.answer_error(reactor, to, 405, "use GET", false);
         }
         if self.stopping {
-            return self.answer_error(reactor, to, 503, "the server is stopping", true);
+            let retry = settings.push.retry;
+            return self.answer_later(reactor, to, retry, "the server is stopping", true);
         }
         let since = stated_position(head);
         if accepts_events(head) {
@@ -101,14 +101,31 @@ impl Worker {
         let Some(id) = self.open_websocket(reactor, to, head, route, service) else { return };
         let key = Key::of_raw(id);
         match self.subscribe(reactor, (hub, channel), key, None) {
-            Ok((place, _)) => {
+            Ok((place, reply)) => {
                 self.set_service(id, Service::Raw(Some(place)));
                 self.begin_age(reactor, hub, key);
+                if let Some(reply) = reply {
+                    self.confirm_raw(reactor, id, &reply);
+                }
             }
             Err(_) => {
                 let code = CloseCode::TRY_AGAIN_LATER;
                 self.close_websocket(reactor, id, Close { code, reason: "limit exceeded" });
             }
+        }
+    }
+
+    /// The subscription of a client in raw mode is confirmed: in a namespace with `cache`, it gets the newest message.
+    pub(super) fn confirm_raw<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<WebSocket>,
+        reply: &Subscribed,
+    ) {
+        for publication in reply.recovered.iter().flat_map(|recovered| &recovered.publications) {
+            // The history does not keep the encoded form.
+            let publication = Arc::new(publication.unencoded());
+            self.deliver_to(reactor, Key::of_raw(id), &publication);
         }
     }
 
@@ -152,8 +169,7 @@ impl Worker {
             }
             Err(error) => {
                 self.forget_session(id);
-                let (status, text) = refusal(error);
-                self.answer_error(reactor, to, status, text, false);
+                self.refuse_subscription(reactor, to, hub, error);
             }
         }
     }
@@ -182,9 +198,22 @@ impl Worker {
             }
             Err(error) => {
                 self.forget_session(id);
-                let (status, text) = refusal(error);
-                self.answer_error(reactor, to, status, text, false);
+                self.refuse_subscription(reactor, to, hub, error);
             }
+        }
+    }
+
+    /// Answers a request whose subscription is refused.
+    fn refuse_subscription<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        to: Requester,
+        hub: u16,
+        error: Error,
+    ) {
+        match refusal(error) {
+            (503, text) => self.answer_later(reactor, to, self.retry_of(hub), text, false),
+            (status, text) => self.answer_error(reactor, to, status, text, false),
         }
     }
 
@@ -268,11 +297,11 @@ impl Worker {
     /// Ends a session whose subscription failed after the session had begun.
     pub(super) fn refuse_session<R: Reactor>(&mut self, reactor: &mut R, id: Id<PushSession>) {
         let Some(session) = self.sessions.get(id) else { return };
-        let to = session.requester;
+        let (to, retry) = (session.requester, self.retry_of(session.hub));
         match &session.kind {
             Kind::Poll { .. } => {
                 self.forget_session(id);
-                self.answer_error(reactor, to, 503, "limit exceeded", false);
+                self.answer_later(reactor, to, retry, "limit exceeded", false);
             }
             Kind::Events { .. } => {
                 self.abandon_client(reactor, to, Cause::Limit, "limit exceeded");
@@ -359,6 +388,7 @@ fn refusal(error: Error) -> (u16, &'static str) {
             (403, "clients without a token may not subscribe to this channel")
         }
         Error::BadRequest => (400, "the channel's name is empty, too long or not visible ASCII"),
+        Error::ChannelPattern => (400, Error::ChannelPattern.message()),
         Error::LimitExceeded | Error::TooManyRequests => (503, "limit exceeded"),
         Error::Internal
         | Error::MethodNotFound
