@@ -121,7 +121,7 @@ pub use identity::{REQUEST_ID, TRACE};
 pub use listener::{CLIENT_TIMEOUTS, LIMITS, LISTENER, LISTENER_PROXY};
 pub use log::{ACCESS, LOG};
 pub(crate) use lua::DICTIONARY;
-pub use lua::{HOOKS, LUA};
+pub use lua::{HOOKS, LUA, LUA_PHASES};
 pub use mirror::MIRROR;
 pub use pool::{BALANCE, POOL, POOL_HTTP2, REUSE, SERVER_TIMEOUTS, UPSTREAM};
 pub use push::{NAMESPACE, PUSH, ROUTE_PUSH};

@@ -7,7 +7,7 @@ use tidegate_base::Span;
 use toml::de::DeValue;
 
 use crate::findings::Owner;
-use crate::keys::{DICTIONARY, LUA};
+use crate::keys::{DICTIONARY, LUA, LUA_PHASES};
 use crate::listeners::{refused, unknown_name};
 use crate::pattern;
 use crate::pools::Pools;
@@ -23,6 +23,8 @@ pub struct LuaApp {
     pub script: String,
     /// The interface that the script was written for, if it is another one.
     pub layer: Option<LuaLayer>,
+    /// The scripts of the phases besides `script`, by name. Only with the layer `Ngx`.
+    pub phases: Vec<(String, String)>,
     /// What the script reads as `tide.config`.
     pub settings: Vec<(String, LuaSetting)>,
     /// The dictionaries that all its VMs share, and their sizes in bytes.
@@ -52,6 +54,7 @@ impl Default for LuaApp {
             name: String::new(),
             script: String::new(),
             layer: None,
+            phases: Vec::new(),
             settings: Vec::new(),
             shared: Vec::new(),
             time_max: Span::from_millis(100),
@@ -71,6 +74,8 @@ impl Default for LuaApp {
 pub enum LuaLayer {
     /// That of services of LAppS.
     Lapps,
+    /// That of scripts of OpenResty.
+    Ngx,
 }
 
 /// A value of `lua.NAME.settings`.
@@ -142,6 +147,7 @@ fn read_one(table: &Table<'_>, pools: &Pools, app: &mut LuaApp, notes: &mut Note
         notes.places.mark(app.script.clone(), script.place);
     }
     app.layer = table.word("layer", notes);
+    read_phases(table, app, notes);
     for (name, value) in table.open_fields("settings", notes) {
         match read_setting(value) {
             Some(setting) => app.settings.push((name.text, setting)),
@@ -163,6 +169,24 @@ fn read_one(table: &Table<'_>, pools: &Pools, app: &mut LuaApp, notes: &mut Note
         if pools.find(&name, notes).is_some() {
             app.pools.push(name.text);
         }
+    }
+}
+
+/// Reads `phases`.
+fn read_phases(app_table: &Table<'_>, app: &mut LuaApp, notes: &mut Notes) {
+    let Some(table) = app_table.open_table("phases", notes) else { return };
+    for key in LUA_PHASES.keys {
+        if let Some(script) = table.text(key.name, notes) {
+            let path = notes.resolve(&script.text);
+            notes.places.mark(path.clone(), script.place);
+            app.phases.push((key.name.to_owned(), path));
+        }
+    }
+    if app.layer != Some(LuaLayer::Ngx) {
+        let what = "`phases` are those of `layer = \"ngx\"`";
+        let note = Note::new(Kind::Conflict, app_table.key_place("phases"), what);
+        notes
+            .error(note.help("add layer = \"ngx\", or return a table of handlers from the script"));
     }
 }
 

@@ -34,6 +34,8 @@ pub struct Push {
     pub token_issuer: Option<String>,
     /// The difference of clocks that is tolerated in the times of tokens.
     pub token_leeway: Span,
+    /// The cookie with the token of a client by URL; `None`: only the query contains it.
+    pub token_cookie: Option<String>,
     /// Whether clients of the client protocol may connect without a token.
     pub anonymous: bool,
     /// The user's own backend; `None`: there is none.
@@ -241,6 +243,7 @@ impl Push {
             token_audience: Vec::new(),
             token_issuer: None,
             token_leeway: Span::from_secs(30),
+            token_cookie: None,
             anonymous: false,
             backend: None,
             channels: Namespace::named(String::new()),
@@ -294,6 +297,17 @@ fn read_hub(table: &Table<'_>, pools: &Pools, hub: &mut Push, notes: &mut Notes)
         hub.token_secret = read_secret("`token-secret`", secret, notes).unwrap_or_default();
     }
     read_token_keys(table, hub, notes);
+    if let Some(cookie) = table.text("token-cookie", notes) {
+        if pattern::is_token(&cookie.text) {
+            hub.token_cookie = Some(cookie.text);
+        } else {
+            let complaint = ValueError {
+                what: "not the name of a cookie".to_owned(),
+                help: "write token-cookie = \"push-token\"".to_owned(),
+            };
+            notes.error(refused("token-cookie", &cookie, complaint));
+        }
+    }
     table.set_flag("anonymous", &mut hub.anonymous, notes);
     hub.backend = push_backend::read(table, pools, notes);
     read_namespace(table, &mut hub.channels, notes);

@@ -46,7 +46,7 @@ macro_rules! worded {
 }
 
 worded!(SteerByCpu { "auto" => Auto, "on" => On, "off" => Off });
-worded!(LuaLayer { "lapps" => Lapps });
+worded!(LuaLayer { "lapps" => Lapps, "ngx" => Ngx });
 worded!(ReloadOn { "signal" => Signal, "watch" => Watch });
 worded!(TlsVersion { "1.2" => Tls12, "1.3" => Tls13 });
 worded!(ClientAuth { "off" => Off, "optional" => Optional, "required" => Required });

@@ -495,4 +495,14 @@ fn applications_may_have_a_layer() {
     );
     let layers: Vec<_> = config.lua.iter().map(|app| app.layer).collect();
     assert_eq!(layers, [None, Some(LuaLayer::Lapps)]);
+    let config = read(
+        "[[listener]]\nbind = \"127.0.0.1:80\"\n[[route]]\nlua = \"a\"\n[lua.a]\nscript = \"a.lua\"\nlayer = \"ngx\"\n\
+         phases = { log = \"l.lua\", access = \"b.lua\" }\n",
+    );
+    let app = &config.lua[0];
+    let phases: Vec<_> = app.phases.iter().map(|(name, path)| (&name[..], &path[..])).collect();
+    assert_eq!(
+        (app.layer, &phases[..]),
+        (Some(LuaLayer::Ngx), &[("access", "b.lua"), ("log", "l.lua")][..])
+    );
 }

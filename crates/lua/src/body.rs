@@ -73,6 +73,7 @@ impl Host {
                 None
             }
             Wait::Nothing
+            | Wait::End
             | Wait::Until(_)
             | Wait::Job(..)
             | Wait::Operation(_)

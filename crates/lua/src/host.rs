@@ -15,11 +15,12 @@ use tidegate_wire::message::RequestHead;
 use crate::exchange::{Origin, Response, ScriptRequest};
 use crate::operations::{OPERATIONS_MAX, Operation, OperationId};
 use crate::outgoing::Outgoing;
+use crate::regex::Patterns;
 use crate::reply::ReplyHead;
 use crate::schedule::{Owner, Schedule, TaskId, Wait, Wake};
 use crate::shared::Dictionary;
 use crate::sockets::{SocketId, Sockets};
-use crate::vm::{Bounds, Handler, ON_START};
+use crate::vm::{Bounds, Handler, ON_START, Script};
 
 /// Requests that a VM serves at once.
 pub const EXCHANGES_MAX: usize = 65_536;
@@ -265,6 +266,8 @@ pub struct Facts {
     pub pools: Vec<String>,
     /// The interface that the script was written for, if it is another one.
     pub layer: Option<Layer>,
+    /// The scripts of the phases besides that of the application, by name. Only of the layer `Ngx`.
+    pub phases: Vec<(String, Script)>,
 }
 
 /// An interface besides the module `tide`.
@@ -272,6 +275,8 @@ pub struct Facts {
 pub enum Layer {
     /// That of LAppS.
     Lapps,
+    /// That of OpenResty.
+    Ngx,
 }
 
 /// A function that finds the source of a module: its file name and text.
@@ -362,6 +367,8 @@ pub(crate) struct Host {
     lines: u32,
     /// Exchanges that have ended, for their buffers.
     spare: Vec<ScriptRequest>,
+    /// The compiled regular expressions.
+    pub(crate) patterns: Patterns,
     /// The names of the tests, in the VMs of tests.
     pub(crate) tests: Vec<String>,
 }
@@ -395,6 +402,7 @@ impl Host {
             handlers: 0,
             lines: 0,
             spare: Vec::new(),
+            patterns: Patterns::default(),
             tests: Vec::new(),
         }
     }

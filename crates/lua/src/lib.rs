@@ -9,6 +9,7 @@
 
 mod body;
 mod dialogue;
+mod digest;
 mod encoding;
 #[allow(unsafe_code)]
 mod engine;
@@ -17,6 +18,7 @@ mod host;
 mod operations;
 mod outgoing;
 mod pattern;
+mod regex;
 mod reply;
 mod schedule;
 mod shared;

@@ -47,6 +47,8 @@ pub(crate) enum Owner {
 pub(crate) enum Wait {
     /// The coroutine yielded without an operation.
     Nothing,
+    /// Nothing: it never continues, and has done its work.
+    End,
     /// This time.
     Until(Moment),
     /// The end of a job, up to this time.

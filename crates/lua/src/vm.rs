@@ -14,7 +14,7 @@ use crate::host::{ClientId, Facts, FindModule, Host, Layer, Outbox, ScriptReques
 use crate::operations::{OperationId, Outcome, Reply};
 use crate::outgoing::Response;
 use crate::reply::ReplyHead;
-use crate::schedule::{JobEnd, JobId, Owner, Ready, Task, Wake};
+use crate::schedule::{JobEnd, JobId, Owner, Ready, Task, Wait, Wake};
 use crate::sockets::Keeper;
 
 /// The source of an application.
@@ -142,6 +142,18 @@ const TEST_PRELUDE: (&core::ffi::CStr, &[u8]) = (c"=tidegate", include_bytes!("p
 /// The chunk of the layer for LAppS. It comes before the last one of the prelude.
 const LAPPS_PRELUDE: (&core::ffi::CStr, &[u8]) = (c"=lapps", include_bytes!("prelude/lapps.lua"));
 
+/// The chunks of the layer for OpenResty. They come before the last one of the prelude.
+const NGX_PRELUDE: [(&core::ffi::CStr, &[u8]); 8] = [
+    (c"=ngx", include_bytes!("prelude/ngx.lua")),
+    (c"=ngx", include_bytes!("prelude/ngx_text.lua")),
+    (c"=ngx", include_bytes!("prelude/ngx_request.lua")),
+    (c"=ngx", include_bytes!("prelude/ngx_response.lua")),
+    (c"=ngx", include_bytes!("prelude/ngx_waits.lua")),
+    (c"=ngx", include_bytes!("prelude/ngx_shared.lua")),
+    (c"=ngx", include_bytes!("prelude/ngx_re.lua")),
+    (c"=ngx", include_bytes!("prelude/ngx_modules.lua")),
+];
+
 /// The chunks of the prelude, in order.
 const PRELUDE: [(&core::ffi::CStr, &[u8]); 12] = [
     (c"=tidegate", include_bytes!("prelude/sandbox.lua")),
@@ -184,10 +196,13 @@ impl Vm {
         find_module: FindModule,
     ) -> Result<Self, Failure> {
         let mut prelude = PRELUDE.to_vec();
-        match facts.layer {
-            None => {}
-            Some(Layer::Lapps) => prelude.insert(prelude.len() - 1, LAPPS_PRELUDE),
-        }
+        let layer: &[_] = match facts.layer {
+            None => &[],
+            Some(Layer::Lapps) => &[LAPPS_PRELUDE],
+            Some(Layer::Ngx) => &NGX_PRELUDE,
+        };
+        let before_last = prelude.len() - 1;
+        prelude.splice(before_last..before_last, layer.iter().copied());
         let mut vm = Self::begin(bounds, facts, find_module, &prelude)?;
         vm.load_script(Entry::Load, script)?;
         vm.engine.set_budget(bounds.budget);
@@ -537,6 +552,12 @@ impl Vm {
         let verdict = match turn {
             Turn::Returned(coroutine) => {
                 self.engine.keep(coroutine);
+                CallbackEnd::Done
+            }
+            Turn::Suspended(coroutine) if self.engine.host().wait == Wait::End => {
+                // It has ended itself, and its stack is not needed any more.
+                self.engine.host().wait = Wait::Nothing;
+                self.engine.forget(coroutine);
                 CallbackEnd::Done
             }
             Turn::Suspended(coroutine) => {

@@ -20,7 +20,7 @@ impl Host {
     ) -> bool {
         let wait = core::mem::replace(&mut self.wait, Wait::Nothing);
         let due = match wait {
-            Wait::Nothing => Moment::NEVER,
+            Wait::Nothing | Wait::End => Moment::NEVER,
             Wait::Until(at) | Wait::Job(_, at) | Wait::Socket(_, _, at) => at,
             Wait::Drain(_) | Wait::Body(_) | Wait::Operation(_) => Moment::NEVER,
         };
@@ -31,7 +31,7 @@ impl Host {
         };
         let Some(task) = self.schedule.suspend(coroutine, (owner, what), due) else { return false };
         match wait {
-            Wait::Nothing => {
+            Wait::Nothing | Wait::End => {
                 self.schedule.cancel(task);
                 return false;
             }

@@ -14,6 +14,7 @@ use crate::client::json;
 use crate::fan_out::Delivery;
 use crate::instruction::{Instruction, InstructionMethod};
 use crate::mail::{Call, Counts, Order, Reply};
+use crate::node::NodeId;
 use crate::position::Since;
 use crate::publication::{Publication, is_too_deep};
 use crate::settings::{Error, HubSettings};
@@ -403,6 +404,7 @@ impl Method {
         for channel in channels {
             calls.push(Call::Publish(Order {
                 hub,
+                origin: NodeId::OWN,
                 channel: channel.as_str().into(),
                 data: Arc::clone(&data),
                 tags: Arc::clone(&tags),

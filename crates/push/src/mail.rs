@@ -8,6 +8,7 @@ use crate::emulation::Secret;
 use crate::fan_out::{Delivery, Waiter};
 use crate::instruction::Instruction;
 use crate::local::Ticket;
+use crate::node::NodeId;
 use crate::position::{Position, Since};
 use crate::publication::Publication;
 use crate::settings::Error;
@@ -154,6 +155,8 @@ pub enum Call {
 pub struct Order {
     /// Index of the hub.
     pub hub: u16,
+    /// The process to which the publisher has sent it.
+    pub origin: NodeId,
     /// The channel.
     pub channel: Arc<str>,
     /// The data: JSON.

@@ -292,6 +292,7 @@ impl Owned {
         }
         let channel = Arc::clone(&order.channel);
         let mut publication = Publication::new(order.hub, channel, &order.data, position);
+        publication.origin = order.origin;
         publication.tags = Box::from(&*order.tags);
         publication.info = Box::from(&*order.info);
         publication.lineage = lineage(namespace, order);
@@ -542,6 +543,7 @@ fn lineage(namespace: &Namespace, order: &Order) -> Option<Box<Lineage>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::node::NodeId;
 
     #[test]
     fn history_keeps_no_encoded_form() {
@@ -552,6 +554,7 @@ mod tests {
         let mut owned = Owned::new(1 << 20);
         let order = Order {
             hub: 0,
+            origin: NodeId::OWN,
             channel: "a".into(),
             data: "1".into(),
             tags: "".into(),
@@ -583,6 +586,7 @@ mod tests {
         let mut owned = Owned::new(1 << 20);
         let order = |channel: &str| Order {
             hub: 0,
+            origin: NodeId::OWN,
             channel: channel.into(),
             data: "1".into(),
             tags: "".into(),

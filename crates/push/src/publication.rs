@@ -12,6 +12,7 @@ use crate::client::codec::{Body, Codec, Push};
 use crate::deflated::{COMPRESSION_BYTES_MIN, COMPRESSION_COST, DeflatedFrames};
 use crate::delta::Lineage;
 use crate::events;
+use crate::node::NodeId;
 use crate::position::Position;
 
 /// A published message.
@@ -19,6 +20,8 @@ use crate::position::Position;
 pub struct Publication {
     /// Index of the hub.
     pub hub: u16,
+    /// The process to which the publisher has sent it; `position` names the one that keeps the history.
+    pub origin: NodeId,
     /// The channel.
     pub channel: Arc<str>,
     /// What the publication reports.
@@ -104,6 +107,7 @@ impl Publication {
     pub fn new(hub: u16, channel: Arc<str>, data: &str, position: Option<Position>) -> Self {
         Self {
             hub,
+            origin: NodeId::OWN,
             channel,
             content: Content::Message,
             data: match has_line_breaks(data) {
@@ -132,6 +136,7 @@ impl Publication {
     pub fn unencoded(&self) -> Self {
         Self {
             hub: self.hub,
+            origin: self.origin,
             channel: Arc::clone(&self.channel),
             content: self.content,
             data: Arc::clone(&self.data),

@@ -12,7 +12,7 @@ use tidegate_wire::jwt::FetchedKeys;
 
 use crate::queue::QueueLimits;
 use crate::stream::StreamLimits;
-use crate::token::Keys;
+use crate::token::{Claims, Keys};
 
 /// What a client is told that uses a pattern in place of a channel.
 const PATTERN_TEXT: &str =
@@ -213,6 +213,20 @@ impl HubSettings {
         found.ok_or(Error::UnknownChannel)
     }
 
+    /// Whether a client by URL with these claims may subscribe to a channel.
+    ///
+    /// # Errors
+    /// Why it may not.
+    pub fn may_subscribe_by(&self, name: &str, claims: &Claims) -> Result<&Namespace, Error> {
+        if claims.names(name) {
+            return self.channel(name);
+        }
+        if claims.channel.is_some() {
+            return Err(Error::PermissionDenied);
+        }
+        self.may_subscribe(name, Client { user: &claims.sub })
+    }
+
     /// Whether the backend decides about subscriptions to the channel without a token.
     #[must_use]
     pub fn is_asked_to_subscribe(&self, name: &str) -> bool {
@@ -322,6 +336,32 @@ mod tests {
         ] {
             assert_eq!(hub.may_subscribe(name, anonymous).err(), of_anonymous, "{name}");
             assert_eq!(hub.may_subscribe(name, user).err(), of_user, "{name}");
+        }
+    }
+
+    #[test]
+    fn claims_open_the_channels_that_they_name_and_those_of_users() {
+        let hub = hub("[push.p.namespace.known]\nsubscribe = \"users\"\nuser-channels = true");
+        for (claims, name, is_allowed) in [
+            ("{\"sub\":\"7\"}", "known:a", true),
+            ("{\"sub\":\"7\"}", "known:a#7,8", true),
+            ("{\"sub\":\"7\"}", "known:a#8", false),
+            ("{\"sub\":\"7\"}", "a", false),
+            ("{}", "known:a", false),
+            ("{\"sub\":\"7\",\"channels\":[\"a\"]}", "a", true),
+            ("{\"sub\":\"7\",\"channels\":[\"a\"]}", "b", false),
+            ("{\"channels\":[\"a\"],\"subs\":{\"b\":{}}}", "b", true),
+            ("{\"channels\":[\"a\"],\"subs\":{\"b\":{}}}", "a", false),
+            ("{\"sub\":\"7\",\"channel\":\"$a\"}", "$a", true),
+            ("{\"sub\":\"7\",\"channel\":\"$a\"}", "known:a", false),
+            ("{\"sub\":\"7\",\"channel\":\"no:a\"}", "no:a", false),
+        ] {
+            let claims: Claims = serde_json::from_str(claims).expect("claims");
+            assert_eq!(
+                hub.may_subscribe_by(name, &claims).is_ok(),
+                is_allowed,
+                "{name} {claims:?}"
+            );
         }
     }
 

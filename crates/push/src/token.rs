@@ -233,6 +233,17 @@ impl Claims {
         }
     }
 
+    /// Whether the token permits a subscription to this channel by its name: it is for this subscription, or it is for a
+    /// connection and subscribes it to the channel.
+    #[must_use]
+    pub fn names(&self, channel: &str) -> bool {
+        match &self.channel {
+            Some(own) => own == channel,
+            None if self.subs.is_empty() => self.channels.iter().any(|own| own == channel),
+            None => self.subs.contains_key(channel),
+        }
+    }
+
     /// What other clients see of the user, or in the channel of a token for a subscription: JSON in one line; empty: nothing.
     ///
     /// # Errors

@@ -14,6 +14,7 @@ use tidegate_push::fan_out::{Delivery, Handed};
 use tidegate_push::fossil;
 use tidegate_push::hub::Hub;
 use tidegate_push::mail::{Call, Order, ReplyTo};
+use tidegate_push::node::NodeId;
 use tidegate_push::protobuf::{Fields, Value as Field, take_delimited};
 use tidegate_push::publication::{Form, Publication};
 use tidegate_push::queue::Queue;
@@ -156,6 +157,7 @@ impl Scene {
         texts.push(text.clone());
         let order = Order {
             hub: 0,
+            origin: NodeId::OWN,
             channel: channel.into(),
             data: text.into(),
             tags: "".into(),

@@ -13,6 +13,7 @@ use tidegate_push::fan_out::{Delivery, Handed};
 use tidegate_push::hub::{CLIENT_WALKS_MAX, EMPTIED_MAX, Event, Hub, OUTBOX_MAX};
 use tidegate_push::local::SubscriptionId;
 use tidegate_push::mail::{Call, Mail, Order, PresentClient, Reply, ReplyTo, Subscribed};
+use tidegate_push::node::NodeId;
 use tidegate_push::position::{Position, Since};
 use tidegate_push::publication::{DELIVERY_COST_BYTES, Publication};
 use tidegate_push::settings::{Error, Hubs};
@@ -31,6 +32,7 @@ fn settings(text: &str) -> Hubs {
 fn order(channel: &str, data: &str) -> Order {
     Order {
         hub: 0,
+        origin: NodeId::OWN,
         channel: channel.into(),
         data: data.into(),
         tags: "".into(),

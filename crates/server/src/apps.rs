@@ -13,18 +13,18 @@ use std::sync::Arc;
 
 use tidegate_base::{Moment, Span};
 use tidegate_config::findings::Finding;
-use tidegate_config::model::{Config, LuaApp, LuaLayer, LuaSetting, Route};
+use tidegate_config::model::{Config, LuaApp, LuaSetting, Route};
 use tidegate_lua::{
     Bounds, Budget, CallbackEnd, ClientId, Dictionary, Excess, Facts, Failure, FindModule, Handler,
-    Layer, OperationId, Outbox, Response, Script, Vm,
+    OperationId, Outbox, Response, Script, Vm,
 };
 
 use crate::broadcasts::Broadcasts;
 use crate::figures::AppFigures;
 use crate::log;
 use crate::retired::{RETIRED_FROM, Retired};
-use crate::scripts::finding;
 pub use crate::scripts::{Program, Scripts, read};
+use crate::scripts::{finding, layer_of};
 
 /// Exceeded budgets in a row, without a callback between them that ended well, until the VM is replaced.
 const EXCESSES_MAX: u32 = 16;
@@ -153,9 +153,8 @@ fn environment(
         shared: program.shared.clone(),
         hubs: Arc::clone(&program.hubs),
         pools: app.pools.clone(),
-        layer: app.layer.map(|layer| match layer {
-            LuaLayer::Lapps => Layer::Lapps,
-        }),
+        layer: app.layer.map(layer_of),
+        phases: program.phases.clone(),
     };
     let program = Arc::clone(program);
     (bounds, facts, Box::new(move |name| program.module(name)))

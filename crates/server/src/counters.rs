@@ -213,7 +213,8 @@ counters! {
         push_left_out,
         /// Subscribers that were disconnected because they did not read.
         push_slow_closes,
-        /// Connections of push clients that were ended because of `connection-age-max`.
+        /// Connections of push clients that were ended because of `connection-age-max`, or because the token in their URL or cookie has
+        /// expired.
         push_aged_closes,
         /// Messages of push clients that were refused because of `publish-rate`.
         push_over_rate,

@@ -10,9 +10,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tidegate_config::arrange::Arranged;
 use tidegate_config::findings::{Finding, Owner};
-use tidegate_config::model::{Config, LuaApp};
+use tidegate_config::model::{Config, LuaApp, LuaLayer};
 use tidegate_config::report::Kind;
-use tidegate_lua::{Dictionary, Script};
+use tidegate_lua::{Dictionary, Layer, Script};
 
 use crate::apps;
 use crate::files;
@@ -31,6 +31,8 @@ type Module = (String, Vec<u8>);
 pub struct Program {
     /// The name and the text of the script.
     pub(crate) script: Script,
+    /// The scripts of further phases, by name.
+    pub(crate) phases: Vec<(String, Script)>,
     /// The dictionaries, by name.
     pub(crate) shared: Vec<(String, Arc<Dictionary>)>,
     /// The names of the push hubs.
@@ -42,11 +44,12 @@ pub struct Program {
 impl Program {
     /// An application with nothing but its script.
     pub(crate) fn alone(script: Script) -> Self {
-        Self::new(script, Vec::new(), Arc::new([]))
+        Self::new(Texts { script, phases: Vec::new() }, Vec::new(), Arc::new([]))
     }
 
-    fn new(script: Script, shared: Vec<(String, Arc<Dictionary>)>, hubs: Arc<[String]>) -> Self {
-        Self { script, shared, hubs, modules: Mutex::default() }
+    fn new(texts: Texts, shared: Vec<(String, Arc<Dictionary>)>, hubs: Arc<[String]>) -> Self {
+        let Texts { script, phases } = texts;
+        Self { script, phases, shared, hubs, modules: Mutex::default() }
     }
 
     /// The module of this name in the folder of the script: `a.b` is `a/b.lua` or `a/b/init.lua`.
@@ -68,17 +71,41 @@ impl Program {
     fn paths(&self) -> Vec<PathBuf> {
         let modules = self.modules();
         let files = modules.values().map(|(file, _)| file.into());
-        core::iter::once(PathBuf::from(&self.script.file)).chain(files).collect()
+        let phases = self.phases.iter().map(|(_, script)| PathBuf::from(&script.file));
+        core::iter::once(PathBuf::from(&self.script.file)).chain(phases).chain(files).collect()
     }
 
-    /// Whether the script has this text and the modules are still those in the files.
-    fn is_current(&self, text: &[u8]) -> bool {
+    /// Whether the scripts are these and the modules are still those in the files.
+    fn is_current(&self, texts: &Texts) -> bool {
         let folder = folder_of(&self.script);
         let modules = self.modules().clone();
         let is_same = |(name, module): (&String, &Module)| {
             find_module(&folder, name).is_ok_and(|found| found.as_ref() == Some(module))
         };
-        self.script.text == text && modules.iter().all(is_same)
+        let is_same_text = self.script == texts.script && self.phases == texts.phases;
+        is_same_text && modules.iter().all(is_same)
+    }
+}
+
+/// The scripts of an application.
+struct Texts {
+    script: Script,
+    /// Those of further phases, by name.
+    phases: Vec<(String, Script)>,
+}
+
+impl Texts {
+    /// Reads the scripts of an application.
+    fn read(app: &LuaApp) -> Result<Self, String> {
+        let of = |path: &str| {
+            read_file(Path::new(path)).map(|text| Script { file: path.to_owned(), text })
+        };
+        let script = of(&app.script)?;
+        let phase = |(name, path): &(String, String)| match of(path) {
+            Ok(script) => Ok((name.clone(), script)),
+            Err(what) => Err(format!("{path} {what}")),
+        };
+        Ok(Self { script, phases: app.phases.iter().map(phase).collect::<Result<_, _>>()? })
     }
 }
 
@@ -90,8 +117,8 @@ pub fn read(config: &Config) -> Result<Scripts, Vec<Finding>> {
     let mut findings = Vec::new();
     let mut scripts = Vec::new();
     for (index, app) in config.lua.iter().enumerate() {
-        match read_file(Path::new(&app.script)) {
-            Ok(text) => scripts.push(Some(Arc::new(program(config, app, text, &mut Vec::new())))),
+        match Texts::read(app) {
+            Ok(texts) => scripts.push(Some(Arc::new(program(config, app, texts, &mut Vec::new())))),
             Err(what) => findings.push(finding(index, app, what)),
         }
     }
@@ -129,8 +156,8 @@ pub(crate) fn renew(before: (&Config, &Scripts), next: &Arranged) -> Result<Rene
             scripts.push(None);
             continue;
         }
-        let text = match read_file(Path::new(&app.script)) {
-            Ok(text) => text,
+        let texts = match Texts::read(app) {
+            Ok(texts) => texts,
             Err(what) => {
                 refusal.findings.push(finding(index, app, what));
                 continue;
@@ -138,7 +165,7 @@ pub(crate) fn renew(before: (&Config, &Scripts), next: &Arranged) -> Result<Rene
         };
         let earlier = before.1.get(index).and_then(Option::as_ref).zip(before.0.lua.get(index));
         if let Some((earlier, settings)) = earlier {
-            if settings == app && earlier.is_current(&text) {
+            if settings == app && earlier.is_current(&texts) {
                 scripts.push(Some(Arc::clone(earlier)));
                 continue;
             }
@@ -147,7 +174,7 @@ pub(crate) fn renew(before: (&Config, &Scripts), next: &Arranged) -> Result<Rene
         let mut kept = earlier.map_or(Vec::new(), |(earlier, settings)| {
             settings.shared.iter().cloned().zip(earlier.shared.iter().cloned()).collect()
         });
-        let program = Arc::new(program(config, app, text, &mut kept));
+        let program = Arc::new(program(config, app, texts, &mut kept));
         let wrong = apps::fault_of(config, index, &program);
         refusal.findings.extend(wrong.map(|what| finding(index, app, what)));
         refusal.paths.extend(program.paths());
@@ -169,7 +196,7 @@ pub(crate) fn paths(scripts: &Scripts) -> Vec<PathBuf> {
 type Kept = ((String, usize), (String, Arc<Dictionary>));
 
 /// The program of an application. A dictionary among `kept` that has the same name and size is used again.
-fn program(config: &Config, app: &LuaApp, text: Vec<u8>, kept: &mut Vec<Kept>) -> Program {
+fn program(config: &Config, app: &LuaApp, texts: Texts, kept: &mut Vec<Kept>) -> Program {
     let shared = app.shared.iter().map(|(name, bytes)| {
         let at = kept.iter().position(|((other, size), _)| (other, size) == (name, bytes));
         let dictionary = at.map(|at| kept.swap_remove(at).1.1);
@@ -177,7 +204,7 @@ fn program(config: &Config, app: &LuaApp, text: Vec<u8>, kept: &mut Vec<Kept>) -
     });
     let shared = shared.collect();
     let hubs = config.push.iter().map(|hub| hub.name.clone()).collect();
-    Program::new(Script { file: app.script.clone(), text }, shared, hubs)
+    Program::new(texts, shared, hubs)
 }
 
 /// The dictionaries that begin again, because they have another size.
@@ -189,6 +216,14 @@ fn lost_dictionaries(before: &LuaApp, after: &LuaApp) -> Vec<String> {
         format!("lua {}: the shared dictionary {name} has another size, so it is empty", after.name)
     };
     resized.map(note).collect()
+}
+
+/// The interface of a VM.
+pub(crate) fn layer_of(layer: LuaLayer) -> Layer {
+    match layer {
+        LuaLayer::Lapps => Layer::Lapps,
+        LuaLayer::Ngx => Layer::Ngx,
+    }
 }
 
 /// What is wrong with an application, for a message at its place in the configuration.

@@ -2,7 +2,7 @@
 //! In: nothing. Out: the section `[lua.NAME]`, which `FILE` refers to, and `[route.hooks]`.
 
 use super::Preset::{Absent, Required, Value};
-use super::Shape::{Boolean, Duration, Fields, List, Number, OneOf, Size, Text, Word};
+use super::Shape::{Boolean, Duration, Fields, List, Number, OneOf, Size, Table, Text, Word};
 use super::{Section, Shape, key};
 use crate::model::LuaLayer;
 use crate::words::Keyword as _;
@@ -37,6 +37,54 @@ pub static HOOKS: Section = Section {
     later: &[],
 };
 
+const PHASE_FILE: Shape = Text("the path of a file, such as \"apps/access.lua\"");
+
+/// `phases = { ... }` of an application.
+pub static LUA_PHASES: Section = Section {
+    path: "[lua.NAME.phases]",
+    about: "Scripts of further phases of an application with `layer = \"ngx\"`. `script` is the content phase in routes with \
+             `lua`, and the access phase in routes with `hooks`. See docs/ngx.md.",
+    keys: &[
+        key("init", PHASE_FILE, Absent, "Runs once in each VM, while it loads.", ""),
+        key(
+            "init-worker",
+            PHASE_FILE,
+            Absent,
+            "Runs once in each VM, before the worker listens.",
+            "",
+        ),
+        key(
+            "access",
+            PHASE_FILE,
+            Absent,
+            "Runs before the content phase, and in routes with `hooks` in place of `script`.",
+            "",
+        ),
+        key(
+            "header-filter",
+            PHASE_FILE,
+            Absent,
+            "Runs for each head of a server's response, in routes with `hooks`.",
+            "",
+        ),
+        key(
+            "body-filter",
+            PHASE_FILE,
+            Absent,
+            "Runs for each piece of the body of a server's response, in routes with `hooks`.",
+            "",
+        ),
+        key(
+            "log",
+            PHASE_FILE,
+            Absent,
+            "Runs when a request of a route with `hooks` has ended.",
+            "",
+        ),
+    ],
+    later: &[],
+};
+
 /// `[lua.NAME]`.
 pub static LUA: Section = Section {
     path: "[lua.NAME]",
@@ -56,7 +104,15 @@ pub static LUA: Section = Section {
             "layer",
             Word(LuaLayer::WORDS),
             Absent,
-            "The interface that the script was written for, if it is not Tidegate's own: `lapps` is that of services of LAppS.",
+            "The interface that the script was written for, if it is not Tidegate's own: `lapps` is that of services of LAppS \
+             (docs/lapps.md), `ngx` that of scripts of OpenResty (docs/ngx.md).",
+            "",
+        ),
+        key(
+            "phases",
+            Table(&LUA_PHASES),
+            Absent,
+            "Scripts of further phases of an application with `layer = \"ngx\"`.",
             "",
         ),
         key(

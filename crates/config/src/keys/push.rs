@@ -193,6 +193,13 @@ pub static PUSH: Section = Section {
             "Clocks of machines differ by seconds, and a token should be valid as soon as it is issued.",
         ),
         key(
+            "token-cookie",
+            Text("the name of a cookie, such as \"push-token\""),
+            Absent,
+            "The cookie that contains the token of a client that subscribes by URL, if the query does not (`?token=`).",
+            "",
+        ),
+        key(
             "anonymous",
             Boolean,
             Value("false"),

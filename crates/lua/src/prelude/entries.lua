@@ -16,8 +16,9 @@ local entries = {}
 function entries.load(source, file)
   local chunk, err = P.compile(source, "@" .. file, P.G)
   if not chunk then error(err, 0) end
-  local found = chunk()
-  if P.adapt then found = P.adapt(found, file) end
+  -- A layer decides when the script runs.
+  local found
+  if P.adapt then found = P.adapt(chunk, file) else found = chunk() end
   if type(found) ~= "table" then
     error(file .. ": the script must return a table of handlers (" .. NAMES .. "), it returned: " .. type(found), 0)
   end

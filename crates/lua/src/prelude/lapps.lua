@@ -448,7 +448,8 @@ local function standalone(service, file)
 end
 
 -- The handlers of a service: the table that the script returns, or has assigned to a global of its name.
-function P.adapt(found, file)
+function P.adapt(chunk, file)
+  local found = chunk()
   local service = type(found) == "table" and found or G[tide.app]
   if type(service) ~= "table" then
     error(file .. ": the script must return the table of a service, or assign it to the global '" .. tide.app .. "'", 0)

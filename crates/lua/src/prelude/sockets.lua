@@ -183,9 +183,12 @@ function socket:close()
   return true
 end
 
-function P.new_socket(index, generation)
-  return setmetatable({ index, generation, [CONNECT] = SECONDS, [SEND] = SECONDS, [READ] = SECONDS }, Socket)
+-- The fields of a socket, and its methods, for layers.
+function P.socket_fields(index, generation)
+  return { index, generation, [CONNECT] = SECONDS, [SEND] = SECONDS, [READ] = SECONDS }
 end
+P.socket_methods = socket
+function P.new_socket(index, generation) return setmetatable(P.socket_fields(index, generation), Socket) end
 function P.tide.tcp() return P.new_socket() end
 
 return P

@@ -86,7 +86,7 @@ function tide.hex(data) return native.encode_hex(string_argument("tide.hex", 1, 
 
 P.tide = tide
 P.string_argument = string_argument
-P.json, P.settings = json, settings
+P.json, P.settings, P.array_meta = json, settings, Array
 P.G.tide = sealed("tide", tide)
 P.loaded.tide = P.G.tide
 return P

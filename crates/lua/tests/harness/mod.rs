@@ -108,6 +108,25 @@ impl App {
         })
     }
 
+    /// Loads scripts of OpenResty: that of the content phase, and those of other phases by name.
+    pub fn load_ngx(
+        text: &str,
+        phases: &[(&str, &str)],
+        modules: &'static [(&str, &str)],
+    ) -> Result<Self, Failure> {
+        let shared = vec![("cache".to_owned(), Arc::new(Dictionary::new(SHARED_BYTES)))];
+        Self::load_of(text, &TIMED, modules, |facts| {
+            facts.settings =
+                br#"{"color":"red","127.0.0.1:6379":"api","unix:/s":"other"}"#.to_vec();
+            (facts.layer, facts.shared) = (Some(Layer::Ngx), shared);
+            let script = |(name, text): &(&str, &str)| {
+                let script = Script { file: format!("{name}.lua"), text: text.as_bytes().to_vec() };
+                ((*name).to_owned(), script)
+            };
+            facts.phases = phases.iter().map(script).collect();
+        })
+    }
+
     fn load_of(
         text: &str,
         bounds: &Bounds,
@@ -127,6 +146,7 @@ impl App {
             hubs: ["live".to_owned()].into(),
             pools: vec!["api".to_owned(), "other".to_owned()],
             layer: None,
+            phases: Vec::new(),
         };
         change(&mut facts);
         let find_module = move |name: &str| {

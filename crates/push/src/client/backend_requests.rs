@@ -24,6 +24,7 @@ use crate::client::{
 };
 use crate::effort;
 use crate::mail::{Call, Order};
+use crate::node::NodeId;
 use crate::position::Since;
 use crate::publication::is_too_deep;
 use crate::settings::{Error, HubSettings};
@@ -525,6 +526,7 @@ impl Connection {
         };
         Ok(Order {
             hub: context.index,
+            origin: NodeId::OWN,
             channel: Arc::clone(channel),
             data: changed.map_or_else(|| Arc::clone(data), Arc::from),
             tags,

@@ -34,6 +34,7 @@ use crate::emulation::{Secret, SessionName};
 use crate::hub::Hub;
 use crate::local::SubscriptionId;
 use crate::mail::{Call, Order, PresentClient, Reply, ReplyTo, Subscribed};
+use crate::node::NodeId;
 use crate::pace::Pace;
 use crate::position::Since;
 use crate::publication::{Form, Publication, count_within, is_too_deep};
@@ -663,6 +664,7 @@ impl Connection {
         }
         let call = Call::Publish(Order {
             hub: context.index,
+            origin: NodeId::OWN,
             channel: channel.into(),
             data: data.into(),
             tags: "".into(),

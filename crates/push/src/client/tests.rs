@@ -38,6 +38,7 @@ impl Fixture {
         for number in 0..MESSAGES {
             let order = Order {
                 hub: 0,
+                origin: NodeId::OWN,
                 channel: "a".into(),
                 data: format!("\"{}\"", "x".repeat(30_000)).into(),
                 tags: "".into(),
@@ -381,6 +382,7 @@ mod audiences {
         fn publish(&mut self, channel: &str, tags: &str) -> Option<Reply> {
             let order = Order {
                 hub: 0,
+                origin: NodeId::OWN,
                 channel: channel.into(),
                 data: "1".into(),
                 tags: tags.into(),

@@ -4,7 +4,7 @@
 //! Invariant: the values for the edits of a response are rendered before the action begins, because the request's head
 //! is gone when the response comes.
 
-use tidegate_config::model::RateExcess;
+use tidegate_config::model::{Action, RateExcess};
 use tidegate_gate::access::Cause;
 use tidegate_gate::basic::{CredentialKey, Credentials};
 use tidegate_gate::changes::{Changes, HookChanges};
@@ -121,6 +121,9 @@ impl Worker {
             return self.note_bug(reactor, to.sock);
         };
         self.note_route(to, route);
+        if matches!(snapshot.route(route).action, Action::Push(_)) {
+            self.hide_token(to);
+        }
         let random = match stage {
             Stage::Waited(random) | Stage::Hooked(_, random) if random != 0 => random,
             // New, or it began under settings without ids.

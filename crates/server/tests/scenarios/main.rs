@@ -81,6 +81,7 @@ scenes! {
     interim_responses_are_relayed
     large_bodies_flow_both_ways
     lapps_services_run_unchanged
+    openresty_scripts_run_unchanged
     lua_answers_requests
     lua_handlers_wait
     lua_hooks_change_bodies

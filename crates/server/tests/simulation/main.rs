@@ -46,6 +46,7 @@ mod push_cache;
 mod push_clients;
 mod push_compression;
 mod push_tokens;
+mod push_url_tokens;
 mod push_welcome;
 mod records;
 mod reload;

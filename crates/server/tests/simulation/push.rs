@@ -198,7 +198,7 @@ pub(crate) struct Client {
     /// The server has told that messages are lost.
     is_lost: bool,
     /// The code of the Close frame.
-    closed: Option<u16>,
+    pub(crate) closed: Option<u16>,
 }
 
 impl Drop for Client {

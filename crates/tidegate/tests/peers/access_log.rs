@@ -100,7 +100,16 @@ fn token_of_a_push_client_is_not_written() {
     process.wait_until("the line", || lines(&path).len() == 1);
     let line: Value = serde_json::from_str(&lines(&path)[0]).expect("a line is JSON");
     assert_eq!(line["target"], "/push/connection/sse");
-    assert!(!lines(&path)[0].contains("s3cret"), "{line}");
+    let host = line["host"].clone();
+    run_well(curl().arg(format!("http://{address}/push/subscribe/x?since=a:1&token=s3cret")));
+    process.wait_until("the second line", || lines(&path).len() == 2);
+    let line: Value = serde_json::from_str(&lines(&path)[1]).expect("a line is JSON");
+    assert_eq!((&line["target"], &line["host"]), (&"/push/subscribe/x".into(), &host));
+    assert!(!lines(&path).concat().contains("s3cret"), "{line}");
+    // What belongs to another route is written as before.
+    run_well(curl().arg(format!("http://{address}/json?token=plain")));
+    process.wait_until("the third line", || lines(&path).len() == 3);
+    assert!(lines(&path)[2].contains("/json?token=plain"));
 }
 
 #[test]

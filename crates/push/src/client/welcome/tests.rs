@@ -7,6 +7,7 @@ use crate::client::codec::Codec;
 use crate::client::{Connection, Context, Disconnect};
 use crate::hub::{Event, Hub};
 use crate::mail::{Call, Order, Reply, ReplyTo};
+use crate::node::NodeId;
 use crate::settings::Hubs;
 use crate::token::Verifier;
 use crate::token::tests::secret_token;
@@ -45,6 +46,7 @@ impl Fixture {
     fn publish(&mut self, channel: &str, data: &str) {
         let order = Order {
             hub: 0,
+            origin: NodeId::OWN,
             channel: channel.into(),
             data: data.into(),
             tags: "".into(),

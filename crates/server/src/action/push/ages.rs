@@ -1,9 +1,10 @@
-//! Ends connections of push clients after their maximum age (`connection-age-max`).
+//! Ends connections of push clients after their maximum age (`connection-age-max`), and those by URL whose token has expired.
 //! In: connections that begin, time. Out: Close frames and ends of streams that advise to connect again.
 //! Never: ends many connections at once: the age of each is shortened at random by up to a quarter.
 //! Limits: `ENDS_PER_TURN_MAX`. A long poll, which never lasts longer than `poll-timeout`, has no entry.
 //! Invariant: only connections that exist have an entry.
 
+use tidegate_base::Moment;
 use tidegate_push::client::Disconnect;
 use tidegate_reactor::Reactor;
 
@@ -15,12 +16,16 @@ use crate::worker::Worker;
 const ENDS_PER_TURN_MAX: usize = 64;
 
 impl Worker {
-    /// A connection with a hub has begun.
-    pub(super) fn begin_age<R: Reactor>(&mut self, reactor: &R, hub: u16, key: Key) {
+    /// A connection with a hub has begun, which ends at `end` at the latest.
+    pub(super) fn begin_age<R: Reactor>(&mut self, reactor: &R, hub: u16, key: Key, end: Moment) {
         let age_max = self.push.settings.get(hub).and_then(|hub| hub.push.connection_age_max);
-        if let Some(age_max) = age_max {
+        let aged = age_max.map(|age_max| {
             let span = jittered(age_max, &mut self.prng);
-            self.push.ages.begin(key, reactor.now().after(span));
+            reactor.now().after(span)
+        });
+        let end = aged.map_or(end, |aged| aged.min(end));
+        if end < Moment::NEVER {
+            self.push.ages.begin(key, end);
         }
     }
 
@@ -52,6 +57,7 @@ impl Worker {
                     Kind::Request { .. }
                     | Kind::ApiCall(_)
                     | Kind::Commands { .. }
+                    | Kind::Unverified(_)
                     | Kind::Poll { .. },
                 )
                 | None => {}

@@ -102,6 +102,7 @@ impl Worker {
             }
             Kind::Commands { .. } => self.confirm_commands(reactor, id),
             Kind::Request { .. }
+            | Kind::Unverified(_)
             | Kind::Events { .. }
             | Kind::Poll { .. }
             | Kind::Client { .. } => {}

@@ -61,7 +61,7 @@ impl Worker {
                 self.set_service(socket, Service::Client(id));
                 self.arm_websocket(reactor, socket);
                 self.accounts.counters.push_clients_now.add(1);
-                self.begin_age(reactor, hub, Key::of_session(id));
+                self.begin_age(reactor, hub, Key::of_session(id), Moment::NEVER);
             }
             Err(_) => {
                 let code = CloseCode::TRY_AGAIN_LATER;
@@ -120,6 +120,7 @@ impl Worker {
             Kind::Request { .. }
             | Kind::ApiCall(_)
             | Kind::Commands { .. }
+            | Kind::Unverified(_)
             | Kind::Events { .. }
             | Kind::Poll { .. } => None,
         }
@@ -146,6 +147,7 @@ impl Worker {
             Kind::Request { .. }
             | Kind::ApiCall(_)
             | Kind::Commands { .. }
+            | Kind::Unverified(_)
             | Kind::Events { .. }
             | Kind::Poll { .. } => None,
         }
@@ -290,6 +292,7 @@ impl Worker {
             Kind::Request { .. }
             | Kind::ApiCall(_)
             | Kind::Commands { .. }
+            | Kind::Unverified(_)
             | Kind::Events { .. }
             | Kind::Poll { .. } => None,
         }

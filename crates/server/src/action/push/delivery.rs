@@ -131,7 +131,10 @@ impl Worker {
             Kind::Poll { .. } => {
                 self.answer_poll(reactor, id, core::slice::from_ref(publication), false);
             }
-            Kind::Request { .. } | Kind::ApiCall(_) | Kind::Commands { .. } => {
+            Kind::Request { .. }
+            | Kind::ApiCall(_)
+            | Kind::Commands { .. }
+            | Kind::Unverified(_) => {
                 return Handed::Nothing;
             }
         }

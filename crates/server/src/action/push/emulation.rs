@@ -11,7 +11,7 @@
 
 use std::collections::VecDeque;
 
-use tidegate_base::Id;
+use tidegate_base::{Id, Moment};
 use tidegate_gate::parameters::{decoded, find_parameter};
 use tidegate_gate::websocket::EndpointId;
 use tidegate_push::client::codec::{Codec, Push};
@@ -249,7 +249,7 @@ impl Worker {
         session.kind = Kind::Client { link, connection: Box::new(connection), check_at };
         let hub = session.hub;
         self.accounts.counters.push_clients_now.add(1);
-        self.begin_age(reactor, hub, Key::of_session(id));
+        self.begin_age(reactor, hub, Key::of_session(id), Moment::NEVER);
         let content_type = framing.content_type();
         self.begin_response(reactor, to, &Head::Stream { content_type, origin }, Rest::Unwanted);
         if !framing.start().is_empty() {
@@ -421,6 +421,7 @@ impl Worker {
             | Kind::Request { .. }
             | Kind::ApiCall(_)
             | Kind::Commands { .. }
+            | Kind::Unverified(_)
             | Kind::Events { .. }
             | Kind::Poll { .. } => None,
         }

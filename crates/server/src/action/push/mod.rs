@@ -1,6 +1,6 @@
 //! The action `push`: connects clients with a hub.
 //!
-//! - `subscribe.rs`: subscriptions by URL, over WebSocket, as a stream of events, or by long polls
+//! - `subscribe.rs`: subscriptions by URL, over WebSocket, as a stream of events, or by long polls; `url_token.rs`: their tokens
 //! - `client.rs`: clients that speak Centrifugo's client protocol
 //! - `emulation.rs`: clients that speak it without WebSocket, over HTTP streaming or streams of events
 //! - `backend.rs`: events of clients that go to the user's own backend
@@ -28,6 +28,7 @@ mod lua;
 mod post;
 mod request;
 mod subscribe;
+mod url_token;
 
 use core::num::NonZeroU32;
 use std::borrow::Cow;
@@ -56,6 +57,7 @@ use crate::action::intake::Intake;
 use crate::action::push::backend::BackendCalls;
 use crate::action::push::emulation::{Stream, WaitingCommands};
 use crate::action::push::request::Purpose;
+use crate::action::push::url_token::Unverified;
 use crate::action::websocket::WebSocket;
 use crate::answer::Answer;
 use crate::carrier::internal_request::InternalRequests;
@@ -68,6 +70,9 @@ use crate::worker::Worker;
 pub(crate) use backend::HubCall;
 pub(crate) use lua::LuaCall;
 pub use post::{PUSH_MAILS_MAX, PushMail, PushPost, nothing_under_way};
+
+/// The parameter of the query that contains the token of a client by URL.
+pub(crate) const TOKEN_PARAMETER: &str = "token";
 
 /// How many times `retry` the clients of a hub that were refused together are spread over.
 const RETRY_SPREAD: u64 = 4;
@@ -199,6 +204,8 @@ enum Kind {
     /// A request whose commands are on their way to the worker of their session. `origin`: of the page that may read the
     /// response.
     Commands { origin: Option<Box<str>> },
+    /// A subscription by URL whose token is verified in a later turn.
+    Unverified(Box<Unverified>),
     /// A stream of events. `place` is `None` until the subscription exists.
     Events { place: Option<SubscriptionId> },
     /// A long poll.
@@ -355,6 +362,7 @@ impl PushSession {
             Kind::Request { .. }
             | Kind::ApiCall(_)
             | Kind::Commands { .. }
+            | Kind::Unverified(_)
             | Kind::Events { .. }
             | Kind::Poll { .. } => usize::from(self.place().is_some()),
         }
@@ -368,6 +376,7 @@ impl PushSession {
             | Kind::Request { .. }
             | Kind::ApiCall(_)
             | Kind::Commands { .. }
+            | Kind::Unverified(_)
             | Kind::Events { .. }
             | Kind::Poll { .. } => None,
         }
@@ -394,6 +403,7 @@ impl PushSession {
             Kind::Request { .. }
             | Kind::ApiCall(_)
             | Kind::Commands { .. }
+            | Kind::Unverified(_)
             | Kind::Client { .. } => None,
         }
     }
@@ -410,6 +420,7 @@ impl Worker {
         route: usize,
         push: &PushRoute,
     ) {
+        self.hide_token(to);
         let snapshot = self.settings_of(to);
         // The channels of a hub outlive the generation of settings that the route belongs to.
         let name = snapshot.config.push.get(push.hub).map_or("", |hub| &hub.name);
@@ -501,6 +512,7 @@ impl Worker {
         match &session.kind {
             Kind::Events { .. } => self.send_heartbeat(reactor, id),
             Kind::Poll { .. } => self.answer_poll(reactor, id, &[], false),
+            Kind::Unverified(_) => self.unverified_due(reactor, id),
             Kind::Client { .. } => self.ping_stream(reactor, id),
             Kind::Request { .. } | Kind::ApiCall(_) | Kind::Commands { .. } => {}
         }
@@ -513,6 +525,7 @@ impl Worker {
         match &session.kind {
             Kind::Events { .. }
             | Kind::Poll { .. }
+            | Kind::Unverified(_)
             | Kind::Client { link: Link::Stream(_), .. } => {
                 self.abandon_client(reactor, to, Cause::Client, CLIENT_LEFT);
             }
@@ -533,6 +546,7 @@ impl Worker {
             match &session.kind {
                 Kind::Events { .. } => self.end_events(reactor, id),
                 Kind::Poll { .. } => self.answer_poll(reactor, id, &[], false),
+                Kind::Unverified(_) => self.unverified_due(reactor, id),
                 Kind::Client { link: Link::Stream(_), .. } => {
                     self.disconnect_client(reactor, id, Disconnect::SHUTDOWN);
                 }
@@ -569,7 +583,11 @@ impl Worker {
                 self.push.backend.forget(key);
                 self.tell_departure(session.hub, &connection);
             }
-            Kind::ApiCall(_) | Kind::Commands { .. } | Kind::Events { .. } | Kind::Poll { .. } => {}
+            Kind::ApiCall(_)
+            | Kind::Commands { .. }
+            | Kind::Unverified(_)
+            | Kind::Events { .. }
+            | Kind::Poll { .. } => {}
         }
         self.forget_queue(key);
         self.push.ages.forget(key);

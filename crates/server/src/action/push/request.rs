@@ -126,6 +126,7 @@ impl Worker {
                 Kind::Client { .. } => self.resume_commands(reactor, id),
                 Kind::ApiCall(_)
                 | Kind::Commands { .. }
+                | Kind::Unverified(_)
                 | Kind::Events { .. }
                 | Kind::Poll { .. } => {}
             }
@@ -133,8 +134,17 @@ impl Worker {
         while !self.push.tokens.is_used_up()
             && let Some(id) = self.push.tokens.take_next()
         {
-            if self.sessions.find(id).is_some() {
-                self.resume_commands(reactor, id);
+            match self.sessions.find(id).map(|session| &session.kind) {
+                Some(Kind::Unverified(_)) => self.resume_subscription(reactor, id),
+                Some(
+                    Kind::Client { .. }
+                    | Kind::Request { .. }
+                    | Kind::ApiCall(_)
+                    | Kind::Commands { .. }
+                    | Kind::Events { .. }
+                    | Kind::Poll { .. },
+                ) => self.resume_commands(reactor, id),
+                None => {}
             }
         }
         // The requests behind them belong to the same share.

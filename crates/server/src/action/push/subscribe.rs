@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use tidegate_base::{Id, Span};
+use tidegate_base::{Id, Moment, Span};
 use tidegate_gate::access::Cause;
 use tidegate_push::events;
 use tidegate_push::local::SubscriptionId;
@@ -12,7 +12,7 @@ use tidegate_push::mail::Subscribed;
 use tidegate_push::poll;
 use tidegate_push::position::Since;
 use tidegate_push::publication::{Form, Publication, count_within};
-use tidegate_push::settings::{Client, Error};
+use tidegate_push::settings::Error;
 use tidegate_reactor::Reactor;
 use tidegate_wire::message::{Method, RequestHead};
 use tidegate_wire::websocket::{Close, CloseCode};
@@ -35,29 +35,34 @@ impl Worker {
         (route, hub): (usize, u16),
         channel: &str,
     ) {
-        let hubs = Arc::clone(&self.push.settings);
-        let Some(settings) = hubs.get(hub) else {
-            self.note_absent(to.sock);
-            return self.answer_error(reactor, to, 500, "this hub does not exist", false);
-        };
+        self.subscribe_by_url(reactor, to, head, (route, hub), (channel, true));
+    }
+
+    /// The same. `can_wait`: the token of the request may be verified in a later turn.
+    pub(super) fn subscribe_by_url<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        to: Requester,
+        head: &RequestHead<'_>,
+        (route, hub): (usize, u16),
+        (channel, can_wait): (&str, bool),
+    ) {
         let Some(origin) = self.admit_page(reactor, to, head, route) else { return };
-        if let Err(error) = settings.may_subscribe(channel, Client { user: "" }) {
-            self.accounts.counters.push_refusals.add(1);
-            return self.refuse_subscription(reactor, to, hub, error);
-        }
+        let stated = (channel, can_wait);
+        let Some(end) = self.permit_by_url(reactor, to, head, (route, hub), stated) else { return };
         if head.upgrade || head.find_named("sec-websocket-key").is_some() {
-            return self.begin_raw(reactor, to, head, (route, hub), channel);
+            return self.begin_raw(reactor, to, head, (route, hub), (channel, end));
         }
         if !matches!(head.method, Method::Get) {
             return self.answer_error(reactor, to, 405, "use GET", false);
         }
         if self.stopping {
-            let retry = settings.push.retry;
+            let retry = self.retry_of(hub);
             return self.answer_later(reactor, to, retry, "the server is stopping", true);
         }
         let since = stated_position(head);
         if accepts_events(head) {
-            self.begin_events(reactor, to, (hub, channel), origin, since);
+            self.begin_events(reactor, to, (hub, channel), (origin, end), since);
         } else {
             self.begin_poll(reactor, to, (hub, channel), origin, since);
         }
@@ -95,7 +100,7 @@ impl Worker {
         to: Requester,
         head: &RequestHead<'_>,
         (route, hub): (usize, u16),
-        channel: &str,
+        (channel, end): (&str, Moment),
     ) {
         let service = Service::Raw(None);
         let Some(id) = self.open_websocket(reactor, to, head, route, service) else { return };
@@ -103,7 +108,7 @@ impl Worker {
         match self.subscribe(reactor, (hub, channel), key, None) {
             Ok((place, reply)) => {
                 self.set_service(id, Service::Raw(Some(place)));
-                self.begin_age(reactor, hub, key);
+                self.begin_age(reactor, hub, key, end);
                 if let Some(reply) = reply {
                     self.confirm_raw(reactor, id, &reply);
                 }
@@ -146,7 +151,7 @@ impl Worker {
         reactor: &mut R,
         to: Requester,
         (hub, channel): (u16, &str),
-        origin: Option<&str>,
+        (origin, end): (Option<&str>, Moment),
         since: Option<Since>,
     ) {
         let kind = Kind::Events { place: None };
@@ -154,7 +159,7 @@ impl Worker {
         match self.subscribe(reactor, (hub, channel), Key::of_session(id), since) {
             Ok((place, reply)) => {
                 self.set_place(id, place);
-                self.begin_age(reactor, hub, Key::of_session(id));
+                self.begin_age(reactor, hub, Key::of_session(id), end);
                 self.begin_response(reactor, to, &Head::Events { origin }, Rest::Unwanted);
                 let retry = self.push.settings.get(hub).map_or(Span::ZERO, |hub| hub.push.retry);
                 let spread = self.prng.below((retry.as_millis() as u64 / 2).max(1));
@@ -204,7 +209,7 @@ impl Worker {
     }
 
     /// Answers a request whose subscription is refused.
-    fn refuse_subscription<R: Reactor>(
+    pub(super) fn refuse_subscription<R: Reactor>(
         &mut self,
         reactor: &mut R,
         to: Requester,
@@ -240,6 +245,7 @@ impl Worker {
                 Kind::Request { .. }
                 | Kind::ApiCall(_)
                 | Kind::Commands { .. }
+                | Kind::Unverified(_)
                 | Kind::Client { .. },
             )
             | None => {}
@@ -290,6 +296,7 @@ impl Worker {
             Kind::Request { .. }
             | Kind::ApiCall(_)
             | Kind::Commands { .. }
+            | Kind::Unverified(_)
             | Kind::Client { .. } => {}
         }
     }
@@ -309,6 +316,7 @@ impl Worker {
             Kind::Request { .. }
             | Kind::ApiCall(_)
             | Kind::Commands { .. }
+            | Kind::Unverified(_)
             | Kind::Client { .. } => {}
         }
     }
@@ -385,7 +393,7 @@ fn refusal(error: Error) -> (u16, &'static str) {
     match error {
         Error::UnknownChannel => (404, "the channel's namespace does not exist"),
         Error::PermissionDenied => {
-            (403, "clients without a token may not subscribe to this channel")
+            (403, "the client may not subscribe to this channel without a token that names it")
         }
         Error::BadRequest => (400, "the channel's name is empty, too long or not visible ASCII"),
         Error::ChannelPattern => (400, Error::ChannelPattern.message()),
