@@ -28,7 +28,8 @@ command -v go >/dev/null || missing+=(golang-go)
 # Installs servers from PyPI into a virtual environment for the tests.
 install_python_servers() {
   local environment=target/peers/python
-  local wanted=(cheroot==11.1.2 eventlet==0.40.4 websocket-client==1.8.0 prometheus-client==0.21.1 hypercorn==0.17.3)
+  local wanted=(cheroot==11.1.2 eventlet==0.40.4 websocket-client==1.8.0 prometheus-client==0.21.1 hypercorn==0.17.3
+    opentelemetry-proto==1.45.2)
   "$environment/bin/python" - "${wanted[@]}" 2>/dev/null <<'CHECK' && return
 import importlib.metadata, sys
 for wanted in sys.argv[1:]:

@@ -32,6 +32,7 @@ use crate::routes::{self, Known};
 use crate::sets;
 use crate::table::Table;
 use crate::text::Text;
+use crate::traces;
 use crate::unreachable_routes;
 use crate::websocket;
 
@@ -218,7 +219,8 @@ fn unquoted(key: &str) -> &str {
 }
 
 fn read<'t>(file: &Table<'t>, root: &'t DeTable<'t>, notes: &mut Notes) -> Config {
-    let server = read_server(file, notes);
+    let mut server = read_server(file, notes);
+    let traces = traces::read(file, server.trace.as_mut(), notes);
     let pools = pools::read(file, notes);
     let tables = count_tables::read(file, notes);
     let listeners = listeners::read(file, &pools, &tables, notes);
@@ -274,6 +276,7 @@ fn read<'t>(file: &Table<'t>, root: &'t DeTable<'t>, notes: &mut Notes) -> Confi
         lua: apps.0,
         log,
         admin,
+        traces,
     }
 }
 

@@ -9,7 +9,7 @@ use crate::auth;
 use crate::choice::pools_of;
 use crate::findings::{Finding, Owner};
 use crate::maps;
-use crate::model::{Action, Config, KeyContent, PoolChoice, Proxy, RemoteKeys};
+use crate::model::{Action, Config, KeyContent, PoolChoice, Proxy, RemoteAddress};
 use crate::report::Kind;
 use crate::sets;
 
@@ -64,6 +64,9 @@ pub fn supply(
             Some(remote) => supplier.authorities(owner, remote),
             None => keys.content = supplier.keys(owner, &keys.file),
         }
+    }
+    if let Some(traces) = &mut config.traces {
+        supplier.authorities(Owner::Traces, &mut traces.endpoint);
     }
     match supplier.findings.is_empty() {
         true => Ok(()),
@@ -146,7 +149,7 @@ impl<F: FnMut(&str) -> Result<Vec<u8>, String>> Supplier<F> {
     }
 
     /// Reads the authorities of an address.
-    fn authorities(&mut self, owner: Owner, remote: &mut RemoteKeys) {
+    fn authorities(&mut self, owner: Owner, remote: &mut RemoteAddress) {
         if let Some(path) = remote.ca.clone() {
             remote.authorities = self.keys(owner, &path);
         }

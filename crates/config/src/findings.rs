@@ -33,6 +33,8 @@ pub enum Owner {
     Admin,
     /// `[log]`.
     Log,
+    /// `[traces]`.
+    Traces,
 }
 
 /// Something wrong with a value that the file names.

@@ -101,6 +101,7 @@ mod sticky;
 mod tcp;
 mod timeouts;
 mod tls;
+mod traces;
 mod websocket;
 
 pub use admin::ADMIN;
@@ -134,6 +135,7 @@ pub use tcp::FORWARD;
 pub use timeouts::ROUTE_TIMEOUTS;
 pub use tls::{CERTIFICATE, CLIENT_CERTIFICATE, LISTENER_TLS, POOL_TLS};
 pub(crate) use tls::{CLIENT_PROTOCOLS, SERVER_PROTOCOLS};
+pub use traces::TRACES;
 pub use websocket::WEBSOCKET;
 
 use Preset::{Absent, Required};
@@ -210,6 +212,13 @@ pub static FILE: Section = Section {
         ),
         key("log", Table(&LOG), Absent, "What is written about requests.", ""),
         key("admin", Table(&ADMIN), Absent, "The admin interface.", ""),
+        key(
+            "traces",
+            Table(&TRACES),
+            Absent,
+            "Where spans of requests go (OpenTelemetry). Without it, no spans are recorded.",
+            "",
+        ),
     ],
     later: &[],
 };

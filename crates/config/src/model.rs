@@ -23,6 +23,7 @@ mod mirror;
 mod networks;
 mod proxy_sources;
 mod rate;
+mod remote_address;
 mod retry_on;
 mod reuse;
 mod route_timeouts;
@@ -30,6 +31,7 @@ mod server;
 mod sticky;
 mod tcp;
 mod text_map;
+mod traces;
 
 pub use crate::lua::{LuaApp, LuaLayer, LuaSetting};
 pub use crate::push::{
@@ -39,7 +41,7 @@ pub use crate::push_backend::{BackendEvent, PushBackend};
 pub use crate::text_test::{TextFault, TextKind, TextTest};
 
 pub use answers::{Cors, ErrorPage, Maintenance, Page};
-pub use auth::{AskAuth, BasicAuth, JwtAuth, KeyContent, PublicKeys, RemoteKeys, Users};
+pub use auth::{AskAuth, BasicAuth, JwtAuth, KeyContent, PublicKeys, Users};
 pub use bandwidth::Bandwidth;
 pub use choice::{MapChoice, PoolChoice, Split};
 pub use client_fields::CLIENT_ADDRESS_HEADERS;
@@ -56,6 +58,7 @@ pub use mirror::Mirror;
 pub use networks::{AddressSet, Addresses, NetworkSet, RANGES_MAX};
 pub use proxy_sources::ProxySources;
 pub use rate::{Rate, RateExcess};
+pub use remote_address::RemoteAddress;
 pub use retry_on::{RETRY_STATUSES, RetryOn};
 pub use reuse::{Reuse, Unretriable};
 pub use route_timeouts::RouteTimeouts;
@@ -63,6 +66,7 @@ pub use server::Server;
 pub use sticky::{SameSite, Stay, Sticky};
 pub use tcp::Forward;
 pub use text_map::{KEY_BYTES_MAX, MapEntry, MapFault, MapKind, TextMap, ValueMap, entries_max};
+pub use traces::Traces;
 
 /// A whole configuration.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -91,6 +95,8 @@ pub struct Config {
     pub log: Log,
     /// `[admin]`; `None`: there is no admin interface.
     pub admin: Option<Admin>,
+    /// `[traces]`; `None`: no spans are recorded.
+    pub traces: Option<Traces>,
 }
 
 /// `[admin]`: the admin interface.

@@ -185,7 +185,10 @@ servers = ["[::1]:80"]
         config.server.request_id,
         Some(RequestIds { field, keep: Keep::All, response: true })
     );
-    assert_eq!(config.server.trace, Some(Trace { keep: Keep::None, sampled: 25_000 }));
+    assert_eq!(
+        config.server.trace,
+        Some(Trace { keep: Keep::None, sampled: 25_000, is_recorded: false })
+    );
     let listener = &config.listeners[0];
     assert_eq!(listener.name, "unix:/run/web.sock", "without a name, the address is the name");
     assert_eq!(listener.bind, Bind::Unix("/run/web.sock".into()));
@@ -312,6 +315,25 @@ fn access_log_and_admin_interface_are_in_the_model() {
         assert_eq!(target, Some(AccessTarget::Syslog(expected.clone())));
         assert_eq!(expected.to_string(), to);
     }
+}
+
+#[test]
+fn collector_of_traces_is_in_the_model() {
+    let rest = "[[listener]]\nbind = \"127.0.0.1:80\"\n[[route]]\nrespond = {}\n";
+    let traces = "[traces]\nendpoint = \"http://otel:4318/v1/traces\"\nheaders = { X-Key = \"k\" }\n\
+                  attributes = { \"host.name\" = \"a b\" }\n";
+    let config = read(&format!("[server]\ntrace = true\n{traces}{rest}"));
+    let found = config.traces.as_ref().expect("a collector");
+    assert_eq!((found.endpoint.host.as_str(), found.endpoint.port), ("otel", 4318));
+    assert_eq!(found.headers, [("x-key".to_owned(), "k".to_owned())]);
+    assert_eq!(found.attributes, [("host.name".to_owned(), "a b".to_owned())]);
+    assert_eq!(found.service, "tidegate");
+    assert!(config.server.trace.is_some_and(|trace| trace.is_recorded));
+    let mut without = read(&format!("[server]\ntrace = true\n{rest}"));
+    assert!(without.traces.is_none() && without.server.trace.is_some_and(|one| !one.is_recorded));
+    // A reload keeps the collector that the process has.
+    without.keep_traces(config.traces.as_ref());
+    assert_eq!(without, config);
 }
 
 #[test]

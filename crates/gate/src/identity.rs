@@ -52,7 +52,38 @@ enum TraceOf<'a> {
     Begun { trace: u128, parent: u64, is_sampled: bool },
     /// The number of the client's trace, whose fields are passed on unchanged.
     Continued(&'a str),
+    /// Tidegate records spans in the client's trace. `own` is the span that servers continue.
+    Joined { parent: Parent<'a>, own: u64 },
 }
+
+/// What a valid traceparent states.
+#[derive(Clone, Copy, Debug)]
+struct Parent<'a> {
+    /// The number of the trace, in hexadecimal digits.
+    trace: &'a str,
+    /// The number of the span.
+    span: u64,
+    /// The flags that version 00 defines.
+    flags: u8,
+}
+
+/// The numbers of the spans of a request whose trace is sampled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SpanIds {
+    /// The trace.
+    pub trace: u128,
+    /// The span of the client that the request belongs to; `None`: the trace begins here.
+    pub parent: Option<u64>,
+    /// The span of the request.
+    pub request: u64,
+    /// The span of the request at a server, which the server continues.
+    pub upstream: u64,
+}
+
+/// Flag of a traceparent: the trace is sampled.
+const SAMPLED: u8 = 1;
+/// Flag of a traceparent: the last digits of the number of the trace are random (level 2).
+const RANDOM: u8 = 2;
 
 impl<'a> Identity<'a> {
     /// An identity that is only stated by texts with `{id}`.
@@ -73,13 +104,16 @@ impl<'a> Identity<'a> {
                 identity.id = RequestId::Received(id);
             }
         }
-        if let Some(Trace { keep, sampled }) = &server.trace {
+        if let Some(Trace { keep, sampled, is_recorded }) = &server.trace {
             let kept = match keeps(*keep, is_trusted) {
                 true => only(head, "traceparent").and_then(known_trace),
                 false => None,
             };
             identity.trace = Some(match kept {
-                Some(trace) => TraceOf::Continued(trace),
+                Some(parent) if *is_recorded => {
+                    TraceOf::Joined { parent, own: upstream_span(random) }
+                }
+                Some(parent) => TraceOf::Continued(parent.trace),
                 None => TraceOf::begin(random, *sampled),
             });
         }
@@ -98,18 +132,37 @@ impl<'a> Identity<'a> {
         self.trace
     }
 
+    /// The numbers of the spans of the request; `None` if its trace is not sampled, or is another program's.
+    #[must_use]
+    pub fn spans(&self) -> Option<SpanIds> {
+        let (trace, parent, upstream) = match self.trace? {
+            TraceOf::Begun { trace, parent, is_sampled: true } => (trace, None, parent),
+            TraceOf::Joined { parent, own } if parent.flags & SAMPLED != 0 => {
+                (u128::from_str_radix(parent.trace, 16).ok()?, Some(parent.span), own)
+            }
+            TraceOf::Begun { .. } | TraceOf::Joined { .. } | TraceOf::Continued(_) => return None,
+        };
+        Some(SpanIds { trace, parent, request: request_span(self.random), upstream })
+    }
+
     /// Whether fields state the identity to servers.
     #[must_use]
     pub const fn states_fields(&self) -> bool {
-        self.field.is_some() || matches!(self.trace, Some(TraceOf::Begun { .. }))
+        self.field.is_some() || self.states_trace()
+    }
+
+    /// Whether a field states a trace other than that of the client.
+    const fn states_trace(&self) -> bool {
+        matches!(self.trace, Some(TraceOf::Begun { .. } | TraceOf::Joined { .. }))
     }
 
     /// Whether a received field of this name is dropped.
     #[must_use]
     pub fn drops(&self, name: &str) -> bool {
         self.field.is_some_and(|field| is_same(name, field))
-            || matches!(self.trace, Some(TraceOf::Begun { .. }))
-                && (is_same(name, "traceparent") || is_same(name, "tracestate"))
+            || self.states_trace() && is_same(name, "traceparent")
+            // The state of a joined trace is that of other programs in it.
+            || matches!(self.trace, Some(TraceOf::Begun { .. })) && is_same(name, "tracestate")
     }
 
     /// Appends the fields that state the identity to a server, except those that `is_stated`: something else states them.
@@ -120,15 +173,19 @@ impl<'a> Identity<'a> {
                 RequestId::Made(number) => encode_field(out, field, &digits(number)),
             }
         }
-        if let Some(TraceOf::Begun { trace, parent, is_sampled }) = self.trace
-            && !is_stated("traceparent")
-        {
-            let mut value = [0; TRACEPARENT_BYTES];
-            let flags = u8::from(is_sampled);
-            // The array has room for exactly these bytes.
-            let _ = write!(&mut value[..], "00-{trace:032x}-{parent:016x}-{flags:02x}");
-            encode_field(out, "traceparent", &value);
-        }
+        let Some(trace) = self.trace.filter(|_| self.states_trace() && !is_stated("traceparent"))
+        else {
+            return;
+        };
+        let (span, flags) = match trace {
+            TraceOf::Begun { parent, is_sampled, .. } => (parent, u8::from(is_sampled)),
+            TraceOf::Joined { parent, own } => (own, parent.flags),
+            TraceOf::Continued(_) => return,
+        };
+        let mut value = [0; TRACEPARENT_BYTES];
+        // The array has room for exactly these bytes.
+        let _ = write!(&mut value[..], "00-{trace}-{span:016x}-{flags:02x}");
+        encode_field(out, "traceparent", &value);
     }
 }
 
@@ -146,7 +203,9 @@ impl fmt::Display for TraceOf<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Begun { trace, .. } => write!(f, "{trace:032x}"),
-            Self::Continued(trace) => f.write_str(trace),
+            Self::Continued(trace) | Self::Joined { parent: Parent { trace, .. }, .. } => {
+                f.write_str(trace)
+            }
         }
     }
 }
@@ -154,19 +213,31 @@ impl fmt::Display for TraceOf<'_> {
 impl TraceOf<'_> {
     /// A trace that begins here. Its number is `random`; its parent and whether it is sampled follow from it.
     const fn begin(random: u128, sampled: u32) -> Self {
-        /// Numbers of 0 are invalid.
-        const fn not_zero(number: u64) -> u64 {
-            if number == 0 { 1 } else { number }
-        }
-        let (high, low) = ((random >> 64) as u64, random as u64);
-        let (parent, draw) = (mix64(high ^ low.rotate_left(32)), mix64(low));
+        let draw = mix64(random as u64);
         let share = (draw as u128 * 1_000_000) >> 64;
         Self::Begun {
             trace: if random == 0 { 1 } else { random },
-            parent: not_zero(parent),
+            parent: upstream_span(random),
             is_sampled: share < sampled as u128,
         }
     }
+}
+
+/// The number of the span that servers continue.
+const fn upstream_span(random: u128) -> u64 {
+    let (high, low) = ((random >> 64) as u64, random as u64);
+    not_zero(mix64(high ^ low.rotate_left(32)))
+}
+
+/// The number of the span of the request. Another rotation makes it another number.
+const fn request_span(random: u128) -> u64 {
+    let (high, low) = ((random >> 64) as u64, random as u64);
+    not_zero(mix64(high ^ low.rotate_left(16)))
+}
+
+/// Numbers of 0 are invalid.
+const fn not_zero(number: u64) -> u64 {
+    if number == 0 { 1 } else { number }
 }
 
 /// Whether two names of fields are the same for all servers: `_` and `-` are, because gateway interfaces such as CGI map
@@ -197,8 +268,8 @@ fn known_id(value: &[u8]) -> Option<&str> {
     core::str::from_utf8(value).ok().filter(|_| is_id)
 }
 
-/// The number of the trace of a valid traceparent (W3C Trace Context section 3.2.2).
-fn known_trace(value: &[u8]) -> Option<&str> {
+/// What a valid traceparent states (W3C Trace Context section 3.2.2).
+fn known_trace(value: &[u8]) -> Option<Parent<'_>> {
     let is_hex = |text: &[u8]| text.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
     let is_zero = |text: &[u8]| text.iter().all(|byte| *byte == b'0');
     let (first, rest) = value.split_at_checked(TRACEPARENT_BYTES)?;
@@ -215,7 +286,10 @@ fn known_trace(value: &[u8]) -> Option<&str> {
         && version != b"ff"
         && !is_zero(trace)
         && !is_zero(parent);
-    core::str::from_utf8(trace).ok().filter(|_| is_valid)
+    let text = |part| core::str::from_utf8(part).ok().filter(|_| is_valid);
+    let span = u64::from_str_radix(text(parent)?, 16).ok()?;
+    let flags = u8::from_str_radix(text(flags)?, 16).ok()? & (SAMPLED | RANDOM);
+    Some(Parent { trace: text(trace)?, span, flags })
 }
 
 /// The 32 hexadecimal digits of a number.

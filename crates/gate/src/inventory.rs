@@ -14,7 +14,7 @@ use crate::access::Names;
 /// What a part is. Differences are listed in this order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Kind {
-    /// `[server]`, `[websocket]`, `[log]` or `[admin]`.
+    /// `[server]`, `[websocket]`, `[log]`, `[admin]` or `[traces]`.
     Section,
     /// A listener, by its address.
     Listener,
@@ -89,6 +89,7 @@ impl Inventory {
         inventory.add(Kind::Section, "[websocket]", &config.websocket);
         inventory.add(Kind::Section, "[log]", &config.log);
         inventory.add(Kind::Section, "[admin]", &config.admin);
+        inventory.add(Kind::Section, "[traces]", &config.traces);
         for listener in &config.listeners {
             let settings = listener_without_indexes(listener, config);
             inventory.add(Kind::Listener, &listener.bind.to_string(), &settings);

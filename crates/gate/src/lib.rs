@@ -63,6 +63,7 @@ pub mod router;
 pub mod scheme;
 pub mod scripted;
 pub mod shared_connections;
+pub mod spans;
 pub mod sticky;
 pub mod sticky_keys;
 pub mod switching;

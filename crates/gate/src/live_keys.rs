@@ -4,12 +4,12 @@
 
 use std::sync::Arc;
 
-use tidegate_config::model::{Config, RemoteKeys};
+use tidegate_config::model::{Config, RemoteAddress};
 use tidegate_wire::jwt::FetchedKeys;
 
 /// See above. Clones share the keys.
 #[derive(Clone, Debug, Default)]
-pub struct KeySources(Arc<[(RemoteKeys, Arc<FetchedKeys>)]>);
+pub struct KeySources(Arc<[(RemoteAddress, Arc<FetchedKeys>)]>);
 
 impl KeySources {
     /// The addresses of a configuration, without keys.
@@ -21,7 +21,7 @@ impl KeySources {
     /// The addresses of `next`, which follows the configuration with these addresses.
     #[must_use]
     pub fn after(&self, next: &Config) -> Self {
-        let mut sources: Vec<(RemoteKeys, Arc<FetchedKeys>)> = Vec::new();
+        let mut sources: Vec<(RemoteAddress, Arc<FetchedKeys>)> = Vec::new();
         for remote in next.remote_keys() {
             if sources.iter().all(|(known, _)| known != remote) {
                 let keys = self.find(remote).map_or_else(FetchedKeys::new, Arc::clone);
@@ -33,12 +33,12 @@ impl KeySources {
 
     /// The keys of an address.
     #[must_use]
-    pub fn find(&self, remote: &RemoteKeys) -> Option<&Arc<FetchedKeys>> {
+    pub fn find(&self, remote: &RemoteAddress) -> Option<&Arc<FetchedKeys>> {
         self.0.iter().find(|(known, _)| known == remote).map(|(_, keys)| keys)
     }
 
     /// The addresses and their keys.
-    pub fn all(&self) -> impl Iterator<Item = (&RemoteKeys, &Arc<FetchedKeys>)> {
+    pub fn all(&self) -> impl Iterator<Item = (&RemoteAddress, &Arc<FetchedKeys>)> {
         self.0.iter().map(|(remote, keys)| (remote, keys))
     }
 }

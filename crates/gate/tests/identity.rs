@@ -164,3 +164,37 @@ fn sampled_share_of_the_traces_is_recorded() {
     let sampled = (1..=10_000_u128).filter(|seed| is_sampled(seed * 0x9e37_79b9_7f4a_7c15)).count();
     assert!((900..1100).contains(&sampled), "{sampled}");
 }
+
+#[test]
+fn recorded_traces_are_joined_with_spans_of_their_own() {
+    let lines = "trace = { keep = \"all\" }\n[traces]\nendpoint = \"http://127.0.0.1:4318/\"";
+    let server = settings(lines);
+    let spans = |fields: &[&str]| identify(&server, fields, false, Identity::spans);
+    // A trace of a client.
+    let ids = spans(&[KEPT]).expect("the trace is sampled");
+    assert_eq!(format!("{:032x}", ids.trace), TRACE);
+    assert_eq!(ids.parent, Some(0x00f0_67aa_0ba9_02b7));
+    assert!(![ids.upstream, 0, 0x00f0_67aa_0ba9_02b7].contains(&ids.request));
+    let line = format!("traceparent: 00-{TRACE}-{:016x}-01\n", ids.upstream);
+    assert_eq!(stated(&server, &[KEPT], false).1, line);
+    identify(&server, &[KEPT], false, |identity| {
+        assert!(identity.drops("Traceparent") && !identity.drops("tracestate"));
+    });
+    // Of a later version, only what version 00 defines is stated.
+    let later = KEPT.replace(": 00-", ": cc-").replace("-01", "-ff-more");
+    let line = format!("traceparent: 00-{TRACE}-{:016x}-03\n", ids.upstream);
+    assert_eq!(stated(&server, &[&later], false).1, line);
+    // A trace that is not sampled has no spans, and continues through the process.
+    let unsampled = KEPT.replace("-01", "-00");
+    assert_eq!(spans(&[&unsampled]), None);
+    assert!(stated(&server, &[&unsampled], false).1.contains(TRACE));
+    // A trace that begins here.
+    let ids = spans(&[]).expect("all traces are sampled");
+    assert_eq!((ids.trace, ids.parent), (RANDOM, None));
+    let line = format!("traceparent: 00-{MADE}-{:016x}-01\n", ids.upstream);
+    assert_eq!(stated(&server, &[], false).1, line);
+    identify(&server, &[], false, |identity| assert!(identity.drops("tracestate")));
+    // Without a collector, servers continue the span of the client.
+    let passed = settings("trace = { keep = \"all\" }");
+    assert_eq!(identify(&passed, &[KEPT], false, Identity::spans), None);
+}

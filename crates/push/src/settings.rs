@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tidegate_base::Span;
 use tidegate_config::model::{
-    BackendEvent, Config, Namespace, Permit, Push, RemoteKeys, Subscribe, is_channel_pattern,
+    BackendEvent, Config, Namespace, Permit, Push, RemoteAddress, Subscribe, is_channel_pattern,
 };
 use tidegate_wire::jwt::FetchedKeys;
 
@@ -124,7 +124,7 @@ impl Hubs {
     #[must_use]
     pub fn with_keys(
         config: &Config,
-        find: impl Fn(&RemoteKeys) -> Option<Arc<FetchedKeys>>,
+        find: impl Fn(&RemoteAddress) -> Option<Arc<FetchedKeys>>,
     ) -> Self {
         Self { hubs: config.push.iter().map(|hub| HubSettings::new(hub, &find)).collect() }
     }
@@ -182,7 +182,7 @@ impl Hubs {
 }
 
 impl HubSettings {
-    fn new(push: &Push, find: impl FnOnce(&RemoteKeys) -> Option<Arc<FetchedKeys>>) -> Self {
+    fn new(push: &Push, find: impl FnOnce(&RemoteAddress) -> Option<Arc<FetchedKeys>>) -> Self {
         let queue = QueueLimits {
             messages_max: push.queue_messages_max,
             bytes_max: push.queue_bytes_max,

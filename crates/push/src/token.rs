@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use tidegate_config::model::{Push, RemoteKeys};
+use tidegate_config::model::{Push, RemoteAddress};
 use tidegate_wire::jwt::{
     FetchedKeys, FetchedKeysReader, KeySet, Refusal as Signature, Unverified,
 };
@@ -105,7 +105,7 @@ impl Keys {
     /// The keys of a hub. `find` returns those of an address. Without usable keys, which loading a configuration reports,
     /// no token is valid.
     #[must_use]
-    pub fn new(push: &Push, find: impl FnOnce(&RemoteKeys) -> Option<Arc<FetchedKeys>>) -> Self {
+    pub fn new(push: &Push, find: impl FnOnce(&RemoteAddress) -> Option<Arc<FetchedKeys>>) -> Self {
         let remote = push.token_keys.as_ref().and_then(|keys| keys.remote.as_ref());
         let signers = match (&push.token_keys, remote) {
             (_, Some(remote)) => find(remote).map_or_else(Signers::default, Signers::Fetched),

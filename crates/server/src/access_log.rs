@@ -1,17 +1,16 @@
 //! The access log: lines on their way from the workers to a file, to stdout or to syslog (`syslog.rs`).
 //! In: entries of workers. Out: whole lines, of the entries that the settings choose; how many were lost.
-//! Never: blocks a worker: a worker encodes its lines into its own memory, and adds them to its `SharedBatch` at the end of its
-//! turn, unless the writer holds the lock of the shelf at that moment. Lets the access log displace lines of the
-//! process's own log (`log.rs`), which has another thread and another queue.
-//! Limits: `SHELF_BYTES_MAX` bytes of lines of each worker wait for the writer; further lines are lost and counted.
-//! Invariant: a shelf contains whole lines only. Only the writer thread writes to the destination.
+//! Never: blocks a worker (`batches.rs`). Lets the access log displace lines of the process's own log (`log.rs`), which has
+//! another thread and another queue.
+//! Limits: those of `batches.rs`; further lines are lost and counted.
+//! Invariant: only the writer thread writes to the destination.
 
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -20,15 +19,13 @@ use rustix::io::Errno;
 use tidegate_config::model::{AccessLog, AccessTarget};
 use tidegate_gate::access::{Entry, LineEncoder, Selection};
 
+pub use crate::batches::SharedBatch;
+use crate::batches::{Batch, BatchSender, Delivery};
 use crate::files;
 use crate::log;
 use crate::syslog::Syslog;
 use crate::threads::{self, Ended};
 
-/// Bytes of one worker that wait for the writer.
-const SHELF_BYTES_MAX: usize = 1 << 20;
-/// A shelf with this many bytes wakes the writer at once.
-const SHELF_BYTES_URGENT: usize = SHELF_BYTES_MAX / 4;
 /// How long the writer collects lines before it writes them.
 const COLLECT_SPAN: Duration = Duration::from_millis(50);
 /// How often lost lines are reported.
@@ -39,22 +36,6 @@ const FLUSH_SPAN: Duration = log::FLUSH_SPAN;
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 /// How long the writer waits for a destination that accepts no bytes before it looks again.
 const POLL_AGAIN: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
-
-/// Lines that wait for the writer.
-#[derive(Default)]
-struct LineBatch {
-    /// Whole lines.
-    bytes: Vec<u8>,
-    /// How many lines.
-    lines: u64,
-}
-
-impl LineBatch {
-    fn clear(&mut self) {
-        self.bytes.clear();
-        self.lines = 0;
-    }
-}
 
 /// What workers and the writer share.
 #[derive(Default)]
@@ -89,27 +70,6 @@ impl Shared {
     }
 }
 
-/// The lines of one worker that wait for the writer.
-pub struct SharedBatch(Mutex<LineBatch>);
-
-impl SharedBatch {
-    /// Takes the lines. The caller is the writer, or a test.
-    fn take(&self, into: &mut LineBatch) {
-        into.clear();
-        let mut pile = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        core::mem::swap(&mut *pile, into);
-    }
-
-    /// Takes the lines as text. For tests.
-    #[must_use]
-    pub fn take_text(&self) -> String {
-        let mut pile = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let text = String::from_utf8_lossy(&pile.bytes).into_owned();
-        pile.clear();
-        text
-    }
-}
-
 /// A worker's side of the log: encodes entries, and hands the lines over.
 pub struct LineSender {
     /// The settings of the log.
@@ -118,10 +78,8 @@ pub struct LineSender {
     selection: Selection,
     /// Encodes entries as lines.
     encoder: LineEncoder,
-    /// Lines of this turn.
-    batch: LineBatch,
-    /// Where the writer finds the lines of the worker.
-    shelf: Arc<SharedBatch>,
+    /// Lines of this turn, and where the writer finds those of the worker.
+    batches: BatchSender,
     /// Shared with the writer.
     shared: Arc<Shared>,
 }
@@ -130,7 +88,7 @@ impl LineSender {
     /// A desk without a writer, and its shelf. For tests.
     #[must_use]
     pub fn without_writer(settings: &AccessLog) -> (Self, Arc<SharedBatch>) {
-        let shelf = Arc::new(SharedBatch(Mutex::default()));
+        let shelf = Arc::new(SharedBatch::default());
         (Self::new(settings, 0, Arc::clone(&shelf), Arc::default()), shelf)
     }
 
@@ -139,8 +97,7 @@ impl LineSender {
             settings: settings.clone(),
             selection: Selection::new(settings, seed),
             encoder: LineEncoder::new(settings.format),
-            batch: LineBatch::default(),
-            shelf,
+            batches: BatchSender::new(shelf),
             shared,
         }
     }
@@ -152,14 +109,14 @@ impl LineSender {
 
     /// Whether lines wait to be handed over.
     pub(crate) fn has_lines(&self) -> bool {
-        self.batch.lines > 0
+        self.batches.has_entries()
     }
 
     /// Encodes an entry, unless the settings leave it out.
     pub(crate) fn write(&mut self, entry: &Entry<'_>) {
         if self.selection.takes(entry) {
-            self.encoder.encode(entry, &mut self.batch.bytes);
-            self.batch.lines += 1;
+            self.encoder.encode(entry, &mut self.batches.batch.bytes);
+            self.batches.batch.entries += 1;
         }
     }
 
@@ -170,56 +127,27 @@ impl LineSender {
             0 => 0,
             _ => self.shared.uncounted.swap(0, Ordering::Relaxed),
         };
-        uncounted + self.deliver_batch()
+        match self.batches.deliver() {
+            Delivery::Nothing => uncounted,
+            Delivery::Done { is_urgent } => {
+                match is_urgent {
+                    true => self.shared.wake(),
+                    false => self.shared.wake_if_asleep(),
+                }
+                uncounted
+            }
+            Delivery::Lost(lines) => {
+                self.shared.dropped.fetch_add(lines, Ordering::Relaxed);
+                self.shared.wake();
+                uncounted + lines
+            }
+        }
     }
 
-    /// As `deliver`, without the lines that the destination did not accept.
-    fn deliver_batch(&mut self) -> u64 {
-        if self.batch.lines == 0 {
-            return 0;
-        }
-        let Ok(mut pile) = self.shelf.0.try_lock() else {
-            return if self.batch.bytes.len() > SHELF_BYTES_MAX { self.lose() } else { 0 };
-        };
-        let before = pile.bytes.len();
-        let after = before + self.batch.bytes.len();
-        if before == 0 {
-            core::mem::swap(&mut *pile, &mut self.batch);
-        } else if after <= SHELF_BYTES_MAX {
-            pile.bytes.extend_from_slice(&self.batch.bytes);
-            pile.lines += self.batch.lines;
-        } else {
-            drop(pile);
-            return self.lose();
-        }
-        drop(pile);
-        self.batch.clear();
-        if before < SHELF_BYTES_URGENT && after >= SHELF_BYTES_URGENT {
-            self.shared.wake();
-        } else {
-            self.shared.wake_if_asleep();
-        }
-        0
-    }
-
-    /// Hands over the last lines, and waits for the shelf.
+    /// Hands over the last lines, and waits for the writer to release the batch.
     pub(crate) fn deliver_last(&mut self) {
-        {
-            let mut pile = self.shelf.0.lock().unwrap_or_else(PoisonError::into_inner);
-            pile.bytes.extend_from_slice(&self.batch.bytes);
-            pile.lines += self.batch.lines;
-        }
-        self.batch.clear();
+        self.batches.deliver_last();
         self.shared.wake();
-    }
-
-    #[cold]
-    fn lose(&mut self) -> u64 {
-        let lines = self.batch.lines;
-        self.shared.dropped.fetch_add(lines, Ordering::Relaxed);
-        self.batch.clear();
-        self.shared.wake();
-        lines
     }
 }
 
@@ -247,7 +175,7 @@ impl Log {
 
     /// The desk of another worker.
     pub(crate) fn desk(&mut self) -> LineSender {
-        let shelf = Arc::new(SharedBatch(Mutex::default()));
+        let shelf = Arc::new(SharedBatch::default());
         let seed = self.shelves.len() as u64;
         self.shelves.push(Arc::clone(&shelf));
         LineSender::new(&self.settings, seed, shelf, Arc::clone(&self.shared))
@@ -265,7 +193,7 @@ impl Log {
             sink,
             shelves,
             shared,
-            pile: LineBatch::default(),
+            pile: Batch::default(),
             mid_line: false,
             unwritten: 0,
             reported: 0,
@@ -386,7 +314,7 @@ struct Writer {
     /// Shared with the workers.
     shared: Arc<Shared>,
     /// The lines that are being written. Its memory goes back to the shelf with the next swap.
-    pile: LineBatch,
+    pile: Batch,
     /// The destination accepted only the beginning of the last line.
     mid_line: bool,
     /// Lines that the destination did not accept.
@@ -432,7 +360,7 @@ impl Writer {
         let mut has_any = false;
         for index in 0..self.shelves.len() {
             self.shelves[index].take(&mut self.pile);
-            if self.pile.lines > 0 {
+            if self.pile.entries > 0 {
                 has_any = true;
                 self.write_pile();
             }
@@ -454,7 +382,7 @@ impl Writer {
         let Sink::Stream(stream) = &self.sink else { return };
         if self.mid_line {
             if stream.write(b"\n", &self.shared.reopens) == 0 {
-                self.note_unwritten(self.pile.lines);
+                self.note_unwritten(self.pile.entries);
                 return;
             }
             self.mid_line = false;

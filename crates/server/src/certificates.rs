@@ -107,7 +107,8 @@ impl TlsLoader {
             | Owner::Set(_)
             | Owner::Map(_)
             | Owner::Admin
-            | Owner::Log => false,
+            | Owner::Log
+            | Owner::Traces => false,
         };
         self.load_except(&arranged.config, now_unix_seconds, true, is_gone)
     }
@@ -410,9 +411,12 @@ impl<'a> Reading<'a> {
             Owner::Pool(_) => format!("pool {name}"),
             Owner::Lua(_) => format!("application {name}"),
             Owner::Push(_) => format!("hub {name}"),
-            Owner::Route(_) | Owner::Set(_) | Owner::Map(_) | Owner::Admin | Owner::Log => {
-                name.to_owned()
-            }
+            Owner::Route(_)
+            | Owner::Set(_)
+            | Owner::Map(_)
+            | Owner::Admin
+            | Owner::Log
+            | Owner::Traces => name.to_owned(),
         };
         Self { owner, place, faults }
     }

@@ -207,8 +207,10 @@ impl Configuration {
         let notes = restart_notes(&self.arranged, &next);
         next.config.log.clone_from(&self.arranged.config.log);
         next.config.admin.clone_from(&self.arranged.config.admin);
+        next.config.keep_traces(self.arranged.config.traces.as_ref());
         read.log.clone_from(&next.config.log);
         read.admin.clone_from(&next.config.admin);
+        read.keep_traces(next.config.traces.as_ref());
         let unusable = tokens::check(&next.config);
         if !unusable.is_empty() {
             return Err(self.explain(&next, unusable));
@@ -321,7 +323,8 @@ impl Configuration {
                 | Owner::Set(_)
                 | Owner::Map(_)
                 | Owner::Admin
-                | Owner::Log) => other,
+                | Owner::Log
+                | Owner::Traces) => other,
             };
             Some(finding)
         };
@@ -547,6 +550,7 @@ fn restart_notes(before: &Arranged, after: &Arranged) -> Vec<String> {
         ("server.steer-by-cpu", old.steer_by_cpu != new.steer_by_cpu),
         ("[admin]", before.config.admin != after.config.admin),
         ("log.access", before.config.log != after.config.log),
+        ("[traces]", before.config.traces != after.config.traces),
     ];
     let mut notes: Vec<String> = changed
         .iter()

@@ -305,6 +305,10 @@ counters! {
         settings_adopted,
         /// Lines of the access log that were lost because the writer was too slow.
         access_lines_lost,
+        /// Spans that the collector of traces has taken.
+        spans_exported,
+        /// Spans that were lost because the collector did not take them, or not fast enough.
+        spans_lost,
         /// Broken invariants of this program, each handled by closing the connection.
         bugs,
     }

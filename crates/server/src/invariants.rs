@@ -223,6 +223,7 @@ impl Worker {
         assert!(!self.sampler.is_timing(), "a handler call is still being timed");
         assert!(!self.has_broken(), "an invariant is broken and was not repaired");
         self.check_exchanges();
+        self.check_requesters();
         self.check_paces();
         self.check_mirrors();
         self.check_websockets();
@@ -327,6 +328,10 @@ impl Worker {
         for id in queued {
             assert!(self.exchanges.find(id).is_some(), "{id:?} is queued and does not exist");
         }
+    }
+
+    /// What actions other than proxies have in progress belongs to requesters that know it.
+    fn check_requesters(&mut self) {
         for (id, response) in self.synthetics.iter() {
             let running =
                 running_of((&mut self.conns, &self.http2_clients, &self.own), response.requester());

@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tidegate_base::Prng;
-use tidegate_config::model::RemoteKeys;
+use tidegate_config::model::RemoteAddress;
 use tidegate_gate::live_keys::KeySources;
 use tidegate_wire::jwt::FetchedKeys;
 
@@ -86,7 +86,7 @@ struct Schedule {
 /// When each address is fetched.
 #[derive(Default)]
 struct Schedules {
-    of: BTreeMap<RemoteKeys, Schedule>,
+    of: BTreeMap<RemoteAddress, Schedule>,
     /// `Followed::count` of the addresses.
     count: u64,
 }
@@ -108,8 +108,8 @@ impl Schedules {
 
     /// The address that is fetched next: of those that are due or wanted, one with the fewest failures, because each failure may
     /// take long.
-    fn next(&self, sources: &KeySources, now: Instant) -> Option<RemoteKeys> {
-        let is_due = |(remote, schedule): &(&RemoteKeys, &Schedule)| {
+    fn next(&self, sources: &KeySources, now: Instant) -> Option<RemoteAddress> {
+        let is_due = |(remote, schedule): &(&RemoteAddress, &Schedule)| {
             now >= schedule.due
                 || sources.find(remote).is_some_and(|keys| keys.is_wanted(unix_seconds()))
         };
@@ -144,7 +144,7 @@ fn fetch_forever(followed: &Mutex<Followed>) -> Ended {
 
 /// Puts fetched keys in force. Returns the time until the next fetch.
 fn note(
-    remote: &RemoteKeys,
+    remote: &RemoteAddress,
     keys: &FetchedKeys,
     fetched: Result<Fetched, String>,
     schedule: &mut Schedule,
@@ -206,7 +206,7 @@ mod tests {
             tidegate_config::parse(&text, "the test").unwrap_or_else(|errors| panic!("{errors}"))
         };
         let (mut schedules, start) = (Schedules::default(), Instant::now());
-        let name = |remote: Option<RemoteKeys>| remote.map(|remote| remote.host);
+        let name = |remote: Option<RemoteAddress>| remote.map(|remote| remote.host);
         let sources = KeySources::new(&file(&["a", "b"]));
         let mut followed = Followed { sources, count: 1 };
         schedules.adopt(&followed, start);

@@ -5,6 +5,8 @@
 //! Invariant: each request that is begun ends with exactly one entry. Its requester names the record until then; the
 //! first cause that is noted (`blame`) is the one that counts.
 
+mod notes;
+
 use std::io::Write as _;
 use std::rc::Rc;
 
@@ -17,8 +19,9 @@ use tidegate_gate::access::{
 use tidegate_gate::client_places::ClientPlace;
 use tidegate_gate::count_cells::Outcome;
 use tidegate_gate::counting::Tracked;
-use tidegate_gate::identity::{ID_BYTES_MAX, Identity, TRACE_BYTES};
+use tidegate_gate::identity::{ID_BYTES_MAX, Identity, SpanIds, TRACE_BYTES};
 use tidegate_gate::parameters::{find_cookie, find_parameter};
+use tidegate_gate::scheme::Scheme;
 use tidegate_reactor::{Peer, Reactor, SockId};
 use tidegate_wire::message::{RequestHead, Version};
 
@@ -27,10 +30,12 @@ use crate::action::push::TOKEN_PARAMETER;
 use crate::captured::Captured;
 use crate::carrier::internal_request::InternalRequest;
 use crate::client::ClientFacts;
-use crate::connection::{ClientCarrier, Downstream};
+use crate::connection::Downstream;
 use crate::counting::count_unread;
+use crate::outlets::WorkerOutlets;
 use crate::requester::Requester;
 use crate::snapshot::Snapshot;
+use crate::span_export::SpanSender;
 use crate::stats::Counted;
 use crate::worker::Worker;
 
@@ -75,6 +80,10 @@ struct Record {
     /// Where the id of the request begins and ends in `text`, and where its trace ends; `None` if it has no id. They are
     /// the last parts of `text`.
     identity: Option<[u16; 3]>,
+    /// The numbers of the spans of the request; `None` if none are recorded.
+    spans: Option<SpanIds>,
+    /// The client uses https.
+    is_secure: bool,
     /// Index of the route; `None` if there is none.
     route: Option<u16>,
     /// Indexes of the pool and of the last server; `None` before the first attempt.
@@ -122,6 +131,8 @@ impl Record {
             field_ends: Vec::new(),
             captured: Captured::new(),
             identity: None,
+            spans: None,
+            is_secure: false,
             route: None,
             server: None,
             attempts: 0,
@@ -293,6 +304,8 @@ pub(crate) struct Refusal {
 pub(crate) struct Recorder {
     /// Where the lines go; `None`: there is no access log.
     desk: Option<LineSender>,
+    /// Where spans go; `None`: no spans are recorded.
+    spans: Option<SpanSender>,
     /// Requests are counted by listener, route and server.
     counts: bool,
     /// An application has `on_log`.
@@ -326,7 +339,11 @@ impl Recorder {
     /// Whether anything is recorded.
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
-        self.desk.is_some() || self.counts || self.holds_state || self.has_hooks
+        self.desk.is_some()
+            || self.counts
+            || self.holds_state
+            || self.has_hooks
+            || self.spans.is_some()
     }
 
     /// Whether lines contain parts of responses.
@@ -376,9 +393,10 @@ impl Recorder {
         (0..self.records.len() as u32).filter(|index| !self.free.contains(index)).collect()
     }
 
-    /// Whether lines wait to be handed over.
+    /// Whether lines or spans wait to be handed over.
     pub(crate) fn has_lines(&self) -> bool {
         self.desk.as_ref().is_some_and(LineSender::has_lines)
+            || self.spans.as_ref().is_some_and(SpanSender::has_spans)
     }
 
     fn take_free(&mut self) -> u32 {
@@ -398,6 +416,21 @@ impl Worker {
     pub fn record_to(&mut self, desk: LineSender) {
         self.recorder.names.clone_from(&desk.settings().captures);
         self.recorder.desk = Some(desk);
+    }
+
+    /// Makes the worker record the spans of requests, and hand them to `sender`. Called before its first turn.
+    pub fn record_spans(&mut self, sender: SpanSender) {
+        self.recorder.spans = Some(sender);
+    }
+
+    /// Makes the worker record requests in these outlets.
+    pub(crate) fn record_in(&mut self, outlets: WorkerOutlets) {
+        if let Some(desk) = outlets.lines {
+            self.record_to(desk);
+        }
+        if let Some(sender) = outlets.spans {
+            self.record_spans(sender);
+        }
     }
 
     /// Makes the worker count requests by listener, route and server, in the counters of its settings. Called before
@@ -487,6 +520,7 @@ impl Worker {
         let settings = self.settings_of(to);
         let down = self.conns.downstream(to.sock)?;
         let (peer, listener) = (down.peer(), down.listener);
+        let is_secure = down.scheme == Scheme::Https;
         let index = self.recorder.take_free();
         let record = &mut self.recorder.records[index as usize];
         if let Some(traffic) = settings.counted.listener(listener) {
@@ -496,6 +530,7 @@ impl Worker {
         record.began_at = reactor.now();
         record.head_span = head_span;
         record.listener = listener;
+        record.is_secure = is_secure;
         if self.recorder.names.client_certificate {
             record.captured.note_client(down.facts.as_deref().and_then(ClientFacts::certificate));
         }
@@ -529,159 +564,6 @@ impl Worker {
             (None, Some(id)) => self.own.record(id),
         };
         self.recorder.records.get_mut(index as usize)
-    }
-
-    /// The route of the request is known. It may be noted again.
-    #[inline]
-    pub(crate) fn note_route(&mut self, to: Requester, route: usize) {
-        if let Some(record) = self.record(to)
-            && record.route.replace(route as u16) != Some(route as u16)
-            && let Some(traffic) = record.counted().and_then(|of| of.route(route as u16))
-        {
-            traffic.begin();
-        }
-    }
-
-    /// The query may contain the token of a client of a push hub, which the line must not contain.
-    pub(crate) fn hide_token(&mut self, to: Requester) {
-        if let Some(record) = self.record(to) {
-            record.hide_token();
-        }
-    }
-
-    /// The request is identified. It may be noted again.
-    pub(crate) fn note_identity(&mut self, to: Requester, identity: &Identity<'_>) {
-        if let Some(record) = self.record(to) {
-            record.note_identity(identity);
-        }
-    }
-
-    /// The exchange has progressed.
-    #[inline]
-    pub(crate) fn note_phase(&mut self, to: Requester, phase: Phase) {
-        if let Some(record) = self.record(to) {
-            record.advance(phase);
-        }
-    }
-
-    /// A server was chosen.
-    #[inline]
-    pub(crate) fn note_attempt(
-        &mut self,
-        to: Requester,
-        server: (u16, u16),
-        attempts: u32,
-        is_reused: bool,
-        now: Moment,
-    ) {
-        if let Some(record) = self.record(to) {
-            if let Some(counted) = record.counted() {
-                if let Some(traffic) = record.server.and_then(|server| counted.server(server)) {
-                    traffic.leave();
-                }
-                if let Some(traffic) = counted.server(server) {
-                    traffic.begin();
-                }
-            }
-            record.server = Some(server);
-            record.attempts = attempts;
-            record.is_reused = is_reused;
-            record.chosen_at = Some(now);
-            record.connected_at = is_reused.then_some(now);
-            record.advance(if is_reused { Phase::Head } else { Phase::Connect });
-        }
-    }
-
-    /// The connection to the server is established.
-    #[inline]
-    pub(crate) fn note_connected(&mut self, to: Requester, now: Moment) {
-        if let Some(record) = self.record(to) {
-            record.connected_at = Some(now);
-            record.advance(Phase::Head);
-        }
-    }
-
-    /// The final head of a response was sent, whose body follows.
-    #[inline]
-    pub(crate) fn note_head(&mut self, to: Requester, status: u16, bytes: usize, now: Moment) {
-        if let Some(record) = self.record(to) {
-            record.status = status;
-            record.bytes_out += bytes as u64;
-            record.answered_at = Some(now);
-            record.advance(Phase::Data);
-        }
-    }
-
-    /// A complete response of Tidegate itself was sent.
-    #[inline]
-    pub(crate) fn note_answer(&mut self, to: Requester, status: u16, bytes: usize) {
-        if let Some(record) = self.record(to) {
-            record.status = status;
-            record.bytes_out += bytes as u64;
-            record.advance(Phase::Last);
-        }
-    }
-
-    /// Bytes of the request body arrived.
-    #[inline]
-    pub(crate) fn note_bytes_in(&mut self, to: Requester, bytes: usize) {
-        if let Some(record) = self.record(to) {
-            record.bytes_in += bytes as u64;
-        }
-    }
-
-    /// Bytes of the response body were sent.
-    #[inline]
-    pub(crate) fn note_bytes_out(&mut self, to: Requester, bytes: usize) {
-        if let Some(record) = self.record(to) {
-            record.bytes_out += bytes as u64;
-        }
-    }
-
-    /// The request has a place among those of its address until its exchange ends.
-    pub(crate) fn hold_place(&mut self, to: Requester, place: ClientPlace) {
-        if let Some(record) = self.record(to) {
-            record.place = Some(place);
-        }
-    }
-
-    /// What the request holds of tables; `None` if its record began with other settings.
-    pub(crate) fn tracked(
-        &mut self,
-        to: Requester,
-        settings: &Rc<Snapshot>,
-    ) -> Option<&mut Vec<Tracked>> {
-        let record = self.record(to)?;
-        let is_same = record.settings.as_ref().is_some_and(|own| Rc::ptr_eq(own, settings));
-        is_same.then_some(&mut record.tracked)
-    }
-
-    /// Notes why the exchange fails. The first cause counts.
-    #[inline]
-    pub(crate) fn blame(&mut self, to: Requester, cause: Cause, reason: &'static str) {
-        if let Some(id) = to.as_own() {
-            self.blame_own(id, reason);
-        }
-        if let Some(record) = self.record(to) {
-            record.blame(cause, reason);
-        }
-    }
-
-    /// Notes why all exchanges of a connection fail.
-    pub(crate) fn blame_connection(&mut self, sock: SockId, cause: Cause, reason: &'static str) {
-        if !self.recorder.is_on() {
-            return;
-        }
-        let Some(down) = self.conns.downstream(sock) else { return };
-        let ClientCarrier::Http2(http2) = &down.carrier else {
-            return self.blame(Requester::connection(sock), cause, reason);
-        };
-        for id in http2.streams() {
-            let Some(stream) = self.http2_clients.get(*id) else { continue };
-            if let Some(record) = self.recorder.records.get_mut(stream.record() as usize) {
-                record.blame(cause, reason);
-            }
-        }
     }
 }
 
@@ -752,7 +634,7 @@ impl Worker {
 
     fn write_entry<R: Reactor>(&mut self, reactor: &R, index: u32) {
         let loads = self.loads(self.recorder.records[index as usize].server);
-        let Recorder { desk, names, records, free, .. } = &mut self.recorder;
+        let Recorder { desk, spans, names, records, free, .. } = &mut self.recorder;
         let record = &mut records[index as usize];
         if record.cause == Cause::None && record.phase != Phase::Last {
             debug_assert!(false, "{UNEXPLAINED}: {:?}", record.request_line());
@@ -823,6 +705,9 @@ impl Worker {
             {
                 desk.write(&entry);
             }
+            if let Some((sender, ids)) = spans.as_mut().zip(record.spans.as_ref()) {
+                sender.write(&entry, ids, record.is_secure);
+            }
         }
         record.clear();
         free.push(index);
@@ -855,12 +740,20 @@ impl Worker {
                 self.accounts.counters.access_lines_lost.add(lost);
             }
         }
+        if let Some(sender) = &mut self.recorder.spans {
+            let counts = sender.deliver();
+            self.accounts.counters.spans_exported.add(counts.exported);
+            self.accounts.counters.spans_lost.add(counts.lost);
+        }
     }
 
     /// Hands over the last lines, after the worker has stopped. May wait for the writer.
     pub fn deliver_last_lines(&mut self) {
         if let Some(desk) = &mut self.recorder.desk {
             desk.deliver_last();
+        }
+        if let Some(sender) = &mut self.recorder.spans {
+            sender.deliver_last();
         }
     }
 }

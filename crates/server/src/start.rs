@@ -26,7 +26,6 @@ use tidegate_reactor::{
 };
 use tidegate_secure::{TlsLayer, TlsPlan};
 
-use crate::access_log::{self, LineSender};
 use crate::action::lua_mail::LuaPost;
 use crate::action::push::PushPost;
 use crate::admin::{self, Operations};
@@ -46,6 +45,7 @@ use crate::key_fetcher::KeyFetcher;
 use crate::known_names::KnownNames;
 use crate::listening_sockets;
 use crate::log;
+use crate::outlets::{OutletWakers, Outlets, WorkerOutlets};
 use crate::passwords::{JobSender, PasswordResult, Verifiers};
 use crate::permits::PermitPost;
 use crate::ports;
@@ -244,8 +244,7 @@ fn serve_until_stopped(
         false => None,
     };
     let push_posts = PushPost::for_workers(config, &wakers);
-    let access = config.log.access.as_ref();
-    let mut access = access.map(access_log::Log::open).transpose().map_err(StartError::Open)?;
+    let mut outlets = Outlets::open(config).map_err(StartError::Open)?;
     let interface = config.admin.as_ref();
     let open = |admin| admin::Interface::open(admin, options.takeover, inheritance.take_admin());
     let mut interface = interface.map(open).transpose().map_err(StartError::Open)?;
@@ -263,7 +262,6 @@ fn serve_until_stopped(
         let verifiers = entrance.as_ref().map(|entrance| entrance.for_worker(sender.clone()));
         let running = Arc::clone(&running);
         let in_use = InUse::default();
-        let desk = access.as_mut().map(access_log::Log::desk);
         let counts = Counts { accounts: Arc::clone(&accounts[index]), registry: registry.clone() };
         let (post, push_post) = post;
         let links = Links {
@@ -274,7 +272,7 @@ fn serve_until_stopped(
             verifiers,
             running,
             in_use: Arc::clone(&in_use),
-            desk,
+            outlets: outlets.of_worker(),
             counts,
             inherits: inheritance.share_of(index, count),
         };
@@ -297,8 +295,8 @@ fn serve_until_stopped(
         }
     }
     inheritance.release();
-    let access = access.map(access_log::Log::start).transpose();
-    let access = access.map_err(system("starting the thread of the access log"))?;
+    let outlets =
+        outlets.start().map_err(system("starting the threads of the access log and of spans"))?;
     announce(&plan.arranged.config, count);
     roster.connect(workers.iter().map(|worker| worker.sender.clone()).collect());
     let heritage = Heritage { registry: registry.clone(), roster: Arc::clone(&roster) };
@@ -350,7 +348,7 @@ fn serve_until_stopped(
         heritage.follow(predecessor, first_transfer, opens);
     }
     let rings = (|| bell.ring(), || successor.begin());
-    if let Err(error) = wait_for_stop(access.as_ref(), rings) {
+    if let Err(error) = wait_for_stop(&outlets, rings) {
         log::error(format_args!("waiting for a signal failed, so the process stops: {error}"));
     }
     let is_replaced = successor.serves();
@@ -373,7 +371,7 @@ fn serve_until_stopped(
         let config = Arc::clone(&listening.lock().unwrap_or_else(PoisonError::into_inner).config);
         unlink_unix_listeners(&config);
     }
-    stop(workers, &listening, handover, unix_listeners, access.as_ref());
+    stop(workers, &listening, handover, unix_listeners, &outlets);
     if is_replaced {
         successor.send_transfer();
     }
@@ -397,17 +395,15 @@ fn stop(
     listening: &Mutex<Listening>,
     handover: Leave,
     unix_listeners: Vec<SharedListener>,
-    access: Option<&access_log::WriterWaker>,
+    outlets: &OutletWakers,
 ) {
     // A second signal ends the process without waiting for the grace period.
-    let for_second = access.cloned();
+    let for_second = outlets.clone();
     let second = threads::spawn("signals", move || {
-        if wait_for_stop(for_second.as_ref(), (|| {}, || {})).is_err() {
+        if wait_for_stop(&for_second, (|| {}, || {})).is_err() {
             return Ended::Failed("waiting for a second signal failed");
         }
-        if let Some(access) = &for_second {
-            access.finish();
-        }
+        for_second.finish();
         log::flush();
         std::process::exit(1)
     });
@@ -435,9 +431,7 @@ fn stop(
         }
     };
     stop_all(workers, grace, &leaving, drain);
-    if let Some(access) = access {
-        access.finish();
-    }
+    outlets.finish();
 }
 
 /// Which part of the grace period a process takes at most to close its WebSocket connections: their clients need the rest.
@@ -499,8 +493,8 @@ struct Links {
     running: Arc<AtomicUsize>,
     /// What the worker still uses of what was removed from the configuration.
     in_use: InUse,
-    /// The access log.
-    desk: Option<LineSender>,
+    /// Where its records of requests go.
+    outlets: WorkerOutlets,
     /// What the worker counts in.
     counts: Counts,
     /// By inherited socket: its listener, if the worker takes it.
@@ -559,9 +553,7 @@ fn start_worker(
             if let Some(post) = links.lua_post {
                 prepared.worker.join_apps(post);
             }
-            if let Some(desk) = links.desk {
-                prepared.worker.record_to(desk);
-            }
+            prepared.worker.record_in(links.outlets);
             links.running.fetch_add(1, Ordering::Relaxed);
             let _ = report.send(Ok(bound));
             serve(&mut prepared, &links.mailbox, index as u16);
@@ -791,7 +783,7 @@ fn announce(config: &Config, workers: usize) {
 /// Waits for SIGTERM or SIGINT. Calls `hang_up` on SIGHUP and `upgrade` on SIGUSR2, and opens the access log again on
 /// SIGUSR1.
 fn wait_for_stop(
-    access: Option<&access_log::WriterWaker>,
+    outlets: &OutletWakers,
     (hang_up, upgrade): (impl Fn(), impl Fn()),
 ) -> io::Result<()> {
     loop {
@@ -799,11 +791,7 @@ fn wait_for_stop(
             signals::Signal::Terminate | signals::Signal::Interrupt => return Ok(()),
             signals::Signal::HangUp => hang_up(),
             signals::Signal::User2 => upgrade(),
-            signals::Signal::User1 => {
-                if let Some(access) = access {
-                    access.reopen();
-                }
-            }
+            signals::Signal::User1 => outlets.reopen(),
         }
     }
 }

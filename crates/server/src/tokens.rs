@@ -1,15 +1,15 @@
-//! Checks the key files of `jwt` and of push hubs before the configuration is used (`action/tokens.rs` and
-//! `tidegate_push::token` verify tokens).
-//! In: a configuration with the contents of its files. Out: a finding for each key file that cannot be used.
+//! Checks the key files of `jwt` and of push hubs, and the authorities of the collector of traces, before the configuration is
+//! used (`action/tokens.rs` and `tidegate_push::token` verify tokens).
+//! In: a configuration with the contents of its files. Out: a finding for each file that cannot be used.
 //! Never: shows a part of a key; fetches keys.
 
 use tidegate_config::findings::{Finding, Owner};
-use tidegate_config::model::{Config, RemoteKeys};
+use tidegate_config::model::{Config, RemoteAddress};
 use tidegate_config::report::Kind;
 use tidegate_gate::jwt;
 use tidegate_wire::jwt::KeySet;
 
-use crate::key_client;
+use crate::cold_client;
 
 /// Reads the key files of all routes and hubs. Returns what is wrong with them.
 #[must_use]
@@ -24,18 +24,23 @@ pub fn check(config: &Config) -> Vec<Finding> {
         let parsed = || KeySet::parse(&keys.content.0).map(drop);
         wrong(Owner::Push(index), keys.remote.as_ref(), &keys.file, parsed)
     });
-    routes.chain(hubs).collect()
+    let collector = config.traces.as_ref().map(|traces| &traces.endpoint);
+    let traces = collector.and_then(|remote| {
+        let (what, subject) = (cold_client::check(remote).err()?, remote.ca.clone()?);
+        Some(Finding { kind: Kind::File, owner: Owner::Traces, subject, what, help: None })
+    });
+    routes.chain(hubs).chain(traces).collect()
 }
 
 /// What is wrong with the authorities of an address, or with the keys of a file.
 fn wrong(
     owner: Owner,
-    remote: Option<&RemoteKeys>,
+    remote: Option<&RemoteAddress>,
     file: &str,
     parsed: impl FnOnce() -> Result<(), String>,
 ) -> Option<Finding> {
     let (what, subject) = match remote {
-        Some(remote) => (key_client::check(remote).err()?, remote.ca.clone()?),
+        Some(remote) => (cold_client::check(remote).err()?, remote.ca.clone()?),
         None => (parsed().err()?, file.to_owned()),
     };
     Some(Finding { kind: Kind::File, owner, subject, what, help: None })

@@ -20,6 +20,7 @@ use tidegate_config::model::{
 };
 use tidegate_reactor::{EpollReactor, make_wakers};
 use tidegate_server::access_log::{LineSender, SharedBatch};
+use tidegate_server::span_export::SpanSender;
 use tidegate_wire::http2::{self, Event, Scratch};
 
 use peer::harness::Harness;
@@ -102,6 +103,16 @@ impl Bench {
     }
 
     fn with_pool(answer: &[u8], mark: &'static [u8], socks_max: usize, pool: &str) -> Self {
+        Self::with_sections(answer, mark, socks_max, (pool, ""))
+    }
+
+    /// `pool`: settings of the pool. `sections`: further sections.
+    fn with_sections(
+        answer: &[u8],
+        mark: &'static [u8],
+        socks_max: usize,
+        (pool, sections): (&str, &str),
+    ) -> Self {
         let origin = TcpListener::bind("127.0.0.1:0").expect("a free port");
         origin.set_nonblocking(true).expect("a listener can be non-blocking");
         let config = format!(
@@ -109,7 +120,7 @@ impl Bench {
              [[route]]\npath = \"/hello\"\nrespond = {{ body = \"hello\" }}\n\
              [[route]]\npath = \"/echo\"\necho = true\n\
              [[route]]\nproxy = \"p\"\n\
-             [pool.p]\n{pool}servers = [\"{}\"]\n",
+             [pool.p]\n{pool}servers = [\"{}\"]\n{sections}",
             origin.local_addr().expect("the origin is bound")
         );
         let config = tidegate_config::parse(&config, "the test").expect("a valid configuration");
@@ -368,6 +379,18 @@ fn access_log_allocates_nothing() {
         bench.check(b"GET /p?q HTTP/1.1\r\nHost: a\r\nUser-Agent: x\r\n\r\n", b"end");
         assert_eq!(bench.lines, 8 * (WARM_ROUNDS + ROUNDS), "a line for each request");
     }
+}
+
+#[test]
+fn spans_allocate_nothing() {
+    let sections = "[server]\ntrace = true\n[traces]\nendpoint = \"http://127.0.0.1:4318/\"\n";
+    let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nend";
+    let mut bench = Bench::with_sections(answer, b"\r\n\r\n", 100, ("", sections));
+    let (sender, spans) = SpanSender::without_exporter();
+    bench.harness.worker.record_spans(sender);
+    bench.shelf = Some(Arc::clone(&spans));
+    bench.check(b"GET /p?q HTTP/1.1\r\nHost: a\r\n\r\n", b"end");
+    assert!(bench.lines > 0, "spans were encoded");
 }
 
 const UPGRADE: &[u8] = b"GET /echo HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\n\

@@ -3,6 +3,7 @@
 //! or no process listens; 2 if the address is invalid.
 
 mod profile;
+mod top;
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -50,6 +51,8 @@ pub struct CtlArgs {
 enum CtlCommand {
     /// Profile the process: a flame graph of what its workers execute, as SVG on stdout
     Profile(profile::ProfileArgs),
+    /// Show rates of the process, its workers, pools and servers, again and again
+    Top(top::TopArgs),
     #[command(external_subcommand)]
     Line(Vec<String>),
 }
@@ -58,6 +61,7 @@ enum CtlCommand {
 pub fn run(args: &CtlArgs) -> ExitCode {
     let words = match &args.command {
         CtlCommand::Profile(profile) => return profile::run(profile, args),
+        CtlCommand::Top(top) => return top::run(top, args),
         CtlCommand::Line(words) => words,
     };
     let (bind, token_file) = match place(args) {

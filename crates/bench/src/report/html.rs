@@ -2,14 +2,13 @@
 //! In: runs. Out: HTML with inline SVG, without scripts and without external resources.
 //! Invariant: all text from the operator or the server is escaped.
 
-use super::SPREAD_SEED;
 use super::chart::{self, Axis, Scale, Series, Stroke, escape};
+use super::ratios::FIGURES;
 use super::{Run, longest, paired_rounds, percentile};
 use crate::histogram::{PERCENTILES, Times};
 use crate::machine;
 use crate::quantity::{counted, micros, short};
 use core::fmt::Write as _;
-use tidegate_base::statistics::Estimate;
 
 /// Number of line colours in the page's style.
 const COLOURS: usize = 8;
@@ -123,29 +122,23 @@ fn ratios(runs: &[Run]) -> String {
     let Some(first) = runs.first() else { return String::new() };
     let mut rows = String::new();
     for run in &runs[1..] {
-        let cell = |of: fn(&super::RoundFigures) -> f64| {
-            let these: Vec<f64> = run.rounds.iter().map(of).collect();
-            let those: Vec<f64> = first.rounds.iter().map(of).collect();
-            let ratio = Estimate::of_ratios(&these, &those, SPREAD_SEED);
-            if ratio.median.is_finite() {
-                format!("{:.3} <small>{:.3} to {:.3}</small>", ratio.median, ratio.low, ratio.high)
-            } else {
-                "–".to_owned()
-            }
-        };
-        let _ = write!(
-            rows,
-            "<tr><th>{}</th><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
-            escape(&run.name),
-            cell(|round| round.server_cpu_us),
-            cell(|round| round.rate_per_s),
-            cell(|round| round.p50_us),
-            cell(|round| round.p99_us),
-        );
+        let _ = write!(rows, "<tr><th>{}</th>", escape(&run.name));
+        for figure in &FIGURES {
+            let ratio = figure.ratio(run, first);
+            let _ = match ratio.median.is_finite() {
+                true => write!(
+                    rows,
+                    "<td>{:.3} <small>{:.3} to {:.3}</small></td>",
+                    ratio.median, ratio.low, ratio.high
+                ),
+                false => write!(rows, "<td>–</td>"),
+            };
+        }
+        rows.push_str("</tr>");
     }
+    let heads: String = FIGURES.iter().map(|figure| format!("<th>{}</th>", figure.name)).collect();
     format!(
-        "<figure><h2>Ratios to {} in {}</h2><div class=\"scroll\"><table><tr><th></th>\
-         <th>server CPU/request</th><th>requests/s</th><th>p50</th><th>p99</th></tr>{rows}</table></div>\
+        "<figure><h2>Ratios to {} in {}</h2><div class=\"scroll\"><table><tr><th></th>{heads}</tr>{rows}</table></div>\
          <p class=\"note\">Median of the ratios taken within each round; in small print the 95 % interval of the \
           resampled medians.</p></figure>",
         escape(&first.name),

@@ -3,7 +3,7 @@
 //! In: runs. Out: one JSON object; for several candidates, one object each under `candidates`.
 
 use super::Run;
-use super::SPREAD_SEED;
+use super::ratios::FIGURES;
 use crate::histogram::{PERCENTILES, Times};
 use crate::machine;
 use crate::plan::{Pace, Protocol};
@@ -185,21 +185,12 @@ fn ratios_to_json(runs: &[Run]) -> Value {
     runs.iter()
         .skip(1)
         .map(|run| {
-            let ratio = |of: fn(&super::RoundFigures) -> f64| {
-                let these: Vec<f64> = run.rounds.iter().map(of).collect();
-                let those: Vec<f64> = first.rounds.iter().map(of).collect();
-                let estimate = Estimate::of_ratios(&these, &those, SPREAD_SEED);
-                json!({ "median": estimate.median, "low": estimate.low, "high": estimate.high })
-            };
-            json!({
-                "name": run.name,
-                "over": first.name,
-                "rate_per_s": ratio(|round| round.rate_per_s),
-                "server_cpu_us_per_request": ratio(|round| round.server_cpu_us),
-                "p50_us": ratio(|round| round.p50_us),
-                "p99_us": ratio(|round| round.p99_us),
-                "p99_9_us": ratio(|round| round.p99_9_us),
-            })
+            let mut of_run = json!({ "name": run.name, "over": first.name });
+            for figure in &FIGURES {
+                let Estimate { median, low, high } = figure.ratio(run, first);
+                of_run[figure.member] = json!({ "median": median, "low": low, "high": high });
+            }
+            of_run
         })
         .collect()
 }

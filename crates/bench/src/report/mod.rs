@@ -7,6 +7,7 @@ pub mod html;
 mod json;
 mod lines;
 mod live;
+mod ratios;
 pub mod sockets;
 mod text;
 

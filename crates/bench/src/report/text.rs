@@ -1,12 +1,11 @@
 //! The report for people, and the percentile dump for plotting scripts.
 //! In: runs. Out: text. Invariant: if the client was saturated, the first line reports it.
 
-use super::SPREAD_SEED;
-use super::{NOTHING, RoundFigures, Run, longest, paired_rounds, percentile};
+use super::ratios::FIGURES;
+use super::{NOTHING, Run, longest, paired_rounds, percentile};
 use crate::histogram::{PERCENTILES, Times};
 use crate::quantity::{counted, micros, short};
 use core::fmt::Write as _;
-use tidegate_base::statistics::Estimate;
 
 /// The report fits a terminal of this many columns.
 const COLUMNS: usize = 80;
@@ -271,8 +270,6 @@ fn write_spent(text: &mut String, run: &Run) -> core::fmt::Result {
     writeln!(text)
 }
 
-type Figure = fn(&RoundFigures) -> f64;
-
 /// Writes the ratio of each candidate to the first one, taken within rounds, with its spread.
 fn write_ratios(text: &mut String, runs: &[Run]) -> core::fmt::Result {
     let Some(first) = runs.first() else {
@@ -284,13 +281,6 @@ fn write_ratios(text: &mut String, runs: &[Run]) -> core::fmt::Result {
         first.name,
         counted(paired_rounds(runs), "round")
     )?;
-    let measures: [(&str, Figure); 5] = [
-        ("server CPU/request", |round| round.server_cpu_us),
-        ("requests/s", |round| round.rate_per_s),
-        ("p50", |round| round.p50_us),
-        ("p99", |round| round.p99_us),
-        ("p99.9", |round| round.p99_9_us),
-    ];
     for run in &runs[1..] {
         writeln!(text, "  {}", run.name)?;
         if run.outcome.tally.requests == 0 || first.outcome.tally.requests == 0 {
@@ -301,15 +291,13 @@ fn write_ratios(text: &mut String, runs: &[Run]) -> core::fmt::Result {
             writeln!(text, "    none: no round was completed")?;
             continue;
         }
-        for (name, of) in measures {
-            let these: Vec<f64> = run.rounds.iter().map(of).collect();
-            let those: Vec<f64> = first.rounds.iter().map(of).collect();
-            let ratio = Estimate::of_ratios(&these, &those, SPREAD_SEED);
+        for figure in &FIGURES {
+            let ratio = figure.ratio(run, first);
             if ratio.median.is_finite() {
                 writeln!(
                     text,
-                    "    {name:<20} {:>7.3}   {:.3} to {:.3}",
-                    ratio.median, ratio.low, ratio.high
+                    "    {:<20} {:>7.3}   {:.3} to {:.3}",
+                    figure.name, ratio.median, ratio.low, ratio.high
                 )?;
             }
         }

@@ -47,8 +47,8 @@ pub static TRACE: Section = Section {
     path: "[server.trace]",
     about: "Each request belongs to a trace (W3C Trace Context): servers get the field traceparent, and the access log \
              contains the number of the trace (`trace_id`). A kept traceparent is passed on unchanged, with its tracestate: \
-             Tidegate records no spans, and servers continue those of the client. Otherwise a trace begins here; if the \
-             id of the request was made here, the trace has the same number.",
+             servers continue the span of the client. With [traces], Tidegate records spans of its own: servers continue \
+             these. Otherwise a trace begins here; if the id of the request was made here, the trace has the same number.",
     keys: &[
         key(
             "keep",

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tidegate_base::Span;
 
-use super::{Config, UpstreamHost};
+use super::{Config, RemoteAddress, UpstreamHost};
 
 /// `auth = { basic = "FILE" }`: users with passwords (RFC 7617).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -28,7 +28,7 @@ pub struct JwtAuth {
     /// The path of the file with the secret or the keys.
     pub file: String,
     /// The address that the keys are fetched from, in place of a file.
-    pub remote: Option<RemoteKeys>,
+    pub remote: Option<RemoteAddress>,
     /// The file contains a secret; otherwise public keys, or a set of keys.
     pub is_secret: bool,
     /// The content of the file; empty until it is read.
@@ -53,35 +53,14 @@ pub struct PublicKeys {
     /// The path of the file; empty if the keys are fetched.
     pub file: String,
     /// The address that the keys are fetched from, in place of a file.
-    pub remote: Option<RemoteKeys>,
+    pub remote: Option<RemoteAddress>,
     /// The content of the file; empty until it is read.
     pub content: KeyContent,
 }
 
-/// An address from which public keys are fetched.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct RemoteKeys {
-    /// As it is written.
-    pub url: String,
-    /// By https; http is only for this machine.
-    pub is_tls: bool,
-    /// A name or an IP address, without brackets.
-    pub host: String,
-    /// The host and the port as they are written, for the Host field.
-    pub authority: String,
-    /// The port.
-    pub port: u16,
-    /// The path and the query.
-    pub target: String,
-    /// The path of the file with the authorities that verify the server; `None`: those of the system.
-    pub ca: Option<String>,
-    /// The content of the file; empty until it is read.
-    pub authorities: KeyContent,
-}
-
 impl Config {
     /// The addresses from which keys are fetched; one may occur several times.
-    pub fn remote_keys(&self) -> impl Iterator<Item = &RemoteKeys> {
+    pub fn remote_keys(&self) -> impl Iterator<Item = &RemoteAddress> {
         let jwts = self.routes.iter().filter_map(|route| route.handling.jwt.as_ref());
         let hubs = self.push.iter().filter_map(|hub| hub.token_keys.as_ref());
         let of_hubs = hubs.filter_map(|keys| keys.remote.as_ref());

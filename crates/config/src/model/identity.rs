@@ -29,11 +29,13 @@ pub struct Trace {
     pub keep: Keep,
     /// Parts per million of the traces begun here that are to be recorded.
     pub sampled: u32,
+    /// Tidegate records spans itself (`[traces]`).
+    pub is_recorded: bool,
 }
 
 impl Default for Trace {
     fn default() -> Self {
-        Self { keep: Keep::Trusted, sampled: SAMPLE_ALL }
+        Self { keep: Keep::Trusted, sampled: SAMPLE_ALL, is_recorded: false }
     }
 }
 

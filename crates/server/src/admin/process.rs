@@ -45,29 +45,36 @@ pub(super) fn write(out: &mut String, is_open: bool) {
         "Virtual memory of the process.",
         bytes("VmSize:"),
     );
+    let tables = descriptor_tables();
+    let open: u64 = tables.iter().sum();
+    let known = (open > 0).then_some(open as f64);
     metric(
         "process_open_fds",
         "gauge",
         "Open file descriptors of the main thread and of all workers.",
-        open_descriptors(),
+        known,
     );
-    let limit = getrlimit(Resource::Nofile).current.map(|limit| limit as f64);
-    metric("process_max_fds", "gauge", "Limit of open file descriptors of each worker.", limit);
+    // The limit is that of each table.
+    let limit = getrlimit(Resource::Nofile).current;
+    let limit = limit.map(|limit| limit as f64 * tables.len() as f64);
+    metric(
+        "process_max_fds",
+        "gauge",
+        "Limit of open file descriptors of the main thread and of all workers together; each may have an equal part.",
+        limit,
+    );
 }
 
-/// Each worker has a table of descriptors of its own; all other threads share one.
-fn open_descriptors() -> Option<f64> {
-    let mut count = table_length(Path::new("/proc/self/fd"))?;
-    for thread in fs::read_dir("/proc/self/task").ok()?.flatten() {
+/// How many descriptors each table has: that of the main thread, which most threads share, and that of each worker. 0 before
+/// Linux 6.2, where the size of the folder is 0.
+fn descriptor_tables() -> Vec<u64> {
+    let length = |table: &Path| fs::metadata(table).map_or(0, |folder| folder.size());
+    let mut tables = vec![length(Path::new("/proc/self/fd"))];
+    for thread in fs::read_dir("/proc/self/task").into_iter().flatten().flatten() {
         let name = fs::read_to_string(thread.path().join("comm")).unwrap_or_default();
         if name.starts_with("worker-") {
-            count += table_length(&thread.path().join("fd")).unwrap_or(0);
+            tables.push(length(&thread.path().join("fd")));
         }
     }
-    Some(count as f64)
-}
-
-/// Since Linux 6.2, the size of the folder is the number of descriptors; before, it is 0.
-fn table_length(table: &Path) -> Option<u64> {
-    fs::metadata(table).ok().map(|folder| folder.size()).filter(|length| *length > 0)
+    tables
 }

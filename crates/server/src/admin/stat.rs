@@ -155,8 +155,9 @@ fn rows(operations: &Operations) -> Vec<Row> {
         ]);
         rows.push(row);
     }
+    let names = Names::new(config);
     for pool in 0..config.pools.len() {
-        add_pool(&mut rows, operations, config, pool, &totals);
+        add_pool(&mut rows, operations, (config, &names), pool, &totals);
     }
     rows
 }
@@ -165,11 +166,11 @@ fn rows(operations: &Operations) -> Vec<Row> {
 fn add_pool(
     rows: &mut Vec<Row>,
     operations: &Operations,
-    config: &Config,
+    (config, names): (&Config, &Names),
     at: usize,
     totals: &BTreeMap<Subject, Totals>,
 ) {
-    let (names, none) = (Names::new(config), Totals::default());
+    let none = Totals::default();
     let pool = &config.pools[at];
     let iid = (config.listeners.len() + at + 1).to_string();
     let (mut sum, mut weight, mut ready) = (Totals::default(), 0, [0, 0]);

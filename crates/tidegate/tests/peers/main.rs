@@ -38,5 +38,6 @@ mod streaming;
 mod tcp;
 mod tls_in_front;
 mod tls_proxies;
+mod traces;
 mod upgrade;
 mod websocket;

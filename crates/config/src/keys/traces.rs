@@ -1,0 +1,53 @@
+//! The settings of the export of spans.
+//! In: nothing. Out: the section `[traces]`, which `FILE` refers to.
+
+use super::Preset::{Absent, Required, Value};
+use super::Shape::{Fields, Text};
+use super::{Section, key};
+
+/// `[traces]`.
+pub static TRACES: Section = Section {
+    path: "[traces]",
+    about: "Spans of requests for a collector of OpenTelemetry: one for each request, and one for its server. `trace` of [server] \
+             decides which traces are sampled. A thread of its own sends the spans, so a collector that is slow or away delays no \
+             request: spans that it does not take in time are lost and counted.",
+    keys: &[
+        key(
+            "endpoint",
+            Text("\"http://HOST:PORT/PATH\" or \"https://HOST:PORT/PATH\""),
+            Required,
+            "The address at which the collector accepts traces by OTLP over HTTP, such as \"http://127.0.0.1:4318/v1/traces\". The \
+             spans are sent in the binary format (application/x-protobuf).",
+            "",
+        ),
+        key(
+            "ca",
+            Text("the path of a file"),
+            Absent,
+            "The file with the authorities (PEM) that verify a collector with https, in place of those of the system.",
+            "",
+        ),
+        key(
+            "headers",
+            Fields(&Text("a value")),
+            Absent,
+            "Fields of each request to the collector, such as { authorization = \"Bearer ${OTLP_TOKEN}\" }.",
+            "",
+        ),
+        key(
+            "service",
+            Text("a name"),
+            Value("\"tidegate\""),
+            "The name of the service that the spans belong to (`service.name`).",
+            "It tells the spans of Tidegate from those of the servers behind it.",
+        ),
+        key(
+            "attributes",
+            Fields(&Text("a value")),
+            Absent,
+            "Attributes of the service besides, such as { \"deployment.environment.name\" = \"production\" }.",
+            "",
+        ),
+    ],
+    later: &[],
+};

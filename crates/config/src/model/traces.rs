@@ -1,0 +1,27 @@
+//! Where spans of requests go.
+//! In: settings. Out: data.
+
+use super::{Config, RemoteAddress};
+
+/// `[traces]`: spans of the requests whose traces are sampled go to a collector of OpenTelemetry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Traces {
+    /// The address of the collector.
+    pub endpoint: RemoteAddress,
+    /// Fields of each request to the collector: names and values.
+    pub headers: Vec<(String, String)>,
+    /// The name of the service that the spans belong to.
+    pub service: String,
+    /// Attributes of the service besides: names and values.
+    pub attributes: Vec<(String, String)>,
+}
+
+impl Config {
+    /// Takes these settings in place of those of the file.
+    pub fn keep_traces(&mut self, traces: Option<&Traces>) {
+        self.traces = traces.cloned();
+        if let Some(trace) = &mut self.server.trace {
+            trace.is_recorded = traces.is_some();
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! What carriers and actions note about requests under way.
+//! In: facts, when they become known. Out: records with these facts.
+//! Never: costs anything but a test of a flag while nothing is recorded.
+
+use std::rc::Rc;
+
+use tidegate_base::Moment;
+use tidegate_gate::access::{Cause, Phase};
+use tidegate_gate::client_places::ClientPlace;
+use tidegate_gate::counting::Tracked;
+use tidegate_gate::identity::Identity;
+use tidegate_reactor::SockId;
+
+use crate::connection::ClientCarrier;
+use crate::requester::Requester;
+use crate::snapshot::Snapshot;
+use crate::worker::Worker;
+
+impl Worker {
+    /// The route of the request is known. It may be noted again.
+    #[inline]
+    pub(crate) fn note_route(&mut self, to: Requester, route: usize) {
+        if let Some(record) = self.record(to)
+            && record.route.replace(route as u16) != Some(route as u16)
+            && let Some(traffic) = record.counted().and_then(|of| of.route(route as u16))
+        {
+            traffic.begin();
+        }
+    }
+
+    /// The query may contain the token of a client of a push hub, which the line must not contain.
+    pub(crate) fn hide_token(&mut self, to: Requester) {
+        if let Some(record) = self.record(to) {
+            record.hide_token();
+        }
+    }
+
+    /// The request is identified. It may be noted again.
+    pub(crate) fn note_identity(&mut self, to: Requester, identity: &Identity<'_>) {
+        let has_spans = self.recorder.spans.is_some();
+        if let Some(record) = self.record(to) {
+            record.note_identity(identity);
+            record.spans = if has_spans { identity.spans() } else { None };
+        }
+    }
+
+    /// The exchange has progressed.
+    #[inline]
+    pub(crate) fn note_phase(&mut self, to: Requester, phase: Phase) {
+        if let Some(record) = self.record(to) {
+            record.advance(phase);
+        }
+    }
+
+    /// A server was chosen.
+    #[inline]
+    pub(crate) fn note_attempt(
+        &mut self,
+        to: Requester,
+        server: (u16, u16),
+        attempts: u32,
+        is_reused: bool,
+        now: Moment,
+    ) {
+        if let Some(record) = self.record(to) {
+            if let Some(counted) = record.counted() {
+                if let Some(traffic) = record.server.and_then(|server| counted.server(server)) {
+                    traffic.leave();
+                }
+                if let Some(traffic) = counted.server(server) {
+                    traffic.begin();
+                }
+            }
+            record.server = Some(server);
+            record.attempts = attempts;
+            record.is_reused = is_reused;
+            record.chosen_at = Some(now);
+            record.connected_at = is_reused.then_some(now);
+            record.advance(if is_reused { Phase::Head } else { Phase::Connect });
+        }
+    }
+
+    /// The connection to the server is established.
+    #[inline]
+    pub(crate) fn note_connected(&mut self, to: Requester, now: Moment) {
+        if let Some(record) = self.record(to) {
+            record.connected_at = Some(now);
+            record.advance(Phase::Head);
+        }
+    }
+
+    /// The final head of a response was sent, whose body follows.
+    #[inline]
+    pub(crate) fn note_head(&mut self, to: Requester, status: u16, bytes: usize, now: Moment) {
+        if let Some(record) = self.record(to) {
+            record.status = status;
+            record.bytes_out += bytes as u64;
+            record.answered_at = Some(now);
+            record.advance(Phase::Data);
+        }
+    }
+
+    /// A complete response of Tidegate itself was sent.
+    #[inline]
+    pub(crate) fn note_answer(&mut self, to: Requester, status: u16, bytes: usize) {
+        if let Some(record) = self.record(to) {
+            record.status = status;
+            record.bytes_out += bytes as u64;
+            record.advance(Phase::Last);
+        }
+    }
+
+    /// Bytes of the request body arrived.
+    #[inline]
+    pub(crate) fn note_bytes_in(&mut self, to: Requester, bytes: usize) {
+        if let Some(record) = self.record(to) {
+            record.bytes_in += bytes as u64;
+        }
+    }
+
+    /// Bytes of the response body were sent.
+    #[inline]
+    pub(crate) fn note_bytes_out(&mut self, to: Requester, bytes: usize) {
+        if let Some(record) = self.record(to) {
+            record.bytes_out += bytes as u64;
+        }
+    }
+
+    /// The request has a place among those of its address until its exchange ends.
+    pub(crate) fn hold_place(&mut self, to: Requester, place: ClientPlace) {
+        if let Some(record) = self.record(to) {
+            record.place = Some(place);
+        }
+    }
+
+    /// What the request holds of tables; `None` if its record began with other settings.
+    pub(crate) fn tracked(
+        &mut self,
+        to: Requester,
+        settings: &Rc<Snapshot>,
+    ) -> Option<&mut Vec<Tracked>> {
+        let record = self.record(to)?;
+        let is_same = record.settings.as_ref().is_some_and(|own| Rc::ptr_eq(own, settings));
+        is_same.then_some(&mut record.tracked)
+    }
+
+    /// Notes why the exchange fails. The first cause counts.
+    #[inline]
+    pub(crate) fn blame(&mut self, to: Requester, cause: Cause, reason: &'static str) {
+        if let Some(id) = to.as_own() {
+            self.blame_own(id, reason);
+        }
+        if let Some(record) = self.record(to) {
+            record.blame(cause, reason);
+        }
+    }
+
+    /// Notes why all exchanges of a connection fail.
+    pub(crate) fn blame_connection(&mut self, sock: SockId, cause: Cause, reason: &'static str) {
+        if !self.recorder.is_on() {
+            return;
+        }
+        let Some(down) = self.conns.downstream(sock) else { return };
+        let ClientCarrier::Http2(http2) = &down.carrier else {
+            return self.blame(Requester::connection(sock), cause, reason);
+        };
+        for id in http2.streams() {
+            let Some(stream) = self.http2_clients.get(*id) else { continue };
+            if let Some(record) = self.recorder.records.get_mut(stream.record() as usize) {
+                record.blame(cause, reason);
+            }
+        }
+    }
+}
