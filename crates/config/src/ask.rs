@@ -108,8 +108,9 @@ pub(crate) fn check_readers(
         })
     };
     if let Some(name) = in_text.or_else(of_pool) {
-        let what =
-            format!("{name:?} is copied by `auth`, but its value is read before the answer comes");
+        let what = format!(
+            "{name:?} is copied by `auth`, but its value is read before the server of `ask` responds"
+        );
         let note = Note::new(Kind::Conflict, route.key_place("auth"), what);
         notes.error(note.help(format!(
             "let the server read {name:?} itself, and do not use it as {{header:{name}}} or as a key of `hash`, `sticky`, `rate`, \

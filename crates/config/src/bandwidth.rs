@@ -42,7 +42,7 @@ pub(crate) fn read(route: &Table<'_>, notes: &mut Notes) -> Option<Bandwidth> {
     (down.is_some() || up.is_some()).then_some(Bandwidth { down, up, after: after as u64 })
 }
 
-/// Notes an error if the action of the route does not transfer what the limits are for.
+/// Notes an error if the route has a limit that its action does not support.
 pub(crate) fn check(route: &Table<'_>, handling: &Handling, action: &Action, notes: &mut Notes) {
     let Some(bandwidth) = handling.bandwidth else { return };
     let (limits_down, limits_up) = match action {

@@ -200,7 +200,7 @@ pub(crate) fn hopeless_keys(config: &Config) -> Vec<Finding> {
         );
         let help = Some("write the key in lower case and without the port".to_owned());
         let (owner, subject) = (Owner::Route(index), GAP.to_owned());
-        findings.push(Finding { kind: Kind::Vain, owner, subject, what, help });
+        findings.push(Finding { kind: Kind::NoEffect, owner, subject, what, help });
     }
     findings
 }

@@ -140,7 +140,7 @@ pub(crate) fn hopeless(text: &Located) -> Note {
     let what = format!("no text matches the regular expression {}", quoted(&text.text));
     let help = "`^` matches only at the start of the value and `$` only at its end: remove them from the middle, write \
                 \\^ or \\$ for the characters themselves, and check that every class contains a character";
-    Note::new(Kind::Vain, text.place.clone(), what).help(help)
+    Note::new(Kind::NoEffect, text.place.clone(), what).help(help)
 }
 
 fn complaint(fault: TextFault) -> ValueError {

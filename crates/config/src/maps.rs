@@ -184,7 +184,7 @@ pub(crate) fn hopeless_keys(config: &Config) -> Vec<Finding> {
     for (index, map) in config.maps.iter().enumerate() {
         let Some(path) = &map.file else { continue };
         findings.extend(map.table.hopeless_keys().map(|(_, key)| Finding {
-            kind: Kind::Vain,
+            kind: Kind::NoEffect,
             owner: Owner::Map(index),
             subject: path.clone(),
             what: format!("no text matches the regular expression {}", quoted(key)),

@@ -33,8 +33,8 @@ pub enum Kind {
     Missing,
     /// A valid setting that leaves a service open to more clients than its author may think.
     Open,
-    /// A valid setting that does not have its effect.
-    Vain,
+    /// A valid setting that has no effect.
+    NoEffect,
     /// A setting that only a later version supports.
     NotYet,
     /// The name of a server that cannot be resolved.
@@ -78,7 +78,7 @@ impl Kind {
             Self::UnknownKey => "unknown-key",
             Self::Unreachable => "unreachable",
             Self::Unused => "unused",
-            Self::Vain => "vain",
+            Self::NoEffect => "no-effect",
             Self::Value => "value",
         }
     }

@@ -1,7 +1,7 @@
-//! Entries that commands collect, to replace all others at once.
+//! New versions of a map or a set: commands collect the entries of a version, which then replaces all entries at once.
 //! In: entries, one by one. Out: all of them. Limits: one draft at a time, with as many entries as its owner allows.
 
-/// Entries that commands collect, to replace all others at once. There is one draft at a time.
+/// Collects the entries of a draft (in commands and messages: a version). There is one draft at a time.
 #[derive(Debug)]
 pub(crate) struct Drafts<E> {
     /// The number of the draft and its entries; `None` before the first draft and after one was used.
@@ -19,7 +19,7 @@ impl<E> Drafts<E> {
         Self { current: None, count: 0, command, most }
     }
 
-    /// Begins a draft without entries, in place of one that was not used. Returns its number.
+    /// Begins an empty draft, and discards the current draft if it was not used. Returns the number of the new draft.
     pub(crate) fn begin(&mut self) -> u64 {
         self.count += 1;
         self.current = Some((self.count, Vec::new()));
@@ -45,7 +45,7 @@ impl<E> Drafts<E> {
         Ok(())
     }
 
-    /// The draft is used, or not needed any more.
+    /// Ends the current draft, whose entries are in use or not needed.
     pub(crate) fn end(&mut self) {
         self.current = None;
     }

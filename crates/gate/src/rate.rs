@@ -3,12 +3,12 @@
 //! the next one will be.
 //! Never: takes a lock, waits, allocates after its creation, or limits one key because of another.
 //! Limits: a table has a fixed number of cells, in sets of `WAYS`. If all cells of a key's set are in use, the key that
-//! has used least of its limit loses its cell. A flood of keys within their limit therefore displaces only keys of the
-//! flood; a key at its limit is displaced only if all keys of its set are at their limits, too.
+//! has used least of its limit loses its cell. A flood of new keys therefore displaces keys that have used little
+//! of their limit; a key at its limit is displaced only if all keys of its set are at their limits, too.
 //! Invariant: a cell holds the theoretical arrival time of its key (GCRA, ITU-T I.371): the moment at which the key will
 //! have used nothing of its limit. A cell whose time has passed contains no information, so it may be reused.
 //!
-//! Tolerance: exact, in every arrangement of workers, as long as no cell in use is displaced. While two workers displace
+//! Tolerance: exact, however requests are spread over the workers, as long as no cell in use is displaced. While two workers displace
 //! the same cell at the same moment, each of them may admit one request too many.
 //!
 //! The cells are atomic numbers that workers share. One request changes one number by compare-and-swap; a mailbox between
@@ -43,7 +43,8 @@ struct Cell {
 pub struct RateTable {
     /// `WAYS` cells for each set. The number of sets is a power of two.
     cells: Box<[Cell]>,
-    /// The secret of each key, so that a client can choose neither keys that share a set nor one that equals another's.
+    /// Mixed into the hash of each key, so that a client cannot choose keys that share a set, or a key that equals the key of
+    /// another client.
     seed: u64,
     /// Nanoseconds that one request uses up.
     cost: u64,

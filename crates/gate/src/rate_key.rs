@@ -119,7 +119,7 @@ pub(crate) fn show_addresses(key: &Template, client: IpAddr, out: &mut KeyText) 
     }
 }
 
-/// Writes what of the client's address is counted.
+/// Writes the part of the client's address by which requests are counted.
 fn show_address(client: Option<IpAddr>, out: &mut KeyText) {
     // Writing into a text of bounded length cannot fail.
     let _ = match client.map(|address| address.to_canonical()) {
@@ -203,8 +203,8 @@ fn push_address(out: &mut Vec<u8>, client: Option<IpAddr>) {
     }
 }
 
-/// Appends a value in the one spelling in which it is counted; nothing if the request has no value, or several, of
-/// which the server might read another one.
+/// Appends a value in the spelling in which it is counted. Appends nothing if the request has no value, or if it has several
+/// values: any of them may be the one that the server reads.
 fn push_value(out: &mut Vec<u8>, placeholder: &Placeholder, values: &Values<'_>) {
     let head = values.head;
     match placeholder {

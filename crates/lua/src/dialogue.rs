@@ -87,7 +87,7 @@ impl Opening<'_> {
         };
         if self.fields.split(|byte| *byte == b'\n').any(is_own) {
             return Err(
-                "fields of the handshake are not set; subprotocols are the option `protocols`",
+                "fields Sec-WebSocket-* cannot be set; use the option `protocols` for subprotocols",
             );
         }
         let protocols = self.protocols.split(|byte| *byte == b',');

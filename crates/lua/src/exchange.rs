@@ -59,7 +59,7 @@ const OUTGOING_REFUSED: [(&str, &str); 11] = [
     ("connection", CONNECTION),
     ("content-length", "is computed from the body"),
     ("expect", "would delay the request"),
-    ("host", "is the option `host`"),
+    ("host", "is set by the option `host`"),
     ("http2-settings", CONNECTION),
     ("keep-alive", CONNECTION),
     ("proxy-connection", CONNECTION),

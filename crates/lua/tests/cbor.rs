@@ -106,7 +106,7 @@ fn malformed_data_is_an_error() {
         ("ff", "not a CBOR value"),
         ("f8ff", "not a CBOR value"),
         ("0000", "data after the value (at byte 2)"),
-        ("5f6161ff", "a part of a string is no string"),
+        ("5f6161ff", "a part of an indefinite-length string"),
         ("a1f97e0001", "a key of a map"),
         ("a1f601", "a key of a map"),
         ("a18001", "a key of a map"),

@@ -69,14 +69,14 @@ fn messages_of_the_lapps_protocol_are_decoded_and_have_a_type() {
         assert_eq!(say(&mut app, client, &data, false), ["1 binary \u{fffd}ccid\0"]);
         assert_eq!(app.log.pop().as_deref(), Some(seen));
     }
-    let closed = ["1 close 1003 no message of the LAppS protocol"];
+    let closed = ["1 close 1003 not a message of the LAppS protocol"];
     assert_eq!(say(&mut app, client, b"\xa1\x65lapps\x02", false), closed);
     for (tag, (data, is_text)) in
         [(2, (&b"{}"[..], true)), (3, (b"\x80", false)), (4, (b"\xff", false))]
     {
         let client = open(&mut app, tag);
         let sent = say(&mut app, client, data, is_text);
-        assert!(sent[0].ends_with("close 1003 no message of the LAppS protocol"), "{sent:?}");
+        assert!(sent[0].ends_with("close 1003 not a message of the LAppS protocol"), "{sent:?}");
     }
 }
 

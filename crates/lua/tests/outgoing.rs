@@ -113,7 +113,7 @@ fn wrong_options_are_errors() {
             "not a valid name of a header",
         ),
         ("tide.http.request{ pool = 'api', headers = { a = 'x\\ny' } }", "a control character"),
-        ("tide.http.request{ pool = 'api', headers = { Host = 'x' } }", "is the option `host`"),
+        ("tide.http.request{ pool = 'api', headers = { Host = 'x' } }", "set by the option `host`"),
         (
             "tide.http.request{ pool = 'api', headers = { Content_Length = 1 } }",
             "computed from the body",

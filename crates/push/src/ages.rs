@@ -1,6 +1,6 @@
 //! The maximum ages of connections.
 //! In: connections that begin and end, time. Out: connections that have reached their maximum age.
-//! Never: has an entry for a connection without a limit. Limits: an entry for each open connection with one.
+//! Never: has an entry for a connection without a limit. Limits: an entry for each open connection with a limit.
 //! Invariant: `ends` and `by_key` contain the same connections.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -50,7 +50,7 @@ impl<K: Copy + Ord> Ages<K> {
         Some(key)
     }
 
-    /// The connections that may only last for a time.
+    /// The connections that have a maximum age.
     pub fn keys(&self) -> impl Iterator<Item = K> {
         self.by_key.keys().copied()
     }

@@ -1,4 +1,4 @@
-//! Calls to the user's own backend, in the HTTP protocol of Centrifugo's proxy.
+//! Calls to the application's backend, in the HTTP protocol of Centrifugo's proxy.
 //! In: what a client does, and what is known of it; the body of a response. Out: the body of a request; the decision.
 //! Never: takes part of a reply that is malformed; sends anything.
 //! Limits: `REASON_BYTES_MAX`; those of the response. Data of a reply is JSON that is not nested too deep.

@@ -1,7 +1,7 @@
-//! The channels that a client is subscribed to when it connects, as its token or the user's own backend states them; and
-//! members that contain JSON.
-//! In: members of an object. Out: each channel once, with what the client and others learn of the subscription.
-//! Never: contains JSON in several lines, or JSON that is nested too deeply.
+//! The channels that a client is subscribed to when it connects, as its token or the application's backend states them; and
+//! the reading of members that contain JSON.
+//! In: members of an object. Out: each channel once, with the data for the client and the data that other clients see.
+//! Never: returns JSON that contains line breaks or is nested too deeply.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ pub struct ServerSubscription {
     pub channel: Box<str>,
     /// Data for the client: JSON; empty: none.
     pub data: Box<str>,
-    /// What others see of the client in this channel only: JSON; empty: nothing.
+    /// Data about the client that other clients see in this channel only: JSON; empty: none.
     pub info: Box<str>,
 }
 
@@ -62,7 +62,7 @@ pub(crate) fn collect(
     Ok(all.into_iter().map(subscription).collect())
 }
 
-/// The JSON of a member, in one line, or of its twin in base64; `None` if there is neither.
+/// The JSON of a member, in one line, or that of the member with the same name and the prefix `b64`; `None` if both are absent.
 ///
 /// # Errors
 /// It is no JSON, or nested too deeply.

@@ -284,8 +284,8 @@ impl Configuration {
         }
         if !has_same_hubs(own, config) {
             return Err(
-                "tidegate: [push.NAME] has changed besides its keys, which requires a restart; no change of the file was applied; \
-                 help: restart (tidegate ctl upgrade), or undo the change"
+                "tidegate: settings of [push.NAME] other than its keys have changed, which requires a restart; no change of the file was \
+                 applied; help: restart (tidegate ctl upgrade), or undo the change"
                     .to_owned(),
             );
         }

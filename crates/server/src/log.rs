@@ -220,7 +220,8 @@ impl Log {
         }
         self.report_losses(output, notices);
         while let Some((level, text, count)) = notices.repeats.take_due(Instant::now()) {
-            let message = format_args!("{count} repetitions not written within {WINDOW:?}: {text}");
+            let message =
+                format_args!("{count} repetitions within {WINDOW:?} were not written: {text}");
             let line = Line::new(Destination::Stderr(level), SystemTime::now(), message);
             if !output.write(&line) {
                 self.unwritten.fetch_add(1, Ordering::Relaxed);

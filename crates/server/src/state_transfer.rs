@@ -1,10 +1,10 @@
 //! What a process passes to the one that replaces it: its statistics and the states of its servers, by their names.
-//! In: the registry, the roster; bytes of the earlier process. Out: bytes for the next process; a [`StateTransfer`].
-//! Never: makes a start fail: bytes that cannot be read, and an unknown version, end the passing and change nothing. Takes a
-//! part of a transfer: it counts once its last line has arrived.
+//! In: a [`StateTransfer`]; bytes of the earlier process. Out: bytes for the next process; a [`StateTransfer`].
+//! Never: makes a start fail: after malformed bytes or an unknown version, nothing more is read, and nothing changes; returns
+//! a part of a transfer: a transfer is returned once its last line has arrived.
 //! Limits: `LINE_BYTES_MAX` bytes of a line, `TRANSFER_BYTES_MAX` of a transfer; further entries are left out.
-//! Invariant: a transfer contains everything since the first of all these processes, so that a later one replaces an
-//! earlier one.
+//! Invariant: a transfer contains the totals since the start of the first process of a chain of upgrades, so a later transfer
+//! replaces an earlier transfer.
 //!
 //! A transfer is lines of JSON: a header with the version, one line for each part, and an end. Lines and members that a version
 //! does not know are skipped.
@@ -25,23 +25,23 @@ const LINE_BYTES_MAX: usize = 64 << 10;
 /// Bytes of a transfer: about 50,000 listeners, routes and servers.
 const TRANSFER_BYTES_MAX: usize = 32 << 20;
 
-/// See above.
+/// The statistics and the states of servers that a process passes on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct StateTransfer {
     /// Counters of the process, by name.
     pub(crate) process: BTreeMap<String, u64>,
-    /// What the requests of each listener, route and server amount to.
+    /// The counts and durations of the requests of each listener, route and server.
     pub(crate) traffic: BTreeMap<Subject, PassedTraffic>,
-    /// The servers, by the names of their pools and their own.
+    /// The servers, by the name of the pool and the name of the server.
     pub(crate) servers: BTreeMap<(String, String), PassedServer>,
 }
 
-/// What the requests of a listener, route or server amount to.
+/// The counts and durations of the requests of a listener, route or server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PassedTraffic {
     /// Counters that never go back, by name.
     pub(crate) counts: BTreeMap<String, u64>,
-    /// Total times.
+    /// How long requests took in total.
     pub(crate) latency: Durations,
 }
 
@@ -52,15 +52,15 @@ pub(crate) struct PassedServer {
     pub(crate) state: ServerState,
     /// The weight that an operator has set, if one has.
     pub(crate) weight: Option<u16>,
-    /// The weight in the file, which the weight of an operator is for.
+    /// The weight in the file. If the next process has another weight in its file, it ignores `weight`.
     pub(crate) configured: u16,
     /// Its checks, if it is checked.
     pub(crate) checked: Option<PassedChecks>,
     /// Its agent, if it has one.
     pub(crate) agent: Option<PassedAgent>,
-    /// For how many milliseconds the server has taken requests, or has taken none.
+    /// Milliseconds since the server last began or stopped taking requests.
     pub(crate) unchanged_ms: u64,
-    /// For how many milliseconds it has taken no requests in all.
+    /// Milliseconds in which the server has taken no requests, in total.
     pub(crate) down_ms: u64,
 }
 
@@ -123,12 +123,12 @@ impl StateTransfer {
     }
 }
 
-/// Why a transfer is not read on.
+/// Why nothing more of a transfer is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TransferFault {
     /// It has another version.
     Version(u64),
-    /// A line is not one of a transfer.
+    /// A line is not JSON of the expected form.
     Malformed,
     /// A line or the whole is too long.
     TooLong,
@@ -151,7 +151,7 @@ pub(crate) struct TransferReader {
     line: Vec<u8>,
     /// The transfer that is being read, and its bytes so far; `None` before a header.
     draft: Option<(StateTransfer, usize)>,
-    /// Nothing more is read.
+    /// Why nothing more is read, if so.
     fault: Option<TransferFault>,
 }
 
@@ -326,7 +326,7 @@ fn word_of<T: PartialEq>(words: &[(&'static str, T)], value: T) -> &'static str 
     words.iter().find(|(_, known)| *known == value).map_or("", |(word, _)| word)
 }
 
-/// The value of a member that is one of these words; the default for another one.
+/// The value for the word in a member; the default if the word is not in `words`.
 fn word<T: Copy + Default>(line: &Map<String, Value>, name: &str, words: &[(&str, T)]) -> T {
     let text = line.get(name).and_then(Value::as_str).unwrap_or_default();
     words.iter().find(|(known, _)| *known == text).map_or(T::default(), |(_, value)| *value)
@@ -382,7 +382,7 @@ mod tests {
         let last =
             bytes.iter().filter_map(|byte| reader.read(&[*byte]).expect("a transfer")).last();
         assert_eq!(last, Some(sample()));
-        // The next one, and an empty one after it.
+        // Another transfer, followed by an empty transfer.
         let both = [bytes, StateTransfer::default().encode().0].concat();
         assert_eq!(reader.read(&both), Ok(Some(StateTransfer::default())));
     }

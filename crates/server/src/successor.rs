@@ -253,7 +253,8 @@ impl Channel {
             let (bytes, left_out) = transfer.encode();
             if left_out > 0 {
                 log::warning(format_args!(
-                    "upgrade: the statistics of {left_out} names are not passed on: too many"
+                    "upgrade: the statistics of {left_out} listeners, routes or servers are not passed on: there are too many, \
+                     or their names are too long"
                 ));
             }
             self.unsent = bytes;

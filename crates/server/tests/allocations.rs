@@ -33,8 +33,8 @@ thread_local! {
     static LIVE_BYTES: Cell<i64> = const { Cell::new(0) };
 }
 
-// SAFETY: every call is passed to the system's allocator unchanged. The counter is a thread-local cell
-// without a destructor, so using it allocates nothing.
+// SAFETY: every call is passed to the system's allocator unchanged. The counters are thread-local cells
+// without destructors, so using them allocates nothing.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.with(|count| count.set(count.get() + 1));
@@ -76,9 +76,9 @@ struct Bench {
     received: Vec<Vec<u8>>,
     /// Allocations within the worker's turns.
     within_turns: u64,
-    /// The access log, if there is one.
-    shelf: Option<Arc<SharedBatch>>,
-    /// Lines that were taken from it.
+    /// The lines of the access log, if there is one.
+    log: Option<Arc<SharedBatch>>,
+    /// The number of lines that were taken from `log`.
     lines: usize,
     /// The status of an origin that speaks HTTP/2; `None`: it speaks HTTP/1.
     http2: Option<u16>,
@@ -134,7 +134,7 @@ impl Bench {
             mark,
             received: Vec::new(),
             within_turns: 0,
-            shelf: None,
+            log: None,
             lines: 0,
             http2: None,
             connections: Vec::new(),
@@ -157,9 +157,9 @@ impl Bench {
             slow: None,
             sample: SAMPLE_ALL,
         };
-        let (desk, shelf) = LineSender::without_writer(&settings);
-        self.harness.worker.record_to(desk);
-        self.shelf = Some(shelf);
+        let (sender, log) = LineSender::without_writer(&settings);
+        self.harness.worker.record_to(sender);
+        self.log = Some(log);
     }
 
     fn dial(&self) -> TcpStream {
@@ -173,7 +173,7 @@ impl Bench {
         let before = ALLOCATIONS.with(Cell::get);
         self.harness.worker.turn(&mut self.harness.reactor, Span::from_millis(1));
         self.within_turns += ALLOCATIONS.with(Cell::get) - before;
-        self.lines += self.shelf.as_ref().map_or(0, |shelf| shelf.take_text().lines().count());
+        self.lines += self.log.as_ref().map_or(0, |log| log.take_text().lines().count());
     }
 
     /// Lets the origin accept connections and answer complete requests.
@@ -221,7 +221,7 @@ impl Bench {
                 }
             }
             for number in requests {
-                // The connection itself would end a response without a body with its head.
+                // `send_response` would set END_STREAM in the head of a response without a body, so its output is not sent.
                 connection.send_response(&mut Vec::new(), number, status, true, |_| {});
                 out.extend(http2_response(number, status, &self.answer));
             }

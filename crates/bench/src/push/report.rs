@@ -177,7 +177,7 @@ impl<'a> PushReport<'a> {
         if let Some(talk) = plan.talk {
             writeln!(
                 text,
-                "  {}% of the subscribers send {} bytes each {:?}",
+                "  {}% of the subscribers send {} bytes every {:?}",
                 short(talk.share * 100.0),
                 talk.bytes,
                 talk.every
@@ -252,7 +252,7 @@ impl<'a> PushReport<'a> {
             text,
             "  latency: publish call to receipt, each message; first, last: to the first and\n  \
              the last subscriber's receipt, each publication; call: publish call to its\n  \
-             response; talk: what a subscriber sends to the Pong behind it."
+             response; talk: from a subscriber's own message to the Pong that follows it."
         )?;
         if self.last.count() > 0 {
             writeln!(

@@ -33,7 +33,7 @@ pub struct Talks {
     pub skipped: u64,
     /// Messages that were not read before the end of the run.
     pub unread: u64,
-    /// From sending a message to the Pong behind it.
+    /// The times from sending a message to the Pong that follows it.
     pub times: Times,
 }
 

@@ -145,5 +145,5 @@ fn open(place: Range<usize>, what: impl Into<String>, help: impl Into<String>) -
 
 /// A warning about a setting without the intended effect.
 fn vain(place: Range<usize>, what: impl Into<String>, help: impl Into<String>) -> Note {
-    Note::new(Kind::Vain, place, what).help(help)
+    Note::new(Kind::NoEffect, place, what).help(help)
 }

@@ -58,7 +58,7 @@ pub(super) fn check_route<'f>(
         && listeners.peek().is_some()
         && listeners.all(|listener| most(listener).is_some_and(|most| most <= own))
     {
-        let what = "this limit refuses no request: the listeners of the route admit no more connections, and each \
+        let what = "this limit refuses no request: the listeners of the route admit at most this number of connections, and each \
                     connection has one request in progress at a time";
         let help = "write a smaller number, or remove it";
         notes.warn(vain(place_of(table, "connections-per-address-max"), what, help));

@@ -90,7 +90,7 @@ pub static JWT: Section = Section {
             Text("the path of a file, or \"https://id.example/jwks.json\""),
             Absent,
             "The file with public keys in PEM, or with a set of keys in JSON (JWKS, RFC 7517). A token with `kid` is \
-             verified with the key of this name, any other one with up to four keys. The file is read at start and at \
+             verified with the key that has this id, a token without `kid` with up to four keys. The file is read at start and at \
              each reload. A set at an https address is fetched at start, by a thread of its own, and again after the \
              max-age of its Cache-Control (1 minute to 24 hours; without it, 10 minutes) and when a token names an \
              unknown key, at most every 10 seconds. Keys stay in force while no newer ones can be fetched; before the \
@@ -118,7 +118,7 @@ pub static JWT: Section = Section {
             "audience",
             OneOf(&[Text("\"app\""), List(&Text("\"app\""))]),
             Absent,
-            "The audience that a token must name (`aud`), or several of which it must name one. Without this setting, \
+            "The audience that a token must name (`aud`), or several audiences, one of which it must name. Without this setting, \
              tokens that were issued for other services are accepted, too.",
             "",
         ),

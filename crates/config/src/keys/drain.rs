@@ -10,8 +10,8 @@ const MS_MAX: u64 = 3_600_000;
 /// `drain = { ... }` of `[server]`.
 pub static DRAIN: Section = Section {
     path: "[server.drain]",
-    about: "WebSocket connections end with a Close frame that advises their clients to connect again, also those that are \
-             forwarded to servers. The closes are spread over these times, so that the clients do not all connect again at \
+    about: "WebSocket connections, including those that are forwarded to servers, end with a Close frame that advises their \
+             clients to connect again. The closes are spread over these times, so that the clients do not all connect again at \
              the same moment. \"0s\" closes all of them at once.",
     keys: &[
         key(

@@ -64,9 +64,9 @@ pub static LISTENER: Section = Section {
             COUNT_OR_UNLIMITED,
             Value("\"unlimited\""),
             "Number of open connections of one client address, in all workers together. Further connections are reset \
-             before a TLS handshake. IPv6 addresses count by their first 64 bits. A connection that begins with a PROXY \
-             header counts for the address in it, or for that of the proxy if it states no address, and is closed after \
-             the header; behind proxies that use other means, set the limit at the route. \
+             before a TLS handshake. IPv6 addresses count by their first 64 bits. For a connection that begins with a PROXY \
+             header, the address in the header counts, or that of the proxy if the header states no address; if it is one \
+             too many, it is closed after the header. Behind proxies that use other means, set the limit at the route. \
              Clients of unix sockets have no address and are not limited. Up to about 100,000 addresses are \
              counted at the same time, in 1 MiB; further ones are not limited.",
             "Many clients may share one address, such as that of their router.",

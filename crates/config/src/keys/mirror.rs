@@ -38,8 +38,8 @@ pub static MIRROR: Section = Section {
             "by",
             OneOf(&[Text(KEY), List(&Text(KEY))]),
             Absent,
-            "What decides, so that either all requests with the same value are copied or none of them: as in `split`. Without \
-             it, each request is chosen at random.",
+            "The value that decides, as in `split`: of the requests with the same value, either all are copied or none. Without it, \
+             each request is chosen at random.",
             "",
         ),
         key(

@@ -174,7 +174,7 @@ pub static PUSH: Section = Section {
             "token-audience",
             OneOf(&[Text("\"app\""), List(&Text("\"app\""))]),
             Absent,
-            "The audience that a token must name (`aud`), or several of which it must name one. Without this setting, \
+            "The audience that a token must name (`aud`), or several audiences, one of which it must name. Without this setting, \
              tokens that were issued for other services are accepted, too.",
             "",
         ),

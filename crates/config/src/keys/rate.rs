@@ -32,7 +32,7 @@ pub static RATE: Section = Section {
             Value("\"client-address\""),
             "What requests are counted by; with an array, by all of its values together. Behind a proxy in `trusted` of \
              the listener, the client's address is the one that the proxy states; IPv6 addresses count by their first 64 \
-             bits, because a client usually has that many. A request that does not have exactly one value of a field, \
+             bits, because a client usually has a whole network of this size. A request that does not have exactly one value of a field, \
              cookie or parameter is counted by the client's address. Paths count in the spelling in which routes \
              compare them, with slashes merged and without parameters and the slash at the end; hosts in lower case, \
              without the port and a dot at the end; all unknown methods together. On a route without `host`, clients \

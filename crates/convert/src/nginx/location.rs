@@ -257,7 +257,7 @@ impl<'d> Reader<'_, 'd, '_, '_> {
         }
         self.rewrites(location.inner(), &levels, &mut routes);
         if routes.is_empty() {
-            let why = "without an action that Tidegate has, these requests go to the next route that matches";
+            let why = "Tidegate has no counterpart of the action, so these requests go to the next route that matches";
             self.findings.untranslated(location.line, why);
         }
         for route in &mut routes {
@@ -523,7 +523,10 @@ impl<'d> Reader<'_, 'd, '_, '_> {
                     status,
                 }),
                 Err(why) => {
-                    self.findings.untranslated(line, format!("the target of a redirect has {{host}}, {{path}} and {{query}} only: {why}"));
+                    self.findings.untranslated(
+                        line,
+                        format!("the target of the redirect cannot be translated: {why}"),
+                    );
                     None
                 }
             };
@@ -573,7 +576,7 @@ impl<'d> Reader<'_, 'd, '_, '_> {
             let Ok(to) = to else {
                 self.findings.untranslated(
                     line,
-                    "the target of a redirect has {host}, {path} and {query} only",
+                    "the target of the redirect needs a part of the path, or a variable that Tidegate does not have",
                 );
                 return;
             };

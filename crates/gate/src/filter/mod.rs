@@ -1,6 +1,6 @@
 //! Filters change the heads of responses on their way to the client.
-//! In: the calls of `ResponseSink` for one response. Out: the same calls, changed, on the sink behind.
-//! Never: is part of the path of a response that needs no filter: [`Filtered::Plain`], or no adaptor at all.
+//! In: the calls of `ResponseSink` for one response. Out: the same calls, changed, on the sink that the filter contains.
+//! Never: changes a response that needs no filter: its sink is in [`Filtered::Plain`], or is used directly.
 //! Invariant: a filter keeps the order of calls that `wire::message::ResponseSink` requires.
 //!
 //! To add a filter on heads (compression, header rewriting, a script):
@@ -51,13 +51,13 @@ impl<'a> Filters<'a> {
         self.hsts.is_empty() && self.rules.is_none()
     }
 
-    /// The filters for interim responses, which get no field.
+    /// The filters for interim responses: they remove fields, but add none.
     #[must_use]
     pub const fn for_interim(self) -> Self {
         Self { hsts: "", rules: self.rules }
     }
 
-    /// The trailer fields of a response, as lines, as its client gets them; `None`: unchanged.
+    /// The lines of trailer fields that the client gets; `None` if they are unchanged.
     #[must_use]
     pub fn kept_trailers(&self, lines: &[u8]) -> Option<Vec<u8>> {
         let (rules, _) = self.rules.filter(|_| !lines.is_empty())?;

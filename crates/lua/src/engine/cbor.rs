@@ -297,7 +297,7 @@ impl<'d> Reader<'d> {
                 let bits = self.take(8)?.try_into().unwrap_or_default();
                 self.call.push_number(f64::from_be_bytes(bits));
             }
-            _ => return Err("not a CBOR value that Lua has"),
+            _ => return Err("not a CBOR value that Lua can represent"),
         }
         Ok(())
     }
@@ -315,7 +315,9 @@ impl<'d> Reader<'d> {
                 break;
             }
             let Some(length) = self.argument(first)?.filter(|_| first >> 5 == major) else {
-                return Err("a part of a string is no string");
+                return Err(
+                    "a part of an indefinite-length string must be a string of the same type",
+                );
             };
             whole.extend_from_slice(self.take(length)?);
         }

@@ -403,7 +403,7 @@ local function reactive(service, file)
       end
       local message, what
       if kind == "binary" then message, what = request_of(data) end
-      if not message then return client:close(1003, "no message of the LAppS protocol") end
+      if not message then return client:close(1003, "not a message of the LAppS protocol") end
       check(client, service.onMessage(handler_of(client), what, message))
     end,
     on_close = function(client)

@@ -231,7 +231,7 @@ function P.load_tests(source, file)
   if type(found) ~= "table" then error(file .. ": the tests must be a table of functions", 0) end
   for name, run in pairs(found) do
     if type(name) ~= "string" or type(run) ~= "function" then
-      error(file .. ": a test is a function with a name, this is none: " .. tostring(name), 0)
+      error(file .. ": each test must be a function with a name; invalid entry: " .. tostring(name), 0)
     end
     native.test_name(name)
     tests[name] = run

@@ -1,4 +1,4 @@
-//! What a client may do only with the consent of the user's own backend.
+//! What a client may do only with the consent of the application's backend.
 //! In: commands of the client; decisions of the backend. Out: requests; then what the command does.
 //! Never: asks about a second command before the first one is answered; handles a command before those that came earlier.
 //! Limits: one request about commands of each client at a time, and one about times that are over (`expiry.rs`).

@@ -3,7 +3,7 @@
 //! Never: knows how they are encoded (`codec.rs`) or reach the client; lets a client do what its namespace does not allow.
 //! Limits: `channels-max` and `message-max` of the hub; `COMMANDS_MAX` commands in a message, `QUERIES_MAX` of them
 //! about history and presence; replies of `Context::room` bytes. `Context::effort` lets the caller bound the messages.
-//! What needs the consent of the user's own backend is in `backend_requests.rs`.
+//! What needs the consent of the application's backend is in `backend_requests.rs`.
 //! Invariant: each entry of `subscriptions` has a place in the hub until `leave_all`.
 
 pub mod backend_requests;

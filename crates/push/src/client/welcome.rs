@@ -1,4 +1,4 @@
-//! The beginning of a session: `connect`, and the channels that its token or the user's own backend subscribes the client to.
+//! The beginning of a session: `connect`, and the channels that its token or the application's backend subscribes the client to.
 //! In: the command, the grant, replies of the owners of these channels. Out: subscriptions; then one reply with all of them.
 //! Never: connects a client without one of these channels: `connect` fails instead; sends a part of the reply.
 //! Limits: `channels-max` of the hub; recovered publications of `Context::room` bytes in the reply.

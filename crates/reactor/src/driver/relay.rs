@@ -2,9 +2,10 @@
 //! In: a slot marked readable whose bytes go to another connection. Out: `Relayed`.
 //! Never: relays while output of the target is pending, so that bytes keep their order; leaves bytes in the kernel's pipe.
 //! Limits: those of receiving.
-//! A connection that relays piece after piece is watched by level (`Watch::Level`): the call that asks whether a piece was the
-//! last one costs more than another report. Such a connection returns to edges when it cannot relay, so that no wait reports
-//! in vain, and when its own output is blocked, because a report by level never tells of room.
+//! A connection that relays piece after piece is watched by level (`Watch::Level`): with edges, each piece requires a further
+//! system call that asks whether more bytes wait, which costs more than a further report. The connection is watched by edges
+//! again when it cannot relay, because otherwise each wait would report the same bytes, and when its own output is blocked,
+//! because `Watch::Level` does not report that there is room to send.
 
 use super::Loop;
 use super::accept::token;

@@ -1,7 +1,7 @@
 //! `on_response` and `on_log` of the applications that routes name in `hooks`.
 //! In: heads of servers' responses on their way to clients; records of exchanges that have ended. Out: the heads as the
 //! script has changed them; calls of `on_log`.
-//! Never: waits: both callbacks run to their end at once. Passes on a response whose hook has failed.
+//! Never: waits: both callbacks run to their end at once; passes on a response whose hook has failed.
 //! Limits: `LOG_CALLS_MAX` records that wait for `on_log`; more are dropped and counted (`lua_log_drops`). `on_log` has its
 //! share of a turn; `on_response` runs when the head arrives, and what it takes is subtracted from the share of other callbacks.
 //! Invariant: a VM keeps the request of an exchange with `on_response` or `on_body` until the head of the response, or the

@@ -89,7 +89,7 @@ const COMMANDS: &[Command] = &[
     Command {
         words: &["shutdown", "sessions", "server"],
         arguments: "POOL/SERVER",
-        about: "ends the exchanges with a server: with 503 before the response, by a reset in it; new ones may follow",
+        about: "ends the exchanges with a server: with a 503 response, or with a reset if the response has begun; new exchanges may follow",
         example: "shutdown sessions server api/10.0.0.1:8000",
         run: sess::end_of_server,
     },

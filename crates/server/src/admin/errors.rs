@@ -22,7 +22,7 @@ use crate::malformed::{FaultPlace, Malformed, MessageSender};
 /// Bytes of a message in one line.
 const LINE_BYTES_MAX: usize = 64;
 const HIDDEN: &str =
-    "bytes may contain secrets: they are shown over a unix socket, or with `token-file`, only";
+    "bytes may contain secrets: they are shown only over a unix socket, or with `token-file`";
 
 /// Shows the messages, the newest first.
 pub(super) fn show(arguments: &[&str], operations: &Operations) -> Outcome {

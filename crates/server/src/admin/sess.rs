@@ -72,7 +72,7 @@ pub(super) fn show(arguments: &[&str], operations: &Operations) -> Outcome {
         None => found.sessions.iter().map(as_json).collect(),
     };
     if values.is_empty() {
-        return Err(format!("no connection {id}: it has ended, or it never was; {ID_USAGE}"));
+        return Err(format!("no connection {id}: it has ended, or it never existed; {ID_USAGE}"));
     }
     if is_json {
         return Ok(Shown(format!("{}\n", Value::Array(values))));

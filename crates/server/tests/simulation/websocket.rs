@@ -1,5 +1,5 @@
 //! WebSocket connections to the action `echo`: random clients, and named cases of backpressure and fairness.
-//! In: seeds of their own, so that the seeds of other runs keep their meaning. Out: each failing seed.
+//! In: seeds for these runs only, so that a change of this file does not change the runs of other files. Out: each failing seed.
 //! Limits: `TURNS_MAX` turns for each run.
 //! Invariant: what a client receives is what it sent, in order; after a run the worker holds nothing.
 
@@ -219,7 +219,7 @@ impl Client {
             return;
         }
         self.left -= 1;
-        // A client that sends byte by byte gets along with short messages.
+        // A client that sends byte by byte sends only short messages, so that the run ends in time.
         let most = MESSAGE_BYTES_MAX.min(500 * self.piece_bytes);
         let length = below_skewed(prng, most, 16) as usize;
         let kind = if prng.below(2) == 0 { Kind::Text } else { Kind::Binary };
@@ -270,7 +270,7 @@ fn play(seed: u64) {
     net.set_window_bytes(300 + below_skewed(&mut prng, 64 * 1024, 8) as usize);
     let compression = COMPRESSIONS[prng.below(3) as usize];
     let pings = ["\"off\"", "\"1s\""][prng.below(2) as usize];
-    // A client may be as slow as the network allows, so nothing else is timed.
+    // A client may be as slow as the network allows, so no other timeout may expire.
     let settings =
         format!("compression = \"{compression}\"\nping-every = {pings}\npong-timeout = \"1h\"\n");
     let mut harness = worker(&net, &settings);
@@ -367,7 +367,7 @@ fn tiny_frames_take_no_more_than_their_share_of_a_turn() {
         net.advance_by(Span::from_millis(1));
         harness.turn();
         let after = harness.accounts.counters.websocket_messages.load();
-        // What waited, and what a read then adds.
+        // The frames that were waiting, and the frames that a read then adds.
         assert!(after - before <= 2 * WEBSOCKET_FRAMES_PER_TURN_MAX as u64, "{}", after - before);
         shares += u64::from(after > before);
         before = after;

@@ -48,7 +48,7 @@ pub(super) struct ProfileArgs {
     /// Write the format of pprof
     #[arg(long, group = "format", conflicts_with = "against")]
     pprof: bool,
-    /// Compare with a saved profile (a flame graph or folded stacks), or with the process that has its admin interface there
+    /// Compare with a saved profile (a flame graph or folded stacks), or with the process whose admin interface has this address
     #[arg(long, value_name = "FILE|ADDRESS")]
     against: Option<String>,
     /// Use a saved profile instead of a new one

@@ -12,8 +12,8 @@ pub const ITEM: Item = Item {
     title: "packet sockets",
     mechanism: "A packet socket for IP or for all protocols (DHCP clients, tcpdump, monitoring agents) \
         receives a clone of every such packet before its filter discards it. In the nine-steps article, \
-        one forgotten DHCP client took 3 % of all CPU time; it and the daemon beside it cost 6 % of the \
-        throughput.",
+        one forgotten DHCP client took 3 % of all CPU time; this client and another daemon cost 6 % of \
+        the throughput.",
     avoid: "A DHCP client renews the address of the host: make the lease permanent before you stop the \
         client.",
     gain: Gain {

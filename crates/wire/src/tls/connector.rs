@@ -222,25 +222,25 @@ fn server_verifier(
     let verifier: Arc<dyn ServerCertVerifier> =
         built.map_err(|error| SetupFault::new(SetupKind::RevocationBroken, error))?;
     Ok(match &settings.roots {
-        // With revocation lists, only certificates that can be checked against them are accepted.
+        // Not with revocation lists: the error that `TrustedCaVerifier` overrides arises before the revocation check, so a
+        // revoked certificate would be accepted.
         Roots::Authorities(pem) if settings.revocations_pem.is_none() => {
-            Arc::new(NamedVerifier { verifier, named: decode_chain(pem)? })
+            Arc::new(TrustedCaVerifier { verifier, trusted: decode_chain(pem)? })
         }
         Roots::Authorities(_) | Roots::System(_) | Roots::Unverified => verifier,
     })
 }
 
-/// Verifies with `verifier`, and accepts the certificate of an authority from a server if that certificate
-/// itself is trusted. Self-signed certificates are often marked as authorities, and other clients accept them
-/// too.
+/// Verifies with `verifier`, but also accepts a certificate that is marked as an authority (CA:TRUE) as the server's own
+/// certificate if `trusted` contains it. Self-signed certificates are often marked so, and other clients accept them too.
 #[derive(Debug)]
-struct NamedVerifier {
+struct TrustedCaVerifier {
     verifier: Arc<dyn ServerCertVerifier>,
     /// The certificates in the file of authorities.
-    named: Vec<CertificateDer<'static>>,
+    trusted: Vec<CertificateDer<'static>>,
 }
 
-impl ServerCertVerifier for NamedVerifier {
+impl ServerCertVerifier for TrustedCaVerifier {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -259,7 +259,7 @@ impl ServerCertVerifier for NamedVerifier {
         // The time of validity was checked before this error arose. The name was not.
         match verified {
             Err(error)
-                if is_authority(&error) && self.named.iter().any(|own| own == end_entity) =>
+                if is_authority(&error) && self.trusted.iter().any(|own| own == end_entity) =>
             {
                 verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)?;
                 Ok(ServerCertVerified::assertion())
