@@ -19,14 +19,19 @@ struct Server {
 impl Server {
     /// A hub and an echo on two workers, for clients that have to wait for their turn.
     fn new(name: &str) -> Self {
+        Self::with(name, "", "")
+    }
+
+    /// The same, with other settings of the listener and of the hub.
+    fn with(name: &str, of_listener: &str, of_hub: &str) -> Self {
         let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let file =
             std::env::temp_dir().join(format!("tidegate-{name}-{}.toml", std::process::id()));
         let text = format!(
-            "[server]\nworkers = 2\n[[listener]]\nbind = \"{address}\"\n\
+            "[server]\nworkers = 2\n[[listener]]\nbind = \"{address}\"\n{of_listener}\
              [[route]]\npath = \"/push/*\"\npush = \"news\"\n\
              [[route]]\npath = \"/echo\"\necho = true\n\
-             [push.news]\napi-keys = [\"{KEY}\"]\nsubscribe = \"anyone\"\n"
+             [push.news]\napi-keys = [\"{KEY}\"]\nsubscribe = \"anyone\"\n{of_hub}"
         );
         std::fs::write(&file, text).unwrap();
         let mut started = start(command(PROGRAM).arg("run").arg(&file));
@@ -84,6 +89,46 @@ fn subscribers_of_the_hub_get_every_message_once() {
     assert!(json["latency_us"]["p99"].as_f64().is_some_and(|micros| micros > 0.0), "{json}");
     assert!(json["server_cpu_us_per_message"].is_number(), "{json}");
     assert!(json["memory"]["server_bytes"].as_u64().is_some_and(|bytes| bytes > 0), "{json}");
+}
+
+/// Also over TLS, and in the client protocol, in which a subscription is more than a handshake.
+#[test]
+fn subscribers_over_tls_and_of_the_client_protocol_get_every_message_once() {
+    let tls = "tls = \"self-signed\"\n";
+    let (plain, secured) = (
+        Server::with("bench-push-client", "", "anonymous = true\n"),
+        Server::with("bench-push-secured", tls, "anonymous = true\n"),
+    );
+    let client = &["--client-protocol", "--channel", "room-{}", "--channels", "3"][..];
+    let by_url = &["--channels", "3"][..];
+    for (server, scheme, path, arguments) in [
+        (&plain, "ws", "connection/websocket", client),
+        (&secured, "wss", "connection/websocket", client),
+        (&secured, "wss", "subscribe/room-{}", by_url),
+    ] {
+        let url = format!("{scheme}://{}/push/{path}", server.address);
+        let common = ["push", &url, "--api-key", KEY, "--settle", "100ms", "--pause", "0"];
+        let load = ["-c", "60", "-t", "2", "-n", "6", "--size", "200", "-k", "-w", "60s"];
+        let (json, code) = server.bench(&[&common[..], &load, arguments].concat());
+        for (name, value) in [
+            ("established", 60),
+            ("connections_lost", 0),
+            ("published", 6),
+            ("received", 120),
+            ("lost", 0),
+            ("duplicated", 0),
+            ("foreign", 0),
+        ] {
+            assert_eq!(json[name].as_u64(), Some(value), "{url}: {name}: {json}");
+        }
+        assert_eq!(code, Some(0), "{json}");
+    }
+    // A subscription that the hub refuses is a connection that failed.
+    let url = format!("ws://{}/push/connection/websocket", plain.address);
+    let arguments =
+        ["push", &url, "--client-protocol", "--channel", "no:room", "-c", "2", "-n", "0"];
+    let (json, _) = plain.bench(&arguments);
+    assert_eq!((json["established"].as_u64(), json["setup_failed"].as_u64()), (Some(0), Some(2)));
 }
 
 #[test]

@@ -3,13 +3,15 @@
 //! Never: resolves contradicting arguments silently.
 
 use super::payload::{NUMBER_MAX, Payload, SIZE_MIN, TAGS};
-use super::{Pace, PushPlan, TalkPlan};
+use super::{ClientProtocol, Pace, PushPlan, TalkPlan};
 use crate::fleet;
 use crate::handshake::parse_url;
 use crate::plan::{CONNECTIONS_MAX, Plan, THREADS_MAX};
 use crate::quantity::{Sources, parse_duration, parse_rate, parse_share, parse_sources};
 use crate::target::Url;
+use crate::tls::TlsOptions;
 use core::time::Duration;
+use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 use tidegate_base::Address;
 
@@ -90,6 +92,21 @@ pub struct PushArgs {
     /// Additional header field of the subscribers' requests, 'name: value'; may be repeated
     #[arg(short = 'H', long, value_name = "FIELD")]
     pub(super) header: Vec<String>,
+    /// Speak Centrifugo's client protocol (JSON): the URL is that of connection/websocket, and --channel is subscribed
+    #[arg(long, requires = "channel", conflicts_with_all = ["plain", "talkers"])]
+    client_protocol: bool,
+    /// Token of the subscribers, with --client-protocol
+    #[arg(long, value_name = "JWT", requires = "client_protocol")]
+    token: Option<String>,
+    /// Trust the CA certificates in this file (PEM) instead of the system's, with wss://
+    #[arg(long, value_name = "FILE")]
+    ca: Option<PathBuf>,
+    /// Accept any certificate for any name: the connection is encrypted but the server is not verified
+    #[arg(short = 'k', long, visible_alias = "insecure")]
+    accept_any_certificate: bool,
+    /// Server name to request and to verify [default: the URL's host]
+    #[arg(long = "sni", value_name = "NAME")]
+    server_name: Option<String>,
     /// Connections without a handshake, for `bench floor --push`
     #[arg(long)]
     plain: bool,
@@ -114,12 +131,20 @@ impl PushArgs {
     /// A message about an argument.
     pub(super) fn plan(&self) -> Result<PushPlan, String> {
         let url = parse_url(&self.url)?;
+        if self.plain && url.is_secure {
+            return Err("--plain needs ws://".to_owned());
+        }
         let Address::Tcp(address) = url.resolve()? else {
             return Err(format!("{}: only TCP is supported", self.url));
         };
-        if self.channels > 1 && !url.target.contains("{}") {
+        let has_place = match &self.channel {
+            Some(channel) if self.client_protocol => channel.contains("{}"),
+            Some(_) | None => url.target.contains("{}"),
+        };
+        if self.channels > 1 && !has_place {
             return Err(
-                "--channels needs a URL that contains {} in place of the channel number".to_owned()
+                "--channels needs a URL (with --client-protocol: a channel) that contains {} in place of the number"
+                    .to_owned()
             );
         }
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -174,6 +199,14 @@ impl PushArgs {
             publications: (publications.ceil() as u32).min(NUMBER_MAX),
             payload: Payload::new(self.size, tag)?,
             talk,
+            tls: TlsOptions::of_verification(
+                self.ca.clone(),
+                self.accept_any_certificate,
+                self.server_name.clone(),
+            ),
+            client_protocol: self
+                .client_protocol
+                .then(|| ClientProtocol { token: self.token.clone().unwrap_or_default() }),
             is_plain: self.plain,
         })
     }
@@ -181,7 +214,10 @@ impl PushArgs {
     /// Where publications are sent, and the name of their channel.
     fn publishing(&self, url: &Url) -> Result<(Url, String), String> {
         let path = url.target.split('?').next().unwrap_or(&url.target);
-        let parts = path.split_once("/subscribe/");
+        let parts = match self.client_protocol {
+            true => path.split_once("/connection/"),
+            false => path.split_once("/subscribe/"),
+        };
         let publish_url = match (&self.publish_url, parts) {
             (Some(text), _) => parse_url(text)?,
             (None, Some((before, _))) => {
@@ -256,7 +292,17 @@ mod tests {
         const URL: &str = "ws://127.0.0.1:1/subscribe/a";
         for arguments in [
             &["ws://127.0.0.1:1/x"][..],
-            &["wss://127.0.0.1:1/subscribe/a"],
+            &["wss://127.0.0.1:1/subscribe/a", "--plain"],
+            &["ws://127.0.0.1:1/connection/websocket", "--client-protocol"],
+            &[URL, "--token", "x"],
+            &[
+                "ws://127.0.0.1:1/connection/x",
+                "--client-protocol",
+                "--channel",
+                "a",
+                "--channels",
+                "2",
+            ],
             &[URL, "--channels", "2"],
             &[URL, "--rate", "1/s", "--broadcasts", "2"],
             &[URL, "--rate", "1M/s", "--duration", "1h"],

@@ -10,6 +10,7 @@ mod fairness;
 mod payload;
 mod publisher;
 mod report;
+mod secured;
 mod sequence;
 mod subscribers;
 mod talkers;
@@ -29,11 +30,14 @@ use crate::interrupt;
 use crate::machine::{self, NetworkUse, Spent};
 use crate::plan::{Plan, Share};
 use crate::target::Url;
+use crate::tls::TlsOptions;
 use core::net::{IpAddr, SocketAddr};
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
 use core::time::Duration;
 use publisher::Publisher;
+use secured::Entrance;
+use serde_json::json;
 use std::collections::BTreeMap;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
@@ -80,6 +84,10 @@ pub struct PushPlan {
     payload: Payload,
     /// What subscribers send; `None`: nothing.
     talk: Option<TalkPlan>,
+    /// How the server's certificate is verified.
+    tls: TlsOptions,
+    /// The subscribers speak the client protocol of Centrifugo, in JSON; `None`: the URL subscribes.
+    client_protocol: Option<ClientProtocol>,
     /// Plain TCP connections without a WebSocket handshake (`bench floor --push`).
     is_plain: bool,
 }
@@ -93,6 +101,13 @@ pub struct TalkPlan {
     every: Duration,
     /// Bytes of a message.
     bytes: usize,
+}
+
+/// How subscribers of the client protocol begin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientProtocol {
+    /// Their token; empty: they connect without one.
+    token: String,
 }
 
 /// When publications are sent.
@@ -121,6 +136,20 @@ impl PushPlan {
 
     fn source(&self, connection: u32) -> Option<IpAddr> {
         self.connections.source(connection)
+    }
+
+    /// What connection number `connection` sends first in the client protocol: it connects and subscribes.
+    fn commands_of(&self, connection: u32, protocol: &ClientProtocol) -> String {
+        let channel = self.channel.replace("{}", &(connection % self.channels).to_string());
+        let connect = match protocol.token.as_str() {
+            "" => json!({}),
+            token => json!({ "token": token }),
+        };
+        format!(
+            "{}\n{}",
+            json!({ "id": 1, "connect": connect }),
+            json!({ "id": 2, "subscribe": { "channel": channel } })
+        )
     }
 
     /// The target of connection number `connection`.
@@ -263,6 +292,7 @@ fn run_plan(args: &PushArgs) -> Result<ExitCode, String> {
     }
     let handshake =
         Handshake::new(&plan.url, &args.header, Offer::default(), std::process::id().into())?;
+    let entrance = Entrance::new(&plan)?;
     let stop = interrupt::stop_on_signal();
     let shared = Shared::new(&plan);
     let mut outcome = SubscribersOutcome::new(plan.channels as usize, plan.tracked());
@@ -270,12 +300,13 @@ fn run_plan(args: &PushArgs) -> Result<ExitCode, String> {
     thread::scope(|scope| -> Result<(), String> {
         let mut threads = Vec::new();
         for number in 0..plan.threads {
-            let (plan, shared, handshake) = (&plan, &shared, &handshake);
+            let (plan, shared) = (&plan, &shared);
+            let entry = (&handshake, entrance.as_ref());
             let cpus = &args.client_cpus;
             threads.push(scope.spawn(move || {
                 let run = || -> Result<SubscribersOutcome, String> {
                     fleet::begin_thread(cpus, number)?;
-                    let crowd = Subscribers::new(plan, shared, number, plan.address, handshake);
+                    let crowd = Subscribers::new(plan, shared, number, plan.address, entry);
                     crowd.and_then(Subscribers::run).map_err(|why| why.to_string())
                 };
                 let outcome = run();

@@ -5,13 +5,17 @@
 //! Invariant: the time of a publication is noted before its first byte is sent.
 
 use super::{PushPlan, Shared};
+use crate::tls::fault_in_words;
 use serde_json::json;
 use std::io::{self, Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
+use tidegate_wire::tls::TlsSession;
 
 /// Largest response to a publication.
 const RESPONSE_BYTES_MAX: usize = 64 * 1024;
+/// How much is read at once.
+const PIECE_BYTES: usize = 4096;
 /// A connection that was unused for longer is not used again: the server may be closing it.
 const UNUSED_MAX: Duration = Duration::from_secs(2);
 
@@ -19,7 +23,71 @@ const UNUSED_MAX: Duration = Duration::from_secs(2);
 pub(super) struct Publisher<'a> {
     plan: &'a PushPlan,
     /// The connection, and when it was last used; `None` before the first publication, and after a failure.
-    stream: Option<(TcpStream, Instant)>,
+    stream: Option<(Channel, Instant)>,
+}
+
+/// A connection, with its TLS session if the URL is secure.
+struct Channel {
+    stream: TcpStream,
+    session: Option<Box<TlsSession>>,
+}
+
+impl Channel {
+    /// A connection that is established, with the TLS handshake that the URL of publications needs.
+    fn begin(stream: TcpStream, plan: &PushPlan) -> Result<Self, String> {
+        let mut channel = Self { stream, session: None };
+        if !plan.publish_url.is_secure {
+            return Ok(channel);
+        }
+        let (connector, _) = plan.tls.connector(1)?;
+        let name = plan.tls.name_for(&plan.publish_url)?;
+        let mut session = Box::new(connector.connect(&name).map_err(fault_in_words)?);
+        let (mut piece, mut count) = ([0; PIECE_BYTES], 0);
+        loop {
+            let mut sealed = Vec::new();
+            let progress = session
+                .handle_bytes(&mut piece[..count], &mut Vec::new(), &mut sealed)
+                .map_err(fault_in_words)?;
+            channel.write(&sealed)?;
+            if progress.established {
+                channel.session = Some(session);
+                return Ok(channel);
+            }
+            count = channel.read(&mut piece)?;
+        }
+    }
+
+    fn send(&mut self, bytes: &[u8]) -> Result<(), String> {
+        let Some(session) = &mut self.session else { return self.write(bytes) };
+        let mut sealed = Vec::new();
+        session.seal(bytes, &mut sealed).map_err(fault_in_words)?;
+        self.write(&sealed)
+    }
+
+    /// Appends what the server has sent.
+    fn receive(&mut self, input: &mut Vec<u8>) -> Result<(), String> {
+        let mut piece = [0; PIECE_BYTES];
+        let count = self.read(&mut piece)?;
+        let Some(session) = &mut self.session else {
+            input.extend_from_slice(&piece[..count]);
+            return Ok(());
+        };
+        let mut sealed = Vec::new();
+        session.handle_bytes(&mut piece[..count], input, &mut sealed).map_err(fault_in_words)?;
+        self.write(&sealed)
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<(), String> {
+        self.stream.write_all(bytes).map_err(|error| format!("cannot send: {error}"))
+    }
+
+    fn read(&mut self, piece: &mut [u8]) -> Result<usize, String> {
+        match self.stream.read(piece) {
+            Ok(0) => Err("the server closed the connection before its response".to_owned()),
+            Ok(count) => Ok(count),
+            Err(error) => Err(format!("no response: {error}")),
+        }
+    }
 }
 
 impl<'a> Publisher<'a> {
@@ -35,10 +103,13 @@ impl<'a> Publisher<'a> {
         let request = self.request(number);
         let mut stream = match self.stream.take() {
             Some((stream, used_at)) if used_at.elapsed() < UNUSED_MAX => stream,
-            _ => self.connect().map_err(|error| format!("cannot connect: {error}"))?,
+            _ => {
+                let stream = self.connect().map_err(|error| format!("cannot connect: {error}"))?;
+                Channel::begin(stream, self.plan)?
+            }
         };
         let begun = shared.note_publication(number);
-        stream.write_all(&request).map_err(|error| format!("cannot send: {error}"))?;
+        stream.send(&request)?;
         let (status, body, is_kept) = read_response(&mut stream)?;
         let took = shared.start.elapsed().saturating_sub(begun);
         if is_kept {
@@ -96,18 +167,13 @@ impl<'a> Publisher<'a> {
 }
 
 /// Reads a response: its status, its body, and whether the connection can be used again.
-fn read_response(stream: &mut TcpStream) -> Result<(u16, Vec<u8>, bool), String> {
+fn read_response(channel: &mut Channel) -> Result<(u16, Vec<u8>, bool), String> {
     let mut input = Vec::new();
     loop {
         if let Some((status, body, is_kept)) = parse_response(&input) {
             return Ok((status, body.to_vec(), is_kept));
         }
-        let mut piece = [0; 4096];
-        match stream.read(&mut piece) {
-            Ok(0) => return Err("the server closed the connection before its response".to_owned()),
-            Ok(count) => input.extend_from_slice(&piece[..count]),
-            Err(error) => return Err(format!("no response: {error}")),
-        }
+        channel.receive(&mut input)?;
         if input.len() > RESPONSE_BYTES_MAX {
             return Err("the response is too long".to_owned());
         }

@@ -7,6 +7,7 @@
 
 use super::fairness::{Account, Fairness};
 use super::payload::{Payload, SIZE_MAX};
+use super::secured::{Entrance, Sessions};
 use super::sequence::{Receipt, Receipts, SequenceWindow};
 use super::talkers::{SENT_PER_TURN_MAX, Talkers, Talks};
 use super::{Phase, PushPlan, Shared};
@@ -27,7 +28,8 @@ use std::io;
 use std::time::{Duration, Instant};
 use tidegate_base::Span;
 use tidegate_wire::websocket::{
-    Close, CloseCode, FrameHead, FrameRules, Opcode, Role, encode_close_reply, encode_pong,
+    Close, CloseCode, FrameHead, FrameRules, Kind, Opcode, Role, encode_close_reply,
+    encode_message, encode_pong,
 };
 
 /// How many connections of a thread are being established at once, unless a rate limits them.
@@ -59,10 +61,26 @@ enum State {
     Absent,
     /// The TCP connection is pending since this time, in microseconds from the start.
     Connecting(u32),
+    /// The TLS handshake is pending. The time is that of the connection attempt.
+    Securing(u32),
     /// The response to the handshake is pending. The time is that of the connection attempt.
     Greeting(u32),
+    /// The reply to the subscription is pending, in the client protocol. The time is that of the connection attempt.
+    Joining(u32),
     /// Subscribed.
     Open(SequenceWindow),
+}
+
+impl State {
+    /// When the connection was begun, if it is not established.
+    const fn since(self) -> Option<u32> {
+        match self {
+            Self::Connecting(at) | Self::Securing(at) | Self::Greeting(at) | Self::Joining(at) => {
+                Some(at)
+            }
+            Self::Absent | Self::Open(_) => None,
+        }
+    }
 }
 
 /// When the receipts of one publication came, in nanoseconds from the start.
@@ -173,6 +191,10 @@ pub(super) struct Subscribers<'a> {
     /// The server's address.
     address: SocketAddr,
     handshake: &'a Handshake,
+    /// Begins TLS sessions; `None` without TLS.
+    entrance: Option<&'a Entrance>,
+    /// The TLS sessions.
+    sessions: Sessions,
     /// Decodes the numbers of messages.
     payload: Payload,
     /// The connections of the plan that belong to this thread.
@@ -219,7 +241,7 @@ impl<'a> Subscribers<'a> {
         shared: &'a Shared,
         thread: u16,
         address: SocketAddr,
-        handshake: &'a Handshake,
+        (handshake, entrance): (&'a Handshake, Option<&'a Entrance>),
     ) -> io::Result<Self> {
         let share = plan.share(thread);
         let mut members = Vec::with_capacity(share.connections as usize);
@@ -246,6 +268,8 @@ impl<'a> Subscribers<'a> {
             thread: usize::from(thread),
             address,
             handshake,
+            entrance,
+            sessions: Sessions::default(),
             payload: plan.payload,
             share,
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
@@ -352,13 +376,15 @@ impl<'a> Subscribers<'a> {
                 self.outcome.talks.skipped += 1;
                 continue;
             }
-            match socket::send(socket, &self.out) {
-                Ok(taken) if taken == self.out.len() => {
+            let bytes = self.sessions.seal(index, &self.out).unwrap_or(&self.out);
+            let length = bytes.len();
+            match socket::send(socket, bytes) {
+                Ok(taken) if taken == length => {
                     self.outcome.talks.sent += 1;
                     self.talkers.note_sent(at, now.as_nanos() as u64);
                 }
-                // Nothing was sent, so the frames are still whole.
-                Ok(0) => self.outcome.talks.skipped += 1,
+                // Nothing was sent, so the frames are still whole. Records are numbered, so one that is left out ends a session.
+                Ok(0) if self.entrance.is_none() => self.outcome.talks.skipped += 1,
                 Ok(_) => self.end(index, "the server does not read what a subscriber sends"),
                 // A broken connection is seen by the next receive call.
                 Err(_) => {}
@@ -404,7 +430,10 @@ impl<'a> Subscribers<'a> {
         let now = self.shared.start.elapsed().as_micros() as u32;
         while let Some(&(index, at)) = self.opening.front() {
             let is_pending = match self.members[index as usize].state {
-                State::Connecting(since) | State::Greeting(since) => since == at,
+                State::Connecting(since)
+                | State::Securing(since)
+                | State::Greeting(since)
+                | State::Joining(since) => since == at,
                 State::Absent | State::Open(_) => false,
             };
             if is_pending {
@@ -433,21 +462,159 @@ impl<'a> Subscribers<'a> {
                 *state = State::Greeting(since);
                 return self.note_open(index);
             }
-            let mut request = Vec::with_capacity(512);
-            let number = self.share.connection_first + index;
-            self.handshake.encode(&self.plan.target_of(number), &mut request);
-            match socket::send_first(socket, &request) {
-                Ok(()) => *state = State::Greeting(since),
-                Err(reason) => return self.end(index, &reason),
+            let begun = match self.entrance {
+                None => self.greet(index, since),
+                Some(entrance) => self.secure(index, since, entrance),
+            };
+            if let Err(reason) = begun {
+                return self.end(index, &reason);
             }
         }
         input::receive_if_ready(self, index, flags);
     }
 
+    /// Begins TLS.
+    fn secure(&mut self, index: u32, since: u32, entrance: &Entrance) -> Result<(), String> {
+        let member = &mut self.members[index as usize];
+        member.state = State::Securing(since);
+        let hello = self.sessions.begin(index, entrance)?;
+        member.socket.as_ref().map_or(Ok(()), |socket| socket::send_first(socket, hello))
+    }
+
+    /// Sends the request of the handshake.
+    fn greet(&mut self, index: u32, since: u32) -> Result<(), String> {
+        let mut request = Vec::with_capacity(512);
+        let number = self.share.connection_first + index;
+        self.handshake.encode(&self.plan.target_of(number), &mut request);
+        self.members[index as usize].state = State::Greeting(since);
+        self.send_whole(index, &request)
+    }
+
+    /// The WebSocket is open: sends the first commands of the client protocol, or is subscribed already.
+    fn join(&mut self, index: u32, since: u32) -> Result<(), String> {
+        let Some(protocol) = &self.plan.client_protocol else {
+            self.note_open(index);
+            return Ok(());
+        };
+        let commands = self.plan.commands_of(self.share.connection_first + index, protocol);
+        self.members[index as usize].state = State::Joining(since);
+        let mut frame = Vec::with_capacity(commands.len() + 16);
+        encode_message(&mut frame, Kind::Text, commands.as_bytes(), Some(MASK));
+        self.send_whole(index, &frame)
+    }
+
+    /// Sends bytes that a connection begins with, which the kernel takes as a whole.
+    fn send_whole(&mut self, index: u32, bytes: &[u8]) -> Result<(), String> {
+        let Some(socket) = &self.members[index as usize].socket else { return Ok(()) };
+        let bytes = self.sessions.seal(index, bytes).unwrap_or(bytes);
+        socket::send_first(socket, bytes)
+    }
+
+    /// Sends a control frame or a pong. A broken connection is seen by the next receive call.
+    fn send_reply(&mut self, index: u32, frame: &[u8]) {
+        let Some(socket) = &self.members[index as usize].socket else { return };
+        let bytes = self.sessions.seal(index, frame).unwrap_or(frame);
+        let _ = socket::send(socket, bytes);
+    }
+
+    /// A message of the client protocol: replies, pushes and pings, one in each line.
+    fn note_lines(&mut self, index: u32, message: &[u8]) -> Result<(), String> {
+        for line in message.split(|byte| *byte == b'\n') {
+            match self.members[index as usize].state {
+                State::Joining(_) if find(line, b"\"error\"") || find(line, b"\"disconnect\"") => {
+                    let text = String::from_utf8_lossy(&line[..line.len().min(200)]);
+                    return Err(format!("the server refused the subscription: {text}"));
+                }
+                State::Joining(_) if find(line, b"\"id\":2") => self.note_open(index),
+                State::Open(_) if line != b"{}" => self.note_message(index, line),
+                State::Absent
+                | State::Connecting(_)
+                | State::Securing(_)
+                | State::Greeting(_)
+                | State::Joining(_)
+                | State::Open(_) => {}
+            }
+            if line == b"{}" {
+                let mut frame = Vec::with_capacity(16);
+                encode_message(&mut frame, Kind::Text, b"{}", Some(MASK));
+                self.send_reply(index, &frame);
+            }
+        }
+        Ok(())
+    }
+
+    /// Handles bytes of a connection with TLS.
+    fn handle_sealed(&mut self, index: u32, bytes: &[u8]) -> Result<usize, String> {
+        let mut sealed = bytes.to_vec();
+        let (opened, reply) = self.sessions.open(index, &mut sealed)?;
+        if !reply.is_empty()
+            && let Some(socket) = &self.members[index as usize].socket
+        {
+            socket::send_first(socket, reply)?;
+        }
+        if opened.is_established
+            && let State::Securing(since) = self.members[index as usize].state
+        {
+            self.greet(index, since)?;
+        }
+        let mut plain = opened.plain;
+        let used = self.handle_plain(index, &plain)?;
+        plain.drain(..used);
+        if plain.len() > KEPT_BYTES_MAX {
+            return Err("the server sent a head or a frame that is too long".to_owned());
+        }
+        self.sessions.keep(index, plain);
+        match opened.is_closed {
+            true => Err("the server closed the connection".to_owned()),
+            false => Ok(bytes.len()),
+        }
+    }
+
+    /// Handles complete heads and frames at the start of `input`. Returns their length.
+    fn handle_plain(&mut self, index: u32, input: &[u8]) -> Result<usize, String> {
+        let mut used = 0;
+        if let State::Greeting(since) = self.members[index as usize].state {
+            match self.handshake.check(input)? {
+                Some((length, _)) => used = length,
+                None => return Ok(0),
+            }
+            self.join(index, since)?;
+        }
+        while let Some((head, start)) = FrameHead::decode(&input[used..], RULES)
+            .map_err(|fault| format!("protocol error by the server: {}", fault.reason()))?
+        {
+            let from = used + start;
+            let length = usize::try_from(head.length).unwrap_or(usize::MAX);
+            let Some(payload) = from.checked_add(length).and_then(|end| input.get(from..end))
+            else {
+                if length > KEPT_BYTES_MAX {
+                    return Err("the server sent a frame that is too long".to_owned());
+                }
+                break;
+            };
+            used = from + length;
+            match head.opcode {
+                Opcode::Text | Opcode::Binary
+                    if head.is_final && self.plan.client_protocol.is_some() =>
+                {
+                    self.note_lines(index, payload)?;
+                }
+                Opcode::Text | Opcode::Binary if head.is_final => self.note_message(index, payload),
+                Opcode::Text | Opcode::Binary | Opcode::Continuation => {
+                    return Err("the server sent a fragmented message".to_owned());
+                }
+                Opcode::Ping => self.answer_ping(index, payload),
+                Opcode::Pong => self.note_pong(index, payload),
+                Opcode::Close => return Err(self.answer_close(index, payload)),
+            }
+        }
+        Ok(used)
+    }
+
     fn note_open(&mut self, index: u32) {
         let now = self.shared.start.elapsed();
         let state = &mut self.members[index as usize].state;
-        if let State::Connecting(since) | State::Greeting(since) = *state {
+        if let Some(since) = state.since() {
             let took = (now.as_micros() as u32).wrapping_sub(since);
             self.outcome.setup.record(Duration::from_micros(took.into()));
             self.pending -= 1;
@@ -489,10 +656,8 @@ impl<'a> Subscribers<'a> {
 
     fn answer_ping(&mut self, index: u32, payload: &[u8]) {
         let mut frame = Vec::with_capacity(16);
-        let encoded = encode_pong(&mut frame, payload, Some(MASK));
-        if let (Ok(()), Some(socket)) = (encoded, &self.members[index as usize].socket) {
-            // A broken connection is seen by the next receive call.
-            let _ = socket::send(socket, &frame);
+        if encode_pong(&mut frame, payload, Some(MASK)).is_ok() {
+            self.send_reply(index, &frame);
         }
     }
 
@@ -503,9 +668,7 @@ impl<'a> Subscribers<'a> {
         let close = code.and_then(CloseCode::new).map(|code| Close { code, reason: "" });
         let mut frame = Vec::with_capacity(16);
         encode_close_reply(&mut frame, close, Some(MASK));
-        if let Some(socket) = &self.members[index as usize].socket {
-            let _ = socket::send(socket, &frame);
-        }
+        self.send_reply(index, &frame);
         match code {
             Some(code) if text.is_empty() => {
                 format!("the server closed the connection with code {code}")
@@ -534,50 +697,23 @@ impl Connections for Subscribers<'_> {
         &mut self.input
     }
 
-    /// Handles complete heads and frames at the start of `input`. Returns their length.
+    /// Handles received bytes. Returns how many were handled.
     fn handle_bytes(&mut self, index: u32, input: &[u8]) -> Result<usize, String> {
-        let mut used = 0;
-        if let State::Greeting(_) = self.members[index as usize].state {
-            match self.handshake.check(input)? {
-                Some((length, _)) => used = length,
-                None => return Ok(0),
-            }
-            self.note_open(index);
+        match self.entrance {
+            Some(_) => self.handle_sealed(index, input),
+            None => self.handle_plain(index, input),
         }
-        while let Some((head, start)) = FrameHead::decode(&input[used..], RULES)
-            .map_err(|fault| format!("protocol error by the server: {}", fault.reason()))?
-        {
-            let from = used + start;
-            let length = usize::try_from(head.length).unwrap_or(usize::MAX);
-            let Some(payload) = from.checked_add(length).and_then(|end| input.get(from..end))
-            else {
-                if length > KEPT_BYTES_MAX {
-                    return Err("the server sent a frame that is too long".to_owned());
-                }
-                break;
-            };
-            used = from + length;
-            match head.opcode {
-                Opcode::Text | Opcode::Binary if head.is_final => self.note_message(index, payload),
-                Opcode::Text | Opcode::Binary | Opcode::Continuation => {
-                    return Err("the server sent a fragmented message".to_owned());
-                }
-                Opcode::Ping => self.answer_ping(index, payload),
-                Opcode::Pong => self.note_pong(index, payload),
-                Opcode::Close => return Err(self.answer_close(index, payload)),
-            }
-        }
-        Ok(used)
     }
 
     /// Ends a member: a failure if it was not established, a loss if it was.
     fn end(&mut self, index: u32, reason: &str) {
         let member = &mut self.members[index as usize];
         member.socket = None;
+        self.sessions.forget(index);
         self.input.forget(index);
         match core::mem::replace(&mut member.state, State::Absent) {
             State::Absent => {}
-            State::Connecting(_) | State::Greeting(_) => {
+            State::Connecting(_) | State::Securing(_) | State::Greeting(_) | State::Joining(_) => {
                 self.pending -= 1;
                 self.failed += 1;
                 *self.outcome.failed.entry(reason.to_owned()).or_default() += 1;
@@ -588,4 +724,8 @@ impl Connections for Subscribers<'_> {
             }
         }
     }
+}
+
+fn find(line: &[u8], text: &[u8]) -> bool {
+    memchr::memmem::find(line, text).is_some()
 }

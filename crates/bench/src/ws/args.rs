@@ -5,7 +5,7 @@
 use super::message::{FRAGMENTS_MAX, Message, SIZE_MAX};
 use super::{EchoPlan, EchoTarget, Pace};
 use crate::fleet;
-use crate::handshake::parse_secure_url;
+use crate::handshake::parse_url;
 use crate::plan::{CONNECTIONS_MAX, PIPELINE_MAX, Plan, THREADS_MAX};
 use crate::quantity::{Sources, parse_duration, parse_rate, parse_sources};
 use crate::tls::TlsOptions;
@@ -136,7 +136,7 @@ impl EchoArgs {
 
 /// Where connections to this URL go.
 fn target(text: &str) -> Result<EchoTarget, String> {
-    let url = parse_secure_url(text)?;
+    let url = parse_url(text)?;
     match url.resolve()? {
         Address::Tcp(address) => Ok(EchoTarget { url, address }),
         Address::Unix(_) => Err(format!("{text}: only TCP is supported")),
