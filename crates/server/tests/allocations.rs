@@ -388,7 +388,7 @@ fn spans_allocate_nothing() {
     let mut bench = Bench::with_sections(answer, b"\r\n\r\n", 100, ("", sections));
     let (sender, spans) = SpanSender::without_exporter();
     bench.harness.worker.record_spans(sender);
-    bench.shelf = Some(Arc::clone(&spans));
+    bench.log = Some(Arc::clone(&spans));
     bench.check(b"GET /p?q HTTP/1.1\r\nHost: a\r\n\r\n", b"end");
     assert!(bench.lines > 0, "spans were encoded");
 }
