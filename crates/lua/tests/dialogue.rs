@@ -212,7 +212,7 @@ fn wrong_use_is_an_error() {
         ("path = '/a b'", "no the path must begin with a slash and be"),
         ("host = 'a b'", "no the host must be"),
         ("protocols = { 'a b' }", "no a subprotocol must be a token"),
-        ("headers = { ['Sec-WebSocket-Key'] = 'x' }", "no fields of the handshake"),
+        ("headers = { ['Sec-WebSocket-Key'] = 'x' }", "no fields Sec-WebSocket-* cannot be set"),
     ] {
         let text = format!(
             "return {{ on_request = function(request, response)

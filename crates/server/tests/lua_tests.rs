@@ -428,7 +428,7 @@ fn scripts_that_do_not_load_are_errors() {
         ("syntax", "return {", "return { a = function() end }", "a.lua:1:"),
         ("tests", app, "return {", "a_test.lua:1:"),
         ("empty", app, "return {}", "the file has no tests"),
-        ("list", app, "return { function() end }", "a test is a function with a name"),
+        ("list", app, "return { function() end }", "each test must be a function with a name"),
         ("nothing", app, "local x", "must be a table of functions"),
         ("waits", app, "tide.sleep(1) return {}", "cannot wait while it loads"),
     ] {

@@ -112,7 +112,8 @@ fn publication_is_compressed_once_for_websockets_of_python_and_node() {
     let mut command = crate::origins::python();
     command.env_remove("http_proxy").env("NODE_PATH", "/usr/share/nodejs");
     command.arg(&client).arg(gate.address().to_string()).arg(admin.to_string());
-    command.arg(node().get_program()).arg(&child);
+    let node = node();
+    command.arg(node.get_program()).args(node.get_args()).arg(&child);
     let printed = run_well(&mut command);
     assert_eq!(printed, "61 subscribers\n61 received\n1 compression\n");
 }
