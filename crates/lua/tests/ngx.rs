@@ -380,6 +380,16 @@ fn semaphores_wake_their_waiters_in_order() {
         ngx.thread.wait(threads[3])
         ngx.say(sema:count())";
     assert_eq!(wait(content), (200, "12-30\n".to_owned()));
+    // A waiter that was stopped takes no permit.
+    let content = "local sema = require('ngx.semaphore').new()
+        local stopped = ngx.thread.spawn(function() sema:wait(1) end)
+        local waits = ngx.thread.spawn(function() return sema:wait(1) end)
+        ngx.sleep(0.01)
+        ngx.thread.kill(stopped)
+        sema:post()
+        local _, taken = ngx.thread.wait(waits)
+        ngx.say(tostring(taken), sema:count())";
+    assert_eq!(wait(content), (200, "true0\n".to_owned()));
 }
 
 #[test]

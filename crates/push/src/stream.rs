@@ -187,7 +187,11 @@ impl Stream {
                 let publications = vec![Arc::clone(&newest.publication)];
                 Some(Recovered { publications, is_whole: true })
             }
-            None => since.map(|_| Recovered { publications: Vec::new(), is_whole: false }),
+            // A client that was told the position of the empty channel has missed nothing.
+            None => since.map(|since| Recovered {
+                publications: Vec::new(),
+                is_whole: since.epoch.is_some() && is_here(since),
+            }),
         }
     }
 
@@ -301,6 +305,8 @@ mod tests {
         assert!(empty.newest(None).is_none());
         let at = Since { epoch: None, offset: 0 };
         assert!(empty.newest(Some(at)).is_some_and(|found| !found.is_whole));
+        let told = Since { epoch: Some(empty.position().epoch), offset: 0 };
+        assert!(empty.newest(Some(told)).is_some_and(|found| found.is_whole));
     }
 
     #[test]

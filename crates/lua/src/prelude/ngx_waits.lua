@@ -149,25 +149,26 @@ P.loaded["ngx.semaphore"] = {
 function semaphore:post(count)
   if count == nil then count = 1 end
   if type(count) ~= "number" or count < 1 then error("positive number required", 2) end
-  for _ = 1, count do
-    if self.waiters[1] then wake(self.waiters) else self.free = self.free + 1 end
-  end
+  self.free = self.free + count
+  -- A waiter may have been stopped without a word, so all of them look.
+  for _ = 1, #self.waiters do wake(self.waiters) end
   return true
 end
 function semaphore:wait(seconds)
   if type(seconds) ~= "number" or seconds < 0 then error("invalid timeout", 2) end
-  if self.free > 0 then
-    self.free = self.free - 1
-    return true
+  local ends = tide.now() + seconds
+  while self.free < 1 do
+    local left = ends - tide.now()
+    if left <= 0 then return nil, "timeout" end
+    local latch, err = tide.timer.after(left, nothing)
+    if not latch then return nil, err end
+    self.waiters[#self.waiters + 1] = latch
+    local _, why = tide.wait(latch)
+    forget(self.waiters, latch)
+    if why ~= "cancelled" and self.free < 1 then return nil, "timeout" end
   end
-  if seconds == 0 then return nil, "timeout" end
-  local latch, err = tide.timer.after(seconds, nothing)
-  if not latch then return nil, err end
-  self.waiters[#self.waiters + 1] = latch
-  local _, why = tide.wait(latch)
-  if why == "cancelled" then return true end
-  forget(self.waiters, latch)
-  return nil, "timeout"
+  self.free = self.free - 1
+  return true
 end
 -- Free resources; a negative number of coroutines that wait.
 function semaphore:count() return self.free - #self.waiters end

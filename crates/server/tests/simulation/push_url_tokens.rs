@@ -19,6 +19,8 @@ const CHANNEL: &str =
     "eyJhbGciOiJIUzI1NiJ9.eyJjaGFubmVsIjoiYSJ9.jqYVGARS4pXoxf4DUsnHrf80mk9oVDKZdLZ1fzfYbok";
 /// {"sub":"7","exp":1000}
 const EXPIRED: &str = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiI3IiwiZXhwIjoxMDAwfQ.O_uQthT3iqeG1kTj48CHVHVeCnddBsQJGlN_2HRnMXA";
+/// {"sub":"7","expire_at":1000}
+const ENDED: &str = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiI3IiwiZXhwaXJlX2F0IjoxMDAwfQ.2oNdMjViuavo2jiw99L9Wn92Wy9AE1ceZEsEYMyRLoI";
 /// {"sub":"7","exp":1700000060}: a minute after the beginning of the simulation.
 const MINUTE: &str = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiI3IiwiZXhwIjoxNzAwMDAwMDYwfQ.yDcT1HOeSOPYfVMZPFu8ZIK93K8zhifM6h40xjXIiTg";
 /// {"sub":"7"}, signed by the public key of the tests.
@@ -55,6 +57,7 @@ fn tokens_that_do_not_permit_the_channel_are_refused() {
         (format!("u:x?token={CHANNEL}"), "403"),
         (format!("a?token={USER}"), "403"),
         (format!("u:x?token={EXPIRED}"), "401"),
+        (format!("u:x?token={ENDED}"), "401"),
         (format!("u:x?token={}", USER.replace("sAvG", "sAvH")), "401"),
         ("u:x?token=x".to_owned(), "401"),
         ("u:x?token=".to_owned(), "401"),

@@ -115,6 +115,11 @@ impl Worker {
             Ok(claims) => claims,
             Err(refusal) => return Permission::Untrusted(refusal),
         };
+        // `expire_at` replaces `exp`, which is verified with the signature.
+        let leeway = settings.push.token_leeway.as_secs();
+        if claims.ends_at().is_some_and(|end| end.saturating_add(leeway) <= unix_seconds) {
+            return Permission::Untrusted(Refusal::Expired);
+        }
         match settings.may_subscribe_by(channel, &claims) {
             Ok(_) => Permission::Until(end_of(&claims, settings, (reactor.now(), unix_seconds))),
             Err(error) => Permission::Refused(error),
@@ -179,7 +184,7 @@ fn stated_token(head: &RequestHead<'_>, settings: &HubSettings) -> Option<String
 /// When what a token permits ends. `now`: the moment, and the same in seconds since 1970.
 fn end_of(claims: &Claims, settings: &HubSettings, (now, unix_seconds): (Moment, u64)) -> Moment {
     claims.ends_at().map_or(Moment::NEVER, |end| {
-        let left = Span::from_secs(end.saturating_sub(unix_seconds));
-        now.after(left + settings.push.token_leeway)
+        let end = end.saturating_add(settings.push.token_leeway.as_secs());
+        now.after(Span::from_secs(end.saturating_sub(unix_seconds)))
     })
 }
