@@ -20,6 +20,7 @@ use tidegate_wire::websocket::Close;
 
 use crate::action::Running;
 use crate::carrier::http1::client::Phase;
+use crate::client_places::HeldPlaces;
 use crate::connection::{ClientCarrier, Downstream, ServerCarrier};
 use crate::drain::{self, Drain};
 use crate::requester::Requester;
@@ -33,6 +34,17 @@ use crate::worker::{Work, Worker, WorkerPool};
 const LEAVE_IDLE_SPAN: Span = Span::from_millis(250);
 /// How often a worker checks whether removed parts are still in use.
 const GONE_LOOK_SPAN: Span = Span::from_millis(100);
+
+/// The listeners of a worker, and their client connections.
+#[derive(Default)]
+pub(crate) struct Listening {
+    /// The open listeners, by their index in the configuration.
+    pub(crate) open: Vec<OpenListener>,
+    /// By listener: its client connections.
+    pub(crate) users: Vec<u32>,
+    /// The places of connections of listeners that limit the connections of each address.
+    pub(crate) held_places: HeldPlaces,
+}
 
 /// A listener of a worker.
 #[derive(Clone, Copy, Debug)]
@@ -177,7 +189,7 @@ impl Worker {
     /// they are closed.
     #[must_use]
     pub fn listeners(&self) -> Vec<(ListenerId, u16)> {
-        self.listeners.iter().map(|listener| (listener.id, listener.index)).collect()
+        self.listening.open.iter().map(|listener| (listener.id, listener.index)).collect()
     }
 }
 
@@ -217,14 +229,14 @@ impl Worker {
                 }
             }
         }
-        self.listeners.extend(opened);
-        self.listeners.sort_by_key(|listener| listener.index);
+        self.listening.open.extend(opened);
+        self.listening.open.sort_by_key(|listener| listener.index);
         Ok(())
     }
 
     /// Whether the worker listens at the address of this listener and is not about to stop that.
     fn is_open(&self, index: u16) -> bool {
-        self.listeners.iter().any(|listener| listener.index == index && !listener.is_closing)
+        self.listening.open.iter().any(|listener| listener.index == index && !listener.is_closing)
     }
 
     fn options_of(&self, listener: &Listener) -> ListenOptions {
@@ -238,8 +250,8 @@ impl Worker {
 
     /// Stops the listeners that were removed, after they have accepted the connections in their backlogs.
     fn close_removed_listeners<R: Reactor>(&mut self, reactor: &mut R, snapshot: &Snapshot) {
-        self.listeners.retain(|listener| reactor.listener_address(listener.id).is_some());
-        for listener in &mut self.listeners {
+        self.listening.open.retain(|listener| reactor.listener_address(listener.id).is_some());
+        for listener in &mut self.listening.open {
             if snapshot.is_listener_gone(listener.index) && !listener.is_closing {
                 listener.is_closing = true;
                 reactor.stop_listening(listener.id);
@@ -527,7 +539,7 @@ impl Worker {
             return;
         }
         self.gone.look_at = reactor.now().after(GONE_LOOK_SPAN);
-        self.listeners.retain(|listener| reactor.listener_address(listener.id).is_some());
+        self.listening.open.retain(|listener| reactor.listener_address(listener.id).is_some());
         let before = self.gone.places.len();
         let mut places = core::mem::take(&mut self.gone.places);
         places.retain(|place| self.is_in_use(*place));
@@ -549,7 +561,7 @@ impl Worker {
 
     /// Whether a client connection of this listener is open.
     fn has_listener_users(&self, index: u16) -> bool {
-        self.listener_users.get(usize::from(index)).is_some_and(|users| *users > 0)
+        self.listening.users.get(usize::from(index)).is_some_and(|users| *users > 0)
     }
 
     /// Whether a connection or a request refers to the part.
@@ -557,7 +569,7 @@ impl Worker {
         let pool = |index: u16| self.pools.get(usize::from(index));
         match place {
             PartIndex::Listener(index) => {
-                self.listeners.iter().any(|listener| listener.index == index)
+                self.listening.open.iter().any(|listener| listener.index == index)
                     || self.has_listener_users(index)
             }
             PartIndex::Pool(_) | PartIndex::Server(..) if self.is_earlier_request_unsent() => true,
@@ -584,15 +596,15 @@ impl Worker {
     /// A client connection of this listener was accepted.
     pub(crate) fn note_listener_user(&mut self, listener: u16) {
         let at = usize::from(listener);
-        if at >= self.listener_users.len() {
-            self.listener_users.resize(at + 1, 0);
+        if at >= self.listening.users.len() {
+            self.listening.users.resize(at + 1, 0);
         }
-        self.listener_users[at] += 1;
+        self.listening.users[at] += 1;
     }
 
     /// A client connection has ended.
     pub(crate) fn end_listener_user(&mut self, down: &Downstream) {
-        if let Some(users) = self.listener_users.get_mut(usize::from(down.listener)) {
+        if let Some(users) = self.listening.users.get_mut(usize::from(down.listener)) {
             debug_assert!(*users > 0, "a connection of a listener has ended twice");
             *users = users.saturating_sub(1);
         }

@@ -90,7 +90,7 @@ impl Worker {
         match place {
             Ok(None) => true,
             Ok(Some(place)) => {
-                self.held_places.growing(sock).of_listener = Some(place);
+                self.listening.held_places.growing(sock).of_listener = Some(place);
                 true
             }
             Err(most) => {
@@ -116,10 +116,10 @@ impl Worker {
     /// Counts a connection for which the listener has no place, and logs it from time to time.
     fn note_full(&mut self, now: Moment, listener: u16, most: u32) {
         self.accounts.counters.connections_over_listener_max.add(1);
-        if self.held_places.logged.is_some_and(|at| now.since(at) < LOG_SPAN) {
+        if self.listening.held_places.logged.is_some_and(|at| now.since(at) < LOG_SPAN) {
             return;
         }
-        self.held_places.logged = Some(now);
+        self.listening.held_places.logged = Some(now);
         let name = &self.settings.newest().listener(listener).name;
         log::warning(format_args!(
             "listener {name:?} has {most} connections, as many as its connections-max: further ones are reset"
@@ -138,7 +138,9 @@ impl Worker {
             return true;
         };
         match places.take(address.ip(), *most) {
-            Entry::Taken(place) => self.held_places.growing(sock).of_address = Some(place),
+            Entry::Taken(place) => {
+                self.listening.held_places.growing(sock).of_address = Some(place)
+            }
             Entry::Uncounted => self.accounts.counters.clients_uncounted.add(1),
             Entry::Refused => {
                 self.accounts.counters.connections_over_address_max.add(1);

@@ -47,6 +47,7 @@ use tidegate_reactor::{Reactor, Room, Shortage, SockId};
 
 use crate::action::Running;
 use crate::action::proxy::exchange::{Exchange, Stage};
+use crate::action::proxy::shortage::RoomWaits;
 use crate::connection::{Downstream, Idle};
 use crate::requester::Requester;
 use crate::settings::Settings;
@@ -94,9 +95,24 @@ const FIRST_BYTE_SPAN: Span = Span::from_millis(2);
 /// How long a client is connected before it counts as silent, if more clients have an incomplete request.
 const SILENT_MIN: Span = Span::from_millis(100);
 
+/// The search for room, and what waits for it.
+pub(crate) struct Eviction {
+    /// What the last searches found.
+    search: Search,
+    /// The requests that wait for room for a connection.
+    pub(crate) waits: RoomWaits,
+}
+
+impl Eviction {
+    /// No search was made, and nothing waits. Up to `held_max` first requests may.
+    pub(crate) fn new(held_max: usize) -> Self {
+        Self { search: Search::default(), waits: RoomWaits::new(held_max) }
+    }
+}
+
 /// What making room remembers between two calls.
 #[derive(Default)]
-pub(crate) struct Search {
+struct Search {
     /// Searches for clients that wait in the backlog.
     accepts: Burst,
     /// Searches for first requests of clients.
@@ -184,7 +200,7 @@ impl Worker {
                 // The slots of clients are not for servers.
                 return false;
             }
-            if !self.search.requests.admits(reactor.now())
+            if !self.eviction.search.requests.admits(reactor.now())
                 || self.evict(reactor, false, Span::ZERO) != Room::Made
             {
                 return false;
@@ -201,7 +217,7 @@ impl Worker {
     ) -> Room {
         self.conns.note_looks();
         for _ in 0..EVICTIONS_PER_ACCEPT_MAX {
-            if !self.search.accepts.admits(reactor.now()) {
+            if !self.eviction.search.accepts.admits(reactor.now()) {
                 return Room::Soon;
             }
             let takes_servers = self.conns.upstream_count() > self.share_slots()
@@ -225,7 +241,7 @@ impl Worker {
         listener: u16,
     ) -> bool {
         let now = reactor.now();
-        if !self.search.accepts.admits(now) {
+        if !self.eviction.search.accepts.admits(now) {
             return false;
         }
         let silent = self.conns.oldest_silent_on(listener).map(|sock| (sock, FIRST_BYTE_SPAN));
@@ -312,12 +328,12 @@ impl Worker {
     fn evict_idle_server<R: Reactor>(&mut self, reactor: &mut R) -> bool {
         let count = self.pools.len();
         let looked_at =
-            (0..count.min(POOLS_LOOKED_AT_MAX)).map(|at| (self.search.pool + at) % count);
+            (0..count.min(POOLS_LOOKED_AT_MAX)).map(|at| (self.eviction.search.pool + at) % count);
         let Some(most) = looked_at.max_by_key(|pool| self.pools[*pool].idle.len()) else {
             return false;
         };
         let Some(sock) = self.pools[most].idle.shed() else {
-            self.search.pool = (self.search.pool + POOLS_LOOKED_AT_MAX) % count;
+            self.eviction.search.pool = (self.eviction.search.pool + POOLS_LOOKED_AT_MAX) % count;
             return false;
         };
         self.evict_server(reactor, sock);
@@ -362,7 +378,7 @@ impl Worker {
 
     /// Resets the tunnel without a byte of its client that the last search found.
     fn evict_silent_tunnel<R: Reactor>(&mut self, reactor: &mut R) -> bool {
-        let found = self.search.silent_tunnel.take();
+        let found = self.eviction.search.silent_tunnel.take();
         let Some(id) = found.and_then(|sock| self.silent_tunnel(reactor, sock)) else {
             return false;
         };
@@ -395,16 +411,16 @@ impl Worker {
         let used = self.conns.slots_used();
         let mut least: Option<(u32, Span, SockId)> = None;
         for _ in 0..used.min(SCAN_SLOTS_MAX) {
-            self.search.slots += 1;
+            self.eviction.search.slots += 1;
             match self.conns.look_at_next() {
                 Some((sock, Idle::Server)) if takes_servers => {
                     self.take_from_idle(sock, now);
                     self.evict_server(reactor, sock);
                     return Room::Made;
                 }
-                Some((sock, Idle::Tunnel)) if self.search.silent_tunnel.is_none() => {
+                Some((sock, Idle::Tunnel)) if self.eviction.search.silent_tunnel.is_none() => {
                     let found = self.silent_tunnel(reactor, sock).is_some();
-                    self.search.silent_tunnel = found.then_some(sock);
+                    self.eviction.search.silent_tunnel = found.then_some(sock);
                 }
                 Some((sock, Idle::Client(down))) => {
                     let Some(quiet) = quiet_span(&self.settings, reactor, sock, down) else {
@@ -426,13 +442,13 @@ impl Worker {
         }
         let Some((_, _, sock)) = least else {
             // The slots that were not looked at may contain an idle client.
-            if self.search.slots < used {
+            if self.eviction.search.slots < used {
                 return Room::Soon;
             }
-            self.search.slots = 0;
+            self.eviction.search.slots = 0;
             return if self.evict_silent_tunnel(reactor) { Room::Made } else { Room::None };
         };
-        self.search.slots = 0;
+        self.eviction.search.slots = 0;
         self.accounts.counters.evicted_idle.add(1);
         self.drop_client(reactor, sock);
         reactor.close_at_once(sock);

@@ -13,8 +13,8 @@
 //!   -> begin the action:
 //!        action/respond.rs, redirect.rs   a complete response
 //!        action/synthetic.rs              a response generated in pieces
-//!        action/lua.rs                    a response of a Lua application
-//!        action/websocket.rs, service.rs  101; the following bytes are messages for the action (take_switched_bytes)
+//!        action/lua/                      a response of a Lua application
+//!        action/websocket/, service.rs    101; the following bytes are messages for the action (take_switched_bytes)
 //!        action/push/                     subscribe to a channel, publish; publications leave in `finish_push`
 //!        action/proxy/                    pick a server, connect or reuse a connection, send the request
 //!   -> carrier/client.rs: the messages of the response, for the requester

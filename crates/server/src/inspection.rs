@@ -174,7 +174,7 @@ impl Worker {
             Question::Connection(id) => Report::Sessions(self.look_up_connection(reactor, *id)),
             Question::Pools => Report::Pools(self.pool_figures()),
             Question::Hubs => Report::Hubs(self.push.figures()),
-            Question::Apps => Report::Apps(self.apps.figures()),
+            Question::Apps => Report::Apps(self.lua.apps.figures()),
             Question::Malformed => Report::Malformed(self.malformed.all()),
             Question::End(id) => Report::Ended(self.end_connection(reactor, *id)),
             Question::EndOfServer(pool, server) => {

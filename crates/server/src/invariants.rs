@@ -48,12 +48,12 @@ impl Worker {
         !self.broken.is_empty()
             || self.exchanges.has_missed()
             || self.synthetics.has_missed()
-            || self.scripted.has_missed()
+            || self.lua.requests.has_missed()
             || self.tokens.requests.has_missed()
             || self.tarpits.has_missed()
-            || self.websockets.has_missed()
-            || self.lua_clients.has_missed()
-            || self.sessions.has_missed()
+            || self.websockets.sessions.has_missed()
+            || self.lua.clients.has_missed()
+            || self.push.sessions.has_missed()
     }
 
     /// Counts the missing state that was noted in this turn, and resets the connections that name it.
@@ -67,7 +67,7 @@ impl Worker {
             self.accounts.counters.bugs.add(1);
             self.find_users(Running::Synthetic(id));
         }
-        for id in self.scripted.take_missed() {
+        for id in self.lua.requests.take_missed() {
             self.accounts.counters.bugs.add(1);
             self.find_users(Running::Lua(id));
         }
@@ -79,18 +79,18 @@ impl Worker {
             self.accounts.counters.bugs.add(1);
             self.find_users(Running::Tarpit(id));
         }
-        for id in self.lua_clients.take_missed() {
+        for id in self.lua.clients.take_missed() {
             self.accounts.counters.bugs.add(1);
             let names = |socket: &&WebSocket| socket.lua_client() == Some(id);
-            let users = self.websockets.iter().map(|(_, socket)| socket).filter(names);
+            let users = self.websockets.sessions.iter().map(|(_, socket)| socket).filter(names);
             self.broken.extend(users.map(|socket| socket.requester().sock));
             self.abandon_in_vms(id);
         }
-        for id in self.websockets.take_missed() {
+        for id in self.websockets.sessions.take_missed() {
             self.accounts.counters.bugs.add(1);
             self.find_users(Running::WebSocket(id));
         }
-        for id in self.sessions.take_missed() {
+        for id in self.push.sessions.take_missed() {
             self.accounts.counters.bugs.add(1);
             self.find_users(Running::Push(id));
         }
@@ -174,11 +174,11 @@ impl Worker {
                 Running::None => true,
                 Running::Proxy(id) => self.exchanges.find(id).is_some(),
                 Running::Synthetic(id) => self.synthetics.find(id).is_some(),
-                Running::Lua(id) => self.scripted.find(id).is_some(),
+                Running::Lua(id) => self.lua.requests.find(id).is_some(),
                 Running::Token(id) => self.tokens.requests.find(id).is_some(),
                 Running::Tarpit(id) => self.tarpits.find(id).is_some(),
-                Running::WebSocket(id) => self.websockets.find(id).is_some(),
-                Running::Push(id) => self.sessions.find(id).is_some(),
+                Running::WebSocket(id) => self.websockets.sessions.find(id).is_some(),
+                Running::Push(id) => self.push.sessions.find(id).is_some(),
             };
             if !is_known {
                 down.forget_action();
@@ -203,11 +203,11 @@ impl Worker {
             Running::None => true,
             Running::Proxy(id) => self.exchanges.find(id).is_some(),
             Running::Synthetic(id) => self.synthetics.find(id).is_some(),
-            Running::Lua(id) => self.scripted.find(id).is_some(),
+            Running::Lua(id) => self.lua.requests.find(id).is_some(),
             Running::Token(id) => self.tokens.requests.find(id).is_some(),
             Running::Tarpit(id) => self.tarpits.find(id).is_some(),
-            Running::WebSocket(id) => self.websockets.find(id).is_some(),
-            Running::Push(id) => self.sessions.find(id).is_some(),
+            Running::WebSocket(id) => self.websockets.sessions.find(id).is_some(),
+            Running::Push(id) => self.push.sessions.find(id).is_some(),
         };
         if !is_known {
             stream.set_action(Running::None);
@@ -235,7 +235,7 @@ impl Worker {
         self.check_records();
         self.check_settings();
         assert!(
-            self.apps.open_sockets() <= self.own.sockets(),
+            self.lua.apps.open_sockets() <= self.own.sockets(),
             "a socket of a VM without a server"
         );
         let counters = &self.accounts.counters;
@@ -246,7 +246,7 @@ impl Worker {
             &counters.websockets_now,
         ];
         let (clients, servers) = (self.conns.downstream_count(), self.conns.upstream_count());
-        let counts = [self.exchanges.len(), clients, servers, self.websockets.len()];
+        let counts = [self.exchanges.len(), clients, servers, self.websockets.sessions.len()];
         assert_eq!(gauges.map(|gauge| gauge.load()), counts.map(|count| count as u64), "gauges");
         assert!(clients + servers <= reactor.sock_count(), "a connection without a socket");
     }
@@ -257,7 +257,7 @@ impl Worker {
             .pools
             .iter()
             .map(|pool| &pool.queue)
-            .chain([self.room.held()])
+            .chain([self.eviction.waits.held()])
             .flat_map(|queue| core::iter::successors(queue.front(), |id| queue.after(*id)))
             .collect();
         for (id, exchange) in self.exchanges.iter() {
@@ -337,7 +337,7 @@ impl Worker {
                 running_of((&mut self.conns, &self.http2_clients, &self.own), response.requester());
             assert_eq!(running, Some(Running::Synthetic(id)), "the requester of a response");
         }
-        for (id, request) in self.scripted.iter() {
+        for (id, request) in self.lua.requests.iter() {
             let running =
                 running_of((&mut self.conns, &self.http2_clients, &self.own), request.requester());
             let action = request.exchange().map_or(Running::Lua(id), Running::Proxy);
@@ -361,16 +361,19 @@ impl Worker {
             assert_eq!(requester, Some(Requester::own(id)), "the exchange of an own request");
         }
         self.check_body_hooks();
-        self.apps.check_broadcasts();
-        let kept = self.scripted.len() + self.kept_for_responses();
-        assert_eq!(kept, self.apps.requests(), "requests that VMs keep");
-        assert!(self.response_hook.is_none(), "a hook without an exchange");
+        self.lua.apps.check_broadcasts();
+        let kept = self.lua.requests.len() + self.kept_for_responses();
+        assert_eq!(kept, self.lua.apps.requests(), "requests that VMs keep");
+        assert!(self.lua.response_hook.is_none(), "a hook without an exchange");
         let mut in_vms = 0;
-        for (id, client) in self.lua_clients.iter() {
-            assert!(self.websockets.find(client.websocket()).is_some(), "the connection of {id:?}");
+        for (id, client) in self.lua.clients.iter() {
+            assert!(
+                self.websockets.sessions.find(client.websocket()).is_some(),
+                "the connection of {id:?}"
+            );
             in_vms += usize::from(client.is_in_vm());
         }
-        assert_eq!(in_vms, self.apps.clients(), "clients that VMs keep");
+        assert_eq!(in_vms, self.lua.apps.clients(), "clients that VMs keep");
     }
 
     /// The copies of requests are counted, and each one that is on its way has a connection.
@@ -419,7 +422,7 @@ impl Worker {
                         Some(response) => response.requester(),
                         None => panic!("{to:?} names a response that does not exist"),
                     },
-                    Running::Lua(id) => match self.scripted.find(id) {
+                    Running::Lua(id) => match self.lua.requests.find(id) {
                         Some(request) => request.requester(),
                         None => panic!("{to:?} names a scripted request that does not exist"),
                     },
@@ -431,11 +434,11 @@ impl Worker {
                         Some(request) => request.requester(),
                         None => panic!("{to:?} names a tarpit that does not exist"),
                     },
-                    Running::WebSocket(id) => match self.websockets.find(id) {
+                    Running::WebSocket(id) => match self.websockets.sessions.find(id) {
                         Some(socket) => socket.requester(),
                         None => panic!("{to:?} names a WebSocket that does not exist"),
                     },
-                    Running::Push(id) => match self.sessions.find(id) {
+                    Running::Push(id) => match self.push.sessions.find(id) {
                         Some(session) => session.requester(),
                         None => panic!("{to:?} names a session that does not exist"),
                     },
@@ -449,46 +452,47 @@ impl Worker {
     /// Each WebSocket and its requester name each other. Each place in `actives` belongs to one of them.
     fn check_websockets(&mut self) {
         let mut places = Vec::new();
-        for (id, socket) in self.websockets.iter() {
+        for (id, socket) in self.websockets.sessions.iter() {
             let running =
                 running_of((&mut self.conns, &self.http2_clients, &self.own), socket.requester());
             assert_eq!(running, Some(Running::WebSocket(id)), "the requester of a WebSocket");
             places.extend(socket.place());
         }
         assert!(
-            places.iter().all(|place| self.actives.is_taken(*place)),
+            places.iter().all(|place| self.websockets.actives.is_taken(*place)),
             "a WebSocket has a free place"
         );
         places.sort_unstable();
         places.dedup();
-        assert_eq!(places.len(), self.actives.len(), "places of WebSockets");
+        assert_eq!(places.len(), self.websockets.actives.len(), "places of WebSockets");
     }
 
     /// Each session and its requester name each other. Each subscription belongs to a session or a WebSocket.
     fn check_push(&mut self) {
-        for (id, session) in self.sessions.iter() {
+        for (id, session) in self.push.sessions.iter() {
             let running =
                 running_of((&mut self.conns, &self.http2_clients, &self.own), session.requester());
             let expected = session.socket().map_or(Running::Push(id), Running::WebSocket);
             assert_eq!(running, Some(expected), "the requester of a session");
-            let socket = session.socket().and_then(|socket| self.websockets.find(socket));
+            let socket = session.socket().and_then(|socket| self.websockets.sessions.find(socket));
             let named = socket.and_then(|socket| socket.session());
             assert_eq!(named, session.socket().map(|_| id), "the WebSocket of a session");
         }
-        let sockets = self.websockets.iter().filter(|(_, socket)| socket.is_subscribed()).count();
+        let sockets =
+            self.websockets.sessions.iter().filter(|(_, socket)| socket.is_subscribed()).count();
         let sessions: usize =
-            self.sessions.iter().map(|(_, session)| session.subscriptions()).sum();
+            self.push.sessions.iter().map(|(_, session)| session.subscriptions()).sum();
         assert_eq!(self.push.subscriptions(), sockets + sessions, "subscriptions");
-        let clients = self.sessions.iter().filter(|(_, session)| session.is_client()).count();
+        let clients = self.push.sessions.iter().filter(|(_, session)| session.is_client()).count();
         assert!(self.push.clients() <= clients, "clients that instructions concern");
-        let has_ages = self.push.has_ages_only_of(&self.sessions, &self.websockets);
+        let has_ages = self.push.has_ages_only_of(&self.push.sessions, &self.websockets.sessions);
         assert!(has_ages, "the age of a connection that has ended");
         assert!(
-            self.push.has_waiting_commands_only_of(&self.sessions),
+            self.push.has_waiting_commands_only_of(&self.push.sessions),
             "commands without a session"
         );
         assert!(
-            self.push.has_consistent_calls(&self.sessions, &self.own),
+            self.push.has_consistent_calls(&self.push.sessions, &self.own),
             "calls without a session"
         );
         let gauge = self.accounts.counters.push_subscriptions_now.load();
@@ -510,7 +514,7 @@ impl Worker {
                     Some(response) => response.requester().sock,
                     None => panic!("{sock:?} names a response that does not exist"),
                 },
-                Running::Lua(id) => match self.scripted.find(id) {
+                Running::Lua(id) => match self.lua.requests.find(id) {
                     Some(request) => request.requester().sock,
                     None => panic!("{sock:?} names a scripted request that does not exist"),
                 },
@@ -522,11 +526,11 @@ impl Worker {
                     Some(request) => request.requester().sock,
                     None => panic!("{sock:?} names a tarpit that does not exist"),
                 },
-                Running::WebSocket(id) => match self.websockets.find(id) {
+                Running::WebSocket(id) => match self.websockets.sessions.find(id) {
                     Some(socket) => socket.requester().sock,
                     None => panic!("{sock:?} names a WebSocket that does not exist"),
                 },
-                Running::Push(id) => match self.sessions.find(id) {
+                Running::Push(id) => match self.push.sessions.find(id) {
                     Some(session) => session.requester().sock,
                     None => panic!("{sock:?} names a session that does not exist"),
                 },
@@ -611,16 +615,16 @@ impl Worker {
             Settings::count_user(&mut users, stream.era);
         }
         assert_eq!(users, self.settings.users(), "users of the generations of settings");
-        let mut of_listeners = vec![0; self.listener_users.len()];
+        let mut of_listeners = vec![0; self.listening.users.len()];
         for sock in self.conns.downstream_ids() {
             if let Some(down) = self.conns.downstream(sock) {
                 of_listeners[usize::from(down.listener)] += 1;
             }
         }
-        assert_eq!(of_listeners, self.listener_users, "connections of the listeners");
+        assert_eq!(of_listeners, self.listening.users, "connections of the listeners");
         let clients = self.conns.downstream_ids().into_iter();
-        let held = clients.filter(|sock| self.held_places.has(*sock)).count();
-        assert_eq!(held, self.held_places.len(), "places of connections");
+        let held = clients.filter(|sock| self.listening.held_places.has(*sock)).count();
+        assert_eq!(held, self.listening.held_places.len(), "places of connections");
         let eras: Vec<_> =
             self.exchanges.iter().map(|(_, exchange)| (exchange.era, exchange.requester)).collect();
         for (era, requester) in eras {
@@ -642,8 +646,9 @@ impl Worker {
         for (_, exchange) in self.exchanges.iter().filter(|(_, exchange)| exchange.has_server()) {
             in_use[usize::from(exchange.pool)][usize::from(exchange.attempt.server)] += 1;
         }
-        for id in core::iter::successors(self.room.held().front(), |id| self.room.held().after(*id))
-        {
+        for id in core::iter::successors(self.eviction.waits.held().front(), |id| {
+            self.eviction.waits.held().after(*id)
+        }) {
             if let Some(exchange) = self.exchanges.find(id) {
                 held[usize::from(exchange.pool)] += 1;
             }
@@ -652,10 +657,13 @@ impl Worker {
             assert!(!pool.unserved, "a queue was not served");
             assert_eq!(pool.exchanges, requests[at], "requests of pool {at}");
             assert_eq!(pool.held, held[at], "first requests of pool {at} that wait");
-            let entries = self.room.count_pool(at);
+            let entries = self.eviction.waits.count_pool(at);
             assert_eq!(entries, usize::from(pool.is_short), "pool {at} in short_pools");
             let waits = pool.is_short || pool.found_no_room || pool.held > 0;
-            assert!(self.room.is_timer_set() || !waits, "pool {at} waits for room without a timer");
+            assert!(
+                self.eviction.waits.is_timer_set() || !waits,
+                "pool {at} waits for room without a timer"
+            );
             for (server, counted) in in_use[at].iter().enumerate() {
                 assert_eq!(pool.state.in_use(server), *counted, "server {server} of pool {at}");
                 let connections = *counted as usize + pool.idle.count(server);
@@ -782,9 +790,9 @@ mod tests {
         let request = "GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
             Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
         let mut setup = serve_with(config, request);
-        let (id, _) = setup.worker.lua_clients.iter().next().expect("a client");
-        setup.worker.lua_clients.remove(id);
-        misuse(|| setup.worker.lua_clients.get_mut(id).is_none());
+        let (id, _) = setup.worker.lua.clients.iter().next().expect("a client");
+        setup.worker.lua.clients.remove(id);
+        misuse(|| setup.worker.lua.clients.get_mut(id).is_none());
         setup.turns();
         assert_eq!((setup.worker.leftovers(), setup.bugs()), (Leftovers::default(), 1));
         assert!(setup.client.was_reset());

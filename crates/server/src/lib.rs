@@ -87,7 +87,7 @@ mod turn_share;
 mod unix_listeners;
 pub mod worker;
 
-pub use action::lua_mail::LuaPost;
+pub use action::lua::mail::LuaPost;
 pub use action::push::{Key, PUSH_MAILS_MAX, PushMail, PushPost, nothing_under_way};
 pub use configuration::ConfigSource;
 pub use snapshot::Snapshot;

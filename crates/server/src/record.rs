@@ -696,7 +696,7 @@ impl Worker {
             }
             let handling = record.route.and_then(|at| settings.handlings.of_route(at.into()));
             if let Some(hooks) = handling.and_then(|handling| handling.hooks.as_ref())
-                && !self.log_hooks.note(hooks.app, &entry)
+                && !self.lua.log_hooks.note(hooks.app, &entry)
             {
                 self.accounts.counters.lua_log_drops.add(1);
             }

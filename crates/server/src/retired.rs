@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use tidegate_base::{Id, Moment, Span};
 use tidegate_lua::Handler;
 
-use crate::action::lua_socket::LuaClient;
+use crate::action::lua::socket::LuaClient;
 use crate::apps::{App, Apps};
 
 /// The first index of a VM of earlier code. Those below are indexes of applications.

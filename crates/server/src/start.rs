@@ -26,7 +26,7 @@ use tidegate_reactor::{
 };
 use tidegate_secure::{TlsLayer, TlsPlan};
 
-use crate::action::lua_mail::LuaPost;
+use crate::action::lua::mail::LuaPost;
 use crate::action::push::PushPost;
 use crate::admin::{self, Operations};
 use crate::apply_settings::InUse;

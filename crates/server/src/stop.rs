@@ -73,7 +73,7 @@ impl Worker {
         if self.stop.leaving.iter().all(Option::is_none) {
             return self.close_listeners(reactor);
         }
-        for listener in &self.listeners {
+        for listener in &self.listening.open {
             if let Some(Some(own)) = self.stop.leaving.get(usize::from(listener.index)) {
                 reactor.steer_away(listener.id, own);
             }
@@ -83,7 +83,7 @@ impl Worker {
 
     /// Closes the listeners after accepting the connections in their backlogs.
     pub(crate) fn close_listeners<R: Reactor>(&mut self, reactor: &mut R) {
-        for listener in &self.listeners {
+        for listener in &self.listening.open {
             reactor.stop_listening(listener.id);
         }
         if self.conns.downstream_count() == 0 {

@@ -8,7 +8,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use tidegate_base::{Prng, Slab, Span};
+use tidegate_base::{Prng, Span};
 use tidegate_config::arrange::{Generation, ServerLife};
 use tidegate_config::findings::Finding;
 use tidegate_config::model;
@@ -18,7 +18,6 @@ use tidegate_gate::idle::IdleConnections;
 use tidegate_gate::permits::Permits;
 use tidegate_gate::queue::WaitQueue;
 use tidegate_gate::shared_connections::SharedConnections;
-use tidegate_lua::Rewritten;
 use tidegate_reactor::{
     Completion, Driver, Handler, ListenError, ListenerId, Peer, Reactor, Room, Shortage, SockId,
 };
@@ -29,19 +28,15 @@ use tidegate_wire::tls::TlsSession;
 
 use crate::action::Running;
 use crate::action::handled::ResponseValues;
-use crate::action::lua::ScriptedRequest;
-use crate::action::lua_mail::LuaPost;
-use crate::action::lua_response::{LogHooks, ResponseHook};
-use crate::action::lua_socket::LuaClient;
+use crate::action::lua::response::LogHooks;
+use crate::action::lua::state::LuaState;
 use crate::action::proxy::exchange::Exchange;
-use crate::action::proxy::shortage::RoomWaits;
-use crate::action::push::{LuaCall, PushSession, PushState};
+use crate::action::push::PushState;
 use crate::action::synthetic::SyntheticResponse;
 use crate::action::tarpit::TarpitRequest;
 use crate::action::tokens::TokenRequests;
-use crate::action::websocket::{Actives, WebSocket};
-use crate::action::websocket_compression::SharedCodecs;
-use crate::apply_settings::{Gone, OpenListener};
+use crate::action::websocket::WebSockets;
+use crate::apply_settings::{Gone, Listening};
 use crate::apps::{Apps, Meter, Scripts};
 use crate::buffers::BufferPool;
 use crate::carrier::http2::clients::Http2Clients;
@@ -49,10 +44,9 @@ use crate::carrier::http2::servers::Http2Servers;
 use crate::carrier::internal_request::InternalRequests;
 use crate::checked_slab::CheckedSlab;
 use crate::client::begins_with_header;
-use crate::client_places::HeldPlaces;
 use crate::connection::Connections;
 use crate::counters::Accounts;
-use crate::eviction::Search;
+use crate::eviction::Eviction;
 use crate::inspection::Inspections;
 use crate::malformed::MalformedMessages;
 use crate::paces::Paces;
@@ -65,7 +59,6 @@ use crate::sampling::Sampler;
 use crate::settings::Settings;
 use crate::snapshot::Snapshot;
 use crate::stop::Stop;
-use crate::turn_share::{LUA_SPAN_MAX, PUSH_SPAN_MAX, TurnShare};
 
 /// A turn waits at most this long, so that a lost wake-up causes a delay and never a stall.
 const TURN_WAIT_MAX: Span = Span::from_secs(1);
@@ -98,37 +91,21 @@ pub struct Worker {
     pub(crate) mirrors: usize,
     /// The synthetic responses in progress. Each one belongs to exactly one downstream connection.
     pub(crate) synthetics: CheckedSlab<SyntheticResponse>,
-    /// The requests that Lua applications answer. Each one belongs to exactly one requester.
-    pub(crate) scripted: CheckedSlab<ScriptedRequest>,
     /// The bodies that wait for the bandwidth of their route.
     pub(crate) paces: Paces,
     /// The requests that wait for their refusal. Each one belongs to exactly one requester.
     pub(crate) tarpits: CheckedSlab<TarpitRequest>,
-    /// The Lua applications.
-    pub(crate) apps: Apps,
-    /// The WebSocket connections that Lua applications serve.
-    pub(crate) lua_clients: CheckedSlab<LuaClient>,
-    /// The entries of `lua_clients` that have ended and whose `on_close` has not run. Empty between two completions.
-    pub(crate) lua_ended: Vec<tidegate_base::Id<LuaClient>>,
-    /// Mail of the applications from and for other workers; `None` if this is the only worker.
-    pub(crate) lua_post: Option<LuaPost>,
-    /// Calls of Lua applications to push hubs.
-    pub(crate) lua_calls: Slab<LuaCall>,
+    /// The Lua applications, and all that they have begun.
+    pub(crate) lua: LuaState,
     /// The requests that Tidegate sends for itself.
     pub(crate) own: InternalRequests,
     /// The streams of HTTP/2 clients.
     pub(crate) http2_clients: Http2Clients,
     /// The streams of HTTP/2 to servers.
     pub(crate) http2_servers: Http2Servers,
-    /// The WebSocket connections that an action serves. Each one belongs to exactly one downstream connection.
-    pub(crate) websockets: CheckedSlab<WebSocket>,
-    /// What WebSocket connections need during a message, or for compression.
-    pub(crate) actives: Actives,
-    /// The compressors that WebSocket connections share.
-    pub(crate) codecs: SharedCodecs,
-    /// The requests to push hubs. Each one belongs to exactly one requester.
-    pub(crate) sessions: CheckedSlab<PushSession>,
-    /// The push hubs.
+    /// The WebSocket connections that actions serve.
+    pub(crate) websockets: WebSockets,
+    /// The push hubs, and the requests to them.
     pub(crate) push: PushState,
     /// The pools, by their index in the configuration.
     pub(crate) pools: Vec<WorkerPool>,
@@ -150,40 +127,24 @@ pub struct Worker {
     pub(crate) arrivals: u64,
     /// Work that the current handler queued. Empty between two turns.
     pub(crate) work: Vec<Work>,
-    /// The requests that wait for room for a connection.
-    pub(crate) room: RoomWaits,
+    /// The search for room for new connections, and the requests that wait for it.
+    pub(crate) eviction: Eviction,
     /// Connections whose state broke an invariant in this turn (`note_bug`). The end of the turn resets them.
     pub(crate) broken: Vec<SockId>,
-    /// The state of the search for a connection to close: its position, and how many searches were made lately.
-    pub(crate) search: Search,
     /// Scratch space for a normalised path. Its contents are meaningless between two requests.
     pub(crate) path_scratch: Vec<u8>,
     /// Scratch space for one piece of a synthetic body. Its contents are meaningless between two pieces.
     pub(crate) piece: Vec<u8>,
     /// Actions that used up their share of the turn. They continue after it. May contain stale ids.
     pub(crate) yielded: Vec<Running>,
-    /// The request that a hook has changed last. Meaningless between two requests.
-    pub(crate) rewritten: Rewritten,
-    /// The hook on the response to the request that is forwarded now. `None` between two requests.
-    pub(crate) response_hook: Option<ResponseHook>,
-    /// The records that wait for `on_log`.
-    pub(crate) log_hooks: LogHooks,
-    /// What Lua callbacks may still take of the turn, and the requests that wait for the next one.
-    pub(crate) lua_share: TurnShare<ScriptedRequest>,
-    /// The share of requests to push hubs, and of the commands of clients in them.
-    pub(crate) push_share: TurnShare<PushSession>,
     /// A stop has begun: responses close their connections, and nothing becomes idle. Never reset.
     pub(crate) stopping: bool,
     /// How far a stop has progressed, and which listeners it leaves to another process.
     pub(crate) stop: Stop,
     /// Which handler calls are timed.
     pub(crate) sampler: Sampler,
-    /// The open listeners, by their index in the configuration.
-    pub(crate) listeners: Vec<OpenListener>,
-    /// By listener: its client connections.
-    pub(crate) listener_users: Vec<u32>,
-    /// The places of connections of listeners that limit the connections of each address.
-    pub(crate) held_places: HeldPlaces,
+    /// The open listeners, and their client connections.
+    pub(crate) listening: Listening,
     /// The removed parts of the configuration that are still in use.
     pub(crate) gone: Gone,
     /// The seed of the worker's random numbers.
@@ -345,7 +306,7 @@ impl Worker {
         let pools = snapshot.config.pools.iter().map(|pool| WorkerPool::new(pool, seed)).collect();
         // As many as all connections may open: a client with many streams takes none from the others.
         let streams_max = limits.exchanges_max.saturating_mul(STREAMS_DEFAULT as usize);
-        let push = PushState::new(Arc::clone(&snapshot.hubs), 0, 1);
+        let push = PushState::new(Arc::clone(&snapshot.hubs), streams_max, (0, 1));
         let recorder = Recorder::holding(snapshot.process.is_held_by_requests());
         Self {
             settings: Settings::new(snapshot),
@@ -354,21 +315,13 @@ impl Worker {
             exchanges: CheckedSlab::new(streams_max),
             mirrors: 0,
             synthetics: CheckedSlab::new(streams_max),
-            scripted: CheckedSlab::new(streams_max),
             paces: Paces::default(),
             tarpits: CheckedSlab::new(streams_max),
-            apps: Apps::default(),
-            lua_clients: CheckedSlab::new(streams_max),
-            lua_ended: Vec::new(),
-            lua_post: None,
-            lua_calls: Slab::new(streams_max),
+            lua: LuaState::new(streams_max),
             own: InternalRequests::new(streams_max),
             http2_clients: Http2Clients::new(streams_max),
             http2_servers: Http2Servers::new(streams_max),
-            websockets: CheckedSlab::reserved(streams_max),
-            actives: Actives::default(),
-            codecs: SharedCodecs::default(),
-            sessions: CheckedSlab::new(streams_max),
+            websockets: WebSockets::new(streams_max),
             push,
             pools,
             buffers: BufferPool::default(),
@@ -380,23 +333,15 @@ impl Worker {
             date: DateField::new(0),
             arrivals: 0,
             work: Vec::new(),
-            room: RoomWaits::new(limits.exchanges_max),
+            eviction: Eviction::new(limits.exchanges_max),
             broken: Vec::new(),
-            search: Search::default(),
             path_scratch: Vec::new(),
             piece: Vec::new(),
             yielded: Vec::new(),
-            rewritten: Rewritten::default(),
-            response_hook: None,
-            log_hooks: LogHooks::default(),
-            lua_share: TurnShare::new(LUA_SPAN_MAX),
-            push_share: TurnShare::new(PUSH_SPAN_MAX),
             stopping: false,
             stop: Stop::default(),
             sampler: Sampler::default(),
-            listeners: Vec::new(),
-            listener_users: Vec::new(),
-            held_places: HeldPlaces::default(),
+            listening: Listening::default(),
             gone: Gone::default(),
             seed,
             limits,
@@ -420,9 +365,9 @@ impl Worker {
         seed: u64,
     ) -> Result<(), Vec<Finding>> {
         let place = (own, self.limits.workers);
-        self.apps = Apps::load(&self.settings.newest().config, scripts, meter, place, seed)?;
-        self.log_hooks = LogHooks::new(self.apps.with(tidegate_lua::Handler::Log));
-        if self.log_hooks.are_needed() {
+        self.lua.apps = Apps::load(&self.settings.newest().config, scripts, meter, place, seed)?;
+        self.lua.log_hooks = LogHooks::new(self.lua.apps.with(tidegate_lua::Handler::Log));
+        if self.lua.log_hooks.are_needed() {
             self.recorder.keep_for_hooks();
         }
         Ok(())
@@ -448,7 +393,7 @@ impl Worker {
     ) -> Result<Vec<ListenerId>, ListenError> {
         let snapshot = Rc::clone(self.settings.newest());
         self.open_listeners(reactor, &snapshot, shared)?;
-        Ok(self.listeners.iter().map(|listener| listener.id).collect())
+        Ok(self.listening.open.iter().map(|listener| listener.id).collect())
     }
 
     /// Runs one turn of the reactor, then continues the actions that yielded.
@@ -463,13 +408,9 @@ impl Worker {
     fn wait_at_most(&self, wait_max: Span) -> Span {
         let has_work = !self.yielded.is_empty()
             || self.push.is_busy()
-            || self.apps.has_ready()
-            || self.apps.has_handovers()
-            || self.lua_share.has_waiting()
-            || self.apps.has_broadcasts()
-            || self.log_hooks.len() > 0
+            || self.lua.has_work()
             || self.tokens.has_waiting()
-            || self.push_share.has_waiting()
+            || self.push.share.has_waiting()
             || self.inspections.are_waiting();
         if has_work {
             return Span::ZERO;
@@ -485,13 +426,13 @@ impl Worker {
             self.settle(reactor);
         }
         self.retry_after_turn(reactor);
-        self.lua_share.renew();
+        self.lua.share.renew();
         self.serve_yielded(reactor);
         self.verify_waiting_tokens(reactor);
         self.run_waiting_hub_requests(reactor);
         self.resume_apps(reactor);
         self.end_unwanted_own(reactor);
-        self.lua_share.renew();
+        self.lua.share.renew();
         self.inspect(reactor);
         self.finish_push(reactor);
         if self.has_broken() {
@@ -537,7 +478,7 @@ impl Worker {
 
     /// The index of a listener in the configuration.
     pub(crate) fn listener_index(&self, listener: ListenerId) -> Option<u16> {
-        self.listeners.iter().find(|open| open.id == listener).map(|open| open.index)
+        self.listening.open.iter().find(|open| open.id == listener).map(|open| open.index)
     }
 
     /// Counts the connections and requests in progress. All counts are zero once every connection is closed.
@@ -548,24 +489,24 @@ impl Worker {
             exchanges: self.exchanges.len(),
             mirrors: self.mirrors,
             synthetics: self.synthetics.len(),
-            scripted: self.scripted.len(),
+            scripted: self.lua.requests.len(),
             token_requests: self.tokens.requests.len(),
             tarpits: self.tarpits.len(),
             paced: self.paces.len(),
-            client_places: self.held_places.len(),
-            in_vms: self.apps.requests(),
-            lua_clients: self.lua_clients.len() + self.apps.clients(),
-            lua_waiting: self.apps.waiting(),
-            lua_calls: self.lua_calls.len(),
+            client_places: self.listening.held_places.len(),
+            in_vms: self.lua.apps.requests(),
+            lua_clients: self.lua.clients.len() + self.lua.apps.clients(),
+            lua_waiting: self.lua.apps.waiting(),
+            lua_calls: self.lua.calls.len(),
             own_requests: self.own.len(),
-            lua_sockets: self.apps.sockets(),
-            log_hooks: self.log_hooks.len(),
-            retired: self.apps.retired_len(),
+            lua_sockets: self.lua.apps.sockets(),
+            log_hooks: self.lua.log_hooks.len(),
+            retired: self.lua.apps.retired_len(),
             streams: self.http2_clients.len(),
             server_streams: self.http2_servers.len(),
-            websockets: self.websockets.len(),
-            active_websockets: self.actives.len(),
-            push_sessions: self.sessions.len(),
+            websockets: self.websockets.sessions.len(),
+            active_websockets: self.websockets.actives.len(),
+            push_sessions: self.push.sessions.len(),
             subscriptions: self.push.subscriptions(),
             push_queues: self.push.queues(),
             push_clients: self.push.clients(),
@@ -573,7 +514,7 @@ impl Worker {
             records: self.recorder.open_count(),
             in_tables: self.settings.newest().process.tables.in_progress(),
             queued: self.pools.iter().map(|pool| pool.queue.len()).sum::<usize>()
-                + self.room.held().len(),
+                + self.eviction.waits.held().len(),
             idle: self.pools.iter().map(|pool| pool.idle.len()).sum(),
             kept: self.pools.iter().flat_map(|pool| &pool.kept).map(|&kept| u64::from(kept)).sum(),
             in_use: self.pools.iter().map(|pool| pool.state.in_use_total()).sum(),

@@ -3,13 +3,13 @@
 //! - `respond.rs`, `redirect.rs`: complete responses, sent at once
 //! - `synthetic.rs`: responses generated in pieces
 //! - `push/`: messages of channels for their subscribers
-//! - `echo.rs`: WebSocket messages sent back; `service.rs`, `websocket.rs`: what every action over WebSocket needs
-//! - `lua.rs`, `lua_socket.rs`, `lua_mail.rs`: responses and WebSocket connections of Lua applications; `lua_request.rs`:
-//!   their own requests to servers; `lua_relief.rs`: an application whose memory is used up
+//! - `echo.rs`: WebSocket messages sent back; `service.rs`, `websocket/`: what every action over WebSocket needs
+//! - `lua/`: responses and WebSocket connections of Lua applications, their hooks on other requests, and their own
+//!   requests and sockets
 //! - `proxy/`: responses of a server
 //!
-//! Around them: `handled.rs`, `tarpit.rs`, `tokens.rs`, `lua_hook.rs`, `lua_response.rs`, `pacing.rs`: what routes do besides
-//! their actions; `intake.rs`: the minimum rate of request bodies.
+//! Around them: `handled.rs`, `tarpit.rs`, `tokens.rs`, `pacing.rs`: what routes do besides their actions; `intake.rs`:
+//! the minimum rate of request bodies.
 //!
 //! This file is the port between carriers and actions: it finds the action of a request, and passes the
 //! events of a requester to its running action. To add an action that continues after the call that begins
@@ -22,15 +22,6 @@ mod echo;
 pub(crate) mod handled;
 pub(crate) mod intake;
 pub(crate) mod lua;
-pub(crate) mod lua_body;
-mod lua_hook;
-pub(crate) mod lua_mail;
-mod lua_relief;
-mod lua_reload;
-mod lua_request;
-pub(crate) mod lua_response;
-pub(crate) mod lua_socket;
-mod lua_tcp;
 mod pacing;
 pub(crate) mod proxy;
 pub(crate) mod push;
@@ -41,7 +32,6 @@ pub(crate) mod synthetic;
 pub(crate) mod tarpit;
 pub(crate) mod tokens;
 pub(crate) mod websocket;
-pub(crate) mod websocket_compression;
 
 use tidegate_base::Id;
 use tidegate_config::model::{Action, HttpsRedirect, Listener};
@@ -270,8 +260,8 @@ impl Worker {
             Running::Synthetic(id) => {
                 self.synthetics.get_mut(id).map(|response| &mut response.intake)
             }
-            Running::Push(id) => self.sessions.get_mut(id).map(|session| &mut session.intake),
-            Running::Lua(id) => self.scripted.get_mut(id).map(|request| &mut request.intake),
+            Running::Push(id) => self.push.sessions.get_mut(id).map(|session| &mut session.intake),
+            Running::Lua(id) => self.lua.requests.get_mut(id).map(|request| &mut request.intake),
             Running::Token(id) => self.tokens.requests.get_mut(id).map(TokenRequest::intake),
             Running::Tarpit(id) => self.tarpits.get_mut(id).map(TarpitRequest::intake),
         }

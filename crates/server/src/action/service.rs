@@ -1,6 +1,6 @@
 //! What WebSocket connections are for: each belongs to an action, which gets its messages and events.
 //! In: messages and events of a WebSocket connection. Out: calls of the action that it belongs to.
-//! Never: handles a frame (`websocket.rs` does).
+//! Never: handles a frame (`websocket/` does).
 //!
 //! To add an action over WebSocket, add a variant to [`Service`]. The action begins its connections with
 //! `open_websocket`, sends with `send_message` (in response to a message) or `notify_websocket` (at any time), and
@@ -12,7 +12,7 @@ use tidegate_push::local::SubscriptionId;
 use tidegate_reactor::Reactor;
 use tidegate_wire::websocket::{Close, Message};
 
-use crate::action::lua_socket::LuaClient;
+use crate::action::lua::socket::LuaClient;
 use crate::action::push::PushSession;
 use crate::action::websocket::{Outlet, WebSocket};
 use crate::worker::Worker;
@@ -65,7 +65,7 @@ impl Worker {
     pub(super) fn must_service_yield(&self, service: Service, effort_before: u32) -> bool {
         match service {
             Service::Echo | Service::Raw(_) => false,
-            Service::Lua(_) => self.lua_share.is_used_up(),
+            Service::Lua(_) => self.lua.share.is_used_up(),
             Service::Client(_) => self.push.must_yield(effort_before),
         }
     }
@@ -97,7 +97,7 @@ impl Worker {
     pub(super) fn end_service(&mut self, id: Id<WebSocket>, service: Service) {
         match service {
             Service::Echo => {}
-            Service::Lua(client) => self.lua_ended.push(client),
+            Service::Lua(client) => self.lua.ended.push(client),
             Service::Raw(place) => self.end_raw(id, place),
             Service::Client(session) if session.is_none() => {}
             Service::Client(session) => self.forget_session(session),

@@ -46,7 +46,7 @@ impl Worker {
             return reactor.abort(sock);
         }
         if !self.admit_to_listener(reactor, listener, sock) {
-            self.held_places.end(sock);
+            self.listening.held_places.end(sock);
             return reactor.abort(sock);
         }
         self.accounts.counters.downstream_now.add(1);
@@ -83,7 +83,7 @@ impl Worker {
             return self.note_absent(sock);
         };
         self.accounts.counters.downstream_now.sub(1);
-        self.held_places.end(sock);
+        self.listening.held_places.end(sock);
         let record = down.record();
         self.settings.end_use(down.era());
         self.end_listener_user(&down);

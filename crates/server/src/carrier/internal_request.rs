@@ -1,6 +1,6 @@
 //! The carrier of requests that Tidegate sends for itself: they belong to no connection of a client. Sockets of applications
-//! (`action/lua_tcp.rs`) are such requests, too, without a head and without a response.
-//! In: requests with their bodies (`action/lua_request.rs`, `action/push/backend.rs`); what the action `proxy` sends to
+//! (`action/lua/tcp.rs`) are such requests, too, without a head and without a response.
+//! In: requests with their bodies (`action/lua/request.rs`, `action/push/backend.rs`); what the action `proxy` sends to
 //! their requesters. Out: pieces of the bodies for the action; responses for the callers.
 //! Never: pauses a server: a response is collected, and one that is too large ends the request.
 //! Limits: `content_bytes_max` of each response, `HELD_BYTES_MAX` of the bodies of all requests of a worker.
@@ -333,7 +333,7 @@ impl Worker {
         self.finish_record(reactor, record);
         match caller {
             Caller::App(AppCaller { app, life, operation }) => {
-                self.apps.complete_request(usize::from(app), life, operation, result);
+                self.lua.apps.complete_request(usize::from(app), life, operation, result);
             }
             Caller::Socket(socket) => self.end_socket(socket, reason),
             Caller::Hub(call) => self.end_backend_call(call, result),
@@ -387,12 +387,13 @@ impl Worker {
         if self.own.len() == 0 {
             return;
         }
-        for place in 0..self.apps.len() {
-            let app = self.apps.index_at(place);
-            while let Some(tag) = self.apps.present(app).and_then(|vm| vm.take_cancelled()) {
+        for place in 0..self.lua.apps.len() {
+            let app = self.lua.apps.index_at(place);
+            while let Some(tag) = self.lua.apps.present(app).and_then(|vm| vm.take_cancelled()) {
                 self.cancel_own(reactor, id_of(tag));
             }
-            while let Some(tag) = self.apps.present(app).and_then(|vm| vm.take_closed_socket()) {
+            while let Some(tag) = self.lua.apps.present(app).and_then(|vm| vm.take_closed_socket())
+            {
                 self.close_lua_socket(reactor, id_of(tag));
             }
         }

@@ -9,8 +9,8 @@ use tidegate_config::model::RouteTimeouts;
 use tidegate_gate::sticky::Session;
 
 use crate::action::intake::Intake;
-use crate::action::lua_body::ExchangeHook;
-use crate::action::lua_response::ResponseHook;
+use crate::action::lua::body::ExchangeHook;
+use crate::action::lua::response::ResponseHook;
 use crate::action::proxy::attempts::{Attempt, Attempts};
 use crate::action::proxy::auth_request::AuthRequest;
 use crate::action::proxy::authorization::Authorization;

@@ -256,7 +256,8 @@ impl Worker {
         let now = reactor.now();
         let snapshot = Rc::clone(self.settings.newest());
         let (pool_index, key_hash) = (copy.pool, copy.facts.key_hash);
-        let no_client_waits = self.room.held().is_empty() && self.has_room_for_server(reactor);
+        let no_client_waits =
+            self.eviction.waits.held().is_empty() && self.has_room_for_server(reactor);
         let pool = &mut self.pools[usize::from(pool_index)];
         let may_send = no_client_waits
             && !self.stopping

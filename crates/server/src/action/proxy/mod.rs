@@ -54,7 +54,7 @@ use tidegate_wire::message::{FieldName, Method, RequestHead};
 use tidegate_wire::websocket::ClientKey;
 
 use crate::action::Running;
-use crate::action::lua_body::ExchangeHook;
+use crate::action::lua::body::ExchangeHook;
 use crate::action::proxy::exchange::{Choice, Exchange, RequestFacts, Stage};
 use crate::action::proxy::mirror::Terms;
 use crate::action::proxy::stored::StoredRequest;
@@ -163,7 +163,7 @@ impl Worker {
         let counters = &self.accounts.counters;
         exchange.copy = drafted.and_then(|copy| copy.counted(&mut self.mirrors, counters));
         exchange.values = self.values.take(to);
-        exchange.response_hook = self.response_hook.take().map(Box::new);
+        exchange.response_hook = self.lua.response_hook.take().map(Box::new);
         if let Some((asker, question)) = question {
             let asked = snapshot.pool(asker.pool());
             let choice = Choice {

@@ -110,14 +110,14 @@ impl Worker {
         pool_index: u16,
         shortage: Shortage,
     ) {
-        self.room.is_short_of_others |= shortage != Shortage::Slots;
+        self.eviction.waits.is_short_of_others |= shortage != Shortage::Slots;
         let pool = &mut self.pools[usize::from(pool_index)];
         if pool.queue.is_empty() {
             return;
         }
         pool.found_no_room = true;
-        self.room.add_pool(&mut self.pools, pool_index);
-        self.room.set_timer(reactor);
+        self.eviction.waits.add_pool(&mut self.pools, pool_index);
+        self.eviction.waits.set_timer(reactor);
     }
 
     /// Picks a server for a request that was not sent before, and then for its copy, if that is complete. A server that is
@@ -148,7 +148,9 @@ impl Worker {
             return self.note_bug(reactor, to.sock);
         };
         let is_first = down.requests == 1;
-        if !is_first || self.room.held.is_empty() && self.make_room_for_first_request(reactor) {
+        if !is_first
+            || self.eviction.waits.held.is_empty() && self.make_room_for_first_request(reactor)
+        {
             return self.dispatch(reactor, id, NO_SERVER);
         }
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
@@ -158,7 +160,7 @@ impl Worker {
         let Some(exchange) = self.exchanges.find(id) else { return };
         let pool = &mut self.pools[pool_index];
         let has_place = pool.held + pool.queue.len() < pool.queue.length_max();
-        if !has_place || !self.room.held.push(id, exchange.arrival) {
+        if !has_place || !self.eviction.waits.held.push(id, exchange.arrival) {
             self.accounts.counters.queue_refusals.add(1);
             return self.fail(reactor, id, SHORTAGE);
         }
@@ -167,12 +169,12 @@ impl Worker {
         self.accounts.counters.queued.add(1);
         let wait = self.settings.of(era).pool(pool_index as u16).timeouts.queue;
         self.set_action_deadline(reactor, to, reactor.now().after(wait));
-        self.room.set_timer(reactor);
+        self.eviction.waits.set_timer(reactor);
     }
 
     /// Serves the first request of a client that has waited longest, if one waits.
     fn serve_held<R: Reactor>(&mut self, reactor: &mut R) {
-        let Some(id) = self.room.held.front() else { return };
+        let Some(id) = self.eviction.waits.held.front() else { return };
         self.leave_queues(id);
         self.arrivals += 1;
         if let Some(exchange) = self.exchanges.get_mut(id) {
@@ -186,7 +188,7 @@ impl Worker {
     pub(crate) fn leave_queues(&mut self, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get(id) else { return };
         let pool = &mut self.pools[usize::from(exchange.pool)];
-        if self.room.held.remove(id) {
+        if self.eviction.waits.held.remove(id) {
             pool.held -= 1;
         } else {
             pool.queue.remove(id);
@@ -196,13 +198,14 @@ impl Worker {
     /// Serves requests that wait for room, if a slot is free or a connection to a server is idle. Returns whether
     /// one may have been served.
     pub(crate) fn serve_waiting<R: Reactor>(&mut self, reactor: &mut R) -> bool {
-        let free = !self.room.is_short_of_others && self.has_room_for_server(reactor);
-        if free && let Some(pool) = self.room.take_pool(&mut self.pools) {
+        let free = !self.eviction.waits.is_short_of_others && self.has_room_for_server(reactor);
+        if free && let Some(pool) = self.eviction.waits.take_pool(&mut self.pools) {
             self.pools[usize::from(pool)].found_no_room = false;
             self.serve_queue(reactor, pool);
             return true;
         }
-        let serves = !self.room.held.is_empty() && self.make_room_for_first_request(reactor);
+        let serves =
+            !self.eviction.waits.held.is_empty() && self.make_room_for_first_request(reactor);
         if serves {
             self.serve_held(reactor);
         }
@@ -212,8 +215,8 @@ impl Worker {
     /// Serves the queue of one pool that waits for room: connections may have become idle that can be closed
     /// for it.
     pub(crate) fn retry_after_turn<R: Reactor>(&mut self, reactor: &mut R) {
-        if !self.room.is_short_of_others
-            && let Some(pool) = self.room.take_pool(&mut self.pools)
+        if !self.eviction.waits.is_short_of_others
+            && let Some(pool) = self.eviction.waits.take_pool(&mut self.pools)
         {
             self.serve_queue(reactor, pool);
             self.settle(reactor);
@@ -223,15 +226,15 @@ impl Worker {
     /// Serves the queues of all pools that wait for room: connections may be quiet for long enough to be closed
     /// for them, or another shortage may have ended. The pools may ask for permits again.
     pub(crate) fn retry_short_pools<R: Reactor>(&mut self, reactor: &mut R) {
-        for _ in 0..self.room.expire(&mut self.pools) {
-            let Some(pool) = self.room.take_pool(&mut self.pools) else { break };
+        for _ in 0..self.eviction.waits.expire(&mut self.pools) {
+            let Some(pool) = self.eviction.waits.take_pool(&mut self.pools) else { break };
             self.serve_queue(reactor, pool);
         }
-        while !self.room.held.is_empty() && self.make_room_for_first_request(reactor) {
+        while !self.eviction.waits.held.is_empty() && self.make_room_for_first_request(reactor) {
             self.serve_held(reactor);
         }
-        if !self.room.is_empty() {
-            self.room.set_timer(reactor);
+        if !self.eviction.waits.is_empty() {
+            self.eviction.waits.set_timer(reactor);
         }
     }
 }

@@ -46,22 +46,24 @@ impl Worker {
                 self.leave_raw(id);
                 self.disconnect(reactor, id, Disconnect::FORCE_RECONNECT);
             }
-            Receiver::Session(id) => match self.sessions.get(id).map(|session| &session.kind) {
-                Some(Kind::Client { .. }) => {
-                    self.forget_queue(key);
-                    self.leave_channels(reactor, id);
-                    self.disconnect_client(reactor, id, Disconnect::FORCE_RECONNECT);
+            Receiver::Session(id) => {
+                match self.push.sessions.get(id).map(|session| &session.kind) {
+                    Some(Kind::Client { .. }) => {
+                        self.forget_queue(key);
+                        self.leave_channels(reactor, id);
+                        self.disconnect_client(reactor, id, Disconnect::FORCE_RECONNECT);
+                    }
+                    Some(Kind::Events { .. }) => self.end_events(reactor, id),
+                    Some(
+                        Kind::Request { .. }
+                        | Kind::ApiCall(_)
+                        | Kind::Commands { .. }
+                        | Kind::Unverified(_)
+                        | Kind::Poll { .. },
+                    )
+                    | None => {}
                 }
-                Some(Kind::Events { .. }) => self.end_events(reactor, id),
-                Some(
-                    Kind::Request { .. }
-                    | Kind::ApiCall(_)
-                    | Kind::Commands { .. }
-                    | Kind::Unverified(_)
-                    | Kind::Poll { .. },
-                )
-                | None => {}
-            },
+            }
             Receiver::Call(_) => {}
         }
     }

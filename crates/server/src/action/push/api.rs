@@ -53,7 +53,7 @@ impl Worker {
         body: &[u8],
     ) {
         let hubs = Arc::clone(&self.push.settings);
-        let Some(session) = self.sessions.get(id) else { return };
+        let Some(session) = self.push.sessions.get(id) else { return };
         let (to, hub) = (session.requester, session.hub);
         let text = core::str::from_utf8(body).ok();
         let begun = text
@@ -76,7 +76,7 @@ impl Worker {
             }
         }
         let is_complete = exchange.is_complete();
-        let Some(session) = self.sessions.get_mut(id) else { return };
+        let Some(session) = self.push.sessions.get_mut(id) else { return };
         session.kind = Kind::ApiCall(Box::new(exchange));
         if is_complete {
             self.answer_exchange(reactor, id);
@@ -92,7 +92,7 @@ impl Worker {
         reply: Reply,
     ) {
         self.count_reply(&reply);
-        let Some(session) = self.sessions.get_mut(id) else { return };
+        let Some(session) = self.push.sessions.get_mut(id) else { return };
         match &mut session.kind {
             Kind::ApiCall(exchange) => {
                 exchange.take(number, reply);
@@ -125,7 +125,7 @@ impl Worker {
     }
 
     fn answer_exchange<R: Reactor>(&mut self, reactor: &mut R, id: Id<PushSession>) {
-        let Some(session) = self.sessions.get(id) else { return };
+        let Some(session) = self.push.sessions.get(id) else { return };
         let to = session.requester;
         let Kind::ApiCall(exchange) = &session.kind else { return };
         let node = Node {

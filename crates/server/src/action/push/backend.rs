@@ -293,7 +293,7 @@ impl Worker {
             let Some((id, request)) = self.push.backend.wanted.pop_front() else { break };
             let matter = request.matter();
             // The session may have ended since it asked.
-            if self.sessions.find(id).is_some()
+            if self.push.sessions.find(id).is_some()
                 && let Err(failure) = self.begin_backend_call(reactor, id, request)
             {
                 self.accounts.counters.push_backend_failures.add(1);
@@ -315,7 +315,7 @@ impl Worker {
         let matter = request.matter();
         let BackendRequest { event, body } = request;
         let Some(PushSession { hub, kind: Kind::Client { connection, .. }, .. }) =
-            self.sessions.find(id)
+            self.push.sessions.find(id)
         else {
             return Err(Failure::Down);
         };
@@ -416,7 +416,7 @@ impl Worker {
         (id, matter): (Id<PushSession>, Matter),
         body: &Reply,
     ) {
-        let Some(session) = self.sessions.find(id) else { return };
+        let Some(session) = self.push.sessions.find(id) else { return };
         if self.is_client_parting(session) {
             return;
         }
@@ -449,7 +449,7 @@ impl Worker {
         id: Id<PushSession>,
         was_stale: bool,
     ) {
-        if was_stale && self.sessions.find(id).is_some_and(|session| !session.is_stale()) {
+        if was_stale && self.push.sessions.find(id).is_some_and(|session| !session.is_stale()) {
             self.postpone_check(reactor, id);
             self.arm_client(reactor, id);
         }
@@ -460,7 +460,7 @@ impl Worker {
 
     /// Whether this side has closed the WebSocket connection of a session.
     pub(super) fn is_client_parting(&self, session: &PushSession) -> bool {
-        let socket = session.socket().and_then(|socket| self.websockets.find(socket));
+        let socket = session.socket().and_then(|socket| self.websockets.sessions.find(socket));
         socket.is_some_and(|socket| socket.is_closing())
     }
 }
@@ -492,7 +492,7 @@ impl Worker {
         self.accounts.counters.push_lost_events.add(lost);
         let unix_ms = reactor.unix_seconds().saturating_mul(1000);
         let mut noted = 0;
-        while (noted < EMPTIED_PER_TURN_MIN || !self.push_share.is_used_up())
+        while (noted < EMPTIED_PER_TURN_MIN || !self.push.share.is_used_up())
             && let Some((hub, channel)) = self.push.hub.take_emptied()
         {
             let began = reactor.read_clock();
@@ -501,7 +501,7 @@ impl Worker {
             if !self.push.backend.note(hub, BackendEvent::ChannelEmpty, encoded) {
                 self.accounts.counters.push_lost_events.add(1);
             }
-            self.push_share.note_call(reactor.read_clock().since(began));
+            self.push.share.note_call(reactor.read_clock().since(began));
             noted += 1;
         }
     }
@@ -562,7 +562,7 @@ fn origin_of(fields: &[u8]) -> Origin {
 impl Worker {
     /// Sets the deadline of a client again.
     fn arm_client<R: Reactor>(&mut self, reactor: &mut R, id: Id<PushSession>) {
-        let Some(session) = self.sessions.find(id) else { return };
+        let Some(session) = self.push.sessions.find(id) else { return };
         let Kind::Client { link, .. } = &session.kind else { return };
         match *link {
             Link::Socket(socket) => self.arm_websocket(reactor, socket),

@@ -56,7 +56,7 @@ impl Worker {
         let link = Link::Socket(socket);
         let kind = Kind::Client { link, connection: Box::new(connection), check_at };
         let session = PushSession { requester: to, hub, intake: Intake::NONE, kind };
-        match self.sessions.insert(session) {
+        match self.push.sessions.insert(session) {
             Ok(id) => {
                 self.set_service(socket, Service::Client(id));
                 self.arm_websocket(reactor, socket);
@@ -82,13 +82,13 @@ impl Worker {
         if message.kind() != kind_of(codec) {
             return self.disconnect(reactor, socket, Disconnect::INAPPROPRIATE_PROTOCOL);
         }
-        let was_stale = self.sessions.find(id).is_some_and(PushSession::is_stale);
+        let was_stale = self.push.sessions.find(id).is_some_and(PushSession::is_stale);
         let mut out = self.buffers.take();
         let room = self.room_of_client(reactor, id);
         let result = self.with_client(reactor, id, room, |connection, context| {
             connection.receive(context, message.bytes(), &mut out)
         });
-        if was_stale && self.sessions.find(id).is_some_and(|session| !session.is_stale()) {
+        if was_stale && self.push.sessions.find(id).is_some_and(|session| !session.is_stale()) {
             self.postpone_check(reactor, id);
         }
         if !out.is_empty() {
@@ -109,13 +109,13 @@ impl Worker {
     pub(in crate::action) fn is_client_waiting(&self, id: Id<PushSession>) -> bool {
         self.push.lets_commands_wait
             && (self.push.commands.contains_key(&Key::of_session(id))
-                || self.sessions.find(id).is_some_and(PushSession::is_waiting))
+                || self.push.sessions.find(id).is_some_and(PushSession::is_waiting))
     }
 
     /// When the tokens of a client are checked next. Bytes of the client do not postpone it.
     pub(in crate::action) fn client_check_at(&self, service: Service) -> Option<Moment> {
         let Service::Client(id) = service else { return None };
-        match self.sessions.find(id)?.kind {
+        match self.push.sessions.find(id)?.kind {
             Kind::Client { check_at, .. } => Some(check_at),
             Kind::Request { .. }
             | Kind::ApiCall(_)
@@ -139,9 +139,9 @@ impl Worker {
 
     /// The settings of a client.
     fn endpoint_of(&self, id: Id<PushSession>) -> Option<EndpointId> {
-        match &self.sessions.find(id)?.kind {
+        match &self.push.sessions.find(id)?.kind {
             Kind::Client { link: Link::Socket(socket), .. } => {
-                self.websockets.get(*socket).map(WebSocket::endpoint)
+                self.websockets.sessions.get(*socket).map(WebSocket::endpoint)
             }
             Kind::Client { link: Link::Stream(stream), .. } => Some(stream.endpoint),
             Kind::Request { .. }
@@ -157,7 +157,7 @@ impl Worker {
     pub(super) fn postpone_check<R: Reactor>(&mut self, reactor: &R, id: Id<PushSession>) {
         let Some(endpoint) = self.endpoint_of(id) else { return };
         let next = self.next_check_at(reactor, endpoint);
-        if let Some(session) = self.sessions.get_mut(id)
+        if let Some(session) = self.push.sessions.get_mut(id)
             && let Kind::Client { check_at, .. } = &mut session.kind
         {
             *check_at = next;
@@ -215,7 +215,7 @@ impl Worker {
     }
 
     fn is_welcomed_later(&self, id: Id<PushSession>) -> bool {
-        self.sessions.find(id).is_some_and(PushSession::is_welcomed_later)
+        self.push.sessions.find(id).is_some_and(PushSession::is_welcomed_later)
     }
 
     /// A subscription of a client has failed.
@@ -273,7 +273,7 @@ impl Worker {
         if messages.is_empty() {
             return;
         }
-        let Some(session) = self.sessions.get(id) else { return };
+        let Some(session) = self.push.sessions.get(id) else { return };
         let to = session.requester;
         let Kind::Client { link, connection, .. } = &session.kind else { return };
         match *link {
@@ -287,7 +287,7 @@ impl Worker {
 
     /// The encoding of a client.
     pub(super) fn codec_of(&self, id: Id<PushSession>) -> Option<Codec> {
-        match &self.sessions.get(id)?.kind {
+        match &self.push.sessions.get(id)?.kind {
             Kind::Client { connection, .. } => Some(connection.codec()),
             Kind::Request { .. }
             | Kind::ApiCall(_)
@@ -300,7 +300,7 @@ impl Worker {
 
     /// How many bytes of replies a client may be sent now: those of the hub's queue, or none while it does not read.
     pub(super) fn room_of_client<R: Reactor>(&self, reactor: &mut R, id: Id<PushSession>) -> usize {
-        let Some(session) = self.sessions.get(id) else { return 0 };
+        let Some(session) = self.push.sessions.get(id) else { return 0 };
         let hub = self.push.settings.get(session.hub);
         let is_blocked = self.is_client_blocked(reactor, session.requester);
         hub.filter(|_| !is_blocked).map_or(0, |hub| hub.queue.bytes_max)
@@ -315,16 +315,26 @@ impl Worker {
         work: impl FnOnce(&mut Connection, &mut Context<'_, Key>) -> T,
     ) -> Option<T> {
         let at = self.instance(reactor);
-        let session = self.sessions.get_mut(id)?;
+        let PushState {
+            sessions,
+            hub,
+            settings,
+            queues,
+            verifier,
+            tokens,
+            backend,
+            effort: efforts,
+            ..
+        } = &mut self.push;
+        let session = sessions.get_mut(id)?;
         let Kind::Client { link, connection, .. } = &mut session.kind else { return None };
         let endpoint = match link {
-            Link::Socket(socket) => self.websockets.get(*socket).map(WebSocket::endpoint),
+            Link::Socket(socket) => self.websockets.sessions.get(*socket).map(WebSocket::endpoint),
             Link::Stream(stream) => Some(stream.endpoint),
         };
         let known = &self.settings.newest().websockets;
         let ping_every = endpoint.and_then(|endpoint| known.get(endpoint).ping_every);
         let key = Key::of_session(id);
-        let PushState { hub, settings, queues, verifier, tokens, .. } = &mut self.push;
         let may_verify = !tokens.is_used_up();
         let is_slow = settings.get(session.hub).is_some_and(|hub| hub.keys.is_slow());
         let began = is_slow.then(|| reactor.read_clock());
@@ -357,9 +367,9 @@ impl Worker {
         if is_emptied {
             queues.remove(&key);
         }
-        self.push.effort = self.push.effort.wrapping_add(effort);
+        *efforts = efforts.wrapping_add(effort);
         if let Some(request) = request {
-            self.push.backend.ask(id, request);
+            backend.ask(id, request);
         }
         let after = connection.subscriptions() as u64;
         let counters = &self.accounts.counters;
@@ -386,7 +396,7 @@ impl Worker {
         id: Id<PushSession>,
         disconnect: Disconnect,
     ) {
-        let Some(session) = self.sessions.get(id) else { return };
+        let Some(session) = self.push.sessions.get(id) else { return };
         let Kind::Client { link, .. } = &session.kind else { return };
         match *link {
             Link::Socket(socket) => self.disconnect(reactor, socket, disconnect),
@@ -407,7 +417,7 @@ impl Worker {
     ) {
         self.forget_queue(Key::of_session(id));
         self.leave_channels(reactor, id);
-        let socket = self.sessions.find(id).and_then(PushSession::socket);
+        let socket = self.push.sessions.find(id).and_then(PushSession::socket);
         match (socket, self.framing_of(id)) {
             (Some(socket), _) => {
                 let code = CloseCode::new(code).unwrap_or(CloseCode::INTERNAL_ERROR);

@@ -20,7 +20,7 @@ use crate::action::push::emulation::Stream;
 use crate::action::push::{Key, Kind, Link, PushSession, PushState, Receiver};
 use crate::action::service::Service;
 use crate::action::websocket::WebSocket;
-use crate::action::websocket_compression::Packing;
+use crate::action::websocket::compression::Packing;
 use crate::record::SLOW_CLIENT;
 use crate::worker::Worker;
 
@@ -34,7 +34,7 @@ impl Worker {
         let mut keys = core::mem::take(&mut self.push.keys);
         let mut left = DELIVERY_BYTES_PER_TURN_MAX;
         // Each connection that keeps a context compresses its messages itself, and any subscriber may be such a one.
-        let has_contexts = self.codecs.keepers() > 0;
+        let has_contexts = self.websockets.codecs.keepers() > 0;
         let cost_bytes = |publication: &Publication| {
             let own = if has_contexts { publication.compression_cost_bytes() } else { 0 };
             publication.delivery_cost_bytes() + own
@@ -72,7 +72,9 @@ impl Worker {
             Receiver::Raw(_) if publication.content != Content::Message => Handed::Nothing,
             Receiver::Raw(id) => {
                 // An earlier delivery of the slice may have ended the connection.
-                let Some(socket) = self.websockets.find(id) else { return Handed::Nothing };
+                let Some(socket) = self.websockets.sessions.find(id) else {
+                    return Handed::Nothing;
+                };
                 let to = socket.requester();
                 if self.is_client_held(to) {
                     return self.enqueue_publication(reactor, key, publication);
@@ -94,7 +96,7 @@ impl Worker {
         id: Id<PushSession>,
         publication: &Arc<Publication>,
     ) -> Handed {
-        let Some(session) = self.sessions.find(id) else { return Handed::Nothing };
+        let Some(session) = self.push.sessions.find(id) else { return Handed::Nothing };
         let (to, key) = (session.requester, Key::of_session(id));
         match &session.kind {
             Kind::Client { link, connection, .. } => {
@@ -159,7 +161,7 @@ impl Worker {
             Packing::Shared { window_bits } => window_bits,
         };
         let mut cost_bytes = 0;
-        let codecs = &mut self.codecs;
+        let codecs = &mut self.websockets.codecs;
         let deflated = publication.deflated_frame(form, window_bits, |kind, message| {
             cost_bytes = COMPRESSION_COST * message.len();
             codecs.deflated_frame(kind, message, window_bits)
@@ -173,7 +175,7 @@ impl Worker {
 
     /// The form in which a client of the client protocol is sent a publication now.
     fn choose_form(&mut self, id: Id<PushSession>, publication: &Publication) -> Option<Form> {
-        let session = self.sessions.find_mut(id)?;
+        let session = self.push.sessions.find_mut(id)?;
         let Kind::Client { connection, .. } = &mut session.kind else { return None };
         let form = connection.choose_form(publication);
         if matches!(form, Form::JsonPatch | Form::ProtobufPatch) {
@@ -226,7 +228,7 @@ impl Worker {
             }
             Receiver::Call(_) => {}
             Receiver::Session(id) => {
-                let Some(session) = self.sessions.find(id) else { return };
+                let Some(session) = self.push.sessions.find(id) else { return };
                 let to = session.requester;
                 match session.socket() {
                     Some(socket) => {
@@ -260,7 +262,7 @@ impl Worker {
     /// Sends what has waited for the reply to `connect` of a client.
     pub(super) fn send_kept<R: Reactor>(&mut self, reactor: &mut R, id: Id<PushSession>) {
         let key = Key::of_session(id);
-        let Some(session) = self.sessions.find(id) else { return };
+        let Some(session) = self.push.sessions.find(id) else { return };
         let (to, socket) = (session.requester, session.socket());
         if !self.push.queues.contains_key(&key) || self.is_client_held(to) {
             return;
@@ -278,7 +280,9 @@ impl Worker {
         key: Key,
         session: Option<Id<PushSession>>,
     ) {
-        if session.and_then(|id| self.sessions.find(id)).is_some_and(PushSession::is_welcomed_later)
+        if session
+            .and_then(|id| self.push.sessions.find(id))
+            .is_some_and(PushSession::is_welcomed_later)
         {
             return;
         }
@@ -304,7 +308,7 @@ impl Worker {
         reactor: &mut R,
         id: Id<PushSession>,
     ) {
-        let Some(session) = self.sessions.get(id) else { return };
+        let Some(session) = self.push.sessions.get(id) else { return };
         let (to, is_welcomed_later) = (session.requester, session.is_welcomed_later());
         let framing = self.framing_of(id);
         match (&session.kind, framing) {
@@ -341,7 +345,7 @@ impl Worker {
 
     /// Ends the subscription of a client in raw mode whose connection goes on.
     pub(super) fn leave_raw(&mut self, id: Id<WebSocket>) {
-        let Some(socket) = self.websockets.get_mut(id) else { return };
+        let Some(socket) = self.websockets.sessions.get_mut(id) else { return };
         if let Service::Raw(place) = &mut socket.service
             && let Some(place) = place.take()
         {
@@ -353,7 +357,7 @@ impl Worker {
 
     /// The hub has ended the subscription of a client in raw mode.
     pub(super) fn forget_raw_place(&mut self, id: Id<WebSocket>) {
-        if let Some(socket) = self.websockets.find_mut(id)
+        if let Some(socket) = self.websockets.sessions.find_mut(id)
             && let Service::Raw(place) = &mut socket.service
             && place.take().is_some()
         {

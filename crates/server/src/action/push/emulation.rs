@@ -150,7 +150,7 @@ impl Worker {
         origin: Option<&str>,
         body: &[u8],
     ) {
-        let Some(session) = self.sessions.get(id) else { return };
+        let Some(session) = self.push.sessions.get(id) else { return };
         let (to, retry) = (session.requester, self.retry_of(session.hub));
         let Ok(request) = Request::decode(codec, body) else {
             self.forget_session(id);
@@ -162,7 +162,7 @@ impl Worker {
             self.forget_session(id);
             return self.answer_error(reactor, to, 404, "there is no such node", false);
         };
-        if let Some(session) = self.sessions.get_mut(id) {
+        if let Some(session) = self.push.sessions.get_mut(id) {
             session.kind = Kind::Commands { origin: origin.map(Into::into) };
         }
         let Some(SessionName { key: (index, generation), secret }) =
@@ -202,7 +202,7 @@ impl Worker {
     /// Answers a request whose commands have reached the worker of their session. A request does not learn whether its
     /// session exists.
     pub(super) fn confirm_commands<R: Reactor>(&mut self, reactor: &mut R, id: Id<PushSession>) {
-        let Some(session) = self.sessions.get_mut(id) else { return };
+        let Some(session) = self.push.sessions.get_mut(id) else { return };
         let to = session.requester;
         let Kind::Commands { origin } = &mut session.kind else { return };
         let origin = origin.take();
@@ -228,7 +228,7 @@ impl Worker {
         origin: Option<&str>,
         commands: &[u8],
     ) {
-        let Some(session) = self.sessions.get(id) else { return };
+        let Some(session) = self.push.sessions.get(id) else { return };
         let (to, retry) = (session.requester, self.retry_of(session.hub));
         if self.stopping {
             self.forget_session(id);
@@ -241,11 +241,11 @@ impl Worker {
         let worker = self.push.hub.worker();
         let connection = Connection::new(framing.codec(), random).emulated(&name, worker);
         let transport = if framing == Framing::Events { "sse" } else { "http_stream" };
-        let hub = self.sessions.find(id).map_or(0, |session| session.hub);
+        let hub = self.push.sessions.find(id).map_or(0, |session| session.hub);
         let connection = self.backed(connection, hub, (transport, fields));
         let link = Link::Stream(Stream { framing, endpoint, awaits_pong: false });
         let check_at = self.next_check_at(reactor, endpoint);
-        let Some(session) = self.sessions.get_mut(id) else { return };
+        let Some(session) = self.push.sessions.get_mut(id) else { return };
         session.kind = Kind::Client { link, connection: Box::new(connection), check_at };
         let hub = session.hub;
         self.accounts.counters.push_clients_now.add(1);
@@ -267,7 +267,7 @@ impl Worker {
         commands: Box<[u8]>,
     ) {
         let Receiver::Session(id) = key.receiver() else { return };
-        let Some(session) = self.sessions.find_mut(id) else { return };
+        let Some(session) = self.push.sessions.find_mut(id) else { return };
         if let Kind::Client { link: Link::Stream(stream), connection, .. } = &mut session.kind
             && connection.is_named_by(secret)
         {
@@ -286,7 +286,7 @@ impl Worker {
         if commands.is_empty() {
             return;
         }
-        let Some(session) = self.sessions.get(id) else { return };
+        let Some(session) = self.push.sessions.get(id) else { return };
         let hub = self.push.settings.get(session.hub);
         let bytes_max = hub.map_or(0, |hub| hub.queue.bytes_max);
         let waiting = self.push.commands.entry(Key::of_session(id)).or_default();
@@ -316,7 +316,7 @@ impl Worker {
         id: Id<PushSession>,
     ) {
         let key = Key::of_session(id);
-        while let Some(session) = self.sessions.find(id) {
+        while let Some(session) = self.push.sessions.find(id) {
             let to = session.requester;
             if self.is_client_parting(session) {
                 self.push.commands.remove(&key);
@@ -341,9 +341,9 @@ impl Worker {
             if waiting.is_listed {
                 return;
             }
-            if self.push_share.is_used_up() {
+            if self.push.share.is_used_up() {
                 waiting.is_listed = true;
-                return self.push_share.put_off(to.sock, id);
+                return self.push.share.put_off(to.sock, id);
             }
             let Some(piece) = waiting.pieces.pop_front() else { return };
             waiting.bytes -= piece.cost_bytes();
@@ -352,7 +352,7 @@ impl Worker {
             }
             let began = reactor.read_clock();
             self.run_commands(reactor, id, piece);
-            self.push_share.note_call(reactor.read_clock().since(began));
+            self.push.share.note_call(reactor.read_clock().since(began));
         }
     }
 
@@ -376,7 +376,7 @@ impl Worker {
             None => return,
         }
         self.end_failed_stream(reactor, id);
-        if self.sessions.find(id).is_some() {
+        if self.push.sessions.find(id).is_some() {
             self.arm_stream(reactor, id);
         }
     }
@@ -390,10 +390,10 @@ impl Worker {
 
     /// Lets a session wait for its turn whose next command has a token, unless a command before it waits.
     pub(super) fn await_token_turn(&mut self, id: Id<PushSession>) {
-        let Some(session) = self.sessions.find(id).filter(|session| !session.is_waiting()) else {
+        let PushState { sessions, commands, tokens, .. } = &mut self.push;
+        let Some(session) = sessions.find(id).filter(|session| !session.is_waiting()) else {
             return;
         };
-        let PushState { commands, tokens, .. } = &mut self.push;
         if let Some(waiting) = commands.get_mut(&Key::of_session(id))
             && !core::mem::replace(&mut waiting.is_listed, true)
         {
@@ -404,7 +404,7 @@ impl Worker {
 
     /// Ends the response to a client whose `connect` has failed.
     pub(super) fn end_failed_stream<R: Reactor>(&mut self, reactor: &mut R, id: Id<PushSession>) {
-        let Some(session) = self.sessions.find(id) else { return };
+        let Some(session) = self.push.sessions.find(id) else { return };
         // The reply is an error, such as that of an expired token. The client begins another connection.
         if session.has_failed()
             && let Some(framing) = self.framing_of(id)
@@ -415,7 +415,7 @@ impl Worker {
 
     /// The framing of a client without WebSocket.
     pub(super) fn framing_of(&self, id: Id<PushSession>) -> Option<Framing> {
-        match &self.sessions.get(id)?.kind {
+        match &self.push.sessions.get(id)?.kind {
             Kind::Client { link: Link::Stream(stream), .. } => Some(stream.framing),
             Kind::Client { link: Link::Socket(_), .. }
             | Kind::Request { .. }
@@ -452,7 +452,7 @@ impl Worker {
         framing: Framing,
         why: Option<(u16, &str)>,
     ) {
-        let Some(to) = self.sessions.get(id).map(PushSession::requester) else { return };
+        let Some(to) = self.push.sessions.get(id).map(PushSession::requester) else { return };
         self.forget_session(id);
         let (mut push, mut piece) = (self.buffers.take(), self.buffers.take());
         if let Some((code, reason)) = why {
@@ -467,7 +467,7 @@ impl Worker {
 
     /// The deadline of a stream has passed: the client gets a ping, unless it has not answered the last one.
     pub(super) fn ping_stream<R: Reactor>(&mut self, reactor: &mut R, id: Id<PushSession>) {
-        let Some(session) = self.sessions.get_mut(id) else { return };
+        let Some(session) = self.push.sessions.get_mut(id) else { return };
         let Kind::Client { link: Link::Stream(stream), check_at, .. } = &mut session.kind else {
             return;
         };
@@ -477,19 +477,19 @@ impl Worker {
         }
         if reactor.now() >= *check_at
             && self.check_client(reactor, id)
-            && let Some(session) = self.sessions.find_mut(id)
+            && let Some(session) = self.push.sessions.find_mut(id)
             && let Kind::Client { link: Link::Stream(stream), .. } = &mut session.kind
         {
             stream.awaits_pong = true;
         }
-        if self.sessions.find(id).is_some() {
+        if self.push.sessions.find(id).is_some() {
             self.arm_stream(reactor, id);
         }
     }
 
     /// Sets the deadline of a stream: the next ping, or the end of the wait for a pong.
     pub(super) fn arm_stream<R: Reactor>(&mut self, reactor: &mut R, id: Id<PushSession>) {
-        let Some(session) = self.sessions.get(id) else { return };
+        let Some(session) = self.push.sessions.get(id) else { return };
         let to = session.requester;
         let Kind::Client { link: Link::Stream(stream), check_at, .. } = &session.kind else {
             return;

@@ -27,7 +27,7 @@ impl Worker {
     fn instruct<R: Reactor>(&mut self, reactor: &mut R, key: Key, instruction: &Instruction) {
         let Receiver::Session(id) = key.receiver() else { return };
         // An earlier client of the slice may have ended the connection.
-        if !self.sessions.find(id).is_some_and(PushSession::is_client) {
+        if !self.push.sessions.find(id).is_some_and(PushSession::is_client) {
             return;
         }
         match &instruction.what {

@@ -45,31 +45,36 @@ impl Worker {
         operation: OperationId,
         (hub, method, arguments): (&[u8], &[u8], &[u8]),
     ) {
-        let life = self.apps.life(app);
+        let life = self.lua.apps.life(app);
         let hubs = Arc::clone(&self.push.settings);
         let text = core::str::from_utf8;
         let settings = text(hub).ok().and_then(|name| hubs.find(name));
         let settings = settings.and_then(|index| Some((index, hubs.get(index)?)));
         let Some(settings) = settings else {
             let why = "this hub is available only after a restart of the process";
-            return self.apps.complete(app, life, operation, Err(why));
+            return self.lua.apps.complete(app, life, operation, Err(why));
         };
         let method = text(method).unwrap_or_default();
         let begun = text(arguments).ok().map(|body| ApiCall::begin(settings, method, body));
         let Some(Ok((exchange, calls))) = begun else {
             let why = "the arguments do not have the form that this method requires";
-            return self.apps.complete(app, life, operation, Err(why));
+            return self.lua.apps.complete(app, life, operation, Err(why));
         };
         let call = LuaCall { app: app as u16, life, operation, exchange };
-        let Ok(id) = self.lua_calls.insert(call) else {
-            return self.apps.complete(app, life, operation, Err("too many calls are in progress"));
+        let Ok(id) = self.lua.calls.insert(call) else {
+            return self.lua.apps.complete(
+                app,
+                life,
+                operation,
+                Err("too many calls are in progress"),
+            );
         };
         for (number, call) in calls.into_iter().enumerate() {
             let (at, number) = (self.instance(reactor), number as u32);
             let waiter = ReplyTo::Caller { key: Key::of_call(id), number };
             let replies = self.push.hub.replies_of(&call);
             let reply = self.push.hub.call(&hubs, waiter, call, at);
-            let Some(entry) = self.lua_calls.get_mut(id) else { return };
+            let Some(entry) = self.lua.calls.get_mut(id) else { return };
             entry.exchange.expect(replies);
             if let Some(reply) = reply {
                 entry.exchange.take(number, reply.clone());
@@ -82,7 +87,7 @@ impl Worker {
     /// Another worker has replied to a call.
     pub(super) fn take_lua_reply(&mut self, id: Id<LuaCall>, number: u32, reply: Reply) {
         self.count_reply(&reply);
-        let Some(call) = self.lua_calls.get_mut(id) else { return };
+        let Some(call) = self.lua.calls.get_mut(id) else { return };
         call.exchange.take(number, reply);
         self.finish_call_of_hub(id);
     }
@@ -90,15 +95,15 @@ impl Worker {
     /// Gives the result of a complete call to its VM.
     fn finish_call_of_hub(&mut self, id: Id<LuaCall>) {
         let is_complete = |call: &LuaCall| call.exchange.is_complete();
-        if !self.lua_calls.get(id).is_some_and(is_complete) {
+        if !self.lua.calls.get(id).is_some_and(is_complete) {
             return;
         }
-        let Some(call) = self.lua_calls.remove(id) else { return };
+        let Some(call) = self.lua.calls.remove(id) else { return };
         let snapshot = self.settings.newest();
         let node = Node { name: &snapshot.config.server.via, version: env!("CARGO_PKG_VERSION") };
         let mut text = self.buffers.take();
         call.exchange.encode(&mut text, &node);
-        self.apps.complete(usize::from(call.app), call.life, call.operation, Ok(&text));
+        self.lua.apps.complete(usize::from(call.app), call.life, call.operation, Ok(&text));
         self.buffers.put(text);
     }
 }

@@ -64,7 +64,7 @@ use crate::carrier::internal_request::InternalRequests;
 use crate::checked_slab::CheckedSlab;
 use crate::record::CLIENT_LEFT;
 use crate::requester::Requester;
-use crate::turn_share::{TOKENS_SPAN_MAX, TurnShare};
+use crate::turn_share::{PUSH_SPAN_MAX, TOKENS_SPAN_MAX, TurnShare};
 use crate::worker::Worker;
 
 pub(crate) use backend::HubCall;
@@ -81,6 +81,11 @@ const RETRY_SPREAD: u64 = 4;
 pub(crate) struct PushState {
     /// The settings of the hubs, which stay as they were at the start of the worker, except for keys.
     settings: Arc<Hubs>,
+    /// The requests to hubs. Each one belongs to exactly one requester.
+    pub(crate) sessions: CheckedSlab<PushSession>,
+    /// What requests to hubs, and the commands of clients in them, may still take of the turn, and the sessions that
+    /// wait for the next one.
+    pub(crate) share: TurnShare<PushSession>,
     /// Channels and subscribers.
     hub: Hub<Key>,
     /// The messages that wait for clients that do not read. Never contains an empty queue.
@@ -229,13 +234,16 @@ impl PushState {
         self.due_at = Moment::NEVER;
     }
 
-    /// The state of worker `own` of `workers`.
-    pub(crate) fn new(settings: Arc<Hubs>, own: u16, workers: u16) -> Self {
+    /// The state of a worker. `place` is its number and the number of workers. It holds at most `sessions_max` sessions.
+    pub(crate) fn new(settings: Arc<Hubs>, sessions_max: usize, place: (u16, u16)) -> Self {
+        let (own, workers) = place;
         let has_backends = settings.has_backends();
         let lets_commands_wait = settings.lets_commands_wait();
         let verifier = Verifier::new(&settings);
         let sweep_at = if settings.is_empty() { Moment::NEVER } else { Moment::ZERO };
         Self {
+            sessions: CheckedSlab::new(sessions_max),
+            share: TurnShare::new(PUSH_SPAN_MAX),
             hub: Hub::new(&settings, own, workers),
             settings,
             queues: BTreeMap::new(),
@@ -492,7 +500,7 @@ impl Worker {
         kind: Kind,
     ) -> Option<Id<PushSession>> {
         let session = PushSession { requester: to, hub, intake: Intake::NONE, kind };
-        let Ok(id) = self.sessions.insert(session) else {
+        let Ok(id) = self.push.sessions.insert(session) else {
             let text = "the proxy is handling too many requests";
             self.answer_later(reactor, to, self.retry_of(hub), text, true);
             return None;
@@ -503,12 +511,15 @@ impl Worker {
 
     /// Whether the session waits for the request body.
     pub(super) fn session_expects_body(&self, id: Id<PushSession>) -> bool {
-        self.sessions.get(id).is_some_and(|session| matches!(session.kind, Kind::Request { .. }))
+        self.push
+            .sessions
+            .get(id)
+            .is_some_and(|session| matches!(session.kind, Kind::Request { .. }))
     }
 
     /// The deadline of a session has passed.
     pub(super) fn session_due<R: Reactor>(&mut self, reactor: &mut R, id: Id<PushSession>) {
-        let Some(session) = self.sessions.get(id) else { return };
+        let Some(session) = self.push.sessions.get(id) else { return };
         match &session.kind {
             Kind::Events { .. } => self.send_heartbeat(reactor, id),
             Kind::Poll { .. } => self.answer_poll(reactor, id, &[], false),
@@ -520,7 +531,7 @@ impl Worker {
 
     /// The client has ended its direction of the connection: a client that waits for events has left.
     pub(super) fn session_half_closed<R: Reactor>(&mut self, reactor: &mut R, id: Id<PushSession>) {
-        let Some(session) = self.sessions.get(id) else { return };
+        let Some(session) = self.push.sessions.get(id) else { return };
         let to = session.requester;
         match &session.kind {
             Kind::Events { .. }
@@ -539,10 +550,10 @@ impl Worker {
     /// The process stops: streams end and long polls return without a message, so that their clients come back to the
     /// process that takes over, with the position that they have reached.
     pub(crate) fn end_waiting_sessions<R: Reactor>(&mut self, reactor: &mut R) {
-        let waiting: Vec<_> = self.sessions.iter().map(|(id, _)| id).collect();
+        let waiting: Vec<_> = self.push.sessions.iter().map(|(id, _)| id).collect();
         for id in waiting {
             // The end of one session may have ended another one.
-            let Some(session) = self.sessions.find(id) else { continue };
+            let Some(session) = self.push.sessions.find(id) else { continue };
             match &session.kind {
                 Kind::Events { .. } => self.end_events(reactor, id),
                 Kind::Poll { .. } => self.answer_poll(reactor, id, &[], false),
@@ -559,7 +570,7 @@ impl Worker {
 
     /// Ends a stream of events, so that its client begins another one with the position that it has reached.
     fn end_events<R: Reactor>(&mut self, reactor: &mut R, id: Id<PushSession>) {
-        let Some(to) = self.sessions.get(id).map(PushSession::requester) else { return };
+        let Some(to) = self.push.sessions.get(id).map(PushSession::requester) else { return };
         self.forget_session(id);
         self.end_response(reactor, to, b"", b"");
         self.release_requester(reactor, to);
@@ -567,7 +578,7 @@ impl Worker {
 
     /// Gives back everything that a session holds.
     pub(super) fn forget_session(&mut self, id: Id<PushSession>) {
-        let Some(session) = self.sessions.remove(id) else { return };
+        let Some(session) = self.push.sessions.remove(id) else { return };
         let key = Key::of_session(id);
         let counters = &self.accounts.counters;
         counters.push_subscriptions_now.sub(session.subscriptions() as u64);

@@ -178,7 +178,9 @@ impl Worker {
             Receiver::Session(id) => id,
             Receiver::Call(id) => return self.handle_call_event(id, event),
         };
-        let Some(is_client) = self.sessions.find(id).map(PushSession::is_client) else { return };
+        let Some(is_client) = self.push.sessions.find(id).map(PushSession::is_client) else {
+            return;
+        };
         match event {
             Event::Subscribed(_, place, reply) if is_client => {
                 self.confirm_client(reactor, id, place, &reply);
@@ -216,7 +218,7 @@ impl Worker {
             Event::Replied(..) | Event::Commands(..) => {}
             Event::Refused(..) => {
                 self.forget_raw_place(id);
-                if self.websockets.find(id).is_some() {
+                if self.websockets.sessions.find(id).is_some() {
                     let code = CloseCode::TRY_AGAIN_LATER;
                     self.close_websocket(reactor, id, Close { code, reason: "limit exceeded" });
                 }

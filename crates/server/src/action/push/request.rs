@@ -82,7 +82,7 @@ impl Worker {
         data: &[u8],
         is_end: bool,
     ) {
-        let Some(session) = self.sessions.get(id) else { return };
+        let Some(session) = self.push.sessions.get(id) else { return };
         let to = session.requester;
         let Kind::Request { purpose, body } = &session.kind else { return };
         if body.len() + data.len() > self.body_max(purpose) {
@@ -90,7 +90,7 @@ impl Worker {
             return self.answer_error(reactor, to, 413, TOO_LARGE, true);
         }
         if let Some(PushSession { kind: Kind::Request { body, .. }, .. }) =
-            self.sessions.get_mut(id)
+            self.push.sessions.get_mut(id)
         {
             body.extend_from_slice(data);
         }
@@ -101,26 +101,26 @@ impl Worker {
 
     /// The request is complete: it is carried out now, or in a later turn.
     fn finish_hub_request<R: Reactor>(&mut self, reactor: &mut R, id: Id<PushSession>) {
-        let Some(session) = self.sessions.get(id) else { return };
+        let Some(session) = self.push.sessions.get(id) else { return };
         let sock = session.requester.sock;
-        if self.push_share.is_used_up() || self.push_share.has_waiting_of(sock) {
-            return self.push_share.put_off(sock, id);
+        if self.push.share.is_used_up() || self.push.share.has_waiting_of(sock) {
+            return self.push.share.put_off(sock, id);
         }
         self.run_hub_request(reactor, id);
     }
 
     /// Carries out what has waited for a turn, as far as its share of the turn goes.
     pub(crate) fn run_waiting_hub_requests<R: Reactor>(&mut self, reactor: &mut R) {
-        self.push_share.renew();
+        self.push.share.renew();
         self.push.tokens.renew();
-        if !self.push_share.has_waiting() && !self.push.tokens.has_waiting() {
+        if !self.push.share.has_waiting() && !self.push.tokens.has_waiting() {
             return;
         }
-        while !self.push_share.is_used_up()
-            && let Some(id) = self.push_share.take_next()
+        while !self.push.share.is_used_up()
+            && let Some(id) = self.push.share.take_next()
         {
             // Its client may have left while it waited.
-            let Some(session) = self.sessions.find(id) else { continue };
+            let Some(session) = self.push.sessions.find(id) else { continue };
             match session.kind {
                 Kind::Request { .. } => self.run_hub_request(reactor, id),
                 Kind::Client { .. } => self.resume_commands(reactor, id),
@@ -134,7 +134,7 @@ impl Worker {
         while !self.push.tokens.is_used_up()
             && let Some(id) = self.push.tokens.take_next()
         {
-            match self.sessions.find(id).map(|session| &session.kind) {
+            match self.push.sessions.find(id).map(|session| &session.kind) {
                 Some(Kind::Unverified(_)) => self.resume_subscription(reactor, id),
                 Some(
                     Kind::Client { .. }
@@ -149,12 +149,12 @@ impl Worker {
         }
         // The requests behind them belong to the same share.
         self.settle(reactor);
-        self.push_share.renew();
+        self.push.share.renew();
         self.push.tokens.renew();
     }
 
     fn run_hub_request<R: Reactor>(&mut self, reactor: &mut R, id: Id<PushSession>) {
-        let Some(session) = self.sessions.get_mut(id) else { return };
+        let Some(session) = self.push.sessions.get_mut(id) else { return };
         let Kind::Request { purpose, body } = &mut session.kind else { return };
         let body = core::mem::take(body);
         let purpose = core::mem::replace(purpose, Purpose::Api(Box::default()));
@@ -170,6 +170,6 @@ impl Worker {
             }
         }
         self.buffers.put(body);
-        self.push_share.note_call(reactor.read_clock().since(began));
+        self.push.share.note_call(reactor.read_clock().since(began));
     }
 }

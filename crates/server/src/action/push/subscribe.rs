@@ -239,7 +239,7 @@ impl Worker {
     }
 
     fn set_place(&mut self, id: Id<PushSession>, new: SubscriptionId) {
-        match self.sessions.get_mut(id).map(|session| &mut session.kind) {
+        match self.push.sessions.get_mut(id).map(|session| &mut session.kind) {
             Some(Kind::Events { place } | Kind::Poll { place, .. }) => *place = Some(new),
             Some(
                 Kind::Request { .. }
@@ -259,7 +259,7 @@ impl Worker {
         id: Id<PushSession>,
         reply: &Subscribed,
     ) {
-        let Some(session) = self.sessions.get_mut(id) else { return };
+        let Some(session) = self.push.sessions.get_mut(id) else { return };
         let to = session.requester;
         let is_lost = reply.recovered.as_ref().is_some_and(|recovered| !recovered.is_whole);
         let missed = reply.recovered.as_ref().map_or(&[][..], |found| &found.publications);
@@ -303,7 +303,7 @@ impl Worker {
 
     /// Ends a session whose subscription failed after the session had begun.
     pub(super) fn refuse_session<R: Reactor>(&mut self, reactor: &mut R, id: Id<PushSession>) {
-        let Some(session) = self.sessions.get(id) else { return };
+        let Some(session) = self.push.sessions.get(id) else { return };
         let (to, retry) = (session.requester, self.retry_of(session.hub));
         match &session.kind {
             Kind::Poll { .. } => {
@@ -329,7 +329,7 @@ impl Worker {
         publications: &[Arc<Publication>],
         is_lost: bool,
     ) {
-        let Some(session) = self.sessions.get_mut(id) else { return };
+        let Some(session) = self.push.sessions.get_mut(id) else { return };
         let to = session.requester;
         let Kind::Poll { position, origin, .. } = &mut session.kind else { return };
         let last = publications.last().and_then(|publication| publication.position);
@@ -354,14 +354,14 @@ impl Worker {
 
     /// Sends a comment, so that the stream of events stays alive.
     pub(super) fn send_heartbeat<R: Reactor>(&mut self, reactor: &mut R, id: Id<PushSession>) {
-        let Some(session) = self.sessions.get(id) else { return };
+        let Some(session) = self.push.sessions.get(id) else { return };
         let to = session.requester;
         self.send_data(reactor, to, events::HEARTBEAT);
         self.arm_heartbeat(reactor, id);
     }
 
     pub(super) fn arm_heartbeat<R: Reactor>(&mut self, reactor: &mut R, id: Id<PushSession>) {
-        let Some(session) = self.sessions.get(id) else { return };
+        let Some(session) = self.push.sessions.get(id) else { return };
         let (to, hub) = (session.requester, session.hub);
         let every = self.push.settings.get(hub).and_then(|hub| hub.push.heartbeat);
         if let Some(every) = every {

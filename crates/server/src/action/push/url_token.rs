@@ -147,7 +147,8 @@ impl Worker {
 
     /// Continues a request whose token has waited for its turn.
     pub(super) fn resume_subscription<R: Reactor>(&mut self, reactor: &mut R, id: Id<PushSession>) {
-        let Some(PushSession { requester: to, hub, kind, .. }) = self.sessions.remove(id) else {
+        let Some(PushSession { requester: to, hub, kind, .. }) = self.push.sessions.remove(id)
+        else {
             return;
         };
         let Kind::Unverified(waiting) = kind else { return self.note_bug(reactor, to.sock) };
@@ -161,7 +162,7 @@ impl Worker {
 
     /// A request has waited for its turn for too long, or the process stops.
     pub(super) fn unverified_due<R: Reactor>(&mut self, reactor: &mut R, id: Id<PushSession>) {
-        let Some(session) = self.sessions.get(id) else { return };
+        let Some(session) = self.push.sessions.get(id) else { return };
         let (to, retry) = (session.requester, self.retry_of(session.hub));
         self.forget_session(id);
         self.answer_later(reactor, to, retry, "too many tokens wait for verification", true);

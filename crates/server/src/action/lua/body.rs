@@ -12,8 +12,8 @@ use tidegate_reactor::Reactor;
 use tidegate_wire::message::{OwnedResponse, ResponseHead};
 
 use crate::action::Running;
+use crate::action::lua::response::ResponseHook;
 use crate::action::lua::{ScriptedRequest, id_of, tag_of};
-use crate::action::lua_response::ResponseHook;
 use crate::action::proxy::Failure;
 use crate::action::proxy::exchange::Exchange;
 use crate::requester::Requester;
@@ -32,9 +32,9 @@ pub(crate) struct BodyHook {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ExchangeHook {
     /// Its request.
-    pub(super) request: Id<ScriptedRequest>,
+    pub(in crate::action) request: Id<ScriptedRequest>,
     /// The server waits until the script has read.
-    pub(super) is_full: bool,
+    pub(in crate::action) is_full: bool,
 }
 
 impl BodyHook {
@@ -64,17 +64,17 @@ impl Worker {
         let exchange = self.exchanges.get_mut(id)?;
         let to = exchange.requester;
         let request = ScriptedRequest::of_body(to, hook.app, hook.handle, BodyHook::new(id));
-        let request = self.scripted.insert(request).ok()?;
+        let request = self.lua.requests.insert(request).ok()?;
         exchange.body_hook = Some(ExchangeHook { request, is_full: false });
-        if let Some(vm) = self.apps.present(hook.app) {
+        if let Some(vm) = self.lua.apps.present(hook.app) {
             vm.begin_body(hook.handle, tag_of(request), reply);
         }
-        self.lua_share.put_off(to.sock, request);
+        self.lua.share.put_off(to.sock, request);
         Some(changed)
     }
 
     /// How many bytes of the body the hook of a response takes now. If none, `Effect::BodyRoom` resumes the server.
-    pub(super) fn body_hook_room(&mut self, id: Id<Exchange>) -> usize {
+    pub(in crate::action) fn body_hook_room(&mut self, id: Id<Exchange>) -> usize {
         let hook = self.exchanges.find(id).and_then(|exchange| exchange.body_hook);
         let Some(hook) = hook else { return usize::MAX };
         let room = self.in_vm(hook.request, Vm::body_room).unwrap_or(usize::MAX);
@@ -85,13 +85,13 @@ impl Worker {
     }
 
     /// Hands a piece of a body to its hook, and the trailers at the end.
-    pub(super) fn feed_body_hook(
+    pub(in crate::action) fn feed_body_hook(
         &mut self,
         id: Id<ScriptedRequest>,
         data: &[u8],
         end: Option<&[u8]>,
     ) {
-        let hook = self.scripted.get_mut(id).and_then(ScriptedRequest::body_hook_mut);
+        let hook = self.lua.requests.get_mut(id).and_then(ScriptedRequest::body_hook_mut);
         if let (Some(hook), Some(trailers)) = (hook, end) {
             hook.end = Some(trailers.to_vec());
         }
@@ -112,7 +112,7 @@ impl Worker {
     ) {
         let Some(hook) = hook else { return self.release_requester(reactor, to) };
         if let Some(own) =
-            self.scripted.get_mut(hook.request).and_then(ScriptedRequest::body_hook_mut)
+            self.lua.requests.get_mut(hook.request).and_then(ScriptedRequest::body_hook_mut)
         {
             own.exchange = Id::NONE;
         }
@@ -120,7 +120,7 @@ impl Worker {
     }
 
     /// The client of a response has read what was sent.
-    pub(super) fn body_hook_drained(&mut self, id: Id<Exchange>) {
+    pub(in crate::action) fn body_hook_drained(&mut self, id: Id<Exchange>) {
         let hook = self.exchanges.find(id).and_then(|exchange| exchange.body_hook);
         if let Some(hook) = hook {
             self.lua_drained(hook.request);
@@ -132,9 +132,9 @@ impl Worker {
         id: Id<ScriptedRequest>,
         call: impl FnOnce(&mut Vm, tidegate_lua::ScriptRequestId) -> T,
     ) -> Option<T> {
-        let request = self.scripted.get(id)?;
+        let request = self.lua.requests.get(id)?;
         let (app, handle) = (request.app(), request.handle());
-        self.apps.present(app).map(|vm| call(vm, handle))
+        self.lua.apps.present(app).map(|vm| call(vm, handle))
     }
 }
 
@@ -142,7 +142,7 @@ impl Worker {
 impl Worker {
     /// Carries out `Effect::BodyRoom`.
     pub(super) fn resume_body<R: Reactor>(&mut self, reactor: &mut R, tag: u64) {
-        let request = self.scripted.find(id_of(tag));
+        let request = self.lua.requests.find(id_of(tag));
         let Some(id) = request.and_then(ScriptedRequest::exchange) else { return };
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
         if let Some(hook) = &mut exchange.body_hook {
@@ -163,7 +163,7 @@ impl Worker {
         data: &[u8],
         is_end: bool,
     ) {
-        let Some(request) = self.scripted.find_mut(id) else { return };
+        let Some(request) = self.lua.requests.find_mut(id) else { return };
         let (to, exchange) = (request.requester(), request.exchange());
         if !is_end {
             self.send_data(reactor, to, data);
@@ -229,16 +229,16 @@ impl Worker {
     #[must_use]
     pub fn hooked_bytes_max(&self) -> usize {
         let of = |(_, request): (_, &ScriptedRequest)| {
-            self.apps.peek(request.app()).map_or(0, |vm| vm.unread_bytes(request.handle()))
+            self.lua.apps.peek(request.app()).map_or(0, |vm| vm.unread_bytes(request.handle()))
         };
-        self.scripted.iter().map(of).max().unwrap_or(0)
+        self.lua.requests.iter().map(of).max().unwrap_or(0)
     }
 
     /// Checks that exchanges and the requests of their hooks name each other. For tests.
     pub(crate) fn check_body_hooks(&self) {
         for (id, exchange) in self.exchanges.iter() {
             let Some(hook) = exchange.body_hook else { continue };
-            let request = self.scripted.find(hook.request);
+            let request = self.lua.requests.find(hook.request);
             assert_eq!(request.and_then(ScriptedRequest::exchange), Some(id), "the hook of {id:?}");
         }
     }

@@ -33,10 +33,10 @@ impl Worker {
         app: usize,
         (socket, pool): (SocketId, usize),
     ) {
-        let life = self.apps.life(app);
+        let life = self.lua.apps.life(app);
         if let Err(why) = self.begin_lua_socket_exchange(reactor, (app, life), (socket, pool)) {
             self.accounts.counters.lua_refused_requests.add(1);
-            if let Some(vm) = self.apps.present(app) {
+            if let Some(vm) = self.lua.apps.present(app) {
                 vm.socket_ended(life, socket, why);
             }
         }
@@ -57,7 +57,7 @@ impl Worker {
         let id = self.open_own(reactor, own).ok_or(NO_MEMORY)?;
         self.accounts.counters.lua_sockets.add(1);
         let is_wanted =
-            self.apps.present(app).is_some_and(|vm| vm.socket_begun(socket, tag_of(id)));
+            self.lua.apps.present(app).is_some_and(|vm| vm.socket_begun(socket, tag_of(id)));
         match is_wanted {
             true => self.begin_socket_exchange(reactor, id, pool),
             false => self.cancel_own(reactor, id),
@@ -130,7 +130,7 @@ impl Worker {
             self.set_server_receiving(reactor, up, true);
         }
         if let Some(AppSocket { app, life, socket }) = self.own.socket(own)
-            && let Some(vm) = self.apps.present(usize::from(app))
+            && let Some(vm) = self.lua.apps.present(usize::from(app))
         {
             vm.socket_connected(life, socket);
         }
@@ -140,7 +140,7 @@ impl Worker {
     /// Takes bytes of the server.
     pub(crate) fn take_socket_bytes(&mut self, own: Id<InternalRequest>, bytes: &[u8]) {
         if let Some(AppSocket { app, life, socket }) = self.own.socket(own)
-            && let Some(vm) = self.apps.present(usize::from(app))
+            && let Some(vm) = self.lua.apps.present(usize::from(app))
         {
             let has_room = vm.socket_received(life, socket, bytes);
             self.own.set_full(own, !has_room);
@@ -150,7 +150,7 @@ impl Worker {
     /// The server takes no more bytes at present, or takes them again.
     pub(crate) fn pause_socket(&mut self, own: Id<InternalRequest>, is_paused: bool) {
         if let Some(AppSocket { app, life, socket }) = self.own.socket(own)
-            && let Some(vm) = self.apps.present(usize::from(app))
+            && let Some(vm) = self.lua.apps.present(usize::from(app))
         {
             vm.note_socket_blocked(life, socket, is_paused);
         }
@@ -168,7 +168,7 @@ impl Worker {
     /// The connection has ended: the VM learns why.
     pub(crate) fn end_socket(&mut self, socket: AppSocket, reason: &str) {
         let AppSocket { app, life, socket } = socket;
-        if let Some(vm) = self.apps.present(usize::from(app)) {
+        if let Some(vm) = self.lua.apps.present(usize::from(app)) {
             vm.socket_ended(life, socket, reason);
         }
     }

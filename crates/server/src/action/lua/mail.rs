@@ -116,13 +116,13 @@ impl Worker {
     /// Makes the worker one of several whose applications reach each other's clients. Called once, before the first
     /// turn.
     pub fn join_apps(&mut self, post: LuaPost) {
-        self.lua_post = Some(post);
+        self.lua.post = Some(post);
     }
 
     /// Takes messages of applications.
     pub(crate) fn receive_lua_mail<R: Reactor>(&mut self, reactor: &mut R) {
         for _ in 0..MAILS_PER_TURN_MAX {
-            let Some(mail) = self.lua_post.as_ref().and_then(LuaPost::take) else { return };
+            let Some(mail) = self.lua.post.as_ref().and_then(LuaPost::take) else { return };
             match mail {
                 LuaMail::Client { app, to, order: Order::Send { is_text, data } } => {
                     self.send_lua_here(reactor, app, to, (is_text, &data));
@@ -133,7 +133,7 @@ impl Worker {
                 LuaMail::Broadcast(broadcast) => self.keep_broadcast(broadcast),
             }
         }
-        if let Some(post) = &self.lua_post
+        if let Some(post) = &self.lua.post
             && !post.mailbox.is_empty()
         {
             post.mailbox.ring_again();
@@ -148,7 +148,7 @@ impl Worker {
         to: RemoteClient,
         (is_text, data): (bool, &[u8]),
     ) {
-        let app = self.apps.base_of(app) as u16;
+        let app = self.lua.apps.base_of(app) as u16;
         if self.is_lua_here(to) {
             return self.send_lua_here(reactor, app, to, (is_text, data));
         }
@@ -164,7 +164,7 @@ impl Worker {
         code: u16,
         reason: &[u8],
     ) {
-        let app = self.apps.base_of(app) as u16;
+        let app = self.lua.apps.base_of(app) as u16;
         if self.is_lua_here(to) {
             return self.close_lua_here(reactor, app, to, code, reason);
         }
@@ -173,7 +173,7 @@ impl Worker {
 
     /// Whether a client is one of this worker.
     fn is_lua_here(&self, to: RemoteClient) -> bool {
-        self.lua_post.as_ref().map_or(0, |post| post.own) == to.worker as usize
+        self.lua.post.as_ref().map_or(0, |post| post.own) == to.worker as usize
     }
 
     /// Sends a message to a client of this worker, which may have left.
@@ -184,7 +184,7 @@ impl Worker {
         to: RemoteClient,
         message: (bool, &[u8]),
     ) {
-        if let Some(tag) = self.apps.tag_of(usize::from(app), to.life, to.client) {
+        if let Some(tag) = self.lua.apps.tag_of(usize::from(app), to.life, to.client) {
             self.send_lua_message(reactor, tag, message, None);
         }
     }
@@ -198,7 +198,7 @@ impl Worker {
         code: u16,
         reason: &[u8],
     ) {
-        if let Some(tag) = self.apps.tag_of(usize::from(app), to.life, to.client) {
+        if let Some(tag) = self.lua.apps.tag_of(usize::from(app), to.life, to.client) {
             self.close_by_lua(reactor, tag, code, reason);
         }
     }
@@ -206,7 +206,7 @@ impl Worker {
     fn mail_lua(&self, app: u16, to: RemoteClient, order: Order) {
         let mail = LuaMail::Client { app, to, order };
         let is_sent =
-            self.lua_post.as_ref().is_some_and(|post| post.send(to.worker as usize, mail));
+            self.lua.post.as_ref().is_some_and(|post| post.send(to.worker as usize, mail));
         self.accounts.counters.lua_mail_drops.add(u64::from(!is_sent));
     }
 }
@@ -218,7 +218,7 @@ impl Worker {
         let channel = String::from_utf8_lossy(channel).into_owned();
         let broadcast = Arc::new(Broadcast { channel, data: data.to_vec() });
         let mut drops = 0;
-        if let Some(post) = &self.lua_post {
+        if let Some(post) = &self.lua.post {
             for worker in (0..post.workers.len()).filter(|worker| *worker != post.own) {
                 let is_sent = post.send(worker, LuaMail::Broadcast(Arc::clone(&broadcast)));
                 drops += u64::from(!is_sent);
@@ -229,19 +229,19 @@ impl Worker {
     }
 
     fn keep_broadcast(&mut self, broadcast: Arc<Broadcast>) {
-        let drops = self.apps.add_broadcast(&broadcast);
+        let drops = self.lua.apps.add_broadcast(&broadcast);
         self.accounts.counters.lua_mail_drops.add(drops);
     }
 
     /// Hands the broadcasts that wait to the VMs, one of each VM after the other, as far as the share of the turn goes.
     pub(super) fn deliver_broadcasts<R: Reactor>(&mut self, reactor: &mut R) {
-        while self.apps.has_broadcasts() {
-            for place in 0..self.apps.len() {
-                if self.lua_share.is_used_up() {
+        while self.lua.apps.has_broadcasts() {
+            for place in 0..self.lua.apps.len() {
+                if self.lua.share.is_used_up() {
                     return;
                 }
-                let app = self.apps.index_at(place);
-                if let Some(broadcast) = self.apps.take_broadcast(app) {
+                let app = self.lua.apps.index_at(place);
+                if let Some(broadcast) = self.lua.apps.take_broadcast(app) {
                     let Broadcast { channel, data } = &*broadcast;
                     self.call_app(reactor, app, "a broadcast", None, |vm| {
                         vm.broadcast(channel, data)

@@ -5,7 +5,7 @@
 //! Limits: `LOG_CALLS_MAX` records that wait for `on_log`; more are dropped and counted (`lua_log_drops`). `on_log` has its
 //! share of a turn; `on_response` runs when the head arrives, and what it takes is subtracted from the share of other callbacks.
 //! Invariant: a VM keeps the request of an exchange with `on_response` or `on_body` until the head of the response, or the
-//! end; for `on_body`, see `lua_body.rs`.
+//! end; for `on_body`, see `body.rs`.
 
 use std::collections::VecDeque;
 
@@ -46,7 +46,7 @@ pub(crate) struct ResponseHook {
 impl Worker {
     /// Runs `on_response` for the head of a response, and lets `on_body` run if a body follows. `Err`: the hook has failed,
     /// and so has the exchange. `Ok(None)`: the head is not changed.
-    pub(super) fn change_response<R: Reactor>(
+    pub(in crate::action) fn change_response<R: Reactor>(
         &mut self,
         reactor: &mut R,
         id: Id<Exchange>,
@@ -56,7 +56,7 @@ impl Worker {
         let hook = self.exchanges.get_mut(id).and_then(|exchange| exchange.response_hook.take());
         let Some(hook) = hook else { return Ok(None) };
         let ResponseHook { app, life, handle } = *hook;
-        let is_present = self.apps.is_running(app, life);
+        let is_present = self.lua.apps.is_running(app, life);
         let verdict = match is_present {
             true => self.call_app(reactor, app, "on_response", None, |vm| {
                 match vm.has(Handler::Response) {
@@ -69,7 +69,7 @@ impl Worker {
             }),
             false => None,
         };
-        let vm = self.apps.present(app).filter(|_| is_present);
+        let vm = self.lua.apps.present(app).filter(|_| is_present);
         let found = vm.and_then(|vm| vm.take_reply(handle).zip(Some(vm.has(Handler::Body))));
         let Some((mut reply, changes_bodies)) =
             found.filter(|_| verdict == Some(CallbackEnd::Done))
@@ -106,8 +106,8 @@ impl Worker {
 
     /// The VM does not keep the request of an exchange any more.
     pub(crate) fn close_response_hook(&mut self, hook: ResponseHook) {
-        if self.apps.life(hook.app) == hook.life
-            && let Some(vm) = self.apps.present(hook.app)
+        if self.lua.apps.life(hook.app) == hook.life
+            && let Some(vm) = self.lua.apps.present(hook.app)
         {
             vm.close_request(hook.handle);
         }
@@ -115,8 +115,8 @@ impl Worker {
 
     /// Calls `on_log` for records that wait, as far as the share of the turn goes.
     pub(super) fn run_log_hooks<R: Reactor>(&mut self, reactor: &mut R) {
-        while !self.lua_share.is_used_up()
-            && let Some((app, record)) = self.log_hooks.take()
+        while !self.lua.share.is_used_up()
+            && let Some((app, record)) = self.lua.log_hooks.take()
         {
             self.run_log_hook(reactor, app, &record);
         }
@@ -126,7 +126,7 @@ impl Worker {
     /// dropped.
     pub(super) fn run_last_log_hooks<R: Reactor>(&mut self, reactor: &mut R) {
         let end = reactor.read_clock().after(LAST_LOGS_SPAN);
-        while let Some((app, record)) = self.log_hooks.take() {
+        while let Some((app, record)) = self.lua.log_hooks.take() {
             match reactor.read_clock() < end {
                 true => self.run_log_hook(reactor, app, &record),
                 false => self.accounts.counters.lua_log_drops.add(1),
@@ -135,7 +135,7 @@ impl Worker {
     }
 
     fn run_log_hook<R: Reactor>(&mut self, reactor: &mut R, app: usize, record: &[u8]) {
-        if self.apps.peek(app).is_some_and(|vm| !vm.has(Handler::Log)) {
+        if self.lua.apps.peek(app).is_some_and(|vm| !vm.has(Handler::Log)) {
             // The code has changed since.
             return;
         }
@@ -149,7 +149,7 @@ impl Worker {
     pub(crate) fn kept_for_responses(&self) -> usize {
         let hooks =
             self.exchanges.iter().filter_map(|(_, exchange)| exchange.response_hook.as_ref());
-        hooks.filter(|hook| self.apps.is_running(hook.app, hook.life)).count()
+        hooks.filter(|hook| self.lua.apps.is_running(hook.app, hook.life)).count()
     }
 }
 

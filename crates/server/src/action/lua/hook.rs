@@ -20,8 +20,8 @@ use tidegate_wire::message::Method;
 
 use crate::action::Running;
 use crate::action::handled::Stage;
+use crate::action::lua::response::ResponseHook;
 use crate::action::lua::{ScriptedRequest, tag_of};
-use crate::action::lua_response::ResponseHook;
 use crate::carrier::Progress;
 use crate::requester::Requester;
 use crate::worker::Worker;
@@ -53,7 +53,7 @@ pub(super) struct Hook {
 
 impl Worker {
     /// Lets the hook of a route decide about a request.
-    pub(super) fn begin_access<R: Reactor>(
+    pub(in crate::action) fn begin_access<R: Reactor>(
         &mut self,
         reactor: &mut R,
         to: Requester,
@@ -61,13 +61,13 @@ impl Worker {
         values: &Values<'_>,
     ) {
         let (now, seconds, app) = (reactor.now(), reactor.unix_seconds(), hooks.app);
-        let Some(vm) = self.apps.vm(app, now, seconds) else {
+        let Some(vm) = self.lua.apps.vm(app, now, seconds) else {
             return self.answer_error(reactor, to, 503, "the application is not running", false);
         };
         let decides = vm.has(Handler::Access);
         let generation = self.settings_of(to).generation;
         let is_earlier = generation != self.settings.newest().generation;
-        if !decides && self.apps.must_decide(app, is_earlier) {
+        if !decides && self.lua.apps.must_decide(app, is_earlier) {
             return self.answer_error(reactor, to, 503, UNABLE, false);
         }
         let hook = Hook {
@@ -81,7 +81,7 @@ impl Worker {
         let has_body = !matches!(values.head.method, Method::Head);
         let full = "the proxy is handling too many requests";
         let request = ScriptedRequest::of_hook(to, app, hook, has_body);
-        let Ok(id) = self.scripted.insert(request) else {
+        let Ok(id) = self.lua.requests.insert(request) else {
             return self.answer_error(reactor, to, 503, full, true);
         };
         let client = values.client().map(|address| address.to_string()).unwrap_or_default();
@@ -95,11 +95,11 @@ impl Worker {
             params: &params,
             pools: Some(&hooks.names),
         };
-        let vm = self.apps.present(app);
+        let vm = self.lua.apps.present(app);
         let handle = vm.and_then(|vm| vm.open_request(values.head, &origin));
         let kept = self.values.take(to);
-        let (Some(handle), Some(request)) = (handle, self.scripted.get_mut(id)) else {
-            self.scripted.remove(id);
+        let (Some(handle), Some(request)) = (handle, self.lua.requests.get_mut(id)) else {
+            self.lua.requests.remove(id);
             self.recall_values(to, kept);
             return self.answer_error(reactor, to, 503, full, true);
         };
@@ -114,10 +114,10 @@ impl Worker {
         id: Id<ScriptedRequest>,
         hook: Hook,
     ) {
-        let Some(request) = self.scripted.get(id) else { return };
+        let Some(request) = self.lua.requests.get(id) else { return };
         let (to, app, handle) = (request.requester(), request.app(), request.handle());
-        let mut rewritten = core::mem::take(&mut self.rewritten);
-        if let Some(vm) = self.apps.present(app) {
+        let mut rewritten = core::mem::take(&mut self.lua.rewritten);
+        if let Some(vm) = self.lua.apps.present(app) {
             vm.take_request(handle, &mut rewritten);
         }
         // The values of the response are rendered again, for the changed request.
@@ -127,7 +127,7 @@ impl Worker {
         let (snapshot, route) = (self.settings_of(to), hook.route as usize);
         if snapshot.generation != hook.generation {
             // So many reloads have happened that the request has got other settings (`adopt_requests`).
-            self.rewritten = rewritten;
+            self.lua.rewritten = rewritten;
             self.drop_response_hook();
             let text = "the configuration has changed while the request waited";
             return self.answer_error(reactor, to, 503, text, false);
@@ -142,11 +142,11 @@ impl Worker {
         let head = rewritten.head.lend();
         let stage = Stage::Hooked(changes, hook.random);
         self.begin_handled(reactor, to, &head, (route, hook.scheme), stage);
-        if let Some(vm) = self.apps.present(app) {
+        if let Some(vm) = self.lua.apps.present(app) {
             // For `on_response`, which gets the request.
             vm.restore_request(handle, &mut rewritten);
         }
-        self.rewritten = rewritten;
+        self.lua.rewritten = rewritten;
         self.drop_response_hook();
         // The body follows, if the hook has waited.
         self.resume_request(to);
@@ -154,19 +154,19 @@ impl Worker {
 
     /// Ends a request of `on_access`. Its VM keeps it if there is an `on_response` or `on_body`.
     fn keep_for_response(&mut self, id: Id<ScriptedRequest>) {
-        let Some(request) = self.scripted.get(id) else { return };
+        let Some(request) = self.lua.requests.get(id) else { return };
         let (app, handle) = (request.app(), request.handle());
         let of_response = |vm: &mut Vm| vm.has(Handler::Response) || vm.has(Handler::Body);
-        if !self.apps.present(app).is_some_and(of_response) {
+        if !self.lua.apps.present(app).is_some_and(of_response) {
             return self.forget_scripted(id);
         }
-        self.scripted.remove(id);
-        self.response_hook = Some(ResponseHook { app, life: self.apps.life(app), handle });
+        self.lua.requests.remove(id);
+        self.lua.response_hook = Some(ResponseHook { app, life: self.lua.apps.life(app), handle });
     }
 
     /// Drops the hook of a request that was answered instead of forwarded.
     fn drop_response_hook(&mut self) {
-        if let Some(hook) = self.response_hook.take() {
+        if let Some(hook) = self.lua.response_hook.take() {
             self.close_response_hook(hook);
         }
     }
@@ -174,23 +174,27 @@ impl Worker {
     /// Whether a request that began with earlier settings waits for the decision of a hook.
     pub(crate) fn is_earlier_hook_waiting(&self) -> bool {
         let newest = self.settings.newest().generation;
-        let mut hooks = self.scripted.iter().filter_map(|(_, request)| request.hook());
+        let mut hooks = self.lua.requests.iter().filter_map(|(_, request)| request.hook());
         hooks.any(|hook| hook.generation != newest)
     }
 
     /// Whether a request waits for the decision of a hook.
-    pub(super) fn is_hook(&self, id: Id<ScriptedRequest>) -> bool {
-        self.scripted.get(id).is_some_and(|request| request.hook().is_some())
+    pub(in crate::action) fn is_hook(&self, id: Id<ScriptedRequest>) -> bool {
+        self.lua.requests.get(id).is_some_and(|request| request.hook().is_some())
     }
 
     /// How many bytes of the request body an application takes: none before a hook has decided.
-    pub(super) fn lua_body_room(&self, id: Id<ScriptedRequest>) -> usize {
+    pub(in crate::action) fn lua_body_room(&self, id: Id<ScriptedRequest>) -> usize {
         if self.is_hook(id) { 0 } else { usize::MAX }
     }
 
     /// The deadline of a hook has passed.
-    pub(super) fn hook_due<R: Reactor>(&mut self, reactor: &mut R, id: Id<ScriptedRequest>) {
-        let Some(request) = self.scripted.get(id) else { return };
+    pub(in crate::action) fn hook_due<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<ScriptedRequest>,
+    ) {
+        let Some(request) = self.lua.requests.get(id) else { return };
         let to = request.requester();
         if request.hook().is_none() {
             return;

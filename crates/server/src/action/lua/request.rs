@@ -19,11 +19,11 @@ impl Worker {
         operation: OperationId,
         (request, outbox): (&Outgoing, &Outbox),
     ) {
-        let life = self.apps.life(app);
+        let life = self.lua.apps.life(app);
         if let Err(why) = self.begin_lua_request(reactor, (app, life), operation, (request, outbox))
         {
             self.accounts.counters.lua_refused_requests.add(1);
-            self.apps.complete_request(app, life, operation, Err(why));
+            self.lua.apps.complete_request(app, life, operation, Err(why));
         }
     }
 
@@ -54,7 +54,7 @@ impl Worker {
         let id = self.open_own(reactor, own).ok_or(NO_MEMORY)?;
         self.accounts.counters.lua_requests.add(1);
         let is_wanted =
-            self.apps.present(app).is_some_and(|vm| vm.note_begun(operation, tag_of(id)));
+            self.lua.apps.present(app).is_some_and(|vm| vm.note_begun(operation, tag_of(id)));
         match is_wanted {
             true => self.begin_own_exchange(reactor, id, &parts, pool),
             false => self.cancel_own(reactor, id),
@@ -65,12 +65,12 @@ impl Worker {
     /// The index of a pool that an application lists at this place. Its index may change with the configuration, its name
     /// does not.
     pub(super) fn pool_of_app(&self, app: usize, place: usize) -> Option<u16> {
-        let name = self.apps.settings(app)?.pools.get(place)?;
+        let name = self.lua.apps.settings(app)?.pools.get(place)?;
         self.pool_named(name)
     }
 
     /// The index of a pool.
-    pub(super) fn pool_named(&self, name: &str) -> Option<u16> {
+    pub(in crate::action) fn pool_named(&self, name: &str) -> Option<u16> {
         let snapshot = self.settings.newest();
         let mut pools = snapshot.config.pools.iter().zip(0_u16..);
         let found = pools.find(|(pool, at)| pool.name == name && !snapshot.is_pool_gone(*at));

@@ -4,7 +4,7 @@
 //! read grow in memory.
 //! Limits: `QUEUE_BYTES_MAX` bytes wait for a client; one that exceeds it is closed with 1013. Messages that arrive while a
 //! handler of the client waits are kept up to `BACKLOG_BYTES_MAX`; then nothing is read from the client.
-//! Invariant: each client that a VM keeps has an entry in `Worker::lua_clients`, whose connection names the entry.
+//! Invariant: each client that a VM keeps has an entry in `LuaState::clients`, whose connection names the entry.
 //! A client whose callback fails is closed with 1011, and only that one.
 
 use std::collections::VecDeque;
@@ -128,19 +128,19 @@ impl Worker {
         let (websocket, handle) = (Id::NONE, Id::NONE);
         let client =
             LuaClient { app: app as u16, is_waiting: false, websocket, handle, extra: None };
-        let Ok(client) = self.lua_clients.insert(client) else {
+        let Ok(client) = self.lua.clients.insert(client) else {
             let text = "the proxy is handling too many requests";
             return self.answer_error(reactor, to, 503, text, true);
         };
         let service = Service::Lua(client);
         let Some(websocket) = self.open_websocket(reactor, to, head, route, service) else {
-            self.lua_clients.remove(client);
+            self.lua.clients.remove(client);
             return;
         };
         // No response belongs to the request.
         let request = self.open_in_vm(to, head, (route, app), is_https, u64::MAX);
-        let handle = self.apps.present(app).and_then(|vm| vm.open_client(tag_of(client)));
-        let Some(entry) = self.lua_clients.find_mut(client) else { return };
+        let handle = self.lua.apps.present(app).and_then(|vm| vm.open_client(tag_of(client)));
+        let Some(entry) = self.lua.clients.find_mut(client) else { return };
         entry.websocket = websocket;
         let (Some(handle), Some(request)) = (handle, request) else {
             return self.close_lua_client(reactor, client, 1013, "too many clients");
@@ -151,14 +151,14 @@ impl Worker {
     }
 
     /// Hands a message to the application.
-    pub(super) fn lua_message<R: Reactor>(
+    pub(in crate::action) fn lua_message<R: Reactor>(
         &mut self,
         reactor: &mut R,
         client: Id<LuaClient>,
         mut outlet: Outlet<'_>,
         message: &Message<'_>,
     ) {
-        let Some(entry) = self.lua_clients.get_mut(client) else { return };
+        let Some(entry) = self.lua.clients.get_mut(client) else { return };
         let (app, handle) = (usize::from(entry.app), entry.handle);
         if handle.is_none() {
             return;
@@ -174,8 +174,8 @@ impl Worker {
     }
 
     /// Whether nothing more is read from the client of a connection, because messages wait for its handler.
-    pub(super) fn is_lua_full(&self, client: Id<LuaClient>) -> bool {
-        let extra = self.lua_clients.find(client).and_then(|entry| entry.extra.as_ref());
+    pub(in crate::action) fn is_lua_full(&self, client: Id<LuaClient>) -> bool {
+        let extra = self.lua.clients.find(client).and_then(|entry| entry.extra.as_ref());
         extra.is_some_and(|extra| extra.backlog_bytes >= BACKLOG_BYTES_MAX)
     }
 
@@ -192,8 +192,8 @@ impl Worker {
         let was_full = self.is_lua_full(client);
         self.serve_backlog(reactor, client);
         if was_full
-            && let Some(entry) = self.lua_clients.find(client)
-            && let Some(socket) = self.websockets.find(entry.websocket)
+            && let Some(entry) = self.lua.clients.find(client)
+            && let Some(socket) = self.websockets.sessions.find(entry.websocket)
         {
             let to = socket.requester();
             self.resume_request(to);
@@ -202,12 +202,13 @@ impl Worker {
 
     /// Hands over the messages that waited, until a handler waits again.
     fn serve_backlog<R: Reactor>(&mut self, reactor: &mut R, client: Id<LuaClient>) {
-        while let Some(entry) = self.lua_clients.find_mut(client)
+        while let Some(entry) = self.lua.clients.find_mut(client)
             && !entry.is_waiting
             && let Some((is_text, data)) = entry.extra.as_mut().and_then(|extra| extra.take())
         {
             let (app, handle, websocket) = (usize::from(entry.app), entry.handle, entry.websocket);
-            let is_closing = self.websockets.find(websocket).is_none_or(WebSocket::is_closing);
+            let is_closing =
+                self.websockets.sessions.find(websocket).is_none_or(WebSocket::is_closing);
             if handle.is_none() || is_closing {
                 continue;
             }
@@ -219,8 +220,12 @@ impl Worker {
     }
 
     /// Notes the Close frame of a client.
-    pub(super) fn note_lua_close(&mut self, client: Id<LuaClient>, close: Option<Close<'_>>) {
-        if let Some(entry) = self.lua_clients.find_mut(client) {
+    pub(in crate::action) fn note_lua_close(
+        &mut self,
+        client: Id<LuaClient>,
+        close: Option<Close<'_>>,
+    ) {
+        if let Some(entry) = self.lua.clients.find_mut(client) {
             let (code, reason) =
                 close.map_or((NO_CODE, ""), |close| (close.code.get(), close.reason));
             let extra = entry.extra.get_or_insert_default();
@@ -231,13 +236,13 @@ impl Worker {
     /// Runs `on_close` for the connections that have ended. Returns whether there were any.
     pub(crate) fn end_lua_clients<R: Reactor>(&mut self, reactor: &mut R) -> bool {
         let mut has_ended = false;
-        while let Some(client) = self.lua_ended.pop() {
+        while let Some(client) = self.lua.ended.pop() {
             has_ended = true;
             // A missing entry was counted when it was noticed.
-            if self.lua_clients.find(client).is_none() {
+            if self.lua.clients.find(client).is_none() {
                 continue;
             }
-            let Some(entry) = self.lua_clients.remove(client) else { continue };
+            let Some(entry) = self.lua.clients.remove(client) else { continue };
             let (app, handle) = (usize::from(entry.app), entry.handle);
             if handle.is_none() {
                 continue;
@@ -255,10 +260,10 @@ impl Worker {
         let of_app = |(id, entry): (Id<LuaClient>, &LuaClient)| {
             (usize::from(entry.app) == app && entry.is_in_vm()).then_some(id)
         };
-        let clients: Vec<_> = self.lua_clients.iter().filter_map(of_app).collect();
+        let clients: Vec<_> = self.lua.clients.iter().filter_map(of_app).collect();
         for client in clients {
             self.free_reserved(app, client);
-            if let Some(entry) = self.lua_clients.find_mut(client) {
+            if let Some(entry) = self.lua.clients.find_mut(client) {
                 entry.handle = Id::NONE;
             }
             self.close_lua_client(reactor, client, CloseCode::INTERNAL_ERROR.get(), "");
@@ -267,8 +272,8 @@ impl Worker {
 
     /// Makes the VMs forget a client whose entry is missing.
     pub(crate) fn abandon_in_vms(&mut self, client: Id<LuaClient>) {
-        for place in 0..self.apps.len() {
-            if let Some(vm) = self.apps.present(self.apps.index_at(place)) {
+        for place in 0..self.lua.apps.len() {
+            if let Some(vm) = self.lua.apps.present(self.lua.apps.index_at(place)) {
                 vm.abandon_client(tag_of(client));
             }
         }
@@ -283,10 +288,10 @@ impl Worker {
         reply: Option<&mut (Id<LuaClient>, &mut Outlet<'_>)>,
     ) {
         let client = id_of(tag);
-        let Some(entry) = self.lua_clients.find(client) else { return };
+        let Some(entry) = self.lua.clients.find(client) else { return };
         let websocket = entry.websocket;
         let kind = if is_text { Kind::Text } else { Kind::Binary };
-        let Some(socket) = self.websockets.find(websocket) else { return };
+        let Some(socket) = self.websockets.sessions.find(websocket) else { return };
         if reactor.output_pending(socket.requester().sock) > QUEUE_BYTES_MAX {
             self.accounts.counters.lua_slow_clients.add(1);
             return self.close_lua_client(reactor, client, 1013, "the client does not read");
@@ -302,9 +307,9 @@ impl Worker {
 
     /// Tells the VM how many bytes wait for a client. While the client does not read, nothing is read from it.
     pub(super) fn note_lua_queue<R: Reactor>(&mut self, reactor: &mut R, client: Id<LuaClient>) {
-        let Some(entry) = self.lua_clients.find(client) else { return };
+        let Some(entry) = self.lua.clients.find(client) else { return };
         let (app, handle, websocket) = (usize::from(entry.app), entry.handle, entry.websocket);
-        let Some(socket) = self.websockets.find(websocket) else { return };
+        let Some(socket) = self.websockets.sessions.find(websocket) else { return };
         let (to, sock) = (socket.requester(), socket.requester().sock);
         let queued = match self.is_client_blocked(reactor, to) {
             true => reactor.output_pending(sock),
@@ -313,20 +318,20 @@ impl Worker {
         if queued > 0 && !self.is_client_held(to) {
             self.hold_client(reactor, to);
         }
-        if let Some(vm) = self.apps.present(app) {
+        if let Some(vm) = self.lua.apps.present(app) {
             vm.note_queued(handle, queued);
         }
     }
 
     /// The client reads again.
-    pub(super) fn lua_client_drained<R: Reactor>(
+    pub(in crate::action) fn lua_client_drained<R: Reactor>(
         &mut self,
         reactor: &mut R,
         client: Id<LuaClient>,
     ) {
-        let Some(entry) = self.lua_clients.find(client) else { return };
+        let Some(entry) = self.lua.clients.find(client) else { return };
         let (app, handle) = (usize::from(entry.app), entry.handle);
-        let Some(vm) = self.apps.present(app) else { return };
+        let Some(vm) = self.lua.apps.present(app) else { return };
         vm.note_queued(handle, 0);
         if handle.is_none() || !vm.has(Handler::Drain) {
             return;
@@ -360,8 +365,8 @@ impl Worker {
         let Some(code) = CloseCode::new(code) else { return };
         let close = Close { code, reason };
         self.note_lua_close(client, Some(close));
-        if let Some(entry) = self.lua_clients.find(client)
-            && self.websockets.find(entry.websocket).is_some()
+        if let Some(entry) = self.lua.clients.find(client)
+            && self.websockets.sessions.find(entry.websocket).is_some()
         {
             self.close_websocket(reactor, entry.websocket, close);
         }
@@ -374,7 +379,7 @@ impl Worker {
         client: Id<LuaClient>,
         verdict: Option<CallbackEnd>,
     ) {
-        if let Some(entry) = self.lua_clients.find_mut(client) {
+        if let Some(entry) = self.lua.clients.find_mut(client) {
             entry.is_waiting = verdict == Some(CallbackEnd::Waiting);
         }
         match verdict {

@@ -2,7 +2,25 @@
 //! In: a request, its body, the effects of the application's callbacks. Out: calls of callbacks; responses.
 //! Never: asks which protocol the client speaks; runs Lua code while it carries out the effects of a callback.
 //! Limits: a body of `body-max` of the application; the share of a turn (`TurnShare`); those of `tidegate_lua`.
-//! Invariant: each request that a VM keeps has an entry in `Worker::scripted`, and the reverse.
+//!
+//! - `state.rs`: what a worker holds of all applications
+//! - `socket.rs`, `mail.rs`: WebSocket connections, and messages between workers
+//! - `hook.rs`, `response.rs`, `body.rs`: hooks on requests and responses of other actions
+//! - `request.rs`, `tcp.rs`: the own requests and sockets of applications
+//! - `reload.rs`, `relief.rs`: new code, and an application whose memory is used up
+//!
+//! Invariant: each request that a VM keeps has an entry in `LuaState::requests`, and the reverse.
+
+pub(crate) mod body;
+mod hook;
+pub(crate) mod mail;
+mod relief;
+mod reload;
+mod request;
+pub(crate) mod response;
+pub(crate) mod socket;
+pub(crate) mod state;
+mod tcp;
 
 use tidegate_base::Id;
 use tidegate_config::findings::Finding;
@@ -16,9 +34,9 @@ use tidegate_reactor::{Peer, Reactor};
 use tidegate_wire::message::{BodyLength, Method, RequestHead};
 
 use crate::action::intake::Intake;
-use crate::action::lua_body::BodyHook;
-use crate::action::lua_hook::Hook;
-use crate::action::lua_socket::LuaClient;
+use crate::action::lua::body::BodyHook;
+use crate::action::lua::hook::Hook;
+use crate::action::lua::socket::LuaClient;
 use crate::action::proxy::Failure;
 use crate::action::proxy::exchange::Exchange;
 use crate::action::websocket::Outlet;
@@ -79,7 +97,7 @@ impl ScriptedRequest {
     }
 
     /// A request of `on_access`. The VM does not know it yet.
-    pub(super) fn of_hook(requester: Requester, app: usize, hook: Hook, has_body: bool) -> Self {
+    fn of_hook(requester: Requester, app: usize, hook: Hook, has_body: bool) -> Self {
         Self {
             requester,
             app: app as u16,
@@ -124,7 +142,7 @@ impl ScriptedRequest {
     }
 
     /// What happens to a request of `on_access`.
-    pub(super) fn hook(&self) -> Option<Hook> {
+    fn hook(&self) -> Option<Hook> {
         self.hook
     }
 
@@ -151,7 +169,7 @@ impl Worker {
         scheme: Scheme,
     ) {
         let (now, seconds) = (reactor.now(), reactor.unix_seconds());
-        let Some(vm) = self.apps.vm(app, now, seconds) else {
+        let Some(vm) = self.lua.apps.vm(app, now, seconds) else {
             return self.answer_error(reactor, to, 503, "the application is not running", false);
         };
         let serves_sockets = vm.has(Handler::Message) || vm.has(Handler::Open);
@@ -162,7 +180,7 @@ impl Worker {
         if head.protocol.is_some() {
             return self.answer_error(reactor, to, 501, NO_WEBSOCKET, false);
         }
-        let body_bytes_max = self.apps.settings(app).map_or(0, |app| app.body_bytes_max) as u64;
+        let body_bytes_max = self.lua.apps.settings(app).map_or(0, |app| app.body_bytes_max) as u64;
         if matches!(head.length, BodyLength::Length(length) if length > body_bytes_max) {
             let text = "the request body exceeds the application's limit";
             return self.answer_error(reactor, to, 413, text, true);
@@ -180,12 +198,12 @@ impl Worker {
             body_hook: None,
         };
         let full = "the proxy is handling too many requests";
-        let Ok(id) = self.scripted.insert(request) else {
+        let Ok(id) = self.lua.requests.insert(request) else {
             return self.answer_error(reactor, to, 503, full, true);
         };
         let handle = self.open_in_vm(to, head, (route, app), is_https, tag_of(id));
-        let (Some(handle), Some(request)) = (handle, self.scripted.get_mut(id)) else {
-            self.scripted.remove(id);
+        let (Some(handle), Some(request)) = (handle, self.lua.requests.get_mut(id)) else {
+            self.lua.requests.remove(id);
             return self.answer_error(reactor, to, 503, full, true);
         };
         request.handle = handle;
@@ -216,7 +234,7 @@ impl Worker {
         let params = path_parameters(&snapshot.route(route).paths, head.path);
         let (client, params) = (&client[..], &params[..]);
         let origin = Origin { tag, client, user: None, is_https, params, pools: None };
-        self.apps.present(app)?.open_request(head, &origin)
+        self.lua.apps.present(app)?.open_request(head, &origin)
     }
 
     /// Takes bytes of the request body. Calls the application once the body is complete.
@@ -227,13 +245,13 @@ impl Worker {
         data: &[u8],
         is_end: bool,
     ) {
-        let Some(request) = self.scripted.get_mut(id) else { return };
+        let Some(request) = self.lua.requests.get_mut(id) else { return };
         let (app, handle, to) = (request.app(), request.handle, request.requester);
         if !request.expects_body {
             return;
         }
-        let body_bytes_max = self.apps.settings(app).map_or(0, |app| app.body_bytes_max);
-        let bytes = self.apps.present(app).map_or(0, |vm| vm.add_body(handle, data));
+        let body_bytes_max = self.lua.apps.settings(app).map_or(0, |app| app.body_bytes_max);
+        let bytes = self.lua.apps.present(app).map_or(0, |vm| vm.add_body(handle, data));
         if bytes > body_bytes_max {
             self.forget_scripted(id);
             let text = "the request body exceeds the application's limit";
@@ -246,16 +264,16 @@ impl Worker {
 
     /// Whether the application waits for the rest of the request body.
     pub(super) fn lua_expects_body(&self, id: Id<ScriptedRequest>) -> bool {
-        self.scripted.get(id).is_some_and(|request| request.expects_body)
+        self.lua.requests.get(id).is_some_and(|request| request.expects_body)
     }
 
     /// Runs `on_request` or `on_access`, in a later turn if callbacks have used up their share of this one.
     pub(super) fn run_request<R: Reactor>(&mut self, reactor: &mut R, id: Id<ScriptedRequest>) {
-        let Some(request) = self.scripted.get_mut(id) else { return };
+        let Some(request) = self.lua.requests.get_mut(id) else { return };
         request.expects_body = false;
         let to = request.requester;
-        if self.lua_share.is_used_up() {
-            self.lua_share.put_off(to.sock, id);
+        if self.lua.share.is_used_up() {
+            self.lua.share.put_off(to.sock, id);
             return self.set_running(to, Running::Lua(id));
         }
         self.call_on_request(reactor, id);
@@ -263,7 +281,7 @@ impl Worker {
 
     fn call_on_request<R: Reactor>(&mut self, reactor: &mut R, id: Id<ScriptedRequest>) {
         // Its client may have left while it waited.
-        let Some(request) = self.scripted.find(id) else { return };
+        let Some(request) = self.lua.requests.find(id) else { return };
         let (app, handle) = (request.app(), request.handle);
         let verdict = match request.hook {
             None if request.body_hook.is_some() => {
@@ -284,7 +302,7 @@ impl Worker {
         verdict: Option<&CallbackEnd>,
     ) {
         // The response may be complete.
-        let Some(request) = self.scripted.find(id) else { return };
+        let Some(request) = self.lua.requests.find(id) else { return };
         let (to, hook) = (request.requester, request.hook);
         match (verdict, hook) {
             // Its exchange is the action, or the request already.
@@ -308,9 +326,9 @@ impl Worker {
 
     /// The client has read what was sent.
     pub(super) fn lua_drained(&mut self, id: Id<ScriptedRequest>) {
-        let Some(request) = self.scripted.get(id) else { return };
+        let Some(request) = self.lua.requests.get(id) else { return };
         let (app, handle) = (request.app(), request.handle);
-        if let Some(vm) = self.apps.present(app) {
+        if let Some(vm) = self.lua.apps.present(app) {
             vm.note_drained(handle);
         }
     }
@@ -343,7 +361,7 @@ impl Worker {
         status: u16,
         text: &'static str,
     ) {
-        let exchange = self.scripted.find(id).and_then(ScriptedRequest::exchange);
+        let exchange = self.lua.requests.find(id).and_then(ScriptedRequest::exchange);
         self.recall_scripted(id);
         self.forget_scripted(id);
         self.blame(to, Cause::Server, text);
@@ -358,8 +376,8 @@ impl Worker {
 
     /// Gives back everything that a request holds here and in its VM.
     pub(super) fn forget_scripted(&mut self, id: Id<ScriptedRequest>) {
-        if let Some(request) = self.scripted.remove(id)
-            && let Some(vm) = self.apps.present(request.app())
+        if let Some(request) = self.lua.requests.remove(id)
+            && let Some(vm) = self.lua.apps.present(request.app())
         {
             vm.close_request(request.handle);
         }
@@ -374,10 +392,11 @@ impl Worker {
     /// The applications whose `on_start` failed.
     pub fn start_apps<R: Reactor>(&mut self, reactor: &mut R) -> Result<(), Vec<Finding>> {
         let mut findings = Vec::new();
-        for app in 0..self.apps.len() {
+        for app in 0..self.lua.apps.len() {
             let verdict = self.call_app(reactor, app, "on_start", None, Vm::start);
             if let Some(CallbackEnd::Failed(failure)) = verdict {
-                findings.extend(self.apps.finding(app, format!("on_start: {}", failure.message)));
+                findings
+                    .extend(self.lua.apps.finding(app, format!("on_start: {}", failure.message)));
             }
         }
         if findings.is_empty() { Ok(()) } else { Err(findings) }
@@ -386,8 +405,8 @@ impl Worker {
     /// Runs `on_stop` of every application, after everything else has ended.
     pub fn stop_apps<R: Reactor>(&mut self, reactor: &mut R) {
         self.run_last_log_hooks(reactor);
-        for place in 0..self.apps.len() {
-            let app = self.apps.index_at(place);
+        for place in 0..self.lua.apps.len() {
+            let app = self.lua.apps.index_at(place);
             self.call_app(reactor, app, "on_stop", None, Vm::stop);
         }
     }
@@ -406,10 +425,10 @@ impl Worker {
         call: impl FnOnce(&mut Vm) -> CallbackEnd,
     ) -> Option<CallbackEnd> {
         let (now, seconds) = (reactor.now(), reactor.unix_seconds());
-        let vm = self.apps.vm(app, now, seconds)?;
+        let vm = self.lua.apps.vm(app, now, seconds)?;
         let began = reactor.read_clock();
         let verdict = call(vm);
-        self.lua_share.note_call(reactor.read_clock().since(began));
+        self.lua.share.note_call(reactor.read_clock().since(began));
         self.finish_call(reactor, app, (what, &verdict), reply);
         Some(verdict)
     }
@@ -423,10 +442,10 @@ impl Worker {
         reply: Option<(Id<LuaClient>, &mut Outlet<'_>)>,
     ) {
         self.accounts.counters.lua_callbacks.add(1);
-        let outbox = self.apps.take_outbox(app);
+        let outbox = self.lua.apps.take_outbox(app);
         self.accounts.counters.lua_refusals.add(outbox.refusals);
         self.carry_out(reactor, app, &outbox, reply);
-        self.apps.put_outbox(outbox);
+        self.lua.apps.put_outbox(outbox);
         if let CallbackEnd::Failed(failure) = verdict {
             self.accounts.counters.lua_failures.add(1);
             self.accounts.counters.lua_excesses.add(u64::from(failure.is_excess()));
@@ -437,11 +456,11 @@ impl Worker {
         {
             self.relieve_app(reactor, app);
         }
-        if self.apps.note(app, what, verdict, reactor.now()) {
+        if self.lua.apps.note(app, what, verdict, reactor.now()) {
             self.accounts.counters.lua_restarts.add(1);
             self.abandon_app(reactor, app);
         }
-        if let Some(due) = self.apps.arm(app) {
+        if let Some(due) = self.lua.apps.arm(app) {
             WorkerTimer::Lua.set(reactor, due);
         }
     }
@@ -449,28 +468,29 @@ impl Worker {
     /// Begins the callbacks of requests that had to wait, continues those whose wait is over, and begins timers and
     /// threads that are due, as far as their share of the turn goes.
     pub(crate) fn resume_apps<R: Reactor>(&mut self, reactor: &mut R) {
-        let has_waiting =
-            self.lua_share.has_waiting() || self.log_hooks.len() > 0 || self.apps.has_broadcasts();
-        if self.apps.retired_len() == 0 && !self.apps.has_ready() && !has_waiting {
+        let has_waiting = self.lua.share.has_waiting()
+            || self.lua.log_hooks.len() > 0
+            || self.lua.apps.has_broadcasts();
+        if self.lua.apps.retired_len() == 0 && !self.lua.apps.has_ready() && !has_waiting {
             return;
         }
         // Messages of WebSocket clients, clients of earlier code, requests, `on_log` and threads get a share each, so that none
         // of them keeps the others waiting.
-        self.lua_share.renew();
+        self.lua.share.renew();
         self.serve_retired(reactor);
-        while !self.lua_share.is_used_up()
-            && let Some(id) = self.lua_share.take_next()
+        while !self.lua.share.is_used_up()
+            && let Some(id) = self.lua.share.take_next()
         {
             self.call_on_request(reactor, id);
         }
-        self.lua_share.renew();
+        self.lua.share.renew();
         self.run_log_hooks(reactor);
-        self.lua_share.renew();
+        self.lua.share.renew();
         self.deliver_broadcasts(reactor);
-        self.lua_share.renew();
-        for place in 0..self.apps.len() {
-            let app = self.apps.index_at(place);
-            while !self.lua_share.is_used_up() && self.resume_app(reactor, app) {}
+        self.lua.share.renew();
+        for place in 0..self.lua.apps.len() {
+            let app = self.lua.apps.index_at(place);
+            while !self.lua.share.is_used_up() && self.resume_app(reactor, app) {}
         }
         self.arm_apps(reactor);
         self.settle(reactor);
@@ -478,19 +498,19 @@ impl Worker {
 
     /// `WorkerTimer::Lua` has expired.
     pub(crate) fn collect_due_apps<R: Reactor>(&mut self, reactor: &mut R) {
-        self.apps.collect_due(reactor.now(), reactor.unix_seconds());
+        self.lua.apps.collect_due(reactor.now(), reactor.unix_seconds());
         self.arm_apps(reactor);
     }
 
     /// Sets `WorkerTimer::Lua` for what waits.
     pub(super) fn arm_apps<R: Reactor>(&mut self, reactor: &mut R) {
-        for place in 0..self.apps.len() {
-            if let Some(due) = self.apps.arm(self.apps.index_at(place)) {
+        for place in 0..self.lua.apps.len() {
+            if let Some(due) = self.lua.apps.arm(self.lua.apps.index_at(place)) {
                 WorkerTimer::Lua.set(reactor, due);
             }
         }
-        if let Some(due) = self.apps.next_of_retired()
-            && let Some(due) = self.apps.arm_at(due)
+        if let Some(due) = self.lua.apps.next_of_retired()
+            && let Some(due) = self.lua.apps.arm_at(due)
         {
             WorkerTimer::Lua.set(reactor, due);
         }
@@ -498,13 +518,13 @@ impl Worker {
 
     /// Continues one callback. Returns false if none is ready.
     fn resume_app<R: Reactor>(&mut self, reactor: &mut R, app: usize) -> bool {
-        if !self.apps.present(app).is_some_and(|vm| vm.is_ready()) {
+        if !self.lua.apps.present(app).is_some_and(|vm| vm.is_ready()) {
             return false;
         }
         let (now, seconds) = (reactor.now(), reactor.unix_seconds());
         let began = reactor.read_clock();
-        let resumed = self.apps.vm(app, now, seconds).and_then(Vm::resume);
-        self.lua_share.note_call(reactor.read_clock().since(began));
+        let resumed = self.lua.apps.vm(app, now, seconds).and_then(Vm::resume);
+        self.lua.share.note_call(reactor.read_clock().since(began));
         let Some(Resumed { whose, what, verdict }) = resumed else { return false };
         self.finish_call(reactor, app, (what, &verdict), None);
         match whose {
@@ -522,7 +542,7 @@ impl Worker {
         let of_app = |(id, request): (Id<ScriptedRequest>, &ScriptedRequest)| {
             (request.app() == app).then_some((id, request.requester))
         };
-        let requests: Vec<_> = self.scripted.iter().filter_map(of_app).collect();
+        let requests: Vec<_> = self.lua.requests.iter().filter_map(of_app).collect();
         for (id, to) in requests {
             self.fail_scripted(reactor, id, to);
         }
@@ -595,7 +615,7 @@ impl Worker {
                 }
                 Effect::Log { level, text } => {
                     let text = String::from_utf8_lossy(outbox.get(text));
-                    let name = self.apps.name(app);
+                    let name = self.lua.apps.name(app);
                     // The log escapes line breaks, so that a client cannot forge a line.
                     match level {
                         Level::Error => log::error(format_args!("lua {name}: {text}")),
@@ -609,7 +629,7 @@ impl Worker {
 
     /// Makes the values of a request those of the response that begins now.
     pub(super) fn recall_scripted(&mut self, id: Id<ScriptedRequest>) {
-        let Some(request) = self.scripted.find_mut(id) else { return };
+        let Some(request) = self.lua.requests.find_mut(id) else { return };
         if request.body_hook.is_some() {
             // Its response has begun.
             return;
@@ -621,7 +641,7 @@ impl Worker {
     /// Sends a piece of a response body.
     fn send_scripted<R: Reactor>(&mut self, reactor: &mut R, tag: u64, data: &[u8], is_end: bool) {
         let id = id_of(tag);
-        let Some(request) = self.scripted.find(id) else { return };
+        let Some(request) = self.lua.requests.find(id) else { return };
         if request.body_hook.is_some() {
             return self.send_hooked(reactor, id, data, is_end);
         }
@@ -643,7 +663,7 @@ impl Worker {
 
     /// The requester of the request with this tag, unless the request has ended.
     fn requester_of(&self, tag: u64) -> Option<Requester> {
-        self.scripted.find(id_of(tag)).map(|request| request.requester)
+        self.lua.requests.find(id_of(tag)).map(|request| request.requester)
     }
 }
 

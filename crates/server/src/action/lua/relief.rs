@@ -21,17 +21,17 @@ impl Worker {
     /// Ends waiting handlers of requests, those of the connection with the most first, if the VM holds so much memory
     /// that it would be discarded.
     pub(super) fn relieve_app<R: Reactor>(&mut self, reactor: &mut R, app: usize) {
-        if !self.apps.is_strained(app) {
+        if !self.lua.apps.is_strained(app) {
             return;
         }
-        let most = self.apps.settings(app).map_or(0, |app| app.memory_bytes_max) / 2;
+        let most = self.lua.apps.settings(app).map_or(0, |app| app.memory_bytes_max) / 2;
         let mut ended = 0;
         for requests in self.waiting_by_connection(app) {
             for (id, to) in requests {
                 ended += 1;
                 self.fail_scripted(reactor, id, to);
             }
-            let Some(vm) = self.apps.present(app) else { break };
+            let Some(vm) = self.lua.apps.present(app) else { break };
             vm.collect_garbage();
             if vm.used_bytes() <= most {
                 break;
@@ -39,8 +39,8 @@ impl Worker {
         }
         if ended > 0 {
             self.accounts.counters.lua_evictions.add(ended);
-            let held = self.apps.present(app).map_or(0, |vm| vm.used_bytes());
-            let name = self.apps.name(app);
+            let held = self.lua.apps.present(app).map_or(0, |vm| vm.used_bytes());
+            let name = self.lua.apps.name(app);
             log::error(format_args!(
                 "lua {name}: memory limit: waiting handlers were ended: {ended}; memory still held: {held} bytes"
             ));
@@ -50,7 +50,7 @@ impl Worker {
     /// The requests whose handlers wait or are about to begin, by connection, the connection with the most first.
     fn waiting_by_connection(&self, app: usize) -> Vec<Vec<(Id<ScriptedRequest>, Requester)>> {
         let mut by_slot: BTreeMap<u32, Vec<_>> = BTreeMap::new();
-        for (id, request) in self.scripted.iter() {
+        for (id, request) in self.lua.requests.iter() {
             if request.app() == app && !request.expects_body() {
                 let to = request.requester();
                 by_slot.entry(to.sock.index).or_default().push((id, to));

@@ -9,6 +9,8 @@
 //!
 //! `service.rs` states how to add an action over WebSocket.
 
+pub(crate) mod compression;
+
 use std::rc::Rc;
 
 use tidegate_base::limits::WEBSOCKET_FRAMES_PER_TURN_MAX;
@@ -25,11 +27,14 @@ use tidegate_wire::websocket::{
 };
 
 use crate::action::Running;
-use crate::action::lua_socket::LuaClient;
+use crate::action::lua::socket::LuaClient;
 use crate::action::push::PushSession;
 use crate::action::service::Service;
-use crate::action::websocket_compression::{Compression, Compressor, Packing, keeps_any_context};
+use crate::action::websocket::compression::{
+    Compression, Compressor, Packing, SharedCodecs, keeps_any_context,
+};
 use crate::answer::{Answer, Switch};
+use crate::checked_slab::CheckedSlab;
 use crate::requester::Requester;
 use crate::worker::Worker;
 
@@ -86,6 +91,27 @@ struct Active {
     message: Vec<u8>,
     /// `None` if compression was not negotiated.
     compression: Option<Box<Compression>>,
+}
+
+/// The WebSocket connections of a worker that actions serve.
+pub(crate) struct WebSockets {
+    /// The connections. Each one belongs to exactly one downstream connection or stream.
+    pub(crate) sessions: CheckedSlab<WebSocket>,
+    /// What connections need during a message, or for compression.
+    pub(crate) actives: Actives,
+    /// The compressors that connections share.
+    pub(crate) codecs: SharedCodecs,
+}
+
+impl WebSockets {
+    /// No connections. Address space for `sessions_max` is reserved.
+    pub(crate) fn new(sessions_max: usize) -> Self {
+        Self {
+            sessions: CheckedSlab::reserved(sessions_max),
+            actives: Actives::default(),
+            codecs: SharedCodecs::default(),
+        }
+    }
 }
 
 /// The place of a connection that is not in `Actives`.
@@ -209,7 +235,7 @@ impl Worker {
             Ok(mut accept) => {
                 // A client may open many streams, but contexts are as many as connections.
                 if accept.deflate.is_some_and(keeps_any_context)
-                    && self.codecs.keepers() >= self.slots_max()
+                    && self.websockets.codecs.keepers() >= self.slots_max()
                 {
                     self.accounts.counters.websocket_uncompressed.add(1);
                     accept.deflate = None;
@@ -242,15 +268,18 @@ impl Worker {
         let (active, yielded) = (NOT_ACTIVE, false);
         let socket =
             WebSocket { requester: to, active, message_ms, service, endpoint, state, yielded };
-        let Ok(id) = self.websockets.insert(socket) else {
+        let Ok(id) = self.websockets.sessions.insert(socket) else {
             let text = "the proxy is handling too many requests";
             self.answer_later(reactor, to, RETRY, text, true);
             return None;
         };
-        if let (Some(parameters), Some(socket)) = (accept.deflate, self.websockets.get_mut(id)) {
-            let compression = Some(Box::new(Compression::new(parameters, &self.codecs)));
+        if let (Some(parameters), Some(socket)) =
+            (accept.deflate, self.websockets.sessions.get_mut(id))
+        {
+            let compression = Some(Box::new(Compression::new(parameters, &self.websockets.codecs)));
             let decoder = new_decoder(true);
-            socket.active = self.actives.put(Active { decoder, message: Vec::new(), compression });
+            socket.active =
+                self.websockets.actives.put(Active { decoder, message: Vec::new(), compression });
         }
         self.accounts.counters.websockets.add(1);
         self.accounts.counters.websockets_now.add(1);
@@ -266,7 +295,7 @@ impl Worker {
         id: Id<WebSocket>,
         close: Close<'_>,
     ) {
-        let Some(socket) = self.websockets.get_mut(id) else { return };
+        let Some(socket) = self.websockets.sessions.get_mut(id) else { return };
         if socket.state == State::Closing {
             return;
         }
@@ -282,7 +311,7 @@ impl Worker {
 
     /// The process stops.
     pub(super) fn stop_websocket<R: Reactor>(&mut self, reactor: &mut R, id: Id<WebSocket>) {
-        let close = match self.websockets.get(id).map(|socket| socket.service) {
+        let close = match self.websockets.sessions.get(id).map(|socket| socket.service) {
             Some(Service::Client(_)) => close_of(Disconnect::SHUTDOWN),
             Some(Service::Echo | Service::Lua(_) | Service::Raw(_)) | None => {
                 Close::new(CloseCode::GOING_AWAY)
@@ -293,7 +322,7 @@ impl Worker {
 
     /// Ends the connection after what was sent.
     fn end_websocket<R: Reactor>(&mut self, reactor: &mut R, id: Id<WebSocket>) {
-        let Some(socket) = self.websockets.get(id) else { return };
+        let Some(socket) = self.websockets.sessions.get(id) else { return };
         let to = socket.requester;
         self.forget_websocket(id);
         self.end_switched(reactor, to);
@@ -301,9 +330,9 @@ impl Worker {
 
     /// Gives back everything that the connection holds here.
     pub(super) fn forget_websocket(&mut self, id: Id<WebSocket>) {
-        let Some(socket) = self.websockets.remove(id) else { return };
+        let Some(socket) = self.websockets.sessions.remove(id) else { return };
         self.accounts.counters.websockets_now.sub(1);
-        if let Some(active) = self.actives.take(socket.active) {
+        if let Some(active) = self.websockets.actives.take(socket.active) {
             self.buffers.put(active.message);
         }
         self.end_service(id, socket.service);
@@ -324,7 +353,7 @@ impl Worker {
         id: Id<WebSocket>,
         bytes: &mut [u8],
     ) -> usize {
-        let Some(socket) = self.websockets.get_mut(id) else { return bytes.len() };
+        let Some(socket) = self.websockets.sessions.get_mut(id) else { return bytes.len() };
         let place = core::mem::replace(&mut socket.active, NOT_ACTIVE);
         let (to, service, is_closing, endpoint) =
             (socket.requester, socket.service, socket.state == State::Closing, socket.endpoint);
@@ -333,7 +362,7 @@ impl Worker {
         }
         let snapshot = Rc::clone(self.settings.newest());
         let endpoint = snapshot.websockets.get(endpoint);
-        let mut active = self.actives.take(place).unwrap_or_else(|| Active {
+        let mut active = self.websockets.actives.take(place).unwrap_or_else(|| Active {
             decoder: new_decoder(false),
             message: Vec::new(),
             compression: None,
@@ -349,7 +378,7 @@ impl Worker {
         self.keep_active(id, active);
         // The action may have closed the connection while it handled a message.
         let is_closing =
-            self.websockets.get(id).is_some_and(|socket| socket.state == State::Closing);
+            self.websockets.sessions.get(id).is_some_and(|socket| socket.state == State::Closing);
         match outcome {
             Outcome::Done | Outcome::Full => {
                 if !is_closing {
@@ -361,7 +390,7 @@ impl Worker {
                 if !is_closing {
                     self.arm_websocket(reactor, id);
                 }
-                if let Some(socket) = self.websockets.get_mut(id)
+                if let Some(socket) = self.websockets.sessions.get_mut(id)
                     && !core::mem::replace(&mut socket.yielded, true)
                 {
                     self.yielded.push(Running::WebSocket(id));
@@ -405,7 +434,7 @@ impl Worker {
                 (Some(own), Some(compressor))
             }
             Some(Compression { inflater: None, compressor, .. }) => {
-                let codec = self.codecs.inflater.take();
+                let codec = self.websockets.codecs.inflater.take();
                 let codec = codec.unwrap_or_else(|| Box::new(Inflater::shared()));
                 (Some(&mut **shared.insert(codec)), Some(compressor))
             }
@@ -443,7 +472,12 @@ impl Worker {
                     messages += 1;
                     let outlet = Outlet { to, compressor: compressor.as_deref_mut() };
                     self.serve_message(reactor, id, service, outlet, &message);
-                    if self.websockets.get(id).is_none_or(|socket| socket.state == State::Closing) {
+                    if self
+                        .websockets
+                        .sessions
+                        .get(id)
+                        .is_none_or(|socket| socket.state == State::Closing)
+                    {
                         decoder.note_close_sent();
                         is_closing = true;
                     }
@@ -474,11 +508,11 @@ impl Worker {
             outcome = Outcome::Done;
         }
         if shared.is_some() {
-            self.codecs.inflater = shared;
+            self.websockets.codecs.inflater = shared;
         }
         if messages > 0 {
             self.accounts.counters.websocket_messages.add(messages);
-            if let Some(socket) = self.websockets.get_mut(id) {
+            if let Some(socket) = self.websockets.sessions.get_mut(id) {
                 socket.message_ms = millis(reactor.now());
             }
         }
@@ -491,16 +525,16 @@ impl Worker {
         if !active.decoder.is_in_message() {
             self.buffers.put(core::mem::take(&mut active.message));
         }
-        let Some(socket) = self.websockets.get_mut(id) else { return };
+        let Some(socket) = self.websockets.sessions.get_mut(id) else { return };
         if active.compression.is_some() || !active.decoder.is_between_messages() {
-            socket.active = self.actives.put(active);
+            socket.active = self.websockets.actives.put(active);
         }
     }
 
     /// Continues with the bytes that had to wait because the share of the turn was used up.
     pub(super) fn continue_websocket(&mut self, id: Id<WebSocket>) {
         // The client may have left since.
-        if let Some(socket) = self.websockets.find_mut(id) {
+        if let Some(socket) = self.websockets.sessions.find_mut(id) {
             socket.yielded = false;
             let to = socket.requester;
             self.resume_request(to);
@@ -519,17 +553,17 @@ impl Worker {
         kind: Kind,
         data: &[u8],
     ) {
-        let Some(socket) = self.websockets.get(id) else { return };
+        let Some(socket) = self.websockets.sessions.get(id) else { return };
         if socket.state == State::Closing {
             return;
         }
         let (to, place) = (socket.requester, socket.active);
-        let mut active = self.actives.lift(place);
+        let mut active = self.websockets.actives.lift(place);
         let compression = active.as_mut().and_then(|active| active.compression.as_deref_mut());
         let compressor = compression.map(|compression| &mut compression.compressor);
         self.send_message(reactor, Outlet { to, compressor }, kind, data);
         if let Some(active) = active {
-            self.actives.put_back(place, active);
+            self.websockets.actives.put_back(place, active);
         }
     }
 
@@ -539,10 +573,11 @@ impl Worker {
         id: Id<WebSocket>,
         count_bytes: impl FnOnce() -> usize,
     ) -> Packing {
-        let Some(place) = self.websockets.find(id).and_then(WebSocket::place) else {
+        let Some(place) = self.websockets.sessions.find(id).and_then(WebSocket::place) else {
             return Packing::Plain;
         };
-        let compression = self.actives.get(place).and_then(|active| active.compression.as_deref());
+        let compression =
+            self.websockets.actives.get(place).and_then(|active| active.compression.as_deref());
         compression.map_or(Packing::Plain, |compression| compression.packing_for(count_bytes()))
     }
 
@@ -553,7 +588,7 @@ impl Worker {
         id: Id<WebSocket>,
         frame: &[u8],
     ) {
-        let Some(socket) = self.websockets.get(id) else { return };
+        let Some(socket) = self.websockets.sessions.get(id) else { return };
         if socket.state != State::Closing {
             let to = socket.requester;
             self.send_switched(reactor, to, frame);
@@ -562,7 +597,7 @@ impl Worker {
 
     /// Changes what a connection is for.
     pub(super) fn set_service(&mut self, id: Id<WebSocket>, service: Service) {
-        if let Some(socket) = self.websockets.get_mut(id) {
+        if let Some(socket) = self.websockets.sessions.get_mut(id) {
             socket.service = service;
         }
     }
@@ -574,7 +609,7 @@ impl Worker {
         reactor: &mut R,
         id: Id<WebSocket>,
     ) -> bool {
-        let Some(socket) = self.websockets.get(id) else { return false };
+        let Some(socket) = self.websockets.sessions.get(id) else { return false };
         let to = socket.requester;
         let is_held = self.is_client_held(to);
         if !is_held && self.is_client_blocked(reactor, to) {
@@ -587,7 +622,7 @@ impl Worker {
     /// The client's output has drained.
     pub(super) fn websocket_drained<R: Reactor>(&mut self, reactor: &mut R, id: Id<WebSocket>) {
         self.arm_websocket(reactor, id);
-        if let Some(socket) = self.websockets.get(id)
+        if let Some(socket) = self.websockets.sessions.get(id)
             && socket.state != State::Closing
         {
             self.resume_service(reactor, id, socket.service);
@@ -626,7 +661,7 @@ impl Worker {
 impl Worker {
     /// Sets the deadline of the connection's state, as if the last byte had arrived now.
     pub(super) fn arm_websocket<R: Reactor>(&mut self, reactor: &mut R, id: Id<WebSocket>) {
-        let Some(socket) = self.websockets.get(id) else { return };
+        let Some(socket) = self.websockets.sessions.get(id) else { return };
         let endpoint = self.settings.newest().websockets.get(socket.endpoint);
         let (now, to) = (reactor.now(), socket.requester);
         let of_state = match socket.state {
@@ -653,7 +688,7 @@ impl Worker {
         let is_due = self.client_check_at(Service::Client(session)) <= Some(reactor.now());
         if is_due
             && self.check_client(reactor, session)
-            && let Some(socket) = self.websockets.get_mut(id)
+            && let Some(socket) = self.websockets.sessions.get_mut(id)
         {
             socket.state = State::Pinged;
         }
@@ -662,7 +697,7 @@ impl Worker {
 
     /// The deadline has passed.
     pub(super) fn websocket_due<R: Reactor>(&mut self, reactor: &mut R, id: Id<WebSocket>) {
-        let Some(socket) = self.websockets.get_mut(id) else { return };
+        let Some(socket) = self.websockets.sessions.get_mut(id) else { return };
         let endpoint = self.settings.newest().websockets.get(socket.endpoint);
         let (now, to) = (reactor.now(), socket.requester);
         let is_idle = endpoint.idle_timeout.is_some_and(|most| socket.quiet_span(now) >= most);
@@ -677,7 +712,7 @@ impl Worker {
             // The client's Pong, or its message, may be among the bytes that are not read.
             return self.set_action_deadline(reactor, to, now.after(FULL_RECHECK));
         }
-        let Some(socket) = self.websockets.get_mut(id) else { return };
+        let Some(socket) = self.websockets.sessions.get_mut(id) else { return };
         match socket.state {
             State::Open | State::Pinged if is_idle => {
                 self.accounts.counters.websocket_timeouts.add(1);

@@ -17,8 +17,8 @@ use tidegate_config::model::Config;
 use tidegate_lua::{CallbackEnd, Handler, Vm};
 use tidegate_reactor::Reactor;
 
-use crate::action::lua_response::LogHooks;
-use crate::action::lua_socket::LuaClient;
+use crate::action::lua::response::LogHooks;
+use crate::action::lua::socket::LuaClient;
 use crate::apps::{Scripts, Successor};
 use crate::requester::Requester;
 use crate::retired::Next;
@@ -48,13 +48,13 @@ impl Worker {
             return Ok(());
         }
         let successors = self.load_apps_of(reactor, config, scripts)?;
-        self.apps.keep_prepared(Arc::clone(scripts), successors);
+        self.lua.apps.keep_prepared(Arc::clone(scripts), successors);
         Ok(())
     }
 
     /// Drops what `prepare_apps` has prepared: another worker cannot use the settings.
     pub fn drop_prepared_apps(&mut self) {
-        self.apps.drop_prepared();
+        self.lua.apps.drop_prepared();
     }
 
     /// Takes the applications that were prepared for these settings, or prepares them.
@@ -67,7 +67,7 @@ impl Worker {
         snapshot: &Snapshot,
     ) -> Result<Vec<Successor>, Vec<Finding>> {
         let Some(scripts) = &snapshot.scripts else { return Ok(Vec::new()) };
-        match self.apps.take_prepared(scripts) {
+        match self.lua.apps.take_prepared(scripts) {
             Some(successors) => Ok(successors),
             None => self.load_apps_of(reactor, &snapshot.config, scripts),
         }
@@ -79,7 +79,8 @@ impl Worker {
         config: &Config,
         scripts: &Scripts,
     ) -> Result<Vec<Successor>, Vec<Finding>> {
-        let prepared = self.apps.prepare((config, scripts), reactor.now(), reactor.unix_seconds());
+        let prepared =
+            self.lua.apps.prepare((config, scripts), reactor.now(), reactor.unix_seconds());
         let failures = prepared.as_ref().map_or_else(Vec::len, |_| 0);
         self.accounts.counters.lua_reload_failures.add(failures as u64);
         prepared
@@ -93,8 +94,8 @@ impl Worker {
         for successor in successors {
             self.change_app(reactor, successor);
         }
-        self.log_hooks.set_apps(self.apps.with(Handler::Log));
-        if self.log_hooks.are_needed() {
+        self.lua.log_hooks.set_apps(self.lua.apps.with(Handler::Log));
+        if self.lua.log_hooks.are_needed() {
             self.recorder.keep_for_hooks();
         }
         self.arm_apps(reactor);
@@ -102,8 +103,8 @@ impl Worker {
 
     fn change_app<R: Reactor>(&mut self, reactor: &mut R, successor: Successor) {
         let Successor { index: app, app: next, started } = successor;
-        let before = self.apps.install(app, next);
-        let old = before.map(|before| self.apps.retire(app, before, reactor.now()));
+        let before = self.lua.apps.install(app, next);
+        let old = before.map(|before| self.lua.apps.retire(app, before, reactor.now()));
         if let Some(old) = old {
             self.rename_app(app, old);
         }
@@ -114,11 +115,13 @@ impl Worker {
         }
         let Some(old) = old else { return };
         let clients = self.clients_of_app(old);
-        self.apps.set_leaving(old, clients);
-        if let Some(by) = self.apps.retired.iter().find(|one| one.index == old).map(|one| one.by) {
+        self.lua.apps.set_leaving(old, clients);
+        if let Some(by) =
+            self.lua.apps.retired.iter().find(|one| one.index == old).map(|one| one.by)
+        {
             self.call_app(reactor, old, "on_retire", None, |vm| vm.retire(by));
         }
-        while let Some(oldest) = self.apps.excess_retired(app) {
+        while let Some(oldest) = self.lua.apps.excess_retired(app) {
             self.accounts.counters.lua_reload_cuts.add(1);
             self.end_retired(reactor, oldest);
         }
@@ -126,15 +129,15 @@ impl Worker {
 
     /// Lets everything that names a VM by the index `from` name it by `to`.
     fn rename_app(&mut self, from: usize, to: usize) {
-        let requests: Vec<_> = self.scripted.iter().map(|(id, _)| id).collect();
+        let requests: Vec<_> = self.lua.requests.iter().map(|(id, _)| id).collect();
         for id in requests {
-            if let Some(request) = self.scripted.find_mut(id) {
+            if let Some(request) = self.lua.requests.find_mut(id) {
                 request.rename_app(from, to);
             }
         }
-        let clients: Vec<_> = self.lua_clients.iter().map(|(id, _)| id).collect();
+        let clients: Vec<_> = self.lua.clients.iter().map(|(id, _)| id).collect();
         for id in clients {
-            if let Some(client) = self.lua_clients.find_mut(id) {
+            if let Some(client) = self.lua.clients.find_mut(id) {
                 client.rename_app(from, to);
             }
         }
@@ -147,9 +150,9 @@ impl Worker {
             }
         }
         self.own.rename_app(from, to);
-        let calls: Vec<_> = self.lua_calls.iter().map(|(id, _)| id).collect();
+        let calls: Vec<_> = self.lua.calls.iter().map(|(id, _)| id).collect();
         for id in calls {
-            if let Some(call) = self.lua_calls.get_mut(id) {
+            if let Some(call) = self.lua.calls.get_mut(id) {
                 call.rename_app(from, to);
             }
         }
@@ -159,7 +162,7 @@ impl Worker {
         let of_app = |(id, client): (Id<LuaClient>, &LuaClient)| {
             (client.app() == app && client.is_in_vm()).then_some(id)
         };
-        self.lua_clients.iter().filter_map(of_app).collect()
+        self.lua.clients.iter().filter_map(of_app).collect()
     }
 }
 
@@ -167,19 +170,19 @@ impl Worker {
 impl Worker {
     /// Hands over or closes the clients whose turn it is, and ends the VMs whose time is over or that have nothing to do.
     pub(super) fn serve_retired<R: Reactor>(&mut self, reactor: &mut R) {
-        if self.apps.retired_len() == 0 {
+        if self.lua.apps.retired_len() == 0 {
             return;
         }
-        while !self.lua_share.is_used_up()
-            && let Some(next) = self.apps.take_leaving(reactor.now())
+        while !self.lua.share.is_used_up()
+            && let Some(next) = self.lua.apps.take_leaving(reactor.now())
         {
             match next {
                 Next::HandOver(client) => self.hand_over_client(reactor, client),
                 Next::Close(client) => self.close_reloaded(reactor, client),
             }
         }
-        self.lua_share.renew();
-        while let Some((old, is_late)) = self.apps.ended_retired(reactor.now()) {
+        self.lua.share.renew();
+        while let Some((old, is_late)) = self.lua.apps.ended_retired(reactor.now()) {
             self.accounts.counters.lua_reload_cuts.add(u64::from(is_late));
             self.end_retired(reactor, old);
         }
@@ -187,8 +190,8 @@ impl Worker {
 
     /// Closes the connection of a client of earlier code.
     fn close_reloaded<R: Reactor>(&mut self, reactor: &mut R, client: Id<LuaClient>) {
-        let is_open = |entry: &LuaClient| entry.is_in_vm() && self.apps.is_retired(entry.app());
-        if self.lua_clients.find(client).is_some_and(is_open) {
+        let is_open = |entry: &LuaClient| entry.is_in_vm() && self.lua.apps.is_retired(entry.app());
+        if self.lua.clients.find(client).is_some_and(is_open) {
             self.accounts.counters.lua_drained_clients.add(1);
             self.close_lua_client(reactor, client, RESTART.0, RESTART.1);
         }
@@ -197,10 +200,11 @@ impl Worker {
     /// Hands a client of earlier code over to the new code, unless a handler of the client waits: then it is handed over
     /// when the handler has ended.
     pub(super) fn hand_over_client<R: Reactor>(&mut self, reactor: &mut R, id: Id<LuaClient>) {
-        let Some(client) = self.lua_clients.find(id) else { return };
+        let Some(client) = self.lua.clients.find(id) else { return };
         let (old, handle, websocket) = (client.app(), client.handle(), client.websocket());
-        let Some(app) = self.apps.heir_of(old) else { return };
-        let is_closing = self.websockets.find(websocket).is_none_or(|socket| socket.is_closing());
+        let Some(app) = self.lua.apps.heir_of(old) else { return };
+        let is_closing =
+            self.websockets.sessions.find(websocket).is_none_or(|socket| socket.is_closing());
         if !client.is_in_vm() || client.is_waiting() || is_closing {
             return;
         }
@@ -210,7 +214,7 @@ impl Worker {
         let Some(state) = state.filter(|_| released == Some(CallbackEnd::Done)) else {
             return self.close_reloaded(reactor, id);
         };
-        let Some(client) = self.lua_clients.find_mut(id) else { return };
+        let Some(client) = self.lua.clients.find_mut(id) else { return };
         client.rename_app(old, app);
         let tag = client.tag(id);
         self.accounts.counters.lua_handovers.add(1);
@@ -220,7 +224,7 @@ impl Worker {
             is_known = verdict.is_some();
             verdict.unwrap_or(CallbackEnd::Done)
         });
-        if !is_known && let Some(client) = self.lua_clients.find_mut(id) {
+        if !is_known && let Some(client) = self.lua.clients.find_mut(id) {
             // The new code was begun again since, so it has not reserved the client's id.
             client.forget_handle();
             return self.close_lua_client(reactor, id, RESTART.0, RESTART.1);
@@ -237,7 +241,7 @@ impl Worker {
         }
         for id in self.clients_of_app(old) {
             self.free_reserved(old, id);
-            if let Some(client) = self.lua_clients.find_mut(id) {
+            if let Some(client) = self.lua.clients.find_mut(id) {
                 client.forget_handle();
             }
             self.accounts.counters.lua_drained_clients.add(1);
@@ -246,12 +250,12 @@ impl Worker {
         self.call_app(reactor, old, "on_stop", None, Vm::stop);
         self.cancel_own_of(reactor, old);
         // Responses whose `on_response` is missing now fail, as those of a VM that was discarded.
-        self.apps.take_retired(old);
+        self.lua.apps.take_retired(old);
     }
 
     /// A client of earlier code has ended: the new code does not keep its id free any more.
     pub(super) fn free_reserved(&mut self, app: usize, client: Id<LuaClient>) {
-        let handle = self.lua_clients.find(client).map(LuaClient::handle);
+        let handle = self.lua.clients.find(client).map(LuaClient::handle);
         if let Some(handle) = handle {
             self.free_reserved_handle(app, handle);
         }
@@ -259,18 +263,18 @@ impl Worker {
 
     /// As `free_reserved`, by the VM's name of the client.
     pub(super) fn free_reserved_handle(&mut self, app: usize, handle: tidegate_lua::ClientId) {
-        let of = self.apps.base_of(app);
+        let of = self.lua.apps.base_of(app);
         if of != app
-            && self.apps.shares_clients(app, of)
-            && let Some(vm) = self.apps.present(of)
+            && self.lua.apps.shares_clients(app, of)
+            && let Some(vm) = self.lua.apps.present(of)
         {
             vm.free_reserved(handle);
         }
     }
 
     /// The requests that a VM has not answered.
-    fn requests_of_app(&self, app: usize) -> Vec<(Id<super::lua::ScriptedRequest>, Requester)> {
-        let of_app = self.scripted.iter().filter(|(_, request)| request.app() == app);
+    fn requests_of_app(&self, app: usize) -> Vec<(Id<super::ScriptedRequest>, Requester)> {
+        let of_app = self.lua.requests.iter().filter(|(_, request)| request.app() == app);
         of_app.map(|(id, request)| (id, request.requester())).collect()
     }
 }

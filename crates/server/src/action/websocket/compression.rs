@@ -39,7 +39,7 @@ pub(super) struct Compressor {
 
 /// How a connection gets a message that several connections get.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Packing {
+pub(in crate::action) enum Packing {
     /// Uncompressed.
     Plain,
     /// Compressed for all connections of this kind: with a window of these bits, and without earlier messages.
@@ -64,7 +64,7 @@ pub(crate) struct SharedCodecs {
 
 impl SharedCodecs {
     /// The number of connections that keep a context of their own between messages.
-    pub(super) fn keepers(&self) -> usize {
+    pub(in crate::action) fn keepers(&self) -> usize {
         Rc::strong_count(&self.keepers) - 1
     }
 
@@ -90,7 +90,7 @@ impl SharedCodecs {
     }
 
     /// A message as a compressed frame for many connections; `None` if compression does not shorten it.
-    pub(super) fn deflated_frame(
+    pub(in crate::action) fn deflated_frame(
         &mut self,
         kind: Kind,
         data: &[u8],
@@ -119,7 +119,7 @@ impl Worker {
             Some(own) => own,
             None => {
                 let bits = compressor.parameters.shared_window_bits(Role::Server, data.len());
-                let Some(codec) = bits.and_then(|bits| self.codecs.take(bits)) else {
+                let Some(codec) = bits.and_then(|bits| self.websockets.codecs.take(bits)) else {
                     return false;
                 };
                 &mut **shared.insert(codec)
@@ -134,7 +134,7 @@ impl Worker {
             deflater.forget();
         }
         if let Some(codec) = shared {
-            self.codecs.put_back(codec);
+            self.websockets.codecs.put_back(codec);
         }
         is_sent
     }

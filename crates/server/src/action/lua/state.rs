@@ -1,0 +1,66 @@
+//! What a worker holds of its Lua applications.
+//! In: the requests, clients and calls that the other files of this folder begin. Out: the same, until they end.
+//! Invariant: each request and each client that a VM keeps has an entry here, and the reverse.
+
+use tidegate_base::{Id, Slab};
+use tidegate_lua::Rewritten;
+
+use crate::action::lua::ScriptedRequest;
+use crate::action::lua::mail::LuaPost;
+use crate::action::lua::response::{LogHooks, ResponseHook};
+use crate::action::lua::socket::LuaClient;
+use crate::action::push::LuaCall;
+use crate::apps::Apps;
+use crate::checked_slab::CheckedSlab;
+use crate::turn_share::{LUA_SPAN_MAX, TurnShare};
+
+/// The Lua applications of a worker, and all that they have begun.
+pub(crate) struct LuaState {
+    /// The applications and their VMs.
+    pub(crate) apps: Apps,
+    /// The requests that applications answer or change. Each one belongs to exactly one requester.
+    pub(crate) requests: CheckedSlab<ScriptedRequest>,
+    /// The WebSocket connections that applications serve.
+    pub(crate) clients: CheckedSlab<LuaClient>,
+    /// The entries of `clients` that have ended and whose `on_close` has not run. Empty between two completions.
+    pub(crate) ended: Vec<Id<LuaClient>>,
+    /// Mail of the applications from and for other workers; `None` if this is the only worker.
+    pub(crate) post: Option<LuaPost>,
+    /// Calls of applications to push hubs.
+    pub(crate) calls: Slab<LuaCall>,
+    /// The request that a hook has changed last. Meaningless between two requests.
+    pub(crate) rewritten: Rewritten,
+    /// The hook on the response to the request that is forwarded now. `None` between two requests.
+    pub(crate) response_hook: Option<ResponseHook>,
+    /// The records that wait for `on_log`.
+    pub(crate) log_hooks: LogHooks,
+    /// What callbacks may still take of the turn, and the requests that wait for the next one.
+    pub(crate) share: TurnShare<ScriptedRequest>,
+}
+
+impl LuaState {
+    /// The state without applications. It holds at most `requests_max` requests, clients and calls each.
+    pub(crate) fn new(requests_max: usize) -> Self {
+        Self {
+            apps: Apps::default(),
+            requests: CheckedSlab::new(requests_max),
+            clients: CheckedSlab::new(requests_max),
+            ended: Vec::new(),
+            post: None,
+            calls: Slab::new(requests_max),
+            rewritten: Rewritten::default(),
+            response_hook: None,
+            log_hooks: LogHooks::default(),
+            share: TurnShare::new(LUA_SPAN_MAX),
+        }
+    }
+
+    /// Whether an application can go on without an event.
+    pub(crate) fn has_work(&self) -> bool {
+        self.apps.has_ready()
+            || self.apps.has_handovers()
+            || self.apps.has_broadcasts()
+            || self.share.has_waiting()
+            || self.log_hooks.len() > 0
+    }
+}
