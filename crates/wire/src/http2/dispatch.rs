@@ -246,7 +246,11 @@ impl Connection {
     ) -> Result<Option<Block>, FaultKind> {
         let kind = self.open_message(stream);
         let limits = limits_of(kind, &self.config);
-        let Scratch { hpack, fields } = scratch;
+        let Scratch { hpack, fields, latest } = scratch;
+        if latest.is(bytes, kind, &limits) && self.decoder.may_skip() {
+            return Ok(Some(Block { stream, kind, ends, is_too_large: false }));
+        }
+        latest.forget();
         fields.begin(kind);
         let decoded = self.decoder.decode(bytes, &limits, hpack, fields).map_err(|fault| {
             if fault.is_excess() {
@@ -256,6 +260,7 @@ impl Connection {
             }
         })?;
         fields.finish();
+        latest.keep(bytes, (kind, &limits), &decoded);
         let is_too_large =
             decoded.undelivered.is_some_and(|why| why != hpack::Undelivered::Refused);
         match kind {
