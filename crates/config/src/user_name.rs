@@ -38,7 +38,9 @@ mod tests {
         for name in ["bob", "bob smith", "a.b@example.org", "j\u{fc}rgen", "a..b", "...", "a/b"] {
             assert_eq!(fault_of(name), None, "{name:?}");
         }
-        for name in ["", " ", " bob", "bob ", "bob\t", "b\0b", "b\nb", ".", "..", "a/..", "..\\a", "..;a"] {
+        for name in
+            ["", " ", " bob", "bob ", "bob\t", "b\0b", "b\nb", ".", "..", "a/..", "..\\a", "..;a"]
+        {
             assert!(fault_of(name).is_some(), "{name:?}");
         }
     }

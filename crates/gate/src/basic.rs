@@ -57,7 +57,8 @@ impl Credentials {
         let user = core::str::from_utf8(user).ok()?;
         // RFC 7617 section 2: neither has control characters. A name that the edits of a route could not place must not
         // get another response than a name that no user has.
-        let is_refused = text.iter().any(u8::is_ascii_control) || user_name::fault_of(user).is_some();
+        let is_refused =
+            text.iter().any(u8::is_ascii_control) || user_name::fault_of(user).is_some();
         let user = (!is_refused).then(|| user.to_owned())?;
         Some(Self { user, password: password.get(1..)?.to_vec() })
     }

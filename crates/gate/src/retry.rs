@@ -111,7 +111,8 @@ mod tests {
     #[test]
     fn retries_follow_the_truth_table() {
         use FailurePoint::{
-            Connect, FreshReset, InResponse, Malformed, Refused, ResponseTimeout, ReusedReset, Status,
+            Connect, FreshReset, InResponse, Malformed, Refused, ResponseTimeout, ReusedReset,
+            Status,
         };
         // (idempotent, body_sent, body_replayable) -> may retry, while retries are left
         let shapes = [

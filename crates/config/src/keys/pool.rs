@@ -87,7 +87,10 @@ pub static POOL: Section = Section {
         ),
         key(
             "retry-on",
-            List(&OneOf(&[Text("\"connect\", \"reset\", \"timeout\" or \"malformed\""), Number(400, 599)])),
+            List(&OneOf(&[
+                Text("\"connect\", \"reset\", \"timeout\" or \"malformed\""),
+                Number(400, 599),
+            ])),
             Value("[\"connect\", \"reset\"]"),
             "The failures after which a request is sent again: \"connect\" (no connection), \"reset\" (the connection ended \
              before the response began), \"timeout\" (`timeouts.response-head`), \"malformed\" (the head of the response is \

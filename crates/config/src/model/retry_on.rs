@@ -20,12 +20,6 @@ pub struct RetryOn {
 
 impl Default for RetryOn {
     fn default() -> Self {
-        Self {
-            connect: true,
-            reset: true,
-            timeout: false,
-            malformed: false,
-            statuses: Vec::new(),
-        }
+        Self { connect: true, reset: true, timeout: false, malformed: false, statuses: Vec::new() }
     }
 }

@@ -67,7 +67,8 @@ pub const LISTEN: ([u8; 4], u16) = ([10, 0, 0, 1], 80);
 
 /// The clients whose PROXY headers are accepted, in plans that accept any: the first eight.
 const TRUSTED: &str = "10.20.0.0/29";
-const RETRY_ON: [&str; 3] = ["", "retry-on = [\"reset\", \"malformed\"]\n", "retry-on = [\"malformed\"]\n"];
+const RETRY_ON: [&str; 3] =
+    ["", "retry-on = [\"reset\", \"malformed\"]\n", "retry-on = [\"malformed\"]\n"];
 
 fn is_trusted(client: usize) -> bool {
     client < 8
