@@ -216,7 +216,7 @@ fn clients_are_closed_over_several_turns_even_without_a_grace_period() {
         assert_eq!(client.read(), ["1012"]);
     }
     assert_eq!((run.retired(), run.process.sum("lua_drained_clients")), (0, 50));
-    run.process.finish(Vec::new());
+    run.process.finish(clients);
 }
 
 #[test]
