@@ -249,7 +249,7 @@ impl Configuration {
         process.settle(&next);
         self.process = process;
         if let Err(error) = self.keys.follow(&self.process.keys) {
-            log::error(format_args!("the keys of tokens cannot be fetched: no thread: {error}"));
+            log::error(format_args!("cannot start the thread that fetches token keys: {error}"));
         }
         unresolved.iter().for_each(|name| log::warning(format_args!("{name}")));
         if let Some(operations) = &self.operations {

@@ -685,7 +685,9 @@ fn serve(prepared: &mut Prepared, mailbox: &Mailbox<Mail>, index: u16) {
                 }
                 (Some(Mail::PassListeners(entrance)), _) => {
                     if let Err(error) = reactor.pass_listeners(entrance, index) {
-                        log::error(format_args!("a worker cannot pass its listeners: {error}"));
+                        log::error(format_args!(
+                            "upgrade: listening sockets not passed on: {error}"
+                        ));
                     }
                 }
                 (Some(Mail::Inspect(inspection)), _) => worker.begin_inspection(inspection),
