@@ -140,8 +140,8 @@ impl Worker {
             true => AuthDecision::Granted { lines: Vec::new(), body_bytes: 0 },
             false => AuthDecision::Refused,
         };
-        self.accounts.counters.inquiries.add(1);
-        self.accounts.counters.inquiry_refusals.add(u64::from(!is_granted));
+        self.accounts.counters.auth_requests.add(1);
+        self.accounts.counters.auth_request_refusals.add(u64::from(!is_granted));
         Some(is_granted)
     }
 
