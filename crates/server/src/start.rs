@@ -736,7 +736,7 @@ fn serve(prepared: &mut Prepared, mailbox: &Mailbox<Mail>, index: u16) {
 fn lend_until_all_stopped(prepared: &mut Prepared, running: &AtomicUsize) {
     let Prepared { reactor, worker, tls, .. } = prepared;
     while (worker.lends() || worker.shares_hubs()) && running.load(Ordering::Acquire) > 0
-        || worker.owes_events()
+        || worker.has_unsent_events()
     {
         match tls {
             None => worker.turn(reactor, LEND_TURN_MAX),
