@@ -111,9 +111,9 @@ counters! {
         /// Requests that were refused because their tokens could not be verified in time.
         token_refusals,
         /// Requests about which a server decided (`auth` with `ask`).
-        inquiries,
+        auth_requests,
         /// Requests that the server of `auth` with `ask` refused.
-        inquiry_refusals,
+        auth_request_refusals,
         /// Requests that were refused because too many passwords, or too many of their address, waited for verification.
         auth_refusals,
         /// Requests above the limit of their route's rate.

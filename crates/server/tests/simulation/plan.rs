@@ -872,7 +872,7 @@ fn swarm_behaviour(prng: &mut Prng) -> Behaviour {
         unsolicited: 0,
         http2: None,
         idle_close: (prng.below(3) == 0).then(|| Span::from_millis(prng.below(3000))),
-        lie: None,
+        injected_fault: None,
     }
 }
 

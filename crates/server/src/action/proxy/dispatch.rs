@@ -299,7 +299,7 @@ impl Worker {
         let to = exchange.requester;
         let is_reused = matches!(found, Ok(Found::Idle(_) | Found::Shared(_)));
         self.note_attempt(to, (pool_index, server), attempts, is_reused, reactor.now());
-        self.note_stay_sent(id, usize::from(server), reactor.now());
+        self.note_sticky_sent(id, usize::from(server), reactor.now());
         match found {
             Ok(found) => self.use_connection(reactor, id, found),
             // Ports run out for one address only, so another server is tried.

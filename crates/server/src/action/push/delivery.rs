@@ -105,7 +105,7 @@ impl Worker {
                     self.accounts.counters.push_left_out.add(1);
                     return Handed::Nothing;
                 }
-                if connection.is_welcomed_later() || self.is_client_held(to) {
+                if connection.is_connect_reply_pending() || self.is_client_held(to) {
                     return self.enqueue_publication(reactor, key, publication);
                 }
                 let Some(form) = self.choose_form(id, publication) else { return Handed::Nothing };
@@ -287,7 +287,7 @@ impl Worker {
     ) {
         if session
             .and_then(|id| self.push.sessions.find(id))
-            .is_some_and(PushSession::is_welcomed_later)
+            .is_some_and(PushSession::is_connect_reply_pending)
         {
             return;
         }
@@ -314,7 +314,8 @@ impl Worker {
         id: Id<PushSession>,
     ) {
         let Some(session) = self.push.sessions.get(id) else { return };
-        let (to, is_welcomed_later) = (session.requester, session.is_welcomed_later());
+        let (to, is_connect_reply_pending) =
+            (session.requester, session.is_connect_reply_pending());
         let framing = self.framing_of(id);
         match (&session.kind, framing) {
             (Kind::Events { .. }, _) => self.arm_heartbeat(reactor, id),
@@ -322,7 +323,7 @@ impl Worker {
             _ => return,
         }
         let key = Key::of_session(id);
-        while !is_welcomed_later && let Some(queue) = self.push.queues.get_mut(&key) {
+        while !is_connect_reply_pending && let Some(queue) = self.push.queues.get_mut(&key) {
             let next = queue.pop();
             if queue.is_empty() {
                 self.push.queues.remove(&key);
