@@ -591,7 +591,10 @@ impl Worker {
         exchange.stage = Stage::Queued;
         exchange.attempts.note_failed(point, reactor.now());
         let ended = (exchange.pool, exchange.attempt.server);
-        if matches!(point, FailurePoint::Connect | FailurePoint::FreshReset) {
+        if matches!(
+            point,
+            FailurePoint::Connect | FailurePoint::FreshReset | FailurePoint::Malformed
+        ) {
             self.note_result(ended.0, ended.1, true, reactor.now());
         }
         self.release_server(ended.0, ended.1);
@@ -609,6 +612,7 @@ impl Worker {
                 | FailurePoint::ReusedReset
                 | FailurePoint::FreshReset
                 | FailurePoint::ResponseTimeout
+                | FailurePoint::Malformed
                 | FailurePoint::InResponse
                 | FailurePoint::Status(_) => self.accounts.counters.retries.add(1),
             }

@@ -306,7 +306,25 @@ impl Worker {
         text: &'static str,
     ) {
         self.accounts.counters.upstream_faults.add(1);
-        self.upstream_failed(reactor, id, Failure { status: 502, text });
+        self.response_broken(reactor, id, text);
+    }
+
+    /// The rest of the response cannot be read. If the client has got nothing of it, not even the head, the request may be
+    /// sent again.
+    fn response_broken<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<Exchange>,
+        text: &'static str,
+    ) {
+        let Some(exchange) = self.exchanges.get(id) else { return };
+        let failure = Failure { status: 502, text };
+        if exchange.stage != Stage::ExpectResponse {
+            return self.upstream_failed(reactor, id, failure);
+        }
+        let up = exchange.attempt.up;
+        self.abandon_server(reactor, up);
+        self.attempt_failed(reactor, id, FailurePoint::Malformed, failure);
     }
 
     /// The server has reset the stream of the exchange before its response was complete.
@@ -468,7 +486,7 @@ impl Worker {
         let attempt = exchange.attempt;
         if attempt.has_response() {
             let text = "the server closed the connection in the middle of its response";
-            return self.upstream_failed(reactor, id, Failure { status: 502, text });
+            return self.response_broken(reactor, id, text);
         }
         let point = match attempt.is_reused() {
             true => FailurePoint::ReusedReset,

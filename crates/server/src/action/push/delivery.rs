@@ -195,26 +195,31 @@ impl Worker {
         let Some(hub) = hubs.get(publication.hub) else { return Handed::Nothing };
         let queue = self.push.queues.entry(key).or_default();
         let outcome = queue.push(Arc::clone(publication), &hub.queue);
-        let counters = &self.accounts.counters;
-        match outcome {
-            Queued::Waits => {
-                counters.push_queued.add(1);
-                Handed::Queued { dropped: 0 }
-            }
-            Queued::DroppedOlder(dropped) => {
-                counters.push_queued.add(1);
-                counters.push_dropped.add(dropped.into());
-                Handed::Queued { dropped }
-            }
-            Queued::Dropped => {
-                counters.push_dropped.add(1);
-                Handed::Dropped
-            }
+        let (queued, dropped, handed) = match outcome {
+            Queued::Waits => (1, 0, Handed::Queued { dropped: 0 }),
+            Queued::DroppedOlder(dropped) => (1, dropped.into(), Handed::Queued { dropped }),
+            Queued::Dropped => (0, 1, Handed::Dropped),
             Queued::Overflow => {
-                counters.push_slow_closes.add(1);
+                self.count_slow_close(publication.hub);
                 self.disconnect_slow(reactor, key);
-                Handed::Slow
+                return Handed::Slow;
             }
+        };
+        let counters = &self.accounts.counters;
+        counters.push_queued.add(queued);
+        counters.push_dropped.add(dropped);
+        if let Some(of_hub) = self.accounts.hub(publication.hub) {
+            of_hub.queued.add(queued);
+            of_hub.dropped.add(dropped);
+        }
+        handed
+    }
+
+    /// A client of a hub is disconnected because it does not read.
+    pub(super) fn count_slow_close(&self, hub: u16) {
+        self.accounts.counters.push_slow_closes.add(1);
+        if let Some(of_hub) = self.accounts.hub(hub) {
+            of_hub.slow_closes.add(1);
         }
     }
 

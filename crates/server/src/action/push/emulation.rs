@@ -289,13 +289,13 @@ impl Worker {
             return;
         }
         let Some(session) = self.push.sessions.get(id) else { return };
-        let hub = self.push.settings.get(session.hub);
-        let bytes_max = hub.map_or(0, |hub| hub.queue.bytes_max);
+        let of = session.hub;
+        let bytes_max = self.push.settings.get(of).map_or(0, |hub| hub.queue.bytes_max);
         let waiting = self.push.commands.entry(Key::of_session(id)).or_default();
         let piece = Piece::new(commands);
         let bytes = waiting.bytes + piece.cost_bytes();
         if !waiting.pieces.is_empty() && bytes > bytes_max {
-            self.accounts.counters.push_slow_closes.add(1);
+            self.count_slow_close(of);
             return self.disconnect_slow(reactor, Key::of_session(id));
         }
         waiting.bytes = bytes;
