@@ -4,6 +4,7 @@
 //! Never: serves with a listener missing: a listener that cannot be opened ends the start.
 //! Limits: `WORKERS_MAX` threads.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::RawFd;
 use std::rc::Rc;
@@ -55,7 +56,7 @@ use crate::reload::{self, Reloader};
 use crate::resolve::{self, Addresses};
 use crate::service_manager;
 use crate::snapshot::{Numbers, Snapshot};
-use crate::state_transfer::StateTransfer;
+use crate::state_transfer::{PassedServer, StateTransfer};
 use crate::stats::Registry;
 use crate::stop::Leaving;
 use crate::successor::{Knowledge, Successor};
@@ -230,6 +231,7 @@ fn serve_until_stopped(
         descriptors,
         inherited: inheritance.numbers().into(),
         standings: Arc::new(roster.standings()),
+        earlier_servers: Arc::new(first_transfer.servers.clone()),
     };
 
     // All wakers are created before the first worker gets its own descriptor table, so that each worker's
@@ -312,7 +314,7 @@ fn serve_until_stopped(
     let checks = Checks::start(roster, &plan.arranged, &plan.addresses, &plan.tls)
         .map_err(system("starting the thread of the health checks"))?;
     let listening = Arc::new(Mutex::new(Listening {
-        config: Arc::new(plan.arranged.config.clone()),
+        config: Arc::clone(&plan.arranged.config),
         lives: plan.arranged.listeners.clone(),
         earlier,
         is_stopping: false,
@@ -323,7 +325,7 @@ fn serve_until_stopped(
         keys,
         source,
         arranged: (*plan.arranged).clone(),
-        addresses: (*plan.addresses).clone(),
+        addresses: Arc::clone(&plan.addresses),
         numbers: Numbers::of(&plan.arranged.config),
         process: plan.process.clone(),
         seed: random_seed(),
@@ -446,14 +448,14 @@ impl WorkerThread {
 /// Starts the admin interface, if there is one.
 fn start_admin(
     interface: Option<admin::Interface>,
-    (config, inventory, process): (&Config, Inventory, ProcessState),
+    (config, inventory, process): (&Arc<Config>, Inventory, ProcessState),
     (registry, accounts, roster): (Option<Arc<Registry>>, Vec<Arc<Accounts>>, Arc<Roster>),
     (tls, addresses): (&Arc<TlsPlan>, &Addresses),
     (workers, opening): (Vec<Sender<Mail>>, Option<mpsc::Receiver<()>>),
 ) -> Result<Option<Arc<Operations>>, StartError> {
     let (Some(interface), Some(registry)) = (interface, registry) else { return Ok(None) };
     let operations = Arc::new(Operations {
-        config: Mutex::new(Arc::new(config.clone())),
+        config: Mutex::new(Arc::clone(config)),
         inventory: Mutex::new(inventory),
         process: Mutex::new(process),
         accounts,
@@ -524,6 +526,8 @@ struct Plan {
     inherited: Arc<[RawFd]>,
     /// Which servers take requests.
     standings: Arc<Standings>,
+    /// What an earlier process knew about its servers.
+    earlier_servers: Arc<BTreeMap<(String, String), PassedServer>>,
 }
 
 /// Starts one worker and waits until its listeners are open, so that they are opened in CPU order.
@@ -609,7 +613,7 @@ fn prepare(
         EpollReactor::new(socks_max, waker).map_err(system("creating the event queue"))?;
     let mut snapshot = Snapshot::arranged(
         (*plan.arranged).clone(),
-        (*plan.addresses).clone(),
+        Arc::clone(&plan.addresses),
         plan.process.clone(),
         &mut Numbers::default(),
     );
@@ -631,6 +635,7 @@ fn prepare(
     let loaded = worker.load_apps(&plan.scripts, Meter::Time, index as u32, random_seed());
     loaded.and_then(|()| worker.start_apps(&mut reactor)).map_err(StartError::Values)?;
     worker.apply_standings(&mut reactor, &plan.standings);
+    worker.resume_ejections(index, &plan.earlier_servers, reactor.now());
     let mut adopted = Vec::new();
     for SharedListener { place, address, backlog, socket } in shared {
         let id = reactor
@@ -685,7 +690,9 @@ fn serve(prepared: &mut Prepared, mailbox: &Mailbox<Mail>, index: u16) {
                 }
                 (Some(Mail::PassListeners(entrance)), _) => {
                     if let Err(error) = reactor.pass_listeners(entrance, index) {
-                        log::error(format_args!("a worker cannot pass its listeners: {error}"));
+                        log::error(format_args!(
+                            "upgrade: listening sockets not passed on: {error}"
+                        ));
                     }
                 }
                 (Some(Mail::Inspect(inspection)), _) => worker.begin_inspection(inspection),
@@ -734,7 +741,7 @@ fn serve(prepared: &mut Prepared, mailbox: &Mailbox<Mail>, index: u16) {
 fn lend_until_all_stopped(prepared: &mut Prepared, running: &AtomicUsize) {
     let Prepared { reactor, worker, tls, .. } = prepared;
     while (worker.lends() || worker.shares_hubs()) && running.load(Ordering::Acquire) > 0
-        || worker.owes_events()
+        || worker.has_unsent_events()
     {
         match tls {
             None => worker.turn(reactor, LEND_TURN_MAX),

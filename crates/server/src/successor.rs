@@ -24,6 +24,7 @@ use tidegate_reactor::inherited::{HANDOVER, ListenerPost, PassedListener, set_in
 
 use crate::admin::{LeaveSignal, Operations};
 use crate::health::Roster;
+use crate::inspection::{Question, Report, ask};
 use crate::log;
 use crate::service_manager;
 use crate::start::Mail;
@@ -105,14 +106,16 @@ impl Successor {
             match successor.start() {
                 Ok(process) => successor.leave(process),
                 Err(reason) => {
-                    log::error(format_args!("upgrade failed; the old process serves: {reason}"));
+                    log::error(format_args!(
+                        "upgrade failed; the old process still serves: {reason}"
+                    ));
                     successor.is_starting.store(false, Ordering::SeqCst);
                 }
             }
             Ended::AsPlanned
         };
         if let Err(error) = threads::spawn("upgrade", work) {
-            log::error(format_args!("upgrade failed; the old process serves: {error}"));
+            log::error(format_args!("upgrade failed; the old process still serves: {error}"));
             self.is_starting.store(false, Ordering::SeqCst);
         }
     }
@@ -120,7 +123,7 @@ impl Successor {
     /// The new process serves: this one stops.
     fn leave(&self, process: u32) {
         log::info(format_args!(
-            "upgrade: process {process} serves; this process completes what is in progress"
+            "upgrade: process {process} serves; this process completes its exchanges in flight and exits"
         ));
         service_manager::main_process(process);
         self.serves.store(true, Ordering::SeqCst);
@@ -160,7 +163,7 @@ impl Successor {
         let mut child = result?;
         drop(other);
         log::info(format_args!("upgrade: process {} starts", child.id()));
-        channel.pass(&self.knowledge.transfer());
+        channel.pass(&self.first_transfer());
         match channel.wait_for_report() {
             Ok(()) => {
                 let process = child.id();
@@ -173,6 +176,19 @@ impl Successor {
                 Err(format!("{reason} ({status})"))
             }
         }
+    }
+
+    /// What the new process begins with: also the servers that the workers avoid, which only they know.
+    fn first_transfer(&self) -> StateTransfer {
+        let mut transfer = self.knowledge.transfer();
+        let all: Vec<usize> = (0..self.workers.len()).collect();
+        for (worker, report) in ask(&self.workers, &all, Question::Ejections).reports {
+            let Report::Ejections(ejections) = report else { continue };
+            for (name, ejection) in ejections {
+                transfer.servers.entry(name).or_default().ejected.insert(worker, ejection);
+            }
+        }
+        transfer
     }
 
     fn spawn(&self, channel: &OwnedFd, sockets: &[&OwnedFd]) -> Result<Child, String> {
@@ -215,8 +231,9 @@ impl Successor {
         let (mut listeners, mut complete) = (Vec::new(), 0);
         while complete < self.workers.len() {
             let received = self.post.receive(PASS_WAIT_MS);
-            let (some, is_last) = received
-                .map_err(|error| format!("a worker did not pass its listeners: {error}"))?;
+            let (some, is_last) = received.map_err(|error| {
+                format!("a worker did not pass on its listening sockets: {error}")
+            })?;
             listeners.extend(some);
             complete += usize::from(is_last);
         }

@@ -261,10 +261,10 @@ impl Client<'_> {
     /// Notes a 400 that mentions HTTPS: many TLS servers send it in response to plain HTTP, with various
     /// texts.
     fn note_plain_to_tls(&mut self, number: u32, bytes: &[u8]) {
-        let says_so = [&b"HTTPS"[..], b"https://"]
+        let mentions_https = [&b"HTTPS"[..], b"https://"]
             .iter()
             .any(|word| memchr::memmem::find(bytes, word).is_some());
-        if says_so && !self.target(number).is_secure {
+        if mentions_https && !self.target(number).is_secure {
             self.tally.note("status", || {
                 "the first such response was a 400 that mentions HTTPS: the port expects TLS; use https://"
                     .to_owned()
@@ -290,7 +290,7 @@ impl Client<'_> {
         answer.is_persistent && !self.is_used_up(number)
     }
 
-    /// Whether a connection has sent its number of requests, and no response is missing.
+    /// Whether a connection has sent as many requests as it may, and all responses have arrived.
     pub(super) fn is_used_up(&self, number: u32) -> bool {
         let lane = &self.lanes[number as usize];
         let requests_max = self.plan.requests_per_connection;
@@ -383,7 +383,8 @@ impl Client<'_> {
             });
         } else if unanswered {
             self.fail(number, Failure::Closed, || {
-                "the server closed the connection while requests had no response".to_owned()
+                "the server closed the connection while requests were waiting for a response"
+                    .to_owned()
             });
         }
         self.reconnect(reactor, number, now, true);
@@ -568,7 +569,7 @@ impl Client<'_> {
             let what = match lane.phase {
                 Phase::Connecting => "connection attempt",
                 Phase::Handshaking => "TLS handshake",
-                Phase::Greeting => "start of an HTTP/2 connection",
+                Phase::Greeting => "wait for the server's HTTP/2 SETTINGS",
                 _ => "request",
             };
             self.fail(number, Failure::Timeout, || {
@@ -581,7 +582,7 @@ impl Client<'_> {
 
 /// Why a connection ended before the server's SETTINGS.
 fn greeting_in_words() -> String {
-    "the server closed the connection before its HTTP/2 SETTINGS; it may not support HTTP/2 on this port"
+    "the server closed the connection before it sent its HTTP/2 SETTINGS; it may not support HTTP/2 on this port"
         .to_owned()
 }
 

@@ -1,7 +1,7 @@
 //! What a client may do only with the consent of the application's backend.
 //! In: commands of the client; decisions of the backend. Out: requests; then what the command does.
 //! Never: asks about a second command before the first one is answered; handles a command before those that came earlier.
-//! Limits: one request about commands of each client at a time, and one about times that are over (`expiry.rs`).
+//! Limits: for each client, one request about a command and one about an expiry (`expiry.rs`) at a time.
 //! Invariant: while `Connection::awaits_backend`, `receive` handles no command.
 
 pub(super) mod expiry;
@@ -42,16 +42,16 @@ pub(super) struct Backing {
     asked: Option<Asked>,
     /// The backend decides at `expires_at` whether the connection goes on.
     is_renewed: bool,
-    /// What the backend decides about times that are over.
+    /// The state of the requests about the expiry of the connection and its subscriptions.
     round: Round,
 }
 
-/// What a request is about. Each client has one request of either kind on its way.
+/// What a request is about. Each client has at most one request of each kind in flight.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Matter {
-    /// A command: those behind it wait.
+pub enum BackendRequestKind {
+    /// A command. Later commands of the client wait.
     Command,
-    /// A time that is over: nothing waits.
+    /// The expiry of a connection or subscription. No command waits for it.
     Expiry,
 }
 
@@ -92,15 +92,15 @@ pub struct BackendRequest {
 impl BackendRequest {
     /// The kind of the request.
     #[must_use]
-    pub const fn matter(&self) -> Matter {
+    pub const fn request_kind(&self) -> BackendRequestKind {
         match self.event {
-            BackendEvent::Refresh | BackendEvent::SubRefresh => Matter::Expiry,
+            BackendEvent::Refresh | BackendEvent::SubRefresh => BackendRequestKind::Expiry,
             BackendEvent::Connect
             | BackendEvent::Subscribe
             | BackendEvent::Publish
             | BackendEvent::Rpc
             | BackendEvent::Disconnect
-            | BackendEvent::ChannelEmpty => Matter::Command,
+            | BackendEvent::ChannelEmpty => BackendRequestKind::Command,
         }
     }
 }
@@ -159,15 +159,15 @@ impl Connection {
     /// Whether a command of the client waits for its decision.
     #[must_use]
     pub fn awaits_backend(&self) -> bool {
-        self.asks(Matter::Command)
+        self.asks(BackendRequestKind::Command)
     }
 
     /// Whether a request of the client waits for its decision.
     #[must_use]
-    pub fn asks(&self, matter: Matter) -> bool {
-        self.backing.as_ref().is_some_and(|backing| match matter {
-            Matter::Command => backing.asked.is_some(),
-            Matter::Expiry => backing.round.awaits_backend(),
+    pub fn asks(&self, request_kind: BackendRequestKind) -> bool {
+        self.backing.as_ref().is_some_and(|backing| match request_kind {
+            BackendRequestKind::Command => backing.asked.is_some(),
+            BackendRequestKind::Expiry => backing.round.awaits_backend(),
         })
     }
 
@@ -311,7 +311,7 @@ impl Connection {
     pub fn take_decision<K: Copy + Eq>(
         &mut self,
         context: &mut Context<'_, K>,
-        matter: Matter,
+        request_kind: BackendRequestKind,
         body: Result<&[u8], Failure>,
         out: &mut Vec<u8>,
     ) -> Result<(), Disconnection> {
@@ -319,13 +319,13 @@ impl Connection {
         context.effort = context.effort.saturating_add(effort);
         let decision = body.and_then(|body| {
             BackendDecision::decode(body).map_err(|_| {
-                context.is_nonsense = true;
+                context.is_reply_invalid = true;
                 Failure::Down
             })
         });
-        match matter {
-            Matter::Command => self.take_command_decision(context, decision, out),
-            Matter::Expiry => self.take_round_decision(context, decision, out),
+        match request_kind {
+            BackendRequestKind::Command => self.take_command_decision(context, decision, out),
+            BackendRequestKind::Expiry => self.take_round_decision(context, decision, out),
         }
     }
 
@@ -367,7 +367,7 @@ impl Connection {
             }
             // A response without a decision decides nothing.
             (Asked::Subscribe { .. } | Asked::Publish { .. } | Asked::Rpc { .. }, Ok(None)) => {
-                context.is_nonsense = true;
+                context.is_reply_invalid = true;
                 self.refuse_command(&asked, &error_of(Failure::Down), out);
                 Ok(())
             }

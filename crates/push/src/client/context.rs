@@ -41,8 +41,8 @@ pub struct Context<'c, K> {
     pub over_rate: u64,
     /// What the caller must ask the backend.
     pub request: Option<BackendRequest>,
-    /// The backend has answered something that is no decision.
-    pub is_nonsense: bool,
+    /// The response of the backend was not a decision.
+    pub is_reply_invalid: bool,
 }
 
 impl<K> Context<'_, K> {

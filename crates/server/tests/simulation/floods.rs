@@ -1,4 +1,5 @@
-//! Slots run short: floods of clients that waste connections, and requests without room for their server.
+//! Shortage of slots: floods of clients that hold connections without using them, and requests for whose server connection
+//! no slot is free.
 //! In: scenes of `stage.rs` with few slots. Out: what each test's name states.
 //! Invariant of all floods: clients that are being served lose no connection and no response.
 
@@ -19,10 +20,10 @@ const STEPS: usize = 40;
 /// Attackers that arrive in one step: more than there are slots.
 const ATTACKERS: usize = 100;
 
-/// After this many requests a client is protected for as long as any.
-const REQUESTS_OF_A_REGULAR: usize = 17;
+/// The number of requests after which a client has the longest protection from eviction.
+const REQUESTS_FOR_FULL_PROTECTION: usize = 17;
 
-/// A response that no socket buffer holds.
+/// A request for a response that is larger than any socket buffer.
 const LARGE: &[u8] = b"GET /synthetic?s=8m HTTP/1.1\r\nHost: a\r\n\r\n";
 
 fn is_lost(peer: &SimPeer) -> bool {
@@ -68,13 +69,13 @@ fn ask_all(stage: &mut Stage, clients: &[SimPeer]) {
     });
 }
 
-/// Plays a flood. `attack` is called once in each step with the attackers that are still connected, and adds
+/// Runs a flood. `attack` is called once in each step with the attackers that are still connected, and adds
 /// others.
 fn flood(scene: Scene<'_>, mut attack: impl FnMut(&mut Stage, &mut Vec<SimPeer>)) {
     scene.socks_max(SLOTS).run(|stage| {
         let kept: Vec<SimPeer> = (0..KEPT).map(|_| stage.dial()).collect();
         let mut origins = Vec::new();
-        for _ in 0..REQUESTS_OF_A_REGULAR {
+        for _ in 0..REQUESTS_FOR_FULL_PROTECTION {
             ask_all(stage, &kept);
             ask_origin(stage, &kept.iter().collect::<Vec<_>>(), &mut origins);
         }
@@ -111,7 +112,7 @@ fn silent_clients_do_not_displace_others() {
 fn clients_have_time_for_their_first_byte_among_silent_ones() {
     scene().socks_max(SLOTS).run(|stage| {
         let kept: Vec<SimPeer> = (0..SLOTS - SLOTS / 8 - 4).map(|_| stage.dial()).collect();
-        for _ in 0..REQUESTS_OF_A_REGULAR {
+        for _ in 0..REQUESTS_FOR_FULL_PROTECTION {
             ask_all(stage, &kept);
         }
         for _ in 0..STEPS {
@@ -124,7 +125,7 @@ fn clients_have_time_for_their_first_byte_among_silent_ones() {
             new.send(HELLO);
             assert!(stage.receive_until(&new, "hello").starts_with("HTTP/1.1 200 "));
             stage.pass(Span::from_millis(20));
-            // The next newcomer does not wait behind them.
+            // Close the attackers, so that the next new client does not queue behind them.
             attackers.iter().for_each(SimPeer::reset);
             stage.pass(Span::from_millis(20));
             ask_all(stage, &kept);
@@ -215,7 +216,7 @@ fn clients_with_one_request_do_not_displace_others() {
 }
 
 #[test]
-fn closed_clients_that_do_not_leave_do_not_displace_others() {
+fn clients_that_ignore_connection_close_do_not_displace_others() {
     flood(scene(), |stage, attackers| {
         for _ in 0..ATTACKERS / 20 {
             let some: Vec<SimPeer> = (0..20).map(|_| stage.dial()).collect();
@@ -255,11 +256,11 @@ fn clients_that_read_slowly_are_served_and_do_not_displace_others() {
 }
 
 #[test]
-fn clients_that_occupy_servers_leave_some_to_clients_that_return() {
+fn new_clients_leave_server_slots_to_returning_clients() {
     scene().socks_max(SLOTS).run(|stage| {
         let kept: Vec<SimPeer> = (0..KEPT).map(|_| stage.dial()).collect();
         let mut origins = Vec::new();
-        for _ in 0..REQUESTS_OF_A_REGULAR {
+        for _ in 0..REQUESTS_FOR_FULL_PROTECTION {
             ask_all(stage, &kept);
         }
         let attackers: Vec<SimPeer> = (0..ATTACKERS).map(|_| stage.dial()).collect();
@@ -276,7 +277,7 @@ fn clients_that_occupy_servers_leave_some_to_clients_that_return() {
         let counters = stage.counters();
         assert!(counters.slot_waits.load() > 0 && counters.exchanges_now.load() > 20);
         assert_eq!((counters.answers_5xx.load(), counters.evicted_idle.load()), (0, 0));
-        // The requests that wait for room end with the time in the queue.
+        // The requests that wait for a slot end when the queue timeout expires.
         stage.pass(Span::from_secs(10));
         assert!(stage.counters().answers_5xx.load() > 0);
     });
@@ -303,7 +304,7 @@ fn idle_clients_are_closed_for_new_ones() {
 fn returning_clients_are_closed_only_when_quiet() {
     scene().socks_max(SLOTS).run(|stage| {
         let clients: Vec<SimPeer> = (0..SLOTS - SLOTS / 8).map(|_| stage.dial()).collect();
-        for _ in 0..REQUESTS_OF_A_REGULAR {
+        for _ in 0..REQUESTS_FOR_FULL_PROTECTION {
             ask_all(stage, &clients);
         }
         let began = stage.net.now();
@@ -365,7 +366,7 @@ fn request_without_a_slot_is_sent_when_one_becomes_free() {
 fn request_without_a_slot_closes_a_client_once_it_is_quiet() {
     scene().socks_max(3).run(|stage| {
         let (first, second) = (stage.dial(), stage.dial());
-        for _ in 0..REQUESTS_OF_A_REGULAR {
+        for _ in 0..REQUESTS_FOR_FULL_PROTECTION {
             stage.hello(&first);
             stage.hello(&second);
         }
@@ -373,7 +374,7 @@ fn request_without_a_slot_closes_a_client_once_it_is_quiet() {
         stage.hello(&second);
         let third = stage.dial();
         stage.pass(Span::from_millis(500));
-        assert!(!is_lost(&second), "it has asked a moment ago");
+        assert!(!is_lost(&second), "the client sent a request a moment ago");
         third.send(HELLO);
         assert!(stage.receive_until(&third, "hello").starts_with("HTTP/1.1 200 "));
         assert!(is_lost(&second) && !is_lost(&first));
@@ -382,7 +383,7 @@ fn request_without_a_slot_closes_a_client_once_it_is_quiet() {
 }
 
 #[test]
-fn request_without_a_slot_is_503_when_its_time_in_the_queue_ends() {
+fn request_without_a_slot_is_503_when_the_queue_timeout_expires() {
     for (pool, text) in [
         ("timeouts = { queue = \"1s\" }", "timed out in the request queue\n"),
         ("queue-max = 0", "for another connection\n"),
@@ -447,7 +448,7 @@ fn clients_that_move_to_another_pool_take_the_slots_of_the_first() {
 }
 
 #[test]
-fn shortage_of_descriptors_closes_connections_of_the_same_classes() {
+fn shortage_of_descriptors_closes_silent_clients() {
     let shortage = Faults { connect_shortage_ppm: 500_000, ..Faults::none() };
     scene().run(|stage| {
         let silent: Vec<SimPeer> = (0..50).map(|_| stage.dial()).collect();
@@ -461,7 +462,7 @@ fn shortage_of_descriptors_closes_connections_of_the_same_classes() {
                 _ => Some(None),
             });
             let Some(origin) = next else {
-                // A shortage of ports, which no closed client ends.
+                // The simulated shortage was one of ports: closing a client does not free a port.
                 assert_status(502, &stage.receive_until(&client, "to the server\n"));
                 continue;
             };

@@ -1,4 +1,5 @@
-//! Runs whole workers on the simulator: hundreds of random runs, named cases, and canaries that must fail.
+//! Runs whole workers on the simulator: hundreds of random runs, named cases, and runs with an injected fault that the
+//! checks must detect.
 //! In: seeds. TIDEGATE_SEEDS sets their number and TIDEGATE_FIRST_SEED the first one, TIDEGATE_SEED plays a
 //! single one, TIDEGATE_TRACE=1 prints a line for each event.
 //! Out: each failing seed, with the command that replays it.
@@ -69,7 +70,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 
 use oracle::Oracle;
-use origin::Lie;
+use origin::InjectedFault;
 
 const SEEDS_DEFAULT: u64 = 800;
 /// Seeds outside the default range that once broke an invariant. They are always played.
@@ -80,11 +81,11 @@ const REGRESSION_SEEDS: [u64; 17] = [
     8_001_739,
     // Two workers without room for a connection sent a permit back and forth thousands of times in a second.
     2677,
-    // A client of HTTP/2 that ended in the middle of an upload left its connection without a deadline.
+    // An HTTP/2 client that disconnected in the middle of an upload left its connection without a deadline.
     18_862,
-    // Streams of HTTP/2 used up the room for synthetic responses: 503.
+    // HTTP/2 streams used up the places for synthetic responses, so that clients got 503.
     21_659,
-    // An origin that had received a request sent an unsolicited response: the simulation's fault.
+    // An origin that had received a request sent an unsolicited response: a fault of the simulation, not of the server.
     310_053_935,
     // The same, after a part of the request's TLS record had arrived.
     330_029_896,
@@ -97,12 +98,14 @@ const REGRESSION_SEEDS: [u64; 17] = [
     350_022_570,
     // A request waited in a hook while reloads removed the pool of its settings and gave its index to another pool.
     350_022_787,
-    // A worker with newer settings asked for a permit; the ask was lost when the other worker applied these settings.
+    // A worker with newer settings asked for a permit; this request was lost when the other worker applied the settings.
     350_028_752,
-    // A server ended its connection while the last bytes of the body, received over TLS, waited for the bandwidth: they were lost.
+    // A server ended its connection while the last bytes of the body, received over TLS, waited for the bandwidth limit,
+    // and were lost.
     351_000_380,
     351_001_564,
-    // A worker resumed a TLS client that had ended its direction and closed it at once: the end was reported afterwards.
+    // A worker resumed reading from a TLS client that had half-closed its connection, and closed the connection at once: the
+    // end of input was reported after the close.
     350_352_544,
     350_353_345,
 ];
@@ -115,10 +118,10 @@ fn env_number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-fn play(seed: u64, lie: Option<Lie>) -> Result<Oracle, String> {
+fn play(seed: u64, injected_fault: Option<InjectedFault>) -> Result<Oracle, String> {
     let traces = std::env::var("TIDEGATE_TRACE").is_ok_and(|value| value == "1");
-    let traces = traces && lie.is_none();
-    catch_unwind(AssertUnwindSafe(|| run::play(seed, traces, lie)))
+    let traces = traces && injected_fault.is_none();
+    catch_unwind(AssertUnwindSafe(|| run::play(seed, traces, injected_fault)))
         .unwrap_or_else(|_| Err("the run panicked (see above)".to_owned()))
 }
 
@@ -237,7 +240,7 @@ fn no_seed_breaks_an_invariant() {
 #[test]
 fn regression_seeds_keep_their_plans() {
     let changed = REGRESSION_SEEDS.into_iter().find(|seed| http2::has_websockets(*seed));
-    assert_eq!(changed, None, "this seed has other tunnels than before");
+    assert_eq!(changed, None, "the plan of this seed has changed: it now opens WebSockets");
 }
 
 #[test]
@@ -249,36 +252,36 @@ fn seed_repeats_its_run() {
 }
 
 /// How many of the first 30 seeds fail with a violation that contains `word`.
-fn caught(lie: Lie, word: &str) -> usize {
-    (0..30).filter(|&seed| play(seed, Some(lie)).is_err_and(|text| text.contains(word))).count()
+fn caught(fault: InjectedFault, word: &str) -> usize {
+    (0..30).filter(|&seed| play(seed, Some(fault)).is_err_and(|text| text.contains(word))).count()
 }
 
 #[test]
 fn wrong_body_hash_is_caught() {
-    assert!(caught(Lie::Hash, "reports the body hash") > 10);
+    assert!(caught(InjectedFault::Hash, "reports the body hash") > 10);
 }
 
 #[test]
 fn wrong_response_length_is_caught() {
-    assert!(caught(Lie::Bytes, "ended cleanly after") > 10);
+    assert!(caught(InjectedFault::Bytes, "ended cleanly after") > 10);
 }
 
 #[test]
 fn bug_of_a_worker_is_caught() {
-    assert_eq!(caught(Lie::Bug, "workers have counted 1 bugs"), 30);
+    assert_eq!(caught(InjectedFault::Bug, "workers have counted 1 bugs"), 30);
 }
 
 #[test]
 fn wrong_client_identity_is_caught() {
-    assert!(caught(Lie::Name, "carried a request of") > 2);
+    assert!(caught(InjectedFault::Name, "carried a request of") > 2);
 }
 
 #[test]
 fn request_that_is_held_without_end_is_caught() {
-    assert!(caught(Lie::Silence, "the run is stuck: no byte has moved") > 10);
+    assert!(caught(InjectedFault::Silence, "the run is stuck: no byte has moved") > 10);
 }
 
 #[test]
 fn response_to_another_request_is_caught() {
-    assert!(caught(Lie::Id, "got the response to") > 10);
+    assert!(caught(InjectedFault::Id, "got the response to") > 10);
 }

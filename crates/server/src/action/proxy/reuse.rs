@@ -1,12 +1,13 @@
 //! Reuse of upstream connections: which idle connection a request may take.
-//! In: requests that were assigned to a server. Out: an idle connection to it, or none. A request that could not be
-//! retried takes none that its server may be about to close (`reuse.unretriable`); gate/src/idle.rs decides.
+//! In: requests that were assigned to a server. Out: an idle connection to the server, if one may be used. A request that
+//! cannot be retried never takes a connection that the server may be about to close (`reuse.unretriable`);
+//! gate/src/idle.rs decides.
 //! Never: hands out a connection on which the server has already sent something.
 //! Invariant: a connection that is handed out is guarded (`Reactor::guard_send`), so bytes that were received
 //! before the request was sent are never taken for its response.
 
 use tidegate_base::{Id, Moment, Span};
-use tidegate_gate::sticky_keys::Noted;
+use tidegate_gate::sticky_keys::StickyChange;
 use tidegate_reactor::{Reactor, SockId};
 use tidegate_wire::message::ResponseHead;
 
@@ -34,8 +35,9 @@ pub(crate) struct Reused {
 }
 
 impl Worker {
-    /// The server that the client's session stays with, or that has authenticated a connection which is kept for
-    /// the client of the exchange, if the exchange could be sent to it now. The handshake of NTLM takes three requests on one connection.
+    /// The server to which the exchange should go, if the exchange can be sent to it now: the server of the client's session,
+    /// the server of the sticky key, or the server that has authenticated the connection that is kept for this client (the
+    /// handshake of NTLM takes three requests on one connection).
     pub(crate) fn kept_server(&mut self, id: Id<Exchange>, now: Moment) -> Option<usize> {
         let exchange = self.exchanges.get(id)?;
         if let Some(server) = exchange.facts.session.map(|session| usize::from(session.server)) {
@@ -79,18 +81,19 @@ impl Worker {
     }
 
     /// Notes that a request with the key of the exchange is sent to `server`.
-    pub(super) fn note_stay_sent(&mut self, id: Id<Exchange>, server: usize, now: Moment) {
+    pub(super) fn note_sticky_sent(&mut self, id: Id<Exchange>, server: usize, now: Moment) {
         let Some(exchange) = self.exchanges.get(id) else { return };
         let (pool, Some(key)) = (exchange.pool, exchange.facts.stay) else { return };
         let Some(stays) = self.settings.newest().stays(pool) else { return };
         let state = &self.pools[usize::from(pool)].state;
         let noted = stays.note_sent(key, server, now, |lost| state.has_lost(lost, now));
-        self.count_stay(noted);
+        self.count_sticky(noted);
     }
 
-    /// Notes that the server of the exchange has responded with `head`, or was connected if there are no requests: later
-    /// requests with its key stay there, unless their own server is only busy, and those with the cookie that it has set.
-    pub(super) fn note_stay_answered(
+    /// Notes that the server of the exchange has responded with `head`, or that the connection to it was opened (TCP mode).
+    /// Later requests with the same sticky key go to this server, unless the server of the key was only busy; so do requests
+    /// with a cookie that the response sets.
+    pub(super) fn note_sticky_answered(
         &mut self,
         id: Id<Exchange>,
         head: Option<&ResponseHead<'_>>,
@@ -103,23 +106,23 @@ impl Worker {
         if let Some(key) = exchange.facts.stay.filter(|own| Some(*own) != set) {
             let state = &self.pools[usize::from(exchange.pool)].state;
             let noted = stays.note_answered(key, server, now, |lost| state.has_lost(lost, now));
-            self.count_stay(noted);
+            self.count_sticky(noted);
         }
         if let Some(key) = set {
-            self.count_stay(stays.note_set(key, server, now));
+            self.count_sticky(stays.note_set(key, server, now));
         }
     }
 
-    fn count_stay(&self, noted: Noted) {
+    fn count_sticky(&self, noted: StickyChange) {
         let counters = &self.accounts.counters;
         match noted {
-            Noted::Kept | Noted::New => {}
-            Noted::Displaced => counters.sticky_evictions.add(1),
-            Noted::Moved => counters.sticky_moves.add(1),
+            StickyChange::Kept | StickyChange::New => {}
+            StickyChange::Displaced => counters.sticky_evictions.add(1),
+            StickyChange::Moved => counters.sticky_moves.add(1),
         }
     }
 
-    /// Takes an idle connection to `server` for a request of the client `to`. One that is kept for this client
+    /// Takes an idle connection to `server` for a request of the client `to`. A connection that is kept for this client
     /// needs no proof, because the server may have authenticated it.
     pub(crate) fn take_idle<R: Reactor>(
         &mut self,
@@ -158,7 +161,8 @@ impl Worker {
 
     /// Whether the connection to `server` that became idle last has the proof that a request needs. If not, it is
     /// closed unless it is the only one: the fresh connection of the request takes its place, so that the number of
-    /// idle connections does not grow with the requests. The older ones stay, and prove the server's patience.
+    /// idle connections does not grow with the requests. The older connections stay open, and
+    /// show how long the server keeps idle connections.
     fn has_proof<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -181,15 +185,15 @@ impl Worker {
         if count > 1
             && let Some((sock, _)) = idle.pop(server, now)
         {
-            // A reset leaves no port waiting.
+            // A reset leaves no local port in TIME_WAIT.
             self.drop_upstream(sock);
             reactor.abort(sock);
         }
         false
     }
 
-    /// Removes an idle connection that its server closed or sent something on, and remembers its idle age. The
-    /// caller closes the socket.
+    /// Removes an idle connection that the server has closed, or on which the server has sent something, and notes its idle
+    /// age. The caller closes the socket.
     pub(crate) fn lose_idle<R: Reactor>(&mut self, reactor: &R, sock: SockId) {
         let now = reactor.now();
         let Some((pool, server)) = self.conns.upstream(sock).map(|up| (up.pool, up.server)) else {

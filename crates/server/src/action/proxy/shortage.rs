@@ -3,8 +3,8 @@
 //! In: connects that found no room, first requests. Out: the queues served again when a slot is free, at the end
 //! of each turn (one pool), or after `ROOM_RETRY`.
 //! Never: picks the connection to close (eviction.rs); keeps a request longer than `timeouts.queue`.
-//! Limits: the queue of a pool has up to `queue-max` requests (dispatch.rs). The queue of first requests takes one
-//! only if fewer than `queue-max` of its pool wait in both; it takes no place from returning clients.
+//! Limits: the queue of a pool has up to `queue-max` requests (dispatch.rs). A first request is queued only if fewer than
+//! `queue-max` requests of its pool wait in both queues together. First requests take no slots from returning clients.
 //! Invariant: a pool whose `is_short` is set is in `short_pools` once. `WorkerTimer::Room` is set while anything waits
 //! here, or `found_no_room` of a pool is set.
 
@@ -33,7 +33,7 @@ pub(crate) struct RoomWaits {
     is_timer_set: bool,
     /// A shortage of something other than slots prevented the last connect, which is tried again at
     /// `WorkerTimer::Room`.
-    is_short_of_others: bool,
+    is_short_of_other_resources: bool,
 }
 
 impl RoomWaits {
@@ -43,7 +43,7 @@ impl RoomWaits {
             short_pools: VecDeque::new(),
             held: WaitQueue::new(held_max),
             is_timer_set: false,
-            is_short_of_others: false,
+            is_short_of_other_resources: false,
         }
     }
 
@@ -52,7 +52,7 @@ impl RoomWaits {
         &self.held
     }
 
-    /// How often `short_pools` has a pool.
+    /// How often `short_pools` contains a pool.
     pub(crate) fn count_pool(&self, pool: usize) -> usize {
         self.short_pools.iter().filter(|other| usize::from(**other) == pool).count()
     }
@@ -84,7 +84,7 @@ impl RoomWaits {
     /// `WorkerTimer::Room` has expired: all pools that found no room wait in `short_pools`. Returns how many there are.
     fn expire(&mut self, pools: &mut [WorkerPool]) -> usize {
         self.is_timer_set = false;
-        self.is_short_of_others = false;
+        self.is_short_of_other_resources = false;
         for at in 0..pools.len() {
             if core::mem::take(&mut pools[at].found_no_room) {
                 self.add_pool(pools, at as u16);
@@ -110,7 +110,7 @@ impl Worker {
         pool_index: u16,
         shortage: Shortage,
     ) {
-        self.eviction.waits.is_short_of_others |= shortage != Shortage::Slots;
+        self.eviction.waits.is_short_of_other_resources |= shortage != Shortage::Slots;
         let pool = &mut self.pools[usize::from(pool_index)];
         if pool.queue.is_empty() {
             return;
@@ -120,8 +120,8 @@ impl Worker {
         self.eviction.waits.set_timer(reactor);
     }
 
-    /// Picks a server for a request that was not sent before, and then for its copy, if that is complete. A server that is
-    /// asked about the request may still refuse it, and there is no copy of a refused request.
+    /// Picks a server for a request that was not sent before, and then for its copy, if the copy is complete. While the
+    /// authentication server decides about the request, no copy is sent: a refused request is not copied.
     pub(crate) fn dispatch_new<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get(id) else { return };
         let listener = exchange.listener;
@@ -198,7 +198,8 @@ impl Worker {
     /// Serves requests that wait for room, if a slot is free or a connection to a server is idle. Returns whether
     /// one may have been served.
     pub(crate) fn serve_waiting<R: Reactor>(&mut self, reactor: &mut R) -> bool {
-        let free = !self.eviction.waits.is_short_of_others && self.has_room_for_server(reactor);
+        let free =
+            !self.eviction.waits.is_short_of_other_resources && self.has_room_for_server(reactor);
         if free && let Some(pool) = self.eviction.waits.take_pool(&mut self.pools) {
             self.pools[usize::from(pool)].found_no_room = false;
             self.serve_queue(reactor, pool);
@@ -215,7 +216,7 @@ impl Worker {
     /// Serves the queue of one pool that waits for room: connections may have become idle that can be closed
     /// for it.
     pub(crate) fn retry_after_turn<R: Reactor>(&mut self, reactor: &mut R) {
-        if !self.eviction.waits.is_short_of_others
+        if !self.eviction.waits.is_short_of_other_resources
             && let Some(pool) = self.eviction.waits.take_pool(&mut self.pools)
         {
             self.serve_queue(reactor, pool);

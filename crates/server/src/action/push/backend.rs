@@ -1,11 +1,12 @@
-//! Events of push clients that go to the user's own backend (`[push.NAME.backend]`), as requests of Tidegate's own.
+//! Events of push clients that are sent to the application's backend (`[push.NAME.backend]`) in requests that Tidegate itself makes.
 //! In: requests of sessions, responses of the backend, clients that have left, channels without subscribers. Out: requests
-//! to a pool; decisions for sessions, which then go on with their commands.
+//! to a pool; decisions for sessions, which then continue with their commands.
 //! Never: decides what a response means (`tidegate_push::client::backend_requests` does); sends an event again.
-//! Limits: `calls-max` and `calls-per-address-max` of the hub for requests about commands on their way, one of each session,
-//! and the same for those about times that are over; `reply-max`; `FIELDS_BYTES_MAX` of fields that a session keeps;
-//! `REQUESTS_PER_TURN_MAX`; decisions of `PUSH_EFFORT_PER_TURN_MAX` in a turn. Of events without a decision, `NOTICES_MAX`
-//! wait for each path, up to `NOTICES_PER_REQUEST_MAX` are in a request, and one request is on its way.
+//! Limits: `calls-max` and `calls-per-address-max` of the hub for requests in flight about commands, at most one for each
+//! session, and the same limits again for requests about expired connections and subscriptions; `reply-max`;
+//! `FIELDS_BYTES_MAX` of fields that a session keeps;
+//! `REQUESTS_PER_TURN_MAX`; `PUSH_EFFORT_PER_TURN_MAX` for the decisions of a turn. Events that need no decision: up to
+//! `NOTICES_MAX` wait for each path, a request contains up to `NOTICES_PER_REQUEST_MAX`, and each path has one request in flight.
 //! Invariant: each call belongs to a session whose connection asks, and to a request that names the session.
 
 use core::net::IpAddr;
@@ -18,7 +19,7 @@ use tidegate_gate::chain::client_address;
 use tidegate_gate::internal_request;
 use tidegate_lua::Response;
 use tidegate_push::backend::{Failure, encode_departure, encode_empty_channel};
-use tidegate_push::client::backend_requests::{BackendRequest, Disconnection, Matter};
+use tidegate_push::client::backend_requests::{BackendRequest, BackendRequestKind, Disconnection};
 use tidegate_push::client::{Connection, Disconnect};
 use tidegate_reactor::Reactor;
 use tidegate_wire::message::RequestHead;
@@ -50,11 +51,11 @@ pub(super) struct BackendCalls {
     /// Requests that are to be sent.
     wanted: VecDeque<(Id<PushSession>, BackendRequest)>,
     /// The calls on their way.
-    calls: BTreeMap<(Key, Matter), Call>,
-    /// How many they are.
-    places: Places,
+    calls: BTreeMap<(Key, BackendRequestKind), Call>,
+    /// The numbers of `calls` by hub, kind and address.
+    places: CallCounts,
     /// Responses that their sessions have not taken yet.
-    done: VecDeque<(Id<PushSession>, Matter, Reply)>,
+    done: VecDeque<(Id<PushSession>, BackendRequestKind, Reply)>,
     /// Requests whose sessions have ended.
     unwanted: Vec<Id<InternalRequest>>,
     /// By hub and event: events without a decision.
@@ -67,46 +68,46 @@ type Reply = Result<Vec<u8>, Failure>;
 /// A call on its way.
 struct Call {
     request: Id<InternalRequest>,
-    place: Place,
+    place: CallOwner,
 }
 
-/// What a call counts for: a hub, a kind of request, and the address of the client. Requests about times that are over
-/// have places of their own, so that commands cannot keep a client from its end.
+/// What a call counts for: a hub, a kind of request, and the address of the client. Requests about expiry are counted
+/// separately, so that commands cannot delay the end of a client that has expired.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Place {
+struct CallOwner {
     hub: u16,
-    matter: Matter,
+    request_kind: BackendRequestKind,
     origin: Origin,
 }
 
-/// How many calls are on their way. No number is 0.
+/// The numbers of calls in flight. A count that falls to 0 is removed.
 #[derive(Default)]
-struct Places {
-    by_place: BTreeMap<Place, u32>,
-    by_hub: BTreeMap<(u16, Matter), u32>,
+struct CallCounts {
+    by_owner: BTreeMap<CallOwner, u32>,
+    by_hub: BTreeMap<(u16, BackendRequestKind), u32>,
 }
 
-impl Places {
-    /// Whether another call may be on its way.
-    fn has_room(&self, backend: &PushBackend, place: Place) -> bool {
-        let own = self.by_place.get(&place).copied().unwrap_or(0);
-        let all = self.by_hub.get(&(place.hub, place.matter)).copied().unwrap_or(0);
+impl CallCounts {
+    /// Whether one more call may be sent.
+    fn has_room(&self, backend: &PushBackend, place: CallOwner) -> bool {
+        let own = self.by_owner.get(&place).copied().unwrap_or(0);
+        let all = self.by_hub.get(&(place.hub, place.request_kind)).copied().unwrap_or(0);
         own < backend.calls_per_address_max && all < backend.calls_max
     }
 
-    fn take(&mut self, place: Place) {
-        *self.by_place.entry(place).or_default() += 1;
-        *self.by_hub.entry((place.hub, place.matter)).or_default() += 1;
+    fn take(&mut self, place: CallOwner) {
+        *self.by_owner.entry(place).or_default() += 1;
+        *self.by_hub.entry((place.hub, place.request_kind)).or_default() += 1;
     }
 
-    fn release(&mut self, place: Place) {
-        release(&mut self.by_place, &place);
-        release(&mut self.by_hub, &(place.hub, place.matter));
+    fn release(&mut self, place: CallOwner) {
+        release(&mut self.by_owner, &place);
+        release(&mut self.by_hub, &(place.hub, place.request_kind));
     }
 
     /// The number of calls.
     fn len(&self) -> usize {
-        self.by_place.values().map(|count| *count as usize).sum()
+        self.by_owner.values().map(|count| *count as usize).sum()
     }
 }
 
@@ -127,11 +128,11 @@ struct Notices {
     sent: usize,
 }
 
-/// The request that asks a backend.
+/// What a request to a backend is for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum HubCall {
     /// The request of a session.
-    BackendRequest(Key, Matter),
+    BackendRequest(Key, BackendRequestKind),
     /// A list of events of a hub.
     Notices(u16, BackendEvent),
 }
@@ -160,15 +161,15 @@ impl BackendCalls {
         self.wanted.len() + self.calls.len() + self.done.len() + self.unwanted.len()
     }
 
-    /// A session asks.
+    /// Queues a request of a session.
     pub(super) fn ask(&mut self, id: Id<PushSession>, request: BackendRequest) {
         self.wanted.push_back((id, request));
     }
 
     /// A session has ended: its decisions are not needed.
     pub(super) fn forget(&mut self, key: Key) {
-        for matter in [Matter::Command, Matter::Expiry] {
-            if let Some(call) = self.calls.remove(&(key, matter)) {
+        for request_kind in [BackendRequestKind::Command, BackendRequestKind::Expiry] {
+            if let Some(call) = self.calls.remove(&(key, request_kind)) {
                 self.places.release(call.place);
                 self.unwanted.push(call.request);
             }
@@ -192,9 +193,9 @@ impl BackendCalls {
         own: &InternalRequests,
     ) -> bool {
         self.places.len() == self.calls.len()
-            && self.calls.iter().all(|((key, matter), call)| {
+            && self.calls.iter().all(|((key, request_kind), call)| {
                 let Receiver::Session(id) = key.receiver() else { return false };
-                let asks = sessions.find(id).is_some_and(|session| session.asks(*matter));
+                let asks = sessions.find(id).is_some_and(|session| session.asks(*request_kind));
                 asks && own.running(call.request).is_some()
             })
     }
@@ -207,13 +208,13 @@ impl PushSession {
     }
 
     /// Whether the reply to `connect` waits for the owners of channels, so that the client gets nothing until then.
-    pub(super) fn is_welcomed_later(&self) -> bool {
-        matches!(&self.kind, Kind::Client { connection, .. } if connection.is_welcomed_later())
+    pub(super) fn is_connect_reply_pending(&self) -> bool {
+        matches!(&self.kind, Kind::Client { connection, .. } if connection.is_connect_reply_pending())
     }
 
     /// Whether a request of the session waits for its decision.
-    fn asks(&self, matter: Matter) -> bool {
-        matches!(&self.kind, Kind::Client { connection, .. } if connection.asks(matter))
+    fn asks(&self, request_kind: BackendRequestKind) -> bool {
+        matches!(&self.kind, Kind::Client { connection, .. } if connection.asks(request_kind))
     }
 }
 
@@ -263,8 +264,8 @@ impl Worker {
         client_address(head, peer, &listener.trusted)
     }
 
-    /// A connection of a client, with what events to the backend of its hub need.
-    pub(super) fn backed(
+    /// Adds to the connection of a client the fields that its requests to the backend repeat, if the hub has a backend.
+    pub(super) fn with_backend_fields(
         &self,
         connection: Connection,
         hub: u16,
@@ -277,27 +278,27 @@ impl Worker {
 
 /// Calls.
 impl Worker {
-    /// Does what a turn leaves for backends: requests whose session has ended end, decisions are carried out, requests and
-    /// events are sent.
+    /// The work for backends at the end of a turn: cancels requests whose session has ended, carries out decisions, sends
+    /// requests and events.
     pub(super) fn serve_backend_calls<R: Reactor>(&mut self, reactor: &mut R) {
         for request in core::mem::take(&mut self.push.backend.unwanted) {
             self.cancel_own(reactor, request);
         }
         let before = self.push.effort;
         while self.push.effort.wrapping_sub(before) < PUSH_EFFORT_PER_TURN_MAX
-            && let Some((id, matter, body)) = self.push.backend.done.pop_front()
+            && let Some((id, request_kind, body)) = self.push.backend.done.pop_front()
         {
-            self.take_backend_reply(reactor, (id, matter), &body);
+            self.take_backend_reply(reactor, (id, request_kind), &body);
         }
         for _ in 0..REQUESTS_PER_TURN_MAX {
             let Some((id, request)) = self.push.backend.wanted.pop_front() else { break };
-            let matter = request.matter();
+            let request_kind = request.request_kind();
             // The session may have ended since it asked.
             if self.push.sessions.find(id).is_some()
                 && let Err(failure) = self.begin_backend_call(reactor, id, request)
             {
                 self.accounts.counters.push_backend_failures.add(1);
-                self.push.backend.done.push_back((id, matter, Err(failure)));
+                self.push.backend.done.push_back((id, request_kind, Err(failure)));
             }
         }
         self.note_empty_channels(reactor);
@@ -312,7 +313,7 @@ impl Worker {
         id: Id<PushSession>,
         request: BackendRequest,
     ) -> Result<(), Failure> {
-        let matter = request.matter();
+        let request_kind = request.request_kind();
         let BackendRequest { event, body } = request;
         let Some(PushSession { hub, kind: Kind::Client { connection, .. }, .. }) =
             self.push.sessions.find(id)
@@ -320,7 +321,7 @@ impl Worker {
             return Err(Failure::Down);
         };
         let repeated = connection.repeated_fields();
-        let place = Place { hub: *hub, matter, origin: origin_of(repeated) };
+        let place = CallOwner { hub: *hub, request_kind, origin: origin_of(repeated) };
         let fields = [CONTENT_TYPE, repeated].concat();
         let key = Key::of_session(id);
         let settings = std::sync::Arc::clone(&self.push.settings);
@@ -330,7 +331,7 @@ impl Worker {
             self.accounts.counters.push_backend_refused.add(1);
             return Err(Failure::Busy);
         }
-        let call = HubCall::BackendRequest(key, matter);
+        let call = HubCall::BackendRequest(key, request_kind);
         self.open_backend_call(
             reactor,
             (backend, event),
@@ -338,12 +339,12 @@ impl Worker {
             (&fields, body),
             |calls, request| {
                 calls.places.take(place);
-                calls.calls.insert((key, matter), Call { request, place });
+                calls.calls.insert((key, request_kind), Call { request, place });
             },
         )
     }
 
-    /// Sends a request to a backend, which `keep` is told of before it may end.
+    /// Sends a request to a backend. `keep` records the request before it can end.
     fn open_backend_call<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -390,13 +391,13 @@ impl Worker {
         let counters = &self.accounts.counters;
         let backend = &mut self.push.backend;
         match call {
-            HubCall::BackendRequest(key, matter) => {
+            HubCall::BackendRequest(key, request_kind) => {
                 let Receiver::Session(id) = key.receiver() else { return };
                 // A session that has ended has no call.
-                let Some(ended) = backend.calls.remove(&(key, matter)) else { return };
+                let Some(ended) = backend.calls.remove(&(key, request_kind)) else { return };
                 backend.places.release(ended.place);
                 counters.push_backend_failures.add(u64::from(body.is_err()));
-                backend.done.push_back((id, matter, body));
+                backend.done.push_back((id, request_kind, body));
             }
             HubCall::Notices(hub, event) => {
                 let Some(notices) = backend.notices.get_mut(&(hub, event)) else { return };
@@ -409,15 +410,15 @@ impl Worker {
         }
     }
 
-    /// Hands a session the response of the backend, and goes on with its commands.
+    /// Hands a session the response of the backend, and continues with the session's commands.
     fn take_backend_reply<R: Reactor>(
         &mut self,
         reactor: &mut R,
-        (id, matter): (Id<PushSession>, Matter),
+        (id, request_kind): (Id<PushSession>, BackendRequestKind),
         body: &Reply,
     ) {
         let Some(session) = self.push.sessions.find(id) else { return };
-        if self.is_client_parting(session) {
+        if self.is_client_closing(session) {
             return;
         }
         let was_stale = session.is_stale();
@@ -425,32 +426,32 @@ impl Worker {
         let room = self.room_of_client(reactor, id);
         let body = body.as_deref().map_err(|failure| *failure);
         let result = self.with_client(reactor, id, room, |connection, context| {
-            connection.take_decision(context, matter, body, &mut out)
+            connection.take_decision(context, request_kind, body, &mut out)
         });
         self.send_to_client(reactor, id, &out);
         self.buffers.put(out);
         if let Some(Err(parting)) = result {
             return match parting {
                 Disconnection::Own(Disconnect { code, reason }) => {
-                    self.part_client(reactor, id, code, reason);
+                    self.close_push_client(reactor, id, code, reason);
                 }
                 Disconnection::Application(code, reason) => {
-                    self.part_client(reactor, id, code, &reason)
+                    self.close_push_client(reactor, id, code, &reason)
                 }
             };
         }
-        self.go_on(reactor, id, was_stale);
+        self.continue_client(reactor, id, was_stale);
     }
 
-    /// Goes on with a client of which a command has waited. `was_stale`: it had not connected.
-    pub(super) fn go_on<R: Reactor>(
+    /// Resumes a client that had a waiting command. `was_stale`: the client had not completed `connect` before.
+    pub(super) fn continue_client<R: Reactor>(
         &mut self,
         reactor: &mut R,
         id: Id<PushSession>,
         was_stale: bool,
     ) {
         if was_stale && self.push.sessions.find(id).is_some_and(|session| !session.is_stale()) {
-            self.postpone_check(reactor, id);
+            self.schedule_check(reactor, id);
             self.arm_client(reactor, id);
         }
         self.end_failed_stream(reactor, id);
@@ -459,7 +460,7 @@ impl Worker {
     }
 
     /// Whether this side has closed the WebSocket connection of a session.
-    pub(super) fn is_client_parting(&self, session: &PushSession) -> bool {
+    pub(super) fn is_client_closing(&self, session: &PushSession) -> bool {
         let socket = session.socket().and_then(|socket| self.websockets.sessions.find(socket));
         socket.is_some_and(|socket| socket.is_closing())
     }
@@ -486,7 +487,7 @@ impl Worker {
         }
     }
 
-    /// Notes channels without subscribers, as far as the share of the turn goes. Those that are left continue in the next one.
+    /// Notes channels without subscribers, within the share of the turn. The other channels follow in the next turn.
     fn note_empty_channels<R: Reactor>(&mut self, reactor: &R) {
         let lost = self.push.hub.take_lost_emptied();
         self.accounts.counters.push_lost_events.add(lost);
@@ -507,7 +508,7 @@ impl Worker {
     }
 
     /// Whether events of clients that have left, and of channels without subscribers, are still to be sent.
-    pub(crate) fn owes_events(&self) -> bool {
+    pub(crate) fn has_unsent_events(&self) -> bool {
         let PushState { hub, backend, has_backends, .. } = &self.push;
         let is_on_its_way = || hub.has_mail() || self.has_push_mail() || hub.has_emptied();
         *has_backends && !self.stop.is_grace_over() && (backend.notices() > 0 || is_on_its_way())
@@ -519,7 +520,7 @@ impl Worker {
         self.accounts.counters.push_lost_events.add(lost as u64);
     }
 
-    /// Sends a list of events to each path that has none on its way.
+    /// Sends a list of events to each path that has no request in flight.
     fn send_notices<R: Reactor>(&mut self, reactor: &mut R) {
         let ready = |(place, notices): (&(u16, BackendEvent), &Notices)| {
             (notices.sent == 0 && !notices.waiting.is_empty()).then_some(*place)
@@ -560,7 +561,7 @@ fn origin_of(fields: &[u8]) -> Origin {
 }
 
 impl Worker {
-    /// Sets the deadline of a client again.
+    /// Rearms the deadline of a client.
     fn arm_client<R: Reactor>(&mut self, reactor: &mut R, id: Id<PushSession>) {
         let Some(session) = self.push.sessions.find(id) else { return };
         let Kind::Client { link, .. } = &session.kind else { return };
@@ -581,24 +582,30 @@ mod tests {
                     pool = \"app\"\ncalls-max = 3\ncalls-per-address-max = 2\n";
         let config = tidegate_config::parse(text, "the test").unwrap_or_else(|e| panic!("{e}"));
         let backend = config.push[0].backend.as_ref().expect("a backend");
-        let place = |last: u8, matter| {
+        let place = |last: u8, request_kind| {
             let origin = Origin::of(Some([192, 0, 2, last].into()));
-            Place { hub: 0, matter, origin }
+            CallOwner { hub: 0, request_kind, origin }
         };
-        let mut places = Places::default();
+        let mut places = CallCounts::default();
         for last in [1, 1, 2] {
-            let command = place(last, Matter::Command);
+            let command = place(last, BackendRequestKind::Command);
             assert!(places.has_room(backend, command));
             places.take(command);
-            assert!(places.has_room(backend, place(last, Matter::Expiry)));
+            assert!(places.has_room(backend, place(last, BackendRequestKind::Expiry)));
         }
-        assert!(!places.has_room(backend, place(3, Matter::Command)), "the hub has no more");
-        places.release(place(2, Matter::Command));
-        assert!(places.has_room(backend, place(3, Matter::Command)));
-        assert!(!places.has_room(backend, place(1, Matter::Command)), "the address has no more");
-        places.release(place(1, Matter::Command));
-        places.release(place(1, Matter::Command));
-        assert_eq!((places.len(), places.by_place.len(), places.by_hub.len()), (0, 0, 0));
+        assert!(
+            !places.has_room(backend, place(3, BackendRequestKind::Command)),
+            "the hub has no more"
+        );
+        places.release(place(2, BackendRequestKind::Command));
+        assert!(places.has_room(backend, place(3, BackendRequestKind::Command)));
+        assert!(
+            !places.has_room(backend, place(1, BackendRequestKind::Command)),
+            "the address has no more"
+        );
+        places.release(place(1, BackendRequestKind::Command));
+        places.release(place(1, BackendRequestKind::Command));
+        assert_eq!((places.len(), places.by_owner.len(), places.by_hub.len()), (0, 0, 0));
     }
 
     #[test]

@@ -28,7 +28,7 @@ const VERSION: &str = concat!("tidegate ", env!("CARGO_PKG_VERSION"));
 
 /// How long a client may take to send `connect`.
 const CONNECT_SPAN_MAX: Span = Span::from_secs(10);
-/// How often the tokens of a client are checked that gets no pings.
+/// How often the tokens of a client that gets no pings are checked.
 const CHECK_EVERY: Span = Span::from_secs(30);
 
 impl Worker {
@@ -50,8 +50,8 @@ impl Worker {
         let socket = self.switch_websocket(reactor, to, endpoint, &accept, service);
         let Some(socket) = socket else { return };
         let connection = Connection::new(codec, [self.prng.next_u64(), self.prng.next_u64()]);
-        let connection = self.backed(connection, hub, ("websocket", fields));
-        // Until then the client must have connected.
+        let connection = self.with_backend_fields(connection, hub, ("websocket", fields));
+        // By then the client must have sent `connect`.
         let check_at = reactor.now().after(CONNECT_SPAN_MAX);
         let link = Link::Socket(socket);
         let kind = Kind::Client { link, connection: Box::new(connection), check_at };
@@ -70,7 +70,7 @@ impl Worker {
         }
     }
 
-    /// A message of a client.
+    /// Handles a message of a client.
     pub(in crate::action) fn client_message<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -89,7 +89,7 @@ impl Worker {
             connection.receive(context, message.bytes(), &mut out)
         });
         if was_stale && self.push.sessions.find(id).is_some_and(|session| !session.is_stale()) {
-            self.postpone_check(reactor, id);
+            self.schedule_check(reactor, id);
         }
         if !out.is_empty() {
             self.send_message(reactor, outlet, kind_of(codec), &out);
@@ -153,8 +153,8 @@ impl Worker {
         }
     }
 
-    /// The next check of a client comes after the usual time.
-    pub(super) fn postpone_check<R: Reactor>(&mut self, reactor: &R, id: Id<PushSession>) {
+    /// Sets the time of the next check of a client.
+    pub(super) fn schedule_check<R: Reactor>(&mut self, reactor: &R, id: Id<PushSession>) {
         let Some(endpoint) = self.endpoint_of(id) else { return };
         let next = self.next_check_at(reactor, endpoint);
         if let Some(session) = self.push.sessions.get_mut(id)
@@ -179,7 +179,7 @@ impl Worker {
         self.buffers.put(out);
         match checked {
             Some(Ok(())) => {
-                self.postpone_check(reactor, id);
+                self.schedule_check(reactor, id);
                 let endpoint = self.endpoint_of(id);
                 let has_ping = endpoint.is_some_and(|endpoint| {
                     self.settings.newest().websockets.get(endpoint).ping_every.is_some()
@@ -205,17 +205,17 @@ impl Worker {
         place: SubscriptionId,
         reply: &Subscribed,
     ) {
-        let was_waiting = self.is_welcomed_later(id);
+        let was_waiting = self.is_connect_reply_pending(id);
         self.tell_client(reactor, id, |connection, context, out| {
             connection.confirm(context, place, reply, out);
         });
-        if was_waiting && !self.is_welcomed_later(id) {
-            self.go_on(reactor, id, true);
+        if was_waiting && !self.is_connect_reply_pending(id) {
+            self.continue_client(reactor, id, true);
         }
     }
 
-    fn is_welcomed_later(&self, id: Id<PushSession>) -> bool {
-        self.push.sessions.find(id).is_some_and(PushSession::is_welcomed_later)
+    fn is_connect_reply_pending(&self, id: Id<PushSession>) -> bool {
+        self.push.sessions.find(id).is_some_and(PushSession::is_connect_reply_pending)
     }
 
     /// A subscription of a client has failed.
@@ -226,12 +226,12 @@ impl Worker {
         place: SubscriptionId,
         error: Error,
     ) {
-        let was_waiting = self.is_welcomed_later(id);
+        let was_waiting = self.is_connect_reply_pending(id);
         self.tell_client(reactor, id, |connection, context, out| {
             connection.refuse(context, place, error, out);
         });
-        if was_waiting && !self.is_welcomed_later(id) {
-            self.go_on(reactor, id, true);
+        if was_waiting && !self.is_connect_reply_pending(id) {
+            self.continue_client(reactor, id, true);
         }
     }
 
@@ -263,7 +263,7 @@ impl Worker {
         self.buffers.put(out);
     }
 
-    /// Sends a client what the codec has encoded for it; nothing if that is empty.
+    /// Sends encoded messages to a client. Does nothing if `messages` is empty.
     pub(super) fn send_to_client<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -298,7 +298,7 @@ impl Worker {
         }
     }
 
-    /// How many bytes of replies a client may be sent now: those of the hub's queue, or none while it does not read.
+    /// How many bytes of replies a client may be sent now: the size of the hub's queue, or 0 while the client does not read.
     pub(super) fn room_of_client<R: Reactor>(&self, reactor: &mut R, id: Id<PushSession>) -> usize {
         let Some(session) = self.push.sessions.get(id) else { return 0 };
         let hub = self.push.settings.get(session.hub);
@@ -306,7 +306,7 @@ impl Worker {
         hub.filter(|_| !is_blocked).map_or(0, |hub| hub.queue.bytes_max)
     }
 
-    /// Lets a client work with the hub. `room`: how many bytes of replies it may be sent.
+    /// Runs `work` on the connection of a client, with access to the hub. `room`: how many bytes of replies may be sent.
     pub(super) fn with_client<R: Reactor, T>(
         &mut self,
         reactor: &R,
@@ -354,11 +354,11 @@ impl Worker {
             effort: 0,
             over_rate: 0,
             request: None,
-            is_nonsense: false,
+            is_reply_invalid: false,
         };
         let before = connection.subscriptions() as u64;
         let result = work(connection, &mut context);
-        let Context { effort, over_rate, request, is_nonsense, queue, .. } = context;
+        let Context { effort, over_rate, request, is_reply_invalid, queue, .. } = context;
         if let Some(began) = began.filter(|_| may_verify && !context.may_verify) {
             tokens.note_call(reactor.read_clock().since(began));
             self.accounts.counters.tokens_verified.add(1);
@@ -374,14 +374,14 @@ impl Worker {
         let after = connection.subscriptions() as u64;
         let counters = &self.accounts.counters;
         counters.push_over_rate.add(over_rate);
-        counters.push_backend_failures.add(is_nonsense.into());
+        counters.push_backend_failures.add(is_reply_invalid.into());
         counters.push_subscriptions.add(after.saturating_sub(before));
         counters.push_subscriptions_now.add(after.saturating_sub(before));
         counters.push_subscriptions_now.sub(before.saturating_sub(after));
         Some(result)
     }
 
-    /// Ends the subscriptions of a client whose connection goes on.
+    /// Ends the subscriptions of a client, but not its connection.
     pub(super) fn leave_channels<R: Reactor>(&mut self, reactor: &R, id: Id<PushSession>) {
         let key = Key::of_session(id);
         self.with_client(reactor, id, 0, |connection, context| {
@@ -408,7 +408,7 @@ impl Worker {
     }
 
     /// Ends the connection and the subscriptions of a client with a code and a reason.
-    pub(super) fn part_client<R: Reactor>(
+    pub(super) fn close_push_client<R: Reactor>(
         &mut self,
         reactor: &mut R,
         id: Id<PushSession>,
@@ -450,7 +450,7 @@ fn choose_codec(subprotocol: Option<&str>, query: Option<&str>) -> Codec {
     if is_protobuf { Codec::Protobuf } else { Codec::Json }
 }
 
-/// The kind of the messages with an encoding.
+/// The kind of WebSocket messages that an encoding uses.
 const fn kind_of(codec: Codec) -> MessageKind {
     match codec {
         Codec::Json => MessageKind::Text,

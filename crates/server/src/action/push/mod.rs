@@ -3,7 +3,7 @@
 //! - `subscribe.rs`: subscriptions by URL, over WebSocket, as a stream of events, or by long polls; `url_token.rs`: their tokens
 //! - `client.rs`: clients that speak Centrifugo's client protocol
 //! - `emulation.rs`: clients that speak it without WebSocket, over HTTP streaming or streams of events
-//! - `backend.rs`: events of clients that go to the user's own backend
+//! - `backend.rs`: events of clients that are sent to the application's backend
 //! - `request.rs`: requests whose body must arrive; `api.rs`: those of the application to the server API
 //! - `delivery.rs`: publications on their way to the subscribers of this worker, a slice each turn
 //! - `ages.rs`: connections that may only last for a time
@@ -69,7 +69,7 @@ use crate::worker::Worker;
 
 pub(crate) use backend::HubCall;
 pub(crate) use lua::LuaCall;
-pub use post::{PUSH_MAILS_MAX, PushMail, PushPost, nothing_under_way};
+pub use post::{PUSH_MAILS_MAX, PushMail, PushPost, no_bytes_in_flight};
 
 /// The parameter of the query that contains the token of a client by URL.
 pub(crate) const TOKEN_PARAMETER: &str = "token";
