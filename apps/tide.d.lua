@@ -560,6 +560,21 @@ function test.settings(values) end
 ---@param what? string
 function test.equal(actual, expected, what) end
 
+---A socket of `tide.udp`.
+---@class tide.DatagramSocket
+local datagrams = {}
+---@param data string|number Sent as one datagram.
+---@return true?
+---@return string? error
+function datagrams:send(data) end
+---@param seconds? number 60
+---@return string? data One datagram.
+---@return string? error
+function datagrams:receive(seconds) end
+---@return true?
+---@return string? error
+function datagrams:close() end
+
 ---@class tide
 ---@field test tide.Test Only in tests.
 ---@field app string The name of the application.
@@ -581,6 +596,15 @@ function tide.websocket.connect(pool, options) end
 ---A socket for a server of a pool.
 ---@return tide.Socket
 function tide.tcp() end
+
+tide.udp = {}
+
+---Opens a socket for datagrams to one address.
+---@param host string An IP address in one of the networks of `udp` of [lua.NAME].
+---@param port integer
+---@return tide.DatagramSocket?
+---@return string? error
+function tide.udp.connect(host, port) end
 
 ---Seconds since 1970.
 ---@return number

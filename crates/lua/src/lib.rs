@@ -8,6 +8,7 @@
 #![deny(unsafe_code)]
 
 mod body;
+mod datagrams;
 mod dialogue;
 mod digest;
 mod encoding;
@@ -27,6 +28,7 @@ mod succession;
 mod vm;
 mod waiting;
 
+pub use datagrams::{DatagramSocket, DatagramSocketId};
 pub use engine::{Budget, Excess, Failure};
 pub use exchange::{Origin, Rewritten, fields_of};
 pub use host::{

@@ -25,7 +25,7 @@ const KEPT_BYTES_MAX: usize = 4 * 1024;
 /// The error of a socket that is not connected, or not any more.
 pub(crate) const CLOSED: &str = "closed";
 /// The error of a socket for which another coroutine waits already.
-const BUSY: &str = "socket busy";
+pub(crate) const BUSY: &str = "socket busy";
 
 /// Names a socket of a VM.
 pub type SocketId = Id<Socket>;
@@ -196,7 +196,7 @@ impl Socket {
 /// What scripts do.
 impl Host {
     /// CallbackOwner a socket is that the present callback connects.
-    fn keeper(&self) -> Keeper {
+    pub(crate) fn keeper(&self) -> Keeper {
         match self.owner {
             Owner::Client(client) => Keeper::Client(client),
             Owner::Application if self.is_starting => Keeper::Application,
@@ -206,8 +206,8 @@ impl Host {
         }
     }
 
-    /// Orders a connection to a server of a pool.
-    pub(crate) fn open_socket(&mut self, pool: usize) -> Result<SocketId, &'static str> {
+    /// Closes the oldest idle socket if there is no room for another one.
+    pub(crate) fn make_room_for_socket(&mut self) -> Result<(), &'static str> {
         if self.outgoing >= self.requests_max
             && let Some(oldest) = self.sockets.idle.first().copied()
         {
@@ -217,6 +217,12 @@ impl Host {
             self.schedule.refusals += 1;
             return Err("too many sockets and requests of the application are in progress");
         }
+        Ok(())
+    }
+
+    /// Orders a connection to a server of a pool.
+    pub(crate) fn open_socket(&mut self, pool: usize) -> Result<SocketId, &'static str> {
+        self.make_room_for_socket()?;
         let socket = Socket {
             tag: None,
             stage: Stage::Connecting,
@@ -394,6 +400,7 @@ impl Host {
 
     /// Closes the sockets of a keeper that has ended.
     pub(crate) fn end_sockets_of(&mut self, keeper: Keeper) {
+        self.end_datagrams_of(keeper);
         if self.sockets.slab.is_empty() {
             return;
         }
@@ -491,7 +498,7 @@ impl Vm {
         sockets.filter(|(_, socket)| socket.tag.is_some()).count()
     }
 
-    fn host_of(&mut self, life: u32) -> Option<&mut Host> {
+    pub(crate) fn host_of(&mut self, life: u32) -> Option<&mut Host> {
         let host = self.engine.host();
         (host.facts.life == life).then_some(host)
     }

@@ -130,7 +130,7 @@ fn no_argument_of_tide_breaks_the_vm() {
         .concat();
     let members = "for _, name in ipairs { 'encode', 'decode', 'array', 'error', 'warn', 'info', 'sha1', 'sha256', 'encode_url',
         'escape', 'unescape', 'after', 'every', 'request', 'connect', 'live' } do
-          for _, module in ipairs { 'json', 'cbor', 'log', 'hash', 'hmac', 'base64', 'url', 'timer', 'http', 'websocket', 'push' } do
+          for _, module in ipairs { 'json', 'cbor', 'log', 'hash', 'hmac', 'base64', 'url', 'timer', 'http', 'websocket', 'udp', 'push' } do
             local ok, member = pcall(function() return tide[module][name] end)
             if ok and member then add(module .. '.' .. name, member, 0) end
           end
@@ -143,6 +143,12 @@ fn no_argument_of_tide_breaks_the_vm() {
         for _, name in ipairs { 'connect', 'send', 'receive', 'receiveany', 'receiveuntil', 'settimeout', 'settimeouts',
           'setkeepalive', 'getreusedtimes', 'close' } do
           add('tcp.' .. name, function(...) local s = tide.tcp() return s[name](s, ...) end, 0)
+        end
+        for _, name in ipairs { 'send', 'receive', 'close' } do
+          add('udp.' .. name, function(...)
+            local s = tide.udp.connect('127.0.0.1', 9)
+            if s then return s[name](s, ...) end
+          end, 0)
         end
         for _, library in ipairs { string, table, math, bit, os, coroutine } do
           for _, name in ipairs { 'find', 'match', 'gmatch', 'gsub', 'byte', 'char', 'sub', 'upper', 'insert', 'remove', 'concat',

@@ -26,6 +26,9 @@
 //!      carrier/http2/server.rs: the same for the streams of a connection
 //!   -> action/proxy/response.rs: relay them to carrier/client.rs, as above
 //!
+//! datagrams (Datagram, DatagramRefused)
+//!   -> action/lua/datagrams.rs: the socket of a script
+//!
 //! the end of a connection (Closed, Finished) or of a deadline (Due)
 //!   -> carrier/: what it means for the message in progress
 //!   -> action/mod.rs (clients), action/proxy/response.rs (servers): cancel, retry, or send an error response
@@ -95,6 +98,10 @@ impl<R: Reactor> Handler<R> for Worker {
                     self.client_due(reactor, sock);
                 }
             }
+            Completion::Datagram { socket, bytes } => {
+                self.datagram_received(reactor, socket, bytes);
+            }
+            Completion::DatagramRefused { socket } => self.datagram_refused(reactor, socket),
             Completion::Timer { timer } => self.handle_timer(reactor, timer),
             Completion::Woken => {
                 self.receive_permits(reactor);
@@ -171,6 +178,9 @@ impl Worker {
                 } else {
                     HandlerKind::DownstreamReceive
                 }
+            }
+            Completion::Datagram { .. } | Completion::DatagramRefused { .. } => {
+                HandlerKind::UpstreamReceive
             }
             Completion::Connected { .. } => HandlerKind::Connect,
             Completion::Drained { .. } => HandlerKind::Drain,

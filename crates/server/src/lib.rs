@@ -25,6 +25,7 @@ mod connection;
 pub mod counters;
 mod counting;
 mod cpus;
+mod datagrams;
 mod delivery;
 mod drain;
 mod events;

@@ -24,6 +24,7 @@ mod limits;
 mod line;
 mod lua;
 mod lua_bodies;
+mod lua_datagrams;
 mod lua_reload;
 mod lua_requests;
 mod lua_share;
