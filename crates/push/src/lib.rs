@@ -29,6 +29,7 @@ pub mod hub;
 pub mod instruction;
 pub mod local;
 pub mod mail;
+pub mod newest;
 pub mod node;
 pub mod owner;
 pub mod pace;

@@ -15,6 +15,7 @@ use crate::audience::Audience;
 use crate::conflation::Conflation;
 use crate::delta::{Bases, Lineage};
 use crate::mail::{Order, Presence, PresentClient};
+use crate::newest::Newest;
 use crate::position::{Epoch, Position, Since};
 use crate::publication::{Content, Publication};
 use crate::settings::{Error, HubSettings, stream_limits};
@@ -69,6 +70,8 @@ pub struct Owned {
     conflation: Conflation,
     /// The previous messages that the next patches refer to, in namespaces with deltas.
     bases: Bases,
+    /// The newest messages that new subscribers get, in namespaces with `cache`.
+    newest: Newest,
 }
 
 /// A channel, and the idempotency key of a publication in it.
@@ -122,6 +125,7 @@ impl Owned {
             unused: VecDeque::new(),
             conflation: Conflation::default(),
             bases: Bases::beside(bytes_max),
+            newest: Newest::beside(bytes_max),
         }
     }
 
@@ -177,14 +181,14 @@ impl Owned {
             channel.workers.push(worker);
         }
         let Some((stream, limits)) = channel.stream.as_mut().zip(limits) else {
-            return Ok((None, since.map(|_| LOST)));
+            return Ok((None, since.map(|_| Recovered::LOST)));
         };
         let before = stream.len();
         self.bytes -= stream.expire(now, limits.age_max).unsigned_abs();
         self.kept -= before - stream.len();
         stream.touch(now);
         let recovered = match namespace.cache {
-            true => stream.newest(since),
+            true => stream.newest(since).map(|found| self.newest.share(name, found)),
             false => since.map(|since| stream.recover(since, RECOVERY_MAX)),
         };
         Ok((Some(stream.position()), recovered))
@@ -304,6 +308,7 @@ impl Owned {
         {
             let before = stream.len();
             let bytes = stream.push(Arc::new(publication.unencoded()), now, &limits);
+            self.newest.forget(&order.channel);
             self.bytes = self.bytes.saturating_add_signed(bytes);
             self.kept = self.kept + stream.len() - before;
             self.order.push_back((Arc::clone(&order.channel), publication.offset()));
@@ -376,6 +381,7 @@ impl Owned {
         if let Some(stream) = self.channels.get_mut(name).and_then(|known| known.stream.as_mut()) {
             self.kept -= stream.len();
             self.bytes -= stream.clear().unsigned_abs();
+            self.newest.forget(name);
         }
         self.note_unused(name);
         Ok(())
@@ -385,6 +391,7 @@ impl Owned {
     /// channels.
     pub fn sweep(&mut self, hub: &HubSettings, now: Moment) {
         self.forget_keys(now);
+        self.newest.sweep();
         let from = self.sweep_from.take();
         let range = (from.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
         let mut emptied = Vec::new();
@@ -522,9 +529,6 @@ impl Owned {
         }
     }
 }
-
-/// The recovery of a client that states a position in a channel without a history.
-const LOST: Recovered = Recovered { publications: Vec::new(), is_whole: false };
 
 fn stream_cost(name: &str) -> usize {
     STREAM_COST_BYTES + name.len()

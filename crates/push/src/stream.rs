@@ -38,6 +38,27 @@ pub struct Recovered {
     pub publications: Vec<Arc<Publication>>,
     /// Whether `publications` is everything that was missed.
     pub is_whole: bool,
+    /// Whether the publications keep their encoded forms, for other subscribers that get them too (`newest.rs`).
+    pub keeps_forms: bool,
+}
+
+impl Recovered {
+    /// What a client gets whose position is not known any more.
+    pub const LOST: Self = Self { publications: Vec::new(), is_whole: false, keeps_forms: false };
+
+    /// Everything that a client missed, from a history.
+    #[must_use]
+    pub const fn whole(publications: Vec<Arc<Publication>>) -> Self {
+        Self { publications, is_whole: true, keeps_forms: false }
+    }
+
+    /// The publications as they may be encoded: the history keeps no encoded form.
+    pub fn encodable(&self) -> impl Iterator<Item = Arc<Publication>> {
+        self.publications.iter().map(|publication| match self.keeps_forms {
+            true => Arc::clone(publication),
+            false => Arc::new(publication.unencoded()),
+        })
+    }
 }
 
 /// A part of the history.
@@ -154,12 +175,12 @@ impl Stream {
     /// What a client missed that was at `since`, up to `most` publications.
     #[must_use]
     pub fn recover(&self, since: Since, most: usize) -> Recovered {
-        let lost = Recovered { publications: Vec::new(), is_whole: false };
+        let lost = Recovered::LOST;
         if since.epoch.is_some_and(|epoch| epoch != self.position.epoch) {
             return lost;
         }
         if since.offset == self.position.offset {
-            return Recovered { publications: Vec::new(), is_whole: true };
+            return Recovered::whole(Vec::new());
         }
         let Some(first) = self.first_offset() else { return lost };
         let missed = self.position.offset.checked_sub(since.offset);
@@ -168,7 +189,7 @@ impl Stream {
         {
             return lost;
         }
-        Recovered { publications: self.after(since.offset).cloned().collect(), is_whole: true }
+        Recovered::whole(self.after(since.offset).cloned().collect())
     }
 
     /// What a client gets that wants only the newest publication and was at `since`: nothing if it has it. `None` if the client
@@ -180,17 +201,14 @@ impl Stream {
                 && since.offset == self.position.offset
         };
         if self.position.offset > 0 && since.is_some_and(is_here) {
-            return Some(Recovered { publications: Vec::new(), is_whole: true });
+            return Some(Recovered::whole(Vec::new()));
         }
         match self.entries.back() {
-            Some(newest) => {
-                let publications = vec![Arc::clone(&newest.publication)];
-                Some(Recovered { publications, is_whole: true })
-            }
+            Some(newest) => Some(Recovered::whole(vec![Arc::clone(&newest.publication)])),
             // A client that was told the position of the empty channel has missed nothing.
             None => since.map(|since| Recovered {
-                publications: Vec::new(),
                 is_whole: since.epoch.is_some() && is_here(since),
+                ..Recovered::LOST
             }),
         }
     }

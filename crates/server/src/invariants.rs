@@ -558,6 +558,7 @@ impl Worker {
             let (id, owner, input) = (up.exchange, up.owner, up.held_input_bytes());
             if let ServerCarrier::Http2(http2) = &up.carrier {
                 attached += usize::from(!http2.is_idle());
+                assert!(!http2.is_gathering(), "requests are gathered after the end of the turn");
                 for &stream in http2.streams() {
                     let exchange = self.http2_servers.exchange(stream);
                     let exchange = exchange.and_then(|id| self.exchanges.find(id));

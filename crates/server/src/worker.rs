@@ -450,6 +450,7 @@ impl Worker {
         }
         self.look_at_gone(reactor);
         self.send_gathered(reactor);
+        self.send_gathered_requests(reactor);
         self.deliver_lines();
         self.accounts.counters.turns.add(1);
     }

@@ -70,7 +70,7 @@ pub(super) fn filtered(filter: &Filter, reply: &Subscribed) -> Subscribed {
     };
     let recovered = reply.recovered.as_ref().map(|recovered| Recovered {
         publications: recovered.publications.iter().filter(admits).cloned().collect(),
-        is_whole: recovered.is_whole,
+        ..*recovered
     });
     Subscribed { position: reply.position, recovered }
 }

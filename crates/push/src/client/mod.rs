@@ -540,8 +540,7 @@ impl Connection {
         }
         if is_everything_left(context.room, out) {
             // So many publications never fit into the room.
-            let lost = Recovered { publications: Vec::new(), is_whole: false };
-            let reply = Subscribed { recovered: Some(lost), ..*reply };
+            let reply = Subscribed { recovered: Some(Recovered::LOST), ..*reply };
             let joined = Joined { ttl_seconds, data, ..Joined::new(&reply, since, has_deltas) };
             return self.codec.encode_answer(out, id, &Answer::Subscribed(joined));
         }

@@ -606,7 +606,7 @@ mod tests {
             "{\"user\":\"\\u0062ob\",\"client\":\"c\",\"conn_info\":{\"x\":1}}".into();
         publication.tags = "{\"k\":\"v\"}".into();
         let publication = Arc::new(publication);
-        let recovered = Recovered { publications: vec![publication], is_whole: true };
+        let recovered = Recovered::whole(vec![publication]);
         let position = Some(Position { epoch, offset: 6 });
         let joined = Joined {
             position,

@@ -162,10 +162,7 @@ impl Connection {
         let Some(welcome) = &mut self.welcome else { return };
         let missed = reply.recovered.as_ref().map_or(&[][..], |recovered| &recovered.publications);
         let fits = fitting(missed, context.room, &welcome.entries) == missed.len();
-        let lost = (!fits).then(|| {
-            let recovered = Some(Recovered { publications: Vec::new(), is_whole: false });
-            Subscribed { recovered, ..*reply }
-        });
+        let lost = (!fits).then(|| Subscribed { recovered: Some(Recovered::LOST), ..*reply });
         let joined = Joined::new(lost.as_ref().unwrap_or(reply), since, false);
         self.codec.encode_entry(&mut welcome.entries, channel, &Joined { data, ..joined });
         welcome.left = welcome.left.saturating_sub(1);

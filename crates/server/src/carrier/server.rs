@@ -187,9 +187,16 @@ impl Worker {
     }
 
     /// Whether the part of the request that has arrived waits for the server or for its connection.
-    pub(crate) fn is_request_held_up<R: Reactor>(&self, reactor: &R, up: Responder) -> bool {
+    pub(crate) fn is_request_held_up<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        up: Responder,
+    ) -> bool {
         match up.is_stream() {
-            true => self.http2_servers.is_held_up(reactor, up),
+            true => {
+                self.flush_http2_server(reactor, up.sock);
+                self.http2_servers.is_held_up(reactor, up)
+            }
             false => reactor.output_pending(up.sock) > 0,
         }
     }
@@ -202,6 +209,7 @@ impl Worker {
     ) -> OutputProgress {
         match up.is_stream() {
             true => {
+                self.flush_http2_server(reactor, up.sock);
                 let exchange = self.http2_servers.exchange(up.stream);
                 let exchange = exchange.and_then(|id| self.exchanges.get(id));
                 let has_rest = exchange.is_some_and(|exchange| !exchange.request.is_done());

@@ -334,6 +334,43 @@ fn early_response_lets_the_rest_of_the_request_follow() {
 }
 
 #[test]
+fn requests_that_come_in_one_turn_leave_at_once() {
+    h2c().run(|stage| {
+        // A connection that is in use, so that nothing has to be checked before a request is sent.
+        let first = stage.dial();
+        first.send(&get("/first"));
+        let mut host = accept_call(stage);
+        let clients: Vec<_> = (0..8).map(|_| stage.dial()).collect();
+        stage.pass(Span::from_millis(10));
+        host.pump(stage.net.now());
+        let before = host.peer.arrivals();
+        for client in &clients {
+            client.send(b"POST /p HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\n");
+        }
+        stage.turn();
+        stage.pass(Span::from_millis(1));
+        host.pump(stage.net.now());
+        assert_eq!(host.calls.len(), 1 + clients.len());
+        assert_eq!(host.peer.arrivals(), before + 1, "heads of one turn are sent together");
+        clients.iter().for_each(|client| assert_eq!(client.send(b"abc"), 3));
+        stage.turn();
+        stage.pass(Span::from_millis(1));
+        host.pump(stage.net.now());
+        for (stream, call) in host.calls.iter().skip(1) {
+            assert_eq!((&call.body[..], call.has_ended), (&b"abc"[..], true), "stream {stream}");
+        }
+        assert_eq!(host.peer.arrivals(), before + 2, "bodies of one turn are sent together");
+        // A request alone waits for the end of the turn only.
+        first.send(&get("/other"));
+        stage.turn();
+        host.respond(stage.net.now(), 1, b"one");
+        host.pump(stage.net.now());
+        stage.receive_until(&first, "one");
+        host.wait_call(stage, 3 + 2 * clients.len() as u32);
+    });
+}
+
+#[test]
 fn upload_waits_for_the_windows_of_its_server() {
     h2c().run(|stage| {
         let mut client = Speaker::new(stage);

@@ -42,3 +42,30 @@ fn new_subscriber_gets_the_newest_message_and_then_the_next() {
         process.finish(clients.into_iter().flat_map(|(_, group)| group).collect());
     }
 }
+
+#[test]
+fn newest_message_is_compressed_once_for_all_new_subscribers() {
+    for workers in [1, 3] {
+        let settings = format!("{SETTINGS}[websocket]\ncompression = \"shared\"\n");
+        let mut process = Process::new(workers, 15, 64, &settings);
+        let mut clients = Vec::new();
+        for (round, word) in ["first ", "second "].into_iter().enumerate() {
+            let data = format!("\"{}\"", word.repeat(100));
+            process.api("publish", &format!("{{\"channel\":\"c:a\",\"data\":{data}}}"));
+            process.turns(100);
+            let before = process.sum("push_compressions");
+            for number in 0..12 {
+                let mut client = match number % 3 {
+                    0 => Client::events(&process, PATH, None),
+                    _ => Client::compressed(&process, PATH, ("permessage-deflate", 15)),
+                };
+                process.turns(30);
+                client.read();
+                assert_eq!(client.received, [data.as_str()], "client {number} of round {round}");
+                clients.push(client);
+            }
+            assert_eq!(process.sum("push_compressions") - before, 1, "{workers} workers");
+        }
+        process.finish(clients);
+    }
+}

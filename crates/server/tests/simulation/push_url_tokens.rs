@@ -94,6 +94,32 @@ fn connections_end_with_their_tokens() {
 }
 
 #[test]
+fn long_poll_ends_with_its_token() {
+    let settings = format!("poll-timeout = \"10m\"\n{SETTINGS}");
+    let mut process = Process::new(2, 35, 64, &settings);
+    let request = format!("GET /push/subscribe/u:x?token={MINUTE} HTTP/1.1\r\nHost: a\r\n\r\n");
+    let poll = process.dial();
+    process.turns(4);
+    assert_eq!(poll.send(request.as_bytes()), request.len());
+    process.turns(50);
+    for _ in 0..16 {
+        assert_eq!(process.sum("push_subscriptions_now"), 1);
+        process.pass(Span::from_secs(5));
+    }
+    assert_eq!(poll.receive(), b"", "the token is valid, with regard to clocks that differ");
+    process.pass(Span::from_secs(11));
+    process.turns(20);
+    assert_eq!(process.sum("push_subscriptions_now"), 0);
+    let response = String::from_utf8_lossy(&poll.receive()).into_owned();
+    assert!(response.starts_with("HTTP/1.1 200 "), "{response}");
+    assert!(response.ends_with("{\"publications\":[]}"), "{response}");
+    let next = process.exchange(&request);
+    assert!(next.starts_with("HTTP/1.1 401 "), "{next}");
+    poll.reset();
+    process.finish(Vec::new());
+}
+
+#[test]
 fn slow_tokens_of_many_clients_wait_for_their_turn() {
     const CLIENTS: usize = 400;
     let settings = SETTINGS.replace("token-secret = \"0123456789abcdef\"", "token-keys = \"keys\"");

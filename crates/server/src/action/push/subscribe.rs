@@ -13,6 +13,7 @@ use tidegate_push::poll;
 use tidegate_push::position::Since;
 use tidegate_push::publication::{Form, Publication, count_within};
 use tidegate_push::settings::Error;
+use tidegate_push::stream::Recovered;
 use tidegate_reactor::Reactor;
 use tidegate_wire::message::{Method, RequestHead};
 use tidegate_wire::websocket::{Close, CloseCode};
@@ -64,7 +65,7 @@ impl Worker {
         if accepts_events(head) {
             self.begin_events(reactor, to, (hub, channel), (origin, end), since);
         } else {
-            self.begin_poll(reactor, to, (hub, channel), origin, since);
+            self.begin_poll(reactor, to, (hub, channel), (origin, end), since);
         }
     }
 
@@ -127,9 +128,7 @@ impl Worker {
         id: Id<WebSocket>,
         reply: &Subscribed,
     ) {
-        for publication in reply.recovered.iter().flat_map(|recovered| &recovered.publications) {
-            // The history does not keep the encoded form.
-            let publication = Arc::new(publication.unencoded());
+        for publication in reply.recovered.iter().flat_map(Recovered::encodable) {
             self.deliver_to(reactor, Key::of_raw(id), &publication);
         }
     }
@@ -184,7 +183,7 @@ impl Worker {
         reactor: &mut R,
         to: Requester,
         (hub, channel): (u16, &str),
-        origin: Option<&str>,
+        (origin, end): (Option<&str>, Moment),
         since: Option<Since>,
     ) {
         let kind = Kind::Poll { place: None, position: None, origin: origin.map(Into::into) };
@@ -195,7 +194,8 @@ impl Worker {
                 let settings = self.push.settings.get(hub).map(|hub| &hub.push);
                 let timeout = settings.map_or(Span::ZERO, |push| push.poll_timeout);
                 let age_max = settings.and_then(|push| push.connection_age_max);
-                let at = reactor.now().after(age_max.map_or(timeout, |most| timeout.min(most)));
+                let span = age_max.map_or(timeout, |most| timeout.min(most));
+                let at = reactor.now().after(span).min(end);
                 self.set_action_deadline(reactor, to, at);
                 if let Some(reply) = reply {
                     self.confirm_session(reactor, id, &reply);
@@ -277,9 +277,7 @@ impl Worker {
                 }
                 self.send_data(reactor, to, &out);
                 self.buffers.put(out);
-                for publication in missed {
-                    // The history does not keep the encoded form.
-                    let publication = Arc::new(publication.unencoded());
+                for publication in reply.recovered.iter().flat_map(Recovered::encodable) {
                     self.deliver_to(reactor, Key::of_session(id), &publication);
                 }
             }

@@ -17,7 +17,7 @@ use crate::action::Running;
 use crate::carrier::Progress;
 use crate::carrier::http2::clients::{Arrival, Piece};
 use crate::carrier::http2::limits;
-use crate::carrier::http2::links::settle_client_later;
+use crate::carrier::http2::links::{GATHERED_BYTES_MAX, settle_client_later};
 use crate::carrier::http2::stream::{Connect, Http2Stream};
 use crate::carrier::output::{look_span, next_look};
 use crate::connection::ClientCarrier;
@@ -30,8 +30,6 @@ use crate::worker::Worker;
 const SHRINK_SPAN: Span = Span::from_secs(1);
 /// How long a stop waits for the reply that fixes the last stream.
 const STOP_REPLY_SPAN: Span = Span::from_secs(1);
-/// Output of a connection is gathered up to this size. It is the content of one TLS record.
-const GATHERED_BYTES_MAX: usize = 16 << 10;
 /// A slow client must take this much of a response within `timeouts.body`, or all of what is pending. Window
 /// updates of single bytes do not keep a response in memory (CVE-2026-49975).
 const PROGRESS_BYTES_MIN: usize = 1024;

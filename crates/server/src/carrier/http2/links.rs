@@ -20,6 +20,8 @@ use crate::worker::{Work, Worker};
 
 /// The most bytes of a body that are put into the output at once. Then the output is sent, if it can be.
 pub(super) const SEND_BYTES_MAX: usize = OUTPUT_FLUSH_BYTES;
+/// Output of a connection is gathered up to this size. It is the content of one TLS record.
+pub(super) const GATHERED_BYTES_MAX: usize = 16 << 10;
 
 /// The parts of a worker that streams use.
 pub(in crate::carrier) struct Links<'w, R> {

@@ -15,7 +15,7 @@ use tidegate_wire::tls::TlsSession;
 use crate::action::proxy::exchange::Exchange;
 use crate::action::proxy::exchange::Stage;
 use crate::carrier::http1::server::Http1Server;
-use crate::carrier::http2::links::settle_server_later;
+use crate::carrier::http2::links::{GATHERED_BYTES_MAX, settle_server_later};
 use crate::carrier::http2::server_stream::ServerStream;
 use crate::carrier::http2::server_tunnel::ConnectSupport;
 use crate::carrier::http2::servers::{HeadArrival, Opening};
@@ -79,6 +79,8 @@ pub(crate) struct Http2Server {
     is_retired: bool,
     /// `settle_http2_server` will be called for the connection.
     pub(super) is_settling: bool,
+    /// `send_gathered_requests` will be called for the connection at the end of the turn.
+    is_gathering: bool,
 }
 
 impl Http2Server {
@@ -96,7 +98,13 @@ impl Http2Server {
             idle_since: Moment::NEVER,
             is_retired: false,
             is_settling: false,
+            is_gathering: false,
         }
+    }
+
+    /// Whether output waits for the end of the turn.
+    pub(crate) fn is_gathering(&self) -> bool {
+        self.is_gathering
     }
 
     /// Whether no request uses the connection.
@@ -710,15 +718,42 @@ impl Worker {
             http2.idle_since = now;
             http2.due_at = now.after(SHRINK_SPAN.min(reuse.idle_timeout));
         }
+        reactor.set_deadline(sock, http2.due_at);
+        // The requests of several exchanges, and pieces of their bodies, leave in one system call. Replies leave at once, because
+        // their number is limited while the server does not take them.
+        let pending = reactor.output_pending(sock);
+        if !(1..GATHERED_BYTES_MAX).contains(&pending) || http2.connection.has_replies() {
+            return self.flush_http2_server(reactor, sock);
+        }
+        if !core::mem::replace(&mut http2.is_gathering, true) {
+            self.http2_servers.note_gathering(sock);
+        }
+    }
+
+    /// Sends what was gathered for connections in this turn.
+    pub(crate) fn send_gathered_requests<R: Reactor>(&mut self, reactor: &mut R) {
+        while let Some(sock) = self.http2_servers.take_gathering() {
+            if let Some(http2) = self.conns.http2_server(sock) {
+                http2.is_gathering = false;
+                self.flush_http2_server(reactor, sock);
+            }
+        }
+    }
+
+    /// Sends the output of a connection. What is pending after that, the server does not take.
+    pub(in crate::carrier) fn flush_http2_server<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        sock: SockId,
+    ) {
+        let Some(http2) = self.conns.http2_server(sock) else { return };
         if reactor.output_pending(sock) > 0 && !http2.is_connecting() && !reactor.is_guarded(sock) {
             reactor.flush(sock);
         }
-        let Some(http2) = self.conns.http2_server(sock) else { return };
         if reactor.output_pending(sock) == 0 {
             // Most output is taken at once, and then no completion reports that.
             http2.connection.output_drained();
         }
-        reactor.set_deadline(sock, http2.due_at);
     }
 
     /// Opens the streams that wait, as far as the server allows.

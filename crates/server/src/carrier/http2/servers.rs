@@ -39,6 +39,8 @@ pub(crate) struct Http2Servers {
     streams: Slab<ServerStream>,
     /// Scratch space for a list of the streams of one connection.
     list: Vec<Id<ServerStream>>,
+    /// The connections whose output is gathered until the end of the turn, each once (`Http2Server::is_gathering`).
+    gathering: Vec<SockId>,
     /// Scratch space for header blocks. Its contents are meaningless between two events.
     pub(super) scratch: Scratch,
     /// Memory for `ServerStream::head`. At most `SPARE_HEADS_MAX`, none larger than `SPARE_HEAD_BYTES_MAX`.
@@ -124,6 +126,7 @@ impl Http2Servers {
         Self {
             streams: Slab::new(streams_max),
             list: Vec::new(),
+            gathering: Vec::new(),
             scratch: Scratch::new(),
             spare_heads: Vec::new(),
         }
@@ -138,6 +141,16 @@ impl Http2Servers {
     /// The exchange of a stream.
     pub(crate) fn exchange(&self, id: Id<ServerStream>) -> Option<Id<Exchange>> {
         self.streams.get(id).map(|stream| stream.exchange)
+    }
+
+    /// Notes that the output of a connection is gathered. The list is empty after each turn.
+    pub(super) fn note_gathering(&mut self, sock: SockId) {
+        self.gathering.push(sock);
+    }
+
+    /// A connection whose output was gathered; it may have ended.
+    pub(super) fn take_gathering(&mut self) -> Option<SockId> {
+        self.gathering.pop()
     }
 
     /// The number of streams.
@@ -510,15 +523,17 @@ impl Http2Servers {
         stream.map_or(0, |stream| stream.output.len())
     }
 
-    /// Whether bytes of the request that have arrived wait for a stream, for the stream's window or for the connection.
+    /// Whether bytes of the request that have arrived wait for a stream, for the stream's window or for the connection, whose
+    /// gathered output was sent.
     pub(in crate::carrier) fn is_held_up<R: Reactor>(&self, reactor: &R, up: Responder) -> bool {
         let stream = self.streams.get(up.stream);
         stream.is_some_and(|stream| stream.is_waiting() || stream.is_behind())
             || reactor.output_pending(up.sock) > 0
     }
 
-    /// Checks whether the server takes the request. Bytes in the output of the connection count as taken. They do not if
-    /// a part of the request is still to come (`has_rest`), because its client may wait until the output has drained.
+    /// Checks whether the server takes the request, after gathered output was sent. Bytes in the output of the connection
+    /// count as taken. They do not if a part of the request is still to come (`has_rest`), because its client may wait until
+    /// the output has drained.
     pub(in crate::carrier) fn look<R: Reactor>(
         &mut self,
         reactor: &mut R,
