@@ -597,10 +597,25 @@ function tide.websocket.connect(pool, options) end
 ---@return tide.Socket
 function tide.tcp() end
 
+---@class tide.SrvRecord
+---@field priority integer
+---@field weight integer
+---@field port integer
+---@field target string
+
+tide.dns = {}
+
+---Asks the name servers for the records of a name.
+---@param name string
+---@param kind? "A"|"AAAA"|"SRV"|"TXT" "A"
+---@return string[]|tide.SrvRecord[]|nil records
+---@return number|string seconds_or_error How long the records may be kept.
+function tide.dns.resolve(name, kind) end
+
 tide.udp = {}
 
 ---Opens a socket for datagrams to one address.
----@param host string An IP address in one of the networks of `udp` of [lua.NAME].
+---@param host string An IP address in one of the networks of `udp` of [lua.NAME], or a name that has one.
 ---@param port integer
 ---@return tide.DatagramSocket?
 ---@return string? error

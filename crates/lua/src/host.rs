@@ -11,6 +11,7 @@ use core::ops::Range;
 use std::sync::Arc;
 
 use tidegate_base::{Id, Moment, Slab, Span};
+use tidegate_wire::dns::Question;
 use tidegate_wire::message::RequestHead;
 
 use crate::datagrams::{DatagramSocketId, Datagrams};
@@ -187,6 +188,13 @@ pub enum Effect {
         tag: u64,
         /// How long it is kept; `None`: it is used again.
         span: Option<Span>,
+    },
+    /// A look-up of records, whose result goes to `Vm::complete`.
+    Lookup {
+        /// The VM's name of the look-up.
+        operation: OperationId,
+        /// What is asked.
+        question: Box<Question>,
     },
     /// A socket for datagrams. The server reports its opening, its datagrams and its end to the VM (`datagrams.rs`).
     OpenDatagrams {

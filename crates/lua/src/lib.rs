@@ -15,6 +15,7 @@ mod encoding;
 #[allow(unsafe_code)]
 mod engine;
 mod exchange;
+pub mod fuzz;
 mod host;
 mod operations;
 mod outgoing;

@@ -68,6 +68,8 @@ pub struct Socket {
     taken: usize,
     /// The server has to wait until the script has read.
     is_full: bool,
+    /// The connection uses TLS.
+    is_secured: bool,
     /// The server does not take more output at present.
     is_blocked: bool,
     /// The coroutine that waits for input; the one that waits for the connect or for output.
@@ -230,6 +232,7 @@ impl Host {
             input: Vec::new(),
             taken: 0,
             is_full: false,
+            is_secured: false,
             is_blocked: false,
             reader: Id::NONE,
             writer: Id::NONE,
@@ -398,6 +401,11 @@ impl Host {
         self.schedule.wake_all(&[socket.reader, socket.writer], Wake::Done);
     }
 
+    /// Whether the connection of a socket uses TLS.
+    pub(crate) fn is_secured(&self, id: SocketId) -> bool {
+        self.sockets.slab.get(id).is_some_and(|socket| socket.is_secured)
+    }
+
     /// Closes the sockets of a keeper that has ended.
     pub(crate) fn end_sockets_of(&mut self, keeper: Keeper) {
         self.end_datagrams_of(keeper);
@@ -437,11 +445,11 @@ impl Vm {
         true
     }
 
-    /// The socket is connected.
-    pub fn socket_connected(&mut self, life: u32, id: SocketId) {
+    /// The socket is connected, with TLS or without.
+    pub fn socket_connected(&mut self, life: u32, id: SocketId, is_secured: bool) {
         let Some(host) = self.host_of(life) else { return };
         let Some(socket) = host.sockets.slab.get_mut(id) else { return };
-        socket.stage = Stage::Open;
+        (socket.stage, socket.is_secured) = (Stage::Open, is_secured);
         let writer = socket.writer;
         host.schedule.wake(writer, Wake::Done);
     }

@@ -2,13 +2,18 @@
 //! In: sockets that applications and look-ups have opened. Out: the user of a socket, for a completion.
 //! Invariant: each entry is an open socket of the reactor, and the reverse.
 
+use tidegate_gate::lookups::LookupId;
 use tidegate_reactor::DatagramId;
+
+use crate::carrier::internal_request::AppCaller;
 
 /// What a socket is for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum DatagramUser {
     /// A script has opened it.
     App(AppDatagrams),
+    /// The query of a look-up.
+    Lookup(LookupId<AppCaller>),
 }
 
 /// A socket of the VM of an application.
@@ -74,7 +79,7 @@ impl DatagramUsers {
         for (_, user) in self.users.iter_mut().flatten() {
             match user {
                 DatagramUser::App(of) if usize::from(of.app) == from => of.app = to as u16,
-                DatagramUser::App(_) => {}
+                DatagramUser::App(_) | DatagramUser::Lookup(_) => {}
             }
         }
     }
@@ -89,7 +94,10 @@ mod tests {
     #[test]
     fn stale_id_has_no_user() {
         let user = |app| DatagramUser::App(AppDatagrams { app, life: 1, socket: Id::NONE });
-        let app_of = |users: &DatagramUsers, id| users.get(id).map(|DatagramUser::App(of)| of.app);
+        let app_of = |users: &DatagramUsers, id| match users.get(id) {
+            Some(DatagramUser::App(of)) => Some(of.app),
+            Some(DatagramUser::Lookup(_)) | None => None,
+        };
         let (first, next) = (DatagramId::new(3, 1), DatagramId::new(3, 3));
         let mut users = DatagramUsers::default();
         users.insert(first, user(7));

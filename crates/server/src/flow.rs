@@ -28,6 +28,7 @@
 //!
 //! datagrams (Datagram, DatagramRefused)
 //!   -> action/lua/datagrams.rs: the socket of a script
+//!      action/lua/lookups.rs: the answer of a name server
 //!
 //! the end of a connection (Closed, Finished) or of a deadline (Due)
 //!   -> carrier/: what it means for the message in progress
@@ -141,6 +142,7 @@ impl Worker {
             Some(WorkerTimer::Lua) => self.collect_due_apps(reactor),
             Some(WorkerTimer::Own) => self.own_due(reactor),
             Some(WorkerTimer::Pace) => self.resume_paced(reactor),
+            Some(WorkerTimer::Names) => self.lookups_due(reactor),
             // Timers of a layer between the reactor and the worker.
             None => {}
         }

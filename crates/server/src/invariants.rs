@@ -240,8 +240,12 @@ impl Worker {
             "a socket of a VM without a server"
         );
         let (open, users) = (self.lua.apps.sum(Vm::open_datagram_sockets), self.datagrams.len());
-        assert!(open <= users, "a socket for datagrams of a VM that is not open");
+        assert!(
+            open + self.lookups.sockets() <= users,
+            "a socket for datagrams of a VM that is not open"
+        );
         assert_eq!(users, reactor.datagram_socket_count(), "sockets for datagrams");
+        assert_eq!(self.lookups.len(), self.lookups.sockets(), "sockets of look-ups");
         let counters = &self.accounts.counters;
         let gauges = [
             &counters.exchanges_now,

@@ -49,6 +49,7 @@ mod listening_sockets;
 mod log;
 pub mod lua_tests;
 pub mod malformed;
+mod name_servers;
 mod outlets;
 mod paces;
 mod password_queue;

@@ -29,6 +29,7 @@ use tidegate_wire::tls::TlsSession;
 
 use crate::action::Running;
 use crate::action::handled::ResponseValues;
+use crate::action::lua::lookups::LookupState;
 use crate::action::lua::response::LogHooks;
 use crate::action::lua::state::LuaState;
 use crate::action::proxy::exchange::Exchange;
@@ -103,6 +104,8 @@ pub struct Worker {
     pub(crate) own: InternalRequests,
     /// The sockets for datagrams. Each one is open in the reactor.
     pub(crate) datagrams: DatagramUsers,
+    /// The look-ups of names by applications.
+    pub(crate) lookups: LookupState,
     /// The streams of HTTP/2 clients.
     pub(crate) http2_clients: Http2Clients,
     /// The streams of HTTP/2 to servers.
@@ -253,6 +256,8 @@ pub struct Leftovers {
     pub lua_datagram_sockets: usize,
     /// Open sockets for datagrams.
     pub datagram_sockets: usize,
+    /// Look-ups of names in progress.
+    pub lookups: usize,
     /// Records that wait for `on_log`.
     pub log_hooks: usize,
     /// VMs of earlier code of Lua applications.
@@ -328,6 +333,7 @@ impl Worker {
             lua: LuaState::new(streams_max),
             own: InternalRequests::new(streams_max),
             datagrams: DatagramUsers::default(),
+            lookups: LookupState::new(seed),
             http2_clients: Http2Clients::new(streams_max),
             http2_servers: Http2Servers::new(streams_max),
             websockets: WebSockets::new(streams_max),
@@ -513,6 +519,7 @@ impl Worker {
             lua_sockets: self.lua.apps.sum(Vm::sockets),
             lua_datagram_sockets: self.lua.apps.sum(Vm::datagram_sockets),
             datagram_sockets: self.datagrams.len(),
+            lookups: self.lookups.len(),
             log_hooks: self.lua.log_hooks.len(),
             retired: self.lua.apps.retired_len(),
             streams: self.http2_clients.len(),

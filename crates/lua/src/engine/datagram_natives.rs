@@ -1,13 +1,14 @@
-//! The functions of sockets for datagrams that the prelude calls.
+//! The functions of sockets for datagrams, and of look-ups of names, that the prelude calls.
 //! In: arguments that the prelude has checked. Out: values, or nil and a text.
 //! Never: raises an error of its own; acts: what a script orders becomes an effect.
-//! Limits: those of `datagrams.rs`.
+//! Limits: those of `datagrams.rs` and of operations.
 
 use core::ffi::{CStr, c_int};
 use core::net::{IpAddr, SocketAddr};
 
 use mlua_sys::lua51 as ffi;
 use tidegate_base::Id;
+use tidegate_wire::dns::{Question, RecordKind};
 
 use super::call::Call;
 use crate::datagrams::DatagramSocketId;
@@ -16,6 +17,7 @@ use crate::schedule::{Wait, span_of};
 /// The functions by name.
 pub(super) static ALL: &[(&CStr, ffi::lua_CFunction)] = &[
     (c"is_address", is_address),
+    (c"look_up", look_up),
     (c"udp_open", udp_open),
     (c"udp_wait", udp_wait),
     (c"udp_send", udp_send),
@@ -38,6 +40,21 @@ natives! {
     fn is_address(call) {
         call.push_boolean(address(call, 1).is_some());
         1
+    }
+
+    /// (name, kind of record) -> true, and the records as JSON; false or nil, and an error.
+    fn look_up(call) {
+        if !call.can_wait() {
+            return call.wait(Wait::Nothing);
+        }
+        let text = |index| core::str::from_utf8(call.bytes(index).unwrap_or_default()).ok();
+        let kind = text(2).and_then(RecordKind::of);
+        let question = text(1).zip(kind).and_then(|(name, kind)| Question::new(name, kind));
+        let Some(question) = question else { return call.fail("this is not a name of DNS") };
+        match call.host().order_lookup(question) {
+            Ok(operation) => call.wait(Wait::Operation(operation)),
+            Err(error) => call.fail(error),
+        }
     }
 
     /// (address, port) -> index and generation of a socket that the server opens; false or nil, and an error.

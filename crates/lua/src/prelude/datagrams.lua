@@ -16,10 +16,12 @@ local Datagrams = { __index = datagrams, __metatable = "datagram socket" }
 
 -- Fills the table of a socket, or returns nil and an error.
 local function open(self, host, port)
-  if not native.is_address(host) then return nil, "not an IP address: " .. host end
-  local index, generation = udp_open(host, port)
+  local address, err = P.address_of(host)
+  if not address then return nil, err end
+  local index, generation = udp_open(address, port)
   if not index then return nil, generation end
-  local ok, err = udp_wait(index, generation, false, SECONDS)
+  local ok
+  ok, err = udp_wait(index, generation, false, SECONDS)
   -- The server may have refused it since.
   if ok then ok, err = udp_wait(index, generation, false, SECONDS) end
   if not ok then

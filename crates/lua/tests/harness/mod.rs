@@ -59,6 +59,8 @@ pub struct App {
     pub datagrams: Vec<(Option<DatagramSocketId>, String)>,
     /// The datagrams that are being sent.
     pub sends: Vec<OperationId>,
+    /// The look-ups of names.
+    pub lookups: Vec<(OperationId, String)>,
     /// The body of the response in progress.
     body: String,
     /// The response is complete.
@@ -169,6 +171,7 @@ impl App {
             sockets: Vec::new(),
             datagrams: Vec::new(),
             sends: Vec::new(),
+            lookups: Vec::new(),
             body: String::new(),
             is_complete: false,
             broadcasts: Vec::new(),
@@ -326,6 +329,10 @@ impl App {
                 }
                 Effect::SocketIdle { tag, span } => {
                     self.sockets.push((Id::NONE, format!("{tag} idle {span:?}")));
+                }
+                Effect::Lookup { operation, question } => {
+                    let what = format!("{} {}", question.kind().name(), question.name());
+                    self.lookups.push((*operation, what));
                 }
                 Effect::OpenDatagrams { socket, peer } => {
                     self.datagrams.push((Some(*socket), format!("open {peer}")));

@@ -25,6 +25,7 @@ mod line;
 mod lua;
 mod lua_bodies;
 mod lua_datagrams;
+mod lua_lookups;
 mod lua_reload;
 mod lua_requests;
 mod lua_share;

@@ -106,6 +106,7 @@ impl Worker {
                 let is_kept = vm.is_none_or(|vm| vm.datagram_received(life, socket, bytes));
                 self.accounts.counters.lua_lost_datagrams.add(u64::from(!is_kept));
             }
+            Some(DatagramUser::Lookup(id)) => self.take_dns_answer(reactor, id, bytes),
             None => self.note_stray_datagrams(reactor, socket),
         }
     }
@@ -118,6 +119,7 @@ impl Worker {
                     vm.datagram_refused(life, socket);
                 }
             }
+            Some(DatagramUser::Lookup(id)) => self.dns_query_refused(reactor, id),
             None => self.note_stray_datagrams(reactor, socket),
         }
     }
@@ -140,6 +142,7 @@ impl Worker {
         }
         if self.stopping && self.conns.downstream_count() == 0 {
             self.end_datagrams(reactor, STOPPING, |_| true);
+            self.end_lookups(reactor);
         }
     }
 
@@ -156,6 +159,7 @@ impl Worker {
     ) {
         let of_app = |(id, user): (DatagramId, DatagramUser)| match user {
             DatagramUser::App(of) => ends(of).then_some((id, of)),
+            DatagramUser::Lookup(_) => None,
         };
         let sockets: Vec<_> = self.datagrams.iter().filter_map(of_app).collect();
         for (id, AppDatagrams { app, life, socket }) in sockets {
@@ -173,7 +177,7 @@ impl Worker {
         debug_assert!(false, "a socket for datagrams without a user: {socket:?}");
     }
 
-    fn close_datagram_socket<R: Reactor>(&mut self, reactor: &mut R, id: DatagramId) {
+    pub(super) fn close_datagram_socket<R: Reactor>(&mut self, reactor: &mut R, id: DatagramId) {
         // The VM may name a socket that the worker has ended since.
         if self.datagrams.remove(id) {
             reactor.close_datagrams(id);

@@ -14,6 +14,7 @@
 pub(crate) mod body;
 mod datagrams;
 mod hook;
+pub(crate) mod lookups;
 pub(crate) mod mail;
 mod relief;
 mod reload;
@@ -603,6 +604,9 @@ impl Worker {
                 }
                 Effect::SocketResume { tag } => self.resume_lua_socket(reactor, *tag),
                 Effect::SocketIdle { tag, span } => self.keep_lua_socket(reactor, *tag, *span),
+                Effect::Lookup { operation, question } => {
+                    self.look_up(reactor, app, *operation, question);
+                }
                 Effect::OpenDatagrams { socket, peer } => {
                     self.open_lua_datagrams(reactor, app, (*socket, *peer));
                 }

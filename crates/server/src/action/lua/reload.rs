@@ -151,6 +151,7 @@ impl Worker {
         }
         self.own.rename_app(from, to);
         self.datagrams.rename_app(from, to);
+        self.lookups.rename_app(from, to);
         let calls: Vec<_> = self.lua.calls.iter().map(|(id, _)| id).collect();
         for id in calls {
             if let Some(call) = self.lua.calls.get_mut(id) {
