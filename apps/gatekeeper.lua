@@ -19,7 +19,7 @@ local ATTEMPTS_MAX = 10
 
 local function signature(text) return tide.base64.encode_url(tide.hmac.sha256(tide.config.key, text)) end
 
--- Compares without telling by the time where the texts differ.
+-- Compares in a time that does not depend on where the texts differ.
 local function is_same(one, other)
   return tide.hmac.sha256(tide.config.key, one) == tide.hmac.sha256(tide.config.key, other)
 end
@@ -29,7 +29,7 @@ local function make_session(user)
   return text .. "." .. signature(text)
 end
 
--- The user of a session; nil if it is forged or has ended.
+-- The user of a session; nil if it is forged or has expired.
 local function user_of(session)
   local text, signed = (session or ""):match("^(.*)%.([%w_-]+)$")
   if not text or not is_same(signed, signature(text)) then return nil end
@@ -65,7 +65,7 @@ return {
     response:header("Set-Cookie", "session=" .. make_session(user) .. flags):redirect("/", 303)
   end,
 
-  -- Requests for the servers.
+  -- Runs before a request is forwarded to a server.
   on_access = function(request, response)
     local user = user_of(cookie_of(request))
     if not user then

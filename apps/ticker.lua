@@ -62,7 +62,7 @@ local function run()
   while not tide.premature() do
     local has_quotes, why = follow()
     pause = has_quotes and 1 or math.min(pause * 2, PAUSE_MAX)
-    tide.log.warn("the market is gone:", why)
+    tide.log.warn("lost the connection to the market:", why)
     if not tide.sleep(pause) then return end
   end
 end

@@ -238,7 +238,7 @@ function dictionary:rpop(key) end
 ---@return string? error
 function dictionary:llen(key) end
 
----@param most? integer
+---@param most? integer The most keys to return.
 ---@return string[]
 function dictionary:keys(most) end
 
@@ -389,7 +389,7 @@ function head:set_header(name, value) end
 ---@return tide.ResponseHead
 function head:add_header(name, value) end
 ---The body passes unchanged: on_body does not run.
----@return tide.Head
+---@return tide.ResponseHead
 function head:keep_body() end
 
 ---The body of a server's response, of on_body.
@@ -519,11 +519,11 @@ function connection:close(code, reason) end
 ---@field receive fun(self: tide.TestClient, seconds?: number): string?, string, integer?, string?
 ---@field close fun(self: tide.TestClient, code?: integer, reason?: string)
 
----A socket of a server that a test plays.
+---A socket of a server that a test simulates.
 ---@class tide.TestSocket: tide.Socket
 ---@field pool string
 
----A WebSocket connection of a server that a test plays.
+---A WebSocket connection of a server that a test simulates.
 ---@class tide.TestWebSocket: tide.WebSocket
 ---@field pool string
 ---@field path string
@@ -629,7 +629,7 @@ function tide.now() end
 ---@return number
 function tide.elapsed() end
 
----False; the seconds until this VM ends, if a reload has brought other code.
+---The seconds until this VM ends, if a reload has loaded new code; otherwise false.
 ---@return number|false
 function tide.premature() end
 

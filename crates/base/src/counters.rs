@@ -29,8 +29,8 @@ impl Counter {
     }
 }
 
-/// Declares a block of counters: the struct, `all`, which lists every name and value, and `ABOUT`, which has what each of
-/// them counts: its doc comment.
+/// Declares a block of counters: the struct, `all`, which lists every name and value, and `ABOUT`, which lists every name and
+/// its doc comment.
 #[macro_export]
 macro_rules! counters {
     ($(#[$meta:meta])* $vis:vis struct $name:ident { $($(#[doc = $doc:literal])* $field:ident,)* }) => {

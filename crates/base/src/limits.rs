@@ -40,7 +40,7 @@ pub const RESPONSE_FIELDS_MAX: usize = 256;
 /// before a request, because old clients sent one after the body of a POST.
 pub const EMPTY_LINES_MAX: usize = 8;
 /// After this many harmless violations of HTTP/1 on one connection, the response in progress is its last one. An old client
-/// that sends an empty line after each request needs another connection after this many requests, which costs it little.
+/// that sends an empty line after each request needs a new connection after this many requests, which costs the client little.
 pub const HTTP1_GLITCHES_MAX: u16 = 100;
 /// Limit of one chunk extension (RFC 9112 section 7.1.1: a server ought to limit them).
 pub const CHUNK_EXTENSION_BYTES_MAX: usize = 256;
@@ -68,7 +68,7 @@ pub const WEBSOCKET_FRAME_BYTES_MAX: u32 = WEBSOCKET_MESSAGE_BYTES_MAX;
 pub const WEBSOCKET_FRAGMENTS_MAX: u32 = 128 * 1024;
 /// Default limit of how many times larger than its compressed form a WebSocket message may be.
 pub const WEBSOCKET_INFLATE_RATIO_MAX: u32 = 100;
-/// A WebSocket message up to this length may have any ratio.
+/// The ratio of a WebSocket message up to this length is not limited.
 pub const WEBSOCKET_INFLATE_FREE_BYTES: u64 = 64 * 1024;
 /// Output space that a WebSocket compressor or decompressor keeps between messages.
 pub const WEBSOCKET_SCRATCH_BYTES_MAX: usize = 2 * 1024 * 1024;
@@ -88,7 +88,7 @@ pub const PUSH_EFFORT_PER_TURN_MAX: u32 = 512;
 /// connections that browsers open to a server of HTTP/1.1.
 pub const ELASTIC_STREAMS_MIN: u32 = 10;
 /// The limit of streams rises again once the load is this many percent of the worker's slots below the load at which the
-/// limit fell. So a load at the border does not change the limit again and again.
+/// limit fell. So a load near the threshold does not change the limit repeatedly.
 pub const ELASTIC_RISE_PERCENT: usize = 10;
 /// The limit of streams changes at most once in this span. A change costs each connection in use a SETTINGS frame.
 pub const ELASTIC_SPAN: Span = Span::from_secs(1);

@@ -55,7 +55,7 @@ struct Slot<T> {
     content: Content<T>,
 }
 
-/// What a slot holds. An enum, because a free slot needs no room for a value, and a taken one none for a link.
+/// What a slot holds. An enum, because a free slot needs no space for a value and a taken slot needs no space for a link.
 enum Content<T> {
     /// The value.
     Taken(T),
@@ -175,8 +175,7 @@ impl<T> Slab<T> {
         Some(value)
     }
 
-    /// A table that stores a value of another type under each id of this table. It never gives one of these ids to another
-    /// value.
+    /// A table that stores a value of another type under each id of this table. Values that are inserted later get other ids.
     #[must_use]
     pub fn with_same_ids<U>(&self, value_of: impl Fn(&T) -> U) -> Slab<U> {
         let same = |slot: &Slot<T>| Slot {

@@ -131,7 +131,7 @@ pub(crate) fn read_cors(route: &Table<'_>, notes: &mut Notes) -> Option<Cors> {
         }
     }
     if cors.credentials && cors.origins.iter().any(|origin| origin == "*") {
-        let what = "with `credentials`, any page of the web could act as the user";
+        let what = "with `credentials` and the origin \"*\", any web page could act as the user";
         let note = Note::new(Kind::Conflict, table.key_place("credentials"), what);
         notes.error(note.help("list the origins, or remove `credentials`"));
     }

@@ -7,6 +7,7 @@
 //! with the same address, by their order). Routes refer to indexes of the same configuration.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 
 use tidegate_base::Address;
 
@@ -78,7 +79,7 @@ pub struct PoolLife {
 #[derive(Clone, Debug, Default)]
 pub struct Arranged {
     /// The configuration. Its lists also contain the removed parts that may be in use.
-    pub config: Config,
+    pub config: Arc<Config>,
     /// The number of the configuration.
     pub generation: Generation,
     /// By listener.
@@ -124,7 +125,7 @@ impl Arranged {
             file_pools: (0..config.pools.len()).collect(),
             file_apps: (0..config.lua.len()).collect(),
             binds: config.listeners.iter().map(|listener| listener.bind.clone()).collect(),
-            config,
+            config: Arc::new(config),
         }
     }
 
@@ -146,25 +147,26 @@ impl Arranged {
             file_listeners: Vec::new(),
             file_pools: Vec::new(),
             file_apps: Vec::new(),
-            config: Config::default(),
+            config: Arc::default(),
         };
         let listeners = core::mem::take(&mut config.listeners);
         let pools = core::mem::take(&mut config.pools);
         let apps = core::mem::replace(&mut config.lua, self.config.lua.clone());
-        next.config = config;
+        config.listeners.clone_from(&self.config.listeners);
+        config.pools.clone_from(&self.config.pools);
+        next.config = Arc::new(config);
         next.place_apps(apps)?;
-        next.config.listeners.clone_from(&self.config.listeners);
-        next.config.pools.clone_from(&self.config.pools);
         next.file_listeners = next.place_listeners(listeners, in_use)?;
         next.file_pools = next.place_pools(pools, in_use)?;
         next.place_forwards();
-        for (index, listener) in next.config.listeners.iter_mut().enumerate() {
+        let config = Arc::make_mut(&mut next.config);
+        for (index, listener) in config.listeners.iter_mut().enumerate() {
             // The tables of a removed listener may be gone, too.
             if !next.file_listeners.contains(&index) {
                 listener.counting.clear();
             }
         }
-        for route in &mut next.config.routes {
+        for route in &mut config.routes {
             if let Some(listener) = &mut route.listener {
                 *listener = next.file_listeners[*listener];
             }
@@ -197,7 +199,7 @@ impl Arranged {
     fn place_forwards(&mut self) {
         let generation = self.generation;
         let (of_file, pools) = (&self.file_listeners, &self.file_pools);
-        for (index, listener) in self.config.listeners.iter_mut().enumerate() {
+        for (index, listener) in Arc::make_mut(&mut self.config).listeners.iter_mut().enumerate() {
             let Some(forward) = &mut listener.forward else { continue };
             if of_file.contains(&index) {
                 forward.map_pools(|pool| pools[pool]);
@@ -209,9 +211,12 @@ impl Arranged {
 
     /// Notes the addresses that listeners are bound to: port 0 has become a real port.
     pub fn set_bound(&mut self, bound: &[Option<Address>]) {
-        for (listener, address) in self.config.listeners.iter_mut().zip(bound) {
-            if let Some(Address::Tcp(address)) = address {
-                listener.bind = Bind::Tcp(*address);
+        for (index, address) in bound.iter().enumerate() {
+            let Some(Address::Tcp(address)) = address else { continue };
+            let bind = Bind::Tcp(*address);
+            // The configuration is copied only for port 0.
+            if self.config.listeners.get(index).is_some_and(|listener| listener.bind != bind) {
+                Arc::make_mut(&mut self.config).listeners[index].bind = bind;
             }
         }
     }
@@ -223,7 +228,7 @@ impl Arranged {
 
     /// Puts the applications at their indexes: the same name has the same index for as long as the process lives.
     fn place_apps(&mut self, apps: Vec<LuaApp>) -> Result<(), IndexesUsedUp> {
-        let known = &mut self.config.lua;
+        let known = &mut Arc::make_mut(&mut self.config).lua;
         for app in apps {
             let index = known.iter().position(|other| other.name == app.name);
             let index = index.unwrap_or(known.len());
@@ -263,12 +268,12 @@ impl Arranged {
                     }
                     let since = if placing.is_known { life.since } else { generation };
                     *life = Life::new(since);
-                    self.config.listeners[index] = listener;
+                    Arc::make_mut(&mut self.config).listeners[index] = listener;
                     kept[index] = true;
                 }
                 None => {
                     self.binds.push(listener.bind.clone());
-                    self.config.listeners.push(listener);
+                    Arc::make_mut(&mut self.config).listeners.push(listener);
                     self.listeners.push(Life::new(generation));
                 }
             }
@@ -293,15 +298,16 @@ impl Arranged {
         };
         let indexes = assign(&earlier, &wanted, is_free)?;
         let mut kept = vec![false; self.pools.len()];
+        let config = Arc::make_mut(&mut self.config);
         for (pool, placing) in pools.into_iter().zip(&indexes) {
             let index = placing.index;
             if index >= self.pools.len() {
                 self.pools.push(PoolLife::born(&pool, generation));
-                self.config.pools.push(pool);
+                config.pools.push(pool);
                 continue;
             }
             kept[index] = true;
-            let (life, settings) = (&mut self.pools[index], &mut self.config.pools[index]);
+            let (life, settings) = (&mut self.pools[index], &mut config.pools[index]);
             if placing.is_known {
                 life.succeed(index as u16, settings, pool, generation, in_use)?;
             } else {

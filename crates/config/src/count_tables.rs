@@ -100,7 +100,7 @@ fn read_one(table: &Table<'_>, into: &mut CountTable, notes: &mut Notes) {
         if let Some(value) = table.value("key")
             && value.get_ref().as_array().is_some_and(|all| all.is_empty())
         {
-            let note = Note::new(Kind::Value, value.span(), "`key` names no value");
+            let note = Note::new(Kind::Value, value.span(), "`key` is empty");
             notes.error(note.help("write key = \"client-address\""));
         }
     }
@@ -152,14 +152,14 @@ fn parse_count(text: &str) -> Result<Count, ValueError> {
     };
     let Some(what) = Counted::ALL.into_iter().find(|known| known.word() == word) else {
         return complain(
-            "not something that is counted",
+            "unknown count",
             "write \"requests/10s\", \"errors/1m\", \"failures/1m\", \"bytes-received/1m\" or \"bytes-sent/1m\", each also \
              without a period, \"connections\" or \"mark\"",
         );
     };
     let Some(window) = window else { return Ok(Count { what, window: None }) };
     if !what.may_have_window() {
-        return complain("it has no period", format!("write {:?}", what.word()));
+        return complain("this count takes no period", format!("write {:?}", what.word()));
     }
     let whole = match window.starts_with(|c: char| c.is_ascii_digit()) {
         true => window.to_owned(),

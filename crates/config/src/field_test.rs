@@ -124,8 +124,8 @@ fn check_examples(examples: &[Located], test: &HeaderTest, text: &Located, notes
         );
         let help = match test.kind() {
             TextKind::Regex => {
-                "fix the expression or the example; . [ ( * + ? ^ $ | have a meaning unless a backslash is before \
-                 them, and upper and lower case differ without ignore-case = true"
+                "fix the expression or the example; . [ ( * + ? ^ $ | are special characters unless a backslash \
+                 precedes them, and upper and lower case differ without ignore-case = true"
             }
             TextKind::Equals | TextKind::Contains | TextKind::Prefix | TextKind::Suffix => {
                 "fix the text or the example; upper and lower case differ without ignore-case = true"

@@ -106,8 +106,7 @@ fn http(target: String) -> CheckKind {
 /// Refuses requests of checks to servers that speak only HTTP/2.
 fn check_protocol(pool: &Pool, table: &Table<'_>, notes: &mut Notes) {
     if !pool.may_speak_http1() {
-        let what =
-            "a check by `http` sends an HTTP/1.1 request, which servers of this pool do not speak";
+        let what = "a check by `http` uses HTTP/1.1, which the servers of this pool do not speak";
         let note = Note::new(Kind::Conflict, table.key_place("health"), what);
         notes.error(note.help("write health = { tcp = true }"));
     }

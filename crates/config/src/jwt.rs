@@ -20,7 +20,7 @@ pub(crate) fn read(table: &Table<'_>, realm: String, notes: &mut Notes) -> Optio
         let what = "`jwt` needs either `secret-file` or `keys`";
         let note = Note::new(Kind::Missing, table.place.clone(), what);
         notes.error(note.help(
-            "write keys = \"keys.json\" or an https address for public keys or a set of keys, secret-file = \"secret\" for HMAC",
+            "write keys = \"keys.json\" (or an https address) for public keys, or secret-file = \"secret\" for HMAC",
         ));
     }
     let is_secret = secret.is_some();

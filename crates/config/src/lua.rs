@@ -193,7 +193,7 @@ fn read_phases(app_table: &Table<'_>, app: &mut LuaApp, notes: &mut Notes) {
         }
     }
     if app.layer != Some(LuaLayer::Ngx) {
-        let what = "`phases` are those of `layer = \"ngx\"`";
+        let what = "`phases` needs layer = \"ngx\"";
         let note = Note::new(Kind::Conflict, app_table.key_place("phases"), what);
         notes
             .error(note.help("add layer = \"ngx\", or return a table of handlers from the script"));

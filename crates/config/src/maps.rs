@@ -85,7 +85,7 @@ fn read_one(table: &Table<'_>, map: &mut ValueMap, notes: &mut Notes) -> Vec<Ran
     let (file, entries) = (table.value("file"), table.value("entries"));
     match (file.is_some(), entries.is_some()) {
         (true, true) => {
-            let what = "a map has either `file` or `entries`";
+            let what = "a map cannot have both `file` and `entries`";
             let note = Note::new(Kind::Conflict, table.key_place("file"), what);
             notes.error(note.help("remove one of them"));
         }

@@ -66,7 +66,7 @@ pub(crate) fn check(
     let name = known.pools.get(mirror.pool).map_or("", |pool| &pool.name);
     let hooks = handling.hooks.iter().flat_map(|hooks| hooks.pools.iter().copied());
     if pool.pools().chain(hooks).any(|own| own == mirror.pool) {
-        let what = format!("pool {name:?} serves the requests of this route itself");
+        let what = format!("pool {name:?} is already a pool of this route");
         refuse(what, "write the name of another pool, which may have the same servers");
     }
     if known.pools.get(mirror.pool).is_some_and(|pool| pool.proxy_protocol.is_some()) {

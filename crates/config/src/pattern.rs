@@ -328,7 +328,10 @@ fn is_host_name(name: &str) -> bool {
 /// `route.path`.
 pub(crate) fn parse_path(text: &str) -> Result<PathPattern, ValueError> {
     if is_regex_like(text) {
-        return complain("a path is not a regular expression", without_regex(text));
+        return complain(
+            "a path cannot contain a regular expression, `**` or `:name`",
+            without_regex(text),
+        );
     }
     if text.trim_end_matches('*').contains('*') || text.starts_with('*') && text != "*" {
         return complain("\"*\" can only be the last segment", without_stars(text));

@@ -38,7 +38,7 @@ pub struct Push {
     pub token_cookie: Option<String>,
     /// Whether clients of the client protocol may connect without a token.
     pub anonymous: bool,
-    /// The user's own backend; `None`: there is none.
+    /// The application's backend; `None`: the hub has no backend.
     pub backend: Option<PushBackend>,
     /// The channels without a namespace.
     pub channels: Namespace,
@@ -291,7 +291,7 @@ pub(crate) fn read(file: &Table<'_>, pools: &Pools, notes: &mut Notes) -> Vec<Pu
 
 fn read_hub(table: &Table<'_>, pools: &Pools, hub: &mut Push, notes: &mut Notes) {
     for key in table.texts("api-keys", notes) {
-        hub.api_keys.extend(read_secret("a key of the API", key, notes));
+        hub.api_keys.extend(read_secret("an API key", key, notes));
     }
     if let Some(secret) = table.text("token-secret", notes) {
         hub.token_secret = read_secret("`token-secret`", secret, notes).unwrap_or_default();
@@ -348,7 +348,7 @@ fn read_token_keys(table: &Table<'_>, hub: &mut Push, notes: &mut Notes) {
     let names = Names { keys: "token-keys", ca: "token-keys-ca" };
     hub.token_keys = remote_keys::read(names, table, notes);
     if table.value("token-keys").is_some() && table.value("token-secret").is_some() {
-        let what = "a hub has either `token-keys` or `token-secret`";
+        let what = "a hub cannot have both `token-keys` and `token-secret`";
         let note = Note::new(Kind::Conflict, table.key_place("token-keys"), what);
         notes.error(note.help("remove one of them"));
     }
@@ -400,8 +400,7 @@ fn read_namespace(table: &Table<'_>, namespace: &mut Namespace, notes: &mut Note
     if let Some(value) = table.value("conflate").filter(|_| namespace.history > 0)
         && namespace.conflate.is_some()
     {
-        let what =
-            "a channel with `history` cannot leave messages out: a client would miss their offsets";
+        let what = "`conflate` leaves messages out, so clients of a channel with `history` would notice missing offsets";
         let note = Note::new(Kind::Value, value.span(), what);
         notes.error(note.help("remove `conflate` or `history`"));
     }

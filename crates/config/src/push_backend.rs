@@ -1,4 +1,4 @@
-//! Calls of a push hub to the user's own backend: their settings, and the reader of `[push.NAME.backend]`.
+//! Calls of a push hub to the application's backend: their settings, and the reader of `[push.NAME.backend]`.
 //! In: the table of a hub, the checked pools. Out: checked settings.
 //! Limits: `FIELDS_MAX` fields are repeated.
 //! Invariant: each event that a namespace sends has a path.
@@ -137,13 +137,13 @@ const OWN: [&str; 6] = [
 fn read_fields(table: &Table<'_>, backend: &mut PushBackend, notes: &mut Notes) {
     for name in table.texts("headers", notes) {
         let place = name.place.clone();
-        match edits::read_name(&name, "`headers` cannot repeat", Direction::Requests, notes) {
+        match edits::read_name(&name, "`headers` cannot copy", Direction::Requests, notes) {
             Some(field) if backend.fields.contains(&field) => {
                 let what = format!("{} is listed twice", quoted(&name.text));
                 notes.error(Note::new(Kind::Duplicate, place, what).help("remove one"));
             }
             Some(field) if OWN.contains(&field.as_str()) => {
-                let what = format!("`headers` cannot repeat {field:?}: Tidegate sets it");
+                let what = format!("`headers` cannot copy {field:?}: Tidegate sets it");
                 notes.error(Note::new(Kind::Value, place, what).help("remove it"));
             }
             Some(field) => backend.fields.push(field),

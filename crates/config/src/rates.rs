@@ -87,7 +87,7 @@ fn read_one(table: &Table<'_>, has_token: bool, notes: &mut Notes) -> Option<Rat
         if let Some(value) = table.value("by").filter(|_| rate.key.pieces.is_empty()) {
             let places = texts_of("`by`", value, notes).len();
             if places == 0 {
-                let note = Note::new(Kind::Value, value.span(), "`by` names no value");
+                let note = Note::new(Kind::Value, value.span(), "`by` is empty");
                 notes.error(note.help("write by = \"client-address\""));
             }
         }

@@ -40,7 +40,7 @@ fn read_addresses(table: &Table<'_>, set: &mut AddressSet, notes: &mut Notes) {
     if value.get_ref().as_str().is_some() {
         let Some(path) = table.text("addresses", notes) else { return };
         if pattern::parse_network(&path.text).is_ok() || path.text.is_empty() {
-            let what = "a string is the path of a file with addresses";
+            let what = "a string in `addresses` is the path of a file, not an address";
             let note = Note::new(Kind::Value, path.place, what);
             notes.error(note.help("write addresses = [\"10.0.0.0/8\"], or the path of a file"));
             return;

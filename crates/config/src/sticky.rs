@@ -71,7 +71,7 @@ fn read_stay(table: &Table<'_>, notes: &mut Notes) -> Option<Stay> {
     }
     if stay.key.pieces.is_empty() {
         let value = table.value("by").filter(|value| value.get_ref().as_array().is_some())?;
-        let note = Note::new(Kind::Value, value.span(), "`by` names no value");
+        let note = Note::new(Kind::Value, value.span(), "`by` is empty");
         notes.error(note.help("write by = \"header:x-user\""));
         return None;
     }

@@ -653,7 +653,8 @@ fn example(section: &str, key: &Key) -> String {
         (_, "limit") => "add limit = \"100/10s\"".to_owned(),
         (_, "origins") => "add origins = [\"https://example.com\"]".to_owned(),
         (_, "sni") => {
-            "add sni = { \"a.example\" = \"NAME\" }, NAME being that of a [pool.NAME]".to_owned()
+            "add sni = { \"a.example\" = \"NAME\" }, where NAME is the name of a [pool.NAME]"
+                .to_owned()
         }
         (_, "lua") => "add lua = \"NAME\", the name of a [lua.NAME]".to_owned(),
         (_, "hub") => "add hub = \"NAME\", the name of a [push.NAME]".to_owned(),

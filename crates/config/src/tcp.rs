@@ -36,7 +36,8 @@ pub(crate) fn read(table: &Table<'_>, listener: &mut Listener, pools: &Pools, no
     } else {
         listener.forward = read_names(table, pools, notes);
         if listener.tls.is_some() {
-            let what = "`forward` by server name does not decrypt, but the listener has `tls`";
+            let what =
+                "`forward` by server name does not terminate TLS, but the listener has `tls`";
             let note = Note::new(Kind::Conflict, table.key_place("tls"), what);
             notes.error(note.help(
                 "remove `tls`: the servers have the certificates; or write forward = \"NAME\"",

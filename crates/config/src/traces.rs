@@ -100,7 +100,7 @@ fn read_attributes(table: &Table<'_>, notes: &mut Notes) -> Vec<(String, String)
         };
         let is_long = name.text.len().max(text.len()) > VALUE_BYTES_MAX;
         let (what, help) = match name.text.as_str() {
-            "service.name" => ("this name is that of `service`", "write service = \"NAME\""),
+            "service.name" => ("`service` sets this attribute", "write service = \"NAME\""),
             "" => ("a name is empty", "write the name of an attribute"),
             _ if is_long => ("a name or value has more than 4096 bytes", "write a shorter one"),
             _ if attributes.len() == ATTRIBUTES_MAX => {

@@ -1,6 +1,6 @@
 //! Responses of servers that have switched to the protocol of a tunnel, for a client of another version of HTTP.
-//! In: the head of a server's response. Out: the same, given to the client's sink.
-//! Never: decides whether the server has agreed.
+//! In: the head of a server's response. Out: the head of the response to the client, written to its sink.
+//! Never: decides whether the server has accepted the tunnel.
 //! Limits: those of the response.
 
 use tidegate_wire::message::{ResponseHead, ResponseSink};
@@ -8,8 +8,8 @@ use tidegate_wire::message::{ResponseHead, ResponseSink};
 use crate::forward::{encode_response_fields, encode_via};
 use crate::websocket::{self, AcceptedKey};
 
-/// Gives the response to an extended CONNECT to the client's sink, whose server has switched protocols: the status is
-/// 200, and the key of the server's hop is not accepted to the client (RFC 8441 section 5).
+/// Writes the response to an extended CONNECT whose server has switched protocols: the status is 200. The server's
+/// Sec-WebSocket-Accept is not forwarded, because HTTP/2 clients send no key (RFC 8441 section 5).
 pub fn encode_connected(sink: &mut impl ResponseSink, head: &ResponseHead<'_>, via: &str) {
     sink.begin(200, "");
     encode_response_fields(sink, head, false, |field| {
@@ -19,8 +19,8 @@ pub fn encode_connected(sink: &mut impl ResponseSink, head: &ResponseHead<'_>, v
     sink.end();
 }
 
-/// Gives a client of HTTP/1.1 the 101 response to its request for a WebSocket, to which a server of HTTP/2 has agreed: the
-/// key of the client is accepted here (RFC 8441 section 5).
+/// Writes the 101 response to an HTTP/1.1 client whose WebSocket an HTTP/2 server has accepted. `key` is the
+/// Sec-WebSocket-Accept for the client's key, which the server did not get (RFC 8441 section 5).
 pub fn encode_switched(
     sink: &mut impl ResponseSink,
     head: &ResponseHead<'_>,

@@ -22,7 +22,7 @@ use crate::sockets::{CLOSED, SocketId};
 /// Bytes of a path with its query.
 const TARGET_BYTES_MAX: usize = 8 * 1024;
 /// The error of a socket without a handshake.
-const NO_DIALOGUE: &str = "the socket is no WebSocket connection";
+const NO_DIALOGUE: &str = "the socket is not a WebSocket connection";
 
 /// The state of a WebSocket connection.
 pub(crate) struct Dialogue {

@@ -1,6 +1,6 @@
 //! Regular expressions of the layer `ngx`, in the syntax of PCRE, by an engine that takes linear time.
 //! In: patterns, options, texts. Out: places of matches and groups, or an error text.
-//! Never: backtracks: what needs that (references back, looking around, atomic groups) is refused.
+//! Never: backtracks: what needs that (backreferences, lookaround, atomic groups) is refused.
 //! Limits: `PATTERNS_MAX` compiled patterns of a VM, the least recently used one makes room; `COMPILED_BYTES_MAX` of each;
 //! `WORK_MAX` of a search: the bytes of the text times those of the compiled pattern.
 
@@ -250,7 +250,7 @@ fn group(text: &str, out: &mut String) -> Result<usize, String> {
         return Ok(text.find(')').map_or(text.len(), |at| at + 1));
     }
     if let Some(name) = text.strip_prefix("(?'") {
-        let end = name.find('\'').ok_or("pattern: a name of a group has no end")?;
+        let end = name.find('\'').ok_or("pattern: the name of a group is not terminated")?;
         out.push_str(&format!("(?<{}>", &name[..end]));
         return Ok(3 + end + 1);
     }
@@ -286,7 +286,7 @@ fn escape(text: &str, in_class: bool, options: Options, out: &mut String) -> Res
             return Ok(taken);
         }
         ('1'..='9' | 'g' | 'k', false) => {
-            return Err("pattern: references back are not supported: the engine takes linear time"
+            return Err("pattern: backreferences are not supported: the engine takes linear time"
                 .to_owned());
         }
         ('K' | 'G' | 'C' | 'X' | 'Q' | 'E', _) => {

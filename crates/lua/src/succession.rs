@@ -15,9 +15,9 @@ use crate::vm::{CallbackEnd, Handler, Vm, numbers};
 /// Bytes of the state of a client that is handed over.
 const STATE_BYTES_MAX: usize = 1024 * 1024;
 
-/// What the VM before does.
+/// Methods of the earlier VM.
 impl Vm {
-    /// Other code has taken the place of this one, which ends at `by`: its jobs end, and `on_retire` runs.
+    /// Called when newer code has replaced the code of this VM. The VM ends at `by`: its jobs end, and `on_retire` runs.
     pub fn retire(&mut self, by: Moment) -> CallbackEnd {
         let host = self.engine.host();
         host.retires_at = Some(by);
@@ -54,7 +54,7 @@ impl Vm {
     }
 }
 
-/// What the VM after does.
+/// Methods of the later VM.
 impl Vm {
     /// Reserves the ids of the clients of `before`, and of those that `before` has reserved.
     pub fn reserve_clients_of(&mut self, before: &Self) {
@@ -72,7 +72,7 @@ impl Vm {
         host.clients = clients;
     }
 
-    /// A client of an earlier VM has ended.
+    /// Frees the reserved id of a client of an earlier VM that has ended.
     pub fn free_reserved(&mut self, client: ClientId) {
         let host = self.engine.host();
         if host.clients.get(client).is_some_and(|client| client.is_reserved) {
@@ -97,19 +97,19 @@ impl Host {
     /// Keeps the state of the client that is handed over.
     pub(crate) fn carry(&mut self, state: &[u8]) -> Result<(), &'static str> {
         if state.len() > STATE_BYTES_MAX {
-            return Err("the state of a client that is handed over may have up to 1 MiB");
+            return Err("the state of a client exceeds 1 MiB and cannot be handed over");
         }
         self.carried = state.to_vec();
         Ok(())
     }
 
-    /// Seconds until the VM ends; `None` unless other code has taken its place.
+    /// Seconds until the VM ends; `None` unless newer code has replaced its code.
     pub(crate) fn seconds_left(&self) -> Option<f64> {
         let by = self.retires_at?;
         Some(by.since(self.now()).as_nanos() as f64 / 1e9)
     }
 
-    /// The clients of earlier VMs are handed over to a later one.
+    /// Removes the reserved ids: clients of earlier VMs will be handed over to the VM that replaces this one.
     fn forget_reserved(&mut self) {
         let reserved = self.clients.iter().filter(|(_, client)| client.is_reserved);
         let reserved: Vec<ClientId> = reserved.map(|(id, _)| id).collect();

@@ -136,7 +136,7 @@ fn state_that_is_too_large_is_refused_and_the_client_stays() {
     let mut state = None;
     let verdict = before.vm.release_client(client, &mut state);
     let CallbackEnd::Failed(failure) = verdict else { panic!("{verdict:?}") };
-    assert!(failure.message.contains("up to 1 MiB"), "{failure}");
+    assert!(failure.message.contains("exceeds 1 MiB"), "{failure}");
     assert_eq!((state, before.vm.clients()), (None, 1));
     assert_eq!(before.vm.message(client, b"x", true), CallbackEnd::Done);
 }

@@ -211,7 +211,7 @@ fn threads_return_results_and_errors() {
             "3 nil three",
             "3 nil three",
             "nil broken",
-            "nil a function cannot wait for its own end",
+            "nil a job cannot wait for itself",
             "nil the callback exceeds its time budget",
             "nil cancelled",
         ]

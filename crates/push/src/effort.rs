@@ -1,13 +1,13 @@
 //! How much of a worker's time commands of clients and mail of other workers take, so that a turn can be bounded.
 //! In: commands, mail, the bytes of replies. Out: their effort, in units of about a microsecond. Never: uses a clock.
-//! Limits: those that use it: the server's `PUSH_EFFORT_PER_TURN_MAX`.
+//! Limits: set by the caller (`PUSH_EFFORT_PER_TURN_MAX` of the server).
 
 use crate::client::command::Command;
 use crate::mail::{Call, Mail, Reply};
 
-/// A command or a mail of the ordinary kind.
+/// A command or a message between workers that reads no list.
 const ORDINARY: u32 = 1;
-/// One that reads a history or a presence list.
+/// A command or a message that reads a history or a presence list.
 const QUERY: u32 = 32;
 /// The verification of a signature by a public key.
 pub(crate) const SIGNATURE: u32 = 128;
@@ -41,7 +41,7 @@ pub fn of_decision(bytes: usize) -> u32 {
     ORDINARY.saturating_add(of_replies(bytes))
 }
 
-/// The effort of looking through this many messages that wait.
+/// The effort of scanning a queue of this many messages.
 #[must_use]
 pub fn of_queue(messages: usize) -> u32 {
     u32::try_from(messages / ENTRIES_PER_UNIT).unwrap_or(u32::MAX)

@@ -44,11 +44,11 @@ struct Shared {
     is_asleep: AtomicBool,
     /// The destination is to be opened again.
     reopens: AtomicBool,
-    /// The process ends: the writer ends when all shelves are empty.
+    /// The process ends: the writer ends when all batches are empty.
     ends: AtomicBool,
     /// The writer has ended.
     has_ended: AtomicBool,
-    /// Lines that found a full shelf.
+    /// Lines that were lost because the batch of their worker was full.
     dropped: AtomicU64,
     /// Lines that the destination did not accept, and that no worker has counted yet.
     uncounted: AtomicU64,
@@ -78,14 +78,14 @@ pub struct LineSender {
     selection: Selection,
     /// Encodes entries as lines.
     encoder: LineEncoder,
-    /// Lines of this turn, and where the writer finds those of the worker.
+    /// The lines of this turn, and the batch that is shared with the writer.
     batches: BatchSender,
     /// Shared with the writer.
     shared: Arc<Shared>,
 }
 
 impl LineSender {
-    /// A desk without a writer, and its shelf. For tests.
+    /// A sender without a writer, and its shared batch. For tests.
     #[must_use]
     pub fn without_writer(settings: &AccessLog) -> (Self, Arc<SharedBatch>) {
         let shelf = Arc::new(SharedBatch::default());
@@ -120,7 +120,7 @@ impl LineSender {
         }
     }
 
-    /// Hands the lines of the turn over, unless the writer holds the shelf: then they wait for the next turn. Returns
+    /// Hands the lines of the turn over, unless the writer holds the lock: then they wait for the next turn. Returns
     /// how many lines were lost.
     pub(crate) fn deliver(&mut self) -> u64 {
         let uncounted = match self.shared.uncounted.load(Ordering::Relaxed) {
@@ -157,7 +157,7 @@ pub(crate) struct Log {
     settings: AccessLog,
     /// The open destination.
     sink: Sink,
-    /// The workers' shelves.
+    /// The batches that the workers share with the writer, by worker.
     shelves: Vec<Arc<SharedBatch>>,
     /// Shared by the workers and the writer.
     shared: Arc<Shared>,
@@ -173,7 +173,7 @@ impl Log {
         Ok(Self { settings: settings.clone(), sink, shelves: Vec::new(), shared: Arc::default() })
     }
 
-    /// The desk of another worker.
+    /// Adds a worker, and returns its sender.
     pub(crate) fn desk(&mut self) -> LineSender {
         let shelf = Arc::new(SharedBatch::default());
         let seed = self.shelves.len() as u64;
@@ -309,11 +309,11 @@ struct Writer {
     to: AccessTarget,
     /// The open destination.
     sink: Sink,
-    /// The workers' shelves.
+    /// The batches that the workers share with the writer, by worker.
     shelves: Vec<Arc<SharedBatch>>,
     /// Shared with the workers.
     shared: Arc<Shared>,
-    /// The lines that are being written. Its memory goes back to the shelf with the next swap.
+    /// The lines that are being written. The buffer goes back to a worker with the next swap.
     pile: Batch,
     /// The destination accepted only the beginning of the last line.
     mid_line: bool,
@@ -355,7 +355,7 @@ impl Writer {
         }
     }
 
-    /// Writes the lines of all shelves. Returns whether there were any.
+    /// Writes the lines of all workers. Returns whether there were any.
     fn write_all(&mut self) -> bool {
         let mut has_any = false;
         for index in 0..self.shelves.len() {
@@ -419,7 +419,7 @@ impl Writer {
         self.unwritten + self.shared.dropped.load(Ordering::Relaxed) - self.reported
     }
 
-    /// Reports lost lines, at most once in `REPORT_SPAN`; `at_once`: whenever it was done last.
+    /// Reports lost lines, at most once in `REPORT_SPAN`. `at_once`: even if less time has passed.
     fn report_losses(&mut self, at_once: bool) {
         let count = self.unreported();
         if count == 0 || (!at_once && Instant::now() < self.report_at) {
@@ -428,7 +428,7 @@ impl Writer {
         self.report_at = Instant::now() + REPORT_SPAN;
         self.reported += count;
         log::warning(format_args!(
-            "access log lines lost: {count}, because the log could not be written, or not fast enough"
+            "access log lines lost: {count}, because the log could not be written or was written too slowly"
         ));
     }
 }

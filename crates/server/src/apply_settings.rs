@@ -57,7 +57,7 @@ pub(crate) struct OpenListener {
     pub(crate) is_closing: bool,
 }
 
-/// What a worker still uses of what was removed. Written by the worker, read by the thread that reloads.
+/// The removed parts that a worker still uses. Written by the worker, read by the thread that reloads.
 pub type InUse = Arc<Mutex<PartsInUse>>;
 
 /// See [`InUse`].
@@ -88,7 +88,7 @@ pub fn removed_in_use(workers: &[InUse], arranged: &Arranged) -> BTreeSet<PartIn
 pub enum ChangeError {
     /// The kernel refused a new listener.
     Listener(ListenError),
-    /// A script of a Lua application is wrong.
+    /// A script of a Lua application has an error.
     Scripts(Vec<Finding>),
 }
 
@@ -124,7 +124,7 @@ pub(crate) struct Gone {
     step_at: Moment,
     /// More parts were removed during the steps, which begin again after the last one.
     drains_again: bool,
-    /// From when on idle connections of removed listeners are closed: a request may be on its way.
+    /// When idle connections of removed listeners are closed at the earliest: before that, a request may be on its way.
     idle_at: Moment,
 }
 
@@ -145,7 +145,7 @@ impl Worker {
     /// Uses the settings of `snapshot` from now on. Called between two turns.
     ///
     /// # Errors
-    /// The kernel refused a new listener, or a script is wrong. Nothing has changed.
+    /// The kernel refused a new listener, or a script has an error. Nothing has changed.
     pub fn change_settings<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -234,7 +234,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Whether the worker listens at the address of this listener and is not about to stop that.
+    /// Whether the listener is open and not about to close.
     fn is_open(&self, index: u16) -> bool {
         self.listening.open.iter().any(|listener| listener.index == index && !listener.is_closing)
     }
@@ -259,7 +259,7 @@ impl Worker {
         }
     }
 
-    /// Begins to close what clients of removed parts have open, unless nothing uses removed parts.
+    /// Begins to close the client connections of removed parts, unless no removed part is in use.
     fn drain_removed<R: Reactor>(&mut self, reactor: &mut R) {
         if self.gone.places.is_empty() {
             return;
@@ -276,7 +276,7 @@ impl Worker {
         WorkerTimer::Leave.set(reactor, self.gone.idle_at);
     }
 
-    /// Closes the idle connections of removed listeners, and the WebSockets whose step it is. Connections that have had no request
+    /// Closes the idle connections of removed listeners, and the WebSockets that are due in this step. Connections that have had no request
     /// may still send one.
     pub(crate) fn close_idle_of_removed<R: Reactor>(&mut self, reactor: &mut R) {
         let drain = self.gone.drain;
@@ -319,7 +319,7 @@ impl Worker {
         }
     }
 
-    /// What a client of a switched connection is told if its listener (`is_gone`) or its server was removed.
+    /// The Close frame for the client of an upgraded connection whose listener (`is_gone`) or server was removed.
     pub(crate) fn close_of_removed(
         &self,
         running: Running,
@@ -504,7 +504,7 @@ impl Worker {
         }
     }
 
-    /// Closes the idle connections to servers that were removed, or to which connections are set up in another way.
+    /// Closes the idle connections to servers that were removed, or whose connection settings (TLS, PROXY header) have changed.
     fn close_stale_idle<R: Reactor>(&mut self, reactor: &mut R, snapshot: &Snapshot) {
         for sock in self.conns.upstream_ids() {
             // Closing one connection may close another.
@@ -514,7 +514,7 @@ impl Worker {
             }
             match (up.is_idle(), &up.carrier) {
                 (true, _) => self.retire_upstream(reactor, sock),
-                // Its requests continue.
+                // The requests on the connection continue.
                 (false, ServerCarrier::Http2(_)) => self.retire_http2_server(sock),
                 (false, ServerCarrier::Http1(_)) => {}
             }

@@ -40,7 +40,7 @@ impl Batch {
 pub struct SharedBatch(Mutex<Batch>);
 
 impl SharedBatch {
-    /// Takes the entries in place of those of `into`.
+    /// Moves the entries to `into`, whose own entries are dropped.
     pub(crate) fn take(&self, into: &mut Batch) {
         into.clear();
         let mut batch = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -70,7 +70,7 @@ pub(crate) enum Delivery {
     Nothing,
     /// The thread can take them. `is_urgent`: it should do so at once.
     Done { is_urgent: bool },
-    /// So many were lost, because the thread is too slow.
+    /// The number of entries that were lost, because the thread is too slow.
     Lost(u64),
 }
 

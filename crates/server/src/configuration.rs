@@ -90,7 +90,7 @@ pub(crate) struct Configuration {
     /// The configuration, whose indexes outlive a reload.
     pub(crate) arranged: Arranged,
     /// The addresses of its servers.
-    pub(crate) addresses: Addresses,
+    pub(crate) addresses: Arc<Addresses>,
     /// The numbers of values that connections hold for longer than a generation of settings.
     pub(crate) numbers: Numbers,
     /// The state that all workers share.
@@ -205,9 +205,10 @@ impl Configuration {
         let mut read = config.clone();
         let mut next = self.arranged.next(config, &in_use).map_err(|error| line(&error))?;
         let notes = restart_notes(&self.arranged, &next);
-        next.config.log.clone_from(&self.arranged.config.log);
-        next.config.admin.clone_from(&self.arranged.config.admin);
-        next.config.keep_traces(self.arranged.config.traces.as_ref());
+        let kept = Arc::make_mut(&mut next.config);
+        kept.log.clone_from(&self.arranged.config.log);
+        kept.admin.clone_from(&self.arranged.config.admin);
+        kept.keep_traces(self.arranged.config.traces.as_ref());
         read.log.clone_from(&next.config.log);
         read.admin.clone_from(&next.config.admin);
         read.keep_traces(next.config.traces.as_ref());
@@ -216,11 +217,13 @@ impl Configuration {
             return Err(self.explain(&next, unusable));
         }
         let renewed = self.renew_scripts(&next)?;
-        let known = (&self.arranged.config, &self.addresses);
+        let known = (&*self.arranged.config, &*self.addresses);
         let resolved = resolve::resolve_after(&next.config, known);
         let loaded = loader.load_arranged(&next, unix_seconds());
         let (plan, (addresses, unresolved)) = match (loaded, resolved) {
-            (Ok(plan), Ok(addresses)) => (Arc::new(plan), addresses),
+            (Ok(plan), Ok((addresses, unresolved))) => {
+                (Arc::new(plan), (Arc::new(addresses), unresolved))
+            }
             (loaded, resolved) => {
                 let faults = loaded.err().unwrap_or_default().into_iter().map(Finding::from);
                 let findings = faults.chain(resolved.err().unwrap_or_default());
@@ -246,7 +249,7 @@ impl Configuration {
         process.settle(&next);
         self.process = process;
         if let Err(error) = self.keys.follow(&self.process.keys) {
-            log::error(format_args!("the keys of tokens cannot be fetched: no thread: {error}"));
+            log::error(format_args!("cannot start the thread that fetches token keys: {error}"));
         }
         unresolved.iter().for_each(|name| log::warning(format_args!("{name}")));
         if let Some(operations) = &self.operations {
@@ -368,7 +371,7 @@ impl Configuration {
     fn apply(
         &mut self,
         next: &mut Arranged,
-        addresses: &Addresses,
+        addresses: &Arc<Addresses>,
         (process, scripts): (&ProcessState, &Scripts),
         plan: &Arc<TlsPlan>,
     ) -> Result<Option<String>, String> {
@@ -376,7 +379,7 @@ impl Configuration {
         for (number, worker) in self.workers.iter().enumerate() {
             let snapshot = Snapshot::arranged(
                 next.clone(),
-                addresses.clone(),
+                Arc::clone(addresses),
                 process.clone(),
                 &mut self.numbers,
             )
@@ -410,7 +413,7 @@ impl Configuration {
         if scripts.is_empty() && self.scripts.is_empty() {
             return Ok(());
         }
-        let config = Arc::new(next.config.clone());
+        let config = Arc::clone(&next.config);
         for (number, worker) in self.workers.iter().enumerate() {
             let (rehearsal, result) = Rehearsal::new((Arc::clone(&config), Arc::clone(scripts)));
             let mail = Mail::Prepare(Arc::clone(&rehearsal));
@@ -470,7 +473,12 @@ impl Configuration {
     }
 
     /// Notes that `next` is in force, and logs what has changed.
-    fn commit(&mut self, next: Arranged, addresses: Addresses, earlier: Vec<(usize, Vec<u64>)>) {
+    fn commit(
+        &mut self,
+        next: Arranged,
+        addresses: Arc<Addresses>,
+        earlier: Vec<(usize, Vec<u64>)>,
+    ) {
         let was_open =
             |index: usize| self.arranged.listeners.get(index).is_some_and(|l| !l.is_gone());
         let mut changes = String::new();
@@ -498,11 +506,11 @@ impl Configuration {
             && let Ok(mut config) = operations.config.lock()
             && let Ok(mut process) = operations.process.lock()
         {
-            *config = Arc::new(next.config.clone());
+            *config = Arc::clone(&next.config);
             process.clone_from(&self.process);
         }
         if let Ok(mut listening) = self.listening.lock() {
-            listening.config = Arc::new(next.config.clone());
+            listening.config = Arc::clone(&next.config);
             listening.lives.clone_from(&next.listeners);
             listening.earlier.resize(next.listeners.len(), Vec::new());
             for (index, sockets) in earlier {

@@ -2,7 +2,7 @@
 //! In: requests that begin, and refusals of requests that could not be read. Out: the conditions of routes see the
 //! counts; what each request has done is counted at its end, by its record.
 //! Never: costs anything for a listener or route without `count`.
-//! Invariant: a request is counted in each table once, and its record holds what it takes of each until it ends.
+//! Invariant: a request is counted once in each table, and its record holds the table entry until the request ends.
 
 use core::net::IpAddr;
 use std::rc::Rc;
@@ -50,8 +50,8 @@ impl Worker {
     }
 }
 
-/// Counts a request that could not be read in the tables of its listener whose key is the client's address. A trusted
-/// proxy is not the client.
+/// Counts a request that could not be parsed, in those tables of its listener whose key is the client's address. The address
+/// of a trusted proxy is not counted, because it is not the client's.
 pub(crate) fn count_unread<R: Reactor>(
     reactor: &R,
     tracked: &mut Vec<Tracked>,

@@ -291,7 +291,7 @@ fn reason(unmet: Option<Unmet>) -> &'static str {
         Some(Unmet::Cookies) => "`cookies` does not match",
         Some(Unmet::Client) => "`client` does not match",
         Some(Unmet::Certificate) => "`client-cert` does not match",
-        Some(Unmet::Counts) => "`table` is not met by a client that has no counts yet",
+        Some(Unmet::Counts) => "`table` does not match a client without counts",
         None => "servers could read the path in several ways",
     }
 }

@@ -1,6 +1,6 @@
 //! What a worker knows of its pools, push hubs and Lua applications, for the admin interface.
 //! In: the state of the worker. Out: copies of its counts.
-//! Never: looks at single channels, subscribers or clients: each figure is kept by its owner.
+//! Never: counts channels, subscribers or clients one by one: their owners keep the counts.
 
 pub use tidegate_push::hub::HubFigures;
 
@@ -13,14 +13,14 @@ pub struct PoolFigures {
     pub queued: u64,
     /// Requests that have begun and not ended.
     pub requests: u64,
-    /// By server.
+    /// The figures of each server.
     pub servers: Vec<ServerFigures>,
 }
 
 /// What a worker knows of one server.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct ServerFigures {
-    /// Requests that it has.
+    /// Requests in progress at the server.
     pub requests: u64,
     /// Idle connections that any client may use.
     pub idle: u64,
@@ -28,14 +28,14 @@ pub struct ServerFigures {
     pub kept: u64,
     /// Connections of HTTP/2.
     pub shared: u64,
-    /// The worker sends it requests.
+    /// Whether the worker sends requests to the server.
     pub is_up: bool,
 }
 
 /// What a worker knows of one Lua application, or of a VM of its earlier code.
 #[derive(Clone, Default, Debug)]
 pub struct AppFigures {
-    /// The name.
+    /// The name of the application.
     pub name: String,
     /// The VM runs earlier code.
     pub is_earlier: bool,
@@ -43,7 +43,7 @@ pub struct AppFigures {
     pub runs: bool,
     /// Bytes that the VM uses.
     pub used_bytes: u64,
-    /// Bytes that it may use.
+    /// Bytes that the VM may use.
     pub bytes_max: u64,
     /// WebSocket clients.
     pub clients: u64,
@@ -60,7 +60,7 @@ pub struct AppFigures {
 }
 
 impl Worker {
-    /// By pool of the newest settings.
+    /// The figures of each pool of the newest settings.
     pub(crate) fn pool_figures(&self) -> Vec<PoolFigures> {
         let of_pool = |pool: &WorkerPool| PoolFigures {
             queued: pool.queue.len() as u64,

@@ -1,4 +1,4 @@
-//! Fetches the keys of tokens (`keys = "https://..."`) again and again, on a separate thread.
+//! Fetches the keys of tokens (`keys = "https://..."`) at intervals, on a separate thread.
 //! In: the addresses of the configuration in force; requests of workers for newer keys. Out: keys in force for all workers; log lines.
 //! Never: runs on a worker; gives up keys because newer ones cannot be fetched.
 //! Limits: one fetch at a time, first of addresses that could be fetched last time; a reload makes each due at once. A set is
@@ -173,8 +173,8 @@ fn note(
         }
         Err(what) => {
             let effect = match keys.facts().fetched_at {
-                0 => "no token is accepted until it succeeds".to_owned(),
-                at => format!("the keys of {} seconds ago stay in force", now.saturating_sub(at)),
+                0 => "no token is accepted until a fetch succeeds".to_owned(),
+                at => format!("the keys fetched {} s ago stay in force", now.saturating_sub(at)),
             };
             log::warning(format_args!(
                 "the keys of tokens at {url} cannot be fetched: {what}; {effect}"

@@ -45,7 +45,7 @@ impl Predecessor {
         let first = self.receive(Some(Instant::now() + FIRST_WAIT));
         if first.is_none() {
             log::warning(format_args!(
-                "the process to be replaced has passed no statistics and states of servers; they begin afresh"
+                "upgrade: no statistics and server states were received from the old process; they start empty"
             ));
         }
         first.unwrap_or_default()
@@ -59,7 +59,7 @@ impl Predecessor {
         mut take: impl FnMut(StateTransfer) + Send + 'static,
     ) {
         if let Err(error) = rustix::io::write(&self.channel, b"1") {
-            log::warning(format_args!("the process to be replaced was not told to stop: {error}"));
+            log::warning(format_args!("upgrade: cannot tell the old process to stop: {error}"));
         }
         let work = move || {
             while let Some(transfer) = self.receive(None) {
@@ -71,7 +71,7 @@ impl Predecessor {
         };
         if let Err(error) = threads::spawn("predecessor", work) {
             log::error(format_args!(
-                "the last statistics of the earlier process are lost: {error}"
+                "upgrade: the last statistics of the old process are lost: {error}"
             ));
         }
     }
@@ -91,7 +91,7 @@ impl Predecessor {
                 Ok(Some(transfer)) => return Some(transfer),
                 Err(fault) => {
                     log::warning(format_args!(
-                        "the statistics and states of servers of the earlier process are ignored: {fault}"
+                        "upgrade: the statistics and server states of the old process are ignored: {fault}"
                     ));
                     self.is_open = false;
                 }

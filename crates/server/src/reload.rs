@@ -263,7 +263,7 @@ mod tests {
             source: None,
             keys: Default::default(),
             checks: checks.expect("no server is checked"),
-            addresses: Vec::new(),
+            addresses: Arc::default(),
             numbers: Numbers::of(&config),
             process: tidegate_gate::process_state::ProcessState::new(&config, 0),
             seed: 0,

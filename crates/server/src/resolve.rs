@@ -49,7 +49,7 @@ impl core::fmt::Display for Unresolved {
 }
 
 /// By pool and server: its addresses, in the resolver's order. Never empty.
-pub(crate) type Addresses = Vec<Vec<Vec<Address>>>;
+pub type Addresses = Vec<Vec<Vec<Address>>>;
 
 /// The addresses of all servers, without a bound on the time that the resolver takes.
 ///

@@ -22,14 +22,15 @@ use tidegate_gate::websocket::Endpoints;
 use tidegate_push::settings::Hubs;
 
 use crate::name_servers;
+use crate::resolve::Addresses;
 use crate::scripts::Scripts;
 use crate::stats::{Counted, Registry};
 
-/// The immutable settings of a worker, prepared for lookups.
+/// The immutable settings of a worker, prepared for lookups. The workers share the configuration and the addresses.
 pub struct Snapshot {
     /// The configuration that the other fields were prepared from. Indexes of listeners, routes, pools and
     /// servers refer to it.
-    pub config: Config,
+    pub config: Arc<Config>,
     /// The number of the configuration.
     pub(crate) generation: Generation,
     /// By listener: since when it exists, and whether it was removed.
@@ -68,13 +69,13 @@ pub struct Snapshot {
     /// client.
     pub(crate) keeps_sessions: bool,
     /// `addresses[pool][server]`: the addresses of that server, in the resolver's order. Never empty.
-    pub(crate) addresses: Vec<Vec<Vec<Address>>>,
+    pub(crate) addresses: Arc<Addresses>,
 }
 
 impl Snapshot {
     /// Prepares `config`; `addresses[pool][server]` are the resolved addresses.
     #[must_use]
-    pub fn new(config: Config, addresses: Vec<Vec<Vec<Address>>>) -> Self {
+    pub fn new(config: Config, addresses: Addresses) -> Self {
         let process = ProcessState::new(&config, 0);
         Self::arranged(Arranged::first(config), addresses, process, &mut Numbers::default())
     }
@@ -84,7 +85,7 @@ impl Snapshot {
     #[must_use]
     pub fn arranged(
         arranged: Arranged,
-        addresses: Vec<Vec<Vec<Address>>>,
+        addresses: impl Into<Arc<Addresses>>,
         process: ProcessState,
         numbers: &mut Numbers,
     ) -> Self {
@@ -127,7 +128,7 @@ impl Snapshot {
             hubs,
             name_servers,
             keeps_sessions,
-            addresses,
+            addresses: addresses.into(),
         }
     }
 

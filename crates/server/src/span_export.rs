@@ -313,7 +313,7 @@ impl Exporter {
                     self.lose(rejected, &format!("the collector rejected them: {why}"));
                 }
                 if self.schedule.failures > 0 {
-                    log::info(format_args!("the collector of traces {url} takes spans again"));
+                    log::info(format_args!("traces: the collector {url} accepts spans again"));
                 }
                 self.done();
             }
@@ -325,7 +325,7 @@ impl Exporter {
                 }
                 if is_first {
                     log::warning(format_args!(
-                        "the collector of traces {url} does not take spans, which are sent again for {}s: {why}",
+                        "traces: the collector {url} does not accept spans; they are sent again for up to {} s: {why}",
                         RETRY_SPAN.as_secs()
                     ));
                 }
@@ -347,9 +347,7 @@ impl Exporter {
     fn lose(&self, spans: u64, why: &str) {
         self.shared.lost.fetch_add(spans, Ordering::Relaxed);
         let url = shown(&self.settings.endpoint);
-        log::warning(format_args!(
-            "{spans} spans for the collector of traces {url} are lost: {why}"
-        ));
+        log::warning(format_args!("traces: {spans} spans for the collector {url} are lost: {why}"));
     }
 }
 

@@ -312,7 +312,7 @@ fn serve_until_stopped(
     let checks = Checks::start(roster, &plan.arranged, &plan.addresses, &plan.tls)
         .map_err(system("starting the thread of the health checks"))?;
     let listening = Arc::new(Mutex::new(Listening {
-        config: Arc::new(plan.arranged.config.clone()),
+        config: Arc::clone(&plan.arranged.config),
         lives: plan.arranged.listeners.clone(),
         earlier,
         is_stopping: false,
@@ -323,7 +323,7 @@ fn serve_until_stopped(
         keys,
         source,
         arranged: (*plan.arranged).clone(),
-        addresses: (*plan.addresses).clone(),
+        addresses: Arc::clone(&plan.addresses),
         numbers: Numbers::of(&plan.arranged.config),
         process: plan.process.clone(),
         seed: random_seed(),
@@ -446,14 +446,14 @@ impl WorkerThread {
 /// Starts the admin interface, if there is one.
 fn start_admin(
     interface: Option<admin::Interface>,
-    (config, inventory, process): (&Config, Inventory, ProcessState),
+    (config, inventory, process): (&Arc<Config>, Inventory, ProcessState),
     (registry, accounts, roster): (Option<Arc<Registry>>, Vec<Arc<Accounts>>, Arc<Roster>),
     (tls, addresses): (&Arc<TlsPlan>, &Addresses),
     (workers, opening): (Vec<Sender<Mail>>, Option<mpsc::Receiver<()>>),
 ) -> Result<Option<Arc<Operations>>, StartError> {
     let (Some(interface), Some(registry)) = (interface, registry) else { return Ok(None) };
     let operations = Arc::new(Operations {
-        config: Mutex::new(Arc::new(config.clone())),
+        config: Mutex::new(Arc::clone(config)),
         inventory: Mutex::new(inventory),
         process: Mutex::new(process),
         accounts,
@@ -610,7 +610,7 @@ fn prepare(
         EpollReactor::new(socks_max, waker).map_err(system("creating the event queue"))?;
     let mut snapshot = Snapshot::arranged(
         (*plan.arranged).clone(),
-        (*plan.addresses).clone(),
+        Arc::clone(&plan.addresses),
         plan.process.clone(),
         &mut Numbers::default(),
     );
@@ -686,7 +686,9 @@ fn serve(prepared: &mut Prepared, mailbox: &Mailbox<Mail>, index: u16) {
                 }
                 (Some(Mail::PassListeners(entrance)), _) => {
                     if let Err(error) = reactor.pass_listeners(entrance, index) {
-                        log::error(format_args!("a worker cannot pass its listeners: {error}"));
+                        log::error(format_args!(
+                            "upgrade: listening sockets not passed on: {error}"
+                        ));
                     }
                 }
                 (Some(Mail::Inspect(inspection)), _) => worker.begin_inspection(inspection),

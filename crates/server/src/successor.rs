@@ -105,14 +105,16 @@ impl Successor {
             match successor.start() {
                 Ok(process) => successor.leave(process),
                 Err(reason) => {
-                    log::error(format_args!("upgrade failed; the old process serves: {reason}"));
+                    log::error(format_args!(
+                        "upgrade failed; the old process still serves: {reason}"
+                    ));
                     successor.is_starting.store(false, Ordering::SeqCst);
                 }
             }
             Ended::AsPlanned
         };
         if let Err(error) = threads::spawn("upgrade", work) {
-            log::error(format_args!("upgrade failed; the old process serves: {error}"));
+            log::error(format_args!("upgrade failed; the old process still serves: {error}"));
             self.is_starting.store(false, Ordering::SeqCst);
         }
     }
@@ -120,7 +122,7 @@ impl Successor {
     /// The new process serves: this one stops.
     fn leave(&self, process: u32) {
         log::info(format_args!(
-            "upgrade: process {process} serves; this process completes what is in progress"
+            "upgrade: process {process} serves; this process completes its exchanges in flight and exits"
         ));
         service_manager::main_process(process);
         self.serves.store(true, Ordering::SeqCst);
@@ -215,8 +217,9 @@ impl Successor {
         let (mut listeners, mut complete) = (Vec::new(), 0);
         while complete < self.workers.len() {
             let received = self.post.receive(PASS_WAIT_MS);
-            let (some, is_last) = received
-                .map_err(|error| format!("a worker did not pass its listeners: {error}"))?;
+            let (some, is_last) = received.map_err(|error| {
+                format!("a worker did not pass on its listening sockets: {error}")
+            })?;
             listeners.extend(some);
             complete += usize::from(is_last);
         }

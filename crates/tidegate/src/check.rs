@@ -1,6 +1,6 @@
 //! `tidegate check FILE`: reads a configuration as `run` would, with its certificates, keys and scripts, resolves the
 //! names of its servers, and reports every error at its place.
-//! In: a path. Out: one line on stdout, or all errors on stderr and exit code 2; with `--json`, one JSON object, also of a request.
+//! In: a path. Out: one line on stdout, or all errors on stderr and exit code 2; with `--json`, one JSON object.
 //! With `--request`: which route takes a request, and what happens to it. With `--against`: what would change.
 //! Never: opens a listener.
 

@@ -18,7 +18,7 @@ use crate::{FAILED, USAGE, print_message, print_result};
 pub struct ConvertArgs {
     /// The configuration file of the other program; - reads stdin
     file: PathBuf,
-    /// The program that the file is for [default: recognized by its content]
+    /// The program whose configuration the file is [default: recognized by its content]
     #[arg(long, value_name = "PROGRAM")]
     from: Option<From>,
     /// Also list lines that Tidegate needs no setting for
@@ -55,7 +55,8 @@ pub fn run(args: &ConvertArgs) -> ExitCode {
     };
     let Some(program) = program else {
         print_message(&format!(
-            "tidegate: {name}: not a configuration of HAProxy or nginx; help: state the program with --from haproxy or --from nginx\n"
+            "tidegate: {name}: not recognized as a configuration of HAProxy or nginx; help: state the program with \
+             --from haproxy or --from nginx\n"
         ));
         return ExitCode::from(USAGE);
     };
@@ -68,7 +69,7 @@ pub fn run(args: &ConvertArgs) -> ExitCode {
     }
 }
 
-/// The text of the file; the error is the reason why there is none.
+/// The text of the file; the error is the reason why it cannot be read.
 fn read(path: &Path) -> Result<String, String> {
     let limit = INPUT_BYTES_MAX as u64;
     let bytes = match path.as_os_str() == "-" {
@@ -101,12 +102,12 @@ fn summary(conversion: &Conversion, name: &str, is_verbose: bool) -> String {
     if !conversion.is_accepted {
         let _ = writeln!(
             text,
-            "tidegate: {name}: `tidegate check` does not accept the result; it has no listener, or too many errors"
+            "tidegate: {name}: `tidegate check` rejects the result: it has no listener, or too many errors"
         );
     }
     let _ = writeln!(
         text,
-        "tidegate: {name}: {} not translated, {} with a difference, {} not needed",
+        "tidegate: {name}: lines: {} not translated, {} translated with a difference, {} not needed",
         conversion.count(LineResult::Untranslated),
         conversion.count(LineResult::Different),
         conversion.count(LineResult::Unneeded)

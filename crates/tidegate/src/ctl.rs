@@ -19,7 +19,7 @@ use tidegate_server::files;
 use crate::source;
 use crate::{DONE, FAILED, USAGE, print_message};
 
-/// Where the interface is unless stated otherwise.
+/// The default address of the interface.
 const ADDRESS: &str = "127.0.0.1:9901";
 /// Bytes of the file of the token.
 const TOKEN_BYTES_MAX: u64 = 4096;
@@ -51,7 +51,7 @@ pub struct CtlArgs {
 enum CtlCommand {
     /// Profile the process: a flame graph of what its workers execute, as SVG on stdout
     Profile(profile::ProfileArgs),
-    /// Show rates of the process, its workers, pools and servers, again and again
+    /// Show the rates of the process, its workers, pools and servers, refreshed every second
     Top(top::TopArgs),
     #[command(external_subcommand)]
     Line(Vec<String>),
@@ -91,7 +91,8 @@ pub fn run(args: &CtlArgs) -> ExitCode {
     }
 }
 
-/// Whether a command may contain a byte. The interface closes the connection after others, and a semicolon separates commands.
+/// Whether a command may contain this byte. The interface closes the connection after any other byte, and a semicolon would
+/// separate commands.
 const fn is_allowed(byte: u8) -> bool {
     matches!(byte, b' '..=b'~') && byte != b';'
 }

@@ -45,7 +45,7 @@ enum Command {
     Run(run::RunArgs),
     /// Validate a configuration: reports every error with file, line, column and the fix
     Check(check::CheckArgs),
-    /// Translate a configuration of HAProxy or nginx; lines that cannot be translated are named
+    /// Translate a configuration of HAProxy or nginx; lines that cannot be translated are listed
     Convert(convert::ConvertArgs),
     /// Send a command to the admin interface of a running process, such as: show stat
     Ctl(ctl::CtlArgs),

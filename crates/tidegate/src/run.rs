@@ -205,7 +205,7 @@ mod tests {
         let routes = reread.read().map(|(config, _)| config.routes.len());
         assert_eq!(routes, Ok(2));
 
-        // A main file that cannot be read names no files, so those of before are still watched.
+        // A main file that cannot be read names no files, so the earlier files are still watched.
         std::fs::remove_file(folder.join("main.toml")).expect("the file can be removed");
         assert!(reread.read().is_err());
         assert_eq!(reread.paths(), watched);

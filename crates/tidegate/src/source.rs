@@ -59,8 +59,9 @@ pub fn load(path: &Path) -> Result<Source, Refusal> {
     load_noting(path, &mut Vec::new())
 }
 
-/// As [`load`]. `included` gets the paths to watch: they change if an included file changes, or if a further file matches a
-/// pattern. It gets them even if the file is refused, and stays unchanged only if the file itself cannot be read.
+/// As [`load`]. `included` gets the paths to watch: one of them changes if an included file changes, or if a further file
+/// matches a pattern. It gets the paths even if the configuration is refused; only if the file itself cannot be read, it
+/// stays unchanged.
 fn load_noting(path: &Path, included: &mut Vec<PathBuf>) -> Result<Source, Refusal> {
     let name = path.display().to_string();
     let unreadable = |why| Refusal::Unreadable(format!("{name}: {why}"));
@@ -163,8 +164,9 @@ fn look_up(reference: Reference<'_>) -> Result<String, String> {
     }
 }
 
-/// As [`load`], and checks the paths at which the start reads or creates something. What else is wrong is reported with
-/// them; without them, the start itself finds it. `included`: the files and folders to watch besides the file.
+/// As [`load`], and checks the paths at which the start reads or creates something. If one of these paths cannot be
+/// used, all other faults are reported with it; otherwise the start itself reports them.
+/// `included`: the files and folders to watch besides the file.
 pub fn load_to_serve(path: &Path, included: &mut Vec<PathBuf>) -> Result<Source, Refusal> {
     let source = load_noting(path, included)?;
     match paths::check(&source.loaded.config, path).is_empty() {

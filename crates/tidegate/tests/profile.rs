@@ -202,7 +202,7 @@ fn workers_are_shown_with_their_threads_counters_and_handlers() {
     let numbers: Vec<u64> = turns.split(' ').filter_map(|word| word.parse().ok()).collect();
     assert!(numbers.len() == 3 && numbers[0] == numbers[1] + numbers[2], "{turns}");
     let wrong = loaded.ctl(&["show", "threads", "all"]);
-    assert!(text(&wrong.stderr).contains("write: show threads"), "{}", text(&wrong.stderr));
+    assert!(text(&wrong.stderr).contains("usage: show threads"), "{}", text(&wrong.stderr));
 }
 
 /// The commands of the section on profiles, in their order, in a shell.

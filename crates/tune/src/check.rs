@@ -31,7 +31,7 @@ impl ChangedBy {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Apply => "tune apply",
-            Self::Tidegate => "by itself",
+            Self::Tidegate => "by Tidegate",
             Self::Nothing => "nothing to do",
             Self::Operator => "by hand",
         }
@@ -173,7 +173,7 @@ const fn rank(entry: &Entry) -> u8 {
     }
 }
 
-/// 100 divided by the product of all gains still open: two items of 25 % each give 64.
+/// 100 divided by the product of the gains that are not used yet: two items of 25 % each give 64.
 fn score(entries: &[Entry]) -> u32 {
     let left: f64 = entries
         .iter()

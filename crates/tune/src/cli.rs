@@ -210,7 +210,7 @@ struct UndoArgs {
     /// Directory of the journal [default: /var/lib/tidegate/tune, below --root]
     #[arg(long, value_name = "FOLDER")]
     state: Option<PathBuf>,
-    /// Keep values that were changed since as they are, and remove them from the journal
+    /// Leave values as they are if they were changed after apply, and remove them from the journal
     #[arg(long)]
     forget: bool,
     /// The recorded host on which apply was run

@@ -20,7 +20,7 @@ const ALSO_GOOD: &str = "/proc/sys/net/core/busy_poll";
 const BAD: &str = "/proc/sys/vm/swappiness";
 const IDLE: &str = "/proc/sys/vm/max_map_count";
 
-/// A load whose cost depends on the settings of the tree, with seeded scatter.
+/// A load whose cost depends on the settings of the tree, with seeded noise.
 struct Scripted<'a> {
     host: &'a Host,
     prng: Prng,
@@ -39,7 +39,7 @@ impl Measure for Scripted<'_> {
         cost *= if is(GOOD, "4096") { 0.8 } else { 1.0 };
         cost *= if is(ALSO_GOOD, "1") { 0.9 } else { 1.0 };
         cost *= if is(BAD, "1") { 1.2 } else { 1.0 };
-        // Scatter of up to 2 % from round to round.
+        // Noise of up to 2 % from round to round.
         cost *= 0.98 + self.prng.below(4000) as f64 / 100_000.0;
         Ok(Sample { cpu_us_per_request: cost, requests_per_s: 1e5, p99_us: Some(900.0) })
     }

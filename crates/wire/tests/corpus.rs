@@ -68,8 +68,8 @@ fn seeded_http2_steps_pass() {
     }
 }
 
-/// Frames of all types with random flags, streams and payloads: more of them reach the states of a connection
-/// than random bytes do.
+/// Frames of all types with random flags, streams and payloads. They reach more states of a connection than random bytes
+/// do.
 #[test]
 fn seeded_http2_frames_pass() {
     for seed in 0..2_000 {

@@ -292,7 +292,7 @@ impl Client<'_> {
         answer.is_persistent && !self.is_used_up(number)
     }
 
-    /// Whether a connection has sent its number of requests, and no response is missing.
+    /// Whether a connection has sent as many requests as it may, and all responses have arrived.
     pub(super) fn is_used_up(&self, number: u32) -> bool {
         let lane = &self.lanes[number as usize];
         let requests_max = self.plan.requests_per_connection;
@@ -385,7 +385,8 @@ impl Client<'_> {
             });
         } else if unanswered {
             self.fail(number, Failure::Closed, || {
-                "the server closed the connection while requests had no response".to_owned()
+                "the server closed the connection while requests were waiting for a response"
+                    .to_owned()
             });
         }
         self.reconnect(reactor, number, now, true);
@@ -570,7 +571,7 @@ impl Client<'_> {
             let what = match lane.phase {
                 Phase::Connecting => "connection attempt",
                 Phase::Handshaking => "TLS handshake",
-                Phase::Greeting => "start of an HTTP/2 connection",
+                Phase::Greeting => "wait for the server's HTTP/2 SETTINGS",
                 _ => "request",
             };
             self.fail(number, Failure::Timeout, || {
@@ -583,7 +584,7 @@ impl Client<'_> {
 
 /// Why a connection ended before the server's SETTINGS.
 fn greeting_in_words() -> String {
-    "the server closed the connection before its HTTP/2 SETTINGS; it may not support HTTP/2 on this port"
+    "the server closed the connection before it sent its HTTP/2 SETTINGS; it may not support HTTP/2 on this port"
         .to_owned()
 }
 

@@ -64,7 +64,7 @@ enum What {
     Memory,
     /// Time from start to first response, and memory at that time
     Start,
-    /// Load generators on the same server: client CPU time per request
+    /// Load generators that send to the same server: client CPU time per request
     Client,
     /// `proxy` over TLS 1.3, and Tidegate without TLS (`plain`): CPU time per request
     TlsProxy,
@@ -90,7 +90,7 @@ enum What {
     /// Memory per open idle connection of HTTP/2 with TLS
     #[value(name = "h2-memory")]
     Http2Memory,
-    /// Load generators on nginx with HTTP/2, 32 streams on each connection: client CPU time per request
+    /// Load generators that send to nginx over HTTP/2, 32 streams on each connection: client CPU time per request
     #[value(name = "h2-client")]
     Http2Client,
     /// WebSocket messages that the server sends back: CPU time per message

@@ -1,4 +1,4 @@
-//! Comparisons without a load: the memory of idle connections, and the time from start to first response.
+//! Comparisons that need no load: the memory of idle connections, and the time from start to first response.
 //! In: contenders. Out: a record of memory or of times.
 //! Never: runs two contenders at the same time, so that they do not share descriptors or memory.
 

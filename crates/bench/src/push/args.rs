@@ -24,7 +24,7 @@ const TALK_BYTES_MAX: usize = 4096;
 /// Arguments of `tidegate bench push`.
 #[derive(clap::Args, Debug)]
 pub struct PushArgs {
-    /// The URL that subscribes: ws://HOST[:PORT]/PATH; `{}` in it stands for the number of the channel
+    /// The URL to which subscribers connect: ws://HOST[:PORT]/PATH; `{}` in it stands for the number of the channel
     #[arg(value_name = "URL")]
     url: String,
     /// Number of subscribers, each with its own connection
@@ -52,7 +52,7 @@ pub struct PushArgs {
     /// Number of publications, each after the receipt of the one before [default: 10, without --rate]
     #[arg(short = 'n', long, value_name = "N", conflicts_with = "rate", value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     broadcasts: Option<u32>,
-    /// Pause after a broadcast has been received
+    /// Pause between the receipt of a publication and the next publication
     #[arg(long, value_parser = parse_duration, default_value = "1s", conflicts_with = "rate")]
     pause: Duration,
     /// Publish at this rate over all channels, without waiting for receipts, instead of --broadcasts: 10/s
@@ -67,10 +67,10 @@ pub struct PushArgs {
     /// Share of the subscribers that send messages themselves while publications are sent: 5%
     #[arg(long, value_name = "SHARE", value_parser = parse_share, conflicts_with = "plain")]
     talkers: Option<f64>,
-    /// How often each of these subscribers sends a message
+    /// Interval at which each talker sends a message
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "1s", requires = "talkers")]
     talk_every: Duration,
-    /// Bytes of each of these messages
+    /// Bytes of each message of a talker
     #[arg(long, value_name = "BYTES", default_value_t = 20, requires = "talkers")]
     talk_size: usize,
     /// Number of channels; subscribers and publications take them in turn
@@ -92,7 +92,7 @@ pub struct PushArgs {
     /// Additional header field of the subscribers' requests, 'name: value'; may be repeated
     #[arg(short = 'H', long, value_name = "FIELD")]
     pub(super) header: Vec<String>,
-    /// Speak Centrifugo's client protocol (JSON): the URL is that of connection/websocket, and --channel is subscribed
+    /// Speak Centrifugo's client protocol (JSON): the URL is that of connection/websocket, and --channel names the channel
     #[arg(long, requires = "channel", conflicts_with_all = ["plain", "talkers"])]
     client_protocol: bool,
     /// Token of the subscribers, with --client-protocol

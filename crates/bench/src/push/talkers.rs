@@ -8,7 +8,7 @@ use crate::histogram::Times;
 use core::time::Duration;
 use tidegate_wire::websocket::{Kind, MaskKey, encode_message, encode_ping};
 
-/// Most messages of a thread before it handles the events of its connections.
+/// The most messages that a thread sends before it handles the events of its connections.
 pub(super) const SENT_PER_TURN_MAX: usize = 64;
 /// Bytes of the payload of a Ping: the talker and the number of its message.
 const PING_BYTES: usize = 8;
@@ -20,7 +20,7 @@ struct Talker {
     member: u32,
     /// The number of its last message; 0: none.
     number: u32,
-    /// When it was sent, in nanoseconds from the start; `None`: it was read.
+    /// When that message was sent, in nanoseconds from the start; `None` once the server has read it.
     sent_at: Option<u64>,
 }
 
@@ -50,7 +50,7 @@ impl Talks {
     }
 }
 
-/// Whether connection `number` is one of the share that talks: they are spread evenly.
+/// Whether connection `number` talks. The talkers, a `share` of all connections, are spread evenly over them.
 pub(super) fn is_talker(number: u32, share: f64) -> bool {
     let until = |number: u32| (f64::from(number) * share).floor();
     until(number + 1) > until(number)
@@ -61,7 +61,7 @@ pub(super) struct Talkers {
     all: Vec<Talker>,
     /// How often each of them talks.
     every: Duration,
-    /// How many turns to talk have come.
+    /// How many turns have been taken.
     turns: u64,
     /// The data of a message.
     data: Vec<u8>,
@@ -79,7 +79,7 @@ impl Talkers {
         Self { all, every: plan.every, turns: 0, data: vec![b'x'; plan.bytes] }
     }
 
-    /// When the next talker is due, from the begin of the publications; `None` if there is none.
+    /// When the next talker is due, measured from the start of the publications; `None` without talkers.
     pub(super) fn next_due(&self) -> Option<Duration> {
         let count = self.all.len() as u64;
         let (rounds, rest) = (self.turns.checked_div(count)?, self.turns.checked_rem(count)?);
@@ -87,7 +87,7 @@ impl Talkers {
         Some(whole + self.every.mul_f64(rest as f64 / count as f64))
     }
 
-    /// The talker whose turn it is, and its subscriber. The next turn is that of another one.
+    /// Returns the talker whose turn it is and its subscriber, and gives the next turn to the next talker.
     pub(super) fn take_turn(&mut self) -> Option<(usize, u32)> {
         let at = self.turns.checked_rem(self.all.len() as u64)? as usize;
         self.turns += 1;
@@ -107,14 +107,14 @@ impl Talkers {
         encode_ping(out, &payload, Some(mask)).is_ok()
     }
 
-    /// What was encoded for a talker was sent.
+    /// Notes that the message which was encoded for a talker was sent.
     pub(super) fn note_sent(&mut self, at: usize, now: u64) {
         if let Some(talker) = self.all.get_mut(at) {
             talker.sent_at = Some(now);
         }
     }
 
-    /// A subscriber got a Pong. Returns when its last message was sent, if this Pong is the first one after it.
+    /// Notes a Pong that a subscriber got. Returns when its last message was sent, if this is the first Pong for that message.
     pub(super) fn take_pong(&mut self, member: u32, payload: &[u8]) -> Option<u64> {
         let (at, number) = payload.split_first_chunk()?;
         let number = u32::from_be_bytes(number.try_into().ok()?);

@@ -17,7 +17,7 @@ use tidegate_wire::websocket::Kind;
 /// Arguments of `tidegate bench ws`.
 #[derive(clap::Args, Debug)]
 pub struct EchoArgs {
-    /// The URL of an echo: ws://HOST[:PORT]/PATH or wss://...; with several, connections take them in turn
+    /// The URL of an echo server: ws://HOST[:PORT]/PATH or wss://...; with several, connections take them in turn
     #[arg(value_name = "URL", required = true)]
     urls: Vec<String>,
     /// Number of connections
@@ -91,7 +91,8 @@ impl EchoArgs {
     pub(super) fn plan(&self) -> Result<EchoPlan, String> {
         let targets: Vec<EchoTarget> =
             self.urls.iter().map(|url| target(url)).collect::<Result<_, _>>()?;
-        let address = targets.first().ok_or("give the URL of an echo")?.address;
+        let address =
+            targets.first().ok_or("give the URL of an echo server: ws://HOST[:PORT]/PATH")?.address;
         if self.size > SIZE_MAX {
             return Err(format!("--size {}: too large; allowed: 0 to {SIZE_MAX}", self.size));
         }

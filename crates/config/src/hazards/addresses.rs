@@ -42,7 +42,7 @@ pub(super) fn check_route(
             sets.get(*set).is_some_and(|set| set.file.is_none() && set.networks.is_empty())
         };
         if list.networks.is_empty() && !list.sets.is_empty() && list.sets.iter().all(is_empty) {
-            let what = format!("`{key}` names only sets without an address: {effect}");
+            let what = format!("`{key}` names only empty sets: {effect}");
             notes.warn(vain(place_of(table, key), what, "add addresses to the set"));
         }
     }

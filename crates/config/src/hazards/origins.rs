@@ -13,7 +13,7 @@ pub(super) fn check(route: &Route, table: &DeTable<'_>, notes: &mut Notes) {
     }
     let is_options = |method: &String| method == "OPTIONS";
     if !route.methods.is_empty() && !route.methods.iter().any(is_options) {
-        let what = "`cors` gets no preflight request: they have the method OPTIONS, which `method` does not list";
+        let what = "`cors` receives no preflight requests: their method is OPTIONS, which `method` does not list";
         notes.warn(vain(place_of(table, "method"), what, "add \"OPTIONS\" to `method`"));
     }
     for (kind, fields) in [

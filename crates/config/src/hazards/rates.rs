@@ -44,7 +44,7 @@ pub(super) fn check_route<'f>(
         if returns > RETURN_MAX {
             let days = returns.as_millis() / RETURN_MAX.as_millis();
             let what = format!(
-                "at this limit, the burst takes more than {days} days to refill: in effect, it is a total"
+                "at this limit, the burst takes more than {days} days to refill: in effect, it limits the total number of requests"
             );
             notes.warn(vain(at("burst"), what, "write a smaller `burst`, or a higher `limit`"));
         }

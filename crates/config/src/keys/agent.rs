@@ -26,7 +26,7 @@ pub static AGENT: Section = Section {
             TIMEOUT,
             Value("\"2s\""),
             "Time from the start of a check to the start of the next, shortened at random by up to a tenth.",
-            "Follows the load of a server within seconds, and costs a server less than a connection a second.",
+            "Follows the load of a server within seconds, and costs a server less than one connection per second.",
         ),
         key(
             "timeout",

@@ -10,10 +10,10 @@ pub static AUTH: Section = Section {
     path: "[route.auth]",
     about: "Serves only users with a password (`basic`: Basic authentication, RFC 7617) or requests with a token \
              (`jwt`); use it over https. Passwords are verified by separate threads, and correct ones are remembered \
-             for five minutes. If more than 64 passwords wait, or more than 8 of one client's address (of IPv6, its \
-             first 64 bits), requests get a 503 response; limit wrong passwords by `rate`, which comes first. To hide \
-             whether a user exists, every wrong password is hashed once with each cost that occurs in the file (with the \
-             eight highest, if there are more).",
+             for five minutes. If more than 64 passwords wait to be verified, or more than 8 from one client address (of \
+             IPv6, the first 64 bits), further requests get a 503 response; limit wrong passwords by `rate`, which is \
+             checked first. To hide whether a user exists, every wrong password is hashed once with each cost that \
+             occurs in the file (with the eight highest, if there are more).",
     keys: &[
         key(
             "basic",
@@ -38,10 +38,11 @@ pub static AUTH: Section = Section {
             Absent,
             "Asks a server of this pool about each request, in place of `basic`; only for `proxy`. The server gets a GET \
              request (for HEAD requests, a HEAD request) for `path` with the fields of the client's request, without its \
-             body, conditions and ranges, and with X-Forwarded-Method, X-Forwarded-Uri, X-Forwarded-Host, \
-             X-Forwarded-Proto and X-Forwarded-For. With a status of 200 to 299, the request is forwarded to its own \
-             server; any other response goes to the client as it is, such as 401 or a redirect to a login page. If \
-             no server answers, the request is not served. The settings of the pool apply, such as `timeouts`.",
+             body and without the fields of conditional and range requests, but with X-Forwarded-Method, \
+             X-Forwarded-Uri, X-Forwarded-Host, X-Forwarded-Proto and X-Forwarded-For. With a status of 200 to 299, the \
+             request is forwarded to its own server; any other response goes to the client as it is, such as 401 or a \
+             redirect to a login page. If no server answers, the request is not served. The settings of the pool apply, \
+             such as `timeouts`.",
             "",
         ),
         key(
@@ -133,8 +134,9 @@ pub static JWT: Section = Section {
             "claims",
             Fields(&Text("a string, such as \"admin\"")),
             Absent,
-            "Values that claims must have, by name. A list must contain the value, and so must the words of `scope`. A \
-             dot leads into an object: \"realm_access.roles\". Without such a claim, the response is 403.",
+            "Values that claims must have, by name. A claim that is a list must contain the value, and so must the words \
+             of `scope`. A dot selects a member of an object: \"realm_access.roles\". A token that lacks one of these \
+             claims gets a 403 response.",
             "",
         ),
         key(

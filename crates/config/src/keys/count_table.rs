@@ -50,14 +50,15 @@ pub static COUNT_TABLE: Section = Section {
             "counts",
             List(&Text(COUNT)),
             Required,
-            "What is counted, up to eight numbers for each key. With a period from 1s to 24h, what has happened within it \
-             until now; without a period, what has happened since the key was first counted. \"requests\": requests; \"connections\": \
-             requests in progress, where a WebSocket connection or another tunnel is one request; \"errors\": responses \
-             with a status from 400 to 499, by a server or by Tidegate; \"failures\": those from 500 to 599; \
-             \"bytes-received\" and \"bytes-sent\": bytes of request bodies and of responses; \"mark\": a number that the \
-             command `set table` sets. Errors, failures and bytes are counted when the exchange ends. A period is divided \
-             into seven parts, and the oldest part counts in proportion to the time of it that is within the period. So a \
-             count is exact for steady clients; for others, it differs by up to the count of one seventh of the period.",
+            "What is counted, up to eight numbers for each key. With a period from 1s to 24h, a number counts what has \
+             happened within that time until now; without a period, what has happened since the key was first counted. \
+             \"requests\": requests; \"connections\": requests in progress, where a WebSocket connection or another \
+             tunnel is one request; \"errors\": responses with a status from 400 to 499, by a server or by Tidegate; \
+             \"failures\": those from 500 to 599; \"bytes-received\" and \"bytes-sent\": bytes of request bodies and of \
+             responses; \"mark\": a number that the command `set table` sets. Errors, failures and bytes are counted \
+             when the exchange ends. A period is divided into seven parts, and the oldest part counts in proportion to \
+             the time of it that is within the period. So a count is exact for steady clients; for others, it differs by \
+             up to the count of one seventh of the period.",
             "",
         ),
         key(

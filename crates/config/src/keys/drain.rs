@@ -19,7 +19,7 @@ pub static DRAIN: Section = Section {
             Duration(0, MS_MAX),
             Value("\"0s\""),
             "When the process stops. At most half of `shutdown-grace`.",
-            "Without another machine, spreading only delays the stop.",
+            "If no other machine takes over the clients, spreading the closes only delays the stop.",
         ),
         key(
             "reload",

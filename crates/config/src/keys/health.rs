@@ -57,7 +57,7 @@ pub static HEALTH: Section = Section {
             Value("\"2s\""),
             "Time from the start of a check to the start of the next. The time is shortened at random by up to a \
              tenth, so that several proxies do not check a server at the same moment.",
-            "Notices a dead server within seconds, and costs a server less than a request a second.",
+            "Notices a dead server within seconds, and costs a server less than one request per second.",
         ),
         key(
             "fast-every",
@@ -78,14 +78,14 @@ pub static HEALTH: Section = Section {
             "rise",
             Number(1, 1000),
             Value("2"),
-            "How many checks in a row must pass until a server that is down is up.",
+            "How many checks in a row must pass before a server that is down counts as up.",
             "A server that is still starting may pass a single check by chance.",
         ),
         key(
             "fall",
             Number(1, 1000),
             Value("3"),
-            "How many checks in a row must fail until a server that is up is down.",
+            "How many checks in a row must fail before a server that is up counts as down.",
             "One lost packet must not mark a server down.",
         ),
         key(
@@ -103,5 +103,5 @@ pub static HEALTH: Section = Section {
             "",
         ),
     ],
-    later: &[("body", "write `status`: the body of the response is not read")],
+    later: &[("body", "the body of the response is not read; test the `status` instead")],
 };

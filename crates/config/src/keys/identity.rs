@@ -46,9 +46,10 @@ pub static REQUEST_ID: Section = Section {
 pub static TRACE: Section = Section {
     path: "[server.trace]",
     about: "Each request belongs to a trace (W3C Trace Context): servers get the field traceparent, and the access log \
-             contains the number of the trace (`trace_id`). A kept traceparent is passed on unchanged, with its tracestate: \
+             contains the id of the trace (`trace_id`). A kept traceparent is passed on unchanged, with its tracestate: \
              servers continue the span of the client. With [traces], Tidegate records spans of its own: servers continue \
-             these. Otherwise a trace begins here; if the id of the request was made here, the trace has the same number.",
+             these. Otherwise Tidegate begins a trace; if Tidegate also made the id of the request, the trace has the \
+             same id.",
     keys: &[
         key(
             "keep",
@@ -62,8 +63,8 @@ pub static TRACE: Section = Section {
             "sampled",
             Text("a percentage such as \"10%\""),
             Value("\"100%\""),
-            "The share of the traces begun here whose traceparent asks servers to record them, chosen at random. Up to \
-             three decimals, such as \"0.1%\".",
+            "The share of the traces begun by Tidegate that are marked as sampled, which asks servers to record them; \
+             chosen at random. Up to three decimals, such as \"0.1%\".",
             "Servers that obey the flag would otherwise record nothing. Busy services record a part.",
         ),
     ],

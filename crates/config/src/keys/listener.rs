@@ -52,10 +52,11 @@ pub static LISTENER: Section = Section {
             "connections-max",
             COUNT_OR_UNLIMITED,
             Value("\"unlimited\""),
-            "Number of open connections of this listener, in all workers together, so that its clients leave connections to \
-             those of other listeners. For a further client, the worker that accepts it closes one of its own clients of \
-             this listener: a silent one, or an idle one that has been quiet for long enough. If there is none, the new \
-             connection is reset before a TLS handshake. A reload that lowers the limit closes no connection.",
+            "Maximum number of open connections of this listener, in all workers together, so that the clients of other \
+             listeners can still connect. For a further client, the worker that accepts it closes one of its own \
+             connections of this listener: one on which the client has not sent a byte, or one that has been idle for \
+             long enough. If there is no such connection, the new one is reset before a TLS handshake. A reload that \
+             lowers the limit closes no connection.",
             "Without it, the clients of all listeners share `connections-max` of [server], which is enough if no listener \
              is more important than another one.",
         ),
@@ -63,12 +64,12 @@ pub static LISTENER: Section = Section {
             "connections-per-address-max",
             COUNT_OR_UNLIMITED,
             Value("\"unlimited\""),
-            "Number of open connections of one client address, in all workers together. Further connections are reset \
-             before a TLS handshake. IPv6 addresses count by their first 64 bits. For a connection that begins with a PROXY \
-             header, the address in the header counts, or that of the proxy if the header states no address; if it is one \
-             too many, it is closed after the header. Behind proxies that use other means, set the limit at the route. \
-             Clients of unix sockets have no address and are not limited. Up to about 100,000 addresses are \
-             counted at the same time, in 1 MiB; further ones are not limited.",
+            "Maximum number of open connections of one client address, in all workers together. Further connections are \
+             reset before a TLS handshake. IPv6 addresses count by their first 64 bits. For a connection that begins \
+             with a PROXY header, the address in the header counts, or that of the proxy if the header states no \
+             address; if it is one too many, it is closed after the header. Behind proxies that use other means, set the \
+             limit at the route. Clients of unix sockets have no address and are not limited. Up to about 100,000 \
+             addresses are counted at the same time, in 1 MiB; further ones are not limited.",
             "Many clients may share one address, such as that of their router.",
         ),
         key("count", COUNTING, Absent, LISTENER_COUNT, ""),

@@ -16,14 +16,14 @@ const TIME_MS_MAX: u64 = 60_000;
 pub(super) const HOOKS_NAME: &str = "the name of a [lua.NAME]";
 pub(super) const HOOKS_ABOUT: &str = "A Lua application whose `on_access` runs before a request is forwarded: it may \
     change the request, choose the pool or answer by itself. Its `on_response` changes heads of responses, its `on_body` \
-    their bodies, its `on_log` learns how requests ended. Only for `proxy`. A string is the name of the application.";
+    their bodies, its `on_log` is told how requests ended. Only for `proxy`. A string is the name of the application.";
 
 /// `hooks = { ... }` of a route.
 pub static HOOKS: Section = Section {
     path: "[route.hooks]",
     about: "A Lua application whose `on_access` runs before a request is forwarded, after `deny`, `rate` and `auth` have \
-             admitted it, whose `on_response` and `on_body` change the heads and the bodies of responses, and whose `on_log` \
-             learns how requests ended. A request whose hook fails or exceeds `time-max` gets a 500 response.",
+             admitted it, whose `on_response` and `on_body` change the heads and the bodies of responses, and whose \
+             `on_log` is told how requests ended. A request whose hook fails or exceeds `time-max` gets a 500 response.",
     keys: &[
         key("lua", Text(HOOKS_NAME), Required, "Name of the application.", ""),
         key(
@@ -104,8 +104,8 @@ pub static LUA: Section = Section {
             "layer",
             Word(LuaLayer::WORDS),
             Absent,
-            "The interface that the script was written for, if it is not Tidegate's own: `lapps` is that of services of LAppS \
-             (docs/lapps.md), `ngx` that of scripts of OpenResty (docs/ngx.md).",
+            "The interface that the script was written for, if it is not Tidegate's own: \"lapps\" is the interface of \
+             LAppS services (docs/lapps.md), \"ngx\" the interface of OpenResty scripts (docs/ngx.md).",
             "",
         ),
         key(
@@ -160,7 +160,8 @@ pub static LUA: Section = Section {
             Value("4096"),
             "Maximum number of timers and threads (`tide.timer`, `tide.spawn`) of one VM at once. Above it, the functions \
              return nil and an error.",
-            "A timer for each of some thousand connections; a script that adds timers endlessly is noticed early.",
+            "Enough for one timer for each of some thousand connections, and a script that adds timers endlessly is \
+             noticed early.",
         ),
         key(
             "body-max",

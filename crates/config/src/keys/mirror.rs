@@ -14,11 +14,11 @@ pub static MIRROR: Section = Section {
     path: "[route.mirror]",
     about: "Sends a copy of each request to a server of another pool, too, and drops the response: for tests of a new version \
             with real requests. The client gets the response of its own server, and never waits for that of the copy. A copy \
-            is sent once, when the request is complete and on its way to its own server, and only if a server of the pool is \
-            free: nothing waits for it. Each worker has up to 256 copies under way, on at most an eighth of its connections. \
-            WebSocket connections and other upgrades are not copied, nor are requests that authenticate their connection \
-            (NTLM, Negotiate). The servers see the request as the client's server does, so they should not change anything \
-            that the client's servers use.",
+            is sent once, when the request is complete and on its way to its own server, and only if a server of the \
+            pool is free: copies never wait in a queue. Each worker has up to 256 copies under way, on at most an eighth \
+            of its connections. WebSocket connections and other upgrades are not copied, nor are requests that \
+            authenticate their connection (NTLM, Negotiate). The servers cannot tell a copy from an original request, so \
+            they should not change data that the client's servers use.",
     keys: &[
         key(
             "pool",

@@ -109,9 +109,9 @@ pub static POOL: Section = Section {
             Number(0, 1_000_000),
             Value("1024"),
             "Maximum number of requests of the process that wait for a server below its `connections-max`. \
-             Further requests get a 503 response. Each worker has an equal share, rounded up: all workers \
-             together may exceed the number by one request for each worker but one, and a worker whose share \
-             is used up refuses requests while other workers have room.",
+             Further requests get a 503 response. Each worker has an equal share, rounded up: all workers together may \
+             exceed the number by up to one less than the number of workers, and a worker whose share is used up refuses \
+             requests while other workers have room.",
             "Waiting requests occupy memory. Beyond this number, an immediate error is better than a longer \
              wait.",
         ),

@@ -148,7 +148,7 @@ pub static PUSH: Section = Section {
             Text("at least 16 visible characters"),
             Absent,
             "The secret of the tokens with which clients of the client protocol connect and subscribe: JSON Web \
-             Tokens signed with HS256, HS384 or HS512. Without it and `token-keys`, no token is valid.",
+             Tokens signed with HS256, HS384 or HS512. Without `token-secret` and `token-keys`, no token is valid.",
             "",
         ),
         key(
@@ -261,9 +261,9 @@ pub static PUSH: Section = Section {
             "publish-rate",
             Text("a rate, such as \"50/1s\""),
             Absent,
-            "How many messages a connection may publish in a period, also at once. Further ones get error 111, and clients may \
-             publish them again later. Without this setting, clients publish as fast as the hub delivers. `rate` of a route \
-             limits how often an address connects.",
+            "How many messages a connection may publish in a period; it may publish all of them at once. Further ones \
+             get error 111, and clients may publish them again later. Without this setting, clients publish as fast as \
+             the hub delivers. `rate` of a route limits how often an address connects.",
             "",
         ),
         key(
@@ -320,8 +320,8 @@ pub static PUSH: Section = Section {
             "retry",
             Duration(TIMEOUT_MS_MIN, TIMEOUT_MS_MAX),
             Value("\"2s\""),
-            "How long a browser waits before it opens a stream of events again (`retry:`). Each stream gets up to \
-             half as much more, at random.",
+            "How long a browser waits before it opens a stream of events again (`retry:`). A random time of up to half \
+             of it is added for each stream.",
             "Clients that lose their connection together come back spread over a second.",
         ),
         key(

@@ -1,4 +1,4 @@
-//! The settings of calls to the user's own backend.
+//! The settings of calls to the application's backend.
 //! In: nothing. Out: the section `[push.NAME.backend]`, and the key with which channels use it.
 
 use super::Preset::{Absent, Required, Value};
@@ -13,10 +13,10 @@ pub(super) const BACKEND_EVENTS: Key = key(
     "backend-events",
     List(&Word(BackendEvent::WORDS)),
     Value("[]"),
-    "Which events of these channels go to the backend. With \"subscribe\", it decides about each subscription without \
-     a token, and `subscribe` has no effect; with \"publish\", it decides about each message of a client, and `publish` \
-     has no effect; with \"sub-refresh\", it renews subscriptions that it has granted for a time; with \
-     \"channel-empty\", it learns that the last subscriber of a channel has left.",
+    "Which events of these channels go to the backend. With \"subscribe\", the backend decides about each subscription \
+     without a token, and `subscribe` has no effect; with \"publish\", the backend decides about each message of a \
+     client, and `publish` has no effect; with \"sub-refresh\", the backend renews subscriptions that it has granted for \
+     a limited time; with \"channel-empty\", the backend is told that the last subscriber of a channel has left.",
     "Each event is a request to the backend, which must be able to answer it.",
 );
 
@@ -24,7 +24,7 @@ pub(super) const BACKEND_EVENTS: Key = key(
 pub static BACKEND: Section = Section {
     path: "[push.NAME.backend]",
     about: "The application that decides what clients may do, in the HTTP protocol of Centrifugo's proxy: for each event \
-            with a path, it gets a POST request with JSON. Without a path, an event is not sent.",
+            with a path, the application gets a POST request with JSON. Without a path, an event is not sent.",
     keys: &[
         key("pool", Text("the name of a [pool.NAME]"), Required, "Name of the pool.", ""),
         key("connect", PATH, Absent, "Path for clients that connect without a token.", ""),
@@ -78,9 +78,9 @@ pub static BACKEND: Section = Section {
             "headers",
             List(&Text("the name of a header field")),
             Value("[]"),
-            "Fields of the client's first request that each of its events repeats, such as [\"Cookie\", \
-             \"Authorization\"]. They are kept as long as the connection. A request in which they exceed 8 KiB gets a \
-             431 response. X-Forwarded-For is always sent, with the address of the client.",
+            "Fields of the client's first request that are copied into the backend request for each of its events, such \
+             as [\"Cookie\", \"Authorization\"]. They are kept as long as the connection. A request in which they exceed \
+             8 KiB gets a 431 response. X-Forwarded-For is always sent, with the address of the client.",
             "The backend should see only what it needs.",
         ),
         key(
@@ -102,7 +102,7 @@ pub static BACKEND: Section = Section {
             Number(1, 100_000),
             Value("256"),
             "Maximum number of events of one worker that wait for an answer. Beyond it, commands fail with error 111, and \
-             libraries try again later. Each connection has at most one. `refresh` and `sub-refresh` have a \
+             libraries try again later. Each connection has at most one such event. `refresh` and `sub-refresh` have a \
              separate limit of the same size.",
             "A backend that is slow must not use up the memory and the connections of the proxy.",
         ),

@@ -156,12 +156,12 @@ pub static ROUTE: Section = Section {
             "connections-per-address-max",
             COUNT_OR_UNLIMITED,
             Value("\"unlimited\""),
-            "Number of connections of one client address with a request of this route in progress, in all workers \
-             together; each stream of HTTP/2 counts as a connection, and a WebSocket connection or another tunnel until \
-             its end. Further requests get a 429 response. Behind a proxy in `trusted` of the listener, the address is \
-             the one that the proxy states; requests for which it states none count together. IPv6 addresses count by \
-             their first 64 bits. Clients without an address are not limited. Up to about 100,000 addresses are counted \
-             at the same time, in 1 MiB; further ones are not limited.",
+            "Maximum number of connections of one client address with a request of this route in progress, in all \
+             workers together; each stream of HTTP/2 counts as a connection, and a WebSocket connection or another \
+             tunnel until its end. Further requests get a 429 response. Behind a proxy in `trusted` of the listener, the \
+             address is the one that the proxy states; requests for which it states none count together. IPv6 addresses \
+             count by their first 64 bits. Clients without an address are not limited. Up to about 100,000 addresses are \
+             counted at the same time, in 1 MiB; further ones are not limited.",
             "Many clients may share one address, such as that of their router.",
         ),
         key(

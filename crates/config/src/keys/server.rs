@@ -35,9 +35,9 @@ pub static SERVER: Section = Section {
             "reload",
             Word(ReloadOn::WORDS),
             Value("\"signal\""),
-            "When the configuration file is read again: \"signal\" at SIGHUP and `ctl reload`, \"watch\" also 0.3 s after it has \
-             changed. Files that it names are read again with it, and \
-             \"watch\" also watches the scripts of Lua applications; certificates are always watched.",
+            "When the configuration file is read again: with \"signal\", at SIGHUP and `ctl reload`; with \"watch\", \
+             also 0.3 s after the file has changed. The files that the configuration names are read again at the same \
+             time. \"watch\" also watches the scripts of Lua applications; certificates are always watched.",
             "An editor may save a file that is not complete yet. If programs write the file, watching it is convenient.",
         ),
         key(
@@ -53,7 +53,7 @@ pub static SERVER: Section = Section {
             "drain",
             Table(&DRAIN),
             Absent,
-            "Over what time WebSocket connections are closed with a stop, a reload and an upgrade.",
+            "Over what time WebSocket connections are closed at a stop, a reload and an upgrade.",
             "",
         ),
         key(

@@ -14,7 +14,7 @@ pub(super) const FORWARD_ABOUT: &str = "Forwards every connection to a server of
      (TCP mode), for databases, mail and other protocols. A string is the name of the pool; a table chooses it by \
      the name in the client's TLS handshake. The settings of the pool apply: `balance`, `connections-max`, the \
      queue, `retries`, `proxy-protocol` and `timeouts` (`connect`, `queue`, `tunnel`). With `tls`, the listener \
-     decrypts what it forwards. Routes do not apply to the listener.";
+     terminates TLS and forwards the decrypted bytes. Routes do not apply to the listener.";
 
 /// `forward = { sni, default }` of a listener.
 pub static FORWARD: Section = Section {

@@ -9,8 +9,8 @@ use super::{Section, key};
 pub static TRACES: Section = Section {
     path: "[traces]",
     about: "Spans of requests for a collector of OpenTelemetry: one for each request, and one for its server. `trace` of [server] \
-             decides which traces are sampled. A thread of its own sends the spans, so a collector that is slow or away delays no \
-             request: spans that it does not take in time are lost and counted.",
+             decides which traces are sampled. A thread of its own sends the spans, so a slow or unreachable collector \
+             delays no request: spans that it does not take in time are lost and counted.",
     keys: &[
         key(
             "endpoint",
@@ -39,13 +39,13 @@ pub static TRACES: Section = Section {
             Text("a name"),
             Value("\"tidegate\""),
             "The name of the service that the spans belong to (`service.name`).",
-            "It tells the spans of Tidegate from those of the servers behind it.",
+            "It distinguishes the spans of Tidegate from those of the servers behind it.",
         ),
         key(
             "attributes",
             Fields(&Text("a value")),
             Absent,
-            "Attributes of the service besides, such as { \"deployment.environment.name\" = \"production\" }.",
+            "Further attributes of the service, such as { \"deployment.environment.name\" = \"production\" }.",
             "",
         ),
     ],

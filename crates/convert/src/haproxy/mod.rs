@@ -214,7 +214,7 @@ fn stats_socket(line: &Line, plan: &mut Plan, findings: &mut Findings<'_>) {
         return;
     };
     match &plan.admin {
-        Some(_) => findings.untranslated(line.number, "there is one [admin]"),
+        Some(_) => findings.untranslated(line.number, "a configuration has only one [admin]"),
         None => {
             if line.words.len() > 3 {
                 findings.differs(

@@ -194,7 +194,9 @@ fn why(name: &str) -> &'static str {
             "`ocsp` of a certificate names a file with an OCSP response"
         }
         "ssl_session_ticket_key" => "`tickets` of TLS names a file of keys",
-        "fastcgi_pass" | "uwsgi_pass" | "scgi_pass" | "memcached_pass" => "servers speak HTTP",
+        "fastcgi_pass" | "uwsgi_pass" | "scgi_pass" | "memcached_pass" => {
+            "Tidegate speaks only HTTP to servers"
+        }
         "auth_request" | "auth_request_set" => {
             "auth = { ask = \"POOL\", path = \"/verify\", copy = [\"x-user\"] } of a route asks a server"
         }
@@ -222,7 +224,7 @@ fn why(name: &str) -> &'static str {
             || name.starts_with("uwsgi_")
             || name.starts_with("scgi_") =>
         {
-            "servers speak HTTP"
+            "Tidegate speaks only HTTP to servers"
         }
         _ => "Tidegate has no counterpart",
     }

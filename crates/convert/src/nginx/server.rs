@@ -205,7 +205,7 @@ fn limits(block: &mut Block, servers: &[Levels<'_, '_>], findings: &mut Findings
         None => {}
     }
     let time = |text: &str| match units::milliseconds(text, "s") {
-        Some(0) => Err("Tidegate has no such timeout of 0; the default applies"),
+        Some(0) => Err("Tidegate does not allow 0 for this timeout; the default applies"),
         Some(ms) => Ok(ms),
         None => Err("not a time"),
     };

@@ -1,6 +1,6 @@
 //! The functions of CBOR and of layers (`tide.cbor`, `lapps.lua`, `ngx.lua`) that the prelude calls.
 //! In: arguments that the prelude has checked. Out: values, or nil and a text.
-//! Never: raises an error of its own; acts: what a script orders becomes an effect.
+//! Never: raises a Lua error itself; performs I/O: each order of a script becomes an effect for the host.
 
 use core::ffi::{CStr, c_int};
 

@@ -1,6 +1,6 @@
 //! The functions that the prelude calls: what Lua itself lacks, or does without a bound.
 //! In: arguments that the prelude has checked. Out: values, or nil and a text.
-//! Never: raises an error of its own; acts by itself: what a script starts becomes an effect.
+//! Never: raises a Lua error itself; performs I/O: whatever a script starts becomes an effect for the host.
 //! Limits: those of `Host`; `LOAD_BYTES_MAX` bytes of source in one chunk.
 
 use core::ffi::{CStr, c_int};
@@ -318,7 +318,7 @@ natives! {
         let by = seconds.map_or(Moment::NEVER, |seconds| host.now().after(span_of(seconds)));
         let error = match host.schedule.has_job(job) {
             true if host.schedule.running != job => return call.wait(Wait::Job(job, by)),
-            true => "a function cannot wait for its own end",
+            true => "a job cannot wait for itself",
             false => "the function was stopped",
         };
         call.push_boolean(false);

@@ -1,6 +1,6 @@
 //! The functions of sockets and of WebSocket connections to servers that the prelude calls.
 //! In: arguments that the prelude has checked. Out: values, or nil and a text.
-//! Never: raises an error of its own; acts: what a script orders becomes an effect.
+//! Never: raises a Lua error itself; performs I/O: each order of a script becomes an effect for the host.
 //! Limits: those of `sockets.rs` and `dialogue.rs`.
 
 use core::ffi::{CStr, c_int};
@@ -53,7 +53,7 @@ natives! {
         }
     }
 
-    /// (name) -> index and generation of an idle socket, and how often it was used again; nil if there is none.
+    /// (name) -> index and generation of an idle socket, and how often it was reused; nil if no socket is idle.
     fn sock_reuse(call) {
         match call.bytes(1).and_then(|key| call.host().reuse_socket(key)) {
             Some((id, reuses)) => {
@@ -85,7 +85,7 @@ natives! {
         call.done(call.host().send_socket(socket(call), data))
     }
 
-    /// (index, generation, kind, number or text) -> bytes, whether nothing more belongs to the portion; nil and an error.
+    /// (index, generation, kind, number or text) -> bytes, whether the portion is complete; nil and an error.
     fn sock_take(call) {
         let count = call.number(4).unwrap_or(0.0) as usize;
         let portion = match call.id(3) {
@@ -149,7 +149,7 @@ natives! {
                 Heard::Ping(data) => ("ping", Some(data)),
                 Heard::Pong => ("pong", None),
                 Heard::Close(close) => {
-                    // RFC 6455 section 7.1.5: 1005 stands for a frame without a code.
+                    // RFC 6455 section 7.1.5: 1005 means a frame without a code.
                     let (code, reason) = close.map_or((1005, ""), |close| (close.code.get(), close.reason));
                     call.push_bytes(b"close");
                     call.push_number(f64::from(code));

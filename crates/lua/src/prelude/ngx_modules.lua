@@ -1,4 +1,4 @@
--- The layer `ngx`: modules that OpenResty brings along, written anew where their own code needs FFI.
+-- The layer `ngx`: modules that OpenResty contains, reimplemented where their own code needs FFI.
 local native, P = ...
 
 local type, error, setmetatable, tostring = type, error, setmetatable, tostring

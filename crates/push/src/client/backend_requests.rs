@@ -1,7 +1,7 @@
 //! What a client may do only with the consent of the application's backend.
 //! In: commands of the client; decisions of the backend. Out: requests; then what the command does.
 //! Never: asks about a second command before the first one is answered; handles a command before those that came earlier.
-//! Limits: one request about commands of each client at a time, and one about times that are over (`expiry.rs`).
+//! Limits: for each client, one request about a command and one about an expiry (`expiry.rs`) at a time.
 //! Invariant: while `Connection::awaits_backend`, `receive` handles no command.
 
 pub(super) mod expiry;
@@ -42,16 +42,16 @@ pub(super) struct Backing {
     asked: Option<Asked>,
     /// The backend decides at `expires_at` whether the connection goes on.
     is_renewed: bool,
-    /// What the backend decides about times that are over.
+    /// The state of the requests about the expiry of the connection and its subscriptions.
     round: Round,
 }
 
-/// What a request is about. Each client has one request of either kind on its way.
+/// What a request is about. Each client has at most one request of each kind in flight.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Matter {
-    /// A command: those behind it wait.
+    /// A command. Later commands of the client wait.
     Command,
-    /// A time that is over: nothing waits.
+    /// The expiry of a connection or subscription. No command waits for it.
     Expiry,
 }
 

@@ -41,7 +41,7 @@ pub struct Context<'c, K> {
     pub over_rate: u64,
     /// What the caller must ask the backend.
     pub request: Option<BackendRequest>,
-    /// The backend has answered something that is no decision.
+    /// The response of the backend was not a decision.
     pub is_nonsense: bool,
 }
 

@@ -32,7 +32,7 @@ use crate::worker::Worker;
 pub(super) const NO_PASSWORD: &str = "the user name or the password is missing or wrong";
 
 /// The text of the response to an address with too many requests in progress, and the reason in the access log.
-const TOO_MANY_CLIENTS: &str = "too many requests of this address are in progress";
+const TOO_MANY_CLIENTS: &str = "too many requests from this address are in progress";
 
 /// The values for the edits of one response: that of the request whose action was begun last, or whose response begins
 /// now.

@@ -9,7 +9,7 @@ use tidegate_base::{Moment, Span};
 pub(crate) struct Intake {
     /// Bytes of the body received so far, without framing. Checked against the listener's `limits.body`.
     pub(crate) bytes: u64,
-    /// When the client counts as too slow. Each byte of the body postpones this moment according to
+    /// The deadline at which the client counts as too slow. Each byte of the body postpones this moment according to
     /// `limits.body-rate-min`, up to `timeouts.body` from now. `NEVER` while the action does not wait for the client.
     pub(crate) by: Moment,
 }
@@ -18,8 +18,8 @@ impl Intake {
     /// Nothing has arrived.
     pub(crate) const NONE: Self = Self { bytes: 0, by: Moment::NEVER };
 
-    /// Postpones `by` by the time that `count` bytes of the framed body may take. Without a minimum rate, the
-    /// whole timeout begins again.
+    /// Postpones the deadline by the time in which `count` bytes must arrive. `count` includes the framing, `data_bytes` does
+    /// not. Without a minimum rate, the whole timeout begins again.
     pub(crate) fn note(&mut self, count: usize, data_bytes: usize, rate_min: usize) {
         self.bytes += data_bytes as u64;
         self.by = match rate_min {

@@ -1,6 +1,6 @@
 //! The action `respond`: the fixed response of a route, encoded when the configuration was loaded.
-//! In: a request whose route has the action. Out: its response. Never: lasts longer than the call, except that
-//! `synthetic.rs` sends a response whose bandwidth is limited.
+//! In: a request whose route has the action. Out: the response.
+//! Never: keeps state after the call. A response whose bandwidth is limited is handed to `synthetic.rs`.
 
 use tidegate_reactor::Reactor;
 use tidegate_wire::message::{Method, RequestHead};

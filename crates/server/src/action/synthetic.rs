@@ -132,8 +132,8 @@ impl Worker {
         limits.down.map(|_| Box::new(Pace::new(&limits)))
     }
 
-    /// Sends a fixed response in pieces, if the bandwidth of its route is limited to less than all of it at once. Returns
-    /// whether that is so.
+    /// Begins a fixed response that is sent in pieces, if the bandwidth limit of its route does not admit all of it at once.
+    /// Returns whether the response has begun.
     pub(super) fn begin_paced<R: Reactor>(
         &mut self,
         reactor: &mut R,

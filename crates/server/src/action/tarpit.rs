@@ -1,6 +1,6 @@
-//! Requests above the limit of their route's rate that wait before they are refused (`then = "tarpit"` of `rate`).
+//! Requests above their route's rate limit that wait before they are refused (`then = "tarpit"` of `rate`).
 //! In: a refused request. Out: its 429 response, after a time.
-//! Never: holds a place at a server, a head or a body; makes a request wait that another client's request depends on.
+//! Never: holds a connection to a server, a request head or a body; delays a request of another client.
 //! Limits: `waiting-max` of the limit, in all workers together; `SHARE` of the connections of a worker. The requests
 //! above them get their response at once (`tarpits_full`). A request waits for up to 60 s.
 //! Invariant: each waiting request has one place of its limit, and gives it back at its end.
@@ -94,7 +94,7 @@ impl Worker {
         }
     }
 
-    /// The request has waited: it gets its response.
+    /// The wait of the request is over: sends its response.
     pub(super) fn tarpit_due<R: Reactor>(&mut self, reactor: &mut R, id: Id<TarpitRequest>) {
         let Some(request) = self.tarpits.remove(id) else { return };
         let to = request.requester;

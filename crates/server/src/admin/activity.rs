@@ -24,7 +24,7 @@ fn no_arguments(command: &str, arguments: &[&str]) -> Result<(), String> {
     match arguments.is_empty() {
         true => Ok(()),
         false => {
-            Err(format!("`{command}` cannot have {:?}; write: {command}", arguments.join(" ")))
+            Err(format!("`{command}` does not accept {:?}; write: {command}", arguments.join(" ")))
         }
     }
 }
@@ -45,7 +45,7 @@ pub(super) fn show_activity(arguments: &[&str], operations: &Operations) -> Outc
     Ok(Shown(text))
 }
 
-/// Shows the threads of the workers: their numbers in the kernel, their CPU time, and what they have to do.
+/// Shows the threads of the workers: their thread ids, CPU time, requests and connections.
 pub(super) fn show_threads(arguments: &[&str], operations: &Operations) -> Outcome {
     no_arguments("show threads", arguments)?;
     let mut text = String::from(
@@ -99,7 +99,7 @@ impl Cost {
         sum
     }
 
-    /// The mean of the calls that were timed, and that mean for all calls.
+    /// The mean time of the calls that were timed, and the estimated total time of all calls.
     fn mean_and_all(&self, sampled_ns: u64) -> (u64, u64) {
         let mean = sampled_ns.checked_div(self.sampled).unwrap_or(0);
         let all = u128::from(sampled_ns) * u128::from(self.calls);

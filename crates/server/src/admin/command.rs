@@ -228,7 +228,7 @@ const COMMANDS: &[Command] = &[
     Command {
         words: &["prepare", "map"],
         arguments: "NAME",
-        about: "begins a new version of a map; `commit map` replaces all entries of the map by it",
+        about: "begins a new version of a map; `commit map` replaces all entries of the map with it",
         example: "prepare map hosts",
         run: map::prepare,
     },
@@ -242,7 +242,7 @@ const COMMANDS: &[Command] = &[
     Command {
         words: &["commit", "map"],
         arguments: "@VERSION NAME",
-        about: "replaces the entries of the map by those of the version",
+        about: "replaces the entries of the map with those of the version",
         example: "commit map @1 hosts",
         run: map::commit,
     },
@@ -362,7 +362,7 @@ const COMMANDS: &[Command] = &[
     Command {
         words: &["help"],
         arguments: "",
-        about: "this list",
+        about: "lists the commands",
         example: "help",
         run: |_, _| Ok(Reply::Shown(help())),
     },
@@ -399,7 +399,7 @@ fn help() -> String {
         let usage = format!("{words} {}", command.arguments);
         text.push_str(&format!("  {}\n      {}\n", usage.trim_end(), command.about));
         if command.example != words {
-            text.push_str(&format!("      such as: {}\n", command.example));
+            text.push_str(&format!("      example: {}\n", command.example));
         }
     }
     text.push_str("  prompt\n      keeps the connection open for further commands\n");
@@ -413,7 +413,7 @@ fn allowed(command: &str, given: &[&str], allowed: &[&str]) -> String {
         .iter()
         .map(|form| format!("`{}`", format!("{command} {form}").trim_end()))
         .collect();
-    format!("`{command}` cannot have {:?}; allowed: {}", given.join(" "), forms.join(", "))
+    format!("`{command}` does not accept {:?}; allowed: {}", given.join(" "), forms.join(", "))
 }
 
 /// The line that `show servers state` begins with, after the version of its format.
@@ -527,7 +527,7 @@ fn status_number(code: &str) -> u8 {
 
 fn set_server(arguments: &[&str], operations: &Operations) -> Outcome {
     let usage =
-        "write: set server POOL/SERVER state ready|drain|maint, weight N|N%, or agent up|down";
+        "usage: set server POOL/SERVER state ready|drain|maint, weight N|N%, or agent up|down";
     let [place, what @ ("state" | "weight" | "agent"), word] = arguments else {
         return Err(usage.to_owned());
     };
@@ -547,7 +547,9 @@ fn set_server(arguments: &[&str], operations: &Operations) -> Outcome {
             };
             let set = operations.roster.set_agent(place, operation);
             if set == Ok(false) {
-                return Err(format!("server {place:?} has no agent; its pool needs `agent`"));
+                return Err(format!(
+                    "server {place:?} has no agent; help: add `agent` to its pool"
+                ));
             }
             set.map(drop)
         }

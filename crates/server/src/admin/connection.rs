@@ -1,7 +1,7 @@
 //! A connection of the admin interface, and the places that connections take.
-//! In: accepted sockets. Out: bytes until a deadline; the end of the connection that gives way to a new one.
-//! Never: lets a client without the token keep a place: while it has not completed its first request or line, and the
-//! token, it has `REQUEST_SPAN` in all, and gives way to a new connection if no place is free.
+//! In: accepted sockets. Out: bytes until a deadline; the close of a connection whose place a new one takes.
+//! Never: lets a client without the token keep a place: until its first request or line and its token are complete, a
+//! client has `REQUEST_SPAN` in all, and its connection is closed for a new one if all places are taken.
 //! Limits: `CONNECTIONS_MAX` connections, and as many more that are ending.
 
 use std::io::{self, Read, Write};
@@ -48,14 +48,14 @@ impl Stream {
     }
 }
 
-/// What a connection waits for, in the order in which connections give way to a new one.
+/// What a connection waits for, in the order in which connections are closed for a new one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Phase {
     /// For the rest of the first request or line, or for the token.
     Unproven,
     /// For the next line of a session.
     Idle,
-    /// For nothing: it is being served, and does not give way.
+    /// For nothing: the connection is being served, and is not closed for another one.
     Served,
     /// It has been ended, and its thread is about to notice.
     Ended,

@@ -1,7 +1,7 @@
 //! `show errors`: the last malformed messages of clients and of servers.
 //! In: the reports of the workers. Out: text or JSON, with the offending byte marked.
-//! Never: shows bytes of messages, which may contain secrets, to clients that any user of the machine could be: only over a
-//! unix socket, or with a token.
+//! Never: shows the bytes of messages, which may contain secrets, if any user of the machine could be the client: they are
+//! shown only over a unix socket, or with a token.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ pub(super) fn show(arguments: &[&str], operations: &Operations) -> Outcome {
         _ => {
             let given = arguments.join(" ");
             return Err(format!(
-                "`show errors` cannot have {given:?}; allowed: `show errors`, `show errors json`"
+                "`show errors` does not accept {given:?}; allowed: `show errors`, `show errors json`"
             ));
         }
     };
@@ -90,7 +90,7 @@ fn sender(message: &Malformed) -> String {
 fn write(text: &mut String, message: &Malformed, shows_bytes: bool) {
     let (time, sender) = (time(message), sender(message));
     let at = offending(message);
-    let place = at.map_or_else(String::new, |at| format!(", the offending one is number {at}"));
+    let place = at.map_or_else(String::new, |at| format!("; the offending byte is at offset {at}"));
     let _ = writeln!(
         text,
         "\n{time} {sender}, connection {}\n  {}\n  {} bytes{place}",
@@ -109,11 +109,11 @@ fn write(text: &mut String, message: &Malformed, shows_bytes: bool) {
     }
     let rest = message.total - offset;
     if rest > 0 {
-        let _ = writeln!(text, "  and {rest} more");
+        let _ = writeln!(text, "  and {rest} more bytes");
     }
 }
 
-/// Writes a line of bytes, and the mark below the offending one.
+/// Writes a line of bytes, and the mark below the offending byte.
 fn write_piece(text: &mut String, piece: &[u8], offset: usize, at: Option<usize>) {
     let shown = piece.escape_ascii();
     let _ = writeln!(text, "  {offset:05} {shown}");
@@ -181,10 +181,10 @@ mod tests {
         write(&mut text, &message(bytes, place), true);
         let expected = "  00025 B\\xe9d: x\\r\\n\n         ^\n  00033 \\r\\n\n";
         assert!(text.ends_with(expected), "{text}");
-        assert!(text.contains("35 bytes, the offending one is number 26\n"), "{text}");
+        assert!(text.contains("35 bytes; the offending byte is at offset 26\n"), "{text}");
         let mut hidden = String::new();
         write(&mut hidden, &message(bytes, place), false);
-        assert!(hidden.contains("number 26") && !hidden.contains("Host"), "{hidden}");
+        assert!(hidden.contains("offset 26") && !hidden.contains("Host"), "{hidden}");
         assert!(as_json(&message(bytes, place), false).get("bytes").is_none());
     }
 
@@ -196,6 +196,6 @@ mod tests {
         write(&mut text, &long, true);
         let expected = format!("  00128 {}\n          ^\n", "a".repeat(64));
         assert!(text.contains(&expected), "{text}");
-        assert!(text.ends_with("  and 800 more\n"), "{text}");
+        assert!(text.ends_with("  and 800 more bytes\n"), "{text}");
     }
 }

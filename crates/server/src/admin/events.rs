@@ -43,7 +43,7 @@ impl Selection {
                 (None, _) => {
                     let kinds = EventKind::ALL.map(EventKind::name).join(", ");
                     return Err(format!(
-                        "`show events` cannot have {word:?}; allowed: a number from 1 to {EVENTS_MAX}, json, {kinds}"
+                        "`show events` does not accept {word:?}; allowed: a number from 1 to {EVENTS_MAX}, json, {kinds}"
                     ));
                 }
             }

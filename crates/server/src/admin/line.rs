@@ -33,7 +33,7 @@ pub(super) fn serve(
         if !goes_on {
             return Ok(());
         }
-        // Without the token, the time of the first line goes on.
+        // Without the token, the deadline of the first line still applies.
         if session.is_known {
             connection.awaits_line();
         }
@@ -103,7 +103,7 @@ impl Session {
                 }
                 Step::Run(_) if !self.is_known => return (output + DENIED, false),
                 Step::Run(words) => {
-                    // A command may take longer than a client has to present its line, and keeps its place.
+                    // A command may take longer than the time limit for a line, and the connection keeps its place meanwhile.
                     connection.is_served();
                     output.push_str(&run(&words, caller, operations, connection));
                 }

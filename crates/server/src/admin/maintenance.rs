@@ -13,7 +13,7 @@ use super::command::Reply::{Changed, Shown};
 /// Shows each name, what a command has set for it, and how many of its routes are closed.
 pub(super) fn show(arguments: &[&str], operations: &Operations) -> Outcome {
     if !arguments.is_empty() {
-        return Err("write: show maintenance".to_owned());
+        return Err("usage: show maintenance".to_owned());
     }
     let config = operations.config.lock().unwrap_or_else(PoisonError::into_inner).clone();
     let mut text = String::from("# name switch routes closed\n");
@@ -29,7 +29,7 @@ pub(super) fn show(arguments: &[&str], operations: &Operations) -> Outcome {
 
 /// Closes or opens the routes of a name.
 pub(super) fn set(arguments: &[&str], operations: &Operations) -> Outcome {
-    let usage = "write: set maintenance NAME on|off|default";
+    let usage = "usage: set maintenance NAME on|off|default";
     let [name, word] = arguments else { return Err(usage.to_owned()) };
     let known = Position::WORDS.iter().find(|(known, _)| known == word);
     let Some((_, position)) = known else {

@@ -54,14 +54,14 @@ pub(super) fn show(arguments: &[&str], operations: &Operations) -> Outcome {
             }
             None => return Err(absent(name, key)),
         },
-        _ => return Err("write: show map [NAME [KEY]]".to_owned()),
+        _ => return Err("usage: show map [NAME [KEY]]".to_owned()),
     }
     Ok(Shown(text))
 }
 
 /// Shows the value that a text has.
 pub(super) fn get(arguments: &[&str], operations: &Operations) -> Outcome {
-    let [name, text] = arguments else { return Err("write: get map NAME TEXT".to_owned()) };
+    let [name, text] = arguments else { return Err("usage: get map NAME TEXT".to_owned()) };
     let table = find(name, operations)?.table();
     let found = table.find(&mut text.as_bytes().to_vec());
     match found.and_then(|number| table.values().get(number)) {
@@ -77,7 +77,7 @@ fn absent(name: &str, key: &str) -> String {
 /// Sets the value of a key.
 pub(super) fn set(arguments: &[&str], operations: &Operations) -> Outcome {
     let [name, key, value] = arguments else {
-        return Err("write: set map NAME KEY VALUE".to_owned());
+        return Err("usage: set map NAME KEY VALUE".to_owned());
     };
     find(name, operations)?.set(key, value)?;
     Ok(Changed(String::new()))
@@ -85,7 +85,7 @@ pub(super) fn set(arguments: &[&str], operations: &Operations) -> Outcome {
 
 /// Removes a key.
 pub(super) fn remove(arguments: &[&str], operations: &Operations) -> Outcome {
-    let [name, key] = arguments else { return Err("write: del map NAME KEY".to_owned()) };
+    let [name, key] = arguments else { return Err("usage: del map NAME KEY".to_owned()) };
     match find(name, operations)?.remove(key) {
         true => Ok(Changed(String::new())),
         false => Err(absent(name, key)),
@@ -94,21 +94,21 @@ pub(super) fn remove(arguments: &[&str], operations: &Operations) -> Outcome {
 
 /// Removes all keys.
 pub(super) fn clear(arguments: &[&str], operations: &Operations) -> Outcome {
-    let [name] = arguments else { return Err("write: clear map NAME".to_owned()) };
+    let [name] = arguments else { return Err("usage: clear map NAME".to_owned()) };
     find(name, operations)?.clear();
     Ok(Changed(String::new()))
 }
 
 /// Begins a draft.
 pub(super) fn prepare(arguments: &[&str], operations: &Operations) -> Outcome {
-    let [name] = arguments else { return Err("write: prepare map NAME".to_owned()) };
+    let [name] = arguments else { return Err("usage: prepare map NAME".to_owned()) };
     let draft = find(name, operations)?.prepare();
     Ok(Shown(format!("New version created: {draft}\n")))
 }
 
 /// Adds an entry to a draft, which changes nothing yet.
 pub(super) fn add(arguments: &[&str], operations: &Operations) -> Outcome {
-    let usage = "write: add map @VERSION NAME KEY VALUE, or set map NAME KEY VALUE";
+    let usage = "usage: add map @VERSION NAME KEY VALUE, or set map NAME KEY VALUE";
     let [version, name, key, value] = arguments else { return Err(usage.to_owned()) };
     let version = number_of(version).ok_or(usage)?;
     find(name, operations)?.add(version, key, value)?;
@@ -117,7 +117,7 @@ pub(super) fn add(arguments: &[&str], operations: &Operations) -> Outcome {
 
 /// Puts a draft in force.
 pub(super) fn commit(arguments: &[&str], operations: &Operations) -> Outcome {
-    let usage = "write: commit map @VERSION NAME";
+    let usage = "usage: commit map @VERSION NAME";
     let [version, name] = arguments else { return Err(usage.to_owned()) };
     let version = number_of(version).ok_or(usage)?;
     let count = find(name, operations)?.commit(version)?;

@@ -61,7 +61,7 @@ use crate::threads::{self, Ended};
 
 /// Bytes of a request head, or of a line of commands.
 const INPUT_BYTES_MAX: usize = 16 * 1024;
-/// How long a failed accept waits, because descriptors or memory are short; and a failed attempt to listen.
+/// The pause after a failed accept (descriptors or memory are short), and after a failed attempt to listen.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// How long the interface waits for the last counts of the process that is replaced.
 const OPENING_WAIT: Duration = Duration::from_secs(10);
@@ -70,13 +70,13 @@ const OPENING_WAIT: Duration = Duration::from_secs(10);
 pub(crate) struct Operations {
     /// The configuration, with the actual addresses of listeners.
     pub(crate) config: Mutex<Arc<Config>>,
-    /// The parts of the configuration as it was read.
+    /// The parts of the configuration that was read last, with a fingerprint of each.
     pub(crate) inventory: Mutex<Inventory>,
     /// The state that all workers share.
     pub(crate) process: Mutex<ProcessState>,
     /// The counters of each worker.
     pub(crate) accounts: Vec<Arc<Accounts>>,
-    /// The ways to the workers.
+    /// The senders to the mailboxes of the workers.
     pub(crate) workers: Vec<Sender<Mail>>,
     /// Only the user of the process, or those with the token, can use the interface.
     pub(crate) is_private: bool,
@@ -116,7 +116,7 @@ impl Operations {
         self.process.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// What the next process continues with.
+    /// The state that the next process takes over.
     pub(crate) fn transfer(&self) -> StateTransfer {
         let counters = self.counters().into_iter().filter(|(name, _)| is_passed(name));
         StateTransfer {
@@ -330,7 +330,7 @@ struct Caller {
 }
 
 impl Caller {
-    /// Whether `shown` is the token. The time that this takes does not depend on how much of it is right.
+    /// Whether `shown` is the token, compared in constant time.
     fn accepts(&self, shown: &str) -> bool {
         let Some(token) = &self.token else { return true };
         let differences = token.bytes().zip(shown.bytes()).map(|(one, other)| one ^ other);
@@ -360,8 +360,9 @@ impl Input {
     /// The next line with its end; `None` at the end of the input. The last line may have no end.
     ///
     /// # Errors
-    /// A byte is not part of a text. Such bytes are of another protocol, such as the ClientHello of a browser whose
-    /// session id another site has chosen: no part of it is a command.
+    /// A byte is not text, so the input is of another protocol. It may contain commands all the same: a web page can make a
+    /// browser send a TLS ClientHello whose session id is a command. So the line with such a byte is not executed, nor is
+    /// anything after it.
     fn read_line(&mut self, stream: &mut impl Read) -> io::Result<Option<String>> {
         let mut buffer = [0; 4096];
         loop {

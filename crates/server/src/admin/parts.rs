@@ -18,7 +18,7 @@ use crate::inspection::{Question, Report, Reports};
 use crate::log::Stamp;
 use crate::reload::unix_seconds;
 
-/// Shows the servers of all pools, and what the workers have with each.
+/// Shows the servers of all pools, with the requests and connections of the workers.
 pub(super) fn pools(arguments: &[&str], operations: &Operations) -> Outcome {
     let is_json = wants_json("show pools", arguments)?;
     let reports = ask_all(operations, Question::Pools);

@@ -1,5 +1,5 @@
-//! What the kernel knows about this process, as the metrics that Prometheus' own clients define for every program.
-//! In: files of /proc. Out: text. A value that the kernel does not tell is left out.
+//! What the kernel knows about this process, as the metrics that Prometheus client libraries define for every program.
+//! In: files of /proc. Out: text. A value that the kernel does not report is left out.
 //! Limits: takes the same time whatever the number of connections: open descriptors are counted by the kernel (Linux 6.2 or
 //! newer), in the table of each thread that has its own.
 

@@ -21,11 +21,11 @@ const SPAN_MAX: Duration = Duration::from_secs(300);
 const SPAN_MIN: Duration = Duration::from_millis(100);
 /// Samples for each second of CPU time, unless the command states another number.
 const HERTZ: u32 = 99;
-/// How much nicer to others the thread becomes that reads the samples.
+/// Added to the nice value of the thread that reads the samples.
 const NICE: i32 = 10;
 /// The function of a worker that calls all others.
 const ROOT: &str = "tidegate_server::start::serve";
-const USAGE: &str = "write: profile DURATION [worker N] [hertz N] [by perf|timers] [attached], such as: profile 10s; \
+const USAGE: &str = "usage: profile DURATION [worker N] [hertz N] [by perf|timers] [attached], such as: profile 10s; \
     or: profile stop";
 
 /// Whether a profile is being taken.
@@ -147,7 +147,7 @@ impl Plan {
                 times.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
             Facts { requests, user_ms, kernel_ms, ..Facts::default() }
         };
-        // The workers come first. The thread ends with the connection.
+        // A lower priority than that of the workers. The thread serves only this connection, so the priority is not restored.
         let _ = rustix::process::nice(NICE);
         let mut stacks = Stacks::of_this_process();
         let begin = (Instant::now(), facts());
@@ -198,7 +198,7 @@ fn snapshot<'s>(sample: &Sample<'s>) -> Snapshot<'s> {
 
 fn refusal(error: std::io::Error) -> String {
     format!(
-        "the system does not let Tidegate sample its threads: {error}; help: allow timer_create(2) to the process, or \
+        "the system does not let Tidegate sample its threads: {error}; help: allow the process to call timer_create(2), or \
          perf_event_open(2) with CAP_PERFMON"
     )
 }

@@ -10,7 +10,7 @@ use super::command::Reply::Shown;
 pub(super) struct Rows {
     columns: &'static [&'static str],
     rows: Vec<Vec<Value>>,
-    /// Lines of the text before the rows; of JSON no part.
+    /// Lines before the rows. Only the text has them, not the JSON.
     notes: String,
 }
 
@@ -26,7 +26,7 @@ impl Rows {
         self.rows.push(row.into());
     }
 
-    /// Adds a line to the text that is no row.
+    /// Adds a line before the rows of the text.
     pub(super) fn note(&mut self, line: &str) {
         self.notes.push_str(line);
     }
@@ -81,7 +81,7 @@ pub(super) fn wants_json(command: &str, arguments: &[&str]) -> Result<bool, Stri
         _ => {
             let given = arguments.join(" ");
             Err(format!(
-                "`{command}` cannot have {given:?}; allowed: `{command}`, `{command} json`"
+                "`{command}` does not accept {given:?}; allowed: `{command}`, `{command} json`"
             ))
         }
     }
@@ -108,6 +108,9 @@ mod tests {
         assert_eq!(wants_json("show tls", &[]), Ok(false));
         assert_eq!(wants_json("show tls", &["json"]), Ok(true));
         let error = wants_json("show tls", &["x", "y"]).expect_err("an error");
-        assert_eq!(error, "`show tls` cannot have \"x y\"; allowed: `show tls`, `show tls json`");
+        assert_eq!(
+            error,
+            "`show tls` does not accept \"x y\"; allowed: `show tls`, `show tls json`"
+        );
     }
 }

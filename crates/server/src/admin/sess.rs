@@ -50,7 +50,7 @@ pub(super) fn list(arguments: &[&str], operations: &Operations) -> Outcome {
     all.sessions.iter().for_each(|session| write_line(&mut text, session));
     if all.left_out > 0 {
         // Writing to a String cannot fail.
-        let _ = writeln!(text, "# {} more", all.left_out);
+        let _ = writeln!(text, "# connections not shown: {}", all.left_out);
     }
     Ok(Shown(text + &missing))
 }
@@ -60,7 +60,7 @@ pub(super) fn show(arguments: &[&str], operations: &Operations) -> Outcome {
     let (id, is_json) = match arguments {
         [id] => (id_of(id, operations)?, false),
         [id, "json"] => (id_of(id, operations)?, true),
-        _ => return Err(format!("write: show conn ID [json]; {ID_USAGE}")),
+        _ => return Err(format!("usage: show conn ID [json]; {ID_USAGE}")),
     };
     let reports = ask_one(operations, id.worker, Question::Connection(id))?;
     let Some((_, Report::Sessions(mut found))) = reports.reports.into_iter().next() else {
@@ -97,7 +97,7 @@ pub(super) fn show(arguments: &[&str], operations: &Operations) -> Outcome {
 
 /// Resets a connection or a stream.
 pub(super) fn kill(arguments: &[&str], operations: &Operations) -> Outcome {
-    let [id] = arguments else { return Err(format!("write: kill conn ID; {ID_USAGE}")) };
+    let [id] = arguments else { return Err(format!("usage: kill conn ID; {ID_USAGE}")) };
     let id = id_of(id, operations)?;
     let reports = ask_one(operations, id.worker, Question::End(id))?;
     let Some((_, Report::Ended(ended))) = reports.reports.into_iter().next() else {
@@ -110,7 +110,7 @@ pub(super) fn kill(arguments: &[&str], operations: &Operations) -> Outcome {
 /// Ends the exchanges with a server.
 pub(super) fn end_of_server(arguments: &[&str], operations: &Operations) -> Outcome {
     let [place] = arguments else {
-        return Err("write: shutdown sessions server POOL/SERVER".to_owned());
+        return Err("usage: shutdown sessions server POOL/SERVER".to_owned());
     };
     let (pool, server) = server_of(place, operations)?;
     let reports = ask_all(operations, Question::EndOfServer(pool, server));
@@ -150,7 +150,7 @@ fn id_of(text: &str, operations: &Operations) -> Result<ConnectionId, String> {
     let workers = operations.workers.len();
     text.parse::<ConnectionId>().ok().filter(|id| id.worker < workers).ok_or_else(|| {
         format!(
-            "{text:?} is no id of a connection; {ID_USAGE}; its first number is a worker, 0 to {}",
+            "{text:?} is not the id of a connection; {ID_USAGE}; the first number is the worker, 0 to {}",
             workers.saturating_sub(1)
         )
     })
@@ -200,7 +200,7 @@ fn filter_of(arguments: &[&str]) -> Result<(Filter, bool), String> {
                 rest = after;
                 set(&mut filter, word, value)?;
             }
-            _ => return Err(format!("`show sess` cannot have {word:?}; {LIST_USAGE}")),
+            _ => return Err(format!("`show sess` does not accept {word:?}; {LIST_USAGE}")),
         }
     }
     Ok((filter, is_json))
@@ -338,7 +338,7 @@ mod tests {
             ("limit 0", "allowed: 1 to 100000"),
             ("client x", "allowed: an IP address"),
             ("older x", "allowed: a duration"),
-            ("frob", "cannot have \"frob\"; allowed: show sess [json] [all]"),
+            ("frob", "does not accept \"frob\"; allowed: show sess [json] [all]"),
         ] {
             let error = filter_of(&words.split(' ').collect::<Vec<_>>()).expect_err(words);
             assert!(error.contains(expected), "{words}: {error}");

@@ -41,17 +41,17 @@ pub(super) fn show(arguments: &[&str], operations: &Operations) -> Outcome {
                 let _ = writeln!(text, "{network}");
             }
             if networks.next().is_some() {
-                text.push_str("# and more\n");
+                text.push_str("# more ranges are not shown\n");
             }
         }
-        _ => return Err("write: show set [NAME]".to_owned()),
+        _ => return Err("usage: show set [NAME]".to_owned()),
     }
     Ok(Shown(text))
 }
 
 /// Shows whether an address is in a set.
 pub(super) fn get(arguments: &[&str], operations: &Operations) -> Outcome {
-    let [name, address] = arguments else { return Err("write: get set NAME ADDRESS".to_owned()) };
+    let [name, address] = arguments else { return Err("usage: get set NAME ADDRESS".to_owned()) };
     let set = find(name, operations)?;
     let parsed =
         address.parse::<IpAddr>().map_err(|_| format!("{address:?} is not an IP address"))?;
@@ -62,12 +62,12 @@ pub(super) fn get(arguments: &[&str], operations: &Operations) -> Outcome {
 }
 
 fn absent(name: &str, network: &str) -> String {
-    format!("set {name:?} has no address of {network:?}")
+    format!("set {name:?} does not contain {network:?}")
 }
 
 /// Adds a range, to the set itself or to a draft.
 pub(super) fn add(arguments: &[&str], operations: &Operations) -> Outcome {
-    let usage = "write: add set NAME NETWORK, or add set @VERSION NAME NETWORK";
+    let usage = "usage: add set NAME NETWORK, or add set @VERSION NAME NETWORK";
     match arguments {
         [name, network] => match find(name, operations)?.add(network)? {
             true => Ok(Changed(String::new())),
@@ -84,7 +84,7 @@ pub(super) fn add(arguments: &[&str], operations: &Operations) -> Outcome {
 
 /// Removes all addresses of a range.
 pub(super) fn remove(arguments: &[&str], operations: &Operations) -> Outcome {
-    let [name, network] = arguments else { return Err("write: del set NAME NETWORK".to_owned()) };
+    let [name, network] = arguments else { return Err("usage: del set NAME NETWORK".to_owned()) };
     match find(name, operations)?.remove(network)? {
         true => Ok(Changed(String::new())),
         false => Err(absent(name, network)),
@@ -93,23 +93,23 @@ pub(super) fn remove(arguments: &[&str], operations: &Operations) -> Outcome {
 
 /// Removes all addresses.
 pub(super) fn clear(arguments: &[&str], operations: &Operations) -> Outcome {
-    let [name] = arguments else { return Err("write: clear set NAME".to_owned()) };
+    let [name] = arguments else { return Err("usage: clear set NAME".to_owned()) };
     find(name, operations)?.clear();
     Ok(Changed(String::new()))
 }
 
 /// Begins a draft.
 pub(super) fn prepare(arguments: &[&str], operations: &Operations) -> Outcome {
-    let [name] = arguments else { return Err("write: prepare set NAME".to_owned()) };
+    let [name] = arguments else { return Err("usage: prepare set NAME".to_owned()) };
     let draft = find(name, operations)?.prepare();
     Ok(Shown(format!("New version created: {draft}\n")))
 }
 
 /// Puts a draft in force.
 pub(super) fn commit(arguments: &[&str], operations: &Operations) -> Outcome {
-    let usage = "write: commit set @VERSION NAME";
+    let usage = "usage: commit set @VERSION NAME";
     let [version, name] = arguments else { return Err(usage.to_owned()) };
     let version = number_of(version).ok_or(usage)?;
     let count = find(name, operations)?.commit(version)?;
-    Ok(Changed(format!("{count} ranges\n")))
+    Ok(Changed(format!("ranges: {count}\n")))
 }

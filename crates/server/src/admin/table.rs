@@ -37,7 +37,7 @@ fn now() -> Moment {
 
 /// Shows all tables, the keys of one with the largest counts, or the counts of one key.
 pub(super) fn show(arguments: &[&str], operations: &Operations) -> Outcome {
-    let usage = "write: show table [NAME [LIMIT | key KEY]]";
+    let usage = "usage: show table [NAME [LIMIT | key KEY]]";
     match arguments {
         [] => {
             let mut text = String::from("# name entries entries-max bytes evictions uncounted\n");
@@ -94,7 +94,7 @@ fn show_largest(table: &Table, limit: usize) -> Outcome {
         write_line(&mut text, table, &Shown { text: key, unused, counts });
     }
     if left_out > 0 {
-        let _ = writeln!(text, "# {left_out} more");
+        let _ = writeln!(text, "# keys not shown: {left_out}");
     }
     Ok(ShownText(text))
 }
@@ -125,7 +125,7 @@ pub(super) fn clear(arguments: &[&str], operations: &Operations) -> Outcome {
     match arguments {
         [name] => {
             let count = find(name, operations)?.cells().clear(None);
-            Ok(Changed(format!("{count} keys\n")))
+            Ok(Changed(format!("keys cleared: {count}\n")))
         }
         [name, key] | [name, "key", key] => {
             let table = find(name, operations)?;
@@ -135,14 +135,14 @@ pub(super) fn clear(arguments: &[&str], operations: &Operations) -> Outcome {
                 _ => Ok(Changed(String::new())),
             }
         }
-        _ => Err("write: clear table NAME [KEY]".to_owned()),
+        _ => Err("usage: clear table NAME [KEY]".to_owned()),
     }
 }
 
 /// Sets the mark of a key.
 pub(super) fn set(arguments: &[&str], operations: &Operations) -> Outcome {
     let [name, key, "mark", mark] = arguments else {
-        return Err("write: set table NAME KEY mark NUMBER".to_owned());
+        return Err("usage: set table NAME KEY mark NUMBER".to_owned());
     };
     let table = find(name, operations)?;
     let mark = mark.parse().map_err(|_| format!("a mark is a number, not {mark:?}"))?;

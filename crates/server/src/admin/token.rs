@@ -8,7 +8,7 @@ use crate::files;
 
 /// Bytes of the file.
 const TOKEN_BYTES_MAX: u64 = 4096;
-/// Characters of a token that clients of other machines could guess.
+/// The fewest characters of a token if clients on other machines can reach the interface.
 const TOKEN_CHARS_MIN: usize = 16;
 const MAKE: &str = "write a random token into the file: openssl rand -hex 32";
 
@@ -30,7 +30,7 @@ pub(crate) fn read(admin: &Admin) -> Result<Option<String>, Fault> {
     check(&bytes, is_local).map(Some)
 }
 
-/// Whether not every user of the machine can use the interface.
+/// Whether other users of the machine cannot use the interface.
 pub(crate) fn is_private(admin: &Admin) -> bool {
     admin.token_file.is_some() || matches!(admin.bind, Bind::Unix(_))
 }
@@ -38,7 +38,7 @@ pub(crate) fn is_private(admin: &Admin) -> bool {
 fn check(bytes: &[u8], is_local: bool) -> Result<String, Fault> {
     let fault = |what: &str| Err((what.to_owned(), MAKE.to_owned()));
     let Ok(text) = core::str::from_utf8(bytes) else {
-        return fault("the token is not text");
+        return fault("the token is not UTF-8");
     };
     let token = text.trim();
     match token.len() {

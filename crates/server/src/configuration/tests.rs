@@ -108,7 +108,7 @@ fn reload(
         source: Some(Box::new(File(text))),
         keys: KeyFetcher::default(),
         checks: checks.expect("no server is checked"),
-        addresses: Vec::new(),
+        addresses: Arc::default(),
         numbers: Numbers::of(&config),
         process: ProcessState::new(&config, 0),
         seed: 0,

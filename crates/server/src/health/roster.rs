@@ -533,7 +533,7 @@ fn log_agent(pool: &PoolEntry, server: &str, agent: &Agent) {
         Some((Err(_), _)) | None => "",
     };
     let line = format_args!(
-        "pool {}: the agent of server {server} reports {text:?}; {up} of {all} servers are up",
+        "pool {}: the agent of server {server} reports {text:?}; servers up: {up} of {all}",
         pool.name
     );
     match agent.state.takes_requests() {

@@ -1,4 +1,5 @@
-//! Slots run short: floods of clients that waste connections, and requests without room for their server.
+//! Shortage of slots: floods of clients that hold connections without using them, and requests for whose server connection
+//! no slot is free.
 //! In: scenes of `stage.rs` with few slots. Out: what each test's name states.
 //! Invariant of all floods: clients that are being served lose no connection and no response.
 
@@ -19,10 +20,10 @@ const STEPS: usize = 40;
 /// Attackers that arrive in one step: more than there are slots.
 const ATTACKERS: usize = 100;
 
-/// After this many requests a client is protected for as long as any.
+/// The number of requests after which a client has the longest protection from eviction.
 const REQUESTS_OF_A_REGULAR: usize = 17;
 
-/// A response that no socket buffer holds.
+/// A request for a response that is larger than any socket buffer.
 const LARGE: &[u8] = b"GET /synthetic?s=8m HTTP/1.1\r\nHost: a\r\n\r\n";
 
 fn is_lost(peer: &SimPeer) -> bool {
@@ -68,7 +69,7 @@ fn ask_all(stage: &mut Stage, clients: &[SimPeer]) {
     });
 }
 
-/// Plays a flood. `attack` is called once in each step with the attackers that are still connected, and adds
+/// Runs a flood. `attack` is called once in each step with the attackers that are still connected, and adds
 /// others.
 fn flood(scene: Scene<'_>, mut attack: impl FnMut(&mut Stage, &mut Vec<SimPeer>)) {
     scene.socks_max(SLOTS).run(|stage| {
@@ -124,7 +125,7 @@ fn clients_have_time_for_their_first_byte_among_silent_ones() {
             new.send(HELLO);
             assert!(stage.receive_until(&new, "hello").starts_with("HTTP/1.1 200 "));
             stage.pass(Span::from_millis(20));
-            // The next newcomer does not wait behind them.
+            // Close the attackers, so that the next new client does not queue behind them.
             attackers.iter().for_each(SimPeer::reset);
             stage.pass(Span::from_millis(20));
             ask_all(stage, &kept);
@@ -276,7 +277,7 @@ fn clients_that_occupy_servers_leave_some_to_clients_that_return() {
         let counters = stage.counters();
         assert!(counters.slot_waits.load() > 0 && counters.exchanges_now.load() > 20);
         assert_eq!((counters.answers_5xx.load(), counters.evicted_idle.load()), (0, 0));
-        // The requests that wait for room end with the time in the queue.
+        // The requests that wait for a slot end when the queue timeout expires.
         stage.pass(Span::from_secs(10));
         assert!(stage.counters().answers_5xx.load() > 0);
     });
@@ -373,7 +374,7 @@ fn request_without_a_slot_closes_a_client_once_it_is_quiet() {
         stage.hello(&second);
         let third = stage.dial();
         stage.pass(Span::from_millis(500));
-        assert!(!is_lost(&second), "it has asked a moment ago");
+        assert!(!is_lost(&second), "the client sent a request a moment ago");
         third.send(HELLO);
         assert!(stage.receive_until(&third, "hello").starts_with("HTTP/1.1 200 "));
         assert!(is_lost(&second) && !is_lost(&first));
@@ -461,7 +462,7 @@ fn shortage_of_descriptors_closes_connections_of_the_same_classes() {
                 _ => Some(None),
             });
             let Some(origin) = next else {
-                // A shortage of ports, which no closed client ends.
+                // The simulated shortage was one of ports: closing a client does not free a port.
                 assert_status(502, &stage.receive_until(&client, "to the server\n"));
                 continue;
             };

@@ -1,4 +1,5 @@
-//! Runs whole workers on the simulator: hundreds of random runs, named cases, and canaries that must fail.
+//! Runs whole workers on the simulator: hundreds of random runs, named cases, and runs with an injected fault that the
+//! checks must detect.
 //! In: seeds. TIDEGATE_SEEDS sets their number and TIDEGATE_FIRST_SEED the first one, TIDEGATE_SEED plays a
 //! single one, TIDEGATE_TRACE=1 prints a line for each event.
 //! Out: each failing seed, with the command that replays it.
@@ -82,11 +83,11 @@ const REGRESSION_SEEDS: [u64; 17] = [
     8_001_739,
     // Two workers without room for a connection sent a permit back and forth thousands of times in a second.
     2677,
-    // A client of HTTP/2 that ended in the middle of an upload left its connection without a deadline.
+    // An HTTP/2 client that disconnected in the middle of an upload left its connection without a deadline.
     18_862,
-    // Streams of HTTP/2 used up the room for synthetic responses: 503.
+    // HTTP/2 streams used up the places for synthetic responses, so that clients got 503.
     21_659,
-    // An origin that had received a request sent an unsolicited response: the simulation's fault.
+    // An origin that had received a request sent an unsolicited response: a fault of the simulation, not of the server.
     310_053_935,
     // The same, after a part of the request's TLS record had arrived.
     330_029_896,
@@ -99,12 +100,14 @@ const REGRESSION_SEEDS: [u64; 17] = [
     350_022_570,
     // A request waited in a hook while reloads removed the pool of its settings and gave its index to another pool.
     350_022_787,
-    // A worker with newer settings asked for a permit; the ask was lost when the other worker applied these settings.
+    // A worker with newer settings asked for a permit; this request was lost when the other worker applied the settings.
     350_028_752,
-    // A server ended its connection while the last bytes of the body, received over TLS, waited for the bandwidth: they were lost.
+    // A server ended its connection while the last bytes of the body, received over TLS, waited for the bandwidth limit,
+    // and were lost.
     351_000_380,
     351_001_564,
-    // A worker resumed a TLS client that had ended its direction and closed it at once: the end was reported afterwards.
+    // A worker resumed reading from a TLS client that had half-closed its connection, and closed the connection at once: the
+    // end of input was reported after the close.
     350_352_544,
     350_353_345,
 ];
@@ -239,7 +242,7 @@ fn no_seed_breaks_an_invariant() {
 #[test]
 fn regression_seeds_keep_their_plans() {
     let changed = REGRESSION_SEEDS.into_iter().find(|seed| http2::has_websockets(*seed));
-    assert_eq!(changed, None, "this seed has other tunnels than before");
+    assert_eq!(changed, None, "the plan of this seed has changed: it now opens WebSockets");
 }
 
 #[test]

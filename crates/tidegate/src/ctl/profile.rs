@@ -60,7 +60,7 @@ pub(super) struct ProfileArgs {
     /// Samples for each second of CPU time of a worker [default: 99]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=999))]
     hertz: Option<u32>,
-    /// What takes the samples [default: perf where it is allowed]
+    /// How samples are taken [default: perf if the system allows it]
     #[arg(long, value_name = "MEANS", value_parser = ["perf", "timers"])]
     by: Option<String>,
 }
@@ -128,7 +128,9 @@ fn take_both(
     thread::scope(|scope| {
         let other = scope.spawn(|| take(args, (against, token), span));
         let profile = take(args, (bind, token), span);
-        let before = other.join().unwrap_or_else(|_| Err("tidegate: a thread ended\n".to_owned()));
+        let before = other.join().unwrap_or_else(|_| {
+            Err("tidegate: the thread that takes the other profile failed\n".to_owned())
+        });
         Ok((profile?, Some(before?)))
     })
 }

@@ -26,13 +26,13 @@ const NAME_WIDTH: usize = 30;
 /// Arguments of `tidegate ctl top`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Rates are those of the time since the lines before. ERR/S counts responses with 5xx and failed connections, AVG is the mean
-time of recent requests in milliseconds. Interrupt it with Ctrl-C.")]
+Rates cover the time since the previous view. ERR/S counts responses with 5xx and failed connections, AVG is the mean time of
+recent requests in milliseconds. Ctrl-C ends it.")]
 pub(super) struct TopArgs {
     /// Seconds between two views
     #[arg(long, value_name = "SECONDS", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=3600))]
     every: u64,
-    /// End after so many views [default: never on a terminal, otherwise 1]
+    /// End after this many views [default: never on a terminal, otherwise 1]
     #[arg(short = 'n', long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
     rounds: Option<u64>,
 }
@@ -118,7 +118,7 @@ impl Sample {
             &ask("show threads")?,
         )
         .ok_or_else(|| {
-            format!("tidegate: the process at {bind} does not report what this version can show\n")
+            format!("tidegate: the process at {bind} sent a report that this version cannot read; help: use its version of tidegate\n")
         })
     }
 

@@ -135,7 +135,7 @@ fn malformed_messages_are_shown_with_the_offending_byte() {
     for expected in [
         "# 2 malformed messages, the newest first\n# bytes may contain secrets",
         "of listener web, connection ",
-        "a field name must be a token followed by a colon\n  41 bytes, the offending one is number 32\n",
+        "a field name must be a token followed by a colon\n  41 bytes; the offending byte is at offset 32\n",
         "Content-Length must be a single decimal number\n",
         " server slow/127.0.0.1:",
     ] {

@@ -156,7 +156,7 @@ fn example_of_the_document_is_what_convert_prints() {
         "{summary}"
     );
     assert!(
-        summary.ends_with("1 not translated, 0 with a difference, 1 not needed\n"),
+        summary.ends_with("1 not translated, 0 translated with a difference, 1 not needed\n"),
         "{summary}"
     );
     let file = folder.file("tidegate.toml", &output.stdout);
@@ -165,7 +165,7 @@ fn example_of_the_document_is_what_convert_prints() {
     // Other inputs: stdin, no program, no file.
     let none = folder.file("none.txt", "hello\n");
     for (arguments, why) in [
-        (&["convert", &none][..], "not a configuration of HAProxy or nginx"),
+        (&["convert", &none][..], "not recognized as a configuration of HAProxy or nginx"),
         (&["convert", "/nonexistent"], "No such file"),
     ] {
         let output = run(command(env!("CARGO_BIN_EXE_tidegate")).args(arguments));

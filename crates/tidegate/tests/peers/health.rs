@@ -148,7 +148,7 @@ fn server_whose_checks_fail_gets_no_requests_until_they_pass() {
     assert!(messages.contains(&down) && messages.contains(&up), "{messages}");
 }
 
-/// An agent on all addresses: it sends the text to whoever connects, and closes.
+/// An agent that listens on all addresses: it sends the text to each client that connects, and closes the connection.
 fn start_agent() -> (SocketAddr, Arc<Mutex<&'static str>>) {
     let listener = TcpListener::bind("0.0.0.0:0").expect("the kernel has a port");
     let address = listener.local_addr().expect("it is bound");

@@ -129,7 +129,7 @@ impl Worker {
             // So many reloads have happened that the request has got other settings (`adopt_requests`).
             self.lua.rewritten = rewritten;
             self.drop_response_hook();
-            let text = "the configuration has changed while the request waited";
+            let text = "the configuration changed while the request waited for the application";
             return self.answer_error(reactor, to, 503, text, false);
         }
         let hooks = snapshot.handlings.of_route(route).and_then(|handling| handling.hooks.as_ref());

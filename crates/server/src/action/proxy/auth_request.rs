@@ -23,32 +23,32 @@ use crate::worker::Worker;
 /// The most bytes of the body of an answer that are received to keep the connection.
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
 
-/// A request that waits for the answer to the question about it.
+/// A client's request that waits for the decision of the authentication server.
 pub(crate) struct AuthRequest {
     /// The index of the route in the settings of the exchange; `None` if the exchange has got other settings since.
     route: Option<usize>,
     /// The request.
     pub(crate) request: StoredRequest,
-    /// The index of its own pool.
+    /// The index of the pool that the client's request is for.
     pool: u16,
-    /// Its facts.
+    /// The facts of the client's request.
     facts: RequestFacts,
-    /// What the answer says.
+    /// The decision so far.
     verdict: AuthDecision,
 }
 
 /// The decision in the response of the authentication server.
 enum AuthDecision {
-    /// There is no answer yet.
+    /// The head of the response has not arrived yet.
     Awaited,
-    /// The request is served, once the answer is complete.
+    /// The request is admitted. It is sent to its server once the response is complete.
     Granted {
-        /// The lines that the request gets from the answer.
+        /// The header lines that are copied from the response into the request.
         lines: Vec<u8>,
         /// How much of the answer's body has arrived.
         body_bytes: usize,
     },
-    /// The client gets the answer. The rest of its request is dropped.
+    /// The request is refused: the response is relayed to the client, and the rest of the request is dropped.
     Refused,
 }
 
@@ -87,14 +87,14 @@ impl AuthRequest {
         }
     }
 
-    /// Whether the request is granted, and the answer not complete.
+    /// Whether the request is admitted and the rest of the response still arrives.
     const fn is_granted(&self) -> bool {
         matches!(self.verdict, AuthDecision::Granted { .. })
     }
 }
 
-/// Makes the question the request of a new exchange. `bytes` is the head of the question; `choice` is what the balancing of
-/// the pool that is asked needs; `is_sensitive` applies to the question (`RequestFacts::is_sensitive`).
+/// Makes the authentication request the current request of a new exchange. `bytes` is its head; `choice` is what the balancing
+/// of the authentication server's pool needs; `is_sensitive` is a fact of the authentication request.
 pub(super) fn ask_first(
     exchange: &mut Exchange,
     asker: &Asker,
@@ -126,8 +126,8 @@ pub(super) fn ask_first(
 }
 
 impl Worker {
-    /// Judges the answer to a question by its head. Returns whether the request is granted; otherwise the client gets the
-    /// answer. `None`: the exchange asks no question.
+    /// Takes the decision from the head of the authentication server's response. Returns whether the request is admitted;
+    /// otherwise the response is relayed to the client. `None`: the exchange has no authentication request.
     pub(super) fn judge_answer(
         &mut self,
         id: Id<Exchange>,
@@ -145,7 +145,7 @@ impl Worker {
         Some(is_granted)
     }
 
-    /// Takes the head of an answer that grants the request.
+    /// Takes the head of a response that admits the request.
     pub(super) fn take_grant<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -157,7 +157,7 @@ impl Worker {
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
         let Some(auth_request) = &mut exchange.auth_request else { return };
         let Some(route) = auth_request.route else {
-            // So many reloads have happened that the exchange has got other settings (`adopt_requests`).
+            // After many reloads, the exchange continued with newer settings (`adopt_requests`), and its route is unknown.
             return self.end_outdated(reactor, id);
         };
         let snapshot = self.settings.of(exchange.era);
@@ -170,7 +170,7 @@ impl Worker {
         let (pool, attempt) = (exchange.pool, exchange.attempt);
         if !fits {
             let text =
-                "the response of the server of `ask` has fields that are too long to be copied";
+                "the authentication server's response has fields that are too long to be copied";
             return self.server_misbehaved(reactor, id, text);
         }
         self.note_result(pool, attempt.server, false, reactor.now());
@@ -183,17 +183,18 @@ impl Worker {
         }
     }
 
-    /// Ends an exchange whose answer cannot be used, because the settings that say how are gone.
+    /// Ends an exchange whose authentication response cannot be used, because the settings of its route are gone.
     fn end_outdated<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get(id) else { return };
         let (pool, attempt) = (exchange.pool, exchange.attempt);
         self.release_server(pool, attempt.server);
         self.abandon_server(reactor, attempt.up);
-        let text = "the configuration has changed while the request waited";
+        let text =
+            "the configuration changed while the request waited for the authentication server";
         self.fail(reactor, id, Failure { status: 503, text });
     }
 
-    /// Drops a piece of the body of an answer that grants the request. Returns false if the exchange has no such answer.
+    /// Drops a piece of the body of a response that admits the request. Returns false if the exchange has no such response.
     pub(super) fn skip_answer<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -213,8 +214,8 @@ impl Worker {
         true
     }
 
-    /// Ends the question if it is granted, and sends the request to its own server. Returns false if the exchange has no
-    /// such answer. `more_follows`: the connection cannot be kept.
+    /// Ends the authentication request if it admits the client's request, and sends that to its server. Returns false if it
+    /// does not. `more_follows`: the connection cannot be kept.
     pub(super) fn finish_answer<R: Reactor>(
         &mut self,
         reactor: &mut R,

@@ -2,7 +2,7 @@
 //!
 //! - `exchange.rs`: the state of one proxied request; `stored.rs`: the request as it is sent; `attempts.rs`: its attempts
 //! - `choice.rs`: requests of routes that choose the pool
-//! - `auth_request.rs`: requests about which another server is asked first; `mirror.rs`: copies for another pool
+//! - `auth_request.rs`: requests that an authentication server must admit first; `mirror.rs`: copies for another pool
 //! - `internal_request.rs`: requests that Tidegate sends for itself
 //! - `authorization.rs`: requests whose user is being verified
 //! - `dispatch.rs`: pick a server, wait in the queue, connect, retry; `reuse.rs`: idle connections;
@@ -205,7 +205,7 @@ impl Worker {
         }
     }
 
-    /// The key for the server of an extended CONNECT; `None` for other requests.
+    /// The Sec-WebSocket-Key for the server, if the request is an extended CONNECT; `None` for other requests.
     fn websocket_key(&mut self, head: &RequestHead<'_>) -> Option<ClientKey> {
         head.protocol?;
         let random = [self.prng.next_u64(), self.prng.next_u64()];
@@ -247,7 +247,7 @@ impl Worker {
         self.release_from_exchange(reactor, to, hook);
     }
 
-    /// The server takes no more of a request whose response is complete. Does nothing in other stages.
+    /// The server reads no more of a request whose response is complete. Does nothing in other stages.
     pub(crate) fn give_up_request<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
         // The end of the response may have ended the exchange.
         let Some(exchange) = self.exchanges.find(id) else { return };
@@ -329,10 +329,10 @@ impl Worker {
     }
 }
 
-/// The question about a request: how it is asked, and its head.
+/// The authentication request about a request (`auth = { ask = ... }`): how to encode it, and its encoded head.
 type AskedServer<'a> = (&'a Asker, Vec<u8>);
 
-/// The heads of a request and, if its route asks about it, of the question, in buffers of the pool.
+/// The heads of a request and, if its route has `auth` with `ask`, of the authentication request, in pooled buffers.
 fn encode<'a>(
     buffers: &mut BufferPool,
     head: &RequestHead<'_>,
@@ -378,7 +378,7 @@ fn facts_of(
     }
 }
 
-/// Whether the request has a field that must not be compressed, and may go to a server that compresses fields.
+/// Whether the request has a field that HPACK must never index, and may be sent over HTTP/2.
 fn is_sensitive(pool: &Pool, head: &RequestHead<'_>) -> bool {
     pool.may_speak_http2() && head.fields().any(|field| field.is_sensitive)
 }
@@ -393,7 +393,7 @@ fn session_of<R: Reactor>(
     snapshot.sessions.get(pool)?.as_ref()?.session_of(head, reactor.unix_seconds())
 }
 
-/// The key whose requests stay with a server of the pool, if the request has one.
+/// The sticky key of the request (`sticky = { by = ... }` of the pool), if it has one.
 fn stay_of(
     snapshot: &Snapshot,
     (pool, listener): (u16, &Listener),

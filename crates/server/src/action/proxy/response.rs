@@ -362,7 +362,7 @@ impl Worker {
         }
         self.release_server(pool, attempt.server);
         self.abandon_server(reactor, attempt.up);
-        let text = "the server takes no WebSockets over HTTP/2 (RFC 8441)";
+        let text = "the server does not support WebSocket over HTTP/2 (RFC 8441)";
         self.fail(reactor, id, Failure { status: 502, text });
     }
 

@@ -1,6 +1,7 @@
 //! Reuse of upstream connections: which idle connection a request may take.
-//! In: requests that were assigned to a server. Out: an idle connection to it, or none. A request that could not be
-//! retried takes none that its server may be about to close (`reuse.unretriable`); gate/src/idle.rs decides.
+//! In: requests that were assigned to a server. Out: an idle connection to the server, if one may be used. A request that
+//! cannot be retried never takes a connection that the server may be about to close (`reuse.unretriable`);
+//! gate/src/idle.rs decides.
 //! Never: hands out a connection on which the server has already sent something.
 //! Invariant: a connection that is handed out is guarded (`Reactor::guard_send`), so bytes that were received
 //! before the request was sent are never taken for its response.
@@ -34,8 +35,9 @@ pub(crate) struct Reused {
 }
 
 impl Worker {
-    /// The server that the client's session stays with, or that has authenticated a connection which is kept for
-    /// the client of the exchange, if the exchange could be sent to it now. The handshake of NTLM takes three requests on one connection.
+    /// The server to which the exchange should go, if the exchange can be sent to it now: the server of the client's session,
+    /// the server of the sticky key, or the server that has authenticated the connection that is kept for this client (the
+    /// handshake of NTLM takes three requests on one connection).
     pub(crate) fn kept_server(&mut self, id: Id<Exchange>, now: Moment) -> Option<usize> {
         let exchange = self.exchanges.get(id)?;
         if let Some(server) = exchange.facts.session.map(|session| usize::from(session.server)) {
@@ -88,8 +90,9 @@ impl Worker {
         self.count_stay(noted);
     }
 
-    /// Notes that the server of the exchange has responded with `head`, or was connected if there are no requests: later
-    /// requests with its key stay there, unless their own server is only busy, and those with the cookie that it has set.
+    /// Notes that the server of the exchange has responded with `head`, or that the connection to it was opened (TCP mode).
+    /// Later requests with the same sticky key go to this server, unless the server of the key was only busy; so do requests
+    /// with a cookie that the response sets.
     pub(super) fn note_stay_answered(
         &mut self,
         id: Id<Exchange>,
@@ -119,7 +122,7 @@ impl Worker {
         }
     }
 
-    /// Takes an idle connection to `server` for a request of the client `to`. One that is kept for this client
+    /// Takes an idle connection to `server` for a request of the client `to`. A connection that is kept for this client
     /// needs no proof, because the server may have authenticated it.
     pub(crate) fn take_idle<R: Reactor>(
         &mut self,
@@ -158,7 +161,8 @@ impl Worker {
 
     /// Whether the connection to `server` that became idle last has the proof that a request needs. If not, it is
     /// closed unless it is the only one: the fresh connection of the request takes its place, so that the number of
-    /// idle connections does not grow with the requests. The older ones stay, and prove the server's patience.
+    /// idle connections does not grow with the requests. The older connections stay open, and
+    /// show how long the server keeps idle connections.
     fn has_proof<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -181,15 +185,15 @@ impl Worker {
         if count > 1
             && let Some((sock, _)) = idle.pop(server, now)
         {
-            // A reset leaves no port waiting.
+            // A reset leaves no local port in TIME_WAIT.
             self.drop_upstream(sock);
             reactor.abort(sock);
         }
         false
     }
 
-    /// Removes an idle connection that its server closed or sent something on, and remembers its idle age. The
-    /// caller closes the socket.
+    /// Removes an idle connection that the server has closed, or on which the server has sent something, and notes its idle
+    /// age. The caller closes the socket.
     pub(crate) fn lose_idle<R: Reactor>(&mut self, reactor: &R, sock: SockId) {
         let now = reactor.now();
         let Some((pool, server)) = self.conns.upstream(sock).map(|up| (up.pool, up.server)) else {

@@ -3,8 +3,8 @@
 //! In: connects that found no room, first requests. Out: the queues served again when a slot is free, at the end
 //! of each turn (one pool), or after `ROOM_RETRY`.
 //! Never: picks the connection to close (eviction.rs); keeps a request longer than `timeouts.queue`.
-//! Limits: the queue of a pool has up to `queue-max` requests (dispatch.rs). The queue of first requests takes one
-//! only if fewer than `queue-max` of its pool wait in both; it takes no place from returning clients.
+//! Limits: the queue of a pool has up to `queue-max` requests (dispatch.rs). A first request is queued only if fewer than
+//! `queue-max` requests of its pool wait in both queues together. First requests take no slots from returning clients.
 //! Invariant: a pool whose `is_short` is set is in `short_pools` once. `WorkerTimer::Room` is set while anything waits
 //! here, or `found_no_room` of a pool is set.
 
@@ -52,7 +52,7 @@ impl RoomWaits {
         &self.held
     }
 
-    /// How often `short_pools` has a pool.
+    /// How often `short_pools` contains a pool.
     pub(crate) fn count_pool(&self, pool: usize) -> usize {
         self.short_pools.iter().filter(|other| usize::from(**other) == pool).count()
     }
@@ -120,8 +120,8 @@ impl Worker {
         self.eviction.waits.set_timer(reactor);
     }
 
-    /// Picks a server for a request that was not sent before, and then for its copy, if that is complete. A server that is
-    /// asked about the request may still refuse it, and there is no copy of a refused request.
+    /// Picks a server for a request that was not sent before, and then for its copy, if the copy is complete. While the
+    /// authentication server decides about the request, no copy is sent: a refused request is not copied.
     pub(crate) fn dispatch_new<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get(id) else { return };
         let listener = exchange.listener;

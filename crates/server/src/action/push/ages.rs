@@ -1,4 +1,4 @@
-//! Ends connections of push clients after their maximum age (`connection-age-max`), and those by URL whose token has expired.
+//! Ends connections of push clients after their maximum age (`connection-age-max`), and subscriptions by URL whose token has expired.
 //! In: connections that begin, time. Out: Close frames and ends of streams that advise to connect again.
 //! Never: ends many connections at once: the age of each is shortened at random by up to a quarter.
 //! Limits: `ENDS_PER_TURN_MAX`. A long poll, which never lasts longer than `poll-timeout`, has no entry.
@@ -16,7 +16,7 @@ use crate::worker::Worker;
 const ENDS_PER_TURN_MAX: usize = 64;
 
 impl Worker {
-    /// A connection with a hub has begun, which ends at `end` at the latest.
+    /// Notes a new connection to a hub, which ends at `end` at the latest.
     pub(super) fn begin_age<R: Reactor>(&mut self, reactor: &R, hub: u16, key: Key, end: Moment) {
         let age_max = self.push.settings.get(hub).and_then(|hub| hub.push.connection_age_max);
         let aged = age_max.map(|age_max| {

@@ -1,11 +1,12 @@
-//! Events of push clients that go to the user's own backend (`[push.NAME.backend]`), as requests of Tidegate's own.
+//! Events of push clients that are sent to the application's backend (`[push.NAME.backend]`) in requests that Tidegate itself makes.
 //! In: requests of sessions, responses of the backend, clients that have left, channels without subscribers. Out: requests
-//! to a pool; decisions for sessions, which then go on with their commands.
+//! to a pool; decisions for sessions, which then continue with their commands.
 //! Never: decides what a response means (`tidegate_push::client::backend_requests` does); sends an event again.
-//! Limits: `calls-max` and `calls-per-address-max` of the hub for requests about commands on their way, one of each session,
-//! and the same for those about times that are over; `reply-max`; `FIELDS_BYTES_MAX` of fields that a session keeps;
-//! `REQUESTS_PER_TURN_MAX`; decisions of `PUSH_EFFORT_PER_TURN_MAX` in a turn. Of events without a decision, `NOTICES_MAX`
-//! wait for each path, up to `NOTICES_PER_REQUEST_MAX` are in a request, and one request is on its way.
+//! Limits: `calls-max` and `calls-per-address-max` of the hub for requests in flight about commands, at most one for each
+//! session, and the same limits again for requests about expired connections and subscriptions; `reply-max`;
+//! `FIELDS_BYTES_MAX` of fields that a session keeps;
+//! `REQUESTS_PER_TURN_MAX`; `PUSH_EFFORT_PER_TURN_MAX` for the decisions of a turn. Events that need no decision: up to
+//! `NOTICES_MAX` wait for each path, a request contains up to `NOTICES_PER_REQUEST_MAX`, and each path has one request in flight.
 //! Invariant: each call belongs to a session whose connection asks, and to a request that names the session.
 
 use core::net::IpAddr;
@@ -51,7 +52,7 @@ pub(super) struct BackendCalls {
     wanted: VecDeque<(Id<PushSession>, BackendRequest)>,
     /// The calls on their way.
     calls: BTreeMap<(Key, Matter), Call>,
-    /// How many they are.
+    /// The numbers of `calls` by hub, kind and address.
     places: Places,
     /// Responses that their sessions have not taken yet.
     done: VecDeque<(Id<PushSession>, Matter, Reply)>,
@@ -70,8 +71,8 @@ struct Call {
     place: Place,
 }
 
-/// What a call counts for: a hub, a kind of request, and the address of the client. Requests about times that are over
-/// have places of their own, so that commands cannot keep a client from its end.
+/// What a call counts for: a hub, a kind of request, and the address of the client. Requests about expiry are counted
+/// separately, so that commands cannot delay the end of a client that has expired.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
     hub: u16,
@@ -79,7 +80,7 @@ struct Place {
     origin: Origin,
 }
 
-/// How many calls are on their way. No number is 0.
+/// The numbers of calls in flight. A count that falls to 0 is removed.
 #[derive(Default)]
 struct Places {
     by_place: BTreeMap<Place, u32>,
@@ -87,7 +88,7 @@ struct Places {
 }
 
 impl Places {
-    /// Whether another call may be on its way.
+    /// Whether one more call may be sent.
     fn has_room(&self, backend: &PushBackend, place: Place) -> bool {
         let own = self.by_place.get(&place).copied().unwrap_or(0);
         let all = self.by_hub.get(&(place.hub, place.matter)).copied().unwrap_or(0);
@@ -127,7 +128,7 @@ struct Notices {
     sent: usize,
 }
 
-/// The request that asks a backend.
+/// What a request to a backend is for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum HubCall {
     /// The request of a session.
@@ -160,7 +161,7 @@ impl BackendCalls {
         self.wanted.len() + self.calls.len() + self.done.len() + self.unwanted.len()
     }
 
-    /// A session asks.
+    /// Queues a request of a session.
     pub(super) fn ask(&mut self, id: Id<PushSession>, request: BackendRequest) {
         self.wanted.push_back((id, request));
     }
@@ -263,7 +264,7 @@ impl Worker {
         client_address(head, peer, &listener.trusted)
     }
 
-    /// A connection of a client, with what events to the backend of its hub need.
+    /// Adds to the connection of a client the fields that its requests to the backend repeat, if the hub has a backend.
     pub(super) fn backed(
         &self,
         connection: Connection,
@@ -277,8 +278,8 @@ impl Worker {
 
 /// Calls.
 impl Worker {
-    /// Does what a turn leaves for backends: requests whose session has ended end, decisions are carried out, requests and
-    /// events are sent.
+    /// The work for backends at the end of a turn: cancels requests whose session has ended, carries out decisions, sends
+    /// requests and events.
     pub(super) fn serve_backend_calls<R: Reactor>(&mut self, reactor: &mut R) {
         for request in core::mem::take(&mut self.push.backend.unwanted) {
             self.cancel_own(reactor, request);
@@ -343,7 +344,7 @@ impl Worker {
         )
     }
 
-    /// Sends a request to a backend, which `keep` is told of before it may end.
+    /// Sends a request to a backend. `keep` records the request before it can end.
     fn open_backend_call<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -409,7 +410,7 @@ impl Worker {
         }
     }
 
-    /// Hands a session the response of the backend, and goes on with its commands.
+    /// Hands a session the response of the backend, and continues with the session's commands.
     fn take_backend_reply<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -442,7 +443,7 @@ impl Worker {
         self.go_on(reactor, id, was_stale);
     }
 
-    /// Goes on with a client of which a command has waited. `was_stale`: it had not connected.
+    /// Resumes a client that had a waiting command. `was_stale`: the client had not completed `connect` before.
     pub(super) fn go_on<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -486,7 +487,7 @@ impl Worker {
         }
     }
 
-    /// Notes channels without subscribers, as far as the share of the turn goes. Those that are left continue in the next one.
+    /// Notes channels without subscribers, within the share of the turn. The other channels follow in the next turn.
     fn note_empty_channels<R: Reactor>(&mut self, reactor: &R) {
         let lost = self.push.hub.take_lost_emptied();
         self.accounts.counters.push_lost_events.add(lost);
@@ -519,7 +520,7 @@ impl Worker {
         self.accounts.counters.push_lost_events.add(lost as u64);
     }
 
-    /// Sends a list of events to each path that has none on its way.
+    /// Sends a list of events to each path that has no request in flight.
     fn send_notices<R: Reactor>(&mut self, reactor: &mut R) {
         let ready = |(place, notices): (&(u16, BackendEvent), &Notices)| {
             (notices.sent == 0 && !notices.waiting.is_empty()).then_some(*place)
@@ -560,7 +561,7 @@ fn origin_of(fields: &[u8]) -> Origin {
 }
 
 impl Worker {
-    /// Sets the deadline of a client again.
+    /// Rearms the deadline of a client.
     fn arm_client<R: Reactor>(&mut self, reactor: &mut R, id: Id<PushSession>) {
         let Some(session) = self.push.sessions.find(id) else { return };
         let Kind::Client { link, .. } = &session.kind else { return };

@@ -28,7 +28,7 @@ const VERSION: &str = concat!("tidegate ", env!("CARGO_PKG_VERSION"));
 
 /// How long a client may take to send `connect`.
 const CONNECT_SPAN_MAX: Span = Span::from_secs(10);
-/// How often the tokens of a client are checked that gets no pings.
+/// How often the tokens of a client that gets no pings are checked.
 const CHECK_EVERY: Span = Span::from_secs(30);
 
 impl Worker {
@@ -51,7 +51,7 @@ impl Worker {
         let Some(socket) = socket else { return };
         let connection = Connection::new(codec, [self.prng.next_u64(), self.prng.next_u64()]);
         let connection = self.backed(connection, hub, ("websocket", fields));
-        // Until then the client must have connected.
+        // By then the client must have sent `connect`.
         let check_at = reactor.now().after(CONNECT_SPAN_MAX);
         let link = Link::Socket(socket);
         let kind = Kind::Client { link, connection: Box::new(connection), check_at };
@@ -70,7 +70,7 @@ impl Worker {
         }
     }
 
-    /// A message of a client.
+    /// Handles a message of a client.
     pub(in crate::action) fn client_message<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -153,7 +153,7 @@ impl Worker {
         }
     }
 
-    /// The next check of a client comes after the usual time.
+    /// Sets the time of the next check of a client.
     pub(super) fn postpone_check<R: Reactor>(&mut self, reactor: &R, id: Id<PushSession>) {
         let Some(endpoint) = self.endpoint_of(id) else { return };
         let next = self.next_check_at(reactor, endpoint);
@@ -263,7 +263,7 @@ impl Worker {
         self.buffers.put(out);
     }
 
-    /// Sends a client what the codec has encoded for it; nothing if that is empty.
+    /// Sends encoded messages to a client. Does nothing if `messages` is empty.
     pub(super) fn send_to_client<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -298,7 +298,7 @@ impl Worker {
         }
     }
 
-    /// How many bytes of replies a client may be sent now: those of the hub's queue, or none while it does not read.
+    /// How many bytes of replies a client may be sent now: the size of the hub's queue, or 0 while the client does not read.
     pub(super) fn room_of_client<R: Reactor>(&self, reactor: &mut R, id: Id<PushSession>) -> usize {
         let Some(session) = self.push.sessions.get(id) else { return 0 };
         let hub = self.push.settings.get(session.hub);
@@ -306,7 +306,7 @@ impl Worker {
         hub.filter(|_| !is_blocked).map_or(0, |hub| hub.queue.bytes_max)
     }
 
-    /// Lets a client work with the hub. `room`: how many bytes of replies it may be sent.
+    /// Runs `work` on the connection of a client, with access to the hub. `room`: how many bytes of replies may be sent.
     pub(super) fn with_client<R: Reactor, T>(
         &mut self,
         reactor: &R,
@@ -381,7 +381,7 @@ impl Worker {
         Some(result)
     }
 
-    /// Ends the subscriptions of a client whose connection goes on.
+    /// Ends the subscriptions of a client, but not its connection.
     pub(super) fn leave_channels<R: Reactor>(&mut self, reactor: &R, id: Id<PushSession>) {
         let key = Key::of_session(id);
         self.with_client(reactor, id, 0, |connection, context| {
@@ -450,7 +450,7 @@ fn choose_codec(subprotocol: Option<&str>, query: Option<&str>) -> Codec {
     if is_protobuf { Codec::Protobuf } else { Codec::Json }
 }
 
-/// The kind of the messages with an encoding.
+/// The kind of WebSocket messages that an encoding uses.
 const fn kind_of(codec: Codec) -> MessageKind {
     match codec {
         Codec::Json => MessageKind::Text,

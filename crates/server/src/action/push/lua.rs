@@ -1,4 +1,4 @@
-//! Calls of Lua applications to push hubs: the server API, without a request.
+//! Calls of Lua applications to push hubs: the server API, called without HTTP.
 //! In: `Effect::Push` of a script; replies of the workers that a call concerns. Out: the result, for the VM.
 //! Never: requires an API key: scripts are the operator's code.
 //! Limits: those of the API; a VM has a bounded number of operations.
@@ -19,7 +19,7 @@ use crate::worker::Worker;
 pub(crate) struct LuaCall {
     /// The index of the application.
     app: u16,
-    /// Which VM of the application made the call; a VM that was started again has another number.
+    /// Which start of the application's VM made the call: a number that grows whenever the VM is started again.
     life: u32,
     /// The VM's identifier of the call.
     operation: OperationId,

@@ -3,7 +3,7 @@
 //! - `subscribe.rs`: subscriptions by URL, over WebSocket, as a stream of events, or by long polls; `url_token.rs`: their tokens
 //! - `client.rs`: clients that speak Centrifugo's client protocol
 //! - `emulation.rs`: clients that speak it without WebSocket, over HTTP streaming or streams of events
-//! - `backend.rs`: events of clients that go to the user's own backend
+//! - `backend.rs`: events of clients that are sent to the application's backend
 //! - `request.rs`: requests whose body must arrive; `api.rs`: those of the application to the server API
 //! - `delivery.rs`: publications on their way to the subscribers of this worker, a slice each turn
 //! - `ages.rs`: connections that may only last for a time

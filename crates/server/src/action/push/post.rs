@@ -26,7 +26,7 @@ use crate::worker::Worker;
 pub const PUSH_MAILS_MAX: usize = 4096;
 /// How long a worker waits before it sends a message again that a full mailbox refused.
 const RETRY_SPAN: Span = Span::from_millis(1);
-/// How often a worker drops what is too old.
+/// How often a worker drops publications and idempotency keys that are too old.
 const SWEEP_EVERY: Span = Span::from_secs(1);
 
 /// A message about channels.
@@ -40,14 +40,14 @@ pub struct PushPost {
     pub mailbox: Mailbox<PushMail>,
     /// The mailboxes of all workers, including this worker's own.
     pub workers: Vec<Sender<PushMail>>,
-    /// By worker: the commands of clients that are on their way to it.
+    /// By worker: the bytes of client commands that are on their way to it.
     under_way: UnderWay,
 }
 
 /// By worker: bytes of commands (`weight_of`) on their way to it, from all workers.
 pub type UnderWay = Arc<[AtomicUsize]>;
 
-/// Nothing on its way to `workers` workers.
+/// Counts of zero bytes for `workers` workers.
 #[must_use]
 pub fn nothing_under_way(workers: usize) -> UnderWay {
     (0..workers).map(|_| AtomicUsize::new(0)).collect()
@@ -56,7 +56,8 @@ pub fn nothing_under_way(workers: usize) -> UnderWay {
 /// The most bytes of commands on their way to a worker. A larger message is sent alone.
 const COMMANDS_BYTES_MAX: usize = 4 << 20;
 
-/// The bytes that commands count as: short ones take a place in the mailbox, too, of which they get a quarter.
+/// The bytes that commands count as. Short commands count as more than their length, so that commands take at most a quarter of
+/// the places in a mailbox.
 fn weight_of(commands: &[u8]) -> usize {
     commands.len().max(COMMANDS_BYTES_MAX / (PUSH_MAILS_MAX / 4))
 }
@@ -226,7 +227,7 @@ impl Worker {
         }
     }
 
-    /// Does what a turn leaves for the hubs: deliveries, mail, the sweep.
+    /// The work for the hubs at the end of a turn: deliveries, mail, the sweep.
     pub(crate) fn finish_push<R: Reactor>(&mut self, reactor: &mut R) {
         if self.push.hub.is_instructing() {
             self.continue_instruction(reactor);

@@ -1,9 +1,9 @@
 //! Requests to a hub whose body must arrive before they are carried out: to the server API, and those of clients without
 //! WebSocket.
-//! In: a head, pieces of its body. Out: the call of what the request is for, with the whole body.
+//! In: a head, pieces of its body. Out: a call of the handler for the purpose of the request, with the whole body.
 //! Never: reads a body beyond the limit of its kind.
-//! Limits: `API_BODY_BYTES_MAX`; `message-max` of `[websocket]` for commands of clients; `PUSH_SPAN_MAX` of each half of a
-//! turn, in which connections take turns.
+//! Limits: `API_BODY_BYTES_MAX`; `message-max` of `[websocket]` for commands of clients; `PUSH_SPAN_MAX` in each half of a
+//! turn, shared by the connections in rotation.
 
 use tidegate_base::Id;
 use tidegate_gate::websocket::EndpointId;
@@ -109,7 +109,7 @@ impl Worker {
         self.run_hub_request(reactor, id);
     }
 
-    /// Carries out what has waited for a turn, as far as its share of the turn goes.
+    /// Carries out the requests, commands and tokens that were put off, within their shares of the turn.
     pub(crate) fn run_waiting_hub_requests<R: Reactor>(&mut self, reactor: &mut R) {
         self.push.share.renew();
         self.push.tokens.renew();
@@ -147,7 +147,7 @@ impl Worker {
                 None => {}
             }
         }
-        // The requests behind them belong to the same share.
+        // Requests that follow on the same connections count towards the same share.
         self.settle(reactor);
         self.push.share.renew();
         self.push.tokens.renew();

@@ -39,7 +39,7 @@ impl Worker {
         self.subscribe_by_url(reactor, to, head, (route, hub), (channel, true));
     }
 
-    /// The same. `can_wait`: the token of the request may be verified in a later turn.
+    /// As [`Self::begin_subscription`]. `can_wait`: the token of the request may be verified in a later turn.
     pub(super) fn subscribe_by_url<R: Reactor>(
         &mut self,
         reactor: &mut R,

@@ -402,7 +402,7 @@ impl Worker {
                 self.blame(
                     to,
                     Cause::Refused,
-                    "the client broke the WebSocket protocol or a limit",
+                    "the client violated the WebSocket protocol or exceeded a limit",
                 );
                 if !is_closing {
                     self.encode_switched(reactor, to, |out| {

@@ -1,7 +1,7 @@
 //! Requests over HTTP/2: what the port towards servers (`carrier/server.rs`) does on a stream.
 //! In: requests that need a connection; what the action `proxy` decides. Out: streams of `servers.rs`, which sends the
 //! requests; for the action, requests that a connection does not take.
-//! Never: sends a request in another form than the stored one; sends a field of HTTP/1's connections.
+//! Never: sends a request in another form than the stored one; sends a connection-specific field (RFC 9113 section 8.2.2).
 
 use tidegate_base::{Id, Moment};
 use tidegate_gate::shared_connections::SharedChoice;
@@ -17,7 +17,7 @@ use crate::worker::Worker;
 
 /// Connections for requests.
 impl Worker {
-    /// Finds a connection of HTTP/2 for a request to `server`. A connection that turns out to be closed is removed.
+    /// Finds an HTTP/2 connection for a request to `server`. A connection that turns out to be closed is removed.
     /// `since`: see `SharedConnections::choose`.
     pub(crate) fn choose_shared<R: Reactor>(
         &mut self,
