@@ -315,7 +315,7 @@ async def until_up(proxy, server):
 
 
 async def faults(options, folder):
-    more = 'retries = 5\nretry-on = ["connect", "reset", "timeout", 502, 503, 504]\ntimeouts = { connect = "1s", response-head = "1s" }\n'
+    more = 'retries = 5\nretry-on = ["connect", "reset", "timeout", "malformed", 502, 503, 504]\ntimeouts = { connect = "1s", response-head = "1s" }\n'
     proxy, servers, port, journal = three_servers(folder, options, more)
     verdict, prng, kinds, recoveries = Verdict("faults"), random.Random(options.seed), collections.Counter(), []
     load = Load(port, options.rate, 0.3)

@@ -15,6 +15,7 @@ use crate::pattern::ValueError;
 use crate::pools::Pools;
 use crate::report::{Kind, Note, Notes};
 use crate::table::Table;
+use crate::user_name;
 
 /// Maximum number of users in a file.
 const USERS_MAX: usize = 100_000;
@@ -119,8 +120,8 @@ pub(crate) fn parse_users(text: &str) -> Result<Users, String> {
         let Some((name, hash)) = line.split_once(':') else {
             return Err(wrong("not of the form name:hash"));
         };
-        if name.is_empty() {
-            return Err(wrong("the name of the user is missing"));
+        if let Some(what) = user_name::fault_of(name) {
+            return Err(wrong(what));
         }
         let hash = hash.split(':').next().unwrap_or_default().trim_end();
         if let Err(what) = HashCost::of(hash) {
@@ -159,6 +160,8 @@ mod tests {
             ("", "no users"),
             ("bob", "line 1: not of the form"),
             (":$6$a$b", "line 1: the name"),
+            ("bob :$6$a$b", "line 1: the name of the user has whitespace at an end"),
+            ("..:$6$a$b", "line 1: the name of the user has a part"),
             ("bob:$6$x", "line 1: the SHA-crypt hash is incomplete or malformed; create it with"),
             (&costly, "line 2: `m` of argon2 is 4194304; allowed: 8 to 262144 KiB"),
             ("\nbob:secret", "line 2: the hash is not of"),

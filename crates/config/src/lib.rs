@@ -68,6 +68,7 @@ mod tls;
 mod traces;
 mod units;
 mod unreachable_routes;
+pub mod user_name;
 mod websocket;
 mod words;
 

@@ -8,7 +8,7 @@ use crate::table::{Table, wrong_type};
 /// Reads the failures that are retried.
 pub(crate) fn read(pool: &Table<'_>, notes: &mut Notes) -> RetryOn {
     let Some(value) = pool.value("retry-on") else { return RetryOn::default() };
-    let mut on = RetryOn { connect: false, reset: false, timeout: false, statuses: Vec::new() };
+    let mut on = RetryOn { connect: false, reset: false, ..RetryOn::default() };
     let Some(rows) = value.get_ref().as_array() else {
         let note = wrong_type("`retry-on`", value, "an array of failures");
         notes.error(note.help("write retry-on = [\"connect\", \"reset\", 503]"));
@@ -22,6 +22,7 @@ pub(crate) fn read(pool: &Table<'_>, notes: &mut Notes) -> RetryOn {
             (Some("connect"), _) => on.connect = true,
             (Some("reset"), _) => on.reset = true,
             (Some("timeout"), _) => on.timeout = true,
+            (Some("malformed"), _) => on.malformed = true,
             (_, Some(status)) if RETRY_STATUSES.contains(&status) => on.statuses.push(status),
             _ => {
                 let found = row.get_ref().as_str().map(quoted);
@@ -29,11 +30,8 @@ pub(crate) fn read(pool: &Table<'_>, notes: &mut Notes) -> RetryOn {
                 let found = found.unwrap_or_else(|| "this value".to_owned());
                 let what = format!("`retry-on` cannot contain {found}");
                 let note = Note::new(Kind::Value, row.span(), what);
-                notes.error(
-                    note.allowed(
-                        "\"connect\", \"reset\", \"timeout\", or a status from 400 to 599",
-                    ),
-                );
+                let allowed = "\"connect\", \"reset\", \"timeout\", \"malformed\", or a status from 400 to 599";
+                notes.error(note.allowed(allowed));
             }
         }
     }

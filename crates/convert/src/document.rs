@@ -241,7 +241,7 @@ impl Document {
         }
         starts.sort_unstable();
         let mut places: BTreeMap<usize, Vec<&Finding>> = BTreeMap::new();
-        for finding in findings.iter().filter(|finding| finding.fate != LineResult::Unneeded) {
+        for finding in findings.iter().filter(|finding| finding.result != LineResult::Unneeded) {
             let before = starts.partition_point(|(line, _)| *line <= finding.line);
             let block = before.checked_sub(1).and_then(|at| starts.get(at)).map_or(0, |at| at.1);
             places.entry(block).or_default().push(finding);
@@ -260,10 +260,10 @@ struct Text {
 
 impl Text {
     fn comment(&mut self, name: &str, finding: &Finding) {
-        let Finding { line, text, fate, why } = finding;
+        let Finding { line, text, result, why } = finding;
         let _ = match line {
-            0 => writeln!(self.out, "# {name}: {}: {why}", fate.words()),
-            _ => writeln!(self.out, "# {name}:{line}: {}: {text}\n#   {why}", fate.words()),
+            0 => writeln!(self.out, "# {name}: {}: {why}", result.words()),
+            _ => writeln!(self.out, "# {name}:{line}: {}: {text}\n#   {why}", result.words()),
         };
     }
 

@@ -38,7 +38,7 @@ pub struct Finding {
     /// The line, without indentation and perhaps cut.
     pub text: String,
     /// How the line was translated.
-    pub fate: LineResult,
+    pub result: LineResult,
     /// The reason, and what to do instead.
     pub why: String,
 }
@@ -68,7 +68,7 @@ impl<'t> Findings<'t> {
         self.note(line, LineResult::Unneeded, why.into());
     }
 
-    pub(crate) fn note(&mut self, line: usize, fate: LineResult, why: String) {
+    pub(crate) fn note(&mut self, line: usize, result: LineResult, why: String) {
         // A reason may quote a text with line feeds, and is written as a comment.
         let why = visible(why.chars());
         let is_same = |own: &Finding| own.line == line && own.why == why;
@@ -78,18 +78,18 @@ impl<'t> Findings<'t> {
         if self.all.len() == FINDINGS_MAX {
             let why = format!("there are more than {FINDINGS_MAX} findings");
             let text = String::new();
-            self.all.push(Finding { line: 0, text, fate: LineResult::Untranslated, why });
+            self.all.push(Finding { line: 0, text, result: LineResult::Untranslated, why });
             return;
         }
         let text = line.checked_sub(1).and_then(|index| self.source.get(index));
         let text = shortened(text.map_or("", |text| text.trim()));
-        self.all.push(Finding { line, text, fate, why });
+        self.all.push(Finding { line, text, result, why });
     }
 
     /// The findings in the order of their lines. A line that was not translated has no other remark than the reasons for it.
     pub(crate) fn sorted(&self) -> Vec<Finding> {
         let mut all = self.all.clone();
-        all.sort_by_key(|finding| (finding.line, finding.fate));
+        all.sort_by_key(|finding| (finding.line, finding.result));
         all
     }
 }

@@ -103,8 +103,8 @@ pub struct Conversion {
 impl Conversion {
     /// The number of findings of this kind.
     #[must_use]
-    pub fn count(&self, fate: LineResult) -> usize {
-        self.findings.iter().filter(|finding| finding.fate == fate).count()
+    pub fn count(&self, result: LineResult) -> usize {
+        self.findings.iter().filter(|finding| finding.result == result).count()
     }
 }
 

@@ -45,7 +45,7 @@ fn check(program: Program, folder: &str, end: &str) {
             let place = format!("{name}:{}:", finding.line);
             let is_named = conversion.toml.contains(&place);
             assert!(
-                is_named || finding.fate == LineResult::Unneeded || finding.line == 0,
+                is_named || finding.result == LineResult::Unneeded || finding.line == 0,
                 "{finding:?}"
             );
         }

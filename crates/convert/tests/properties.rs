@@ -152,7 +152,8 @@ fn check(text: &str, program: Program) -> Result<(), TestCaseError> {
     let concerns =
         conversion.count(LineResult::Untranslated) + conversion.count(LineResult::Different);
     prop_assert_eq!(comments, concerns, "{}", conversion.toml);
-    for finding in conversion.findings.iter().filter(|finding| finding.fate != LineResult::Unneeded)
+    for finding in
+        conversion.findings.iter().filter(|finding| finding.result != LineResult::Unneeded)
     {
         prop_assert!(conversion.toml.contains(&finding.why), "{:?}\n{}", finding, conversion.toml);
     }

@@ -10,7 +10,7 @@ use tidegate_base::{Moment, Prng, Span};
 use tidegate_config::arrange::{Generation, ServerLife};
 use tidegate_config::model::{self, Balance, Eject, ServerAddress};
 
-use crate::eject::{self, Record};
+use crate::eject::{self, Ejection, Record};
 use crate::permits;
 
 /// How long a server is avoided after a failed connect, if another server is available.
@@ -370,18 +370,42 @@ impl PoolState {
         if !self.servers.get_mut(server)?.record.note(&eject, failed, now) {
             return None;
         }
-        let usable = || self.servers.iter().filter(|server| server.accepts_requests());
-        let ejected = usable().filter(|server| server.record.is_ejected(now)).count();
-        if !eject::has_room(&eject, ejected, usable().count()) {
+        if !self.may_eject(&eject, now) {
             return None;
         }
-        let server = self.servers.get_mut(server)?;
-        let span = server.record.eject(&eject, now);
-        if !self.slow_start.is_zero() {
+        let span = self.servers.get_mut(server)?.record.eject(&eject, now);
+        self.ramp_after_ejection(server);
+        Some(span)
+    }
+
+    /// The weight of a server grows again once it is no longer ejected.
+    fn ramp_after_ejection(&mut self, server: usize) {
+        if let Some(server) = self.servers.get_mut(server).filter(|_| !self.slow_start.is_zero()) {
             server.ramps_from = server.record.until();
             self.ramp_at = self.ramp_at.min(server.ramps_from);
         }
-        Some(span)
+    }
+
+    /// The servers that are ejected now, by index.
+    pub fn ejections(&self, now: Moment) -> impl Iterator<Item = (usize, Ejection)> {
+        let servers = self.servers.iter().enumerate();
+        servers.filter_map(move |(index, server)| Some((index, server.record.ejection(now)?)))
+    }
+
+    /// Continues an ejection by an earlier process, if servers are still ejected and another one may be.
+    pub fn resume_ejection(&mut self, server: usize, ejection: Ejection, now: Moment) {
+        let Some(eject) = self.eject.filter(|eject| self.may_eject(eject, now)) else { return };
+        if let Some(own) = self.servers.get_mut(server) {
+            own.record.resume(&eject, ejection, now);
+            self.ramp_after_ejection(server);
+        }
+    }
+
+    /// Whether one more of the servers that are up may be ejected.
+    fn may_eject(&self, eject: &Eject, now: Moment) -> bool {
+        let usable = || self.servers.iter().filter(|server| server.accepts_requests());
+        let ejected = usable().filter(|server| server.record.is_ejected(now)).count();
+        eject::has_room(eject, ejected, usable().count())
     }
 
     /// Marks `server` as up or down.

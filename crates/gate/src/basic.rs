@@ -14,6 +14,7 @@ use base64::alphabet::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use tidegate_base::{Moment, Span};
 use tidegate_config::model::BasicAuth;
+use tidegate_config::user_name;
 use tidegate_wire::message::RequestHead;
 
 /// The most credentials that are remembered.
@@ -39,7 +40,8 @@ impl core::fmt::Debug for Credentials {
 }
 
 impl Credentials {
-    /// Reads the Authorization field; `None` if it is absent, repeated, malformed or of another scheme.
+    /// Reads the Authorization field; `None` if it is absent, repeated, malformed or of another scheme, or
+    /// names a user that no file with users may contain.
     #[must_use]
     pub fn of(head: &RequestHead<'_>) -> Option<Self> {
         let mut fields =
@@ -53,9 +55,11 @@ impl Credentials {
         let colon = text.iter().position(|&byte| byte == b':')?;
         let (user, password) = text.split_at_checked(colon)?;
         let user = core::str::from_utf8(user).ok()?;
-        // RFC 7617 section 2: neither has control characters.
-        let has_controls = text.iter().any(u8::is_ascii_control);
-        let user = (!has_controls).then(|| user.to_owned())?;
+        // RFC 7617 section 2: neither has control characters. A name that the edits of a route could not place must not
+        // get another response than a name that no user has.
+        let is_refused =
+            text.iter().any(u8::is_ascii_control) || user_name::fault_of(user).is_some();
+        let user = (!is_refused).then(|| user.to_owned())?;
         Some(Self { user, password: password.get(1..)?.to_vec() })
     }
 
@@ -190,7 +194,10 @@ mod tests {
             ),
             ("authorization: bAsIc QWxhZGRpbjpvcGVuIHNlc2FtZQ\r\n", pair("Aladdin", "open sesame")),
             ("Authorization: Basic YTpiOmM=\r\n", pair("a", "b:c")),
-            ("Authorization: Basic Og==\r\n", pair("", "")),
+            ("Authorization: Basic Og==\r\n", None),
+            // "bob :secret", " bob:x"
+            ("Authorization: Basic Ym9iIDpzZWNyZXQ=\r\n", None),
+            ("Authorization: Basic IGJvYjp4\r\n", None),
             ("Authorization: Basic YQ==\r\n", None),
             ("Authorization: Basic YTpi\r\nAuthorization: Basic YTpi\r\n", None),
             ("Authorization: Bearer YTpi\r\n", None),

@@ -22,6 +22,15 @@ pub fn is_failure(status: u16) -> bool {
     status >= 500 && !matches!(status, 501 | 505 | 511)
 }
 
+/// What remains of an ejection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ejection {
+    /// How long the server is still avoided.
+    pub left: Span,
+    /// How often in a row it was ejected.
+    pub times: u32,
+}
+
 /// What a worker remembers about the requests of a server.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Record {
@@ -70,6 +79,19 @@ impl Record {
         self.until = now.after(span);
         (self.in_row, self.began, self.requests, self.failures) = (0, now, 0, 0);
         span
+    }
+
+    /// What remains of an ejection; `None` if the server is not avoided.
+    #[must_use]
+    pub fn ejection(&self, now: Moment) -> Option<Ejection> {
+        self.is_ejected(now).then(|| Ejection { left: self.until.since(now), times: self.times })
+    }
+
+    /// Continues an ejection by an earlier process, for no longer than an ejection can take.
+    pub fn resume(&mut self, eject: &Eject, ejection: Ejection, now: Moment) {
+        self.times = ejection.times.clamp(1, TIMES_MAX);
+        self.until = now.after(ejection.left.min(eject.span.saturating_mul(self.times)));
+        (self.in_row, self.began, self.requests, self.failures) = (0, now, 0, 0);
     }
 
     /// Whether the server is avoided.

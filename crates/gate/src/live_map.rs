@@ -42,7 +42,7 @@ pub struct LiveMap {
     /// The entries in force.
     content: Arc<Published<Content>>,
     /// What commands need.
-    desk: Mutex<EditState>,
+    edits: Mutex<EditState>,
 }
 
 /// The state of a map that only commands and reloads use.
@@ -61,18 +61,18 @@ struct EditState {
 impl LiveMap {
     fn new(map: &ValueMap, names: &PoolNames) -> Self {
         let content = Published::new(Content::new(map.table.clone(), names));
-        let desk = EditState {
+        let edits = EditState {
             base: map.table.clone(),
             changes: 0,
             names: names.clone(),
             drafts: Drafts::new("prepare map", entries_max(map.kind)),
         };
-        Self { kind: map.kind, ignore_case: map.ignore_case, content, desk: Mutex::new(desk) }
+        Self { kind: map.kind, ignore_case: map.ignore_case, content, edits: Mutex::new(edits) }
     }
 
     /// Puts entries in force.
-    fn publish(&self, desk: &EditState, table: TextMap) {
-        self.content.replace(Content::new(table, &desk.names));
+    fn publish(&self, edits: &EditState, table: TextMap) {
+        self.content.replace(Content::new(table, &edits.names));
     }
 
     /// The entries in force.
@@ -85,7 +85,7 @@ impl LiveMap {
     #[must_use]
     pub fn changes(&self) -> u64 {
         self.content.free_replaced();
-        lock(&self.desk).changes
+        lock(&self.edits).changes
     }
 
     /// Sets the value of a key. Returns whether the key is new.
@@ -93,34 +93,34 @@ impl LiveMap {
     /// # Errors
     /// The key cannot be used, the map is full, or no pool has the name `value`.
     pub fn set(&self, key: &str, value: &str) -> Result<bool, String> {
-        let mut desk = lock(&self.desk);
-        desk.check_value(value)?;
+        let mut edits = lock(&self.edits);
+        edits.check_value(value)?;
         let (table, is_new) = self.table().with(key, value)?;
-        desk.changes += 1;
-        self.publish(&desk, table);
+        edits.changes += 1;
+        self.publish(&edits, table);
         Ok(is_new)
     }
 
     /// Removes a key. Returns whether the map had it.
     #[must_use]
     pub fn remove(&self, key: &str) -> bool {
-        let mut desk = lock(&self.desk);
+        let mut edits = lock(&self.edits);
         let Some(table) = self.table().without(key) else { return false };
-        desk.changes += 1;
-        self.publish(&desk, table);
+        edits.changes += 1;
+        self.publish(&edits, table);
         true
     }
 
     /// Removes all keys.
     pub fn clear(&self) {
-        let mut desk = lock(&self.desk);
-        desk.changes += 1;
-        self.publish(&desk, TextMap::empty(self.kind, self.ignore_case));
+        let mut edits = lock(&self.edits);
+        edits.changes += 1;
+        self.publish(&edits, TextMap::empty(self.kind, self.ignore_case));
     }
 
     /// Begins a draft without entries, in place of one that was not committed. Returns its number.
     pub fn prepare(&self) -> u64 {
-        lock(&self.desk).drafts.begin()
+        lock(&self.edits).drafts.begin()
     }
 
     /// Adds an entry to a draft.
@@ -128,12 +128,12 @@ impl LiveMap {
     /// # Errors
     /// There is no such draft, the key or the value cannot be used, or the draft is full.
     pub fn add(&self, draft: u64, key: &str, value: &str) -> Result<(), String> {
-        let mut desk = lock(&self.desk);
-        desk.check_value(value)?;
+        let mut edits = lock(&self.edits);
+        edits.check_value(value)?;
         TextMap::check_key(self.kind, self.ignore_case, key)?;
-        let line = desk.drafts.entries(draft)?.len() + 1;
+        let line = edits.drafts.entries(draft)?.len() + 1;
         let entry = MapEntry { key: key.to_owned(), value: value.to_owned(), line };
-        desk.drafts.push(draft, entry)
+        edits.drafts.push(draft, entry)
     }
 
     /// Puts the entries of a draft in force, in place of all others. Returns their number.
@@ -141,8 +141,8 @@ impl LiveMap {
     /// # Errors
     /// There is no such draft, or its entries are not a map. The draft stays.
     pub fn commit(&self, draft: u64) -> Result<usize, String> {
-        let mut desk = lock(&self.desk);
-        let entries = desk.drafts.entries(draft)?.clone();
+        let mut edits = lock(&self.edits);
+        let entries = edits.drafts.entries(draft)?.clone();
         let count = entries.len();
         let table =
             TextMap::new(self.kind, self.ignore_case, entries).map_err(|fault| match fault {
@@ -152,19 +152,19 @@ impl LiveMap {
                 MapFault::Key { line, what } => format!("entry {line}: {what}"),
                 MapFault::TooMany(most) => format!("more than {most} keys"),
             })?;
-        desk.drafts.end();
-        desk.changes += 1;
-        self.publish(&desk, table);
+        edits.drafts.end();
+        edits.changes += 1;
+        self.publish(&edits, table);
         Ok(count)
     }
 
     /// Uses the pools of another configuration from now on.
     fn settle(&self, names: &PoolNames) {
-        let mut desk = lock(&self.desk);
-        if desk.names != *names {
-            desk.names.clone_from(names);
+        let mut edits = lock(&self.edits);
+        if edits.names != *names {
+            edits.names.clone_from(names);
             let table = self.table();
-            self.publish(&desk, table);
+            self.publish(&edits, table);
         }
         self.content.free_replaced();
     }
@@ -218,7 +218,7 @@ impl LiveMaps {
             let known = self.find(&map.name);
             let same = known.filter(|known| {
                 (known.kind, known.ignore_case) == (map.kind, map.ignore_case)
-                    && lock(&known.desk).base == map.table
+                    && lock(&known.edits).base == map.table
             });
             if let Some(same) = same {
                 let missing = same.values_without_pool(&names);

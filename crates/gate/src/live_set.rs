@@ -20,7 +20,7 @@ pub struct LiveSet {
     /// The addresses in force.
     networks: Arc<Published<NetworkSet>>,
     /// What commands need.
-    desk: Mutex<EditState>,
+    edits: Mutex<EditState>,
 }
 
 /// The state of a set that only commands and reloads use.
@@ -37,8 +37,8 @@ struct EditState {
 impl LiveSet {
     fn new(base: &NetworkSet) -> Self {
         let drafts = Drafts::new("prepare set", RANGES_MAX);
-        let desk = EditState { base: base.clone(), changes: 0, drafts };
-        Self { networks: Published::new(base.clone()), desk: Mutex::new(desk) }
+        let edits = EditState { base: base.clone(), changes: 0, drafts };
+        Self { networks: Published::new(base.clone()), edits: Mutex::new(edits) }
     }
 
     /// The addresses in force.
@@ -51,11 +51,11 @@ impl LiveSet {
     #[must_use]
     pub fn changes(&self) -> u64 {
         self.networks.free_replaced();
-        lock(&self.desk).changes
+        lock(&self.edits).changes
     }
 
-    fn publish(&self, desk: &mut EditState, networks: NetworkSet) {
-        desk.changes += 1;
+    fn publish(&self, edits: &mut EditState, networks: NetworkSet) {
+        edits.changes += 1;
         self.networks.replace(networks);
     }
 
@@ -65,11 +65,11 @@ impl LiveSet {
     /// The text is not a range, or the set is full.
     pub fn add(&self, network: &str) -> Result<bool, String> {
         let network = network.parse()?;
-        let mut desk = lock(&self.desk);
+        let mut edits = lock(&self.edits);
         let changed = self.networks().with(network)?;
         let is_new = changed.is_some();
         if let Some(networks) = changed {
-            self.publish(&mut desk, networks);
+            self.publish(&mut edits, networks);
         }
         Ok(is_new)
     }
@@ -80,23 +80,23 @@ impl LiveSet {
     /// The text is not a range, or the set would have too many ranges.
     pub fn remove(&self, network: &str) -> Result<bool, String> {
         let network = network.parse()?;
-        let mut desk = lock(&self.desk);
+        let mut edits = lock(&self.edits);
         let changed = self.networks().without(network)?;
         let had = changed.is_some();
         if let Some(networks) = changed {
-            self.publish(&mut desk, networks);
+            self.publish(&mut edits, networks);
         }
         Ok(had)
     }
 
     /// Removes all addresses.
     pub fn clear(&self) {
-        self.publish(&mut lock(&self.desk), NetworkSet::default());
+        self.publish(&mut lock(&self.edits), NetworkSet::default());
     }
 
     /// Begins a draft without addresses, in place of one that was not committed. Returns its number.
     pub fn prepare(&self) -> u64 {
-        lock(&self.desk).drafts.begin()
+        lock(&self.edits).drafts.begin()
     }
 
     /// Adds a range to a draft.
@@ -105,7 +105,7 @@ impl LiveSet {
     /// There is no such draft, the text is not a range, or the draft is full.
     pub fn add_to(&self, draft: u64, network: &str) -> Result<(), String> {
         let network = network.parse()?;
-        lock(&self.desk).drafts.push(draft, network)
+        lock(&self.edits).drafts.push(draft, network)
     }
 
     /// Puts the addresses of a draft in force, in place of all others. Returns the number of ranges.
@@ -113,11 +113,11 @@ impl LiveSet {
     /// # Errors
     /// There is no such draft.
     pub fn commit(&self, draft: u64) -> Result<usize, String> {
-        let mut desk = lock(&self.desk);
-        let networks = NetworkSet::new(desk.drafts.entries(draft)?.iter().copied());
+        let mut edits = lock(&self.edits);
+        let networks = NetworkSet::new(edits.drafts.entries(draft)?.iter().copied());
         let count = networks.len();
-        desk.drafts.end();
-        self.publish(&mut desk, networks);
+        edits.drafts.end();
+        self.publish(&mut edits, networks);
         Ok(count)
     }
 }
@@ -140,7 +140,7 @@ impl LiveSets {
         let mut lost = Vec::new();
         let set = |set: &AddressSet| {
             let known = self.find(&set.name);
-            let same = known.filter(|known| lock(&known.desk).base == set.networks);
+            let same = known.filter(|known| lock(&known.edits).base == set.networks);
             if let (None, Some(known)) = (same, known)
                 && known.changes() > 0
             {

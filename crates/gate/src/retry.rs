@@ -26,6 +26,8 @@ pub enum FailurePoint {
     FreshReset,
     /// The `response-head` timeout expired. The server may still be executing the request.
     ResponseTimeout,
+    /// The head of the response was malformed or cut off. The client has got nothing of it.
+    Malformed,
     /// The attempt failed after the first byte of the response.
     InResponse,
     /// The head of the response arrived, with this status. The client has got nothing of it.
@@ -62,7 +64,7 @@ pub struct FailedAttempt<'a> {
 /// a reset of a reused connection, only idempotent methods are retried, because the server may have
 /// executed the request before it closed. The same holds for a reset of a fresh connection, as at the restart of a
 /// server, but only once: the request itself may be what crashes servers, and it must not crash a whole pool. A
-/// timeout or a status is retried only if the pool wants it, and only for idempotent methods. A
+/// timeout, a malformed head or a status is retried only if the pool wants it, and only for idempotent methods. A
 /// request is never retried after the client has got a byte of the response, nor if it cannot be sent exactly as it was sent
 /// the first time.
 #[must_use]
@@ -76,6 +78,7 @@ pub fn may_retry(failed: &FailedAttempt<'_>) -> bool {
         FailurePoint::ReusedReset => (failed.idempotent, on.reset),
         FailurePoint::FreshReset => (failed.idempotent && !failed.reset_before, on.reset),
         FailurePoint::ResponseTimeout => (failed.idempotent, on.timeout),
+        FailurePoint::Malformed => (failed.idempotent, on.malformed),
         FailurePoint::Status(status) => (failed.idempotent, on.statuses.contains(&status)),
         FailurePoint::InResponse => (false, false),
     };
@@ -108,7 +111,8 @@ mod tests {
     #[test]
     fn retries_follow_the_truth_table() {
         use FailurePoint::{
-            Connect, FreshReset, InResponse, Refused, ResponseTimeout, ReusedReset, Status,
+            Connect, FreshReset, InResponse, Malformed, Refused, ResponseTimeout, ReusedReset,
+            Status,
         };
         // (idempotent, body_sent, body_replayable) -> may retry, while retries are left
         let shapes = [
@@ -125,11 +129,13 @@ mod tests {
             (ReusedReset, [true, true, false, false, false, false]),
             (FreshReset, [true, true, false, false, false, false]),
             (ResponseTimeout, [true, true, false, false, false, false]),
+            (Malformed, [true, true, false, false, false, false]),
             (Status(503), [true, true, false, false, false, false]),
             (Status(500), [false; 6]),
             (InResponse, [false; 6]),
         ];
-        let on = RetryOn { timeout: true, statuses: vec![503], ..RetryOn::default() };
+        let on =
+            RetryOn { timeout: true, malformed: true, statuses: vec![503], ..RetryOn::default() };
         for (point, expected) in table {
             for ((idempotent, body_sent, body_replayable), expected) in
                 shapes.into_iter().zip(expected)

@@ -70,7 +70,7 @@ enum Reason {
 
 /// What a note has changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Noted {
+pub enum StickyChange {
     /// Nothing but the time of the last use, or the server of a key to which no server had responded.
     Kept,
     /// The key is new.
@@ -115,7 +115,7 @@ impl StickyTable {
     }
 
     /// Notes the server `mark` of the key.
-    fn note(&self, hash: u64, mark: u32, now: Moment, span: Span, reason: Reason) -> Noted {
+    fn note(&self, hash: u64, mark: u32, now: Moment, span: Span, reason: Reason) -> StickyChange {
         let (set, key) = self.set_of(hash);
         let mut state = u64::from(mark) << 32 | seconds(now);
         if reason == Reason::Answered {
@@ -137,9 +137,9 @@ impl StickyTable {
                     cell.state.compare_exchange(before, next, Ordering::AcqRel, Ordering::Relaxed);
             }
             return match (is_valid, is_same || !was_answered) {
-                (true, true) => Noted::Kept,
-                (true, false) => Noted::Moved,
-                (false, _) => Noted::New,
+                (true, true) => StickyChange::Kept,
+                (true, false) => StickyChange::Moved,
+                (false, _) => StickyChange::New,
             };
         }
         let rank = |cell: &&Cell| {
@@ -148,17 +148,17 @@ impl StickyTable {
             (is_valid, is_valid && state & BACK != 0, state & SECONDS)
         };
         let free = |cell: &&Cell| cell.key.load(Ordering::Relaxed) != BUSY;
-        let Some(cell) = set.iter().filter(free).min_by_key(rank) else { return Noted::New };
+        let Some(cell) = set.iter().filter(free).min_by_key(rank) else { return StickyChange::New };
         let before = cell.key.load(Ordering::Relaxed);
         let displaces = before > BUSY && is_valid(cell.state.load(Ordering::Relaxed), now, span);
         let taken = cell.key.compare_exchange(before, BUSY, Ordering::AcqRel, Ordering::Relaxed);
         if before == BUSY || taken.is_err() {
             // Another worker takes the cell; the next request of the key finds another one.
-            return Noted::New;
+            return StickyChange::New;
         }
         cell.state.store(state, Ordering::Release);
         cell.key.store(key, Ordering::Release);
-        if displaces { Noted::Displaced } else { Noted::New }
+        if displaces { StickyChange::Displaced } else { StickyChange::New }
     }
 
     /// The number of cells with a key.
@@ -282,7 +282,7 @@ impl StickyKeys {
         server: usize,
         now: Moment,
         is_lost: impl FnOnce(usize) -> bool,
-    ) -> Noted {
+    ) -> StickyChange {
         let known = self.server_of(key, now);
         let stays_with = known.filter(|known| *known == server || !is_lost(*known));
         self.note(key, stays_with.unwrap_or(server), now, Reason::Sent)
@@ -296,7 +296,7 @@ impl StickyKeys {
         server: usize,
         now: Moment,
         is_lost: impl FnOnce(usize) -> bool,
-    ) -> Noted {
+    ) -> StickyChange {
         let stays_with = match self.known(key, now) {
             Some((known, true)) if known != server && !is_lost(known) => known,
             _ => server,
@@ -306,12 +306,12 @@ impl StickyKeys {
 
     /// Notes that `server` has set the key: it has the session, wherever requests with the key were sent before.
     #[must_use]
-    pub fn note_set(&self, key: u64, server: usize, now: Moment) -> Noted {
+    pub fn note_set(&self, key: u64, server: usize, now: Moment) -> StickyChange {
         self.note(key, server, now, Reason::Answered)
     }
 
-    fn note(&self, key: u64, server: usize, now: Moment, reason: Reason) -> Noted {
-        let Some(mark) = self.marks.get(server) else { return Noted::Kept };
+    fn note(&self, key: u64, server: usize, now: Moment, reason: Reason) -> StickyChange {
+        let Some(mark) = self.marks.get(server) else { return StickyChange::Kept };
         self.table.note(key, *mark, now, self.span, reason)
     }
 }
@@ -332,14 +332,14 @@ mod tests {
         let find = |key, time| table.find(key, time, SPAN).map(|(mark, _)| mark);
         let note = |mark, time| table.note(7, mark, time, SPAN, Reason::Answered);
         assert_eq!(find(7, at(0)), None);
-        assert_eq!(note(3, at(0)), Noted::New);
+        assert_eq!(note(3, at(0)), StickyChange::New);
         assert_eq!(find(7, at(60)), Some(3));
-        assert_eq!(note(3, at(60)), Noted::Kept);
+        assert_eq!(note(3, at(60)), StickyChange::Kept);
         assert_eq!((find(7, at(120)), find(8, at(60))), (Some(3), None));
         assert_eq!(find(7, at(121)), None);
-        assert_eq!(note(4, at(120)), Noted::Moved);
+        assert_eq!(note(4, at(120)), StickyChange::Moved);
         assert_eq!(find(7, at(120)), Some(4));
-        assert_eq!(note(5, at(500)), Noted::New);
+        assert_eq!(note(5, at(500)), StickyChange::New);
         // The clock of another worker is behind.
         assert_eq!(find(7, at(0)), Some(5));
         assert_eq!(table.keys(), 1);
@@ -387,8 +387,9 @@ mod tests {
         let mut displaced = 0;
         for key in 1_000_000..1_100_000 {
             let key = mix64(key);
-            displaced +=
-                usize::from(table.note(key, 1, at(10), SPAN, Reason::Sent) == Noted::Displaced);
+            displaced += usize::from(
+                table.note(key, 1, at(10), SPAN, Reason::Sent) == StickyChange::Displaced,
+            );
             let _ = table.note(key, 1, at(10), SPAN, Reason::Answered);
         }
         assert_eq!((known(at(20)), table.keys()), (before, 1024));
@@ -429,7 +430,7 @@ mod tests {
         let before = config(&format!("{by}, for = \"1m\""), "app");
         let tables = StickyTables::new(&before, 1);
         let stays = tables.of_pool(0, &before.pools[0]).expect("requests stay");
-        assert_eq!(stays.note_sent(5, 1, at(0), |_| false), Noted::New);
+        assert_eq!(stays.note_sent(5, 1, at(0), |_| false), StickyChange::New);
         for (sticky, name, expected) in [
             (format!("{by}, for = \"2m\""), "app", Some(1)),
             (format!("{by}, for = \"2m\""), "other", None),
@@ -460,26 +461,26 @@ mod tests {
         let key = stays.key_of_connection(address("192.0.2.1")).expect("a key");
         assert_ne!(stays.key_of_connection(address("192.0.2.2")), Some(key));
         assert_eq!(stays.key_of_connection(None), None);
-        assert_eq!(stays.note_sent(key, 0, at(0), |_| false), Noted::New);
-        assert_eq!(stays.note_answered(key, 0, at(0), |_| false), Noted::Kept);
+        assert_eq!(stays.note_sent(key, 0, at(0), |_| false), StickyChange::New);
+        assert_eq!(stays.note_answered(key, 0, at(0), |_| false), StickyChange::Kept);
         for note in [StickyKeys::note_sent, StickyKeys::note_answered] {
-            assert_eq!(note(&stays, key, 1, at(0), |_| false), Noted::Kept);
+            assert_eq!(note(&stays, key, 1, at(0), |_| false), StickyChange::Kept);
             assert_eq!(stays.server_of(key, at(0)), Some(0));
         }
-        assert_eq!(stays.note_sent(key, 1, at(0), |lost| lost == 0), Noted::Moved);
+        assert_eq!(stays.note_sent(key, 1, at(0), |lost| lost == 0), StickyChange::Moved);
         assert_eq!(stays.server_of(key, at(0)), Some(1));
     }
 
     #[test]
     fn server_that_responds_first_gets_the_key() {
         let stays = stays_by("\"client-address\"");
-        assert_eq!(stays.note_sent(7, 0, at(0), |_| false), Noted::New);
+        assert_eq!(stays.note_sent(7, 0, at(0), |_| false), StickyChange::New);
         // The request is sent again, to the other server, and another request follows before the response.
-        assert_eq!(stays.note_sent(7, 1, at(0), |_| false), Noted::Kept);
+        assert_eq!(stays.note_sent(7, 1, at(0), |_| false), StickyChange::Kept);
         assert_eq!(stays.server_of(7, at(0)), Some(0));
-        assert_eq!(stays.note_answered(7, 1, at(0), |_| false), Noted::Kept);
+        assert_eq!(stays.note_answered(7, 1, at(0), |_| false), StickyChange::Kept);
         assert_eq!(stays.server_of(7, at(0)), Some(1));
-        assert_eq!(stays.note_answered(7, 0, at(0), |_| false), Noted::Kept);
+        assert_eq!(stays.note_answered(7, 0, at(0), |_| false), StickyChange::Kept);
         assert_eq!(stays.server_of(7, at(0)), Some(1));
     }
 
@@ -520,8 +521,8 @@ mod tests {
             assert_eq!(key_set_by(&stays_by(other), "Set-Cookie: SID=a1\r\n"), None, "{other}");
         }
         // A server may take over a session.
-        assert_eq!(stays.note_set(7, 0, at(0)), Noted::New);
-        assert_eq!(stays.note_set(7, 1, at(0)), Noted::Moved);
+        assert_eq!(stays.note_set(7, 0, at(0)), StickyChange::New);
+        assert_eq!(stays.note_set(7, 1, at(0)), StickyChange::Moved);
         assert_eq!(stays.server_of(7, at(0)), Some(1));
     }
 }

@@ -4,7 +4,7 @@ use tidegate_base::prng::{hash_bytes, mix64};
 use tidegate_base::{Moment, Prng, Span};
 use tidegate_config::model::{Balance, Eject, HashKey, Pool, ServerAddress, Upstream};
 use tidegate_gate::balance::{AVOID_AFTER_FAILURE, Pick, PoolState, Standing, TRIED_MAX, Tried};
-use tidegate_gate::eject::is_failure;
+use tidegate_gate::eject::{Ejection, is_failure};
 
 const NOW: Moment = Moment::from_nanos(1);
 const WAYS: [Balance; 4] =
@@ -516,6 +516,34 @@ fn server_that_fails_every_other_request_is_avoided() {
         let now = NOW.after(Span::from_secs(second));
         assert_eq!(state.note_result(1, second % 2 == 0, now), None, "19 requests are too few");
     }
+}
+
+#[test]
+fn ejections_continue_in_another_process_within_its_settings() {
+    let (mut old, mut new, mut other) = (ejecting(4), ejecting(4), ejecting(2));
+    let at = |seconds| Moment::ZERO.after(Span::from_secs(seconds));
+    for server in [1, 3] {
+        assert!((0..40).any(|_| old.note_result(server, true, at(1)).is_some()));
+    }
+    let passed: Vec<_> = old.ejections(at(4)).collect();
+    assert_eq!(passed.iter().map(|(server, _)| *server).collect::<Vec<_>>(), [1, 3]);
+    assert_eq!((passed[0].1.times, old.ejections(at(1000)).count()), (1, 0));
+    // Moments of another process have another start.
+    for (server, ejection) in &passed {
+        new.resume_ejection(*server, *ejection, at(500));
+        other.resume_ejection(*server % 2, *ejection, at(500));
+    }
+    assert_eq!(new.ejections(at(500)).collect::<Vec<_>>(), passed);
+    let last = at(500).after(passed[0].1.left);
+    assert_eq!(new.ejections(last).count(), 0, "it ends when it would have ended");
+    // One of two may be ejected.
+    assert_eq!(other.ejections(at(500)).count(), 1);
+    // No longer than an ejection can take.
+    let endless = Ejection { left: Span::from_secs(1_000_000), times: u32::MAX };
+    let mut new = ejecting(4);
+    new.resume_ejection(0, endless, at(500));
+    let (_, left) = new.ejections(at(500)).next().expect("it is ejected");
+    assert!(left.left < Span::from_secs(1000), "{left:?}");
 }
 
 #[test]

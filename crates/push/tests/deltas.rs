@@ -97,7 +97,7 @@ impl Scene {
             room: 1 << 20,
             effort: 0,
             request: None,
-            is_nonsense: false,
+            is_reply_invalid: false,
             over_rate: 0,
         };
         let client = &mut self.clients[at];

@@ -111,9 +111,9 @@ counters! {
         /// Requests that were refused because their tokens could not be verified in time.
         token_refusals,
         /// Requests about which a server decided (`auth` with `ask`).
-        inquiries,
+        auth_requests,
         /// Requests that the server of `auth` with `ask` refused.
-        inquiry_refusals,
+        auth_request_refusals,
         /// Requests that were refused because too many passwords, or too many of their address, waited for verification.
         auth_refusals,
         /// Requests above the limit of their route's rate.
@@ -402,6 +402,18 @@ impl HandlerKind {
     }
 }
 
+counters! {
+    /// What became of the messages of one push hub for clients of one worker that do not read.
+    pub struct HubCounters {
+        /// Messages that had to wait because a client did not read.
+        queued,
+        /// Messages that were dropped because too many waited.
+        dropped,
+        /// Clients that were disconnected because they did not read.
+        slow_closes,
+    }
+}
+
 /// All counters of one worker.
 #[derive(Default, Debug)]
 pub struct Accounts {
@@ -409,11 +421,24 @@ pub struct Accounts {
     pub counters: WorkerCounters,
     /// Calls, CPU time and queueing delay, by `HandlerKind`.
     pub handlers: [HandlerCounters; HandlerKind::ALL.len()],
+    /// By push hub of the process; empty until the worker has started.
+    hubs: OnceLock<Box<[HubCounters]>>,
     /// The worker's thread, for profiles; empty until it has started, and if it is unknown.
     pub thread: OnceLock<Thread>,
 }
 
 impl Accounts {
+    /// The worker has this many push hubs. Only the first call has an effect: the hubs of a process stay the same.
+    pub(crate) fn set_hubs(&self, count: usize) {
+        let _ = self.hubs.set((0..count).map(|_| HubCounters::default()).collect());
+    }
+
+    /// The counters of a push hub.
+    #[must_use]
+    pub fn hub(&self, hub: u16) -> Option<&HubCounters> {
+        self.hubs.get()?.get(usize::from(hub))
+    }
+
     /// The calling thread is that of the worker.
     pub(crate) fn set_thread(&self) {
         if let Ok(thread) = sampler::this_thread() {

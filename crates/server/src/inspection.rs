@@ -1,4 +1,4 @@
-//! What the admin interface asks the workers, and how they report.
+//! What the admin interface and an upgrade ask the workers, and how they report.
 //! In: a question, mailed to the workers. Out: one report of each worker, made at the end of a turn or over several turns.
 //! Never: makes a worker wait, or lets one look at all of its connections in one turn.
 //! Limits: `INSPECTIONS_MAX` questions at once in a worker, of which one is continued in each turn, by `SLOTS_PER_TURN_MAX`
@@ -12,6 +12,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use tidegate_gate::eject::Ejection;
 use tidegate_reactor::{Reactor, Sender};
 
 use crate::figures::{AppFigures, HubFigures, PoolFigures};
@@ -31,7 +32,10 @@ const REPORT_SPAN: Duration = Duration::from_secs(10);
 /// How long the thread that asks waits before it tries a full mailbox again.
 const TRY_PAUSE: Duration = Duration::from_millis(1);
 
-/// What the admin interface wants of a worker.
+/// An ejection by one worker, with the names of the pool and the server.
+pub type NamedEjection = ((String, String), Ejection);
+
+/// What the admin interface, or an upgrade, wants of a worker.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Question {
     /// The connections of clients and their exchanges that match a filter.
@@ -46,6 +50,8 @@ pub enum Question {
     Malformed,
     /// The figures of the pools.
     Pools,
+    /// The servers that the worker avoids because their requests have failed.
+    Ejections,
     /// The figures of the push hubs.
     Hubs,
     /// The figures of the Lua applications.
@@ -65,6 +71,8 @@ pub enum Report {
     Malformed(Vec<Arc<Malformed>>),
     /// By pool.
     Pools(Vec<PoolFigures>),
+    /// The ejections, with the names of their pools and servers.
+    Ejections(Vec<NamedEjection>),
     /// By push hub.
     Hubs(Vec<HubFigures>),
     /// By Lua application, then the VMs of earlier code.
@@ -173,6 +181,7 @@ impl Worker {
             },
             Question::Connection(id) => Report::Sessions(self.look_up_connection(reactor, *id)),
             Question::Pools => Report::Pools(self.pool_figures()),
+            Question::Ejections => Report::Ejections(self.ejections(reactor.now())),
             Question::Hubs => Report::Hubs(self.push.figures()),
             Question::Apps => Report::Apps(self.lua.apps.figures()),
             Question::Malformed => Report::Malformed(self.malformed.all()),

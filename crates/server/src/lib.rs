@@ -90,7 +90,7 @@ mod unix_listeners;
 pub mod worker;
 
 pub use action::lua::mail::LuaPost;
-pub use action::push::{Key, PUSH_MAILS_MAX, PushMail, PushPost, nothing_under_way};
+pub use action::push::{Key, PUSH_MAILS_MAX, PushMail, PushPost, no_bytes_in_flight};
 pub use configuration::ConfigSource;
 pub use snapshot::Snapshot;
 pub use start::{RunOptions, StartError, hold_reloads, run, run_from};

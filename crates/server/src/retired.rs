@@ -3,7 +3,7 @@
 //! handed over or closed.
 //! Never: gets a new request or a new client.
 //! Limits: `OF_APP_MAX` such VMs of an application, `RETIRED_MAX` of a worker: the oldest ends at once if there are more. Each
-//! ends after `reload-grace` of its application at the latest.
+//! ends after `reload-grace` of its application, and the turns that it then takes to close its clients, at the latest.
 //! Invariant: an index of a VM names no other VM before `RETIRED_FROM` further reloads.
 
 use std::collections::VecDeque;
@@ -53,6 +53,9 @@ pub(crate) enum Next {
 impl Retired {
     /// How many clients are to be closed by now.
     fn closed_by(&self, now: Moment) -> usize {
+        if self.by <= now {
+            return self.clients_total;
+        }
         let (part, of) = CLOSES_OF_GRACE;
         let span = (self.by.since(self.began) * part / of).as_nanos().max(1);
         let elapsed = now.since(self.began).as_nanos().min(span);
@@ -112,11 +115,9 @@ impl Apps {
     /// A VM of earlier code that ends now: its time is over, or it has nothing left to do. And whether its time is over.
     pub(crate) fn ended_retired(&mut self, now: Moment) -> Option<(usize, bool)> {
         let is_idle = |old: &mut Retired| old.app.vm().is_none_or(|vm| vm.is_idle());
-        let overdue = self.retired.iter().filter(|old| {
-            // Clients that are about to be handed over are not cut off.
-            old.by <= now && (old.clients.is_empty() || !self.hands_over(old))
-        });
-        let overdue = overdue.map(|old| old.index).next();
+        // A turn may be too short to hand over or to close all clients.
+        let overdue = self.retired.iter().find(|old| old.by <= now && old.clients.is_empty());
+        let overdue = overdue.map(|old| old.index);
         let mut all = self.retired.iter_mut();
         let index = overdue.or_else(|| all.find_map(|old| is_idle(old).then_some(old.index)))?;
         let old = self.retired.iter_mut().find(|old| old.index == index)?;
@@ -206,7 +207,7 @@ mod tests {
             clients_total: 30,
         };
         let at = |seconds| began.after(Span::from_secs(seconds));
-        assert_eq!([0, 1, 15, 30, 40].map(|second| old.closed_by(at(second))), [1, 2, 16, 31, 31]);
+        assert_eq!([0, 1, 15, 30, 40].map(|second| old.closed_by(at(second))), [1, 2, 16, 31, 30]);
         assert!(old.next_close() <= at(1));
         old.clients.drain(..10);
         assert!(old.next_close() > at(10) && old.next_close() <= at(11), "{:?}", old.next_close());

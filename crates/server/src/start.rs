@@ -4,6 +4,7 @@
 //! Never: serves with a listener missing: a listener that cannot be opened ends the start.
 //! Limits: `WORKERS_MAX` threads.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::RawFd;
 use std::rc::Rc;
@@ -55,7 +56,7 @@ use crate::reload::{self, Reloader};
 use crate::resolve::{self, Addresses};
 use crate::service_manager;
 use crate::snapshot::{Numbers, Snapshot};
-use crate::state_transfer::StateTransfer;
+use crate::state_transfer::{PassedServer, StateTransfer};
 use crate::stats::Registry;
 use crate::stop::Leaving;
 use crate::successor::{Knowledge, Successor};
@@ -230,6 +231,7 @@ fn serve_until_stopped(
         descriptors,
         inherited: inheritance.numbers().into(),
         standings: Arc::new(roster.standings()),
+        earlier_servers: Arc::new(first_transfer.servers.clone()),
     };
 
     // All wakers are created before the first worker gets its own descriptor table, so that each worker's
@@ -524,6 +526,8 @@ struct Plan {
     inherited: Arc<[RawFd]>,
     /// Which servers take requests.
     standings: Arc<Standings>,
+    /// What an earlier process knew about its servers.
+    earlier_servers: Arc<BTreeMap<(String, String), PassedServer>>,
 }
 
 /// Starts one worker and waits until its listeners are open, so that they are opened in CPU order.
@@ -632,6 +636,7 @@ fn prepare(
     let loaded = worker.load_apps(&plan.scripts, Meter::Time, index as u32, random_seed());
     loaded.and_then(|()| worker.start_apps(&mut reactor)).map_err(StartError::Values)?;
     worker.apply_standings(&mut reactor, &plan.standings);
+    worker.resume_ejections(index, &plan.earlier_servers, reactor.now());
     let mut adopted = Vec::new();
     for SharedListener { place, address, backlog, socket } in shared {
         let id = reactor
@@ -737,7 +742,7 @@ fn serve(prepared: &mut Prepared, mailbox: &Mailbox<Mail>, index: u16) {
 fn lend_until_all_stopped(prepared: &mut Prepared, running: &AtomicUsize) {
     let Prepared { reactor, worker, tls, .. } = prepared;
     while (worker.lends() || worker.shares_hubs()) && running.load(Ordering::Acquire) > 0
-        || worker.owes_events()
+        || worker.has_unsent_events()
     {
         match tls {
             None => worker.turn(reactor, LEND_TURN_MAX),

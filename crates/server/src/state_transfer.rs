@@ -12,8 +12,10 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
+use tidegate_base::Span;
 use tidegate_base::histogram::Durations;
 use tidegate_gate::agent::{AgentState, Operation};
+use tidegate_gate::eject::Ejection;
 use tidegate_gate::health::ServerState;
 
 use crate::stats::Subject;
@@ -56,6 +58,8 @@ pub(crate) struct PassedServer {
     pub(crate) configured: u16,
     /// Its checks, if it is checked.
     pub(crate) checked: Option<PassedChecks>,
+    /// By worker: the ejection that the worker has not ended.
+    pub(crate) ejected: BTreeMap<usize, Ejection>,
     /// Its agent, if it has one.
     pub(crate) agent: Option<PassedAgent>,
     /// Milliseconds since the server last began or stopped taking requests.
@@ -242,6 +246,12 @@ fn encode_server((pool, name): &(String, String), server: &PassedServer) -> Valu
         "unchanged_ms": server.unchanged_ms,
         "down_ms": server.down_ms,
     });
+    if !server.ejected.is_empty() {
+        let row = |(worker, of): (&usize, &Ejection)| {
+            json!([worker, of.left.as_millis() as u64, of.times])
+        };
+        line["ejected"] = server.ejected.iter().map(row).collect();
+    }
     if let Some(checked) = &server.checked {
         let (score, rise, fall) = checked.numbers;
         line["health"] = json!([score, rise, fall]);
@@ -284,10 +294,21 @@ fn decode_server(line: &Map<String, Value>) -> PassedServer {
         weight: small("weight"),
         configured: small("configured").unwrap_or_default(),
         checked,
+        ejected: decode_ejections(line),
         agent,
         unchanged_ms: number(line, "unchanged_ms"),
         down_ms: number(line, "down_ms"),
     }
+}
+
+fn decode_ejections(line: &Map<String, Value>) -> BTreeMap<usize, Ejection> {
+    let rows = line.get("ejected").and_then(Value::as_array).into_iter().flatten();
+    let decode = |row: &Value| {
+        let [worker, left_ms, times] = decode_numbers(row)?;
+        let times = u32::try_from(times).unwrap_or(u32::MAX);
+        Some((usize::try_from(worker).ok()?, Ejection { left: Span::from_millis(left_ms), times }))
+    };
+    rows.filter_map(decode).collect()
 }
 
 fn decode_counts(value: &Value) -> BTreeMap<String, u64> {
@@ -350,6 +371,7 @@ mod tests {
             weight: Some(0),
             configured: 3,
             checked: Some(checked),
+            ejected: BTreeMap::from([(3, Ejection { left: Span::from_millis(1500), times: 2 })]),
             agent: Some(PassedAgent { state, checks: 8, failures: 9 }),
             unchanged_ms: 10,
             down_ms: 11,
@@ -410,7 +432,7 @@ mod tests {
     #[test]
     fn unknown_lines_and_members_are_skipped() {
         let text = b"{\"transfer\":1,\"by\":\"a later one\"}\n{\"table\":[1]}\n{\"process\":{\"a\":1,\"b\":-1,\"c\":\"x\"}}\n\
-            {\"server\":[\"p\",\"s\"],\"state\":\"odd\",\"weight\":70000,\"health\":[1,2],\"agent\":3}\n\
+            {\"server\":[\"p\",\"s\"],\"state\":\"odd\",\"weight\":70000,\"health\":[1,2],\"agent\":3,\"ejected\":[[1,2],[0,-1,0],7]}\n\
             {\"server\":[\"p\"]}\n{\"of\":[\"moon\",\"x\"]}\n{\"of\":[\"route\",\"/\"],\"durations\":[1,2]}\n{\"end\":1}\n";
         let transfer =
             TransferReader::default().read(text).expect("lines of JSON").expect("an end");

@@ -97,7 +97,7 @@ impl Worker {
     pub fn is_stopped<R: Reactor>(&self, reactor: &R) -> bool {
         let all_closed = reactor.sock_count() == 0 && reactor.listener_count() == 0;
         let is_done = all_closed || self.stop.is_sending_events;
-        self.stopping && (self.stop.is_grace_over || is_done && !self.owes_events())
+        self.stopping && (self.stop.is_grace_over || is_done && !self.has_unsent_events())
     }
 
     /// The grace period has ended: resets every connection that is still open, after the backends of push hubs have learned of
@@ -109,7 +109,7 @@ impl Worker {
             self.drop_client(reactor, sock);
             reactor.abort(sock);
         }
-        if self.owes_events() && !self.stop.is_sending_events {
+        if self.has_unsent_events() && !self.stop.is_sending_events {
             self.stop.is_sending_events = true;
             self.end_own(reactor);
             self.retire_idle_servers(reactor);

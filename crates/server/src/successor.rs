@@ -24,6 +24,7 @@ use tidegate_reactor::inherited::{HANDOVER, ListenerPost, PassedListener, set_in
 
 use crate::admin::{LeaveSignal, Operations};
 use crate::health::Roster;
+use crate::inspection::{Question, Report, ask};
 use crate::log;
 use crate::service_manager;
 use crate::start::Mail;
@@ -162,7 +163,7 @@ impl Successor {
         let mut child = result?;
         drop(other);
         log::info(format_args!("upgrade: process {} starts", child.id()));
-        channel.pass(&self.knowledge.transfer());
+        channel.pass(&self.first_transfer());
         match channel.wait_for_report() {
             Ok(()) => {
                 let process = child.id();
@@ -175,6 +176,19 @@ impl Successor {
                 Err(format!("{reason} ({status})"))
             }
         }
+    }
+
+    /// What the new process begins with: also the servers that the workers avoid, which only they know.
+    fn first_transfer(&self) -> StateTransfer {
+        let mut transfer = self.knowledge.transfer();
+        let all: Vec<usize> = (0..self.workers.len()).collect();
+        for (worker, report) in ask(&self.workers, &all, Question::Ejections).reports {
+            let Report::Ejections(ejections) = report else { continue };
+            for (name, ejection) in ejections {
+                transfer.servers.entry(name).or_default().ejected.insert(worker, ejection);
+            }
+        }
+        transfer
     }
 
     fn spawn(&self, channel: &OwnedFd, sockets: &[&OwnedFd]) -> Result<Child, String> {

@@ -319,6 +319,7 @@ impl Worker {
         let pools = snapshot.config.pools.iter().map(|pool| WorkerPool::new(pool, seed)).collect();
         // As many as all connections may open: a client with many streams takes none from the others.
         let streams_max = limits.exchanges_max.saturating_mul(STREAMS_DEFAULT as usize);
+        accounts.set_hubs(snapshot.hubs.len());
         let push = PushState::new(Arc::clone(&snapshot.hubs), streams_max, (0, 1));
         let recorder = Recorder::holding(snapshot.process.is_held_by_requests());
         Self {

@@ -90,13 +90,13 @@ fn read(path: &Path) -> Result<String, String> {
 fn summary(conversion: &Conversion, name: &str, is_verbose: bool) -> String {
     let mut text = String::new();
     for finding in &conversion.findings {
-        if finding.fate == LineResult::Unneeded && !is_verbose {
+        if finding.result == LineResult::Unneeded && !is_verbose {
             continue;
         }
-        let (line, fate, why) = (finding.line, finding.fate.words(), &finding.why);
+        let (line, result, why) = (finding.line, finding.result.words(), &finding.why);
         let _ = match line {
-            0 => writeln!(text, "{name}: {fate}: {why}"),
-            _ => writeln!(text, "{name}:{line}: {fate}: {}\n    {why}", finding.text),
+            0 => writeln!(text, "{name}: {result}: {why}"),
+            _ => writeln!(text, "{name}:{line}: {result}: {}\n    {why}", finding.text),
         };
     }
     if !conversion.is_accepted {

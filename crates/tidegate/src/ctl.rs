@@ -102,9 +102,9 @@ fn order(
     bind: &str,
     token_file: Option<&Path>,
     command: &str,
-    patience: Duration,
+    timeout: Duration,
 ) -> Result<String, String> {
-    let reply = send_patiently(bind, token_file, command, patience).map_err(|error| {
+    let reply = send_with_timeout(bind, token_file, command, timeout).map_err(|error| {
         format!(
             "tidegate: the admin interface at {bind} cannot be used: {error}; help: check [admin] and --at\n"
         )
@@ -153,15 +153,15 @@ fn is_address(at: &str) -> bool {
 
 /// Sends one line, and returns what comes back until the end of the connection.
 pub fn send(at: &str, token_file: Option<&Path>, command: &str) -> io::Result<String> {
-    send_patiently(at, token_file, command, IO_TIMEOUT)
+    send_with_timeout(at, token_file, command, IO_TIMEOUT)
 }
 
-/// As `send`; the reply may take as long as `patience`.
-fn send_patiently(
+/// As `send`; the reply may take as long as `timeout`.
+fn send_with_timeout(
     at: &str,
     token_file: Option<&Path>,
     command: &str,
-    patience: Duration,
+    timeout: Duration,
 ) -> io::Result<String> {
     let mut line = String::new();
     if let Some(path) = token_file {
@@ -173,7 +173,7 @@ fn send_patiently(
     match at.strip_prefix("unix:") {
         Some(path) => {
             let stream = UnixStream::connect(path)?;
-            stream.set_read_timeout(Some(patience))?;
+            stream.set_read_timeout(Some(timeout))?;
             exchange(stream, &line)
         }
         None => {
@@ -181,7 +181,7 @@ fn send_patiently(
                 .parse()
                 .map_err(|_| io::Error::other("not an address; allowed: IP:PORT or unix:PATH"))?;
             let stream = TcpStream::connect_timeout(&address, IO_TIMEOUT)?;
-            stream.set_read_timeout(Some(patience))?;
+            stream.set_read_timeout(Some(timeout))?;
             exchange(stream, &line)
         }
     }

@@ -263,10 +263,10 @@ impl Client<'_> {
     /// Notes a 400 that mentions HTTPS: many TLS servers send it in response to plain HTTP, with various
     /// texts.
     fn note_plain_to_tls(&mut self, number: u32, bytes: &[u8]) {
-        let says_so = [&b"HTTPS"[..], b"https://"]
+        let mentions_https = [&b"HTTPS"[..], b"https://"]
             .iter()
             .any(|word| memchr::memmem::find(bytes, word).is_some());
-        if says_so && !self.target(number).is_secure {
+        if mentions_https && !self.target(number).is_secure {
             self.tally.note("status", || {
                 "the first such response was a 400 that mentions HTTPS: the port expects TLS; use https://"
                     .to_owned()

@@ -87,10 +87,14 @@ pub static POOL: Section = Section {
         ),
         key(
             "retry-on",
-            List(&OneOf(&[Text("\"connect\", \"reset\" or \"timeout\""), Number(400, 599)])),
+            List(&OneOf(&[
+                Text("\"connect\", \"reset\", \"timeout\" or \"malformed\""),
+                Number(400, 599),
+            ])),
             Value("[\"connect\", \"reset\"]"),
             "The failures after which a request is sent again: \"connect\" (no connection), \"reset\" (the connection ended \
-             before the response began), \"timeout\" (`timeouts.response-head`), or a response with this status, which the \
+             before the response began), \"timeout\" (`timeouts.response-head`), \"malformed\" (the head of the response is \
+             malformed, or the connection ended within it), or a response with this status, which the \
              client gets only if no attempt is left. All but \"connect\" only for idempotent methods, and only while \
              Tidegate holds the whole body that it has sent.",
             "After a timeout or an error, a server may be overloaded, and more requests make it worse.",

@@ -12,12 +12,14 @@ pub struct RetryOn {
     pub reset: bool,
     /// The response did not begin within `timeouts.response-head`.
     pub timeout: bool,
+    /// The head of the response could not be read: it was malformed or cut off.
+    pub malformed: bool,
     /// The response has one of these statuses.
     pub statuses: Vec<u16>,
 }
 
 impl Default for RetryOn {
     fn default() -> Self {
-        Self { connect: true, reset: true, timeout: false, statuses: Vec::new() }
+        Self { connect: true, reset: true, timeout: false, malformed: false, statuses: Vec::new() }
     }
 }

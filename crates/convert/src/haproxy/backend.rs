@@ -565,9 +565,10 @@ fn retries(section: &Section, pool: &mut Block, is_http: bool, findings: &mut Fi
             "none" => {}
             "conn-failure" => failures.push(Value::from("connect")),
             "empty-response" => failures.push(Value::from("reset")),
+            "junk-response" => failures.push(Value::from("malformed")),
             "response-timeout" => failures.push(Value::from("timeout")),
             "all-retryable-errors" => {
-                failures.extend(["connect", "reset", "timeout"].map(Value::from));
+                failures.extend(["connect", "reset", "malformed", "timeout"].map(Value::from));
                 failures.extend([500, 502, 503, 504].map(Value::Number));
             }
             status if status.parse::<u16>().is_ok() => {

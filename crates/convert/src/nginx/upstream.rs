@@ -174,7 +174,7 @@ pub(super) fn retries(pool: &mut Block, own: &Directive, findings: &mut Findings
             }
             "error" => failures.extend(["connect", "reset"].map(Value::from)),
             "timeout" => failures.push(Value::from("timeout")),
-            "invalid_header" => {}
+            "invalid_header" => failures.push(Value::from("malformed")),
             "non_idempotent" => findings
                 .untranslated(own.line, "requests that are not idempotent are not sent twice"),
             word => match word.strip_prefix("http_").and_then(|status| status.parse().ok()) {

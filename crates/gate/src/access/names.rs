@@ -39,6 +39,14 @@ impl Names {
         let Some((name, servers)) = self.pools.get(pool) else { return ("", "") };
         (name, servers.get(server).map_or("", String::as_str))
     }
+
+    /// The indexes of the pool and the server with these names.
+    #[must_use]
+    pub fn find_server(&self, pool: &str, server: &str) -> Option<(usize, usize)> {
+        let index = self.pools.iter().position(|(name, _)| name == pool)?;
+        let (_, servers) = self.pools.get(index)?;
+        Some((index, servers.iter().position(|name| name == server)?))
+    }
 }
 
 /// The first host and the first path of a route, "*" if it has no such conditions.

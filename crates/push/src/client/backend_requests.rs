@@ -48,7 +48,7 @@ pub(super) struct Backing {
 
 /// What a request is about. Each client has at most one request of each kind in flight.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Matter {
+pub enum BackendRequestKind {
     /// A command. Later commands of the client wait.
     Command,
     /// The expiry of a connection or subscription. No command waits for it.
@@ -92,15 +92,15 @@ pub struct BackendRequest {
 impl BackendRequest {
     /// The kind of the request.
     #[must_use]
-    pub const fn matter(&self) -> Matter {
+    pub const fn request_kind(&self) -> BackendRequestKind {
         match self.event {
-            BackendEvent::Refresh | BackendEvent::SubRefresh => Matter::Expiry,
+            BackendEvent::Refresh | BackendEvent::SubRefresh => BackendRequestKind::Expiry,
             BackendEvent::Connect
             | BackendEvent::Subscribe
             | BackendEvent::Publish
             | BackendEvent::Rpc
             | BackendEvent::Disconnect
-            | BackendEvent::ChannelEmpty => Matter::Command,
+            | BackendEvent::ChannelEmpty => BackendRequestKind::Command,
         }
     }
 }
@@ -159,15 +159,15 @@ impl Connection {
     /// Whether a command of the client waits for its decision.
     #[must_use]
     pub fn awaits_backend(&self) -> bool {
-        self.asks(Matter::Command)
+        self.asks(BackendRequestKind::Command)
     }
 
     /// Whether a request of the client waits for its decision.
     #[must_use]
-    pub fn asks(&self, matter: Matter) -> bool {
-        self.backing.as_ref().is_some_and(|backing| match matter {
-            Matter::Command => backing.asked.is_some(),
-            Matter::Expiry => backing.round.awaits_backend(),
+    pub fn asks(&self, request_kind: BackendRequestKind) -> bool {
+        self.backing.as_ref().is_some_and(|backing| match request_kind {
+            BackendRequestKind::Command => backing.asked.is_some(),
+            BackendRequestKind::Expiry => backing.round.awaits_backend(),
         })
     }
 
@@ -311,7 +311,7 @@ impl Connection {
     pub fn take_decision<K: Copy + Eq>(
         &mut self,
         context: &mut Context<'_, K>,
-        matter: Matter,
+        request_kind: BackendRequestKind,
         body: Result<&[u8], Failure>,
         out: &mut Vec<u8>,
     ) -> Result<(), Disconnection> {
@@ -319,13 +319,13 @@ impl Connection {
         context.effort = context.effort.saturating_add(effort);
         let decision = body.and_then(|body| {
             BackendDecision::decode(body).map_err(|_| {
-                context.is_nonsense = true;
+                context.is_reply_invalid = true;
                 Failure::Down
             })
         });
-        match matter {
-            Matter::Command => self.take_command_decision(context, decision, out),
-            Matter::Expiry => self.take_round_decision(context, decision, out),
+        match request_kind {
+            BackendRequestKind::Command => self.take_command_decision(context, decision, out),
+            BackendRequestKind::Expiry => self.take_round_decision(context, decision, out),
         }
     }
 
@@ -367,7 +367,7 @@ impl Connection {
             }
             // A response without a decision decides nothing.
             (Asked::Subscribe { .. } | Asked::Publish { .. } | Asked::Rpc { .. }, Ok(None)) => {
-                context.is_nonsense = true;
+                context.is_reply_invalid = true;
                 self.refuse_command(&asked, &error_of(Failure::Down), out);
                 Ok(())
             }

@@ -42,7 +42,7 @@ pub struct Context<'c, K> {
     /// What the caller must ask the backend.
     pub request: Option<BackendRequest>,
     /// The response of the backend was not a decision.
-    pub is_nonsense: bool,
+    pub is_reply_invalid: bool,
 }
 
 impl<K> Context<'_, K> {

@@ -87,7 +87,7 @@ impl Fixture {
             room: self.room,
             effort: 0,
             request: None,
-            is_nonsense: false,
+            is_reply_invalid: false,
             over_rate: 0,
         };
         work(&mut self.client, &mut context, &mut out);
@@ -366,7 +366,7 @@ mod audiences {
                 room: QUEUE_MAX,
                 effort: 0,
                 request: None,
-                is_nonsense: false,
+                is_reply_invalid: false,
                 over_rate: 0,
             };
             let received = self.clients[at].receive(&mut context, text.as_bytes(), &mut out);

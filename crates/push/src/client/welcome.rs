@@ -2,7 +2,7 @@
 //! In: the command, the grant, replies of the owners of these channels. Out: subscriptions; then one reply with all of them.
 //! Never: connects a client without one of these channels: `connect` fails instead; sends a part of the reply.
 //! Limits: `channels-max` of the hub; recovered publications of `Context::room` bytes in the reply.
-//! Invariant: while `Connection::is_welcomed_later`, the client gets nothing, and no command of it is handled.
+//! Invariant: while `Connection::is_connect_reply_pending`, the client gets nothing, and no command of it is handled.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -47,14 +47,14 @@ pub(super) struct ConnectGrant {
 impl Connection {
     /// Whether the reply to `connect` waits for owners of channels.
     #[must_use]
-    pub fn is_welcomed_later(&self) -> bool {
+    pub fn is_connect_reply_pending(&self) -> bool {
         self.welcome.is_some()
     }
 
     /// Whether a command waits, so that no later one is handled.
     #[must_use]
     pub fn is_waiting(&self) -> bool {
-        self.is_welcomed_later() || self.awaits_backend()
+        self.is_connect_reply_pending() || self.awaits_backend()
     }
 
     pub(super) fn connect<K: Copy + Eq>(

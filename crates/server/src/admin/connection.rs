@@ -52,7 +52,7 @@ impl Stream {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Phase {
     /// For the rest of the first request or line, or for the token.
-    Unproven,
+    Unauthenticated,
     /// For the next line of a session.
     Idle,
     /// For nothing: the connection is being served, and is not closed for another one.
@@ -107,7 +107,7 @@ impl Places {
         }
         let (number, stream) = (held.accepted, Arc::new(stream));
         held.accepted += 1;
-        let holder = Holder { number, phase: Phase::Unproven, stream: Arc::clone(&stream) };
+        let holder = Holder { number, phase: Phase::Unauthenticated, stream: Arc::clone(&stream) };
         held.holders.push(holder);
         drop(held);
         let deadline = Instant::now() + REQUEST_SPAN;
@@ -139,17 +139,17 @@ pub(super) struct Connection {
 
 impl Connection {
     /// The request, or a line, is complete, and the client has the token if one is needed: the reply follows.
-    pub(super) fn is_served(&mut self) {
+    pub(super) fn mark_served(&mut self) {
         self.enter(Phase::Served, REPLY_SPAN);
     }
 
     /// The reply to a client that did not present the token follows.
-    pub(super) fn is_refused(&mut self) {
+    pub(super) fn mark_refused(&mut self) {
         self.deadline = self.deadline.max(Instant::now() + Duration::from_secs(1));
     }
 
     /// The session waits for its next line.
-    pub(super) fn awaits_line(&mut self) {
+    pub(super) fn mark_idle(&mut self) {
         self.enter(Phase::Idle, SESSION_SPAN);
     }
 
@@ -163,7 +163,7 @@ impl Connection {
     }
 
     /// Whether the client has ended its side, and sends nothing more.
-    pub(super) fn is_left(&self) -> bool {
+    pub(super) fn has_client_left(&self) -> bool {
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
         let mut byte = [0];
         let seen = match &*self.stream {
@@ -236,13 +236,13 @@ mod tests {
         let places = Places::default();
         let mut all: Vec<_> = (0..CONNECTIONS_MAX).map(|_| connect(&places)).collect();
         for (_, connection) in &mut all[..2] {
-            connection.as_mut().expect("a place").is_served();
+            connection.as_mut().expect("a place").mark_served();
         }
-        all[2].1.as_mut().expect("a place").awaits_line();
+        all[2].1.as_mut().expect("a place").mark_idle();
         // Each of the new ones is being served, so that it does not give way itself.
         for expected in (3..CONNECTIONS_MAX).chain([2]) {
             let (client, mut new) = connect(&places);
-            new.as_mut().expect("a place").is_served();
+            new.as_mut().expect("a place").mark_served();
             let ended: Vec<usize> =
                 (0..CONNECTIONS_MAX).filter(|at| is_ended(&all[*at].0)).collect();
             assert!(ended.contains(&expected), "{expected}: {ended:?}");
@@ -277,7 +277,7 @@ mod tests {
         client.write_all(b"x").expect("room");
         let error = connection.read(&mut [0]).expect_err("the time is over");
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
-        connection.is_served();
+        connection.mark_served();
         assert_eq!(connection.read(&mut [0]).ok(), Some(1));
     }
 }

@@ -62,14 +62,14 @@ pub(super) fn serve(
                 let page = page_of(&head, caller, operations);
                 let is_head = matches!(head.method, Method::Head);
                 match page.status {
-                    200 | 503 => connection.is_served(),
-                    _ => connection.is_refused(),
+                    200 | 503 => connection.mark_served(),
+                    _ => connection.mark_refused(),
                 }
                 return send(&mut connection, &page, is_head);
             }
             Ok(None) => {}
             Err(fault) => {
-                connection.is_refused();
+                connection.mark_refused();
                 let page = Page::text(fault.status(), fault.reason());
                 return send(&mut connection, &page, false);
             }

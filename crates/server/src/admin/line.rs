@@ -23,8 +23,8 @@ pub(super) fn serve(
     while let Some(line) = next {
         let (mut output, goes_on) = session.run_line(&line, caller, operations, &mut connection);
         match session.is_known {
-            true => connection.is_served(),
-            false => connection.is_refused(),
+            true => connection.mark_served(),
+            false => connection.mark_refused(),
         }
         if goes_on {
             output.push_str("\n> ");
@@ -35,7 +35,7 @@ pub(super) fn serve(
         }
         // Without the token, the deadline of the first line still applies.
         if session.is_known {
-            connection.awaits_line();
+            connection.mark_idle();
         }
         next = input.read_line(&mut connection)?;
     }
@@ -104,7 +104,7 @@ impl Session {
                 Step::Run(_) if !self.is_known => return (output + DENIED, false),
                 Step::Run(words) => {
                     // A command may take longer than the time limit for a line, and the connection keeps its place meanwhile.
-                    connection.is_served();
+                    connection.mark_served();
                     output.push_str(&run(&words, caller, operations, connection));
                 }
             }
@@ -123,7 +123,7 @@ fn run(
     match command::run(words, operations) {
         Ok(Reply::Profile(plan)) => {
             super::audit(caller, &words.join(" "));
-            match plan.record(operations, || connection.is_left()) {
+            match plan.record(operations, || connection.has_client_left()) {
                 Ok(profile) => profile + "\n",
                 Err(why) => format!("error: {why}\n\n"),
             }

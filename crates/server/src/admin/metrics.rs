@@ -55,6 +55,7 @@ pub(super) fn write(operations: &Operations, is_open: bool) -> String {
     text.health(operations);
     text.tables(operations);
     text.keys(operations);
+    text.hubs(operations);
     text.single(
         "metrics_left_out",
         "gauge",
@@ -129,6 +130,36 @@ impl Text {
         for (remote, keys) in keys.all() {
             let fetched_at = keys.facts().fetched_at;
             self.sample("token_keys_fetched_time_seconds", &labels(&remote.url), fetched_at);
+        }
+    }
+
+    /// The messages of push hubs for clients that do not read.
+    fn hubs(&mut self, operations: &Operations) {
+        let config = operations.config();
+        let hubs: Vec<(String, [u64; 3])> = (config.push.iter().enumerate().take(SERIES_MAX))
+            .map(|(at, hub)| (label("hub", &hub.name), operations.push_losses(at as u16)))
+            .collect();
+        if hubs.is_empty() {
+            return;
+        }
+        for (at, (name, help)) in [
+            (
+                "hub_queued",
+                "Messages of a push hub that had to wait because a client did not read.",
+            ),
+            ("hub_dropped", "Messages of a push hub that were dropped because too many waited."),
+            (
+                "hub_slow_closes",
+                "Clients of a push hub that were disconnected because they did not read.",
+            ),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            self.begin(name, "counter", help);
+            for (labels, losses) in &hubs {
+                self.sample(&format!("{name}_total"), labels, losses[at]);
+            }
         }
     }
 

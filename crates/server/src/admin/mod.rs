@@ -126,6 +126,15 @@ impl Operations {
         }
     }
 
+    /// What became of the messages of a push hub for clients that do not read: those that had to wait, those that were dropped,
+    /// and the clients that were disconnected.
+    fn push_losses(&self, hub: u16) -> [u64; 3] {
+        let of_workers = self.accounts.iter().filter_map(|accounts| accounts.hub(hub));
+        of_workers.fold([0; 3], |[queued, dropped, closes], of| {
+            [queued + of.queued.load(), dropped + of.dropped.load(), closes + of.slow_closes.load()]
+        })
+    }
+
     /// The sum of each counter over all workers and earlier processes.
     fn counters(&self) -> BTreeMap<&'static str, u64> {
         let mut sums = BTreeMap::from([

@@ -4,7 +4,9 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
-use tidegate_config::model::{ClientAuth, ListenerTls, TicketSource, TlsIdentity, TlsVersion};
+use tidegate_config::model::{
+    ClientAuth, ListenerTls, Slow, TicketSource, TlsIdentity, TlsVersion,
+};
 use tidegate_gate::access::Names;
 use tidegate_gate::health::ServerState;
 use tidegate_wire::tls::CertificateFacts;
@@ -190,6 +192,10 @@ pub(super) fn push(arguments: &[&str], operations: &Operations) -> Outcome {
         "history_bytes_max",
         "subscriptions",
         "users",
+        "slow",
+        "queued",
+        "dropped",
+        "slow_closes",
     ]);
     let counters = operations.counters();
     let count = |name: &str| counters.get(name).copied().unwrap_or(0);
@@ -212,6 +218,7 @@ pub(super) fn push(arguments: &[&str], operations: &Operations) -> Outcome {
             sum.subscriptions += one.subscriptions;
             sum.users += one.users;
         }
+        let [queued, dropped, slow_closes] = operations.push_losses(at as u16);
         rows.push([
             hub.name.as_str().into(),
             sum.channels.into(),
@@ -219,9 +226,23 @@ pub(super) fn push(arguments: &[&str], operations: &Operations) -> Outcome {
             hub.history_bytes_max.into(),
             sum.subscriptions.into(),
             sum.users.into(),
+            policy(hub.slow).into(),
+            queued.into(),
+            dropped.into(),
+            slow_closes.into(),
         ]);
     }
     rows.shown(is_json)
+}
+
+/// The word of the file for what happens to a client that does not read.
+const fn policy(slow: Slow) -> &'static str {
+    match slow {
+        Slow::Disconnect => "disconnect",
+        Slow::DropOldest => "drop-oldest",
+        Slow::DropNewest => "drop-newest",
+        Slow::Conflate => "conflate",
+    }
 }
 
 /// Shows the Lua applications: a row for each application and worker.

@@ -124,11 +124,11 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Takes the profile and returns its text. `is_left`: whether the client has ended its side.
+    /// Takes the profile and returns its text. `has_client_left`: whether the client has ended its side.
     pub(super) fn record(
         &self,
         operations: &Operations,
-        is_left: impl Fn() -> bool,
+        has_client_left: impl Fn() -> bool,
     ) -> Result<String, String> {
         let running = operations.profiler.begin()?;
         let is_chosen = |at: usize| self.worker.is_none_or(|worker| worker == at);
@@ -159,7 +159,10 @@ impl Plan {
         // A ring has room for more than 10 samples.
         let pause = Duration::from_millis(4_000 / u64::from(self.hertz))
             .clamp(Duration::from_millis(4), Duration::from_millis(40));
-        while begin.0.elapsed() < self.span && !is_stopped() && !(self.is_attached && is_left()) {
+        while begin.0.elapsed() < self.span
+            && !is_stopped()
+            && !(self.is_attached && has_client_left())
+        {
             thread::sleep(pause.min(self.span.saturating_sub(begin.0.elapsed())));
             sampler.drain(&mut |sample| stacks.add(&snapshot(sample)));
         }

@@ -452,6 +452,7 @@ impl Entry {
                 failures: checked.failures,
                 downs: checked.downs,
             }),
+            ejected: BTreeMap::new(),
             agent: agent.as_ref().map(|agent| PassedAgent {
                 state: agent.state,
                 checks: agent.checks,

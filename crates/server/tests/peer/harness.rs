@@ -19,7 +19,7 @@ use tidegate_server::counters::{Accounts, HandlerKind};
 use tidegate_server::permits::{PermitMail, PermitPost};
 use tidegate_server::stats::Registry;
 use tidegate_server::{
-    Leftovers, LuaPost, PushMail, PushPost, Snapshot, Worker, WorkerLimits, nothing_under_way,
+    Leftovers, LuaPost, PushMail, PushPost, Snapshot, Worker, WorkerLimits, no_bytes_in_flight,
 };
 
 /// The budget of a callback: the same in every run.
@@ -150,7 +150,7 @@ impl<K: Kernel> Harness<Loop<K>> {
         let mailbox = |harness: &Self| Mailbox::new(mails, harness.reactor.waker());
         let mailboxes: Vec<Mailbox<PushMail>> = harnesses.iter().map(mailbox).collect();
         let workers: Vec<_> = mailboxes.iter().map(Mailbox::sender).collect();
-        let under_way = nothing_under_way(harnesses.len());
+        let under_way = no_bytes_in_flight(harnesses.len());
         for ((own, mailbox), harness) in mailboxes.into_iter().enumerate().zip(harnesses) {
             let post = PushPost::new(own, mailbox, workers.clone(), Arc::clone(&under_way));
             harness.worker.join_hubs(post);

@@ -92,6 +92,7 @@ scenes! {
     lost_server_cuts_a_body_with_a_length
     lost_server_cuts_a_chunked_body
     malformed_responses_are_502
+    malformed_responses_are_retried
     max_forwards_is_decremented
     no_reachable_server_is_502
     oversized_body_is_413

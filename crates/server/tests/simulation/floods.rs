@@ -21,7 +21,7 @@ const STEPS: usize = 40;
 const ATTACKERS: usize = 100;
 
 /// The number of requests after which a client has the longest protection from eviction.
-const REQUESTS_OF_A_REGULAR: usize = 17;
+const REQUESTS_FOR_FULL_PROTECTION: usize = 17;
 
 /// A request for a response that is larger than any socket buffer.
 const LARGE: &[u8] = b"GET /synthetic?s=8m HTTP/1.1\r\nHost: a\r\n\r\n";
@@ -75,7 +75,7 @@ fn flood(scene: Scene<'_>, mut attack: impl FnMut(&mut Stage, &mut Vec<SimPeer>)
     scene.socks_max(SLOTS).run(|stage| {
         let kept: Vec<SimPeer> = (0..KEPT).map(|_| stage.dial()).collect();
         let mut origins = Vec::new();
-        for _ in 0..REQUESTS_OF_A_REGULAR {
+        for _ in 0..REQUESTS_FOR_FULL_PROTECTION {
             ask_all(stage, &kept);
             ask_origin(stage, &kept.iter().collect::<Vec<_>>(), &mut origins);
         }
@@ -112,7 +112,7 @@ fn silent_clients_do_not_displace_others() {
 fn clients_have_time_for_their_first_byte_among_silent_ones() {
     scene().socks_max(SLOTS).run(|stage| {
         let kept: Vec<SimPeer> = (0..SLOTS - SLOTS / 8 - 4).map(|_| stage.dial()).collect();
-        for _ in 0..REQUESTS_OF_A_REGULAR {
+        for _ in 0..REQUESTS_FOR_FULL_PROTECTION {
             ask_all(stage, &kept);
         }
         for _ in 0..STEPS {
@@ -216,7 +216,7 @@ fn clients_with_one_request_do_not_displace_others() {
 }
 
 #[test]
-fn closed_clients_that_do_not_leave_do_not_displace_others() {
+fn clients_that_ignore_connection_close_do_not_displace_others() {
     flood(scene(), |stage, attackers| {
         for _ in 0..ATTACKERS / 20 {
             let some: Vec<SimPeer> = (0..20).map(|_| stage.dial()).collect();
@@ -256,11 +256,11 @@ fn clients_that_read_slowly_are_served_and_do_not_displace_others() {
 }
 
 #[test]
-fn clients_that_occupy_servers_leave_some_to_clients_that_return() {
+fn new_clients_leave_server_slots_to_returning_clients() {
     scene().socks_max(SLOTS).run(|stage| {
         let kept: Vec<SimPeer> = (0..KEPT).map(|_| stage.dial()).collect();
         let mut origins = Vec::new();
-        for _ in 0..REQUESTS_OF_A_REGULAR {
+        for _ in 0..REQUESTS_FOR_FULL_PROTECTION {
             ask_all(stage, &kept);
         }
         let attackers: Vec<SimPeer> = (0..ATTACKERS).map(|_| stage.dial()).collect();
@@ -304,7 +304,7 @@ fn idle_clients_are_closed_for_new_ones() {
 fn returning_clients_are_closed_only_when_quiet() {
     scene().socks_max(SLOTS).run(|stage| {
         let clients: Vec<SimPeer> = (0..SLOTS - SLOTS / 8).map(|_| stage.dial()).collect();
-        for _ in 0..REQUESTS_OF_A_REGULAR {
+        for _ in 0..REQUESTS_FOR_FULL_PROTECTION {
             ask_all(stage, &clients);
         }
         let began = stage.net.now();
@@ -366,7 +366,7 @@ fn request_without_a_slot_is_sent_when_one_becomes_free() {
 fn request_without_a_slot_closes_a_client_once_it_is_quiet() {
     scene().socks_max(3).run(|stage| {
         let (first, second) = (stage.dial(), stage.dial());
-        for _ in 0..REQUESTS_OF_A_REGULAR {
+        for _ in 0..REQUESTS_FOR_FULL_PROTECTION {
             stage.hello(&first);
             stage.hello(&second);
         }
@@ -383,7 +383,7 @@ fn request_without_a_slot_closes_a_client_once_it_is_quiet() {
 }
 
 #[test]
-fn request_without_a_slot_is_503_when_its_time_in_the_queue_ends() {
+fn request_without_a_slot_is_503_when_the_queue_timeout_expires() {
     for (pool, text) in [
         ("timeouts = { queue = \"1s\" }", "timed out in the request queue\n"),
         ("queue-max = 0", "for another connection\n"),
@@ -448,7 +448,7 @@ fn clients_that_move_to_another_pool_take_the_slots_of_the_first() {
 }
 
 #[test]
-fn shortage_of_descriptors_closes_connections_of_the_same_classes() {
+fn shortage_of_descriptors_closes_silent_clients() {
     let shortage = Faults { connect_shortage_ppm: 500_000, ..Faults::none() };
     scene().run(|stage| {
         let silent: Vec<SimPeer> = (0..50).map(|_| stage.dial()).collect();

@@ -193,6 +193,32 @@ fn clients_that_are_not_handed_over_are_closed_over_time() {
     run.process.finish(clients);
 }
 
+/// All of them in one turn would delay every other connection of the worker.
+#[test]
+fn clients_are_closed_over_several_turns_even_without_a_grace_period() {
+    let without_grace = |script| file(script).replace("\"10s\"", "\"0s\"");
+    let mut run = Reloaded::of(&without_grace("before"), 1);
+    let mut clients: Vec<Client> = (0..50).map(|_| run.process.connect().0).collect();
+    assert_eq!(run.reload(&without_grace("without_handover")), Ok(()));
+    let mut before = run.process.sum("lua_drained_clients");
+    let mut turns = 0;
+    while before < 50 {
+        run.process.net.advance_by(Span::from_millis(1));
+        run.process.turns(1);
+        let closed = run.process.sum("lua_drained_clients");
+        assert!(closed - before <= 32, "{} in one turn", closed - before);
+        before = closed;
+        turns += 1;
+        assert!(turns < 100, "{closed} are closed");
+    }
+    run.process.turns(20);
+    for client in &mut clients {
+        assert_eq!(client.read(), ["1012"]);
+    }
+    assert_eq!((run.retired(), run.process.sum("lua_drained_clients")), (0, 50));
+    run.process.finish(clients);
+}
+
 #[test]
 fn requests_that_are_too_slow_end_with_the_grace_period() {
     let mut run = Reloaded::new(1);

@@ -72,7 +72,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 
 use oracle::Oracle;
-use origin::Lie;
+use origin::InjectedFault;
 
 const SEEDS_DEFAULT: u64 = 800;
 /// Seeds outside the default range that once broke an invariant. They are always played.
@@ -120,10 +120,10 @@ fn env_number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-fn play(seed: u64, lie: Option<Lie>) -> Result<Oracle, String> {
+fn play(seed: u64, injected_fault: Option<InjectedFault>) -> Result<Oracle, String> {
     let traces = std::env::var("TIDEGATE_TRACE").is_ok_and(|value| value == "1");
-    let traces = traces && lie.is_none();
-    catch_unwind(AssertUnwindSafe(|| run::play(seed, traces, lie)))
+    let traces = traces && injected_fault.is_none();
+    catch_unwind(AssertUnwindSafe(|| run::play(seed, traces, injected_fault)))
         .unwrap_or_else(|_| Err("the run panicked (see above)".to_owned()))
 }
 
@@ -254,36 +254,36 @@ fn seed_repeats_its_run() {
 }
 
 /// How many of the first 30 seeds fail with a violation that contains `word`.
-fn caught(lie: Lie, word: &str) -> usize {
-    (0..30).filter(|&seed| play(seed, Some(lie)).is_err_and(|text| text.contains(word))).count()
+fn caught(fault: InjectedFault, word: &str) -> usize {
+    (0..30).filter(|&seed| play(seed, Some(fault)).is_err_and(|text| text.contains(word))).count()
 }
 
 #[test]
 fn wrong_body_hash_is_caught() {
-    assert!(caught(Lie::Hash, "reports the body hash") > 10);
+    assert!(caught(InjectedFault::Hash, "reports the body hash") > 10);
 }
 
 #[test]
 fn wrong_response_length_is_caught() {
-    assert!(caught(Lie::Bytes, "ended cleanly after") > 10);
+    assert!(caught(InjectedFault::Bytes, "ended cleanly after") > 10);
 }
 
 #[test]
 fn bug_of_a_worker_is_caught() {
-    assert_eq!(caught(Lie::Bug, "workers have counted 1 bugs"), 30);
+    assert_eq!(caught(InjectedFault::Bug, "workers have counted 1 bugs"), 30);
 }
 
 #[test]
 fn wrong_client_identity_is_caught() {
-    assert!(caught(Lie::Name, "carried a request of") > 2);
+    assert!(caught(InjectedFault::Name, "carried a request of") > 2);
 }
 
 #[test]
 fn request_that_is_held_without_end_is_caught() {
-    assert!(caught(Lie::Silence, "the run is stuck: no byte has moved") > 10);
+    assert!(caught(InjectedFault::Silence, "the run is stuck: no byte has moved") > 10);
 }
 
 #[test]
 fn response_to_another_request_is_caught() {
-    assert!(caught(Lie::Id, "got the response to") > 10);
+    assert!(caught(InjectedFault::Id, "got the response to") > 10);
 }

@@ -1,6 +1,6 @@
 //! Simulated origins: servers behind the workers, well-behaved or not, as the plan decides.
 //! In: requests. Out: responses that carry the request's id, the hash of its body, and a body of their own.
-//! Never: states wrong values in response fields, which clients check, unless a canary wants a `Lie`.
+//! Never: states wrong values in response fields, which clients check, unless a canary wants a `InjectedFault`.
 //! Limits: none; the run's `Progress` ends an endless exchange.
 
 use core::net::SocketAddr;
@@ -51,7 +51,7 @@ pub struct Behaviour {
     pub answer_bytes_max: u64,
     /// Closes a connection that was idle for this long.
     pub idle_close: Option<Span>,
-    pub lie: Option<Lie>,
+    pub injected_fault: Option<InjectedFault>,
     /// Its connections begin with a PROXY header.
     pub expects_header: bool,
     /// It receives the trailer fields of requests.
@@ -68,7 +68,7 @@ pub struct Behaviour {
 
 /// What a canary's origins do wrong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Lie {
+pub enum InjectedFault {
     /// States a wrong hash of the request's body.
     Hash,
     /// Sends fewer body bytes than its field states, but ends the response cleanly.
@@ -349,10 +349,14 @@ impl Origin {
             Ok(None) => conn.header = Some(gathered),
             Ok(Some((header, header_bytes))) => {
                 conn.received_header = match header.endpoints {
-                    Endpoints::Ip { source, destination, .. } => Some(match self.behaviour.lie {
-                        Some(Lie::Name) => ReceivedHeader::Addresses(destination, source),
-                        _ => ReceivedHeader::Addresses(source, destination),
-                    }),
+                    Endpoints::Ip { source, destination, .. } => {
+                        Some(match self.behaviour.injected_fault {
+                            Some(InjectedFault::Name) => {
+                                ReceivedHeader::Addresses(destination, source)
+                            }
+                            _ => ReceivedHeader::Addresses(source, destination),
+                        })
+                    }
                     Endpoints::Unknown => Some(ReceivedHeader::WithoutAddress),
                     other => {
                         oracle.violate(format!("o{} received a header with {other:?}", self.index));
@@ -533,7 +537,7 @@ impl Origin {
         let Some(request) = &mut conn.request else { return };
         request.answered = true;
         let silent = self.prng.chance(self.behaviour.silent);
-        if silent || self.behaviour.lie == Some(Lie::Silence) {
+        if silent || self.behaviour.injected_fault == Some(InjectedFault::Silence) {
             oracle.trace(|| format!("o{} will not answer r{:?}", self.index, request.id));
             conn.out.push_back(Out::Pause(Span::from_secs(100_000)));
             return;
@@ -593,14 +597,15 @@ impl Origin {
             _ => Framing::Length(count),
         };
         let close = framing == Framing::UntilClose || self.prng.chance(self.behaviour.close_after);
-        let stated_id = if self.behaviour.lie == Some(Lie::Id) { id + 1 } else { id };
+        let stated_id =
+            if self.behaviour.injected_fault == Some(InjectedFault::Id) { id + 1 } else { id };
         let mut head =
             format!("HTTP/1.1 {status} Whatever\r\nx-id: {stated_id}\r\nx-body-seed: {seed}\r\n");
         if request.whole {
-            let lie = u64::from(self.behaviour.lie == Some(Lie::Hash));
+            let lie = u64::from(self.behaviour.injected_fault == Some(InjectedFault::Hash));
             head.push_str(&format!("x-request-hash: {}\r\n", request.hash.value() ^ lie));
         }
-        let lie = u64::from(self.behaviour.lie == Some(Lie::Bytes));
+        let lie = u64::from(self.behaviour.injected_fault == Some(InjectedFault::Bytes));
         head.push_str(&format!("x-answer-bytes: {}\r\n", count + lie));
         match framing {
             Framing::Length(count) => head.push_str(&format!("content-length: {count}\r\n")),

@@ -67,6 +67,8 @@ pub const LISTEN: ([u8; 4], u16) = ([10, 0, 0, 1], 80);
 
 /// The clients whose PROXY headers are accepted, in plans that accept any: the first eight.
 const TRUSTED: &str = "10.20.0.0/29";
+const RETRY_ON: [&str; 3] =
+    ["", "retry-on = [\"reset\", \"malformed\"]\n", "retry-on = [\"malformed\"]\n"];
 
 fn is_trusted(client: usize) -> bool {
     client < 8
@@ -439,9 +441,11 @@ impl Maker {
         let slow = if self.is_calm { 1000 } else { 1 };
         let unretriable = ["proven", "always", "never"][self.reuse_prng.below(3) as usize];
         let pause = ["20ms", "1s", "1m"][self.reuse_prng.below(3) as usize];
+        // The next number, without drawing it: the other choices of a seed keep their meaning.
+        let retry_on = RETRY_ON[self.reuse_prng.clone().below(3) as usize];
         let _ = writeln!(
             text,
-            "[pool.p{pool}]\nservers = [{}]\nbalance = {balance}\nretries = {retries}\n\
+            "[pool.p{pool}]\n{retry_on}servers = [{}]\nbalance = {balance}\nretries = {retries}\n\
              retry-pause = \"{pause}\"\n\
              queue-max = {queue}\nrequest-buffer = \"{buffer}\"\n\
              queue-half-closed = {}\ntrailers = {passes_trailers}\n{header_setting}{tls}{sticky}\
@@ -868,7 +872,7 @@ fn swarm_behaviour(prng: &mut Prng) -> Behaviour {
         unsolicited: 0,
         http2: None,
         idle_close: (prng.below(3) == 0).then(|| Span::from_millis(prng.below(3000))),
-        lie: None,
+        injected_fault: None,
     }
 }
 

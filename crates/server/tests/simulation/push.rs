@@ -16,6 +16,7 @@ use tidegate_wire::websocket::{
 };
 
 use tidegate_secure::TlsPlan;
+use tidegate_server::counters::HubCounters;
 use tidegate_server::snapshot::{Numbers, Snapshot};
 
 use crate::peer::harness::{Harness, addresses};
@@ -569,6 +570,14 @@ fn clients_that_do_not_read_are_bounded_as_the_policy_states() {
         }
         assert_eq!(process.sum("push_slow_closes"), if closes { 2 } else { 0 }, "{policy}");
         assert_eq!(process.sum("push_dropped") > 0, !closes, "{policy}");
+        let of_hub = |count: fn(&HubCounters) -> u64| -> u64 {
+            let workers = process.workers.iter();
+            workers.filter_map(|worker| worker.accounts.hub(0)).map(count).sum()
+        };
+        assert_eq!(of_hub(|hub| hub.dropped.load()), process.sum("push_dropped"), "{policy}");
+        assert_eq!(of_hub(|hub| hub.queued.load()), process.sum("push_queued"), "{policy}");
+        let slow_closes = of_hub(|hub| hub.slow_closes.load());
+        assert_eq!(slow_closes, process.sum("push_slow_closes"), "{policy}");
         for _ in 0..200 {
             process.turn();
             clients.iter_mut().for_each(Client::read);

@@ -1,5 +1,5 @@
 //! One run: workers, origins and clients on one simulated network, until all have ended or the run is stuck.
-//! In: a seed, and for canaries the lie that origins tell. Out: the oracle, or the first violation.
+//! In: a seed, and for canaries the fault that origins inject. Out: the oracle, or the first violation.
 //! Limits: those of `Progress`; `MAILS_MAX` and `MAILS_PER_SECOND_MAX`.
 //! Invariant: after the run no worker holds anything.
 
@@ -14,7 +14,7 @@ use crate::copies::MirrorServer;
 use crate::http2::{Http2Client, has_websockets};
 use crate::http2_origin::Http2Origin;
 use crate::oracle::Oracle;
-use crate::origin::{Lie, Origin};
+use crate::origin::{InjectedFault, Origin};
 use crate::peer::harness::Harness;
 use crate::plan::{LISTEN, Plan};
 use crate::progress::Progress;
@@ -65,10 +65,14 @@ struct Run {
 }
 
 /// Plays the run of `seed`; an error is its first violation.
-pub fn play(seed: u64, traces: bool, lie: Option<Lie>) -> Result<Oracle, String> {
+pub fn play(
+    seed: u64,
+    traces: bool,
+    injected_fault: Option<InjectedFault>,
+) -> Result<Oracle, String> {
     let plan = Plan::new(seed);
-    let mut run = Run::new(seed, plan, traces, lie)?;
-    if lie == Some(Lie::Bug) {
+    let mut run = Run::new(seed, plan, traces, injected_fault)?;
+    if injected_fault == Some(InjectedFault::Bug) {
         run.harnesses[0].accounts.counters.bugs.add(1);
     }
     let outcome = run.run_to_end();
@@ -95,11 +99,16 @@ pub fn play(seed: u64, traces: bool, lie: Option<Lie>) -> Result<Oracle, String>
 }
 
 impl Run {
-    fn new(seed: u64, plan: Plan, traces: bool, lie: Option<Lie>) -> Result<Self, String> {
+    fn new(
+        seed: u64,
+        plan: Plan,
+        traces: bool,
+        injected_fault: Option<InjectedFault>,
+    ) -> Result<Self, String> {
         let net = SimNet::new(seed, plan.faults.clone());
         net.set_window_bytes(plan.window_bytes);
         let mut text = plan.config.clone();
-        if lie == Some(Lie::Silence) {
+        if injected_fault == Some(InjectedFault::Silence) {
             // "8s" becomes "3008s".
             text = text.replace("response-head = \"", "response-head = \"300");
         }
@@ -119,11 +128,12 @@ impl Run {
         // Some mailboxes hold so few messages that they are often full.
         Harness::join_all(&mut harnesses, if seed.is_multiple_of(2) { 1000 } else { 2 });
         let records = Records::of(&harnesses);
-        let reloads = Reloads::new(seed, &plan, &config).filter(|_| lie != Some(Lie::Silence));
+        let reloads = Reloads::new(seed, &plan, &config)
+            .filter(|_| injected_fault != Some(InjectedFault::Silence));
         let (mut origins, mut http2_origins) = (Vec::new(), Vec::new());
         for (index, (address, behaviour)) in plan.origins.into_iter().enumerate() {
             let Some(mut behaviour) = behaviour else { continue };
-            behaviour.lie = lie;
+            behaviour.injected_fault = injected_fault;
             let server = net.serve(&address).ok_or("two origins have the same address")?;
             let acceptor = behaviour.secured.then(|| keys.acceptor.clone());
             let seed = seed ^ (index as u64 + 1000);

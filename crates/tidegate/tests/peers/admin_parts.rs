@@ -44,6 +44,7 @@ fn parts_of_the_process_are_shown() {
     assert!(tls[0]["days_left"].as_i64().is_some_and(|days| days > 0), "{tls}");
     let push = shown(&operated, "push");
     assert_eq!((&push[0]["hub"], &push[0]["subscriptions"]), (&"news".into(), &0.into()));
+    assert_eq!((&push[0]["slow"], &push[0]["dropped"]), (&"disconnect".into(), &0.into()));
     let lua = shown(&operated, "lua");
     assert_eq!((&lua[0]["application"], &lua[0]["state"]), (&"app".into(), &"runs".into()));
     assert!(lua[0]["memory_bytes"].as_u64().is_some_and(|bytes| bytes > 0), "{lua}");

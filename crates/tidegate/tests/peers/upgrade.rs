@@ -257,6 +257,45 @@ fn new_process_continues_with_statistics_and_states_of_servers() {
     assert!(gate.wait().0.success());
 }
 
+#[test]
+fn new_process_avoids_the_servers_that_the_old_one_has_ejected() {
+    let (folder, behind, broken) = (
+        Folder::new("upgrade-ejected"),
+        Folder::new("upgrade-ejected-good"),
+        Folder::new("upgrade-ejected-bad"),
+    );
+    let origin = |folder: &Folder, status: u16| {
+        let route = format!("[[route]]\nrespond = {{ status = {status} }}\n");
+        Gate::start(folder, &format!("[[listener]]\nbind = \"127.0.0.1:0\"\n{route}"))
+    };
+    let (good, bad) = (origin(&behind, 200), origin(&broken, 500));
+    let admin = free_address();
+    let config = format!(
+        "[server]\nworkers = 1\n[admin]\nbind = \"{admin}\"\n[[listener]]\nbind = \"127.0.0.1:0\"\n\
+         [[route]]\nproxy = \"app\"\n[pool.app]\nservers = [\"{}\", \"{}\"]\nbalance = \"round-robin\"\n\
+         eject = {{ failures = 3, for = \"10m\" }}\n",
+        good.address(),
+        bad.address()
+    );
+    let gate = Gate::start(&folder, &config);
+    let mut serving = Serving::at(admin.to_string());
+    let statuses = || {
+        let get = |_| {
+            let mut command = curl();
+            run_well(command.args(["-o", "/dev/null", "-w", "%{http_code}"]).arg(gate.url("/")))
+        };
+        (0..12).map(get).collect::<Vec<_>>()
+    };
+    assert_eq!(statuses().iter().filter(|status| *status == "500").count(), 3);
+    assert_eq!(statuses(), ["200"; 12], "one server is ejected");
+    for _ in 0..2 {
+        serving.upgrade();
+        assert_eq!(statuses(), ["200"; 12], "it still is");
+    }
+    serving.ctl(&["shutdown"]);
+    assert!(gate.wait().0.success());
+}
+
 fn read_echo(mut socket: TcpStream) -> [u8; 4] {
     socket.write_all(b"\x81\x82\0\0\0\0hi").expect("the server reads");
     let mut echo = [0; 4];

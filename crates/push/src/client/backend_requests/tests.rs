@@ -5,7 +5,7 @@ use tidegate_base::Moment;
 use tidegate_config::model::BackendEvent;
 
 use crate::backend::Failure;
-use crate::client::backend_requests::{Disconnection, Matter};
+use crate::client::backend_requests::{BackendRequestKind, Disconnection};
 use crate::client::codec::Codec;
 use crate::client::command::COMMANDS_MAX;
 use crate::client::{Connection, Context, Disconnect};
@@ -69,7 +69,7 @@ impl Fixture {
             room: 100_000,
             effort: 0,
             request: None,
-            is_nonsense: false,
+            is_reply_invalid: false,
             over_rate: 0,
         };
         let result = work(&mut self.client, &mut context, &mut out);
@@ -94,21 +94,21 @@ impl Fixture {
     }
 
     fn give(&mut self, body: Result<&str, Failure>) -> (Result<(), Disconnection>, String) {
-        self.give_about(Matter::Command, body)
+        self.give_about(BackendRequestKind::Command, body)
     }
 
     /// Hands over a response about a time that is over.
     fn decide(&mut self, body: Result<&str, Failure>) -> (Result<(), Disconnection>, String) {
-        self.give_about(Matter::Expiry, body)
+        self.give_about(BackendRequestKind::Expiry, body)
     }
 
     fn give_about(
         &mut self,
-        matter: Matter,
+        request_kind: BackendRequestKind,
         body: Result<&str, Failure>,
     ) -> (Result<(), Disconnection>, String) {
         let body = body.map(str::as_bytes);
-        self.work(|client, context, out| client.take_decision(context, matter, body, out))
+        self.work(|client, context, out| client.take_decision(context, request_kind, body, out))
     }
 
     /// A client that is subscribed to these channels until `NOW + 10`, as is its connection.

@@ -85,7 +85,7 @@ impl Fixture {
             room: self.room,
             effort: 0,
             request: None,
-            is_nonsense: false,
+            is_reply_invalid: false,
             over_rate: 0,
         };
         let result = work(&mut self.client, &mut context, &mut out);

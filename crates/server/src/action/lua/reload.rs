@@ -2,7 +2,8 @@
 //! In: programs that have changed; the VMs of earlier code. Out: new VMs; clients that are handed over or closed; the end of
 //! the earlier VMs.
 //! Never: ends a request or a connection at once because of a change: the earlier VM continues them (`retired.rs`).
-//! Limits: those of `retired.rs`. Clients are handed over within the share of a turn that callbacks have.
+//! Limits: those of `retired.rs`. Clients are handed over within the share of a turn that callbacks have; at most
+//! `CLOSES_OF_TURN_MAX` are closed in a turn.
 //! Invariant: settings with new code come into force after `on_start` of all new code has succeeded. Whatever names a VM
 //! before by its index is renamed in the moment of the change, so nothing that began with earlier code reaches the new code,
 //! and the reverse.
@@ -28,6 +29,8 @@ use crate::worker::Worker;
 /// The code and the reason of connections that end because of a reload: "service restart", so that clients connect again
 /// (registered with IANA for RFC 6455 section 11.7).
 const RESTART: (u16, &str) = (1012, "the application was reloaded");
+/// How many clients of earlier code are closed in a turn at most, each with a system call.
+const CLOSES_OF_TURN_MAX: usize = 32;
 /// The reason of a request that the previous code has not answered in time.
 const RELOADED: &str = "the application was reloaded";
 
@@ -175,12 +178,17 @@ impl Worker {
         if self.lua.apps.retired_len() == 0 {
             return;
         }
+        let mut closes = 0;
         while !self.lua.share.is_used_up()
+            && closes < CLOSES_OF_TURN_MAX
             && let Some(next) = self.lua.apps.take_leaving(reactor.now())
         {
             match next {
                 Next::HandOver(client) => self.hand_over_client(reactor, client),
-                Next::Close(client) => self.close_reloaded(reactor, client),
+                Next::Close(client) => {
+                    closes += 1;
+                    self.close_reloaded(reactor, client);
+                }
             }
         }
         self.lua.share.renew();
@@ -192,7 +200,12 @@ impl Worker {
 
     /// Closes the connection of a client of earlier code.
     fn close_reloaded<R: Reactor>(&mut self, reactor: &mut R, client: Id<LuaClient>) {
-        let is_open = |entry: &LuaClient| entry.is_in_vm() && self.lua.apps.is_retired(entry.app());
+        let is_open = |entry: &LuaClient| {
+            let socket = self.websockets.sessions.find(entry.websocket());
+            entry.is_in_vm()
+                && self.lua.apps.is_retired(entry.app())
+                && socket.is_some_and(|socket| !socket.is_closing())
+        };
         if self.lua.clients.find(client).is_some_and(is_open) {
             self.accounts.counters.lua_drained_clients.add(1);
             self.close_lua_client(reactor, client, RESTART.0, RESTART.1);
@@ -242,12 +255,11 @@ impl Worker {
             self.end_scripted(reactor, (id, to), 503, RELOADED);
         }
         for id in self.clients_of_app(old) {
+            self.close_reloaded(reactor, id);
             self.free_reserved(old, id);
             if let Some(client) = self.lua.clients.find_mut(id) {
                 client.forget_handle();
             }
-            self.accounts.counters.lua_drained_clients.add(1);
-            self.close_lua_client(reactor, id, RESTART.0, RESTART.1);
         }
         self.call_app(reactor, old, "on_stop", None, Vm::stop);
         self.cancel_own_of(reactor, old);

@@ -21,7 +21,8 @@ pub(crate) struct Attempt {
     is_reused: bool,
     /// How long the reused connection had been idle; `None` if it was kept for this client, or is fresh.
     idle_age: Option<Span>,
-    /// The first byte of the response has arrived. After that, another attempt is made only for a status of `retry-on`.
+    /// The first byte of the response has arrived. After that, another attempt is made only for a status or a malformed
+    /// head, if `retry-on` contains it.
     has_response: bool,
     /// The connection may carry another request after this one. Set when the response head arrives.
     keeps: bool,
@@ -173,6 +174,7 @@ impl Attempts {
             | FailurePoint::Refused
             | FailurePoint::FreshReset
             | FailurePoint::ResponseTimeout
+            | FailurePoint::Malformed
             | FailurePoint::InResponse
             | FailurePoint::Status(_) => false,
         };

@@ -95,7 +95,7 @@ impl AuthRequest {
 
 /// Makes the authentication request the current request of a new exchange. `bytes` is its head; `choice` is what the balancing
 /// of the authentication server's pool needs; `is_sensitive` is a fact of the authentication request.
-pub(super) fn ask_first(
+pub(super) fn begin_auth_request(
     exchange: &mut Exchange,
     asker: &Asker,
     bytes: Vec<u8>,
@@ -128,7 +128,7 @@ pub(super) fn ask_first(
 impl Worker {
     /// Takes the decision from the head of the authentication server's response. Returns whether the request is admitted;
     /// otherwise the response is relayed to the client. `None`: the exchange has no authentication request.
-    pub(super) fn judge_answer(
+    pub(super) fn take_auth_decision(
         &mut self,
         id: Id<Exchange>,
         head: &ResponseHead<'_>,
@@ -140,13 +140,13 @@ impl Worker {
             true => AuthDecision::Granted { lines: Vec::new(), body_bytes: 0 },
             false => AuthDecision::Refused,
         };
-        self.accounts.counters.inquiries.add(1);
-        self.accounts.counters.inquiry_refusals.add(u64::from(!is_granted));
+        self.accounts.counters.auth_requests.add(1);
+        self.accounts.counters.auth_request_refusals.add(u64::from(!is_granted));
         Some(is_granted)
     }
 
     /// Takes the head of a response that admits the request.
-    pub(super) fn take_grant<R: Reactor>(
+    pub(super) fn take_auth_admission<R: Reactor>(
         &mut self,
         reactor: &mut R,
         id: Id<Exchange>,
@@ -195,7 +195,7 @@ impl Worker {
     }
 
     /// Drops a piece of the body of a response that admits the request. Returns false if the exchange has no such response.
-    pub(super) fn skip_answer<R: Reactor>(
+    pub(super) fn skip_auth_body<R: Reactor>(
         &mut self,
         reactor: &mut R,
         id: Id<Exchange>,
@@ -216,7 +216,7 @@ impl Worker {
 
     /// Ends the authentication request if it admits the client's request, and sends that to its server. Returns false if it
     /// does not. `more_follows`: the connection cannot be kept.
-    pub(super) fn finish_answer<R: Reactor>(
+    pub(super) fn finish_auth_response<R: Reactor>(
         &mut self,
         reactor: &mut R,
         id: Id<Exchange>,

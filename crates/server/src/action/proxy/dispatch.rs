@@ -299,7 +299,7 @@ impl Worker {
         let to = exchange.requester;
         let is_reused = matches!(found, Ok(Found::Idle(_) | Found::Shared(_)));
         self.note_attempt(to, (pool_index, server), attempts, is_reused, reactor.now());
-        self.note_stay_sent(id, usize::from(server), reactor.now());
+        self.note_sticky_sent(id, usize::from(server), reactor.now());
         match found {
             Ok(found) => self.use_connection(reactor, id, found),
             // Ports run out for one address only, so another server is tried.
@@ -591,7 +591,10 @@ impl Worker {
         exchange.stage = Stage::Queued;
         exchange.attempts.note_failed(point, reactor.now());
         let ended = (exchange.pool, exchange.attempt.server);
-        if matches!(point, FailurePoint::Connect | FailurePoint::FreshReset) {
+        if matches!(
+            point,
+            FailurePoint::Connect | FailurePoint::FreshReset | FailurePoint::Malformed
+        ) {
             self.note_result(ended.0, ended.1, true, reactor.now());
         }
         self.release_server(ended.0, ended.1);
@@ -609,6 +612,7 @@ impl Worker {
                 | FailurePoint::ReusedReset
                 | FailurePoint::FreshReset
                 | FailurePoint::ResponseTimeout
+                | FailurePoint::Malformed
                 | FailurePoint::InResponse
                 | FailurePoint::Status(_) => self.accounts.counters.retries.add(1),
             }

@@ -136,7 +136,7 @@ impl Worker {
             is_reusable,
             buffers,
             is_sensitive: is_sensitive(pool, head),
-            stay: stay_of(&snapshot, (pool_index, listener), &context, head, &mut self.piece),
+            stay: sticky_key_of(&snapshot, (pool_index, listener), &context, head, &mut self.piece),
             ..facts_of(head, changes, choice)
         };
         let mirroring =
@@ -171,7 +171,7 @@ impl Worker {
                 session: session_of(reactor, &snapshot, usize::from(asker.pool()), head),
             };
             let is_sensitive = is_sensitive(asked, head);
-            auth_request::ask_first(&mut exchange, asker, question, choice, is_sensitive);
+            auth_request::begin_auth_request(&mut exchange, asker, question, choice, is_sensitive);
         }
         self.insert_exchange(reactor, exchange);
     }
@@ -330,14 +330,14 @@ impl Worker {
 }
 
 /// The authentication request about a request (`auth = { ask = ... }`): how to encode it, and its encoded head.
-type AskedServer<'a> = (&'a Asker, Vec<u8>);
+type AuthServer<'a> = (&'a Asker, Vec<u8>);
 
 /// The heads of a request and, if its route has `auth` with `ask`, of the authentication request, in pooled buffers.
 fn encode<'a>(
     buffers: &mut BufferPool,
     head: &RequestHead<'_>,
     context: &RequestContext<'a>,
-) -> Result<(Vec<u8>, Option<AskedServer<'a>>), ForwardFault> {
+) -> Result<(Vec<u8>, Option<AuthServer<'a>>), ForwardFault> {
     let mut encoded = buffers.take();
     if let Err(fault) = forward::encode_upstream_request(&mut encoded, head, context) {
         buffers.put(encoded);
@@ -394,7 +394,7 @@ fn session_of<R: Reactor>(
 }
 
 /// The sticky key of the request (`sticky = { by = ... }` of the pool), if it has one.
-fn stay_of(
+fn sticky_key_of(
     snapshot: &Snapshot,
     (pool, listener): (u16, &Listener),
     context: &RequestContext<'_>,

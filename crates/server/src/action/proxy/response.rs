@@ -89,9 +89,9 @@ impl Worker {
         if self.retry_status(reactor, id, head.status) {
             return;
         }
-        let verdict = self.judge_answer(id, head);
+        let verdict = self.take_auth_decision(id, head);
         if verdict == Some(true) {
-            return self.take_grant(reactor, id, head, ends, more_follows);
+            return self.take_auth_admission(reactor, id, head, ends, more_follows);
         }
         // What the hook changes is for the client; the server is judged by what it has sent.
         let received = head;
@@ -111,7 +111,7 @@ impl Worker {
         let values = core::mem::take(&mut exchange.values);
         self.recall_values(to, values);
         self.note_result(pool as u16, server, is_failure(received.status), reactor.now());
-        self.note_stay_answered(id, Some(received), reactor.now());
+        self.note_sticky_answered(id, Some(received), reactor.now());
         if connection_auth::response_authenticates(received) {
             self.note_authenticated(reactor, up);
         }
@@ -177,7 +177,7 @@ impl Worker {
         id: Id<Exchange>,
         data: &[u8],
     ) {
-        if self.skip_answer(reactor, id, data.len()) {
+        if self.skip_auth_body(reactor, id, data.len()) {
             return;
         }
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
@@ -210,7 +210,7 @@ impl Worker {
         trailers: &[u8],
         more_follows: bool,
     ) {
-        if self.finish_answer(reactor, id, more_follows) {
+        if self.finish_auth_response(reactor, id, more_follows) {
             return;
         }
         let Some(exchange) = self.exchanges.get(id) else { return };
@@ -306,7 +306,25 @@ impl Worker {
         text: &'static str,
     ) {
         self.accounts.counters.upstream_faults.add(1);
-        self.upstream_failed(reactor, id, Failure { status: 502, text });
+        self.response_broken(reactor, id, text);
+    }
+
+    /// The rest of the response cannot be read. If the client has got nothing of it, not even the head, the request may be
+    /// sent again.
+    fn response_broken<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        id: Id<Exchange>,
+        text: &'static str,
+    ) {
+        let Some(exchange) = self.exchanges.get(id) else { return };
+        let failure = Failure { status: 502, text };
+        if exchange.stage != Stage::ExpectResponse {
+            return self.upstream_failed(reactor, id, failure);
+        }
+        let up = exchange.attempt.up;
+        self.abandon_server(reactor, up);
+        self.attempt_failed(reactor, id, FailurePoint::Malformed, failure);
     }
 
     /// The server has reset the stream of the exchange before its response was complete.
@@ -468,7 +486,7 @@ impl Worker {
         let attempt = exchange.attempt;
         if attempt.has_response() {
             let text = "the server closed the connection in the middle of its response";
-            return self.upstream_failed(reactor, id, Failure { status: 502, text });
+            return self.response_broken(reactor, id, text);
         }
         let point = match attempt.is_reused() {
             true => FailurePoint::ReusedReset,

@@ -7,7 +7,7 @@
 //! before the request was sent are never taken for its response.
 
 use tidegate_base::{Id, Moment, Span};
-use tidegate_gate::sticky_keys::Noted;
+use tidegate_gate::sticky_keys::StickyChange;
 use tidegate_reactor::{Reactor, SockId};
 use tidegate_wire::message::ResponseHead;
 
@@ -81,19 +81,19 @@ impl Worker {
     }
 
     /// Notes that a request with the key of the exchange is sent to `server`.
-    pub(super) fn note_stay_sent(&mut self, id: Id<Exchange>, server: usize, now: Moment) {
+    pub(super) fn note_sticky_sent(&mut self, id: Id<Exchange>, server: usize, now: Moment) {
         let Some(exchange) = self.exchanges.get(id) else { return };
         let (pool, Some(key)) = (exchange.pool, exchange.facts.stay) else { return };
         let Some(stays) = self.settings.newest().stays(pool) else { return };
         let state = &self.pools[usize::from(pool)].state;
         let noted = stays.note_sent(key, server, now, |lost| state.has_lost(lost, now));
-        self.count_stay(noted);
+        self.count_sticky(noted);
     }
 
     /// Notes that the server of the exchange has responded with `head`, or that the connection to it was opened (TCP mode).
     /// Later requests with the same sticky key go to this server, unless the server of the key was only busy; so do requests
     /// with a cookie that the response sets.
-    pub(super) fn note_stay_answered(
+    pub(super) fn note_sticky_answered(
         &mut self,
         id: Id<Exchange>,
         head: Option<&ResponseHead<'_>>,
@@ -106,19 +106,19 @@ impl Worker {
         if let Some(key) = exchange.facts.stay.filter(|own| Some(*own) != set) {
             let state = &self.pools[usize::from(exchange.pool)].state;
             let noted = stays.note_answered(key, server, now, |lost| state.has_lost(lost, now));
-            self.count_stay(noted);
+            self.count_sticky(noted);
         }
         if let Some(key) = set {
-            self.count_stay(stays.note_set(key, server, now));
+            self.count_sticky(stays.note_set(key, server, now));
         }
     }
 
-    fn count_stay(&self, noted: Noted) {
+    fn count_sticky(&self, noted: StickyChange) {
         let counters = &self.accounts.counters;
         match noted {
-            Noted::Kept | Noted::New => {}
-            Noted::Displaced => counters.sticky_evictions.add(1),
-            Noted::Moved => counters.sticky_moves.add(1),
+            StickyChange::Kept | StickyChange::New => {}
+            StickyChange::Displaced => counters.sticky_evictions.add(1),
+            StickyChange::Moved => counters.sticky_moves.add(1),
         }
     }
 

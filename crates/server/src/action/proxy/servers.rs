@@ -2,12 +2,16 @@
 //! In: what the process knows about its servers, results of requests. Out: the states of the pools; queued requests that can continue.
 //! Never: ends an exchange: those with a server that goes down are completed.
 
+use std::collections::BTreeMap;
+
 use tidegate_base::Moment;
 use tidegate_reactor::Reactor;
 
 use crate::events::{self, EventKind};
 use crate::health::Standings;
+use crate::inspection::NamedEjection;
 use crate::log;
+use crate::state_transfer::PassedServer;
 use crate::worker::Worker;
 
 impl Worker {
@@ -24,6 +28,38 @@ impl Worker {
             }
         }
         self.settle(reactor);
+    }
+
+    /// The servers that this worker avoids because their requests have failed.
+    pub(crate) fn ejections(&self, now: Moment) -> Vec<NamedEjection> {
+        let names = &self.settings.newest().names;
+        let pools = self.pools.iter().enumerate();
+        let of_pools = pools.flat_map(|(pool, own)| {
+            let ejections = own.state.ejections(now);
+            ejections.map(move |(server, ejection)| {
+                let (pool, server) = names.server(pool, server);
+                ((pool.to_owned(), server.to_owned()), ejection)
+            })
+        });
+        of_pools.collect()
+    }
+
+    /// Avoids the servers that the worker `own` of an earlier process avoided.
+    pub(crate) fn resume_ejections(
+        &mut self,
+        own: usize,
+        servers: &BTreeMap<(String, String), PassedServer>,
+        now: Moment,
+    ) {
+        let names = &self.settings.newest().names;
+        let ejected =
+            servers.iter().filter_map(|(name, server)| Some((name, server.ejected.get(&own)?)));
+        for ((pool_name, server_name), ejection) in ejected {
+            let Some((pool, server)) = names.find_server(pool_name, server_name) else { continue };
+            if let Some(pool) = self.pools.get_mut(pool) {
+                pool.state.resume_ejection(server, *ejection, now);
+            }
+        }
     }
 
     /// Notes the result of a request. The server may be avoided for a while because of it (`eject`).

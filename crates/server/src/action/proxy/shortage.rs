@@ -33,7 +33,7 @@ pub(crate) struct RoomWaits {
     is_timer_set: bool,
     /// A shortage of something other than slots prevented the last connect, which is tried again at
     /// `WorkerTimer::Room`.
-    is_short_of_others: bool,
+    is_short_of_other_resources: bool,
 }
 
 impl RoomWaits {
@@ -43,7 +43,7 @@ impl RoomWaits {
             short_pools: VecDeque::new(),
             held: WaitQueue::new(held_max),
             is_timer_set: false,
-            is_short_of_others: false,
+            is_short_of_other_resources: false,
         }
     }
 
@@ -84,7 +84,7 @@ impl RoomWaits {
     /// `WorkerTimer::Room` has expired: all pools that found no room wait in `short_pools`. Returns how many there are.
     fn expire(&mut self, pools: &mut [WorkerPool]) -> usize {
         self.is_timer_set = false;
-        self.is_short_of_others = false;
+        self.is_short_of_other_resources = false;
         for at in 0..pools.len() {
             if core::mem::take(&mut pools[at].found_no_room) {
                 self.add_pool(pools, at as u16);
@@ -110,7 +110,7 @@ impl Worker {
         pool_index: u16,
         shortage: Shortage,
     ) {
-        self.eviction.waits.is_short_of_others |= shortage != Shortage::Slots;
+        self.eviction.waits.is_short_of_other_resources |= shortage != Shortage::Slots;
         let pool = &mut self.pools[usize::from(pool_index)];
         if pool.queue.is_empty() {
             return;
@@ -198,7 +198,8 @@ impl Worker {
     /// Serves requests that wait for room, if a slot is free or a connection to a server is idle. Returns whether
     /// one may have been served.
     pub(crate) fn serve_waiting<R: Reactor>(&mut self, reactor: &mut R) -> bool {
-        let free = !self.eviction.waits.is_short_of_others && self.has_room_for_server(reactor);
+        let free =
+            !self.eviction.waits.is_short_of_other_resources && self.has_room_for_server(reactor);
         if free && let Some(pool) = self.eviction.waits.take_pool(&mut self.pools) {
             self.pools[usize::from(pool)].found_no_room = false;
             self.serve_queue(reactor, pool);
@@ -215,7 +216,7 @@ impl Worker {
     /// Serves the queue of one pool that waits for room: connections may have become idle that can be closed
     /// for it.
     pub(crate) fn retry_after_turn<R: Reactor>(&mut self, reactor: &mut R) {
-        if !self.eviction.waits.is_short_of_others
+        if !self.eviction.waits.is_short_of_other_resources
             && let Some(pool) = self.eviction.waits.take_pool(&mut self.pools)
         {
             self.serve_queue(reactor, pool);

@@ -92,7 +92,7 @@ impl Worker {
         // Once a server is connected, no other server is tried.
         exchange.attempt.note_response();
         let (to, up) = (exchange.requester, exchange.attempt.up.sock);
-        self.note_stay_answered(id, None, reactor.now());
+        self.note_sticky_answered(id, None, reactor.now());
         self.accounts.counters.tunnels.add(1);
         self.note_phase(to, Phase::Data);
         if let Some(own) = to.as_own() {

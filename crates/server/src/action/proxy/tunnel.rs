@@ -53,7 +53,7 @@ impl Worker {
             self.close_response_hook(*hook);
         }
         self.note_result(pool, attempt.server, false, reactor.now());
-        self.note_stay_answered(id, Some(head), reactor.now());
+        self.note_sticky_answered(id, Some(head), reactor.now());
         self.accounts.counters.tunnels.add(1);
         let switch = match &accepted {
             Some(key) => Switch::Connected(head, key),

@@ -19,7 +19,7 @@ use tidegate_gate::chain::client_address;
 use tidegate_gate::internal_request;
 use tidegate_lua::Response;
 use tidegate_push::backend::{Failure, encode_departure, encode_empty_channel};
-use tidegate_push::client::backend_requests::{BackendRequest, Disconnection, Matter};
+use tidegate_push::client::backend_requests::{BackendRequest, BackendRequestKind, Disconnection};
 use tidegate_push::client::{Connection, Disconnect};
 use tidegate_reactor::Reactor;
 use tidegate_wire::message::RequestHead;
@@ -51,11 +51,11 @@ pub(super) struct BackendCalls {
     /// Requests that are to be sent.
     wanted: VecDeque<(Id<PushSession>, BackendRequest)>,
     /// The calls on their way.
-    calls: BTreeMap<(Key, Matter), Call>,
+    calls: BTreeMap<(Key, BackendRequestKind), Call>,
     /// The numbers of `calls` by hub, kind and address.
-    places: Places,
+    places: CallCounts,
     /// Responses that their sessions have not taken yet.
-    done: VecDeque<(Id<PushSession>, Matter, Reply)>,
+    done: VecDeque<(Id<PushSession>, BackendRequestKind, Reply)>,
     /// Requests whose sessions have ended.
     unwanted: Vec<Id<InternalRequest>>,
     /// By hub and event: events without a decision.
@@ -68,46 +68,46 @@ type Reply = Result<Vec<u8>, Failure>;
 /// A call on its way.
 struct Call {
     request: Id<InternalRequest>,
-    place: Place,
+    place: CallOwner,
 }
 
 /// What a call counts for: a hub, a kind of request, and the address of the client. Requests about expiry are counted
 /// separately, so that commands cannot delay the end of a client that has expired.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Place {
+struct CallOwner {
     hub: u16,
-    matter: Matter,
+    request_kind: BackendRequestKind,
     origin: Origin,
 }
 
 /// The numbers of calls in flight. A count that falls to 0 is removed.
 #[derive(Default)]
-struct Places {
-    by_place: BTreeMap<Place, u32>,
-    by_hub: BTreeMap<(u16, Matter), u32>,
+struct CallCounts {
+    by_owner: BTreeMap<CallOwner, u32>,
+    by_hub: BTreeMap<(u16, BackendRequestKind), u32>,
 }
 
-impl Places {
+impl CallCounts {
     /// Whether one more call may be sent.
-    fn has_room(&self, backend: &PushBackend, place: Place) -> bool {
-        let own = self.by_place.get(&place).copied().unwrap_or(0);
-        let all = self.by_hub.get(&(place.hub, place.matter)).copied().unwrap_or(0);
+    fn has_room(&self, backend: &PushBackend, place: CallOwner) -> bool {
+        let own = self.by_owner.get(&place).copied().unwrap_or(0);
+        let all = self.by_hub.get(&(place.hub, place.request_kind)).copied().unwrap_or(0);
         own < backend.calls_per_address_max && all < backend.calls_max
     }
 
-    fn take(&mut self, place: Place) {
-        *self.by_place.entry(place).or_default() += 1;
-        *self.by_hub.entry((place.hub, place.matter)).or_default() += 1;
+    fn take(&mut self, place: CallOwner) {
+        *self.by_owner.entry(place).or_default() += 1;
+        *self.by_hub.entry((place.hub, place.request_kind)).or_default() += 1;
     }
 
-    fn release(&mut self, place: Place) {
-        release(&mut self.by_place, &place);
-        release(&mut self.by_hub, &(place.hub, place.matter));
+    fn release(&mut self, place: CallOwner) {
+        release(&mut self.by_owner, &place);
+        release(&mut self.by_hub, &(place.hub, place.request_kind));
     }
 
     /// The number of calls.
     fn len(&self) -> usize {
-        self.by_place.values().map(|count| *count as usize).sum()
+        self.by_owner.values().map(|count| *count as usize).sum()
     }
 }
 
@@ -132,7 +132,7 @@ struct Notices {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum HubCall {
     /// The request of a session.
-    BackendRequest(Key, Matter),
+    BackendRequest(Key, BackendRequestKind),
     /// A list of events of a hub.
     Notices(u16, BackendEvent),
 }
@@ -168,8 +168,8 @@ impl BackendCalls {
 
     /// A session has ended: its decisions are not needed.
     pub(super) fn forget(&mut self, key: Key) {
-        for matter in [Matter::Command, Matter::Expiry] {
-            if let Some(call) = self.calls.remove(&(key, matter)) {
+        for request_kind in [BackendRequestKind::Command, BackendRequestKind::Expiry] {
+            if let Some(call) = self.calls.remove(&(key, request_kind)) {
                 self.places.release(call.place);
                 self.unwanted.push(call.request);
             }
@@ -193,9 +193,9 @@ impl BackendCalls {
         own: &InternalRequests,
     ) -> bool {
         self.places.len() == self.calls.len()
-            && self.calls.iter().all(|((key, matter), call)| {
+            && self.calls.iter().all(|((key, request_kind), call)| {
                 let Receiver::Session(id) = key.receiver() else { return false };
-                let asks = sessions.find(id).is_some_and(|session| session.asks(*matter));
+                let asks = sessions.find(id).is_some_and(|session| session.asks(*request_kind));
                 asks && own.running(call.request).is_some()
             })
     }
@@ -208,13 +208,13 @@ impl PushSession {
     }
 
     /// Whether the reply to `connect` waits for the owners of channels, so that the client gets nothing until then.
-    pub(super) fn is_welcomed_later(&self) -> bool {
-        matches!(&self.kind, Kind::Client { connection, .. } if connection.is_welcomed_later())
+    pub(super) fn is_connect_reply_pending(&self) -> bool {
+        matches!(&self.kind, Kind::Client { connection, .. } if connection.is_connect_reply_pending())
     }
 
     /// Whether a request of the session waits for its decision.
-    fn asks(&self, matter: Matter) -> bool {
-        matches!(&self.kind, Kind::Client { connection, .. } if connection.asks(matter))
+    fn asks(&self, request_kind: BackendRequestKind) -> bool {
+        matches!(&self.kind, Kind::Client { connection, .. } if connection.asks(request_kind))
     }
 }
 
@@ -265,7 +265,7 @@ impl Worker {
     }
 
     /// Adds to the connection of a client the fields that its requests to the backend repeat, if the hub has a backend.
-    pub(super) fn backed(
+    pub(super) fn with_backend_fields(
         &self,
         connection: Connection,
         hub: u16,
@@ -286,19 +286,19 @@ impl Worker {
         }
         let before = self.push.effort;
         while self.push.effort.wrapping_sub(before) < PUSH_EFFORT_PER_TURN_MAX
-            && let Some((id, matter, body)) = self.push.backend.done.pop_front()
+            && let Some((id, request_kind, body)) = self.push.backend.done.pop_front()
         {
-            self.take_backend_reply(reactor, (id, matter), &body);
+            self.take_backend_reply(reactor, (id, request_kind), &body);
         }
         for _ in 0..REQUESTS_PER_TURN_MAX {
             let Some((id, request)) = self.push.backend.wanted.pop_front() else { break };
-            let matter = request.matter();
+            let request_kind = request.request_kind();
             // The session may have ended since it asked.
             if self.push.sessions.find(id).is_some()
                 && let Err(failure) = self.begin_backend_call(reactor, id, request)
             {
                 self.accounts.counters.push_backend_failures.add(1);
-                self.push.backend.done.push_back((id, matter, Err(failure)));
+                self.push.backend.done.push_back((id, request_kind, Err(failure)));
             }
         }
         self.note_empty_channels(reactor);
@@ -313,7 +313,7 @@ impl Worker {
         id: Id<PushSession>,
         request: BackendRequest,
     ) -> Result<(), Failure> {
-        let matter = request.matter();
+        let request_kind = request.request_kind();
         let BackendRequest { event, body } = request;
         let Some(PushSession { hub, kind: Kind::Client { connection, .. }, .. }) =
             self.push.sessions.find(id)
@@ -321,7 +321,7 @@ impl Worker {
             return Err(Failure::Down);
         };
         let repeated = connection.repeated_fields();
-        let place = Place { hub: *hub, matter, origin: origin_of(repeated) };
+        let place = CallOwner { hub: *hub, request_kind, origin: origin_of(repeated) };
         let fields = [CONTENT_TYPE, repeated].concat();
         let key = Key::of_session(id);
         let settings = std::sync::Arc::clone(&self.push.settings);
@@ -331,7 +331,7 @@ impl Worker {
             self.accounts.counters.push_backend_refused.add(1);
             return Err(Failure::Busy);
         }
-        let call = HubCall::BackendRequest(key, matter);
+        let call = HubCall::BackendRequest(key, request_kind);
         self.open_backend_call(
             reactor,
             (backend, event),
@@ -339,7 +339,7 @@ impl Worker {
             (&fields, body),
             |calls, request| {
                 calls.places.take(place);
-                calls.calls.insert((key, matter), Call { request, place });
+                calls.calls.insert((key, request_kind), Call { request, place });
             },
         )
     }
@@ -391,13 +391,13 @@ impl Worker {
         let counters = &self.accounts.counters;
         let backend = &mut self.push.backend;
         match call {
-            HubCall::BackendRequest(key, matter) => {
+            HubCall::BackendRequest(key, request_kind) => {
                 let Receiver::Session(id) = key.receiver() else { return };
                 // A session that has ended has no call.
-                let Some(ended) = backend.calls.remove(&(key, matter)) else { return };
+                let Some(ended) = backend.calls.remove(&(key, request_kind)) else { return };
                 backend.places.release(ended.place);
                 counters.push_backend_failures.add(u64::from(body.is_err()));
-                backend.done.push_back((id, matter, body));
+                backend.done.push_back((id, request_kind, body));
             }
             HubCall::Notices(hub, event) => {
                 let Some(notices) = backend.notices.get_mut(&(hub, event)) else { return };
@@ -414,11 +414,11 @@ impl Worker {
     fn take_backend_reply<R: Reactor>(
         &mut self,
         reactor: &mut R,
-        (id, matter): (Id<PushSession>, Matter),
+        (id, request_kind): (Id<PushSession>, BackendRequestKind),
         body: &Reply,
     ) {
         let Some(session) = self.push.sessions.find(id) else { return };
-        if self.is_client_parting(session) {
+        if self.is_client_closing(session) {
             return;
         }
         let was_stale = session.is_stale();
@@ -426,32 +426,32 @@ impl Worker {
         let room = self.room_of_client(reactor, id);
         let body = body.as_deref().map_err(|failure| *failure);
         let result = self.with_client(reactor, id, room, |connection, context| {
-            connection.take_decision(context, matter, body, &mut out)
+            connection.take_decision(context, request_kind, body, &mut out)
         });
         self.send_to_client(reactor, id, &out);
         self.buffers.put(out);
         if let Some(Err(parting)) = result {
             return match parting {
                 Disconnection::Own(Disconnect { code, reason }) => {
-                    self.part_client(reactor, id, code, reason);
+                    self.close_push_client(reactor, id, code, reason);
                 }
                 Disconnection::Application(code, reason) => {
-                    self.part_client(reactor, id, code, &reason)
+                    self.close_push_client(reactor, id, code, &reason)
                 }
             };
         }
-        self.go_on(reactor, id, was_stale);
+        self.continue_client(reactor, id, was_stale);
     }
 
     /// Resumes a client that had a waiting command. `was_stale`: the client had not completed `connect` before.
-    pub(super) fn go_on<R: Reactor>(
+    pub(super) fn continue_client<R: Reactor>(
         &mut self,
         reactor: &mut R,
         id: Id<PushSession>,
         was_stale: bool,
     ) {
         if was_stale && self.push.sessions.find(id).is_some_and(|session| !session.is_stale()) {
-            self.postpone_check(reactor, id);
+            self.schedule_check(reactor, id);
             self.arm_client(reactor, id);
         }
         self.end_failed_stream(reactor, id);
@@ -460,7 +460,7 @@ impl Worker {
     }
 
     /// Whether this side has closed the WebSocket connection of a session.
-    pub(super) fn is_client_parting(&self, session: &PushSession) -> bool {
+    pub(super) fn is_client_closing(&self, session: &PushSession) -> bool {
         let socket = session.socket().and_then(|socket| self.websockets.sessions.find(socket));
         socket.is_some_and(|socket| socket.is_closing())
     }
@@ -508,7 +508,7 @@ impl Worker {
     }
 
     /// Whether events of clients that have left, and of channels without subscribers, are still to be sent.
-    pub(crate) fn owes_events(&self) -> bool {
+    pub(crate) fn has_unsent_events(&self) -> bool {
         let PushState { hub, backend, has_backends, .. } = &self.push;
         let is_on_its_way = || hub.has_mail() || self.has_push_mail() || hub.has_emptied();
         *has_backends && !self.stop.is_grace_over() && (backend.notices() > 0 || is_on_its_way())
@@ -582,24 +582,30 @@ mod tests {
                     pool = \"app\"\ncalls-max = 3\ncalls-per-address-max = 2\n";
         let config = tidegate_config::parse(text, "the test").unwrap_or_else(|e| panic!("{e}"));
         let backend = config.push[0].backend.as_ref().expect("a backend");
-        let place = |last: u8, matter| {
+        let place = |last: u8, request_kind| {
             let origin = Origin::of(Some([192, 0, 2, last].into()));
-            Place { hub: 0, matter, origin }
+            CallOwner { hub: 0, request_kind, origin }
         };
-        let mut places = Places::default();
+        let mut places = CallCounts::default();
         for last in [1, 1, 2] {
-            let command = place(last, Matter::Command);
+            let command = place(last, BackendRequestKind::Command);
             assert!(places.has_room(backend, command));
             places.take(command);
-            assert!(places.has_room(backend, place(last, Matter::Expiry)));
+            assert!(places.has_room(backend, place(last, BackendRequestKind::Expiry)));
         }
-        assert!(!places.has_room(backend, place(3, Matter::Command)), "the hub has no more");
-        places.release(place(2, Matter::Command));
-        assert!(places.has_room(backend, place(3, Matter::Command)));
-        assert!(!places.has_room(backend, place(1, Matter::Command)), "the address has no more");
-        places.release(place(1, Matter::Command));
-        places.release(place(1, Matter::Command));
-        assert_eq!((places.len(), places.by_place.len(), places.by_hub.len()), (0, 0, 0));
+        assert!(
+            !places.has_room(backend, place(3, BackendRequestKind::Command)),
+            "the hub has no more"
+        );
+        places.release(place(2, BackendRequestKind::Command));
+        assert!(places.has_room(backend, place(3, BackendRequestKind::Command)));
+        assert!(
+            !places.has_room(backend, place(1, BackendRequestKind::Command)),
+            "the address has no more"
+        );
+        places.release(place(1, BackendRequestKind::Command));
+        places.release(place(1, BackendRequestKind::Command));
+        assert_eq!((places.len(), places.by_owner.len(), places.by_hub.len()), (0, 0, 0));
     }
 
     #[test]

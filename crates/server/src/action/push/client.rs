@@ -50,7 +50,7 @@ impl Worker {
         let socket = self.switch_websocket(reactor, to, endpoint, &accept, service);
         let Some(socket) = socket else { return };
         let connection = Connection::new(codec, [self.prng.next_u64(), self.prng.next_u64()]);
-        let connection = self.backed(connection, hub, ("websocket", fields));
+        let connection = self.with_backend_fields(connection, hub, ("websocket", fields));
         // By then the client must have sent `connect`.
         let check_at = reactor.now().after(CONNECT_SPAN_MAX);
         let link = Link::Socket(socket);
@@ -89,7 +89,7 @@ impl Worker {
             connection.receive(context, message.bytes(), &mut out)
         });
         if was_stale && self.push.sessions.find(id).is_some_and(|session| !session.is_stale()) {
-            self.postpone_check(reactor, id);
+            self.schedule_check(reactor, id);
         }
         if !out.is_empty() {
             self.send_message(reactor, outlet, kind_of(codec), &out);
@@ -154,7 +154,7 @@ impl Worker {
     }
 
     /// Sets the time of the next check of a client.
-    pub(super) fn postpone_check<R: Reactor>(&mut self, reactor: &R, id: Id<PushSession>) {
+    pub(super) fn schedule_check<R: Reactor>(&mut self, reactor: &R, id: Id<PushSession>) {
         let Some(endpoint) = self.endpoint_of(id) else { return };
         let next = self.next_check_at(reactor, endpoint);
         if let Some(session) = self.push.sessions.get_mut(id)
@@ -179,7 +179,7 @@ impl Worker {
         self.buffers.put(out);
         match checked {
             Some(Ok(())) => {
-                self.postpone_check(reactor, id);
+                self.schedule_check(reactor, id);
                 let endpoint = self.endpoint_of(id);
                 let has_ping = endpoint.is_some_and(|endpoint| {
                     self.settings.newest().websockets.get(endpoint).ping_every.is_some()
@@ -205,17 +205,17 @@ impl Worker {
         place: SubscriptionId,
         reply: &Subscribed,
     ) {
-        let was_waiting = self.is_welcomed_later(id);
+        let was_waiting = self.is_connect_reply_pending(id);
         self.tell_client(reactor, id, |connection, context, out| {
             connection.confirm(context, place, reply, out);
         });
-        if was_waiting && !self.is_welcomed_later(id) {
-            self.go_on(reactor, id, true);
+        if was_waiting && !self.is_connect_reply_pending(id) {
+            self.continue_client(reactor, id, true);
         }
     }
 
-    fn is_welcomed_later(&self, id: Id<PushSession>) -> bool {
-        self.push.sessions.find(id).is_some_and(PushSession::is_welcomed_later)
+    fn is_connect_reply_pending(&self, id: Id<PushSession>) -> bool {
+        self.push.sessions.find(id).is_some_and(PushSession::is_connect_reply_pending)
     }
 
     /// A subscription of a client has failed.
@@ -226,12 +226,12 @@ impl Worker {
         place: SubscriptionId,
         error: Error,
     ) {
-        let was_waiting = self.is_welcomed_later(id);
+        let was_waiting = self.is_connect_reply_pending(id);
         self.tell_client(reactor, id, |connection, context, out| {
             connection.refuse(context, place, error, out);
         });
-        if was_waiting && !self.is_welcomed_later(id) {
-            self.go_on(reactor, id, true);
+        if was_waiting && !self.is_connect_reply_pending(id) {
+            self.continue_client(reactor, id, true);
         }
     }
 
@@ -354,11 +354,11 @@ impl Worker {
             effort: 0,
             over_rate: 0,
             request: None,
-            is_nonsense: false,
+            is_reply_invalid: false,
         };
         let before = connection.subscriptions() as u64;
         let result = work(connection, &mut context);
-        let Context { effort, over_rate, request, is_nonsense, queue, .. } = context;
+        let Context { effort, over_rate, request, is_reply_invalid, queue, .. } = context;
         if let Some(began) = began.filter(|_| may_verify && !context.may_verify) {
             tokens.note_call(reactor.read_clock().since(began));
             self.accounts.counters.tokens_verified.add(1);
@@ -374,7 +374,7 @@ impl Worker {
         let after = connection.subscriptions() as u64;
         let counters = &self.accounts.counters;
         counters.push_over_rate.add(over_rate);
-        counters.push_backend_failures.add(is_nonsense.into());
+        counters.push_backend_failures.add(is_reply_invalid.into());
         counters.push_subscriptions.add(after.saturating_sub(before));
         counters.push_subscriptions_now.add(after.saturating_sub(before));
         counters.push_subscriptions_now.sub(before.saturating_sub(after));
@@ -408,7 +408,7 @@ impl Worker {
     }
 
     /// Ends the connection and the subscriptions of a client with a code and a reason.
-    pub(super) fn part_client<R: Reactor>(
+    pub(super) fn close_push_client<R: Reactor>(
         &mut self,
         reactor: &mut R,
         id: Id<PushSession>,

@@ -105,7 +105,7 @@ impl Worker {
                     self.accounts.counters.push_left_out.add(1);
                     return Handed::Nothing;
                 }
-                if connection.is_welcomed_later() || self.is_client_held(to) {
+                if connection.is_connect_reply_pending() || self.is_client_held(to) {
                     return self.enqueue_publication(reactor, key, publication);
                 }
                 let Some(form) = self.choose_form(id, publication) else { return Handed::Nothing };
@@ -195,26 +195,31 @@ impl Worker {
         let Some(hub) = hubs.get(publication.hub) else { return Handed::Nothing };
         let queue = self.push.queues.entry(key).or_default();
         let outcome = queue.push(Arc::clone(publication), &hub.queue);
-        let counters = &self.accounts.counters;
-        match outcome {
-            Queued::Waits => {
-                counters.push_queued.add(1);
-                Handed::Queued { dropped: 0 }
-            }
-            Queued::DroppedOlder(dropped) => {
-                counters.push_queued.add(1);
-                counters.push_dropped.add(dropped.into());
-                Handed::Queued { dropped }
-            }
-            Queued::Dropped => {
-                counters.push_dropped.add(1);
-                Handed::Dropped
-            }
+        let (queued, dropped, handed) = match outcome {
+            Queued::Waits => (1, 0, Handed::Queued { dropped: 0 }),
+            Queued::DroppedOlder(dropped) => (1, dropped.into(), Handed::Queued { dropped }),
+            Queued::Dropped => (0, 1, Handed::Dropped),
             Queued::Overflow => {
-                counters.push_slow_closes.add(1);
+                self.count_slow_close(publication.hub);
                 self.disconnect_slow(reactor, key);
-                Handed::Slow
+                return Handed::Slow;
             }
+        };
+        let counters = &self.accounts.counters;
+        counters.push_queued.add(queued);
+        counters.push_dropped.add(dropped);
+        if let Some(of_hub) = self.accounts.hub(publication.hub) {
+            of_hub.queued.add(queued);
+            of_hub.dropped.add(dropped);
+        }
+        handed
+    }
+
+    /// A client of a hub is disconnected because it does not read.
+    pub(super) fn count_slow_close(&self, hub: u16) {
+        self.accounts.counters.push_slow_closes.add(1);
+        if let Some(of_hub) = self.accounts.hub(hub) {
+            of_hub.slow_closes.add(1);
         }
     }
 
@@ -282,7 +287,7 @@ impl Worker {
     ) {
         if session
             .and_then(|id| self.push.sessions.find(id))
-            .is_some_and(PushSession::is_welcomed_later)
+            .is_some_and(PushSession::is_connect_reply_pending)
         {
             return;
         }
@@ -309,7 +314,8 @@ impl Worker {
         id: Id<PushSession>,
     ) {
         let Some(session) = self.push.sessions.get(id) else { return };
-        let (to, is_welcomed_later) = (session.requester, session.is_welcomed_later());
+        let (to, is_connect_reply_pending) =
+            (session.requester, session.is_connect_reply_pending());
         let framing = self.framing_of(id);
         match (&session.kind, framing) {
             (Kind::Events { .. }, _) => self.arm_heartbeat(reactor, id),
@@ -317,7 +323,7 @@ impl Worker {
             _ => return,
         }
         let key = Key::of_session(id);
-        while !is_welcomed_later && let Some(queue) = self.push.queues.get_mut(&key) {
+        while !is_connect_reply_pending && let Some(queue) = self.push.queues.get_mut(&key) {
             let next = queue.pop();
             if queue.is_empty() {
                 self.push.queues.remove(&key);

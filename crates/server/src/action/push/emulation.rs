@@ -192,11 +192,13 @@ impl Worker {
         data: Box<[u8]>,
     ) -> bool {
         let PushState { hub, post: Some(post), .. } = &mut self.push else { return false };
-        if !post.begin_way(worker, &data) {
+        if !post.reserve_bytes(worker, &data) {
             return false;
         }
         let from = ReplyTo::Caller { key: from, number: 0 };
-        hub.forward(worker, from, to, data).map_err(|data| post.end_way(worker, &data)).is_ok()
+        hub.forward(worker, from, to, data)
+            .map_err(|data| post.release_bytes(worker, &data))
+            .is_ok()
     }
 
     /// Answers a request whose commands have reached the worker of their session. A request does not learn whether its
@@ -242,7 +244,7 @@ impl Worker {
         let connection = Connection::new(framing.codec(), random).emulated(&name, worker);
         let transport = if framing == Framing::Events { "sse" } else { "http_stream" };
         let hub = self.push.sessions.find(id).map_or(0, |session| session.hub);
-        let connection = self.backed(connection, hub, (transport, fields));
+        let connection = self.with_backend_fields(connection, hub, (transport, fields));
         let link = Link::Stream(Stream { framing, endpoint, awaits_pong: false });
         let check_at = self.next_check_at(reactor, endpoint);
         let Some(session) = self.push.sessions.get_mut(id) else { return };
@@ -287,13 +289,13 @@ impl Worker {
             return;
         }
         let Some(session) = self.push.sessions.get(id) else { return };
-        let hub = self.push.settings.get(session.hub);
-        let bytes_max = hub.map_or(0, |hub| hub.queue.bytes_max);
+        let of = session.hub;
+        let bytes_max = self.push.settings.get(of).map_or(0, |hub| hub.queue.bytes_max);
         let waiting = self.push.commands.entry(Key::of_session(id)).or_default();
         let piece = Piece::new(commands);
         let bytes = waiting.bytes + piece.cost_bytes();
         if !waiting.pieces.is_empty() && bytes > bytes_max {
-            self.accounts.counters.push_slow_closes.add(1);
+            self.count_slow_close(of);
             return self.disconnect_slow(reactor, Key::of_session(id));
         }
         waiting.bytes = bytes;
@@ -318,7 +320,7 @@ impl Worker {
         let key = Key::of_session(id);
         while let Some(session) = self.push.sessions.find(id) {
             let to = session.requester;
-            if self.is_client_parting(session) {
+            if self.is_client_closing(session) {
                 self.push.commands.remove(&key);
                 return;
             }

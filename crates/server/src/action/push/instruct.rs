@@ -48,7 +48,7 @@ impl Worker {
                 });
             }
             ClientChange::Disconnect { code, reason } => {
-                self.part_client(reactor, id, *code, reason);
+                self.close_push_client(reactor, id, *code, reason);
             }
         }
     }

@@ -69,7 +69,7 @@ use crate::worker::Worker;
 
 pub(crate) use backend::HubCall;
 pub(crate) use lua::LuaCall;
-pub use post::{PUSH_MAILS_MAX, PushMail, PushPost, nothing_under_way};
+pub use post::{PUSH_MAILS_MAX, PushMail, PushPost, no_bytes_in_flight};
 
 /// The parameter of the query that contains the token of a client by URL.
 pub(crate) const TOKEN_PARAMETER: &str = "token";

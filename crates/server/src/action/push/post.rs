@@ -41,15 +41,15 @@ pub struct PushPost {
     /// The mailboxes of all workers, including this worker's own.
     pub workers: Vec<Sender<PushMail>>,
     /// By worker: the bytes of client commands that are on their way to it.
-    under_way: UnderWay,
+    under_way: BytesInFlight,
 }
 
 /// By worker: bytes of commands (`weight_of`) on their way to it, from all workers.
-pub type UnderWay = Arc<[AtomicUsize]>;
+pub type BytesInFlight = Arc<[AtomicUsize]>;
 
 /// Counts of zero bytes for `workers` workers.
 #[must_use]
-pub fn nothing_under_way(workers: usize) -> UnderWay {
+pub fn no_bytes_in_flight(workers: usize) -> BytesInFlight {
     (0..workers).map(|_| AtomicUsize::new(0)).collect()
 }
 
@@ -71,7 +71,7 @@ impl PushPost {
         let mailboxes: Vec<Mailbox<PushMail>> =
             wakers.iter().map(|waker| Mailbox::new(PUSH_MAILS_MAX, waker.clone())).collect();
         let workers: Vec<Sender<PushMail>> = mailboxes.iter().map(Mailbox::sender).collect();
-        let under_way = nothing_under_way(wakers.len());
+        let under_way = no_bytes_in_flight(wakers.len());
         let post =
             |(own, mailbox)| Some(Self::new(own, mailbox, workers.clone(), Arc::clone(&under_way)));
         mailboxes.into_iter().enumerate().map(post).collect()
@@ -83,13 +83,13 @@ impl PushPost {
         own: usize,
         mailbox: Mailbox<PushMail>,
         workers: Vec<Sender<PushMail>>,
-        under_way: UnderWay,
+        under_way: BytesInFlight,
     ) -> Self {
         Self { own, mailbox, workers, under_way }
     }
 
     /// Counts commands as on their way to a worker. Returns false if there are too many.
-    pub(super) fn begin_way(&self, worker: u16, commands: &[u8]) -> bool {
+    pub(super) fn reserve_bytes(&self, worker: u16, commands: &[u8]) -> bool {
         let Some(bytes) = self.under_way.get(usize::from(worker)) else { return false };
         let weight = weight_of(commands);
         let before = bytes.fetch_add(weight, Ordering::Relaxed);
@@ -101,7 +101,7 @@ impl PushPost {
     }
 
     /// Commands have arrived at this worker, or were not sent to `worker`.
-    pub(super) fn end_way(&self, worker: u16, commands: &[u8]) {
+    pub(super) fn release_bytes(&self, worker: u16, commands: &[u8]) {
         if let Some(bytes) = self.under_way.get(usize::from(worker)) {
             let before = bytes.fetch_sub(weight_of(commands), Ordering::Relaxed);
             debug_assert!(before >= weight_of(commands), "commands have arrived twice");
@@ -170,7 +170,7 @@ impl Worker {
         };
         if let Event::Commands(key, secret, data) = event {
             if let Some(post) = &self.push.post {
-                post.end_way(post.own as u16, &data);
+                post.release_bytes(post.own as u16, &data);
             }
             return self.take_commands(reactor, key, secret, data);
         }
