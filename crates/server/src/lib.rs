@@ -20,6 +20,7 @@ pub mod certificates;
 mod client;
 mod client_places;
 mod cold_client;
+mod cold_thread;
 mod configuration;
 mod connection;
 pub mod counters;
