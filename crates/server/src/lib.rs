@@ -74,6 +74,7 @@ mod settings;
 pub mod snapshot;
 pub mod span_export;
 pub mod start;
+mod start_error;
 pub mod stats;
 mod stop;
 mod successor;
@@ -87,6 +88,7 @@ pub mod tokens;
 mod turn_share;
 mod unix_listeners;
 pub mod worker;
+mod worker_thread;
 
 pub use action::lua::mail::LuaPost;
 pub use action::push::{Key, PUSH_MAILS_MAX, PushMail, PushPost, no_bytes_in_flight};
