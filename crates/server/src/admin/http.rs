@@ -10,6 +10,7 @@ use tidegate_wire::http1::{HeadDecoder, HeadLimits};
 use tidegate_wire::message::{FieldStorage, Method, RequestHead, reason_phrase};
 
 use super::connection::Connection;
+use super::token::Rights;
 use super::{Caller, INPUT_BYTES_MAX, Input, Operations, info, metrics, stat};
 
 const TEXT: &str = "text/plain; charset=utf-8";
@@ -83,7 +84,7 @@ pub(super) fn serve(
 }
 
 fn page_of(head: &RequestHead<'_>, caller: &Caller, operations: &Operations) -> Page {
-    if caller.token.is_none() && !head.host.is_none_or(is_address) {
+    if caller.tokens.all.is_none() && !head.host.is_none_or(is_address) {
         return Page::text(
             421,
             "the Host field must be an IP address or localhost; for another name, set `token-file` in [admin]\n",
@@ -108,7 +109,7 @@ fn page_of(head: &RequestHead<'_>, caller: &Caller, operations: &Operations) -> 
     }
     let shown = head.find_named("authorization").and_then(|value| value.strip_prefix(b"Bearer "));
     let shown = shown.and_then(|token| core::str::from_utf8(token).ok()).unwrap_or_default();
-    if !caller.accepts(shown) {
+    if caller.tokens.rights_of(Some(shown)) == Rights::None {
         return Page::text(401, "present the token: Authorization: Bearer TOKEN\n");
     }
     match head.path {
