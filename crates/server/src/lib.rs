@@ -77,6 +77,7 @@ pub mod start;
 mod start_error;
 pub mod stats;
 mod stop;
+mod stuck;
 mod successor;
 
 mod service_manager;

@@ -139,6 +139,7 @@ pub(crate) fn start_worker(
             links.running.fetch_add(1, Ordering::Relaxed);
             let _ = report.send(Ok(bound));
             serve(&mut prepared, &links.mailbox, index as u16);
+            prepared.worker.accounts().has_stopped.store(true, Ordering::Relaxed);
             // Another worker that sees this also sees the mail of this one.
             links.running.fetch_sub(1, Ordering::Release);
             lend_until_all_stopped(&mut prepared, &links.running);

@@ -570,13 +570,13 @@ fn switch_server(
 ) -> Outcome {
     match arguments {
         [place] => set_server(&[place, "state", state], operations),
-        _ => Err(format!("write: {command} server POOL/SERVER")),
+        _ => Err(format!("usage: {command} server POOL/SERVER")),
     }
 }
 
 fn set_log_level(arguments: &[&str], _: &Operations) -> Outcome {
     let [level] = arguments else {
-        return Err("write: set log level error|warning|info".to_owned());
+        return Err("usage: set log level error|warning|info".to_owned());
     };
     crate::log::set_level(level)
         .map_err(|known| format!("the level cannot be {level:?}; allowed: {known}"))?;

@@ -49,6 +49,7 @@ use tidegate_secure::TlsPlan;
 pub(crate) use self::connection::Places;
 use self::connection::{Connection, Stream};
 pub(crate) use self::profile::Profiler;
+pub(crate) use self::profile::{ROOT as PROFILE_ROOT, snapshot};
 pub(crate) use self::reloads::Reloads;
 use self::token::Tokens;
 use crate::counters::Accounts;

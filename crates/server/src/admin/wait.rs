@@ -17,7 +17,7 @@ use crate::stats::Subject;
 const SPAN_MAX: Duration = Duration::from_secs(300);
 /// How often the thread looks again.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
-const USAGE: &str = "write: wait DURATION [server POOL/SERVER up|down|unused], such as: wait 30s server api/10.0.0.1:8000 unused";
+const USAGE: &str = "usage: wait DURATION [server POOL/SERVER up|down|unused], such as: wait 30s server api/10.0.0.1:8000 unused";
 
 /// What a client waits for.
 #[derive(PartialEq, Debug)]
