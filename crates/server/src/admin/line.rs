@@ -153,7 +153,7 @@ const DENIED: &str =
     "error: present the token first: auth TOKEN (tidegate ctl: --token-file FILE)\n\n";
 
 /// The reply to a client with the token for reading.
-const READ_ONLY: &str = "error: this token may only read (commands that begin with show, get, help or wait); present that of `token-file`\n\n";
+const READ_ONLY: &str = "error: with this token, only show, get, help and wait are allowed; present that of `token-file`\n\n";
 
 #[cfg(test)]
 mod tests {
