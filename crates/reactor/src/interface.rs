@@ -382,6 +382,9 @@ pub trait Reactor: Sized {
     /// that destroys the last response (RFC 9112 section 9.6). The wait ends if the peer takes no output for
     /// `CLOSE_OUTPUT_MAX`. The id is stale at once. A pending `connect` is cancelled.
     fn close(&mut self, sock: SockId);
+    /// As `close`, except that nothing is read, because the peer sends without a pause. It waits when its bytes fill the
+    /// kernel's buffers, and gets a reset if it does not close its end within `LINGER_MAX`.
+    fn close_unread(&mut self, sock: SockId);
     /// Closes with a reset and drops the output, so the peer sees that the message is incomplete. The id is
     /// stale at once.
     fn abort(&mut self, sock: SockId);

@@ -249,6 +249,16 @@ impl<O: TlsObserver> TlsLayer<O> {
         self.put_spare(plain);
     }
 
+    /// Seals the pending output of `sock`, says close_notify, and forgets the session.
+    fn end_session<R: Reactor>(&mut self, inner: &mut R, sock: SockId) {
+        self.seal(inner, sock);
+        if let Some(mut conn) = self.remove(sock)
+            && let Some(out) = inner.output(sock)
+        {
+            conn.session.close_notify(out);
+        }
+    }
+
     /// Seals `plain` into the output of `sock`. If that fails, the connection is marked to be closed.
     fn seal_bytes<R: Reactor>(&mut self, inner: &mut R, sock: SockId, plain: &[u8]) {
         let Some(conn) = self.conn(sock) else { return };

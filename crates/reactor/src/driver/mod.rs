@@ -505,7 +505,11 @@ impl<K: Kernel> Reactor for Loop<K> {
     }
 
     fn close(&mut self, sock: SockId) {
-        self.close_gracefully(sock);
+        self.close_gracefully(sock, true);
+    }
+
+    fn close_unread(&mut self, sock: SockId) {
+        self.close_gracefully(sock, false);
     }
 
     fn abort(&mut self, sock: SockId) {

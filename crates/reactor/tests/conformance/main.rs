@@ -760,6 +760,7 @@ conformance! {
     close_delivers_all_bytes_then_the_end,
     close_survives_late_bytes_from_the_peer,
     close_unblocks_a_blocked_peer,
+    close_unread_leaves_a_flooding_peer_waiting,
     close_gives_up_on_a_peer_that_never_closes,
     close_at_once_sends_the_output_and_frees_the_slot,
     longest_lingering_connections_are_freed,

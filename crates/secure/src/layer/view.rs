@@ -200,13 +200,13 @@ impl<R: Reactor, O: TlsObserver> Reactor for SecureView<'_, R, O> {
     }
 
     fn close(&mut self, sock: SockId) {
-        self.layer.seal(self.inner, sock);
-        if let Some(mut conn) = self.layer.remove(sock)
-            && let Some(out) = self.inner.output(sock)
-        {
-            conn.session.close_notify(out);
-        }
+        self.layer.end_session(self.inner, sock);
         self.inner.close(sock);
+    }
+
+    fn close_unread(&mut self, sock: SockId) {
+        self.layer.end_session(self.inner, sock);
+        self.inner.close_unread(sock);
     }
 
     fn abort(&mut self, sock: SockId) {
@@ -215,12 +215,7 @@ impl<R: Reactor, O: TlsObserver> Reactor for SecureView<'_, R, O> {
     }
 
     fn close_at_once(&mut self, sock: SockId) {
-        self.layer.seal(self.inner, sock);
-        if let Some(mut conn) = self.layer.remove(sock)
-            && let Some(out) = self.inner.output(sock)
-        {
-            conn.session.close_notify(out);
-        }
+        self.layer.end_session(self.inner, sock);
         self.inner.close_at_once(sock);
     }
 
