@@ -382,8 +382,8 @@ pub trait Reactor: Sized {
     /// that destroys the last response (RFC 9112 section 9.6). The wait ends if the peer takes no output for
     /// `CLOSE_OUTPUT_MAX`. The id is stale at once. A pending `connect` is cancelled.
     fn close(&mut self, sock: SockId);
-    /// As `close`, except that nothing is read, because the peer sends without a pause. It waits when its bytes fill the
-    /// kernel's buffers, and gets a reset if it does not close its end within `LINGER_MAX`.
+    /// Sends the output, and closes with a reset `UNREAD_SPAN` later. Nothing is read meanwhile, and no FIN is sent: a peer that
+    /// sends without a pause waits, instead of coming back at once. The id is stale at once.
     fn close_unread(&mut self, sock: SockId);
     /// Closes with a reset and drops the output, so the peer sees that the message is incomplete. The id is
     /// stale at once.

@@ -1,6 +1,6 @@
 //! Graceful close, so that the last response arrives (RFC 9112 section 9.6).
-//! In: `close`, `close_unread`. Out: the output, then FIN; received bytes are discarded until the peer closes too, or not
-//! read at all.
+//! In: `close`, `close_unread`. Out: the output, then FIN; received bytes are discarded until the peer closes too. Of
+//! `close_unread`: the output, and after `UNREAD_SPAN` a reset; received bytes stay unread.
 //! Never: hands over a completion: the id is already stale.
 //! Limits: `CLOSE_OUTPUT_MAX` without the peer taking any output, then `LINGER_MAX`; `DISCARDS_MAX` discarded
 //! reads in all.
@@ -22,6 +22,8 @@ pub const LINGER_MAX: Span = Span::from_secs(2);
 /// How long the peer of a closed connection may take none of the output. After that the connection is reset,
 /// or, if the kernel has all of the output, left to the kernel. Any progress restarts it.
 pub const CLOSE_OUTPUT_MAX: Span = Span::from_secs(30);
+/// How long a connection that was closed with `close_unread` stays as it is after the peer has taken the output.
+pub const UNREAD_SPAN: Span = Span::from_millis(500);
 /// Time between two checks of the output of a closed connection: a quarter of `CLOSE_OUTPUT_MAX`.
 const CLOSE_LOOK_EVERY: Span = Span::from_millis(7500);
 const _: () = assert!(CLOSE_LOOK_EVERY.as_nanos() * 4 == CLOSE_OUTPUT_MAX.as_nanos());
@@ -147,11 +149,12 @@ impl<K: Kernel> Loop<K> {
             // The peer's stream was read to its end, so closing cannot cause a reset.
             return self.free(index);
         }
-        if slot.send_side != SendSide::Finished {
+        let reads = slot.receiving;
+        if reads && slot.send_side != SendSide::Finished {
             self.send_finish(index);
         }
         self.note_lingering(index);
-        self.schedule(index, self.now.after(LINGER_MAX));
+        self.schedule(index, self.now.after(if reads { LINGER_MAX } else { UNREAD_SPAN }));
     }
 
     /// Discards what the peer still sends, so that the peer can continue to read the response.
@@ -162,7 +165,7 @@ impl<K: Kernel> Loop<K> {
         }
         if !slot.receiving {
             slot.readable = false;
-            if slot.hangup && slot.send_side == SendSide::Finished {
+            if slot.hangup && slot.state == State::Lingering {
                 self.free(index);
             }
             return;

@@ -38,7 +38,7 @@ use outputs::Outputs;
 use relay::Relays;
 use slots::{Guard, NO_OUTPUT, SendSide, Slots, State};
 
-pub use close::{CLOSE_OUTPUT_MAX, LINGER_MAX};
+pub use close::{CLOSE_OUTPUT_MAX, LINGER_MAX, UNREAD_SPAN};
 pub use send::WRITE_THROUGH_BYTES_MIN;
 
 /// A token whose index has this bit set belongs to a listener.

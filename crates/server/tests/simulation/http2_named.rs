@@ -222,6 +222,10 @@ fn attack(goaway: ErrorCode, mut attack: impl FnMut(&mut Vec<u8>, usize)) {
                 attack(&mut attacker.out, step);
             }
             attacker.pump(stage.net.now());
+            if attacker.goaway.is_some() {
+                // The attacker waits for its end.
+                stage.pass(Span::from_millis(50));
+            }
             victim.hello(stage);
             stage.hello(&old_victim);
             assert!(stage.harness.worker.stream_bytes_held() < PIECE_BYTES_MAX);
