@@ -560,6 +560,21 @@ function test.settings(values) end
 ---@param what? string
 function test.equal(actual, expected, what) end
 
+---A socket of `tide.udp`.
+---@class tide.DatagramSocket
+local datagrams = {}
+---@param data string|number Sent as one datagram.
+---@return true?
+---@return string? error
+function datagrams:send(data) end
+---@param seconds? number 60
+---@return string? data One datagram.
+---@return string? error
+function datagrams:receive(seconds) end
+---@return true?
+---@return string? error
+function datagrams:close() end
+
 ---@class tide
 ---@field test tide.Test Only in tests.
 ---@field app string The name of the application.
@@ -581,6 +596,30 @@ function tide.websocket.connect(pool, options) end
 ---A socket for a server of a pool.
 ---@return tide.Socket
 function tide.tcp() end
+
+---@class tide.SrvRecord
+---@field priority integer
+---@field weight integer
+---@field port integer
+---@field target string
+
+tide.dns = {}
+
+---Asks the name servers for the records of a name.
+---@param name string
+---@param kind? "A"|"AAAA"|"SRV"|"TXT" "A"
+---@return string[]|tide.SrvRecord[]|nil records
+---@return number|string seconds_or_error How long the records may be kept.
+function tide.dns.resolve(name, kind) end
+
+tide.udp = {}
+
+---Opens a socket for datagrams to one address.
+---@param host string An IP address in one of the networks of `udp` of [lua.NAME], or a name that has one.
+---@param port integer
+---@return tide.DatagramSocket?
+---@return string? error
+function tide.udp.connect(host, port) end
 
 ---Seconds since 1970.
 ---@return number

@@ -325,6 +325,12 @@ fn read_server(file: &Table<'_>, notes: &mut Notes) -> Server {
             notes.error(unfit("via", &via.text, via.place, "a token, such as \"edge-1\""));
         }
     }
+    for text in table.texts("name-servers", notes) {
+        match pattern::parse_name_server(&text.text) {
+            Ok(address) => server.name_servers.push(address),
+            Err(complaint) => notes.error(listeners::refused("name-servers", &text, complaint)),
+        }
+    }
     server.request_id = identity::read_request_id(&table, notes);
     server.trace = identity::read_trace(&table, notes);
     table.set_word("steer-by-cpu", &mut server.steer_by_cpu, notes);

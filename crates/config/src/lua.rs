@@ -9,6 +9,7 @@ use toml::de::DeValue;
 use crate::findings::Owner;
 use crate::keys::{DICTIONARY, LUA, LUA_PHASES};
 use crate::listeners::{refused, unknown_name};
+use crate::model::Network;
 use crate::pattern;
 use crate::pools::Pools;
 use crate::report::{Kind, Note, Notes};
@@ -42,6 +43,8 @@ pub struct LuaApp {
     /// The names of the pools to which the script may send requests. Names, because indexes of pools change their meaning
     /// with the file, and these settings do not.
     pub pools: Vec<String>,
+    /// The addresses to which the script may send datagrams.
+    pub udp: Vec<Network>,
     /// Requests of one VM to these pools that are in progress at once.
     pub requests_max: usize,
     /// How long the VMs of earlier code continue after a reload.
@@ -63,6 +66,7 @@ impl Default for LuaApp {
             timers_max: 4096,
             body_bytes_max: 1024 * 1024,
             pools: Vec::new(),
+            udp: Vec::new(),
             requests_max: 256,
             reload_grace: Span::from_secs(30),
         }
@@ -168,6 +172,12 @@ fn read_one(table: &Table<'_>, pools: &Pools, app: &mut LuaApp, notes: &mut Note
     for name in table.texts("pools", notes) {
         if pools.find(&name, notes).is_some() {
             app.pools.push(name.text);
+        }
+    }
+    for text in table.texts("udp", notes) {
+        match pattern::parse_network(&text.text) {
+            Ok(network) => app.udp.push(network),
+            Err(complaint) => notes.error(refused("udp", &text, complaint)),
         }
     }
 }

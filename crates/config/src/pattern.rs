@@ -182,6 +182,19 @@ fn with_port(host: &str, port: u16) -> String {
     }
 }
 
+/// An entry of `server.name-servers`: an address, and the port if it is not that of DNS.
+pub(crate) fn parse_name_server(text: &str) -> Result<SocketAddr, ValueError> {
+    const DNS_PORT: u16 = 53;
+    let address = text.parse::<IpAddr>().map(|address| SocketAddr::new(address, DNS_PORT));
+    match address.ok().or_else(|| text.parse().ok()).filter(|address| address.port() != 0) {
+        Some(address) => Ok(address),
+        None => complain(
+            "not the address of a DNS server",
+            "write an IP address, such as \"10.0.0.2\", \"10.0.0.2:5353\" or \"[2001:db8::2]:53\"",
+        ),
+    }
+}
+
 /// An entry of `listener.trusted` or of `listener.proxy-protocol.from`.
 pub(crate) fn parse_network(text: &str) -> Result<Network, ValueError> {
     let forms = "write \"10.0.0.0/8\", \"192.0.2.1\" or \"2001:db8::/32\"";

@@ -506,3 +506,19 @@ fn applications_may_have_a_layer() {
         (Some(LuaLayer::Ngx), &[("access", "b.lua"), ("log", "l.lua")][..])
     );
 }
+
+#[test]
+fn applications_may_use_the_network() {
+    let config = read(
+        "[server]\nname-servers = [\"10.0.0.2\", \"10.0.0.3:5353\", \"2001:db8::2\", \"[2001:db8::3]:5353\"]\n\
+         [[listener]]\nbind = \"127.0.0.1:80\"\n[[route]]\nlua = \"a\"\n[lua.a]\nscript = \"a.lua\"\n\
+         udp = [\"10.0.0.0/8\", \"::1\"]\n",
+    );
+    let servers: Vec<_> = config.server.name_servers.iter().map(ToString::to_string).collect();
+    assert_eq!(servers, ["10.0.0.2:53", "10.0.0.3:5353", "[2001:db8::2]:53", "[2001:db8::3]:5353"]);
+    let may_send = |text: &str| {
+        let address = text.parse().expect("an address");
+        config.lua[0].udp.iter().any(|network| network.contains(address))
+    };
+    assert_eq!(["10.1.2.3", "::1", "11.0.0.1", "::2"].map(may_send), [true, true, false, false]);
+}

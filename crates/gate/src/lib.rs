@@ -42,6 +42,7 @@ pub mod live_keys;
 pub mod live_map;
 pub mod live_set;
 pub mod location;
+pub mod lookups;
 pub mod maintenance;
 pub mod mirror;
 pub mod name_set;

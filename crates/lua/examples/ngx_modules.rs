@@ -134,7 +134,7 @@ fn run(case: &Case, modules: &'static [(&'static str, &'static str)]) -> Result<
             .find(|(_, what)| what.starts_with("connect"));
         if let (None, Some((begun, _))) = (socket, begun) {
             app.vm.socket_begun(begun, 5);
-            app.vm.socket_connected(LIFE, begun);
+            app.vm.socket_connected(LIFE, begun, true);
             socket = Some(begun);
             if case.speaks_first
                 && let Some(reply) = replies.next()

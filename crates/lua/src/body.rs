@@ -77,7 +77,8 @@ impl Host {
             | Wait::Until(_)
             | Wait::Job(..)
             | Wait::Operation(_)
-            | Wait::Socket(..) => self.body_flow(id).ok().map(|flow| flow.limit),
+            | Wait::Socket(..)
+            | Wait::Datagram(..) => self.body_flow(id).ok().map(|flow| flow.limit),
         }
     }
 

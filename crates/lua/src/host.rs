@@ -6,12 +6,15 @@
 //! itself, and waits for the client, once `WRITTEN_BYTES_MAX` are collected.
 //! Invariant: an id of an ended exchange matches nothing. A response is answered, or begun and ended, exactly once.
 
+use core::net::SocketAddr;
 use core::ops::Range;
 use std::sync::Arc;
 
 use tidegate_base::{Id, Moment, Slab, Span};
+use tidegate_wire::dns::Question;
 use tidegate_wire::message::RequestHead;
 
+use crate::datagrams::{DatagramSocketId, Datagrams};
 use crate::exchange::{Origin, Response, ScriptRequest};
 use crate::operations::{OPERATIONS_MAX, Operation, OperationId};
 use crate::outgoing::Outgoing;
@@ -186,6 +189,29 @@ pub enum Effect {
         /// How long it is kept; `None`: it is used again.
         span: Option<Span>,
     },
+    /// A look-up of records, whose result goes to `Vm::complete`.
+    Lookup {
+        /// The VM's name of the look-up.
+        operation: OperationId,
+        /// What is asked.
+        question: Box<Question>,
+    },
+    /// A socket for datagrams. The server reports its opening, its datagrams and its end to the VM (`datagrams.rs`).
+    OpenDatagrams {
+        /// The VM's name of the socket.
+        socket: DatagramSocketId,
+        /// The address that it talks to.
+        peer: SocketAddr,
+    },
+    /// A datagram, whose result goes to `Vm::complete`.
+    SendDatagram {
+        /// The VM's name of the order.
+        operation: OperationId,
+        /// The server's name of the socket.
+        tag: u64,
+        /// The bytes.
+        data: Range<usize>,
+    },
     /// An order for the runner of tests, whose result goes to `Vm::complete`. Only in the VMs of tests.
     Test {
         /// The VM's name of the order.
@@ -349,6 +375,8 @@ pub(crate) struct Host {
     pub(crate) requests_max: usize,
     /// The sockets of scripts.
     pub(crate) sockets: Sockets,
+    /// The sockets for datagrams.
+    pub(crate) datagrams: Datagrams,
     /// How many keys of WebSocket connections were drawn.
     pub(crate) drawn: u64,
     /// CallbackOwner handler runs at present.
@@ -393,6 +421,7 @@ impl Host {
             outgoing: 0,
             requests_max: bounds.requests_max,
             sockets: Sockets::default(),
+            datagrams: Datagrams::default(),
             drawn: 0,
             owner: Owner::Application,
             is_starting: false,

@@ -8,12 +8,14 @@
 #![deny(unsafe_code)]
 
 mod body;
+mod datagrams;
 mod dialogue;
 mod digest;
 mod encoding;
 #[allow(unsafe_code)]
 mod engine;
 mod exchange;
+pub mod fuzz;
 mod host;
 mod operations;
 mod outgoing;
@@ -27,6 +29,7 @@ mod succession;
 mod vm;
 mod waiting;
 
+pub use datagrams::{DatagramSocket, DatagramSocketId};
 pub use engine::{Budget, Excess, Failure};
 pub use exchange::{Origin, Rewritten, fields_of};
 pub use host::{

@@ -6,6 +6,7 @@
 //! has named a request in progress and its coroutine is cancelled, the server learns that (`take_cancelled`).
 
 use tidegate_base::Id;
+use tidegate_wire::dns::Question;
 
 use crate::host::{Effect, Host, OUTPUT_BYTES_MAX, TOO_MUCH};
 use crate::outgoing::Response;
@@ -62,6 +63,13 @@ impl Host {
         let method = self.outbox.push(method);
         let arguments = self.outbox.push(arguments);
         self.outbox.effects.push(Effect::Push { operation, hub, method, arguments });
+        Ok(operation)
+    }
+
+    /// Orders the look-up of a name.
+    pub(crate) fn order_lookup(&mut self, question: Question) -> Result<OperationId, &'static str> {
+        let operation = self.order(0, OperationKind::Call)?;
+        self.outbox.effects.push(Effect::Lookup { operation, question: Box::new(question) });
         Ok(operation)
     }
 

@@ -10,6 +10,7 @@ use std::collections::{BinaryHeap, VecDeque};
 
 use tidegate_base::{Id, Moment, Slab, Span};
 
+use crate::datagrams::DatagramSocketId;
 use crate::engine::Coroutine;
 use crate::host::{ClientId, ScriptRequestId};
 use crate::operations::OperationId;
@@ -61,6 +62,8 @@ pub(crate) enum Wait {
     Operation(OperationId),
     /// Input of this socket, or else its connect or room for output; up to this time.
     Socket(SocketId, bool, Moment),
+    /// A datagram of this socket, or its opening; up to this time.
+    Datagram(DatagramSocketId, Moment),
 }
 
 /// Why a task continues.

@@ -25,7 +25,7 @@ const KEPT_BYTES_MAX: usize = 4 * 1024;
 /// The error of a socket that is not connected, or not any more.
 pub(crate) const CLOSED: &str = "closed";
 /// The error of a socket for which another coroutine waits already.
-const BUSY: &str = "socket busy";
+pub(crate) const BUSY: &str = "socket busy";
 
 /// Names a socket of a VM.
 pub type SocketId = Id<Socket>;
@@ -68,6 +68,8 @@ pub struct Socket {
     taken: usize,
     /// The server has to wait until the script has read.
     is_full: bool,
+    /// The connection uses TLS.
+    is_secured: bool,
     /// The server does not take more output at present.
     is_blocked: bool,
     /// The coroutine that waits for input; the one that waits for the connect or for output.
@@ -196,7 +198,7 @@ impl Socket {
 /// What scripts do.
 impl Host {
     /// CallbackOwner a socket is that the present callback connects.
-    fn keeper(&self) -> Keeper {
+    pub(crate) fn keeper(&self) -> Keeper {
         match self.owner {
             Owner::Client(client) => Keeper::Client(client),
             Owner::Application if self.is_starting => Keeper::Application,
@@ -206,8 +208,8 @@ impl Host {
         }
     }
 
-    /// Orders a connection to a server of a pool.
-    pub(crate) fn open_socket(&mut self, pool: usize) -> Result<SocketId, &'static str> {
+    /// Closes the oldest idle socket if there is no room for another one.
+    pub(crate) fn make_room_for_socket(&mut self) -> Result<(), &'static str> {
         if self.outgoing >= self.requests_max
             && let Some(oldest) = self.sockets.idle.first().copied()
         {
@@ -217,6 +219,12 @@ impl Host {
             self.schedule.refusals += 1;
             return Err("too many sockets and requests of the application are in progress");
         }
+        Ok(())
+    }
+
+    /// Orders a connection to a server of a pool.
+    pub(crate) fn open_socket(&mut self, pool: usize) -> Result<SocketId, &'static str> {
+        self.make_room_for_socket()?;
         let socket = Socket {
             tag: None,
             stage: Stage::Connecting,
@@ -224,6 +232,7 @@ impl Host {
             input: Vec::new(),
             taken: 0,
             is_full: false,
+            is_secured: false,
             is_blocked: false,
             reader: Id::NONE,
             writer: Id::NONE,
@@ -392,8 +401,14 @@ impl Host {
         self.schedule.wake_all(&[socket.reader, socket.writer], Wake::Done);
     }
 
+    /// Whether the connection of a socket uses TLS.
+    pub(crate) fn is_secured(&self, id: SocketId) -> bool {
+        self.sockets.slab.get(id).is_some_and(|socket| socket.is_secured)
+    }
+
     /// Closes the sockets of a keeper that has ended.
     pub(crate) fn end_sockets_of(&mut self, keeper: Keeper) {
+        self.end_datagrams_of(keeper);
         if self.sockets.slab.is_empty() {
             return;
         }
@@ -430,11 +445,11 @@ impl Vm {
         true
     }
 
-    /// The socket is connected.
-    pub fn socket_connected(&mut self, life: u32, id: SocketId) {
+    /// The socket is connected, with TLS or without.
+    pub fn socket_connected(&mut self, life: u32, id: SocketId, is_secured: bool) {
         let Some(host) = self.host_of(life) else { return };
         let Some(socket) = host.sockets.slab.get_mut(id) else { return };
-        socket.stage = Stage::Open;
+        (socket.stage, socket.is_secured) = (Stage::Open, is_secured);
         let writer = socket.writer;
         host.schedule.wake(writer, Wake::Done);
     }
@@ -491,7 +506,7 @@ impl Vm {
         sockets.filter(|(_, socket)| socket.tag.is_some()).count()
     }
 
-    fn host_of(&mut self, life: u32) -> Option<&mut Host> {
+    pub(crate) fn host_of(&mut self, life: u32) -> Option<&mut Host> {
         let host = self.engine.host();
         (host.facts.life == life).then_some(host)
     }

@@ -155,7 +155,7 @@ const NGX_PRELUDE: [(&core::ffi::CStr, &[u8]); 8] = [
 ];
 
 /// The chunks of the prelude, in order.
-const PRELUDE: [(&core::ffi::CStr, &[u8]); 12] = [
+const PRELUDE: [(&core::ffi::CStr, &[u8]); 14] = [
     (c"=tidegate", include_bytes!("prelude/sandbox.lua")),
     (c"=tidegate", include_bytes!("prelude/tide.lua")),
     (c"=tidegate", include_bytes!("prelude/http.lua")),
@@ -165,6 +165,8 @@ const PRELUDE: [(&core::ffi::CStr, &[u8]); 12] = [
     (c"=tidegate", include_bytes!("prelude/push.lua")),
     (c"=tidegate", include_bytes!("prelude/outgoing.lua")),
     (c"=tidegate", include_bytes!("prelude/sockets.lua")),
+    (c"=tidegate", include_bytes!("prelude/names.lua")),
+    (c"=tidegate", include_bytes!("prelude/datagrams.lua")),
     (c"=tidegate", include_bytes!("prelude/websocket.lua")),
     (c"=tidegate", include_bytes!("prelude/handover.lua")),
     (c"=tidegate", include_bytes!("prelude/entries.lua")),

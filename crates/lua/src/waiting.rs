@@ -21,7 +21,8 @@ impl Host {
         let wait = core::mem::replace(&mut self.wait, Wait::Nothing);
         let due = match wait {
             Wait::Nothing | Wait::End => Moment::NEVER,
-            Wait::Until(at) | Wait::Job(_, at) | Wait::Socket(_, _, at) => at,
+            Wait::Until(at) | Wait::Job(_, at) => at,
+            Wait::Socket(_, _, at) | Wait::Datagram(_, at) => at,
             Wait::Drain(_) | Wait::Body(_) | Wait::Operation(_) => Moment::NEVER,
         };
         let at_due = if matches!(wait, Wait::Until(_)) { Wake::Slept } else { Wake::Due };
@@ -38,6 +39,7 @@ impl Host {
             Wait::Until(_) => {}
             Wait::Operation(operation) => self.await_operation(operation, task),
             Wait::Socket(socket, is_read, _) => self.await_socket(socket, is_read, task),
+            Wait::Datagram(socket, _) => self.await_datagram(socket, task),
             Wait::Job(job, _) => {
                 if !self.schedule.await_job(task, job) {
                     self.schedule.wake(task, Wake::Done);

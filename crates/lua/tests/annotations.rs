@@ -10,7 +10,7 @@ use harness::{App, TIMED};
 const ANNOTATIONS: &str = include_str!("../../../apps/tide.d.lua");
 
 /// The chunks of the prelude that define the API, and the tables in which they define it.
-const PRELUDE: [&str; 9] = [
+const PRELUDE: [&str; 11] = [
     include_str!("../src/prelude/tide.lua"),
     include_str!("../src/prelude/http.lua"),
     include_str!("../src/prelude/clients.lua"),
@@ -19,11 +19,13 @@ const PRELUDE: [&str; 9] = [
     include_str!("../src/prelude/push.lua"),
     include_str!("../src/prelude/outgoing.lua"),
     include_str!("../src/prelude/sockets.lua"),
+    include_str!("../src/prelude/names.lua"),
+    include_str!("../src/prelude/datagrams.lua"),
     include_str!("../src/prelude/websocket.lua"),
 ];
 /// The chunk of tests, whose clients and responses are described as types.
 const TEST_PRELUDE: &str = include_str!("../src/prelude/test.lua");
-const TABLES: [&str; 22] = [
+const TABLES: [&str; 25] = [
     "tide",
     "request",
     "response",
@@ -35,6 +37,9 @@ const TABLES: [&str; 22] = [
     "test",
     "reply",
     "socket",
+    "datagrams",
+    "udp",
+    "dns",
     "connection",
     "websocket",
     "head",
@@ -106,9 +111,8 @@ fn annotations_name_what_the_prelude_defines() {
         let Some((table, _)) = name.split_once('.') else { continue };
         let name = name.replacen("P.tide.", "tide.", 1);
         match table {
-            "timer" | "http" | "websocket" | "json" | "cbor" | "log" | "base64" | "url" => {
-                defined.insert(format!("tide.{name}"))
-            }
+            "timer" | "http" | "websocket" | "udp" | "dns" | "json" | "cbor" | "log" | "base64"
+            | "url" => defined.insert(format!("tide.{name}")),
             "P" if !name.starts_with("tide.") => continue,
             table if table == "P" || TABLES.contains(&table) => defined.insert(name),
             _ => continue,

@@ -37,7 +37,7 @@ impl Talk {
         app.effects();
         let socket = app.sockets.remove(0).0;
         assert!(app.vm.socket_begun(socket, 5));
-        app.vm.socket_connected(LIFE, socket);
+        app.vm.socket_connected(LIFE, socket, false);
         app.advance(0);
         app.effects();
         let head = app.sockets.remove(0).1.replacen("5 send ", "", 1);
@@ -224,7 +224,7 @@ fn wrong_use_is_an_error() {
         app.effects();
         let socket = app.sockets.remove(0).0;
         assert!(app.vm.socket_begun(socket, 5));
-        app.vm.socket_connected(LIFE, socket);
+        app.vm.socket_connected(LIFE, socket, false);
         app.advance(0);
         let response = app.effects().expect("it answers").1;
         assert!(response.starts_with(expected), "{response}");

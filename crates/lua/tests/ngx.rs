@@ -452,6 +452,93 @@ fn sockets_reach_the_pools_that_the_settings_name() {
 }
 
 #[test]
+fn exit_leaves_the_access_phase_from_any_coroutine() {
+    let access = "ngx.ctx.steps = 'a'
+        local function leave() ngx.exit(ngx.OK) ngx.ctx.steps = 'wrong' end
+        local wrapped = coroutine.wrap(function()
+          if ngx.var.arg_deep then coroutine.wrap(leave)() else leave() end
+          ngx.ctx.steps = 'wrong'
+        end)
+        if ngx.var.arg_sleep then ngx.sleep(0.01) end
+        if ngx.var.arg_yield then
+          local other = coroutine.create(function() coroutine.yield('mine') end)
+          local ok, value = coroutine.resume(other)
+          assert(ok and value == 'mine' and coroutine.status(other) == 'suspended')
+        end
+        pcall(wrapped)
+        ngx.ctx.steps = 'wrong'";
+    for target in ["/", "/?deep=1", "/?yield=1", "/?sleep=1&deep=1"] {
+        let mut app = load("ngx.say(ngx.ctx.steps, ngx.get_phase())", &[("access", access)]);
+        let id = app.open(&format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n"));
+        app.vm.request(id);
+        app.advance(10);
+        assert_eq!(app.effects(), Some((200, "acontent\n".to_owned())), "{target}");
+        app.vm.close_request(id);
+    }
+    let mut app = load("ngx.say('content')", &[("access", "coroutine.yield(1)")]);
+    let (end, _) = app.get("/");
+    assert!(matches!(end, CallbackEnd::Failed(_)), "{end:?}");
+}
+
+#[test]
+fn handshake_succeeds_only_if_the_pool_has_tls() {
+    let content = "local s = ngx.socket.tcp()
+        assert(s:connect('127.0.0.1', 6379))
+        local session, err = s:sslhandshake(nil, 'a')
+        ngx.say(type(session), ' ', err)";
+    for (is_secured, expected) in [
+        (true, "table nil\n"),
+        (false, "nil the pool has no TLS: write tls = true in its settings\n"),
+    ] {
+        let mut app = load(content, &[]);
+        let id = app.open("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert_eq!(app.vm.request(id), CallbackEnd::Waiting);
+        app.effects();
+        let (socket, _) = app.sockets.remove(0);
+        assert!(app.vm.socket_begun(socket, 5));
+        app.vm.socket_connected(2, socket, is_secured);
+        app.advance(0);
+        assert_eq!(app.effects(), Some((200, expected.to_owned())));
+        app.vm.close_request(id);
+    }
+}
+
+#[test]
+fn datagrams_have_the_results_of_the_documentation() {
+    let content = "local s = ngx.socket.udp()
+        assert(not s:send('early') and not s:receive())
+        s:settimeout(500)
+        assert(s:setpeername('127.0.0.1', '9000') == 1)
+        assert(s:send({ 'a', { 1, 'b' } }) == 1)
+        ngx.say(s:receive())
+        ngx.say(s:receive(2))
+        ngx.say((select(2, s:receive())))
+        ngx.say(s:close(), ' ', select(2, s:close()), ' ', select(2, s:setpeername('unix:/x')))
+        assert(not pcall(s.setpeername, s, 'a', 0) and not pcall(s.receive, s, 0))";
+    let mut app = load(content, &[]);
+    let id = app.open("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(app.vm.request(id), CallbackEnd::Waiting);
+    app.effects();
+    let (socket, what) = app.datagrams.remove(0);
+    assert_eq!(what, "open 127.0.0.1:9000");
+    let socket = socket.expect("a socket");
+    assert!(app.vm.datagrams_opened(2, socket, 5));
+    app.advance(0);
+    app.effects();
+    assert_eq!(app.datagrams.remove(0).1, "5 send a1b");
+    let operation = app.sends.remove(0);
+    app.vm.complete(2, operation, Ok(b""));
+    for data in ["whole", "part"] {
+        app.vm.datagram_received(2, socket, data.as_bytes());
+    }
+    app.advance(0);
+    app.advance(500);
+    let expected = "whole\npa\ntimeout\n1 closed unix sockets for datagrams are not supported\n";
+    assert_eq!(app.effects(), Some((200, expected.to_owned())));
+    app.vm.close_request(id);
+}
+
+#[test]
 fn regular_expressions_have_the_results_of_the_documentation() {
     check(
         r#"local m = ngx.re.match('hello, 1234', '([0-9])[0-9]+')

@@ -30,7 +30,7 @@ fn connect(app: &mut App, tag: u64) -> SocketId {
     let (socket, what) = app.sockets.last().cloned().expect("an order");
     assert_eq!(what, "connect 0");
     assert!(app.vm.socket_begun(socket, tag));
-    app.vm.socket_connected(LIFE, socket);
+    app.vm.socket_connected(LIFE, socket, false);
     app.advance(0);
     socket
 }

@@ -21,9 +21,10 @@ use tidegate_base::{Address, Moment, Span};
 
 use crate::driver::Loop;
 use crate::inherited::ListenerReceiver;
-use crate::interface::{CloseReason, ListenOptions, ListenerId, Peer, Shortage};
+use crate::interface::{CloseReason, DatagramSent, ListenOptions, ListenerId, Peer, Shortage};
 use crate::kernel::{
-    Accepting, ConnectFault, Kernel, Ready, Receiving, Relaying, Sending, WAKER_TOKEN, Watch,
+    Accepting, ConnectFault, Kernel, Ready, Receiving, ReceivingDatagram, Relaying, Sending,
+    WAKER_TOKEN, Watch,
 };
 use crate::pipe::Pipe;
 use crate::waker::Waker;
@@ -177,11 +178,41 @@ impl Kernel for Epoll {
         // Registering a socket with a pending connect causes no edge, so the first edge is the outcome.
         Some(match sockopt::socket_error(handle) {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(errno)) | Err(errno) => Err(match connect_fault(errno) {
-                ConnectFault::Short(shortage) => CloseReason::ConnectShortage(shortage),
-                ConnectFault::Refused(reason) => reason,
-            }),
+            Ok(Err(errno)) | Err(errno) => Err(close_reason(connect_fault(errno))),
         })
+    }
+
+    fn open_datagrams(&mut self, peer: core::net::SocketAddr) -> Result<OwnedFd, CloseReason> {
+        let opened = socket(family(peer), SocketType::DGRAM).and_then(|handle| {
+            rustix::net::connect(&handle, &peer)?;
+            Ok(handle)
+        });
+        opened.map_err(|errno| close_reason(connect_fault(errno)))
+    }
+
+    fn send_datagram(&mut self, handle: &OwnedFd, bytes: &[u8]) -> DatagramSent {
+        loop {
+            return match rustix::net::send(handle, bytes, SendFlags::NOSIGNAL) {
+                Ok(_) => DatagramSent::Sent,
+                Err(Errno::INTR) => continue,
+                // ENOBUFS: the queue of the device is full.
+                Err(Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM) => DatagramSent::Full,
+                Err(Errno::MSGSIZE) => DatagramSent::TooLong,
+                Err(_) => DatagramSent::Refused,
+            };
+        }
+    }
+
+    fn receive_datagram(&mut self, handle: &OwnedFd, buffer: &mut [u8]) -> ReceivingDatagram {
+        loop {
+            return match rustix::net::recv(handle, &mut *buffer, RecvFlags::empty()) {
+                Ok((count, _)) => ReceivingDatagram::Bytes(count),
+                Err(Errno::INTR) => continue,
+                Err(Errno::AGAIN) => ReceivingDatagram::Empty,
+                // ECONNREFUSED, EHOSTUNREACH and similar reports about datagrams that were sent; each is reported once.
+                Err(_) => ReceivingDatagram::Refused,
+            };
+        }
     }
 
     fn local_address(&self, handle: &OwnedFd) -> Option<core::net::SocketAddr> {
@@ -308,8 +339,11 @@ fn family(address: core::net::SocketAddr) -> AddressFamily {
 }
 
 fn stream_socket(family: AddressFamily) -> Result<OwnedFd, Errno> {
-    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    rustix::net::socket_with(family, SocketType::STREAM, flags, None)
+    socket(family, SocketType::STREAM)
+}
+
+fn socket(family: AddressFamily, of: SocketType) -> Result<OwnedFd, Errno> {
+    rustix::net::socket_with(family, of, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC, None)
 }
 
 fn listen_tcp(
@@ -382,6 +416,13 @@ fn accept_fault(errno: Errno) -> Accepting<OwnedFd> {
             // connection that Linux reports here (accept(2)): only this connection is lost.
             None => Accepting::Lost,
         },
+    }
+}
+
+fn close_reason(fault: ConnectFault) -> CloseReason {
+    match fault {
+        ConnectFault::Short(shortage) => CloseReason::ConnectShortage(shortage),
+        ConnectFault::Refused(reason) => reason,
     }
 }
 

@@ -20,6 +20,11 @@ pub enum Listener {}
 /// Names one listener of this reactor.
 pub type ListenerId = Id<Listener>;
 
+/// Marks ids of sockets for datagrams.
+pub enum DatagramSock {}
+/// Names one socket for datagrams of this reactor.
+pub type DatagramId = Id<DatagramSock>;
+
 /// Something that the kernel (or the simulator) completed. Completions are handed over in the order in which
 /// the driver finds them.
 #[derive(Debug)]
@@ -79,6 +84,18 @@ pub enum Completion<'a> {
         /// The reason.
         reason: CloseReason,
     },
+    /// A datagram was received. Its bytes are valid only during this call.
+    Datagram {
+        /// The socket.
+        socket: DatagramId,
+        /// The bytes; a datagram may have none.
+        bytes: &'a mut [u8],
+    },
+    /// The peer's host has refused a datagram that was sent: nothing receives there. The socket remains open.
+    DatagramRefused {
+        /// The socket.
+        socket: DatagramId,
+    },
     /// The deadline set by `set_deadline` has passed; it is now cleared.
     Due {
         /// The connection.
@@ -135,6 +152,21 @@ pub enum CloseReason {
     Ended,
     /// The connection failed while `guard_send` was in force: the peer has received no byte of the output.
     Unsent,
+}
+
+/// What happened to a datagram.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DatagramSent {
+    /// The kernel has taken it. It may still be lost.
+    Sent,
+    /// The kernel has no room for it now.
+    Full,
+    /// No datagram can be as long.
+    TooLong,
+    /// The peer's host has refused an earlier datagram, or is unreachable. This one was not sent.
+    Refused,
+    /// The socket is closed.
+    Closed,
 }
 
 /// A resource that the kernel or this worker has exhausted.
@@ -286,6 +318,19 @@ pub trait Reactor: Sized {
         Err(Shortage::Slots)
     }
 
+    /// Opens a socket that sends datagrams to `peer` and receives those of `peer` only, which come as `Datagram`. No
+    /// completion with its id comes after `close_datagrams`.
+    ///
+    /// # Errors
+    /// This side lacks a resource, or the address is unreachable.
+    fn open_datagrams(&mut self, peer: core::net::SocketAddr) -> Result<DatagramId, CloseReason>;
+    /// Sends one datagram at once, or not at all: nothing is queued.
+    fn send_datagram(&mut self, socket: DatagramId, bytes: &[u8]) -> DatagramSent;
+    /// Closes a socket. Does nothing if the id is stale.
+    fn close_datagrams(&mut self, socket: DatagramId);
+    /// Open sockets for datagrams. They are not among those of `sock_count`.
+    fn datagram_socket_count(&self) -> usize;
+
     /// The connection's output buffer, to append to. It is sent once, at the end of the turn. `None` if the
     /// id is stale or the sending side was ended.
     fn output(&mut self, sock: SockId) -> Option<&mut Vec<u8>>;
@@ -337,6 +382,9 @@ pub trait Reactor: Sized {
     /// that destroys the last response (RFC 9112 section 9.6). The wait ends if the peer takes no output for
     /// `CLOSE_OUTPUT_MAX`. The id is stale at once. A pending `connect` is cancelled.
     fn close(&mut self, sock: SockId);
+    /// As `close`, except that nothing is read, because the peer sends without a pause. It waits when its bytes fill the
+    /// kernel's buffers, and gets a reset if it does not close its end within `LINGER_MAX`.
+    fn close_unread(&mut self, sock: SockId);
     /// Closes with a reset and drops the output, so the peer sees that the message is incomplete. The id is
     /// stale at once.
     fn abort(&mut self, sock: SockId);

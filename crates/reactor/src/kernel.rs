@@ -6,7 +6,7 @@
 
 use tidegate_base::{Address, Moment, Span};
 
-use crate::interface::{CloseReason, ListenOptions, Peer, Shortage};
+use crate::interface::{CloseReason, DatagramSent, ListenOptions, Peer, Shortage};
 
 /// The result of `accept`.
 #[derive(Debug)]
@@ -32,6 +32,17 @@ pub enum Receiving {
     Empty,
     /// The connection is broken.
     Broken,
+}
+
+/// The result of `receive_datagram`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ReceivingDatagram {
+    /// A datagram of this many bytes, which may be 0. What the buffer has no room for is lost.
+    Bytes(usize),
+    /// The peer's host has refused a datagram (ICMP). The socket remains usable.
+    Refused,
+    /// There is nothing to receive now. An edge announces the next datagram.
+    Empty,
 }
 
 /// The result of `send`.
@@ -147,6 +158,15 @@ pub trait Kernel {
         address: &Address,
         source: Option<core::net::IpAddr>,
     ) -> Result<Self::Handle, ConnectFault>;
+    /// Opens a socket that sends datagrams to `peer` and receives those of `peer` only.
+    ///
+    /// # Errors
+    /// This side lacks a resource, or the address is unreachable.
+    fn open_datagrams(&mut self, peer: core::net::SocketAddr) -> Result<Self::Handle, CloseReason>;
+    /// Sends one datagram.
+    fn send_datagram(&mut self, handle: &Self::Handle, bytes: &[u8]) -> DatagramSent;
+    /// Receives one datagram into `buffer`.
+    fn receive_datagram(&mut self, handle: &Self::Handle, buffer: &mut [u8]) -> ReceivingDatagram;
     /// The outcome of a connection attempt; `None` while it is pending.
     fn connect_outcome(&mut self, handle: &Self::Handle) -> Option<Result<(), CloseReason>>;
     /// The local address of a TCP connection.

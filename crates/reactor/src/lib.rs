@@ -24,10 +24,11 @@ pub mod worker;
 pub use driver::Loop;
 pub use epoll::EpollReactor;
 pub use interface::{
-    CloseReason, Completion, Driver, Handler, ListenError, ListenOptions, ListenerId,
-    OutputProgress, Peer, Reactor, Room, ServerKey, Shortage, Sock, SockId,
+    CloseReason, Completion, DatagramId, DatagramSent, DatagramSock, Driver, Handler, ListenError,
+    ListenOptions, ListenerId, OutputProgress, Peer, Reactor, Room, ServerKey, Shortage, Sock,
+    SockId,
 };
 pub use mailbox::{Mailbox, Sender};
-pub use sim::{Faults, SimNet, SimPeer, SimReactor, SimServer};
+pub use sim::{Faults, SimDatagrams, SimNet, SimPeer, SimReactor, SimServer};
 pub use steering::LeavingListeners;
 pub use waker::{Waker, make_wakers};

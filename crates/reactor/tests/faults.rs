@@ -72,6 +72,8 @@ impl<R: Reactor> Handler<R> for Echo {
             | Completion::AcceptPaused { .. }
             | Completion::Closed { .. }
             | Completion::Connected { .. }
+            | Completion::Datagram { .. }
+            | Completion::DatagramRefused { .. }
             | Completion::Due { .. }
             | Completion::HungUp { .. }
             | Completion::Relayed { .. }
@@ -293,6 +295,8 @@ impl<R: Reactor> Handler<R> for Relay {
                 reactor.abort(sock);
             }
             Completion::AcceptPaused { .. }
+            | Completion::Datagram { .. }
+            | Completion::DatagramRefused { .. }
             | Completion::HungUp { .. }
             | Completion::Timer { .. }
             | Completion::Woken => {}

@@ -692,29 +692,9 @@ impl Apps {
         all.filter(|(app, _)| app.program.is_some()).map(|(app, is)| app.figures(is)).collect()
     }
 
-    /// The number of handlers of requests and clients that wait.
-    pub(crate) fn waiting(&self) -> usize {
-        self.vms().map(Vm::waiting).sum()
-    }
-
-    /// The number of WebSocket clients that the VMs keep.
-    pub(crate) fn clients(&self) -> usize {
-        self.vms().map(Vm::clients).sum()
-    }
-
-    /// The number of sockets that the VMs keep.
-    pub(crate) fn sockets(&self) -> usize {
-        self.vms().map(Vm::sockets).sum()
-    }
-
-    /// Those of them whose connections have begun and not ended.
-    pub(crate) fn open_sockets(&self) -> usize {
-        self.vms().map(Vm::open_sockets).sum()
-    }
-
-    /// The number of requests that the VMs keep.
-    pub(crate) fn requests(&self) -> usize {
-        self.vms().map(Vm::requests).sum()
+    /// The sum of a number of each VM.
+    pub(crate) fn sum(&self, of: impl Fn(&Vm) -> usize) -> usize {
+        self.vms().map(of).sum()
     }
 }
 

@@ -268,6 +268,14 @@ counters! {
         lua_requests,
         /// Connections of Lua applications to servers (`tide.tcp`) that were begun.
         lua_sockets,
+        /// Sockets of Lua applications for datagrams (`tide.udp`) that were opened.
+        lua_datagram_sockets,
+        /// Look-ups of names by Lua applications (`tide.dns`).
+        lua_lookups,
+        /// Queries to name servers.
+        dns_queries,
+        /// Datagrams for Lua applications that were dropped, because their scripts did not keep up.
+        lua_lost_datagrams,
         /// Requests and connections of Lua applications that were refused, because too much was under way or the process stops.
         lua_refused_requests,
         /// PROXY headers decoded.

@@ -26,6 +26,10 @@
 //!      carrier/http2/server.rs: the same for the streams of a connection
 //!   -> action/proxy/response.rs: relay them to carrier/client.rs, as above
 //!
+//! datagrams (Datagram, DatagramRefused)
+//!   -> action/lua/datagrams.rs: the socket of a script
+//!      action/lua/lookups.rs: the answer of a name server
+//!
 //! the end of a connection (Closed, Finished) or of a deadline (Due)
 //!   -> carrier/: what it means for the message in progress
 //!   -> action/mod.rs (clients), action/proxy/response.rs (servers): cancel, retry, or send an error response
@@ -95,6 +99,10 @@ impl<R: Reactor> Handler<R> for Worker {
                     self.client_due(reactor, sock);
                 }
             }
+            Completion::Datagram { socket, bytes } => {
+                self.datagram_received(reactor, socket, bytes);
+            }
+            Completion::DatagramRefused { socket } => self.datagram_refused(reactor, socket),
             Completion::Timer { timer } => self.handle_timer(reactor, timer),
             Completion::Woken => {
                 self.receive_permits(reactor);
@@ -134,6 +142,7 @@ impl Worker {
             Some(WorkerTimer::Lua) => self.collect_due_apps(reactor),
             Some(WorkerTimer::Own) => self.own_due(reactor),
             Some(WorkerTimer::Pace) => self.resume_paced(reactor),
+            Some(WorkerTimer::Names) => self.lookups_due(reactor),
             // Timers of a layer between the reactor and the worker.
             None => {}
         }
@@ -171,6 +180,9 @@ impl Worker {
                 } else {
                     HandlerKind::DownstreamReceive
                 }
+            }
+            Completion::Datagram { .. } | Completion::DatagramRefused { .. } => {
+                HandlerKind::UpstreamReceive
             }
             Completion::Connected { .. } => HandlerKind::Connect,
             Completion::Drained { .. } => HandlerKind::Drain,

@@ -5,6 +5,7 @@
 
 use tidegate_base::Id;
 use tidegate_gate::access::Cause;
+use tidegate_lua::Vm;
 use tidegate_reactor::{Reactor, SockId};
 
 use crate::action::Running;
@@ -235,9 +236,16 @@ impl Worker {
         self.check_records();
         self.check_settings();
         assert!(
-            self.lua.apps.open_sockets() <= self.own.sockets(),
+            self.lua.apps.sum(Vm::open_sockets) <= self.own.sockets(),
             "a socket of a VM without a server"
         );
+        let (open, users) = (self.lua.apps.sum(Vm::open_datagram_sockets), self.datagrams.len());
+        assert!(
+            open + self.lookups.sockets() <= users,
+            "a socket for datagrams of a VM that is not open"
+        );
+        assert_eq!(users, reactor.datagram_socket_count(), "sockets for datagrams");
+        assert_eq!(self.lookups.len(), self.lookups.sockets(), "sockets of look-ups");
         let counters = &self.accounts.counters;
         let gauges = [
             &counters.exchanges_now,
@@ -363,7 +371,7 @@ impl Worker {
         self.check_body_hooks();
         self.lua.apps.check_broadcasts();
         let kept = self.lua.requests.len() + self.kept_for_responses();
-        assert_eq!(kept, self.lua.apps.requests(), "requests that VMs keep");
+        assert_eq!(kept, self.lua.apps.sum(Vm::requests), "requests that VMs keep");
         assert!(self.lua.response_hook.is_none(), "a hook without an exchange");
         let mut in_vms = 0;
         for (id, client) in self.lua.clients.iter() {
@@ -373,7 +381,7 @@ impl Worker {
             );
             in_vms += usize::from(client.is_in_vm());
         }
-        assert_eq!(in_vms, self.lua.apps.clients(), "clients that VMs keep");
+        assert_eq!(in_vms, self.lua.apps.sum(Vm::clients), "clients that VMs keep");
     }
 
     /// The copies of requests are counted, and each one that is on its way has a connection.

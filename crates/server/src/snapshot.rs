@@ -21,6 +21,7 @@ use tidegate_gate::tcp::TcpTargets;
 use tidegate_gate::websocket::Endpoints;
 use tidegate_push::settings::Hubs;
 
+use crate::name_servers;
 use crate::resolve::Addresses;
 use crate::scripts::Scripts;
 use crate::stats::{Counted, Registry};
@@ -62,6 +63,8 @@ pub struct Snapshot {
     pub(crate) scripts: Option<Scripts>,
     /// The settings of the push hubs.
     pub(crate) hubs: Arc<Hubs>,
+    /// The DNS servers that applications ask.
+    pub(crate) name_servers: Vec<core::net::SocketAddr>,
     /// A pool sends PROXY headers, or a route uses the server name of TLS handshakes, so these facts are kept for each
     /// client.
     pub(crate) keeps_sessions: bool,
@@ -98,6 +101,7 @@ impl Snapshot {
         let tcp_targets = config.listeners.iter().map(forward_of).collect();
         let websockets = Endpoints::after(&config, &numbers.websockets);
         numbers.websockets = websockets.settings().cloned().collect();
+        let name_servers = name_servers::of(&config);
         let hubs = Arc::new(Hubs::with_keys(&config, |remote| process.keys.find(remote).cloned()));
         let keeps_sessions = handlings.needs_server_name()
             || config.pools.iter().any(|pool| pool.proxy_protocol.is_some());
@@ -122,6 +126,7 @@ impl Snapshot {
             websockets,
             scripts: None,
             hubs,
+            name_servers,
             keeps_sessions,
             addresses: addresses.into(),
         }

@@ -551,6 +551,7 @@ fn start_worker(
             prepared.worker.publish_in_use(links.in_use);
             prepared.worker.passwords.verifiers = links.verifiers;
             prepared.worker.secret = CredentialSecret::new(&random_bytes());
+            prepared.worker.seed_lookups(random_seed());
             if let Some(post) = links.push_post {
                 prepared.worker.join_hubs(post);
             }

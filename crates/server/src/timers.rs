@@ -30,10 +30,12 @@ pub(crate) enum WorkerTimer {
     Own,
     /// Bodies whose bandwidth is limited continue.
     Pace,
+    /// A name server has not answered in time.
+    Names,
 }
 
 impl WorkerTimer {
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 12] = [
         Self::Grace,
         Self::Idle,
         Self::Listeners,
@@ -45,6 +47,7 @@ impl WorkerTimer {
         Self::Conflation,
         Self::Own,
         Self::Pace,
+        Self::Names,
     ];
 
     /// The timer with this number in the reactor.

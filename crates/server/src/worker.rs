@@ -18,6 +18,7 @@ use tidegate_gate::idle::IdleConnections;
 use tidegate_gate::permits::Permits;
 use tidegate_gate::queue::WaitQueue;
 use tidegate_gate::shared_connections::SharedConnections;
+use tidegate_lua::Vm;
 use tidegate_reactor::{
     Completion, Driver, Handler, ListenError, ListenerId, Peer, Reactor, Room, Shortage, SockId,
 };
@@ -28,6 +29,7 @@ use tidegate_wire::tls::TlsSession;
 
 use crate::action::Running;
 use crate::action::handled::ResponseValues;
+use crate::action::lua::lookups::LookupState;
 use crate::action::lua::response::LogHooks;
 use crate::action::lua::state::LuaState;
 use crate::action::proxy::exchange::Exchange;
@@ -46,6 +48,7 @@ use crate::checked_slab::CheckedSlab;
 use crate::client::begins_with_header;
 use crate::connection::Connections;
 use crate::counters::Accounts;
+use crate::datagrams::DatagramUsers;
 use crate::eviction::Eviction;
 use crate::inspection::Inspections;
 use crate::malformed::MalformedMessages;
@@ -99,6 +102,10 @@ pub struct Worker {
     pub(crate) lua: LuaState,
     /// The requests that Tidegate sends for itself.
     pub(crate) own: InternalRequests,
+    /// The sockets for datagrams. Each one is open in the reactor.
+    pub(crate) datagrams: DatagramUsers,
+    /// The look-ups of names by applications.
+    pub(crate) lookups: LookupState,
     /// The streams of HTTP/2 clients.
     pub(crate) http2_clients: Http2Clients,
     /// The streams of HTTP/2 to servers.
@@ -245,6 +252,12 @@ pub struct Leftovers {
     pub own_requests: usize,
     /// Sockets of Lua applications.
     pub lua_sockets: usize,
+    /// Sockets for datagrams of Lua applications.
+    pub lua_datagram_sockets: usize,
+    /// Open sockets for datagrams.
+    pub datagram_sockets: usize,
+    /// Look-ups of names in progress.
+    pub lookups: usize,
     /// Records that wait for `on_log`.
     pub log_hooks: usize,
     /// VMs of earlier code of Lua applications.
@@ -320,6 +333,8 @@ impl Worker {
             tarpits: CheckedSlab::new(streams_max),
             lua: LuaState::new(streams_max),
             own: InternalRequests::new(streams_max),
+            datagrams: DatagramUsers::default(),
+            lookups: LookupState::new(seed),
             http2_clients: Http2Clients::new(streams_max),
             http2_servers: Http2Servers::new(streams_max),
             websockets: WebSockets::new(streams_max),
@@ -433,6 +448,7 @@ impl Worker {
         self.run_waiting_hub_requests(reactor);
         self.resume_apps(reactor);
         self.end_unwanted_own(reactor);
+        self.end_unwanted_datagrams(reactor);
         self.lua.share.renew();
         self.inspect(reactor);
         self.finish_push(reactor);
@@ -496,12 +512,15 @@ impl Worker {
             tarpits: self.tarpits.len(),
             paced: self.paces.len(),
             client_places: self.listening.held_places.len(),
-            in_vms: self.lua.apps.requests(),
-            lua_clients: self.lua.clients.len() + self.lua.apps.clients(),
-            lua_waiting: self.lua.apps.waiting(),
+            in_vms: self.lua.apps.sum(Vm::requests),
+            lua_clients: self.lua.clients.len() + self.lua.apps.sum(Vm::clients),
+            lua_waiting: self.lua.apps.sum(Vm::waiting),
             lua_calls: self.lua.calls.len(),
             own_requests: self.own.len(),
-            lua_sockets: self.lua.apps.sockets(),
+            lua_sockets: self.lua.apps.sum(Vm::sockets),
+            lua_datagram_sockets: self.lua.apps.sum(Vm::datagram_sockets),
+            datagram_sockets: self.datagrams.len(),
+            lookups: self.lookups.len(),
             log_hooks: self.lua.log_hooks.len(),
             retired: self.lua.apps.retired_len(),
             streams: self.http2_clients.len(),

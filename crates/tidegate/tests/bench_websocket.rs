@@ -68,7 +68,7 @@ impl Drop for Server {
 fn subscribers_of_the_hub_get_every_message_once() {
     let server = Server::new("bench-push");
     let url = format!("ws://{}/push/subscribe/room", server.address);
-    let arguments = ["push", &url, "--api-key", KEY, "--settle", "100ms", "--pause", "0"];
+    let arguments = ["push", &url, "--api-key", KEY, "--settle", "0ms", "--pause", "0"];
     let (json, code) =
         server.bench(&[&arguments[..], &["-c", "200", "-t", "2", "-n", "5"]].concat());
     for (name, value) in [
@@ -107,7 +107,7 @@ fn subscribers_over_tls_and_of_the_client_protocol_get_every_message_once() {
         (&secured, "wss", "subscribe/room-{}", by_url),
     ] {
         let url = format!("{scheme}://{}/push/{path}", server.address);
-        let common = ["push", &url, "--api-key", KEY, "--settle", "100ms", "--pause", "0"];
+        let common = ["push", &url, "--api-key", KEY, "--settle", "0ms", "--pause", "0"];
         let load = ["-c", "60", "-t", "2", "-n", "6", "--size", "200", "-k", "-w", "60s"];
         let (json, code) = server.bench(&[&common[..], &load, arguments].concat());
         for (name, value) in [
@@ -135,7 +135,7 @@ fn subscribers_over_tls_and_of_the_client_protocol_get_every_message_once() {
 fn channels_share_subscribers_and_publications() {
     let server = Server::new("bench-channels");
     let url = format!("ws://{}/push/subscribe/room-{{}}", server.address);
-    let arguments = ["push", &url, "--api-key", KEY, "--settle", "100ms", "--channels", "4"];
+    let arguments = ["push", &url, "--api-key", KEY, "--settle", "0ms", "--channels", "4"];
     let rate = ["-c", "10", "-t", "1", "--rate", "100/s", "--duration", "80ms", "--size", "512"];
     let (json, code) = server.bench(&[&arguments[..], &rate].concat());
     // Two rounds over four channels, of which two have three subscribers and two have two.

@@ -1,4 +1,4 @@
-//! Messages of HTTP, and sans-IO codecs for HTTP/1.1, HTTP/2, WebSocket, TLS, the PROXY protocol and JSON Web Tokens.
+//! Messages of HTTP, and sans-IO codecs for HTTP/1.1, HTTP/2, WebSocket, TLS, the PROXY protocol, JSON Web Tokens and DNS.
 //! In: received bytes. Out: views that borrow from them, encoded bytes, or a `Fault`.
 //! Never: opens a socket, reads a clock, starts a thread, or draws randomness outside `tls`; accepts two
 //! statements of one length.
@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod base64;
+pub mod dns;
 pub mod fuzz;
 pub mod http1;
 pub mod http2;

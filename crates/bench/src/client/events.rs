@@ -75,6 +75,8 @@ impl<R: Reactor> Handler<R> for Client<'_> {
             Completion::Accepted { .. }
             | Completion::Relayed { .. }
             | Completion::AcceptPaused { .. }
+            | Completion::Datagram { .. }
+            | Completion::DatagramRefused { .. }
             | Completion::Drained { .. }
             | Completion::Due { .. }
             | Completion::HungUp { .. }

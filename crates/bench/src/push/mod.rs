@@ -411,6 +411,10 @@ impl<'a> Course<'a> {
             sum.opened + sum.failed >= if shared.is_full.load(Relaxed) { sum.begun } else { total }
         });
         self.wait_until(Some(self.plan.settle), |_| false);
+        let mut publisher = Publisher::new(self.plan);
+        if self.shared.sum().opened > 0 {
+            publisher.await_subscriptions();
+        }
         self.memory.1 = Memory::now(&self.args.server_pids);
         let settled = (self.server_use(), machine::process_cpu_time());
         let begun = self.shared.start.elapsed();
@@ -418,8 +422,12 @@ impl<'a> Course<'a> {
         self.shared.enter(Phase::Publishing);
         if self.shared.sum().opened > 0 {
             match self.plan.pace {
-                Pace::Broadcasts { count, pause } => self.publish_broadcasts(count, pause),
-                Pace::Rate { per_second, duration } => self.publish_at_rate(per_second, duration),
+                Pace::Broadcasts { count, pause } => {
+                    self.publish_broadcasts(&mut publisher, count, pause)
+                }
+                Pace::Rate { per_second, duration } => {
+                    self.publish_at_rate(&mut publisher, per_second, duration)
+                }
             }
         }
         self.span = self.shared.start.elapsed().saturating_sub(begun);
@@ -429,8 +437,7 @@ impl<'a> Course<'a> {
         self.was_stopped = self.stop.load(Relaxed);
     }
 
-    fn publish_broadcasts(&mut self, count: u32, pause: Duration) {
-        let mut publisher = Publisher::new(self.plan);
+    fn publish_broadcasts(&mut self, publisher: &mut Publisher<'_>, count: u32, pause: Duration) {
         let mut target = 0;
         for number in 0..count {
             if number > 0 {
@@ -440,15 +447,19 @@ impl<'a> Course<'a> {
                 break;
             }
             let sum = self.shared.sum();
-            if self.publish(&mut publisher, number) {
+            if self.publish(publisher, number) {
                 target += self.reach(sum, number);
             }
             self.wait_for_messages(target);
         }
     }
 
-    fn publish_at_rate(&mut self, per_second: f64, duration: Duration) {
-        let mut publisher = Publisher::new(self.plan);
+    fn publish_at_rate(
+        &mut self,
+        publisher: &mut Publisher<'_>,
+        per_second: f64,
+        duration: Duration,
+    ) {
         let begun = self.shared.start.elapsed();
         let mut target = 0;
         for number in 0..self.plan.publications {
@@ -464,7 +475,7 @@ impl<'a> Course<'a> {
             }
             self.lag.record(self.shared.start.elapsed().saturating_sub(due));
             let sum = self.shared.sum();
-            if self.publish(&mut publisher, number) {
+            if self.publish(publisher, number) {
                 target += self.reach(sum, number);
             }
         }

@@ -100,21 +100,11 @@ impl<'a> Publisher<'a> {
     /// # Errors
     /// Why the server did not accept the publication, in words.
     pub(super) fn publish(&mut self, number: u32, shared: &Shared) -> Result<Duration, String> {
-        let request = self.request(number);
-        let mut stream = match self.stream.take() {
-            Some((stream, used_at)) if used_at.elapsed() < UNUSED_MAX => stream,
-            _ => {
-                let stream = self.connect().map_err(|error| format!("cannot connect: {error}"))?;
-                Channel::begin(stream, self.plan)?
-            }
-        };
-        let begun = shared.note_publication(number);
-        stream.send(&request)?;
-        let (status, body, is_kept) = read_response(&mut stream)?;
+        let request = self.publication(number);
+        let mut begun = Duration::ZERO;
+        let note_begin = || begun = shared.note_publication(number);
+        let (status, body) = self.exchange(&request, note_begin)?;
         let took = shared.start.elapsed().saturating_sub(begun);
-        if is_kept {
-            self.stream = Some((stream, Instant::now()));
-        }
         // The server API reports errors with status 200.
         let is_error = !self.plan.publishes_body && find(&body, b"\"error\"").is_some();
         if !(200..300).contains(&status) || is_error {
@@ -122,6 +112,38 @@ impl<'a> Publisher<'a> {
             return Err(format!("status {status}: {text}"));
         }
         Ok(took)
+    }
+
+    /// Waits until every worker of the server has taken the subscriptions of the connections that are established: the server API
+    /// asks all workers for the response to `info`. A server without that method gets its first publication without the wait.
+    pub(super) fn await_subscriptions(&mut self) {
+        let target = self.plan.publish_url.target.strip_suffix("/publish");
+        if let Some(target) = target.filter(|_| !self.plan.publishes_body) {
+            let request = self.request(&format!("{target}/info"), "{}");
+            let _ = self.exchange(&request, || {});
+        }
+    }
+
+    /// Sends a request. Returns the status and the body of the response.
+    fn exchange(
+        &mut self,
+        request: &[u8],
+        note_begin: impl FnOnce(),
+    ) -> Result<(u16, Vec<u8>), String> {
+        let mut stream = match self.stream.take() {
+            Some((stream, used_at)) if used_at.elapsed() < UNUSED_MAX => stream,
+            _ => {
+                let stream = self.connect().map_err(|error| format!("cannot connect: {error}"))?;
+                Channel::begin(stream, self.plan)?
+            }
+        };
+        note_begin();
+        stream.send(request)?;
+        let (status, body, is_kept) = read_response(&mut stream)?;
+        if is_kept {
+            self.stream = Some((stream, Instant::now()));
+        }
+        Ok((status, body))
     }
 
     fn connect(&self) -> io::Result<TcpStream> {
@@ -137,7 +159,7 @@ impl<'a> Publisher<'a> {
         Ok(stream)
     }
 
-    fn request(&self, number: u32) -> Vec<u8> {
+    fn publication(&self, number: u32) -> Vec<u8> {
         let plan = self.plan;
         let data = plan.payload.encode(number);
         let channel = (number % plan.channels).to_string();
@@ -148,20 +170,23 @@ impl<'a> Publisher<'a> {
                 format!("{{\"channel\":{name},\"data\":{data}}}")
             }
         };
-        let url = &plan.publish_url;
+        self.request(&plan.publish_url.target.replace("{}", &channel), &body)
+    }
+
+    fn request(&self, target: &str, body: &str) -> Vec<u8> {
+        let url = &self.plan.publish_url;
         let mut request = format!(
-            "POST {} HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n",
-            url.target.replace("{}", &channel),
+            "POST {target} HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n",
             url.authority,
             body.len()
         );
-        if let Some(key) = &plan.api_key {
+        if let Some(key) = &self.plan.api_key {
             request.push_str("X-API-Key: ");
             request.push_str(key);
             request.push_str("\r\n");
         }
         request.push_str("\r\n");
-        request.push_str(&body);
+        request.push_str(body);
         request.into_bytes()
     }
 }

@@ -178,6 +178,13 @@ pub static LUA: Section = Section {
             "",
         ),
         key(
+            "udp",
+            List(&Text("\"10.0.0.0/8\", \"192.0.2.1\" or \"2001:db8::/32\"")),
+            Absent,
+            "The addresses to which the script may send datagrams (`tide.udp`). Without this setting, it may send none.",
+            "",
+        ),
+        key(
             "requests-max",
             Number(0, 65_536),
             Value("256"),

@@ -4,7 +4,7 @@
 use tidegate_base::limits;
 
 use super::Preset::{Absent, Value};
-use super::Shape::{Duration, NoNumber, Number, OneOf, Table, Text, True, Word};
+use super::Shape::{Duration, List, NoNumber, Number, OneOf, Table, Text, True, Word};
 use super::{DRAIN, REQUEST_ID, Section, TRACE, key};
 use crate::model::{ReloadOn, SteerByCpu};
 use crate::words::Keyword as _;
@@ -81,6 +81,16 @@ pub static SERVER: Section = Section {
             Value("\"tidegate\""),
             "Name of this proxy in the Via field (RFC 9110 section 7.6.3).",
             "A pseudonym does not disclose the host's name.",
+        ),
+        key(
+            "name-servers",
+            List(&Text(
+                "an IP address, such as \"10.0.0.2\", \"10.0.0.2:5353\" or \"[2001:db8::2]:53\"",
+            )),
+            Absent,
+            "The DNS servers that Lua applications ask (`tide.dns`). Without this setting, those of /etc/resolv.conf, as they \
+             are at the start and at each reload. The addresses of servers of pools come from the system's resolver.",
+            "",
         ),
         key(
             "request-id",

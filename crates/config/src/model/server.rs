@@ -24,6 +24,8 @@ pub struct Server {
     pub server_name: String,
     /// Name of this proxy in `Via` (RFC 9110 section 7.6.3).
     pub via: String,
+    /// The DNS servers that Lua applications ask; empty: those of the system.
+    pub name_servers: Vec<core::net::SocketAddr>,
     /// The ids of requests; `None`: only requests of routes with `{id}` have one.
     pub request_id: Option<RequestIds>,
     /// The traces of requests; `None`: traceparent is a field like any other.
@@ -43,6 +45,7 @@ impl Default for Server {
             connections_max: None,
             server_name: "tidegate".to_owned(),
             via: "tidegate".to_owned(),
+            name_servers: Vec::new(),
             request_id: None,
             trace: None,
             steer_by_cpu: SteerByCpu::Auto,

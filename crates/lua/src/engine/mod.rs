@@ -8,6 +8,7 @@
 mod call;
 mod body_natives;
 mod cbor;
+mod datagram_natives;
 mod dictionary;
 mod guard;
 mod json;
@@ -458,6 +459,7 @@ unsafe extern "C-unwind" fn open_libraries(l: *mut ffi::lua_State) -> c_int {
             dictionary::ALL,
             layer_natives::ALL,
             socket_natives::ALL,
+            datagram_natives::ALL,
         ];
         ffi::lua_createtable(l, 0, functions.iter().map(|of| of.len()).sum::<usize>() as c_int);
         for (name, function) in functions.into_iter().flatten() {

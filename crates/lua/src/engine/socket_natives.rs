@@ -22,6 +22,7 @@ pub(super) static ALL: &[(&CStr, ffi::lua_CFunction)] = &[
     (c"sock_take", sock_take),
     (c"sock_keep", sock_keep),
     (c"sock_close", sock_close),
+    (c"sock_is_secured", sock_is_secured),
     (c"ws_begin", ws_begin),
     (c"ws_next", ws_next),
     (c"ws_send", ws_send),
@@ -116,6 +117,12 @@ natives! {
     fn sock_close(call) {
         call.host().close_socket(socket(call));
         0
+    }
+
+    /// (index, generation) -> whether its connection uses TLS.
+    fn sock_is_secured(call) {
+        call.push_boolean(call.host().is_secured(socket(call)));
+        1
     }
 
     /// (index, generation, path, host, fields, subprotocols, bytes of a message) -> true; nil and an error.

@@ -26,22 +26,30 @@ local function add(t, name, value)
   end
 end
 
--- Decodes `a=1&b=2`.
-local function arguments(text)
-  local t, at, last = {}, 1, #text
+-- Calls `take` with `state`, the name and the value of each part of `a=1&b`, until it returns true. Without a `=` there is no
+-- value.
+local function each_argument(text, take, state)
+  local at, last = 1, #text
   while at <= last do
     local stop = find(text, "&", at, true) or last + 1
     if stop > at then
       local pair = sub(text, at, stop - 1)
       local equals = find(pair, "=", 1, true)
-      if equals then
-        add(t, unescape(sub(pair, 1, equals - 1), true), unescape(sub(pair, equals + 1), true))
-      else
-        add(t, unescape(pair, true), "")
-      end
+      local name = unescape(equals and sub(pair, 1, equals - 1) or pair, true)
+      local value
+      if equals then value = unescape(sub(pair, equals + 1), true) end
+      if take(state, name, value) then return end
     end
     at = stop + 1
   end
+end
+
+local function add_argument(t, name, value) add(t, name, value or "") end
+
+-- Decodes `a=1&b=2`.
+local function arguments(text)
+  local t = {}
+  each_argument(text, add_argument, t)
   return t
 end
 
@@ -330,5 +338,5 @@ P.new_body = function(index, generation) return setmetatable({ index, generation
 P.new_head = function(index, generation) return setmetatable({ index, generation }, Head) end
 P.new_request = function(index, generation) return setmetatable({ index, generation }, Request) end
 P.new_response = function(index, generation) return setmetatable({ index, generation }, Response) end
-P.arguments, P.encode_arguments, P.add = arguments, encode_arguments, add
+P.arguments, P.encode_arguments, P.add, P.each_argument = arguments, encode_arguments, add, each_argument
 return P

@@ -120,16 +120,24 @@ function G.print(...) write(2, 2, ...) end
 
 -- The chunks of the phases.
 local chunks = {}
-local create, resume, status, yield = coroutine.create, G.coroutine.resume, P.status, P.yield
--- What a coroutine yields that leaves its phase, and not the request.
-local LEFT = {}
 
 -- What else ends with a timer or thread that `ngx.exit` ends, by the number of its run.
 local exits = setmetatable({}, { __mode = "v" })
 
+-- The value of a field: a text, a list of texts, or nil.
+function P.ngx_field_value(value)
+  if type(value) == "table" then
+    local copy = {}
+    for at = 1, #value do copy[at] = tostring(value[at]) end
+    return #copy > 0 and copy or nil
+  end
+  if value == nil then return nil end
+  return tostring(value)
+end
+
 -- Ends the calling handler, timer or thread. A `pcall` cannot catch this.
 local function quit(state)
-  if state and state.leaves_phase then return yield(LEFT) end
+  if state and state.leaves_phase then return P.leave_phase() end
   local ends = exits[run()]
   if ends then ends() end
   leave()
@@ -138,12 +146,10 @@ end
 
 -- Runs the access phase of a request that the content phase answers.
 local function run_access(state)
-  local co = create(chunks.access)
   state.phase, state.leaves_phase = "access", true
-  local ok, err = resume(co)
+  local ok, err = P.run_phase(chunks.access)
   state.phase, state.leaves_phase = "content", nil
   if not ok then error(err, 0) end
-  if status(co) ~= "dead" and err ~= LEFT then error("attempt to yield outside of a coroutine", 0) end
 end
 
 local handlers = {}

@@ -60,13 +60,7 @@ end
 
 local function set_field(state, name, value)
   if type(name) ~= "string" then P.wrong("set_header", 1, "string", name) end
-  if type(value) == "table" then
-    local copy = {}
-    for at = 1, #value do copy[at] = tostring(value[at]) end
-    value = #copy > 0 and copy or nil
-  elseif value ~= nil then
-    value = tostring(value)
-  end
+  value = P.ngx_field_value(value)
   if state.is_hook then state.request:set_header(name, value) end
   fields_of(state)[lower(name)] = value
 end

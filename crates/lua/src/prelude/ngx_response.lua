@@ -52,13 +52,7 @@ local function set_field(state, name, value)
   if type(name) ~= "string" then error("bad name of a header field (string expected, got " .. type(name) .. ")", 3) end
   name = gsub(name, "_", "-")
   local key = lower(name)
-  if type(value) == "table" then
-    local copy = {}
-    for at = 1, #value do copy[at] = tostring(value[at]) end
-    value = #copy > 0 and copy or nil
-  elseif value ~= nil then
-    value = tostring(value)
-  end
+  value = P.ngx_field_value(value)
   if OWN[key] or OWN_OF_TIDEGATE[key] and not state.head then return end
   if state.head then
     state.head:set_header(name, value)

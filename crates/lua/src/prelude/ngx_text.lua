@@ -3,8 +3,8 @@ local native, P = ...
 
 local type, tostring, error, pairs, tonumber, setmetatable = type, tostring, error, pairs, tonumber, setmetatable
 local concat, floor = table.concat, math.floor
-local format, sub = string.format, string.sub
-local ngx, G, find = P.ngx, P.G, native.find
+local format = string.format
+local ngx, G = P.ngx, P.G
 local gsub, date = G.string.gsub, G.os.date
 local escape, unescape, hash = native.escape, native.unescape, native.hash
 
@@ -79,25 +79,21 @@ function ngx.encode_args(arguments)
 end
 
 local ARGUMENTS_MAX = 100
+local function take_argument(state, name, value)
+  if state.most > 0 and state.count >= state.most then
+    state.err = "truncated"
+    return true
+  end
+  if name ~= "" then
+    P.add(state.values, name, value == nil or value)
+    state.count = state.count + 1
+  end
+end
 -- Decodes `a=1&b`. An argument without `=` is true. Returns the arguments, and "truncated" if there are more than `most`.
 local function decode_args(text, most)
-  most = most or ARGUMENTS_MAX
-  local t, at, count = {}, 1, 0
-  while at <= #text do
-    local stop = find(text, "&", at, true) or #text + 1
-    if stop > at then
-      if most > 0 and count >= most then return t, "truncated" end
-      local pair = sub(text, at, stop - 1)
-      local equals = find(pair, "=", 1, true)
-      local name = unescape(sub(pair, 1, (equals or #pair + 1) - 1), true)
-      if name ~= "" then
-        P.add(t, name, equals == nil or unescape(sub(pair, equals + 1), true))
-        count = count + 1
-      end
-    end
-    at = stop + 1
-  end
-  return t
+  local state = { values = {}, count = 0, most = most or ARGUMENTS_MAX }
+  P.each_argument(text, take_argument, state)
+  return state.values, state.err
 end
 function ngx.decode_args(text, most)
   if type(text) ~= "string" then P.wrong("decode_args", 1, "string", text) end

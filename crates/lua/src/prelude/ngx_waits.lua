@@ -3,7 +3,7 @@ local native, P = ...
 
 local type, tostring, error, pairs, ipairs, setmetatable, unpack =
   type, tostring, error, pairs, ipairs, setmetatable, unpack
-local select, remove, pcall = select, table.remove, pcall
+local select, remove, pcall, sub = select, table.remove, pcall, string.sub
 local ngx, G, tide = P.ngx, P.G, P.tide
 local begin, adopt, state_of_run, exits, quit = P.ngx_begin, P.ngx_adopt, P.ngx_state, P.ngx_exits, P.ngx_quit
 local run = native.run
@@ -207,6 +207,7 @@ end
 -- The connection is encrypted already if its pool has TLS, which verifies the server, too.
 function socket:sslhandshake(reused_session)
   if not self[1] then return nil, "closed" end
+  if not native.sock_is_secured(self[1], self[2]) then return nil, "the pool has no TLS: write tls = true in its settings" end
   if reused_session == false then return true end
   return {}
 end
@@ -234,6 +235,42 @@ function socket:receive(what)
   return plain.receive(self, what)
 end
 
+-- Datagrams, to the addresses that `udp` of the application lists.
+local plain_datagrams = P.datagram_methods
+local datagrams = {}
+local Datagrams = { __index = datagrams, __metatable = "datagram socket" }
+-- The field of a socket that holds the seconds of `receive`.
+local TIMEOUT = 3
+
+-- OpenResty's functions return 1 for true.
+local function one(ok, err)
+  if ok then return 1 end
+  return nil, err
+end
+
+function datagrams:setpeername(host, port)
+  if type(host) ~= "string" then P.wrong("setpeername", 1, "string", host) end
+  if find(host, "unix:", 1, true) then return nil, "unix sockets for datagrams are not supported" end
+  if type(port) == "string" then port = G.tonumber(port) end
+  if type(port) ~= "number" or not (port >= 1 and port <= 65535) or port % 1 ~= 0 then
+    error("bad port number: " .. tostring(port), 2)
+  end
+  if self[1] then plain_datagrams.close(self) end
+  return one(P.open_datagrams(self, host, port))
+end
+function datagrams:settimeout(millis)
+  if millis ~= nil and type(millis) ~= "number" then P.wrong("settimeout", 1, "number", millis) end
+  self[TIMEOUT] = millis and millis > 0 and millis / 1000 or nil
+end
+function datagrams:send(data) return one(plain_datagrams.send(self, P.bytes_of(data))) end
+function datagrams:receive(size)
+  if size ~= nil and (type(size) ~= "number" or size < 1) then error("bad size argument", 2) end
+  local data, err = plain_datagrams.receive(self, self[TIMEOUT])
+  if not data then return nil, err end
+  return size and sub(data, 1, size) or data
+end
+function datagrams:close() return one(plain_datagrams.close(self)) end
+
 local function tcp() return setmetatable(P.socket_fields(), Socket) end
 ngx.socket = {
   tcp = tcp,
@@ -244,8 +281,7 @@ ngx.socket = {
     if not ok then return nil, err end
     return created
   end,
-  udp = function() error("ngx.socket.udp is not supported: there are no datagrams", 2) end,
+  udp = function() return setmetatable({}, Datagrams) end,
 }
-
 
 return P

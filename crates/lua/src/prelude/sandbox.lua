@@ -253,9 +253,23 @@ local create, resume, status, running, yield =
   coroutine.create, coroutine.resume, coroutine.status, coroutine.running, coroutine.yield
 local is_waiting = native.is_waiting
 
+-- What a coroutine yields that leaves the phase of its request: the coroutines of the script around it are left, too.
+local LEFT = {}
+
 local function pass(co, ok, ...)
-  if ok and is_waiting() and status(co) == "suspended" then
-    return pass(co, resume(co, yield()))
+  if ok and status(co) == "suspended" then
+    if is_waiting() then return pass(co, resume(co, yield())) end
+    if (...) == LEFT then return yield(LEFT) end
+  end
+  return ok, ...
+end
+
+-- Runs a coroutine that may be left: returns true once it has ended or is left, or false and its error.
+local function run_phase(co, ok, ...)
+  if ok and status(co) == "suspended" then
+    if is_waiting() then return run_phase(co, resume(co, yield())) end
+    if (...) ~= LEFT then return false, "attempt to yield outside of a coroutine" end
+    return true
   end
   return ok, ...
 end
@@ -424,6 +438,9 @@ return {
   sealed = sealed,
   wrong = wrong,
   seal = function() is_sealed = true end,
-  yield = yield,
-  status = status,
+  run_phase = function(f)
+    local co = create(f)
+    return run_phase(co, resume(co))
+  end,
+  leave_phase = function() return yield(LEFT) end,
 }

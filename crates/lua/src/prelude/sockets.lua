@@ -187,7 +187,7 @@ end
 function P.socket_fields(index, generation)
   return { index, generation, [CONNECT] = SECONDS, [SEND] = SECONDS, [READ] = SECONDS }
 end
-P.socket_methods = socket
+P.socket_methods, P.bytes_of = socket, bytes_of
 function P.new_socket(index, generation) return setmetatable(P.socket_fields(index, generation), Socket) end
 function P.tide.tcp() return P.new_socket() end
 

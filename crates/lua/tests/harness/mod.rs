@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use tidegate_base::{Id, Moment, Span};
 use tidegate_lua::{
-    Bounds, Budget, CallbackEnd, Dictionary, Effect, Facts, Failure, Layer, OperationId, Origin,
-    Outbox, Resumed, Script, ScriptRequestId, SocketId, Vm,
+    Bounds, Budget, CallbackEnd, DatagramSocketId, Dictionary, Effect, Facts, Failure, Layer,
+    OperationId, Origin, Outbox, Resumed, Script, ScriptRequestId, SocketId, Vm,
 };
 use tidegate_wire::http1::{HeadDecoder, HeadLimits};
 use tidegate_wire::message::FieldStorage;
@@ -55,6 +55,12 @@ pub struct App {
     pub raw: Vec<u8>,
     /// What sockets do: the name of one that connects, and a text.
     pub sockets: Vec<(SocketId, String)>,
+    /// What sockets for datagrams do: the name of one that opens, and a text.
+    pub datagrams: Vec<(Option<DatagramSocketId>, String)>,
+    /// The datagrams that are being sent.
+    pub sends: Vec<OperationId>,
+    /// The look-ups of names.
+    pub lookups: Vec<(OperationId, String)>,
     /// The body of the response in progress.
     body: String,
     /// The response is complete.
@@ -163,6 +169,9 @@ impl App {
             requests: Vec::new(),
             raw: Vec::new(),
             sockets: Vec::new(),
+            datagrams: Vec::new(),
+            sends: Vec::new(),
+            lookups: Vec::new(),
             body: String::new(),
             is_complete: false,
             broadcasts: Vec::new(),
@@ -320,6 +329,18 @@ impl App {
                 }
                 Effect::SocketIdle { tag, span } => {
                     self.sockets.push((Id::NONE, format!("{tag} idle {span:?}")));
+                }
+                Effect::Lookup { operation, question } => {
+                    let what = format!("{} {}", question.kind().name(), question.name());
+                    self.lookups.push((*operation, what));
+                }
+                Effect::OpenDatagrams { socket, peer } => {
+                    self.datagrams.push((Some(*socket), format!("open {peer}")));
+                }
+                Effect::SendDatagram { operation, tag, data } => {
+                    let data = String::from_utf8_lossy(outbox.get(data)).into_owned();
+                    self.datagrams.push((None, format!("{tag} send {data}")));
+                    self.sends.push(*operation);
                 }
                 Effect::Log { level, text } => {
                     let text = String::from_utf8_lossy(outbox.get(text)).into_owned();

@@ -1,5 +1,6 @@
 //! Graceful close, so that the last response arrives (RFC 9112 section 9.6).
-//! In: `close`. Out: the output, then FIN; received bytes are discarded until the peer closes too.
+//! In: `close`, `close_unread`. Out: the output, then FIN; received bytes are discarded until the peer closes too, or not
+//! read at all.
 //! Never: hands over a completion: the id is already stale.
 //! Limits: `CLOSE_OUTPUT_MAX` without the peer taking any output, then `LINGER_MAX`; `DISCARDS_MAX` discarded
 //! reads in all.
@@ -103,8 +104,8 @@ impl<K: Kernel> Loop<K> {
         self.lingering.order.push_back(self.slots.id(index));
     }
 
-    /// Starts a graceful close; the id is stale afterwards.
-    pub(super) fn close_gracefully(&mut self, sock: SockId) {
+    /// Starts a graceful close; the id is stale afterwards. `reads`: what the peer still sends is read and discarded.
+    pub(super) fn close_gracefully(&mut self, sock: SockId, reads: bool) {
         let index = sock.index;
         let Some(slot) = self.slots.find_mut(sock) else {
             return;
@@ -113,6 +114,7 @@ impl<K: Kernel> Loop<K> {
             return self.free(index);
         }
         slot.state = State::Closing;
+        slot.receiving = reads;
         slot.drain_owed = false;
         if core::mem::replace(&mut slot.guard, Guard::Off) != Guard::Off && slot.output != NO_OUTPUT
         {
@@ -157,6 +159,13 @@ impl<K: Kernel> Loop<K> {
         let slot = self.slots.at(index);
         if slot.send_side == SendSide::Broken {
             return self.free(index);
+        }
+        if !slot.receiving {
+            slot.readable = false;
+            if slot.hangup && slot.send_side == SendSide::Finished {
+                self.free(index);
+            }
+            return;
         }
         for _ in 0..DISCARDS_PER_TURN_MAX {
             if !slot.readable || slot.ended {

@@ -8,6 +8,7 @@
 
 mod accept;
 mod close;
+mod datagrams;
 mod output_progress;
 mod outputs;
 mod receive;
@@ -22,8 +23,8 @@ use tidegate_base::wheel::Wheel;
 use tidegate_base::{Address, Moment, Span};
 
 use crate::interface::{
-    CloseReason, Completion, Driver, Handler, ListenError, ListenOptions, ListenerId,
-    OutputProgress, Reactor, Shortage, SockId,
+    CloseReason, Completion, DatagramId, DatagramSent, Driver, Handler, ListenError, ListenOptions,
+    ListenerId, OutputProgress, Reactor, Shortage, SockId,
 };
 use crate::kernel::{ConnectFault, Kernel, Ready, WAKER_TOKEN};
 use crate::steering::LeavingListeners;
@@ -31,6 +32,7 @@ use crate::waker::Waker;
 
 use accept::ListenerSlot;
 use close::Lingering;
+use datagrams::DatagramSockets;
 use output_progress::Looks;
 use outputs::Outputs;
 use relay::Relays;
@@ -41,6 +43,8 @@ pub use send::WRITE_THROUGH_BYTES_MIN;
 
 /// A token whose index has this bit set belongs to a listener.
 const LISTENER_INDEX: u32 = 1 << 31;
+/// A token whose index has this bit set, and not that of listeners, belongs to a socket for datagrams.
+const DATAGRAM_INDEX: u32 = 1 << 30;
 
 /// One worker's reactor over the kernel `K`.
 pub struct Loop<K: Kernel> {
@@ -55,6 +59,8 @@ pub struct Loop<K: Kernel> {
     relays: Relays,
     /// The listeners, by index. The slot of a closed listener is reused.
     listeners: Vec<ListenerSlot<K::Handle>>,
+    /// The sockets for datagrams.
+    datagrams: DatagramSockets<K::Handle>,
     /// When accepting resumes after a shortage; `NEVER` while accepting is not paused.
     accept_again_at: Moment,
     /// How long the next pause of accepting is. It doubles from pause to pause, until one accept succeeds.
@@ -99,6 +105,7 @@ impl<K: Kernel> Loop<K> {
             looks: Looks::default(),
             relays: Relays::default(),
             listeners: Vec::new(),
+            datagrams: DatagramSockets::new(),
             accept_again_at: Moment::NEVER,
             accept_pause: accept::PAUSE_MIN,
             accept_first: 0,
@@ -132,7 +139,7 @@ impl<K: Kernel> Loop<K> {
     /// Waits for edges, until the first deadline or timer at most, and returns their number.
     fn wait(&mut self, wait_max: Span) -> usize {
         let mut timeout = wait_max;
-        if !self.queue.is_empty() || self.can_accept() {
+        if !self.queue.is_empty() || self.datagrams.has_queue() || self.can_accept() {
             timeout = Span::ZERO;
         } else if let Some(due) = self.next_due() {
             timeout = timeout.min(due.since(self.kernel.clock()));
@@ -161,6 +168,10 @@ impl<K: Kernel> Loop<K> {
         if index & LISTENER_INDEX != 0 {
             self.note_backlog(index & !LISTENER_INDEX, generation);
             return;
+        }
+        if index & DATAGRAM_INDEX != 0 {
+            let socket = DatagramId::new(index & !DATAGRAM_INDEX, generation);
+            return self.receive_datagrams(handler, buffer, socket);
         }
         if !self.slots.is_current(index, generation) {
             return;
@@ -494,7 +505,11 @@ impl<K: Kernel> Reactor for Loop<K> {
     }
 
     fn close(&mut self, sock: SockId) {
-        self.close_gracefully(sock);
+        self.close_gracefully(sock, true);
+    }
+
+    fn close_unread(&mut self, sock: SockId) {
+        self.close_gracefully(sock, false);
     }
 
     fn abort(&mut self, sock: SockId) {
@@ -529,6 +544,22 @@ impl<K: Kernel> Reactor for Loop<K> {
         self.kernel.local_address(self.slots.find(sock)?.handle.as_ref()?)
     }
 
+    fn open_datagrams(&mut self, peer: core::net::SocketAddr) -> Result<DatagramId, CloseReason> {
+        self.open_datagram_socket(peer)
+    }
+
+    fn send_datagram(&mut self, socket: DatagramId, bytes: &[u8]) -> DatagramSent {
+        self.send_one_datagram(socket, bytes)
+    }
+
+    fn close_datagrams(&mut self, socket: DatagramId) {
+        self.close_datagram_socket(socket);
+    }
+
+    fn datagram_socket_count(&self) -> usize {
+        self.datagrams.len()
+    }
+
     fn sock_count(&self) -> usize {
         self.slots.count()
     }
@@ -557,6 +588,8 @@ impl<K: Kernel> Driver for Loop<K> {
         if self.waker.take() {
             handler.handle(self, Completion::Woken);
         }
+        // Before the edges, which may queue sockets for the next turn.
+        self.serve_queued_datagrams(handler, &mut buffer);
         for edge in 0..count {
             let ready = self.kernel.ready(edge);
             self.handle_ready(handler, &mut buffer, ready);
@@ -573,7 +606,8 @@ impl<K: Kernel> Driver for Loop<K> {
 
     fn note_due(&mut self, has_work: bool) {
         let due = self.next_due();
-        let has_queue = !self.queue.is_empty() || !self.dirty.is_empty();
+        let has_queue =
+            !self.queue.is_empty() || !self.dirty.is_empty() || self.datagrams.has_queue();
         let is_busy = has_work || has_queue || self.can_accept() || self.waker.is_pending();
         let now = self.now;
         self.kernel.note_due(|| if is_busy { Some(now) } else { due });
@@ -588,5 +622,6 @@ impl<K: Kernel> Drop for Loop<K> {
         for index in 0..self.listeners.len() {
             self.close_listener(index);
         }
+        self.close_datagram_sockets();
     }
 }

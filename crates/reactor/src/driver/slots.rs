@@ -130,8 +130,8 @@ pub(super) const RESERVED_MAX: usize = 1 << 20;
 
 impl<H> Slots<H> {
     pub(super) fn new(count_max: usize) -> Self {
-        // The upper half of the indices belongs to the listeners' tokens.
-        let count_max = count_max.min(super::LISTENER_INDEX as usize);
+        // The other indices belong to the tokens of listeners and of sockets for datagrams.
+        let count_max = count_max.min(super::DATAGRAM_INDEX as usize);
         let slots = Vec::with_capacity(count_max.min(RESERVED_MAX));
         Self { slots, free: Vec::new(), count_max }
     }

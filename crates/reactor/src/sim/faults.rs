@@ -1,7 +1,7 @@
 //! The faults that the simulated kernel injects, each with its own probability.
 //! In: nothing, or a seeded generator. Out: a `Faults`.
-//! Invariant: the real kernel can show each of these faults. Bytes are never reordered, and only a reset
-//! loses bytes.
+//! Invariant: the real kernel can show each of these faults. Bytes of a connection are never reordered, and only a
+//! reset loses them. Datagrams may be lost, repeated and reordered.
 
 use tidegate_base::Prng;
 
@@ -44,6 +44,10 @@ pub struct Faults {
     pub stall_ppm: u32,
     /// The longest stall.
     pub stall_ms_max: u32,
+    /// A datagram does not arrive.
+    pub datagram_lost_ppm: u32,
+    /// A datagram arrives twice.
+    pub datagram_repeated_ppm: u32,
 }
 
 impl Faults {
@@ -69,6 +73,8 @@ impl Faults {
             partial_wait_ppm: 0,
             stall_ppm: 0,
             stall_ms_max: 0,
+            datagram_lost_ppm: 0,
+            datagram_repeated_ppm: 0,
         }
     }
 
@@ -97,6 +103,9 @@ impl Faults {
             connect_silent_ppm: harmful[8],
             stall_ppm: weight(prng, 10_000),
             stall_ms_max: weight(prng, 5_000),
+            // No draws, because runs with a seed would change. Tests of datagrams set them.
+            datagram_lost_ppm: 0,
+            datagram_repeated_ppm: 0,
         }
     }
 

@@ -9,10 +9,13 @@ use std::io;
 use tidegate_base::{Address, Moment, Span};
 
 use super::SimNet;
+use super::datagrams::DatagramEndId;
 use super::world::{EndId, Link, Owner, Segment, Source, World};
 use crate::driver::Loop;
-use crate::interface::{CloseReason, ListenOptions, Peer, Shortage};
-use crate::kernel::{Accepting, ConnectFault, Kernel, Ready, Receiving, Relaying, Sending, Watch};
+use crate::interface::{CloseReason, DatagramSent, ListenOptions, Peer, Shortage};
+use crate::kernel::{
+    Accepting, ConnectFault, Kernel, Ready, Receiving, ReceivingDatagram, Relaying, Sending, Watch,
+};
 use crate::waker::Waker;
 
 /// The reactor on a simulated network.
@@ -35,6 +38,7 @@ pub struct SimHandle(Socket);
 enum Socket {
     End(EndId),
     Listener(usize),
+    Datagrams(DatagramEndId),
 }
 
 impl Loop<Sim> {
@@ -55,7 +59,7 @@ impl SimHandle {
     fn end(&self) -> EndId {
         match self.0 {
             Socket::End(id) => id,
-            Socket::Listener(_) => EndId::NONE,
+            Socket::Listener(_) | Socket::Datagrams(_) => EndId::NONE,
         }
     }
 }
@@ -163,6 +167,47 @@ impl Kernel for Sim {
         })
     }
 
+    fn open_datagrams(&mut self, peer: core::net::SocketAddr) -> Result<SimHandle, CloseReason> {
+        let owner = Owner::Worker(self.worker);
+        self.net.with(|world| {
+            if world.chance(world.faults.connect_shortage_ppm) {
+                return Err(CloseReason::ConnectShortage(random_shortage(world)));
+            }
+            let local = core::net::SocketAddr::from(([127, 0, 0, 1], world.take_port()));
+            let opened = world.open_datagram_end(owner, local, Some(peer));
+            let id = opened.ok_or(CloseReason::ConnectShortage(Shortage::Ports))?;
+            Ok(SimHandle(Socket::Datagrams(id)))
+        })
+    }
+
+    fn send_datagram(&mut self, handle: &SimHandle, bytes: &[u8]) -> DatagramSent {
+        let Socket::Datagrams(id) = handle.0 else { return DatagramSent::Closed };
+        self.net.with(|world| {
+            if world.chance(world.faults.would_block_ppm) {
+                return DatagramSent::Full;
+            }
+            world.send_datagram(id, None, bytes)
+        })
+    }
+
+    fn receive_datagram(&mut self, handle: &SimHandle, buffer: &mut [u8]) -> ReceivingDatagram {
+        let Socket::Datagrams(id) = handle.0 else { return ReceivingDatagram::Empty };
+        self.net.with(|world| {
+            if world.chance(world.faults.would_block_ppm) {
+                world.raise_datagram_edge_later(id);
+                return ReceivingDatagram::Empty;
+            }
+            let Some(end) = world.datagrams.get_mut(id) else { return ReceivingDatagram::Empty };
+            if core::mem::replace(&mut end.is_refused, false) {
+                return ReceivingDatagram::Refused;
+            }
+            let Some((_, bytes)) = end.inbound.pop_front() else { return ReceivingDatagram::Empty };
+            let count = bytes.len().min(buffer.len());
+            buffer[..count].copy_from_slice(&bytes[..count]);
+            ReceivingDatagram::Bytes(count)
+        })
+    }
+
     fn connect_outcome(&mut self, handle: &SimHandle) -> Option<Result<(), CloseReason>> {
         self.net.with(|world| match world.ends.get(handle.end())?.link {
             Link::Connecting => None,
@@ -191,6 +236,15 @@ impl Kernel for Sim {
                         end.token = Some(token);
                     }
                     world.raise_edge(id);
+                }
+                Socket::Datagrams(id) => {
+                    if world.chance(world.faults.register_shortage_ppm) {
+                        return Err(Shortage::Memory);
+                    }
+                    if let Some(end) = world.datagrams.get_mut(id) {
+                        end.token = Some(token);
+                    }
+                    world.raise_datagram_edge(id);
                 }
             }
             Ok(())
@@ -344,6 +398,9 @@ impl Kernel for Sim {
         self.net.with(|world| match handle.0 {
             Socket::End(id) => world.close(id, false),
             Socket::Listener(listener) => world.close_listener(listener),
+            Socket::Datagrams(id) => {
+                world.datagrams.remove(id);
+            }
         });
     }
 
@@ -448,6 +505,11 @@ fn readiness(world: &World, source: Source) -> Option<Ready> {
                 }
             }
         }
+        Source::Datagrams(id) => {
+            let end = world.datagrams.get(id)?;
+            let readable = end.is_refused || !end.inbound.is_empty();
+            Ready { token: end.token?, readable, ..Ready::default() }
+        }
     };
     (ready.readable || ready.writable || ready.hangup || ready.error).then_some(ready)
 }
@@ -468,7 +530,7 @@ impl World {
         }
     }
 
-    fn take_port(&mut self) -> u16 {
+    pub(super) fn take_port(&mut self) -> u16 {
         let port = self.next_port;
         self.next_port = if port == u16::MAX { 40_000 } else { port + 1 };
         port

@@ -4,6 +4,7 @@
 //! Limits: the window of each direction (`SimNet::set_window_bytes`), the backlog of each listener.
 //! Invariant: the same seed and the same sequence of calls give the same run.
 
+mod datagrams;
 mod faults;
 mod kernel;
 mod peer;
@@ -16,6 +17,7 @@ use tidegate_base::{Address, Moment, Span};
 
 use crate::interface::Peer;
 
+pub use datagrams::SimDatagrams;
 pub use faults::Faults;
 pub use kernel::{Sim, SimHandle, SimReactor};
 pub use peer::{SimPeer, SimServer};
@@ -117,6 +119,13 @@ impl SimNet {
             Some(world.add_listener(Owner::Test, address.clone(), 4096))
         })?;
         Some(SimServer::new(self.clone(), listener))
+    }
+
+    /// Opens a socket for datagrams, operated by the test. `None` if the address is in use.
+    #[must_use]
+    pub fn serve_datagrams(&self, address: core::net::SocketAddr) -> Option<SimDatagrams> {
+        let id = self.with(|world| world.open_datagram_end(Owner::Test, address, None))?;
+        Some(SimDatagrams::new(self.clone(), id))
     }
 
     /// The number of sockets that reactors hold, without listeners. It is 0 after all of them were closed.

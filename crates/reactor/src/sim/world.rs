@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, VecDeque};
 use tidegate_base::prng::{hash_bytes, mix64};
 use tidegate_base::{Address, Id, Moment, Prng, Slab, Span};
 
+use super::datagrams::{DatagramEnd, DatagramEndId};
 use super::faults::Faults;
 use crate::interface::{CloseReason, Peer};
 use crate::kernel::Watch;
@@ -101,7 +102,7 @@ pub(super) enum Segment {
 }
 
 /// Something that happens at a later time.
-enum Event {
+pub(super) enum Event {
     /// A segment arrives.
     Arrive { to: EndId, segment: Segment },
     /// An edge is raised.
@@ -110,6 +111,12 @@ enum Event {
     Connect { client: EndId, server: EndId, listener: usize },
     /// A connection attempt fails.
     Refuse { client: EndId, reason: CloseReason },
+    /// A datagram arrives at an address.
+    Datagram { to: core::net::SocketAddr, from: core::net::SocketAddr, bytes: Vec<u8> },
+    /// The host of a peer reports that nothing receives at its address.
+    DatagramRefused { to: core::net::SocketAddr, from: core::net::SocketAddr },
+    /// An edge of a socket for datagrams is raised.
+    DatagramEdge { end: DatagramEndId },
 }
 
 /// The source of an edge.
@@ -117,6 +124,7 @@ enum Event {
 pub(super) enum Source {
     End(EndId),
     Listener(usize),
+    Datagrams(DatagramEndId),
 }
 
 #[derive(Default)]
@@ -139,6 +147,8 @@ pub(super) struct World {
     pub(super) prng: Prng,
     pub(super) faults: Faults,
     pub(super) ends: Slab<End>,
+    /// The sockets for datagrams.
+    pub(super) datagrams: Slab<DatagramEnd>,
     /// All listeners ever opened; closed ones remain.
     pub(super) listeners: Vec<Listener>,
     pub(super) workers: Vec<Worker>,
@@ -162,6 +172,7 @@ impl World {
             prng: Prng::new(seed),
             faults,
             ends: Slab::new(u32::MAX as usize),
+            datagrams: Slab::new(u32::MAX as usize),
             listeners: Vec::new(),
             workers: Vec::new(),
             window_bytes: 64 * 1024,
@@ -176,11 +187,11 @@ impl World {
         ppm > 0 && self.prng.chance(ppm)
     }
 
-    fn latency(&mut self) -> Span {
+    pub(super) fn latency(&mut self) -> Span {
         Span::from_micros(self.prng.below(u64::from(self.faults.latency_us_max) + 1))
     }
 
-    fn add_event(&mut self, at: Moment, event: Event) {
+    pub(super) fn add_event(&mut self, at: Moment, event: Event) {
         self.events.insert((at, self.events_made), event);
         self.events_made += 1;
     }
@@ -217,6 +228,9 @@ impl World {
                     self.raise_edge(client);
                 }
             }
+            Event::Datagram { to, from, bytes } => self.arrive_datagram(to, from, bytes),
+            Event::DatagramRefused { to, from } => self.refuse_datagram(to, from),
+            Event::DatagramEdge { end } => self.raise_datagram_edge(end),
         }
     }
 
@@ -582,6 +596,11 @@ impl World {
                 }
             }
             Source::Listener(listener) => self.listeners[listener].edge_queued = false,
+            Source::Datagrams(id) => {
+                if let Some(end) = self.datagrams.get_mut(id) {
+                    end.edge_queued = false;
+                }
+            }
         }
     }
 }

@@ -61,6 +61,26 @@ pub fn close_unblocks_a_blocked_peer<H: Harness>() {
     });
 }
 
+pub fn close_unread_leaves_a_flooding_peer_waiting<H: Harness>() {
+    let mut rig = Rig::<H>::new();
+    let (sock, mut far) = rig.accepted();
+    rig.reactor.send(sock, b"go away");
+    rig.reactor.close_unread(sock);
+    assert!(!rig.reactor.is_live(sock));
+    let bytes = pattern(1 << 20);
+    rig.until("a full window", |_| far.send(&bytes) == 0);
+    rig.turn();
+    rig.turn();
+    assert_eq!(far.send(&bytes), 0, "what the peer sends is read");
+    rig.until_far_got(&mut far, b"go away");
+    rig.until("the far end's end", |_| {
+        far.receive();
+        far.is_finished()
+    });
+    rig.until("the slot's end", |rig| rig.reactor.sock_count() == 0);
+    assert!(rig.received(sock).is_empty(), "bytes were handed over");
+}
+
 pub fn close_gives_up_on_a_peer_that_never_closes<H: Harness>() {
     let mut rig = Rig::<H>::new();
     let (sock, _far) = rig.accepted();

@@ -2,6 +2,7 @@
 //! In: the table at the end. Out: one test for each case and driver.
 
 mod close;
+mod datagrams;
 mod guard;
 mod relay;
 mod rig;
@@ -16,6 +17,7 @@ use tidegate_reactor::*;
 
 mod cases {
     pub use super::close::*;
+    pub use super::datagrams::*;
     pub use super::guard::*;
     pub use super::relay::*;
     use super::*;
@@ -758,6 +760,7 @@ conformance! {
     close_delivers_all_bytes_then_the_end,
     close_survives_late_bytes_from_the_peer,
     close_unblocks_a_blocked_peer,
+    close_unread_leaves_a_flooding_peer_waiting,
     close_gives_up_on_a_peer_that_never_closes,
     close_at_once_sends_the_output_and_frees_the_slot,
     longest_lingering_connections_are_freed,
@@ -800,4 +803,10 @@ conformance! {
     paused_relay_is_not_reported_again_and_again,
     pieces_of_one_byte_are_all_relayed,
     connection_that_relays_learns_of_room_for_its_own_output,
+    datagrams_keep_their_bounds,
+    datagram_of_another_sender_is_not_received,
+    refusal_is_reported_and_the_socket_remains,
+    datagram_that_is_too_long_is_not_sent,
+    flood_of_datagrams_is_handed_over_in_several_turns,
+    closed_datagram_socket_reports_nothing,
 }

@@ -3,7 +3,7 @@
 //! Never: asserts how long something took. `until` only limits how often it checks.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -25,6 +25,8 @@ pub enum Seen {
     Timer(u32),
     Woken,
     AcceptPaused(ListenerId, Shortage),
+    Datagram(DatagramId, Vec<u8>),
+    DatagramRefused(DatagramId),
 }
 
 /// The far end of a connection; nothing here blocks.
@@ -38,16 +40,25 @@ pub trait Far {
     fn reset(&mut self);
 }
 
+/// A far socket for datagrams; nothing here blocks.
+pub trait FarDatagrams {
+    fn send(&self, to: SocketAddr, bytes: &[u8]);
+    fn receive(&self) -> Option<(SocketAddr, Vec<u8>)>;
+}
+
 /// The parts that differ between the drivers.
 pub trait Harness: Sized {
     type R: Driver;
     type Far: Far;
     type Server;
+    type Datagrams: FarDatagrams;
     fn start(socks_max: usize) -> (Self, Self::R);
     fn waker(reactor: &Self::R) -> Waker;
     fn dial(&self, address: &Address) -> Self::Far;
     fn serve(&self, address: &Address) -> (Self::Server, Address);
     fn accept(&self, server: &Self::Server) -> Option<Self::Far>;
+    /// Opens a far socket for datagrams on a free port.
+    fn serve_datagrams(&self) -> (Self::Datagrams, SocketAddr);
     /// Lets what far ends sent over unix sockets arrive, without a turn of the reactor.
     fn deliver(&self);
 }
@@ -96,6 +107,8 @@ impl<R: Reactor> Handler<R> for Recorder<R> {
             Completion::AcceptPaused { listener, shortage } => {
                 Seen::AcceptPaused(*listener, *shortage)
             }
+            Completion::Datagram { socket, bytes } => Seen::Datagram(*socket, bytes.to_vec()),
+            Completion::DatagramRefused { socket } => Seen::DatagramRefused(*socket),
         });
         if let Some(hook) = &mut self.hook {
             hook(reactor, &mut completion);
@@ -309,6 +322,7 @@ impl Harness for Real {
     type R = EpollReactor;
     type Far = RealFar;
     type Server = RealServer;
+    type Datagrams = UdpSocket;
 
     fn start(socks_max: usize) -> (Self, EpollReactor) {
         let waker = make_wakers(1).expect("an eventfd").remove(0);
@@ -342,6 +356,13 @@ impl Harness for Real {
         }
     }
 
+    fn serve_datagrams(&self) -> (UdpSocket, SocketAddr) {
+        let socket = UdpSocket::bind(("127.0.0.1", 0)).expect("a free port");
+        socket.set_nonblocking(true).expect("a socket can be non-blocking");
+        let address = socket.local_addr().expect("the socket is bound");
+        (socket, address)
+    }
+
     /// The kernel delivers over a unix socket before the sending call returns.
     fn deliver(&self) {}
 
@@ -350,6 +371,18 @@ impl Harness for Real {
             RealServer::Tcp(server) => Stream::Tcp(server.accept().ok()?.0),
             RealServer::Unix(server) => Stream::Unix(server.accept().ok()?.0),
         }))
+    }
+}
+
+impl FarDatagrams for UdpSocket {
+    fn send(&self, to: SocketAddr, bytes: &[u8]) {
+        assert_eq!(self.send_to(bytes, to).ok(), Some(bytes.len()));
+    }
+
+    fn receive(&self) -> Option<(SocketAddr, Vec<u8>)> {
+        let mut buffer = vec![0; 65_536];
+        let (count, from) = self.recv_from(&mut buffer).ok()?;
+        Some((from, buffer[..count].to_vec()))
     }
 }
 
@@ -432,6 +465,7 @@ impl Harness for Simulated {
     type R = SimReactor;
     type Far = SimFar;
     type Server = SimServer;
+    type Datagrams = SimDatagrams;
 
     fn start(socks_max: usize) -> (Self, SimReactor) {
         let net = SimNet::new(1, Faults::none());
@@ -456,12 +490,29 @@ impl Harness for Simulated {
         (self.net.serve(&address).expect("a free address"), address)
     }
 
+    fn serve_datagrams(&self) -> (SimDatagrams, SocketAddr) {
+        let ports = (9..).map(|port| SocketAddr::from(([127, 0, 0, 2], port)));
+        let mut opened = ports.map(|address| (self.net.serve_datagrams(address), address));
+        let found = opened.find_map(|(socket, address)| Some((socket?, address)));
+        found.expect("a free port")
+    }
+
     fn deliver(&self) {
         self.net.advance_by(Span::from_millis(1));
     }
 
     fn accept(&self, server: &SimServer) -> Option<SimFar> {
         server.accept().map(|peer| SimFar { peer, finished: false, reset: false })
+    }
+}
+
+impl FarDatagrams for SimDatagrams {
+    fn send(&self, to: SocketAddr, bytes: &[u8]) {
+        SimDatagrams::send(self, to, bytes);
+    }
+
+    fn receive(&self) -> Option<(SocketAddr, Vec<u8>)> {
+        SimDatagrams::receive(self)
     }
 }
 

@@ -420,8 +420,10 @@ impl LayerHandler for Prober {
             Completion::Finished { sock } => self.handle_finish(reactor, sock),
             Completion::Closed { sock, reason } => self.handle_closed(reactor, sock, reason),
             Completion::Due { sock } => self.drop_leaving(reactor, sock, true),
-            // The prober never pauses receiving, relays nothing, waits for no output and listens on no address.
+            // The prober never pauses receiving, relays nothing, waits for no output, listens on no address and has no datagrams.
             Completion::Relayed { .. }
+            | Completion::Datagram { .. }
+            | Completion::DatagramRefused { .. }
             | Completion::HungUp { .. }
             | Completion::Drained { .. }
             | Completion::Woken

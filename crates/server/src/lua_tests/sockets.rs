@@ -51,7 +51,7 @@ impl Stage {
         for (tag, peer) in [(one, other), (other, one)] {
             if let Some(link) = self.links.get_mut(&tag) {
                 link.peer = Some(peer);
-                self.vm.socket_connected(LIFE, link.socket);
+                self.vm.socket_connected(LIFE, link.socket, false);
             }
         }
         self.complete(operation, &json!({}), b"");

@@ -250,6 +250,15 @@ impl Stage {
             Effect::SocketSend { tag, data } => self.send_over_socket(*tag, outbox.get(data)),
             Effect::SocketResume { tag } => self.resume_socket(*tag),
             Effect::SocketIdle { tag, span } => self.keep_socket(*tag, *span),
+            Effect::Lookup { operation, .. } => {
+                self.vm.complete(0, *operation, Err("a test has no name servers"));
+            }
+            Effect::OpenDatagrams { socket, .. } => {
+                self.vm.datagrams_ended(0, *socket, "a test has no datagrams");
+            }
+            Effect::SendDatagram { operation, .. } => {
+                self.vm.complete(0, *operation, Err("closed"));
+            }
             Effect::Log { level, text } => {
                 let text = String::from_utf8_lossy(outbox.get(text));
                 self.log.push(format!("{level:?}: {text}").to_lowercase());

@@ -236,20 +236,18 @@ fn attack(goaway: ErrorCode, mut attack: impl FnMut(&mut Vec<u8>, usize)) {
 
 #[test]
 fn rapid_reset_ends_the_attacker_only() {
-    let mut stream = 1;
-    attack(ErrorCode::ENHANCE_YOUR_CALM, |out, _| {
-        for _ in 0..100 {
-            stream += 2;
-            let fields: [(&[u8], &[u8]); 4] = [
-                (b":method", b"GET"),
-                (b":scheme", b"http"),
-                (b":authority", b"a"),
-                (b":path", b"/synthetic?s=10m"),
-            ];
-            encode_headers(out, stream, &fields, END_HEADERS | END_STREAM);
-            encode_reset(out, stream, ErrorCode::CANCEL);
-        }
-    });
+    // A response may also be complete before the reset of its stream.
+    for request in [encode_hello_of_many_bytes, encode_hello] {
+        let mut stream = 1;
+        attack(ErrorCode::ENHANCE_YOUR_CALM, |out, _| {
+            for _ in 0..100 {
+                stream += 2;
+                request(out, stream);
+                encode_reset(out, stream, ErrorCode::CANCEL);
+            }
+        });
+        assert!(stream < 4_000, "the attack has lasted for {} requests", stream / 2);
+    }
 }
 
 #[test]

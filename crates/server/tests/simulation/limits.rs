@@ -259,7 +259,7 @@ fn requests_in_progress_of_one_address_are_limited() {
         let origin = stage.forward(&first, GET);
         let other_origin = stage.forward(&second, GET);
         third.send(GET);
-        let refusal = stage.receive_until(&third, "requests of this address are in progress\n");
+        let refusal = stage.receive_until(&third, "requests from this address are in progress\n");
         assert_status(429, &refusal);
         assert_eq!(stage.counters().requests_over_address_max.load(), 1);
         // Neither other routes nor other addresses are concerned.

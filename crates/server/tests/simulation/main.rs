@@ -25,6 +25,8 @@ mod limits;
 mod line;
 mod lua;
 mod lua_bodies;
+mod lua_datagrams;
+mod lua_lookups;
 mod lua_reload;
 mod lua_requests;
 mod lua_share;

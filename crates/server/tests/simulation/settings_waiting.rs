@@ -68,7 +68,7 @@ fn verdict_for_a_request_with_newer_settings_is_not_used() {
             changes.apply(stage, &[(edit.0, &edit.1)]).expect("it is valid");
         }
         asked.send(b"HTTP/1.1 204 No Content\r\n\r\n");
-        let answer = stage.receive_until(&client, "waited\n");
+        let answer = stage.receive_until(&client, "authentication server\n");
         assert_status(503, &answer);
         assert!(stage.try_accept().is_none(), "the request was sent");
     });

@@ -12,6 +12,7 @@ mod careless_servers;
 mod client_certificates;
 mod convert;
 mod cookbook;
+mod datagrams;
 mod documents;
 mod gate;
 mod grpc;

@@ -178,6 +178,8 @@ pub struct Connection {
     pub(super) streams_granted: u32,
     /// The highest stream that the peer has opened.
     pub(super) last_remote: u32,
+    /// When the client has last opened a stream, and the first stream that it opened then.
+    pub(super) opened: (Moment, u32),
     /// The next stream that this side opens.
     pub(super) next_local: u32,
     /// How far a graceful stop of this side has progressed.
@@ -223,6 +225,7 @@ impl Connection {
             unacknowledged: 0,
             streams_granted: config.streams_max,
             last_remote: 0,
+            opened: (Moment::ZERO, 0),
             next_local: 1,
             stop: Stop::None,
             peer_last: None,

@@ -246,7 +246,11 @@ impl Connection {
     ) -> Result<Option<Block>, FaultKind> {
         let kind = self.open_message(stream);
         let limits = limits_of(kind, &self.config);
-        let Scratch { hpack, fields } = scratch;
+        let Scratch { hpack, fields, latest } = scratch;
+        if latest.is(bytes, kind, &limits) && self.decoder.may_skip() {
+            return Ok(Some(Block { stream, kind, ends, is_too_large: false }));
+        }
+        latest.forget();
         fields.begin(kind);
         let decoded = self.decoder.decode(bytes, &limits, hpack, fields).map_err(|fault| {
             if fault.is_excess() {
@@ -256,6 +260,7 @@ impl Connection {
             }
         })?;
         fields.finish();
+        latest.keep(bytes, (kind, &limits), &decoded);
         let is_too_large =
             decoded.undelivered.is_some_and(|why| why != hpack::Undelivered::Refused);
         match kind {
@@ -319,20 +324,27 @@ impl Connection {
         }
     }
 
-    /// Takes RST_STREAM. Each one costs a server the work of a stream (CVE-2023-44487), unless the response was
-    /// sent completely.
+    /// Takes RST_STREAM. Each one costs a server the work of a stream (CVE-2023-44487), unless the response was sent completely.
+    /// A response that the client cannot have seen, because it opened the stream at the same time, was only faster.
     fn take_reset<'a>(
         &mut self,
         now: Moment,
         id: u32,
         code: ErrorCode,
     ) -> Result<Option<Step<'a>>, FaultKind> {
+        let is_blind = self.is_server() && self.opened.0 == now && id >= self.opened.1;
         let Some(stream) = self.remove_stream(id) else {
-            self.allowances.charge(now, Cost::Unknown)?;
+            if is_blind && !self.streams.was_reset(id) {
+                // The end of the stream has restored a reset, too.
+                self.allowances.charge(now, Cost::Reset)?;
+                self.allowances.charge(now, Cost::Reset)?;
+            } else {
+                self.allowances.charge(now, Cost::Unknown)?;
+            }
             return Ok(None);
         };
         self.streams.remember_closed(id);
-        if self.is_server() && stream.is_local_open {
+        if is_blind || self.is_server() && stream.is_local_open {
             self.allowances.charge(now, Cost::Reset)?;
         }
         let cause = ResetCause::Peer(code);

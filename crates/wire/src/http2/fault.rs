@@ -78,6 +78,22 @@ impl Fault {
     pub const fn reason(self) -> &'static str {
         self.kind.reason()
     }
+
+    /// Whether the peer sends so many frames that the rest of what it has sent is not worth reading.
+    #[must_use]
+    pub const fn is_flood(self) -> bool {
+        matches!(
+            self.kind,
+            FaultKind::ResetFlood
+                | FaultKind::PingFlood
+                | FaultKind::SettingsFlood
+                | FaultKind::PriorityFlood
+                | FaultKind::EmptyFrameFlood
+                | FaultKind::WindowUpdateFlood
+                | FaultKind::UnknownFrameFlood
+                | FaultKind::GlitchFlood
+        )
+    }
 }
 
 impl From<FaultKind> for Fault {

@@ -109,7 +109,8 @@ pub const WINDOW_UPDATES_PER_FRAME: u16 = 20;
 pub const WINDOW_UPDATES_GRANTED_MAX: u32 =
     (1 << 31) / DATA_BYTES_MAX as u32 * WINDOW_UPDATES_PER_FRAME as u32;
 /// Frames of unknown types at once, and RST_STREAM for streams that are closed. Each stream that ends
-/// normally restores one, because its RST_STREAM may have crossed the end.
+/// normally restores one, because its RST_STREAM may have crossed the end. If the stream was opened at the same time, RST_STREAM
+/// counts as a reset instead: the client cannot have seen the response.
 pub const UNKNOWN_FRAMES_MAX: u16 = 200;
 /// Further ones per second.
 pub const UNKNOWN_FRAMES_PER_SECOND: u16 = 20;

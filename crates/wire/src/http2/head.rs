@@ -10,6 +10,7 @@ use super::connection::Config;
 use super::fault::FaultKind;
 use super::hpack::static_table::{self, is_same};
 use super::hpack::{self, Known};
+use super::latest::LatestBlock;
 use super::priority::Priority;
 use crate::message::field::{FieldTable, Packed, PackedField};
 use crate::message::length::content_length;
@@ -156,13 +157,15 @@ pub struct Scratch {
     pub(super) hpack: hpack::Scratch,
     /// The fields of the latest block.
     pub(super) fields: FieldArena,
+    /// The latest block itself, if the same bytes mean the same fields.
+    pub(super) latest: LatestBlock,
 }
 
 impl Scratch {
     /// Creates empty memory; it grows at the first use.
     #[must_use]
     pub const fn new() -> Self {
-        Self { hpack: hpack::Scratch::new(), fields: FieldArena::new() }
+        Self { hpack: hpack::Scratch::new(), fields: FieldArena::new(), latest: LatestBlock::new() }
     }
 }
 

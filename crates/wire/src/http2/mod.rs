@@ -16,6 +16,7 @@ pub mod frame;
 pub(crate) mod fuzz;
 mod head;
 pub mod hpack;
+mod latest;
 mod priority;
 mod queue;
 mod reader;

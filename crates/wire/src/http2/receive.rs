@@ -366,6 +366,9 @@ impl Connection {
         if self.streams.len() >= self.streams_granted as usize {
             return self.reject(now, id, FaultKind::StreamRefused, out);
         }
+        if self.opened.0 != now {
+            self.opened = (now, id);
+        }
         let arena = &scratch.fields;
         if block.is_too_large && arena.fault().is_none() {
             let expected = if ends { Expected::Nothing } else { Expected::Ignored };

@@ -2,7 +2,7 @@
 
 use crate::bytes::{END_HEADERS, END_STREAM, Frames, GET, PADDED, block};
 use crate::watch::{Watch, server};
-use tidegate_base::Moment;
+use tidegate_base::{Moment, Span};
 use tidegate_wire::http2::bounds::{
     CONTINUATIONS_MAX, INTERIMS_MAX, REPLY_BYTES_MAX, SETTINGS_ENTRIES_MAX,
 };
@@ -43,6 +43,36 @@ fn rapid_reset_ends_the_connection() {
         watch.sent().last().unwrap(),
         &format!("goaway {} ENHANCE_YOUR_CALM", 2 * count + 1)
     );
+}
+
+/// Feeds a request, which is answered at once, and `pause` later its reset. Returns whether the connection goes on.
+fn answers_before_reset(
+    watch: &mut Watch,
+    request: fn(Frames, u32) -> Frames,
+    stream: u32,
+    pause: Span,
+) -> bool {
+    watch.connection.output_drained();
+    assert!(watch.feed(&request(Frames::new(), stream).0, 7));
+    assert!(watch.connection.send_response(&mut watch.out, stream, 200, true, |_| {}));
+    watch.out.clear();
+    watch.now = watch.now.after(pause);
+    watch.feed(&Frames::new().reset(stream, 8).0, 7)
+}
+
+#[test]
+fn resets_count_if_only_the_response_was_faster() {
+    // The end of a complete exchange restores a reset, except for the first one.
+    for (request, most) in
+        [(Frames::get as fn(Frames, u32) -> Frames, RESETS_MAX - 1), (Frames::post, RESETS_MAX)]
+    {
+        let mut watch = begun();
+        let mut streams = (0..10_000).map(|n| 2 * n + 1);
+        let ended =
+            streams.position(|id| !answers_before_reset(&mut watch, request, id, Span::ZERO));
+        assert_eq!(ended, Some(usize::from(most)));
+        assert_eq!(watch.events.last().unwrap(), "fault ResetFlood");
+    }
 }
 
 #[test]
@@ -216,6 +246,7 @@ fn control_frame_floods_end_the_connection() {
         let mut watch = begun();
         // Both the acknowledgement that is expected and a closed stream come first.
         assert!(watch.feed(&Frames::new().settings_ack().post(1).reset(1, 8).0, 1 << 20));
+        watch.now = watch.now.after(Span::from_nanos(1));
         let (count, fault) = repeats(&mut watch, 100_000, frames);
         assert_eq!((count, fault), (usize::from(max), format!("fault {name}")), "row {index}");
     }
@@ -347,18 +378,14 @@ fn usual_clients_are_not_taken_for_attackers() {
         let stream = 2 * n + 1;
         assert!(watch.feed(&Frames::new().post(stream).0, 100));
         assert!(watch.connection.send_response(&mut watch.out, stream, 413, true, |_| {}));
+        watch.now = watch.now.after(Span::from_nanos(1));
         assert!(watch.feed(&Frames::new().reset(stream, 8).0, 100));
         watch.out.clear();
     }
     // RST_STREAM that crosses the end of the response.
     let mut watch = begun();
-    for n in 0..2_000_u32 {
-        let stream = 2 * n + 1;
-        assert!(watch.feed(&Frames::new().get(stream).0, 100));
-        assert!(watch.connection.send_response(&mut watch.out, stream, 200, true, |_| {}));
-        assert!(watch.feed(&Frames::new().reset(stream, 8).0, 100));
-        watch.out.clear();
-    }
+    let pause = Span::from_nanos(1);
+    assert!((0..2_000).all(|n| answers_before_reset(&mut watch, Frames::get, 2 * n + 1, pause)));
     // A download with a PING and several WINDOW_UPDATE for each frame.
     let mut watch = begun();
     assert!(watch.feed(&Frames::new().get(1).0, 100));

@@ -6,6 +6,7 @@ mod bytes;
 mod flow;
 mod oracle;
 mod pair;
+mod repeated;
 mod rules;
 mod stopping;
 mod watch;

@@ -12,7 +12,9 @@
 //! Invariant: each request that a VM keeps has an entry in `LuaState::requests`, and the reverse.
 
 pub(crate) mod body;
+mod datagrams;
 mod hook;
+pub(crate) mod lookups;
 pub(crate) mod mail;
 mod relief;
 mod reload;
@@ -548,6 +550,7 @@ impl Worker {
         }
         self.abandon_lua_clients(reactor, app);
         self.cancel_own_of(reactor, app);
+        self.end_datagrams_of(reactor, app);
     }
 
     /// Carries out what a callback ordered, in order.
@@ -601,6 +604,15 @@ impl Worker {
                 }
                 Effect::SocketResume { tag } => self.resume_lua_socket(reactor, *tag),
                 Effect::SocketIdle { tag, span } => self.keep_lua_socket(reactor, *tag, *span),
+                Effect::Lookup { operation, question } => {
+                    self.look_up(reactor, app, *operation, question);
+                }
+                Effect::OpenDatagrams { socket, peer } => {
+                    self.open_lua_datagrams(reactor, app, (*socket, *peer));
+                }
+                Effect::SendDatagram { operation, tag, data } => {
+                    self.send_lua_datagram(reactor, app, *operation, (*tag, outbox.get(data)));
+                }
                 // Only the VMs of `tidegate lua test` order it.
                 Effect::Test { .. } => {}
                 Effect::Broadcast { channel, data } => {

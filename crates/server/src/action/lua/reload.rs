@@ -153,6 +153,8 @@ impl Worker {
             }
         }
         self.own.rename_app(from, to);
+        self.datagrams.rename_app(from, to);
+        self.lookups.rename_app(from, to);
         let calls: Vec<_> = self.lua.calls.iter().map(|(id, _)| id).collect();
         for id in calls {
             if let Some(call) = self.lua.calls.get_mut(id) {
@@ -261,6 +263,7 @@ impl Worker {
         }
         self.call_app(reactor, old, "on_stop", None, Vm::stop);
         self.cancel_own_of(reactor, old);
+        self.end_datagrams_of(reactor, old);
         // Responses whose `on_response` is missing now fail, as those of a VM that was discarded.
         self.lua.apps.take_retired(old);
     }

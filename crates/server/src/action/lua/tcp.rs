@@ -125,14 +125,16 @@ impl Worker {
         own: Id<InternalRequest>,
     ) {
         self.note_phase(Requester::own(own), Phase::Data);
+        let mut is_secured = false;
         if let Some(exchange) = self.exchanges.get(id) {
             let up = exchange.attempt.up;
+            is_secured = self.settings.of(exchange.era).pool(exchange.pool).tls.is_some();
             self.set_server_receiving(reactor, up, true);
         }
         if let Some(AppSocket { app, life, socket }) = self.own.socket(own)
             && let Some(vm) = self.lua.apps.present(usize::from(app))
         {
-            vm.socket_connected(life, socket);
+            vm.socket_connected(life, socket, is_secured);
         }
         self.arm_tunnel(reactor, id);
     }

@@ -184,7 +184,11 @@ impl Worker {
                     self.note_http2_glitches(reactor, sock);
                     self.accounts.counters.requests_refused.add(1);
                     self.blame_connection(sock, Cause::Refused, fault.reason());
-                    return self.close_client(reactor, sock);
+                    self.drop_client(reactor, sock);
+                    return match fault.is_flood() {
+                        true => reactor.close_unread(sock),
+                        false => reactor.close(sock),
+                    };
                 }
             }
         }

@@ -93,6 +93,8 @@ pub struct Decoded {
     pub list_bytes: usize,
     /// Why delivery stopped. `None` if the sink took every field.
     pub undelivered: Option<Undelivered>,
+    /// The block depends on the dynamic table, or changes it. Otherwise the same bytes mean the same fields again.
+    pub uses_table: bool,
 }
 
 /// Memory for strings while a block is decoded. One per worker is enough; nothing stays in it between calls.
@@ -194,6 +196,17 @@ impl Decoder {
         Ok(delivery.decoded)
     }
 
+    /// Whether a block that neither depends on the table nor changes it need not be decoded. True if it is valid here, as it
+    /// was elsewhere; the decoder then is as after the block.
+    #[inline]
+    pub fn may_skip(&mut self) -> bool {
+        let may = self.broken.is_none() && self.table.size_max() <= self.lowest_limit;
+        if may {
+            self.lowest_limit = self.limit;
+        }
+        may
+    }
+
     /// Gives back the memory that the entries of the table do not use. Call it when the connection is idle.
     pub fn shrink(&mut self) {
         self.table.shrink();
@@ -212,15 +225,20 @@ impl Decoder {
         delivery: &mut Delivery<'_, S>,
     ) -> Result<(), Fault> {
         let mut input = self.read_size_updates(block)?;
+        delivery.decoded.uses_table = input.len() < block.len();
         while let Some(&first) = input.first() {
             match first {
                 INDEXED..=0xff => {
                     let index = integer::decode(&mut input, 7)?;
                     let (name, value, note) = find::<S>(&self.table, index)?;
+                    delivery.decoded.uses_table |= is_dynamic(index);
                     let known = Known { note, has_value: true };
                     delivery.take(Field { name, value, is_sensitive: false }, known)?;
                 }
-                INSERTED..INDEXED => self.read_inserted(&mut input, scratch, delivery)?,
+                INSERTED..INDEXED => {
+                    delivery.decoded.uses_table = true;
+                    self.read_inserted(&mut input, scratch, delivery)?;
+                }
                 SIZE_UPDATE..INSERTED => return Err(Fault::SizeUpdateMisplaced),
                 _ => self.read_literal(&mut input, scratch, delivery)?,
             }
@@ -259,6 +277,7 @@ impl Decoder {
     ) -> Result<(), Fault> {
         let is_sensitive = input.first().is_some_and(|&first| first >= NEVER_INDEXED);
         let index = integer::decode(input, 4)?;
+        delivery.decoded.uses_table |= is_dynamic(index);
         let mut room = scratch.room(huffman::decoded_bytes_max(input.len()));
         let (name, note) = match index {
             0 => (read_string(input, &mut room)?, 0),
@@ -300,6 +319,12 @@ impl Default for Decoder {
     fn default() -> Self {
         Self::new()
     }
+}
+
+/// Whether an index is that of an entry of the dynamic table.
+#[inline]
+const fn is_dynamic(index: u32) -> bool {
+    index as usize > static_table::LENGTH
 }
 
 /// The name and the value at `index` of both tables, and the sink's note about them.
