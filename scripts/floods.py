@@ -29,6 +29,8 @@ import subprocess
 import tempfile
 import time
 
+from local_ports import free_ports, wait_for
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 KEPT, KEPT_EVERY_S, NEW_EVERY_S = 20, 0.1, 0.2
 OPEN_MAX = 3000
@@ -277,14 +279,6 @@ async def measure_clients(port, began, seconds, results):
     await asyncio.gather(new(), *(kept(index) for index in range(KEPT)))
 
 
-def free_ports(count):
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
-
-
 def make_certificate(place):
     """Makes key.pem, cert.pem and both.pem in the folder `place`."""
     subprocess.run(
@@ -308,16 +302,11 @@ def play(name, flood, slots, seconds, options, place):
     command = [options.tidegate, "run", "-c", config] if name == "tidegate" else ["haproxy", "-db", "-f", config]
     origin = multiprocessing.Process(target=serve_origin, args=(origin_socket,), daemon=True)
     origin.start()
-    proxy = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    log = place / f"{name}.log"
+    with open(log, "w", encoding="utf-8") as errors:
+        proxy = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors)
     try:
-        for _ in range(200):
-            if proxy.poll() is not None:
-                raise SystemExit(f"{name} ended: {proxy.stderr.read().decode()}")
-            try:
-                socket.create_connection(("127.0.0.1", port), 1).close()
-                break
-            except OSError:
-                time.sleep(0.02)
+        wait_for(port, proxy, log)
         began, results = time.monotonic() + 0.2, []
         until = began + 1 + seconds
         opened = multiprocessing.Value("L", 0, lock=False)

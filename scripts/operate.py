@@ -32,6 +32,8 @@ import sys
 import tempfile
 import time
 
+from local_ports import free_ports, wait_for
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TICK = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -97,24 +99,6 @@ class Server:
 
 # The process under test.
 
-def free_ports(count):
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
-
-
-def wait_for(port):
-    until = time.monotonic() + 30
-    while time.monotonic() < until:
-        try:
-            return socket.create_connection(("127.0.0.1", port), timeout=1).close()
-        except OSError:
-            time.sleep(0.01)
-    sys.exit(f"no process listens on port {port}")
-
-
 class Tidegate:
     def __init__(self, options, folder, text, port, admin):
         self.file, self.admin = folder / "tidegate.toml", admin
@@ -122,10 +106,7 @@ class Tidegate:
         self.errors = folder / "stderr"
         with open(self.errors, "w", encoding="utf-8") as log:
             self.process = subprocess.Popen([options.tidegate, "run", str(self.file)], stderr=log)
-        try:
-            wait_for(port)
-        except SystemExit as end:
-            sys.exit(f"{end}: {self.errors.read_text()}")
+        wait_for(port, self.process, self.errors)
 
     def command(self, line):
         with socket.create_connection(("127.0.0.1", self.admin), timeout=60) as conn:

@@ -22,6 +22,8 @@ import sys
 import tempfile
 import time
 
+from local_ports import free_ports, wait_for
+
 # The port range of one address suffices for the connections to the server, too.
 CLIENT_ADDRESSES = [f"127.0.0.{at}" for at in range(1, 5)]
 KEY = "dGhlIHNhbXBsZSBub25jZQ=="
@@ -62,25 +64,11 @@ ping-every = "off"
 """
 
 
-def free_ports(count):
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
-
-
 def start(binary, path, text, port):
     path.write_text(text)
     process = subprocess.Popen([binary, "run", str(path)], stderr=open(f"{path}.log", "w"))
-    until = time.monotonic() + 60
-    while time.monotonic() < until:
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
-            return process
-        except OSError:
-            time.sleep(0.05)
-    sys.exit(f"no process listens on port {port}: {pathlib.Path(f'{path}.log').read_text()}")
+    wait_for(port, process, f"{path}.log")
+    return process
 
 
 async def read_frame(reader):

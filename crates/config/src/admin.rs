@@ -11,11 +11,18 @@ use crate::table::Table;
 /// Reads `[admin]` of the file.
 pub(crate) fn read(file: &Table<'_>, listeners: &Listeners, notes: &mut Notes) -> Option<Admin> {
     let table = file.open_table("admin", notes)?;
-    let token_file = table.text("token-file", notes).map(|path| {
+    let mut read_path = |name: &str| {
+        let path = table.text(name, notes)?;
         let resolved = notes.resolve(&path.text);
         notes.places.mark(resolved.clone(), path.place);
-        resolved
-    });
+        Some(resolved)
+    };
+    let (token_file, read_token_file) = (read_path("token-file"), read_path("read-token-file"));
+    if let Some(value) = table.value("read-token-file").filter(|_| token_file.is_none()) {
+        let what = "`read-token-file` has no effect without `token-file`: every client may run every command";
+        let note = Note::new(Kind::Conflict, value.span(), what);
+        notes.error(note.help("add token-file = \"admin.token\""));
+    }
     let bind = table.text("bind", notes)?;
     let place = bind.place.clone();
     let bind = crate::listeners::read_bind(&bind, notes)?;
@@ -37,7 +44,7 @@ pub(crate) fn read(file: &Table<'_>, listeners: &Listeners, notes: &mut Notes) -
             note.help("add token-file = \"admin.token\", or write bind = \"127.0.0.1:9901\""),
         );
     }
-    Some(Admin { bind, token_file })
+    Some(Admin { bind, token_file, read_token_file })
 }
 
 /// Whether only one of the addresses can be listened on.

@@ -106,6 +106,8 @@ pub struct Admin {
     pub bind: Bind,
     /// Path of the file with the token; present unless `bind` is local.
     pub token_file: Option<String>,
+    /// Path of the file with the token for reading; only with `token_file`.
+    pub read_token_file: Option<String>,
 }
 
 /// `[log]`: what is written about requests.

@@ -300,7 +300,10 @@ fn access_log_and_admin_interface_are_in_the_model() {
     };
     assert_eq!(config.log.access, Some(access));
     let bind = Bind::Tcp(([0, 0, 0, 0], 9901).into());
-    assert_eq!(config.admin, Some(Admin { bind, token_file: Some("token".to_owned()) }));
+    assert_eq!(
+        config.admin,
+        Some(Admin { bind, token_file: Some("token".to_owned()), read_token_file: None })
+    );
     let config = read(&format!("[log]\naccess = {{ to = \"stdout\" }}\n{rest}"));
     let access = config.log.access.expect("an access log");
     assert_eq!(access.captures, CaptureNames::default());

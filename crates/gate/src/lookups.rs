@@ -252,6 +252,13 @@ impl<W> Lookups<W> {
         }
     }
 
+    /// The present query of a look-up cannot reach its server: the caller sends the next one.
+    pub fn note_unreachable(&mut self, id: LookupId<W>) {
+        if let Some(lookup) = self.running.get_mut(id) {
+            lookup.fault = Fault::ServerFailed;
+        }
+    }
+
     /// Ends a look-up without an answer.
     pub fn end(&mut self, id: LookupId<W>, now: Moment) -> Step<W> {
         let Some(lookup) = self.running.get(id) else { return Step::Waits };

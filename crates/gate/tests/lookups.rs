@@ -73,6 +73,7 @@ fn forged_answer_is_ignored_and_a_server_that_fails_gives_way_to_the_next() {
     assert!(matches!(lookups.take_answer(id, &answer(&first, Err(2)), START), Step::Again));
     let second = lookups.next_query(id, 2, 8, START).expect("a query");
     assert_eq!(second.server, 1);
+    lookups.note_unreachable(id);
     // The answer of the first server is too late.
     assert!(matches!(lookups.take_answer(id, &answer(&first, Ok(60)), START), Step::Waits));
     let step = lookups.take_answer(id, &answer(&second, Ok(60)), START);
@@ -97,6 +98,16 @@ fn attempts_end_and_their_fault_is_not_kept() {
         assert_eq!((waiting, found), (vec![1], Err(fault)));
         begun(lookups.ask(question("a"), 0, 1, now));
     }
+}
+
+#[test]
+fn servers_that_cannot_be_reached_are_no_timeout() {
+    let mut lookups = Lookups::default();
+    let id = begun(lookups.ask(question("a"), 0, 1, START));
+    while lookups.next_query(id, 1, 7, START).is_some() {
+        lookups.note_unreachable(id);
+    }
+    assert!(matches!(lookups.end(id, START), Step::Ended(_, Err(Fault::ServerFailed))));
 }
 
 #[test]

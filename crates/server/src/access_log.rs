@@ -9,9 +9,9 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
-use std::thread::{self, Thread};
+use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -21,19 +21,16 @@ use tidegate_gate::access::{Entry, LineEncoder, Selection};
 
 pub use crate::batches::SharedBatch;
 use crate::batches::{Batch, BatchSender, Delivery};
+use crate::cold_thread::ColdThread;
 use crate::files;
 use crate::log;
 use crate::syslog::Syslog;
-use crate::threads::{self, Ended};
+use crate::threads::Ended;
 
 /// How long the writer collects lines before it writes them.
 const COLLECT_SPAN: Duration = Duration::from_millis(50);
 /// How often lost lines are reported.
 const REPORT_SPAN: Duration = Duration::from_secs(10);
-/// How long the end of the process waits for the last lines.
-const FLUSH_SPAN: Duration = log::FLUSH_SPAN;
-/// How often a thread that waits for the writer looks again.
-const LOOK_AGAIN: Duration = Duration::from_millis(1);
 /// How long the writer waits for a destination that accepts no bytes before it looks again.
 const POLL_AGAIN: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
@@ -44,28 +41,18 @@ struct Shared {
     is_asleep: AtomicBool,
     /// The destination is to be opened again.
     reopens: AtomicBool,
-    /// The process ends: the writer ends when all batches are empty.
-    ends: AtomicBool,
-    /// The writer has ended.
-    has_ended: AtomicBool,
+    /// The writer. It ends when all batches are empty.
+    thread: Arc<ColdThread>,
     /// Lines that were lost because the batch of their worker was full.
     dropped: AtomicU64,
     /// Lines that the destination did not accept, and that no worker has counted yet.
     uncounted: AtomicU64,
-    /// The writer; unset before it is started.
-    writer: OnceLock<Thread>,
 }
 
 impl Shared {
-    fn wake(&self) {
-        if let Some(writer) = self.writer.get() {
-            writer.unpark();
-        }
-    }
-
     fn wake_if_asleep(&self) {
         if self.is_asleep.load(Ordering::SeqCst) && self.is_asleep.swap(false, Ordering::SeqCst) {
-            self.wake();
+            self.thread.wake();
         }
     }
 }
@@ -131,14 +118,14 @@ impl LineSender {
             Delivery::Nothing => uncounted,
             Delivery::Done { is_urgent } => {
                 match is_urgent {
-                    true => self.shared.wake(),
+                    true => self.shared.thread.wake(),
                     false => self.shared.wake_if_asleep(),
                 }
                 uncounted
             }
             Delivery::Lost(lines) => {
                 self.shared.dropped.fetch_add(lines, Ordering::Relaxed);
-                self.shared.wake();
+                self.shared.thread.wake();
                 uncounted + lines
             }
         }
@@ -147,7 +134,7 @@ impl LineSender {
     /// Hands over the last lines, and waits for the writer to release the batch.
     pub(crate) fn deliver_last(&mut self) {
         self.batches.deliver_last();
-        self.shared.wake();
+        self.shared.thread.wake();
     }
 }
 
@@ -199,9 +186,7 @@ impl Log {
             reported: 0,
             report_at: Instant::now(),
         };
-        let thread = threads::spawn("access-log", move || writer.run())?;
-        // The writer does not sleep before its thread is known here.
-        let _ = bell.0.writer.set(thread.thread().clone());
+        bell.0.thread.start("access-log", move || writer.run())?;
         Ok(bell)
     }
 }
@@ -214,17 +199,12 @@ impl WriterWaker {
     /// Opens the destination again.
     pub(crate) fn reopen(&self) {
         self.0.reopens.store(true, Ordering::SeqCst);
-        self.0.wake();
+        self.0.thread.wake();
     }
 
-    /// Waits until all lines are written, for `FLUSH_SPAN` at most. No worker runs any more.
+    /// Waits until all lines are written, but not for long. No worker runs any more.
     pub(crate) fn finish(&self) {
-        self.0.ends.store(true, Ordering::SeqCst);
-        self.0.wake();
-        let deadline = Instant::now() + FLUSH_SPAN;
-        while !self.0.has_ended.load(Ordering::SeqCst) && Instant::now() < deadline {
-            thread::sleep(LOOK_AGAIN);
-        }
+        self.0.thread.finish();
     }
 }
 
@@ -337,14 +317,13 @@ impl Writer {
                 thread::park_timeout(COLLECT_SPAN);
                 continue;
             }
-            if self.shared.ends.load(Ordering::SeqCst) {
+            if self.shared.thread.ends() {
                 self.report_losses(true);
-                self.shared.has_ended.store(true, Ordering::SeqCst);
-                return Ended::AsPlanned;
+                return self.shared.thread.note_end();
             }
             // A worker that hands lines over after this look sees that the writer is asleep.
             self.shared.is_asleep.store(true, Ordering::SeqCst);
-            if !self.write_all() && !self.shared.ends.load(Ordering::SeqCst) {
+            if !self.write_all() && !self.shared.thread.ends() {
                 match self.unreported() {
                     0 => thread::park(),
                     _ => thread::park_timeout(REPORT_SPAN),

@@ -211,14 +211,25 @@ impl Exchange {
         sent.map(|()| progress.peer_closed)
     }
 
-    fn send(&mut self, bytes: &[u8]) -> Result<(), String> {
-        if bytes.is_empty() {
-            return Ok(());
+    fn send(&mut self, mut bytes: &[u8]) -> Result<(), String> {
+        let text = |error: std::io::Error| match error.kind() {
+            std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut => {
+                format!("the request was not taken within {EXCHANGE_SPAN:?}")
+            }
+            _ => error.to_string(),
+        };
+        while !bytes.is_empty() {
+            // The timeout is that of one call: a server that takes a few bytes now and then must not renew it.
+            let left = left(self.deadline).map_err(text)?;
+            self.stream.set_write_timeout(Some(left)).map_err(text)?;
+            match self.stream.write(bytes) {
+                Ok(0) => return Err("the connection takes no bytes".to_owned()),
+                Ok(count) => bytes = bytes.get(count..).unwrap_or_default(),
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(text(error)),
+            }
         }
-        let text = |error: std::io::Error| error.to_string();
-        let left = left(self.deadline).map_err(text)?;
-        self.stream.set_write_timeout(Some(left)).map_err(text)?;
-        self.stream.write_all(bytes).map_err(text)
+        Ok(())
     }
 }
 
@@ -294,6 +305,28 @@ mod tests {
             assert_eq!(response.values("a").collect::<Vec<_>>(), ["b", "c"], "{text}");
         }
         assert_eq!(read_response(b"HTTP/1.1 200", false, CONTENT_MAX), Ok(None));
+    }
+
+    #[test]
+    fn request_that_is_taken_slowly_ends_at_the_deadline() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("it is bound");
+        let stream = TcpStream::connect(address).expect("it listens");
+        let (mut peer, _) = listener.accept().expect("a connection");
+        let reader = std::thread::spawn(move || {
+            let mut buffer = vec![0; 64 << 10];
+            while peer.read(&mut buffer).is_ok_and(|count| count > 0) {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        });
+        let deadline = Instant::now() + Duration::from_millis(200);
+        let (plain, content_max) = (Vec::new(), CONTENT_MAX);
+        let mut exchange = Exchange { stream, session: None, plain, deadline, content_max };
+        // The reader needs two seconds at least, but takes bytes all the time.
+        let why = exchange.send(&vec![0; 64 << 20]).expect_err("the time is over");
+        assert_eq!(why, "the request was not taken within 10s");
+        drop(exchange);
+        reader.join().expect("it ends");
     }
 
     #[test]

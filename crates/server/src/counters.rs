@@ -2,6 +2,7 @@
 //! In: one `add` for each event. Out: names and numbers. Never: a lock, a map, an allocation.
 
 use std::sync::OnceLock;
+use std::sync::atomic::AtomicBool;
 
 use tidegate_base::counters;
 use tidegate_base::handlers::HandlerCounters;
@@ -423,6 +424,10 @@ pub struct Accounts {
     pub handlers: [HandlerCounters; HandlerKind::ALL.len()],
     /// By push hub of the process; empty until the worker has started.
     hubs: OnceLock<Box<[HubCounters]>>,
+    /// The worker serves no more.
+    pub(crate) has_stopped: AtomicBool,
+    /// The worker has not finished its turn for a long time.
+    pub(crate) is_stuck: AtomicBool,
     /// The worker's thread, for profiles; empty until it has started, and if it is unknown.
     pub thread: OnceLock<Thread>,
 }

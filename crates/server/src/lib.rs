@@ -20,6 +20,7 @@ pub mod certificates;
 mod client;
 mod client_places;
 mod cold_client;
+mod cold_thread;
 mod configuration;
 mod connection;
 pub mod counters;
@@ -75,8 +76,10 @@ mod settings;
 pub mod snapshot;
 pub mod span_export;
 pub mod start;
+mod start_error;
 pub mod stats;
 mod stop;
+mod stuck;
 mod successor;
 
 mod service_manager;
@@ -88,6 +91,7 @@ pub mod tokens;
 mod turn_share;
 mod unix_listeners;
 pub mod worker;
+mod worker_thread;
 
 pub use action::lua::mail::LuaPost;
 pub use action::push::{Key, PUSH_MAILS_MAX, PushMail, PushPost, no_bytes_in_flight};

@@ -13,7 +13,7 @@ use std::fmt::{self, Write as _};
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -111,6 +111,10 @@ impl fmt::Write for Line {
 }
 
 impl Level {
+    /// The levels with their names, from the most to the least important.
+    const ALL: [(&'static str, Self); 3] =
+        [("error", Self::Error), ("warning", Self::Warning), ("info", Self::Info)];
+
     fn name(self) -> &'static str {
         match self {
             Self::Error => "error",
@@ -424,6 +428,29 @@ fn report_panic(panic: &std::panic::PanicHookInfo<'_>) {
     }
 }
 
+/// The least important level that is logged, as an index of `Level::ALL`.
+static LEAST: AtomicUsize = AtomicUsize::new(Level::ALL.len() - 1);
+
+/// From now on, only lines of this level and of more important ones are logged, besides those of the start.
+///
+/// # Errors
+/// There is no such level; the names of all.
+pub(crate) fn set_level(name: &str) -> Result<(), String> {
+    match Level::ALL.iter().position(|(known, _)| *known == name) {
+        Some(index) => {
+            LEAST.store(index, Ordering::Relaxed);
+            Ok(())
+        }
+        None => Err(Level::ALL.map(|(name, _)| name).join(", ")),
+    }
+}
+
+/// Whether lines of this level are logged.
+fn is_logged(level: Level) -> bool {
+    let least = LEAST.load(Ordering::Relaxed);
+    Level::ALL.iter().take(least + 1).any(|(_, logged)| *logged == level)
+}
+
 /// Logs that something failed and the operator must act.
 pub(crate) fn error(message: fmt::Arguments<'_>) {
     submit(Destination::Stderr(Level::Error), message);
@@ -431,12 +458,16 @@ pub(crate) fn error(message: fmt::Arguments<'_>) {
 
 /// Logs that a peer or a file was refused.
 pub(crate) fn warning(message: fmt::Arguments<'_>) {
-    submit(Destination::Stderr(Level::Warning), message);
+    if is_logged(Level::Warning) {
+        submit(Destination::Stderr(Level::Warning), message);
+    }
 }
 
 /// Logs that something changed as intended.
 pub(crate) fn info(message: fmt::Arguments<'_>) {
-    submit(Destination::Stderr(Level::Info), message);
+    if is_logged(Level::Info) {
+        submit(Destination::Stderr(Level::Info), message);
+    }
 }
 
 /// Prints a startup line, without time and level.
@@ -472,6 +503,13 @@ fn submit(destination: Destination, message: fmt::Arguments<'_>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn level_has_one_of_three_names() {
+        assert_eq!(set_level("verbose"), Err("error, warning, info".to_owned()));
+        assert_eq!(set_level("info"), Ok(()));
+        assert!(is_logged(Level::Error) && is_logged(Level::Info));
+    }
     use std::collections::VecDeque;
 
     /// Returns the results of its script, and accepts everything after the end of the script.

@@ -2,11 +2,13 @@
 //! In: the configuration. Out: what each worker writes to; threads that write and send.
 
 use std::io;
+use std::sync::Arc;
 
 use tidegate_config::model::Config;
 
 use crate::access_log::{self, LineSender, WriterWaker};
-use crate::span_export::{ExporterWaker, SpanExport, SpanSender};
+use crate::cold_thread::ColdThread;
+use crate::span_export::{SpanExport, SpanSender};
 
 /// Before the threads are started.
 pub(crate) struct Outlets {
@@ -55,7 +57,7 @@ impl Outlets {
 #[derive(Clone)]
 pub(crate) struct OutletWakers {
     access: Option<WriterWaker>,
-    spans: Option<ExporterWaker>,
+    spans: Option<Arc<ColdThread>>,
 }
 
 impl OutletWakers {

@@ -14,7 +14,7 @@ use tidegate_config::findings::{Finding, Owner};
 use tidegate_config::model::{AccessTarget, Bind, Config};
 use tidegate_config::report::Kind;
 
-use crate::admin::token;
+use crate::admin::token::Tokens;
 use crate::files;
 
 /// What is wrong with a path, and the fix.
@@ -37,8 +37,8 @@ pub fn check(config: &Config, file: &Path) -> Vec<Finding> {
         if let Err(fault) = check_socket(&admin.bind) {
             note(Owner::Admin, &admin.bind.to_string(), fault);
         }
-        if let Err(fault) = token::read(admin) {
-            note(Owner::Admin, admin.token_file.as_deref().unwrap_or_default(), fault);
+        if let Err((path, fault)) = Tokens::read(admin) {
+            note(Owner::Admin, &path, fault);
         }
     }
     if let Some(AccessTarget::File(path)) = config.log.access.as_ref().map(|access| &access.to)

@@ -7,9 +7,9 @@
 //! Invariant: a request that the collector has accepted is not sent again.
 
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
-use std::thread::{self, Thread};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use tidegate_config::model::{RemoteAddress, Traces};
@@ -20,9 +20,10 @@ use tidegate_wire::http1::{encode_field, encode_field_u64};
 
 use crate::batches::{Batch, BatchSender, Delivery, SharedBatch};
 use crate::cold_client::{self, Response};
+use crate::cold_thread::ColdThread;
 use crate::log;
 use crate::randomness::random_seed;
-use crate::threads::{self, Ended};
+use crate::threads::Ended;
 
 /// Bytes of spans in a request. Collectors accept up to 20 MiB unless configured otherwise.
 const REQUEST_BYTES_MAX: usize = 4 << 20;
@@ -36,32 +37,16 @@ const RETRY_SPAN: Duration = Duration::from_secs(60);
 const RETRY_MIN: Duration = Duration::from_secs(1);
 /// The longest time until a retry.
 const RETRY_MAX: Duration = Duration::from_secs(30);
-/// How long the end of the process waits for the last spans.
-const FLUSH_SPAN: Duration = log::FLUSH_SPAN;
-/// How often a thread that waits for the exporter looks again.
-const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
 /// What workers and the exporter share.
 #[derive(Default)]
 struct Shared {
-    /// The process ends: the exporter ends after one more attempt.
-    ends: AtomicBool,
-    /// The exporter has ended.
-    has_ended: AtomicBool,
+    /// The exporter. At the end of the process it makes one more attempt.
+    thread: Arc<ColdThread>,
     /// Spans that the collector has taken, and that no worker has counted yet.
     exported: AtomicU64,
     /// Spans that it has not taken, and that no worker has counted yet.
     lost: AtomicU64,
-    /// The exporter; unset before it is started.
-    exporter: OnceLock<Thread>,
-}
-
-impl Shared {
-    fn wake(&self) {
-        if let Some(exporter) = self.exporter.get() {
-            exporter.unpark();
-        }
-    }
 }
 
 /// What became of spans since the last look.
@@ -113,7 +98,7 @@ impl SpanSender {
             SpanCounts { exported: take(&self.shared.exported), lost: take(&self.shared.lost) };
         match self.batches.deliver() {
             Delivery::Nothing | Delivery::Done { is_urgent: false } => {}
-            Delivery::Done { is_urgent: true } => self.shared.wake(),
+            Delivery::Done { is_urgent: true } => self.shared.thread.wake(),
             Delivery::Lost(spans) => counts.lost += spans,
         }
         counts
@@ -149,8 +134,8 @@ impl SpanExport {
     ///
     /// # Errors
     /// The kernel refused it.
-    pub(crate) fn start(self) -> io::Result<ExporterWaker> {
-        let waker = ExporterWaker(Arc::clone(&self.shared));
+    pub(crate) fn start(self) -> io::Result<Arc<ColdThread>> {
+        let thread = Arc::clone(&self.shared.thread);
         let host = rustix::system::uname();
         let instance = format!("{:016x}{:016x}", random_seed(), random_seed());
         let version = env!("CARGO_PKG_VERSION");
@@ -165,26 +150,8 @@ impl SpanExport {
             pending: Batch::default(),
             schedule: Schedule::default(),
         };
-        let thread = threads::spawn("spans", move || exporter.run())?;
-        // Workers wake it only for many spans.
-        let _ = waker.0.exporter.set(thread.thread().clone());
-        Ok(waker)
-    }
-}
-
-/// Tells the exporter that the process ends.
-#[derive(Clone)]
-pub(crate) struct ExporterWaker(Arc<Shared>);
-
-impl ExporterWaker {
-    /// Waits until the last spans are sent, for `FLUSH_SPAN` at most. No worker runs any more.
-    pub(crate) fn finish(&self) {
-        self.0.ends.store(true, Ordering::SeqCst);
-        self.0.wake();
-        let deadline = Instant::now() + FLUSH_SPAN;
-        while !self.0.has_ended.load(Ordering::SeqCst) && Instant::now() < deadline {
-            thread::sleep(LOOK_AGAIN);
-        }
+        thread.start("spans", move || exporter.run())?;
+        Ok(thread)
     }
 }
 
@@ -266,15 +233,14 @@ struct Exporter {
 impl Exporter {
     fn run(mut self) -> Ended {
         loop {
-            let ends = self.shared.ends.load(Ordering::SeqCst);
+            let ends = self.shared.thread.ends();
             let has_more = self.collect();
             let is_due = self.schedule.due.is_none_or(|due| Instant::now() >= due);
             if self.pending.entries > 0 && (is_due || ends) {
                 self.send(ends);
             }
             if ends && !(has_more && self.pending.entries == 0) {
-                self.shared.has_ended.store(true, Ordering::SeqCst);
-                return Ended::AsPlanned;
+                return self.shared.thread.note_end();
             }
             if !has_more || self.pending.entries > 0 {
                 thread::park_timeout(COLLECT_SPAN);

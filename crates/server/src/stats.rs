@@ -325,6 +325,13 @@ impl Registry {
         sums
     }
 
+    /// The requests of one subject that are in progress.
+    pub(crate) fn under_way(&self, subject: &Subject) -> u64 {
+        let blocks = self.blocks.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_workers = blocks.get(subject).into_iter().flatten();
+        of_workers.map(|traffic| traffic.counts.under_way_now.load()).sum()
+    }
+
     fn earlier(&self) -> MutexGuard<'_, StateTransfer> {
         self.earlier.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -113,7 +113,7 @@ fn profile_shows_the_functions_of_workers_in_all_formats() {
     assert!(profile.samples() > 0 && profile.facts.requests > 0, "{folded}");
     assert_eq!((profile.facts.workers, profile.facts.hertz), (2, 499));
     // Whether the kernel's functions are there depends on the system.
-    assert!(share(&profile, "tidegate_server::start::serve") > 0.5, "{folded}");
+    assert!(share(&profile, "tidegate_server::worker_thread::serve") > 0.5, "{folded}");
     assert!(share(&profile, "[unknown callers]") < 0.5, "{folded}");
     let table = loaded.profile(&["--from", &graph, "--text"]);
     assert!(table.contains("us/request  function ") && table.contains("[.] "), "{table}");
@@ -138,7 +138,7 @@ fn timers_replace_perf_and_show_compiled_lua() {
     let profile = Profile::parse(&folded).expect("stacks");
     assert_eq!(profile.facts.means, "timers");
     assert!(share(&profile, "[compiled Lua]") > 0.0, "{folded}");
-    let called = "tidegate_server::start::serve;";
+    let called = "tidegate_server::worker_thread::serve;";
     assert!(share(&profile, called) > 0.5, "callers of compiled code are found: {folded}");
 }
 

@@ -15,6 +15,7 @@ use crate::message::{
 use crate::proxy_protocol::{self, BINARY_BYTES_MAX, Extension};
 use tidegate_base::limits::TRAILER_BYTES_MAX;
 
+pub use crate::dns::fuzz::fuzz_dns;
 pub use crate::http2::fuzz::{fuzz_http2_connection, fuzz_http2_frames};
 pub use crate::http2::hpack::fuzz::fuzz_hpack;
 pub use crate::tls::fuzz::{fuzz_client_hello, fuzz_records};

@@ -3,8 +3,9 @@
 use std::fs;
 use std::path::Path;
 use tidegate_wire::fuzz::{
-    fuzz_chunked, fuzz_client_hello, fuzz_hpack, fuzz_http2_connection, fuzz_http2_frames,
-    fuzz_proxy_header, fuzz_records, fuzz_request, fuzz_response, fuzz_websocket,
+    fuzz_chunked, fuzz_client_hello, fuzz_dns, fuzz_hpack, fuzz_http2_connection,
+    fuzz_http2_frames, fuzz_proxy_header, fuzz_records, fuzz_request, fuzz_response,
+    fuzz_websocket,
 };
 
 fn replay(target: &str, body: fn(&[u8])) {
@@ -31,6 +32,11 @@ fn response_corpus_passes() {
 #[test]
 fn chunked_corpus_passes() {
     replay("chunked", fuzz_chunked);
+}
+
+#[test]
+fn dns_corpus_passes() {
+    replay("dns", fuzz_dns);
 }
 
 #[test]

@@ -27,6 +27,14 @@ pub static ADMIN: Section = Section {
              request, or with the command `auth TOKEN`. The file is read at start.",
             "",
         ),
+        key(
+            "read-token-file",
+            Text("the path of a file"),
+            Absent,
+            "A file with a second token, for programs that only read: its clients get all pages, and run only commands that \
+             begin with show, get, help or wait. Only with `token-file`.",
+            "",
+        ),
     ],
     later: &[],
 };

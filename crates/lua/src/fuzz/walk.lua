@@ -42,7 +42,9 @@ local function add(name, value, depth)
     known[value] = true
     for key, member in pairs(value) do add(name .. "." .. tostring(key), member, depth + 1) end
     local meta = debug and getmetatable(value)
-    if type(meta) == "table" and type(meta.__index) == "table" then add(name, meta.__index, depth + 1) end
+    -- The metatable may be one of the arguments, whose own `__index` fails.
+    local members = type(meta) == "table" and rawget(meta, "__index")
+    if type(members) == "table" then add(name, members, depth + 1) end
   end
 end
 local function call(number)

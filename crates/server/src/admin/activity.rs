@@ -24,7 +24,7 @@ fn no_arguments(command: &str, arguments: &[&str]) -> Result<(), String> {
     match arguments.is_empty() {
         true => Ok(()),
         false => {
-            Err(format!("`{command}` does not accept {:?}; write: {command}", arguments.join(" ")))
+            Err(format!("`{command}` does not accept {:?}; usage: {command}", arguments.join(" ")))
         }
     }
 }

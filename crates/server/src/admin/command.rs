@@ -9,8 +9,10 @@ use tidegate_gate::access::Names;
 use tidegate_gate::agent::{Operation, WEIGHT_MAX, part_of_weight};
 
 use super::profile::{self, Plan};
+use super::wait::Wait;
 use super::{
     Operations, activity, errors, events, info, maintenance, map, parts, sess, set, stat, table,
+    wait,
 };
 use crate::health::{ServerState, View};
 
@@ -23,6 +25,8 @@ pub(super) enum Reply {
     Changed(String),
     /// A profile is to be taken as long as the client waits for it.
     Profile(Plan),
+    /// The client waits for a time or for a server.
+    Wait(Wait),
 }
 
 pub(super) type Outcome = Result<Reply, String>;
@@ -189,6 +193,34 @@ const COMMANDS: &[Command] = &[
         about: "stops or resumes sending requests to a server, or changes its share; requests under way complete",
         example: "set server api/10.0.0.1:8000 state drain",
         run: set_server,
+    },
+    Command {
+        words: &["enable", "server"],
+        arguments: "POOL/SERVER",
+        about: "the same as `set server` with `state ready`",
+        example: "enable server api/10.0.0.1:8000",
+        run: |arguments, operations| switch_server("enable", arguments, "ready", operations),
+    },
+    Command {
+        words: &["disable", "server"],
+        arguments: "POOL/SERVER",
+        about: "the same as `set server` with `state maint`",
+        example: "disable server api/10.0.0.1:8000",
+        run: |arguments, operations| switch_server("disable", arguments, "maint", operations),
+    },
+    Command {
+        words: &["wait"],
+        arguments: "DURATION [server POOL/SERVER up|down|unused]",
+        about: "waits for the time, or until the server takes requests, takes none, or has none in progress; fails if the time ends before",
+        example: "wait 30s server api/10.0.0.1:8000 unused",
+        run: wait::plan,
+    },
+    Command {
+        words: &["set", "log", "level"],
+        arguments: "error|warning|info",
+        about: "logs only lines of this level and of more important ones, until the process ends; `show events` stays complete",
+        example: "set log level warning",
+        run: set_log_level,
     },
     Command {
         words: &["show", "map"],
@@ -378,6 +410,11 @@ pub(super) fn run(words: &[&str], operations: &Operations) -> Outcome {
     Err(unknown(words))
 }
 
+/// Whether a command changes something or costs the process much, so that a client that may only read must not run it.
+pub(super) fn needs_all_rights(words: &[&str]) -> bool {
+    !matches!(words.first(), Some(&("show" | "get" | "help" | "wait")))
+}
+
 /// Whether `words` begin with a command.
 pub(super) fn is_known(words: &[&str]) -> bool {
     COMMANDS.iter().any(|command| words.starts_with(command.words))
@@ -523,6 +560,27 @@ fn status_number(code: &str) -> u8 {
         "L7STS" => 17,
         _ => 0,
     }
+}
+
+fn switch_server(
+    command: &str,
+    arguments: &[&str],
+    state: &str,
+    operations: &Operations,
+) -> Outcome {
+    match arguments {
+        [place] => set_server(&[place, "state", state], operations),
+        _ => Err(format!("usage: {command} server POOL/SERVER")),
+    }
+}
+
+fn set_log_level(arguments: &[&str], _: &Operations) -> Outcome {
+    let [level] = arguments else {
+        return Err("usage: set log level error|warning|info".to_owned());
+    };
+    crate::log::set_level(level)
+        .map_err(|known| format!("the level cannot be {level:?}; allowed: {known}"))?;
+    Ok(Reply::Changed(String::new()))
 }
 
 fn set_server(arguments: &[&str], operations: &Operations) -> Outcome {

@@ -4,19 +4,23 @@
 
 use core::net::IpAddr;
 use std::io::{self, Read as _, Write as _};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use tidegate_wire::http1::{HeadDecoder, HeadLimits};
 use tidegate_wire::message::{FieldStorage, Method, RequestHead, reason_phrase};
 
 use super::connection::Connection;
+use super::token::Rights;
+use crate::counters::Accounts;
+
 use super::{Caller, INPUT_BYTES_MAX, Input, Operations, info, metrics, stat};
 
 const TEXT: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
 /// The list of pages, for clients that request another one.
 const PAGES: &str = "GET /metrics  metrics for Prometheus (OpenMetrics)\n\
-    GET /live     200 while the process runs\n\
+    GET /live     200 while the process runs, 503 while a worker is stuck\n\
     GET /ready    200 while it serves, 503 while it stops\n\
     GET /info     the process, as JSON\n\
     GET /stat     listeners, pools and servers, as JSON\n\
@@ -83,7 +87,7 @@ pub(super) fn serve(
 }
 
 fn page_of(head: &RequestHead<'_>, caller: &Caller, operations: &Operations) -> Page {
-    if caller.token.is_none() && !head.host.is_none_or(is_address) {
+    if caller.tokens.all.is_none() && !head.host.is_none_or(is_address) {
         return Page::text(
             421,
             "the Host field must be an IP address or localhost; for another name, set `token-file` in [admin]\n",
@@ -97,7 +101,13 @@ fn page_of(head: &RequestHead<'_>, caller: &Caller, operations: &Operations) -> 
     }
     // Health checks of an orchestrator have no token.
     match head.path {
-        "/live" | "/livez" | "/healthz" => return Page::text(200, "ok\n"),
+        "/live" | "/livez" | "/healthz" => {
+            let is_stuck = |of: &Arc<Accounts>| of.is_stuck.load(Ordering::Relaxed);
+            return match operations.accounts.iter().position(is_stuck) {
+                None => Page::text(200, "ok\n"),
+                Some(worker) => Page::text(503, &format!("worker {worker} is stuck\n")),
+            };
+        }
         "/ready" | "/readyz" => {
             return match operations.is_stopping.load(Ordering::SeqCst) {
                 false => Page::text(200, "ok\n"),
@@ -108,7 +118,7 @@ fn page_of(head: &RequestHead<'_>, caller: &Caller, operations: &Operations) -> 
     }
     let shown = head.find_named("authorization").and_then(|value| value.strip_prefix(b"Bearer "));
     let shown = shown.and_then(|token| core::str::from_utf8(token).ok()).unwrap_or_default();
-    if !caller.accepts(shown) {
+    if caller.tokens.rights_of(Some(shown)) == Rights::None {
         return Page::text(401, "present the token: Authorization: Bearer TOKEN\n");
     }
     match head.path {

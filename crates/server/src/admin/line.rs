@@ -8,6 +8,7 @@ use std::io::{self, Write as _};
 
 use super::command::{self, Reply};
 use super::connection::Connection;
+use super::token::Rights;
 use super::{Caller, Input, Operations};
 
 /// Serves the line `first` and, in a session, the lines after it.
@@ -18,11 +19,12 @@ pub(super) fn serve(
     caller: &Caller,
     operations: &Operations,
 ) -> io::Result<()> {
-    let mut session = Session { has_prompt: false, is_known: caller.token.is_none() };
+    let mut session = Session { has_prompt: false, rights: caller.tokens.rights_of(None) };
     let mut next = Some(first);
     while let Some(line) = next {
         let (mut output, goes_on) = session.run_line(&line, caller, operations, &mut connection);
-        match session.is_known {
+        let is_known = session.rights != Rights::None;
+        match is_known {
             true => connection.mark_served(),
             false => connection.mark_refused(),
         }
@@ -34,7 +36,7 @@ pub(super) fn serve(
             return Ok(());
         }
         // Without the token, the deadline of the first line still applies.
-        if session.is_known {
+        if is_known {
             connection.mark_idle();
         }
         next = input.read_line(&mut connection)?;
@@ -46,8 +48,8 @@ pub(super) fn serve(
 struct Session {
     /// The client wants a prompt, and to send more lines.
     has_prompt: bool,
-    /// The client has presented the token, or needs none.
-    is_known: bool,
+    /// What the client may do, by the token that it has presented.
+    rights: Rights,
 }
 
 /// A command of a line.
@@ -96,12 +98,17 @@ impl Session {
                 Step::Quit => quits = true,
                 Step::Prompt => self.has_prompt = !self.has_prompt,
                 Step::Auth(token) => {
-                    self.is_known = caller.accepts(token);
-                    if !self.is_known {
+                    self.rights = caller.tokens.rights_of(Some(token));
+                    if self.rights == Rights::None {
                         return (output + DENIED, false);
                     }
                 }
-                Step::Run(_) if !self.is_known => return (output + DENIED, false),
+                Step::Run(_) if self.rights == Rights::None => return (output + DENIED, false),
+                Step::Run(words)
+                    if self.rights == Rights::Read && command::needs_all_rights(&words) =>
+                {
+                    return (output + READ_ONLY, false);
+                }
                 Step::Run(words) => {
                     // A command may take longer than the time limit for a line, and the connection keeps its place meanwhile.
                     connection.mark_served();
@@ -128,6 +135,10 @@ fn run(
                 Err(why) => format!("error: {why}\n\n"),
             }
         }
+        Ok(Reply::Wait(wait)) => match wait.run(operations) {
+            Ok(()) => "\n".to_owned(),
+            Err(why) => format!("error: {why}\n\n"),
+        },
         Ok(Reply::Shown(text)) => text + "\n",
         Ok(Reply::Changed(text)) => {
             super::audit(caller, &words.join(" "));
@@ -140,6 +151,9 @@ fn run(
 /// The reply to a client without the token.
 const DENIED: &str =
     "error: present the token first: auth TOKEN (tidegate ctl: --token-file FILE)\n\n";
+
+/// The reply to a client with the token for reading.
+const READ_ONLY: &str = "error: with this token, only show, get, help and wait are allowed; present that of `token-file`\n\n";
 
 #[cfg(test)]
 mod tests {
@@ -154,6 +168,7 @@ mod tests {
     use super::super::profile::Profiler;
     use super::super::reloads::Reloads;
     use super::super::serve as serve_any;
+    use super::super::token::Tokens;
     use super::*;
     use crate::health::{Roster, ServerState};
     use crate::known_names::KnownNames;
@@ -191,7 +206,8 @@ mod tests {
         client.write_all(bytes).expect("room");
         client.shutdown(std::net::Shutdown::Write).expect("it is open");
         let connection = operations.places.take(Stream::Unix(own)).expect("a place");
-        let caller = Caller { from: "the test".to_owned(), token: token.map(Arc::from) };
+        let tokens = Tokens { all: token.map(str::to_owned), read: Some("reader".to_owned()) };
+        let caller = Caller { from: "the test".to_owned(), tokens: Arc::new(tokens) };
         let _ = serve_any(connection, &caller, &operations);
         let mut reply = String::new();
         // Bytes that were not read reset the connection.
@@ -260,5 +276,46 @@ mod tests {
         denied(&format!("auth wrong;auth secret;{SET}\n"));
         denied(&format!("{SET};auth secret;{SET}\n"));
         assert!(exchange(format!("auth secret;{SET}\n").as_bytes(), Some("secret")).1);
+    }
+
+    #[test]
+    fn token_for_reading_runs_no_command_that_changes_something() {
+        for line in [SET, "disable server p/127.0.0.1:2", "reload", "profile 1s", "clear map m"] {
+            let line = format!("auth reader;{line}\n");
+            let (reply, is_set) = exchange(line.as_bytes(), Some("secret"));
+            assert!(!is_set && reply == READ_ONLY, "{line}: {reply}");
+        }
+        let (reply, _) = exchange(b"auth reader;show info;wait 0s\n", Some("secret"));
+        assert!(reply.starts_with("Name: Tidegate\n") && !reply.contains("error"), "{reply}");
+        let both = format!("auth reader;auth secret;{SET}\n");
+        assert!(exchange(both.as_bytes(), Some("secret")).1);
+    }
+
+    #[test]
+    fn scripts_wait_for_a_server_and_switch_it() {
+        let run = |line: &str| exchange(format!("{line}\n").as_bytes(), None);
+        assert_eq!(run("disable server p/127.0.0.1:2"), ("\n".to_owned(), true));
+        assert!(!run("disable server p/127.0.0.1:2;enable server p/127.0.0.1:2").1);
+        let place = "p/127.0.0.1:2";
+        for line in [
+            format!("wait 1m server {place} up"),
+            format!("disable server {place};wait 1m server {place} down"),
+            format!("wait 1m server {place} unused"),
+        ] {
+            let (reply, _) = run(&line);
+            assert!(!reply.contains("error"), "{line}: {reply}");
+        }
+        for (line, part) in [
+            (format!("wait 0s server {place} down"), "is not down after 0ns"),
+            (format!("wait 1s server {place} well"), "allowed: up, down, unused"),
+            ("wait 1s server p/x up".to_owned(), "no server p/x"),
+            ("wait".to_owned(), "usage: wait DURATION"),
+            ("wait 6m".to_owned(), "at most 5m"),
+            ("enable server".to_owned(), "usage: enable server POOL/SERVER"),
+            ("set log level loud".to_owned(), "allowed: error, warning, info"),
+        ] {
+            let (reply, _) = run(&line);
+            assert!(reply.starts_with("error: ") && reply.contains(part), "{line}: {reply}");
+        }
     }
 }

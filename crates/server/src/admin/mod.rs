@@ -26,6 +26,7 @@ mod set;
 mod stat;
 mod table;
 pub(crate) mod token;
+mod wait;
 
 use std::collections::BTreeMap;
 use std::io::{self, Read};
@@ -48,7 +49,9 @@ use tidegate_secure::TlsPlan;
 pub(crate) use self::connection::Places;
 use self::connection::{Connection, Stream};
 pub(crate) use self::profile::Profiler;
+pub(crate) use self::profile::{ROOT as PROFILE_ROOT, snapshot};
 pub(crate) use self::reloads::Reloads;
+use self::token::Tokens;
 use crate::counters::Accounts;
 use crate::events::EventKind;
 use crate::health::Roster;
@@ -163,8 +166,8 @@ impl Operations {
 pub(crate) struct Interface {
     /// The socket that accepts connections.
     socket: Socket,
-    /// The token that clients must present; `None`: none is needed.
-    token: Option<String>,
+    /// The tokens that clients must present.
+    tokens: Tokens,
     /// Tells the thread of the interface that another process has taken over.
     bell: OwnedFd,
     /// The other end of `bell`.
@@ -199,8 +202,7 @@ impl Interface {
         takeover: bool,
         inherited: Option<OwnedFd>,
     ) -> Result<Self, String> {
-        let token = token::read(admin).map_err(|(what, help)| {
-            let path = admin.token_file.as_deref().unwrap_or_default();
+        let tokens = Tokens::read(admin).map_err(|(path, (what, help))| {
             format!("the admin interface cannot be opened: {path}: {what}; help: {help}")
         })?;
         let opened = match (inherited, &admin.bind) {
@@ -221,7 +223,7 @@ impl Interface {
         let bell = pipe_with(PipeFlags::CLOEXEC);
         let (bell, doorbell) =
             bell.map_err(|error| format!("the admin interface cannot be opened: {error}"))?;
-        Ok(Self { socket, token, bell, doorbell: Some(LeaveSignal(doorbell)) })
+        Ok(Self { socket, tokens, bell, doorbell: Some(LeaveSignal(doorbell)) })
     }
 
     /// A copy of the socket for another process, and how the thread is told to leave the socket to it. `None` on a second
@@ -262,8 +264,8 @@ impl Interface {
         operations: Arc<Operations>,
         opening: Option<mpsc::Receiver<()>>,
     ) -> io::Result<()> {
-        let Self { socket, token, bell, .. } = self;
-        let token = token.map(Arc::<str>::from);
+        let Self { socket, tokens, bell, .. } = self;
+        let tokens = Arc::new(tokens);
         threads::spawn("admin", move || {
             let mut socket = socket;
             if let Some(opening) = opening {
@@ -292,7 +294,7 @@ impl Interface {
                 match accepted {
                     Ok((stream, from)) => {
                         let operations = Arc::clone(&operations);
-                        let caller = Caller { from, token: token.clone() };
+                        let caller = Caller { from, tokens: Arc::clone(&tokens) };
                         begin(stream, caller, operations);
                     }
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -334,17 +336,8 @@ fn begin(stream: Stream, caller: Caller, operations: Arc<Operations>) {
 struct Caller {
     /// Its address, for the log.
     from: String,
-    /// The token that it must present.
-    token: Option<Arc<str>>,
-}
-
-impl Caller {
-    /// Whether `shown` is the token, compared in constant time.
-    fn accepts(&self, shown: &str) -> bool {
-        let Some(token) = &self.token else { return true };
-        let differences = token.bytes().zip(shown.bytes()).map(|(one, other)| one ^ other);
-        token.len() == shown.len() && differences.fold(0, |sum, bits| sum | bits) == 0
-    }
+    /// The tokens of the interface.
+    tokens: Arc<Tokens>,
 }
 
 fn serve(mut connection: Connection, caller: &Caller, operations: &Operations) -> io::Result<()> {

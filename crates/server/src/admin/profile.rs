@@ -24,7 +24,7 @@ const HERTZ: u32 = 99;
 /// Added to the nice value of the thread that reads the samples.
 const NICE: i32 = 10;
 /// The function of a worker that calls all others.
-const ROOT: &str = "tidegate_server::start::serve";
+pub(crate) const ROOT: &str = "tidegate_server::worker_thread::serve";
 const USAGE: &str = "usage: profile DURATION [worker N] [hertz N] [by perf|timers] [attached], such as: profile 10s; \
     or: profile stop";
 
@@ -187,7 +187,8 @@ impl Plan {
     }
 }
 
-fn snapshot<'s>(sample: &Sample<'s>) -> Snapshot<'s> {
+/// The sample as the profile reads it.
+pub(crate) fn snapshot<'s>(sample: &Sample<'s>) -> Snapshot<'s> {
     Snapshot {
         instruction: sample.registers.instruction,
         stack_pointer: sample.registers.stack,

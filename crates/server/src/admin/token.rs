@@ -1,5 +1,5 @@
-//! The token of the admin interface.
-//! In: `[admin]`. Out: the token, or why the file cannot be used and the fix.
+//! The tokens of the admin interface.
+//! In: `[admin]`; what a client has shown. Out: its rights; why a file cannot be used, and the fix.
 //! Limits: `TOKEN_BYTES_MAX`; at least `TOKEN_CHARS_MIN` characters if other machines may reach the interface.
 
 use tidegate_config::model::{Admin, Bind};
@@ -15,19 +15,63 @@ const MAKE: &str = "write a random token into the file: openssl rand -hex 32";
 /// Why a token cannot be used: what is wrong, and the fix.
 pub(crate) type Fault = (String, String);
 
-/// The token: the content of the file without blanks around it; `None` if none is configured.
-///
-/// # Errors
-/// The file cannot be read, or its content is not a token.
-pub(crate) fn read(admin: &Admin) -> Result<Option<String>, Fault> {
-    let Some(path) = &admin.token_file else { return Ok(None) };
+/// The tokens of the interface: the contents of the files without blanks around them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tokens {
+    /// The token for all commands; `None`: no token is needed.
+    pub(crate) all: Option<String>,
+    /// The token for pages and for commands that change nothing.
+    pub(crate) read: Option<String>,
+}
+
+/// What a client may do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Rights {
+    /// Nothing.
+    None,
+    /// To read.
+    Read,
+    /// Everything.
+    All,
+}
+
+impl Tokens {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// A file cannot be read, or its content is not a token: its path, and what is wrong.
+    pub(crate) fn read(admin: &Admin) -> Result<Self, (String, Fault)> {
+        let one = |path: &Option<String>| {
+            let Some(path) = path else { return Ok(None) };
+            read_file(path, admin).map(Some).map_err(|fault| (path.clone(), fault))
+        };
+        Ok(Self { all: one(&admin.token_file)?, read: one(&admin.read_token_file)? })
+    }
+
+    /// The rights of a client that has shown this, compared in constant time.
+    pub(crate) fn rights_of(&self, shown: Option<&str>) -> Rights {
+        let is = |token: &Option<String>| {
+            let (Some(token), Some(shown)) = (token, shown) else { return false };
+            let differences = token.bytes().zip(shown.bytes()).map(|(one, other)| one ^ other);
+            token.len() == shown.len() && differences.fold(0, |sum, bits| sum | bits) == 0
+        };
+        match (is(&self.all), is(&self.read)) {
+            (true, _) => Rights::All,
+            (false, _) if self.all.is_none() => Rights::All,
+            (false, true) => Rights::Read,
+            (false, false) => Rights::None,
+        }
+    }
+}
+
+fn read_file(path: &str, admin: &Admin) -> Result<String, Fault> {
     let bytes = files::read(path, TOKEN_BYTES_MAX)
         .map_err(|error| (format!("the token cannot be read: {error}"), MAKE.to_owned()))?;
     let is_local = match &admin.bind {
         Bind::Tcp(address) => address.ip().is_loopback(),
         Bind::Unix(_) => true,
     };
-    check(&bytes, is_local).map(Some)
+    check(&bytes, is_local)
 }
 
 /// Whether other users of the machine cannot use the interface.

@@ -45,7 +45,8 @@ impl Echo {
     }
 }
 
-fn begin(process: &Process, target: &str) -> SimPeer {
+/// Sends a request over a connection of its own.
+pub fn begin(process: &Process, target: &str) -> SimPeer {
     let peer = process.net.dial(&process.workers[0].bound[0]).expect("the workers listen");
     let request = format!("GET {target} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
     assert_eq!(peer.send(request.as_bytes()), request.len());
@@ -154,16 +155,28 @@ fn sockets_end_with_their_handlers_whatever_the_network_does() {
 /// Runs one seed. Returns the responses.
 fn storm(seed: u64) -> Vec<String> {
     let mut prng = Prng::new(seed ^ 0x6461_7461);
-    let mut process = Process::of(FILE, 1);
+    let process = Process::of(FILE, 1);
     let mut echo = Echo::new(&process.net);
+    let latency_us_max = prng.below(60_000) as u32;
+    run_storm(process, (seed, &mut prng), (latency_us_max, 8), || echo.step())
+}
+
+/// Clients ask for `/storm` and leave when they like, in a network that loses, repeats and delays datagrams by up to
+/// `latency_us_max`; a turn takes up to `turn_ms_max`. Then the process stops. `step` plays the servers. Returns the responses.
+pub fn run_storm(
+    mut process: Process,
+    (seed, prng): (u64, &mut Prng),
+    (latency_us_max, turn_ms_max): (u32, u64),
+    mut step: impl FnMut(),
+) -> Vec<String> {
     let net = process.net.clone();
     net.set_faults(Faults {
-        datagram_lost_ppm: prng.below(400_000) as u32,
+        datagram_lost_ppm: prng.below(500_000) as u32,
         datagram_repeated_ppm: prng.below(300_000) as u32,
         would_block_ppm: prng.below(300_000) as u32,
-        connect_shortage_ppm: prng.below(100_000) as u32,
+        connect_shortage_ppm: prng.below(150_000) as u32,
         register_shortage_ppm: prng.below(50_000) as u32,
-        latency_us_max: prng.below(60_000) as u32,
+        latency_us_max,
         ..Faults::none()
     });
     let (mut clients, mut responses): (Vec<(SimPeer, Vec<u8>)>, _) = (Vec::new(), Vec::new());
@@ -188,14 +201,21 @@ fn storm(seed: u64) -> Vec<String> {
             !leaves
         });
         if prng.below(4) > 0 {
-            echo.step();
+            step();
         }
         process.turns(1);
-        net.advance_by(Span::from_millis(prng.below(8)));
+        net.advance_by(Span::from_millis(prng.below(turn_ms_max)));
     }
     clients.clear();
+    stop(&mut process, seed, Span::from_millis(prng.below(3000)));
+    responses
+}
+
+/// Stops the process, and checks that nothing is left.
+fn stop(process: &mut Process, seed: u64, grace: Span) {
+    let net = process.net.clone();
     let harness = &mut process.workers[0];
-    harness.stop(Span::from_millis(prng.below(300)));
+    harness.stop(grace);
     for turn in 0.. {
         assert!(turn < STOP_TURNS_MAX, "seed {seed}: {:?}", harness.worker.leftovers());
         harness.turn();
@@ -213,5 +233,4 @@ fn storm(seed: u64) -> Vec<String> {
     harness.worker.stop_apps(&mut harness.reactor);
     assert_eq!(harness.find_leak(), None, "seed {seed}");
     assert_eq!(harness.reactor.datagram_socket_count(), 0, "seed {seed}");
-    responses
 }

@@ -93,7 +93,7 @@ fn sessions_are_listed_shown_and_ended() {
     for (words, expected) in [
         (&["kill", "conn", &id][..], "there is no such connection"),
         (&["show", "conn", &id][..], "it has ended"),
-        (&["kill", "conn", "99.0.1"][..], "its first number is a worker, 0 to"),
+        (&["kill", "conn", "99.0.1"][..], "the first number is the worker, 0 to"),
         (&["kill", "conn", "x"][..], "such as 0.12.5"),
         (&["show", "sess", "frob"][..], "allowed: show sess [json] [all]"),
         (&["show", "sess", "limit", "0"][..], "allowed: 1 to 100000"),

@@ -188,6 +188,8 @@ fn agent_changes_the_share_of_its_server() {
     ] {
         say(line);
         checked.wait_for(true, "last_agt", line.trim());
+        // Otherwise the other server may miss the line, such as the one that ends its drain.
+        checked.wait_for(false, "last_agt", line.trim());
         assert_eq!(checked.stat(&checked.first, "status"), status, "{line}");
         assert_eq!(checked.stat(&checked.first, "weight"), weight, "{line}");
     }

@@ -23,6 +23,7 @@ mod http2_servers;
 mod keys;
 mod load;
 mod log;
+mod names;
 mod nginx_origin;
 mod origins;
 mod passwords;

@@ -5,6 +5,7 @@
 //! asked for, which pass each network without fragments.
 
 mod answer;
+pub(crate) mod fuzz;
 mod name;
 
 use core::net::{Ipv4Addr, Ipv6Addr};

@@ -8,9 +8,11 @@
 //! The worker asks by itself, and not the resolver of the system: that one blocks, and knows neither how long a record may be kept
 //! nor any record but addresses.
 
+use core::net::SocketAddr;
+
 use serde_json::{Value, json};
 use tidegate_base::{Moment, Prng};
-use tidegate_gate::lookups::{Asked, Fault, Found, LookupId, Lookups, Step};
+use tidegate_gate::lookups::{Asked, Fault, Found, LookupId, Lookups, Query, Step};
 use tidegate_lua::OperationId;
 use tidegate_reactor::{DatagramId, DatagramSent, Reactor};
 use tidegate_wire::dns::{Question, Record};
@@ -96,13 +98,11 @@ impl Worker {
                 return self.note_lookup(reactor, id, step);
             };
             let server = servers.get(query.server).copied();
-            let socket = server.and_then(|server| reactor.open_datagrams(server).ok());
-            // A server that cannot be asked has failed.
-            let Some(socket) = socket else { continue };
-            if reactor.send_datagram(socket, &query.bytes) != DatagramSent::Sent {
-                reactor.close_datagrams(socket);
+            let Some(socket) = server.and_then(|server| send_query_to(reactor, server, &query))
+            else {
+                self.lookups.table.note_unreachable(id);
                 continue;
-            }
+            };
             self.accounts.counters.dns_queries.add(1);
             self.datagrams.insert(socket, DatagramUser::Lookup(id));
             self.lookups.sockets.push((id, socket));
@@ -169,6 +169,7 @@ impl Worker {
         reactor: &mut R,
         id: LookupId<AppCaller>,
     ) {
+        self.lookups.table.note_unreachable(id);
         self.send_query(reactor, id);
     }
 
@@ -186,6 +187,20 @@ impl Worker {
             self.note_lookup(reactor, id, step);
         }
     }
+}
+
+/// Sends a query over a socket of its own. `None` if this host cannot send it.
+fn send_query_to<R: Reactor>(
+    reactor: &mut R,
+    server: SocketAddr,
+    query: &Query,
+) -> Option<DatagramId> {
+    let socket = reactor.open_datagrams(server).ok()?;
+    if reactor.send_datagram(socket, &query.bytes) != DatagramSent::Sent {
+        reactor.close_datagrams(socket);
+        return None;
+    }
+    Some(socket)
 }
 
 /// A record as scripts get it.

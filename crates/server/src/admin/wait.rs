@@ -1,0 +1,117 @@
+//! The command `wait`: for scripts that continue once a server has no requests, or takes requests again.
+//! In: words; the states of servers. Out: nothing at the end of the wait, or why the wait has failed.
+//! Never: runs on a worker: the thread of the client looks at the server again and again.
+//! Limits: `SPAN_MAX`: a client that waits has one of the places of the interface.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tidegate_gate::access::Names;
+
+use super::Operations;
+use super::command::{Outcome, Reply};
+use super::profile::parse_span;
+use crate::stats::Subject;
+
+/// The longest wait.
+const SPAN_MAX: Duration = Duration::from_secs(300);
+/// How often the thread looks again.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+const USAGE: &str = "usage: wait DURATION [server POOL/SERVER up|down|unused], such as: wait 30s server api/10.0.0.1:8000 unused";
+
+/// What a client waits for.
+#[derive(PartialEq, Debug)]
+pub(super) struct Wait {
+    span: Duration,
+    /// The names of a pool and of a server, and what is to be true of it.
+    until: Option<(String, String, Condition)>,
+}
+
+/// What is to be true of a server.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Condition {
+    /// It takes requests.
+    Up,
+    /// It takes none.
+    Down,
+    /// It has none in progress.
+    Unused,
+}
+
+impl Condition {
+    const WORDS: [(&'static str, Self); 3] =
+        [("up", Self::Up), ("down", Self::Down), ("unused", Self::Unused)];
+}
+
+/// Reads the arguments of the command.
+pub(super) fn plan(arguments: &[&str], operations: &Operations) -> Outcome {
+    let [span, rest @ ..] = arguments else { return Err(USAGE.to_owned()) };
+    let span = parse_span(span).filter(|span| *span <= SPAN_MAX);
+    let span = span.ok_or_else(|| format!("DURATION is at most 5m; {USAGE}"))?;
+    let until = match rest {
+        [] => None,
+        ["server", place, word] => {
+            let known = Condition::WORDS.iter().find(|(known, _)| known == word);
+            let (_, condition) = known.ok_or_else(|| {
+                format!(
+                    "a server cannot be waited for until it is {word:?}; allowed: up, down, unused"
+                )
+            })?;
+            let (pool, server) = place.split_once('/').ok_or(USAGE)?;
+            let (pool, server) = (pool.to_owned(), server.to_owned());
+            is_met(operations, &pool, &server, *condition)?;
+            Some((pool, server, *condition))
+        }
+        _ => return Err(USAGE.to_owned()),
+    };
+    Ok(Reply::Wait(Wait { span, until }))
+}
+
+impl Wait {
+    /// Waits. A client that has ended its side of the connection, as `socat` does at once, still waits for the reply.
+    pub(super) fn run(&self, operations: &Operations) -> Result<(), String> {
+        let deadline = Instant::now() + self.span;
+        loop {
+            if let Some((pool, server, condition)) = &self.until
+                && is_met(operations, pool, server, *condition)?
+            {
+                return Ok(());
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            thread::sleep(left.min(LOOK_AGAIN));
+        }
+        match &self.until {
+            None => Ok(()),
+            Some((pool, server, condition)) => {
+                let words = Condition::WORDS.iter().find(|(_, known)| known == condition);
+                let word = words.map_or("", |(word, _)| word);
+                Err(format!("server {pool}/{server} is not {word} after {:?}", self.span))
+            }
+        }
+    }
+}
+
+/// Whether the condition is true of a server.
+fn is_met(
+    operations: &Operations,
+    pool: &str,
+    server: &str,
+    condition: Condition,
+) -> Result<bool, String> {
+    let config = operations.config();
+    let place = Names::new(&config).find_server(pool, server);
+    let view = place.and_then(|(pool, server)| operations.roster.view(pool, server));
+    let view =
+        view.ok_or_else(|| format!("no server {pool}/{server}; the servers are in: show pools"))?;
+    Ok(match condition {
+        Condition::Up => view.is_up(),
+        Condition::Down => !view.is_up(),
+        Condition::Unused => {
+            let subject = Subject::Server(pool.to_owned(), server.to_owned());
+            operations.registry.under_way(&subject) == 0
+        }
+    })
+}

@@ -1,0 +1,104 @@
+//! The handle of a thread that takes the batches of the workers (`batches.rs`): it is woken, told that the process ends, and
+//! waited for.
+//! In: calls of workers, of the thread itself, and of the end of the process. Out: wake-ups; whether the thread is to end.
+//! Limits: the end of the process waits for `FLUSH_SPAN`.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
+
+use crate::log;
+use crate::threads::{self, Ended};
+
+/// How long the end of the process waits for the last entries.
+const FLUSH_SPAN: Duration = log::FLUSH_SPAN;
+/// How often a thread that waits for the end looks again.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
+
+/// See above. Shared by the thread and those that need it.
+#[derive(Default)]
+pub(crate) struct ColdThread {
+    /// The process ends: the thread ends after its last work.
+    ends: AtomicBool,
+    /// The thread has ended.
+    has_ended: AtomicBool,
+    /// The thread; unset before it is started.
+    thread: OnceLock<Thread>,
+}
+
+impl ColdThread {
+    /// Starts the thread, which does `work`.
+    ///
+    /// # Errors
+    /// The kernel refused it.
+    pub(crate) fn start(
+        self: &Arc<Self>,
+        name: &'static str,
+        work: impl FnOnce() -> Ended + Send + 'static,
+    ) -> io::Result<()> {
+        let own = Arc::clone(self);
+        let thread = move || {
+            // Before the thread can sleep, so that no wake-up is lost. It is started once.
+            let _ = own.thread.set(thread::current());
+            work()
+        };
+        threads::spawn(name, thread).map(drop)
+    }
+
+    /// Wakes the thread.
+    pub(crate) fn wake(&self) {
+        if let Some(thread) = self.thread.get() {
+            thread.unpark();
+        }
+    }
+
+    /// Whether the thread is to end.
+    pub(crate) fn ends(&self) -> bool {
+        self.ends.load(Ordering::SeqCst)
+    }
+
+    /// The thread has done its last work. Returns how it ends.
+    pub(crate) fn note_end(&self) -> Ended {
+        self.has_ended.store(true, Ordering::SeqCst);
+        Ended::AsPlanned
+    }
+
+    /// Waits until the thread has done its last work, for `FLUSH_SPAN` at most. No worker runs any more.
+    pub(crate) fn finish(&self) {
+        self.ends.store(true, Ordering::SeqCst);
+        self.wake();
+        let deadline = Instant::now() + FLUSH_SPAN;
+        while !self.has_ended.load(Ordering::SeqCst) && Instant::now() < deadline {
+            thread::sleep(LOOK_AGAIN);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn thread_does_its_last_work_before_the_process_ends() {
+        let thread = Arc::new(ColdThread::default());
+        let works = Arc::new(AtomicBool::new(false));
+        let (own, done) = (Arc::clone(&thread), Arc::clone(&works));
+        let work = move || {
+            while !own.ends() {
+                thread::park();
+            }
+            done.store(true, Ordering::SeqCst);
+            own.note_end()
+        };
+        thread.start("test", work).expect("there is room for a thread");
+        thread.finish();
+        // A loaded machine may need longer than the end of a process waits.
+        let begin = Instant::now();
+        while !works.load(Ordering::SeqCst) {
+            assert!(begin.elapsed() < Duration::from_secs(60), "the thread was not told to end");
+            thread::sleep(LOOK_AGAIN);
+        }
+    }
+}

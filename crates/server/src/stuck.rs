@@ -1,0 +1,128 @@
+//! Where a worker is stuck: the functions that its thread executes, or that it waits in the kernel.
+//! In: a thread. Out: lines for the log.
+//! Never: runs on a worker. Stops one for longer than a sample of a profile does.
+//! Limits: `LOOK_SPAN` for the samples; `FRAMES_MAX` functions.
+
+use std::fs;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tidegate_profile::folded::bare;
+use tidegate_profile::stacks::Stacks;
+use tidegate_reactor::sampler::{Means, Sampler, Thread};
+
+use crate::admin::{PROFILE_ROOT, snapshot};
+
+/// How long the thread is sampled.
+const LOOK_SPAN: Duration = Duration::from_millis(500);
+/// How often samples are taken over.
+const DRAIN_EVERY: Duration = Duration::from_millis(20);
+/// Samples for each second of CPU time.
+const HERTZ: u32 = 199;
+/// The innermost functions that are named.
+const FRAMES_MAX: usize = 16;
+/// Functions in one line of the log, which is cut if it is long.
+const FRAMES_OF_LINE: usize = 4;
+
+/// What the thread does.
+pub(crate) fn describe(thread: &Thread) -> Vec<String> {
+    let frames = sample(thread);
+    if frames.is_empty() {
+        return vec![waiting(thread)];
+    }
+    let lines = frames.chunks(FRAMES_OF_LINE);
+    lines.map(|frames| format!("it executes, innermost first: {}", frames.join(" < "))).collect()
+}
+
+/// The functions of the most frequent stack, innermost first; empty if the thread has used no CPU time, or another profile is
+/// being taken.
+fn sample(thread: &Thread) -> Vec<String> {
+    let Ok(mut sampler) = Sampler::start(&[*thread], HERTZ, None) else { return Vec::new() };
+    let mut stacks = Stacks::of_this_process();
+    if sampler.means() == Means::Timers {
+        stacks.hide_kernel();
+    }
+    let begin = Instant::now();
+    while begin.elapsed() < LOOK_SPAN {
+        thread::sleep(DRAIN_EVERY);
+        sampler.drain(&mut |sample| stacks.add(&snapshot(sample)));
+    }
+    drop(sampler);
+    let profile = stacks.finish(PROFILE_ROOT);
+    let most = profile.stacks().max_by_key(|(_, count)| *count);
+    let frames = most.into_iter().flat_map(|(stack, _)| stack.rsplit(';'));
+    frames.take(FRAMES_MAX).map(|frame| bare(frame).0.to_owned()).collect()
+}
+
+/// Why the thread uses no CPU time.
+fn waiting(thread: &Thread) -> String {
+    let read = |name: &str| {
+        fs::read_to_string(format!("/proc/self/task/{}/{name}", thread.number)).unwrap_or_default()
+    };
+    // The name of the thread, in parentheses, comes before the state.
+    let stat = read("stat");
+    let state = stat.rsplit(") ").next().and_then(|rest| rest.chars().next());
+    let place = read("wchan");
+    match state {
+        Some('R') => "it is ready to run, but the CPUs are busy with other threads".to_owned(),
+        Some('T' | 't') => "it was stopped by a signal or a debugger".to_owned(),
+        _ if place.is_empty() || place == "0" => "it waits in the kernel".to_owned(),
+        _ => format!("it waits in the kernel ({place})"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::{Arc, mpsc};
+
+    use tidegate_reactor::sampler::this_thread;
+
+    use super::*;
+
+    #[inline(never)]
+    fn spin_until_told(ends: &AtomicBool) {
+        let mut sum = 0_u64;
+        while !ends.load(Ordering::Relaxed) {
+            sum = core::hint::black_box(sum.wrapping_mul(31).wrapping_add(7));
+        }
+    }
+
+    #[test]
+    fn function_of_a_thread_that_spins_is_named() {
+        let ends = Arc::new(AtomicBool::new(false));
+        let (sender, receiver) = mpsc::channel();
+        let worker = {
+            let ends = Arc::clone(&ends);
+            std::thread::spawn(move || {
+                sender.send(this_thread()).expect("the test waits");
+                spin_until_told(&ends);
+            })
+        };
+        let thread = receiver.recv().expect("the thread sends it").expect("it has a stack");
+        let begin = Instant::now();
+        // A loaded machine may not run the thread, and another test may be sampling.
+        while !describe(&thread).concat().contains("spin_until_told") {
+            assert!(begin.elapsed() < Duration::from_secs(60), "{:?}", describe(&thread));
+        }
+        ends.store(true, Ordering::Relaxed);
+        worker.join().expect("it ends");
+    }
+
+    #[test]
+    fn thread_that_waits_is_described_as_waiting() {
+        let (stop, stopped) = mpsc::channel::<()>();
+        let (sender, receiver) = mpsc::channel();
+        let worker = std::thread::spawn(move || {
+            sender.send(this_thread()).expect("the test waits");
+            let _ = stopped.recv();
+        });
+        let thread = receiver.recv().expect("the thread sends it").expect("it has a stack");
+        let begin = Instant::now();
+        while !describe(&thread).concat().starts_with("it waits in the kernel") {
+            assert!(begin.elapsed() < Duration::from_secs(60), "{:?}", describe(&thread));
+        }
+        drop(stop);
+        worker.join().expect("it ends");
+    }
+}
