@@ -440,7 +440,7 @@ async def cost(options, folder):
     for turn in range(8):
         for name in ("off", "on") if turn % 2 else ("on", "off"):
             before = proxies[name].cpu_seconds()
-            command = pin + ["wrk", "-t1", "-c64", f"-d{options.seconds}s", f"http://127.0.0.1:{ports[name]}/json"]
+            command = pin + ["wrk", "-t1", "-c64", f"-d{max(1, round(options.seconds))}s", f"http://127.0.0.1:{ports[name]}/json"]
             out = (await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=True)).stdout
             count = int(out.split(" requests in")[0].split()[-1])
             if turn:

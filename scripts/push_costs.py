@@ -4,8 +4,8 @@
 usage: scripts/push_costs.py [fanout] [sustained] [spread]
 
 Runs the parts that are named, or all. Needs nginx with the nchan module, and Go, which builds a hub of the centrifuge library
-(benches/compare/centrifuge). Every server runs on CPU 0 with one worker; `tidegate bench push` runs on CPU 1 and sends the
-publications, too. The cost is the CPU time of the server between the first publication and the last receipt, divided by the
+(benches/compare/centrifuge). Every server runs on CPU 0 with one worker (`spread`: four); `tidegate bench push`
+runs on CPU 1 and sends the publications, too. The cost is the CPU time of the server between the first publication and the last receipt, divided by the
 messages received: medians of paired rounds. Run it on a machine that does nothing else.
 
 fanout: broadcasts to SUBSCRIBERS subscribers of one channel (default 15,000: other servers have one table of descriptors).
@@ -34,9 +34,9 @@ def started(command, port):
     return route_costs.SERVERS[-1].pid
 
 
-def tidegate(port):
+def tidegate(port, workers=1):
     pid = started([PROGRAM, "run", path("tidegate.toml", f'''[server]
-workers = 1
+workers = {workers}
 [[listener]]
 bind = "127.0.0.1:{port}"
 [[route]]
@@ -128,7 +128,8 @@ def sustained():
 
 
 def spread():
-    rounds("60,000 subscribers, each one message every 12 s, spread evenly", [tidegate(19830)],
+    # Each worker has a table of descriptors of its own.
+    rounds("60,000 subscribers, each one message every 12 s, spread evenly", [tidegate(19830, workers=4)],
            ["-c", "60000", "--channels", "600", "--rate", "50/s", "--duration", "12s", "--size", "512"])
 
 
