@@ -13,14 +13,15 @@ use tidegate_wire::dns::{Answer, Question, Record, decode_answer, encode_query};
 
 /// Look-ups in progress.
 pub const LOOKUPS_MAX: usize = 256;
-/// Those of one origin, so that one with many dead names leaves room for others.
+/// Look-ups in progress of one origin, so that an origin with many dead names leaves room for the others.
 pub const ORIGIN_LOOKUPS_MAX: usize = 128;
-/// How many wait for the results of all look-ups.
+/// Callers that wait for results, over all look-ups.
 pub const WAITING_MAX: usize = 16 * 1024;
 /// Results that are kept.
 pub const KEPT_MAX: usize = 1024;
-/// How long a result is kept at most, and one that states that there is nothing.
+/// How long records are kept at most.
 const SECONDS_MAX: u32 = 3600;
+/// How long the result that a name or its records do not exist is kept at most.
 const NOTHING_SECONDS_MAX: u32 = 300;
 /// How long a server may take for an answer.
 pub const ATTEMPT_SPAN: Span = Span::from_secs(2);

@@ -17,7 +17,7 @@ const FLUSH_SPAN: Duration = log::FLUSH_SPAN;
 /// How often a thread that waits for the end looks again.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
-/// See above. Shared by the thread and those that need it.
+/// The handle. The thread shares it with the parts of the process that wake or end it.
 #[derive(Default)]
 pub(crate) struct ColdThread {
     /// The process ends: the thread ends after its last work.

@@ -1,6 +1,6 @@
-//! Where a worker is stuck: the functions that its thread executes, or that it waits in the kernel.
+//! Finds out where a worker is stuck: the functions that its thread executes, or the place in the kernel where it waits.
 //! In: a thread. Out: lines for the log.
-//! Never: runs on a worker. Stops one for longer than a sample of a profile does.
+//! Never: runs on a worker; interrupts the thread for longer than a sample of a profile does.
 //! Limits: `LOOK_SPAN` for the samples; `FRAMES_MAX` functions.
 
 use std::fs;
@@ -15,7 +15,7 @@ use crate::admin::{PROFILE_ROOT, snapshot};
 
 /// How long the thread is sampled.
 const LOOK_SPAN: Duration = Duration::from_millis(500);
-/// How often samples are taken over.
+/// How often the samples are read.
 const DRAIN_EVERY: Duration = Duration::from_millis(20);
 /// Samples for each second of CPU time.
 const HERTZ: u32 = 199;
@@ -24,7 +24,7 @@ const FRAMES_MAX: usize = 16;
 /// Functions in one line of the log, which is cut if it is long.
 const FRAMES_OF_LINE: usize = 4;
 
-/// What the thread does.
+/// Describes what the thread does, in lines for the log.
 pub(crate) fn describe(thread: &Thread) -> Vec<String> {
     let frames = sample(thread);
     if frames.is_empty() {

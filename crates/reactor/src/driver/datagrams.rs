@@ -4,7 +4,7 @@
 //! Limits: `DATAGRAM_SOCKETS_MAX` of a reactor; `DATAGRAMS_PER_TURN_MAX` that one socket hands over in a turn.
 //! Invariant: a socket that may have more to receive, without an edge to come, is in `queue`, and the next turn does not wait.
 //!
-//! They are no connections, so they have a table of their own: the slots of connections stay as small as they are, and the
+//! These sockets are not connections, so they have a table of their own: the slots of connections stay as small as they are, and the
 //! path of a request has no branch for them.
 
 use core::net::SocketAddr;
@@ -18,7 +18,7 @@ use crate::kernel::{Kernel, ReceivingDatagram};
 
 /// Sockets for datagrams of one reactor.
 const DATAGRAM_SOCKETS_MAX: usize = 65_536;
-/// Datagrams that one socket hands over in one turn. The others wait for the next turn, so that a flood delays the other
+/// Datagrams that one socket hands over in one turn. Further ones wait for the next turn, so that a flood delays the other
 /// sockets of the worker by no more than that.
 pub(super) const DATAGRAMS_PER_TURN_MAX: usize = 64;
 

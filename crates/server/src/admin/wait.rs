@@ -3,9 +3,11 @@
 //! Never: runs on a worker: the thread of the client looks at the server again and again.
 //! Limits: `SPAN_MAX`: a client that waits has one of the places of the interface.
 
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use tidegate_config::model::Config;
 use tidegate_gate::access::Names;
 
 use super::Operations;
@@ -52,14 +54,11 @@ pub(super) fn plan(arguments: &[&str], operations: &Operations) -> Outcome {
         [] => None,
         ["server", place, word] => {
             let known = Condition::WORDS.iter().find(|(known, _)| known == word);
-            let (_, condition) = known.ok_or_else(|| {
-                format!(
-                    "a server cannot be waited for until it is {word:?}; allowed: up, down, unused"
-                )
-            })?;
+            let (_, condition) = known
+                .ok_or_else(|| format!("unknown condition {word:?}; allowed: up, down, unused"))?;
             let (pool, server) = place.split_once('/').ok_or(USAGE)?;
             let (pool, server) = (pool.to_owned(), server.to_owned());
-            is_met(operations, &pool, &server, *condition)?;
+            Finder::new(operations, &pool, &server).is_met(operations, *condition)?;
             Some((pool, server, *condition))
         }
         _ => return Err(USAGE.to_owned()),
@@ -71,9 +70,12 @@ impl Wait {
     /// Waits. A client that has ended its side of the connection, as `socat` does at once, still waits for the reply.
     pub(super) fn run(&self, operations: &Operations) -> Result<(), String> {
         let deadline = Instant::now() + self.span;
+        let until = self.until.as_ref();
+        let mut until = until
+            .map(|(pool, server, condition)| (Finder::new(operations, pool, server), *condition));
         loop {
-            if let Some((pool, server, condition)) = &self.until
-                && is_met(operations, pool, server, *condition)?
+            if let Some((finder, condition)) = &mut until
+                && finder.is_met(operations, *condition)?
             {
                 return Ok(());
             }
@@ -94,24 +96,39 @@ impl Wait {
     }
 }
 
-/// Whether the condition is true of a server.
-fn is_met(
-    operations: &Operations,
-    pool: &str,
-    server: &str,
-    condition: Condition,
-) -> Result<bool, String> {
-    let config = operations.config();
-    let place = Names::new(&config).find_server(pool, server);
-    let view = place.and_then(|(pool, server)| operations.roster.view(pool, server));
-    let view =
-        view.ok_or_else(|| format!("no server {pool}/{server}; the servers are in: show pools"))?;
-    Ok(match condition {
-        Condition::Up => view.is_up(),
-        Condition::Down => !view.is_up(),
-        Condition::Unused => {
-            let subject = Subject::Server(pool.to_owned(), server.to_owned());
-            operations.registry.under_way(&subject) == 0
+/// Looks at a server. It is found again only after a reload, because finding it takes the names of all servers.
+struct Finder<'a> {
+    pool: &'a str,
+    server: &'a str,
+    /// The configuration that `place` refers to.
+    config: Arc<Config>,
+    /// The indexes of the pool and of the server; `None` if the configuration does not have them.
+    place: Option<(usize, usize)>,
+}
+
+impl<'a> Finder<'a> {
+    fn new(operations: &Operations, pool: &'a str, server: &'a str) -> Self {
+        let config = operations.config();
+        let place = Names::new(&config).find_server(pool, server);
+        Self { pool, server, config, place }
+    }
+
+    /// Whether the condition is true of the server.
+    fn is_met(&mut self, operations: &Operations, condition: Condition) -> Result<bool, String> {
+        let (pool, server) = (self.pool, self.server);
+        if !Arc::ptr_eq(&self.config, &operations.config()) {
+            *self = Self::new(operations, pool, server);
         }
-    })
+        let view = self.place.and_then(|(pool, server)| operations.roster.view(pool, server));
+        let view = view
+            .ok_or_else(|| format!("no server {pool}/{server}; the servers are in: show pools"))?;
+        Ok(match condition {
+            Condition::Up => view.is_up(),
+            Condition::Down => !view.is_up(),
+            Condition::Unused => {
+                let subject = Subject::Server(pool.to_owned(), server.to_owned());
+                operations.registry.under_way(&subject) == 0
+            }
+        })
+    }
 }

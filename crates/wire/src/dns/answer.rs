@@ -18,7 +18,7 @@ const CODE_NAME_ERROR: u8 = 3;
 pub enum Fault {
     /// It answers another question, or is not an answer at all. The true answer may still come.
     Foreign,
-    /// It answers the question, and cannot be read.
+    /// It answers the question, but cannot be decoded.
     Malformed,
 }
 

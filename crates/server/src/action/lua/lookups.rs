@@ -1,12 +1,12 @@
 //! Look-ups of names by Lua applications (`tide.dns`).
 //! In: `Effect::Lookup`; datagrams of name servers. Out: queries over sockets for datagrams; results for the VMs.
-//! Never: uses a socket for two queries: the kernel chooses another port for each, which others would have to guess
+//! Never: uses a socket for two queries: the kernel chooses another port for each, which an attacker would have to guess
 //! together with the number of the query (RFC 5452).
 //! Limits: those of `gate/src/lookups.rs`, which decides what is asked and what is kept.
 //! Invariant: between two turns, each look-up in progress has a socket, and the reverse.
 //!
-//! The worker asks by itself, and not the resolver of the system: that one blocks, and knows neither how long a record may be kept
-//! nor any record but addresses.
+//! The worker sends the queries itself, because the resolver of the system would block, and returns neither the time for which a
+//! record may be kept nor records other than addresses.
 
 use core::net::SocketAddr;
 
@@ -27,7 +27,7 @@ pub(crate) struct LookupState {
     pub(super) table: Lookups<AppCaller>,
     /// The sockets of the present queries.
     sockets: Vec<(LookupId<AppCaller>, DatagramId)>,
-    /// The numbers of queries. They go to name servers only, so nobody else can derive the next ones from them.
+    /// The source of the numbers of queries. Only name servers see them, so no other host can derive the next numbers.
     prng: Prng,
 }
 
