@@ -221,7 +221,8 @@ pub enum OutputProgress {
     Emptied,
     /// Output is pending.
     Pending {
-        /// The time of the latest look that saw fewer pending bytes than the look before it, or of the first look.
+        /// The time of the latest look at which the peer had taken bytes since the look before it, or of the first
+        /// look.
         moved_at: Moment,
     },
 }

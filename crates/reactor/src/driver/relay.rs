@@ -90,12 +90,14 @@ impl<K: Kernel> Loop<K> {
         let Some((from, to)) = from.zip(to) else { return Attempt::Receive };
         match self.kernel.relay(from, to, buffer, self.relays.watch(index)) {
             Relaying::Sent { count, is_empty } => {
+                self.looks.note_handed_over(target.index, count);
                 let slot = self.slots.at(index);
                 slot.readable = slot.hangup || !is_empty;
                 self.note_piece(index);
                 Attempt::Relayed(count)
             }
             Relaying::Held { taken, held } => {
+                self.looks.note_handed_over(target.index, taken - held);
                 if self.slots.find(target).is_some() {
                     self.block(target.index);
                 }

@@ -62,6 +62,7 @@ impl<K: Kernel> Loop<K> {
             match self.kernel.send(handle, pending, rest) {
                 Sending::Sent(count) => {
                     slot.guard = Guard::Off;
+                    self.looks.note_handed_over(sock.index, count);
                     let from_pending = count.min(pending.len());
                     rest = &rest[count - from_pending..];
                     if from_pending > 0 {
@@ -118,6 +119,7 @@ impl<K: Kernel> Loop<K> {
             match self.kernel.send(handle, output.pending(), &[]) {
                 Sending::Sent(count) => {
                     slot.guard = Guard::Off;
+                    self.looks.note_handed_over(index, count);
                     output.consume(count);
                 }
                 Sending::Full => {

@@ -74,6 +74,8 @@ struct Event {
     /// The page that holds the positions, and after it the ring.
     pages: *mut u8,
     page_bytes: usize,
+    /// Where the thread's stack ends. The kernel copies what follows as well, if memory is mapped there.
+    stack_end: usize,
 }
 
 /// The events of all threads.
@@ -106,6 +108,7 @@ impl Events {
                         let sample = parse(&self.record, &mut self.kernel);
                         if let Some((registers, stack)) = sample {
                             let kernel = &self.kernel;
+                            let stack = own_stack(registers.stack, stack, event.stack_end);
                             each(&Sample { thread, ticks: 1, registers, kernel, stack });
                         }
                     }
@@ -154,7 +157,7 @@ impl Event {
         let pages = unsafe {
             mmap(core::ptr::null_mut(), bytes, access, MapFlags::SHARED, event.as_fd(), 0)?
         };
-        Ok(Self { _event: event, pages: pages.cast(), page_bytes })
+        Ok(Self { _event: event, pages: pages.cast(), page_bytes, stack_end: thread.stack_end })
     }
 
     fn position(&self, at: usize) -> &AtomicU64 {
@@ -203,6 +206,12 @@ impl Drop for Event {
     }
 }
 
+/// The part of the copied `bytes` at the address `from` that belongs to the stack that ends at `stack_end`.
+fn own_stack(from: u64, bytes: &[u8], stack_end: usize) -> &[u8] {
+    let depth = usize::try_from(from).map_or(0, |from| stack_end.saturating_sub(from));
+    &bytes[..depth.min(bytes.len())]
+}
+
 /// The registers and the stack of a sample; its frames in the kernel go into `kernel`. `None` for a sample without a program.
 fn parse<'r>(record: &'r [u8], kernel: &mut Vec<u64>) -> Option<(Registers, &'r [u8])> {
     let count = word(record, 0)? as usize;
@@ -241,4 +250,19 @@ fn registers(nth: impl Fn(usize) -> Option<u64>) -> Option<Registers> {
 fn word(bytes: &[u8], at: usize) -> Option<u64> {
     let bytes = bytes.get(at..at.checked_add(8)?)?;
     bytes.try_into().ok().map(u64::from_ne_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_after_the_stack_is_cut_off() {
+        let bytes = [7; 32];
+        for (from, stack_end, kept) in
+            [(1000, 1016, 16), (1000, 1032, 32), (1000, 2000, 32), (1000, 900, 0)]
+        {
+            assert_eq!(own_stack(from, &bytes, stack_end).len(), kept, "{from} to {stack_end}");
+        }
+    }
 }
