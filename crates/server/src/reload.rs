@@ -54,8 +54,8 @@ pub(crate) struct Signature(Vec<(u64, u64, i64, i64)>);
 pub(crate) struct ReloadSignal(OwnedFd);
 
 impl ReloadSignal {
-    pub(crate) fn ring(&self) {
-        // A write fails only if the counter is full, and then the bell has been rung already.
+    pub(crate) fn notify(&self) {
+        // A write fails only if the counter is full, and then the thread has been notified already.
         let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
     }
 }
@@ -118,20 +118,20 @@ impl Reloader {
         }
     }
 
-    /// Starts a thread that watches the files until the process ends. Ringing the returned bell makes it
+    /// Starts a thread that watches the files until the process ends. Notifying the returned signal makes it
     /// reload.
     pub(crate) fn watch(mut self) -> std::io::Result<ReloadSignal> {
         let mut paths = self.paths();
         let mut file = self.file();
         let mut watcher = watcher_of(&paths, &file);
-        let bell = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
-        let bell_reader = bell.try_clone()?;
+        let signal = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
+        let signal_reader = signal.try_clone()?;
         let work = move || {
-            let mut rung = false;
+            let mut notified = false;
             loop {
                 let now = Signature::of_paths(&paths);
                 let file_now = Signature::of_paths(&file);
-                if rung || file_now != self.seen_file {
+                if notified || file_now != self.seen_file {
                     self.reload_all();
                     (self.seen, self.seen_file) = (now, file_now);
                     let changed = (self.paths(), self.file());
@@ -150,12 +150,12 @@ impl Reloader {
                 }
                 let pending = self.delivery.retry();
                 let wait_max = if pending > 0 { &RETRY_EVERY } else { &CHECK_EVERY };
-                rung = wait(watcher.as_ref(), &bell_reader, wait_max);
+                notified = wait(watcher.as_ref(), &signal_reader, wait_max);
                 self.loader.rotate_tickets(unix_seconds());
             }
         };
         threads::spawn("reload", work)?;
-        Ok(ReloadSignal(bell))
+        Ok(ReloadSignal(signal))
     }
 }
 
@@ -193,22 +193,22 @@ fn watcher_of(paths: &[PathBuf], file: &[PathBuf]) -> Option<OwnedFd> {
     Some(watcher)
 }
 
-/// Waits for a change, for the bell, or for `wait_max`. Returns whether the bell was rung.
-fn wait(watcher: Option<&OwnedFd>, bell: &OwnedFd, wait_max: &Timespec) -> bool {
+/// Waits for a change, for the signal, or for `wait_max`. Returns whether the signal was notified.
+fn wait(watcher: Option<&OwnedFd>, signal: &OwnedFd, wait_max: &Timespec) -> bool {
     let nothing = PollFlags::empty();
     let mut fds = [
-        PollFd::new(bell, PollFlags::IN),
-        // Without a watcher, the bell fills the entry and is polled for no event.
-        watcher.map_or(PollFd::new(bell, nothing), |fd| PollFd::new(fd, PollFlags::IN)),
+        PollFd::new(signal, PollFlags::IN),
+        // Without a watcher, the signal fills the entry and is polled for no event.
+        watcher.map_or(PollFd::new(signal, nothing), |fd| PollFd::new(fd, PollFlags::IN)),
     ];
     if poll(&mut fds, Some(wait_max)) == Ok(0) {
         return false;
     }
-    let rung = fds.first().is_some_and(|fd| !fd.revents().is_empty());
+    let notified = fds.first().is_some_and(|fd| !fd.revents().is_empty());
     let mut events = [0_u8; 4096];
-    if rung {
+    if notified {
         // One read resets the counter.
-        let _ = rustix::io::read(bell, &mut events);
+        let _ = rustix::io::read(signal, &mut events);
         return true;
     }
     thread::sleep(SETTLE_DELAY);
@@ -283,7 +283,7 @@ mod tests {
             operations: None,
         };
         let reloader = Reloader::new(configuration, TlsLoader::default(), before);
-        let bell = reloader.watch().expect("a thread");
+        let signal = reloader.watch().expect("a thread");
         let mail = loop {
             match mailbox.take() {
                 Some(mail) => break mail,
@@ -291,7 +291,7 @@ mod tests {
             }
         };
         assert!(matches!(mail, Mail::Tls(_)));
-        drop(bell);
+        drop(signal);
         std::fs::remove_dir_all(folder).expect("it is ours");
     }
 }

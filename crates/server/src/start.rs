@@ -393,8 +393,8 @@ struct Service {
 impl Service {
     /// Waits for a signal that stops the process, and stops the process.
     fn run_until_stopped(self, unix_listeners: Vec<SharedListener>) {
-        let rings = (|| self.reload.ring(), || self.successor.begin());
-        if let Err(error) = wait_for_stop(&self.outlets, rings) {
+        let notifiers = (|| self.reload.notify(), || self.successor.begin());
+        if let Err(error) = wait_for_stop(&self.outlets, notifiers) {
             log::error(format_args!("waiting for a signal failed, so the process stops: {error}"));
         }
         let is_replaced = self.successor.serves();
