@@ -21,6 +21,7 @@ pub(super) mod static_table;
 mod table;
 
 pub use decoder::{Decoded, Decoder, FieldSink, Known, Limits, Scratch, Undelivered};
+pub(crate) use encoder::EncoderState;
 pub use encoder::{BlockEncoder, Encoder, Indexing};
 pub use fault::Fault;
 
