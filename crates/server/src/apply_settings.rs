@@ -268,12 +268,12 @@ impl Worker {
         if core::mem::replace(&mut self.removed.is_draining, true) {
             self.removed.drains_again = true;
             let at = self.removed.idle_at.min(self.removed.step_at);
-            return WorkerTimer::Leave.set(reactor, at);
+            return WorkerTimer::RemovedListeners.set(reactor, at);
         }
         let span = self.settings.newest().config.server.drain.reload;
         self.removed.drain = Drain::over(span, drain::LEAVES);
         self.removed.step_at = self.removed.idle_at;
-        WorkerTimer::Leave.set(reactor, self.removed.idle_at);
+        WorkerTimer::RemovedListeners.set(reactor, self.removed.idle_at);
     }
 
     /// Closes the idle connections of removed listeners, and the WebSockets that are due in this step. Connections that have had no request
@@ -312,7 +312,7 @@ impl Worker {
             }
         }
         if self.removed.is_draining {
-            return WorkerTimer::Leave.set(reactor, self.removed.step_at);
+            return WorkerTimer::RemovedListeners.set(reactor, self.removed.step_at);
         }
         if core::mem::take(&mut self.removed.drains_again) {
             self.drain_removed(reactor);

@@ -188,7 +188,7 @@ pub(crate) struct WorkerPool {
     pub(crate) queue: WaitQueue<tidegate_base::Id<Exchange>>,
     /// The pool is in `RoomWaits::short_pools`.
     pub(crate) is_short: bool,
-    /// A request of the pool found no room for a connection since `WorkerTimer::Room` last expired or a slot was free.
+    /// A request of the pool found no room for a connection since `WorkerTimer::Slots` last expired or a slot was free.
     /// Until then the pool asks other workers for no permits: it could not use them, and two such workers would
     /// send a permit back and forth forever.
     pub(crate) found_no_room: bool,
