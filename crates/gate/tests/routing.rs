@@ -32,6 +32,7 @@ fn listener(name: &str) -> Listener {
         tls: None,
         h2c: false,
         forward: None,
+        is_off: false,
     }
 }
 
