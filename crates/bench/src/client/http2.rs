@@ -14,7 +14,9 @@ use crate::tls::ALPN_HTTP2;
 use std::collections::VecDeque;
 use tidegate_base::{Moment, Span};
 use tidegate_reactor::Reactor;
-use tidegate_wire::http2::{Config, Connection, ErrorCode, Event, Fault, RequestLine, ResetCause};
+use tidegate_wire::http2::{
+    Config, Connection, ErrorCode, Event, Fault, RepeatedHead, RequestLine, ResetCause,
+};
 
 /// Receive window of each stream and of each connection: flow control of this side never slows a server down.
 const WINDOW_BYTES: u32 = 1 << 30;
@@ -37,6 +39,10 @@ pub(super) struct Session {
     has_answered: bool,
     /// Whether no further request could be sent after the last one.
     was_full: bool,
+    /// The head of the last request.
+    repeated: RepeatedHead,
+    /// The number of the last request.
+    repeated_request: u16,
 }
 
 /// The part of a response that has been received.
@@ -112,6 +118,8 @@ impl Session {
             received_at: now,
             has_answered: false,
             was_full: false,
+            repeated: RepeatedHead::default(),
+            repeated_request: 0,
         }
     }
 
@@ -133,26 +141,20 @@ impl Session {
     /// Sends the head of a request, and as much of its content as the server accepts. `has_room` must be true.
     pub(super) fn send(
         &mut self,
-        request: &Request,
+        (number, request): (u16, &Request),
         is_secure: bool,
         now: Moment,
         out: &mut Vec<u8>,
     ) {
-        let (head, content) = (&request.head, request.content());
-        let line = RequestLine {
-            method: &head.method,
-            scheme: if is_secure { "https" } else { "http" },
-            authority: &head.authority,
-            path: &head.path,
-            protocol: None,
+        let content = request.content();
+        if number != self.repeated_request {
+            self.repeated_request = number;
+            self.repeated.forget();
+        }
+        let stream = match self.connection.repeat_request(out, &mut self.repeated) {
+            Some(stream) => stream,
+            None => self.send_head(request, is_secure, out),
         };
-        let sent = self.connection.send_request(out, 0, &line, content.is_empty(), |fields| {
-            for (name, value) in &head.fields {
-                fields.field(name, value.as_bytes());
-            }
-        });
-        debug_assert!(sent.is_ok(), "a request was sent without room");
-        let stream = sent.unwrap_or_default();
         let mut sent_bytes = 0;
         if !content.is_empty() {
             sent_bytes =
@@ -166,6 +168,27 @@ impl Session {
             sent_bytes,
         });
         self.was_full = !self.has_room();
+    }
+
+    /// Encodes and sends the head of a request.
+    fn send_head(&mut self, request: &Request, is_secure: bool, out: &mut Vec<u8>) -> u32 {
+        let head = &request.head;
+        let line = RequestLine {
+            method: &head.method,
+            scheme: if is_secure { "https" } else { "http" },
+            authority: &head.authority,
+            path: &head.path,
+            protocol: None,
+        };
+        let ends = request.content().is_empty();
+        let repeated = &mut self.repeated;
+        let sent = self.connection.send_repeated_request(out, (&line, ends), repeated, |fields| {
+            for (name, value) in &head.fields {
+                fields.field(name, value.as_bytes());
+            }
+        });
+        debug_assert!(sent.is_ok(), "a request was sent without room");
+        sent.unwrap_or_default()
     }
 
     /// The position of a stream among the pending requests. Servers often respond in order.

@@ -565,7 +565,7 @@ impl<'a> Client<'a> {
         lane.sent_on_socket += 1;
         if let Some(session) = &mut lane.session {
             let is_secure = self.targets[usize::from(lane.authority)].is_secure;
-            session.send(request, is_secure, now, &mut self.out);
+            session.send((choice, request), is_secure, now, &mut self.out);
         } else {
             let is_last = self.plan.requests_per_connection == Some(lane.sent_on_socket);
             let bytes = if is_last { &request.closing_bytes } else { &request.bytes };

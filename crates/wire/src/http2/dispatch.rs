@@ -247,7 +247,7 @@ impl Connection {
         let kind = self.open_message(stream);
         let limits = limits_of(kind, &self.config);
         let Scratch { hpack, fields, latest } = scratch;
-        if latest.is(bytes, kind, &limits) && self.decoder.may_skip() {
+        if latest.is(bytes, kind, &limits) && self.decoder.may_skip(latest.table_use()) {
             return Ok(Some(Block { stream, kind, ends, is_too_large: false }));
         }
         latest.forget();

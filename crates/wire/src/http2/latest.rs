@@ -1,7 +1,8 @@
 //! The latest header block, whose fields need not be decoded again if the same bytes follow.
 //! In: header blocks, before and after they are decoded. Out: whether the decoded fields are those of the next block, too.
-//! Never: keeps a block whose fields depend on the tables of a connection, or that changes them: equal bytes may mean other
-//! fields then, on this connection and on others that use the same scratch memory.
+//! Never: keeps a block whose fields depend on the entries of a table, or that changes them: equal bytes may mean other
+//! fields then, on this connection and on others that use the same scratch memory. The decoder of a connection decides
+//! whether the block means the same there (`Decoder::may_skip`).
 //! Limits: `LATEST_BYTES_MAX`.
 //! Invariant: the fields in the scratch memory are those of the block that is kept.
 
@@ -20,18 +21,27 @@ pub(super) struct LatestBlock {
     kind: BlockKind,
     /// The limits that it keeps to.
     limits: hpack::Limits,
+    /// What its meaning depends on.
+    table_use: hpack::TableUse,
 }
 
 impl LatestBlock {
     pub(super) const fn new() -> Self {
         let limits = hpack::Limits { fields_max: 0, crumbs_max: 0, list_bytes_max: 0 };
-        Self { bytes: Vec::new(), kind: BlockKind::Discarded, limits }
+        let table_use = hpack::TableUse::Unused;
+        Self { bytes: Vec::new(), kind: BlockKind::Discarded, limits, table_use }
     }
 
     /// Whether the decoded fields are those of this block.
     #[inline]
     pub(super) fn is(&self, bytes: &[u8], kind: BlockKind, limits: &hpack::Limits) -> bool {
         !self.bytes.is_empty() && self.bytes == bytes && self.kind == kind && self.limits == *limits
+    }
+
+    /// What the meaning of this block depends on.
+    #[inline]
+    pub(super) const fn table_use(&self) -> hpack::TableUse {
+        self.table_use
     }
 
     /// Another block is decoded now.
@@ -47,10 +57,12 @@ impl LatestBlock {
         decoded: &hpack::Decoded,
     ) {
         let is_whole = decoded.undelivered.is_none() && kind != BlockKind::Discarded;
-        if is_whole && !decoded.uses_table && bytes.len() <= LATEST_BYTES_MAX {
+        let may_repeat = decoded.table_use != hpack::TableUse::Used;
+        if is_whole && may_repeat && bytes.len() <= LATEST_BYTES_MAX {
             self.bytes.extend_from_slice(bytes);
             self.kind = kind;
             self.limits = *limits;
+            self.table_use = decoded.table_use;
         }
     }
 }
@@ -92,6 +104,24 @@ mod tests {
         ] {
             assert_eq!(is_kept(&mut latest, block), expected, "{what}");
         }
+    }
+
+    #[test]
+    fn insertions_are_repeated_only_where_the_table_has_no_room() {
+        let mut latest = LatestBlock::new();
+        let mut scratch = hpack::Scratch::new();
+        let mut sink = |_: hpack::Field<'_>| core::ops::ControlFlow::Continue(());
+        let block = b"\x88\x40\x01a\x01c";
+        let mut without_table = hpack::Decoder::new();
+        // The first block states the size 0.
+        let first = without_table.decode(b"\x20\x88", &LIMITS, &mut scratch, &mut sink);
+        assert!(first.is_ok());
+        let decoded = without_table.decode(block, &LIMITS, &mut scratch, &mut sink);
+        let decoded = decoded.expect("the block is valid");
+        latest.keep(block, (BlockKind::Response, &LIMITS), &decoded);
+        assert!(latest.is(block, BlockKind::Response, &LIMITS));
+        assert!(without_table.may_skip(latest.table_use()));
+        assert!(!hpack::Decoder::new().may_skip(latest.table_use()), "it would insert the field");
     }
 
     #[test]

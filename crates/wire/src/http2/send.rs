@@ -59,13 +59,10 @@ impl Connection {
                 || self.next_local > STREAM_ID_MAX;
             return Err(if is_ending { OpenFault::Ending } else { OpenFault::AtLimit });
         }
-        let id = self.next_local;
-        self.next_local += 2;
-        let stream = self.add_stream(id, token, Expected::Head);
+        let stream = self.open_stream(token, ends);
         stream.is_head_request = line.method == "HEAD";
         stream.is_connect = line.method == "CONNECT";
-        stream.has_sent_head = true;
-        stream.is_local_open = !ends;
+        let id = stream.id;
         encode_block(out, &mut self.encoder, id, ends, |fields| {
             fields.pseudo(b":method", line.method.as_bytes());
             if let Some(protocol) = line.protocol {
@@ -79,6 +76,16 @@ impl Connection {
             write(fields);
         });
         Ok(id)
+    }
+
+    /// Opens a stream whose head is sent next. One must be available.
+    pub(super) fn open_stream(&mut self, token: u64, ends: bool) -> &mut Stream {
+        let id = self.next_local;
+        self.next_local += 2;
+        let stream = self.add_stream(id, token, Expected::Head);
+        stream.has_sent_head = true;
+        stream.is_local_open = !ends;
+        stream
     }
 
     /// Sends the head of a response; interim responses (1xx) before the final one. `ends` if there is no body.

@@ -93,8 +93,21 @@ pub struct Decoded {
     pub list_bytes: usize,
     /// Why delivery stopped. `None` if the sink took every field.
     pub undelivered: Option<Undelivered>,
-    /// The block depends on the dynamic table, or changes it. Otherwise the same bytes mean the same fields again.
-    pub uses_table: bool,
+    /// What the meaning of the block depends on.
+    pub table_use: TableUse,
+}
+
+/// How a block depends on the dynamic table. Each use includes the ones before it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
+pub enum TableUse {
+    /// Neither depends on the table nor changes it: the same bytes mean the same fields on each connection.
+    #[default]
+    Unused,
+    /// Inserts fields into a table whose size is 0, which has no effect (RFC 7541 section 4.4): the same bytes mean the
+    /// same fields wherever the size is 0. nginx sends such blocks.
+    InsertsNothing,
+    /// Depends on the table or changes it.
+    Used,
 }
 
 /// Memory for strings while a block is decoded. One per worker is enough; nothing stays in it between calls.
@@ -196,11 +209,17 @@ impl Decoder {
         Ok(delivery.decoded)
     }
 
-    /// Whether a block that neither depends on the table nor changes it need not be decoded. True if it is valid here, as it
-    /// was elsewhere; the decoder then is as after the block.
+    /// Whether a block that was decoded elsewhere need not be decoded here. True if it is valid here, too, and means the
+    /// same fields; the decoder then is as after the block.
     #[inline]
-    pub fn may_skip(&mut self) -> bool {
-        let may = self.broken.is_none() && self.table.size_max() <= self.lowest_limit;
+    pub fn may_skip(&mut self, table_use: TableUse) -> bool {
+        let means_the_same = match table_use {
+            TableUse::Unused => true,
+            TableUse::InsertsNothing => self.table.size_max() == 0,
+            TableUse::Used => false,
+        };
+        let is_valid = self.broken.is_none() && self.table.size_max() <= self.lowest_limit;
+        let may = means_the_same && is_valid;
         if may {
             self.lowest_limit = self.limit;
         }
@@ -225,18 +244,20 @@ impl Decoder {
         delivery: &mut Delivery<'_, S>,
     ) -> Result<(), Fault> {
         let mut input = self.read_size_updates(block)?;
-        delivery.decoded.uses_table = input.len() < block.len();
+        if input.len() < block.len() {
+            delivery.decoded.table_use = TableUse::Used;
+        }
         while let Some(&first) = input.first() {
             match first {
                 INDEXED..=0xff => {
                     let index = integer::decode(&mut input, 7)?;
                     let (name, value, note) = find::<S>(&self.table, index)?;
-                    delivery.decoded.uses_table |= is_dynamic(index);
+                    delivery.decoded.note_index(index);
                     let known = Known { note, has_value: true };
                     delivery.take(Field { name, value, is_sensitive: false }, known)?;
                 }
                 INSERTED..INDEXED => {
-                    delivery.decoded.uses_table = true;
+                    delivery.decoded.note_insertion(self.table.size_max());
                     self.read_inserted(&mut input, scratch, delivery)?;
                 }
                 SIZE_UPDATE..INSERTED => return Err(Fault::SizeUpdateMisplaced),
@@ -277,7 +298,7 @@ impl Decoder {
     ) -> Result<(), Fault> {
         let is_sensitive = input.first().is_some_and(|&first| first >= NEVER_INDEXED);
         let index = integer::decode(input, 4)?;
-        delivery.decoded.uses_table |= is_dynamic(index);
+        delivery.decoded.note_index(index);
         let mut room = scratch.room(huffman::decoded_bytes_max(input.len()));
         let (name, note) = match index {
             0 => (read_string(input, &mut room)?, 0),
@@ -390,6 +411,21 @@ impl<S: FieldSink> Delivery<'_, S> {
 }
 
 impl Decoded {
+    /// Notes the index of a field or of its name.
+    #[inline]
+    fn note_index(&mut self, index: u32) {
+        if is_dynamic(index) {
+            self.table_use = TableUse::Used;
+        }
+    }
+
+    /// Notes an insertion into a table with the size `size_max`.
+    #[inline]
+    fn note_insertion(&mut self, size_max: u32) {
+        let used = if size_max == 0 { TableUse::InsertsNothing } else { TableUse::Used };
+        self.table_use = self.table_use.max(used);
+    }
+
     /// The limit that the block exceeds.
     #[inline]
     const fn excess_over(&self, limits: &Limits) -> Option<Undelivered> {

@@ -60,6 +60,24 @@ pub struct Encoder {
 
 const _: () = assert!(size_of::<Encoder>() <= 144, "one per connection");
 
+/// What the encoding of a field depends on, besides the field, while no other block is encoded in between.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct EncoderState {
+    /// The number of the newest entry.
+    newest: u16,
+    /// Where the next recent field is written.
+    recent_at: u16,
+    /// Whether the next block begins with a size update.
+    is_due: bool,
+}
+
+impl EncoderState {
+    /// Whether the next block begins with its fields.
+    pub(crate) const fn is_settled(self) -> bool {
+        !self.is_due
+    }
+}
+
 /// What the tables have of a field.
 struct Found {
     /// The index of an entry with the name, in both tables.
@@ -124,6 +142,11 @@ impl Encoder {
             self.due = Some(0);
         }
         self.table.shrink();
+    }
+
+    /// The state. A block that leaves it unchanged is encoded to the same bytes if it comes again at once.
+    pub(crate) const fn state(&self) -> EncoderState {
+        EncoderState { newest: self.newest, recent_at: self.recent_at, is_due: self.due.is_some() }
     }
 
     /// Bytes of memory that the table holds.

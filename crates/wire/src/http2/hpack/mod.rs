@@ -20,7 +20,8 @@ mod integer;
 pub(super) mod static_table;
 mod table;
 
-pub use decoder::{Decoded, Decoder, FieldSink, Known, Limits, Scratch, Undelivered};
+pub use decoder::{Decoded, Decoder, FieldSink, Known, Limits, Scratch, TableUse, Undelivered};
+pub(crate) use encoder::EncoderState;
 pub use encoder::{BlockEncoder, Encoder, Indexing};
 pub use fault::Fault;
 
