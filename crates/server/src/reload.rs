@@ -1,7 +1,7 @@
 //! Reloads while the process serves: the configuration and all TLS files on SIGHUP, TLS files also when they change, and
 //! the configuration too with `reload = "watch"`.
-//! In: a signal, changes in the folders of these files. Out: another configuration (`configuration.rs`), or a new
-//! `TlsPlan`, mailed to every worker.
+//! In: a signal, changes in the folders of these files, edits of commands. Out: another configuration (`configuration.rs`), or
+//! a new `TlsPlan`, mailed to every worker.
 //! Never: leaves a worker without a plan: a broken file is reported; the previous settings stay in force.
 //! Limits: a reload begins `SETTLE_DELAY` after a change, so that a certificate and its key are both
 //! complete.
@@ -11,6 +11,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
@@ -51,12 +52,17 @@ pub(crate) struct Reloader {
 pub(crate) struct Signature(Vec<(u64, u64, i64, i64)>);
 
 /// Makes the reload thread reload now.
-pub(crate) struct ReloadSignal(OwnedFd);
+pub(crate) struct ReloadSignal {
+    bell: OwnedFd,
+    /// The bell was rung for a reload. Edits ring it, too.
+    is_ordered: Arc<AtomicBool>,
+}
 
 impl ReloadSignal {
     pub(crate) fn ring(&self) {
+        self.is_ordered.store(true, Ordering::SeqCst);
         // A write fails only if the counter is full, and then the bell has been rung already.
-        let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
+        let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
     }
 }
 
@@ -83,6 +89,19 @@ impl Reloader {
         // The new settings contain the TLS settings.
         self.delivery.forget_pending();
         self.configuration.reload(&mut self.loader);
+    }
+
+    /// Makes the edits that commands wait for.
+    fn make_edits(&mut self) {
+        let Some(operations) = self.configuration.operations.clone() else { return };
+        for order in operations.edits.take() {
+            let Some(edit) = order.take() else { continue };
+            // Earlier TLS settings must not arrive after those of the edited configuration.
+            order.report(match self.delivery.retry() {
+                0 => self.configuration.edit(&edit, &mut self.loader),
+                _ => Err("the mailbox of a worker is full; help: try again".to_owned()),
+            });
+        }
     }
 
     /// The TLS files of the configuration in force.
@@ -126,6 +145,11 @@ impl Reloader {
         let mut watcher = watcher_of(&paths, &file);
         let bell = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
         let bell_reader = bell.try_clone()?;
+        if let Some(operations) = &self.configuration.operations {
+            operations.edits.connect(bell.try_clone()?);
+        }
+        let is_ordered = Arc::new(AtomicBool::new(false));
+        let ordered = Arc::clone(&is_ordered);
         let work = move || {
             let mut rung = false;
             loop {
@@ -150,12 +174,14 @@ impl Reloader {
                 }
                 let pending = self.delivery.retry();
                 let wait_max = if pending > 0 { &RETRY_EVERY } else { &CHECK_EVERY };
-                rung = wait(watcher.as_ref(), &bell_reader, wait_max);
+                rung = wait(watcher.as_ref(), &bell_reader, wait_max)
+                    && ordered.swap(false, Ordering::SeqCst);
+                self.make_edits();
                 self.loader.rotate_tickets(unix_seconds());
             }
         };
         threads::spawn("reload", work)?;
-        Ok(ReloadSignal(bell))
+        Ok(ReloadSignal { bell, is_ordered })
     }
 }
 
@@ -233,7 +259,7 @@ mod tests {
 
     use super::*;
     use crate::apply_settings::InUse;
-    use crate::configuration::{Listening, WorkerLink};
+    use crate::configuration::{Listening, ReadConfig, WorkerLink};
     use crate::health::{Checks, Roster};
     use crate::snapshot::Numbers;
 
@@ -277,6 +303,7 @@ mod tests {
                 earlier: Vec::new(),
                 is_stopping: false,
             })),
+            read: ReadConfig::new(Arc::clone(&arranged.config)),
             arranged,
             workers: vec![worker],
             takeover: false,
