@@ -47,7 +47,12 @@ impl Life {
         Self { since, gone_since: None }
     }
 
-    /// Whether the configuration no longer has this part.
+    /// The life of a listener: one that is switched off is treated as a removed one whose index stays taken.
+    fn switched(self, is_off: bool, earlier: Option<Generation>, now: Generation) -> Self {
+        Self { gone_since: is_off.then(|| earlier.unwrap_or(now)), ..self }
+    }
+
+    /// Whether the configuration no longer has this part, or has switched it off.
     #[must_use]
     pub fn is_gone(&self) -> bool {
         self.gone_since.is_some()
@@ -266,15 +271,17 @@ impl Arranged {
                     } else {
                         self.binds[index] = listener.bind.clone();
                     }
+                    let gone_since = life.gone_since.filter(|_| placing.is_known);
                     let since = if placing.is_known { life.since } else { generation };
-                    *life = Life::new(since);
+                    *life = Life::new(since).switched(listener.is_off, gone_since, generation);
                     Arc::make_mut(&mut self.config).listeners[index] = listener;
                     kept[index] = true;
                 }
                 None => {
                     self.binds.push(listener.bind.clone());
+                    let life = Life::new(generation);
+                    self.listeners.push(life.switched(listener.is_off, None, generation));
                     Arc::make_mut(&mut self.config).listeners.push(listener);
-                    self.listeners.push(Life::new(generation));
                 }
             }
         }
@@ -434,14 +441,14 @@ fn assign(
     if end > INDEXES_MAX { Err(IndexesUsedUp) } else { Ok(placings) }
 }
 
-fn bind_key(bind: &Bind) -> String {
+pub(crate) fn bind_key(bind: &Bind) -> String {
     match bind {
         Bind::Tcp(address) => address.to_string(),
         Bind::Unix(path) => format!("unix:{path}"),
     }
 }
 
-fn server_key(server: &Upstream) -> String {
+pub(crate) fn server_key(server: &Upstream) -> String {
     match &server.address {
         ServerAddress::Ip(address) => address.to_string(),
         ServerAddress::Name(name, port) => format!("{name}:{port}"),

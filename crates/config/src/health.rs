@@ -68,6 +68,7 @@ fn read_times(settings: &Table<'_>, health: &mut HealthCheck, notes: &mut Notes)
     settings.set_duration("timeout", &mut health.timeout, notes);
     settings.set_number("rise", &mut health.rise, notes);
     settings.set_number("fall", &mut health.fall, notes);
+    settings.set_timeout("keep-alive", &mut health.keep_alive, notes);
     let mut port = 0_u16;
     settings.set_number("port", &mut port, notes);
     health.port = Some(port).filter(|port| *port > 0);
@@ -75,7 +76,7 @@ fn read_times(settings: &Table<'_>, health: &mut HealthCheck, notes: &mut Notes)
 
 /// Refuses settings of a request in a check without one.
 fn refuse_for_tcp(settings: &Table<'_>, notes: &mut Notes) {
-    for key in ["host", "method", "status"] {
+    for key in ["host", "method", "status", "keep-alive"] {
         if settings.value(key).is_some() {
             let what = format!("`{key}` is for checks by `http`");
             let note = Note::new(Kind::Conflict, settings.key_place(key), what);
@@ -95,6 +96,7 @@ fn preset(pool: &Pool, kind: CheckKind) -> HealthCheck {
         fall: 3,
         port: None,
         is_secured: pool.tls.is_some(),
+        keep_alive: None,
     }
 }
 

@@ -34,6 +34,7 @@ pub mod include;
 mod jwt;
 pub mod keys;
 mod listeners;
+pub mod live_edit;
 mod log;
 mod loops;
 mod lua;

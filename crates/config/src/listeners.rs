@@ -128,6 +128,7 @@ fn read_one(table: &Table<'_>, pools: &Pools, notes: &mut Notes) -> Listener {
         tls: tls::read_listener(table, notes),
         h2c: table.is_true("h2c", notes).unwrap_or(false),
         forward: None,
+        is_off: false,
     };
     if listener.h2c && listener.tls.is_some() {
         let what = "`h2c` is for a listener without TLS";

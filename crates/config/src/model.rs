@@ -302,6 +302,8 @@ pub struct Listener {
     pub h2c: bool,
     /// Where connections are forwarded without reading HTTP; `None`: the listener serves HTTP.
     pub forward: Option<Forward>,
+    /// A command has switched the listener off: it accepts no connection. Always false in a file.
+    pub is_off: bool,
 }
 
 /// `redirect-to-https` of a listener.

@@ -244,3 +244,32 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn listener_that_is_switched_off_keeps_its_index_and_its_routes() {
+    let text = "[[listener]]\nname = \"a\"\nbind = \"10.0.0.1:0\"\n[[listener]]\nname = \"b\"\nbind = \"10.0.0.1:2\"\n\
+                [[route]]\nlistener = \"b\"\nrespond = {}\n[[route]]\nrespond = {}\n";
+    let mut config = tidegate_config::parse(text, "the test").expect("it is valid");
+    let first = Arranged::first(config.clone());
+    config.listeners[0].is_off = true;
+    config.listeners[1].is_off = true;
+    let off = first.next(config.clone(), &BTreeSet::new()).expect("there is room");
+    let again = off.next(config.clone(), &BTreeSet::new()).expect("there is room");
+    for arranged in [&off, &again] {
+        assert_eq!(arranged.listeners[1].gone_since, Some(off.generation));
+        assert_eq!(arranged.config.routes[0].listener, Some(1));
+        assert_eq!(arranged.removed().count(), 2);
+    }
+    // The index of a listener that is switched off is not given to another one.
+    let mut added = config.clone();
+    added.listeners.push(added.listeners[0].clone());
+    added.listeners[2].bind = Bind::Tcp(([10, 0, 0, 1], 3).into());
+    added.listeners[2].is_off = false;
+    let more = again.next(added, &BTreeSet::new()).expect("there is room");
+    assert_eq!(more.file_listeners, [0, 1, 2]);
+    assert!(!more.listeners[2].is_gone());
+    config.listeners.iter_mut().for_each(|listener| listener.is_off = false);
+    let on = more.next(config, &BTreeSet::new()).expect("there is room");
+    assert_eq!(on.listeners[..2], first.listeners[..]);
+    assert!(on.listeners[2].is_gone());
+}

@@ -419,6 +419,7 @@ rise = 4
 fall = 5
 port = 8080
 tls = false
+keep-alive = "30s"
 [pool.b]
 servers = ["10.0.0.1:80"]
 health = "/healthz"
@@ -442,6 +443,7 @@ agent = { port = 9999, every = "3s", send = "app" }
         fall: 5,
         port: Some(8080),
         is_secured: false,
+        keep_alive: Some(Span::from_secs(30)),
     };
     assert_eq!(a.health, Some(health));
     assert_eq!((a.slow_start, a.servers[1].backup), (Span::from_secs(30), true));
@@ -454,6 +456,7 @@ agent = { port = 9999, every = "3s", send = "app" }
         status: vec![(200, 399)],
     };
     assert_eq!(b.health.as_ref().map(|health| &health.kind), Some(&CheckKind::Http(http)));
+    assert_eq!(b.health.as_ref().and_then(|health| health.keep_alive), None);
     let span = Span::from_secs(10);
     let preset = Eject { failures: Some(5), errors: Some(50), span, ejected_max: 50 };
     assert_eq!((b.eject, b.slow_start), (Some(preset), Span::ZERO));

@@ -135,6 +135,13 @@ pub fn delay(every: Span, random: u64) -> Span {
     every - spread(every / JITTER_PARTS as u32, random)
 }
 
+/// How long a connection is used for checks with this `keep-alive`: the time, or up to a half less, so that connections
+/// that were opened together are not renewed together.
+#[must_use]
+pub fn connection_span(keep_alive: Span, random: u64) -> Span {
+    keep_alive - spread(keep_alive / 2, random)
+}
+
 /// A time below `span`, evenly by `random`.
 fn spread(span: Span, random: u64) -> Span {
     let nanos = span.as_nanos() as u64;

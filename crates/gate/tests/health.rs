@@ -4,8 +4,8 @@ use proptest::prelude::*;
 use tidegate_base::Span;
 use tidegate_config::model::{CheckKind, CheckMethod};
 use tidegate_config::model::{HealthCheck, HttpCheck, ProxyVersion, ServerAddress};
-use tidegate_gate::health::{Health, Outcome, Stage, first_delay};
-use tidegate_gate::probe::{ResponseReader, encode_proxy_header, encode_request};
+use tidegate_gate::health::{Health, Outcome, Stage, connection_span, first_delay};
+use tidegate_gate::probe::{ResponseReader, encode_proxy_header, encode_request, keeping};
 
 fn check(rise: u32, fall: u32) -> HealthCheck {
     HealthCheck {
@@ -17,6 +17,7 @@ fn check(rise: u32, fall: u32) -> HealthCheck {
         fall,
         port: None,
         is_secured: false,
+        keep_alive: None,
     }
 }
 
@@ -188,4 +189,56 @@ fn outcomes_have_words_of_haproxy() {
     }
     assert_eq!(Outcome::Status(503).to_string(), "status 503");
     assert_eq!((Outcome::Status(503).status(), Outcome::Refused.status()), (Some(503), None));
+}
+
+#[test]
+fn connection_is_used_again_after_the_whole_response_and_nothing_else() {
+    let check = http(CheckMethod::Get, &[(200, 399)]);
+    let rest = |bytes: &[u8]| {
+        let mut reader = ResponseReader::default();
+        assert_eq!(reader.read(&check, bytes), Some(Outcome::Passed(200)));
+        reader.into_rest()
+    };
+    for usable in [
+        "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
+        "HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
+        "HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 0\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
+    ] {
+        assert!(rest(usable.as_bytes()).is_some_and(|rest| rest.is_done()), "{usable}");
+    }
+    for single in [
+        "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n",
+        "HTTP/1.0 200 OK\r\nContent-Length: 0\r\n\r\n",
+        "HTTP/1.1 200 OK\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\nHTTP/1.1 200 OK\r\n",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nz\r\n",
+    ] {
+        assert!(rest(single.as_bytes()).is_none(), "{single}");
+    }
+    let slow = || rest(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n1").expect("it goes on");
+    let mut body = slow();
+    assert!(!body.is_done() && body.read(b"2") && !body.is_done());
+    assert!(body.read(b"3") && body.is_done() && !body.read(b"4"));
+    assert!(!slow().read(b"234"));
+}
+
+#[test]
+fn request_that_keeps_its_connection_has_no_connection_field() {
+    let check = http(CheckMethod::Get, &[(200, 200)]);
+    let mut out = Vec::new();
+    encode_request(&mut out, &check, &ServerAddress::Unix("/run/x".to_owned()));
+    assert_eq!(
+        keeping(&out).concat(),
+        b"GET /up?x=1 HTTP/1.1\r\nHost: localhost\r\nUser-Agent: tidegate-health\r\n\r\n"
+    );
+}
+
+proptest! {
+    #[test]
+    fn connections_are_kept_for_half_of_their_time_at_least(random: u64) {
+        let span = Span::from_secs(30);
+        let kept = connection_span(span, random);
+        prop_assert!(kept <= span && kept >= span / 2, "{:?}", kept);
+    }
 }

@@ -32,6 +32,7 @@ fn listener(name: &str) -> Listener {
         tls: None,
         h2c: false,
         forward: None,
+        is_off: false,
     }
 }
 
@@ -58,10 +59,9 @@ fn to_pool(pool: usize) -> Action {
 
 /// Routes without another action each get a pool of their own.
 fn config(mut routes: Vec<Route>) -> Config {
-    for (index, route) in routes.iter_mut().enumerate() {
-        if route.action == Action::Synthetic {
-            route.action = to_pool(index);
-        }
+    let has_none = |(_, route): &(usize, &mut Route)| route.action == Action::Synthetic;
+    for (index, route) in routes.iter_mut().enumerate().filter(has_none) {
+        route.action = to_pool(index);
     }
     Config { listeners: vec![listener("a"), listener("b")], routes, ..Config::default() }
 }

@@ -1,5 +1,5 @@
 //! The configuration in force, and how another one takes its place while the process serves.
-//! In: a source that reads the configuration again. Out: a snapshot for each worker, one worker after the other, so
+//! In: a source that reads the configuration again; edits of commands. Out: a snapshot for each worker, one worker after the other, so
 //! that listeners are opened in CPU order; log lines that state what has changed, or why nothing has.
 //! Never: applies a part of a configuration: one that cannot be used is refused as a whole. All workers have loaded and
 //! started the applications of a configuration before it comes into force in any of them. The exception is a shortage of
@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use tidegate_base::Address;
 use tidegate_config::arrange::{Arranged, Life};
 use tidegate_config::findings::{Finding, Owner};
+use tidegate_config::live_edit::{self, LiveEdit};
 use tidegate_config::model::{Bind, Config, Push, ReloadOn};
 use tidegate_gate::inventory::Inventory;
 use tidegate_gate::process_state::ProcessState;
@@ -83,10 +84,45 @@ pub(crate) struct Listening {
     pub(crate) is_stopping: bool,
 }
 
+/// A configuration as it was read: its indexes are those of the file.
+#[derive(Clone)]
+pub(crate) struct ReadConfig {
+    /// As the file states it.
+    file: Arc<Config>,
+    /// With the edits of commands.
+    edited: Arc<Config>,
+}
+
+impl ReadConfig {
+    /// A configuration without edits.
+    pub(crate) fn new(file: Arc<Config>) -> Self {
+        Self { edited: Arc::clone(&file), file }
+    }
+
+    /// The edits.
+    fn edits(&self) -> Vec<LiveEdit> {
+        match Arc::ptr_eq(&self.file, &self.edited) {
+            true => Vec::new(),
+            false => live_edit::differences(&self.file, &self.edited),
+        }
+    }
+}
+
+/// Why the configuration changes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Cause {
+    /// The file was read again. Edits end.
+    File,
+    /// A command has edited the configuration.
+    Edit,
+}
+
 /// The configuration in force.
 pub(crate) struct Configuration {
     /// Where it is from; `None` for the embedded configuration.
     pub(crate) source: Option<Box<dyn ConfigSource>>,
+    /// The configuration as it was read, and edited since.
+    pub(crate) read: ReadConfig,
     /// The configuration, whose indexes outlive a reload.
     pub(crate) arranged: Arranged,
     /// The addresses of its servers.
@@ -137,9 +173,10 @@ impl Configuration {
     /// changed. The reason is in the log.
     pub(crate) fn reload(&mut self, loader: &mut TlsLoader) -> Option<Arc<TlsPlan>> {
         self.note_reload(Reloads::begin);
+        let edits = self.read.edits().len();
         let Some(source) = self.source.as_mut() else {
             let refusal = "the process was started without a configuration file";
-            self.note_reload(|reloads| reloads.end(Some(refusal)));
+            self.note_reload(|reloads| reloads.end(Err(refusal)));
             return None;
         };
         service_manager::reloading();
@@ -149,16 +186,16 @@ impl Configuration {
                     let line = line.strip_prefix("warning: ").unwrap_or(line);
                     log::warning(format_args!("{line}"));
                 }
-                self.replace(config, loader)
+                self.replace(config, loader, Cause::File)
             }
             Err(text) => Err(text),
         };
         service_manager::ready();
-        let refusal = match &reloaded {
-            Ok((_, shortfall)) => shortfall.as_deref(),
-            Err(text) => Some(&text[..]),
+        let result = match &reloaded {
+            Ok((_, shortfall)) => shortfall.as_deref().map_or(Ok(edits), Err),
+            Err(text) => Err(&text[..]),
         };
-        self.note_reload(|reloads| reloads.end(refusal));
+        self.note_reload(|reloads| reloads.end(result));
         match reloaded {
             Ok((plan, _)) => Some(plan),
             Err(text) => {
@@ -174,6 +211,20 @@ impl Configuration {
                 None
             }
         }
+    }
+
+    /// Edits the configuration in force, and applies it as a reload does. Files of applications are not read again. Returns
+    /// whether anything has changed.
+    ///
+    /// # Errors
+    /// Why nothing has changed, or which workers keep the previous settings.
+    pub(crate) fn edit(&mut self, edit: &LiveEdit, loader: &mut TlsLoader) -> Result<bool, String> {
+        let mut config = (*self.read.edited).clone();
+        if !edit.apply(&mut config)? {
+            return Ok(false);
+        }
+        let (_, shortfall) = self.replace(config, loader, Cause::Edit)?;
+        shortfall.map_or(Ok(true), Err)
     }
 
     /// Shows the TLS settings in force to the admin interface.
@@ -198,6 +249,7 @@ impl Configuration {
         &mut self,
         config: Config,
         loader: &mut TlsLoader,
+        cause: Cause,
     ) -> Result<(Arc<TlsPlan>, Option<String>), String> {
         self.check_applications(&config)?;
         let in_use: Vec<InUse> = self.workers.iter().map(|w| Arc::clone(&w.in_use)).collect();
@@ -214,11 +266,17 @@ impl Configuration {
         read.keep_traces(next.config.traces.as_ref());
         let unusable = tokens::check(&next.config);
         if !unusable.is_empty() {
-            return Err(self.explain(&next, unusable));
+            return Err(self.explain(&next, unusable, cause));
         }
-        let renewed = self.renew_scripts(&next)?;
+        let renewed = match cause {
+            Cause::File => self.renew_scripts(&next)?,
+            Cause::Edit => Renewed::unchanged(&self.scripts),
+        };
         let known = (&*self.arranged.config, &*self.addresses);
-        let resolved = resolve::resolve_after(&next.config, known);
+        let resolved = match cause {
+            Cause::File => resolve::resolve_after(&next.config, known),
+            Cause::Edit => resolve::resolve_new(&next.config, known),
+        };
         let loaded = loader.load_arranged(&next, unix_seconds());
         let (plan, (addresses, unresolved)) = match (loaded, resolved) {
             (Ok(plan), Ok((addresses, unresolved))) => {
@@ -227,7 +285,7 @@ impl Configuration {
             (loaded, resolved) => {
                 let faults = loaded.err().unwrap_or_default().into_iter().map(Finding::from);
                 let findings = faults.chain(resolved.err().unwrap_or_default());
-                return Err(self.explain(&next, findings.collect()));
+                return Err(self.explain(&next, findings.collect(), cause));
             }
         };
         let own = &self.arranged.config;
@@ -253,7 +311,10 @@ impl Configuration {
         }
         unresolved.iter().for_each(|name| log::warning(format_args!("{name}")));
         if let Some(operations) = &self.operations {
-            operations.names.note(&next.config, &addresses, &unresolved);
+            match cause {
+                Cause::File => operations.names.note(&next.config, &addresses, &unresolved),
+                Cause::Edit => operations.names.note_new(&next.config, &addresses),
+            }
         }
         self.note_tls(&plan);
         if !renewed.changed.is_empty() {
@@ -263,12 +324,7 @@ impl Configuration {
         for line in notes.into_iter().chain(lost).chain(renewed.notes) {
             log::warning(format_args!("{line}"));
         }
-        self.commit(next, addresses, earlier);
-        if let Some(operations) = &self.operations
-            && let Ok(mut inventory) = operations.inventory.lock()
-        {
-            *inventory = Inventory::of(&read);
-        }
+        self.commit(next, addresses, earlier, read, cause);
         self.checks.change(&self.arranged, &self.addresses, &plan);
         Ok((plan, shortfall))
     }
@@ -308,12 +364,16 @@ impl Configuration {
         self.refused.clear();
         renewed.map_err(|refusal| {
             self.refused = refusal.paths;
-            self.explain(next, refusal.findings)
+            self.explain(next, refusal.findings, Cause::File)
         })
     }
 
-    /// The findings, each at its place in the file.
-    fn explain(&self, next: &Arranged, findings: Vec<Finding>) -> String {
+    /// The findings, each at its place in the file. What a command has edited has none.
+    fn explain(&self, next: &Arranged, findings: Vec<Finding>, cause: Cause) -> String {
+        if cause == Cause::Edit {
+            let texts = findings.iter().map(|one| format!("{}: {}", one.subject, one.what));
+            return texts.collect::<Vec<_>>().join("; ");
+        }
         let place = |of_file: &[usize], index: usize| of_file.iter().position(|at| *at == index);
         let in_file = |mut finding: Finding| {
             finding.owner = match finding.owner {
@@ -478,6 +538,8 @@ impl Configuration {
         next: Arranged,
         addresses: Arc<Addresses>,
         earlier: Vec<(usize, Vec<u64>)>,
+        read: Config,
+        cause: Cause,
     ) {
         let was_open =
             |index: usize| self.arranged.listeners.get(index).is_some_and(|l| !l.is_gone());
@@ -497,8 +559,9 @@ impl Configuration {
         let listeners = live(&mut next.listeners.iter().map(Life::is_gone));
         let pools = live(&mut next.pools.iter().map(|pool| pool.life.is_gone()));
         let routes = next.config.routes.len();
+        let (what, edits) = self.note_read(read, cause);
         let line = format!(
-            "configuration reloaded: listeners {listeners}, routes {routes}, pools {pools}{changes}"
+            "configuration {what}: listeners {listeners}, routes {routes}, pools {pools}{changes}{edits}"
         );
         log::info(format_args!("{line}"));
         events::note(EventKind::Reload, format_args!("{line}"));
@@ -520,6 +583,41 @@ impl Configuration {
         self.arranged = next;
         self.addresses = addresses;
     }
+}
+
+impl Configuration {
+    /// Notes the configuration that was read or edited. Returns what has happened, and how many edits there are or were.
+    fn note_read(&mut self, read: Config, cause: Cause) -> (&'static str, String) {
+        if let Some(operations) = &self.operations
+            && let Ok(mut inventory) = operations.inventory.lock()
+        {
+            *inventory = Inventory::of(&read);
+        }
+        let read = Arc::new(read);
+        let noted = match cause {
+            Cause::File => {
+                let dropped = self.read.edits().len();
+                self.read = ReadConfig::new(read);
+                (
+                    "reloaded",
+                    dropped_note(dropped).map_or_else(String::new, |note| format!("; {note}")),
+                )
+            }
+            Cause::Edit => {
+                self.read.edited = read;
+                ("edited", format!("; edits in force {}", self.read.edits().len()))
+            }
+        };
+        if let Some(operations) = &self.operations {
+            operations.edits.note(&self.read.edits());
+        }
+        noted
+    }
+}
+
+/// States how many edits a reload has dropped.
+pub(crate) fn dropped_note(count: usize) -> Option<String> {
+    (count > 0).then(|| format!("edits dropped {count}"))
 }
 
 /// Whether the push hubs are the same, except for the keys of tokens and of the server API.

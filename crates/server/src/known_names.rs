@@ -29,8 +29,23 @@ pub(crate) struct KnownName {
 pub(crate) struct KnownNames(Mutex<BTreeMap<String, KnownName>>);
 
 impl KnownNames {
-    /// A configuration comes into force.
+    /// A configuration comes into force, for which all names were resolved.
     pub(crate) fn note(&self, config: &Config, addresses: &Addresses, failed: &[Unresolved]) {
+        self.replace(config, addresses, failed, true);
+    }
+
+    /// A configuration comes into force, for which only new names were resolved.
+    pub(crate) fn note_new(&self, config: &Config, addresses: &Addresses) {
+        self.replace(config, addresses, &[], false);
+    }
+
+    fn replace(
+        &self,
+        config: &Config,
+        addresses: &Addresses,
+        failed: &[Unresolved],
+        is_renewed: bool,
+    ) {
         let now = SystemTime::now();
         let mut names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let earlier = core::mem::take(&mut *names);
@@ -40,7 +55,8 @@ impl KnownNames {
                 let name = format!("{host}:{port}");
                 let known = earlier.get(&name);
                 let failure = failed.iter().find(|one| one.name == name);
-                let resolved = known.filter(|_| failure.is_some()).map_or(now, |it| it.resolved);
+                let keeps_time = failure.is_some() || !is_renewed;
+                let resolved = known.filter(|_| keeps_time).map_or(now, |it| it.resolved);
                 let entry = KnownName {
                     addresses: addresses.iter().map(ToString::to_string).collect(),
                     resolved,
@@ -85,6 +101,8 @@ mod tests {
         let second = names.all();
         assert_eq!((second[0].1.failures, second[1].1.failures), (0, 1));
         assert_eq!(second[1].1.resolved, first[1].1.resolved);
+        names.note_new(&config, &addresses);
+        assert_eq!(names.all(), second);
         names.note(&config, &addresses, &[]);
         assert_eq!(names.all()[1].1.last_failure.as_deref(), Some("no such name"));
     }

@@ -47,6 +47,7 @@ mod key_client;
 mod key_fetcher;
 mod known_names;
 mod listening_sockets;
+mod live_edits;
 mod log;
 pub mod lua_tests;
 pub mod malformed;

@@ -1,7 +1,7 @@
 //! Reloads while the process serves: the configuration and all TLS files on SIGHUP, TLS files also when they change, and
 //! the configuration too with `reload = "watch"`.
-//! In: a signal, changes in the folders of these files. Out: another configuration (`configuration.rs`), or a new
-//! `TlsPlan`, mailed to every worker.
+//! In: a signal, changes in the folders of these files, edits of commands. Out: another configuration (`configuration.rs`), or
+//! a new `TlsPlan`, mailed to every worker.
 //! Never: leaves a worker without a plan: a broken file is reported; the previous settings stay in force.
 //! Limits: a reload begins `SETTLE_DELAY` after a change, so that a certificate and its key are both
 //! complete.
@@ -11,6 +11,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
@@ -51,12 +52,18 @@ pub(crate) struct Reloader {
 pub(crate) struct Signature(Vec<(u64, u64, i64, i64)>);
 
 /// Makes the reload thread reload now.
-pub(crate) struct ReloadSignal(OwnedFd);
+pub(crate) struct ReloadSignal {
+    /// Wakes the thread.
+    event: OwnedFd,
+    /// The thread is to reload. Edits wake it, too.
+    is_ordered: Arc<AtomicBool>,
+}
 
 impl ReloadSignal {
     pub(crate) fn notify(&self) {
+        self.is_ordered.store(true, Ordering::SeqCst);
         // A write fails only if the counter is full, and then the thread has been notified already.
-        let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
+        let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
     }
 }
 
@@ -83,6 +90,19 @@ impl Reloader {
         // The new settings contain the TLS settings.
         self.delivery.forget_pending();
         self.configuration.reload(&mut self.loader);
+    }
+
+    /// Makes the edits that commands wait for.
+    fn make_edits(&mut self) {
+        let Some(operations) = self.configuration.operations.clone() else { return };
+        for order in operations.edits.take() {
+            let Some(edit) = order.take() else { continue };
+            // Earlier TLS settings must not arrive after those of the edited configuration.
+            order.report(match self.delivery.retry() {
+                0 => self.configuration.edit(&edit, &mut self.loader),
+                _ => Err("the mailbox of a worker is full; help: try again".to_owned()),
+            });
+        }
     }
 
     /// The TLS files of the configuration in force.
@@ -124,8 +144,13 @@ impl Reloader {
         let mut paths = self.paths();
         let mut file = self.file();
         let mut watcher = watcher_of(&paths, &file);
-        let signal = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
-        let signal_reader = signal.try_clone()?;
+        let event = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
+        let event_reader = event.try_clone()?;
+        if let Some(operations) = &self.configuration.operations {
+            operations.edits.connect(event.try_clone()?);
+        }
+        let is_ordered = Arc::new(AtomicBool::new(false));
+        let ordered = Arc::clone(&is_ordered);
         let work = move || {
             let mut notified = false;
             loop {
@@ -150,12 +175,14 @@ impl Reloader {
                 }
                 let pending = self.delivery.retry();
                 let wait_max = if pending > 0 { &RETRY_EVERY } else { &CHECK_EVERY };
-                notified = wait(watcher.as_ref(), &signal_reader, wait_max);
+                notified = wait(watcher.as_ref(), &event_reader, wait_max)
+                    && ordered.swap(false, Ordering::SeqCst);
+                self.make_edits();
                 self.loader.rotate_tickets(unix_seconds());
             }
         };
         threads::spawn("reload", work)?;
-        Ok(ReloadSignal(signal))
+        Ok(ReloadSignal { event, is_ordered })
     }
 }
 
@@ -233,7 +260,7 @@ mod tests {
 
     use super::*;
     use crate::apply_settings::InUse;
-    use crate::configuration::{Listening, WorkerLink};
+    use crate::configuration::{Listening, ReadConfig, WorkerLink};
     use crate::health::{Checks, Roster};
     use crate::snapshot::Numbers;
 
@@ -277,6 +304,7 @@ mod tests {
                 earlier: Vec::new(),
                 is_stopping: false,
             })),
+            read: ReadConfig::new(Arc::clone(&arranged.config)),
             arranged,
             workers: vec![worker],
             takeover: false,

@@ -59,6 +59,20 @@ pub(crate) fn resolve_all(config: &Config) -> Result<Addresses, Vec<Finding>> {
     resolve_after(config, (&Config::default(), &Vec::new())).map(|(addresses, _)| addresses)
 }
 
+/// As [`resolve_all`], for the configuration that follows `known`. Only names that `known` does not contain are resolved.
+///
+/// # Errors
+/// A finding for each of these names that cannot be resolved.
+pub(crate) fn resolve_new(
+    config: &Config,
+    known: (&Config, &Addresses),
+) -> Result<(Addresses, Vec<Unresolved>), Vec<Finding>> {
+    resolve_with(config, known, |server, earlier| match earlier {
+        Some(addresses) => Ok(addresses.to_vec()),
+        None => resolve_one(server),
+    })
+}
+
 /// As [`resolve_all`], for the configuration that follows `known`. A name that cannot be resolved now keeps the
 /// addresses that it had; also returns each such name.
 ///
@@ -68,6 +82,19 @@ pub(crate) fn resolve_after(
     config: &Config,
     known: (&Config, &Addresses),
 ) -> Result<(Addresses, Vec<Unresolved>), Vec<Finding>> {
+    resolve_with(config, known, |server, _| resolve_one(server))
+}
+
+fn resolve_one(server: &Server) -> Result<Vec<Address>, String> {
+    Ok(resolve(server)?.into_iter().map(Address::Tcp).collect())
+}
+
+/// As [`resolve_after`]. `look_up` gets each name with the addresses that it had.
+fn resolve_with(
+    config: &Config,
+    known: (&Config, &Addresses),
+    look_up: impl Fn(&Server, Option<&[Address]>) -> Result<Vec<Address>, String>,
+) -> Result<(Addresses, Vec<Unresolved>), Vec<Finding>> {
     let mut earlier: BTreeMap<Server, &Vec<Address>> = BTreeMap::new();
     for (pool, addresses) in known.0.pools.iter().zip(known.1) {
         for (server, addresses) in pool.servers.iter().zip(addresses) {
@@ -76,7 +103,7 @@ pub(crate) fn resolve_after(
             }
         }
     }
-    let mut resolved: BTreeMap<Server, Result<Vec<SocketAddr>, String>> = BTreeMap::new();
+    let mut resolved: BTreeMap<Server, Result<Vec<Address>, String>> = BTreeMap::new();
     let mut findings = Vec::new();
     let mut unresolved = Vec::new();
     let mut pools = Vec::with_capacity(config.pools.len());
@@ -86,9 +113,10 @@ pub(crate) fn resolve_after(
             ServerAddress::Unix(path) => vec![Address::Unix(path.clone())],
             ServerAddress::Name(name, port) => {
                 let server = (name.clone(), *port);
-                let found = resolved.entry(server.clone()).or_insert_with(|| resolve(&server));
-                match (found, earlier.get(&server)) {
-                    (Ok(addresses), _) => addresses.iter().copied().map(Address::Tcp).collect(),
+                let known = earlier.get(&server).map(|known| known.as_slice());
+                let found = resolved.entry(server.clone());
+                match (found.or_insert_with(|| look_up(&server, known)), known) {
+                    (Ok(addresses), _) => addresses.clone(),
                     (Err(what), Some(addresses)) => {
                         let (pool, name) = (pool.name.clone(), format!("{name}:{port}"));
                         unresolved.push(Unresolved { pool, name, what: what.clone() });

@@ -135,6 +135,13 @@ pub(crate) struct Renewed {
     pub(crate) notes: Vec<String>,
 }
 
+impl Renewed {
+    /// The same scripts as before.
+    pub(crate) fn unchanged(scripts: &Scripts) -> Self {
+        Self { scripts: Arc::clone(scripts), changed: Vec::new(), notes: Vec::new() }
+    }
+}
+
 /// What is wrong with changed scripts.
 pub(crate) struct Refusal {
     /// The mistakes, by the index of the application.

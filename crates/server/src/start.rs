@@ -26,7 +26,7 @@ use crate::admin::{self, LeaveSignal, Operations};
 use crate::apply_settings::InUse;
 use crate::apps::{self, Scripts};
 use crate::certificates::TlsLoader;
-use crate::configuration::{self, ConfigSource, Configuration, Listening};
+use crate::configuration::{self, ConfigSource, Configuration, Listening, ReadConfig};
 use crate::counters::Accounts;
 use crate::cpus::{steers, worker_cpus};
 use crate::drain::{self, Drain};
@@ -38,6 +38,7 @@ use crate::inspection::Inspection;
 use crate::key_fetcher::KeyFetcher;
 use crate::known_names::KnownNames;
 use crate::listening_sockets;
+use crate::live_edits::LiveEdits;
 use crate::log;
 use crate::outlets::{OutletWakers, Outlets};
 use crate::passwords::{JobSender, PasswordResult};
@@ -140,14 +141,15 @@ fn serve_until_stopped(
     let seen = reload::Signature::of(&config);
     let inventory = Inventory::of(&config);
     let arranged = Arranged::first(config);
+    let read = ReadConfig::new(Arc::clone(&arranged.config));
     let files = Files::read(&mut loader, &arranged)?;
     let mut inherited = InheritedParts::take(&arranged, options.takeover)?;
     let unix_listeners = open_unix_listeners(&arranged.config, &inherited.inheritance)?;
     let (mut plan, cpus) = make_plan((arranged, files), &inherited, options.workers, descriptors)?;
-    let crew =
+    let running =
         RunningWorkers::start(&mut plan, &cpus, &mut inherited, &unix_listeners, options.takeover)?;
-    let reading = Reading { source, loader, seen, takeover: options.takeover };
-    let service = crew.begin_service(plan, inherited, reading, inventory)?;
+    let reading = Reading { source, read, loader, seen, takeover: options.takeover };
+    let service = running.begin_service(plan, inherited, reading, inventory)?;
     service.run_until_stopped(unix_listeners);
     Ok(())
 }
@@ -330,10 +332,11 @@ impl RunningWorkers {
         }));
         let mut keys = KeyFetcher::default();
         keys.follow(&plan.process.keys).map_err(system("starting the thread that fetches keys"))?;
-        let Reading { source, loader, seen, takeover } = reading;
+        let Reading { source, read, loader, seen, takeover } = reading;
         let configuration = Configuration {
             keys,
             source,
+            read,
             arranged: (*plan.arranged).clone(),
             addresses: Arc::clone(&plan.addresses),
             numbers: Numbers::of(&plan.arranged.config),
@@ -375,6 +378,7 @@ impl RunningWorkers {
 /// What a reload needs to read the configuration again.
 struct Reading {
     source: Option<Box<dyn ConfigSource>>,
+    read: ReadConfig,
     loader: TlsLoader,
     seen: reload::Signature,
     takeover: bool,
@@ -616,6 +620,7 @@ fn start_admin(
         is_stopping: AtomicBool::new(false),
         places: admin::Places::default(),
         reloads: admin::Reloads::default(),
+        edits: LiveEdits::default(),
         profiler: admin::Profiler::default(),
     });
     operations.names.note(config, addresses, &[]);

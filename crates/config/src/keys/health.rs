@@ -2,8 +2,8 @@
 //! In: nothing. Out: the section `[pool.NAME.health]`.
 
 use super::Preset::{Absent, Value};
-use super::Shape::{Boolean, Number, OneOf, Text, True, Word};
-use super::{Section, TIMEOUT, key};
+use super::Shape::{Boolean, Duration, NoNumber, Number, OneOf, Text, True, Word};
+use super::{Section, TIMEOUT, TIMEOUT_MS_MAX, key};
 use crate::model::CheckMethod;
 use crate::words::Keyword as _;
 
@@ -87,6 +87,17 @@ pub static HEALTH: Section = Section {
             Value("3"),
             "How many checks in a row must fail before a server that is up counts as down.",
             "One lost packet must not mark a server down.",
+        ),
+        key(
+            "keep-alive",
+            OneOf(&[NoNumber("off"), Duration(1000, TIMEOUT_MS_MAX)]),
+            Value("\"off\""),
+            "How long the connection of a check by `http` is kept open and used for the next checks of the server. The time \
+             is shortened at random by up to a half. A check that fails on a kept connection is made again on a new one at \
+             once, and a connection on which a check failed is closed. Once the server accepts no more connections, checks \
+             can pass for up to this long.",
+            "A check over its own connection also finds a server that accepts no more connections. Set it to \"30s\" for \
+             thousands of servers or for TLS: a check over a kept connection costs a fraction.",
         ),
         key(
             "port",

@@ -22,6 +22,9 @@ pub struct HealthCheck {
     pub port: Option<u16>,
     /// Whether the connection is secured. Only if the pool has TLS settings.
     pub is_secured: bool,
+    /// How long a connection is kept open and used for further checks; `None`: each check opens its own. Only for
+    /// checks that send a request.
+    pub keep_alive: Option<Span>,
 }
 
 /// What a check does.

@@ -11,9 +11,10 @@ use tidegate_gate::agent::{Operation, WEIGHT_MAX, part_of_weight};
 use super::profile::{self, Plan};
 use super::wait::Wait;
 use super::{
-    Operations, activity, errors, events, info, maintenance, map, parts, sess, set, stat, table,
-    wait,
+    Operations, activity, edits, errors, events, info, maintenance, map, parts, sess, set, stat,
+    table, wait,
 };
+use crate::configuration::dropped_note;
 use crate::health::{ServerState, View};
 
 /// The outcome of a command.
@@ -189,10 +190,54 @@ const COMMANDS: &[Command] = &[
     },
     Command {
         words: &["set", "server"],
-        arguments: "POOL/SERVER state ready|drain|maint, weight N|N%, or agent up|down",
-        about: "stops or resumes sending requests to a server, or changes its share; requests under way complete",
+        arguments: "POOL/SERVER state ready|drain|maint, weight N|N%, agent up|down, address HOST:PORT, or connections-max N|unlimited",
+        about: "stops or resumes sending requests to a server, or changes its share, address or limit; requests under way complete",
         example: "set server api/10.0.0.1:8000 state drain",
         run: set_server,
+    },
+    Command {
+        words: &["set", "maxconn", "server"],
+        arguments: "POOL/SERVER N",
+        about: "the same as `set server` with `connections-max`",
+        example: "set maxconn server api/10.0.0.1:8000 200",
+        run: edits::set_limit,
+    },
+    Command {
+        words: &["add", "server"],
+        arguments: "POOL/ADDRESS [weight N] [connections-max N] [backup]",
+        about: "adds a server to a pool, until the next reload of the file; it is ready at once",
+        example: "add server api/10.0.0.9:8000 weight 2",
+        run: edits::add_server,
+    },
+    Command {
+        words: &["del", "server"],
+        arguments: "POOL/SERVER",
+        about: "removes a server from its pool, until the next reload of the file; requests under way complete",
+        example: "del server api/10.0.0.9:8000",
+        run: edits::remove_server,
+    },
+    Command {
+        words: &["disable", "listener"],
+        arguments: "NAME|ADDRESS",
+        about: "closes a listener, as a reload that removes it, until `enable listener` or the next reload of the file",
+        example: "disable listener web",
+        run: |arguments, operations| {
+            edits::switch_listener("disable", arguments, false, operations)
+        },
+    },
+    Command {
+        words: &["enable", "listener"],
+        arguments: "NAME|ADDRESS",
+        about: "opens a listener that `disable listener` has closed",
+        example: "enable listener web",
+        run: |arguments, operations| edits::switch_listener("enable", arguments, true, operations),
+    },
+    Command {
+        words: &["show", "edits"],
+        arguments: "",
+        about: "the edits of servers and listeners since the file was read, as commands that repeat them",
+        example: "show edits",
+        run: edits::show,
     },
     Command {
         words: &["enable", "server"],
@@ -584,8 +629,11 @@ fn set_log_level(arguments: &[&str], _: &Operations) -> Outcome {
 }
 
 fn set_server(arguments: &[&str], operations: &Operations) -> Outcome {
-    let usage =
-        "usage: set server POOL/SERVER state ready|drain|maint, weight N|N%, or agent up|down";
+    let usage = "usage: set server POOL/SERVER state ready|drain|maint, weight N|N%, agent up|down, address HOST:PORT, or \
+                 connections-max N|unlimited";
+    if let Some(outcome) = edits::set_server(arguments, operations) {
+        return outcome;
+    }
     let [place, what @ ("state" | "weight" | "agent"), word] = arguments else {
         return Err(usage.to_owned());
     };
@@ -635,7 +683,8 @@ fn set_server(arguments: &[&str], operations: &Operations) -> Outcome {
 /// Reloads the configuration. Fails with the reason if it is refused.
 fn reload(arguments: &[&str], operations: &Operations) -> Outcome {
     let order = || signal("reload", arguments, Signal::HUP).map(|_| ());
-    operations.reloads.wait_for(order).map(|()| Reply::Changed(String::new()))
+    let dropped = operations.reloads.wait_for(order)?;
+    Ok(Reply::Changed(dropped_note(dropped).map_or_else(String::new, |note| note + "\n")))
 }
 
 /// Sends this process a signal, which its main thread handles.

@@ -172,6 +172,7 @@ mod tests {
     use super::*;
     use crate::health::{Roster, ServerState};
     use crate::known_names::KnownNames;
+    use crate::live_edits::LiveEdits;
     use crate::stats::Registry;
 
     const FILE: &str = "[[listener]]\nbind = \"127.0.0.1:1\"\n[[route]]\nproxy = \"p\"\n\
@@ -195,6 +196,7 @@ mod tests {
             is_stopping: false.into(),
             places: Places::default(),
             reloads: Reloads::default(),
+            edits: LiveEdits::default(),
             profiler: Profiler::default(),
         }
     }
@@ -280,7 +282,19 @@ mod tests {
 
     #[test]
     fn token_for_reading_runs_no_command_that_changes_something() {
-        for line in [SET, "disable server p/127.0.0.1:2", "reload", "profile 1s", "clear map m"] {
+        for line in [
+            SET,
+            "disable server p/127.0.0.1:2",
+            "reload",
+            "profile 1s",
+            "clear map m",
+            "set server p/127.0.0.1:2 address 127.0.0.1:3",
+            "set maxconn server p/127.0.0.1:2 4",
+            "add server p/127.0.0.1:3",
+            "del server p/127.0.0.1:2",
+            "disable listener 127.0.0.1:1",
+            "enable listener 127.0.0.1:1",
+        ] {
             let line = format!("auth reader;{line}\n");
             let (reply, is_set) = exchange(line.as_bytes(), Some("secret"));
             assert!(!is_set && reply == READ_ONLY, "{line}: {reply}");

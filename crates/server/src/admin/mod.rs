@@ -8,6 +8,7 @@
 mod activity;
 mod command;
 mod connection;
+mod edits;
 mod errors;
 mod events;
 mod http;
@@ -56,6 +57,7 @@ use crate::counters::Accounts;
 use crate::events::EventKind;
 use crate::health::Roster;
 use crate::known_names::KnownNames;
+use crate::live_edits::LiveEdits;
 use crate::log;
 use crate::start::Mail;
 use crate::state_transfer::StateTransfer;
@@ -99,6 +101,8 @@ pub(crate) struct Operations {
     pub(crate) places: Places,
     /// The results of reloads.
     pub(crate) reloads: Reloads,
+    /// The edits of the configuration.
+    pub(crate) edits: LiveEdits,
     /// The profile that is being taken.
     pub(crate) profiler: Profiler,
 }

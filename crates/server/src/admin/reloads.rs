@@ -17,16 +17,21 @@ pub(crate) struct Reloads {
 }
 
 /// The state that the thread of reloads and those of the interface share.
-#[derive(Default)]
 struct State {
     /// The number of reloads that have begun.
     begun: u64,
     /// The number of reloads that have ended.
     ended: u64,
-    /// Why the last one changed nothing; `None`: it has succeeded.
-    refusal: Option<String>,
+    /// How many edits the last one has dropped, or why it changed nothing.
+    result: Result<usize, String>,
     /// The process stops: no reload begins any more.
     is_stopping: bool,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self { begun: 0, ended: 0, result: Ok(0), is_stopping: false }
+    }
 }
 
 impl Reloads {
@@ -35,11 +40,11 @@ impl Reloads {
         self.lock().begun += 1;
     }
 
-    /// The reload that has begun last has ended.
-    pub(crate) fn end(&self, refusal: Option<&str>) {
+    /// The reload that has begun last has ended: it has dropped so many edits of commands, or was refused.
+    pub(crate) fn end(&self, result: Result<usize, &str>) {
         let mut state = self.lock();
         state.ended = state.begun;
-        state.refusal = refusal.map(str::to_owned);
+        state.result = result.map_err(str::to_owned);
         drop(state);
         self.ended.notify_all();
     }
@@ -50,27 +55,27 @@ impl Reloads {
         self.ended.notify_all();
     }
 
-    /// Makes the process reload, and waits for the result of a reload that reads the files after this call.
+    /// Makes the process reload, and waits for the result of a reload that reads the files after this call. Returns how many
+    /// edits it has dropped.
     ///
     /// # Errors
     /// The reload changed nothing or not all workers, or takes too long, or the process stops.
     pub(super) fn wait_for(
         &self,
         order: impl FnOnce() -> Result<(), String>,
-    ) -> Result<(), String> {
+    ) -> Result<usize, String> {
         let state = self.lock();
         let before = state.begun;
         order()?;
         let is_under_way = |state: &mut State| state.ended <= before && !state.is_stopping;
         let waited = self.ended.wait_timeout_while(state, WAIT_MAX, is_under_way);
         let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        match &state.refusal {
+        match &state.result {
             _ if state.ended <= before => Err(match state.is_stopping {
                 true => "the process is stopping, so it does not reload".to_owned(),
                 false => "the reload continues; the log will report its result".to_owned(),
             }),
-            Some(refusal) => Err(refusal.clone()),
-            None => Ok(()),
+            result => result.clone(),
         }
     }
 
@@ -94,9 +99,9 @@ mod tests {
         let mut worker = None;
         let result = reloads.wait_for(|| {
             worker = Some(thread::spawn(move || {
-                other.end(None);
+                other.end(Ok(2));
                 other.begin();
-                other.end(Some("line 3 is wrong"));
+                other.end(Err("line 3 is wrong"));
             }));
             Ok(())
         });

@@ -147,7 +147,7 @@ fn rows(operations: &Operations) -> Vec<Row> {
         row.extend([
             ("slim", most),
             ("ereq", totals.get("refusals").to_string()),
-            ("status", "OPEN".to_owned()),
+            ("status", if listener.is_off { "STOP" } else { "OPEN" }.to_owned()),
             ("iid", (at + 1).to_string()),
             ("sid", "0".to_owned()),
             ("type", "0".to_owned()),

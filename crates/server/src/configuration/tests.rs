@@ -123,6 +123,7 @@ fn reload(
             earlier: Vec::new(),
             is_stopping,
         })),
+        read: ReadConfig::new(Arc::clone(&arranged.config)),
         arranged,
         takeover: false,
         operations: None,
@@ -136,7 +137,7 @@ fn reload(
             let (answers, ends) = (*answers, &ends);
             scope.spawn(move || play(mailbox, answers, log, ends));
         }
-        let result = configuration.replace(config, &mut TlsLoader::default());
+        let result = configuration.replace(config, &mut TlsLoader::default(), Cause::File);
         *ends.lock().expect("a flag") = true;
         result
     });

@@ -113,7 +113,7 @@ fn spawn(roster: Arc<Roster>) -> io::Result<Sender<ProberMail>> {
     let sender = mailbox.sender();
     let descriptors = worker::descriptor_limit().saturating_sub(OTHER_DESCRIPTORS).max(1);
     let socks_max = usize::try_from(descriptors.min(CONNECTIONS_MAX)).unwrap_or(1);
-    let prober = Prober::new(roster, crate::randomness::random_seed());
+    let prober = Prober::new(roster, crate::randomness::random_seed(), socks_max);
     let (report, reported) = mpsc::sync_channel(1);
     threads::spawn("health", move || match EpollReactor::new(socks_max, waker) {
         Ok(reactor) => {
@@ -142,9 +142,15 @@ fn run(mut reactor: EpollReactor, mut prober: Prober, mailbox: &Mailbox<ProberMa
                     layer.replace_plan(&plan);
                     layer.between_turns(&mut reactor, &mut prober, |prober, view| {
                         prober.change(view, targets);
+                        prober.drop_secured(view);
                     });
                 }
-                ProberMail::Tls(plan) => layer.replace_plan(&plan),
+                ProberMail::Tls(plan) => {
+                    layer.replace_plan(&plan);
+                    layer.between_turns(&mut reactor, &mut prober, |prober, view| {
+                        prober.drop_secured(view);
+                    });
+                }
             }
         }
         wait = if prober.publish() { RETRY_TURN_MAX } else { TURN_MAX };

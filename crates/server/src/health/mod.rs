@@ -14,6 +14,7 @@
 //! shows. Never: connects on a worker; ends a request because its server went down.
 
 mod checks;
+mod kept;
 mod prober;
 mod roster;
 mod target;

@@ -4,7 +4,7 @@
 //! of a server.
 //! Limits: one check of a server and one of its agent at a time; `SHORTAGE_PAUSE` before a check that lacked a descriptor
 //! or memory is tried again; a connection whose check has ended is kept for the server's FIN for up to `LEAVE_SPAN` and `LEAVE_BYTES_MAX`
-//! bytes of the rest of its response.
+//! bytes of the rest of its response; connections that are kept for further checks: `kept.rs`.
 //! Invariant: timer `n` belongs to target `n`: it is the time of the next check while the target waits, and the timeout
 //! of the check while one is under way.
 
@@ -15,11 +15,12 @@ use tidegate_base::{Moment, Prng, Span};
 use tidegate_config::model::CheckKind;
 use tidegate_gate::agent::{Failure, Statement, TextReader};
 use tidegate_gate::health::{self, Outcome, Stage};
-use tidegate_gate::probe::ResponseReader;
+use tidegate_gate::probe::{self, ResponseReader, RestReader};
 use tidegate_reactor::{CloseReason, Completion, Reactor, SockId};
 use tidegate_secure::LayerHandler;
 use tidegate_wire::tls::Fault;
 
+use super::kept::{Kept, KeptBound};
 use super::target::{Job, Target};
 use super::{Roster, ServerId};
 
@@ -41,6 +42,8 @@ pub(crate) struct Prober {
     socks: Vec<Use>,
     /// Random numbers for the times of checks.
     prng: Prng,
+    /// How many connections are kept between checks.
+    bound: KeptBound,
     /// A server went up or down since the workers were told.
     is_changed: bool,
 }
@@ -51,8 +54,10 @@ struct Watched {
     target: Target,
     /// When its timer is due.
     at: Moment,
-    /// The check under way; `None`: it waits for the next one.
-    probe: Option<Probe>,
+    /// The check under way; `None`: it waits for the next one. Boxed, because few of many targets are checked at a time.
+    probe: Option<Box<Probe>>,
+    /// The connection that was kept after the last check.
+    kept: Option<Kept>,
     /// The address that is tried first, modulo their number.
     preferred: usize,
 }
@@ -63,6 +68,10 @@ struct Probe {
     sock: SockId,
     /// When the check began.
     began: Moment,
+    /// Until when the connection may be kept for further checks; `None`: the request asks the server to close it.
+    keep_until: Option<Moment>,
+    /// The connection was kept after an earlier check.
+    is_reused: bool,
     /// How far the check has come.
     stage: Stage,
     /// How many addresses were tried before this one.
@@ -94,15 +103,17 @@ enum Use {
     None,
     /// The check of this target.
     Probe(SockId, usize),
+    /// The next check of this target.
+    Kept(SockId, usize),
     /// Its check has ended. The number of bytes that it may still receive.
     Leaving(SockId, usize),
 }
 
 impl Prober {
-    /// A prober without targets.
-    pub(crate) fn new(roster: Arc<Roster>, seed: u64) -> Self {
-        let prng = Prng::new(seed);
-        Self { roster, targets: Vec::new(), socks: Vec::new(), prng, is_changed: false }
+    /// A prober without targets, for a reactor with this many slots.
+    pub(crate) fn new(roster: Arc<Roster>, seed: u64, slots: usize) -> Self {
+        let (prng, bound) = (Prng::new(seed), KeptBound::new(slots));
+        Self { roster, targets: Vec::new(), socks: Vec::new(), prng, bound, is_changed: false }
     }
 
     /// Checks these targets from now on. A target that stays keeps its check under way and the time of the next one.
@@ -121,11 +132,14 @@ impl Prober {
                     other.into_iter().for_each(|watched| self.give_up(reactor, watched));
                     let delay = health::first_delay(target.job.every(), self.prng.next_u64());
                     let at = reactor.now().after(delay);
-                    Watched { target, at, probe: None, preferred: 0 }
+                    Watched { target, at, probe: None, kept: None, preferred: 0 }
                 }
             };
             if let Some(probe) = &watched.probe {
                 self.use_for(probe.sock, Use::Probe(probe.sock, number));
+            }
+            if let Some(kept) = &watched.kept {
+                self.use_for(kept.sock, Use::Kept(kept.sock, number));
             }
             reactor.set_timer(number as u32, watched.at);
             self.targets.push(watched);
@@ -150,6 +164,23 @@ impl Prober {
             self.use_for(probe.sock, Use::None);
             reactor.abort(probe.sock);
         }
+        if let Some(kept) = watched.kept {
+            self.bound.count -= 1;
+            self.leave(reactor, kept.sock, Parting::Close);
+        }
+    }
+
+    /// Keeps no connection that uses TLS any longer, because its settings may have changed.
+    pub(crate) fn drop_secured<R: Reactor>(&mut self, reactor: &mut R) {
+        for number in 0..self.targets.len() {
+            if self.targets[number].target.key().is_none() {
+                continue;
+            }
+            self.drop_kept(reactor, number, Parting::Close);
+            if let Some(probe) = &mut self.targets[number].probe {
+                probe.keep_until = None;
+            }
+        }
     }
 
     /// Notes what a connection is for.
@@ -172,14 +203,48 @@ impl Prober {
     /// The check that uses the connection.
     fn probe_of(&mut self, sock: SockId) -> Option<&mut Probe> {
         let number = self.number_of(sock)?;
-        self.targets.get_mut(number)?.probe.as_mut()
+        self.targets.get_mut(number)?.probe.as_deref_mut()
+    }
+
+    /// The target for whose next check the connection is kept.
+    fn keeper_of(&self, sock: SockId) -> Option<usize> {
+        match self.socks.get(sock.index as usize) {
+            Some(Use::Kept(own, number)) if *own == sock => Some(*number),
+            _ => None,
+        }
+    }
+
+    /// Takes the kept connection of a target out of its place.
+    fn take_kept(&mut self, number: usize) -> Option<Kept> {
+        let kept = self.targets.get_mut(number)?.kept.take()?;
+        self.bound.count -= 1;
+        self.use_for(kept.sock, Use::None);
+        Some(kept)
+    }
+
+    /// Closes the kept connection of a target, if there is one.
+    fn drop_kept<R: Reactor>(&mut self, reactor: &mut R, number: usize, parting: Parting) {
+        if let Some(kept) = self.take_kept(number) {
+            self.leave(reactor, kept.sock, parting);
+        }
     }
 
     /// The timer of a target is due.
     fn handle_timer<R: Reactor>(&mut self, reactor: &mut R, number: usize) {
         let Some(watched) = self.targets.get_mut(number) else { return };
         match watched.probe.as_ref().map(|probe| probe.stage) {
-            None => self.begin(reactor, number, (reactor.now(), 0)),
+            None => match self.take_kept(number) {
+                Some(kept) if kept.rest.is_none() && reactor.is_live(kept.sock) => {
+                    self.begin_reused(reactor, number, &kept);
+                }
+                other => {
+                    // The server still sends the last response.
+                    other
+                        .into_iter()
+                        .for_each(|kept| self.leave(reactor, kept.sock, Parting::Reset));
+                    self.begin(reactor, number, (reactor.now(), 0));
+                }
+            },
             Some(stage) => {
                 if stage == Stage::Connect {
                     watched.preferred = watched.preferred.wrapping_add(1);
@@ -208,19 +273,53 @@ impl Prober {
         if !target.preface.is_empty() {
             reactor.send_bare(sock, &target.preface);
         }
-        if !target.request.is_empty() {
-            reactor.send(sock, &target.request);
-        }
-        watched.at = began.after(target.job.timeout());
-        reactor.set_timer(number as u32, watched.at);
-        let (stage, fault) = (Stage::Connect, None);
+        let now = reactor.now();
+        let keep_alive = target.job.keep_alive().filter(|_| self.bound.has_room(now));
+        let keep_until =
+            keep_alive.map(|span| now.after(health::connection_span(span, self.prng.next_u64())));
+        let (is_reused, stage, fault) = (false, Stage::Connect, None);
         let (reader, text) = (ResponseReader::default(), TextReader::default());
-        watched.probe = Some(Probe { sock, began, stage, tried, fault, reader, text });
+        let probe = Probe { sock, began, keep_until, is_reused, stage, tried, fault, reader, text };
+        self.send_request(reactor, number, probe);
+    }
+
+    /// Begins a check over a connection that was kept.
+    fn begin_reused<R: Reactor>(&mut self, reactor: &mut R, number: usize, kept: &Kept) {
+        let began = reactor.now();
+        let keeps = began < kept.until && self.bound.has_room(began);
+        let (reader, text) = (ResponseReader::default(), TextReader::default());
+        let probe = Probe {
+            sock: kept.sock,
+            began,
+            keep_until: keeps.then_some(kept.until),
+            is_reused: true,
+            stage: Stage::Response,
+            tried: 0,
+            fault: None,
+            reader,
+            text,
+        };
+        self.send_request(reactor, number, probe);
+    }
+
+    /// Sends the request of a check, and waits for its result.
+    fn send_request<R: Reactor>(&mut self, reactor: &mut R, number: usize, probe: Probe) {
+        let Some(watched) = self.targets.get_mut(number) else { return };
+        let (sock, request) = (probe.sock, &watched.target.request);
+        match probe.keep_until {
+            Some(_) => probe::keeping(request).iter().for_each(|piece| reactor.send(sock, piece)),
+            None if request.is_empty() => {}
+            None => reactor.send(sock, request),
+        }
+        watched.at = probe.began.after(watched.target.job.timeout());
+        reactor.set_timer(number as u32, watched.at);
+        watched.probe = Some(Box::new(probe));
         self.use_for(sock, Use::Probe(sock, number));
     }
 
     /// Tries a check again later, because this process lacks a resource for it.
     fn postpone<R: Reactor>(&mut self, reactor: &mut R, number: usize) {
+        self.bound.note_shortage(reactor.now());
         let Some(watched) = self.targets.get_mut(number) else { return };
         watched.probe = None;
         watched.at = reactor.now().after(SHORTAGE_PAUSE);
@@ -234,19 +333,69 @@ impl Prober {
             return self.end_agent(reactor, number, Err(Failure::Connection(outcome)));
         };
         let Some(probe) = watched.probe.take() else { return };
+        let is_timeout = matches!(outcome, Outcome::TimedOut(_));
+        if probe.is_reused && !outcome.is_success() && !is_timeout {
+            // The cause may be the connection, which the server may have closed: only a new one can fail a check at once.
+            self.leave(reactor, probe.sock, Parting::Reset);
+            return self.begin(reactor, number, (probe.began, 0));
+        }
         let took = reactor.now().since(probe.began);
         let noted = self.roster.note(watched.target.id, outcome, took);
         let interval = noted.map(|(health, changed)| {
             self.is_changed |= changed;
             health.interval(check, self.prng.next_u64())
         });
-        let parting = match outcome {
-            Outcome::Passed(_) | Outcome::Status(_) => Parting::Await,
-            Outcome::Connected { is_secured: true } => Parting::Close,
+        self.await_next(reactor, number, (probe.began, interval));
+        let Probe { sock, keep_until, reader, .. } = *probe;
+        let rest = keep_until.and_then(|until| Some((until, reader.into_rest()?)));
+        let parting = match (outcome, rest) {
+            (Outcome::Passed(_), Some(rest)) if self.bound.has_room(reactor.now()) => {
+                return self.keep(reactor, number, sock, rest);
+            }
+            (Outcome::Passed(_) | Outcome::Status(_), Some(_))
+            | (Outcome::Connected { is_secured: true }, _) => Parting::Close,
+            (Outcome::Passed(_) | Outcome::Status(_), None) => Parting::Await,
             _ => Parting::Reset,
         };
-        self.await_next(reactor, number, (probe.began, interval));
-        self.leave(reactor, probe.sock, parting);
+        self.leave(reactor, sock, parting);
+    }
+
+    /// Keeps the connection of a check that has passed, and reads the rest of its response.
+    fn keep<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        number: usize,
+        sock: SockId,
+        (until, rest): (Moment, RestReader),
+    ) {
+        let rest = (!rest.is_done()).then(|| Box::new((rest, LEAVE_BYTES_MAX)));
+        if rest.is_some() {
+            reactor.set_deadline(sock, reactor.now().after(LEAVE_SPAN));
+        }
+        self.targets[number].kept = Some(Kept { sock, until, rest });
+        self.bound.count += 1;
+        self.use_for(sock, Use::Kept(sock, number));
+    }
+
+    /// Takes bytes from a kept connection: the rest of a response, or bytes that were not requested.
+    fn handle_rest<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        sock: SockId,
+        (number, bytes): (usize, &[u8]),
+    ) {
+        let Some(kept) = &mut self.targets[number].kept else { return };
+        let is_usable = kept.rest.as_deref_mut().is_some_and(|(reader, left)| {
+            *left = left.saturating_sub(bytes.len());
+            *left > 0 && reader.read(bytes)
+        });
+        if !is_usable {
+            return self.drop_kept(reactor, number, Parting::Reset);
+        }
+        if kept.rest.as_deref().is_some_and(|(reader, _)| reader.is_done()) {
+            kept.rest = None;
+            reactor.set_deadline(sock, Moment::NEVER);
+        }
     }
 
     /// An agent has stated something, or failed to.
@@ -317,7 +466,10 @@ impl Prober {
 
     fn handle_bytes<R: Reactor>(&mut self, reactor: &mut R, sock: SockId, bytes: &[u8]) {
         let Some(number) = self.number_of(sock) else {
-            return self.discard(reactor, sock, bytes.len());
+            return match self.keeper_of(sock) {
+                Some(number) => self.handle_rest(reactor, sock, (number, bytes)),
+                None => self.discard(reactor, sock, bytes.len()),
+            };
         };
         let watched = &mut self.targets[number];
         let Some(probe) = &mut watched.probe else { return };
@@ -352,8 +504,12 @@ impl Prober {
         }
     }
 
-    /// Closes a connection whose check has its result.
+    /// Closes a connection without a check.
     fn drop_leaving<R: Reactor>(&mut self, reactor: &mut R, sock: SockId, resets: bool) {
+        if let Some(number) = self.keeper_of(sock) {
+            let parting = if resets { Parting::Reset } else { Parting::Close };
+            return self.drop_kept(reactor, number, parting);
+        }
         if let Some(Use::Leaving(own, _)) = self.socks.get(sock.index as usize)
             && *own == sock
         {
@@ -368,6 +524,9 @@ impl Prober {
     /// A connection has ended without this process's doing.
     fn handle_closed<R: Reactor>(&mut self, reactor: &mut R, sock: SockId, reason: CloseReason) {
         let Some(number) = self.number_of(sock) else {
+            if let Some(number) = self.keeper_of(sock) {
+                self.take_kept(number);
+            }
             if let Some(place) = self.socks.get_mut(sock.index as usize)
                 && matches!(place, Use::Leaving(own, _) if *own == sock)
             {

@@ -39,6 +39,14 @@ impl Job {
         }
     }
 
+    /// How long its connections are kept for further checks; `None`: they are not.
+    pub(crate) fn keep_alive(&self) -> Option<Span> {
+        match self {
+            Self::Health(check) => check.keep_alive,
+            Self::Agent(_) => None,
+        }
+    }
+
     /// Whether an agent is asked.
     pub(crate) fn is_agent(&self) -> bool {
         matches!(self, Self::Agent(_))

@@ -19,6 +19,12 @@ use crate::state_transfer::{StateTransfer, TransferReader};
 enum Manner {
     /// It responds with this status and closes.
     Status(u16),
+    /// It responds with this status and this text after the status line, and keeps the connection.
+    Keep(u16, &'static str),
+    /// As `Keep` with an empty body, on connections that are open: it accepts no more.
+    Deaf,
+    /// It responds to the first request of a connection, and resets or closes the connection at the second one.
+    KeepOnce,
     /// It accepts and is silent.
     Silent,
     /// It closes without a response.
@@ -36,7 +42,10 @@ struct Origin {
     address: Address,
     manner: Manner,
     listener: Option<SimServer>,
-    open: Vec<SimPeer>,
+    /// Open connections, each with the number of its requests.
+    open: Vec<(SimPeer, usize)>,
+    /// Connections that it has accepted.
+    accepted: usize,
     /// Requests that it has received.
     requests: Vec<String>,
 }
@@ -48,35 +57,47 @@ impl Origin {
                 self.listener = None;
                 self.open.clear();
             }
+            (Manner::Deaf, _) => self.listener = None,
             (_, None) => self.listener = net.serve(&self.address),
             (_, Some(_)) => {}
         }
         while let Some(peer) = self.listener.as_ref().and_then(SimServer::accept) {
+            self.accepted += 1;
             match self.manner {
                 Manner::Agent(text) => {
                     peer.send(text);
                 }
                 Manner::Stuck(text) => {
                     peer.send(text);
-                    self.open.push(peer);
+                    self.open.push((peer, 0));
                 }
-                _ => self.open.push(peer),
+                _ => self.open.push((peer, 0)),
             }
         }
         let (manner, requests) = (self.manner, &mut self.requests);
-        self.open.retain(|peer| {
+        self.open.retain_mut(|(peer, count)| {
             let ended = peer.is_finished_by_other() || peer.was_reset();
             let got = peer.receive();
             if got.is_empty() {
                 return !ended && manner != Manner::Close;
             }
-            requests.push(String::from_utf8_lossy(&got).into_owned());
+            let text = String::from_utf8_lossy(&got).into_owned();
+            let asks_to_close = text.contains("Connection: close");
+            requests.push(text);
+            *count += 1;
+            let keep = |status: u16, rest: &str| {
+                peer.send(format!("HTTP/1.1 {status} X\r\n{rest}").as_bytes());
+                !asks_to_close
+            };
             match manner {
                 Manner::Status(status) => {
                     let text = format!("HTTP/1.1 {status} X\r\nContent-Length: 2\r\n\r\nok");
                     peer.send(text.as_bytes());
                     false
                 }
+                Manner::Keep(status, rest) => keep(status, rest),
+                Manner::Deaf => keep(200, EMPTY),
+                Manner::KeepOnce => *count == 1 && keep(200, EMPTY),
                 Manner::Silent | Manner::Stuck(_) => true,
                 Manner::Close | Manner::Down | Manner::Agent(_) => false,
             }
@@ -111,18 +132,28 @@ fn config(servers: usize, health: &str) -> tidegate_config::model::Config {
 
 impl Stage {
     fn new(servers: usize, health: &str, faults: Faults, seed: u64) -> Self {
+        Self::with_slots(servers, health, (faults, seed), 64)
+    }
+
+    fn with_slots(
+        servers: usize,
+        health: &str,
+        (faults, seed): (Faults, u64),
+        slots: usize,
+    ) -> Self {
         let net = SimNet::new(seed, faults);
-        let reactor = SimReactor::new(&net, 64);
+        let reactor = SimReactor::new(&net, slots);
         let mailbox = Mailbox::new(2, make_wakers(1).expect("a waker").remove(0));
         let arranged = Arranged::first(config(servers, health));
         let roster = Arc::new(Roster::new(&arranged, vec![mailbox.sender()]));
-        let prober = Prober::new(Arc::clone(&roster), seed);
+        let prober = Prober::new(Arc::clone(&roster), seed, slots);
         let layer = TlsLayer::new(&TlsPlan::default(), Vec::new(), ());
         let origin = |address, manner| Origin {
             address,
             manner,
             listener: None,
             open: Vec::new(),
+            accepted: 0,
             requests: Vec::new(),
         };
         let origins = (0..8).map(|at| origin(address(at), Manner::Status(200))).collect();
@@ -381,6 +412,197 @@ fn next_process_continues_with_what_this_one_knows() {
     assert_eq!(new.word(0), "DOWN");
 }
 
+const KEEP: &str = "health = { http = \"/up\", timeout = \"500ms\", keep-alive = \"20s\" }";
+/// The rest of a response without a body.
+const EMPTY: &str = "Content-Length: 0\r\n\r\n";
+
+/// Connections that a server has accepted, requests that it has received, and failures of its checks.
+fn counts(stage: &Stage, server: usize) -> (usize, usize, u64) {
+    let (origin, checked) = (&stage.origins[server], stage.view(server).checked);
+    (origin.accepted, origin.requests.len(), checked.expect("it is checked").failures)
+}
+
+#[test]
+fn kept_connection_is_used_for_its_time_and_replaced_without_a_failure() {
+    let mut stage = Stage::new(1, KEEP, Faults::none(), 11);
+    stage.origins[0].manner = Manner::Keep(200, EMPTY);
+    stage.run(Span::from_secs(9));
+    let (accepted, requests, failures) = counts(&stage, 0);
+    assert!((accepted, failures) == (1, 0) && requests >= 4, "{accepted}, {requests}");
+    let closes = |stage: &Stage| {
+        stage.origins[0].requests.iter().filter(|text| text.contains("Connection: close")).count()
+    };
+    assert!(closes(&stage) == 0 && stage.origins[0].requests[1].ends_with("health\r\n\r\n"));
+    stage.run(Span::from_secs(200));
+    let (accepted, requests, failures) = counts(&stage, 0);
+    assert!((8..=21).contains(&accepted) && requests > 90 && failures == 0, "{accepted}");
+    assert!((accepted - 1..=accepted).contains(&closes(&stage)), "the last request asks to close");
+    // What a reload leaves out is closed.
+    for health in [KEEP.replace("/up", "/other"), String::new()] {
+        let open = stage.origins[0].open.len();
+        stage.reload(1, &health);
+        stage.run(Span::from_millis(10));
+        assert!(open == 1 && stage.origins[0].open.is_empty() && stage.net.open_sockets() == 0);
+        stage.run(Span::from_secs(5));
+    }
+    // A target that stays keeps its connection.
+    stage.reload(1, KEEP);
+    stage.run(Span::from_secs(3));
+    let before = counts(&stage, 0);
+    stage.reload(2, KEEP);
+    stage.run(Span::from_secs(4));
+    assert_eq!((counts(&stage, 0).0, counts(&stage, 0).2), (before.0, 0));
+}
+
+#[test]
+fn server_that_closes_kept_connections_fails_no_check() {
+    for (seed, manner) in [(12, Manner::Status(200)), (13, Manner::KeepOnce)] {
+        let mut stage = Stage::new(1, KEEP, Faults::none(), seed);
+        stage.origins[0].manner = manner;
+        stage.run(Span::from_secs(30));
+        let (accepted, requests, failures) = counts(&stage, 0);
+        assert!(accepted >= 15 && requests >= accepted && failures == 0, "{accepted}, {requests}");
+        let checks = stage.view(0).checked.expect("it is checked").checks;
+        assert!((accepted as u64).abs_diff(checks) <= 1, "each check has its connection");
+    }
+    let mut stage = Stage::new(1, KEEP, Faults::none(), 14);
+    stage.origins[0].manner = Manner::Keep(200, EMPTY);
+    for round in 0..10 {
+        stage.run(Span::from_secs(3));
+        assert_eq!((counts(&stage, 0).0, counts(&stage, 0).2), (round + 1, 0));
+        stage.origins[0].open.clear();
+    }
+}
+
+#[test]
+fn connection_is_used_again_only_after_a_response_that_is_complete() {
+    const ONCE: [&str; 6] = [
+        "Connection: close\r\nContent-Length: 0\r\n\r\n",
+        "\r\nuntil the end",
+        "Content-Length: 2\r\n\r\n1",
+        "Content-Length: 2\r\n\r\n123",
+        "Transfer-Encoding: chunked\r\n\r\nx\r\n",
+        "Content-Length: 0\r\n\r\nHTTP/1.1 500 X\r\n",
+    ];
+    for (seed, rest) in (20..).zip(ONCE) {
+        let mut stage = Stage::new(1, KEEP, Faults::none(), seed);
+        stage.origins[0].manner = Manner::Keep(200, rest);
+        stage.run(Span::from_secs(20));
+        let (accepted, requests, failures) = counts(&stage, 0);
+        assert_eq!((accepted, failures), (requests, 0), "{rest:?}");
+        assert!(requests >= 10 && stage.net.open_sockets() <= 2, "{rest:?}");
+    }
+    for (seed, rest) in (30..).zip(["Transfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n", EMPTY])
+    {
+        let mut stage = Stage::new(1, KEEP, Faults::none(), seed);
+        stage.origins[0].manner = Manner::Keep(200, rest);
+        stage.run(Span::from_secs(9));
+        assert_eq!(counts(&stage, 0).0, 1, "{rest:?}");
+    }
+}
+
+#[test]
+fn slow_body_keeps_its_connection_and_unrequested_bytes_end_it() {
+    let health = KEEP.replace(" }", ", every = \"10s\" }");
+    let mut stage = Stage::new(1, &health, Faults::none(), 40);
+    stage.origins[0].manner = Manner::Keep(200, "Content-Length: 4\r\n\r\n1");
+    let until_asked = |stage: &mut Stage, count: usize| {
+        for _ in 0..1200 {
+            if stage.origins[0].requests.len() == count {
+                return;
+            }
+            stage.run(Span::from_millis(10));
+        }
+        panic!("there is no check");
+    };
+    for count in 1..=2 {
+        until_asked(&mut stage, count);
+        stage.origins[0].open[0].0.send(b"2");
+        stage.run(Span::from_millis(300));
+        stage.origins[0].open[0].0.send(b"34");
+        stage.run(Span::from_millis(800));
+        assert_eq!((counts(&stage, 0), stage.net.open_sockets()), ((1, count, 0), 1));
+    }
+    stage.origins[0].open[0].0.send(b"HTTP/1.1 200 OK\r\n");
+    stage.run(Span::from_millis(50));
+    assert_eq!((stage.origins[0].open.len(), stage.net.open_sockets()), (0, 0));
+    // A body that is not complete a second after the result.
+    until_asked(&mut stage, 3);
+    stage.run(Span::from_millis(900));
+    assert_eq!(stage.origins[0].open.len(), 1);
+    stage.run(Span::from_millis(200));
+    assert_eq!((counts(&stage, 0), stage.net.open_sockets()), ((2, 3, 0), 0));
+}
+
+#[test]
+fn server_that_accepts_no_more_is_down_once_its_kept_connection_is_replaced() {
+    let mut stage = Stage::new(1, KEEP, Faults::none(), 50);
+    stage.origins[0].manner = Manner::Keep(200, EMPTY);
+    stage.run(Span::from_secs(3));
+    stage.origins[0].manner = Manner::Deaf;
+    stage.run(Span::from_secs(5));
+    assert_eq!((stage.word(0), counts(&stage, 0).2), ("UP".into(), 0));
+    stage.run(Span::from_secs(20));
+    assert_eq!((stage.word(0), stage.code(0)), ("DOWN".into(), "L4CON"));
+    stage.origins[0].manner = Manner::Keep(200, EMPTY);
+    stage.run(Span::from_secs(4));
+    assert_eq!(stage.word(0), "UP");
+}
+
+#[test]
+fn failing_check_closes_its_connection() {
+    let mut stage = Stage::new(1, KEEP, Faults::none(), 51);
+    stage.origins[0].manner = Manner::Keep(200, EMPTY);
+    stage.run(Span::from_secs(5));
+    let requests = counts(&stage, 0).1;
+    stage.origins[0].manner = Manner::Keep(503, EMPTY);
+    stage.run(Span::from_secs(10));
+    let (accepted, all, failures) = counts(&stage, 0);
+    // The first failure is made sure of over a new connection. Each failure has its own.
+    assert_eq!((accepted as u64 - 1, all as u64), (failures, requests as u64 + failures + 1));
+    assert_eq!((stage.word(0), stage.code(0)), ("DOWN".into(), "L7STS"));
+    stage.origins[0].manner = Manner::Silent;
+    stage.run(Span::from_secs(4));
+    assert_eq!(stage.code(0), "L7TOUT");
+    stage.origins[0].manner = Manner::Keep(200, EMPTY);
+    stage.run(Span::from_secs(4));
+    let accepted = counts(&stage, 0).0;
+    // A timeout counts, also over a kept connection.
+    let failures = counts(&stage, 0).2;
+    stage.origins[0].manner = Manner::Silent;
+    stage.run(Span::from_millis(2_600));
+    assert!(counts(&stage, 0).2 > failures && stage.word(0) == "UP 2/3");
+    stage.origins[0].manner = Manner::Keep(200, EMPTY);
+    stage.run(Span::from_secs(4));
+    let renewed = counts(&stage, 0).0 - accepted;
+    assert!((1..=2).contains(&renewed) && stage.word(0) == "UP", "{renewed}");
+}
+
+#[test]
+fn kept_connections_leave_half_of_the_slots_to_other_checks() {
+    let mut stage = Stage::with_slots(8, KEEP, (Faults::none(), 52), 6);
+    for origin in &mut stage.origins {
+        origin.manner = Manner::Keep(200, EMPTY);
+    }
+    stage.run(Span::from_secs(15));
+    let open = stage.origins.iter().filter(|origin| !origin.open.is_empty()).count();
+    assert!(open <= 3, "{open}");
+    for at in 0..8 {
+        let checked = stage.view(at).checked.expect("it is checked");
+        assert!(checked.checks >= 5 && checked.failures == 0, "{at}: {}", checked.checks);
+    }
+    // Without descriptors, each check closes its connection.
+    stage.net.set_faults(Faults { connect_shortage_ppm: 1_000_000, ..Faults::none() });
+    stage.run(Span::from_secs(6));
+    assert!(stage.origins.iter().all(|origin| origin.open.is_empty()));
+    stage.net.set_faults(Faults::none());
+    stage.run(Span::from_secs(20));
+    assert!(stage.origins.iter().any(|origin| !origin.open.is_empty()));
+    stage.prober.change(&mut stage.reactor, Vec::new());
+    stage.run(Span::from_secs(3));
+    assert_eq!(stage.net.open_sockets(), 0);
+}
+
 const AGENT: &str = "agent = { port = 9999, every = \"1s\", timeout = \"500ms\", send = \"p\" }";
 
 /// What the worker was told about a server, and the result of its agent's last check.
@@ -493,7 +715,8 @@ fn reload_keeps_what_an_agent_has_stated() {
 /// cease; no connection is left behind.
 #[test]
 fn faults_end_checks_but_not_the_checking() {
-    for seed in 0..40 {
+    for seed in 0..80 {
+        let http = if seed < 40 { HTTP } else { KEEP };
         let faults = Faults {
             short_read_ppm: 200_000,
             short_write_ppm: 200_000,
@@ -509,7 +732,7 @@ fn faults_end_checks_but_not_the_checking() {
             partial_wait_ppm: 200_000,
             ..Faults::none()
         };
-        let both = format!("{HTTP}\n{AGENT}");
+        let both = format!("{http}\n{AGENT}");
         let mut stage = Stage::new(8, &both, faults, seed);
         let mut prng = Prng::new(seed);
         for round in 0..20 {
@@ -530,8 +753,13 @@ fn faults_end_checks_but_not_the_checking() {
                     Manner::Silent,
                     Manner::Close,
                     Manner::Down,
+                    Manner::Keep(200, EMPTY),
+                    Manner::KeepOnce,
+                    Manner::Keep(200, "Content-Length: 3\r\n\r\n1"),
+                    Manner::Deaf,
                 ];
-                origin.manner = manners[prng.below(5) as usize];
+                let count = if seed < 40 { 5 } else { 9 };
+                origin.manner = manners[prng.below(count) as usize];
             }
             if round % 7 == 6 {
                 stage.reload(2 + prng.below(7) as usize, &both);

@@ -21,6 +21,7 @@ mod http2;
 mod http2_clients;
 mod http2_servers;
 mod keys;
+mod live_edits;
 mod load;
 mod log;
 mod names;

@@ -1,0 +1,551 @@
+//! Edits of a configuration by commands, while the process runs: servers of a pool, and listeners that are switched off.
+//! In: a checked configuration, an edit, texts of a command. Out: the edited configuration, or why it cannot be edited; how an
+//! edited configuration differs from its file, as commands.
+//! Never: adds or removes a pool or a listener, or leaves a configuration that a file could not contain (except for a
+//! listener that is switched off): a pool keeps a server with a weight above 0, and a process a listener.
+//! Limits: `LISTED_MAX` names in a message; a pool has at most `arrange::INDEXES_MAX` servers.
+
+use std::collections::BTreeMap;
+
+use crate::arrange::{bind_key, server_key};
+use crate::keys::{Shape, UPSTREAM};
+use crate::model::{Bind, Config, Listener, Pool, ServerAddress, Upstream};
+use crate::pattern;
+
+/// How many names a message lists.
+const LISTED_MAX: usize = 20;
+
+/// An edit. Pools are known by their names, servers by their addresses, listeners by their names or addresses.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum LiveEdit {
+    /// Adds a server to a pool.
+    AddServer {
+        /// The pool.
+        pool: String,
+        /// The server.
+        server: Upstream,
+    },
+    /// Removes a server from a pool.
+    RemoveServer {
+        /// The pool.
+        pool: String,
+        /// The address of the server.
+        server: String,
+    },
+    /// Replaces the address of a server.
+    SetAddress {
+        /// The pool.
+        pool: String,
+        /// The address that the server has.
+        server: String,
+        /// The address that it gets.
+        address: ServerAddress,
+    },
+    /// Replaces `connections-max` of a server.
+    SetLimit {
+        /// The pool.
+        pool: String,
+        /// The address of the server.
+        server: String,
+        /// The new limit; `None`: unlimited.
+        limit: Option<u32>,
+    },
+    /// Switches a listener on or off.
+    SwitchListener {
+        /// Its name or address.
+        listener: String,
+        /// Whether it accepts connections.
+        on: bool,
+    },
+}
+
+impl LiveEdit {
+    /// Edits the configuration. Returns false if it is already as the edit would leave it.
+    ///
+    /// # Errors
+    /// The text states why the edit is refused. The configuration has not changed.
+    pub fn apply(&self, config: &mut Config) -> Result<bool, String> {
+        match self {
+            Self::AddServer { pool, server } => add_server(find_pool(config, pool)?, server),
+            Self::RemoveServer { pool, server } => remove_server(find_pool(config, pool)?, server),
+            Self::SetAddress { pool, server, address } => {
+                set_address(find_pool(config, pool)?, server, address)
+            }
+            Self::SetLimit { pool, server, limit } => {
+                let pool = find_pool(config, pool)?;
+                let at = find_server(pool, server)?;
+                let known = &mut pool.servers[at].connections_max;
+                Ok(core::mem::replace(known, *limit) != *limit)
+            }
+            Self::SwitchListener { listener, on } => switch_listener(config, listener, *on),
+        }
+    }
+}
+
+/// As the command that makes the edit.
+impl core::fmt::Display for LiveEdit {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::AddServer { pool, server } => {
+                write!(f, "add server {pool}/{}", server_key(server))?;
+                if server.weight != 1 {
+                    write!(f, " weight {}", server.weight)?;
+                }
+                if let Some(limit) = server.connections_max {
+                    write!(f, " connections-max {limit}")?;
+                }
+                f.write_str(if server.backup { " backup" } else { "" })
+            }
+            Self::RemoveServer { pool, server } => write!(f, "del server {pool}/{server}"),
+            Self::SetAddress { pool, server, address } => {
+                write!(f, "set server {pool}/{server} address {}", key_of(address))
+            }
+            Self::SetLimit { pool, server, limit: Some(limit) } => {
+                write!(f, "set server {pool}/{server} connections-max {limit}")
+            }
+            Self::SetLimit { pool, server, limit: None } => {
+                write!(f, "set server {pool}/{server} connections-max unlimited")
+            }
+            Self::SwitchListener { listener, on: true } => write!(f, "enable listener {listener}"),
+            Self::SwitchListener { listener, on: false } => {
+                write!(f, "disable listener {listener}")
+            }
+        }
+    }
+}
+
+/// The edits that turn `file` into `edited`, which has the same pools and listeners. No pool is without servers in between.
+#[must_use]
+pub fn differences(file: &Config, edited: &Config) -> Vec<LiveEdit> {
+    let mut edits = Vec::new();
+    for (before, after) in file.pools.iter().zip(&edited.pools) {
+        if before.servers != after.servers {
+            compare_servers((&after.name, &before.servers, &after.servers), &mut edits);
+        }
+    }
+    for (before, after) in file.listeners.iter().zip(&edited.listeners) {
+        if before.is_off != after.is_off {
+            let listener = after.name.clone();
+            edits.push(LiveEdit::SwitchListener { listener, on: !after.is_off });
+        }
+    }
+    edits
+}
+
+fn compare_servers(
+    (name, before, after): (&str, &[Upstream], &[Upstream]),
+    edits: &mut Vec<LiveEdit>,
+) {
+    let pool = || name.to_owned();
+    let mut earlier: BTreeMap<String, &Upstream> =
+        before.iter().map(|server| (server_key(server), server)).collect();
+    let (mut added, mut replaced) = (Vec::new(), Vec::new());
+    for server in after {
+        let key = server_key(server);
+        let edit = LiveEdit::AddServer { pool: pool(), server: server.clone() };
+        match earlier.remove(&key) {
+            None => added.push(edit),
+            Some(known) if (known.weight, known.backup) != (server.weight, server.backup) => {
+                replaced.push(LiveEdit::RemoveServer { pool: pool(), server: key });
+                replaced.push(edit);
+            }
+            Some(known) if known.connections_max != server.connections_max => {
+                let limit = server.connections_max;
+                edits.push(LiveEdit::SetLimit { pool: pool(), server: key, limit });
+            }
+            Some(_) => {}
+        }
+    }
+    edits.append(&mut added);
+    edits.append(&mut replaced);
+    let removed = earlier.into_keys();
+    edits.extend(removed.map(|server| LiveEdit::RemoveServer { pool: pool(), server }));
+}
+
+/// Reads a server of a command: its address, and options such as `weight 2`.
+///
+/// # Errors
+/// The text states what is wrong, and what is allowed.
+pub fn parse_server(address: &str, mut options: &[&str]) -> Result<Upstream, String> {
+    let address = parse_address(address)?;
+    let mut server = Upstream { address, weight: 1, connections_max: None, backup: false };
+    loop {
+        options = match options {
+            [] => return Ok(server),
+            ["backup", rest @ ..] => {
+                server.backup = true;
+                rest
+            }
+            ["weight", number, rest @ ..] => {
+                let (least, most) = range("weight");
+                let known = in_range(number, (least, most));
+                server.weight =
+                    known.and_then(|known| u16::try_from(known).ok()).ok_or_else(|| {
+                        format!("`weight` cannot be {number:?}; allowed: {least} to {most}")
+                    })?;
+                rest
+            }
+            [LIMIT | LIMIT_OF_HAPROXY, number, rest @ ..] => {
+                server.connections_max = parse_limit(number)?;
+                rest
+            }
+            [word, ..] => {
+                return Err(format!(
+                    "a server cannot have {word:?}; allowed: weight N, connections-max N, backup"
+                ));
+            }
+        };
+    }
+}
+
+/// The setting for the limit of a server.
+pub const LIMIT: &str = "connections-max";
+/// HAProxy's word for it.
+pub const LIMIT_OF_HAPROXY: &str = "maxconn";
+
+/// Reads the limit of a server.
+///
+/// # Errors
+/// The text states what is allowed.
+pub fn parse_limit(text: &str) -> Result<Option<u32>, String> {
+    if text == "unlimited" {
+        return Ok(None);
+    }
+    let (least, most) = range(LIMIT);
+    let known = in_range(text, (least, most)).and_then(|known| u32::try_from(known).ok());
+    known.map(Some).ok_or_else(|| {
+        format!("`connections-max` cannot be {text:?}; allowed: {least} to {most}, or unlimited")
+    })
+}
+
+/// Reads the address of a server.
+///
+/// # Errors
+/// The text states what is wrong, and how to write it.
+pub fn parse_address(text: &str) -> Result<ServerAddress, String> {
+    let address = pattern::parse_server(text)
+        .map_err(|why| format!("the address cannot be {text:?}: {}; {}", why.what, why.help))?;
+    match &address {
+        // In the file, such a path starts from the folder of the file.
+        ServerAddress::Unix(path) if !path.starts_with('/') => {
+            Err(format!("the address cannot be {text:?}: the path must begin with /"))
+        }
+        ServerAddress::Unix(_) | ServerAddress::Ip(_) | ServerAddress::Name(..) => Ok(address),
+    }
+}
+
+/// The range of a setting of servers.
+fn range(name: &str) -> (u64, u64) {
+    fn of(shape: &Shape) -> Option<(u64, u64)> {
+        match shape {
+            Shape::Number(least, most) => Some((*least, *most)),
+            Shape::OneOf(shapes) => shapes.iter().find_map(of),
+            Shape::Boolean
+            | Shape::True
+            | Shape::Text(_)
+            | Shape::Word(_)
+            | Shape::NoNumber(_)
+            | Shape::Name(_)
+            | Shape::Duration(..)
+            | Shape::Size(..)
+            | Shape::List(_)
+            | Shape::Fields(_)
+            | Shape::Table(_)
+            | Shape::Rows(_)
+            | Shape::Named(_) => None,
+        }
+    }
+    UPSTREAM.key(name).and_then(|key| of(&key.shape)).unwrap_or_default()
+}
+
+fn in_range(text: &str, (least, most): (u64, u64)) -> Option<u64> {
+    let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|number| is_number && (least..=most).contains(number))
+}
+
+fn find_pool<'c>(config: &'c mut Config, name: &str) -> Result<&'c mut Pool, String> {
+    match config.pools.iter().position(|pool| pool.name == name) {
+        Some(at) => Ok(&mut config.pools[at]),
+        None => {
+            let known = config.pools.iter().map(|pool| pool.name.clone());
+            Err(format!("no pool {name:?}; the pools are: {}", listed(known)))
+        }
+    }
+}
+
+fn find_server(pool: &Pool, key: &str) -> Result<usize, String> {
+    pool.servers.iter().position(|server| server_key(server) == key).ok_or_else(|| {
+        let known = pool.servers.iter().map(server_key);
+        format!("no server {key:?} in pool {:?}; the servers are: {}", pool.name, listed(known))
+    })
+}
+
+/// The first names of a list.
+fn listed(names: impl Iterator<Item = String>) -> String {
+    let mut names: Vec<String> = names.take(LISTED_MAX + 1).collect();
+    if names.len() > LISTED_MAX {
+        names[LISTED_MAX] = "...".to_owned();
+    }
+    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+}
+
+fn key_of(address: &ServerAddress) -> String {
+    let address = address.clone();
+    server_key(&Upstream { address, weight: 1, connections_max: None, backup: false })
+}
+
+/// Refuses an address that a server of the pool has, or that the pool cannot use.
+fn check_address(pool: &Pool, address: &ServerAddress) -> Result<(), String> {
+    if pool.servers.iter().any(|server| server.address == *address) {
+        return Err(format!("server {}/{} exists already", pool.name, key_of(address)));
+    }
+    match (address, &pool.agent) {
+        (ServerAddress::Unix(_), Some(_)) => Err(format!(
+            "pool {:?} has an `agent`, which listens on a port of its server's address; a server at a unix socket has no port",
+            pool.name
+        )),
+        (ServerAddress::Unix(_) | ServerAddress::Ip(_) | ServerAddress::Name(..), _) => Ok(()),
+    }
+}
+
+fn add_server(pool: &mut Pool, server: &Upstream) -> Result<bool, String> {
+    check_address(pool, &server.address)?;
+    pool.servers.push(server.clone());
+    Ok(true)
+}
+
+fn remove_server(pool: &mut Pool, key: &str) -> Result<bool, String> {
+    let at = find_server(pool, key)?;
+    let mut others = pool.servers.iter().enumerate().filter(|(index, _)| *index != at);
+    if !others.any(|(_, server)| server.weight > 0) {
+        return Err(format!(
+            "server {}/{key} is the only one of its pool with a weight above 0; help: add another server first, or use disable \
+             server",
+            pool.name
+        ));
+    }
+    pool.servers.remove(at);
+    Ok(true)
+}
+
+fn set_address(pool: &mut Pool, key: &str, address: &ServerAddress) -> Result<bool, String> {
+    let at = find_server(pool, key)?;
+    if pool.servers[at].address == *address {
+        return Ok(false);
+    }
+    check_address(pool, address)?;
+    pool.servers[at].address = address.clone();
+    Ok(true)
+}
+
+fn switch_listener(config: &mut Config, name: &str, on: bool) -> Result<bool, String> {
+    let listeners = &mut config.listeners;
+    let by_name = listeners.iter().position(|listener| listener.name == name);
+    let by_address = || listeners.iter().position(|listener| bind_key(&listener.bind) == name);
+    let Some(at) = by_name.or_else(by_address) else {
+        let known = listeners.iter().map(|listener| listener.name.clone());
+        return Err(format!("no listener {name:?}; the listeners are: {}", listed(known)));
+    };
+    if listeners[at].is_off != on {
+        return Ok(false);
+    }
+    if !on {
+        check_switch(listeners, at)?;
+    }
+    listeners[at].is_off = !on;
+    Ok(true)
+}
+
+/// Refuses to switch off a listener that could not be switched on again, and the only one.
+fn check_switch(listeners: &[Listener], at: usize) -> Result<(), String> {
+    let name = &listeners[at].name;
+    if let Bind::Unix(path) = &listeners[at].bind {
+        return Err(format!(
+            "listener {name:?} cannot be disabled: unix sockets are opened only at start, so unix:{path} could not be enabled again"
+        ));
+    }
+    let mut others = listeners.iter().enumerate().filter(|(index, _)| *index != at);
+    if others.all(|(_, listener)| listener.is_off) {
+        return Err(format!(
+            "listener {name:?} is the only one that is enabled; help: to stop the process, use shutdown"
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::parse;
+
+    const FILE: &str = "[[listener]]\nname = \"web\"\nbind = \"127.0.0.1:80\"\n\
+        [[listener]]\nbind = \"127.0.0.1:81\"\n[[listener]]\nname = \"local\"\nbind = \"unix:/run/a\"\n\
+        [[route]]\nproxy = \"p\"\n[[route]]\npath = \"/q/*\"\nproxy = \"q\"\n\
+        [pool.p]\nservers = [\"10.0.0.1:1\", { address = \"10.0.0.2:1\", weight = 0 }]\n\
+        [pool.q]\nservers = [\"app.internal:1\"]\nagent = { port = 9 }\n";
+
+    fn file() -> Config {
+        parse(FILE, "the test").expect("it is valid")
+    }
+
+    fn add(pool: &str, address: &str, options: &[&str]) -> LiveEdit {
+        let server = parse_server(address, options).expect("it is a server");
+        LiveEdit::AddServer { pool: pool.to_owned(), server }
+    }
+
+    fn remove(pool: &str, server: &str) -> LiveEdit {
+        LiveEdit::RemoveServer { pool: pool.to_owned(), server: server.to_owned() }
+    }
+
+    fn set_address(pool: &str, server: &str, address: &str) -> LiveEdit {
+        let address = parse_address(address).expect("it is an address");
+        LiveEdit::SetAddress { pool: pool.to_owned(), server: server.to_owned(), address }
+    }
+
+    fn set_limit(server: &str, limit: &str) -> LiveEdit {
+        let limit = parse_limit(limit).expect("it is a limit");
+        LiveEdit::SetLimit { pool: "p".to_owned(), server: server.to_owned(), limit }
+    }
+
+    fn switch(listener: &str, on: bool) -> LiveEdit {
+        LiveEdit::SwitchListener { listener: listener.to_owned(), on }
+    }
+
+    /// The commands that the differences of the edited file consist of.
+    fn differences_after(edits: &[LiveEdit]) -> Vec<String> {
+        let (file, mut edited) = (file(), file());
+        for edit in edits {
+            assert_eq!(edit.apply(&mut edited), Ok(true), "{edit}");
+        }
+        let differences = differences(&file, &edited);
+        let mut again = file;
+        for edit in &differences {
+            assert_eq!(edit.apply(&mut again), Ok(true), "{edit}");
+        }
+        let sorted = |config: &Config| {
+            let mut all: Vec<String> = config
+                .pools
+                .iter()
+                .flat_map(|pool| &pool.servers)
+                .map(|s| format!("{s:?}"))
+                .collect();
+            all.sort();
+            (all, config.listeners.clone())
+        };
+        assert_eq!(sorted(&again), sorted(&edited));
+        differences.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn differences_are_the_commands_that_repeat_the_edits() {
+        let none: [String; 0] = [];
+        assert_eq!(differences_after(&[]), none);
+        assert_eq!(
+            differences_after(&[
+                add("p", "[::1]:3", &["weight", "2", "maxconn", "7", "backup"]),
+                set_limit("10.0.0.1:1", "5"),
+                switch("web", false),
+            ]),
+            [
+                "set server p/10.0.0.1:1 connections-max 5",
+                "add server p/[::1]:3 weight 2 connections-max 7 backup",
+                "disable listener web",
+            ]
+        );
+        assert_eq!(
+            differences_after(&[set_address("q", "app.internal:1", "10.0.0.9:1")]),
+            ["add server q/10.0.0.9:1", "del server q/app.internal:1"]
+        );
+        let other = [
+            add("p", "10.0.0.3:1", &[]),
+            remove("p", "10.0.0.1:1"),
+            add("p", "10.0.0.1:1", &["weight", "3"]),
+        ];
+        assert_eq!(
+            differences_after(&other),
+            [
+                "add server p/10.0.0.3:1",
+                "del server p/10.0.0.1:1",
+                "add server p/10.0.0.1:1 weight 3"
+            ]
+        );
+    }
+
+    #[test]
+    fn edits_that_are_undone_leave_no_difference() {
+        let none: [String; 0] = [];
+        assert_eq!(
+            differences_after(&[add("p", "10.0.0.3:1", &[]), remove("p", "10.0.0.3:1")]),
+            none
+        );
+        assert_eq!(
+            differences_after(&[switch("127.0.0.1:81", false), switch("127.0.0.1:81", true)]),
+            none
+        );
+        assert_eq!(
+            differences_after(&[
+                set_limit("10.0.0.1:1", "5"),
+                set_limit("10.0.0.1:1", "unlimited")
+            ]),
+            none
+        );
+    }
+
+    #[test]
+    fn edit_without_effect_is_none() {
+        let mut config = file();
+        for edit in [
+            set_limit("10.0.0.1:1", "unlimited"),
+            set_address("p", "10.0.0.1:1", "10.0.0.1:1"),
+            switch("web", true),
+        ] {
+            assert_eq!(edit.apply(&mut config), Ok(false), "{edit}");
+        }
+        assert_eq!(config.pools, file().pools);
+    }
+
+    #[test]
+    fn refusals_name_what_exists_and_change_nothing() {
+        let mut config = file();
+        assert_eq!(switch("web", false).apply(&mut config), Ok(true));
+        let before = config.clone();
+        for (edit, expected) in [
+            (add("x", "10.0.0.3:1", &[]), "no pool \"x\"; the pools are: p, q"),
+            (add("p", "10.0.0.1:1", &[]), "server p/10.0.0.1:1 exists already"),
+            (add("q", "unix:/run/b", &[]), "has an `agent`"),
+            (remove("p", "10.0.0.3:1"), "the servers are: 10.0.0.1:1, 10.0.0.2:1"),
+            (remove("p", "10.0.0.1:1"), "the only one of its pool with a weight above 0"),
+            (remove("q", "app.internal:1"), "add another server first"),
+            (set_address("p", "10.0.0.1:1", "10.0.0.2:1"), "exists already"),
+            (set_address("q", "app.internal:1", "unix:/run/b"), "has an `agent`"),
+            (set_limit("10.0.0.3:1", "5"), "no server \"10.0.0.3:1\" in pool \"p\""),
+            (switch("x", false), "the listeners are: web, 127.0.0.1:81, local"),
+            (switch("local", false), "could not be enabled again"),
+        ] {
+            let refusal = edit.apply(&mut config).expect_err("it is refused");
+            assert!(refusal.contains(expected), "{edit}: {refusal}");
+            assert_eq!(config, before, "{edit}");
+        }
+        let mut one = file();
+        one.listeners.truncate(1);
+        let refusal = switch("web", false).apply(&mut one).expect_err("it is the only one");
+        assert!(refusal.contains("the only one that is enabled"), "{refusal}");
+    }
+
+    #[test]
+    fn texts_outside_of_the_range_of_a_setting_are_refused() {
+        for (address, options, expected) in [
+            ("10.0.0.1", &[][..], "the port is missing"),
+            ("http://a/", &[], "not a URL"),
+            ("unix:run/a", &[], "must begin with /"),
+            ("10.0.0.1:1", &["weight", "1001"], "allowed: 0 to 1000"),
+            ("10.0.0.1:1", &["weight", "+1"], "allowed: 0 to 1000"),
+            ("10.0.0.1:1", &["weight"], "allowed: weight N, connections-max N, backup"),
+            ("10.0.0.1:1", &["connections-max", "0"], "allowed: 1 to 1000000000, or unlimited"),
+            ("10.0.0.1:1", &["check"], "allowed: weight N"),
+        ] {
+            let refusal = parse_server(address, options).expect_err("it is refused");
+            assert!(refusal.contains(expected), "{address} {options:?}: {refusal}");
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! The commands that edit the configuration: servers of pools, and listeners.
+//! In: words. Out: an edit for the thread that reloads; its result, or an error that names the allowed values.
+//! Never: edits anything itself. An edit lasts until the file is read again.
+
+use tidegate_config::live_edit::{
+    LIMIT, LIMIT_OF_HAPROXY, LiveEdit, parse_address, parse_limit, parse_server,
+};
+use tidegate_gate::access::Names;
+use tidegate_gate::health::ServerState;
+
+use super::Operations;
+use super::command::Outcome;
+use super::command::Reply::{Changed, Shown};
+
+/// Shows the edits in force.
+pub(super) fn show(arguments: &[&str], operations: &Operations) -> Outcome {
+    if !arguments.is_empty() {
+        return Err("usage: show edits".to_owned());
+    }
+    let edits = operations.edits.in_force();
+    Ok(Shown(edits.into_iter().map(|edit| edit + "\n").collect()))
+}
+
+/// Adds a server. HAProxy's form, with a name and an address, is accepted if the name is the address.
+pub(super) fn add_server(arguments: &[&str], operations: &Operations) -> Outcome {
+    let usage = "usage: add server POOL/ADDRESS [weight N] [connections-max N] [backup]";
+    let [place, options @ ..] = arguments else { return Err(usage.to_owned()) };
+    let (pool, address) = split(place, usage)?;
+    let options = match options {
+        [other, rest @ ..] if *other == address => rest,
+        [other, ..] if parse_address(address).is_err() && parse_address(other).is_ok() => {
+            return Err(format!(
+                "a server has no other name than its address; help: add server {pool}/{other}"
+            ));
+        }
+        options => options,
+    };
+    let server = parse_server(address, options)?;
+    make(LiveEdit::AddServer { pool: pool.to_owned(), server }, operations)
+}
+
+/// Removes a server.
+pub(super) fn remove_server(arguments: &[&str], operations: &Operations) -> Outcome {
+    let usage = "usage: del server POOL/SERVER";
+    let [place] = arguments else { return Err(usage.to_owned()) };
+    let (pool, server) = split(place, usage)?;
+    let (pool, server) = (pool.to_owned(), server.to_owned());
+    make(LiveEdit::RemoveServer { pool, server }, operations)
+}
+
+/// Sets the address or the limit of a server; `None` if the command sets something else.
+pub(super) fn set_server(arguments: &[&str], operations: &Operations) -> Option<Outcome> {
+    match arguments {
+        [place, LIMIT | LIMIT_OF_HAPROXY, limit] => Some(set_limit(&[place, limit], operations)),
+        [place, "address" | "addr", address] => Some(set_address(place, address, operations)),
+        [place, "address" | "addr", host, "port", port] => {
+            Some(set_address(place, &format!("{host}:{port}"), operations))
+        }
+        _ => None,
+    }
+}
+
+/// Sets the limit of a server.
+pub(super) fn set_limit(arguments: &[&str], operations: &Operations) -> Outcome {
+    let usage = "usage: set maxconn server POOL/SERVER N, or set server POOL/SERVER connections-max N|unlimited";
+    let [place, limit] = arguments else { return Err(usage.to_owned()) };
+    let (pool, server) = split(place, usage)?;
+    let (pool, server) = (pool.to_owned(), server.to_owned());
+    make(LiveEdit::SetLimit { pool, server, limit: parse_limit(limit)? }, operations)
+}
+
+/// Replaces the address of a server. The server at the new address would be ready, so the server must be ready before.
+fn set_address(place: &str, address: &str, operations: &Operations) -> Outcome {
+    let (pool, server) = split(place, "usage: set server POOL/SERVER address HOST:PORT")?;
+    let address = parse_address(address)?;
+    let known = Names::new(&operations.config()).find_server(pool, server);
+    let view = known.and_then(|(pool, server)| operations.roster.view(pool, server));
+    if view.is_some_and(|view| view.state != ServerState::Ready) {
+        return Err(format!(
+            "server {place:?} is in drain or maint, and a server with a new address begins as ready; help: set the state to ready \
+             first, or use add server and del server"
+        ));
+    }
+    let (pool, server) = (pool.to_owned(), server.to_owned());
+    make(LiveEdit::SetAddress { pool, server, address }, operations)
+}
+
+/// Switches a listener on or off.
+pub(super) fn switch_listener(
+    command: &str,
+    arguments: &[&str],
+    on: bool,
+    operations: &Operations,
+) -> Outcome {
+    let [listener] = arguments else {
+        return Err(format!("usage: {command} listener NAME|ADDRESS"));
+    };
+    make(LiveEdit::SwitchListener { listener: (*listener).to_owned(), on }, operations)
+}
+
+/// The names of a pool and of its server.
+fn split<'w>(place: &'w str, usage: &str) -> Result<(&'w str, &'w str), String> {
+    place.split_once('/').ok_or_else(|| format!("{place:?} is not POOL/SERVER; {usage}"))
+}
+
+fn make(edit: LiveEdit, operations: &Operations) -> Outcome {
+    let text = edit.to_string();
+    match operations.edits.make(edit)? {
+        true => Ok(Changed(String::new())),
+        false => Ok(Shown(format!("# nothing to change: {text}\n"))),
+    }
+}

@@ -1,0 +1,141 @@
+//! Edits of the configuration that commands request, on their way to the thread that reloads.
+//! In: edits from the threads of the admin interface. Out: their results; the edits in force.
+//! Never: runs an edit whose command no longer waits for it, unless the edit has begun.
+//! Limits: `WAITING_MAX` edits wait; a command waits for `WAIT_MAX`.
+
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+use std::sync::mpsc::RecvTimeoutError;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use tidegate_config::live_edit::LiveEdit;
+
+use crate::handover::Order;
+
+/// How many edits wait for the thread that reloads.
+const WAITING_MAX: usize = 64;
+/// How long a command waits. Shorter than the timeout of `tidegate ctl`.
+const WAIT_MAX: Duration = Duration::from_secs(20);
+
+/// An edit, and whether it has changed the configuration.
+pub(crate) type EditOrder = Order<LiveEdit, bool>;
+
+/// The edits of the process.
+#[derive(Default)]
+pub(crate) struct LiveEdits {
+    waiting: Mutex<VecDeque<Arc<EditOrder>>>,
+    /// The edits in force, as the commands that would repeat them.
+    in_force: Mutex<Vec<String>>,
+    /// Wakes the thread that reloads; set when it starts.
+    event: OnceLock<OwnedFd>,
+}
+
+impl LiveEdits {
+    /// Edits are taken from now on. `event` wakes the thread that does so.
+    pub(crate) fn connect(&self, event: OwnedFd) {
+        // There is one such thread.
+        let _ = self.event.set(event);
+    }
+
+    /// Makes an edit, and waits for the result: whether it has changed the configuration.
+    ///
+    /// # Errors
+    /// The edit was refused, not all workers use it, or it takes too long.
+    pub(crate) fn make(&self, edit: LiveEdit) -> Result<bool, String> {
+        let Some(event) = self.event.get() else {
+            return Err("the process is still starting; help: try again".to_owned());
+        };
+        let (order, result) = Order::new(edit);
+        let mut waiting = lock(&self.waiting);
+        if waiting.len() >= WAITING_MAX {
+            return Err(format!("{WAITING_MAX} changes are waiting already; help: try again"));
+        }
+        waiting.push_back(Arc::clone(&order));
+        drop(waiting);
+        // A write fails only if the counter is full, and then the thread wakes anyway.
+        let _ = rustix::io::write(event, &1_u64.to_ne_bytes());
+        match result.recv_timeout(WAIT_MAX) {
+            Ok(result) => result,
+            Err(RecvTimeoutError::Disconnected) => Err("the change was not made".to_owned()),
+            Err(RecvTimeoutError::Timeout) => Err(match order.take() {
+                Some(_) => {
+                    lock(&self.waiting).retain(|other| !Arc::ptr_eq(other, &order));
+                    "an earlier change or reload continues, so this change was not begun; help: try again"
+                }
+                None => "the change continues; the log will report its result",
+            }
+            .to_owned()),
+        }
+    }
+
+    /// The edits that wait, in their order.
+    pub(crate) fn take(&self) -> VecDeque<Arc<EditOrder>> {
+        core::mem::take(&mut *lock(&self.waiting))
+    }
+
+    /// The edits in force, as commands.
+    pub(crate) fn in_force(&self) -> Vec<String> {
+        lock(&self.in_force).clone()
+    }
+
+    /// Notes the edits in force.
+    pub(crate) fn note(&self, edits: &[LiveEdit]) {
+        *lock(&self.in_force) = edits.iter().map(ToString::to_string).collect();
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use rustix::event::{EventfdFlags, eventfd};
+
+    use super::*;
+
+    fn edit(listener: &str) -> LiveEdit {
+        LiveEdit::SwitchListener { listener: listener.to_owned(), on: false }
+    }
+
+    #[test]
+    fn commands_get_the_results_of_their_own_edits() {
+        let edits = LiveEdits::default();
+        assert!(edits.make(edit("early")).is_err(), "nothing takes it yet");
+        edits.connect(eventfd(0, EventfdFlags::CLOEXEC).expect("a counter"));
+        let refused = || Err("no such listener".to_owned());
+        thread::scope(|scope| {
+            let commands: Vec<_> = ["a", "b"]
+                .map(|name| (name, scope.spawn(|| edits.make(edit(name)))))
+                .into_iter()
+                .collect();
+            let mut seen = 0;
+            while seen < 2 {
+                for order in edits.take() {
+                    let taken = order.take().expect("the command waits");
+                    order.report(if taken == edit("a") { Ok(true) } else { refused() });
+                    seen += 1;
+                }
+                thread::yield_now();
+            }
+            for (name, command) in commands {
+                let result = command.join().expect("it ends");
+                assert_eq!(result, if name == "a" { Ok(true) } else { refused() }, "{name}");
+            }
+        });
+    }
+
+    #[test]
+    fn edits_beyond_the_limit_are_refused() {
+        let edits = LiveEdits::default();
+        edits.connect(eventfd(0, EventfdFlags::CLOEXEC).expect("a counter"));
+        let (order, _result) = Order::new(edit("a"));
+        lock(&edits.waiting).extend(std::iter::repeat_n(order, WAITING_MAX));
+        let refusal = edits.make(edit("b")).expect_err("there is no room");
+        assert!(refusal.contains("are waiting already"), "{refusal}");
+        assert_eq!(edits.take().len(), WAITING_MAX);
+    }
+}
