@@ -84,7 +84,7 @@ pub(crate) fn read_maintenance(
     }
     table.set_flag("active", &mut maintenance.active, notes);
     if !maintenance.active && maintenance.name.is_none() {
-        let what = "nothing can switch this maintenance on: it has no `name`";
+        let what = "no command can switch this maintenance page on: `maintenance` has no `name`";
         let note = Note::new(Kind::Value, table.key_place("active"), what);
         notes.warn(note.help(
             "add `name`, such as name = \"shop\", and run: tidegate ctl set maintenance shop on",
@@ -116,7 +116,7 @@ pub(crate) fn read_cors(route: &Table<'_>, notes: &mut Notes) -> Option<Cors> {
     table.set_duration("max-age", &mut cors.max_age, notes);
     for origin in table.texts("origins", notes) {
         if origin.text == "same-origin" {
-            let what = "pages of the same origin need no permission";
+            let what = "browsers let pages of the same origin read responses without CORS";
             notes.error(Note::new(Kind::Value, origin.place, what).help("remove it"));
             continue;
         }

@@ -33,7 +33,9 @@ pub(crate) fn read(auth: &Table<'_>, pools: &Pools, notes: &mut Notes) -> Option
         match edits::read_name(&name, "`copy` cannot copy", Direction::Requests, notes) {
             Some(field) if copy.contains(&field) => {
                 let what = format!("{} is listed twice", quoted(&name.text));
-                notes.error(Note::new(Kind::Duplicate, name.place, what).help("remove one"));
+                notes.error(
+                    Note::new(Kind::Duplicate, name.place, what).help("remove the duplicate"),
+                );
             }
             Some(field) => copy.push(field),
             None => {}

@@ -62,15 +62,16 @@ fn read_one(route: &Table<'_>, pools: &Pools, notes: &mut Notes) -> Option<Auth>
     if let Some(name) = OF_ASK.iter().find(|name| !has_ask && table.value(name).is_some()) {
         let what = format!("`{name}` has no effect without `ask`");
         let note = Note::new(Kind::Conflict, table.key_place(name), what);
-        notes.error(note.help("add ask = \"NAME\", the name of a pool, or remove it"));
+        notes.error(
+            note.help(format!("add ask = \"NAME\", the name of a pool, or remove `{name}`")),
+        );
     }
     let ask = ask::read(&table, pools, notes);
     match (table.value("basic"), table.value("jwt"), has_ask) {
         (None, None, true) => Some(Auth { ask, ..Auth::default() }),
         (Some(_), None, false) => {
             if route.value("rate").is_none() {
-                let what =
-                    "`auth` without `rate`: clients may try as many passwords as can be verified";
+                let what = "`auth` without `rate`: the number of passwords that a client may try is not limited";
                 let note = Note::new(Kind::Value, value.span(), what);
                 notes.warn(note.help("add rate = { limit = \"600/m\", burst = 20 } to the route"));
             }
@@ -160,8 +161,8 @@ mod tests {
             ("", "no users"),
             ("bob", "line 1: not of the form"),
             (":$6$a$b", "line 1: the name"),
-            ("bob :$6$a$b", "line 1: the name of the user has whitespace at an end"),
-            ("..:$6$a$b", "line 1: the name of the user has a part"),
+            ("bob :$6$a$b", "line 1: the name of the user begins or ends with whitespace"),
+            ("..:$6$a$b", "line 1: the name of the user contains the path segment"),
             ("bob:$6$x", "line 1: the SHA-crypt hash is incomplete or malformed; create it with"),
             (&costly, "line 2: `m` of argon2 is 4194304; allowed: 8 to 262144 KiB"),
             ("\nbob:secret", "line 2: the hash is not of"),

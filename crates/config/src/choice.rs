@@ -191,10 +191,10 @@ pub(crate) fn hopeless_keys(config: &Config) -> Vec<Finding> {
         let Some(first) = keys.next() else { continue };
         let others = match keys.count() {
             0 => String::new(),
-            count => format!(", nor {count} more of its keys"),
+            count => format!(" or {count} more of its keys"),
         };
         let what = format!(
-            "no request has the key {first:?} of map {:?}{others}: {{host}} is in lower case, without a port and \
+            "no request can match the key {first:?} of map {:?}{others}: {{host}} is in lower case, without a port and \
              without a dot at the end",
             map.name
         );

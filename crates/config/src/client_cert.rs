@@ -107,7 +107,7 @@ fn parse_subject(text: &str) -> Result<String, ValueError> {
         return Err(ValueError { what, help: "write sha256 = \"...\" instead".to_owned() });
     }
     let what = if text.len() > SUBJECT_BYTES_MAX {
-        format!("{} bytes, but subjects are cut after {SUBJECT_BYTES_MAX} bytes", text.len())
+        format!("{} bytes, but subjects are truncated to {SUBJECT_BYTES_MAX} bytes", text.len())
     } else if let Some(odd) = text.chars().find(|c| !matches!(c, ' '..='~')) {
         let mut bytes = [0; 4];
         let escaped: String =

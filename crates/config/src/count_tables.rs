@@ -116,7 +116,9 @@ fn read_one(table: &Table<'_>, into: &mut CountTable, notes: &mut Notes) {
         match parse_count(&text.text) {
             Ok(count) if into.counts.contains(&count) => {
                 let what = format!("{} is listed twice", quoted(&text.text));
-                notes.error(Note::new(Kind::Duplicate, text.place, what).help("remove one"));
+                notes.error(
+                    Note::new(Kind::Duplicate, text.place, what).help("remove the duplicate"),
+                );
             }
             Ok(Count { window: Some(window), .. }) if window > into.expire => {
                 let what = format!(
@@ -188,7 +190,9 @@ pub(crate) fn read_counting(
         match known.find(&name, notes) {
             Some(index) if indexes.contains(&index) => {
                 let what = format!("{} is listed twice", quoted(&name.text));
-                notes.error(Note::new(Kind::Duplicate, name.place, what).help("remove one"));
+                notes.error(
+                    Note::new(Kind::Duplicate, name.place, what).help("remove the duplicate"),
+                );
             }
             Some(index) => indexes.push(index),
             None => {}

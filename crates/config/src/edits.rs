@@ -37,17 +37,17 @@ const CONNECTION: &str = "it describes the connection, which Tidegate controls";
 const REFUSED: [(&str, &str); 13] = [
     ("connection", CONNECTION),
     ("content-length", FRAMING),
-    ("expect", "it is part of the dialogue between the client and Tidegate"),
+    ("expect", "it requests a 100 (Continue) response, which Tidegate controls"),
     ("http2-settings", CONNECTION),
     ("keep-alive", CONNECTION),
-    ("max-forwards", "it is counted by Tidegate"),
+    ("max-forwards", "Tidegate decrements it"),
     ("proxy-connection", CONNECTION),
     ("te", CONNECTION),
     ("trailer", FRAMING),
     ("transfer-encoding", FRAMING),
     ("upgrade", CONNECTION),
     ("via", "it protects against loops; its name is set by `via` in [server]"),
-    ("date", "it is the time at which the message was made"),
+    ("date", "it states when the response was created"),
 ];
 
 /// Prefix of the fields in which Tidegate states the certificate that it verified.

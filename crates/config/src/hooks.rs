@@ -31,7 +31,9 @@ pub(crate) fn read(route: &Table<'_>, known: &Known<'_>, notes: &mut Notes) -> O
         match pools.contains(&pool) {
             true => {
                 let what = format!("pool {:?} is listed twice", name.text);
-                notes.error(Note::new(Kind::Duplicate, name.place, what).help("remove one"));
+                notes.error(
+                    Note::new(Kind::Duplicate, name.place, what).help("remove the duplicate"),
+                );
             }
             false => pools.push(pool),
         }
@@ -51,7 +53,7 @@ pub(crate) fn check(route: &Table<'_>, handling: &Handling, action: &Action, not
         notes.error(note.help("remove `hooks`, or use `proxy` as the action"));
     }
     if handling.auth.is_some() {
-        let what = "a route has either `hooks` or `auth` with `basic`";
+        let what = "a route cannot have both `hooks` and `auth` with `basic`";
         let note = Note::new(Kind::Conflict, route.key_place("hooks"), what);
         notes.error(note.help("verify the user in `on_access`, or use `auth` with `jwt`"));
     }

@@ -61,7 +61,7 @@ fn read_field(table: &Table<'_>, notes: &mut Notes) -> Option<String> {
     edits::read_name(&text, subject, Direction::Responses, notes)?;
     let name = edits::read_name(&text, subject, Direction::Requests, notes)?;
     let what = match name.len() {
-        _ if is_taken(&name) => "this field has a meaning of its own",
+        _ if is_taken(&name) => "this field is already used for another purpose",
         0..=ID_FIELD_BYTES_MAX => return Some(name),
         _ => "the name has more than 64 bytes",
     };

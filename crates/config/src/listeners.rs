@@ -50,7 +50,7 @@ impl Listeners {
 pub(crate) fn unknown_name(noun: &str, name: &Located, known: &[&str]) -> Note {
     let what = format!("there is no {noun} {}", quoted(&name.text));
     let note = Note::new(Kind::Reference, name.place.clone(), what).allowed(match known {
-        [] => format!("none: the file defines no {noun}"),
+        [] => format!("no name, because the file defines no {noun}"),
         known => known.join(", "),
     });
     match nearest(&name.text, known.iter().copied()) {

@@ -57,7 +57,7 @@ pub(crate) fn check(
                     );
                     let note = Note::new(Kind::Loop, place.clone(), what);
                     notes.warn(note.help(
-                        "write the address of the server, or `listener` to take only requests of another listener",
+                        "write the address of the server, or add `listener` so that the route handles only requests of another listener",
                     ));
                 }
             }

@@ -87,7 +87,7 @@ fn read_one(table: &Table<'_>, map: &mut ValueMap, notes: &mut Notes) -> Vec<Ran
         (true, true) => {
             let what = "a map cannot have both `file` and `entries`";
             let note = Note::new(Kind::Conflict, table.key_place("file"), what);
-            notes.error(note.help("remove one of them"));
+            notes.error(note.help("remove `file` or `entries`"));
         }
         (false, false) => {
             let note = Note::new(Kind::Missing, table.place.clone(), "the map has no entries");
@@ -135,7 +135,7 @@ fn read_entries(table: &Table<'_>, map: &mut ValueMap, notes: &mut Notes) -> Vec
         Err(MapFault::SameKey { second, .. }) => {
             let place = names.get(second).cloned().unwrap_or_default();
             let what = "this key is already in the map, in another spelling";
-            notes.error(Note::new(Kind::Duplicate, place, what).help("remove one"));
+            notes.error(Note::new(Kind::Duplicate, place, what).help("remove the duplicate"));
         }
         Err(MapFault::Key { line, what }) => {
             let place = names.get(line).cloned().unwrap_or_default();

@@ -458,7 +458,7 @@ fn without_stars(text: &str) -> String {
     let path = format!("/{}{last}", named(&mut (1..)));
     match parse_path(&path) {
         Ok(_) => {
-            format!("write {path:?}; \"*\" stands for whole segments, {{name}} for one segment")
+            format!("write {path:?}; \"*\" matches whole segments, {{name}} matches one segment")
         }
         Err(_) => PATH_FORMS.to_owned(),
     }
@@ -594,7 +594,9 @@ pub(crate) fn parse_redirect(
 fn redirect_value(name: &str, paths: Paths<'_>) -> Result<Placeholder, ValueError> {
     let value = template::parse_name(name, paths)?;
     if matches!(value, Placeholder::User | Placeholder::Claim(_)) {
-        let what = format!("a redirect cannot use {{{name}}}: it is made without verifying users");
+        let what = format!(
+            "a redirect cannot use {{{name}}}: Tidegate redirects without verifying the user"
+        );
         return complain(what, "remove it, or let a server redirect");
     }
     Ok(value)

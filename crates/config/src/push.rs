@@ -350,7 +350,7 @@ fn read_token_keys(table: &Table<'_>, hub: &mut Push, notes: &mut Notes) {
     if table.value("token-keys").is_some() && table.value("token-secret").is_some() {
         let what = "a hub cannot have both `token-keys` and `token-secret`";
         let note = Note::new(Kind::Conflict, table.key_place("token-keys"), what);
-        notes.error(note.help("remove one of them"));
+        notes.error(note.help("remove `token-keys` or `token-secret`"));
     }
     if let Some(value) = table.value("token-audience") {
         let texts = texts_of("`token-audience`", value, notes);

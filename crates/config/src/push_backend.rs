@@ -140,7 +140,7 @@ fn read_fields(table: &Table<'_>, backend: &mut PushBackend, notes: &mut Notes) 
         match edits::read_name(&name, "`headers` cannot copy", Direction::Requests, notes) {
             Some(field) if backend.fields.contains(&field) => {
                 let what = format!("{} is listed twice", quoted(&name.text));
-                notes.error(Note::new(Kind::Duplicate, place, what).help("remove one"));
+                notes.error(Note::new(Kind::Duplicate, place, what).help("remove the duplicate"));
             }
             Some(field) if OWN.contains(&field.as_str()) => {
                 let what = format!("`headers` cannot copy {field:?}: Tidegate sets it");

@@ -114,7 +114,7 @@ pub(crate) fn parse_limit(text: &str) -> Result<(u32, Span), ValueError> {
     };
     let count = count.trim();
     if count.is_empty() || !count.bytes().all(|byte| byte.is_ascii_digit()) {
-        return complain("the number of requests is not a number", form);
+        return complain("the text before the slash is not a number of requests", form);
     }
     // A number that does not fit is out of range, too.
     let count = count.parse::<u32>().unwrap_or(u32::MAX);

@@ -1,6 +1,6 @@
 //! References in strings of the file: `${NAME}` to a variable of the environment, `${file:PATH}` to the content of a file.
-//! In: a parsed file, and a function that looks references up. Out: the file with the values in their place; a note for
-//! each reference that has none.
+//! In: a parsed file, and a function that looks references up. Out: the file with values in place of the references; a note
+//! for each reference without a value.
 //! Never: reads the environment or a file itself; replaces anything in the value of a reference, or in a key.
 //! Limits: `VALUE_BYTES_MAX` bytes of a value.
 
@@ -23,7 +23,7 @@ pub enum Reference<'a> {
     File(&'a str),
 }
 
-/// Looks up the value of a reference; the error is the reason why there is none.
+/// Looks up the value of a reference. The error is the reason why there is no value.
 pub type Lookup<'a> = dyn FnMut(Reference<'_>) -> Result<String, String> + 'a;
 
 /// A part of a string.

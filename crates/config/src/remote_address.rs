@@ -51,7 +51,10 @@ pub(crate) fn read(
     }
 }
 
-/// The parts of an address (RFC 3986). `only_tls`: why http is only for this machine.
+/// What is wrong with a text without a scheme, or with another scheme.
+const NOT_A_URL: &str = "not an http:// or https:// address";
+
+/// The parts of an address (RFC 3986). `only_tls`: the reason why addresses of other machines need https.
 fn parse(url: &str, only_tls: Option<&'static str>) -> Result<RemoteAddress, &'static str> {
     if url.len() > URL_BYTES_MAX {
         return Err("the address has more than 2048 bytes");
@@ -59,13 +62,13 @@ fn parse(url: &str, only_tls: Option<&'static str>) -> Result<RemoteAddress, &'s
     if !url.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err("the address has a character that must be percent-encoded");
     }
-    let (scheme, rest) = url.split_once("://").ok_or("not an address")?;
+    let (scheme, rest) = url.split_once("://").ok_or(NOT_A_URL)?;
     let is_tls = scheme.eq_ignore_ascii_case("https");
     if !is_tls && !scheme.eq_ignore_ascii_case("http") {
-        return Err("not an address");
+        return Err(NOT_A_URL);
     }
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
-    let (authority, target) = rest.split_at_checked(end).ok_or("not an address")?;
+    let (authority, target) = rest.split_at_checked(end).ok_or(NOT_A_URL)?;
     if target.contains('#') {
         return Err("the address has a fragment (#), which servers do not receive");
     }

@@ -289,7 +289,9 @@ fn read_patterns<T: PartialEq>(
         match parse(&text.text) {
             Ok(pattern) if patterns.contains(&pattern) => {
                 let what = format!("{} is listed twice", quoted(&text.text));
-                notes.error(Note::new(Kind::Duplicate, text.place, what).help("remove one"));
+                notes.error(
+                    Note::new(Kind::Duplicate, text.place, what).help("remove the duplicate"),
+                );
             }
             Ok(pattern) => patterns.push(pattern),
             Err(complaint) => notes.error(refused(name, &text, complaint)),

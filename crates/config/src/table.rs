@@ -59,7 +59,7 @@ pub(crate) struct Table<'t> {
     pub(crate) place: Range<usize>,
 }
 
-/// A value that conforms to its shape.
+/// A value that conforms to its shape. `NoNumber` is a word in place of a number, such as "unlimited".
 pub(crate) enum Scalar {
     Text(String),
     Word(String),
@@ -156,7 +156,7 @@ impl<'t> Table<'t> {
         self.entries.get(name)
     }
 
-    /// The place of the name itself; that of the table if the setting is absent.
+    /// The place of the name of a setting; the place of the table if the setting is absent.
     pub(crate) fn key_place(&self, name: &str) -> Range<usize> {
         self.entries.get_key_value(name).map_or(self.place.clone(), |(key, _)| key.span())
     }
@@ -343,8 +343,8 @@ impl<'t> Table<'t> {
         }
     }
 
-    /// The value under `name`, converted by `take`. A value that does not fit its shape is an error. So is a value that
-    /// fits but that `take` does not know, so that no value is ever ignored.
+    /// The value under `name`, converted by `take`. A value that does not fit its shape is an error. A value that fits but
+    /// that `take` cannot convert is an error, too, so that no value is ignored.
     fn read<T>(
         &self,
         name: &str,
@@ -604,7 +604,7 @@ fn edit_of_field(section: &Section, word: &str, value: &Value<'_>) -> Option<Str
         "[route.response-headers]" => "response-headers",
         _ => return None,
     };
-    // A text that could not be used either gives way to one that can.
+    // If the text is not a valid value, the help shows an example that is valid.
     let is_usable = template::parse(text, Place::Field, Paths(&[])).is_ok();
     let text = if is_usable { text } else { "{client}" };
     let name = if pattern::is_token(word) { word } else { "x-name" };

@@ -139,7 +139,7 @@ pub(crate) fn parse_name(name: &str, paths: Paths<'_>) -> Result<Placeholder, Va
             "user" => Placeholder::User,
             "rest" if paths.has_rest() => Placeholder::Rest,
             "rest" => {
-                let what = "{rest} stands for the end of a path such as \"/api/*\", and `path` of this route does not end with /*";
+                let what = "{rest} is what /* at the end of `path` matches, and `path` of this route does not end with /*";
                 return complain(what, "write {path}, or end `path` of the route with /*");
             }
             _ => return unknown(name),

@@ -38,7 +38,7 @@ pub(crate) fn read(
         Some(trace) => trace.is_recorded = true,
         None => {
             let what =
-                "[traces] has no effect without `trace` in [server]: requests belong to no traces";
+                "[traces] has no effect without `trace` in [server]: there are no spans to send";
             let note = Note::new(Kind::Conflict, file.key_place("traces"), what);
             notes.error(note.help("add trace = true to [server]"));
         }
@@ -74,7 +74,7 @@ fn read_headers(table: &Table<'_>, notes: &mut Notes) -> Vec<(String, String)> {
         let is_text = |byte: u8| matches!(byte, b' '..=b'~' | b'\t');
         let what = match () {
             () if !is_token(&name.text) => "not the name of a field",
-            () if OWN_FIELDS.contains(&lower.as_str()) => "each request has this field already",
+            () if OWN_FIELDS.contains(&lower.as_str()) => "Tidegate sets this field itself",
             () if headers.iter().any(|(known, _)| *known == lower) => "the field occurs twice",
             () if headers.len() == FIELDS_MAX => "up to 16 fields are allowed",
             () if text.len() > VALUE_BYTES_MAX => "its value has more than 4096 bytes",

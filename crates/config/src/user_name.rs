@@ -1,4 +1,4 @@
-//! Which names users with passwords may have: those that fields and paths of messages can contain unchanged.
+//! The names that users with passwords may have: names that header fields and paths can contain unchanged.
 //! In: a name. Out: what is wrong with it.
 //! Invariant: `{user}` of an accepted name can be placed wherever a route may name it.
 
@@ -13,10 +13,10 @@ pub fn fault_of(name: &str) -> Option<&'static str> {
     }
     if name.trim_ascii().len() < name.len() {
         // The receiver of a field would remove it, and read the name of another user.
-        return Some("the name of the user has whitespace at an end");
+        return Some("the name of the user begins or ends with whitespace");
     }
     if name.split(['/', '\\']).any(is_dot_segment) {
-        return Some("the name of the user has a part `.` or `..`");
+        return Some("the name of the user contains the path segment `.` or `..`");
     }
     None
 }

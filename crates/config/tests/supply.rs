@@ -111,11 +111,11 @@ fn keys_that_no_request_has_are_warnings() {
         mistakes.map(|mistake| (mistake.line, mistake.what.clone())).collect::<Vec<_>>()
     };
     let keys = "a.x a\n[::1] a\nA.x a\nb.x:80 a\nc.x. a\n[::2]:80 b\n";
-    let what = "pool: no request has the key \"A.x\" of map \"hosts\", nor 3 more of its keys: {host} is in lower \
+    let what = "pool: no request can match the key \"A.x\" of map \"hosts\" or 3 more of its keys: {host} is in lower \
                 case, without a port and without a dot at the end";
     assert_eq!(warnings("\"exact\"", keys), [(5, what.to_owned())]);
     assert_eq!(warnings("\"suffix\"", keys), []);
-    let what = "pool: no request has the key \"b.x:80\" of map \"hosts\": {host} is in lower case, without a port and \
+    let what = "pool: no request can match the key \"b.x:80\" of map \"hosts\": {host} is in lower case, without a port and \
                 without a dot at the end";
     let exact = "\"exact\"\nignore-case = true";
     assert_eq!(warnings(exact, "A.x a\nb.x:80 a\n"), [(5, what.to_owned())]);

@@ -26,11 +26,11 @@ pub enum Node {
 pub(crate) enum Stated {
     /// Nothing.
     Nothing,
-    /// X-Forwarded-For only, or a Forwarded that is malformed or contradicts it.
-    ListOnly,
+    /// X-Forwarded-For counts: Forwarded is absent or malformed, or contradicts it.
+    XForwardedForOnly,
     /// Forwarded only.
     ForwardedOnly,
-    /// Both, and the same.
+    /// Both fields, which state the same chain.
     Both,
 }
 
@@ -48,7 +48,7 @@ impl Stated {
             (true, true) if forwarded_nodes(head).eq(list_nodes(head)) && !protos_differ(head) => {
                 Self::Both
             }
-            (true, _) => Self::ListOnly,
+            (true, _) => Self::XForwardedForOnly,
         }
     }
 }
@@ -65,8 +65,8 @@ pub fn client_address(
     last_client(head, peer, trusted).map(|(client, _)| client)
 }
 
-/// As [`client_address`], but `None` if the chain leads to a client that it does not name: one that a trusted proxy
-/// calls unknown, or states in a way that cannot be read. The address of the proxy admits no such client.
+/// As [`client_address`], but `None` if the chain does not name the client: a trusted proxy states `unknown`, or a value that
+/// cannot be read. A rule that admits the address of the proxy must not admit such a client.
 #[must_use]
 pub fn named_client_address(
     head: &RequestHead<'_>,
@@ -105,7 +105,7 @@ fn last_client(
             let has_field = |id| values(head, id).any(|value| !value.trim_ascii().is_empty());
             is_named = !has_field(FieldName::XForwardedFor) && !has_field(FieldName::Forwarded);
         }
-        Stated::ListOnly | Stated::Both => list_nodes(head).for_each(&mut see),
+        Stated::XForwardedForOnly | Stated::Both => list_nodes(head).for_each(&mut see),
         Stated::ForwardedOnly => forwarded_nodes(head).for_each(&mut see),
     }
     Some((client.unwrap_or(peer), is_named))
@@ -120,7 +120,7 @@ pub fn list_nodes<'a>(head: &RequestHead<'a>) -> impl Iterator<Item = Node> + us
         .map(read_node)
 }
 
-/// The nodes in Forwarded: one for each element, unknown if it names none.
+/// The nodes in Forwarded: one node for each element, `Unknown` for an element without a node.
 pub fn forwarded_nodes<'a>(head: &RequestHead<'a>) -> impl Iterator<Item = Node> + use<'a> {
     elements(head).map(|element| parameter(element, b"for").map_or(Node::Unknown, read_node))
 }
@@ -137,7 +137,7 @@ pub(crate) fn trusted_parameter<'a>(
 ) -> Option<&'a [u8]> {
     match Stated::of(head) {
         Stated::ForwardedOnly | Stated::Both => first_parameter(head, name),
-        Stated::Nothing | Stated::ListOnly => None,
+        Stated::Nothing | Stated::XForwardedForOnly => None,
     }
 }
 
@@ -155,7 +155,7 @@ fn values<'a>(head: &RequestHead<'a>, id: FieldName) -> impl Iterator<Item = &'a
     head.fields().filter(move |field| field.id == id).map(|field| field.value)
 }
 
-/// The elements of Forwarded, over all its lines, which are well-formed.
+/// The elements of all lines of Forwarded. The lines must be well-formed.
 fn elements<'a>(head: &RequestHead<'a>) -> impl Iterator<Item = &'a [u8]> + use<'a> {
     values(head, FieldName::Forwarded)
         .flat_map(|value| Parts { rest: Some(value), separator: b',' })

@@ -40,7 +40,7 @@ pub struct CountTables(Arc<[Table]>);
 pub struct Tracked {
     /// Index of the table.
     pub table: usize,
-    /// What the request holds of the entry.
+    /// The reference to the entry that counts the request as in progress.
     held: Held,
 }
 
@@ -114,8 +114,8 @@ impl CountTables {
         Some(Tracked { table, held })
     }
 
-    /// As [`Self::begin`], for a request that could not be read; also `None` if its key has more parts than the client's
-    /// address.
+    /// As [`Self::begin`], for a request that could not be decoded; also `None` if the key of the table has other parts than the
+    /// client's address.
     #[must_use]
     pub fn begin_unread(&self, table: usize, client: IpAddr, now: Moment) -> Option<Tracked> {
         let Table { settings, cells } = self.0.get(table)?;
@@ -125,7 +125,7 @@ impl CountTables {
         Some(Tracked { table, held })
     }
 
-    /// Counts what a request has done that ends.
+    /// Counts the outcome of a request at its end.
     pub fn end(&self, tracked: Tracked, now: Moment, outcome: &Outcome) {
         if let Some(Table { settings, cells }) = self.0.get(tracked.table) {
             cells.end(tracked.held, now, settings.expire, outcome);
@@ -146,7 +146,7 @@ impl Table {
         &self.cells
     }
 
-    /// The text of a key as it is shown: that of an address, if keys are addresses.
+    /// The canonical text of a key that an operator typed: if keys are addresses, the address as the table shows it.
     #[must_use]
     pub fn text_of(&self, key: &str) -> String {
         let Some(address) = self.address_of(key) else { return key.to_owned() };
@@ -155,7 +155,7 @@ impl Table {
         text.text()
     }
 
-    /// The address that a text is or begins with, if keys are addresses.
+    /// The address in the text of a key (with or without `/64`), if keys are addresses.
     fn address_of(&self, key: &str) -> Option<IpAddr> {
         let mut parts = self.settings.key.placeholders();
         let (Some(Placeholder::Client), None) = (parts.next(), parts.next()) else { return None };
@@ -206,14 +206,14 @@ fn values_of<'a>(
 pub struct RequestCounts<'a> {
     tables: &'a CountTables,
     now: Moment,
-    /// By table: its counts, once they were read.
+    /// By table: its counts; `None` until they are read.
     known: [Cell<Option<Counts>>; COUNT_TABLES_MAX],
     /// A buffer for values of the request.
     scratch: RefCell<Vec<u8>>,
 }
 
 impl<'a> RequestCounts<'a> {
-    /// Nothing was read. The contents of `scratch` are overwritten.
+    /// No table is read yet. The contents of `scratch` are overwritten.
     #[must_use]
     pub fn new(tables: &'a CountTables, now: Moment, scratch: Vec<u8>) -> Self {
         let scratch = RefCell::new(scratch);

@@ -13,7 +13,7 @@ pub struct Denial<'a> {
     pub status: u16,
     /// The text of the response, if there is no page.
     pub text: &'a str,
-    /// The page; `None`: that of `errors` for the status, or the text.
+    /// The page to send; `None`: the page in `errors` of the route for this status is sent, or `text` if there is none.
     pub page: Option<&'a Page>,
     /// The value of Retry-After, in seconds; 0: the field is omitted.
     pub retry_after: u64,
@@ -22,7 +22,7 @@ pub struct Denial<'a> {
 }
 
 impl<'a> Denial<'a> {
-    /// A denial with a text only.
+    /// A denial with a text, without a page and without further fields.
     #[must_use]
     pub const fn new(status: u16, text: &'a str) -> Self {
         Self { status, text, page: None, retry_after: 0, challenge: "" }
@@ -30,7 +30,7 @@ impl<'a> Denial<'a> {
 }
 
 impl Denial<'_> {
-    /// Gives the response to the sink. `page` is that of the route for the status.
+    /// Gives the response to the sink. `page` is the page in `errors` of the route for this status.
     pub fn encode(
         &self,
         sink: &mut impl ResponseSink,
@@ -59,7 +59,7 @@ fn encode_page(
     context: &AnswerContext<'_>,
 ) {
     sink.field("Content-Type", page.media_type.as_bytes());
-    // The error may be gone the next time.
+    // A cached copy would hide that the route serves requests again.
     sink.field("Cache-Control", b"no-store");
     encode_content_length(sink, status, page.content.len() as u64, context.is_head);
     sink.end();

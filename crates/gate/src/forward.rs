@@ -135,7 +135,7 @@ impl ForwardFault {
 /// the proxy adds (Forwarded, X-Forwarded-*).
 ///
 /// # Errors
-/// The request must not be forwarded. What has been appended then is meaningless.
+/// The request must not be forwarded. The bytes appended so far must be discarded.
 pub fn encode_upstream_request(
     out: &mut Vec<u8>,
     head: &RequestHead<'_>,
@@ -235,8 +235,8 @@ pub fn switches_as_requested(request: &[u8], head: &ResponseHead<'_>) -> bool {
     })
 }
 
-/// Whether Connection names a field that must not be forwarded (RFC 9110 section 7.6.1), not as a trailer
-/// either: such a message is forwarded without its trailers. The usual options of Connection (such as close
+/// Whether Connection names a field that must not be forwarded (RFC 9110 section 7.6.1). The field must not be
+/// forwarded as a trailer either, so such a message is forwarded without its trailers. The usual options of Connection (such as close
 /// and keep-alive) do not count, because they are never trailers.
 #[must_use]
 pub fn names_fields(fields: Fields<'_>, has_connection: bool) -> bool {
@@ -382,7 +382,7 @@ fn encode_target_line(
         Some((template, values)) => {
             render_path(out, template, values).map_err(ForwardFault::Value)?;
         }
-        // A script may have made the path of values of the request.
+        // A script may have built the path from values of the request.
         None if has_new_path => {
             check_path(head.path).map_err(ForwardFault::Value)?;
             out.extend_from_slice(head.path.as_bytes());
@@ -441,7 +441,7 @@ fn passes_upstream(
             let states_client = is_claim(field.name, FORWARDING_CLAIM)
                 || is_claim(field.name, CERTIFICATE_CLAIM)
                 || context.client_address_fields.contains(field.name);
-            // No proxy writes these names with `_`: such a field is the client's, which a trusted proxy has passed on.
+            // No proxy writes these names with `_`. A trusted proxy has passed on such a field from its client.
             let is_admitted = !states_client || context.trusted && !field.name.contains('_');
             is_admitted && !context.client_address_fields.is_lookalike(field.name)
         }
@@ -544,8 +544,8 @@ impl Nominated {
         nominated
     }
 
-    /// Adds the fields of one name. If the first one is there already, all are: a list that repeats one name
-    /// thousands of times costs no more than its own length.
+    /// Adds all fields of a name. If the first of them is in the set already, all of them are, so a Connection field that
+    /// repeats a name thousands of times costs no more than its own length.
     fn insert_all(&mut self, fields: &[(u64, u16)]) {
         if fields.first().is_some_and(|&(_, index)| self.has(usize::from(index))) {
             return;
@@ -652,7 +652,7 @@ fn encode_forwarded(out: &mut Vec<u8>, head: &RequestHead<'_>, context: &Request
     let mut list = List::new(out, b"X-Forwarded-For: ");
     match stated {
         Stated::Nothing => {}
-        Stated::ListOnly | Stated::Both => {
+        Stated::XForwardedForOnly | Stated::Both => {
             for value in received(head, context, FieldName::XForwardedFor) {
                 list.next().extend_from_slice(value);
             }
@@ -661,7 +661,7 @@ fn encode_forwarded(out: &mut Vec<u8>, head: &RequestHead<'_>, context: &Request
             chain::forwarded_nodes(head).for_each(|node| encode_list_node(list.next(), node));
         }
     }
-    // A unix socket has no address. It has a place in the chain only behind other nodes.
+    // A unix socket has no address. It is written as `unknown` if other nodes precede it, and omitted otherwise.
     if peer.is_some() || stated != Stated::Nothing {
         encode_list_node(list.next(), peer_node);
     }
@@ -687,7 +687,7 @@ fn encode_forwarded(out: &mut Vec<u8>, head: &RequestHead<'_>, context: &Request
             encode_forwarded_element(list.next(), peer_node, host, Some(proto));
             return list.end();
         }
-        Stated::ListOnly => {
+        Stated::XForwardedForOnly => {
             for (index, node) in chain::list_nodes(head).enumerate() {
                 let of_first = |value| if index == 0 { value } else { None };
                 let host = of_first(stated_host(head, context, false));
@@ -707,7 +707,7 @@ fn encode_forwarded(out: &mut Vec<u8>, head: &RequestHead<'_>, context: &Request
     list.end();
 }
 
-/// The values of a field that the client may state.
+/// The values of a field, if the client is trusted.
 fn received<'a>(
     head: &RequestHead<'a>,
     context: &RequestContext<'_>,
@@ -748,7 +748,7 @@ fn is_scheme(text: &[u8]) -> bool {
         && text.iter().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(byte))
 }
 
-/// A list field that is being written; nothing is written if it has no element.
+/// Writes a list field; writes nothing if the list has no element.
 struct List<'o> {
     out: &'o mut Vec<u8>,
     name: &'static [u8],
@@ -827,8 +827,8 @@ fn encode_address(out: &mut Vec<u8>, address: IpAddr) {
     }
 }
 
-/// Passes on the fields that are forwarded unchanged, unless `wanted` refuses them. `trailers`: trailer fields may follow
-/// the body.
+/// Gives the sink the fields that are forwarded unchanged and for which `wanted` is true. `trailers`: trailer fields may
+/// follow the body.
 pub(crate) fn encode_response_fields(
     sink: &mut impl ResponseSink,
     head: &ResponseHead<'_>,

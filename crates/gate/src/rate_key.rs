@@ -1,5 +1,5 @@
 //! The key by which `rate` and tables count a request, and by which `split` divides requests.
-//! In: the values that the setting names, a secret. Out: a hash; a text for people.
+//! In: the values that the setting names, a secret. Out: a hash; the key as text for the admin interface.
 //! Never: gives requests different keys because of a spelling that servers read as the same value; gives a request
 //! without a value the key of a request with one.
 //! Limits: one pass over each value.
@@ -24,7 +24,7 @@ use crate::template::{Values, push_plain};
 /// What a part of a key is.
 #[derive(Clone, Copy)]
 enum Part {
-    /// The client's address: 4 bytes, 8 bytes (the first 64 bits of an IPv6 address), or none for a unix socket.
+    /// The client's address: 4 bytes (IPv4), 8 bytes (the first 64 bits of an IPv6 address) or no bytes (a unix socket).
     Client = 1,
     /// The client's address, because the request does not have exactly one value.
     Absent = 2,
@@ -44,8 +44,8 @@ pub(crate) fn hash_key(
     hash_parts(key, values, secret, scratch).0
 }
 
-/// As [`hash_key`]; `None` if the request does not have exactly one of each value, or its client has no address and the
-/// address is part of the key.
+/// As [`hash_key`]; `None` if a part of the key has no value or several values in the request, or if the address is part of
+/// the key and the client has no address.
 pub(crate) fn hash_present(
     key: &Template,
     values: &Values<'_>,
@@ -56,7 +56,7 @@ pub(crate) fn hash_present(
     is_present.then_some(hash)
 }
 
-/// The hash that [`hash_present`] has for a request of this address; `None` if the key has other parts.
+/// The hash that [`hash_present`] returns for a request from this address; `None` if the key has other parts.
 pub(crate) fn hash_address(key: &Template, address: Option<IpAddr>, secret: u64) -> Option<u64> {
     let mut hasher = DefaultHasher::new();
     hasher.write_u64(secret);
@@ -69,7 +69,7 @@ pub(crate) fn hash_address(key: &Template, address: Option<IpAddr>, secret: u64)
     Some(hasher.finish())
 }
 
-/// Writes the values of `key` for people: separated by `|`, with percent-encodings of what is not a visible ASCII character.
+/// Writes the values of `key` as text, separated by `|`. Separators and all bytes but visible ASCII are percent-encoded.
 /// The client's address in place of an absent value is in parentheses. `scratch` is overwritten.
 pub(crate) fn show_key(
     key: &Template,
@@ -134,7 +134,7 @@ fn show_address(client: Option<IpAddr>, out: &mut KeyText) {
 
 fn show_byte(byte: u8, out: &mut KeyText) {
     match byte {
-        // A semicolon would end a command.
+        // The text can be pasted into commands of the admin interface, where a semicolon ends a command.
         b'|' | b'%' | b'(' | b')' | b';' => {}
         byte if byte.is_ascii_graphic() => return out.push(byte),
         _ => {}
@@ -142,7 +142,7 @@ fn show_byte(byte: u8, out: &mut KeyText) {
     let _ = write!(out, "%{byte:02X}");
 }
 
-/// The hash that [`hash_present`] has for a request with a cookie of this value, if the cookie is the whole key.
+/// The hash that [`hash_present`] returns for a request with a cookie of this value, if the cookie is the whole key.
 pub(crate) fn hash_cookie(value: &[u8], secret: u64) -> u64 {
     let mut hasher = DefaultHasher::new();
     hasher.write_u64(secret);
@@ -156,7 +156,7 @@ fn hash_part(hasher: &mut DefaultHasher, part: Part, bytes: &[u8]) {
     hasher.write_usize(bytes.len());
 }
 
-/// The hash of the values of `key`, and whether the request has exactly one of each.
+/// The hash of the values of `key`, and whether the request has exactly one value for each part of the key.
 fn hash_parts(
     key: &Template,
     values: &Values<'_>,
@@ -190,7 +190,7 @@ fn hash_parts(
     (hasher.finish(), is_present)
 }
 
-/// Appends the client's address. An IPv6 address counts by its first 64 bits.
+/// Appends the client's address; of an IPv6 address, only the first 64 bits.
 fn push_address(out: &mut Vec<u8>, client: Option<IpAddr>) {
     match client {
         Some(IpAddr::V4(address)) => out.extend_from_slice(&address.octets()),
@@ -231,7 +231,7 @@ fn push_value(out: &mut Vec<u8>, placeholder: &Placeholder, values: &Values<'_>)
     }
 }
 
-/// The only value.
+/// The first value, if there is no second one.
 fn only<T>(mut values: impl Iterator<Item = T>) -> Option<T> {
     let first = values.next();
     first.filter(|_| values.next().is_none())
@@ -267,7 +267,7 @@ fn each_path_byte(path: &str, scratch: &mut Vec<u8>, each: impl FnMut(u8)) {
 /// Calls `each` with the bytes of a path whose encodings are canonical, in its most lenient reading.
 fn each_lenient(path: &[u8], mut each: impl FnMut(u8)) {
     let mut rest = path;
-    let mut slash_waits = false;
+    let mut slash_pending = false;
     while let Some((&first, mut after)) = rest.split_first() {
         let mut byte = first;
         match rest {
@@ -285,12 +285,12 @@ fn each_lenient(path: &[u8], mut each: impl FnMut(u8)) {
                 let end = rest.iter().position(|&byte| byte == b'/').unwrap_or(rest.len());
                 rest = rest.get(end..).unwrap_or_default();
             }
-            b'/' => slash_waits = true,
+            b'/' => slash_pending = true,
             _ => {
-                if slash_waits {
+                if slash_pending {
                     each(b'/');
                 }
-                slash_waits = false;
+                slash_pending = false;
                 each(byte);
             }
         }
@@ -404,7 +404,7 @@ mod tests {
             assert_ne!(victim, get(&[query("k")], &format!("/?k={bytes}")), "{client}");
             assert_ne!(victim, key(&[Placeholder::Client], client, "GET / HTTP/1.1\r\nHost: h"));
         }
-        // Parts are not divided in another way.
+        // The boundary between two values is part of the key.
         let by = [query("a"), query("b")];
         assert_ne!(get(&by, "/?a=12&b=3"), get(&by, "/?a=1&b=23"));
         assert_ne!(get(&by, "/?a=1"), get(&by, "/?b=1"));

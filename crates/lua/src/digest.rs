@@ -1,6 +1,6 @@
-//! Checksums that protocols still use and that protect nothing: MD5 (RFC 1321) and CRC-32.
+//! Checksums that protocols still use although they are not secure: MD5 (RFC 1321) and CRC-32.
 //! In: bytes. Out: digests.
-//! Never: is used to verify anything: `tide.hash` has the digests for that.
+//! Never: is used to authenticate data. The secure digests are in `tide.hash`.
 
 /// The shifts of the four steps in each round.
 const SHIFTS: [[u32; 4]; 4] = [[7, 12, 17, 22], [5, 9, 14, 20], [4, 11, 16, 23], [6, 10, 15, 21]];

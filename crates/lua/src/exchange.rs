@@ -41,11 +41,11 @@ const ANSWER_REFUSED: [(&str, &str); 10] = [
 const REQUEST_REFUSED: [(&str, &str); 13] = [
     ("connection", CONNECTION),
     ("content-length", FRAMING),
-    ("expect", "is part of the dialogue between the client and Tidegate"),
+    ("expect", "requests a 100 (Continue) response, which Tidegate controls"),
     ("host", "is set by `host` of `proxy`"),
     ("http2-settings", CONNECTION),
     ("keep-alive", CONNECTION),
-    ("max-forwards", "is counted by Tidegate"),
+    ("max-forwards", "is decremented by Tidegate"),
     ("proxy-connection", CONNECTION),
     ("te", CONNECTION),
     ("trailer", FRAMING),

@@ -9,7 +9,6 @@
 
 mod body;
 mod datagrams;
-mod dialogue;
 mod digest;
 mod encoding;
 #[allow(unsafe_code)]
@@ -23,6 +22,7 @@ mod pattern;
 mod regex;
 mod reply;
 mod schedule;
+mod server_websocket;
 mod shared;
 mod sockets;
 mod succession;

@@ -12,10 +12,10 @@ use core::ops::Range;
 
 use tidegate_base::{Id, Moment, Slab, Span};
 
-use crate::dialogue::Dialogue;
 use crate::host::{ClientId, Effect, Host, OUTPUT_BYTES_MAX, TOO_MUCH};
 use crate::operations::OPERATIONS_MAX;
 use crate::schedule::{Owner, TaskId, Wait, Wake};
+use crate::server_websocket::ServerWebSocket;
 use crate::vm::Vm;
 
 /// Bytes that wait in a socket until the server is told to wait.
@@ -80,7 +80,7 @@ pub struct Socket {
     /// How often it was taken from the idle ones.
     reuses: u32,
     /// The state of its WebSocket connection, if it is one.
-    pub(crate) dialogue: Option<Box<Dialogue>>,
+    pub(crate) websocket: Option<Box<ServerWebSocket>>,
 }
 
 /// The sockets of a VM.
@@ -149,9 +149,9 @@ impl Socket {
     }
 
     /// What was received and not read, and the state of the WebSocket connection.
-    pub(crate) fn heard(&mut self) -> (&mut [u8], Option<&mut Dialogue>) {
+    pub(crate) fn received(&mut self) -> (&mut [u8], Option<&mut ServerWebSocket>) {
         let input = self.input.get_mut(self.taken..).unwrap_or_default();
-        (input, self.dialogue.as_deref_mut())
+        (input, self.websocket.as_deref_mut())
     }
 
     fn unread(&self) -> usize {
@@ -238,7 +238,7 @@ impl Host {
             writer: Id::NONE,
             key: Vec::new(),
             reuses: 0,
-            dialogue: None,
+            websocket: None,
         };
         let inserted = self.sockets.slab.insert(socket);
         let id = inserted.map_err(|_| "too many sockets of the application are open")?;

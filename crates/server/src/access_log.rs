@@ -66,7 +66,7 @@ pub struct LineSender {
     /// Encodes entries as lines.
     encoder: LineEncoder,
     /// The lines of this turn, and the batch that is shared with the writer.
-    batches: BatchSender,
+    sender: BatchSender,
     /// Shared with the writer.
     shared: Arc<Shared>,
 }
@@ -75,16 +75,16 @@ impl LineSender {
     /// A sender without a writer, and its shared batch. For tests.
     #[must_use]
     pub fn without_writer(settings: &AccessLog) -> (Self, Arc<SharedBatch>) {
-        let shelf = Arc::new(SharedBatch::default());
-        (Self::new(settings, 0, Arc::clone(&shelf), Arc::default()), shelf)
+        let batch = Arc::new(SharedBatch::default());
+        (Self::new(settings, 0, Arc::clone(&batch), Arc::default()), batch)
     }
 
-    fn new(settings: &AccessLog, seed: u64, shelf: Arc<SharedBatch>, shared: Arc<Shared>) -> Self {
+    fn new(settings: &AccessLog, seed: u64, batch: Arc<SharedBatch>, shared: Arc<Shared>) -> Self {
         Self {
             settings: settings.clone(),
             selection: Selection::new(settings, seed),
             encoder: LineEncoder::new(settings.format),
-            batches: BatchSender::new(shelf),
+            sender: BatchSender::new(batch),
             shared,
         }
     }
@@ -96,14 +96,14 @@ impl LineSender {
 
     /// Whether lines wait to be handed over.
     pub(crate) fn has_lines(&self) -> bool {
-        self.batches.has_entries()
+        self.sender.has_entries()
     }
 
     /// Encodes an entry, unless the settings leave it out.
     pub(crate) fn write(&mut self, entry: &Entry<'_>) {
         if self.selection.takes(entry) {
-            self.encoder.encode(entry, &mut self.batches.batch.bytes);
-            self.batches.batch.entries += 1;
+            self.encoder.encode(entry, &mut self.sender.batch.bytes);
+            self.sender.batch.entries += 1;
         }
     }
 
@@ -114,7 +114,7 @@ impl LineSender {
             0 => 0,
             _ => self.shared.uncounted.swap(0, Ordering::Relaxed),
         };
-        match self.batches.deliver() {
+        match self.sender.deliver() {
             Delivery::Nothing => uncounted,
             Delivery::Done { is_urgent } => {
                 match is_urgent {
@@ -133,7 +133,7 @@ impl LineSender {
 
     /// Hands over the last lines, and waits for the writer to release the batch.
     pub(crate) fn deliver_last(&mut self) {
-        self.batches.deliver_last();
+        self.sender.deliver_last();
         self.shared.thread.wake();
     }
 }
@@ -145,7 +145,7 @@ pub(crate) struct Log {
     /// The open destination.
     sink: Sink,
     /// The batches that the workers share with the writer, by worker.
-    shelves: Vec<Arc<SharedBatch>>,
+    batches: Vec<Arc<SharedBatch>>,
     /// Shared by the workers and the writer.
     shared: Arc<Shared>,
 }
@@ -157,15 +157,15 @@ impl Log {
     /// The file cannot be opened; the text names it.
     pub(crate) fn open(settings: &AccessLog) -> Result<Self, String> {
         let sink = Sink::open(&settings.to)?;
-        Ok(Self { settings: settings.clone(), sink, shelves: Vec::new(), shared: Arc::default() })
+        Ok(Self { settings: settings.clone(), sink, batches: Vec::new(), shared: Arc::default() })
     }
 
     /// Adds a worker, and returns its sender.
-    pub(crate) fn desk(&mut self) -> LineSender {
-        let shelf = Arc::new(SharedBatch::default());
-        let seed = self.shelves.len() as u64;
-        self.shelves.push(Arc::clone(&shelf));
-        LineSender::new(&self.settings, seed, shelf, Arc::clone(&self.shared))
+    pub(crate) fn sender(&mut self) -> LineSender {
+        let batch = Arc::new(SharedBatch::default());
+        let seed = self.batches.len() as u64;
+        self.batches.push(Arc::clone(&batch));
+        LineSender::new(&self.settings, seed, batch, Arc::clone(&self.shared))
     }
 
     /// Starts the writer.
@@ -173,21 +173,21 @@ impl Log {
     /// # Errors
     /// The kernel refused the thread.
     pub(crate) fn start(self) -> io::Result<WriterWaker> {
-        let bell = WriterWaker(Arc::clone(&self.shared));
-        let Self { settings, sink, shelves, shared } = self;
+        let waker = WriterWaker(Arc::clone(&self.shared));
+        let Self { settings, sink, batches, shared } = self;
         let writer = Writer {
             to: settings.to,
             sink,
-            shelves,
+            batches,
             shared,
-            pile: Batch::default(),
+            taken: Batch::default(),
             mid_line: false,
             unwritten: 0,
             reported: 0,
             report_at: Instant::now(),
         };
-        bell.0.thread.start("access-log", move || writer.run())?;
-        Ok(bell)
+        waker.0.thread.start("access-log", move || writer.run())?;
+        Ok(waker)
     }
 }
 
@@ -290,11 +290,11 @@ struct Writer {
     /// The open destination.
     sink: Sink,
     /// The batches that the workers share with the writer, by worker.
-    shelves: Vec<Arc<SharedBatch>>,
+    batches: Vec<Arc<SharedBatch>>,
     /// Shared with the workers.
     shared: Arc<Shared>,
     /// The lines that are being written. The buffer goes back to a worker with the next swap.
-    pile: Batch,
+    taken: Batch,
     /// The destination accepted only the beginning of the last line.
     mid_line: bool,
     /// Lines that the destination did not accept.
@@ -337,21 +337,21 @@ impl Writer {
     /// Writes the lines of all workers. Returns whether there were any.
     fn write_all(&mut self) -> bool {
         let mut has_any = false;
-        for index in 0..self.shelves.len() {
-            self.shelves[index].take(&mut self.pile);
-            if self.pile.entries > 0 {
+        for index in 0..self.batches.len() {
+            self.batches[index].take(&mut self.taken);
+            if self.taken.entries > 0 {
                 has_any = true;
-                self.write_pile();
+                self.write_taken();
             }
         }
         has_any
     }
 
-    fn write_pile(&mut self) {
+    fn write_taken(&mut self) {
         match &mut self.sink {
             Sink::Stream(_) => self.write_stream(),
             Sink::Syslog(syslog) => {
-                let unsent = syslog.send(&self.pile.bytes, SystemTime::now());
+                let unsent = syslog.send(&self.taken.bytes, SystemTime::now());
                 self.note_unwritten(unsent);
             }
         }
@@ -361,14 +361,14 @@ impl Writer {
         let Sink::Stream(stream) = &self.sink else { return };
         if self.mid_line {
             if stream.write(b"\n", &self.shared.reopens) == 0 {
-                self.note_unwritten(self.pile.entries);
+                self.note_unwritten(self.taken.entries);
                 return;
             }
             self.mid_line = false;
         }
-        let written = stream.write(&self.pile.bytes, &self.shared.reopens);
-        if written < self.pile.bytes.len() {
-            let (done, rest) = self.pile.bytes.split_at(written);
+        let written = stream.write(&self.taken.bytes, &self.shared.reopens);
+        if written < self.taken.bytes.len() {
+            let (done, rest) = self.taken.bytes.split_at(written);
             let lines = rest.iter().filter(|byte| **byte == b'\n').count() as u64;
             self.mid_line = done.last().is_some_and(|byte| *byte != b'\n');
             self.note_unwritten(lines);

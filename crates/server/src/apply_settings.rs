@@ -5,7 +5,7 @@
 //! Limits: settings of `GENERATIONS_MAX` generations; if all are in use, the requests of the oldest continue with the
 //! newest settings (`settings_adopted`).
 //! Invariant: after a change, only client connections with a request under way, and streams, use an earlier
-//! generation. A removed part is in `gone` until nothing uses it.
+//! generation. A removed part is in `removed` until nothing uses it.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -33,7 +33,7 @@ use crate::worker::{Work, Worker, WorkerPool};
 /// next request without knowing of the removal (RFC 9112 section 9.6); that request is still answered.
 const LEAVE_IDLE_SPAN: Span = Span::from_millis(250);
 /// How often a worker checks whether removed parts are still in use.
-const GONE_LOOK_SPAN: Span = Span::from_millis(100);
+const REMOVED_CHECK_SPAN: Span = Span::from_millis(100);
 
 /// The listeners of a worker, and their client connections.
 #[derive(Default)]
@@ -107,8 +107,8 @@ impl std::error::Error for ChangeError {}
 
 /// The removed parts that a worker uses.
 #[derive(Default)]
-pub(crate) struct Gone {
-    /// The parts. A part that is no longer in use is removed within `GONE_LOOK_SPAN`.
+pub(crate) struct RemovedParts {
+    /// The parts. A part that is no longer in use is removed within `REMOVED_CHECK_SPAN`.
     places: BTreeSet<PartIndex>,
     /// When the worker checks them again.
     look_at: Moment,
@@ -128,7 +128,7 @@ pub(crate) struct Gone {
     idle_at: Moment,
 }
 
-impl Gone {
+impl RemovedParts {
     /// Writes the parts where the thread that reloads finds them, unless that thread is reading them at this moment.
     fn publish(&mut self, generation: Generation) {
         let Some(published) = self.published.as_ref().filter(|_| self.is_changed) else { return };
@@ -182,7 +182,7 @@ impl Worker {
 
     /// Publishes what the worker still uses of removed parts in `published`, from now on.
     pub fn publish_in_use(&mut self, published: InUse) {
-        self.gone.published = Some(published);
+        self.removed.published = Some(published);
     }
 
     /// The worker's listeners, each with its index in the configuration. Those that were removed are included until
@@ -261,27 +261,27 @@ impl Worker {
 
     /// Begins to close the client connections of removed parts, unless no removed part is in use.
     fn drain_removed<R: Reactor>(&mut self, reactor: &mut R) {
-        if self.gone.places.is_empty() {
+        if self.removed.places.is_empty() {
             return;
         }
-        self.gone.idle_at = reactor.now().after(LEAVE_IDLE_SPAN);
-        if core::mem::replace(&mut self.gone.is_draining, true) {
-            self.gone.drains_again = true;
-            let at = self.gone.idle_at.min(self.gone.step_at);
-            return WorkerTimer::Leave.set(reactor, at);
+        self.removed.idle_at = reactor.now().after(LEAVE_IDLE_SPAN);
+        if core::mem::replace(&mut self.removed.is_draining, true) {
+            self.removed.drains_again = true;
+            let at = self.removed.idle_at.min(self.removed.step_at);
+            return WorkerTimer::RemovedListeners.set(reactor, at);
         }
         let span = self.settings.newest().config.server.drain.reload;
-        self.gone.drain = Drain::over(span, drain::LEAVES);
-        self.gone.step_at = self.gone.idle_at;
-        WorkerTimer::Leave.set(reactor, self.gone.idle_at);
+        self.removed.drain = Drain::over(span, drain::LEAVES);
+        self.removed.step_at = self.removed.idle_at;
+        WorkerTimer::RemovedListeners.set(reactor, self.removed.idle_at);
     }
 
     /// Closes the idle connections of removed listeners, and the WebSockets that are due in this step. Connections that have had no request
     /// may still send one.
     pub(crate) fn close_idle_of_removed<R: Reactor>(&mut self, reactor: &mut R) {
-        let drain = self.gone.drain;
+        let drain = self.removed.drain;
         let now = reactor.now();
-        let closes_idle = now >= self.gone.idle_at;
+        let closes_idle = now >= self.removed.idle_at;
         for sock in self.conns.downstream_ids() {
             let Some(down) = self.conns.downstream(sock) else { continue };
             let is_idle = down.requests > 0 && down.has_nothing_under_way();
@@ -305,16 +305,16 @@ impl Worker {
                 ClientCarrier::Http1(_) | ClientCarrier::Http2(_) | ClientCarrier::Tcp(_) => {}
             }
         }
-        if now >= self.gone.step_at {
-            match self.gone.drain.advance() {
-                Some(wait) => self.gone.step_at = now.after(wait),
-                None => self.gone.is_draining = false,
+        if now >= self.removed.step_at {
+            match self.removed.drain.advance() {
+                Some(wait) => self.removed.step_at = now.after(wait),
+                None => self.removed.is_draining = false,
             }
         }
-        if self.gone.is_draining {
-            return WorkerTimer::Leave.set(reactor, self.gone.step_at);
+        if self.removed.is_draining {
+            return WorkerTimer::RemovedListeners.set(reactor, self.removed.step_at);
         }
-        if core::mem::take(&mut self.gone.drains_again) {
+        if core::mem::take(&mut self.removed.drains_again) {
             self.drain_removed(reactor);
         }
     }
@@ -527,36 +527,37 @@ impl Worker {
     /// Notes which parts were removed, if they are still in use.
     fn note_gone(&mut self, snapshot: &Snapshot) {
         let removed = arrange::removed(&snapshot.listener_lives, &snapshot.pool_lives);
-        self.gone.places = removed.filter(|place| self.is_in_use(*place)).collect();
-        self.gone.is_changed = true;
-        self.gone.publish(snapshot.generation);
+        self.removed.places = removed.filter(|place| self.is_in_use(*place)).collect();
+        self.removed.is_changed = true;
+        self.removed.publish(snapshot.generation);
     }
 
     /// Checks which removed parts are still in use, if it is time to check.
-    pub(crate) fn look_at_gone<R: Reactor>(&mut self, reactor: &R) {
-        if self.gone.places.is_empty() && !self.gone.is_changed || reactor.now() < self.gone.look_at
+    pub(crate) fn check_removed<R: Reactor>(&mut self, reactor: &R) {
+        if self.removed.places.is_empty() && !self.removed.is_changed
+            || reactor.now() < self.removed.look_at
         {
             return;
         }
-        self.gone.look_at = reactor.now().after(GONE_LOOK_SPAN);
+        self.removed.look_at = reactor.now().after(REMOVED_CHECK_SPAN);
         self.listening.open.retain(|listener| reactor.listener_address(listener.id).is_some());
-        let before = self.gone.places.len();
-        let mut places = core::mem::take(&mut self.gone.places);
+        let before = self.removed.places.len();
+        let mut places = core::mem::take(&mut self.removed.places);
         places.retain(|place| self.is_in_use(*place));
-        self.gone.is_changed |= places.len() < before;
-        self.gone.places = places;
+        self.removed.is_changed |= places.len() < before;
+        self.removed.places = places;
         let generation = self.settings.newest().generation;
-        self.gone.publish(generation);
+        self.removed.publish(generation);
     }
 
     /// How many removed parts are in use.
-    pub(crate) fn gone_in_use(&self) -> usize {
+    pub(crate) fn count_removed_in_use(&self) -> usize {
         let in_use = |place: &&PartIndex| match place {
             // A listener that is about to close does not count as in use.
             PartIndex::Listener(index) => self.has_listener_users(*index),
             PartIndex::Pool(_) | PartIndex::Server(..) => self.is_in_use(**place),
         };
-        self.gone.places.iter().filter(in_use).count()
+        self.removed.places.iter().filter(in_use).count()
     }
 
     /// Whether a client connection of this listener is open.

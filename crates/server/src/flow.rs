@@ -134,14 +134,14 @@ impl Worker {
             Some(WorkerTimer::Idle) => self.close_idle(reactor),
             Some(WorkerTimer::Listeners) => self.close_listeners(reactor),
             Some(WorkerTimer::Permits) => self.send_permits_again(reactor),
-            Some(WorkerTimer::Room) => self.retry_short_pools(reactor),
-            Some(WorkerTimer::Leave) => self.close_idle_of_removed(reactor),
+            Some(WorkerTimer::Slots) => self.retry_short_pools(reactor),
+            Some(WorkerTimer::RemovedListeners) => self.close_idle_of_removed(reactor),
             Some(WorkerTimer::Push) => self.send_push_mail(reactor),
             // `finish_push` publishes what is due, and sets the timer again.
             Some(WorkerTimer::Conflation) => self.push.forget_due(),
             Some(WorkerTimer::Lua) => self.collect_due_apps(reactor),
-            Some(WorkerTimer::Own) => self.own_due(reactor),
-            Some(WorkerTimer::Pace) => self.resume_paced(reactor),
+            Some(WorkerTimer::OwnRequests) => self.own_due(reactor),
+            Some(WorkerTimer::Bandwidth) => self.resume_paced(reactor),
             Some(WorkerTimer::Names) => self.lookups_due(reactor),
             // Timers of a layer between the reactor and the worker.
             None => {}

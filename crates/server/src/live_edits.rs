@@ -28,14 +28,14 @@ pub(crate) struct LiveEdits {
     /// The edits in force, as the commands that would repeat them.
     in_force: Mutex<Vec<String>>,
     /// Wakes the thread that reloads; set when it starts.
-    bell: OnceLock<OwnedFd>,
+    event: OnceLock<OwnedFd>,
 }
 
 impl LiveEdits {
-    /// Edits are taken from now on. `bell` wakes the thread that does so.
-    pub(crate) fn connect(&self, bell: OwnedFd) {
+    /// Edits are taken from now on. `event` wakes the thread that does so.
+    pub(crate) fn connect(&self, event: OwnedFd) {
         // There is one such thread.
-        let _ = self.bell.set(bell);
+        let _ = self.event.set(event);
     }
 
     /// Makes an edit, and waits for the result: whether it has changed the configuration.
@@ -43,7 +43,7 @@ impl LiveEdits {
     /// # Errors
     /// The edit was refused, not all workers use it, or it takes too long.
     pub(crate) fn make(&self, edit: LiveEdit) -> Result<bool, String> {
-        let Some(bell) = self.bell.get() else {
+        let Some(event) = self.event.get() else {
             return Err("the process is still starting; help: try again".to_owned());
         };
         let (order, result) = Order::new(edit);
@@ -54,7 +54,7 @@ impl LiveEdits {
         waiting.push_back(Arc::clone(&order));
         drop(waiting);
         // A write fails only if the counter is full, and then the thread wakes anyway.
-        let _ = rustix::io::write(bell, &1_u64.to_ne_bytes());
+        let _ = rustix::io::write(event, &1_u64.to_ne_bytes());
         match result.recv_timeout(WAIT_MAX) {
             Ok(result) => result,
             Err(RecvTimeoutError::Disconnected) => Err("the change was not made".to_owned()),

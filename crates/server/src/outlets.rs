@@ -38,7 +38,7 @@ impl Outlets {
     /// Those of another worker.
     pub(crate) fn of_worker(&mut self) -> WorkerOutlets {
         WorkerOutlets {
-            lines: self.access.as_mut().map(access_log::Log::desk),
+            lines: self.access.as_mut().map(access_log::Log::sender),
             spans: self.spans.as_mut().map(SpanExport::sender),
         }
     }

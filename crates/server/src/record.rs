@@ -303,7 +303,7 @@ pub(crate) struct Refusal {
 #[derive(Default)]
 pub(crate) struct Recorder {
     /// Where the lines go; `None`: there is no access log.
-    desk: Option<LineSender>,
+    lines: Option<LineSender>,
     /// Where spans go; `None`: no spans are recorded.
     spans: Option<SpanSender>,
     /// Requests are counted by listener, route and server.
@@ -339,7 +339,7 @@ impl Recorder {
     /// Whether anything is recorded.
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
-        self.desk.is_some()
+        self.lines.is_some()
             || self.counts
             || self.holds_state
             || self.has_hooks
@@ -395,7 +395,7 @@ impl Recorder {
 
     /// Whether lines or spans wait to be handed over.
     pub(crate) fn has_lines(&self) -> bool {
-        self.desk.as_ref().is_some_and(LineSender::has_lines)
+        self.lines.as_ref().is_some_and(LineSender::has_lines)
             || self.spans.as_ref().is_some_and(SpanSender::has_spans)
     }
 
@@ -412,10 +412,10 @@ impl Recorder {
 
 /// What carriers and actions note.
 impl Worker {
-    /// Makes the worker record requests, and write their lines to `desk`. Called before its first turn.
-    pub fn record_to(&mut self, desk: LineSender) {
-        self.recorder.names.clone_from(&desk.settings().captures);
-        self.recorder.desk = Some(desk);
+    /// Makes the worker record requests, and write their lines to `sender`. Called before its first turn.
+    pub fn record_to(&mut self, sender: LineSender) {
+        self.recorder.names.clone_from(&sender.settings().captures);
+        self.recorder.lines = Some(sender);
     }
 
     /// Makes the worker record the spans of requests, and hand them to `sender`. Called before its first turn.
@@ -425,8 +425,8 @@ impl Worker {
 
     /// Makes the worker record requests in these outlets.
     pub(crate) fn record_in(&mut self, outlets: WorkerOutlets) {
-        if let Some(desk) = outlets.lines {
-            self.record_to(desk);
+        if let Some(sender) = outlets.lines {
+            self.record_to(sender);
         }
         if let Some(sender) = outlets.spans {
             self.record_spans(sender);
@@ -634,7 +634,7 @@ impl Worker {
 
     fn write_entry<R: Reactor>(&mut self, reactor: &R, index: u32) {
         let loads = self.loads(self.recorder.records[index as usize].server);
-        let Recorder { desk, spans, names, records, free, .. } = &mut self.recorder;
+        let Recorder { lines, spans, names, records, free, .. } = &mut self.recorder;
         let record = &mut records[index as usize];
         if record.cause == Cause::None && record.phase != Phase::Last {
             debug_assert!(false, "{UNEXPLAINED}: {:?}", record.request_line());
@@ -700,10 +700,10 @@ impl Worker {
             {
                 self.accounts.counters.lua_log_drops.add(1);
             }
-            if let Some(desk) = desk
+            if let Some(lines) = lines
                 && record.listener != NO_LISTENER
             {
-                desk.write(&entry);
+                lines.write(&entry);
             }
             if let Some((sender, ids)) = spans.as_mut().zip(record.spans.as_ref()) {
                 sender.write(&entry, ids, record.is_secure);
@@ -734,8 +734,8 @@ impl Worker {
     /// Hands over the lines of the turn.
     #[inline]
     pub(crate) fn deliver_lines(&mut self) {
-        if let Some(desk) = &mut self.recorder.desk {
-            let lost = desk.deliver();
+        if let Some(lines) = &mut self.recorder.lines {
+            let lost = lines.deliver();
             if lost > 0 {
                 self.accounts.counters.access_lines_lost.add(lost);
             }
@@ -749,8 +749,8 @@ impl Worker {
 
     /// Hands over the last lines, after the worker has stopped. May wait for the writer.
     pub fn deliver_last_lines(&mut self) {
-        if let Some(desk) = &mut self.recorder.desk {
-            desk.deliver_last();
+        if let Some(lines) = &mut self.recorder.lines {
+            lines.deliver_last();
         }
         if let Some(sender) = &mut self.recorder.spans {
             sender.deliver_last();

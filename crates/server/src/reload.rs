@@ -53,16 +53,17 @@ pub(crate) struct Signature(Vec<(u64, u64, i64, i64)>);
 
 /// Makes the reload thread reload now.
 pub(crate) struct ReloadSignal {
-    bell: OwnedFd,
-    /// The bell was rung for a reload. Edits ring it, too.
+    /// Wakes the thread.
+    event: OwnedFd,
+    /// The thread is to reload. Edits wake it, too.
     is_ordered: Arc<AtomicBool>,
 }
 
 impl ReloadSignal {
-    pub(crate) fn ring(&self) {
+    pub(crate) fn notify(&self) {
         self.is_ordered.store(true, Ordering::SeqCst);
-        // A write fails only if the counter is full, and then the bell has been rung already.
-        let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+        // A write fails only if the counter is full, and then the thread has been notified already.
+        let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
     }
 }
 
@@ -137,25 +138,25 @@ impl Reloader {
         }
     }
 
-    /// Starts a thread that watches the files until the process ends. Ringing the returned bell makes it
+    /// Starts a thread that watches the files until the process ends. Notifying the returned signal makes it
     /// reload.
     pub(crate) fn watch(mut self) -> std::io::Result<ReloadSignal> {
         let mut paths = self.paths();
         let mut file = self.file();
         let mut watcher = watcher_of(&paths, &file);
-        let bell = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
-        let bell_reader = bell.try_clone()?;
+        let event = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
+        let event_reader = event.try_clone()?;
         if let Some(operations) = &self.configuration.operations {
-            operations.edits.connect(bell.try_clone()?);
+            operations.edits.connect(event.try_clone()?);
         }
         let is_ordered = Arc::new(AtomicBool::new(false));
         let ordered = Arc::clone(&is_ordered);
         let work = move || {
-            let mut rung = false;
+            let mut notified = false;
             loop {
                 let now = Signature::of_paths(&paths);
                 let file_now = Signature::of_paths(&file);
-                if rung || file_now != self.seen_file {
+                if notified || file_now != self.seen_file {
                     self.reload_all();
                     (self.seen, self.seen_file) = (now, file_now);
                     let changed = (self.paths(), self.file());
@@ -174,14 +175,14 @@ impl Reloader {
                 }
                 let pending = self.delivery.retry();
                 let wait_max = if pending > 0 { &RETRY_EVERY } else { &CHECK_EVERY };
-                rung = wait(watcher.as_ref(), &bell_reader, wait_max)
+                notified = wait(watcher.as_ref(), &event_reader, wait_max)
                     && ordered.swap(false, Ordering::SeqCst);
                 self.make_edits();
                 self.loader.rotate_tickets(unix_seconds());
             }
         };
         threads::spawn("reload", work)?;
-        Ok(ReloadSignal { bell, is_ordered })
+        Ok(ReloadSignal { event, is_ordered })
     }
 }
 
@@ -219,22 +220,22 @@ fn watcher_of(paths: &[PathBuf], file: &[PathBuf]) -> Option<OwnedFd> {
     Some(watcher)
 }
 
-/// Waits for a change, for the bell, or for `wait_max`. Returns whether the bell was rung.
-fn wait(watcher: Option<&OwnedFd>, bell: &OwnedFd, wait_max: &Timespec) -> bool {
+/// Waits for a change, for the signal, or for `wait_max`. Returns whether the signal was notified.
+fn wait(watcher: Option<&OwnedFd>, signal: &OwnedFd, wait_max: &Timespec) -> bool {
     let nothing = PollFlags::empty();
     let mut fds = [
-        PollFd::new(bell, PollFlags::IN),
-        // Without a watcher, the bell fills the entry and is polled for no event.
-        watcher.map_or(PollFd::new(bell, nothing), |fd| PollFd::new(fd, PollFlags::IN)),
+        PollFd::new(signal, PollFlags::IN),
+        // Without a watcher, the signal fills the entry and is polled for no event.
+        watcher.map_or(PollFd::new(signal, nothing), |fd| PollFd::new(fd, PollFlags::IN)),
     ];
     if poll(&mut fds, Some(wait_max)) == Ok(0) {
         return false;
     }
-    let rung = fds.first().is_some_and(|fd| !fd.revents().is_empty());
+    let notified = fds.first().is_some_and(|fd| !fd.revents().is_empty());
     let mut events = [0_u8; 4096];
-    if rung {
+    if notified {
         // One read resets the counter.
-        let _ = rustix::io::read(bell, &mut events);
+        let _ = rustix::io::read(signal, &mut events);
         return true;
     }
     thread::sleep(SETTLE_DELAY);
@@ -310,7 +311,7 @@ mod tests {
             operations: None,
         };
         let reloader = Reloader::new(configuration, TlsLoader::default(), before);
-        let bell = reloader.watch().expect("a thread");
+        let signal = reloader.watch().expect("a thread");
         let mail = loop {
             match mailbox.take() {
                 Some(mail) => break mail,
@@ -318,7 +319,7 @@ mod tests {
             }
         };
         assert!(matches!(mail, Mail::Tls(_)));
-        drop(bell);
+        drop(signal);
         std::fs::remove_dir_all(folder).expect("it is ours");
     }
 }

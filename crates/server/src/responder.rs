@@ -1,5 +1,5 @@
-//! Responders: what a request is sent over, which is a connection of HTTP/1 or a stream of HTTP/2.
-//! In: the connection that was chosen for a request. Out: the id by which the action `proxy` addresses its server.
+//! Responders: the connection (HTTP/1) or the stream (HTTP/2) over which a request is sent to a server.
+//! In: the connection that was chosen for a request. Out: the id by which the action `proxy` addresses that connection.
 //! Never: outlives the attempt. A stale responder finds nothing.
 
 use tidegate_base::Id;

@@ -143,12 +143,13 @@ fn serve_until_stopped(
     let arranged = Arranged::first(config);
     let read = ReadConfig::new(Arc::clone(&arranged.config));
     let files = Files::read(&mut loader, &arranged)?;
-    let mut legacy = Legacy::take(&arranged, options.takeover)?;
-    let unix_listeners = open_unix_listeners(&arranged.config, &legacy.inheritance)?;
-    let (mut plan, cpus) = make_plan((arranged, files), &legacy, options.workers, descriptors)?;
-    let crew = Crew::start(&mut plan, &cpus, &mut legacy, &unix_listeners, options.takeover)?;
+    let mut inherited = InheritedParts::take(&arranged, options.takeover)?;
+    let unix_listeners = open_unix_listeners(&arranged.config, &inherited.inheritance)?;
+    let (mut plan, cpus) = make_plan((arranged, files), &inherited, options.workers, descriptors)?;
+    let running =
+        RunningWorkers::start(&mut plan, &cpus, &mut inherited, &unix_listeners, options.takeover)?;
     let reading = Reading { source, read, loader, seen, takeover: options.takeover };
-    let service = crew.begin_service(plan, legacy, reading, inventory)?;
+    let service = running.begin_service(plan, inherited, reading, inventory)?;
     service.run_until_stopped(unix_listeners);
     Ok(())
 }
@@ -182,20 +183,21 @@ impl Files {
 }
 
 /// What the process takes over from the service manager and from the process that it replaces.
-struct Legacy {
+struct InheritedParts {
     inheritance: Inheritance,
     /// The files of unix sockets belong to the service manager.
     keeps_files: bool,
-    /// The sockets of older processes on the addresses of each listener.
+    /// By `[[listener]]`: the inodes of the sockets of older processes on its address.
     earlier: Vec<Vec<u64>>,
-    /// The process that is replaced, and what it has passed so far.
+    /// The process that is replaced.
     predecessor: Option<Predecessor>,
+    /// The statistics and server states that the predecessor passed at the start; empty without a predecessor.
     first_transfer: StateTransfer,
-    /// The servers, with the states that it knew.
+    /// The servers, with the states that the predecessor passed.
     roster: Arc<Roster>,
 }
 
-impl Legacy {
+impl InheritedParts {
     fn take(arranged: &Arranged, takeover: bool) -> Result<Self, StartError> {
         let config = &arranged.config;
         let mut inheritance = Inheritance::take(config);
@@ -211,10 +213,10 @@ impl Legacy {
     }
 }
 
-/// The plan, and the CPUs that the workers may use.
+/// Makes the plan of the workers. Also returns the CPUs that they may use.
 fn make_plan(
     (arranged, files): (Arranged, Files),
-    legacy: &Legacy,
+    inherited: &InheritedParts,
     workers: Option<u16>,
     descriptors: u64,
 ) -> Result<(Plan, Vec<usize>), StartError> {
@@ -233,34 +235,34 @@ fn make_plan(
         workers: count as u32,
         steer_by_cpu,
         descriptors,
-        inherited: legacy.inheritance.numbers().into(),
-        standings: Arc::new(legacy.roster.standings()),
-        earlier_servers: Arc::new(legacy.first_transfer.servers.clone()),
+        inherited: inherited.inheritance.numbers().into(),
+        standings: Arc::new(inherited.roster.standings()),
+        earlier_servers: Arc::new(inherited.first_transfer.servers.clone()),
     };
     Ok((plan, cpus))
 }
 
 /// The workers, and what they share with the other threads.
-struct Crew {
+struct RunningWorkers {
     workers: Vec<WorkerThread>,
-    /// By worker.
+    /// By worker: its counters.
     accounts: Vec<Arc<Accounts>>,
-    /// The counters of requests; `None`: they are not counted.
+    /// The statistics of listeners, routes and servers; `None` without an admin interface: requests are not counted.
     registry: Option<Arc<Registry>>,
     interface: Option<admin::Interface>,
     admin_socket: Option<(OwnedFd, LeaveSignal)>,
     outlets: OutletWakers,
     listener_post: ListenerPost,
-    /// Threads verify passwords.
+    /// Whether there are threads that verify passwords.
     verifies_passwords: bool,
 }
 
-impl Crew {
+impl RunningWorkers {
     /// Starts the workers. They serve when this returns.
     fn start(
         plan: &mut Plan,
         cpus: &[usize],
-        legacy: &mut Legacy,
+        inherited: &mut InheritedParts,
         unix_listeners: &[SharedListener],
         takeover: bool,
     ) -> Result<Self, StartError> {
@@ -270,22 +272,23 @@ impl Crew {
         let wakers = make_wakers(count).map_err(system("creating the workers' wakers"))?;
         let listener_post = ListenerPost::new().map_err(system("creating the listener channel"))?;
         let config = &plan.arranged.config;
-        let open =
-            |settings| admin::Interface::open(settings, takeover, legacy.inheritance.take_admin());
+        let open = |settings| {
+            admin::Interface::open(settings, takeover, inherited.inheritance.take_admin())
+        };
         let outlets = Outlets::open(config).map_err(StartError::Open)?;
         let mut interface =
             config.admin.as_ref().map(open).transpose().map_err(StartError::Open)?;
         let admin_socket = interface.as_mut().and_then(admin::Interface::take_doorbell);
         let registry = interface.as_ref().map(|_| Arc::new(Registry::new(count)));
-        let mut equipment = Equipment::new(config, &wakers, outlets, registry.clone())?;
-        let workers = start_workers(plan, cpus, wakers, &mut equipment, legacy, unix_listeners)?;
-        legacy.inheritance.release();
-        let Equipment { outlets, accounts, verifiers, .. } = equipment;
+        let mut equipment = WorkerSupplies::new(config, &wakers, outlets, registry.clone())?;
+        let workers = start_workers(plan, cpus, wakers, &mut equipment, inherited, unix_listeners)?;
+        inherited.inheritance.release();
+        let WorkerSupplies { outlets, accounts, verifiers, .. } = equipment;
         let outlets = outlets
             .start()
             .map_err(system("starting the threads of the access log and of spans"))?;
         announce(&plan.arranged.config, count);
-        legacy.roster.connect(workers.iter().map(|worker| worker.sender.clone()).collect());
+        inherited.roster.connect(workers.iter().map(|worker| worker.sender.clone()).collect());
         let verifies_passwords = verifiers.is_some();
         Ok(Self {
             workers,
@@ -303,12 +306,13 @@ impl Crew {
     fn begin_service(
         self,
         plan: Plan,
-        legacy: Legacy,
+        inherited: InheritedParts,
         reading: Reading,
         inventory: Inventory,
     ) -> Result<Service, StartError> {
         let senders = || self.workers.iter().map(|worker| worker.sender.clone()).collect();
-        let Legacy { roster, predecessor, first_transfer, keeps_files, earlier, .. } = legacy;
+        let InheritedParts { roster, predecessor, first_transfer, keeps_files, earlier, .. } =
+            inherited;
         let heritage = Heritage { registry: self.registry.clone(), roster: Arc::clone(&roster) };
         let (opens, opening) = mpsc::channel();
         let opening = predecessor.is_some().then_some(opening);
@@ -371,7 +375,7 @@ impl Crew {
     }
 }
 
-/// What a reload reads the configuration with.
+/// What a reload needs to read the configuration again.
 struct Reading {
     source: Option<Box<dyn ConfigSource>>,
     read: ReadConfig,
@@ -397,8 +401,8 @@ struct Service {
 impl Service {
     /// Waits for a signal that stops the process, and stops the process.
     fn run_until_stopped(self, unix_listeners: Vec<SharedListener>) {
-        let rings = (|| self.reload.ring(), || self.successor.begin());
-        if let Err(error) = wait_for_stop(&self.outlets, rings) {
+        let notifiers = (|| self.reload.notify(), || self.successor.begin());
+        if let Err(error) = wait_for_stop(&self.outlets, notifiers) {
             log::error(format_args!("waiting for a signal failed, so the process stops: {error}"));
         }
         let is_replaced = self.successor.serves();
@@ -410,11 +414,11 @@ impl Service {
             operations.is_stopping.store(true, Ordering::SeqCst);
             operations.reloads.stop();
         }
-        // If connections are steered by CPU, the program of the new process already steers the whole group.
+        // If connections are steered by CPU, the BPF program of the new process already steers the whole SO_REUSEPORT group.
         let handover = match (is_replaced, self.is_steered) {
-            (true, _) => Leave::Passed,
-            (false, true) => Leave::Closed,
-            (false, false) => Leave::Steered,
+            (true, _) => ListenerFate::Passed,
+            (false, true) => ListenerFate::Closed,
+            (false, false) => ListenerFate::Steered,
         };
         if !is_replaced && !self.keeps_files {
             // Unlink unix sockets first, so that new clients fail fast instead of hanging.
@@ -430,21 +434,21 @@ impl Service {
     }
 }
 
-/// What is handed to the workers, one after the other.
-struct Equipment {
-    /// By worker.
+/// What each worker receives when it starts.
+struct WorkerSupplies {
+    /// By worker: its mailbox for permits, and the senders to the mailboxes of the other workers.
     posts: std::vec::IntoIter<Option<PermitPost>>,
     push_posts: std::vec::IntoIter<Option<PushPost>>,
     lua_posts: std::vec::IntoIter<LuaPost>,
     accounts: Vec<Arc<Accounts>>,
-    /// Shared by all.
+    /// The queue of passwords to verify, shared by all workers; `None` if no route needs it.
     verifiers: Option<JobSender>,
     outlets: Outlets,
     registry: Option<Arc<Registry>>,
     running: Arc<AtomicUsize>,
 }
 
-impl Equipment {
+impl WorkerSupplies {
     fn new(
         config: &Config,
         wakers: &[Waker],
@@ -492,13 +496,13 @@ impl Equipment {
     }
 }
 
-/// Starts the workers in the order of their CPUs. If one cannot start, the others stop.
+/// Starts the workers in the order of their CPUs. If a worker cannot start, the workers that have started are stopped.
 fn start_workers(
     plan: &mut Plan,
     cpus: &[usize],
     wakers: Vec<Waker>,
-    equipment: &mut Equipment,
-    legacy: &Legacy,
+    equipment: &mut WorkerSupplies,
+    inherited: &InheritedParts,
     unix_listeners: &[SharedListener],
 ) -> Result<Vec<WorkerThread>, StartError> {
     let count = wakers.len();
@@ -507,7 +511,7 @@ fn start_workers(
         let cpu = (count <= cpus.len()).then(|| cpus[index]);
         let mailbox = Mailbox::new(limits::MAILBOX_LENGTH_MAX, waker.clone());
         let sender = mailbox.sender();
-        let links = equipment.links(index, mailbox, legacy.inheritance.share_of(index, count));
+        let links = equipment.links(index, mailbox, inherited.inheritance.share_of(index, count));
         let in_use = Arc::clone(&links.in_use);
         let started = share(unix_listeners)
             .and_then(|shared| start_worker(index, cpu, plan, waker, links, shared));
@@ -519,7 +523,7 @@ fn start_workers(
             }
             Err(error) => {
                 // The paths still belong to the process that was to be replaced.
-                if !legacy.inheritance.replaces() && !legacy.keeps_files {
+                if !inherited.inheritance.replaces() && !inherited.keeps_files {
                     unlink_unix_listeners(&plan.arranged.config);
                 }
                 stop_all(workers, Span::ZERO, &Leaving::default(), Drain::default());
@@ -532,12 +536,12 @@ fn start_workers(
 
 /// What happens to the listening sockets of a process that stops.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Leave {
-    /// They close.
+enum ListenerFate {
+    /// The sockets close.
     Closed,
-    /// They close after new connections were steered to those of a process that shares their addresses.
+    /// The sockets close after new connections are steered to the sockets of another process that shares their addresses.
     Steered,
-    /// A new process has them.
+    /// A new process has copies of the sockets.
     Passed,
 }
 
@@ -545,7 +549,7 @@ enum Leave {
 fn stop(
     workers: Vec<WorkerThread>,
     listening: &Mutex<Listening>,
-    handover: Leave,
+    handover: ListenerFate,
     unix_listeners: Vec<SharedListener>,
     outlets: &OutletWakers,
 ) {
@@ -571,14 +575,16 @@ fn stop(
     drop(unix_listeners);
     let count = workers.len() as u32;
     let leaving = match handover {
-        Leave::Steered => listening_sockets::leaving(&config, &lives, count, &earlier),
-        Leave::Closed | Leave::Passed => Leaving::default(),
+        ListenerFate::Steered => listening_sockets::leaving(&config, &lives, count, &earlier),
+        ListenerFate::Closed | ListenerFate::Passed => Leaving::default(),
     };
     let grace = config.server.shutdown_grace;
     let times = config.server.drain;
     let drain = match handover {
-        Leave::Passed => Drain::over(times.upgrade.min(grace / DRAIN_PARTS), drain::RESTARTS),
-        Leave::Closed | Leave::Steered => {
+        ListenerFate::Passed => {
+            Drain::over(times.upgrade.min(grace / DRAIN_PARTS), drain::RESTARTS)
+        }
+        ListenerFate::Closed | ListenerFate::Steered => {
             Drain::over(times.stop.min(grace / DRAIN_PARTS), drain::LEAVES)
         }
     };
@@ -586,7 +592,8 @@ fn stop(
     outlets.finish();
 }
 
-/// Which part of the grace period a process takes at most to close its WebSocket connections: their clients need the rest.
+/// The grace period divided by this number is the most time in which a stopping process closes its WebSocket connections.
+/// Their clients need the rest of the grace period.
 const DRAIN_PARTS: u32 = 2;
 
 /// Starts the admin interface, if there is one.
@@ -677,7 +684,7 @@ mod tests {
     #[test]
     fn stop_hands_over_only_after_older_processes_have_ended() {
         let older = TcpListener::bind("127.0.0.1:0").expect("loopback has a port");
-        let address = older.local_addr().expect("it is bound");
+        let address = older.local_addr().expect("the listener is bound");
         let text = format!(
             "[[listener]]\nbind = \"{address}\"\n[[listener]]\nbind = \"unix:/run/x\"\n\
              [[route]]\nrespond = {{ status = 204 }}\n"
@@ -716,9 +723,9 @@ mod tests {
     fn share(address: std::net::SocketAddr) -> rustix::fd::OwnedFd {
         use rustix::net::{AddressFamily, SocketType, bind, listen, socket, sockopt};
         let socket = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
-        sockopt::set_socket_reuseport(&socket, true).expect("it may be shared");
+        sockopt::set_socket_reuseport(&socket, true).expect("the address may be shared");
         bind(&socket, &address).expect("the address is free");
-        listen(&socket, 1).expect("it listens");
+        listen(&socket, 1).expect("the socket listens");
         socket
     }
 }

@@ -1,7 +1,7 @@
 //! What a process passes to the one that replaces it: its statistics and the states of its servers, by their names.
 //! In: a [`StateTransfer`]; bytes of the earlier process. Out: bytes for the next process; a [`StateTransfer`].
-//! Never: makes a start fail: after malformed bytes or an unknown version, nothing more is read, and nothing changes; returns
-//! a part of a transfer: a transfer is returned once its last line has arrived.
+//! Never: makes a start fail; malformed bytes and unknown versions end the reading and change nothing. Never: returns an
+//! incomplete transfer.
 //! Limits: `LINE_BYTES_MAX` bytes of a line, `TRANSFER_BYTES_MAX` of a transfer; further entries are left out.
 //! Invariant: a transfer contains the totals since the start of the first process of a chain of upgrades, so a later transfer
 //! replaces an earlier transfer.
@@ -56,9 +56,9 @@ pub(crate) struct PassedServer {
     pub(crate) weight: Option<u16>,
     /// The weight in the file. If the next process has another weight in its file, it ignores `weight`.
     pub(crate) configured: u16,
-    /// Its checks, if it is checked.
+    /// The results of its checks; `None` if the server is not checked.
     pub(crate) checked: Option<PassedChecks>,
-    /// By worker: the ejection that the worker has not ended.
+    /// By worker: the ejection that is in force for the worker.
     pub(crate) ejected: BTreeMap<usize, Ejection>,
     /// Its agent, if it has one.
     pub(crate) agent: Option<PassedAgent>,
@@ -75,7 +75,7 @@ pub(crate) struct PassedChecks {
     pub(crate) numbers: (u32, u32, u32),
     /// Checks so far.
     pub(crate) checks: u64,
-    /// Those that failed.
+    /// Checks that failed.
     pub(crate) failures: u64,
     /// How often the server went down.
     pub(crate) downs: u64,
@@ -84,11 +84,11 @@ pub(crate) struct PassedChecks {
 /// The agent of a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PassedAgent {
-    /// What it has stated.
+    /// What the agent has stated.
     pub(crate) state: AgentState,
     /// Checks so far.
     pub(crate) checks: u64,
-    /// Those without a usable text.
+    /// Checks that returned no valid text.
     pub(crate) failures: u64,
 }
 
@@ -113,7 +113,7 @@ impl StateTransfer {
         (out, left_out)
     }
 
-    /// Takes a line between the header and the end. Skips what it does not know.
+    /// Takes a line between the header and the end. Skips unknown members.
     fn take(&mut self, line: &Map<String, Value>) {
         if let Some(counts) = line.get("process") {
             self.process = decode_counts(counts);
@@ -127,23 +127,25 @@ impl StateTransfer {
     }
 }
 
-/// Why nothing more of a transfer is read.
+/// Why the reader ignores the rest of the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TransferFault {
-    /// It has another version.
+    /// The transfer has another version.
     Version(u64),
     /// A line is not JSON of the expected form.
     Malformed,
-    /// A line or the whole is too long.
+    /// A line or the whole transfer is too long.
     TooLong,
 }
 
 impl core::fmt::Display for TransferFault {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
-            Self::Version(version) => write!(f, "they have version {version} instead of {VERSION}"),
-            Self::Malformed => write!(f, "they are malformed"),
-            Self::TooLong => write!(f, "they are too long"),
+            Self::Version(version) => {
+                write!(f, "the data has version {version} instead of {VERSION}")
+            }
+            Self::Malformed => write!(f, "the data is malformed"),
+            Self::TooLong => write!(f, "the data is too long"),
         }
     }
 }

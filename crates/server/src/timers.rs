@@ -1,6 +1,6 @@
 //! The timers of a worker, which belong to no connection.
 //! In: the time at which something must happen. Out: a number for the reactor, and back.
-//! Never: fails to name what an expired timer is for; the list is matched exhaustively (`flow.rs`).
+//! Invariant: each timer has a handler, because the list is matched exhaustively (`flow.rs`).
 
 use tidegate_base::Moment;
 use tidegate_reactor::Reactor;
@@ -16,20 +16,20 @@ pub(crate) enum WorkerTimer {
     Listeners,
     /// Messages about permits that a full mailbox refused are sent again.
     Permits,
-    /// Requests look for room for a connection again.
-    Room,
+    /// Requests that wait for room for a connection try again.
+    Slots,
     /// Idle connections of removed listeners are closed.
-    Leave,
+    RemovedListeners,
     /// Messages about channels that a full mailbox refused are sent again.
     Push,
-    /// A callback of a Lua application continues, or a timer of one begins.
+    /// A callback of a Lua application continues, or a timer of a Lua application expires.
     Lua,
     /// A message of a conflated channel is due.
     Conflation,
-    /// A deadline of a request of Tidegate's own has passed.
-    Own,
+    /// The deadline of a request that Tidegate itself sends has passed.
+    OwnRequests,
     /// Bodies whose bandwidth is limited continue.
-    Pace,
+    Bandwidth,
     /// A name server has not answered in time.
     Names,
 }
@@ -40,13 +40,13 @@ impl WorkerTimer {
         Self::Idle,
         Self::Listeners,
         Self::Permits,
-        Self::Room,
-        Self::Leave,
+        Self::Slots,
+        Self::RemovedListeners,
         Self::Push,
         Self::Lua,
         Self::Conflation,
-        Self::Own,
-        Self::Pace,
+        Self::OwnRequests,
+        Self::Bandwidth,
         Self::Names,
     ];
 
@@ -55,7 +55,7 @@ impl WorkerTimer {
         Self::ALL.get(number as usize).copied()
     }
 
-    /// Sets the timer, in place of the time before.
+    /// Sets the timer. Replaces the time that was set before.
     pub(crate) fn set<R: Reactor>(self, reactor: &mut R, at: Moment) {
         reactor.set_timer(self as u32, at);
     }

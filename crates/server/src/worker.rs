@@ -38,7 +38,7 @@ use crate::action::synthetic::SyntheticResponse;
 use crate::action::tarpit::TarpitRequest;
 use crate::action::tokens::TokenRequests;
 use crate::action::websocket::WebSockets;
-use crate::apply_settings::{Gone, Listening};
+use crate::apply_settings::{Listening, RemovedParts};
 use crate::apps::{Apps, Meter, Scripts};
 use crate::buffers::BufferPool;
 use crate::carrier::http2::clients::Http2Clients;
@@ -153,7 +153,7 @@ pub struct Worker {
     /// The open listeners, and their client connections.
     pub(crate) listening: Listening,
     /// The removed parts of the configuration that are still in use.
-    pub(crate) gone: Gone,
+    pub(crate) removed: RemovedParts,
     /// The seed of the worker's random numbers.
     pub(crate) seed: u64,
     /// The limits that the worker was created with. They never change.
@@ -188,7 +188,7 @@ pub(crate) struct WorkerPool {
     pub(crate) queue: WaitQueue<tidegate_base::Id<Exchange>>,
     /// The pool is in `RoomWaits::short_pools`.
     pub(crate) is_short: bool,
-    /// A request of the pool found no room for a connection since `WorkerTimer::Room` last expired or a slot was free.
+    /// A request of the pool found no room for a connection since `WorkerTimer::Slots` last expired or a slot was free.
     /// Until then the pool asks other workers for no permits: it could not use them, and two such workers would
     /// send a permit back and forth forever.
     pub(crate) found_no_room: bool,
@@ -358,7 +358,7 @@ impl Worker {
             stop: Stop::default(),
             sampler: Sampler::default(),
             listening: Listening::default(),
-            gone: Gone::default(),
+            removed: RemovedParts::default(),
             seed,
             limits,
             recorder,
@@ -455,7 +455,7 @@ impl Worker {
         if self.has_broken() {
             self.repair(reactor);
         }
-        self.look_at_gone(reactor);
+        self.check_removed(reactor);
         self.send_gathered(reactor);
         self.send_gathered_requests(reactor);
         self.deliver_lines();
@@ -539,7 +539,7 @@ impl Worker {
             idle: self.pools.iter().map(|pool| pool.idle.len()).sum(),
             kept: self.pools.iter().flat_map(|pool| &pool.kept).map(|&kept| u64::from(kept)).sum(),
             in_use: self.pools.iter().map(|pool| pool.state.in_use_total()).sum(),
-            earlier: self.settings.earlier_in_use() + self.gone_in_use(),
+            earlier: self.settings.earlier_in_use() + self.count_removed_in_use(),
         }
     }
 

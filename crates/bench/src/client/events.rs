@@ -245,7 +245,7 @@ impl Client<'_> {
                 }
             }
         }
-        self.go_on(reactor, number, now);
+        self.schedule_next_request(reactor, number, now);
     }
 
     pub(super) fn count_bytes(&mut self, count: usize) {
@@ -354,7 +354,12 @@ impl Client<'_> {
     }
 
     /// Called after a response: sends the next request at once, after the pause, or when it is planned.
-    pub(super) fn go_on<R: Reactor>(&mut self, reactor: &mut R, number: u32, now: Moment) {
+    pub(super) fn schedule_next_request<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        number: u32,
+        now: Moment,
+    ) {
         if !self.has_room(number) {
             return;
         }

@@ -259,11 +259,11 @@ impl Client<'_> {
             }
         }
         self.send_contents(number, now);
-        self.go_on_with_session(reactor, number, now);
+        self.schedule_session(reactor, number, now);
     }
 
     /// Acts after input: opens the connection for requests, sends more of them, or ends the connection.
-    fn go_on_with_session<R: Reactor>(&mut self, reactor: &mut R, number: u32, now: Moment) {
+    fn schedule_session<R: Reactor>(&mut self, reactor: &mut R, number: u32, now: Moment) {
         let is_used_up = self.is_used_up(number);
         let lane = &mut self.lanes[number as usize];
         let Some(session) = &mut lane.session else { return };
@@ -290,7 +290,7 @@ impl Client<'_> {
         if is_new {
             self.open(reactor, number, now);
         } else {
-            self.go_on(reactor, number, now);
+            self.schedule_next_request(reactor, number, now);
         }
     }
 
@@ -471,7 +471,7 @@ impl Client<'_> {
             });
         }
         if is_changed {
-            self.go_on_with_session(reactor, number, now);
+            self.schedule_session(reactor, number, now);
         }
         true
     }

@@ -52,13 +52,13 @@ pub(super) struct Series {
 }
 
 /// Maps values to positions on an axis, 0 to 1.
-struct Placing {
+struct AxisMap {
     scale: Scale,
     low: f64,
     high: f64,
 }
 
-impl Placing {
+impl AxisMap {
     fn new(scale: Scale, values: impl Iterator<Item = f64> + Clone) -> Self {
         let finite = values.filter(|value| value.is_finite());
         let (low, high) = match scale {
@@ -166,9 +166,9 @@ fn round_step(least: f64) -> f64 {
 /// A chart of lines with its legend.
 pub(super) fn lines(title: &str, x: &Axis, y: &Axis, series: &[Series]) -> String {
     let xs =
-        Placing::new(x.scale, series.iter().flat_map(|one| one.points.iter().map(|point| point.0)));
+        AxisMap::new(x.scale, series.iter().flat_map(|one| one.points.iter().map(|point| point.0)));
     let ys =
-        Placing::new(y.scale, series.iter().flat_map(|one| one.points.iter().map(|point| point.1)));
+        AxisMap::new(y.scale, series.iter().flat_map(|one| one.points.iter().map(|point| point.1)));
     let x_at = |value: f64| LEFT + xs.place(value) * (WIDTH - LEFT - RIGHT);
     let y_at = |value: f64| HEIGHT - BOTTOM - ys.place(value) * (HEIGHT - TOP - BOTTOM);
     let mut svg = format!(
@@ -302,7 +302,7 @@ mod tests {
 
     #[test]
     fn percentile_axis_spaces_nines_evenly() {
-        let placing = Placing::new(Scale::Nines, [50.0, 99.99].into_iter());
+        let placing = AxisMap::new(Scale::Nines, [50.0, 99.99].into_iter());
         assert!((placing.place(99.0) - 0.5).abs() < 1e-9);
         assert!((placing.place(99.99) - 1.0).abs() < 1e-9);
         assert!((placing.place(100.0) - 1.0).abs() < 1e-9);
@@ -333,7 +333,7 @@ mod tests {
     fn labels_of_a_linear_axis_differ() {
         let axis = Axis { label: "x", scale: Scale::Linear, write: |value| format!("{value:.0}") };
         for most in [0.0003, 0.26, 1.0, 2.3, 2.5, 7.0, 10.0, 99.0, 1234.0, 107_000.0, 3.2e6] {
-            let placing = Placing::new(Scale::Linear, [most].into_iter());
+            let placing = AxisMap::new(Scale::Linear, [most].into_iter());
             let labels: Vec<String> =
                 placing.ticks().into_iter().map(|tick| placing.label(tick, &axis)).collect();
             let mut different = labels.clone();
@@ -341,7 +341,7 @@ mod tests {
             assert_eq!(labels, different, "{most}");
             assert!((3..=8).contains(&labels.len()), "{most}: {labels:?}");
         }
-        let placing = Placing::new(Scale::Linear, [2.3].into_iter());
+        let placing = AxisMap::new(Scale::Linear, [2.3].into_iter());
         assert_eq!(placing.label(1.5, &axis), "1.5");
         assert_eq!(without_zeros("1.00 ms"), "1 ms");
         assert_eq!(without_zeros("100 µs"), "100 µs");

@@ -5,7 +5,7 @@ use tidegate_base::statistics::Estimate;
 
 use super::{RoundFigures, Run, SPREAD_SEED};
 
-/// A figure of which reports state ratios.
+/// A figure whose ratios are in the reports.
 pub(super) struct Figure {
     /// Its name in texts and pages.
     pub(super) name: &'static str,
@@ -28,7 +28,7 @@ pub(super) const FIGURES: [Figure; 5] = [
 ];
 
 impl Figure {
-    /// The ratio of `run` to `first`. It is not finite if one of them has no such figure.
+    /// The ratio of `run` to `first`. The ratio is not finite if a run lacks the figure.
     pub(super) fn ratio(&self, run: &Run, first: &Run) -> Estimate {
         let figures = |run: &Run| -> Vec<f64> { run.rounds.iter().map(self.of).collect() };
         Estimate::of_ratios(&figures(run), &figures(first), SPREAD_SEED)

@@ -1,4 +1,4 @@
-//! Warnings about limits that cannot refuse a request, because another limit refuses it before.
+//! Warnings about limits that never refuse a request, because another limit always refuses it first.
 
 use tidegate_base::Span;
 use toml::de::DeTable;
@@ -7,11 +7,11 @@ use super::{Parts, Step, place, place_of, vain};
 use crate::model::{Listener, Rate, Route};
 use crate::report::Notes;
 
-/// A burst that takes longer to come back is a total instead. The longest period of a limit.
+/// A burst that takes longer than this to refill limits the total number of requests. Equal to the longest period of a limit.
 const RETURN_MAX: Span = Span::from_secs(24 * 3600);
 
-/// `rate` in addition to a stricter one, bursts that do not come back, and `connections-per-address-max` of a route that its
-/// listeners never reach.
+/// A `rate` beside a stricter `rate`, bursts that take too long to refill, and a `connections-per-address-max` of a route that
+/// its listeners never reach.
 pub(super) fn check_route<'f>(
     route: &'f Route,
     parts: &Parts<'f>,
@@ -30,8 +30,8 @@ pub(super) fn check_route<'f>(
         let mut all = rates.iter().enumerate();
         if let Some(other) = all.position(is_stricter) {
             let what = format!(
-                "this limit refuses no request: limit {} of the route is at least as strict, and counts the same requests \
-                 together",
+                "this limit refuses no request: limit {} of the route is at least as strict, and its key (`by`) is the same or \
+                 a part of this one",
                 other + 1
             );
             notes.warn(vain(

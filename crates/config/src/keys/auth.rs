@@ -20,7 +20,7 @@ pub static AUTH: Section = Section {
             Text("the path of a file"),
             Absent,
             "The file with the users, as `htpasswd -B` writes it: name:hash in each line. A name has no whitespace at its \
-             ends, no control character and no part `.` or `..`. Hashes of bcrypt, argon2 and SHA-crypt ($5$, $6$) are \
+             ends, no control character and no path segment `.` or `..`. Hashes of bcrypt, argon2 and SHA-crypt ($5$, $6$) are \
              accepted: bcrypt with a cost of 4 to 16, SHA-crypt with 1000 to 2000000 rounds, argon2 with up to 256 MiB \
              (m=262144), t=16 and p=16. bcrypt reads 72 bytes of a password; longer ones are refused. The file is read at \
              start and at each reload.",

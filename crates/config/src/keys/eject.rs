@@ -11,7 +11,7 @@ pub static EJECT: Section = Section {
     about: "Ejects a server whose requests fail: other servers get its requests for a while. A request has failed if no \
              connection could be opened, if no valid response came in time, or if the status is 500 to 599, but not \
              501, 505 or 511, which concern the request. Sticky sessions stay with an ejected server. Each \
-             worker decides by its own requests. If no other server is available, ejected servers get requests.",
+             worker ejects servers by the results of its own requests. If no other server is available, ejected servers get requests.",
     keys: &[
         key(
             "failures",

@@ -366,7 +366,7 @@ pub static ROUTE_CERTIFICATE: Section = Section {
     later: &[],
 };
 
-const REDIRECT_TARGET: &str = "a URL or an absolute path; {host}, {path}, {query}, {rest} and others are replaced by those of the request";
+const REDIRECT_TARGET: &str = "a URL or an absolute path; {host}, {path}, {query}, {rest} and others are replaced by values of the request";
 
 /// `respond = { ... }`.
 pub static RESPOND: Section = Section {

@@ -30,7 +30,7 @@ pub static STICKY: Section = Section {
             "secure",
             Boolean,
             Value("false"),
-            "Whether browsers send the cookie only by https.",
+            "Whether browsers send the cookie only over https.",
             "With `true`, browsers would never send the cookie on a site without https.",
         ),
         key(

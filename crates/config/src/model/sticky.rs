@@ -10,7 +10,7 @@ use super::Template;
 pub struct Sticky {
     /// The name of the cookie.
     pub cookie: String,
-    /// Whether browsers send the cookie only by https.
+    /// Whether browsers send the cookie only over https.
     pub secure: bool,
     /// To which requests from other sites browsers add the cookie.
     pub same_site: SameSite,

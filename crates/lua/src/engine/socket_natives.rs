@@ -1,7 +1,7 @@
 //! The functions of sockets and of WebSocket connections to servers that the prelude calls.
 //! In: arguments that the prelude has checked. Out: values, or nil and a text.
 //! Never: raises a Lua error itself; performs I/O: each order of a script becomes an effect for the host.
-//! Limits: those of `sockets.rs` and `dialogue.rs`.
+//! Limits: those of `sockets.rs` and `server_websocket.rs`.
 
 use core::ffi::{CStr, c_int};
 
@@ -9,8 +9,8 @@ use mlua_sys::lua51 as ffi;
 use tidegate_base::Id;
 
 use super::call::Call;
-use crate::dialogue::{Heard, Opening, Said};
 use crate::schedule::{Wait, span_of};
+use crate::server_websocket::{Opening, Received, Sent};
 use crate::sockets::{Portion, SocketId};
 
 /// The functions by name.
@@ -134,21 +134,21 @@ natives! {
             protocols: call.bytes(6).unwrap_or_default(),
             message_bytes_max: call.number(7).unwrap_or(0.0),
         };
-        call.outcome(call.host().begin_dialogue(socket(call), &opening))
+        call.outcome(call.host().open_websocket(socket(call), &opening))
     }
 
     /// (index, generation) -> "more"; "open" and the subprotocol; "text", "binary" or "ping" and data; "pong"; "close", code
     /// and reason; nil and an error.
     fn ws_next(call) {
-        let show = |heard: Heard<'_>| {
-            let (kind, data) = match heard {
-                Heard::More => ("more", None),
-                Heard::Open(protocol) => ("open", protocol.map(str::as_bytes)),
-                Heard::Text(data) => ("text", Some(data)),
-                Heard::Binary(data) => ("binary", Some(data)),
-                Heard::Ping(data) => ("ping", Some(data)),
-                Heard::Pong => ("pong", None),
-                Heard::Close(close) => {
+        let show = |received: Received<'_>| {
+            let (kind, data) = match received {
+                Received::More => ("more", None),
+                Received::Open(protocol) => ("open", protocol.map(str::as_bytes)),
+                Received::Text(data) => ("text", Some(data)),
+                Received::Binary(data) => ("binary", Some(data)),
+                Received::Ping(data) => ("ping", Some(data)),
+                Received::Pong => ("pong", None),
+                Received::Close(close) => {
                     // RFC 6455 section 7.1.5: 1005 means a frame without a code.
                     let (code, reason) = close.map_or((1005, ""), |close| (close.code.get(), close.reason));
                     call.push_bytes(b"close");
@@ -164,7 +164,7 @@ natives! {
             }
             2
         };
-        match call.host().hear(socket(call), show) {
+        match call.host().receive_frame(socket(call), show) {
             Ok(count) => count,
             Err(error) => call.fail(&error),
         }
@@ -173,19 +173,19 @@ natives! {
     /// (index, generation, kind, data, code) -> true; nil and an error.
     fn ws_send(call) {
         let data = call.bytes(4).unwrap_or_default();
-        let said = match call.id(3) {
-            0 => Said::Text(data),
-            1 => Said::Binary(data),
-            2 => Said::Pong(data),
-            _ => Said::Close(call.id(5), data),
+        let sent = match call.id(3) {
+            0 => Sent::Text(data),
+            1 => Sent::Binary(data),
+            2 => Sent::Pong(data),
+            _ => Sent::Close(call.id(5), data),
         };
-        call.outcome(call.host().say(socket(call), &said))
+        call.outcome(call.host().send_frame(socket(call), &sent))
     }
 
     /// (index, generation, key of a client) -> the key for the response; nil and an error. Only in the VMs of tests.
     fn ws_serve(call) {
         let key = call.bytes(3).unwrap_or_default();
-        match call.host().serve_dialogue(socket(call), key) {
+        match call.host().accept_websocket(socket(call), key) {
             Ok(accept) => {
                 call.push_bytes(accept.as_bytes());
                 1

@@ -1,6 +1,6 @@
 //! Samples by perf_event_open(2): the software event `cpu-clock` of each thread, with the kernel's frames.
 //! In: records in the ring that the kernel shares. Out: `Sample`s.
-//! Never: samples without the kernel's frames: an event that excludes the kernel misses the time that is spent there.
+//! Never: excludes the kernel from the event: the time that a thread spends in the kernel would be missing.
 //! Limits: a ring of `RING_PAGES` for each thread.
 
 use std::io;
@@ -26,7 +26,7 @@ const FLAG_EXCLUDE_CALLCHAIN_USER: u64 = 1 << 22;
 const FLAG_FD_CLOEXEC: libc::c_ulong = 8;
 const RECORD_LOST: u32 = 2;
 const RECORD_SAMPLE: u32 = 9;
-/// Addresses from here on are marks in a call chain, such as "the program's frames follow".
+/// Values from here on are markers in a call chain, such as "user frames follow" (PERF_CONTEXT_USER).
 const CONTEXTS_FROM: u64 = -4095_i64 as u64;
 /// Places of `data_head` and `data_tail` in the first page.
 const HEAD_AT: usize = 1024;
@@ -69,7 +69,7 @@ const _: () = assert!(size_of::<Attributes>() == 112);
 /// The event of one thread, and its ring.
 #[derive(Debug)]
 struct Event {
-    /// Keeps the event.
+    /// The event exists as long as this descriptor is open.
     _event: OwnedFd,
     /// The page that holds the positions, and after it the ring.
     pages: *mut u8,
@@ -83,9 +83,9 @@ struct Event {
 pub(super) struct Events {
     events: Vec<Event>,
     lost: u64,
-    /// The record that is being read.
+    /// The content of the record that is being read.
     record: Vec<u8>,
-    /// Its addresses in the kernel.
+    /// The kernel's call chain in that record.
     kernel: Vec<u64>,
 }
 
@@ -212,7 +212,7 @@ fn own_stack(from: u64, bytes: &[u8], stack_end: usize) -> &[u8] {
     &bytes[..depth.min(bytes.len())]
 }
 
-/// The registers and the stack of a sample; its frames in the kernel go into `kernel`. `None` for a sample without a program.
+/// The registers and the stack of a sample; its kernel frames go into `kernel`. `None` if the sample has no user registers.
 fn parse<'r>(record: &'r [u8], kernel: &mut Vec<u64>) -> Option<(Registers, &'r [u8])> {
     let count = word(record, 0)? as usize;
     kernel.clear();

@@ -1,6 +1,6 @@
 //! Datagrams in the simulated network: sockets of reactors, each connected to one peer, and sockets of the test.
-//! In: datagrams to send. Out: datagrams that arrive late, twice, in another order or not at all; refusals of addresses at
-//! which nothing receives.
+//! In: datagrams to send. Out: datagrams that arrive late, twice, in another order or not at all; refusals, as by ICMP, if no
+//! socket has the address.
 //! Limits: `INBOUND_MAX` datagrams wait in a socket; further ones are lost.
 //! Invariant: a socket that is connected receives datagrams of its peer only.
 
@@ -21,11 +21,11 @@ const DATAGRAM_BYTES_MAX: usize = 65_507;
 
 pub(super) type DatagramEndId = Id<DatagramEnd>;
 
-/// A socket.
+/// A datagram socket.
 pub(super) struct DatagramEnd {
     owner: Owner,
     local: SocketAddr,
-    /// The only address that it talks to; `None`: any.
+    /// The address that the socket is connected to; `None` if it is not connected.
     peer: Option<SocketAddr>,
     /// The number that the kernel reports with its edges; `None` until it is registered with epoll.
     pub(super) token: Option<u64>,

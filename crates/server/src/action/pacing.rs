@@ -72,7 +72,7 @@ impl Worker {
     /// A body has begun to wait.
     fn await_turn<R: Reactor>(&mut self, reactor: &mut R) {
         self.accounts.counters.bandwidth_waits.add(1);
-        WorkerTimer::Pace.set(reactor, self.paces.next_at());
+        WorkerTimer::Bandwidth.set(reactor, self.paces.next_at());
     }
 
     /// Resumes the bodies whose turn has come.
@@ -99,7 +99,7 @@ impl Worker {
                 | Running::Push(_) => {}
             }
         }
-        WorkerTimer::Pace.set(reactor, self.paces.next_at());
+        WorkerTimer::Bandwidth.set(reactor, self.paces.next_at());
     }
 
     fn resume_paced_exchange<R: Reactor>(

@@ -153,7 +153,7 @@ pub(crate) struct InternalRequests {
     slab: Slab<InternalRequest>,
     /// Their deadlines: one entry each.
     due: BTreeSet<(Moment, u32, u32)>,
-    /// When `WorkerTimer::Own` expires; `NEVER` if it is not set.
+    /// When `WorkerTimer::OwnRequests` expires; `NEVER` if it is not set.
     armed: Moment,
     /// Bytes that they hold.
     held: usize,
@@ -275,7 +275,7 @@ impl InternalRequests {
         }
     }
 
-    /// When `WorkerTimer::Own` has to be set, if it is not set for that time.
+    /// When `WorkerTimer::OwnRequests` has to be set, if it is not set for that time.
     fn arm(&mut self) -> Option<Moment> {
         let first = self.due.first().map_or(Moment::NEVER, |(at, ..)| *at);
         (first != self.armed).then(|| {
@@ -403,7 +403,7 @@ impl Worker {
         self.settle(reactor);
     }
 
-    /// `WorkerTimer::Own` has expired.
+    /// `WorkerTimer::OwnRequests` has expired.
     pub(crate) fn own_due<R: Reactor>(&mut self, reactor: &mut R) {
         self.own.armed = Moment::NEVER;
         while let Some(id) = self.own.first_due(reactor.now()) {
@@ -447,7 +447,7 @@ impl Worker {
 
     fn arm_own<R: Reactor>(&mut self, reactor: &mut R) {
         if let Some(at) = self.own.arm() {
-            WorkerTimer::Own.set(reactor, at);
+            WorkerTimer::OwnRequests.set(reactor, at);
         }
     }
 

@@ -128,10 +128,10 @@ impl<K: Kernel> Harness<Loop<K>> {
             slow: None,
             sample: SAMPLE_ALL,
         };
-        let (desk, shelf) = LineSender::without_writer(&settings);
-        self.worker.record_to(desk);
+        let (sender, batch) = LineSender::without_writer(&settings);
+        self.worker.record_to(sender);
         self.worker.count_requests();
-        self.log = Some(shelf);
+        self.log = Some(batch);
         self
     }
 

@@ -1,6 +1,6 @@
-//! Requests over HTTP/2 that would be another request, or several, as HTTP/1.1.
+//! Requests over HTTP/2 that would be a different request, or several requests, if they were copied into HTTP/1.1.
 //! In: a table of header lists and bodies. Out: each is rejected and reaches no server, or arrives in one form.
-//! Never: trusts the encoder of `wire` to send them; the frames are made here.
+//! Never: uses the encoder of `wire`, which could refuse malformed requests; the frames are encoded here.
 
 use tidegate_base::Span;
 use tidegate_reactor::SimPeer;
@@ -19,7 +19,7 @@ const PATH: Pair = (b":path", b"/p");
 /// Encoded `:status: 400`.
 const STATUS_400: u8 = 0x8c;
 
-/// A request with a valid start, then these fields.
+/// The header list of a request: valid pseudo-header fields, then these fields.
 fn with(fields: &[Pair]) -> Vec<Pair> {
     [&[METHOD, SCHEME, AUTHORITY, PATH], fields].concat()
 }
@@ -90,7 +90,7 @@ fn rejected() -> Vec<Vec<Pair>> {
         (b"host", b"a:1"),
         (b"host", b""),
         (b"host", b"a\r\nevil: 1"),
-        // A second pseudo-header field, after the fields too.
+        // A pseudo-header field that occurs twice; below, also after other fields.
         METHOD,
         SCHEME,
         AUTHORITY,
@@ -152,7 +152,7 @@ fn encode(out: &mut Vec<u8>, stream: u32, fields: &[Pair], pieces: &[&[u8]]) {
     }
 }
 
-/// Waits until stream 1 was answered or reset; returns the frame that ended it and its first byte.
+/// Waits until stream 1 has a response or was reset. Returns the kind of the frame that ended the wait, and its first byte.
 fn wait_for_end(stage: &mut Stage, client: &mut Speaker) -> (FrameKind, u8) {
     stage.until(|stage| {
         client.pump(stage.net.now());

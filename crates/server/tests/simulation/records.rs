@@ -17,7 +17,7 @@ use crate::peer::harness::Harness;
 #[derive(Default)]
 pub struct Records {
     /// One for each worker.
-    shelves: Vec<Arc<SharedBatch>>,
+    batches: Vec<Arc<SharedBatch>>,
     /// The lines so far.
     lines: String,
 }
@@ -25,14 +25,14 @@ pub struct Records {
 impl Records {
     /// The records of `harnesses`.
     pub fn of(harnesses: &[Harness<SimReactor>]) -> Self {
-        let shelves = harnesses.iter().filter_map(|harness| harness.log.clone());
-        Self { shelves: shelves.collect(), lines: String::new() }
+        let batches = harnesses.iter().filter_map(|harness| harness.log.clone());
+        Self { batches: batches.collect(), lines: String::new() }
     }
 
     /// Takes the lines that the workers have written.
     pub fn collect(&mut self) {
-        for shelf in &self.shelves {
-            self.lines.push_str(&shelf.take_text());
+        for batch in &self.batches {
+            self.lines.push_str(&batch.take_text());
         }
     }
 

@@ -31,11 +31,11 @@ const SHORTAGE_ATTEMPTS_MAX: u32 = 4;
 
 /// A connection for a request.
 enum Found {
-    /// One that carried a request before and is idle.
+    /// An idle connection that carried a request before.
     Idle(Reused),
-    /// One whose connect was just begun.
+    /// A connection that is being opened.
     New(SockId),
-    /// One that other requests may use at the same time.
+    /// A connection that other requests may use at the same time.
     Shared(SockId),
 }
 
@@ -60,8 +60,9 @@ impl Worker {
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
         let was_tried = !exchange.attempts.tried().is_empty();
         let pool = &mut self.pools[usize::from(pool_index)];
-        // No waiting exchange could use a free server now, so a new exchange may. A retry arrived before most
-        // waiting exchanges, but maybe after some; the queue decides in order of arrival.
+        // A new exchange may take a free server: if a waiting exchange could use that server, it would have it already. A
+        // retry may have arrived before or after each of the waiting exchanges, so it goes through the queue, which is in
+        // order of arrival.
         let pick = match is_new || pool.queue.is_empty() {
             true => match kept {
                 Some(server) => Pick::Server(server),
@@ -80,7 +81,7 @@ impl Worker {
         };
         match pick {
             Pick::Server(server) => {
-                // Exchanges that wait for room arrived before.
+                // The exchanges that wait for room for a connection arrived before this one.
                 let waits = pool.is_short && !pool.queue.is_empty();
                 let attached = match waits {
                     false => self.attach(reactor, id, server),
@@ -151,8 +152,8 @@ impl Worker {
         self.set_action_deadline(reactor, to, reactor.now().after(wait));
     }
 
-    /// Calls `leave_queue` if the client has ended its direction already: during its previous request, or while the
-    /// body of this request arrived. The exchange may have ended when this returns.
+    /// Calls `leave_queue` if the client has already ended its direction, for example during its previous request or while
+    /// the body of this request arrived. The exchange may have ended when this function returns.
     pub(crate) fn leave_queue_if_gone<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get(id) else { return };
         let to = exchange.requester;
@@ -192,7 +193,7 @@ impl Worker {
         self.note_unserved(pool);
     }
 
-    /// Makes the current handler call serve the pool's queue.
+    /// Adds the pool's queue to the work that is done before the current call of the handler returns.
     pub(crate) fn note_unserved(&mut self, pool_index: u16) {
         let pool = &mut self.pools[usize::from(pool_index)];
         if !pool.unserved && (!pool.queue.is_empty() || pool.permits.is_asked()) {
@@ -343,7 +344,7 @@ impl Worker {
             Some(idle) => Some(idle),
             None => match self.connect_within_limit(reactor, (pool, needs_http1), server, to) {
                 Err(shortage) if !needs_fresh && need == Proof::Age => {
-                    // A connection that is not proven is better than none.
+                    // If there is no room for a new connection, an idle connection that is not proven is better than no connection.
                     let idle = self.take_idle(reactor, to, pool, server, Proof::None);
                     Some(idle.ok_or(shortage)?)
                 }
@@ -377,7 +378,7 @@ impl Worker {
             }
             ServerCarrier::Http2(_) => self.attach_stream(sock, id),
         };
-        // There are as many streams as exchanges.
+        // The slab of streams has as many places as the slab of exchanges, so it is never full here.
         let Some(up) = up else { return self.note_bug(reactor, to.sock) };
         let is_connecting = match up.is_stream() {
             true => self.is_http2_connecting(sock),
@@ -389,7 +390,7 @@ impl Worker {
         exchange.stage = if is_connecting { Stage::Connecting } else { Stage::ExpectResponse };
         if !is_tcp {
             self.send_request(reactor, id);
-            // A connection of HTTP/2 may take the request no more: the exchange has ended, or has another connection.
+            // An HTTP/2 connection may have refused the request. Then the exchange has ended, or has another connection.
             if self.exchanges.find(id).is_none_or(|exchange| exchange.attempt.up != up) {
                 return;
             }
@@ -439,8 +440,8 @@ impl Worker {
         self.connect(reactor, (pool, needs_http1), server, to)
     }
 
-    /// Begins a connect to `server` on behalf of the client `to`. Makes room for it if there is none. `needs_http1`: the
-    /// connection is not to speak HTTP/2.
+    /// Begins a connect to `server` on behalf of the client `to`. Makes room for the connection if there is no room. `needs_http1`: the
+    /// connection must not use HTTP/2.
     fn connect<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -500,17 +501,17 @@ impl Worker {
         Ok(up)
     }
 
-    /// The timeouts of an exchange: those of its route, and for the rest those of its pool.
+    /// The timeouts of an exchange: each timeout that its route does not set is the timeout of its pool.
     pub(super) fn timeouts_of(&self, exchange: &Exchange) -> ServerTimeouts {
         let snapshot = self.settings.of(exchange.era);
         let of_pool = snapshot.pool(exchange.pool).timeouts;
-        // A question is not a request of the route.
+        // The request that `auth` sends to ask a server is not a request of the route.
         let own = exchange.timeouts.filter(|_| exchange.auth_request.is_none());
         own.map_or(of_pool, |own| own.over(&of_pool))
     }
 
-    /// Sets the deadline of the upstream connection to the timeout of the exchange's stage, or to the first look
-    /// at the rest of the request if the server does not take it fast enough.
+    /// Sets the deadline of the upstream connection to the timeout of the exchange's stage. While output to the server is
+    /// blocked, the deadline is the next check of its progress instead.
     pub(crate) fn arm_upstream<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) {
         let Some(exchange) = self.exchanges.get(id) else { return };
         let timeouts = self.timeouts_of(exchange);
@@ -622,8 +623,8 @@ impl Worker {
         }
     }
 
-    /// Sends the request again if the pool wants that after a response with this status. Returns whether the response was
-    /// dropped; nothing of it was relayed.
+    /// Sends the request again if `retry-on` of the pool contains the status of the response. Returns whether the response was
+    /// dropped. Must be called before any part of the response is relayed.
     pub(super) fn retry_status<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -639,7 +640,7 @@ impl Worker {
         let may_retry = retry::may_retry(&failed_attempt(exchange, settings, point));
         let (pool, up, server) = (exchange.pool, exchange.attempt.up, exchange.attempt.server);
         let (to, upgrades) = (exchange.requester, exchange.facts.upgrades);
-        // A client that has ended its direction may not wait in a queue (`queue-half-closed`); a response is there for it.
+        // A client that has ended its direction could lose its place in a queue (`queue-half-closed`), so it gets this response.
         if !may_retry || upgrades || self.stopping || self.has_client_finished(reactor, to) {
             return false;
         }
@@ -650,7 +651,7 @@ impl Worker {
         true
     }
 
-    /// The time of the exchange in the queue or in its pause is over.
+    /// The time limit of the exchange has expired: in the queue, in a pause, in a tunnel or while its password is verified.
     pub(in crate::action) fn exchange_due<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -663,7 +664,7 @@ impl Worker {
                 return self.dispatch(reactor, id, NO_CONNECT);
             }
             Stage::Tunnel => return self.tunnel_due(reactor, id),
-            Stage::Authorizing => return self.fail(reactor, id, NO_VERDICT),
+            Stage::Authorizing => return self.fail(reactor, id, NO_PASSWORD_RESULT),
             Stage::Buffering
             | Stage::Queued
             | Stage::Connecting
@@ -698,7 +699,7 @@ fn failed_attempt<'a>(
 }
 
 pub(crate) const NO_SERVER: Failure = Failure { status: 503, text: "no server is available" };
-const NO_VERDICT: Failure =
+const NO_PASSWORD_RESULT: Failure =
     Failure { status: 503, text: "timed out waiting for the password to be verified" };
 const QUEUE_FULL: &str = "the request queue is full";
 const QUEUE_TIMEOUT: &str = "timed out in the request queue";

@@ -14,7 +14,7 @@ use crate::requester::Requester;
 use crate::worker::Worker;
 
 impl Worker {
-    /// Begins the exchange of an own request with the pool `pool_index`. The request may have ended when this returns.
+    /// Begins the exchange of a request of Tidegate itself with the pool `pool_index`. The request may have ended when this returns.
     pub(in crate::action) fn begin_own_exchange<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -38,14 +38,14 @@ impl Worker {
         let stored = StoredRequest::new(encoded, request.length());
         self.arrivals += 1;
         let (to, era) = (Requester::own(id), self.settings.era());
-        // The listener says which fields of clients are removed; there are none.
+        // Listener 0: a listener only selects the client fields to remove, and this request has no such fields.
         let exchange = Exchange::new(to, era, (0, pool_index), self.arrivals, facts, stored);
         self.insert_exchange(reactor, exchange);
         self.resume_request(to);
     }
 
-    /// Begins the exchange of a socket with the pool `pool_index`, which has no request. The socket may have ended when this
-    /// returns.
+    /// Begins the exchange of an application's socket, which has no request, with the pool `pool_index`. The socket may have
+    /// ended when this function returns.
     pub(in crate::action) fn begin_socket_exchange<R: Reactor>(
         &mut self,
         reactor: &mut R,

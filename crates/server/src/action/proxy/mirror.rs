@@ -1,9 +1,9 @@
 //! Copies of requests for another pool (`mirror` of a route): exchanges without a client.
-//! In: requests of routes with `mirror`; the responses to the copies. Out: the copies on their way; nothing else.
-//! Never: makes a client wait, or changes its response; tries a copy again, or lets it wait in a queue; closes another
-//! connection for one.
+//! In: requests of routes with `mirror`; the responses to the copies. Out: copies that are sent to servers.
+//! Never: makes a client wait, or changes its response; retries a copy, or puts it into a queue; closes another connection
+//! to make room for a copy.
 //! Limits: `MIRRORS_MAX` copies, and one in `SHARE` of the worker's connections; the store of a request (`stored.rs`) and
-//! `body-max` of the route; `ANSWER_BYTES_MAX` of a response. What is beyond them is left out (`mirrors_left_out`).
+//! `body-max` of the route; `ANSWER_BYTES_MAX` of a response. Copies beyond these limits are not sent (`mirrors_left_out`).
 //! Invariant: the exchange of a copy has `mirrored`, no requester, and a connection to a server from its beginning to its
 //! end. `Worker::mirrors` counts these exchanges, and the copies of requests that have not arrived completely.
 
@@ -29,22 +29,22 @@ use crate::snapshot::Snapshot;
 use crate::stats::Traffic;
 use crate::worker::Worker;
 
-/// The most copies of a worker, those of incomplete requests included.
+/// The most copies of a worker, including copies of incomplete requests.
 const MIRRORS_MAX: usize = 256;
 /// The part of a worker's connections that copies may have: one in `SHARE`, at least one.
 const SHARE: usize = 8;
 /// The most bytes of the body of a response that are received to keep the connection.
 const ANSWER_BYTES_MAX: u64 = 1024 * 1024;
 
-/// The copy of a request, as long as it is not on its way.
+/// The copy of a request that is not sent yet.
 pub(crate) struct Duplicate {
     /// The index of the pool.
     pool: u16,
     /// The copy.
     request: StoredRequest,
-    /// Its facts.
+    /// The facts of the copied request.
     facts: RequestFacts,
-    /// Bytes of the body that may still follow.
+    /// How many more bytes of the body the copy may contain.
     room: usize,
 }
 
@@ -54,7 +54,7 @@ impl Duplicate {
         self.pool
     }
 
-    /// Adds lines to the head, which the request itself gets, too.
+    /// Adds header lines to the copy; the caller adds the same lines to the request itself.
     pub(super) fn add_lines(&mut self, lines: &[u8]) {
         self.request.add_lines(lines);
     }
@@ -77,13 +77,13 @@ impl Duplicate {
     }
 }
 
-/// What an exchange without a client needs instead of one.
+/// The state of the exchange of a copy, in place of the state of a client.
 pub(crate) struct Mirrored {
     /// The settings whose statistics the copy counts in, and its server there.
     counted: (Rc<Snapshot>, u16, u16),
     /// When the copy was sent.
     began: Moment,
-    /// How long it took until the response was complete or had failed; zero before, and if the process stops.
+    /// The time until the response was complete or had failed; zero until then, and if the process stops before.
     took: Span,
     /// The response is complete.
     is_complete: bool,
@@ -108,7 +108,7 @@ impl Mirrored {
 }
 
 /// What decides, together with the request itself, whether the request is copied.
-pub(super) struct Terms<'a> {
+pub(super) struct MirrorTerms<'a> {
     /// `mirror` of the route.
     pub(super) mirroring: &'a Mirroring,
     /// The pool of the copies.
@@ -119,35 +119,35 @@ pub(super) struct Terms<'a> {
     pub(super) room: usize,
 }
 
-/// How a request is not copied, or is.
-pub(super) enum Drafted {
-    /// It is not chosen, or cannot be copied.
+/// The result of copying the head of a request.
+pub(super) enum CopyResult {
+    /// The request is not chosen, or cannot be copied.
     No,
-    /// There is no room for it, or it is too large.
+    /// The worker has no room for another copy, or the request is too large.
     LeftOut,
-    /// This is the copy.
+    /// The copy; its body may still have to arrive.
     Copy(Box<Duplicate>),
 }
 
 /// Copies the head of a request, if the request is chosen.
-pub(super) fn draft(
+pub(super) fn copy_head(
     buffers: &mut BufferPool,
     (prng, scratch): (&mut Prng, &mut Vec<u8>),
     head: &RequestHead<'_>,
     context: &RequestContext<'_>,
-    terms: &Terms<'_>,
-) -> Drafted {
-    let Some(changes) = context.changes else { return Drafted::No };
+    terms: &MirrorTerms<'_>,
+) -> CopyResult {
+    let Some(changes) = context.changes else { return CopyResult::No };
     let is_bound = head.protocol.is_some()
         || forward::forwards_upgrade(head)
         || connection_auth::request_authenticates(head);
     if is_bound || !terms.mirroring.chooses(changes.values, || prng.next_u64(), scratch) {
-        return Drafted::No;
+        return CopyResult::No;
     }
     let (length, room) = (forward::upstream_length(head), terms.mirroring.body_max);
     let is_too_long = matches!(length, BodyLength::Length(bytes) if bytes > room as u64);
     if is_too_long || terms.room == 0 {
-        return Drafted::LeftOut;
+        return CopyResult::LeftOut;
     }
     let pool = terms.pool;
     let is_reusable = pool.reuse.after_unexpected_body || !forward::has_unexpected_body(head);
@@ -160,7 +160,7 @@ pub(super) fn draft(
     let mut encoded = buffers.take();
     if forward::encode_upstream_request(&mut encoded, head, &context).is_err() {
         buffers.put(encoded);
-        return Drafted::No;
+        return CopyResult::No;
     }
     let choice = Choice { key_hash: terms.key_hash, session: None };
     let facts = RequestFacts {
@@ -169,10 +169,10 @@ pub(super) fn draft(
         ..facts_of(head, Some(changes), choice)
     };
     let request = StoredRequest::new(encoded, length);
-    Drafted::Copy(Box::new(Duplicate { pool: terms.mirroring.pool, request, facts, room }))
+    CopyResult::Copy(Box::new(Duplicate { pool: terms.mirroring.pool, request, facts, room }))
 }
 
-impl Drafted {
+impl CopyResult {
     /// The copy, counted in `mirrors`.
     pub(super) fn counted(
         self,
@@ -193,7 +193,7 @@ impl Drafted {
     }
 }
 
-/// Copies that are not on their way.
+/// Copies that are not sent yet.
 impl Worker {
     /// How many copies the worker may begin.
     pub(super) fn mirrors_left(&self) -> usize {
@@ -201,7 +201,7 @@ impl Worker {
         if self.stopping { 0 } else { most.saturating_sub(self.mirrors) }
     }
 
-    /// Gives the copy of a request a piece of the body. Returns the copy if it is complete and its request is on its way.
+    /// Gives the copy of a request a piece of the body. Returns the copy once it is complete and its request may be sent.
     pub(super) fn copy_body(
         &mut self,
         id: Id<Exchange>,
@@ -215,7 +215,7 @@ impl Worker {
             return None;
         }
         let is_early = matches!(exchange.stage, Stage::Authorizing | Stage::Buffering);
-        // Such a request may still be refused; `dispatch_new` sends the copy.
+        // The request may still be refused. If it is not, `dispatch_new` sends the copy.
         if is_early || exchange.auth_request.is_some() {
             return None;
         }
@@ -393,14 +393,14 @@ impl Worker {
             |(id, exchange): (Id<Exchange>, &Exchange)| exchange.mirrored.is_some().then_some(id);
         let ids: Vec<_> = self.exchanges.iter().filter_map(is_mirror).collect();
         for id in ids {
-            // The end of one may have ended another one on the same connection.
+            // The end of an exchange may have ended other exchanges on the same HTTP/2 connection.
             if self.exchanges.find(id).is_some() {
                 self.cancel_exchange(reactor, id);
             }
         }
     }
 
-    /// The settings have changed: copies use the newest, whose indexes of pools mean the same.
+    /// The settings have changed: copies in progress use the newest settings, in which pools keep their indexes.
     pub(crate) fn renew_mirrors(&mut self) {
         if self.mirrors == 0 {
             return;

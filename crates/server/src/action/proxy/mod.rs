@@ -56,7 +56,7 @@ use tidegate_wire::websocket::ClientKey;
 use crate::action::Running;
 use crate::action::lua::body::ExchangeHook;
 use crate::action::proxy::exchange::{Choice, Exchange, RequestFacts, Stage};
-use crate::action::proxy::mirror::Terms;
+use crate::action::proxy::mirror::MirrorTerms;
 use crate::action::proxy::stored::StoredRequest;
 use crate::answer::Answer;
 use crate::buffers::BufferPool;
@@ -144,9 +144,9 @@ impl Worker {
         let drafted = mirroring.map(|mirroring| {
             let pool = snapshot.pool(mirroring.pool);
             let key_hash = hash_key(&pool.balance, head, changes, (peer, listener));
-            let terms = Terms { mirroring, pool, key_hash, room: mirrors_left };
+            let terms = MirrorTerms { mirroring, pool, key_hash, room: mirrors_left };
             let scratch = (&mut self.prng, &mut self.piece);
-            mirror::draft(&mut self.buffers, scratch, head, &context, &terms)
+            mirror::copy_head(&mut self.buffers, scratch, head, &context, &terms)
         });
         self.arrivals += 1;
         let place = (listener_index, pool_index);

@@ -23,7 +23,7 @@ impl Worker {
         if room == 0 { 0 } else { room.min(self.request_room(reactor, id)) }
     }
 
-    /// How many bytes the exchange takes, apart from the bandwidth of its route.
+    /// How many bytes the exchange takes, without regard to the bandwidth limit of its route.
     fn unpaced_body_room<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>) -> usize {
         let Some(exchange) = self.exchanges.get(id) else { return 0 };
         if let Some(auth_request) = &exchange.auth_request {
@@ -93,7 +93,7 @@ impl Worker {
             Stage::ExpectRequestEnd if end.is_some() => {
                 let up = exchange.attempt.up;
                 self.send_request_body(reactor, id, data);
-                // What a stream could not send yet follows as the server admits it.
+                // A stream sends the rest later, when the flow-control window of the server opens.
                 if !up.is_stream() || !self.is_server_behind(reactor, up) {
                     self.end_exchange(reactor, id, false);
                 }
@@ -127,7 +127,7 @@ impl Worker {
         }
     }
 
-    /// Whether the exchange waits for more of the request body, and not for a server.
+    /// Whether the exchange waits for the rest of the request body rather than for a server.
     pub(in crate::action) fn exchange_expects_body(&self, id: Id<Exchange>) -> bool {
         let exchange = self.exchanges.get(id);
         exchange.is_some_and(|exchange| {

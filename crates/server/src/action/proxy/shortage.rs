@@ -5,7 +5,7 @@
 //! Never: picks the connection to close (eviction.rs); keeps a request longer than `timeouts.queue`.
 //! Limits: the queue of a pool has up to `queue-max` requests (dispatch.rs). A first request is queued only if fewer than
 //! `queue-max` requests of its pool wait in both queues together. First requests take no slots from returning clients.
-//! Invariant: a pool whose `is_short` is set is in `short_pools` once. `WorkerTimer::Room` is set while anything waits
+//! Invariant: a pool whose `is_short` is set is in `short_pools` once. `WorkerTimer::Slots` is set while anything waits
 //! here, or `found_no_room` of a pool is set.
 
 use std::collections::VecDeque;
@@ -29,10 +29,10 @@ pub(crate) struct RoomWaits {
     /// The first request of each client connection that waits because the worker has no slot for a connection to a
     /// server; in order of arrival. Each of them is in `Stage::Queued`.
     held: WaitQueue<Id<Exchange>>,
-    /// `WorkerTimer::Room` is set.
+    /// `WorkerTimer::Slots` is set.
     is_timer_set: bool,
     /// A shortage of something other than slots prevented the last connect, which is tried again at
-    /// `WorkerTimer::Room`.
+    /// `WorkerTimer::Slots`.
     is_short_of_other_resources: bool,
 }
 
@@ -57,7 +57,7 @@ impl RoomWaits {
         self.short_pools.iter().filter(|other| usize::from(**other) == pool).count()
     }
 
-    /// Whether `WorkerTimer::Room` is set.
+    /// Whether `WorkerTimer::Slots` is set.
     pub(crate) fn is_timer_set(&self) -> bool {
         self.is_timer_set
     }
@@ -81,7 +81,7 @@ impl RoomWaits {
         Some(pool)
     }
 
-    /// `WorkerTimer::Room` has expired: all pools that found no room wait in `short_pools`. Returns how many there are.
+    /// `WorkerTimer::Slots` has expired: all pools that found no room wait in `short_pools`. Returns how many there are.
     fn expire(&mut self, pools: &mut [WorkerPool]) -> usize {
         self.is_timer_set = false;
         self.is_short_of_other_resources = false;
@@ -93,11 +93,11 @@ impl RoomWaits {
         self.short_pools.len()
     }
 
-    /// Sets `WorkerTimer::Room` unless it is set.
+    /// Sets `WorkerTimer::Slots` unless it is set.
     fn set_timer<R: Reactor>(&mut self, reactor: &mut R) {
         if !core::mem::replace(&mut self.is_timer_set, true) {
             let at = reactor.now().after(ROOM_RETRY);
-            WorkerTimer::Room.set(reactor, at);
+            WorkerTimer::Slots.set(reactor, at);
         }
     }
 }

@@ -289,10 +289,10 @@ impl Worker {
                     return self.note_bug(reactor, sock);
                 };
                 if expects_body {
-                    intake.by = intake.by.min(by);
-                    reactor.set_deadline(sock, intake.by);
+                    intake.deadline = intake.deadline.min(by);
+                    reactor.set_deadline(sock, intake.deadline);
                 } else {
-                    intake.by = Moment::NEVER;
+                    intake.deadline = Moment::NEVER;
                 }
                 return;
             }
@@ -658,7 +658,7 @@ impl Worker {
         if !is_input_empty || self.is_body_stuck(reactor, running) {
             // The action does not take the body. A deadline of the action covers that.
             if let Some(intake) = self.intake(running) {
-                intake.by = Moment::NEVER;
+                intake.deadline = Moment::NEVER;
             }
             return;
         }

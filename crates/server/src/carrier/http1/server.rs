@@ -18,8 +18,8 @@ use crate::worker::{Work, Worker};
 
 /// What the proxy answers if a response cannot be decoded.
 const MALFORMED: &str = "the server's response is malformed";
-/// What `show errors` states about bytes of an idle connection.
-const UNREQUESTED: &str = "bytes of a server to which no request was sent";
+/// The reason in `show errors` for bytes that arrive on an idle connection.
+const UNREQUESTED: &str = "bytes from a server before a request was sent";
 
 /// The HTTP/1 state of a connection to a server.
 pub(crate) struct Http1Server {
@@ -87,7 +87,7 @@ impl Worker {
         }
     }
 
-    /// Hands over what has waited for the bandwidth of the route. Called by the worker's queue.
+    /// Decodes the bytes that waited for the bandwidth of the route. Called for an entry of the worker's queue of work.
     pub(in crate::carrier) fn resume_http1_server<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -114,7 +114,7 @@ impl Worker {
             let Some(up) = self.conns.upstream(sock) else { return bytes.len() };
             let id = up.exchange;
             let Some(exchange) = self.exchanges.find_mut(id) else {
-                // More bytes follow a complete response, whose end has ended the exchange.
+                // More bytes follow a complete response. The end of the response has ended the exchange.
                 self.accounts.counters.upstream_faults.add(1);
                 self.discard_upstream(reactor, sock);
                 return bytes.len();
@@ -263,13 +263,13 @@ impl Worker {
             self.lose_idle(reactor, sock);
             return reactor.close(sock);
         }
-        if !self.defers_end(id) {
+        if !self.defer_end(id) {
             self.end_http1_server(reactor, sock, id);
         }
     }
 
-    /// Whether a part of the response's body, or its end, waits in the connection: it was received while the bandwidth of
-    /// the route or a hook did not admit it, which may be over now. A stream queues the same by itself.
+    /// Whether the connection holds a part of the response's body, or its end, that was received while the bandwidth of the
+    /// route or a hook held the body back. The reason may be gone by now. HTTP/2 streams have a queue of their own for this.
     pub(crate) fn has_undecoded_body(&mut self, id: Id<Exchange>) -> bool {
         let Some(exchange) = self.exchanges.find(id) else { return false };
         let (up, has_ended) = (exchange.attempt.up, exchange.attempt.has_ended());
@@ -280,9 +280,9 @@ impl Worker {
         http1.is_some_and(|http1| has_ended || !http1.input.is_empty())
     }
 
-    /// Whether a part of the response's body waits in the connection: the end comes after it. TLS hands over the end
-    /// together with the last bytes, although the connection is not to be read.
-    fn defers_end(&mut self, id: Id<Exchange>) -> bool {
+    /// Whether the end of the connection must wait, because a part of the response's body is not decoded yet. Reading is
+    /// paused then, but TLS reports the end together with the last bytes. Notes the end and queues the rest.
+    fn defer_end(&mut self, id: Id<Exchange>) -> bool {
         if !self.has_undecoded_body(id) {
             return false;
         }
@@ -292,7 +292,7 @@ impl Worker {
         true
     }
 
-    /// Takes an end that `defers_end` has deferred, once nothing before it waits.
+    /// Handles the end that `defer_end` deferred, once all bytes before the end are decoded.
     fn end_deferred<R: Reactor>(&mut self, reactor: &mut R, sock: SockId) {
         let Some(up) = self.conns.upstream(sock) else { return };
         let id = up.exchange;
@@ -303,7 +303,7 @@ impl Worker {
         }
     }
 
-    /// The server's direction of a connection with an exchange has ended, and nothing before it waits.
+    /// Handles the end of the server's direction of a connection with an exchange, once all bytes before the end are decoded.
     fn end_http1_server<R: Reactor>(&mut self, reactor: &mut R, sock: SockId, id: Id<Exchange>) {
         let expects_body =
             self.exchanges.get(id).is_some_and(|exchange| exchange.stage == Stage::ExpectBody);

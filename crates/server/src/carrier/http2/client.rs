@@ -581,11 +581,11 @@ impl Worker {
         let by = reactor.now().after(timeout);
         let Some(intake) = self.intake(running) else { return };
         if !expects_body {
-            intake.by = Moment::NEVER;
+            intake.deadline = Moment::NEVER;
             return;
         }
-        intake.by = intake.by.min(by);
-        let at = intake.by;
+        intake.deadline = intake.deadline.min(by);
+        let at = intake.deadline;
         self.set_stream_deadline(reactor, to, at);
     }
 
@@ -697,7 +697,7 @@ impl Worker {
         if !is_input_empty || self.is_body_stuck(reactor, running) {
             // The action does not take the body. A deadline of the action covers that.
             if let Some(intake) = self.intake(running) {
-                intake.by = Moment::NEVER;
+                intake.deadline = Moment::NEVER;
             }
             return;
         }

@@ -22,10 +22,10 @@ use crate::sockets::{CLOSED, SocketId};
 /// Bytes of a path with its query.
 const TARGET_BYTES_MAX: usize = 8 * 1024;
 /// The error of a socket without a handshake.
-const NO_DIALOGUE: &str = "the socket is not a WebSocket connection";
+const NOT_A_WEBSOCKET: &str = "the socket is not a WebSocket connection";
 
 /// The state of a WebSocket connection.
-pub(crate) struct Dialogue {
+pub(crate) struct ServerWebSocket {
     /// What was offered to the server; `None` once the handshake is complete.
     handshake: Option<(Offer, ClientKey)>,
     /// The side of the script: that of the client, except for the peers of tests.
@@ -48,7 +48,7 @@ pub(crate) struct Opening<'a> {
 }
 
 /// What a server has sent.
-pub(crate) enum Heard<'a> {
+pub(crate) enum Received<'a> {
     /// Nothing that is complete.
     More,
     /// The response to the handshake, with the subprotocol.
@@ -61,7 +61,7 @@ pub(crate) enum Heard<'a> {
 }
 
 /// What a script sends.
-pub(crate) enum Said<'a> {
+pub(crate) enum Sent<'a> {
     Text(&'a [u8]),
     Binary(&'a [u8]),
     Pong(&'a [u8]),
@@ -104,7 +104,7 @@ impl Opening<'_> {
     }
 }
 
-impl Dialogue {
+impl ServerWebSocket {
     fn new(handshake: Option<(Offer, ClientKey)>, role: Role, message_bytes_max: f64) -> Self {
         let most = message_bytes_max.clamp(1.0, WEBSOCKET_MESSAGE_BYTES_CEILING as f64) as u32;
         let limits = Limits { message_bytes_max: most, frame_bytes_max: most, ..Limits::default() };
@@ -133,7 +133,7 @@ impl Dialogue {
 
 impl Host {
     /// Sends the request of a handshake over a socket.
-    pub(crate) fn begin_dialogue(
+    pub(crate) fn open_websocket(
         &mut self,
         id: SocketId,
         opening: &Opening<'_>,
@@ -151,42 +151,44 @@ impl Host {
         }
         request.extend_from_slice(b"\r\n");
         self.send_socket(id, &request)?;
-        let dialogue = Dialogue::new(Some((offer, key)), Role::Client, opening.message_bytes_max);
+        let websocket =
+            ServerWebSocket::new(Some((offer, key)), Role::Client, opening.message_bytes_max);
         let socket = self.sockets.get_mut(id).ok_or(CLOSED)?;
-        socket.dialogue = Some(Box::new(dialogue));
+        socket.websocket = Some(Box::new(websocket));
         Ok(())
     }
 
     /// Plays the server from now on. Returns what the response to a client with this key states. Only in the VMs of tests.
-    pub(crate) fn serve_dialogue(
+    pub(crate) fn accept_websocket(
         &mut self,
         id: SocketId,
         key: &[u8],
     ) -> Result<String, &'static str> {
         let accept = accept_key_of(key).ok_or("the key of the handshake is malformed")?;
-        let dialogue = Dialogue::new(None, Role::Server, WEBSOCKET_MESSAGE_BYTES_CEILING as f64);
-        self.sockets.get_mut(id).ok_or(CLOSED)?.dialogue = Some(Box::new(dialogue));
+        let websocket =
+            ServerWebSocket::new(None, Role::Server, WEBSOCKET_MESSAGE_BYTES_CEILING as f64);
+        self.sockets.get_mut(id).ok_or(CLOSED)?.websocket = Some(Box::new(websocket));
         Ok(String::from_utf8_lossy(&accept).into_owned())
     }
 
     /// Shows what the server has sent next.
-    pub(crate) fn hear<T>(
+    pub(crate) fn receive_frame<T>(
         &mut self,
         id: SocketId,
-        show: impl FnOnce(Heard<'_>) -> T,
+        show: impl FnOnce(Received<'_>) -> T,
     ) -> Result<T, String> {
         let socket = self.sockets.get_mut(id).ok_or(CLOSED)?;
         let ended = socket.ended().map(str::to_owned);
-        let (input, dialogue) = socket.heard();
-        let dialogue = dialogue.ok_or(NO_DIALOGUE)?;
+        let (input, websocket) = socket.received();
+        let websocket = websocket.ok_or(NOT_A_WEBSOCKET)?;
         let (mut at, length) = (0, input.len());
-        if let Some(handshake) = &dialogue.handshake {
-            let opened = Dialogue::check(handshake, input)?;
+        if let Some(handshake) = &websocket.handshake {
+            let opened = ServerWebSocket::check(handshake, input)?;
             let Some((head, protocol)) = opened else {
-                return ended.map_or_else(|| Ok(show(Heard::More)), Err);
+                return ended.map_or_else(|| Ok(show(Received::More)), Err);
             };
-            let shown = show(Heard::Open(protocol));
-            dialogue.handshake = None;
+            let shown = show(Received::Open(protocol));
+            websocket.handshake = None;
             self.consume_bytes(id, head);
             return Ok(shown);
         }
@@ -194,13 +196,13 @@ impl Host {
         let mut shown = None;
         let mut fault = None;
         while at < length && shown.is_none() {
-            let Dialogue { decoder, limits, message, .. } = &mut *dialogue;
+            let ServerWebSocket { decoder, limits, message, .. } = &mut *websocket;
             let rest = input.get_mut(at..).unwrap_or_default();
             match decoder.decode_message(rest, limits, message, None) {
                 Ok(step) => {
                     at += step.consumed;
-                    let heard = step.incoming.map(heard_of);
-                    shown = heard.and_then(|heard| show.take().map(|show| show(heard)));
+                    let received = step.incoming.map(received_of);
+                    shown = received.and_then(|received| show.take().map(|show| show(received)));
                     if step.consumed == 0 {
                         break;
                     }
@@ -212,51 +214,51 @@ impl Host {
             }
         }
         if fault.is_some() {
-            dialogue.decoder.fail();
+            websocket.decoder.fail();
         }
-        dialogue.decoder.release();
-        if !dialogue.decoder.is_in_message() {
-            dialogue.message = Vec::new();
+        websocket.decoder.release();
+        if !websocket.decoder.is_in_message() {
+            websocket.message = Vec::new();
         }
         self.consume_bytes(id, at);
         if let Some(fault) = fault {
             let close = fault.close();
-            let said = Said::Close(u32::from(close.code.get()), close.reason.as_bytes());
-            let _ = self.say(id, &said);
+            let sent = Sent::Close(u32::from(close.code.get()), close.reason.as_bytes());
+            let _ = self.send_frame(id, &sent);
             return Err(format!("the server broke the protocol: {}", close.reason));
         }
         match (shown, ended, show) {
             (Some(shown), _, _) => Ok(shown),
             (None, Some(reason), _) => Err(reason),
-            (None, None, Some(show)) => Ok(show(Heard::More)),
+            (None, None, Some(show)) => Ok(show(Received::More)),
             (None, None, None) => Err(CLOSED.to_owned()),
         }
     }
 
     /// Sends a message or a control frame.
-    pub(crate) fn say(&mut self, id: SocketId, said: &Said<'_>) -> Result<(), String> {
+    pub(crate) fn send_frame(&mut self, id: SocketId, sent: &Sent<'_>) -> Result<(), String> {
         let key: MaskKey = self.unpredictable()[..4].try_into().unwrap_or_default();
         let socket = self.sockets.get_mut(id).ok_or(CLOSED)?;
-        let role = socket.dialogue.as_ref().ok_or(NO_DIALOGUE)?.role;
+        let role = socket.websocket.as_ref().ok_or(NOT_A_WEBSOCKET)?.role;
         // RFC 6455 section 5.1: a server masks nothing.
         let key = (role == Role::Client).then_some(key);
         let tag = socket.open_tag()?;
         let outbox = &mut self.outbox;
         let start = outbox.bytes.len();
-        let (Said::Text(data) | Said::Binary(data) | Said::Pong(data) | Said::Close(_, data)) =
-            *said;
+        let (Sent::Text(data) | Sent::Binary(data) | Sent::Pong(data) | Sent::Close(_, data)) =
+            *sent;
         if start + data.len() > OUTPUT_BYTES_MAX {
             return Err(TOO_MUCH.to_owned());
         }
-        match said {
-            Said::Text(text) if core::str::from_utf8(text).is_err() => {
+        match sent {
+            Sent::Text(text) if core::str::from_utf8(text).is_err() => {
                 return Err("a text message must be UTF-8; send it as \"binary\"".to_owned());
             }
-            Said::Text(text) => encode_message(&mut outbox.bytes, Kind::Text, text, key),
-            Said::Binary(data) => encode_message(&mut outbox.bytes, Kind::Binary, data, key),
-            Said::Pong(data) => encode_pong(&mut outbox.bytes, data, key)
+            Sent::Text(text) => encode_message(&mut outbox.bytes, Kind::Text, text, key),
+            Sent::Binary(data) => encode_message(&mut outbox.bytes, Kind::Binary, data, key),
+            Sent::Pong(data) => encode_pong(&mut outbox.bytes, data, key)
                 .map_err(|_| "a pong may have up to 125 bytes")?,
-            Said::Close(code, reason) => {
+            Sent::Close(code, reason) => {
                 let code = u16::try_from(*code).ok().and_then(CloseCode::new);
                 let code =
                     code.ok_or("the code must be 1000 to 1003, 1007 to 1014 or 3000 to 4999")?;
@@ -285,12 +287,12 @@ impl Host {
     }
 }
 
-fn heard_of(incoming: Incoming<'_>) -> Heard<'_> {
+fn received_of(incoming: Incoming<'_>) -> Received<'_> {
     match incoming {
-        Incoming::Message(Message::Text(text)) => Heard::Text(text.as_bytes()),
-        Incoming::Message(Message::Binary(data)) => Heard::Binary(data),
-        Incoming::Ping(data) => Heard::Ping(data),
-        Incoming::Pong(_) => Heard::Pong,
-        Incoming::Close(close) => Heard::Close(close),
+        Incoming::Message(Message::Text(text)) => Received::Text(text.as_bytes()),
+        Incoming::Message(Message::Binary(data)) => Received::Binary(data),
+        Incoming::Ping(data) => Received::Ping(data),
+        Incoming::Pong(_) => Received::Pong,
+        Incoming::Close(close) => Received::Close(close),
     }
 }
