@@ -223,7 +223,9 @@ impl Configuration {
         if !edit.apply(&mut config)? {
             return Ok(false);
         }
-        let (_, shortfall) = self.replace(config, loader, Cause::Edit)?;
+        let replaced = self.replace(config, loader, Cause::Edit);
+        let (_, shortfall) =
+            replaced.map_err(|text| text.strip_prefix("tidegate: ").unwrap_or(&text).to_owned())?;
         shortfall.map_or(Ok(true), Err)
     }
 

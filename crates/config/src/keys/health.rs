@@ -96,7 +96,7 @@ pub static HEALTH: Section = Section {
              is shortened at random by up to a half. A check that fails on a kept connection is made again on a new one at \
              once, and a connection on which a check failed is closed. Once the server accepts no more connections, checks \
              can pass for up to this long.",
-            "A check over its own connection also finds a server that accepts no more connections. Set it to \"30s\" for \
+            "A check over its own connection also finds a server that accepts no more connections. Set it to \"1m\" for \
              thousands of servers or for TLS: a check over a kept connection costs a fraction.",
         ),
         key(

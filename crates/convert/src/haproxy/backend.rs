@@ -201,6 +201,7 @@ fn server_option(
         "rise" => check("rise", count(), shared),
         "fall" => check("fall", count(), shared),
         "port" => check("port", count(), shared),
+        "check-reuse-pool" => check("keep-alive", Some(Value::Text("1m".to_owned())), shared),
         "no-check-ssl" => shared.check.push(("tls", Value::Flag(false), line)),
         "check-ssl" => findings.unneeded(line, "checks use TLS if the pool does"),
         "slowstart" => shared.slow_start = units::milliseconds(value, "ms").map(|ms| (ms, line)),
@@ -455,6 +456,10 @@ fn health(section: &Section, pool: &mut Block, shared: &Shared, findings: &mut F
         None => pool.set_in("health", "tcp", Value::Flag(true), line),
     }
     for (key, value, line) in &shared.check {
+        if *key == "keep-alive" && http.is_none() {
+            findings.unneeded(*line, "a check by TCP is a connection of its own");
+            continue;
+        }
         pool.set_in("health", key, value.clone(), *line);
     }
     if let Some(timeout) = section.last(&["timeout", "check"])

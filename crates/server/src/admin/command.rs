@@ -427,7 +427,10 @@ const COMMANDS: &[Command] = &[
         about: "the same as SIGUSR2: starts the program again with the same listening sockets, then stops; the log states \
                 the result",
         example: "upgrade",
-        run: |arguments, _| signal("upgrade", arguments, Signal::USR2),
+        run: |arguments, operations| {
+            signal("upgrade", arguments, Signal::USR2)?;
+            Ok(Reply::Changed(edits::lost_in_upgrade(operations)))
+        },
     },
     Command {
         words: &["shutdown"],

@@ -21,6 +21,14 @@ pub(super) fn show(arguments: &[&str], operations: &Operations) -> Outcome {
     Ok(Shown(edits.into_iter().map(|edit| edit + "\n").collect()))
 }
 
+/// States how many edits the new process of an upgrade will not have, because it reads the file.
+pub(super) fn lost_in_upgrade(operations: &Operations) -> String {
+    match operations.edits.in_force().len() {
+        0 => String::new(),
+        count => format!("edits that the new process does not have: {count}\n"),
+    }
+}
+
 /// Adds a server. HAProxy's form, with a name and an address, is accepted if the name is the address.
 pub(super) fn add_server(arguments: &[&str], operations: &Operations) -> Outcome {
     let usage = "usage: add server POOL/ADDRESS [weight N] [connections-max N] [backup]";

@@ -48,7 +48,8 @@ fn file(name: &str, script: &str) -> String {
     let path = folder.join(format!("{name}.lua"));
     std::fs::write(&path, script).expect("a file");
     format!(
-        "[[listener]]\nbind = \"127.0.0.1:0\"\n[[route]]\nlua = \"a\"\n[lua.a]\nscript = {path:?}\n"
+        "[[listener]]\nbind = \"127.0.0.1:0\"\n[[route]]\npath = \"/p\"\nproxy = \"p\"\n[[route]]\nlua = \"a\"\n\
+         [lua.a]\nscript = {path:?}\n[pool.p]\nservers = [\"127.0.0.1:9\"]\n"
     )
 }
 
@@ -95,6 +96,20 @@ fn reload(
     workers: &[Option<Answers>],
     is_stopping: bool,
 ) -> (Result<Option<String>, String>, Vec<Vec<&'static str>>) {
+    with_workers(name, workers, is_stopping, |configuration, changed| {
+        let replaced = configuration.replace(changed, &mut TlsLoader::default(), Cause::File);
+        replaced.map(|(_, shortfall)| shortfall)
+    })
+}
+
+/// Changes the configuration of a process whose workers answer so; `change` also gets a changed configuration. Returns the result
+/// and the mail of each worker.
+fn with_workers<T>(
+    name: &str,
+    workers: &[Option<Answers>],
+    is_stopping: bool,
+    change: impl FnOnce(&mut Configuration, Config) -> T,
+) -> (T, Vec<Vec<&'static str>>) {
     let text = file(name, "return { on_request = function() end }");
     let config = tidegate_config::parse(&text, "the test").expect("it is valid");
     let wakers = make_wakers(workers.len()).expect("wakers");
@@ -137,12 +152,12 @@ fn reload(
             let (answers, ends) = (*answers, &ends);
             scope.spawn(move || play(mailbox, answers, log, ends));
         }
-        let result = configuration.replace(config, &mut TlsLoader::default(), Cause::File);
+        let result = change(&mut configuration, config);
         *ends.lock().expect("a flag") = true;
         result
     });
     let logs = logs.iter().map(|log| log.lock().expect("a log").clone()).collect();
-    (result.map(|(_, shortfall)| shortfall), logs)
+    (result, logs)
 }
 
 #[test]
@@ -183,6 +198,48 @@ fn result_names_a_later_worker_that_keeps_the_settings_before() {
 fn reload_does_not_wait_for_workers_of_a_process_that_stops() {
     let (result, _) = reload("stops", &[None], true);
     assert_eq!(result.expect_err("it ends"), "tidegate: worker 0: the process is stopping");
+}
+
+/// An edit that adds a server.
+fn added(address: &str) -> LiveEdit {
+    let server = live_edit::parse_server(address, &[]).expect("it is a server");
+    LiveEdit::AddServer { pool: "p".to_owned(), server }
+}
+
+#[test]
+fn edits_last_until_the_file_is_read_again() {
+    let loader = &mut TlsLoader::default();
+    let ((), mail) = with_workers("edits", &[Some(SOUND); 2], false, |configuration, changed| {
+        let (first, second) = (added("127.0.0.1:10"), added("127.0.0.1:11"));
+        assert_eq!(configuration.edit(&first, loader), Ok(true));
+        assert_eq!(configuration.edit(&second, loader), Ok(true));
+        let refusal = configuration.edit(&first, loader).expect_err("the server exists");
+        assert_eq!(refusal, "server p/127.0.0.1:10 exists already");
+        assert_eq!(configuration.read.edits(), [first.clone(), second]);
+        assert_eq!(configuration.arranged.config.pools[0].servers.len(), 3);
+        assert!(configuration.replace(changed, loader, Cause::File).is_ok());
+        assert_eq!(configuration.read.edits(), []);
+        assert_eq!(configuration.edit(&first, loader), Ok(true));
+        assert_eq!(configuration.read.edits(), [first]);
+    });
+    assert_eq!(mail, [["prepare", "settings"].repeat(4), ["prepare", "settings"].repeat(4)]);
+}
+
+#[test]
+fn edit_that_workers_refuse_is_not_in_force() {
+    let loader = &mut TlsLoader::default();
+    let fails = Answers { applied: Err("no descriptors"), ..SOUND };
+    let edit = added("127.0.0.1:10");
+    with_workers("refused", &[Some(fails), Some(SOUND)], false, |configuration, _| {
+        assert_eq!(configuration.edit(&edit, loader), Err("no descriptors".to_owned()));
+        assert_eq!(configuration.read.edits(), []);
+        assert_eq!(configuration.arranged.config.pools[0].servers.len(), 1);
+    });
+    with_workers("partly", &[Some(SOUND), Some(fails)], false, |configuration, _| {
+        let shortfall = configuration.edit(&edit, loader).expect_err("one worker keeps them");
+        assert!(shortfall.contains("in force, but worker 1"), "{shortfall}");
+        assert_eq!(configuration.read.edits(), std::slice::from_ref(&edit));
+    });
 }
 
 #[test]

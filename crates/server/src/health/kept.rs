@@ -1,6 +1,6 @@
 //! Connections that the prober keeps open between the checks of a server.
 //! In: shortages of this process. Out: whether a connection may be kept.
-//! Limits: one connection for each server, and `most` in all, so that the other half of the prober's slots stays free for checks
+//! Limits: one connection for each server, and `most` in all, so that a quarter of the prober's slots stays free for checks
 //! over their own connections; none is kept for `SHORTAGE_SPAN` after this process lacked a descriptor or memory for a
 //! check. The prober has no descriptor table of a worker, so its connections take none of the descriptors of clients.
 
@@ -36,7 +36,7 @@ pub(super) struct KeptBound {
 impl KeptBound {
     /// No connection so far, for a prober with this many slots.
     pub(super) fn new(slots: usize) -> Self {
-        Self { count: 0, most: slots / 2, lacking_until: Moment::ZERO }
+        Self { count: 0, most: slots - slots.div_ceil(4), lacking_until: Moment::ZERO }
     }
 
     /// Whether one more connection may be kept.
