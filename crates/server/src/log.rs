@@ -470,6 +470,11 @@ pub(crate) fn info(message: fmt::Arguments<'_>) {
     }
 }
 
+/// Logs a change that an operator has made, at each level of the log: `set log level` must not hide who changes what.
+pub(crate) fn audit(message: fmt::Arguments<'_>) {
+    submit(Destination::Stderr(Level::Info), message);
+}
+
 /// Prints a startup line, without time and level.
 pub(crate) fn banner(message: fmt::Arguments<'_>) {
     submit(Destination::Banner, message);

@@ -1,7 +1,7 @@
 //! Messages to the service manager (sd_notify(3)): ready, reloading, stopping, alive.
 //! In: NOTIFY_SOCKET and WATCHDOG_USEC of the environment. Out: datagrams to systemd; log lines for a worker that hangs, and where.
 //! Never: delays a worker, except one that hangs, or fails. Without a service manager, nothing is sent.
-//! Invariant: the process is reported alive only if every worker has finished a turn since the last report.
+//! Invariant: the process is reported alive only while every worker has finished a turn within half of WatchdogSec, or 2 s.
 
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::ffi::OsStrExt as _;
@@ -9,7 +9,7 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
@@ -22,8 +22,12 @@ use crate::threads;
 /// once a second. A shorter interval causes a warning.
 const REPORT_EVERY_RECOMMENDED_MIN: Duration = Duration::from_secs(3);
 
-/// How often workers are looked at without a service manager that expects reports.
+/// Without a service manager that expects reports: how long a worker may take for a turn.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
+/// A worker is never stuck before this time: an idle worker finishes a turn once a second.
+const STUCK_AFTER_MIN: Duration = Duration::from_secs(2);
+/// How often workers are looked at between two reports. A worker that continues is reported after this fraction.
+const TICKS_PER_REPORT: u32 = 8;
 
 /// Reports that the process serves, or that it serves again after a reload.
 pub(crate) fn ready() {
@@ -89,33 +93,45 @@ pub(crate) fn start_watchdog(accounts: Vec<Arc<Accounts>>) -> std::io::Result<()
             2 * REPORT_EVERY_RECOMMENDED_MIN
         ));
     }
-    let every = span.map_or(LOOK_EVERY, |span| span / 2);
+    let report_every = span.map_or(LOOK_EVERY, |span| span / 2);
+    let stuck_after = report_every.max(STUCK_AFTER_MIN);
+    let tick = report_every / TICKS_PER_REPORT;
     let work = move || {
-        let mut alive = Alive::new(accounts.len());
+        let mut alive = Alive::new(accounts.len(), Instant::now());
+        let mut reported_at: Option<Instant> = None;
         loop {
             let turns: Vec<u64> = accounts.iter().map(|of| of.counters.turns.load()).collect();
-            let stuck = alive.look(&turns);
-            note_stuck(&accounts, &stuck, every);
+            let now = Instant::now();
+            alive.look(&turns, now, 2 * tick);
+            note_stuck(&accounts, &alive.stuck(now, stuck_after), stuck_after);
             let is_stuck = |of: &Arc<Accounts>| of.is_stuck.load(Ordering::Relaxed);
-            if span.is_some() && !accounts.iter().any(is_stuck) {
+            let is_due = reported_at.is_none_or(|at| now - at + tick / 2 >= report_every);
+            if span.is_some() && is_due && !accounts.iter().any(is_stuck) {
                 tell("WATCHDOG=1");
+                reported_at = Some(now);
             }
-            thread::sleep(every);
+            thread::sleep(tick);
         }
     };
     threads::spawn("watchdog", work).map(drop)
 }
 
-/// Logs which workers are stuck, and where they were when that was found.
-fn note_stuck(accounts: &[Arc<Accounts>], stuck: &[usize], every: Duration) {
+/// Logs which workers are stuck, and what one of those that were not stuck before executes. The others are described by the
+/// next calls: a description takes a while, in which the process is not reported alive.
+fn note_stuck(accounts: &[Arc<Accounts>], stuck: &[usize], after: Duration) {
+    let mut has_described = false;
     for (worker, accounts) in accounts.iter().enumerate() {
         let is_stuck = stuck.contains(&worker) && !accounts.has_stopped.load(Ordering::Relaxed);
+        let is_new = is_stuck && !accounts.is_stuck.load(Ordering::Relaxed);
+        if is_new && core::mem::replace(&mut has_described, true) {
+            continue;
+        }
         let was_stuck = accounts.is_stuck.swap(is_stuck, Ordering::Relaxed);
         match (was_stuck, is_stuck) {
             (false, false) => {}
             (true, false) => log::info(format_args!("worker {worker} finishes its turns again")),
             (_, true) => log::error(format_args!(
-                "worker {worker} has not finished its turn for {every:?}; the process is not alive (/live, WatchdogSec)"
+                "worker {worker} has not finished its turn for {after:?}; the process is not alive (/live, WatchdogSec)"
             )),
         }
         if let Some(thread) = accounts.thread.get().filter(|_| is_stuck && !was_stuck) {
@@ -126,21 +142,36 @@ fn note_stuck(accounts: &[Arc<Accounts>], stuck: &[usize], every: Duration) {
     }
 }
 
-/// The turns that each worker had finished at the last look; `None` before the first look.
-struct Alive(Vec<Option<u64>>);
+/// When each worker was last seen to have finished a turn.
+struct Alive {
+    /// By worker: how many turns it had finished, and when that number was first seen.
+    workers: Vec<(u64, Instant)>,
+    /// The time of the last look.
+    looked_at: Instant,
+}
 
 impl Alive {
-    fn new(workers: usize) -> Self {
-        Self(vec![None; workers])
+    fn new(workers: usize, now: Instant) -> Self {
+        Self { workers: vec![(0, now); workers], looked_at: now }
     }
 
-    /// The workers that have finished no turn since the last look.
-    fn look(&mut self, turns: &[u64]) -> Vec<usize> {
-        let all = self.0.iter().zip(turns).enumerate();
-        let stuck = all.filter(|(_, (before, now))| **before == Some(**now));
-        let stuck = stuck.map(|(worker, _)| worker).collect();
-        self.0 = turns.iter().copied().map(Some).collect();
-        stuck
+    /// Records the turns that the workers have finished until `now`. If the look is later than `late_after`, the process
+    /// itself did not run: it was stopped, or its machine was. The workers then have the whole time again.
+    fn look(&mut self, turns: &[u64], now: Instant, late_after: Duration) {
+        let is_late = now.saturating_duration_since(self.looked_at) > late_after;
+        self.looked_at = now;
+        for (worker, turns) in self.workers.iter_mut().zip(turns) {
+            if is_late || worker.0 != *turns {
+                *worker = (*turns, now);
+            }
+        }
+    }
+
+    /// The workers that have finished no turn for `after`.
+    fn stuck(&self, now: Instant, after: Duration) -> Vec<usize> {
+        let all = self.workers.iter().enumerate();
+        let stuck = all.filter(|(_, (_, since))| now.saturating_duration_since(*since) >= after);
+        stuck.map(|(worker, _)| worker).collect()
     }
 }
 
@@ -148,12 +179,34 @@ impl Alive {
 mod tests {
     use super::*;
 
+    const AFTER: Duration = Duration::from_secs(10);
+    const LATE: Duration = Duration::from_secs(2);
+
     #[test]
     fn process_is_alive_if_every_worker_has_finished_a_turn() {
-        let mut alive = Alive::new(2);
-        assert!(alive.look(&[0, 0]).is_empty(), "the first look");
-        assert!(alive.look(&[1, 5]).is_empty());
-        assert_eq!(alive.look(&[2, 5]), [1]);
-        assert!(alive.look(&[3, 6]).is_empty(), "the worker continues");
+        let begin = Instant::now();
+        let at = |seconds| begin + Duration::from_secs(seconds);
+        let mut alive = Alive::new(2, begin);
+        for second in 1..=30 {
+            // The second worker is stuck between the times 5 and 20.
+            let second_turns = if (5..20).contains(&second) { 5 } else { second };
+            alive.look(&[second, second_turns], at(second), LATE);
+            let expected: &[usize] = if (15..20).contains(&second) { &[1] } else { &[] };
+            assert_eq!(alive.stuck(at(second), AFTER), expected, "after {second} s");
+        }
+    }
+
+    #[test]
+    fn workers_are_not_stuck_because_the_process_was_stopped() {
+        let begin = Instant::now();
+        let at = |seconds| begin + Duration::from_secs(seconds);
+        let mut alive = Alive::new(1, begin);
+        alive.look(&[1], at(1), LATE);
+        alive.look(&[1], at(60), LATE);
+        assert!(alive.stuck(at(60), AFTER).is_empty(), "the look is late");
+        (61..70).for_each(|second| alive.look(&[1], at(second), LATE));
+        assert!(alive.stuck(at(69), AFTER).is_empty());
+        alive.look(&[1], at(70), LATE);
+        assert_eq!(alive.stuck(at(70), AFTER), [0], "it does not run again");
     }
 }

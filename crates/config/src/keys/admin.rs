@@ -32,7 +32,8 @@ pub static ADMIN: Section = Section {
             Text("the path of a file"),
             Absent,
             "A file with a second token, for programs that only read: its clients get all pages, and run only commands that \
-             begin with show, get, help or wait. Only with `token-file`.",
+             begin with show, get, help or wait, except show errors, sess and conn, which contain requests of clients. Only with \
+             `token-file`.",
             "",
         ),
     ],

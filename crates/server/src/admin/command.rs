@@ -458,9 +458,14 @@ pub(super) fn run(words: &[&str], operations: &Operations) -> Outcome {
     Err(unknown(words))
 }
 
-/// Whether a command changes something or costs the process much, so that a client that may only read must not run it.
+/// Whether a command changes something, costs the process much, or shows requests of clients, which may contain
+/// credentials, so that a client that may only read must not run it.
 pub(super) fn needs_all_rights(words: &[&str]) -> bool {
-    !matches!(words.first(), Some(&("show" | "get" | "help" | "wait")))
+    match words {
+        ["show", "errors" | "sess" | "conn", ..] => true,
+        ["show" | "get" | "help" | "wait", ..] => false,
+        _ => true,
+    }
 }
 
 /// Whether `words` begin with a command.

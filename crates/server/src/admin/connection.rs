@@ -55,6 +55,8 @@ enum Phase {
     Unauthenticated,
     /// For the next line of a session.
     Idle,
+    /// For the end of a command `wait`.
+    Waiting,
     /// For nothing: the connection is being served, and is not closed for another one.
     Served,
     /// It has been ended, and its thread is about to notice.
@@ -114,6 +116,15 @@ impl Places {
         Some(Connection { stream, deadline, number, places: self.clone() })
     }
 
+    /// Ends all connections.
+    #[cfg(test)]
+    pub(super) fn end_all(&self) {
+        for holder in &mut self.lock().holders {
+            holder.phase = Phase::Ended;
+            holder.stream.end();
+        }
+    }
+
     /// How many connections were closed because the places were taken.
     pub(super) fn displaced(&self) -> u64 {
         self.lock().displaced
@@ -151,6 +162,19 @@ impl Connection {
     /// The session waits for its next line.
     pub(super) fn mark_idle(&mut self) {
         self.enter(Phase::Idle, SESSION_SPAN);
+    }
+
+    /// A command waits, for a longer time than others may run. Its connection is closed for a new one if all places are
+    /// taken.
+    pub(super) fn mark_waiting(&mut self) {
+        self.enter(Phase::Waiting, REPLY_SPAN);
+    }
+
+    /// Whether the connection was closed for a new one.
+    pub(super) fn was_ended(&self) -> bool {
+        let held = self.places.lock();
+        let own = held.holders.iter().find(|holder| holder.number == self.number);
+        own.is_none_or(|own| own.phase == Phase::Ended)
     }
 
     fn enter(&mut self, phase: Phase, span: Duration) {

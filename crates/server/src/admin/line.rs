@@ -2,14 +2,20 @@
 //! In: lines of commands, separated by `;`. Out: for each command its text and an empty line. After a line the
 //! connection closes, unless `prompt` began a session.
 //! Never: runs a part of a line: every command of a line is looked up before the first one runs. Runs anything after a
-//! line that was refused: lines of another protocol may contain commands.
+//! line that was refused: lines of another protocol may contain commands. Holds the texts of several commands: each is
+//! written before the next command runs.
+//! Limits: `COMMANDS_MAX` commands in a line; `wait::SPAN_MAX` for all waits of a line.
 
 use std::io::{self, Write as _};
+use std::time::Instant;
 
 use super::command::{self, Reply};
 use super::connection::Connection;
 use super::token::Rights;
-use super::{Caller, Input, Operations};
+use super::{Caller, Input, Operations, wait};
+
+/// The most commands of a line.
+const COMMANDS_MAX: usize = 64;
 
 /// Serves the line `first` and, in a session, the lines after it.
 pub(super) fn serve(
@@ -22,7 +28,7 @@ pub(super) fn serve(
     let mut session = Session { has_prompt: false, rights: caller.tokens.rights_of(None) };
     let mut next = Some(first);
     while let Some(line) = next {
-        let (mut output, goes_on) = session.run_line(&line, caller, operations, &mut connection);
+        let (mut output, goes_on) = session.run_line(&line, caller, operations, &mut connection)?;
         let is_known = session.rights != Rights::None;
         match is_known {
             true => connection.mark_served(),
@@ -79,20 +85,25 @@ impl<'l> Step<'l> {
 }
 
 impl Session {
-    /// Runs the commands of a line, if all of them are known. Returns their texts, and whether another line may follow.
+    /// Runs the commands of a line, if all of them are known, and writes their texts. Returns what is left to write, and
+    /// whether another line may follow.
     fn run_line(
         &mut self,
         line: &str,
         caller: &Caller,
         operations: &Operations,
         connection: &mut Connection,
-    ) -> (String, bool) {
+    ) -> io::Result<(String, bool)> {
         let texts = line.split(';').map(str::trim).filter(|text| !text.is_empty());
         let steps: Vec<Step<'_>> = match texts.map(Step::of).collect() {
             Ok(steps) => steps,
-            Err(why) => return (format!("error: {why}\n\n"), false),
+            Err(why) => return Ok((format!("error: {why}\n\n"), false)),
         };
-        let (mut output, mut quits) = (String::new(), false);
+        if steps.len() > COMMANDS_MAX {
+            return Ok((TOO_MANY.to_owned(), false));
+        }
+        let waits_until = Instant::now() + wait::SPAN_MAX;
+        let mut quits = false;
         for step in steps {
             match step {
                 Step::Quit => quits = true,
@@ -100,23 +111,27 @@ impl Session {
                 Step::Auth(token) => {
                     self.rights = caller.tokens.rights_of(Some(token));
                     if self.rights == Rights::None {
-                        return (output + DENIED, false);
+                        return Ok((DENIED.to_owned(), false));
                     }
                 }
-                Step::Run(_) if self.rights == Rights::None => return (output + DENIED, false),
+                Step::Run(_) if self.rights == Rights::None => {
+                    return Ok((DENIED.to_owned(), false));
+                }
                 Step::Run(words)
                     if self.rights == Rights::Read && command::needs_all_rights(&words) =>
                 {
-                    return (output + READ_ONLY, false);
+                    return Ok((READ_ONLY.to_owned(), false));
                 }
                 Step::Run(words) => {
                     // A command may take longer than the time limit for a line, and the connection keeps its place meanwhile.
                     connection.mark_served();
-                    output.push_str(&run(&words, caller, operations, connection));
+                    let text = run(&words, caller, operations, connection, waits_until);
+                    connection.mark_served();
+                    connection.write_all(text.as_bytes())?;
                 }
             }
         }
-        (output, self.has_prompt && !quits)
+        Ok((String::new(), self.has_prompt && !quits))
     }
 }
 
@@ -125,7 +140,8 @@ fn run(
     words: &[&str],
     caller: &Caller,
     operations: &Operations,
-    connection: &Connection,
+    connection: &mut Connection,
+    waits_until: Instant,
 ) -> String {
     match command::run(words, operations) {
         Ok(Reply::Profile(plan)) => {
@@ -135,10 +151,13 @@ fn run(
                 Err(why) => format!("error: {why}\n\n"),
             }
         }
-        Ok(Reply::Wait(wait)) => match wait.run(operations) {
-            Ok(()) => "\n".to_owned(),
-            Err(why) => format!("error: {why}\n\n"),
-        },
+        Ok(Reply::Wait(wait)) => {
+            connection.mark_waiting();
+            match wait.run(operations, waits_until, || connection.was_ended()) {
+                Ok(()) => "\n".to_owned(),
+                Err(why) => format!("error: {why}\n\n"),
+            }
+        }
         Ok(Reply::Shown(text)) => text + "\n",
         Ok(Reply::Changed(text)) => {
             super::audit(caller, &words.join(" "));
@@ -153,7 +172,12 @@ const DENIED: &str =
     "error: present the token first: auth TOKEN (tidegate ctl: --token-file FILE)\n\n";
 
 /// The reply to a client with the token for reading.
-const READ_ONLY: &str = "error: with this token, only show, get, help and wait are allowed; present that of `token-file`\n\n";
+const READ_ONLY: &str = "error: with this token, only show, get, help and wait are allowed, and not show errors, sess and conn, \
+    which contain requests of clients; present the token of `token-file`\n\n";
+
+/// The reply to a line with more than `COMMANDS_MAX` commands.
+const TOO_MANY: &str =
+    "error: a line has at most 64 commands; no command of the line was executed\n\n";
 
 #[cfg(test)]
 mod tests {
@@ -294,6 +318,9 @@ mod tests {
             "del server p/127.0.0.1:2",
             "disable listener 127.0.0.1:1",
             "enable listener 127.0.0.1:1",
+            "show errors",
+            "show sess",
+            "show conn 1",
         ] {
             let line = format!("auth reader;{line}\n");
             let (reply, is_set) = exchange(line.as_bytes(), Some("secret"));
@@ -303,6 +330,71 @@ mod tests {
         assert!(reply.starts_with("Name: Tidegate\n") && !reply.contains("error"), "{reply}");
         let both = format!("auth reader;auth secret;{SET}\n");
         assert!(exchange(both.as_bytes(), Some("secret")).1);
+    }
+
+    #[test]
+    fn line_with_too_many_commands_runs_none() {
+        let line = format!("{SET};{}\n", "show info;".repeat(COMMANDS_MAX));
+        let (reply, is_set) = exchange(line.as_bytes(), None);
+        assert!(!is_set && reply == TOO_MANY, "{reply}");
+        let (reply, _) = exchange("show info;".repeat(COMMANDS_MAX).as_bytes(), None);
+        assert_eq!(reply.matches("Name: Tidegate").count(), COMMANDS_MAX);
+    }
+
+    #[test]
+    fn client_that_waits_gives_its_place_to_a_new_client() {
+        let operations = operations();
+        let tokens = Arc::new(Tokens { all: None, read: None });
+        let clients = std::thread::scope(|scope| {
+            let mut clients = Vec::new();
+            for _ in 0..super::super::connection::CONNECTIONS_MAX {
+                let (mut client, own) = UnixStream::pair().expect("a pair of sockets");
+                client.write_all(b"wait 5m;wait 5m\n").expect("room");
+                let connection = operations.places.take(Stream::Unix(own)).expect("a place");
+                let caller = Caller { from: "the test".to_owned(), tokens: Arc::clone(&tokens) };
+                let operations = &operations;
+                scope.spawn(move || serve_any(connection, &caller, operations));
+                clients.push(client);
+            }
+            // Three times as many new clients are served, each of which closes one that waits or has not sent a line yet.
+            for _ in 0..3 * super::super::connection::CONNECTIONS_MAX {
+                let begin = Instant::now();
+                let (mut client, own) = UnixStream::pair().expect("a pair of sockets");
+                client.write_all(b"show info\n").expect("room");
+                let mut own = Some(own);
+                let connection = loop {
+                    // The threads of ended waits need a moment to leave.
+                    let stream = own.take().map_or_else(|| unreachable!(), Stream::Unix);
+                    match operations.places.take(stream) {
+                        Some(connection) => break connection,
+                        None => {
+                            assert!(begin.elapsed().as_secs() < 60, "no place");
+                            std::thread::yield_now();
+                            let pair = UnixStream::pair().expect("a pair of sockets");
+                            (client, own) = (pair.0, Some(pair.1));
+                            client.write_all(b"show info\n").expect("room");
+                        }
+                    }
+                };
+                let caller = Caller { from: "the test".to_owned(), tokens: Arc::clone(&tokens) };
+                let _ = serve_any(connection, &caller, &operations);
+                let mut reply = String::new();
+                let _ = client.read_to_string(&mut reply);
+                assert!(reply.starts_with("Name: Tidegate\n"), "{reply}");
+                // Another client waits in its place.
+                let (mut client, own) = UnixStream::pair().expect("a pair of sockets");
+                client.write_all(b"wait 5m\n").expect("room");
+                let Some(connection) = operations.places.take(Stream::Unix(own)) else { continue };
+                let caller = Caller { from: "the test".to_owned(), tokens: Arc::clone(&tokens) };
+                let operations = &operations;
+                scope.spawn(move || serve_any(connection, &caller, operations));
+                clients.push(client);
+            }
+            operations.places.end_all();
+            clients
+        });
+        drop(clients);
+        assert_eq!(operations.places.open(), 0);
     }
 
     #[test]

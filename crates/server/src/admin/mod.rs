@@ -425,6 +425,6 @@ fn open_unix(path: &str) -> io::Result<UnixListener> {
 
 /// Logs a change that a client made.
 fn audit(caller: &Caller, command: &str) {
-    log::info(format_args!("admin: {} ran: {command}", caller.from));
+    log::audit(format_args!("admin: {} ran: {command}", caller.from));
     crate::events::note(EventKind::Admin, format_args!("{} ran: {command}", caller.from));
 }

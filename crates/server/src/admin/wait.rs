@@ -1,9 +1,11 @@
 //! The command `wait`: for scripts that continue once a server has no requests, or takes requests again.
 //! In: words; the states of servers. Out: nothing at the end of the wait, or why the wait has failed.
 //! Never: runs on a worker: the thread of the client looks at the server again and again.
-//! Limits: `SPAN_MAX`: a client that waits has one of the places of the interface.
+//! Limits: `SPAN_MAX` for all waits of a line. A client that waits has one of the places of the interface until a new client
+//! needs it.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -15,8 +17,8 @@ use super::command::{Outcome, Reply};
 use super::profile::parse_span;
 use crate::stats::Subject;
 
-/// The longest wait.
-const SPAN_MAX: Duration = Duration::from_secs(300);
+/// The longest wait, and the longest time of all waits of a line.
+pub(super) const SPAN_MAX: Duration = Duration::from_secs(300);
 /// How often the thread looks again.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 const USAGE: &str = "usage: wait DURATION [server POOL/SERVER up|down|unused], such as: wait 30s server api/10.0.0.1:8000 unused";
@@ -67,17 +69,30 @@ pub(super) fn plan(arguments: &[&str], operations: &Operations) -> Outcome {
 }
 
 impl Wait {
-    /// Waits. A client that has ended its side of the connection, as `socat` does at once, still waits for the reply.
-    pub(super) fn run(&self, operations: &Operations) -> Result<(), String> {
-        let deadline = Instant::now() + self.span;
+    /// Waits, until `latest` at most, or until `was_ended`. A client that has ended its side of the connection, as `socat`
+    /// does at once, still waits for the reply.
+    pub(super) fn run(
+        &self,
+        operations: &Operations,
+        latest: Instant,
+        was_ended: impl Fn() -> bool,
+    ) -> Result<(), String> {
+        let deadline = latest.min(Instant::now() + self.span);
+        let turns = TurnsSince::new(operations);
         let until = self.until.as_ref();
         let mut until = until
             .map(|(pool, server, condition)| (Finder::new(operations, pool, server), *condition));
         loop {
             if let Some((finder, condition)) = &mut until
                 && finder.is_met(operations, *condition)?
+                && (*condition != Condition::Unused || turns.all_have_read_mail(operations))
+                // Requests that began before a worker had read its mail count in this look.
+                && finder.is_met(operations, *condition)?
             {
                 return Ok(());
+            }
+            if was_ended() {
+                return Err("another client needed the connection".to_owned());
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -93,6 +108,24 @@ impl Wait {
                 Err(format!("server {pool}/{server} is not {word} after {:?}", self.span))
             }
         }
+    }
+}
+
+/// The turns that each worker had finished when the wait began. A worker applies earlier commands, such as one that
+/// disables the server, at the end of a turn at the latest.
+struct TurnsSince(Vec<u64>);
+
+impl TurnsSince {
+    fn new(operations: &Operations) -> Self {
+        Self(operations.accounts.iter().map(|of| of.counters.turns.load()).collect())
+    }
+
+    /// Whether every worker has begun and finished a turn since then. An idle worker finishes one each second.
+    fn all_have_read_mail(&self, operations: &Operations) -> bool {
+        let workers = operations.accounts.iter().zip(&self.0);
+        workers.into_iter().all(|(of, before)| {
+            of.counters.turns.load() >= before + 2 || of.has_stopped.load(Ordering::Relaxed)
+        })
     }
 }
 
