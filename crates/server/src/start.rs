@@ -431,6 +431,9 @@ impl Service {
         if is_replaced {
             self.successor.send_transfer();
         }
+        if let Some(operations) = &self.operations {
+            operations.places.wait_for_replies(is_replaced);
+        }
     }
 }
 

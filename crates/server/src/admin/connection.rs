@@ -22,6 +22,11 @@ const REPLY_SPAN: Duration = Duration::from_secs(30);
 /// How long a session waits for its next line.
 const SESSION_SPAN: Duration = Duration::from_secs(60);
 
+/// How long a process that is about to exit waits for replies that are under way.
+const REPLIES_SPAN: Duration = Duration::from_secs(1);
+/// How often it looks at them.
+const LOOK_AGAIN: Duration = Duration::from_millis(2);
+
 /// A socket of a client.
 pub(super) enum Stream {
     Tcp(TcpStream),
@@ -122,6 +127,22 @@ impl Places {
         for holder in &mut self.lock().holders {
             holder.phase = Phase::Ended;
             holder.stream.end();
+        }
+    }
+
+    /// Waits until no reply is under way, for `REPLIES_SPAN` at most, because the process is about to exit. If `with_new`,
+    /// also for clients that have connected and not sent their request yet: they reached this process and not the next one.
+    pub(crate) fn wait_for_replies(&self, with_new: bool) {
+        let deadline = Instant::now() + REPLIES_SPAN;
+        let is_open = |phase| match phase {
+            Phase::Served => true,
+            Phase::Unauthenticated => with_new,
+            Phase::Idle | Phase::Waiting | Phase::Ended => false,
+        };
+        while self.lock().holders.iter().any(|holder| is_open(holder.phase))
+            && Instant::now() < deadline
+        {
+            std::thread::sleep(LOOK_AGAIN);
         }
     }
 
@@ -253,6 +274,33 @@ mod tests {
     fn is_ended(mut client: &UnixStream) -> bool {
         client.set_nonblocking(true).expect("a mode");
         matches!(client.read(&mut [0]), Ok(0))
+    }
+
+    #[test]
+    fn process_that_exits_waits_for_replies() {
+        let places = Places::default();
+        let (_client, connection) = connect(&places);
+        let mut connection = connection.expect("a place");
+        let begin = Instant::now();
+        places.wait_for_replies(false);
+        connection.mark_served();
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| places.wait_for_replies(false));
+            drop(connection);
+            waiting.join().expect("it ends");
+        });
+        let (_client, new) = connect(&places);
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| places.wait_for_replies(true));
+            drop(new);
+            waiting.join().expect("it ends");
+        });
+        assert!(begin.elapsed() < Duration::from_secs(60));
+        let (_client, mut silent) = connect(&places);
+        silent.as_mut().expect("a place").mark_served();
+        let begin = Instant::now();
+        places.wait_for_replies(false);
+        assert!(begin.elapsed() >= REPLIES_SPAN, "the reply is still under way");
     }
 
     #[test]
