@@ -561,6 +561,8 @@ impl Configuration {
         let listeners = live(&mut next.listeners.iter().map(Life::is_gone));
         let pools = live(&mut next.pools.iter().map(|pool| pool.life.is_gone()));
         let routes = next.config.routes.len();
+        // Equal configurations share their memory.
+        let read = if read == *next.config { Arc::clone(&next.config) } else { Arc::new(read) };
         let (what, edits) = self.note_read(read, cause);
         let line = format!(
             "configuration {what}: listeners {listeners}, routes {routes}, pools {pools}{changes}{edits}"
@@ -589,13 +591,12 @@ impl Configuration {
 
 impl Configuration {
     /// Notes the configuration that was read or edited. Returns what has happened, and how many edits there are or were.
-    fn note_read(&mut self, read: Config, cause: Cause) -> (&'static str, String) {
+    fn note_read(&mut self, read: Arc<Config>, cause: Cause) -> (&'static str, String) {
         if let Some(operations) = &self.operations
             && let Ok(mut inventory) = operations.inventory.lock()
         {
             *inventory = Inventory::of(&read);
         }
-        let read = Arc::new(read);
         let noted = match cause {
             Cause::File => {
                 let dropped = self.read.edits().len();
