@@ -202,11 +202,10 @@ impl Configuration {
                 log::error(format_args!(
                     "the configuration was not reloaded; the previous settings stay in force"
                 ));
-                let why = text.lines().next().unwrap_or_default();
+                let why = without_prefix(text.lines().next().unwrap_or_default());
                 events::note(EventKind::Reload, format_args!("not reloaded: {why}"));
                 for line in text.lines().filter(|line| !line.is_empty()) {
-                    let line = line.strip_prefix("error: ").unwrap_or(line);
-                    log::error(format_args!("{line}"));
+                    log::error(format_args!("{}", without_prefix(line)));
                 }
                 None
             }
@@ -521,7 +520,7 @@ impl Configuration {
                     return Err("the process is stopping".to_owned());
                 }
                 (_, true) if order.take().is_some() => {
-                    return Err(format!("the worker has not answered within {APPLY_SPAN:?}"));
+                    return Err(format!("the worker has not responded within {APPLY_SPAN:?}"));
                 }
                 (_, true) => {
                     log::warning(format_args!(
@@ -616,6 +615,12 @@ impl Configuration {
         }
         noted
     }
+}
+
+/// A line without the prefix that it has on stderr.
+fn without_prefix(line: &str) -> &str {
+    let rest = line.strip_prefix("error: ").or_else(|| line.strip_prefix("tidegate: "));
+    rest.unwrap_or(line)
 }
 
 /// States how many edits a reload has dropped.
