@@ -178,9 +178,9 @@ pub(crate) struct Interface {
     /// The tokens that clients must present.
     tokens: Tokens,
     /// The end of a pipe from which the thread reads that another process has taken over.
-    bell: OwnedFd,
-    /// The end of the pipe that tells it to the thread; `None` after `take_doorbell`.
-    doorbell: Option<LeaveSignal>,
+    leave_reader: OwnedFd,
+    /// The end of the pipe that tells it to the thread; `None` after `share_socket`.
+    leave_signal: Option<LeaveSignal>,
 }
 
 /// Tells the thread of the interface to leave the socket to another process.
@@ -188,7 +188,7 @@ pub(crate) struct LeaveSignal(OwnedFd);
 
 impl LeaveSignal {
     /// Makes the thread stop accepting connections.
-    pub(crate) fn ring(&self) {
+    pub(crate) fn notify(&self) {
         let _ = rustix::io::write(&self.0, b"1");
     }
 }
@@ -229,21 +229,21 @@ impl Interface {
                 return Err(format!("the admin interface cannot listen on {place}: {error}"));
             }
         };
-        let bell = pipe_with(PipeFlags::CLOEXEC);
-        let (bell, doorbell) =
-            bell.map_err(|error| format!("the admin interface cannot be opened: {error}"))?;
-        Ok(Self { socket, tokens, bell, doorbell: Some(LeaveSignal(doorbell)) })
+        let leave_reader = pipe_with(PipeFlags::CLOEXEC);
+        let (leave_reader, leave_signal) = leave_reader
+            .map_err(|error| format!("the admin interface cannot be opened: {error}"))?;
+        Ok(Self { socket, tokens, leave_reader, leave_signal: Some(LeaveSignal(leave_signal)) })
     }
 
     /// A copy of the socket for another process, and the signal that makes the thread leave the socket to that process. `None`
     /// on a second call, and if the socket is not open.
-    pub(crate) fn take_doorbell(&mut self) -> Option<(OwnedFd, LeaveSignal)> {
+    pub(crate) fn share_socket(&mut self) -> Option<(OwnedFd, LeaveSignal)> {
         let copy = match &self.socket {
             Socket::Taken(_) => return None,
             Socket::Tcp(listener) => listener.as_fd().try_clone_to_owned(),
             Socket::Unix(listener) => listener.as_fd().try_clone_to_owned(),
         };
-        Some((copy.ok()?, self.doorbell.take()?))
+        Some((copy.ok()?, self.leave_signal.take()?))
     }
 
     /// The address, for the lines of the start.
@@ -273,7 +273,7 @@ impl Interface {
         operations: Arc<Operations>,
         opening: Option<mpsc::Receiver<()>>,
     ) -> io::Result<()> {
-        let Self { socket, tokens, bell, .. } = self;
+        let Self { socket, tokens, leave_reader, .. } = self;
         let tokens = Arc::new(tokens);
         threads::spawn("admin", move || {
             let mut socket = socket;
@@ -282,7 +282,7 @@ impl Interface {
             }
             loop {
                 // During an upgrade, two processes may accept from the socket.
-                if !wait_for_client(&socket, &bell) {
+                if !wait_for_client(&socket, &leave_reader) {
                     return Ended::AsPlanned;
                 }
                 let accepted = match &socket {
@@ -316,7 +316,7 @@ impl Interface {
 }
 
 /// Waits for a connection. Returns false once another process has taken over the socket.
-fn wait_for_client(socket: &Socket, bell: &OwnedFd) -> bool {
+fn wait_for_client(socket: &Socket, leave_reader: &OwnedFd) -> bool {
     let (listener, is_set) = match socket {
         Socket::Taken(_) => return true,
         Socket::Tcp(listener) => (listener.as_fd(), listener.set_nonblocking(true)),
@@ -325,7 +325,8 @@ fn wait_for_client(socket: &Socket, bell: &OwnedFd) -> bool {
     if is_set.is_err() {
         return true;
     }
-    let mut polled = [PollFd::new(&listener, PollFlags::IN), PollFd::new(bell, PollFlags::IN)];
+    let mut polled =
+        [PollFd::new(&listener, PollFlags::IN), PollFd::new(leave_reader, PollFlags::IN)];
     poll(&mut polled, None).is_err() || polled[1].revents().is_empty()
 }
 
