@@ -96,7 +96,7 @@ pub static POOL: Section = Section {
              before the response began), \"timeout\" (`timeouts.response-head`), \"malformed\" (the head of the response is \
              malformed, or the connection ended within it), or a response with this status, which the \
              client gets only if no attempt is left. All but \"connect\" only for idempotent methods, and only while \
-             Tidegate holds the whole body that it has sent.",
+             Tidegate holds the whole body that it has sent; resets of fresh connections and malformed heads once in all.",
             "After a timeout or an error, a server may be overloaded, and more requests make it worse.",
         ),
         key(
