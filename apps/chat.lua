@@ -1,4 +1,5 @@
--- A chat with rooms: clients of one worker in the same room see each other's messages, and a newcomer the last ones.
+-- A chat with rooms: clients of one worker in the same room see each other's messages. A client that enters a room gets the
+-- last messages.
 --
 --   [[route]]
 --   path = "/chat/{room}"
@@ -7,13 +8,14 @@
 --   script = "apps/chat.lua"
 --   settings = { history = 20 }
 --
--- Each worker has its own rooms: run with `workers = 1`, or let a balancer keep a room on one worker.
+-- Each worker has its own rooms: run with `workers = 1`, or run several such processes behind a load balancer that sends all
+-- clients of a room to the same process.
 
 local HISTORY_MAX = tide.config.history or 20
 local NAME_BYTES_MAX = 32
 local TEXT_BYTES_MAX = 2000
 
--- By name: `members` by the id of a client, how many they are, and the last messages.
+-- The rooms by name. A room has its `members` by the id of their clients, their `count`, and the last messages (`history`).
 local rooms = {}
 
 local function enter(name, client)
@@ -67,7 +69,7 @@ return {
     tell(state.room, { event = "left", name = state.name, members = state.room.count })
   end,
 
-  -- A browser that opens the address sees who is there.
+  -- A browser that opens the address gets the number of members.
   on_request = function(request, response)
     local room = rooms[request.params.room or "lobby"]
     response:json({ room = request.params.room, members = room and room.count or 0 })

@@ -67,7 +67,11 @@ impl Handshake {
         let kind = RequestKind { upgrade_asked: true, ..RequestKind::default() };
         let decoded = HeadDecoder::default()
             .decode_response(input, &limits, kind, &mut storage)
-            .map_err(|fault| format!("the response to the handshake is malformed: {fault:?}"))?;
+            .map_err(|fault| {
+                // The decoder's messages speak of "this server".
+                let reason = fault.reason().replace("this server", "this client");
+                format!("the response to the handshake is malformed: {reason}")
+            })?;
         let Some((head, length)) = decoded else {
             if input.len() > HEAD_BYTES_MAX {
                 return Err("the response head of the handshake is too large".to_owned());

@@ -118,7 +118,7 @@ pub struct Share {
     pub connection_first: u32,
     /// Number of connections.
     pub connections: u32,
-    /// Number of requests, if the plan has one.
+    /// Number of requests, if the plan limits it.
     pub requests: Option<u64>,
 }
 
@@ -236,8 +236,8 @@ impl Schedule {
         Span::from_secs_f64(seconds.min(1e9))
     }
 
-    /// Number of arrivals between the last one that was returned and `end`. For Poisson arrivals, an estimate: the
-    /// next one and the number expected after it.
+    /// Number of arrivals between the last returned arrival and `end`. For Poisson arrivals, an estimate: the next arrival
+    /// and the number expected after it.
     #[must_use]
     pub fn arrivals_before(&self, end: Span) -> u64 {
         let ahead = self.expected_until(end.as_secs_f64()) - self.position;

@@ -158,7 +158,7 @@ pub(crate) fn pools_of(table: &TextMap, pools: &[Pool]) -> Result<Vec<usize>, St
     let index = |(name, line): &(String, usize)| {
         by_name.get(name.as_str()).copied().ok_or_else(|| {
             let near = nearest(name, pools.iter().map(|pool| pool.name.as_str()));
-            let near = near.map(|near| format!(", write {near:?}")).unwrap_or_default();
+            let near = near.map(|near| format!("; write {near:?}")).unwrap_or_default();
             format!("line {line}: there is no pool {name:?}{near}")
         })
     };

@@ -122,7 +122,7 @@ fn read_one(table: &Table<'_>, into: &mut CountTable, notes: &mut Notes) {
             }
             Ok(Count { window: Some(window), .. }) if window > into.expire => {
                 let what = format!(
-                    "`expire` is shorter than the period of {}: a key would be forgotten before its count ends",
+                    "`expire` is shorter than the period of {}: a key would be forgotten before the period ends",
                     quoted(&text.text)
                 );
                 let note = Note::new(Kind::Conflict, text.place, what);
@@ -276,7 +276,7 @@ fn read_test(
     }
 }
 
-/// The index of a count by its name. The period may be left out if the table counts it in one period only.
+/// The index of a count by its name. The period may be omitted if the table has this count with one period only.
 ///
 /// # Errors
 /// How to name a count that the table has.

@@ -144,9 +144,22 @@ pub(crate) fn note_syntax(
              [\"127.0.0.1:8000\"], each setting in a line of its own; errors then state Tidegate's names for settings of other programs",
         ));
     }
+    let mut unquoted_to = 0;
     for fault in faults.iter().take(SYNTAX_FAULTS_MAX) {
         let place = fault.span().unwrap_or(0..0);
         let message = fault.message().trim();
+        if place.start < unquoted_to {
+            // A further error in a string that is reported already.
+            continue;
+        }
+        if let Some(string) = unquoted_string(text, &place, message) {
+            unquoted_to = string.end;
+            let help = format!("write {}", quoted(unquoted(&text[string.clone()])));
+            let place = string.start + start..string.end + start;
+            let what = "invalid TOML: a string without quotes";
+            notes.error(Note::new(Kind::Syntax, place, what).help(help));
+            continue;
+        }
         let what = match first_of_two(text, root, &place).filter(|_| message == "duplicate key") {
             Some(first) => {
                 let name = quoted(unquoted(text.get(place.clone()).unwrap_or_default()));
@@ -205,13 +218,33 @@ fn first_of_two(text: &str, root: &DeTable<'_>, second: &Range<usize>) -> Option
 
 /// The fix for the syntax errors of users who expect another format.
 fn syntax_help(message: &str) -> Option<&'static str> {
-    if message.contains("must be quoted") || message.contains("invalid float") {
-        return Some("write a string in double quotes");
-    }
     message.contains("key with no value").then_some(
         "the file is TOML: headers such as [[listener]], [[route]] and [pool.NAME], and below them lines such as \
          bind = \"127.0.0.1:8080\"",
     )
+}
+
+/// The place of the string without quotes, such as `127.0.0.1:8080`, in which a syntax error is. The parser takes a value
+/// without quotes for a number, a boolean or a date, and reports where that ends. `None` if the error is another one.
+fn unquoted_string(text: &str, error: &Range<usize>, message: &str) -> Option<Range<usize>> {
+    let kinds = ["float", "mantissa", "fraction", "exponent", "boolean", "date", "time"];
+    let is_invalid =
+        |kind: &&str| message.strip_prefix("invalid ").is_some_and(|rest| rest.starts_with(*kind));
+    if !message.contains("must be quoted") && !kinds.iter().any(is_invalid) {
+        return None;
+    }
+    let begins = |c: char| c.is_ascii_whitespace() || "=[{,".contains(c);
+    let ends = |c: char| c.is_ascii_whitespace() || ",]}#".contains(c);
+    let end_after = |at: usize| Some(text.get(at..)?.find(ends).map_or(text.len(), |end| at + end));
+    let mut start = text.get(..error.start)?.rfind(begins).map_or(0, |at| at + 1);
+    let mut end = end_after(error.start)?.max(error.end);
+    if text[..start].ends_with('[') && text[end..].starts_with("]:") {
+        // An IPv6 address and a port: not an array.
+        (start, end) = (start - 1, end_after(end + 1)?);
+    }
+    let string = text.get(start..end)?;
+    let is_boolean = ["true", "false"].iter().any(|word| string.eq_ignore_ascii_case(word));
+    (!string.is_empty() && !is_boolean).then_some(start..end)
 }
 
 fn unquoted(key: &str) -> &str {

@@ -49,7 +49,7 @@ pub(crate) fn read(pool: &Pool, table: &Table<'_>, notes: &mut Notes) -> Option<
         }
         (false, true) => refuse_for_tcp(&settings, notes),
         (true, true) => {
-            let what = "`http` and `tcp` exclude each other";
+            let what = "`http` and `tcp` cannot be used together";
             let note = Note::new(Kind::Conflict, settings.key_place("tcp"), what);
             notes.error(note.help("remove `tcp`: a check by `http` also opens a connection"));
         }

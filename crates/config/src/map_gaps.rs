@@ -82,8 +82,8 @@ fn absent(
             format!("map {name:?} has no key {first:?}, whose requests get a 404 response")
         }
         (false, more) => format!(
-            "map {name:?} has no key {first:?}, nor {more} more that the conditions of the route allow; such requests get a \
-             404 response"
+            "map {name:?} has no key {first:?}, and lacks {more} more that the conditions of the route allow; such requests \
+             get a 404 response"
         ),
     })
 }

@@ -712,11 +712,12 @@ pub struct Pool {
     pub retry_on: RetryOn,
     /// Time before servers are tried again if all have failed; at most the time to connect.
     pub retry_pause: Span,
-    /// Maximum number of requests that wait for a server below its `connections-max`, shared out among the workers.
+    /// Maximum number of requests that wait until a server has fewer requests than its `connections-max`, shared out among
+    /// the workers.
     pub queue_max: u32,
     /// Whether a request waits in the queue although its client has ended its direction of the connection.
     pub queue_half_closed: bool,
-    /// How many bytes of a request body must have arrived before the request takes a server; 0: none.
+    /// How many bytes of a request body must have arrived before the request is assigned to a server; 0: none.
     pub request_buffer_bytes: usize,
     /// The PROXY header that servers receive; `None`: no header is sent.
     pub proxy_protocol: Option<ProxyVersion>,

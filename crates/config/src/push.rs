@@ -34,7 +34,7 @@ pub struct Push {
     pub token_issuer: Option<String>,
     /// The difference of clocks that is tolerated in the times of tokens.
     pub token_leeway: Span,
-    /// The cookie with the token of a client by URL; `None`: only the query contains it.
+    /// The cookie with the token of a client that subscribes by URL; `None`: only the query may contain the token.
     pub token_cookie: Option<String>,
     /// Whether clients of the client protocol may connect without a token.
     pub anonymous: bool,
@@ -91,7 +91,7 @@ pub struct Namespace {
     pub read_presence: Permit,
     /// Whether clients receive a message when another client joins or leaves.
     pub join_leave: bool,
-    /// Of the messages that come within this time, subscribers get the newest; `None`: each message.
+    /// Subscribers get only the newest of the messages within this time; `None`: subscribers get each message.
     pub conflate: Option<Span>,
     /// The events that go to the backend.
     pub backend_events: Vec<BackendEvent>,
@@ -107,7 +107,7 @@ pub struct Namespace {
     pub cache: bool,
 }
 
-/// `deltas` of a namespace: which messages are sent as patches of the one before to clients that want them.
+/// `deltas` of a namespace: which messages are sent as patches of the previous message to clients that request patches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deltas {
     /// No message.
@@ -178,8 +178,8 @@ const PATTERN: &str = "channel patterns are not supported";
 const PATTERN_HELP: &str = "write the part of the channels' names before the colon: [push.NAME.namespace.news] is for \
     `news:` and any name after it";
 
-/// Whether a name is a pattern of channels, as other systems have them: with `*`, or in Centrifugo's form `/a/:b`. Channels
-/// with such names would not be what their subscribers mean.
+/// Whether a name has the form of a channel pattern of other systems: with `*`, or Centrifugo's form `/a/:b`. A subscriber to
+/// such a name expects all channels that match the pattern, which Tidegate does not support.
 #[must_use]
 pub fn is_channel_pattern(name: &str) -> bool {
     name.contains('*') || name.starts_with('/')
@@ -218,7 +218,8 @@ impl Namespace {
 }
 
 impl Push {
-    /// The same hub with the default keys: those of tokens and of the server API may change while the process serves.
+    /// This hub with default keys, for comparisons: the keys of tokens and of the server API may change while the process
+    /// serves, and other settings of a hub may not.
     #[must_use]
     pub fn without_keys(&self) -> Self {
         let Self { token_secret, token_keys, token_audience, token_issuer, token_leeway, .. } =
@@ -435,7 +436,7 @@ pub(crate) fn read_route(table: &Table<'_>, hubs: &[Push], notes: &mut Notes) ->
     Some(PushRoute { hub, channel: channel.map(|channel| channel.text) })
 }
 
-/// The index of the hub of this name. Notes an error if there is none.
+/// The index of the hub with this name. Notes an error if no hub has this name.
 fn find(name: &Located, hubs: &[Push], notes: &mut Notes) -> Option<usize> {
     let found = hubs.iter().position(|hub| hub.name == name.text);
     if found.is_none() {

@@ -1,6 +1,6 @@
 //! Calls of a push hub to the application's backend: their settings, and the reader of `[push.NAME.backend]`.
 //! In: the table of a hub, the checked pools. Out: checked settings.
-//! Limits: `FIELDS_MAX` fields are repeated.
+//! Limits: up to `FIELDS_MAX` fields of a client are copied into backend requests.
 //! Invariant: each event that a namespace sends has a path.
 
 use tidegate_base::Span;
@@ -14,31 +14,31 @@ use crate::report::{Kind, Note, Notes, quoted};
 use crate::table::{Located, Table};
 use crate::words::Keyword as _;
 
-/// Maximum number of fields that events repeat.
+/// Maximum number of fields that are copied into backend requests.
 const FIELDS_MAX: usize = 32;
 
 /// `[push.NAME.backend]`: the application that decides what clients may do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PushBackend {
-    /// The name of the pool. Indexes of pools change their meaning with the file, and these settings do not.
+    /// The name of the pool, not its index: a reload may change the index of a pool while these settings stay in force.
     pub pool: String,
     /// The path of each event that is sent.
     pub paths: Vec<(BackendEvent, String)>,
     /// The namespaces of methods that clients may call.
     pub rpc_namespaces: Vec<String>,
-    /// The fields of the client's first request that events repeat, in lower case.
+    /// The fields of the client's first request that are copied into backend requests, in lower case.
     pub fields: Vec<String>,
-    /// How long an answer may take.
+    /// How long a response of the backend may take.
     pub timeout: Span,
-    /// Maximum size of an answer.
+    /// Maximum size of a response in bytes.
     pub reply_bytes_max: usize,
-    /// Events of one worker that wait for an answer.
+    /// Maximum number of events of one worker that wait for a response.
     pub calls_max: u32,
-    /// Those of the clients of one address.
+    /// Maximum number of such events of the clients of one address.
     pub calls_per_address_max: u32,
 }
 
-/// What the backend learns of.
+/// An event that the backend is asked about or told of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum BackendEvent {
     /// A client connects.
@@ -171,7 +171,7 @@ pub(crate) fn read_events(table: &Table<'_>, namespace: &mut Namespace, notes: &
     }
 }
 
-/// Notes an error for each event that a namespace sends and the hub has no path for.
+/// Notes an error for each event that a namespace sends and for which the hub has no path.
 pub(crate) fn check(table: &Table<'_>, hub: &Push, notes: &mut Notes) {
     let all = core::iter::once(&hub.channels).chain(&hub.namespaces);
     for namespace in all {

@@ -1,6 +1,7 @@
 //! Reads where public keys of tokens come from: `keys = "https://id.example/jwks.json"`, or a file.
-//! In: the table with the setting, and with that of the authorities. Out: the path of the file, or the parts of the address.
-//! Never: fetches; accepts http except from this machine: whoever changes the response on its way could sign tokens.
+//! In: the table with the settings of the keys and of the authorities. Out: the path of the file, or the parts of the address.
+//! Never: fetches; accepts http except for localhost and loopback addresses: an attacker who can change the response in
+//! transit could then sign tokens.
 
 use crate::auth::read_file;
 use crate::model::PublicKeys;
@@ -8,7 +9,7 @@ use crate::remote_address::{self, Form};
 use crate::report::{Kind, Note, Notes};
 use crate::table::Table;
 
-/// The names of two settings: that of the keys, and that of the authorities that verify the server of an address.
+/// The names of two settings: the keys, and the authorities that verify the server of an address.
 #[derive(Clone, Copy)]
 pub(crate) struct Names {
     pub(crate) keys: &'static str,
@@ -23,7 +24,9 @@ pub(crate) fn read(names: Names, table: &Table<'_>, notes: &mut Notes) -> Option
             key: names.keys,
             ca: names.ca,
             example: "https://id.example/.well-known/jwks.json",
-            only_tls: Some("keys are fetched by https, except from this machine"),
+            only_tls: Some(
+                "keys are fetched by https only, except from localhost and loopback addresses",
+            ),
         };
         let remote = remote_address::read(&form, &text, table, notes)?;
         return Some(PublicKeys { remote: Some(remote), ..PublicKeys::default() });
@@ -33,7 +36,7 @@ pub(crate) fn read(names: Names, table: &Table<'_>, notes: &mut Notes) -> Option
     Some(PublicKeys { file: file?, ..PublicKeys::default() })
 }
 
-/// Notes an error if authorities are set, which only the server of an address needs.
+/// Notes an error if authorities are set although the keys are not at an address: only its server needs them.
 pub(crate) fn refuse_authorities(Names { keys, ca }: Names, table: &Table<'_>, notes: &mut Notes) {
     if table.text(ca, notes).is_some() {
         let what = format!("`{ca}` has no effect without an address in `{keys}`");

@@ -89,8 +89,8 @@ pub(crate) fn read(
 /// Maximum number of different filters of responses.
 const FILTERS_MAX: usize = u16::MAX as usize;
 
-/// Notes an error if responses may need more filters than can be numbered: each route that edits responses has one
-/// for each Strict-Transport-Security value that it can meet.
+/// Notes an error if responses may need more filters than can be numbered: each route that edits responses needs a
+/// filter for each Strict-Transport-Security value of its listeners.
 fn check_filters(routes: &[(Route, Range<usize>)], listeners: &Listeners, notes: &mut Notes) {
     let policies = listeners.listeners.iter().filter(|listener| listener.hsts.is_some()).count();
     let count = |(route, _): &(Route, Range<usize>)| {
@@ -114,7 +114,10 @@ fn read_one(table: &Table<'_>, known: &Known<'_>, notes: &mut Notes) -> Option<R
     let listener = table.text("listener", notes).and_then(|name| {
         let index = listeners.find(&name, notes)?;
         if listeners.listeners[index].forward.is_some() {
-            let what = format!("listener {:?} has `forward`: it reads no requests", name.text);
+            let what = format!(
+                "listener {:?} has `forward`, so it reads no requests and has no routes",
+                name.text
+            );
             let note = Note::new(Kind::Conflict, name.place, what);
             notes.error(note.help("use another listener, or remove `forward` there"));
         }
@@ -389,7 +392,9 @@ fn read_action(
         [_, second, ..] => {
             let what = format!("the route has {} actions: {}", present.len(), present.join(", "));
             let note = Note::new(Kind::Conflict, table.key_place(second), what);
-            notes.error(note.help("keep one action, and move the other to a separate [[route]]"));
+            notes.error(
+                note.help("keep one action, and move each other action to a [[route]] of its own"),
+            );
             None
         }
     }

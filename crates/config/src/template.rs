@@ -118,7 +118,7 @@ pub(crate) fn parse_name(name: &str, paths: Paths<'_>) -> Result<Placeholder, Va
         let meaning = match name {
             "user" => "the user that `auth` has verified",
             "client" => "the client's address",
-            "id" => "a random number of the request",
+            "id" => "the id of the request",
             _ => "another value of the request",
         };
         let what = format!("{{{name}}} is both a segment of `path` of this route and {meaning}");

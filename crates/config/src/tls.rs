@@ -1,6 +1,6 @@
 //! Reads `tls` of a listener and of a pool.
-//! In: tables of the file. Out: checked settings; certificates, keys and lists as paths.
-//! Never: opens a certificate, key or list. The server crate checks that these files exist and fit together.
+//! In: tables of the file. Out: checked settings; certificates, keys and revocation lists as paths.
+//! Never: opens a certificate, key or revocation list. The server crate checks that these files exist and fit together.
 //! Invariant: client certificates are requested only if there are authorities to verify them against.
 
 use tidegate_base::tls_names::{CIPHER_NAMES, GROUP_NAMES};
@@ -43,7 +43,7 @@ pub(crate) fn read_listener(table: &Table<'_>, notes: &mut Notes) -> Option<List
     tls.client_crl = read_path(&table, "client-crl", notes);
     let is_known = client_auth.is_some() || table.value("client-auth").is_none();
     match (tls.client_auth, &tls.client_ca) {
-        // The error about the value of `client-auth` is noted.
+        // The error about the value of `client-auth` has already been noted.
         (ClientAuth::Off, Some(_)) if !is_known => {}
         (ClientAuth::Off, Some(_)) => {
             let what = "`client-ca` has no effect, because no client certificates are requested";

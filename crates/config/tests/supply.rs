@@ -14,7 +14,8 @@ const TEXT: &str = "[[listener]]\nbind = \"127.0.0.1:80\"\n\
 
 fn load() -> (Config, SettingPositions) {
     let loaded = parse_in_folder(TEXT, "site.toml", "/etc").unwrap_or_else(|e| panic!("{e}"));
-    assert_eq!(loaded.warnings.mistakes(), [], "the file may name every pool");
+    let warnings = loaded.warnings.mistakes();
+    assert_eq!(warnings, [], "no pool counts as unused: the file of the map may name it");
     (loaded.config, loaded.places)
 }
 
@@ -92,7 +93,7 @@ fn absent_keys_that_conditions_lead_to_are_warnings() {
         let expected = expected.map(absent).unwrap_or_default();
         assert_eq!(warnings(key, "", conditions), expected, "{key} {conditions}");
     }
-    let several = "pool: map \"m\" has no key \"/b\", nor 1 more that the conditions of the route allow; such requests get a \
+    let several = "pool: map \"m\" has no key \"/b\", and lacks 1 more that the conditions of the route allow; such requests get a \
                    404 response";
     assert_eq!(warnings("{path}", "", "path = [\"/b\", \"/a\", \"/c\"]"), several);
     let earlier = "[[route]]\npath = \"/b\"\nrespond = {}\n";
@@ -126,7 +127,7 @@ fn keys_that_no_request_has_are_warnings() {
 #[test]
 fn missing_pool_is_reported_with_file_and_line() {
     for (content, expected) in [
-        (".x b\n\n.y aa\n.z aa\n", "/etc/hosts.map: line 3: there is no pool \"aa\", write \"a\""),
+        (".x b\n\n.y aa\n.z aa\n", "/etc/hosts.map: line 3: there is no pool \"aa\"; write \"a\""),
         (
             ".x b\n.y\n",
             "/etc/hosts.map: line 2: .y: not of the form KEY VALUE, separated by spaces",

@@ -1,5 +1,5 @@
 //! The whole configuration before it is written: settings of the process, listeners with their routes, pools.
-//! In: what a reader has understood. Out: a document.
+//! In: what the reader of HAProxy's or nginx's file has understood. Out: a document.
 //! Invariant: if all listeners of HTTP have the same routes, the routes name no listener.
 
 use std::collections::BTreeSet;
@@ -14,7 +14,7 @@ pub(crate) struct Listener {
     pub(crate) block: Block,
     pub(crate) name: String,
     pub(crate) is_secure: bool,
-    /// The routes, also those for other listeners (`secure`); `None` with `forward`.
+    /// The routes, including those that apply only with TLS or only without TLS (`secure`); `None` with `forward`.
     pub(crate) routes: Option<Vec<Route>>,
 }
 

@@ -18,7 +18,7 @@ const LENGTH: usize = 8000;
 const ROUNDS: usize = 300;
 const ROUND_NS: f64 = 200_000.0;
 
-/// `count` routes of the usual kinds, and a last one for every path.
+/// `count` routes of the usual kinds, and a last route that matches every path.
 fn config(count: usize) -> Config {
     let mut text = "[[listener]]\nbind = \"127.0.0.1:8080\"\n".to_owned();
     for at in 0..count {
@@ -58,7 +58,7 @@ fn nanoseconds(router: &Router, path: &str) -> f64 {
 }
 
 fn main() {
-    // All kinds of delimiters, so that no reading equals another one.
+    // All kinds of delimiters, so that no two interpretations of the path are equal.
     let all = "/a;b//%2F%3B/";
     let paths = [
         ("plain, 30 bytes", "/users/12345/orders/67890/item".to_owned()),

@@ -9,7 +9,7 @@ use core::fmt;
 
 use crate::health::{Outcome, ServerState};
 
-/// Bytes of a text, without the end of its line.
+/// The most bytes of a text, without the end of its line.
 pub const TEXT_BYTES_MAX: usize = 1024;
 /// The largest weight of a server.
 pub const WEIGHT_MAX: u16 = 1000;
@@ -24,7 +24,7 @@ pub enum Operation {
     Up,
     /// It does not work.
     Down,
-    /// Its own test of itself has failed.
+    /// Its self-test has failed.
     Failed,
     /// It was stopped on purpose.
     Stopped,
@@ -89,7 +89,7 @@ impl Statement {
             self.percent = percent.filter(|_| number.bytes().all(|byte| byte.is_ascii_digit()));
             return self.percent.is_some();
         } else {
-            // A limit of connections is known, and not taken from agents.
+            // `maxconn:N` is a valid word, but limits of agents are ignored.
             let number = word.strip_prefix("maxconn:").unwrap_or_default();
             return !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
         }
@@ -106,7 +106,7 @@ impl Statement {
     }
 }
 
-/// Why an agent stated nothing.
+/// Why a check of an agent has no result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
     /// Its connection failed, or ended before the text.
@@ -171,7 +171,7 @@ pub struct AgentState {
 }
 
 impl Default for AgentState {
-    /// Before the first text, nothing speaks against the server.
+    /// Before the first text, the server is up and ready with its full weight.
     fn default() -> Self {
         Self { state: ServerState::Ready, operation: Operation::Up, percent: 100 }
     }
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_of_haproxys_agents_are_understood() {
+    fn texts_of_haproxys_agents_are_parsed() {
         use Operation::{Down, Failed, Stopped, Up};
         use ServerState::{Drain, Maintenance, Ready};
         for (text, expected) in [
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_a_text_does_not_mention_stay() {
+    fn settings_that_a_text_does_not_mention_are_unchanged() {
         let mut state = AgentState::default();
         assert!(state.takes_requests());
         for (text, takes, percent) in [

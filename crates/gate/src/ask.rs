@@ -3,7 +3,7 @@
 //! authentication server; the fields that are copied into the client's request.
 //! Never: passes on fields of the client that the response supplies (`copy`); sends a body, a condition or a range, because
 //! the response would then depend on it.
-//! Limits: `COPIED_BYTES_MAX` for the fields of an answer.
+//! Limits: `COPIED_BYTES_MAX` for the fields of a response.
 
 use tidegate_base::limits::HEAD_BYTES_MAX;
 use tidegate_config::model::{
@@ -16,10 +16,10 @@ use crate::changes::Changes;
 use crate::edits::Edits;
 use crate::forward::{ForwardFault, RequestContext, encode_upstream_request};
 
-/// The most bytes of the lines that a request gets from an answer.
+/// Maximum size in bytes of the field lines that are copied from a response into the client's request.
 pub const COPIED_BYTES_MAX: usize = HEAD_BYTES_MAX;
 
-/// Fields of a request that its question does not have.
+/// Fields of the client's request that the authentication request leaves out.
 const OMITTED: [&str; 7] = [
     "expect",
     "if-match",
@@ -30,20 +30,20 @@ const OMITTED: [&str; 7] = [
     "range",
 ];
 
-/// How a route asks about its requests.
+/// How a route asks an authentication server about its requests.
 #[derive(Debug)]
 pub struct Asker {
     /// The index of the route.
     route: usize,
-    /// The index of the pool that is asked.
+    /// The index of the pool of authentication servers.
     pool: u16,
-    /// The target of questions.
+    /// The target of authentication requests.
     target: String,
-    /// The Host field of questions.
+    /// The Host field of authentication requests.
     host: UpstreamHost,
-    /// The edits that make the fields of a question from those of its request.
+    /// The edits that turn the fields of the client's request into those of the authentication request.
     edits: Edits,
-    /// The fields that a request gets from its answer, in lower case.
+    /// The fields that are copied from the response into the client's request, in lower case.
     copy: Vec<String>,
 }
 
@@ -85,8 +85,9 @@ impl Asker {
         self.pool
     }
 
-    /// Appends the head of the question about the request `head`, whose own head has this `context`. The method is GET;
-    /// a HEAD request is asked about by HEAD, because its client gets an answer that refuses it without a body.
+    /// Appends the head of the authentication request about the request `head`, which is forwarded with this `context`. The
+    /// method is GET. For a HEAD request it is HEAD, because a response that refuses the request goes to the client, and must
+    /// have no body.
     ///
     /// # Errors
     /// The request must not be forwarded, or a value of it cannot be placed.
@@ -124,8 +125,8 @@ impl Asker {
         encode_upstream_request(out, &question, &context)
     }
 
-    /// Appends the lines of the fields that the request gets from the answer that grants it. Returns whether they are
-    /// within `COPIED_BYTES_MAX`.
+    /// Appends the lines of the fields that are copied from the admitting response `answer` into the request. Returns whether
+    /// they are within `COPIED_BYTES_MAX`.
     #[must_use]
     pub fn copy_fields(&self, answer: &ResponseHead<'_>, out: &mut Vec<u8>) -> bool {
         let start = out.len();

@@ -4,8 +4,8 @@
 //! Limits: a table has a fixed number of entries, in sets of `WAYS`. If all entries of a key's set are in use, the
 //! key with the fewest requests lately loses its entry (its `heat`, which halves every eighth of the time to expire,
 //! and its requests in progress); a key with a mark loses it last. A flood of keys with few requests therefore
-//! displaces quiet keys, and none with more requests lately. Two keys that are new in one set at the same moment wait for each other,
-//! `TRIES_MAX` looks at most; then the request is not counted (`uncounted`).
+//! displaces quiet keys, but no key with more recent requests. If two workers add keys to one set at the same moment, one of
+//! them waits for the other, for at most `TRIES_MAX` tries; then its request is not counted (`uncounted`).
 //! Invariant: an entry whose key is `BUSY` is being written by one worker; others pass over it. An entry belongs to one
 //! key per generation; what a request holds of an entry names its generation, so that it never changes another key's
 //! number of requests in progress.
@@ -27,7 +27,7 @@ const WAYS: usize = 8;
 const FREE: u64 = 0;
 /// The key of an entry that is being written.
 const BUSY: u64 = 1;
-/// How often a new key looks at its set while another worker writes an entry there.
+/// How many times a worker tries to add a key to a set while another worker adds a key there.
 const TRIES_MAX: usize = 1000;
 
 /// The parts of a window.
@@ -37,7 +37,7 @@ const WINDOW_WORDS: usize = PARTS as usize + 1;
 /// The bits of such a word that count; those above number its part.
 const PART_BITS: u32 = 40;
 const PART_MAX: u64 = (1 << PART_BITS) - 1;
-/// The numbers of parts, which begin again after this one.
+/// The mask of the numbers of parts, which wrap around.
 const NUMBER_MASK: u64 = u64::MAX >> PART_BITS;
 
 /// The words of an entry before its text: key, use, owner.
@@ -82,7 +82,7 @@ pub struct Outcome {
     pub bytes_sent: u64,
 }
 
-/// An entry, for people.
+/// An entry as commands show it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Shown {
     /// The text of the key.
@@ -98,7 +98,7 @@ pub struct Shown {
 struct Field {
     /// What it counts.
     what: Counted,
-    /// Nanoseconds of a part of its window; `None`: it has none.
+    /// The length of a part of its window in nanoseconds; `None`: the count has no window.
     part: Option<u64>,
     /// The index of its first word in an entry.
     word: usize,
@@ -109,7 +109,7 @@ struct Field {
 pub struct CountCells {
     /// `stride` words for each entry, `WAYS` entries for each set.
     words: Box<[AtomicU64]>,
-    /// By set: a worker is looking for an entry for a new key.
+    /// For each set: whether a worker is adding a key.
     adding: Box<[AtomicBool]>,
     /// Words of an entry.
     stride: usize,
@@ -117,7 +117,8 @@ pub struct CountCells {
     text_words: usize,
     /// The counts.
     fields: Vec<Field>,
-    /// The secret of each key, so that a client can choose neither keys that share a set nor one that equals another's.
+    /// A secret that is mixed into each key, so that a client can choose neither keys that share a set nor a key that equals
+    /// the key of another client.
     seed: u64,
     /// Entries with a key, including expired ones.
     entries: AtomicU64,
@@ -155,7 +156,7 @@ impl CountCells {
         }
     }
 
-    /// The secret of the keys.
+    /// The secret that is mixed into each key.
     pub(crate) const fn seed(&self) -> u64 {
         self.seed
     }
@@ -217,7 +218,7 @@ impl CountCells {
         Some(held)
     }
 
-    /// Gives the key `hash` an entry, as a request would, without counting one. Returns whether it has one.
+    /// Gives the key `hash` an entry, as a request would, but counts no request. Returns whether the key has an entry.
     pub fn admit(
         &self,
         hash: u64,
@@ -356,7 +357,7 @@ impl CountCells {
         unused > ticks_of(expire) && self.load(entry, OWNER) & PROGRESS_MASK == 0
     }
 
-    /// Takes a place among the requests in progress of the key in `entry`; `None` if the key has lost the entry.
+    /// Adds a request in progress to the key in `entry`; `None` if the key has lost the entry.
     fn hold(&self, entry: usize, key: u64) -> Option<Held> {
         let word = self.word(entry, OWNER)?;
         let mut owner = word.load(Ordering::Acquire);
@@ -365,7 +366,8 @@ impl CountCells {
                 self.uncounted.fetch_add(1, Ordering::Relaxed);
                 return None;
             }
-            // A displacement changes the generation: it makes this fail, or the place is lost with its generation.
+            // A displacement changes the generation. If it comes first, the compare-exchange fails; if it comes later, the added
+            // request is dropped with the earlier generation.
             match word.compare_exchange_weak(owner, owner + 1, Ordering::AcqRel, Ordering::Acquire)
             {
                 Ok(_) => {
@@ -452,7 +454,7 @@ impl CountCells {
         Some(entry)
     }
 
-    /// Takes an entry from its key. Its words are zero then, except for the generation.
+    /// Takes an entry from its key. Afterwards, the words of the entry are zero, except for the generation.
     fn vacate(&self, entry: usize) {
         self.store(entry, KEY, BUSY);
         fence(Ordering::Release);
@@ -530,8 +532,8 @@ impl CountCells {
         marks.any(|field| self.load(entry, field.word) != 0)
     }
 
-    /// Calls `each` with every entry that has a key, while no worker adds keys to its set. Only for commands: it waits for
-    /// workers, none of which waits for it for longer than `TRIES_MAX`.
+    /// Calls `each` with every entry that has a key, while no worker adds keys to its set. Only for commands: the caller waits
+    /// for workers. A worker waits for the caller for at most `TRIES_MAX` tries.
     fn each_still(&self, mut each: impl FnMut(usize)) {
         for (set, adding) in self.adding.iter().enumerate() {
             while adding

@@ -1,4 +1,4 @@
-//! The queue of requests that wait for a server below its limit: in order of arrival, with removal.
+//! The queue of requests that wait until a server is below its limit: in order of arrival, with removal.
 //! In: ids with a dense index, each with the number of its arrival. Out: the same ids, in order of arrival.
 //! Never: measures time (the worker's deadlines do).
 //! Limits: `length_max` entries, and requests that are put back (the caller bounds their number); the table

@@ -64,7 +64,7 @@ impl ReplyHead {
         }
     }
 
-    /// Changes the fields that are not true any more once a script has changed the body: an ETag becomes a weak one (RFC 9110
+    /// Corrects the fields that no longer describe the body after a script has changed it: an ETag becomes a weak one (RFC 9110
     /// section 8.8.1), and what describes the bytes of the content is removed.
     ///
     /// # Errors
@@ -100,7 +100,7 @@ impl ReplyHead {
         Ok(())
     }
 
-    /// Removes the fields of this name, or adds one.
+    /// Removes the fields of this name, or adds a field.
     pub(crate) fn change_field(&mut self, name: &[u8], value: Option<&[u8]>) -> Result<(), String> {
         check_reply_field(name, value)?;
         let name = core::str::from_utf8(name).map_err(|_| "the name must be ASCII")?;

@@ -1,6 +1,6 @@
 //! A list of numbered places that grows without copying: the subscribers of a channel, of which there may be millions.
 //! In: values. Out: the values by place. Never: moves a value.
-//! Limits: a list has room for up to `CHUNK - 1` values more than it holds, beyond its first chunk.
+//! Limits: after its first chunk, a list has allocated room for at most `CHUNK - 1` values more than it holds.
 //! Invariant: all chunks but the last one are full.
 
 /// How many places a chunk has.

@@ -8,7 +8,7 @@
 pub const LENGTH_MAX: usize = 128 << 10;
 /// The bytes that are looked up at once: shorter common parts are not found.
 const WINDOW: usize = 8;
-/// Every place of a previous text of up to this length is looked up; of a longer one, every `WINDOW`th.
+/// Every place of a previous text of up to this length is looked up; of a longer text, every `WINDOW`th place.
 const DENSE_LENGTH_MAX: usize = 4096;
 /// How many places of the previous text are compared with a place of the new text.
 const CANDIDATES_MAX: usize = 8;
@@ -47,11 +47,11 @@ pub fn encode(previous: &str, new: &str) -> Option<String> {
     (patch.out.len() < new.len()).then_some(patch.out)
 }
 
-/// A patch in the making.
+/// A patch that is being built.
 struct Patch {
     /// The patch so far.
     out: String,
-    /// A longer patch is of no use.
+    /// The length at which the patch is given up, because the new text is not longer.
     length_max: usize,
 }
 
@@ -98,7 +98,7 @@ impl Copy {
         self.length > digits_of(self.length) + digits_of(self.from) + "@,".len() + COPY_MARGIN
     }
 
-    /// The part without pieces of characters at its ends.
+    /// The part without incomplete characters at its ends.
     fn of_whole_characters(mut self, new: &str) -> Self {
         while self.length > 0 && !new.is_char_boundary(self.to) {
             (self.from, self.to, self.length) = (self.from + 1, self.to + 1, self.length - 1);
@@ -110,15 +110,15 @@ impl Copy {
     }
 }
 
-/// The places of a text, by what is there.
+/// The places of a text, by a hash of the bytes there.
 struct Places<'p> {
     /// The text.
     text: &'p [u8],
     /// The distance between two places.
     step: usize,
-    /// By hash: the last place, counted from 1; 0: there is none.
+    /// By hash: the last place with the hash, counted from 1; 0: there is no such place.
     last: Vec<u32>,
-    /// By place: the one before it with the same hash, as in `last`.
+    /// By place: the place before it with the same hash, counted as in `last`.
     before: Vec<u32>,
     /// The number of bits of a hash.
     bits: u32,
@@ -190,7 +190,7 @@ fn checksum(text: &[u8]) -> u32 {
     words.fold(0, |sum: u32, word| sum.wrapping_add(u32::from_be_bytes(*word)))
 }
 
-/// A patch is not one, or not one for this text.
+/// The bytes are not a patch, or not a patch of this text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Malformed;
 

@@ -1,8 +1,8 @@
 //! The wire format of Protocol Buffers: tagged fields, varints, and messages with their lengths.
 //! In: bytes of a peer; numbers, texts and nested messages. Out: fields in the order of the bytes; bytes.
-//! Never: panics; reads beyond a length; allocates for what a peer claims (a field borrows its bytes).
+//! Never: panics; reads beyond a length; allocates memory for a length that a peer states (fields borrow their bytes).
 //! Limits: those of the message that contains the bytes. Groups, which proto3 does not have, are malformed.
-//! Invariant: a value of 0, false or empty is not encoded, as proto3 defines it; a message is, even if it is empty.
+//! Invariant: a value of 0, false or empty is not encoded, as proto3 defines it; a nested message is encoded even if it is empty.
 
 /// The bytes are not in the wire format.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -15,7 +15,7 @@ pub enum Value<'a> {
     Number(u64),
     /// A text, a message or bytes.
     Bytes(&'a [u8]),
-    /// A number of fixed size, which no message of this program has.
+    /// A number of fixed size. No message that this program knows has such a field.
     Fixed,
 }
 
@@ -68,7 +68,7 @@ impl<'a> Value<'a> {
     /// The number.
     ///
     /// # Errors
-    /// It is something else.
+    /// The value is not a number.
     pub const fn number(self) -> Result<u64, Malformed> {
         match self {
             Self::Number(number) => Ok(number),
@@ -79,7 +79,7 @@ impl<'a> Value<'a> {
     /// The bytes.
     ///
     /// # Errors
-    /// It is something else.
+    /// The value is a number.
     pub const fn bytes(self) -> Result<&'a [u8], Malformed> {
         match self {
             Self::Bytes(bytes) => Ok(bytes),
@@ -90,7 +90,7 @@ impl<'a> Value<'a> {
     /// The text.
     ///
     /// # Errors
-    /// It is something else, or no UTF-8.
+    /// The value is a number, or is not UTF-8.
     pub fn text(self) -> Result<&'a str, Malformed> {
         core::str::from_utf8(self.bytes()?).map_err(|_| Malformed)
     }
@@ -98,13 +98,13 @@ impl<'a> Value<'a> {
     /// The fields of the message.
     ///
     /// # Errors
-    /// It is something else.
+    /// The value is a number.
     pub fn fields(self) -> Result<Fields<'a>, Malformed> {
         self.bytes().map(Fields::new)
     }
 }
 
-/// Takes a number of 7 bits a byte, the lowest first.
+/// Takes a varint: 7 bits in each byte, the lowest bits first.
 fn take_varint(rest: &mut &[u8]) -> Result<u64, Malformed> {
     let mut number = 0_u64;
     for place in 0..10 {
@@ -125,7 +125,7 @@ fn take_varint(rest: &mut &[u8]) -> Result<u64, Malformed> {
 /// Takes bytes that follow their length.
 ///
 /// # Errors
-/// Not all of them are there.
+/// The length is malformed, or there are fewer bytes.
 pub fn take_delimited<'a>(rest: &mut &'a [u8]) -> Result<&'a [u8], Malformed> {
     let length = usize::try_from(take_varint(rest)?).map_err(|_| Malformed)?;
     let (bytes, after) = rest.split_at_checked(length).ok_or(Malformed)?;

@@ -95,7 +95,7 @@ struct Conn {
     server_key: Option<ServerKey>,
     /// A PROXY header must come before the handshake; the part received so far is in `input`.
     expects_preface: bool,
-    /// The handler wants plain bytes.
+    /// The handler receives plain bytes now; false while it has paused receiving.
     receiving: bool,
     peer_end: PeerEnd,
     /// The handler flushed output before the handshake was done, so `Drained` has to be handed over.
@@ -249,7 +249,7 @@ impl<O: TlsObserver> TlsLayer<O> {
         self.put_spare(plain);
     }
 
-    /// Seals the pending output of `sock`, says close_notify, and forgets the session.
+    /// Seals the pending output of `sock`, adds close_notify, and drops the session.
     fn end_session<R: Reactor>(&mut self, inner: &mut R, sock: SockId) {
         self.seal(inner, sock);
         if let Some(mut conn) = self.remove(sock)
@@ -395,7 +395,7 @@ impl<O: TlsObserver, H: LayerHandler> Stack<'_, O, H> {
         done
     }
 
-    /// Seals the handler's pending output and hands over the completions that are due, until none is left.
+    /// Seals the handler's pending output and hands over the completions that are due, until no work is left.
     fn settle<R: Reactor>(&mut self, inner: &mut R) {
         loop {
             while let Some(sock) = self.layer.dirty.pop() {

@@ -17,7 +17,7 @@ const BATCH_BYTES_URGENT: usize = BATCH_BYTES_MAX / 4;
 pub(crate) struct Batch {
     /// The entries.
     pub(crate) bytes: Vec<u8>,
-    /// How many.
+    /// The number of entries.
     pub(crate) entries: u64,
 }
 
@@ -66,9 +66,9 @@ impl SharedBatch {
 /// What became of the entries of a turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Delivery {
-    /// There are none, or they wait for the next turn.
+    /// There are no entries, or they wait for the next turn.
     Nothing,
-    /// The thread can take them. `is_urgent`: it should do so at once.
+    /// The thread can take the entries. `is_urgent`: the thread should take them at once.
     Done { is_urgent: bool },
     /// The number of entries that were lost, because the thread is too slow.
     Lost(u64),
@@ -83,7 +83,7 @@ pub(crate) struct BatchSender {
 }
 
 impl BatchSender {
-    /// Without entries.
+    /// A sender without entries.
     pub(crate) fn new(shared: Arc<SharedBatch>) -> Self {
         Self { batch: Batch::default(), shared }
     }

@@ -206,11 +206,10 @@ impl Configuration {
                 log::error(format_args!(
                     "the configuration was not reloaded; the previous settings stay in force"
                 ));
-                let why = text.lines().next().unwrap_or_default();
+                let why = without_prefix(text.lines().next().unwrap_or_default());
                 events::note(EventKind::Reload, format_args!("not reloaded: {why}"));
                 for line in text.lines().filter(|line| !line.is_empty()) {
-                    let line = line.strip_prefix("error: ").unwrap_or(line);
-                    log::error(format_args!("{line}"));
+                    log::error(format_args!("{}", without_prefix(line)));
                 }
                 None
             }
@@ -525,7 +524,7 @@ impl Configuration {
                     return Err("the process is stopping".to_owned());
                 }
                 (_, true) if order.take().is_some() => {
-                    return Err(format!("the worker has not answered within {APPLY_SPAN:?}"));
+                    return Err(format!("the worker has not responded within {APPLY_SPAN:?}"));
                 }
                 (_, true) => {
                     log::warning(format_args!(
@@ -565,6 +564,8 @@ impl Configuration {
         let listeners = live(&mut next.listeners.iter().map(Life::is_gone));
         let pools = live(&mut next.pools.iter().map(|pool| pool.life.is_gone()));
         let routes = next.config.routes.len();
+        // Equal configurations share their memory.
+        let read = if read == *next.config { Arc::clone(&next.config) } else { Arc::new(read) };
         let (what, edits) = self.note_read(read, cause);
         let line = format!(
             "configuration {what}: listeners {listeners}, routes {routes}, pools {pools}{changes}{edits}"
@@ -593,13 +594,12 @@ impl Configuration {
 
 impl Configuration {
     /// Notes the configuration that was read or edited. Returns what has happened, and how many edits there are or were.
-    fn note_read(&mut self, read: Config, cause: Cause) -> (&'static str, String) {
+    fn note_read(&mut self, read: Arc<Config>, cause: Cause) -> (&'static str, String) {
         if let Some(operations) = &self.operations
             && let Ok(mut inventory) = operations.inventory.lock()
         {
             *inventory = Inventory::of(&read);
         }
-        let read = Arc::new(read);
         let noted = match cause {
             Cause::File => {
                 let dropped = self.read.edits().len();
@@ -619,6 +619,12 @@ impl Configuration {
         }
         noted
     }
+}
+
+/// A line without the prefix that it has on stderr.
+fn without_prefix(line: &str) -> &str {
+    let rest = line.strip_prefix("error: ").or_else(|| line.strip_prefix("tidegate: "));
+    rest.unwrap_or(line)
 }
 
 /// States how many edits a reload has dropped.

@@ -1,6 +1,6 @@
 //! Edits of the configuration that commands request, on their way to the thread that reloads.
 //! In: edits from the threads of the admin interface. Out: their results; the edits in force.
-//! Never: runs an edit whose command no longer waits for it, unless the edit has begun.
+//! Never: begins an edit whose command has stopped waiting.
 //! Limits: `WAITING_MAX` edits wait; a command waits for `WAIT_MAX`.
 
 use std::collections::VecDeque;
@@ -32,9 +32,9 @@ pub(crate) struct LiveEdits {
 }
 
 impl LiveEdits {
-    /// Edits are taken from now on. `event` wakes the thread that does so.
+    /// The thread that reloads takes edits from now on; `event` wakes it.
     pub(crate) fn connect(&self, event: OwnedFd) {
-        // There is one such thread.
+        // There is one such thread, so that this is called once.
         let _ = self.event.set(event);
     }
 
@@ -49,7 +49,7 @@ impl LiveEdits {
         let (order, result) = Order::new(edit);
         let mut waiting = lock(&self.waiting);
         if waiting.len() >= WAITING_MAX {
-            return Err(format!("{WAITING_MAX} changes are waiting already; help: try again"));
+            return Err(format!("too many changes wait ({WAITING_MAX}); help: try again"));
         }
         waiting.push_back(Arc::clone(&order));
         drop(waiting);
@@ -61,9 +61,9 @@ impl LiveEdits {
             Err(RecvTimeoutError::Timeout) => Err(match order.take() {
                 Some(_) => {
                     lock(&self.waiting).retain(|other| !Arc::ptr_eq(other, &order));
-                    "an earlier change or reload continues, so this change was not begun; help: try again"
+                    "an earlier change or reload is still in progress, so this change was not made; help: try again"
                 }
-                None => "the change continues; the log will report its result",
+                None => "the change is still in progress; the log will state its result",
             }
             .to_owned()),
         }
@@ -104,7 +104,7 @@ mod tests {
     #[test]
     fn commands_get_the_results_of_their_own_edits() {
         let edits = LiveEdits::default();
-        assert!(edits.make(edit("early")).is_err(), "nothing takes it yet");
+        assert!(edits.make(edit("early")).is_err(), "no thread takes edits yet");
         edits.connect(eventfd(0, EventfdFlags::CLOEXEC).expect("a counter"));
         let refused = || Err("no such listener".to_owned());
         thread::scope(|scope| {
@@ -135,7 +135,7 @@ mod tests {
         let (order, _result) = Order::new(edit("a"));
         lock(&edits.waiting).extend(std::iter::repeat_n(order, WAITING_MAX));
         let refusal = edits.make(edit("b")).expect_err("there is no room");
-        assert!(refusal.contains("are waiting already"), "{refusal}");
+        assert!(refusal.contains("too many changes wait"), "{refusal}");
         assert_eq!(edits.take().len(), WAITING_MAX);
     }
 }

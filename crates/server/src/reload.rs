@@ -43,7 +43,7 @@ pub(crate) struct Reloader {
     delivery: Delivery<Mail>,
     /// The signature of the TLS files when they were last read.
     seen: Signature,
-    /// The same of the configuration file, if it is watched.
+    /// The signature of the configuration file when it was last read, if the file is watched.
     seen_file: Signature,
 }
 
@@ -55,7 +55,7 @@ pub(crate) struct Signature(Vec<(u64, u64, i64, i64)>);
 pub(crate) struct ReloadSignal {
     /// Wakes the thread.
     event: OwnedFd,
-    /// The thread is to reload. Edits wake it, too.
+    /// Whether the thread is to reload; edits wake the thread without a reload.
     is_ordered: Arc<AtomicBool>,
 }
 
@@ -131,7 +131,7 @@ impl Reloader {
                     log::error(format_args!("{fault}"));
                 }
                 log::error(format_args!(
-                    "certificates not reloaded; the previous ones stay in use"
+                    "certificates not reloaded; the previous certificates stay in use"
                 ));
                 events::note(EventKind::Reload, format_args!("certificates not reloaded"));
             }

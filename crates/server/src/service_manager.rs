@@ -129,9 +129,9 @@ fn note_stuck(accounts: &[Arc<Accounts>], stuck: &[usize], after: Duration) {
         let was_stuck = accounts.is_stuck.swap(is_stuck, Ordering::Relaxed);
         match (was_stuck, is_stuck) {
             (false, false) => {}
-            (true, false) => log::info(format_args!("worker {worker} finishes its turns again")),
+            (true, false) => log::info(format_args!("worker {worker} is no longer stuck")),
             (_, true) => log::error(format_args!(
-                "worker {worker} has not finished its turn for {after:?}; the process is not alive (/live, WatchdogSec)"
+                "worker {worker} is stuck: it has finished no turn for {after:?}; /live returns 503, and the watchdog gets no report"
             )),
         }
         if let Some(thread) = accounts.thread.get().filter(|_| is_stuck && !was_stuck) {

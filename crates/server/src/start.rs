@@ -68,8 +68,8 @@ pub struct RunOptions {
     pub workers: Option<u16>,
     /// `--takeover`: listen on addresses on which a process of the same user listens already.
     pub takeover: bool,
-    /// Lines to print before those of the start. The log's thread prints them, so that a stderr that is not read does
-    /// not delay the start.
+    /// Lines to print before those of the start. The thread of the log prints them, so that the start does not wait for a
+    /// reader of stderr.
     pub notes: String,
 }
 
@@ -359,7 +359,7 @@ impl RunningWorkers {
         service_manager::start_watchdog(beating).map_err(system("starting the watchdog"))?;
         let successor = Successor::new(senders(), self.listener_post, self.admin_socket, knowledge);
         let count = self.workers.len();
-        events::note(EventKind::Process, format_args!("started with {count} workers"));
+        events::note(EventKind::Process, format_args!("started; workers: {count}"));
         service_manager::ready();
         if let Some(predecessor) = predecessor {
             heritage.follow(predecessor, first_transfer, opens);
@@ -416,7 +416,8 @@ impl Service {
             operations.is_stopping.store(true, Ordering::SeqCst);
             operations.reloads.stop();
         }
-        // If connections are steered by CPU, the BPF program of the new process already steers the whole SO_REUSEPORT group.
+        // If connections are steered by CPU, the BPF program of the process that took over already steers the whole SO_REUSEPORT
+        // group.
         let handover = match (is_replaced, self.is_steered) {
             (true, _) => ListenerFate::Passed,
             (false, true) => ListenerFate::Closed,

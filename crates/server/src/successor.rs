@@ -2,8 +2,8 @@
 //! process and the same listening sockets.
 //! In: SIGUSR2, the listeners of all workers, the transfer of this process. Out: a process that serves and has the transfer; then
 //! SIGTERM to this one, so that it completes what is in progress.
-//! Never: stops before the new process has reported that it serves: if it ends or is late, this one serves on. Closes a
-//! listening socket for good: connections in its queue are accepted by the new process.
+//! Never: stops before the new process has reported that it serves: if the new process exits or is late, the old process
+//! continues to serve. Closes the last descriptor of a listening socket: the new process accepts the connections in its queue.
 //! Limits: one successor at a time; `PASS_WAIT_MS` for each worker to pass its listeners; `START_SPAN` for the start;
 //! `TRANSFER_WAIT` for a transfer, which the new process may be too slow to read.
 
@@ -33,23 +33,23 @@ use crate::threads::{self, Ended};
 
 /// How long a worker may take to pass its listeners.
 const PASS_WAIT_MS: u32 = 10_000;
-/// How long a worker's full mailbox is tried.
+/// How often sending to the full mailbox of a worker is tried again.
 const MAIL_TRIES_MAX: u32 = 10_000;
 const MAIL_PAUSE: Duration = Duration::from_millis(1);
 /// How long the new process may take to start.
 const START_SPAN: Duration = Duration::from_secs(60);
 /// How long the new process may take to read a transfer.
 const TRANSFER_WAIT: Duration = Duration::from_secs(5);
-/// How often the new process learns what this one has counted since.
+/// How often the new process gets the statistics of the old process.
 const TRANSFER_EVERY: Duration = Duration::from_secs(2);
 
-/// See above.
+/// Starts the process that replaces this one.
 pub(crate) struct Successor {
-    /// The ways to the workers.
+    /// The senders to the mailboxes of the workers.
     workers: Vec<Sender<Mail>>,
-    /// The way of their listeners.
+    /// The channel on which the workers pass their listeners.
     post: ListenerPost,
-    /// The socket of the admin interface, and how its thread is told to leave it to the new process.
+    /// The socket of the admin interface, and the signal that makes its thread leave the socket to the new process.
     admin: Option<(OwnedFd, LeaveSignal)>,
     /// A new process is being started.
     is_starting: AtomicBool,
@@ -57,11 +57,11 @@ pub(crate) struct Successor {
     serves: AtomicBool,
     /// The new process and the channel to it, while this one still runs.
     heir: Mutex<Option<(Child, Channel)>>,
-    /// What the new process continues with.
+    /// The source of the transfers.
     knowledge: Knowledge,
 }
 
-/// What a process knows and its successor continues with.
+/// The state of this process that the new process takes over.
 pub(crate) struct Knowledge {
     /// The statistics and the servers; `None`: without an admin interface, nothing is counted.
     pub(crate) operations: Option<Arc<Operations>>,
@@ -90,7 +90,7 @@ impl Successor {
         Self { workers, post, admin, is_starting, serves, heir: Mutex::default(), knowledge }
     }
 
-    /// Whether a new process serves, so that this one leaves everything to it.
+    /// Whether a new process serves and has taken over from this process.
     pub(crate) fn serves(&self) -> bool {
         self.serves.load(Ordering::SeqCst)
     }
@@ -98,7 +98,9 @@ impl Successor {
     /// Starts a new process on a thread of its own.
     pub(crate) fn begin(self: &Arc<Self>) {
         if self.is_starting.swap(true, Ordering::SeqCst) {
-            log::warning(format_args!("upgrade: a new process is being started already"));
+            log::warning(format_args!(
+                "upgrade: ignored, because another new process is already being started"
+            ));
             return;
         }
         let successor = Arc::clone(self);
@@ -123,14 +125,14 @@ impl Successor {
     /// The new process serves: this one stops.
     fn leave(&self, process: u32) {
         log::info(format_args!(
-            "upgrade: process {process} serves; this process completes its exchanges in flight and exits"
+            "upgrade: process {process} serves; this process completes its exchanges in progress, then exits"
         ));
         service_manager::main_process(process);
         self.serves.store(true, Ordering::SeqCst);
-        if let Some((_, doorbell)) = &self.admin {
-            doorbell.ring();
+        if let Some((_, leave_signal)) = &self.admin {
+            leave_signal.ring();
         }
-        // The new process shows its counts only once it has these.
+        // The new process shows its statistics only after it has received this transfer.
         self.send_transfer();
         if let Err(error) = kill_process(getpid(), Signal::TERM) {
             log::error(format_args!("upgrade: this process cannot stop itself: {error}"));
@@ -140,7 +142,7 @@ impl Successor {
         }
     }
 
-    /// Passes what this process has counted so far. Returns false if no process takes it.
+    /// Sends the statistics of this process to the new process. Returns false if there is no process to receive them.
     pub(crate) fn send_transfer(&self) -> bool {
         let mut heir = self.heir.lock().unwrap_or_else(PoisonError::into_inner);
         let Some((_, channel)) = heir.as_mut() else { return false };
@@ -162,7 +164,7 @@ impl Successor {
         }
         let mut child = result?;
         drop(other);
-        log::info(format_args!("upgrade: process {} starts", child.id()));
+        log::info(format_args!("upgrade: process {} is starting", child.id()));
         channel.pass(&self.first_transfer());
         match channel.wait_for_report() {
             Ok(()) => {
@@ -178,7 +180,7 @@ impl Successor {
         }
     }
 
-    /// What the new process begins with: also the servers that the workers avoid, which only they know.
+    /// The transfer for the start of the new process: also contains the ejected servers, which only the workers know.
     fn first_transfer(&self) -> StateTransfer {
         let mut transfer = self.knowledge.transfer();
         let all: Vec<usize> = (0..self.workers.len()).collect();
@@ -201,7 +203,7 @@ impl Successor {
             sockets.iter().map(|socket| socket.as_raw_fd().to_string()).collect();
         let named = format!("{}:{}:{}", std::process::id(), channel.as_raw_fd(), numbers.join(","));
         let mut arguments = std::env::args_os();
-        // Not /proc/self/exe: the file of that may have been replaced by a new one.
+        // Not /proc/self/exe, which is the old program if its file was replaced.
         let program = arguments.next().unwrap_or_else(|| "tidegate".into());
         Command::new(&program)
             .args(arguments)
@@ -216,7 +218,7 @@ impl Successor {
 
     /// The listeners of all workers, each socket once, in the order of the workers.
     fn collect(&self) -> Result<Vec<PassedListener>, String> {
-        // Messages of an attempt that failed halfway.
+        // Drops messages of an earlier attempt that failed.
         while self.post.receive(0).is_ok() {}
         for worker in &self.workers {
             let mut tries = 0;
@@ -251,7 +253,7 @@ impl Successor {
 struct Channel {
     /// The socket, which does not block.
     socket: OwnedFd,
-    /// What the new process has not taken yet.
+    /// Bytes that are not sent yet.
     unsent: Vec<u8>,
 }
 
@@ -278,7 +280,7 @@ impl Channel {
         }
     }
 
-    /// Sends what waits. Returns false if the new process has ended.
+    /// Sends the unsent bytes. Returns false if the new process has exited.
     fn flush(&mut self, deadline: Instant) -> bool {
         while !self.unsent.is_empty() && self.wait(deadline, PollFlags::OUT) == Ok(false) {
             if !self.send() {
@@ -288,7 +290,7 @@ impl Channel {
         true
     }
 
-    /// Waits until the new process reports that it serves, and sends what waits.
+    /// Waits until the new process reports that it serves, and sends the unsent bytes meanwhile.
     fn wait_for_report(&mut self) -> Result<(), String> {
         let deadline = Instant::now() + START_SPAN;
         loop {
@@ -297,10 +299,10 @@ impl Channel {
                 false => PollFlags::IN | PollFlags::OUT,
             };
             if self.wait(deadline, flags).map_err(|error| error.to_string())? {
-                return Err(format!("the new process did not serve within {START_SPAN:?}"));
+                return Err(format!("the new process was not ready within {START_SPAN:?}"));
             }
             if !self.send() {
-                // Its end follows.
+                // The read below notices the end of the process.
                 self.unsent.clear();
             }
             let mut byte = [0];
@@ -309,7 +311,7 @@ impl Channel {
                 Err(Errno::AGAIN | Errno::INTR) => {}
                 // A process that ends with unread bytes resets the connection.
                 Ok(_) | Err(Errno::CONNRESET) => {
-                    return Err("the new process ended before it served".to_owned());
+                    return Err("the new process exited before it was ready".to_owned());
                 }
                 Err(error) => return Err(error.to_string()),
             }
@@ -387,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn process_that_ends_or_does_not_read_delays_no_one() {
+    fn process_that_exits_or_does_not_read_delays_nothing() {
         let (mut channel, other) = Channel::open().expect("a socket pair");
         channel.pass(&large());
         assert!(channel.flush(Instant::now()), "the other end is open");
@@ -395,6 +397,6 @@ mod tests {
         assert!(!channel.unsent.is_empty() && !channel.unsent.starts_with(b"{\"transfer"));
         drop(other);
         let reason = channel.wait_for_report().expect_err("the process has ended");
-        assert_eq!(reason, "the new process ended before it served");
+        assert_eq!(reason, "the new process exited before it was ready");
     }
 }

@@ -1,4 +1,4 @@
-//! Checks the key files of `jwt` and of push hubs, and the authorities of the collector of traces, before the configuration is
+//! Checks the key files of `jwt` and of push hubs, and the CA certificates for the collector of traces, before the configuration is
 //! used (`action/tokens.rs` and `tidegate_push::token` verify tokens).
 //! In: a configuration with the contents of its files. Out: a finding for each file that cannot be used.
 //! Never: shows a part of a key; fetches keys.
@@ -11,7 +11,7 @@ use tidegate_wire::jwt::KeySet;
 
 use crate::cold_client;
 
-/// Reads the key files of all routes and hubs. Returns what is wrong with them.
+/// Reads the key files of all routes and hubs. Returns the errors in them.
 #[must_use]
 pub fn check(config: &Config) -> Vec<Finding> {
     let routes = config.routes.iter().enumerate().filter_map(|(index, route)| {
@@ -32,7 +32,7 @@ pub fn check(config: &Config) -> Vec<Finding> {
     routes.chain(hubs).chain(traces).collect()
 }
 
-/// What is wrong with the authorities of an address, or with the keys of a file.
+/// The error in the CA certificates of a remote address, or in the keys of a file.
 fn wrong(
     owner: Owner,
     remote: Option<&RemoteAddress>,

@@ -39,7 +39,7 @@ pub struct CtlArgs {
     /// File with the token of the interface
     #[arg(long, value_name = "FILE", global = true)]
     token_file: Option<PathBuf>,
-    /// The configuration file of the process, whose `[admin]` states address and token
+    /// The configuration file of the process: its `[admin]` states the address and the token
     #[arg(short, long, value_name = "FILE", global = true)]
     config: Option<PathBuf>,
     /// The command, such as: show stat; `help` lists all
@@ -57,7 +57,7 @@ enum CtlCommand {
     Line(Vec<String>),
 }
 
-/// Sends the command and prints the reply.
+/// Sends the command, and prints its reply or the error.
 pub fn run(args: &CtlArgs) -> ExitCode {
     let words = match &args.command {
         CtlCommand::Profile(profile) => return profile::run(profile, args),
@@ -110,6 +110,10 @@ fn order(
         )
     })?;
     match reply.strip_prefix("error: ") {
+        // The findings of a reload have prefixes of their own.
+        Some(why) if why.starts_with("error: ") || why.starts_with("tidegate: ") => {
+            Err(format!("{}\n", why.trim_end()))
+        }
         Some(why) => Err(format!("tidegate: {}\n", why.trim_end())),
         // Every reply ends with a line feed, even an empty one.
         None if reply.is_empty() => Err(format!(
@@ -151,7 +155,7 @@ fn is_address(at: &str) -> bool {
     at.starts_with("unix:") || at.parse::<SocketAddr>().is_ok()
 }
 
-/// Sends one line, and returns what comes back until the end of the connection.
+/// Sends one line, and returns all that the interface sends until it closes the connection.
 pub fn send(at: &str, token_file: Option<&Path>, command: &str) -> io::Result<String> {
     send_with_timeout(at, token_file, command, IO_TIMEOUT)
 }

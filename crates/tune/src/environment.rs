@@ -1,4 +1,4 @@
-//! The environment of the process: bare machine, virtual machine or container; kernel, CPUs, memory.
+//! The environment of the process: bare metal, virtual machine or container; kernel, CPUs, memory.
 //! In: a host. Out: an `Environment`, and the reason why a scope cannot be changed from here.
 //! Never: fails; a value that cannot be read counts as absent.
 
@@ -47,7 +47,7 @@ impl Environment {
             }
             (Some(container), None) => format!("container ({container})"),
             (None, Some(hypervisor)) => format!("virtual machine ({hypervisor})"),
-            (None, None) => "bare machine".to_owned(),
+            (None, None) => "bare metal".to_owned(),
         };
         let gib = self.memory_bytes as f64 / f64::from(1u32 << 30);
         format!("{place}, Linux {}, {} CPUs, {gib:.1} GiB", self.kernel, self.cpus.len())

@@ -204,7 +204,7 @@ fn page_shows_complete_apply_commands() {
 #[test]
 fn containers_and_virtual_machines_are_recognised() {
     let place = |name| look_at(name, For::All, None).environment.line();
-    assert!(place("laptop").starts_with("bare machine"));
+    assert!(place("laptop").starts_with("bare metal"));
     assert!(place("ena-vm").starts_with("virtual machine (Amazon EC2)"));
     assert!(place("container").starts_with("container (kubepods) in a virtual machine (Google)"));
     assert!(
@@ -405,7 +405,7 @@ fn unit_limit_above_nr_open_is_not_good() {
     };
     let finding = finding_for("1048576");
     assert_eq!(finding.state, State::Costs, "{}", finding.found);
-    assert!(finding.found.contains("fs.nr_open cuts to 1048576"), "{}", finding.found);
+    assert!(finding.found.contains("fs.nr_open lowers to 1048576"), "{}", finding.found);
     assert!(finding.kept.is_empty(), "the limit in the unit is already high enough");
     assert_eq!(finding_for("1400000").state, State::Good);
 }

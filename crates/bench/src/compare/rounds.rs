@@ -72,7 +72,7 @@ impl Bench {
     }
 
     /// The CPU time per request of all clients that can create the load, on one server: `usual`, unless `--only`
-    /// names another one.
+    /// names another server.
     pub(super) fn client_rounds(
         &self,
         what: &'static str,

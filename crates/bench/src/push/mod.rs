@@ -2,8 +2,8 @@
 //! In: arguments. Out: a report: connections, messages, latencies, memory, CPU time; an exit code.
 //! Never: publishes before all connections are established or have failed; hides a lost message.
 //! Limits: those of `plan`; the first `TRACKED_MAX` publications have figures of their own.
-//! Invariant: each subscriber of a channel that was established expects every accepted publication in it. All times
-//! are of one clock of this process, from the publish call on.
+//! Invariant: each established subscriber of a channel expects every publication that was accepted in the channel. All
+//! times are from one clock of this process. Latencies begin with the publish call.
 
 mod args;
 mod fairness;
@@ -48,7 +48,7 @@ use tidegate_wire::websocket::Offer;
 
 /// How many publications are tracked one by one.
 const TRACKED_MAX: u32 = 1000;
-/// How often the counts of the threads are looked at.
+/// How often the counts of the threads are read.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 /// How often progress is shown.
 const TICK: Duration = Duration::from_secs(1);
@@ -71,7 +71,7 @@ pub struct PushPlan {
     /// The channel in the server API, with `{}` for its number.
     channel: String,
     api_key: Option<String>,
-    /// The message alone is the body of a publication.
+    /// Whether the body of a publish request is only the message.
     publishes_body: bool,
     setup_rate: Option<f64>,
     /// Available memory in bytes below which no more connections are opened.
@@ -88,7 +88,7 @@ pub struct PushPlan {
     tls: TlsOptions,
     /// The subscribers speak the client protocol of Centrifugo, in JSON; `None`: the URL subscribes.
     client_protocol: Option<ClientProtocol>,
-    /// Plain TCP connections without a WebSocket handshake (`bench floor --push`).
+    /// Whether subscribers are plain TCP connections without a WebSocket handshake (`bench floor --push`).
     is_plain: bool,
 }
 
@@ -113,9 +113,9 @@ pub struct ClientProtocol {
 /// When publications are sent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Pace {
-    /// Each one when all subscribers have received the last one, after a pause.
+    /// Each publication is sent after a pause, once all subscribers have received the previous publication.
     Broadcasts {
-        /// How many.
+        /// The number of publications.
         count: u32,
         /// The pause.
         pause: Duration,
@@ -181,13 +181,13 @@ struct Shared {
     /// The start of all times.
     start: Instant,
     phase: AtomicU8,
-    /// No more connections are opened.
+    /// Whether no more connections are to be opened, because memory is short.
     is_full: AtomicBool,
-    /// A thread has failed, so the run ends.
+    /// Whether a thread has failed. The run then ends.
     has_failed: AtomicBool,
     /// When the publications begin, in nanoseconds from the start; `u64::MAX`: not yet.
     publishing_from: AtomicU64,
-    /// By thread.
+    /// The counts of each thread.
     counts: Vec<Counts>,
     /// When each publication was sent, in nanoseconds from the start; 0: not yet.
     published: Vec<AtomicU64>,
@@ -342,7 +342,7 @@ struct Course<'a> {
     /// When the next line of progress is due.
     tick_at: Duration,
     network: NetworkUse,
-    /// What was shown last, and when.
+    /// The time and the counts of the last line of progress.
     shown: (Duration, Sum),
     /// Publications that the server accepted, by number.
     accepted: Vec<u32>,
@@ -350,11 +350,12 @@ struct Course<'a> {
     failed: BTreeMap<String, u64>,
     /// How long the accepted calls took.
     calls: Times,
-    /// How late publications were sent, with a rate.
+    /// How late publications were sent. Only measured with a planned rate.
     lag: Times,
     /// Memory before the connections, and with all of them idle.
     memory: (Memory, Memory),
-    /// The server's use: before the connections, with all of them, after the last message.
+    /// The resources that the server used until three moments: before the connections, with all connections, after the last
+    /// message.
     server: Option<[Spent; 3]>,
     /// This process's CPU time at the same moments.
     client: [Duration; 3],
@@ -506,7 +507,7 @@ impl<'a> Course<'a> {
         }
     }
 
-    /// Waits until so many messages have been received, or none for `--timeout`.
+    /// Waits until `target` messages have been received in all, or until no message has arrived for `--timeout`.
     fn wait_for_messages(&mut self, target: u64) {
         let mut seen = (self.shared.sum().received, Instant::now());
         let timeout = self.plan.timeout;

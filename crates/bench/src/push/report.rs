@@ -53,7 +53,7 @@ pub struct PushReport<'a> {
     course: Course<'a>,
     /// Messages that should have been received.
     expected: u64,
-    /// Publish call to first receipt, and to last receipt, of each tracked publication that a subscriber got.
+    /// Times from the publish call to the first receipt, and to the last receipt, of each tracked publication that was received.
     first: Times,
     last: Times,
     /// Deliveries per second during these broadcasts.
@@ -111,7 +111,7 @@ impl<'a> PushReport<'a> {
         of(idle).saturating_sub(of(before)) as f64 / self.opened().max(1) as f64
     }
 
-    /// What the reader must know before the figures.
+    /// Warnings that are printed before the figures.
     fn caveats(&self) -> Vec<String> {
         let mut words = Vec::new();
         if self.course.was_stopped {

@@ -13,12 +13,12 @@ pub(super) const SENT_PER_TURN_MAX: usize = 64;
 /// Bytes of the payload of a Ping: the talker and the number of its message.
 const PING_BYTES: usize = 8;
 
-/// A subscriber that talks.
+/// A subscriber that sends messages itself.
 #[derive(Clone, Copy, Default)]
 struct Talker {
     /// The index of the subscriber.
     member: u32,
-    /// The number of its last message; 0: none.
+    /// The number of its last message; 0: it has sent no message.
     number: u32,
     /// When that message was sent, in nanoseconds from the start; `None` once the server has read it.
     sent_at: Option<u64>,
@@ -59,7 +59,7 @@ pub(super) fn is_talker(number: u32, share: f64) -> bool {
 /// The talkers of one thread; see the module header.
 pub(super) struct Talkers {
     all: Vec<Talker>,
-    /// How often each of them talks.
+    /// The time between two messages of a talker.
     every: Duration,
     /// How many turns have been taken.
     turns: u64,
@@ -114,7 +114,8 @@ impl Talkers {
         }
     }
 
-    /// Notes a Pong that a subscriber got. Returns when its last message was sent, if this is the first Pong for that message.
+    /// Notes a Pong that a subscriber received. Returns when the last message of the subscriber was sent, if this is the first
+    /// Pong for that message.
     pub(super) fn take_pong(&mut self, member: u32, payload: &[u8]) -> Option<u64> {
         let (at, number) = payload.split_first_chunk()?;
         let number = u32::from_be_bytes(number.try_into().ok()?);
@@ -140,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn share_of_the_connections_talks_whatever_their_threads_are() {
+    fn talkers_are_a_share_of_all_connections_however_many_threads_there_are() {
         let count = |share, first, count| {
             (first..first + count).filter(|number| is_talker(*number, share)).count()
         };
@@ -169,7 +170,7 @@ mod tests {
         let mut out = Vec::new();
         assert!(talkers.encode(at, [0; 4], &mut out));
         talkers.note_sent(at, 5);
-        assert!(!talkers.encode(at, [0; 4], &mut Vec::new()), "it was not read");
+        assert!(!talkers.encode(at, [0; 4], &mut Vec::new()), "the last message was not read");
         assert_eq!(talkers.unread(), 1);
         let ping = out[out.len() - PING_BYTES..].to_vec();
         assert_eq!(talkers.take_pong(member + 1, &ping), None, "of another connection");

@@ -90,7 +90,7 @@ impl Run {
         let mut lines = Vec::new();
         if self.outcome.had_fatal_error {
             lines.push(
-                "Stopped at the first error: no request was sent after it. Responses to requests that were on their way \
+                "Stopped at the first error: no request was sent after it. Responses to requests that were in flight \
                  are counted."
                     .to_owned(),
             );

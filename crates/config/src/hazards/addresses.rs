@@ -54,8 +54,7 @@ pub(super) fn check_route(
         && client.networks.is_disjoint(&allow.networks)
     {
         let what = "`client` and `allow` have no address in common: every request of the route gets a 403 response";
-        let help =
-            "correct one of them; without `client`, other addresses get the 403 response, too";
+        let help = "correct `client` or `allow`; without `client`, other addresses get the 403 response, too";
         notes.warn(vain(place_of(table, "allow"), what, help));
     }
     if let (Some(allow), Some(deny)) = (allow, deny)

@@ -13,7 +13,7 @@ pub(super) fn check(pool: &Pool, serves_https: bool, table: &DeTable<'_>, notes:
     if sticky.secure && !serves_https {
         let what = "browsers send a secure cookie only over https, and no listener of this pool serves https: \
                     sessions do not stay with a server";
-        let help = "add `tls` to the listener; or, if a proxy in front has TLS, list it in `trusted`; or remove `secure`";
+        let help = "add `tls` to the listener; or, if a proxy in front terminates TLS, list it in `trusted`; or remove `secure`";
         notes.warn(vain(at("secure"), what, help));
     }
     // RFC 6265bis section 4.1.3.

@@ -30,8 +30,8 @@ pub(super) fn check_route<'f>(
         let mut all = rates.iter().enumerate();
         if let Some(other) = all.position(is_stricter) {
             let what = format!(
-                "this limit refuses no request: limit {} of the route is at least as strict, and its key (`by`) is the same or \
-                 a part of this one",
+                "this limit refuses no request: limit {} of the route is at least as strict, and its key (`by`) is the key of \
+                 this limit or a part of it",
                 other + 1
             );
             notes.warn(vain(

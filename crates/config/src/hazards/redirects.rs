@@ -20,8 +20,8 @@ pub(super) fn check(
     {
         return;
     }
-    let what = "no listener serves https, and this one trusts no proxy: if a proxy in front has TLS, its requests are \
-                redirected in an endless loop";
+    let what = "no listener serves https, and this listener trusts no proxy: if a proxy in front terminates TLS, its requests \
+                are redirected in an endless loop";
     let help = "list the proxy in `trusted`, so that its X-Forwarded-Proto counts; or add a [[listener]] with `tls`";
     notes.warn(vain(place_of(table, "redirect-to-https"), what, help));
 }

@@ -8,11 +8,11 @@ use super::{Section, TIMEOUT, key};
 /// `agent = { ... }` of a pool.
 pub static AGENT: Section = Section {
     path: "[pool.NAME.agent]",
-    about: "Asks an agent on each server of the pool what the server can take: opens a connection to `port` of the \
+    about: "Asks an agent on each server of the pool how much load the server can take: opens a connection to `port` of the \
              server's address, reads one line, and applies its words, as HAProxy's `agent-check` does: \"75%\" \
              (of the weight), \"up\", \"down\", \"fail\", \"stopped\" (each with a reason after #), \"ready\", \"drain\", \"maint\". \
-             Settings that a line does not mention stay unchanged. An agent that cannot be reached changes nothing; `health` notices \
-             servers that fail.",
+             What a line does not mention (the weight, whether the server is up, or its administrative state) stays unchanged. \
+             An agent that cannot be reached changes nothing; `health` notices servers that fail.",
     keys: &[
         key(
             "port",
@@ -32,8 +32,8 @@ pub static AGENT: Section = Section {
             "timeout",
             TIMEOUT,
             Value("\"1s\""),
-            "Time for a check as a whole, to the end of the line.",
-            "An agent has its line ready, or computes it within a moment.",
+            "Time limit of a whole check, from the start of the connect to the end of the line.",
+            "An agent has its line ready or computes it quickly.",
         ),
         key(
             "send",

@@ -19,23 +19,24 @@ pub static MAINTENANCE: Section = Section {
             "name",
             Text("1 to 64 letters, digits, '-', '_' and '.'"),
             Absent,
-            "Name by which `tidegate ctl set maintenance NAME on|off|default` closes and opens the route. Routes with the same \
-             name are switched together. A reload keeps what the command has set.",
+            "Name by which `tidegate ctl set maintenance NAME on|off|default` switches the maintenance of the route on or off; \
+             `default` returns to `active`. Routes with the same name are switched together. A reload keeps the setting of the \
+             command.",
             "",
         ),
         key(
             "active",
             Boolean,
             Value("true"),
-            "Whether the route is closed until a command switches it. `false` prepares a maintenance that \
-             `tidegate ctl` switches on later.",
+            "Whether the route is in maintenance unless a command has switched it. With `false`, requests are served as usual \
+             until `tidegate ctl` switches the maintenance on.",
             "A route with `maintenance` is in maintenance, unless the file says otherwise.",
         ),
         key(
             "page",
             Text("the path of a file"),
             Absent,
-            "The content of the response. Without it, a short text.",
+            "A file with the content of the response. Without this setting, the content is a short text.",
             "",
         ),
         key(
@@ -49,7 +50,7 @@ pub static MAINTENANCE: Section = Section {
             "except",
             ADDRESSES,
             Absent,
-            "Clients whose requests are served as usual, as in `client`.",
+            "Clients whose requests are served as usual: addresses, ranges or sets, written as in `client`.",
             "",
         ),
     ],

@@ -30,7 +30,7 @@ pub static AUTH: Section = Section {
             "jwt",
             Table(&JWT),
             Absent,
-            "Serves only requests with a valid JSON Web Token. In place of `basic`, and for every action.",
+            "Serves only requests with a valid JSON Web Token. It is used in place of `basic`, and works with every action.",
             "",
         ),
         key(
@@ -38,12 +38,12 @@ pub static AUTH: Section = Section {
             Text("the name of a [pool.NAME]"),
             Absent,
             "Asks a server of this pool about each request, in place of `basic`; only for `proxy`. The server gets a GET \
-             request (for HEAD requests, a HEAD request) for `path` with the fields of the client's request, without its \
-             body and without the fields of conditional and range requests, but with X-Forwarded-Method, \
-             X-Forwarded-Uri, X-Forwarded-Host, X-Forwarded-Proto and X-Forwarded-For. With a status of 200 to 299, the \
-             request is forwarded to its own server; any other response goes to the client as it is, such as 401 or a \
-             redirect to a login page. If no server answers, the request is not served. The settings of the pool apply, \
-             such as `timeouts`.",
+             request (for HEAD requests, a HEAD request) for `path` with the fields of the client's request, without its body \
+             and without the fields of conditional and range requests, but with X-Forwarded-Method, X-Forwarded-Uri, \
+             X-Forwarded-Host, X-Forwarded-Proto and X-Forwarded-For. With a status of 200 to 299, the request is forwarded to \
+             its own server; any other response goes to the client as it is, such as 401 or a redirect to a login page. If no \
+             server of the pool responds, the request is not forwarded, and the client gets an error response. The settings of \
+             the pool apply, such as `timeouts`.",
             "",
         ),
         key(
@@ -91,13 +91,13 @@ pub static JWT: Section = Section {
             "keys",
             Text("the path of a file, or \"https://id.example/jwks.json\""),
             Absent,
-            "The file with public keys in PEM, or with a set of keys in JSON (JWKS, RFC 7517). A token with `kid` is \
-             verified with the key that has this id, a token without `kid` with up to four keys. The file is read at start and at \
-             each reload. A set at an https address is fetched at start, by a thread of its own, and again after the \
-             max-age of its Cache-Control (1 minute to 24 hours; without it, 10 minutes) and when a token names an \
-             unknown key, at most every 10 seconds. Keys stay in force while no newer ones can be fetched; before the \
-             first ones, requests get a 503 response with Retry-After. Redirects are not followed, a set has up to 256 \
-             KiB and 64 keys, and http is only for addresses of this machine.",
+            "The file with public keys in PEM, or with a set of keys in JSON (JWKS, RFC 7517). A token with `kid` is verified \
+             with the key that has this id, a token without `kid` with up to four keys. The file is read at start and at each \
+             reload. A set at an https address is fetched by a separate thread: at start, and again after the max-age of its \
+             Cache-Control (1 minute to 24 hours; without it, 10 minutes) and when a token names an unknown key, at most every \
+             10 seconds. If a set cannot be fetched, the previous keys stay in force. Until the first set has been fetched, \
+             requests get a 503 response with Retry-After. Redirects are not followed, a set has up to 256 KiB and 64 keys, \
+             and http is allowed only for localhost and loopback addresses.",
             "",
         ),
         key(
@@ -135,8 +135,8 @@ pub static JWT: Section = Section {
             "claims",
             Fields(&Text("a string, such as \"admin\"")),
             Absent,
-            "Values that claims must have, by name. A claim that is a list must contain the value, and so must the words \
-             of `scope`. A dot selects a member of an object: \"realm_access.roles\". A token that lacks one of these \
+            "Values that claims must have, by name. If a claim is a list, the list must contain the value; `scope` counts as a \
+             list of words. A dot selects a member of an object: \"realm_access.roles\". A token that lacks one of these \
              claims gets a 403 response.",
             "",
         ),

@@ -10,24 +10,26 @@ const BYTES_PER_SECOND: &str = "\"1MiB/s\"";
 /// `bandwidth = { ... }` of a route.
 pub static BANDWIDTH: Section = Section {
     path: "[route.bandwidth]",
-    about: "Limits how fast the bodies of one request and its response are transferred. Each request has its own limit, also \
-            on a connection of HTTP/2, where it slows down no other stream. At least one of `down` and `up` is required. \
-            Heads are not counted. WebSocket connections and other tunnels are not limited.",
+    about: "Limits how fast the bodies of one request and its response are transferred. Each request has its own limit. On an \
+            HTTP/2 connection, the limit of one stream does not slow down other streams. At least one of `down` and `up` is \
+            required. Heads are not counted. WebSocket connections and other tunnels are not limited.",
     keys: &[
         key(
             "down",
             Text(BYTES_PER_SECOND),
             Absent,
             "Bytes of the response body per second, from 1KiB/s to 1024GiB/s. Only for `proxy`, `respond` and `synthetic`. \
-             Tidegate reads from the server at the same rate, and the time that this takes is not part of the server's timeouts.",
+             Tidegate reads from the server at the same rate. Time in which the limit delays the response does not count \
+             toward the timeouts for the server.",
             "",
         ),
         key(
             "up",
             Text(BYTES_PER_SECOND),
             Absent,
-            "Bytes of the request body per second, as in `down`. Only for `proxy`. The time in which Tidegate does not read \
-             is not part of the client's timeouts, and does not count for `limits.body-rate-min` of the listener.",
+            "Bytes of the request body per second, with the same range as `down`. Only for `proxy`. Time in which Tidegate \
+             does not read because of the limit counts neither toward the timeouts for the client nor for \
+             `limits.body-rate-min` of the listener.",
             "",
         ),
         key(

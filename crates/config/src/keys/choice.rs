@@ -42,18 +42,18 @@ pub static MAP: Section = Section {
             Word(MapKind::WORDS),
             Value("\"exact\""),
             "How a text is compared with the keys: it equals the key (\"exact\"), begins with it (\"prefix\"), ends with it \
-             (\"suffix\"), is an IP address in the range that the key names (\"address\", such as 10.0.0.0/8), or is \
-             matched by the regular expression that the key is (\"regex\"). The longest key wins, and the smallest range \
-             of addresses; of regular expressions, the first in the file. A map has up to 100 of them, and texts of more \
-             than 4096 bytes are not compared with them; in a file, write \\s for a space and \\x23 for `#`.",
-            "A key then matches only the text that is written in the map.",
+             (\"suffix\"), is an IP address in the range that the key names (\"address\", such as 10.0.0.0/8), or is matched \
+             by the regular expression that the key is (\"regex\"). If several keys match, the longest key wins, the smallest \
+             range of addresses, or the first regular expression in the file. A map may have up to 100 regular expressions, \
+             which are not compared with texts of more than 4096 bytes; in a file, write \\s for a space and \\x23 for `#`.",
+            "With \"exact\", a key matches only the text that is written in the map.",
         ),
         key(
             "ignore-case",
             Boolean,
             Value("false"),
             "Whether upper and lower case ASCII letters are equal.",
-            "Paths and most other values distinguish upper and lower case; {host} is in lower case in any case.",
+            "Paths and most other values distinguish upper and lower case; {host} is always in lower case.",
         ),
     ],
     later: &[],
@@ -77,7 +77,7 @@ pub static CHOICE: Section = Section {
             "default",
             Text("the name of a [pool.NAME]"),
             Absent,
-            "The pool of requests whose text is not in the map. Without it, they get a 404 response.",
+            "The pool of requests whose text matches no key of the map. Without this setting, such requests get a 404 response.",
             "",
         ),
     ],
@@ -87,7 +87,7 @@ pub static CHOICE: Section = Section {
 /// `split` of a route.
 pub static SPLIT: Section = Section {
     path: "[route.split]",
-    about: "Divides the requests of a route between pools.",
+    about: "Distributes the requests of a route among several pools.",
     keys: &[
         key(
             "pools",
@@ -101,10 +101,10 @@ pub static SPLIT: Section = Section {
             "by",
             OneOf(&[Text(KEY), List(&Text(KEY))]),
             Absent,
-            "The value that decides, as in `rate`: requests with the same value get the same pool, on every instance of \
-             Tidegate. When weights change, only as many values change their pool as necessary. A request that does not \
-             have exactly one value of a field, cookie or parameter is divided by the client's address. Without it, each \
-             request is divided at random.",
+            "The value that decides, written as `by` of `rate`: requests with the same value get the same pool, on every \
+             instance of Tidegate. When weights change, no more values than necessary move to another pool. A request that \
+             does not have exactly one value of a field, cookie or parameter is assigned by the client's address. Without \
+             `by`, each request is assigned at random.",
             "",
         ),
     ],

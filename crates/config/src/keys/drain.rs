@@ -18,21 +18,22 @@ pub static DRAIN: Section = Section {
             "stop",
             Duration(0, MS_MAX),
             Value("\"0s\""),
-            "When the process stops. At most half of `shutdown-grace`.",
+            "Time over which the closes are spread when the process stops. At most half of `shutdown-grace`.",
             "If no other machine takes over the clients, spreading the closes only delays the stop.",
         ),
         key(
             "reload",
             Duration(0, MS_MAX),
             Value("\"15s\""),
-            "When a reload removes the listener of the connections, or the server that they are forwarded to.",
+            "Time over which the closes are spread when a reload removes the listener of the connections, or the server to \
+             which they are forwarded.",
             "Their clients connect to the remaining servers, which need time for thousands of handshakes.",
         ),
         key(
             "upgrade",
             Duration(0, MS_MAX),
             Value("\"15s\""),
-            "When another process replaces this one. At most half of `shutdown-grace`.",
+            "Time over which the closes are spread when another process replaces this process. At most half of `shutdown-grace`.",
             "The new process needs time for thousands of handshakes, and the clients need the rest of the grace period to \
              close.",
         ),

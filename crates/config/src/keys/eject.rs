@@ -9,31 +9,32 @@ use super::{Section, TIMEOUT, key};
 pub static EJECT: Section = Section {
     path: "[pool.NAME.eject]",
     about: "Ejects a server whose requests fail: other servers get its requests for a while. A request has failed if no \
-             connection could be opened, if no valid response came in time, or if the status is 500 to 599, but not \
-             501, 505 or 511, which concern the request. Sticky sessions stay with an ejected server. Each \
-             worker ejects servers by the results of its own requests. If no other server is available, ejected servers get requests.",
+             connection could be opened, if no valid response came in time, or if the status of the response is 500 or more. \
+             501, 505 and 511 do not count, because they concern the request. Sticky sessions stay with an ejected server. \
+             Each worker ejects servers by the results of its own requests. If no other server is available, ejected servers \
+             get requests.",
     keys: &[
         key(
             "failures",
             OneOf(&[NoNumber("unlimited"), Number(1, 1_000_000)]),
             Value("5"),
-            "How many requests in a row must fail.",
+            "A server is ejected after this many requests in a row have failed.",
             "A healthy server rarely fails five times in a row.",
         ),
         key(
             "errors",
             Text("\"off\", or a percentage from \"1%\" to \"100%\""),
             Value("\"50%\""),
-            "Share of the requests within 10 s that must fail, if there were at least 20. \"off\" ignores the \
-             share.",
+            "A server is also ejected if at least this share of its requests within 10 s has failed, and there were at least \
+             20 requests. \"off\" ignores the share.",
             "A server that fails every other request is broken, although it never fails five times in a row.",
         ),
         key(
             "for",
             TIMEOUT,
             Value("\"10s\""),
-            "How long the server is avoided after its first ejection. Each further ejection in a row adds as much \
-             again, up to ten times this time.",
+            "How long the server is avoided after its first ejection. Each further ejection in a row is longer by this time, \
+             up to ten times this time.",
             "Long enough to restart, and short enough that the capacity of the server is soon available again.",
         ),
         key(

@@ -10,9 +10,9 @@ use crate::words::Keyword as _;
 /// `health = { ... }` of a pool.
 pub static HEALTH: Section = Section {
     path: "[pool.NAME.health]",
-    about: "Checks every server of the pool by a request (`http`) or a connection (`tcp`), by one thread of the \
-             process. A server that fails gets no new requests until it passes again. At the start a server counts as \
-             up, but its first failed check marks it down. Checks use TLS and the PROXY protocol as the pool does.",
+    about: "Checks every server of the pool with a request (`http`) or a connection (`tcp`). One thread of the process makes \
+             all checks. A server that fails gets no new requests until it passes again. At the start a server counts as up, \
+             but its first failed check marks it down. Checks use TLS and the PROXY protocol as the pool does.",
     keys: &[
         key(
             "http",
@@ -71,7 +71,7 @@ pub static HEALTH: Section = Section {
             "timeout",
             TIMEOUT,
             Value("\"1s\""),
-            "Time for a check as a whole: to connect, with TLS if it is used, and to the end of the response's head.",
+            "Time limit of a whole check: the connect, the TLS handshake if there is one, and the response up to the end of its head.",
             "A server that takes a second for its health page is too slow to be sent requests.",
         ),
         key(
@@ -92,12 +92,13 @@ pub static HEALTH: Section = Section {
             "keep-alive",
             OneOf(&[NoNumber("off"), Duration(1000, TIMEOUT_MS_MAX)]),
             Value("\"off\""),
-            "How long the connection of a check by `http` is kept open and used for the next checks of the server. The time \
-             is shortened at random by up to a half. A check that fails on a kept connection is made again on a new one at \
-             once, and a connection on which a check failed is closed. Once the server accepts no more connections, checks \
-             can pass for up to this long.",
+            "How long the connection of a check by `http` is kept open and used for the next checks of the server. The time is \
+             shortened at random by up to a half. A check that fails on a kept connection is repeated at once on a new \
+             connection, and a connection on which a check failed is closed. If the server stops accepting connections, checks \
+             over a kept connection can still pass for up to this time.",
             "A check over its own connection also finds a server that accepts no more connections. Set it to \"1m\" for \
-             thousands of servers or for TLS: a check over a kept connection costs a fraction.",
+             thousands of servers or for TLS: a check over a kept connection costs a fraction of a check with a new \
+             connection.",
         ),
         key(
             "port",

@@ -26,16 +26,17 @@ pub static REQUEST_ID: Section = Section {
             "keep",
             Word(Keep::WORDS),
             Value("\"trusted\""),
-            "Which received ids are kept: from clients in `trusted` of the listener, from all clients, or from no client. An id is \
-             replaced if it has characters other than letters, digits and -_.:/+=@~, more than 128 bytes, or occurs twice.",
+            "Which received ids are kept: those of clients in `trusted` of the listener (\"trusted\"), of all clients \
+             (\"all\"), or of no client (\"none\"). An id is replaced if it has characters other than letters, digits and \
+             -_.:/+=@~, more than 128 bytes, or occurs twice.",
             "Otherwise a client could give many requests the same id, and so hide one of them in the log.",
         ),
         key(
             "response",
             Boolean,
             Value("false"),
-            "Responses have the field, too, so that a user can state the id of a failed request. This includes responses that \
-             Tidegate makes itself, except to malformed requests, which have no id.",
+            "Whether responses have the field, too, so that a user can state the id of a failed request. This includes \
+             responses that Tidegate makes itself, except to malformed requests, which have no id.",
             "Most clients do not use it.",
         ),
     ],
@@ -47,16 +48,17 @@ pub static TRACE: Section = Section {
     path: "[server.trace]",
     about: "Each request belongs to a trace (W3C Trace Context): servers get the field traceparent, and the access log \
              contains the id of the trace (`trace_id`). A kept traceparent is passed on unchanged, with its tracestate: \
-             servers continue the span of the client. With [traces], Tidegate records spans of its own: servers continue \
-             these. Otherwise Tidegate begins a trace; if Tidegate also made the id of the request, the trace has the \
-             same id.",
+             servers continue the span of the client. With [traces], Tidegate records its own spans, and servers continue \
+             those. If no traceparent is kept, Tidegate begins a trace; if Tidegate also made the id of the request, the trace \
+             has the same id.",
     keys: &[
         key(
             "keep",
             Word(Keep::WORDS),
             Value("\"trusted\""),
-            "Which traces are continued: from clients in `trusted` of the listener, from all clients (such as pages \
-             that begin traces in browsers), or from no client. An invalid or repeated traceparent is replaced.",
+            "Which traces are continued: those of clients in `trusted` of the listener (\"trusted\"), of all clients, such as \
+             pages that begin traces in browsers (\"all\"), or of no client (\"none\"). An invalid or repeated traceparent is \
+             replaced.",
             "Otherwise a client could make servers record all of its requests, or spoil the traces of other clients.",
         ),
         key(

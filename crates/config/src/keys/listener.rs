@@ -64,12 +64,12 @@ pub static LISTENER: Section = Section {
             "connections-per-address-max",
             COUNT_OR_UNLIMITED,
             Value("\"unlimited\""),
-            "Maximum number of open connections of one client address, in all workers together. Further connections are \
-             reset before a TLS handshake. IPv6 addresses count by their first 64 bits. For a connection that begins \
-             with a PROXY header, the address in the header counts, or that of the proxy if the header states no \
-             address; if it is one too many, it is closed after the header. Behind proxies that use other means, set the \
-             limit at the route. Clients of unix sockets have no address and are not limited. Up to about 100,000 \
-             addresses are counted at the same time, in 1 MiB; further ones are not limited.",
+            "Maximum number of open connections of one client address, in all workers together. Further connections are reset \
+             before a TLS handshake. IPv6 addresses count by their first 64 bits. For a connection that begins with a PROXY \
+             header, the address in the header counts, or that of the proxy if the header states no address; if that address \
+             has too many connections, the connection is closed after the header. Behind proxies that state the address in \
+             another way, set the limit in the route. Clients of unix sockets have no address and are not limited. Up to about \
+             100,000 addresses are counted at the same time, in 1 MiB; further addresses are not limited.",
             "Many clients may share one address, such as that of their router.",
         ),
         key("count", COUNTING, Absent, LISTENER_COUNT, ""),
@@ -77,11 +77,10 @@ pub static LISTENER: Section = Section {
             "trusted",
             List(&Text("\"10.0.0.0/8\", \"192.0.2.1\" or \"2001:db8::/32\"")),
             Value("[]"),
-            "Addresses of proxies whose X-Forwarded-* and Forwarded fields are trusted and extended. From \
-             all other clients these fields are replaced. If only one of X-Forwarded-For and Forwarded is \
-             received, the other one is built from it; if they contradict each other, X-Forwarded-* counts. \
-             X-Forwarded-Proto (or else the proto of Forwarded) from a trusted address also determines \
-             `redirect-to-https`, `hsts` and the scheme of redirects.",
+            "Addresses of proxies whose X-Forwarded-* and Forwarded fields are trusted and extended. From all other clients \
+             these fields are replaced. If only one of X-Forwarded-For and Forwarded is received, the other one is built from \
+             it; if they contradict each other, X-Forwarded-* takes precedence. X-Forwarded-Proto (or else the proto of \
+             Forwarded) from a trusted address also determines `redirect-to-https`, `hsts` and the scheme of redirects.",
             "No address is trusted by default: anyone can write these fields, so only proxies that you list \
              are trusted.",
         ),
@@ -137,8 +136,8 @@ pub static LISTENER: Section = Section {
             "h2c",
             Boolean,
             Value("false"),
-            "Accepts HTTP/2 without TLS from clients that begin with it (prior knowledge). Other clients are \
-             served by HTTP/1.1. Only for a listener without `tls`, where `alpn` decides.",
+            "Accepts HTTP/2 without TLS from clients that begin with it (prior knowledge). Other clients are served by \
+             HTTP/1.1. Only for a listener without `tls`: with `tls`, `alpn` decides.",
             "Only proxies and gRPC clients in a private network use it; browsers do not.",
         ),
     ],
@@ -225,8 +224,8 @@ pub static CLIENT_TIMEOUTS: Section = Section {
             "head",
             TIMEOUT,
             Value("\"10s\""),
-            "Time from the first byte of a request to the end of its head. When it expires, the client gets \
-             a 408 response. It also limits the time from accept to the first byte; then the connection is closed without a response.",
+            "Time from the first byte of a request to the end of its head. When it expires, the client gets a 408 response. If \
+             the first byte does not arrive within this time after accept, the connection is closed without a response.",
             "Received bytes do not restart it, so a slow-header attack holds a connection no longer than \
              this.",
         ),
@@ -236,19 +235,18 @@ pub static CLIENT_TIMEOUTS: Section = Section {
             Value("\"60s\""),
             "Time between two requests on a keep-alive connection. When it expires, the connection is \
              closed without a response.",
-            "An idle connection holds no buffers, so browsers may keep theirs for a minute.",
+            "An idle connection holds no buffers, so browsers may keep their connections for a minute.",
         ),
         key(
             "body",
             TIMEOUT,
             Value("\"30s\""),
-            "Time without a byte of the request body, or without the client accepting any part of the \
-             response. When it expires, the client gets a 408 response or its connection is reset. A single \
-             byte counts, even one that only the client's kernel acknowledges. A kernel acknowledges nothing \
-             while its receive buffer is full, which ends only after the client has read a good part of that buffer: \
-             a client that steadily reads 4 KB/s is kept, and one that reads 1 KB/s may be reset. Whether a client \
-             still accepts its response is checked four times within this time, so the reset may come up to a \
-             quarter of this time late.",
+            "Time without a byte of the request body, or without the client accepting any part of the response. When it \
+             expires, the client gets a 408 response or its connection is reset. A single byte counts, even one that only the \
+             client's kernel acknowledges. A kernel acknowledges nothing from the moment when its receive buffer is full until \
+             the client has read a large part of that buffer: a client that steadily reads 4 KB/s is kept, and one that reads \
+             1 KB/s may be reset. Whether a client still accepts its response is checked four times within this time, so the \
+             reset may come up to a quarter of this time late.",
             "Tolerates a pause in a mobile network. The buffers of a client that stops reading are \
              freed. A client whose kernel continues to acknowledge bytes holds at most 192 KiB of buffers.",
         ),

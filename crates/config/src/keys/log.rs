@@ -24,9 +24,8 @@ pub static LOG: Section = Section {
 /// `log.access`.
 pub static ACCESS: Section = Section {
     path: "[log.access]",
-    about: "The access log: one line for each request, written when its response has ended. A thread of its own \
-             writes the lines, so a slow reader or a full disk delays no request: lines that cannot be written are \
-             lost and counted.",
+    about: "The access log: one line for each request, written when its response has ended. A separate thread writes the \
+             lines, so a slow reader or a full disk delays no request: lines that cannot be written are lost and counted.",
     keys: &[
         key(
             "to",
@@ -50,31 +49,31 @@ pub static ACCESS: Section = Section {
             "only",
             Word(AccessFilter::WORDS),
             Value("\"all\""),
-            "The requests that are logged. \"errors\" leaves out requests with a status below 400 that ended as \
-             intended.",
+            "The requests that are logged. \"errors\" leaves out requests with a status below 400 that ended normally.",
             "A log that leaves requests out cannot prove that a request did not arrive.",
         ),
         key(
             "slow",
             OneOf(&[NoNumber("off"), Duration(1, TIMEOUT_MS_MAX)]),
             Value("\"off\""),
-            "A request that took at least this long is logged, whatever `only` and `sample` are.",
+            "A request that took at least this long is always logged, regardless of `only` and `sample`.",
             "Which requests are slow depends on the service.",
         ),
         key(
             "sample",
             Text("a percentage such as \"10%\""),
             Value("\"100%\""),
-            "The share of the requests that are logged, of those that ended as intended and with a status below 400. They \
-             are chosen at random. Errors and slow requests are always logged. Up to three decimals, such as \"0.1%\".",
+            "The share that is logged of the requests that ended normally with a status below 400, chosen at random. Errors \
+             and slow requests are always logged. Up to three decimals, such as \"0.1%\".",
             "A log that leaves requests out cannot prove that a request did not arrive.",
         ),
         key(
             "client-certificate",
             Boolean,
             Value("false"),
-            "Each line contains the subject of the client's verified certificate, such as \"CN=alice,O=Example\", up to 256 \
-             bytes. If a proxy in front has verified the certificate (PROXY protocol), it is the common name.",
+            "Whether each line contains the subject of the client's verified certificate, such as \"CN=alice,O=Example\", up \
+             to 256 bytes. If a proxy in front has verified the certificate (PROXY protocol), the line contains only the \
+             common name.",
             "Most clients have no certificate.",
         ),
         key(

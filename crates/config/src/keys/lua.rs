@@ -14,9 +14,10 @@ pub(crate) const DICTIONARY: Shape = Size(64 * 1024, 64 * 1024 * 1024 * 1024);
 const TIME_MS_MAX: u64 = 60_000;
 
 pub(super) const HOOKS_NAME: &str = "the name of a [lua.NAME]";
-pub(super) const HOOKS_ABOUT: &str = "A Lua application whose `on_access` runs before a request is forwarded: it may \
-    change the request, choose the pool or answer by itself. Its `on_response` changes heads of responses, its `on_body` \
-    their bodies, its `on_log` is told how requests ended. Only for `proxy`. A string is the name of the application.";
+pub(super) const HOOKS_ABOUT: &str = "A Lua application whose `on_access` runs before a request is forwarded: it may change \
+    the request, choose the pool or send a response itself. Its `on_response` changes the heads of responses, its `on_body` \
+    changes their bodies, and its `on_log` is told how requests ended. Only for `proxy`. A string is the name of the \
+    application.";
 
 /// `hooks = { ... }` of a route.
 pub static HOOKS: Section = Section {
@@ -30,7 +31,7 @@ pub static HOOKS: Section = Section {
             "pools",
             List(&Text("the name of a [pool.NAME]")),
             Absent,
-            "The pools that the hook may choose instead of that of `proxy`.",
+            "The pools that the hook may choose instead of the pool of `proxy`.",
             "",
         ),
     ],
@@ -136,8 +137,8 @@ pub static LUA: Section = Section {
             Value("\"100ms\""),
             "CPU time of one callback. A callback that takes longer is stopped with a Lua error, and its client gets \
              a 500 response.",
-            "The other connections of the worker wait while a callback runs; a callback that serves one request \
-             rarely takes more than some milliseconds.",
+            "The other connections of the worker wait while a callback runs; a callback that serves one request rarely takes \
+             more than a few milliseconds.",
         ),
         key(
             "start-time-max",
@@ -152,7 +153,7 @@ pub static LUA: Section = Section {
             Size(1024 * 1024, 16 * 1024 * 1024 * 1024),
             Value("\"64MiB\""),
             "Memory of one VM. A callback that exceeds it is stopped with a Lua error; each worker has its own VM.",
-            "Enough for the state of some ten thousand connections, and a leaking script is stopped early.",
+            "Enough for the state of tens of thousands of connections, and a script that leaks memory is stopped early.",
         ),
         key(
             "timers-max",
@@ -160,8 +161,8 @@ pub static LUA: Section = Section {
             Value("4096"),
             "Maximum number of timers and threads (`tide.timer`, `tide.spawn`) of one VM at once. Above it, the functions \
              return nil and an error.",
-            "Enough for one timer for each of some thousand connections, and a script that adds timers endlessly is \
-             noticed early.",
+            "Enough for one timer for each of several thousand connections, and a script that adds timers endlessly is noticed \
+             early.",
         ),
         key(
             "body-max",
@@ -181,7 +182,7 @@ pub static LUA: Section = Section {
             "udp",
             List(&Text("\"10.0.0.0/8\", \"192.0.2.1\" or \"2001:db8::/32\"")),
             Absent,
-            "The addresses to which the script may send datagrams (`tide.udp`). Without this setting, it may send none.",
+            "The addresses to which the script may send datagrams (`tide.udp`). Without this setting, it may not send datagrams.",
             "",
         ),
         key(
@@ -190,14 +191,14 @@ pub static LUA: Section = Section {
             Value("256"),
             "Maximum number of requests to servers and sockets of one VM at once, including kept connections. Above it, \
              `tide.http.request` and `connect` return nil and an error.",
-            "Enough for one request of each of some hundred handlers that wait. Each of them may hold a response of 1 MiB.",
+            "Enough for one request of each of several hundred waiting handlers. Each request may hold a response of 1 MiB.",
         ),
         key(
             "reload-grace",
             Duration(0, 3_600_000),
             Value("\"30s\""),
-            "How long the previous code continues after a reload has loaded new code: its requests, its timers and, if the \
-             new code has no `on_handover`, its WebSocket connections, which are closed one after the other (1012).",
+            "How long the previous code continues after a reload has loaded new code: its requests, its timers and, if the new \
+             code has no `on_handover`, its WebSocket connections, which are closed one after the other with code 1012.",
             "Enough for requests that wait for servers, and it spreads the clients that connect again. Each VM that continues \
              holds memory.",
         ),

@@ -13,18 +13,18 @@ const BODY_BYTES_MAX: u64 = 32 * 1024;
 pub static MIRROR: Section = Section {
     path: "[route.mirror]",
     about: "Sends a copy of each request to a server of another pool, too, and drops the response: for tests of a new version \
-            with real requests. The client gets the response of its own server, and never waits for that of the copy. A copy \
-            is sent once, when the request is complete and on its way to its own server, and only if a server of the \
-            pool is free: copies never wait in a queue. Each worker has up to 256 copies under way, on at most an eighth \
-            of its connections. WebSocket connections and other upgrades are not copied, nor are requests that \
-            authenticate their connection (NTLM, Negotiate). The servers cannot tell a copy from an original request, so \
-            they should not change data that the client's servers use.",
+            with real requests. The client gets the response of its own server, and never waits for the response to the copy. \
+            A copy is sent once, when the request is complete and on its way to its own server, and only if a server of the \
+            pool is free: copies never wait in a queue. Each worker has up to 256 copies under way, on at most an eighth of \
+            its connections. WebSocket connections and other upgrades are not copied, nor are requests that authenticate their \
+            connection (NTLM, Negotiate). The servers cannot tell a copy from an original request, so they should not change \
+            data that the client's servers use.",
     keys: &[
         key(
             "pool",
             Text("the name of a [pool.NAME]"),
             Required,
-            "The pool. It cannot be a pool of the route itself, and cannot have `proxy-protocol`.",
+            "The pool that gets the copies. It cannot be a pool of the route itself, and cannot have `proxy-protocol`.",
             "",
         ),
         key(
@@ -38,8 +38,8 @@ pub static MIRROR: Section = Section {
             "by",
             OneOf(&[Text(KEY), List(&Text(KEY))]),
             Absent,
-            "The value that decides, as in `split`: of the requests with the same value, either all are copied or none. Without it, \
-             each request is chosen at random.",
+            "The value that decides, written as `by` of `split`: of the requests with the same value, either all or none are \
+             copied. Without `by`, each request is chosen at random.",
             "",
         ),
         key(

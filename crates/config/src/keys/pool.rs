@@ -70,7 +70,7 @@ pub static POOL: Section = Section {
             Duration(0, TIMEOUT_MS_MAX),
             Value("\"0s\""),
             "How long a server that is up again gets fewer requests than its weight states: from a twentieth at first up to \
-             its weight, in equal steps. Not at the start of the process, and not with `balance = { hash = ... }`.",
+             its weight, in equal steps. This does not apply at the start of the process, nor with `balance = { hash = ... }`.",
             "Most servers take their full load at once. Set it for those that fill caches or compile first.",
         ),
         key("timeouts", Table(&SERVER_TIMEOUTS), Absent, "Timeouts for servers.", ""),
@@ -94,9 +94,10 @@ pub static POOL: Section = Section {
             Value("[\"connect\", \"reset\"]"),
             "The failures after which a request is sent again: \"connect\" (no connection), \"reset\" (the connection ended \
              before the response began), \"timeout\" (`timeouts.response-head`), \"malformed\" (the head of the response is \
-             malformed, or the connection ended within it), or a response with this status, which the \
-             client gets only if no attempt is left. All but \"connect\" only for idempotent methods, and only while \
-             Tidegate holds the whole body that it has sent; resets of fresh connections and malformed heads once in all.",
+             malformed, or the connection ended within it), or a status from 400 to 599: the client gets a response with this \
+             status only if no attempt is left. Only \"connect\" applies to all requests. The other failures apply only to \
+             requests with an idempotent method, and only while Tidegate holds the whole body that it has sent. After a \
+             reset of a fresh connection or a malformed head, a request is sent again only once.",
             "After a timeout or an error, a server may be overloaded, and more requests make it worse.",
         ),
         key(
@@ -112,10 +113,9 @@ pub static POOL: Section = Section {
             "queue-max",
             Number(0, 1_000_000),
             Value("1024"),
-            "Maximum number of requests of the process that wait for a server below its `connections-max`. \
-             Further requests get a 503 response. Each worker has an equal share, rounded up: all workers together may \
-             exceed the number by up to one less than the number of workers, and a worker whose share is used up refuses \
-             requests while other workers have room.",
+            "Maximum number of requests of the process that wait until a server has fewer requests than its `connections-max`. \
+             Further requests get a 503 response. Each worker has an equal share, rounded up, so N workers together may exceed \
+             the number by up to N - 1. A worker whose share is used up refuses requests even if other workers have room.",
             "Waiting requests occupy memory. Beyond this number, an immediate error is better than a longer \
              wait.",
         ),
@@ -123,11 +123,10 @@ pub static POOL: Section = Section {
             "request-buffer",
             Size(0, limits::REQUEST_BUFFER_BYTES_MAX as u64),
             Value("\"16KiB\""),
-            "How much of a request's body must have arrived before the request takes a server or a place in \
-             the queue. A shorter body must have arrived completely. A request without a body is not delayed, and \
-             neither is a request with `Expect: 100-continue`, because its server decides whether the client sends \
-             the body. 0B forwards the head at once. Set it for applications that respond before the client has \
-             sent the body.",
+            "How much of a request's body must have arrived before the request is assigned to a server or enters the queue. A \
+             shorter body must have arrived completely. A request without a body is not delayed, and neither is a request with \
+             `Expect: 100-continue`, because its server decides whether the client sends the body. 0B forwards the head at \
+             once. Set 0B for applications that respond before the client has sent the body.",
             "A slow upload does not occupy a connection of a server before enough of it has arrived. 16 KiB hold most \
              forms and API calls completely.",
         ),
@@ -177,8 +176,8 @@ pub static POOL: Section = Section {
             "tls",
             OneOf(&[True, Table(&POOL_TLS)]),
             Absent,
-            "Speaks TLS to the servers. `true` verifies their certificates by the system's certificate \
-             authorities. Without this setting, connections use plain HTTP.",
+            "Speaks TLS to the servers. `true` verifies their certificates against the system's certificate authorities. \
+             Without this setting, connections use plain HTTP.",
             "",
         ),
         key(
@@ -215,7 +214,7 @@ pub static POOL_HTTP2: Section = Section {
             Value("256"),
             "Maximum number of HTTP/2 connections of each worker to each server. Further requests wait in the \
              queue (`queue-max`).",
-            "With 100 requests on each, more than enough. A server that allows only one request on each \
+            "This is more than enough with 100 requests on each connection. A server that allows only one request on each \
              connection must not use up the connections of the process.",
         ),
     ],
@@ -247,19 +246,19 @@ pub static UPSTREAM: Section = Section {
             "connections-max",
             COUNT_OR_UNLIMITED,
             Value("\"unlimited\""),
-            "Maximum number of requests and tunnels of the process that use the server at once, each \
-             on a connection of its own (HTTP/1.1) or on a stream (HTTP/2). Further requests wait in the queue (`queue-max`). The number \
-             is never exceeded. Workers lend each other unused permits, so a request may wait for a \
-             few turns until another worker lends one. Idle connections count too, except those that \
-             are kept for one client (`proxy-protocol`).",
+            "Maximum number of requests and tunnels of the process that use the server at once, each on a connection of its \
+             own (HTTP/1.1) or on a stream (HTTP/2). Further requests wait in the queue (`queue-max`). The number is never \
+             exceeded. Each worker holds a share of the permits, and workers lend each other unused permits, so a request may \
+             wait briefly until another worker lends a permit. Idle connections also count, except those that are kept for one \
+             client (`proxy-protocol`).",
             "Only the operator knows how many connections a server can handle.",
         ),
         key(
             "backup",
             Boolean,
             Value("false"),
-            "Gives the server requests only while every other server is down, taken out or has failed for this request. Several backup \
-             servers share them.",
+            "Gives the server requests only while every server that is not a backup is down, is taken out of service, or has \
+             failed for this request. Several backup servers share these requests.",
             "Servers do the same work unless the operator states otherwise.",
         ),
     ],

@@ -47,7 +47,7 @@ const READ_HISTORY: Key = key(
     "read-history",
     Word(Permit::WORDS),
     Value("\"api\""),
-    "Who may read the history in addition to the server API. A subscriber recovers what it missed in any case.",
+    "Who may read the history in addition to the server API. A subscriber can always recover the messages that it missed.",
     "As for `publish`.",
 );
 const PRESENCE: Key = key(
@@ -86,9 +86,9 @@ const DELTAS: Key = key(
     "deltas",
     Word(Deltas::WORDS),
     Value("\"off\""),
-    "Which messages are sent as patches of the previous message, in the delta format of Fossil, to clients of the client protocol \
-     that request it (`delta: \"fossil\"`). With \"marked\", those that the server API publishes with `\"delta\": true`; with \"all\", \
-     each message. A client that has missed the previous message gets the whole message.",
+    "Which messages are sent as patches of the previous message, in the delta format of Fossil, to clients of the client \
+     protocol that request it (`delta: \"fossil\"`). With \"marked\", those that the server API publishes with `\"delta\": \
+     true`; with \"all\", every message. A client that has missed the previous message gets the whole message.",
     "A patch saves bytes only if a message resembles the previous one, such as a document of which a few numbers change.",
 );
 
@@ -106,16 +106,17 @@ const EXCLUDE_SENDER: Key = key(
     "exclude-sender",
     Boolean,
     Value("false"),
-    "Whether a client that publishes a message does not get it itself. It gets its own messages if it recovers them after a \
-     reconnection, because it then has another client id.",
+    "Whether messages are not delivered to the client that publishes them. A client that recovers messages after a \
+     reconnection gets its own messages, too, because it then has another client id.",
     "Client libraries of Centrifugo expect that a client gets what it has published.",
 );
 const USER_CHANNELS: Key = key(
     "user-channels",
     Boolean,
     Value("false"),
-    "Whether users may subscribe to channels whose names end with `#` and a list that contains them, such as `dialog#7,8`, \
-     without a token and whatever `subscribe` is. Other clients need a token for such a channel.",
+    "Whether a user may subscribe to channels whose names end with `#` and a list of users that contains this user, such as \
+     `dialog#7,8`. The user needs no token for such a channel, and `subscribe` does not apply. Other clients need a token for \
+     such a channel.",
     "The name of a channel should grant a permission only if the application intends it.",
 );
 
@@ -123,8 +124,8 @@ const CACHE: Key = key(
     "cache",
     Boolean,
     Value("false"),
-    "Whether a client that subscribes gets the newest message of the channel at once, whether or not it was subscribed before, and \
-     none of the older ones. Only with `history`, which keeps the message for `history-age`.",
+    "Whether a client that subscribes gets the newest message of the channel at once, but no older messages. This also applies \
+     to a client that was subscribed before. Only with `history`, which keeps the message for `history-age`.",
     "A message that reports an event is of no use to later subscribers; one that contains a state, such as a price, is.",
 );
 
@@ -196,7 +197,7 @@ pub static PUSH: Section = Section {
             "token-cookie",
             Text("the name of a cookie, such as \"push-token\""),
             Absent,
-            "The cookie that contains the token of a client that subscribes by URL, if the query does not (`?token=`).",
+            "The cookie from which the token of a client that subscribes by URL is read if the query contains no token (`?token=`).",
             "",
         ),
         key(
@@ -261,9 +262,9 @@ pub static PUSH: Section = Section {
             "publish-rate",
             Text("a rate, such as \"50/1s\""),
             Absent,
-            "How many messages a connection may publish in a period; it may publish all of them at once. Further ones \
-             get error 111, and clients may publish them again later. Without this setting, clients publish as fast as \
-             the hub delivers. `rate` of a route limits how often an address connects.",
+            "How many messages a connection may publish in a period; it may publish all of them at once. Further messages are \
+             rejected with error 111, and clients may publish them again later. Without this setting, clients publish as fast \
+             as the hub delivers. `rate` of a route limits how often an address connects.",
             "",
         ),
         key(
@@ -279,8 +280,8 @@ pub static PUSH: Section = Section {
             Size(1024, 1 << 30),
             Value("\"1MiB\""),
             "Maximum size of the messages that wait for a client that does not read.",
-            "A client on a slow network recovers from a pause of seconds; one that fell further behind recovers \
-             faster with a new connection.",
+            "A client on a slow network recovers from a pause of seconds; a client that is further behind recovers faster with \
+             a new connection.",
         ),
         key(
             "queue-messages-max",
@@ -293,10 +294,10 @@ pub static PUSH: Section = Section {
             "slow",
             Word(Slow::WORDS),
             Value("\"disconnect\""),
-            "What happens if the messages that wait for a client exceed their limit: the connection is closed with \
-             code 3008, the oldest or the newest message is dropped, or (\"conflate\") all messages are dropped that a newer one \
-             of the same channel follows. With \"conflate\", joins and leaves stay, and if three quarters of the limit are still used \
-             up then, the oldest messages are dropped, too.",
+            "What happens if the messages that wait for a client exceed their limit. With \"disconnect\", the connection is \
+             closed with code 3008; with \"drop-oldest\", the oldest messages are dropped; with \"drop-newest\", the new \
+             message is dropped; with \"conflate\", only the newest message of each channel is kept. \"conflate\" keeps joins \
+             and leaves; if the rest still exceeds three quarters of the limit, the oldest messages are dropped, too.",
             "A client that is disconnected knows that it missed messages, and recovers them from the history.",
         ),
         key(
@@ -304,16 +305,16 @@ pub static PUSH: Section = Section {
             OneOf(&[NoNumber("off"), Duration(1000, 30 * TIMEOUT_MS_MAX)]),
             Value("\"off\""),
             "How long a connection lasts, less up to a quarter at random. Then clients of the client protocol and those in raw \
-             mode get code 3011, after which client libraries connect again, and streams of events end, which browsers open again. \
-             Clients recover what they miss meanwhile in channels with history.",
+             mode get code 3011, after which client libraries connect again, and streams of events end, which browsers open \
+             again. In channels with history, clients then recover the messages that they missed.",
             "Connections may stay open. A maximum age spreads clients over new servers behind a load balancer.",
         ),
         key(
             "heartbeat",
             OneOf(&[NoNumber("off"), Duration(TIMEOUT_MS_MIN, TIMEOUT_MS_MAX)]),
             Value("\"25s\""),
-            "How often a stream of events contains a comment, so that proxies keep the connection and a client that \
-             is gone is noticed. WebSocket connections have `ping-every`.",
+            "How often a comment is sent in a stream of events, so that proxies keep the connection and a client that is gone \
+             is noticed. WebSocket connections have `ping-every`.",
             "Proxies often close connections that are silent for 30 or 60 seconds.",
         ),
         key(
@@ -322,7 +323,7 @@ pub static PUSH: Section = Section {
             Value("\"2s\""),
             "How long a browser waits before it opens a stream of events again (`retry:`). A random time of up to half \
              of it is added for each stream.",
-            "Clients that lose their connection together come back spread over a second.",
+            "Clients that lose their connections at the same time reconnect spread over a second.",
         ),
         key(
             "poll-timeout",

@@ -78,39 +78,40 @@ pub static BACKEND: Section = Section {
             "headers",
             List(&Text("the name of a header field")),
             Value("[]"),
-            "Fields of the client's first request that are copied into the backend request for each of its events, such \
-             as [\"Cookie\", \"Authorization\"]. They are kept as long as the connection. A request in which they exceed \
-             8 KiB gets a 431 response. X-Forwarded-For is always sent, with the address of the client.",
+            "Fields of a client's first request that are copied into the backend request for each event of that client, such \
+             as [\"Cookie\", \"Authorization\"]. The fields are kept as long as the connection. A request in which these \
+             fields exceed 8 KiB gets a 431 response. X-Forwarded-For is always sent, with the address of the client.",
             "The backend should see only what it needs.",
         ),
         key(
             "timeout",
             Duration(10, TIMEOUT_MS_MAX),
             Value("\"1s\""),
-            "How long an answer may take. After this time, the command of the client fails with error 100, and libraries try again.",
+            "How long a response of the backend may take. After this time, the command of the client fails with error 100, and \
+             libraries try again.",
             "As in Centrifugo. Libraries give up a command after 5 s and connect again.",
         ),
         key(
             "reply-max",
             Size(256, 8 << 20),
             Value("\"64KiB\""),
-            "Maximum size of an answer in bytes. A larger one counts as a failure.",
-            "As for messages of clients.",
+            "Maximum size of a response in bytes. A larger response counts as a failure.",
+            "The same size as the default of `message-max`.",
         ),
         key(
             "calls-max",
             Number(1, 100_000),
             Value("256"),
-            "Maximum number of events of one worker that wait for an answer. Beyond it, commands fail with error 111, and \
-             libraries try again later. Each connection has at most one such event. `refresh` and `sub-refresh` have a \
-             separate limit of the same size.",
+            "Maximum number of events of one worker that wait for a response of the backend. Above this number, commands fail \
+             with error 111, and libraries try again later. Each connection has at most one such event. `refresh` and \
+             `sub-refresh` have a separate limit of the same size.",
             "A backend that is slow must not use up the memory and the connections of the proxy.",
         ),
         key(
             "calls-per-address-max",
             Number(1, 100_000),
             Value("64"),
-            "The same for the clients of one address (of IPv6: one network of 64 bits), so that one machine cannot use up \
+            "The same limit for the clients of one address (with IPv6: of one /64 network), so that one machine cannot use up \
              `calls-max`.",
             "A quarter of `calls-max` is enough for the clients behind one gateway.",
         ),

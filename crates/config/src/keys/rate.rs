@@ -30,22 +30,23 @@ pub static RATE: Section = Section {
             "by",
             OneOf(&[Text(KEY_OR_CLAIM), List(&Text(KEY_OR_CLAIM))]),
             Value("\"client-address\""),
-            "What requests are counted by; with an array, by all of its values together. Behind a proxy in `trusted` of \
-             the listener, the client's address is the one that the proxy states; IPv6 addresses count by their first 64 \
-             bits, because a client usually has a whole network of this size. A request that does not have exactly one value of a field, \
-             cookie or parameter is counted by the client's address. Paths count in the spelling in which routes \
-             compare them, with slashes merged and without parameters and the slash at the end; hosts in lower case, \
-             without the port and a dot at the end; all unknown methods together. On a route without `host`, clients \
-             choose the host freely. With `jwt` of the route, \"claim:NAME\" is a claim of the token: such a limit counts only \
-             requests with a valid token, so another limit should bound the invalid ones.",
+            "The value of a request by which it is counted; with an array, the combination of all its values. Behind a proxy \
+             in `trusted` of the listener, the client's address is the one that the proxy states; IPv6 addresses count by \
+             their first 64 bits, because a client usually has a whole network of this size. A request that does not have \
+             exactly one value of a field, cookie or parameter is counted by the client's address. Paths are counted in the \
+             spelling in which routes compare them, with slashes merged, and without path parameters (\";...\") and a slash at \
+             the end. Hosts are counted in lower case, without the port and a dot at the end. All unknown methods are counted \
+             as one method. On a route without `host`, clients choose the host freely. With `jwt` of the route, \"claim:NAME\" \
+             is a claim of the token: such a limit counts only requests with a valid token, so add another limit for requests \
+             with invalid tokens.",
             "Clients cannot choose their address freely, unlike a field or a cookie.",
         ),
         key(
             "burst",
             Number(1, 1_000_000_000),
             super::Preset::Absent,
-            "How many requests may come at once, before the limit spreads them over time. Without it, as many as \
-             `limit` states.",
+            "How many requests are admitted at once before the limit spreads them over time. Without this setting, the number \
+             of requests in `limit`.",
             "",
         ),
         key(
@@ -63,7 +64,7 @@ pub static RATE: Section = Section {
             "How long a request waits for its 429 response. Only with then = \"tarpit\". A waiting request reaches no \
              server and no other limit, and its client must keep its connection or stream open. At a stop of the process, \
              the response is sent at once.",
-            "Slows a client down that sends one request after another, to twelve a minute on each connection.",
+            "A client that sends one request after another is slowed down to twelve requests a minute on each connection.",
         ),
         key(
             "waiting-max",

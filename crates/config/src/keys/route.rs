@@ -88,10 +88,10 @@ pub static ROUTE: Section = Section {
             "client-cert",
             OneOf(&[Boolean, Table(&ROUTE_CERTIFICATE)]),
             Absent,
-            "Condition on the client's certificate. The listener must request certificates (`client-auth`). \
-             `true` requires a certificate that was verified by Tidegate, `false` requires that there is \
-             none, and a table requires certain certificates. A certificate verified only by a proxy in \
-             front does not count. Without this setting, clients match with or without a certificate.",
+            "Condition on the client's certificate. The listener must request certificates (`client-auth`). `true` requires a \
+             certificate that was verified by Tidegate, `false` requires that the client has no such certificate, and a table \
+             requires certain certificates. A certificate verified only by a proxy in front does not count. Without this \
+             setting, clients match with or without a certificate.",
             "",
         ),
         key(
@@ -126,15 +126,15 @@ pub static ROUTE: Section = Section {
             "allow",
             ADDRESSES,
             Absent,
-            "The only clients whose requests this route serves, as in `client`. The requests of other clients get a 403 \
-             response, and no later route is tried.",
+            "The only clients whose requests this route serves, written as in `client`. The requests of other clients get a \
+             403 response, and no later route is tried.",
             "",
         ),
         key(
             "deny",
             ADDRESSES,
             Absent,
-            "Clients whose requests get a 403 response, as in `client`. Comes before `allow`.",
+            "Clients whose requests get a 403 response, written as in `client`. `deny` is tested before `allow`.",
             "",
         ),
         key(
@@ -149,19 +149,19 @@ pub static ROUTE: Section = Section {
             "rate",
             OneOf(&[Table(&RATE), List(&Table(&RATE))]),
             Absent,
-            "Limits how many requests the route serves, for example of each client.",
+            "Limits how many requests the route serves, for example for each client.",
             "",
         ),
         key(
             "connections-per-address-max",
             COUNT_OR_UNLIMITED,
             Value("\"unlimited\""),
-            "Maximum number of connections of one client address with a request of this route in progress, in all \
-             workers together; each stream of HTTP/2 counts as a connection, and a WebSocket connection or another \
-             tunnel until its end. Further requests get a 429 response. Behind a proxy in `trusted` of the listener, the \
-             address is the one that the proxy states; requests for which it states none count together. IPv6 addresses \
-             count by their first 64 bits. Clients without an address are not limited. Up to about 100,000 addresses are \
-             counted at the same time, in 1 MiB; further ones are not limited.",
+            "Maximum number of connections of one client address with a request of this route in progress, in all workers \
+             together; each HTTP/2 stream counts as a connection, and a WebSocket connection or another tunnel counts until it \
+             ends. Further requests get a 429 response. Behind a proxy in `trusted` of the listener, the address is the one \
+             that the proxy states; all requests for which it states no address are counted together. IPv6 addresses count by \
+             their first 64 bits. Clients without an address are not limited. Up to about 100,000 addresses are counted at the \
+             same time, in 1 MiB; further addresses are not limited.",
             "Many clients may share one address, such as that of their router.",
         ),
         key(
@@ -191,7 +191,7 @@ pub static ROUTE: Section = Section {
             "maintenance",
             OneOf(&[Boolean, Table(&MAINTENANCE)]),
             Value("false"),
-            "Whether all requests get a 503 response, without reaching the action. A table sets the page.",
+            "Whether all requests get a 503 response, without reaching the action. A table also sets the page and other details.",
             "Routes are in service.",
         ),
         key("cors", Table(&CORS), Absent, "Lets web pages of other origins use the route.", ""),
@@ -256,7 +256,7 @@ pub static ROUTE: Section = Section {
             "push",
             OneOf(&[Text("the name of a [push.NAME]"), Table(&ROUTE_PUSH)]),
             Absent,
-            "Connects clients to a push hub. A string is the name of the hub; the path must end in \"/*\" then, and \
+            "Connects clients to a push hub. A string is the name of the hub; in this case, the path must end in \"/*\", and \
              the route serves everything below it: `connection/websocket`, `subscribe/CHANNEL` and `api/METHOD`.",
             "",
         ),
@@ -285,7 +285,7 @@ pub static ROUTE: Section = Section {
             "split",
             Table(&SPLIT),
             Absent,
-            "Forwards each request to a server of one of several pools. Takes the place of `proxy`, or of `pool` there.",
+            "Forwards each request to a server of one of several pools. It is used in place of `proxy`, or in place of `pool` of `proxy`.",
             "",
         ),
     ],
@@ -322,8 +322,8 @@ pub static FIELD: Section = Section {
             "example",
             OneOf(&[Text(EXAMPLE), List(&Text(EXAMPLE))]),
             Absent,
-            "A value that meets the condition, or several. If one does not, the file is rejected. Requests are not \
-             compared with it.",
+            "A value that meets the condition, or several values. If a value does not meet the condition, the file is \
+             rejected. The examples have no effect on requests.",
             "",
         ),
         key(

@@ -60,10 +60,10 @@ pub static SERVER: Section = Section {
             "connections-max",
             OneOf(&[NoNumber("auto"), Number(1, 100_000_000)]),
             Value("\"auto\""),
-            "Maximum number of connections of the process, with clients and with servers. Each worker has an \
-             equal share, and at least 1. A worker that has used up its share closes connections that are not in \
-             use, or pauses accepting, while other workers may have room: the kernel assigns connections to \
-             workers. \"auto\" uses what the descriptor limit of each worker allows.",
+            "Maximum number of connections of the process, with clients and with servers. Each worker has an equal share, and \
+             at least 1. A worker that has used up its share closes connections that are not in use, or pauses accepting, even \
+             if other workers have room, because the kernel assigns connections to workers. \"auto\" uses what the descriptor \
+             limit of each worker allows.",
             "The kernel's descriptor limit cannot be exceeded in any case. Accepting pauses before that \
              limit is reached.",
         ),
@@ -97,7 +97,7 @@ pub static SERVER: Section = Section {
             OneOf(&[True, Table(&REQUEST_ID)]),
             Absent,
             "Gives each request an id, for servers and for the access log. `true` uses the defaults. Without this setting, \
-             only requests of routes with {id} have one.",
+             only requests of routes with {id} have an id.",
             "",
         ),
         key(

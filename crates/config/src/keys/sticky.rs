@@ -11,11 +11,11 @@ use crate::words::Keyword as _;
 /// `sticky = { ... }` of a pool.
 pub static STICKY: Section = Section {
     path: "[pool.NAME.sticky]",
-    about: "Requests of a client stay with one server: the response to the first request sets a cookie that names the \
-             server. If that server is down, was just unreachable or has as many requests as `connections-max` allows, \
-             another server gets the request; if it is down, the cookie then names the other one. A server with weight 0 \
+    about: "Requests of a client stay with one server: the response to the first request sets a cookie that names the server. \
+             If that server is down, was just unreachable or has as many requests as `connections-max` allows, another server \
+             gets the request. If the named server is down, the cookie then names that other server. A server with weight 0 \
              keeps its sessions and gets no new ones. With `by` in place of `cookie`, a table that all workers share keeps the \
-             server of each key; a reload keeps it, a restart does not. Exactly one of `cookie` and `by` is required; \
+             server of each key; a reload keeps the table, a restart does not. Exactly one of `cookie` and `by` is required; \
              `for` and `entries-max` are only for `by`, the other settings only for `cookie`.",
     keys: &[
         key(
@@ -59,27 +59,28 @@ pub static STICKY: Section = Section {
             "lifetime",
             Duration(0, 400 * 24 * 3_600_000),
             Value("\"0s\""),
-            "How long browsers keep the cookie; \"0s\": until they are closed.",
+            "How long browsers keep the cookie; \"0s\": until the browser is closed.",
             "A session usually ends with the browser.",
         ),
         key(
             "idle",
             Duration(0, 400 * 24 * 3_600_000),
             Value("\"0s\""),
-            "How long a session without requests stays with its server; \"0s\": as long as the browser sends the cookie. With it, \
-             the cookie also contains when the session began and when it was last used: a session that is older than `lifetime`, \
-             or was not used for `idle`, begins again, perhaps on another server, even if the browser still sends the cookie. The \
-             time of use is renewed after an eighth of `idle`. A client can change both times, for itself only.",
+            "How long a session without requests stays with its server; \"0s\": as long as the browser sends the cookie. With \
+             a time above \"0s\", the cookie also contains when the session began and when it was last used: a session that is \
+             older than `lifetime`, or was not used for `idle`, begins again, perhaps on another server, even if the browser \
+             still sends the cookie. The time of the last use is updated once an eighth of `idle` has passed. A client can \
+             change both times, for itself only.",
             "Most servers end unused sessions themselves; after that, any server can serve the client.",
         ),
         key(
             "by",
             OneOf(&[Text(KEY_OR_CLAIM), List(&Text(KEY_OR_CLAIM))]),
             Absent,
-            "The values of a request that are its key, as in `rate`, and \"claim:NAME\" of a token that the route verifies: \
-             requests with the same key go to the server that responded to the first of them. If the only value is \
-             \"cookie:NAME\", the server whose response sets this cookie (Set-Cookie) gets the requests with its new \
-             value, too, so that a session stays with the server that has begun it. A request without exactly one of each \
+            "The values of a request that form its key, written as `by` of `rate`; \"claim:NAME\" is a claim of a token that \
+             the route verifies. Requests with the same key go to the server that responded to the first of them. If the only \
+             value is \"cookie:NAME\", the server whose response sets this cookie (Set-Cookie) gets the requests with its new \
+             value, too, so that a session stays with the server that began the session. A request without exactly one of each \
              value goes to any server. Connections in TCP mode have only \"client-address\".",
             "",
         ),
@@ -94,8 +95,9 @@ pub static STICKY: Section = Section {
             "entries-max",
             Number(8, 16_777_216),
             Value("131072"),
-            "How many keys the table has room for, rounded up to a power of two; 16 bytes each. If more are in use, a new \
-             key displaces others: first those seen only once, then those unused for longest (`sticky_evictions`).",
+            "How many keys the table has room for, rounded up to a power of two; 16 bytes each. If more are in use, a new key \
+             replaces another key: first keys that were seen only once, then the keys that have been unused for longest \
+             (`sticky_evictions`).",
             "The table takes 2 MiB.",
         ),
     ],

@@ -6,13 +6,13 @@ use super::Shape::{self, NoNumber, OneOf};
 use super::{Section, TIMEOUT, key};
 
 const OWN: Shape = OneOf(&[NoNumber("pool"), TIMEOUT]);
-const REASON: &str = "Most routes of a pool need the same.";
+const REASON: &str = "Most routes of a pool need the same timeouts.";
 
 /// `timeouts = { ... }` of a route.
 pub static ROUTE_TIMEOUTS: Section = Section {
     path: "[route.timeouts]",
-    about: "Timeouts for servers that replace those of the pool for the requests of this route, such as a longer one for \
-            reports. Only for `proxy`. \"pool\" is the timeout of the pool.",
+    about: "Timeouts for servers that replace those of the pool for the requests of this route, such as a longer timeout for \
+            reports. Only for `proxy`. \"pool\" applies the timeout of the pool.",
     keys: &[
         key(
             "response-head",

@@ -20,7 +20,7 @@ const CIPHERS_KEY: Key = key(
     List(&Name(CIPHER_NAMES)),
     Absent,
     "Cipher suites, in order of preference. Without this setting, all suites listed here are offered.",
-    "All of them are authenticated and provide forward secrecy: past traffic stays secret if a key is disclosed.",
+    "All of these suites provide authenticated encryption and forward secrecy: past traffic stays secret if a key is disclosed.",
 );
 const CURVES_KEY: Key = key(
     "curves",
@@ -169,9 +169,8 @@ pub static POOL_TLS: Section = Section {
             "crl",
             OneOf(&[Text("the path of a PEM file"), List(&Text("the path of a PEM file"))]),
             Absent,
-            "Revocation lists for the certificates of servers. A listed certificate is rejected. A \
-             certificate is accepted if its authority has no list here, or if that list is \
-             out of date.",
+            "Revocation lists for the certificates of servers. A listed certificate is rejected, even if the list is out of \
+             date. A certificate that is not listed is accepted, even if its authority has no list here.",
             "",
         ),
         key(
@@ -195,11 +194,11 @@ pub static POOL_TLS: Section = Section {
             "alpn",
             List(&Name(SERVER_PROTOCOLS)),
             Absent,
-            "Application protocols (ALPN) to offer, in order of preference. \"h2\" is HTTP/2: requests to such a \
-             server share connections. A server that chooses none gets HTTP/1.1, unless \"h2\" is the only one. \
-             Without this setting, none is offered.",
-            "HTTP/1.1 is what every server understands, and each of its requests has a connection of its own: \
-             nothing that one client does delays another one.",
+            "Application protocols (ALPN) to offer, in order of preference. \"h2\" is HTTP/2: requests to such a server share \
+             connections. A server that chooses no protocol gets HTTP/1.1, unless \"h2\" is the only protocol offered. Without \
+             this setting, no protocol is offered.",
+            "Every server understands HTTP/1.1, with which each request in progress has its own connection, so no client can \
+             delay the requests of another client.",
         ),
         key("resume", Boolean, Value("true"), "Whether earlier sessions are resumed.", ""),
     ],

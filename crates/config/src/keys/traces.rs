@@ -8,9 +8,10 @@ use super::{Section, key};
 /// `[traces]`.
 pub static TRACES: Section = Section {
     path: "[traces]",
-    about: "Spans of requests for a collector of OpenTelemetry: one for each request, and one for its server. `trace` of [server] \
-             decides which traces are sampled. A thread of its own sends the spans, so a slow or unreachable collector \
-             delays no request: spans that it does not take in time are lost and counted.",
+    about: "Spans of requests for a collector of OpenTelemetry: one span for each request, and one span for its last attempt \
+             with a server. `trace` of [server] decides which traces are sampled. A separate thread sends the spans, so a slow \
+             or unreachable collector delays no request: spans that the collector does not accept in time are lost and \
+             counted.",
     keys: &[
         key(
             "endpoint",

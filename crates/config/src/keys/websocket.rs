@@ -13,8 +13,8 @@ const BYTES_MAX: u64 = tidegate_base::limits::WEBSOCKET_MESSAGE_BYTES_CEILING as
 /// `[websocket]`, and `websocket = { ... }` of a route.
 pub static WEBSOCKET: Section = Section {
     path: "[websocket]",
-    about: "WebSocket connections that Tidegate serves itself (`echo`, `push`, `lua`). A route changes single \
-             settings with `websocket = { ... }`. These settings do not apply to connections that `proxy` forwards.",
+    about: "WebSocket connections that Tidegate serves itself (`echo`, `push`, `lua`). A route changes individual settings \
+             with `websocket = { ... }`. These settings do not apply to connections that `proxy` forwards.",
     keys: &[
         key(
             "origins",
@@ -52,9 +52,9 @@ pub static WEBSOCKET: Section = Section {
             "window-bits",
             Number(9, 15),
             Value("15"),
-            "How far back a compressed message may refer, in bits: 15 is 32 KiB, 9 is 512 bytes. It holds for the server's messages, and \
-             for those of clients that accept a limit (`client_max_window_bits`; browsers do). A client may state a smaller \
-             window for itself.",
+            "How far back a compressed message may refer, in bits: 15 is 32 KiB, 9 is 512 bytes. The limit applies to messages \
+             from Tidegate, and to messages of clients that accept a limit (`client_max_window_bits`; browsers do). A client \
+             may state a smaller window for itself.",
             "The largest window compresses best. With compression = \"dedicated\", a smaller one saves memory: a connection \
              takes about 300 KiB with 15 bits, 60 KiB with 12 and 15 KiB with 9.",
         ),

@@ -31,7 +31,7 @@ pub struct MapChoice {
     pub map: usize,
     /// The text that is looked up.
     pub key: Template,
-    /// The index of the pool of requests whose text is not in the map; `None`: they get a 404 response.
+    /// The index of the pool of requests whose text matches no key of the map; `None`: such requests get a 404 response.
     pub default: Option<usize>,
     /// The index of the pool of each value of the map, by the number of the value. Empty until the map is read.
     pub pools: Vec<usize>,

@@ -52,7 +52,7 @@ pub struct Handling {
 pub struct Hooks {
     /// Index of the application.
     pub app: usize,
-    /// Indexes of the pools that it may choose instead of that of `proxy`.
+    /// Indexes of the pools that the hook may choose instead of the pool of `proxy`.
     pub pools: Vec<usize>,
 }
 

@@ -28,7 +28,7 @@ pub struct Sticky {
 /// `sticky = { by = ... }` of a pool: requests with the same key stay with one server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stay {
-    /// The values of a request that are the key.
+    /// The values of a request that form the key.
     pub key: Template,
     /// How long a key without requests keeps its server; at least a second.
     pub span: Span,

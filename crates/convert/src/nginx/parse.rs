@@ -2,7 +2,7 @@
 //! In: text. Out: directives with their blocks, and lines with mistakes.
 //! Limits: `DEPTH_MAX` nested blocks; deeper ones are read as if they were not nested.
 
-/// The most blocks within each other.
+/// The maximum nesting depth of blocks.
 const DEPTH_MAX: usize = 16;
 
 /// A directive.

@@ -42,7 +42,7 @@ pub enum Answer<'a> {
     Unsubscribed,
     /// The message was published.
     Published,
-    /// The application has returned from a call.
+    /// The reply of the application to `rpc`.
     Called {
         /// Its result: JSON; empty: none.
         data: &'a str,
@@ -103,7 +103,7 @@ pub struct Connected<'c> {
 pub struct Joined<'a> {
     /// The position before the first publication that the client gets; `None` if the channel has no history.
     pub position: Option<Position>,
-    /// What the client missed; `None` if it did not state where it was.
+    /// What the client missed; `None` if the client did not state a position.
     pub recovered: Option<&'a Recovered>,
     /// Publications may be patches.
     pub has_deltas: bool,
@@ -147,9 +147,9 @@ pub enum Push<'a> {
         /// Data of the application: JSON; empty: none.
         data: &'a str,
     },
-    /// The connection ends. Over WebSocket, the Close frame states it.
+    /// The connection ends. Over WebSocket, the Close frame contains the code and the reason instead.
     Disconnected {
-        /// Why.
+        /// The code of the reason.
         code: u16,
         /// Why, in words; never empty.
         reason: &'a str,
@@ -168,7 +168,7 @@ impl<'a> Joined<'a> {
         let recovered = reply.recovered.as_ref();
         let first = recovered.and_then(|recovered| recovered.publications.first());
         let before_first = first.map(|first| first.offset().saturating_sub(1));
-        // A client that has missed nothing stays where it is.
+        // The position of a client that has missed nothing does not change.
         let own = since.filter(|_| recovered.is_some_and(|recovered| recovered.is_whole));
         let position = reply.position.map(|top| {
             let offset = before_first.or(own).unwrap_or(top.offset);
@@ -185,7 +185,7 @@ impl<'a> Joined<'a> {
 }
 
 impl Codec {
-    /// Reads the first command of a message, or of the rest of one. Returns how many bytes it takes.
+    /// Reads the first command of a message, or of the rest of a message. Also returns the length of the command in bytes.
     ///
     /// # Errors
     /// The bytes do not begin with a command.

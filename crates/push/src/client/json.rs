@@ -1,4 +1,4 @@
-//! Centrifugo's client protocol, version 2, as JSON: commands in, replies and pushes out, one a line.
+//! Centrifugo's client protocol, version 2, as JSON: reads commands, writes replies and pushes, each in a line of its own.
 //! In: the text of a message. Out: commands; lines. Never: emits a blank line, or a line break within a line.
 //! Limits: those of the WebSocket message that carries the commands.
 
@@ -12,11 +12,11 @@ use crate::mail::Presence;
 use crate::position::Position;
 use crate::publication::{Content, Publication};
 
-/// Reads the first command of a message, or of the rest of one. Returns how many bytes it takes, with the line break after
-/// it. Looks at no byte behind it, so that the time for all commands of a message is linear in its length.
+/// Reads the first command of a message, or of the rest of a message. Also returns the length of the command in bytes, with the
+/// line break after it. Reads no byte after that, so that all commands of a message take time linear in its length.
 ///
 /// # Errors
-/// The line is blank, not JSON, or no command.
+/// The line is blank, is not JSON, or is not a command.
 pub(super) fn decode_next(message: &[u8]) -> Result<(Command<'_>, usize), Malformed> {
     // Several objects may be in one line.
     let mut found = serde_json::Deserializer::from_slice(message).into_iter::<Command<'_>>();
@@ -368,7 +368,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn commands_are_separated_and_bytes_behind_one_are_not_looked_at() {
+    fn commands_are_separated_and_bytes_after_a_command_are_not_read() {
         for (message, expected) in [
             (&b"{\"id\":1}"[..], Some(8)),
             (b"{\"id\":1}\n{}", Some(9)),

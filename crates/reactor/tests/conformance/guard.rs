@@ -1,4 +1,4 @@
-//! Cases of `Reactor::guard_send`: what waits on a connection comes before its guarded output.
+//! Cases of `Reactor::guard_send`: bytes that have arrived on a connection are handed over before its guarded output is sent.
 //! In: the table in main.rs. Out: the cases, for each driver.
 
 use tidegate_reactor::*;
@@ -15,7 +15,7 @@ pub fn guarded_output_is_sent_if_nothing_waits<H: Harness>() {
         assert!(rig.reactor.is_guarded(sock));
         rig.reactor.send(sock, &request);
         rig.until_far_got(&mut far, &request);
-        assert!(!rig.reactor.is_guarded(sock), "the guard outlasted the first byte");
+        assert!(!rig.reactor.is_guarded(sock), "the connection stays guarded after its output");
         rig.far_sends(&mut far, b"response");
         rig.until_received(sock, b"response");
     }
@@ -32,7 +32,10 @@ pub fn waiting_bytes_come_before_guarded_output<H: Harness>() {
         rig.reactor.send(sock, &request);
         rig.hook(|reactor, completion| {
             if let Completion::Received { sock, .. } = completion {
-                assert!(reactor.is_guarded(*sock), "the request was sent before the look");
+                assert!(
+                    reactor.is_guarded(*sock),
+                    "the request was sent before the bytes were handed over"
+                );
             }
         });
         rig.until_received(sock, b"early");
@@ -71,7 +74,10 @@ pub fn waiting_end_comes_before_guarded_output<H: Harness>() {
         rig.reactor.send(sock, &request);
         rig.hook(|reactor, completion| {
             if let Completion::Finished { sock } = completion {
-                assert!(reactor.is_guarded(*sock), "the request was sent before the look");
+                assert!(
+                    reactor.is_guarded(*sock),
+                    "the request was sent before the end was handed over"
+                );
             }
         });
         rig.until_seen(&Seen::Finished(sock));

@@ -73,7 +73,7 @@ pub(crate) enum Running {
     Lua(Id<ScriptedRequest>),
     /// A request whose token is verified in a later turn. Its action has not begun.
     Token(Id<TokenRequest>),
-    /// A request that waits for its refusal.
+    /// A request above a limit of `rate`, whose refusal is delayed (`tarpit`).
     Tarpit(Id<TarpitRequest>),
     /// A WebSocket connection that an action serves.
     WebSocket(Id<WebSocket>),
@@ -106,7 +106,7 @@ const NO_WEBSOCKET: &str = "this route serves no WebSocket connections";
 enum Decision {
     /// An error response. `closes`: the rest of the connection cannot be trusted.
     Refused { status: u16, text: &'static str, closes: bool },
-    /// The same URL by https.
+    /// A redirect to the same URL with https.
     Https(HttpsRedirect),
     /// The action of this route.
     Route(usize),
@@ -402,7 +402,7 @@ impl Worker {
 /// A switched connection: its bytes belong to the action (`switch_client`).
 impl Worker {
     /// Hands over bytes of the client, which the action may change in place. Returns how many it has taken. The
-    /// action gets the others again after it has called `resume_request`, or after the client's output has drained.
+    /// action gets the remaining bytes again after it has called `resume_request`, or after the client's output has drained.
     pub(crate) fn take_switched_bytes<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -436,7 +436,7 @@ impl Worker {
     }
 
     /// The process or the listener stops, or the server was removed. A connection that is still open at the end of the grace
-    /// period of the process is reset. `close`: what a forwarded WebSocket is told.
+    /// period of the process is reset. `close`: the Close frame that a forwarded WebSocket gets.
     pub(crate) fn stop_switched<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -477,7 +477,7 @@ fn decide(
         return (refused(501, "the CONNECT method is not supported", true), of_listener);
     }
     if head.connects_websocket() && !head.upgrade {
-        let text = "the stream of a WebSocket must stay open";
+        let text = "an extended CONNECT must not end its stream";
         return (refused(400, text, false), of_listener);
     }
     if router::is_misdirected(head, scheme) && !is_trusted(down.peer(), listener) {

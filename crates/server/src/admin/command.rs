@@ -9,6 +9,7 @@ use tidegate_gate::access::Names;
 use tidegate_gate::agent::{Operation, WEIGHT_MAX, part_of_weight};
 
 use super::profile::{self, Plan};
+use super::rows::listed;
 use super::wait::Wait;
 use super::{
     Operations, activity, edits, errors, events, info, maintenance, map, parts, sess, set, stat,
@@ -80,14 +81,14 @@ const COMMANDS: &[Command] = &[
     Command {
         words: &["show", "conn"],
         arguments: "ID [json]",
-        about: "all that is known about a connection, with the id that `show sess` lists",
+        about: "the details of the connection with this id, which `show sess` lists",
         example: "show conn 0.12.5",
         run: sess::show,
     },
     Command {
         words: &["kill", "conn"],
         arguments: "ID",
-        about: "resets a connection, or a stream of HTTP/2, with the id that `show sess` lists",
+        about: "resets the connection or the HTTP/2 stream with this id, which `show sess` lists",
         example: "kill conn 0.12.5",
         run: sess::kill,
     },
@@ -191,7 +192,7 @@ const COMMANDS: &[Command] = &[
     Command {
         words: &["set", "server"],
         arguments: "POOL/SERVER state ready|drain|maint, weight N|N%, agent up|down, address HOST:PORT, or connections-max N|unlimited",
-        about: "stops or resumes sending requests to a server, or changes its share, address or limit; requests under way complete",
+        about: "stops or resumes sending requests to a server, or changes its weight, address or limit; requests in progress complete",
         example: "set server api/10.0.0.1:8000 state drain",
         run: set_server,
     },
@@ -212,14 +213,14 @@ const COMMANDS: &[Command] = &[
     Command {
         words: &["del", "server"],
         arguments: "POOL/SERVER",
-        about: "removes a server from its pool, until the next reload of the file; requests under way complete",
+        about: "removes a server from its pool, until the next reload of the file; requests in progress complete",
         example: "del server api/10.0.0.9:8000",
         run: edits::remove_server,
     },
     Command {
         words: &["disable", "listener"],
         arguments: "NAME|ADDRESS",
-        about: "closes a listener, as a reload that removes it, until `enable listener` or the next reload of the file",
+        about: "closes a listener, as a reload of a file without it does, until `enable listener` or the next reload of the file",
         example: "disable listener web",
         run: |arguments, operations| {
             edits::switch_listener("disable", arguments, false, operations)
@@ -228,7 +229,7 @@ const COMMANDS: &[Command] = &[
     Command {
         words: &["enable", "listener"],
         arguments: "NAME|ADDRESS",
-        about: "opens a listener that `disable listener` has closed",
+        about: "opens a listener that `disable listener` closed",
         example: "enable listener web",
         run: |arguments, operations| edits::switch_listener("enable", arguments, true, operations),
     },
@@ -256,21 +257,22 @@ const COMMANDS: &[Command] = &[
     Command {
         words: &["wait"],
         arguments: "DURATION [server POOL/SERVER up|down|unused]",
-        about: "waits for the time, or until the server takes requests, takes none, or has none in progress; fails if the time ends before",
+        about: "waits for the duration, or until the server takes requests (up), takes no requests (down) or has no request in progress \
+                (unused); fails if the duration ends first",
         example: "wait 30s server api/10.0.0.1:8000 unused",
         run: wait::plan,
     },
     Command {
         words: &["set", "log", "level"],
         arguments: "error|warning|info",
-        about: "logs only lines of this level and of more important ones, until the process ends; `show events` stays complete",
+        about: "logs only lines of this level and of more severe levels, until the process exits; does not affect `show events`",
         example: "set log level warning",
         run: set_log_level,
     },
     Command {
         words: &["show", "map"],
         arguments: "[NAME [KEY]]",
-        about: "the maps, the entries of a map, or the value of a key",
+        about: "lists the maps, or shows the entries of a map or the value of a key",
         example: "show map hosts",
         run: map::show,
     },
@@ -368,14 +370,14 @@ const COMMANDS: &[Command] = &[
     Command {
         words: &["get", "set"],
         arguments: "NAME ADDRESS",
-        about: "whether an address is in a set",
+        about: "prints the address if it is in the set; fails if it is not",
         example: "get set office 192.0.2.1",
         run: set::get,
     },
     Command {
         words: &["add", "set"],
         arguments: "NAME NETWORK, or @VERSION NAME NETWORK",
-        about: "adds the addresses of a range to a set, or to a prepared version",
+        about: "adds the addresses of a range to a set, or to a version that `prepare set` began",
         example: "add set office 192.0.2.0/24",
         run: set::add,
     },
@@ -396,14 +398,14 @@ const COMMANDS: &[Command] = &[
     Command {
         words: &["prepare", "set"],
         arguments: "NAME",
-        about: "begins a version of a set, which replaces all its addresses when it is committed",
+        about: "begins a new version of a set; `commit set` replaces all addresses of the set with it",
         example: "prepare set office",
         run: set::prepare,
     },
     Command {
         words: &["commit", "set"],
         arguments: "@VERSION NAME",
-        about: "puts a prepared version in force",
+        about: "replaces the addresses of the set with those of the version",
         example: "commit set @1 office",
         run: set::commit,
     },
@@ -523,7 +525,7 @@ fn show_servers_state(arguments: &[&str], operations: &Operations) -> Outcome {
             return Err(format!(
                 "no pool {:?}; the pools are: {}",
                 arguments.join(" "),
-                pools.join(", ")
+                listed(&pools)
             ));
         }
     };
@@ -683,7 +685,7 @@ fn set_server(arguments: &[&str], operations: &Operations) -> Outcome {
     };
     set.map_err(|known| {
         let list: Vec<String> = known.into_iter().take(20).collect();
-        format!("no server {place:?}; the servers are: {}", list.join(", "))
+        format!("no server {place:?}; the servers are: {}", listed(&list))
     })?;
     Ok(Reply::Changed(String::new()))
 }

@@ -22,9 +22,9 @@ const REPLY_SPAN: Duration = Duration::from_secs(30);
 /// How long a session waits for its next line.
 const SESSION_SPAN: Duration = Duration::from_secs(60);
 
-/// How long a process that is about to exit waits for replies that are under way.
+/// How long a process that is about to exit waits until replies are sent.
 const REPLIES_SPAN: Duration = Duration::from_secs(1);
-/// How often it looks at them.
+/// How often the process checks whether they are sent.
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
 /// A socket of a client.
@@ -43,7 +43,7 @@ impl Stream {
         }
     }
 
-    /// Ends the connection. A thread that reads or writes it goes on at once.
+    /// Ends the connection, which unblocks a thread that reads from it or writes to it.
     fn end(&self) {
         // The client may have left already.
         let _ = match self {
@@ -130,8 +130,8 @@ impl Places {
         }
     }
 
-    /// Waits until no reply is under way, for `REPLIES_SPAN` at most, because the process is about to exit. If `with_new`,
-    /// also for clients that have connected and not sent their request yet: they reached this process and not the next one.
+    /// Waits until all replies are sent, for `REPLIES_SPAN` at most, because the process is about to exit. If `with_new`, waits
+    /// also for clients that have connected but not sent their request yet: the next process does not have their connections.
     pub(crate) fn wait_for_replies(&self, with_new: bool) {
         let deadline = Instant::now() + REPLIES_SPAN;
         let is_open = |phase| match phase {
@@ -207,7 +207,7 @@ impl Connection {
         }
     }
 
-    /// Whether the client has ended its side, and sends nothing more.
+    /// Whether the client has closed its sending side or the connection.
     pub(super) fn has_client_left(&self) -> bool {
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
         let mut byte = [0];
@@ -311,7 +311,7 @@ mod tests {
             connection.as_mut().expect("a place").mark_served();
         }
         all[2].1.as_mut().expect("a place").mark_idle();
-        // Each of the new ones is being served, so that it does not give way itself.
+        // Each new connection is being served, so that it is not closed for the next one.
         for expected in (3..CONNECTIONS_MAX).chain([2]) {
             let (client, mut new) = connect(&places);
             new.as_mut().expect("a place").mark_served();
@@ -347,7 +347,7 @@ mod tests {
         assert_eq!(connection.read(&mut [0]).ok(), Some(1));
         connection.deadline = Instant::now();
         client.write_all(b"x").expect("room");
-        let error = connection.read(&mut [0]).expect_err("the time is over");
+        let error = connection.read(&mut [0]).expect_err("the deadline has passed");
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         connection.mark_served();
         assert_eq!(connection.read(&mut [0]).ok(), Some(1));

@@ -21,11 +21,11 @@ pub(super) fn show(arguments: &[&str], operations: &Operations) -> Outcome {
     Ok(Shown(edits.into_iter().map(|edit| edit + "\n").collect()))
 }
 
-/// States how many edits the new process of an upgrade will not have, because it reads the file.
+/// States how many edits are lost in an upgrade, because the new process reads the file.
 pub(super) fn lost_in_upgrade(operations: &Operations) -> String {
     match operations.edits.in_force().len() {
         0 => String::new(),
-        count => format!("edits that the new process does not have: {count}\n"),
+        count => format!("edits lost, because the new process reads the file: {count}\n"),
     }
 }
 
@@ -38,7 +38,7 @@ pub(super) fn add_server(arguments: &[&str], operations: &Operations) -> Outcome
         [other, rest @ ..] if *other == address => rest,
         [other, ..] if parse_address(address).is_err() && parse_address(other).is_ok() => {
             return Err(format!(
-                "a server has no other name than its address; help: add server {pool}/{other}"
+                "the name of a server is its address; help: add server {pool}/{other}"
             ));
         }
         options => options,
@@ -77,7 +77,7 @@ pub(super) fn set_limit(arguments: &[&str], operations: &Operations) -> Outcome 
     make(LiveEdit::SetLimit { pool, server, limit: parse_limit(limit)? }, operations)
 }
 
-/// Replaces the address of a server. The server at the new address would be ready, so the server must be ready before.
+/// Replaces the address of a server. A server with a new address begins as ready, so a server in another state is refused.
 fn set_address(place: &str, address: &str, operations: &Operations) -> Outcome {
     let (pool, server) = split(place, "usage: set server POOL/SERVER address HOST:PORT")?;
     let address = parse_address(address)?;
@@ -85,8 +85,8 @@ fn set_address(place: &str, address: &str, operations: &Operations) -> Outcome {
     let view = known.and_then(|(pool, server)| operations.roster.view(pool, server));
     if view.is_some_and(|view| view.state != ServerState::Ready) {
         return Err(format!(
-            "server {place:?} is in drain or maint, and a server with a new address begins as ready; help: set the state to ready \
-             first, or use add server and del server"
+            "server {place:?} is in state drain or maint, and a server with a new address begins as ready; help: set the state to \
+             ready first, or use add server and del server"
         ));
     }
     let (pool, server) = (pool.to_owned(), server.to_owned());

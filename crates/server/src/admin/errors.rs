@@ -21,8 +21,7 @@ use crate::malformed::{FaultPlace, Malformed, MessageSender};
 
 /// Bytes of a message in one line.
 const LINE_BYTES_MAX: usize = 64;
-const HIDDEN: &str =
-    "bytes may contain secrets: they are shown only over a unix socket, or with `token-file`";
+const HIDDEN: &str = "the bytes are not shown, because they may contain secrets; help: use a unix socket, or set `token-file` in [admin]";
 
 /// Shows the messages, the newest first.
 pub(super) fn show(arguments: &[&str], operations: &Operations) -> Outcome {
@@ -51,7 +50,7 @@ pub(super) fn show(arguments: &[&str], operations: &Operations) -> Outcome {
         let value = json!({"messages": messages, "missing_workers": reports.missing});
         return Ok(Shown(format!("{value}\n")));
     }
-    let mut text = format!("# {} malformed messages, the newest first\n", all.len());
+    let mut text = format!("# malformed messages, newest first: {}\n", all.len());
     if !shows_bytes && !all.is_empty() {
         // Writing to a String cannot fail.
         let _ = writeln!(text, "# {HIDDEN}");

@@ -171,9 +171,9 @@ fn run(
 const DENIED: &str =
     "error: present the token first: auth TOKEN (tidegate ctl: --token-file FILE)\n\n";
 
-/// The reply to a client with the token for reading.
-const READ_ONLY: &str = "error: with this token, only show, get, help and wait are allowed, and not show errors, sess and conn, \
-    which contain requests of clients; present the token of `token-file`\n\n";
+/// The reply to a client that has presented the token of `read-token-file` and requests more.
+const READ_ONLY: &str = "error: this token allows only show, get, help and wait, except show errors, show sess and show conn, which show \
+    requests of clients; help: present the token of `token-file`\n\n";
 
 /// The reply to a line with more than `COMMANDS_MAX` commands.
 const TOO_MANY: &str =

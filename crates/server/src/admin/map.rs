@@ -11,6 +11,7 @@ use tidegate_gate::live_map::LiveMap;
 use super::Operations;
 use super::command::Outcome;
 use super::command::Reply::{Changed, Shown};
+use super::rows::listed;
 
 /// The most entries that one command shows.
 const SHOWN_MAX: usize = 100_000;
@@ -19,7 +20,7 @@ fn find(name: &str, operations: &Operations) -> Result<Arc<LiveMap>, String> {
     let maps = operations.process().maps;
     maps.find(name).cloned().ok_or_else(|| {
         let known: Vec<&str> = maps.all().map(|(name, _)| name).take(20).collect();
-        format!("no map {name:?}; the maps are: {}", known.join(", "))
+        format!("no map {name:?}; the maps are: {}", listed(&known))
     })
 }
 
@@ -99,14 +100,14 @@ pub(super) fn clear(arguments: &[&str], operations: &Operations) -> Outcome {
     Ok(Changed(String::new()))
 }
 
-/// Begins a draft.
+/// Begins a new version of a map.
 pub(super) fn prepare(arguments: &[&str], operations: &Operations) -> Outcome {
     let [name] = arguments else { return Err("usage: prepare map NAME".to_owned()) };
     let draft = find(name, operations)?.prepare();
     Ok(Shown(format!("New version created: {draft}\n")))
 }
 
-/// Adds an entry to a draft, which changes nothing yet.
+/// Adds an entry to a version, which is not in force yet.
 pub(super) fn add(arguments: &[&str], operations: &Operations) -> Outcome {
     let usage = "usage: add map @VERSION NAME KEY VALUE, or set map NAME KEY VALUE";
     let [version, name, key, value] = arguments else { return Err(usage.to_owned()) };
@@ -115,7 +116,7 @@ pub(super) fn add(arguments: &[&str], operations: &Operations) -> Outcome {
     Ok(Shown(String::new()))
 }
 
-/// Puts a draft in force.
+/// Puts a version in force.
 pub(super) fn commit(arguments: &[&str], operations: &Operations) -> Outcome {
     let usage = "usage: commit map @VERSION NAME";
     let [version, name] = arguments else { return Err(usage.to_owned()) };
@@ -124,7 +125,7 @@ pub(super) fn commit(arguments: &[&str], operations: &Operations) -> Outcome {
     Ok(Changed(format!("keys: {count}\n")))
 }
 
-/// The number of a draft.
+/// The number in `@VERSION`.
 pub(super) fn number_of(version: &str) -> Option<u64> {
     version.strip_prefix('@')?.parse().ok()
 }

@@ -83,7 +83,7 @@ pub(crate) struct Operations {
     pub(crate) accounts: Vec<Arc<Accounts>>,
     /// The senders to the mailboxes of the workers.
     pub(crate) workers: Vec<Sender<Mail>>,
-    /// Only the user of the process, or those with the token, can use the interface.
+    /// Only the user that runs the process, or a client with the token, can use the interface.
     pub(crate) is_private: bool,
     /// The counters of listeners, routes and servers.
     pub(crate) registry: Arc<Registry>,
@@ -133,8 +133,8 @@ impl Operations {
         }
     }
 
-    /// What became of the messages of a push hub for clients that do not read: those that had to wait, those that were dropped,
-    /// and the clients that were disconnected.
+    /// Counts of a push hub whose clients did not read: messages that had to wait, messages that were dropped, and clients that
+    /// were disconnected.
     fn push_losses(&self, hub: u16) -> [u64; 3] {
         let of_workers = self.accounts.iter().filter_map(|accounts| accounts.hub(hub));
         of_workers.fold([0; 3], |[queued, dropped, closes], of| {
@@ -172,9 +172,9 @@ pub(crate) struct Interface {
     socket: Socket,
     /// The tokens that clients must present.
     tokens: Tokens,
-    /// Tells the thread of the interface that another process has taken over.
+    /// The end of a pipe from which the thread reads that another process has taken over.
     bell: OwnedFd,
-    /// The other end of `bell`.
+    /// The end of the pipe that tells it to the thread; `None` after `take_doorbell`.
     doorbell: Option<LeaveSignal>,
 }
 
@@ -182,7 +182,7 @@ pub(crate) struct Interface {
 pub(crate) struct LeaveSignal(OwnedFd);
 
 impl LeaveSignal {
-    /// From now on, the interface accepts no connection.
+    /// Makes the thread stop accepting connections.
     pub(crate) fn ring(&self) {
         let _ = rustix::io::write(&self.0, b"1");
     }
@@ -230,8 +230,8 @@ impl Interface {
         Ok(Self { socket, tokens, bell, doorbell: Some(LeaveSignal(doorbell)) })
     }
 
-    /// A copy of the socket for another process, and how the thread is told to leave the socket to it. `None` on a second
-    /// call, and if the socket is not open.
+    /// A copy of the socket for another process, and the signal that makes the thread leave the socket to that process. `None`
+    /// on a second call, and if the socket is not open.
     pub(crate) fn take_doorbell(&mut self) -> Option<(OwnedFd, LeaveSignal)> {
         let copy = match &self.socket {
             Socket::Taken(_) => return None,
@@ -276,7 +276,7 @@ impl Interface {
                 let _ = opening.recv_timeout(OPENING_WAIT);
             }
             loop {
-                // Two processes may accept from the socket for a moment.
+                // During an upgrade, two processes may accept from the socket.
                 if !wait_for_client(&socket, &bell) {
                     return Ended::AsPlanned;
                 }
@@ -310,7 +310,7 @@ impl Interface {
     }
 }
 
-/// Waits for a connection. Returns false if the socket is left to another process.
+/// Waits for a connection. Returns false once another process has taken over the socket.
 fn wait_for_client(socket: &Socket, bell: &OwnedFd) -> bool {
     let (listener, is_set) = match socket {
         Socket::Taken(_) => return true,
@@ -332,7 +332,7 @@ fn begin(stream: Stream, caller: Caller, operations: Arc<Operations>) {
         let _ = serve(connection, &caller, &operations);
         Ended::AsPlanned
     };
-    // If the kernel refuses the thread, the connection is dropped with the work.
+    // If the kernel refuses the thread, the closure is dropped, which closes the connection.
     let _ = threads::spawn("admin-client", work);
 }
 
@@ -358,7 +358,7 @@ fn serve(mut connection: Connection, caller: &Caller, operations: &Operations) -
 struct Input {
     /// The bytes that are not taken yet.
     bytes: Vec<u8>,
-    /// The first bytes that have been examined: they are text, and contain no end of a line.
+    /// How many bytes at the start were examined: they are text, and contain no end of a line.
     examined: usize,
 }
 

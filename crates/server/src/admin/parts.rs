@@ -103,7 +103,7 @@ pub(super) fn tls(arguments: &[&str], operations: &Operations) -> Outcome {
     let counters = operations.counters();
     let count = |name: &str| counters.get(name).copied().unwrap_or(0);
     rows.note(&format!(
-        "# handshakes {}, resumed {}, failed {}, timed out {}, put off {}; sessions now {}\n",
+        "# handshakes {}, resumed {}, failed {}, timed out {}, postponed {}; sessions now {}\n",
         count("tls_handshakes"),
         count("tls_resumptions"),
         count("tls_handshake_failures"),

@@ -87,7 +87,7 @@ impl Plan {
     fn parse(arguments: &[&str], workers: usize) -> Result<Self, String> {
         let [span, rest @ ..] = arguments else { return Err(USAGE.to_owned()) };
         let span = parse_span(span).filter(|span| (SPAN_MIN..=SPAN_MAX).contains(span));
-        let span = span.ok_or_else(|| format!("DURATION is from 100ms to 5m; {USAGE}"))?;
+        let span = span.ok_or_else(|| format!("DURATION must be 100ms to 5m; {USAGE}"))?;
         let mut plan = Self { span, worker: None, hertz: HERTZ, means: None, is_attached: false };
         let mut rest = rest;
         while let [word, after @ ..] = rest {
@@ -99,14 +99,14 @@ impl Plan {
                 ("worker", [number, after @ ..]) => {
                     let number = number.parse().ok().filter(|number| *number < workers);
                     let last = workers.saturating_sub(1);
-                    let error = || format!("`worker` is the number of a worker, 0 to {last}");
+                    let error = || format!("`worker` must be the number of a worker: 0 to {last}");
                     plan.worker = Some(number.ok_or_else(error)?);
                     after
                 }
                 ("hertz", [number, after @ ..]) => {
                     let number = number.parse().ok();
                     let number = number.filter(|number| (1..=HERTZ_MAX).contains(number));
-                    let error = || format!("`hertz` is a number from 1 to {HERTZ_MAX}");
+                    let error = || format!("`hertz` must be 1 to {HERTZ_MAX}");
                     plan.hertz = number.ok_or_else(error)?;
                     after
                 }

@@ -1,5 +1,5 @@
 //! The results of reloads, for the command that waits for one.
-//! In: when a reload begins and ends, and that the process stops. Out: the result of the next reload that begins.
+//! In: the begin and the end of each reload; the stop of the process. Out: the result of the next reload that begins.
 //! Limits: a command waits for `WAIT_MAX`, and no longer than until the process stops.
 
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -22,7 +22,7 @@ struct State {
     begun: u64,
     /// The number of reloads that have ended.
     ended: u64,
-    /// How many edits the last one has dropped, or why it changed nothing.
+    /// How many edits the last reload dropped, or why it changed nothing.
     result: Result<usize, String>,
     /// The process stops: no reload begins any more.
     is_stopping: bool,
@@ -40,7 +40,7 @@ impl Reloads {
         self.lock().begun += 1;
     }
 
-    /// The reload that has begun last has ended: it has dropped so many edits of commands, or was refused.
+    /// The last reload has ended. `result`: how many edits by commands it dropped, or why it was refused.
     pub(crate) fn end(&self, result: Result<usize, &str>) {
         let mut state = self.lock();
         state.ended = state.begun;
@@ -49,7 +49,7 @@ impl Reloads {
         self.ended.notify_all();
     }
 
-    /// The process stops: nothing waits for a reload any more.
+    /// The process stops, so no further reload begins, and waiting commands fail.
     pub(crate) fn stop(&self) {
         self.lock().is_stopping = true;
         self.ended.notify_all();
@@ -73,7 +73,9 @@ impl Reloads {
         match &state.result {
             _ if state.ended <= before => Err(match state.is_stopping {
                 true => "the process is stopping, so it does not reload".to_owned(),
-                false => "the reload continues; the log will report its result".to_owned(),
+                false => {
+                    "the reload is still in progress; the log will state its result".to_owned()
+                }
             }),
             result => result.clone(),
         }

@@ -1,6 +1,8 @@
 //! Rows with named columns, as commands show them: as text with a heading, or as JSON.
 //! In: values. Out: `# a b` and a line for each row, or an array of objects.
 
+use core::borrow::Borrow;
+
 use serde_json::{Map, Value};
 
 use super::command::Outcome;
@@ -70,10 +72,15 @@ fn word(value: &Value) -> String {
     }
 }
 
+/// The names that exist, for a message.
+pub(super) fn listed<N: Borrow<str>>(names: &[N]) -> String {
+    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+}
+
 /// Whether a command whose only argument is `json` is to show JSON.
 ///
 /// # Errors
-/// Another argument.
+/// There is another argument.
 pub(super) fn wants_json(command: &str, arguments: &[&str]) -> Result<bool, String> {
     match arguments {
         [] => Ok(false),
@@ -101,6 +108,11 @@ mod tests {
         assert_eq!(rows.text(), "# a note\n# name count list\n\"a b\" 3 x,y\nc - -\n");
         let json: Value = serde_json::from_str(&rows.json()).expect("it is JSON");
         assert_eq!(json[0], json!({"name": "a b", "count": 3, "list": ["x", "y"]}));
+    }
+
+    #[test]
+    fn empty_list_is_stated() {
+        assert_eq!((listed::<&str>(&[]), listed(&["a", "b"])), ("none".into(), "a, b".into()));
     }
 
     #[test]

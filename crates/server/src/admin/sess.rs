@@ -12,6 +12,7 @@ use tidegate_reactor::Peer;
 use super::Operations;
 use super::command::Outcome;
 use super::command::Reply::{Changed, Shown};
+use super::rows::listed;
 use crate::inspection::{Question, Report, Reports, ask};
 use crate::sessions::{ConnectionId, Described, Filter, ServerConnection, Session, Sessions};
 
@@ -142,7 +143,7 @@ fn server_of(place: &str, operations: &Operations) -> Result<(u16, u16), String>
             others.push(name);
         }
     }
-    Err(format!("no server {place:?}; the servers are: {}", others.join(", ")))
+    Err(format!("no server {place:?}; the servers are: {}", listed(&others)))
 }
 
 /// The id of a connection, of a worker that exists.

@@ -12,6 +12,7 @@ use super::Operations;
 use super::command::Outcome;
 use super::command::Reply::{Changed, Shown};
 use super::map::number_of;
+use super::rows::listed;
 
 /// The most ranges that one command shows.
 const SHOWN_MAX: usize = 100_000;
@@ -20,7 +21,7 @@ fn find(name: &str, operations: &Operations) -> Result<Arc<LiveSet>, String> {
     let sets = operations.process().sets;
     sets.find(name).cloned().ok_or_else(|| {
         let known: Vec<&str> = sets.all().map(|(name, _)| name).take(20).collect();
-        format!("no set {name:?}; the sets are: {}", known.join(", "))
+        format!("no set {name:?}; the sets are: {}", listed(&known))
     })
 }
 
@@ -65,7 +66,7 @@ fn absent(name: &str, network: &str) -> String {
     format!("set {name:?} does not contain {network:?}")
 }
 
-/// Adds a range, to the set itself or to a draft.
+/// Adds a range to the set in force or to a version.
 pub(super) fn add(arguments: &[&str], operations: &Operations) -> Outcome {
     let usage = "usage: add set NAME NETWORK, or add set @VERSION NAME NETWORK";
     match arguments {
@@ -98,14 +99,14 @@ pub(super) fn clear(arguments: &[&str], operations: &Operations) -> Outcome {
     Ok(Changed(String::new()))
 }
 
-/// Begins a draft.
+/// Begins a new version of a set.
 pub(super) fn prepare(arguments: &[&str], operations: &Operations) -> Outcome {
     let [name] = arguments else { return Err("usage: prepare set NAME".to_owned()) };
     let draft = find(name, operations)?.prepare();
     Ok(Shown(format!("New version created: {draft}\n")))
 }
 
-/// Puts a draft in force.
+/// Puts a version in force.
 pub(super) fn commit(arguments: &[&str], operations: &Operations) -> Outcome {
     let usage = "usage: commit set @VERSION NAME";
     let [version, name] = arguments else { return Err(usage.to_owned()) };

@@ -15,6 +15,7 @@ use tidegate_gate::counting::Table;
 use super::Operations;
 use super::command::Outcome;
 use super::command::Reply::{Changed, Shown as ShownText};
+use super::rows::listed;
 
 /// The most keys that one command shows, and how many it shows unless it states a number.
 const SHOWN_MAX: usize = 100_000;
@@ -25,7 +26,7 @@ fn find(name: &str, operations: &Operations) -> Result<Table, String> {
     tables.find(name).cloned().ok_or_else(|| {
         let known: Vec<&str> =
             tables.all().iter().map(|table| table.settings().name.as_str()).collect();
-        format!("no table {name:?}; the tables are: {}", known.join(", "))
+        format!("no table {name:?}; the tables are: {}", listed(&known))
     })
 }
 
@@ -69,8 +70,7 @@ pub(super) fn show(arguments: &[&str], operations: &Operations) -> Outcome {
         }
         [name, limit] => {
             let limit = limit.parse().ok().filter(|limit| (1..=SHOWN_MAX).contains(limit));
-            let limit =
-                limit.ok_or_else(|| format!("LIMIT is a number from 1 to {SHOWN_MAX}; {usage}"))?;
+            let limit = limit.ok_or_else(|| format!("LIMIT must be 1 to {SHOWN_MAX}; {usage}"))?;
             show_largest(&find(name, operations)?, limit)
         }
         _ => Err(usage.to_owned()),
@@ -145,7 +145,8 @@ pub(super) fn set(arguments: &[&str], operations: &Operations) -> Outcome {
         return Err("usage: set table NAME KEY mark NUMBER".to_owned());
     };
     let table = find(name, operations)?;
-    let mark = mark.parse().map_err(|_| format!("a mark is a number, not {mark:?}"))?;
+    let mark =
+        mark.parse().map_err(|_| format!("the mark cannot be {mark:?}; allowed: a number"))?;
     if !table.settings().counts.iter().any(|count| count.what == Counted::Mark) {
         return Err(format!("table {name:?} has no marks: add \"mark\" to its `counts`"));
     }

@@ -1,5 +1,5 @@
 //! The tokens of the admin interface.
-//! In: `[admin]`; what a client has shown. Out: its rights; why a file cannot be used, and the fix.
+//! In: `[admin]`; the token that a client presents. Out: the rights of the client; why a file cannot be used, and the fix.
 //! Limits: `TOKEN_BYTES_MAX`; at least `TOKEN_CHARS_MIN` characters if other machines may reach the interface.
 
 use tidegate_config::model::{Admin, Bind};
@@ -48,7 +48,7 @@ impl Tokens {
         Ok(Self { all: one(&admin.token_file)?, read: one(&admin.read_token_file)? })
     }
 
-    /// The rights of a client that has shown this, compared in constant time.
+    /// The rights of a client that presents this token. Tokens are compared in constant time.
     pub(crate) fn rights_of(&self, shown: Option<&str>) -> Rights {
         let is = |token: &Option<String>| {
             let (Some(token), Some(shown)) = (token, shown) else { return false };

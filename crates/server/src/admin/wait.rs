@@ -1,6 +1,6 @@
 //! The command `wait`: for scripts that continue once a server has no requests, or takes requests again.
 //! In: words; the states of servers. Out: nothing at the end of the wait, or why the wait has failed.
-//! Never: runs on a worker: the thread of the client looks at the server again and again.
+//! Never: runs on a worker: the thread of the client polls the server.
 //! Limits: `SPAN_MAX` for all waits of a line. A client that waits has one of the places of the interface until a new client
 //! needs it.
 
@@ -27,18 +27,18 @@ const USAGE: &str = "usage: wait DURATION [server POOL/SERVER up|down|unused], s
 #[derive(PartialEq, Debug)]
 pub(super) struct Wait {
     span: Duration,
-    /// The names of a pool and of a server, and what is to be true of it.
+    /// The names of a pool and of a server, and the condition that the server must meet.
     until: Option<(String, String, Condition)>,
 }
 
-/// What is to be true of a server.
+/// The condition that a server must meet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Condition {
-    /// It takes requests.
+    /// The server takes requests.
     Up,
-    /// It takes none.
+    /// The server takes no requests.
     Down,
-    /// It has none in progress.
+    /// The server has no request in progress.
     Unused,
 }
 
@@ -51,7 +51,7 @@ impl Condition {
 pub(super) fn plan(arguments: &[&str], operations: &Operations) -> Outcome {
     let [span, rest @ ..] = arguments else { return Err(USAGE.to_owned()) };
     let span = parse_span(span).filter(|span| *span <= SPAN_MAX);
-    let span = span.ok_or_else(|| format!("DURATION is at most 5m; {USAGE}"))?;
+    let span = span.ok_or_else(|| format!("DURATION must be at most 5m; {USAGE}"))?;
     let until = match rest {
         [] => None,
         ["server", place, word] => {
@@ -86,13 +86,13 @@ impl Wait {
             if let Some((finder, condition)) = &mut until
                 && finder.is_met(operations, *condition)?
                 && (*condition != Condition::Unused || turns.all_have_read_mail(operations))
-                // Requests that began before a worker had read its mail count in this look.
+                // This check counts requests that began before a worker read its mail.
                 && finder.is_met(operations, *condition)?
             {
                 return Ok(());
             }
             if was_ended() {
-                return Err("another client needed the connection".to_owned());
+                return Err("the connection was closed for a new client".to_owned());
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -129,7 +129,7 @@ impl TurnsSince {
     }
 }
 
-/// Looks at a server. It is found again only after a reload, because finding it takes the names of all servers.
+/// Checks a server. The server is looked up again only after a reload, because a look-up computes the names of all servers.
 struct Finder<'a> {
     pool: &'a str,
     server: &'a str,
@@ -146,7 +146,7 @@ impl<'a> Finder<'a> {
         Self { pool, server, config, place }
     }
 
-    /// Whether the condition is true of the server.
+    /// Whether the server meets the condition.
     fn is_met(&mut self, operations: &Operations, condition: Condition) -> Result<bool, String> {
         let (pool, server) = (self.pool, self.server);
         if !Arc::ptr_eq(&self.config, &operations.config()) {

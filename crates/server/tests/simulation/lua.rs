@@ -72,7 +72,8 @@ fn handlers_of_the_connection_with_the_most_make_room_before_the_vm_is_discarded
         let counters = stage.counters();
         assert_eq!(counters.lua_restarts.load(), 0);
         assert!(counters.lua_evictions.load() > 30, "{}", counters.lua_evictions.load());
-        assert_eq!(stage.harness.worker.leftovers().lua_waiting, 1, "that of the other client");
+        let waiting = stage.harness.worker.leftovers().lua_waiting;
+        assert_eq!(waiting, 1, "the handler of the other client");
         let short = other.get("/short");
         assert_eq!(other.wait(stage, short).body, b"short");
         other.reset(kept);
@@ -288,7 +289,7 @@ fn on_drain_runs_when_a_slow_client_has_read() {
         process.turns(5);
     }
     assert_eq!(messages.iter().filter(|message| message.len() == 65_000).count(), 12);
-    assert!(messages.contains(&"drained 0".to_owned()), "it never drains");
+    assert!(messages.contains(&"drained 0".to_owned()), "on_drain did not run");
     assert_eq!(process.sum("lua_slow_clients"), 0);
     process.finish(vec![client]);
 }

@@ -57,11 +57,11 @@ pub(super) struct ProfileArgs {
     /// Sample this worker only
     #[arg(long, value_name = "N")]
     worker: Option<usize>,
-    /// Samples for each second of CPU time of a worker [default: 99]
+    /// Number of samples per second of CPU time of each worker [default: 99]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=999))]
     hertz: Option<u32>,
-    /// How samples are taken [default: perf if the system allows it]
-    #[arg(long, value_name = "MEANS", value_parser = ["perf", "timers"])]
+    /// How to take samples [default: perf, if the system allows it]
+    #[arg(long, value_name = "METHOD", value_parser = ["perf", "timers"])]
     by: Option<String>,
 }
 

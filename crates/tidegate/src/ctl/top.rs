@@ -127,7 +127,8 @@ impl Sample {
         let queued = pools.iter().filter_map(|row| {
             Some((row.get("pool")?.as_str()?.to_owned(), number(row, "pool_queued")))
         });
-        let workers = threads.lines().filter(|line| !line.starts_with('#'));
+        // A reply ends with an empty line.
+        let workers = threads.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
         let numbers =
             |line: &str| line.split(' ').map(|word| word.parse().unwrap_or_default()).collect();
         Some(Self {
@@ -317,7 +318,8 @@ mod tests {
               {{\"pxname\":\"app\",\"svname\":\"BACKEND\",\"stot\":{of_server},\"scur\":3,\"status\":\"UP\"}}]"
         );
         let pools = "[{\"pool\":\"app\",\"pool_queued\":4}]";
-        let threads = format!("# worker\n0 99 {requests} {} 5 6 {requests} 8 9 10\n", requests / 2);
+        let threads =
+            format!("# worker\n0 99 {requests} {} 5 6 {requests} 8 9 10\n\n", requests / 2);
         let sample = Sample::parse(&info, &stat, pools, &threads).expect("it is complete");
         Sample { at, ..sample }
     }

@@ -345,7 +345,7 @@ fn start_that_fails_leaves_the_old_process_serving() {
     serving.ctl(&["shutdown"]);
     let (status, messages) = gate.wait();
     assert!(status.success(), "{status}: {messages}");
-    let failed = "error upgrade failed; the old process still serves: the new process ended before it served";
+    let failed = "error upgrade failed; the old process still serves: the new process exited before it was ready";
     assert!(messages.contains(failed), "{messages}");
 }
 

@@ -12,8 +12,8 @@ pub const ITEM: Item = Item {
     group: Group::Capacity,
     title: "systemd limits of the service",
     mechanism: "A service starts with the limits of systemd (LimitNOFILE=, often 1024 soft and 524288 \
-        hard), whatever a shell or limits.conf sets. If a limit works when Tidegate is started by hand and \
-        not after a restart of the host, this is nearly always the cause.",
+        hard), whatever a shell or limits.conf sets. If a limit is in effect when Tidegate is started by \
+        hand but not after a restart of the host, this is nearly always the cause.",
     avoid: "Set the limit in the unit of the service, not for all services.",
     gain: Gain {
         benefit: Benefit::Capacity,
@@ -57,7 +57,7 @@ fn detect(host: &Host, workload: &Workload) -> Result<Finding, Unreadable> {
     // that.
     let ceiling = host.read_number("/proc/sys/fs/nr_open").unwrap_or(u64::MAX);
     let cut = if number.min(wanted) > ceiling {
-        format!(", which fs.nr_open cuts to {ceiling}")
+        format!(", which fs.nr_open lowers to {ceiling}")
     } else {
         String::new()
     };

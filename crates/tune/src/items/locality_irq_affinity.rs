@@ -40,7 +40,9 @@ fn detect(host: &Host, workload: &Workload) -> Result<Finding, Unreadable> {
     let apart: Vec<u32> =
         allowed.iter().copied().filter(|cpu| !workload.worker_cpus.contains(cpu)).collect();
     if apart.is_empty() {
-        return Ok(Finding::skipped("the workers' CPUs (--worker-cpus) leave none for interrupts"));
+        return Ok(Finding::skipped(
+            "the workers use all usable CPUs (--worker-cpus): no CPU is left for interrupts",
+        ));
     }
     let cpus = if workload.worker_cpus.is_empty() { allowed } else { apart };
     let (mut lines, mut actions) = (Vec::new(), Vec::new());

@@ -27,14 +27,14 @@ pub const REPLY_BYTES_MAX: u32 = 17_000;
 /// Streams that were reset by this side and whose late frames are ignored silently. Frames for older ones
 /// are treated as frames for any closed stream.
 pub const RESET_STREAMS_REMEMBERED: usize = 64;
-/// Bytes of a Priority field value or of the value in PRIORITY_UPDATE that are parsed; a longer one is
-/// ignored.
+/// Bytes of a Priority field value or of the value in PRIORITY_UPDATE that are parsed; a longer value
+/// is ignored.
 pub const PRIORITY_BYTES_MAX: usize = 256;
 /// Windows below this delay data instead of splitting it into tiny frames, once the allowance for tiny frames
 /// is used up (CVE-2019-9511).
 pub const SEND_BYTES_MIN: usize = 1024;
-/// The same for a peer whose initial windows are smaller. Half of them, but not less than this, is enough to send,
-/// because a peer returns a window when it has consumed half of it.
+/// The same for a peer whose initial windows are smaller than `SEND_BYTES_MIN`. Data is sent if the window is at least half of
+/// the initial window, and at least this, because a peer returns a window when it has consumed half of it.
 pub const SEND_BYTES_FLOOR: usize = 64;
 /// Streams that a client may open before it knows SETTINGS_MAX_CONCURRENT_STREAMS. RFC 9113 section 6.5.2
 /// recommends servers to allow at least 100.

@@ -1,4 +1,4 @@
-//! A client whose hub asks a backend: what waits for it, and what its decisions do.
+//! A client of a hub with a backend: commands wait for the decision of the backend, which may change them.
 //! In: messages of the client, decisions. Out: requests, replies.
 
 use tidegate_base::Moment;
@@ -40,7 +40,7 @@ impl Fixture {
         Self { settings, hub, client, now: NOW, request: None }
     }
 
-    /// A client that the backend has let in as user 7.
+    /// A client that the backend has accepted as user 7.
     fn connected() -> Self {
         let mut fixture = Self::new();
         fixture.send("{\"id\":1,\"connect\":{}}");
@@ -97,7 +97,7 @@ impl Fixture {
         self.give_about(BackendRequestKind::Command, body)
     }
 
-    /// Hands over a response about a time that is over.
+    /// Hands over a response about a connection or subscription that has expired.
     fn decide(&mut self, body: Result<&str, Failure>) -> (Result<(), Disconnection>, String) {
         self.give_about(BackendRequestKind::Expiry, body)
     }
@@ -148,7 +148,7 @@ impl Fixture {
 const SUBSCRIBE: &str = "{\"id\":2,\"subscribe\":{\"channel\":\"a\",\"data\":{\"d\":1}}}";
 
 #[test]
-fn commands_wait_for_the_answer_of_the_backend_to_earlier_ones() {
+fn commands_wait_until_the_backend_has_decided_about_earlier_commands() {
     let mut fixture = Fixture::new();
     let connect = "{\"id\":1,\"connect\":{\"data\":[1],\"name\":\"js\"}}\n";
     let (used, out) = fixture.send(&format!("{connect}{SUBSCRIBE}"));
@@ -168,7 +168,7 @@ fn commands_wait_for_the_answer_of_the_backend_to_earlier_ones() {
 }
 
 #[test]
-fn limits_of_a_message_hold_behind_questions() {
+fn limits_of_a_message_apply_after_backend_requests() {
     let mut fixture = Fixture::connected();
     let rpc = "{\"id\":2,\"rpc\":{\"method\":\"a\"}}\n";
     let query = "{\"id\":3,\"presence\":{\"channel\":\"a\"}}\n";
@@ -272,7 +272,7 @@ fn subscriptions_follow_the_decision() {
 }
 
 #[test]
-fn publications_are_what_the_decision_makes_of_them() {
+fn decision_may_replace_the_data_of_a_publication() {
     let mut fixture = Fixture::connected();
     let publish = "{\"id\":2,\"publish\":{\"channel\":\"a\",\"data\":{\"n\":1}}}";
     for (body, expected) in [
@@ -320,7 +320,7 @@ fn backend_renews_connections_and_subscriptions() {
     assert_eq!(fixture.asked_channel(), "a", "one after the other");
     assert_eq!(fixture.decide(Err(Failure::Down)).0, Ok(()));
     assert!(fixture.request.is_none());
-    // It is asked again after a minute.
+    // The backend is asked again after a minute.
     fixture.now += 59;
     assert_eq!(fixture.check().0, Ok(()));
     assert!(fixture.request.is_none());
@@ -335,7 +335,7 @@ fn backend_renews_connections_and_subscriptions() {
 }
 
 #[test]
-fn error_of_the_backend_ends_what_is_not_renewed() {
+fn backend_error_ends_the_connection_or_subscription_that_expires() {
     let refused = "{\"error\":{\"code\":403,\"message\":\"no\",\"temporary\":true}}";
     let mut fixture = Fixture::subscribed(&["a"]);
     fixture.now += 10;
@@ -350,7 +350,7 @@ fn error_of_the_backend_ends_what_is_not_renewed() {
 }
 
 #[test]
-fn time_that_is_over_and_commands_do_not_wait_for_each_other() {
+fn requests_about_expiry_and_commands_do_not_wait_for_each_other() {
     let mut fixture = Fixture::subscribed(&["a"]);
     let rpc = "{\"id\":2,\"rpc\":{\"method\":\"a\"}}";
     fixture.send(rpc);
@@ -358,7 +358,7 @@ fn time_that_is_over_and_commands_do_not_wait_for_each_other() {
     assert_eq!(fixture.check().0, Ok(()));
     assert_eq!(fixture.asked().0, BackendEvent::Refresh, "a command waits for its decision");
     fixture.answer("{\"result\":{}}");
-    // Commands go on while requests about times fail.
+    // Commands continue while requests about expiry fail.
     assert_eq!(fixture.decide(Err(Failure::Busy)).0, Ok(()));
     assert_eq!(fixture.asked_channel(), "a");
     assert_eq!(fixture.send(rpc).0, rpc.len());
@@ -390,14 +390,18 @@ fn backend_that_does_not_decide_postpones_an_end_for_ten_minutes() {
         let mut fixture = Fixture::subscribed(&[]);
         fixture.now += 610;
         assert_eq!(fixture.check().0, Ok(()));
-        assert_eq!(fixture.decide(Ok("{\"result\":{\"expire_at\":-1}}")).0, Ok(()), "nonsense");
+        assert_eq!(
+            fixture.decide(Ok("{\"result\":{\"expire_at\":-1}}")).0,
+            Ok(()),
+            "an invalid decision"
+        );
         fixture.now += 1;
         assert_eq!(fixture.check().0, Err(Disconnect::EXPIRED));
     }
 }
 
 #[test]
-fn round_ends_after_some_failures_and_the_next_one_goes_on_behind() {
+fn round_ends_after_some_failures_and_the_next_round_continues_there() {
     let mut fixture = Fixture::connected();
     for channel in ["a", "b", "c", "d", "e", "f"] {
         fixture.subscribe(channel, NOW + 10);
@@ -428,7 +432,7 @@ fn decision_does_not_concern_a_later_subscription_to_the_same_channel() {
         assert_eq!(fixture.client.subscriptions(), 1);
         fixture.now += 60;
         assert_eq!(fixture.check().0, Ok(()));
-        assert_eq!(fixture.asked_channel(), "a", "its own time is over");
+        assert_eq!(fixture.asked_channel(), "a", "the later subscription has expired");
     }
 }
 

@@ -1,10 +1,10 @@
 //! `on_body` of the applications that routes name in `hooks`: bodies of servers' responses on their way to clients.
 //! In: heads and pieces of responses of servers; what scripts write. Out: pieces and ends of responses for clients.
 //! Never: completes a response that the server, the hook or its VM has not completed: the client's connection or stream is
-//! cut instead. Runs a callback while a piece is handed over: it has its share of a turn.
+//! cut instead. Never runs a callback while a piece is handed over: callbacks run in their share of a turn.
 //! Limits: those of `tidegate_lua` for bytes that wait for a script; the server is not read while there is no room.
-//! Invariant: an exchange with a hook is named by the hook's request, and the reverse, until the exchange has ended or the
-//! hook has. If the exchange ends first, the request is the action of its requester.
+//! Invariant: an exchange with a hook and the request of that hook name each other until one of the two has ended. If the
+//! exchange ends first, the request becomes the running action of its requester.
 
 use tidegate_base::Id;
 use tidegate_lua::{ReplyHead, Vm};
@@ -31,9 +31,9 @@ pub(crate) struct BodyHook {
 /// The hook of an exchange whose response it changes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ExchangeHook {
-    /// Its request.
+    /// The request of the hook.
     pub(in crate::action) request: Id<ScriptedRequest>,
-    /// The server waits until the script has read.
+    /// Whether the server is not read until the script has read.
     pub(in crate::action) is_full: bool,
 }
 
@@ -73,7 +73,7 @@ impl Worker {
         Some(changed)
     }
 
-    /// How many bytes of the body the hook of a response takes now. If none, `Effect::BodyRoom` resumes the server.
+    /// How many bytes of the body the hook of a response takes now. After 0, `Effect::BodyRoom` resumes the server.
     pub(in crate::action) fn body_hook_room(&mut self, id: Id<Exchange>) -> usize {
         let hook = self.exchanges.find(id).and_then(|exchange| exchange.body_hook);
         let Some(hook) = hook else { return usize::MAX };
@@ -103,7 +103,8 @@ impl Worker {
         });
     }
 
-    /// The exchange of a response ends, whose body is complete. Its hook, if it still runs, goes on without it.
+    /// Ends the part of the exchange in a response whose body is complete. If the hook still runs, its request becomes the
+    /// running action; otherwise the requester is released.
     pub(in crate::action) fn release_from_exchange<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -138,7 +139,7 @@ impl Worker {
     }
 }
 
-/// What scripts order.
+/// Effects that scripts request.
 impl Worker {
     /// Carries out `Effect::BodyRoom`.
     pub(super) fn resume_body<R: Reactor>(&mut self, reactor: &mut R, tag: u64) {
@@ -149,13 +150,13 @@ impl Worker {
             hook.is_full = false;
         }
         let to = exchange.requester;
-        // Otherwise, the client's output resumes the server when it has drained.
+        // Otherwise, the server is resumed when the output to the client has drained.
         if !self.is_client_held(to) {
             self.resume_server(reactor, id);
         }
     }
 
-    /// Sends a piece of a body that its hook has written. `is_end`: the hook has returned.
+    /// Sends a piece of a body that the hook has written. `is_end`: the hook has returned.
     pub(super) fn send_hooked<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -225,7 +226,7 @@ impl Worker {
         self.fail_served(reactor, id, failure);
     }
 
-    /// The most bytes of a body that wait for its hook. For tests.
+    /// The largest number of bytes of one body that wait for a hook. For tests.
     #[must_use]
     pub fn hooked_bytes_max(&self) -> usize {
         let of = |(_, request): (_, &ScriptedRequest)| {

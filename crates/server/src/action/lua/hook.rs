@@ -3,7 +3,7 @@
 //! its way to its action, or the response of the hook.
 //! Never: takes a byte of a request's body before the hook has decided.
 //! Limits: `DECISION_MAX` for a hook that waits; those of `lua.rs`.
-//! Invariant: a request whose hook fails or exceeds a limit is never forwarded, nor one whose application has lost its
+//! Invariant: a request is never forwarded if its hook fails or exceeds a limit, or if its application no longer has
 //! `on_access`.
 
 use tidegate_base::{Id, Moment, Span};
@@ -26,7 +26,7 @@ use crate::carrier::Progress;
 use crate::requester::Requester;
 use crate::worker::Worker;
 
-/// How long a hook may wait until it has decided or answered.
+/// How long a hook may take to decide or to respond.
 const DECISION_MAX: Span = Span::from_secs(60);
 /// The reason in the log and the error response of a request whose hook has waited for too long.
 const UNDECIDED: &str = "the application did not decide about the request in time";
@@ -34,7 +34,7 @@ const UNDECIDED: &str = "the application did not decide about the request in tim
 /// The reason in the error response of a request whose application has no `on_access` any more.
 const UNABLE: &str = "the application cannot decide about the request";
 
-/// What happens to a request that `on_access` has not answered.
+/// The context of a request whose hook runs: needed to forward the request if the hook does not respond itself.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Hook {
     /// The route.
@@ -43,9 +43,9 @@ pub(super) struct Hook {
     scheme: Scheme,
     /// The random number of the request.
     random: u128,
-    /// When the hook must have decided.
+    /// The deadline of the decision.
     pub(super) by: Moment,
-    /// The application has `on_access`; otherwise it hooks on to responses or the log only.
+    /// The application has `on_access`; otherwise it has only hooks for responses or the log.
     pub(super) decides: bool,
     /// The settings that `route` belongs to.
     generation: Generation,

@@ -1,9 +1,9 @@
 //! Look-ups of names by Lua applications (`tide.dns`).
-//! In: `Effect::Lookup`; datagrams of name servers. Out: queries over sockets for datagrams; results for the VMs.
-//! Never: uses a socket for two queries: the kernel chooses another port for each, which an attacker would have to guess
-//! together with the number of the query (RFC 5452).
+//! In: `Effect::Lookup`; datagrams of name servers. Out: queries over UDP sockets; results for the VMs.
+//! Never: uses a socket for two queries: with a new socket, the kernel chooses another port, so an attacker has to guess the
+//! port and the id of the query (RFC 5452).
 //! Limits: those of `gate/src/lookups.rs`, which decides what is asked and what is kept.
-//! Invariant: between two turns, each look-up in progress has a socket, and the reverse.
+//! Invariant: between two turns, each look-up in progress has one socket, and each socket belongs to one of them.
 //!
 //! The worker sends the queries itself, because the resolver of the system would block, and returns neither the time for which a
 //! record may be kept nor records other than addresses.
@@ -25,14 +25,14 @@ use crate::worker::Worker;
 /// The look-ups of a worker.
 pub(crate) struct LookupState {
     pub(super) table: Lookups<AppCaller>,
-    /// The sockets of the present queries.
+    /// The socket of each query in progress.
     sockets: Vec<(LookupId<AppCaller>, DatagramId)>,
-    /// The source of the numbers of queries. Only name servers see them, so no other host can derive the next numbers.
+    /// The source of query ids. Only name servers see these ids, so no other host can derive the next ids.
     prng: Prng,
 }
 
 impl LookupState {
-    /// No look-ups. `seed` determines the numbers of queries.
+    /// No look-ups. `seed` determines the ids of queries.
     pub(crate) fn new(seed: u64) -> Self {
         Self { table: Lookups::default(), sockets: Vec::new(), prng: Prng::new(seed) }
     }
@@ -47,7 +47,7 @@ impl LookupState {
         self.sockets.len()
     }
 
-    /// Other code of an application is in force: those that wait belong to the earlier VM, which has the index `to` now.
+    /// Newer code of an application is in force: callers that wait belong to the earlier VM, whose index is now `to`.
     pub(crate) fn rename_app(&mut self, from: usize, to: usize) {
         self.table.change_waiting(|caller| {
             if usize::from(caller.app) == from {
@@ -57,9 +57,9 @@ impl LookupState {
     }
 }
 
-/// What a script orders.
+/// Effects that scripts request.
 impl Worker {
-    /// Makes the numbers of queries unpredictable.
+    /// Makes the ids of queries unpredictable.
     pub(crate) fn seed_lookups(&mut self, seed: u64) {
         self.lookups = LookupState::new(seed);
     }
@@ -118,7 +118,7 @@ impl Worker {
         }
     }
 
-    /// Does what follows from an event of a look-up.
+    /// Carries out the next step of a look-up after an event.
     fn note_lookup<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -150,7 +150,7 @@ impl Worker {
     }
 }
 
-/// What name servers and the time do.
+/// Events of name servers and of the timer.
 impl Worker {
     /// A datagram has arrived for a look-up.
     pub(super) fn take_dns_answer<R: Reactor>(

@@ -1,4 +1,4 @@
-//! Frees memory of an application's VM when it is used up, by ending handlers that wait.
+//! Frees memory of the VM of an application that has reached `memory-max`, by ending handlers that wait.
 //! In: the failure of a callback. Out: failed requests of the connections with the most waiting handlers.
 //! Never: ends the handlers of a connection while another connection has more of them.
 //! Limits: ends handlers until half of `memory-max` is free.
@@ -18,8 +18,8 @@ use crate::requester::Requester;
 use crate::worker::Worker;
 
 impl Worker {
-    /// Ends waiting handlers of requests, those of the connection with the most first, if the VM holds so much memory
-    /// that it would be discarded.
+    /// If the VM would be discarded because of its memory: ends waiting handlers of requests, beginning with the connection that
+    /// has most of them.
     pub(super) fn relieve_app<R: Reactor>(&mut self, reactor: &mut R, app: usize) {
         if !self.lua.apps.is_strained(app) {
             return;
@@ -42,12 +42,12 @@ impl Worker {
             let held = self.lua.apps.present(app).map_or(0, |vm| vm.used_bytes());
             let name = self.lua.apps.name(app);
             log::error(format_args!(
-                "lua {name}: memory limit: waiting handlers were ended: {ended}; memory still held: {held} bytes"
+                "lua {name}: the VM reached memory-max; waiting handlers ended: {ended}; memory still in use: {held} bytes"
             ));
         }
     }
 
-    /// The requests whose handlers wait or are about to begin, by connection, the connection with the most first.
+    /// The requests whose handlers wait or are about to begin, by connection. The connection with the most requests is first.
     fn waiting_by_connection(&self, app: usize) -> Vec<Vec<(Id<ScriptedRequest>, Requester)>> {
         let mut by_slot: BTreeMap<u32, Vec<_>> = BTreeMap::new();
         for (id, request) in self.lua.requests.iter() {

@@ -4,9 +4,9 @@
 //! Never: ends a request or a connection at once because of a change: the earlier VM continues them (`retired.rs`).
 //! Limits: those of `retired.rs`. Clients are handed over within the share of a turn that callbacks have; at most
 //! `CLOSES_OF_TURN_MAX` are closed in a turn.
-//! Invariant: settings with new code come into force after `on_start` of all new code has succeeded. Whatever names a VM
-//! before by its index is renamed in the moment of the change, so nothing that began with earlier code reaches the new code,
-//! and the reverse.
+//! Invariant: settings with new code come into force after `on_start` of all new code has succeeded. At the moment of the
+//! change, every stored index of the earlier VM is replaced (`rename_app`). So what began with earlier code never reaches the
+//! new code, and what begins later never reaches the earlier code.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use crate::retired::Next;
 use crate::snapshot::Snapshot;
 use crate::worker::Worker;
 
-/// The code and the reason of connections that end because of a reload: "service restart", so that clients connect again
+/// The code and the reason of the Close frames that a reload sends: "service restart", so that clients connect again
 /// (registered with IANA for RFC 6455 section 11.7).
 const RESTART: (u16, &str) = (1012, "the application was reloaded");
 /// How many clients of earlier code are closed in a turn at most, each with a system call.
@@ -34,10 +34,10 @@ const CLOSES_OF_TURN_MAX: usize = 32;
 /// The reason of a request that the previous code has not answered in time.
 const RELOADED: &str = "the application was reloaded";
 
-/// A change.
+/// The change to newer code.
 impl Worker {
     /// Loads and starts the applications that `config` and its programs change, and keeps them until these settings come
-    /// into force, or `drop_prepared_apps`. So no worker changes if one of them cannot.
+    /// into force, or until `drop_prepared_apps`. So no worker changes its applications if one worker cannot.
     ///
     /// # Errors
     /// What is wrong with their scripts. Nothing has changed.
@@ -113,7 +113,7 @@ impl Worker {
         }
         self.accounts.counters.lua_reloads.add(1);
         if let Some(started) = started {
-            // What `on_start` has ordered.
+            // Carries out the effects of `on_start`.
             self.call_app(reactor, app, "on_start", None, |_| started);
         }
         let Some(old) = old else { return };
@@ -130,7 +130,7 @@ impl Worker {
         }
     }
 
-    /// Lets everything that names a VM by the index `from` name it by `to`.
+    /// Gives a VM the index `to` instead of `from`, in everything that stores the index.
     fn rename_app(&mut self, from: usize, to: usize) {
         let requests: Vec<_> = self.lua.requests.iter().map(|(id, _)| id).collect();
         for id in requests {
@@ -173,7 +173,7 @@ impl Worker {
 
 /// The VMs of earlier code.
 impl Worker {
-    /// Hands over or closes the clients whose turn it is, and ends the VMs whose time is over or that have nothing to do.
+    /// Hands over or closes the clients that are next, and ends the VMs whose grace period is over or that have nothing to do.
     pub(super) fn serve_retired<R: Reactor>(&mut self, reactor: &mut R) {
         if self.lua.apps.retired_len() == 0 {
             return;
@@ -240,7 +240,7 @@ impl Worker {
             verdict.unwrap_or(CallbackEnd::Done)
         });
         if !is_known && let Some(client) = self.lua.clients.find_mut(id) {
-            // The new code was begun again since, so it has not reserved the client's id.
+            // The VM of the new code was replaced since the reload, and a later VM has not reserved the client's id.
             client.forget_handle();
             return self.close_lua_client(reactor, id, RESTART.0, RESTART.1);
         }
@@ -264,11 +264,11 @@ impl Worker {
         self.call_app(reactor, old, "on_stop", None, Vm::stop);
         self.cancel_own_of(reactor, old);
         self.end_datagrams_of(reactor, old);
-        // Responses whose `on_response` is missing now fail, as those of a VM that was discarded.
+        // Responses whose `on_response` can no longer run fail, like the responses of a discarded VM.
         self.lua.apps.take_retired(old);
     }
 
-    /// A client of earlier code has ended: the new code does not keep its id free any more.
+    /// A client of earlier code has ended: the new code no longer reserves its id.
     pub(super) fn free_reserved(&mut self, app: usize, client: Id<LuaClient>) {
         let handle = self.lua.clients.find(client).map(LuaClient::handle);
         if let Some(handle) = handle {
@@ -276,7 +276,7 @@ impl Worker {
         }
     }
 
-    /// As `free_reserved`, by the VM's name of the client.
+    /// As `free_reserved`, by the id that the client has in the VM.
     pub(super) fn free_reserved_handle(&mut self, app: usize, handle: tidegate_lua::ClientId) {
         let of = self.lua.apps.base_of(app);
         if of != app
@@ -295,7 +295,7 @@ impl Worker {
 }
 
 impl LogHooks {
-    /// Other code has taken the place of applications. Records that wait are kept.
+    /// The code of applications has changed. Records that wait are kept.
     fn set_apps(&mut self, apps: Vec<bool>) {
         let waiting = core::mem::take(self);
         *self = Self::new(apps);

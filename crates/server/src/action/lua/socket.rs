@@ -1,11 +1,11 @@
 //! WebSocket clients of Lua applications.
 //! In: connections, their messages and their end. Out: calls of callbacks; messages and Close frames.
-//! Never: runs two handlers of a client at once, or hands over its messages in another order; lets a client that does not
-//! read grow in memory.
-//! Limits: `QUEUE_BYTES_MAX` bytes wait for a client; one that exceeds it is closed with 1013. Messages that arrive while a
+//! Never: runs two handlers of a client at once, or hands over its messages in another order; lets the output for a client
+//! that does not read grow without bound.
+//! Limits: `QUEUE_BYTES_MAX` bytes wait for a client; a client with more is closed with 1013. Messages that arrive while a
 //! handler of the client waits are kept up to `BACKLOG_BYTES_MAX`; then nothing is read from the client.
 //! Invariant: each client that a VM keeps has an entry in `LuaState::clients`, whose connection names the entry.
-//! A client whose callback fails is closed with 1011, and only that one.
+//! A callback that fails closes its own client with 1011, and no other.
 
 use std::collections::VecDeque;
 
@@ -25,7 +25,7 @@ const QUEUE_BYTES_MAX: usize = 1024 * 1024;
 /// Bytes of messages that wait for a handler of the client, each with `BACKLOG_COST_BYTES`. Once reached, nothing is read.
 const BACKLOG_BYTES_MAX: usize = 64 * 1024;
 const BACKLOG_COST_BYTES: usize = 64;
-/// RFC 6455 section 7.1.5: the end of a connection without a Close frame, and a Close frame without a code.
+/// RFC 6455 section 7.1.5: the codes for the end of a connection without a Close frame, and for a Close frame without a code.
 const ABNORMAL: u16 = 1006;
 const NO_CODE: u16 = 1005;
 
@@ -37,18 +37,18 @@ pub(crate) struct LuaClient {
     is_waiting: bool,
     /// The connection. `Id::NONE` while it is being opened.
     websocket: Id<WebSocket>,
-    /// The VM's name of the client; `Id::NONE` if the VM is gone or does not know the client yet.
+    /// The VM's handle of the client; `Id::NONE` if the VM is gone or does not know the client yet.
     handle: ClientId,
-    /// What few clients need.
+    /// State that only few clients need.
     extra: Option<Box<Extra>>,
 }
 
-/// What a client needs that has sent or got a Close frame, or whose handler waits.
+/// The state of a client that has sent or received a Close frame, or whose handler waits.
 #[derive(Default)]
 struct Extra {
     /// The code and the reason of the first Close frame.
     close: Option<(u16, String)>,
-    /// Messages that arrived while a handler of the client waits: whether they are text, and their bytes.
+    /// Messages that arrived while a handler of the client waited: whether they are text, and their bytes.
     backlog: VecDeque<(bool, Vec<u8>)>,
     /// The size of `backlog`, with `BACKLOG_COST_BYTES` for each message.
     backlog_bytes: usize,
@@ -74,7 +74,7 @@ impl LuaClient {
         }
     }
 
-    /// The VM's name of the client.
+    /// The VM's handle of the client.
     pub(super) fn handle(&self) -> ClientId {
         self.handle
     }
@@ -137,7 +137,7 @@ impl Worker {
             self.lua.clients.remove(client);
             return;
         };
-        // No response belongs to the request.
+        // `u64::MAX`: the request has no response object.
         let request = self.open_in_vm(to, head, (route, app), is_https, u64::MAX);
         let handle = self.lua.apps.present(app).and_then(|vm| vm.open_client(tag_of(client)));
         let Some(entry) = self.lua.clients.find_mut(client) else { return };
@@ -200,7 +200,7 @@ impl Worker {
         }
     }
 
-    /// Hands over the messages that waited, until a handler waits again.
+    /// Hands over the messages that waited, until the handler of one of them waits.
     fn serve_backlog<R: Reactor>(&mut self, reactor: &mut R, client: Id<LuaClient>) {
         while let Some(entry) = self.lua.clients.find_mut(client)
             && !entry.is_waiting

@@ -1,5 +1,5 @@
-//! What a worker holds of its Lua applications.
-//! In: the requests, clients and calls that the other files of this folder begin. Out: the same, until they end.
+//! The state of the Lua applications of one worker.
+//! In: the requests, clients and calls that the other files of this folder begin. Out: their entries, until they end.
 //! Invariant: each request and each client that a VM keeps has an entry here, and the reverse.
 
 use tidegate_base::{Id, Slab};
@@ -14,7 +14,7 @@ use crate::apps::Apps;
 use crate::checked_slab::CheckedSlab;
 use crate::turn_share::{LUA_SPAN_MAX, TurnShare};
 
-/// The Lua applications of a worker, and all that they have begun.
+/// The Lua applications of a worker, with the requests, clients and calls that they have begun.
 pub(crate) struct LuaState {
     /// The applications and their VMs.
     pub(crate) apps: Apps,
@@ -28,13 +28,13 @@ pub(crate) struct LuaState {
     pub(crate) post: Option<LuaPost>,
     /// Calls of applications to push hubs.
     pub(crate) calls: Slab<LuaCall>,
-    /// The request that a hook has changed last. Meaningless between two requests.
+    /// The current request as its hook has changed it. Meaningless between two requests.
     pub(crate) rewritten: Rewritten,
     /// The hook on the response to the request that is forwarded now. `None` between two requests.
     pub(crate) response_hook: Option<ResponseHook>,
     /// The records that wait for `on_log`.
     pub(crate) log_hooks: LogHooks,
-    /// What callbacks may still take of the turn, and the requests that wait for the next one.
+    /// The rest of the time that callbacks may take in this turn, and the requests that wait for the next turn.
     pub(crate) share: TurnShare<ScriptedRequest>,
 }
 
@@ -55,7 +55,7 @@ impl LuaState {
         }
     }
 
-    /// Whether an application can go on without an event.
+    /// Whether an application has work that needs no event.
     pub(crate) fn has_work(&self) -> bool {
         self.apps.has_ready()
             || self.apps.has_handovers()

@@ -2,8 +2,8 @@
 //! In: requests of routes with `ask`; the answers. Out: the same requests on their way to their own servers, or the answer
 //! relayed to the client.
 //! Never: sends a byte of the client's body to the authentication server; forwards a request that was not admitted.
-//! Limits: `ANSWER_BYTES_MAX` for the body of an answer that admits a request; what waits of the request is bounded as for
-//! any request without a server (`stored.rs`).
+//! Limits: `ANSWER_BYTES_MAX` for the body of an answer that admits a request; the stored part of the request is bounded as
+//! for any request without a server (`stored.rs`).
 //! Invariant: as long as an exchange has an authentication request, `Exchange::request` is the request to the authentication server, and
 //! `AuthRequest::request` is the client's request. The exchange belongs to the pool of the authentication server, whose queue,
 //! timeouts, retries and counters apply. Both pools count it, so that a reload does not give their indexes to other pools.
@@ -25,7 +25,7 @@ const ANSWER_BYTES_MAX: usize = 64 * 1024;
 
 /// A client's request that waits for the decision of the authentication server.
 pub(crate) struct AuthRequest {
-    /// The index of the route in the settings of the exchange; `None` if the exchange has got other settings since.
+    /// The index of the route in the settings of the exchange; `None` if the exchange has other settings by now.
     route: Option<usize>,
     /// The request.
     pub(crate) request: StoredRequest,
@@ -206,7 +206,7 @@ impl Worker {
         let Some(AuthDecision::Granted { body_bytes, .. }) = verdict else { return false };
         *body_bytes += bytes;
         if *body_bytes > ANSWER_BYTES_MAX {
-            // The verdict is known, and a new connection costs less than the rest of the body.
+            // The decision is known, and a new connection costs less than the rest of the body.
             self.end_auth_request(reactor, id, true);
         } else {
             self.arm_upstream(reactor, id);
@@ -214,8 +214,8 @@ impl Worker {
         true
     }
 
-    /// Ends the authentication request if it admits the client's request, and sends that to its server. Returns false if it
-    /// does not. `more_follows`: the connection cannot be kept.
+    /// If the response admits the client's request: ends the authentication request, and sends the client's request to its
+    /// server. Otherwise returns false. `more_follows`: the connection cannot be kept.
     pub(super) fn finish_auth_response<R: Reactor>(
         &mut self,
         reactor: &mut R,

@@ -6,8 +6,8 @@
 //! - `internal_request.rs`: requests that Tidegate sends for itself
 //! - `authorization.rs`: requests whose user is being verified
 //! - `dispatch.rs`: pick a server, wait in the queue, connect, retry; `reuse.rs`: idle connections;
-//!   `shortage.rs`: requests that wait for room for a connection
-//! - `request.rs`: the request body on its way to the server; `servers.rs`: servers that operators take out
+//!   `shortage.rs`: requests that wait for a free connection slot
+//! - `request.rs`: the request body on its way to the server; `servers.rs`: servers that take no requests for a time
 //! - `response.rs`: the response on its way to the client, and what goes wrong with it
 //! - `tunnel.rs`: both directions after 101 (Switching Protocols); `tcp.rs`: connections without HTTP;
 //!   `websocket_tunnel.rs`: how forwarded WebSockets end with a stop or a reload
@@ -15,7 +15,8 @@
 //! In: requests and their bodies (`action/mod.rs`), responses of servers (`carrier/server.rs`). Out: messages for
 //! requesters and for servers.
 //! Never: decides which server (`gate::balance`), whether to retry (`gate::retry`) or how a body is framed (`wire`).
-//! Limits: one exchange for each requester, and those of copies; the pool's settings bound its queue and the attempts.
+//! Limits: one exchange for each requester, and one for each copy (`mirror.rs`); the pool's settings bound its queue and the
+//! attempts.
 //! Invariant: each `note_start` for a server is followed by exactly one `note_end` (`release_server`).
 
 mod attempts;
@@ -267,8 +268,8 @@ impl Worker {
         self.exchanges.get_mut(id)?.body_hook.take()
     }
 
-    /// Ends an exchange that no longer has a server. Sends `failure` to the client, or cuts the response off
-    /// if its head was relayed already.
+    /// Ends an exchange that no longer has a server. Sends `failure` to the client, or cuts off the response if its head has
+    /// already been relayed.
     pub(crate) fn fail<R: Reactor>(&mut self, reactor: &mut R, id: Id<Exchange>, failure: Failure) {
         let Some(exchange) = self.exchanges.get_mut(id) else { return };
         if exchange.mirrored.is_some() {
@@ -356,7 +357,7 @@ fn encode<'a>(
     }
 }
 
-/// The facts of a request as far as they do not depend on its pool.
+/// The facts of a request that do not depend on its pool.
 fn facts_of(
     head: &RequestHead<'_>,
     changes: Option<Changes<'_>>,

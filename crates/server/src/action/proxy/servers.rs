@@ -15,7 +15,7 @@ use crate::state_transfer::PassedServer;
 use crate::worker::Worker;
 
 impl Worker {
-    /// Applies what the process knows about its servers.
+    /// Applies the states of servers that checks, agents and operators have set.
     pub(crate) fn apply_standings<R: Reactor>(&mut self, reactor: &mut R, standings: &Standings) {
         for (pool, standings) in standings.iter().enumerate() {
             let now = reactor.now();

@@ -1,7 +1,7 @@
 //! A request in the form in which it is sent to servers, kept as long as it may have to be sent again.
 //! In: the canonical head (`gate::forward`), pieces of the body. Out: head, body and trailers for a carrier.
 //! Never: contains the framing of a protocol: the head has its lines, the body is what the client sent.
-//! Limits: `REPLAY_BYTES_MAX`. What goes beyond is forwarded but not kept.
+//! Limits: `REPLAY_BYTES_MAX`. Bytes beyond it are forwarded but not kept.
 
 use tidegate_base::limits::{HEAD_BYTES_MAX, READ_BUFFER_BYTES, REQUEST_BUFFER_BYTES_MAX};
 use tidegate_gate::ask::COPIED_BYTES_MAX;

@@ -1,5 +1,5 @@
 //! Ends connections of push clients after their maximum age (`connection-age-max`), and subscriptions by URL whose token has expired.
-//! In: connections that begin, time. Out: Close frames and ends of streams that advise to connect again.
+//! In: connections that begin, time. Out: Close frames and ends of streams, which make clients connect again.
 //! Never: ends many connections at once: the age of each is shortened at random by up to a quarter.
 //! Limits: `ENDS_PER_TURN_MAX`. A long poll, which never lasts longer than `poll-timeout`, has no entry.
 //! Invariant: only connections that exist have an entry.
@@ -29,7 +29,7 @@ impl Worker {
         }
     }
 
-    /// Ends connections that have lasted long enough.
+    /// Ends connections that have reached their maximum age, and subscriptions whose token has expired.
     pub(super) fn end_aged<R: Reactor>(&mut self, reactor: &mut R) {
         for _ in 0..ENDS_PER_TURN_MAX {
             let Some(key) = self.push.ages.take_due(reactor.now()) else { break };

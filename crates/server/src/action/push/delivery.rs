@@ -2,8 +2,8 @@
 //! In: the hub's deliveries, subscribers that read again. Out: messages; queues for subscribers that do not read.
 //! Never: delivers for so long that other connections wait.
 //! Limits: `DELIVERY_BYTES_PER_TURN_MAX`; `queue-max` and `queue-messages-max` of the hub for each subscriber.
-//! Invariant: a subscriber with a queue is held by its carrier, so its queue continues when its output has drained, or waits
-//! for the reply to its `connect`, after which its queue continues.
+//! Invariant: a subscriber has a queue only while its carrier holds it until its output has drained, or while it waits for the
+//! reply to its `connect`. The queue is sent after that.
 
 use std::sync::Arc;
 
@@ -33,7 +33,8 @@ impl Worker {
     pub(crate) fn continue_deliveries<R: Reactor>(&mut self, reactor: &mut R) {
         let mut keys = core::mem::take(&mut self.push.keys);
         let mut left = DELIVERY_BYTES_PER_TURN_MAX;
-        // Each connection that keeps a context compresses its messages itself, and any subscriber may be such a one.
+        // A connection that keeps a compression context compresses each message itself. Any subscriber may have such a
+        // connection.
         let has_contexts = self.websockets.codecs.keepers() > 0;
         let cost_bytes = |publication: &Publication| {
             let own = if has_contexts { publication.compression_cost_bytes() } else { 0 };
@@ -42,7 +43,7 @@ impl Worker {
         while left > 0 && self.push.hub.is_delivering() {
             let Some(slice) = self.push.hub.deliver(left, cost_bytes, &mut keys) else { break };
             let publication = Arc::clone(&slice.publication);
-            // A slice without subscribers has looked at places, too.
+            // A slice without subscribers costs time, too: the hub has looked at their places.
             left = left.saturating_sub(keys.len().max(1) * cost_bytes(&publication));
             if slice.is_first {
                 left = left.saturating_sub(publication.patch_cost_bytes());
@@ -61,7 +62,7 @@ impl Worker {
         self.settle(reactor);
     }
 
-    /// Sends a publication to a subscriber, or lets it wait if the subscriber does not read.
+    /// Sends a publication to a subscriber, or queues it if the subscriber does not read.
     pub(super) fn deliver_to<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -264,7 +265,7 @@ impl Worker {
         }
     }
 
-    /// Sends what has waited for the reply to `connect` of a client.
+    /// Sends the publications that were queued until the client had got the reply to its `connect`.
     pub(super) fn send_kept<R: Reactor>(&mut self, reactor: &mut R, id: Id<PushSession>) {
         let key = Key::of_session(id);
         let Some(session) = self.push.sessions.find(id) else { return };
@@ -349,7 +350,7 @@ impl Worker {
         self.run_waiting_commands(reactor, id);
     }
 
-    /// Ends the subscription of a client in raw mode whose connection goes on.
+    /// Ends the subscription of a client in raw mode, whose connection stays open.
     pub(super) fn leave_raw(&mut self, id: Id<WebSocket>) {
         let Some(socket) = self.websockets.sessions.get_mut(id) else { return };
         if let Service::Raw(place) = &mut socket.service
@@ -371,7 +372,7 @@ impl Worker {
         }
     }
 
-    /// Drops what waits for a subscriber.
+    /// Drops the publications that wait for a subscriber.
     pub(super) fn forget_queue(&mut self, key: Key) {
         self.push.queues.remove(&key);
     }

@@ -71,7 +71,7 @@ pub(crate) use backend::HubCall;
 pub(crate) use lua::LuaCall;
 pub use post::{PUSH_MAILS_MAX, PushMail, PushPost, no_bytes_in_flight};
 
-/// The parameter of the query that contains the token of a client by URL.
+/// The parameter of the query that contains the token of a client that subscribes by URL.
 pub(crate) const TOKEN_PARAMETER: &str = "token";
 
 /// How many times `retry` the clients of a hub that were refused together are spread over.
