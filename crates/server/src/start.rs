@@ -50,6 +50,7 @@ use crate::reload::{self, ReloadSignal, Reloader};
 use crate::resolve::{self, Addresses};
 use crate::service_manager;
 use crate::snapshot::Numbers;
+use crate::staged_certificates::StagedCertificates;
 pub use crate::start_error::StartError;
 use crate::state_transfer::StateTransfer;
 use crate::stats::Registry;
@@ -627,6 +628,7 @@ fn start_admin(
         places: admin::Places::default(),
         reloads: admin::Reloads::default(),
         edits: LiveEdits::default(),
+        staged: StagedCertificates::default(),
         profiler: admin::Profiler::default(),
     });
     operations.names.note(config, addresses, &[]);

@@ -3,9 +3,11 @@
 //! Never: runs on a worker or waits for one; lets a page in a browser or a client without the token read or change
 //! anything, even if bytes of another protocol contain commands. A connection speaks HTTP if its first line is that of
 //! an HTTP request (`http.rs`), and else the line protocol (`line.rs`).
-//! Limits: the places and deadlines of `connection.rs`; `INPUT_BYTES_MAX` bytes of a request or line.
+//! Limits: the places and deadlines of `connection.rs`; `INPUT_BYTES_MAX` bytes of a request or line; `PEM_BYTES_MAX` bytes of
+//! the lines of a certificate.
 
 mod activity;
+mod certificates;
 mod command;
 mod connection;
 mod edits;
@@ -59,6 +61,7 @@ use crate::health::Roster;
 use crate::known_names::KnownNames;
 use crate::live_edits::LiveEdits;
 use crate::log;
+use crate::staged_certificates::StagedCertificates;
 use crate::start::Mail;
 use crate::state_transfer::StateTransfer;
 use crate::stats::{Registry, is_passed};
@@ -103,6 +106,8 @@ pub(crate) struct Operations {
     pub(crate) reloads: Reloads,
     /// The edits of the configuration.
     pub(crate) edits: LiveEdits,
+    /// The certificates that wait for `commit tls cert`.
+    pub(crate) staged: StagedCertificates,
     /// The profile that is being taken.
     pub(crate) profiler: Profiler,
 }
@@ -364,6 +369,30 @@ struct Input {
 }
 
 impl Input {
+    /// The lines up to an empty one, which ends them; or why they are refused.
+    ///
+    /// # Errors
+    /// As those of `read_line`.
+    fn read_lines(
+        &mut self,
+        stream: &mut impl Read,
+        bytes_max: usize,
+    ) -> io::Result<Result<String, String>> {
+        let mut lines = String::new();
+        loop {
+            let Some(line) = self.read_line(stream)? else {
+                return Ok(Err("the lines after `<<` must end with an empty line".to_owned()));
+            };
+            if line.trim_end_matches(['\r', '\n']).is_empty() {
+                return Ok(Ok(lines));
+            }
+            if lines.len() + line.len() > bytes_max {
+                return Ok(Err(format!("the lines after `<<` have more than {bytes_max} bytes")));
+            }
+            lines.push_str(&line);
+        }
+    }
+
     /// The next line with its end; `None` at the end of the input. The last line may have no end.
     ///
     /// # Errors
