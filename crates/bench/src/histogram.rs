@@ -94,7 +94,7 @@ impl Times {
 
     /// The percentile in microseconds, if there are enough samples to report it.
     #[must_use]
-    pub fn carried_us(&self, percent: f64) -> Option<f64> {
+    pub fn reportable_us(&self, percent: f64) -> Option<f64> {
         self.carries(percent).then(|| self.percentile_us(percent))
     }
 

@@ -167,7 +167,7 @@ pub(crate) fn pools_of(table: &TextMap, pools: &[Pool]) -> Result<Vec<usize>, St
 
 /// Warnings about keys of maps that no request has, because {host} is in lower case, and has neither a port nor a dot at
 /// the end. For maps of which it is the whole key.
-pub(crate) fn hopeless_keys(config: &Config) -> Vec<Finding> {
+pub(crate) fn unmatchable_keys(config: &Config) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (index, route) in config.routes.iter().enumerate() {
         let Action::Proxy(Proxy { pool: PoolChoice::Map(choice), .. }) = &route.action else {

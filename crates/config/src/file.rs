@@ -73,8 +73,8 @@ impl Loaded {
     /// Adds the warnings that need the contents of files, after `supply`. `text` is the text of the file.
     pub fn note_supplied(&mut self, text: &Text) {
         let mut found = map_gaps::gaps(&self.config);
-        found.extend(choice::hopeless_keys(&self.config));
-        found.extend(maps::hopeless_keys(&self.config));
+        found.extend(choice::unmatchable_keys(&self.config));
+        found.extend(maps::unmatchable_keys(&self.config));
         let found = self.places.warnings(found, text);
         self.warnings.append(found);
     }

@@ -1,16 +1,23 @@
-//! Edits of a configuration by commands, while the process runs: servers of a pool, and listeners that are switched off.
+//! Edits of a configuration by commands, while the process runs: servers of a pool, listeners that are switched off, and
+//! certificates that are used in place of those in files.
 //! In: a checked configuration, an edit, texts of a command. Out: the edited configuration, or why it cannot be edited; how an
 //! edited configuration differs from its file, as commands.
 //! Never: adds or removes a pool or a listener, or leaves a configuration that a file could not contain (except for a
-//! listener that is switched off): a pool keeps a server with a weight above 0, and a process a listener.
+//! listener that is switched off and a given certificate): a pool keeps a server with a weight above 0, and a process a
+//! listener. Never shows a private key.
 //! Limits: `LISTED_MAX` names in a message; a pool has at most `arrange::INDEXES_MAX` servers.
 
+mod certificate;
+
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::arrange::{bind_key, server_key};
 use crate::keys::{Shape, UPSTREAM};
-use crate::model::{Bind, Config, Listener, Pool, ServerAddress, Upstream};
+use crate::model::{Bind, Config, GivenCertificate, Listener, Pool, ServerAddress, Upstream};
 use crate::pattern;
+
+pub use self::certificate::{certificates_of, find_certificate};
 
 /// How many names a message lists.
 const LISTED_MAX: usize = 20;
@@ -57,6 +64,13 @@ pub enum LiveEdit {
         /// Whether it accepts connections.
         on: bool,
     },
+    /// Uses a certificate and its key in place of those in files, wherever the configuration names these files.
+    SetCertificate {
+        /// The path of the certificate (`cert`).
+        path: String,
+        /// The certificate and its key.
+        given: Arc<GivenCertificate>,
+    },
 }
 
 impl LiveEdit {
@@ -78,11 +92,12 @@ impl LiveEdit {
                 Ok(core::mem::replace(known, *limit) != *limit)
             }
             Self::SwitchListener { listener, on } => switch_listener(config, listener, *on),
+            Self::SetCertificate { path, given } => certificate::set(config, path, given),
         }
     }
 }
 
-/// As the command that makes the edit.
+/// As the command that makes the edit; of a certificate without its lines.
 impl core::fmt::Display for LiveEdit {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
@@ -110,6 +125,9 @@ impl core::fmt::Display for LiveEdit {
             Self::SwitchListener { listener, on: false } => {
                 write!(f, "disable listener {listener}")
             }
+            Self::SetCertificate { path, given } => {
+                write!(f, "set tls cert {path} << ({})", given.summary)
+            }
         }
     }
 }
@@ -129,6 +147,7 @@ pub fn differences(file: &Config, edited: &Config) -> Vec<LiveEdit> {
             edits.push(LiveEdit::SwitchListener { listener, on: !after.is_off });
         }
     }
+    certificate::compare(file, edited, &mut edits);
     edits
 }
 
@@ -338,11 +357,15 @@ fn set_address(pool: &mut Pool, key: &str, address: &ServerAddress) -> Result<bo
     Ok(true)
 }
 
+/// The listener with this name or address.
+fn find_listener(listeners: &[Listener], name: &str) -> Option<usize> {
+    let by_name = listeners.iter().position(|listener| listener.name == name);
+    by_name.or_else(|| listeners.iter().position(|listener| bind_key(&listener.bind) == name))
+}
+
 fn switch_listener(config: &mut Config, name: &str, on: bool) -> Result<bool, String> {
     let listeners = &mut config.listeners;
-    let by_name = listeners.iter().position(|listener| listener.name == name);
-    let by_address = || listeners.iter().position(|listener| bind_key(&listener.bind) == name);
-    let Some(at) = by_name.or_else(by_address) else {
+    let Some(at) = find_listener(listeners, name) else {
         let known = listeners.iter().map(|listener| listener.name.clone());
         return Err(format!("no listener {name:?}; the listeners are: {}", listed(known)));
     };

@@ -125,7 +125,7 @@ fn read_entries(table: &Table<'_>, map: &mut ValueMap, notes: &mut Notes) -> Vec
     }
     match TextMap::new(map.kind, map.ignore_case, entries) {
         Ok(table) => {
-            for (at, key) in table.hopeless_keys() {
+            for (at, key) in table.unmatchable_keys() {
                 let place = names.get(at).cloned().unwrap_or_default();
                 notes.warn(field_test::hopeless(&Located { text: key.to_owned(), place }));
             }
@@ -179,11 +179,11 @@ pub(crate) fn parse_file(text: &str, kind: MapKind, ignore_case: bool) -> Result
 }
 
 /// Warnings about regular expressions in files that match no text, once the files of maps are read.
-pub(crate) fn hopeless_keys(config: &Config) -> Vec<Finding> {
+pub(crate) fn unmatchable_keys(config: &Config) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (index, map) in config.maps.iter().enumerate() {
         let Some(path) = &map.file else { continue };
-        findings.extend(map.table.hopeless_keys().map(|(_, key)| Finding {
+        findings.extend(map.table.unmatchable_keys().map(|(_, key)| Finding {
             kind: Kind::NoEffect,
             owner: Owner::Map(index),
             subject: path.clone(),

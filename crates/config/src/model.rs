@@ -10,6 +10,7 @@ use tidegate_base::{Span, limits};
 mod answers;
 mod auth;
 mod bandwidth;
+mod certificate;
 mod choice;
 mod client_fields;
 mod conditions;
@@ -43,6 +44,7 @@ pub use crate::text_test::{TextFault, TextKind, TextTest};
 pub use answers::{Cors, ErrorPage, Maintenance, Page};
 pub use auth::{AskAuth, BasicAuth, JwtAuth, KeyContent, PublicKeys, Users};
 pub use bandwidth::Bandwidth;
+pub use certificate::{CertificatePaths, GivenCertificate};
 pub use choice::{MapChoice, PoolChoice, Split};
 pub use client_fields::CLIENT_ADDRESS_HEADERS;
 pub use conditions::{Conditions, HeaderCondition, HeaderTest, NamedTest};
@@ -380,17 +382,6 @@ pub enum TlsIdentity {
     SelfSigned,
     /// Certificates from files, at least one; the first is the default.
     Files(Vec<CertificatePaths>),
-}
-
-/// The files of a certificate and its key.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CertificatePaths {
-    /// PEM file: the certificate, followed by the intermediate certificates.
-    pub cert: String,
-    /// PEM file: the private key.
-    pub key: String,
-    /// DER file: an OCSP response to staple.
-    pub ocsp: Option<String>,
 }
 
 /// A version of TLS.

@@ -129,7 +129,7 @@ fn read_certificate(table: &Table<'_>, notes: &mut Notes) -> Option<CertificateP
     let cert = read_path(table, "cert", notes);
     let key = read_path(table, "key", notes);
     let ocsp = table.text_if_known("ocsp", notes).map(|text| resolve(text, notes));
-    Some(CertificatePaths { cert: cert?, key: key?, ocsp })
+    Some(CertificatePaths { cert: cert?, key: key?, ocsp, given: None })
 }
 
 fn read_path(table: &Table<'_>, name: &str, notes: &mut Notes) -> Option<String> {

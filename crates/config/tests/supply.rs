@@ -57,7 +57,7 @@ fn host_without_a_key_is_a_warning() {
 }
 
 #[test]
-fn absent_keys_that_conditions_lead_to_are_warnings() {
+fn keys_that_conditions_allow_but_the_map_lacks_are_warnings() {
     let warnings = |key: &str, earlier: &str, conditions: &str| {
         let text = format!(
             "[[listener]]\nbind = \"127.0.0.1:80\"\n{earlier}[[route]]\n{conditions}\n\

@@ -32,7 +32,7 @@ const OMITTED: [&str; 7] = [
 
 /// How a route asks an authentication server about its requests.
 #[derive(Debug)]
-pub struct Asker {
+pub struct AuthRequestEncoder {
     /// The index of the route.
     route: usize,
     /// The index of the pool of authentication servers.
@@ -47,7 +47,7 @@ pub struct Asker {
     copy: Vec<String>,
 }
 
-impl Asker {
+impl AuthRequestEncoder {
     /// Prepares `ask` of a route.
     #[must_use]
     pub fn new(route: usize, ask: &AskAuth) -> Self {

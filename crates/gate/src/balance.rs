@@ -50,8 +50,8 @@ pub enum Pick {
 
 /// What the process knows about a server, beyond its settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Standing {
-    /// The generation in which the server was added. For another server at the same index, the standing is void.
+pub struct ServerStatus {
+    /// The generation in which the server was added. For another server at the same index, the status is void.
     pub since: Generation,
     /// The server may take requests: its checks pass, and no operator has taken it out.
     pub is_up: bool,
@@ -416,24 +416,24 @@ impl PoolState {
     }
 
     /// Applies what the process knows about the servers, by index. Returns whether anything has changed.
-    pub fn apply_standings(&mut self, standings: &[Standing], now: Moment) -> bool {
+    pub fn apply_server_statuses(&mut self, statuses: &[ServerStatus], now: Moment) -> bool {
         let mut changed = false;
         let is_ring = matches!(self.balance, Balance::Hash(_));
-        for (server, standing) in self.servers.iter_mut().zip(standings) {
+        for (server, status) in self.servers.iter_mut().zip(statuses) {
             let percent = match is_ring {
-                true => standing.percent.next_multiple_of(RING_PERCENT_STEP),
-                false => standing.percent,
+                true => status.percent.next_multiple_of(RING_PERCENT_STEP),
+                false => status.percent,
             };
             let known = (server.up, server.set, server.percent);
-            let is_same = known == (standing.is_up, standing.weight, percent);
-            if server.life.life.since != standing.since || is_same {
+            let is_same = known == (status.is_up, status.weight, percent);
+            if server.life.life.since != status.since || is_same {
                 continue;
             }
-            if standing.is_up && !server.up {
+            if status.is_up && !server.up {
                 server.ramps_from = now;
                 server.record = Record::default();
             }
-            (server.up, server.set, server.percent) = (standing.is_up, standing.weight, percent);
+            (server.up, server.set, server.percent) = (status.is_up, status.weight, percent);
             changed = true;
         }
         if changed {

@@ -7,7 +7,7 @@ use tidegate_config::model::Template;
 use tidegate_wire::http1::encode_field;
 use tidegate_wire::message::Overrides;
 
-use crate::ask::Asker;
+use crate::ask::AuthRequestEncoder;
 use crate::edits::Edits;
 use crate::template::{PlaceFault, Values};
 
@@ -25,7 +25,7 @@ pub struct Changes<'a> {
     /// What a hook of the route has changed.
     pub hook: Option<HookChanges<'a>>,
     /// A server is asked about the request before.
-    pub ask: Option<&'a Asker>,
+    pub ask: Option<&'a AuthRequestEncoder>,
 }
 
 /// What a hook changes in a request. A new path and query are in the head already.

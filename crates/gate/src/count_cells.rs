@@ -492,7 +492,7 @@ impl CountCells {
     /// keys. Waits for workers that add keys.
     pub fn clear(&self, text: Option<&str>) -> u64 {
         let mut cleared = 0;
-        self.each_still(|entry| {
+        self.for_each_locked(|entry| {
             if text.is_some_and(|text| self.text_of(entry) != text) {
                 return;
             }
@@ -517,7 +517,7 @@ impl CountCells {
         let mut is_known = false;
         let field = self.fields.iter().find(|field| field.what == Counted::Mark);
         let Some(field) = field else { return false };
-        self.each_still(|entry| {
+        self.for_each_locked(|entry| {
             if self.text_of(entry) == text {
                 self.store(entry, field.word, mark);
                 is_known = true;
@@ -534,7 +534,7 @@ impl CountCells {
 
     /// Calls `each` with every entry that has a key, while no worker adds keys to its set. Only for commands: the caller waits
     /// for workers. A worker waits for the caller for at most `TRIES_MAX` tries.
-    fn each_still(&self, mut each: impl FnMut(usize)) {
+    fn for_each_locked(&self, mut each: impl FnMut(usize)) {
         for (set, adding) in self.adding.iter().enumerate() {
             while adding
                 .compare_exchange_weak(false, true, Ordering::Acquire, Ordering::Relaxed)

@@ -15,7 +15,7 @@ use tidegate_config::model::{
 
 use tidegate_config::password_hash::HashCost;
 
-use crate::ask::Asker;
+use crate::ask::AuthRequestEncoder;
 use crate::choice::PoolChooser;
 use crate::conditions::AddressTest;
 use crate::cors::{self, CrossOrigin};
@@ -68,7 +68,7 @@ pub struct RouteHandling {
     /// Timeouts for servers in place of those of the pool.
     pub timeouts: Option<RouteTimeouts>,
     /// A server is asked about each request.
-    pub ask: Option<Asker>,
+    pub ask: Option<AuthRequestEncoder>,
     /// How the pool of a request is chosen; `None` if all requests have the same, or no pool.
     pub pool: Option<PoolChooser>,
     /// Limits of the rate of requests; their tables are in `RateTables`.
@@ -582,7 +582,7 @@ fn prepare(
         auth: handling.auth.as_ref().map(Guard::new),
         jwt: handling.jwt.as_ref().map(|jwt| TokenGuard::new(jwt, &process.keys)),
         timeouts: handling.timeouts,
-        ask: handling.ask.as_ref().map(|ask| Asker::new(index, ask)),
+        ask: handling.ask.as_ref().map(|ask| AuthRequestEncoder::new(index, ask)),
         pool,
         rates: handling.rates.clone(),
         per_address_max: handling.per_address_max,

@@ -3,7 +3,9 @@
 use tidegate_base::prng::{hash_bytes, mix64};
 use tidegate_base::{Moment, Prng, Span};
 use tidegate_config::model::{Balance, Eject, HashKey, Pool, ServerAddress, Upstream};
-use tidegate_gate::balance::{AVOID_AFTER_FAILURE, Pick, PoolState, Standing, TRIED_MAX, Tried};
+use tidegate_gate::balance::{
+    AVOID_AFTER_FAILURE, Pick, PoolState, ServerStatus, TRIED_MAX, Tried,
+};
 use tidegate_gate::eject::{Ejection, is_failure};
 
 const NOW: Moment = Moment::from_nanos(1);
@@ -330,8 +332,8 @@ fn with_backups(balance: &Balance, all: u16, backups: u16) -> PoolState {
     PoolState::new(&pool(balance.clone(), servers.collect()), 7)
 }
 
-fn standing(is_up: bool, weight: Option<u16>) -> Standing {
-    Standing { since: 0, is_up, weight, percent: 100 }
+fn status(is_up: bool, weight: Option<u16>) -> ServerStatus {
+    ServerStatus { since: 0, is_up, weight, percent: 100 }
 }
 
 #[test]
@@ -379,14 +381,17 @@ fn backup_servers_get_requests_only_while_no_other_server_may() {
 fn weight_that_an_operator_sets_replaces_that_of_the_file() {
     for balance in &WAYS {
         let mut state = weighted(balance, &[1, 1]);
-        let standings = [standing(true, Some(3)), standing(true, None)];
-        assert!(state.apply_standings(&standings, NOW) && !state.apply_standings(&standings, NOW));
+        let statuses = [status(true, Some(3)), status(true, None)];
+        assert!(
+            state.apply_server_statuses(&statuses, NOW)
+                && !state.apply_server_statuses(&statuses, NOW)
+        );
         let counts = shares(&mut state, 8_000);
         assert!((5_000..7_000).contains(&counts[0]), "{balance:?}: {counts:?}");
-        assert!(state.apply_standings(&[standing(true, Some(0)), standing(true, None)], NOW));
+        assert!(state.apply_server_statuses(&[status(true, Some(0)), status(true, None)], NOW));
         assert_eq!(shares(&mut state, 100), [0, 100]);
-        let void = Standing { since: 7, ..standing(true, None) };
-        assert!(!state.apply_standings(&[void], NOW), "the standing of another server");
+        let void = ServerStatus { since: 7, ..status(true, None) };
+        assert!(!state.apply_server_statuses(&[void], NOW), "the status of another server");
     }
 }
 
@@ -394,22 +399,25 @@ fn weight_that_an_operator_sets_replaces_that_of_the_file() {
 fn agents_state_parts_of_weights() {
     for balance in &WAYS {
         let mut state = weighted(balance, &[1, 2]);
-        let part = |percent, set| Standing { percent, ..standing(true, set) };
+        let part = |percent, set| ServerStatus { percent, ..status(true, set) };
         // 1 against half of 2, although weights are whole numbers.
-        let standings = [part(100, None), part(50, None)];
-        assert!(state.apply_standings(&standings, NOW) && !state.apply_standings(&standings, NOW));
+        let statuses = [part(100, None), part(50, None)];
+        assert!(
+            state.apply_server_statuses(&statuses, NOW)
+                && !state.apply_server_statuses(&statuses, NOW)
+        );
         let counts = shares(&mut state, 8_000);
         assert!((3_200..4_800).contains(&counts[0]), "{balance:?}: {counts:?}");
         // The part is of the weight that an operator has set.
-        assert!(state.apply_standings(&[part(300, None), part(10, Some(20))], NOW));
+        assert!(state.apply_server_statuses(&[part(300, None), part(10, Some(20))], NOW));
         let counts = shares(&mut state, 8_000);
         assert!((4_200..5_600).contains(&counts[0]), "{balance:?}: {counts:?}");
-        assert!(state.apply_standings(&[part(100, None), part(0, None)], NOW));
+        assert!(state.apply_server_statuses(&[part(100, None), part(0, None)], NOW));
         assert_eq!(shares(&mut state, 100), [100, 0]);
         // With a ring, small changes move no keys.
         let is_ring = matches!(balance, Balance::Hash(_));
-        assert!(state.apply_standings(&[part(100, None), part(73, None)], NOW));
-        assert_eq!(state.apply_standings(&[part(100, None), part(78, None)], NOW), !is_ring);
+        assert!(state.apply_server_statuses(&[part(100, None), part(73, None)], NOW));
+        assert_eq!(state.apply_server_statuses(&[part(100, None), part(78, None)], NOW), !is_ring);
     }
 }
 
@@ -427,9 +435,9 @@ fn weight_of_a_server_that_is_up_again_grows_in_steps() {
             picked.count()
         };
         assert!(share(&mut state, NOW).abs_diff(5_000) < 300, "the start is not slow");
-        state.apply_standings(&[standing(false, None), standing(true, None)], NOW);
+        state.apply_server_statuses(&[status(false, None), status(true, None)], NOW);
         assert_eq!(share(&mut state, NOW), 0);
-        state.apply_standings(&[standing(true, None), standing(true, None)], NOW);
+        state.apply_server_statuses(&[status(true, None), status(true, None)], NOW);
         // With a twentieth of the weight of the other server, then with half, then with all of it. Two choices compare
         // servers without load, which are alike.
         let mut last = share(&mut state, NOW);

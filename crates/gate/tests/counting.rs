@@ -40,8 +40,8 @@ fn begin(tables: &CountTables, address: &str, head: &str) -> Option<Tracked> {
 }
 
 fn route(config: &Config, tables: &CountTables, address: &str, head: &str) -> Routed {
-    let standing = RequestCounts::new(tables, at(0), Vec::new());
-    let client = Client { counts: Some(&standing), ..client(address) };
+    let request_counts = RequestCounts::new(tables, at(0), Vec::new());
+    let client = Client { counts: Some(&request_counts), ..client(address) };
     with_head(head, |head| Router::new(config).route(0, head, &client, &mut Vec::new()))
 }
 

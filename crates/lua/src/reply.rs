@@ -8,7 +8,7 @@ use tidegate_wire::message::{Overrides, ResponseHead};
 use crate::exchange::check_reply_field;
 
 /// Fields that describe the bytes of the content, or offer parts of it (RFC 9110 section 14.3, RFC 9530).
-const OF_CONTENT: [&str; 5] =
+const CONTENT_FIELDS: [&str; 5] =
     ["accept-ranges", "content-digest", "content-md5", "digest", "repr-digest"];
 
 /// The head of a response; see the module header.
@@ -70,7 +70,7 @@ impl ReplyHead {
     /// # Errors
     /// There are too many changed fields.
     pub fn describe_changed_body(&mut self) -> Result<(), &'static str> {
-        for name in OF_CONTENT {
+        for name in CONTENT_FIELDS {
             if self.fields().any(|(other, _)| other.eq_ignore_ascii_case(name)) {
                 self.changes.remove(name)?;
             }

@@ -2,7 +2,7 @@
 //! In: `Sender::send` from any thread. Out: `Mailbox::take` in the worker.
 //! Never: blocks, grows, or makes a system call to wake a worker that is awake.
 //! Limits: the length given at construction (`MAILBOX_LENGTH_MAX`). A full mailbox returns the message.
-//! Invariant: a sender stores its message before it rings the waker, so a worker that takes messages until
+//! Invariant: a sender stores its message before it wakes the worker, so a worker that takes messages until
 //! the mailbox is empty misses none.
 
 use std::sync::Arc;
@@ -49,7 +49,7 @@ impl<T> Mailbox<T> {
 
     /// Makes `Woken` come again in the next turn, for a worker that reads its messages in portions.
     pub fn ring_again(&self) {
-        self.waker.ring();
+        self.waker.wake();
     }
 
     /// The number of waiting messages.
@@ -72,7 +72,7 @@ impl<T> Sender<T> {
     /// Returns the message itself if the mailbox is full.
     pub fn send(&self, mail: T) -> Result<(), T> {
         self.queue.push(mail)?;
-        self.waker.ring();
+        self.waker.wake();
         Ok(())
     }
 }

@@ -1,14 +1,14 @@
 //! Wakes one worker from any thread, with a system call only if the worker is asleep.
-//! In: `ring` by senders. Out: `Completion::Woken` in the worker's next turn, once for any number of rings.
-//! Never: loses a ring. Limits: one eventfd for each worker.
-//! Invariant: a ring is pending until the worker takes it. A worker never sleeps while a ring is pending.
+//! In: `wake` by senders. Out: `Completion::Woken` in the worker's next turn, once for any number of wake-ups.
+//! Never: loses a wake-up. Limits: one eventfd for each worker.
+//! Invariant: a wake-up is pending until the worker takes it. A worker never sleeps while a wake-up is pending.
 //!
-//! Ordering: `ring` writes `pending`, then reads `asleep`; the worker writes `asleep`, then reads
+//! Ordering: `wake` writes `pending`, then reads `asleep`; the worker writes `asleep`, then reads
 //! `pending`. All four accesses are sequentially consistent, so at least one side sees the other's write:
-//! either the sender sees that the worker is asleep and writes the eventfd, or the worker sees the ring and
-//! does not wait. What a sender did before `ring` (its push) is visible to the worker after `take`: every
-//! change of `pending` is a read-modify-write, so the worker's own change synchronises with each ring before
-//! it, including rings that found the flag already set and returned early.
+//! either the sender sees that the worker is asleep and writes the eventfd, or the worker sees the wake-up and
+//! does not wait. What a sender did before `wake` (its push) is visible to the worker after `take`: every
+//! change of `pending` is a read-modify-write, so the worker's own change synchronises with each wake-up
+//! before it, including those that found the flag already set and returned early.
 
 use std::io;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 
 struct State {
-    /// A ring that the worker has not taken yet.
+    /// A wake-up that the worker has not taken yet.
     pending: AtomicBool,
     /// The worker waits or is about to wait.
     asleep: AtomicBool,
@@ -59,7 +59,7 @@ impl Waker {
     }
 
     /// Ends the worker's sleep and makes its next turn report `Woken`. Call this after storing the message.
-    pub fn ring(&self) {
+    pub fn wake(&self) {
         let state = &*self.0;
         if state.pending.swap(true, Ordering::SeqCst) || !state.asleep.load(Ordering::SeqCst) {
             return;
@@ -75,7 +75,7 @@ impl Waker {
         self.0.event.as_ref().map(AsFd::as_fd)
     }
 
-    /// Called before the worker sleeps. Returns false if a ring is pending, so that it must not sleep.
+    /// Called before the worker sleeps. Returns false if a wake-up is pending, so that it must not sleep.
     pub(crate) fn fall_asleep(&self) -> bool {
         self.0.asleep.store(true, Ordering::SeqCst);
         !self.0.pending.load(Ordering::SeqCst)
@@ -86,12 +86,12 @@ impl Waker {
         self.0.asleep.store(false, Ordering::Relaxed);
     }
 
-    /// Takes the pending ring; false if there is none.
+    /// Takes the pending wake-up; false if there is none.
     pub(crate) fn take(&self) -> bool {
         self.0.pending.load(Ordering::Relaxed) && self.0.pending.swap(false, Ordering::SeqCst)
     }
 
-    /// Whether a ring is pending.
+    /// Whether a wake-up is pending.
     pub(crate) fn is_pending(&self) -> bool {
         self.0.pending.load(Ordering::Relaxed)
     }
@@ -102,13 +102,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn several_rings_are_taken_as_one() {
+    fn several_wake_ups_are_taken_as_one() {
         let waker = Waker::without_event();
         assert!(waker.fall_asleep());
         waker.wake_up();
-        waker.ring();
-        waker.ring();
-        assert!(!waker.fall_asleep(), "a ring is pending");
+        waker.wake();
+        waker.wake();
+        assert!(!waker.fall_asleep(), "a wake-up is pending");
         waker.wake_up();
         assert!(waker.is_pending());
         assert!(waker.take());

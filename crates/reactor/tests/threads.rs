@@ -63,7 +63,10 @@ fn no_wake_is_lost_among_many_threads() {
     while !all_read() {
         let before = reactor.read_clock();
         reactor.turn(&mut handler, WAIT);
-        assert!(reactor.now().since(before) < WAIT, "the worker slept although a ring was pending");
+        assert!(
+            reactor.now().since(before) < WAIT,
+            "the worker slept although a wake-up was pending"
+        );
     }
     for sender in senders {
         sender.join().expect("a sender ends");
@@ -151,7 +154,7 @@ fn worker_with_its_own_table_is_woken_by_another_thread() {
         })
         .collect();
     for (waker, worker) in wakers.iter().zip(workers) {
-        waker.ring();
+        waker.wake();
         worker.join().expect("the worker ends");
     }
 }

@@ -85,7 +85,7 @@ pub enum Event {
     /// A handshake exceeded its timeout.
     HandshakeTimedOut,
     /// A handshake was postponed to a later turn because this turn's budget for handshakes was used up.
-    HandshakePutOff,
+    HandshakePostponed,
     /// A connection ended without close_notify, so its last message may be truncated.
     Truncated,
     /// TLS failed.

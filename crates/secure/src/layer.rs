@@ -478,7 +478,7 @@ impl<O: TlsObserver, H: LayerHandler> Stack<'_, O, H> {
         inner.set_receiving(sock, false);
         if !core::mem::replace(&mut conn.waits_for_turn, true) {
             self.layer.waiting.push_back(sock);
-            self.layer.observer.count(Event::HandshakePutOff);
+            self.layer.observer.count(Event::HandshakePostponed);
         }
     }
 

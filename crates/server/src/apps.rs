@@ -565,7 +565,7 @@ impl Apps {
     }
 
     /// Whether the VM of an application holds so much memory that `note` discards it after a failure for lack of memory.
-    pub(crate) fn is_strained(&self, index: usize) -> bool {
+    pub(crate) fn would_be_discarded(&self, index: usize) -> bool {
         let vm = self.app(index).and_then(|app| app.vm.as_ref().zip(Some(&app.config)));
         vm.is_some_and(|(vm, config)| is_much(vm.used_bytes(), config))
     }

@@ -448,6 +448,11 @@ impl<'a> Reading<'a> {
     }
 
     fn certificate(&mut self, paths: &CertificatePaths) -> Option<CertificateFiles> {
+        if let Some(given) = &paths.given {
+            // The stapled response is about the certificate in the file.
+            let (chain_pem, key_pem) = (given.pem.clone(), given.pem.clone());
+            return Some(CertificateFiles { chain_pem, key_pem, ocsp: None });
+        }
         let (chain_pem, key_pem) = (self.file(&paths.cert), self.file(&paths.key));
         let ocsp = self.file_if_named(paths.ocsp.as_ref());
         Some(CertificateFiles { chain_pem: chain_pem?, key_pem: key_pem?, ocsp: ocsp? })

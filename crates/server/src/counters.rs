@@ -294,7 +294,7 @@ counters! {
         /// TLS handshakes that timed out.
         tls_handshake_timeouts,
         /// TLS handshakes deferred to a later turn because the turn's budget for handshakes was used up.
-        tls_handshakes_put_off,
+        tls_handshakes_postponed,
         /// Plain HTTP requests on a port for TLS.
         tls_plain_http,
         /// Certificates of clients or servers that were rejected.
@@ -465,7 +465,7 @@ impl TlsObserver for Accounts {
             }
             Event::HandshakeLeft => counters.tls_handshake_failures.add(1),
             Event::HandshakeTimedOut => counters.tls_handshake_timeouts.add(1),
-            Event::HandshakePutOff => counters.tls_handshakes_put_off.add(1),
+            Event::HandshakePostponed => counters.tls_handshakes_postponed.add(1),
             Event::Truncated => counters.tls_truncations.add(1),
             Event::Failed(fault) => counters.count_tls_fault(fault),
             Event::Bug => counters.bugs.add(1),

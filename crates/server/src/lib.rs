@@ -76,6 +76,7 @@ pub mod sessions;
 mod settings;
 pub mod snapshot;
 pub mod span_export;
+mod staged_certificates;
 pub mod start;
 mod start_error;
 pub mod stats;

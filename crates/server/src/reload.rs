@@ -17,6 +17,7 @@ use std::time::{Duration, SystemTime};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::inotify::{CreateFlags, WatchFlags, add_watch, init};
+use tidegate_config::live_edit;
 use tidegate_config::model::Config;
 
 use crate::certificates::{self, TlsLoader};
@@ -125,6 +126,7 @@ impl Reloader {
                 self.delivery.send_to_all(&Mail::Tls(plan));
                 log::info(format_args!("certificates reloaded"));
                 events::note(EventKind::Reload, format_args!("certificates reloaded"));
+                self.warn_of_given();
             }
             Err(faults) => {
                 for fault in faults {
@@ -135,6 +137,19 @@ impl Reloader {
                 ));
                 events::note(EventKind::Reload, format_args!("certificates not reloaded"));
             }
+        }
+    }
+
+    /// Logs how many certificates in files are not used, because commands have given others.
+    fn warn_of_given(&self) {
+        let all = live_edit::certificates_of(&self.configuration.arranged.config);
+        let given: BTreeSet<&String> =
+            all.filter(|one| one.given.is_some()).map(|one| &one.cert).collect();
+        if !given.is_empty() {
+            log::warning(format_args!(
+                "certificates of `set tls cert` that stay in use until the configuration is reloaded: {}",
+                given.len()
+            ));
         }
     }
 

@@ -128,13 +128,13 @@ impl Apps {
     /// when both VMs have delivered the same broadcasts.
     pub(crate) fn take_leaving(&mut self, now: Moment) -> Option<Next> {
         for at in 0..self.retired.len() {
-            let hands_over = self.hands_over(&self.retired[at]);
-            let may_wait = hands_over && now < self.retired[at].by;
+            let accepts_handover = self.accepts_handover(&self.retired[at]);
+            let may_wait = accepts_handover && now < self.retired[at].by;
             if may_wait && !self.are_in_step(&self.retired[at].app, self.retired[at].of) {
                 continue;
             }
             let old = &mut self.retired[at];
-            if hands_over && let Some(client) = old.clients.pop_front() {
+            if accepts_handover && let Some(client) = old.clients.pop_front() {
                 return Some(Next::HandOver(client));
             }
             if old.served() < old.closed_by(now)
@@ -148,16 +148,16 @@ impl Apps {
 
     /// Whether the application takes over the clients of a VM of earlier code: it has reserved their ids, and its code has
     /// `on_handover`. A VM that has begun after one was discarded has given the same ids to other clients.
-    fn hands_over(&self, old: &Retired) -> bool {
+    fn accepts_handover(&self, old: &Retired) -> bool {
         self.shares_clients(old.index, old.of)
             && self.peek(old.of).is_some_and(|vm| vm.has(Handler::Handover))
     }
 
     /// The application to which a client of a VM of earlier code is handed over; `None` if the code does not take over
     /// clients, or the index is that of an application.
-    pub(crate) fn heir_of(&self, index: usize) -> Option<usize> {
+    pub(crate) fn handover_target(&self, index: usize) -> Option<usize> {
         let old = self.retired.iter().find(|old| old.index == index)?;
-        self.hands_over(old).then_some(old.of)
+        self.accepts_handover(old).then_some(old.of)
     }
 
     /// Whether the index is that of a VM of earlier code.
@@ -172,7 +172,7 @@ impl Apps {
 
     /// Whether clients are to be handed over, as fast as the share of the turn allows.
     pub(crate) fn has_handovers(&self) -> bool {
-        self.retired.iter().any(|old| !old.clients.is_empty() && self.hands_over(old))
+        self.retired.iter().any(|old| !old.clients.is_empty() && self.accepts_handover(old))
     }
 
     /// When a VM of earlier code has something to do next.

@@ -32,7 +32,7 @@ use crate::cpus::{steers, worker_cpus};
 use crate::drain::{self, Drain};
 use crate::events::{self, EventKind};
 use crate::handover::{Handover, Rehearsal};
-use crate::health::{Checks, Roster, Standings};
+use crate::health::{Checks, Roster, ServerStatuses};
 use crate::inheritance::Inheritance;
 use crate::inspection::Inspection;
 use crate::key_fetcher::KeyFetcher;
@@ -51,11 +51,12 @@ use crate::reload::{self, ReloadSignal, Reloader};
 use crate::resolve::{self, Addresses};
 use crate::service_manager;
 use crate::snapshot::Numbers;
+use crate::staged_certificates::StagedCertificates;
 pub use crate::start_error::StartError;
 use crate::state_transfer::StateTransfer;
 use crate::stats::Registry;
 use crate::stop::Leaving;
-use crate::successor::{Knowledge, Successor};
+use crate::successor::{Successor, TransferSource};
 use crate::threads::{self, Ended};
 use crate::tokens;
 use crate::unix_listeners::{SharedListener, open_unix_listeners, share, unlink_unix_listeners};
@@ -87,7 +88,7 @@ pub(crate) enum Mail {
     /// Use these settings.
     Settings(Arc<Handover>),
     /// Which servers take requests.
-    Standings(Arc<Standings>),
+    ServerStatuses(Arc<ServerStatuses>),
     /// A thread has verified the password of a request.
     PasswordResult(PasswordResult),
     /// Answer a question of the admin interface.
@@ -238,7 +239,7 @@ fn make_plan(
         steer_by_cpu,
         descriptors,
         inherited: inherited.inheritance.numbers().into(),
-        standings: Arc::new(inherited.roster.standings()),
+        statuses: Arc::new(inherited.roster.statuses()),
         earlier_servers: Arc::new(inherited.first_transfer.servers.clone()),
     };
     Ok((plan, cpus))
@@ -280,7 +281,7 @@ impl RunningWorkers {
         let outlets = Outlets::open(config).map_err(StartError::Open)?;
         let mut interface =
             config.admin.as_ref().map(open).transpose().map_err(StartError::Open)?;
-        let admin_socket = interface.as_mut().and_then(admin::Interface::take_doorbell);
+        let admin_socket = interface.as_mut().and_then(admin::Interface::share_socket);
         let registry = interface.as_ref().map(|_| Arc::new(Registry::new(count)));
         let mut equipment = WorkerSupplies::new(config, &wakers, outlets, registry.clone())?;
         let workers = start_workers(plan, cpus, wakers, &mut equipment, inherited, unix_listeners)?;
@@ -323,7 +324,8 @@ impl RunningWorkers {
         let shown = (&plan.arranged.config, inventory, plan.process.clone());
         let parts = (&plan.tls, &*plan.addresses);
         let operations = start_admin(self.interface, shown, counts, parts, (senders(), opening))?;
-        let knowledge = Knowledge { operations: operations.clone(), roster: Arc::clone(&roster) };
+        let transfer_source =
+            TransferSource { operations: operations.clone(), roster: Arc::clone(&roster) };
         let checks = Checks::start(roster, &plan.arranged, &plan.addresses, &plan.tls)
             .map_err(system("starting the thread of the health checks"))?;
         let listening = Arc::new(Mutex::new(Listening {
@@ -357,7 +359,8 @@ impl RunningWorkers {
         let watching = Reloader::new(configuration, loader, seen).watch();
         let reload = watching.map_err(system("starting the thread that reloads"))?;
         service_manager::start_watchdog(beating).map_err(system("starting the watchdog"))?;
-        let successor = Successor::new(senders(), self.listener_post, self.admin_socket, knowledge);
+        let successor =
+            Successor::new(senders(), self.listener_post, self.admin_socket, transfer_source);
         let count = self.workers.len();
         events::note(EventKind::Process, format_args!("started; workers: {count}"));
         service_manager::ready();
@@ -627,6 +630,7 @@ fn start_admin(
         places: admin::Places::default(),
         reloads: admin::Reloads::default(),
         edits: LiveEdits::default(),
+        staged: StagedCertificates::default(),
         profiler: admin::Profiler::default(),
     });
     operations.names.note(config, addresses, &[]);

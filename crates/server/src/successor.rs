@@ -56,20 +56,20 @@ pub(crate) struct Successor {
     /// A new process serves.
     serves: AtomicBool,
     /// The new process and the channel to it, while this one still runs.
-    heir: Mutex<Option<(Child, Channel)>>,
+    new_process: Mutex<Option<(Child, Channel)>>,
     /// The source of the transfers.
-    knowledge: Knowledge,
+    transfer_source: TransferSource,
 }
 
 /// The state of this process that the new process takes over.
-pub(crate) struct Knowledge {
+pub(crate) struct TransferSource {
     /// The statistics and the servers; `None`: without an admin interface, nothing is counted.
     pub(crate) operations: Option<Arc<Operations>>,
     /// The servers.
     pub(crate) roster: Arc<Roster>,
 }
 
-impl Knowledge {
+impl TransferSource {
     fn transfer(&self) -> StateTransfer {
         match &self.operations {
             Some(operations) => operations.transfer(),
@@ -84,10 +84,18 @@ impl Successor {
         workers: Vec<Sender<Mail>>,
         post: ListenerPost,
         admin: Option<(OwnedFd, LeaveSignal)>,
-        knowledge: Knowledge,
+        transfer_source: TransferSource,
     ) -> Self {
         let (is_starting, serves) = (AtomicBool::new(false), AtomicBool::new(false));
-        Self { workers, post, admin, is_starting, serves, heir: Mutex::default(), knowledge }
+        Self {
+            workers,
+            post,
+            admin,
+            is_starting,
+            serves,
+            new_process: Mutex::default(),
+            transfer_source,
+        }
     }
 
     /// Whether a new process serves and has taken over from this process.
@@ -130,7 +138,7 @@ impl Successor {
         service_manager::main_process(process);
         self.serves.store(true, Ordering::SeqCst);
         if let Some((_, leave_signal)) = &self.admin {
-            leave_signal.ring();
+            leave_signal.notify();
         }
         // The new process shows its statistics only after it has received this transfer.
         self.send_transfer();
@@ -144,9 +152,9 @@ impl Successor {
 
     /// Sends the statistics of this process to the new process. Returns false if there is no process to receive them.
     pub(crate) fn send_transfer(&self) -> bool {
-        let mut heir = self.heir.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some((_, channel)) = heir.as_mut() else { return false };
-        channel.pass(&self.knowledge.transfer());
+        let mut new_process = self.new_process.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some((_, channel)) = new_process.as_mut() else { return false };
+        channel.pass(&self.transfer_source.transfer());
         channel.flush(Instant::now() + TRANSFER_WAIT)
     }
 
@@ -169,7 +177,8 @@ impl Successor {
         match channel.wait_for_report() {
             Ok(()) => {
                 let process = child.id();
-                *self.heir.lock().unwrap_or_else(PoisonError::into_inner) = Some((child, channel));
+                *self.new_process.lock().unwrap_or_else(PoisonError::into_inner) =
+                    Some((child, channel));
                 Ok(process)
             }
             Err(reason) => {
@@ -182,7 +191,7 @@ impl Successor {
 
     /// The transfer for the start of the new process: also contains the ejected servers, which only the workers know.
     fn first_transfer(&self) -> StateTransfer {
-        let mut transfer = self.knowledge.transfer();
+        let mut transfer = self.transfer_source.transfer();
         let all: Vec<usize> = (0..self.workers.len()).collect();
         for (worker, report) in ask(&self.workers, &all, Question::Ejections).reports {
             let Report::Ejections(ejections) = report else { continue };

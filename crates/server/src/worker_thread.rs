@@ -27,7 +27,7 @@ use crate::configuration::{Bound, WorkerLink};
 use crate::counters::Accounts;
 use crate::drain::Drain;
 use crate::handover::{change_settings, rehearse};
-use crate::health::Standings;
+use crate::health::ServerStatuses;
 use crate::log;
 use crate::outlets::WorkerOutlets;
 use crate::passwords::Verifiers;
@@ -103,7 +103,7 @@ pub(crate) struct Plan {
     /// The numbers of the inherited sockets in the table of the main thread.
     pub(crate) inherited: Arc<[RawFd]>,
     /// Which servers take requests.
-    pub(crate) standings: Arc<Standings>,
+    pub(crate) statuses: Arc<ServerStatuses>,
     /// What an earlier process knew about its servers.
     pub(crate) earlier_servers: Arc<BTreeMap<(String, String), PassedServer>>,
 }
@@ -214,7 +214,7 @@ fn prepare(
     }
     let loaded = worker.load_apps(&plan.scripts, Meter::Time, index as u32, random_seed());
     loaded.and_then(|()| worker.start_apps(&mut reactor)).map_err(StartError::Values)?;
-    worker.apply_standings(&mut reactor, &plan.standings);
+    worker.apply_server_statuses(&mut reactor, &plan.statuses);
     worker.resume_ejections(index, &plan.earlier_servers, reactor.now());
     let mut adopted = Vec::new();
     for SharedListener { place, address, backlog, socket } in shared {
@@ -290,12 +290,12 @@ fn serve(prepared: &mut Prepared, mailbox: &Mailbox<Mail>, index: u16) {
                 (Some(Mail::Settings(handover)), _) => {
                     change_settings(reactor, worker, tls, &handover);
                 }
-                (Some(Mail::Standings(standings)), None) => {
-                    worker.apply_standings(reactor, &standings)
+                (Some(Mail::ServerStatuses(statuses)), None) => {
+                    worker.apply_server_statuses(reactor, &statuses)
                 }
-                (Some(Mail::Standings(standings)), Some(layer)) => {
+                (Some(Mail::ServerStatuses(statuses)), Some(layer)) => {
                     layer.between_turns(reactor, worker, |worker, view| {
-                        worker.apply_standings(view, &standings);
+                        worker.apply_server_statuses(view, &statuses);
                     });
                 }
                 (Some(Mail::PasswordResult(verdict)), None) => {

@@ -554,7 +554,7 @@ fn many_handshakes_are_spread_over_turns() {
     }
     world.run(&mut clients, |clients| clients.iter().all(|client| client.closed));
     assert!(clients.iter().all(|client| client.text().ends_with("Hello, World!")));
-    assert!(world.counters().tls_handshakes_put_off.load() > 0);
+    assert!(world.counters().tls_handshakes_postponed.load() > 0);
     drop(clients);
     world.assert_empty();
 }

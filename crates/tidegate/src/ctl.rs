@@ -2,6 +2,7 @@
 //! In: a command, the address of the interface or the file that configures it. Out: exit code 0; 1 if the command failed
 //! or no process listens; 2 if the address is invalid.
 
+mod certificate;
 mod profile;
 mod top;
 
@@ -71,6 +72,14 @@ pub fn run(args: &CtlArgs) -> ExitCode {
             return ExitCode::from(USAGE);
         }
     };
+    let (words, lines) = match certificate::with_lines(&words.join(" ")) {
+        Ok(Some((command, lines))) => (vec![command], lines),
+        Ok(None) => (words.clone(), String::new()),
+        Err(text) => {
+            print_message(&text);
+            return ExitCode::from(USAGE);
+        }
+    };
     if let Some(text) = words.iter().find(|text| !text.bytes().all(is_allowed)) {
         print_message(&format!(
             "tidegate: {text:?} contains a character that a command cannot contain; allowed: visible ASCII characters except \
@@ -78,7 +87,11 @@ pub fn run(args: &CtlArgs) -> ExitCode {
         ));
         return ExitCode::from(USAGE);
     }
-    match order(&bind, token_file.as_deref(), &words.join(" "), IO_TIMEOUT) {
+    let command = match lines.as_str() {
+        "" => words.join(" "),
+        lines => format!("{}\n{lines}", words.join(" ")),
+    };
+    match order(&bind, token_file.as_deref(), &command, IO_TIMEOUT) {
         Ok(reply) => {
             let _ = io::stdout().write_all(reply.trim_end_matches('\n').as_bytes());
             let _ = io::stdout().write_all(if reply.trim().is_empty() { b"" } else { b"\n" });

@@ -146,7 +146,7 @@ pub(crate) fn run(host: &Host, argv: &[String]) -> Result<(), Unreadable> {
     let words: Vec<&str> = argv.iter().map(String::as_str).collect();
     if !host.is_live() {
         let what = words.first().copied().unwrap_or_default().to_owned();
-        let cause = Cause::Odd("tools cannot be run on a recorded host".to_owned());
+        let cause = Cause::Unexpected("tools cannot be run on a recorded host".to_owned());
         return Err(Unreadable { what, cause });
     }
     run_tool(&words).map(drop)

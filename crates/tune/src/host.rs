@@ -147,7 +147,7 @@ impl Host {
         if place.starts_with(&root) {
             return Ok(place);
         }
-        let cause = Cause::Odd("the path leads outside the recorded host".to_owned());
+        let cause = Cause::Unexpected("the path leads outside the recorded host".to_owned());
         Err(Unreadable { what: path.to_owned(), cause })
     }
 
@@ -158,7 +158,7 @@ impl Host {
     pub fn locate_entry(&self, path: &str) -> Result<PathBuf, Unreadable> {
         match (Path::new(path).parent().and_then(Path::to_str), Path::new(path).file_name()) {
             (Some(folder), Some(name)) => Ok(self.locate_inside(folder)?.join(name)),
-            _ => Err(Unreadable::odd(path, "no file name")),
+            _ => Err(Unreadable::unexpected(path, "no file name")),
         }
     }
 
@@ -179,7 +179,7 @@ impl Host {
             .map_err(|error| Unreadable::file(path, &error))?;
         String::from_utf8(bytes).map_err(|_| Unreadable {
             what: path.to_owned(),
-            cause: Cause::Odd("the content is not UTF-8 text".to_owned()),
+            cause: Cause::Unexpected("the content is not UTF-8 text".to_owned()),
         })
     }
 
@@ -197,7 +197,7 @@ impl Host {
     /// [`Unreadable`] if the file cannot be read or contains something else.
     pub fn read_number(&self, path: &str) -> Result<u64, Unreadable> {
         let text = self.read(path)?;
-        text.parse().map_err(|_| Unreadable::odd(path, &text))
+        text.parse().map_err(|_| Unreadable::unexpected(path, &text))
     }
 
     /// Reads a file that contains integers separated by white space.
@@ -209,7 +209,7 @@ impl Host {
         let numbers: Vec<u64> =
             text.split_whitespace().map_while(|word| word.parse().ok()).collect();
         if numbers.len() < count {
-            return Err(Unreadable::odd(path, &text));
+            return Err(Unreadable::unexpected(path, &text));
         }
         Ok(numbers)
     }
@@ -238,7 +238,7 @@ impl Host {
             .file_name()
             .and_then(|name| name.to_str())
             .map(str::to_owned)
-            .ok_or_else(|| Unreadable::odd(path, "a link target without a name"))
+            .ok_or_else(|| Unreadable::unexpected(path, "a link target without a name"))
     }
 
     /// The target of a symbolic link.
@@ -307,7 +307,7 @@ pub enum Cause {
     /// The tool is not installed.
     MissingTool,
     /// The content is not as expected; a description.
-    Odd(String),
+    Unexpected(String),
     /// The file is on a read-only file system.
     ReadOnly,
     /// The kernel refused the value.
@@ -325,16 +325,19 @@ impl Unreadable {
             io::ErrorKind::PermissionDenied => Cause::Denied,
             io::ErrorKind::ReadOnlyFilesystem => Cause::ReadOnly,
             io::ErrorKind::InvalidInput => Cause::Refused,
-            _ => Cause::Odd(error.to_string()),
+            _ => Cause::Unexpected(error.to_string()),
         };
         Self { what: path.to_owned(), cause }
     }
 
     /// For a file whose content `text` is not as expected.
     #[must_use]
-    pub fn odd(path: &str, text: &str) -> Self {
+    pub fn unexpected(path: &str, text: &str) -> Self {
         let start: String = text.chars().take(40).collect();
-        Self { what: path.to_owned(), cause: Cause::Odd(format!("unexpected content {start:?}")) }
+        Self {
+            what: path.to_owned(),
+            cause: Cause::Unexpected(format!("unexpected content {start:?}")),
+        }
     }
 }
 
@@ -353,7 +356,7 @@ impl fmt::Display for Unreadable {
             }
             Cause::Missing => write!(f, "{what} does not exist on this kernel"),
             Cause::MissingTool => write!(f, "the tool {what} is not installed"),
-            Cause::Odd(found) => write!(f, "{what}: {found}"),
+            Cause::Unexpected(found) => write!(f, "{what}: {found}"),
             Cause::ReadOnly => write!(f, "{what} is on a read-only file system"),
             Cause::Refused => write!(f, "the kernel refused the value for {what}"),
             Cause::TooSlow => write!(f, "the tool {what} timed out"),

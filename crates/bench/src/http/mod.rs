@@ -206,9 +206,9 @@ fn merge(
         rate_per_s: one.outcome.rate_per_s(),
         server_cpu_us: one.server_cpu_us_per_request().unwrap_or(0.0),
         // An unknown figure is NaN, so its ratio is NaN and is not shown.
-        p50_us: latency.carried_us(50.0).unwrap_or(f64::NAN),
-        p99_us: latency.carried_us(99.0).unwrap_or(f64::NAN),
-        p99_9_us: latency.carried_us(99.9).unwrap_or(f64::NAN),
+        p50_us: latency.reportable_us(50.0).unwrap_or(f64::NAN),
+        p99_us: latency.reportable_us(99.0).unwrap_or(f64::NAN),
+        p99_9_us: latency.reportable_us(99.9).unwrap_or(f64::NAN),
     };
     let all = match run {
         Some(all) => {

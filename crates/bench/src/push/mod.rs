@@ -36,7 +36,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
 use core::time::Duration;
 use publisher::Publisher;
-use secured::Entrance;
+use secured::SubscriberTls;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::io::{self, Write as _};
@@ -292,16 +292,16 @@ fn run_plan(args: &PushArgs) -> Result<ExitCode, String> {
     }
     let handshake =
         Handshake::new(&plan.url, &args.header, Offer::default(), std::process::id().into())?;
-    let entrance = Entrance::new(&plan)?;
+    let tls = SubscriberTls::new(&plan)?;
     let stop = interrupt::stop_on_signal();
     let shared = Shared::new(&plan);
     let mut outcome = SubscribersOutcome::new(plan.channels as usize, plan.tracked());
-    let mut course = Course::new(&plan, &shared, args, stop);
+    let mut course = PushRun::new(&plan, &shared, args, stop);
     thread::scope(|scope| -> Result<(), String> {
         let mut threads = Vec::new();
         for number in 0..plan.threads {
             let (plan, shared) = (&plan, &shared);
-            let entry = (&handshake, entrance.as_ref());
+            let entry = (&handshake, tls.as_ref());
             let cpus = &args.client_cpus;
             threads.push(scope.spawn(move || {
                 let run = || -> Result<SubscribersOutcome, String> {
@@ -330,11 +330,11 @@ fn run_plan(args: &PushArgs) -> Result<ExitCode, String> {
     io::stdout()
         .write_all(text.as_bytes())
         .map_err(|error| format!("could not write the report to stdout: {error}"))?;
-    Ok(if report.is_well() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if report.is_successful() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// The main thread's part of a run: it publishes, waits and measures.
-struct Course<'a> {
+struct PushRun<'a> {
     plan: &'a PushPlan,
     shared: &'a Shared,
     args: &'a PushArgs,
@@ -364,7 +364,7 @@ struct Course<'a> {
     was_stopped: bool,
 }
 
-impl<'a> Course<'a> {
+impl<'a> PushRun<'a> {
     fn new(
         plan: &'a PushPlan,
         shared: &'a Shared,

@@ -3,7 +3,7 @@
 //! Never: states a percentile that has too few samples; hides that the client or its CPUs limited the figures.
 
 use super::subscribers::SubscribersOutcome;
-use super::{Course, Pace, PushPlan, Shared, Sum};
+use super::{Pace, PushPlan, PushRun, Shared, Sum};
 use crate::histogram::Times;
 use crate::machine::{self, NetworkUse, Spent};
 use crate::quantity::{counted, micros, short};
@@ -50,7 +50,7 @@ impl Memory {
 pub struct PushReport<'a> {
     plan: &'a PushPlan,
     outcome: SubscribersOutcome,
-    course: Course<'a>,
+    course: PushRun<'a>,
     /// Messages that should have been received.
     expected: u64,
     /// Times from the publish call to the first receipt, and to the last receipt, of each tracked publication that was received.
@@ -67,7 +67,7 @@ impl<'a> PushReport<'a> {
     pub(super) fn new(
         plan: &'a PushPlan,
         outcome: SubscribersOutcome,
-        course: Course<'a>,
+        course: PushRun<'a>,
         shared: &Shared,
     ) -> Self {
         let (mut expected, mut first, mut last) = (0, Times::fine(), Times::fine());
@@ -90,7 +90,7 @@ impl<'a> PushReport<'a> {
 
     /// Whether all connections were established and kept, and all messages arrived, each once and in order.
     #[must_use]
-    pub fn is_well(&self) -> bool {
+    pub fn is_successful(&self) -> bool {
         let receipts = &self.outcome.receipts;
         self.outcome.failed.is_empty()
             && self.outcome.lost.is_empty()

@@ -9,14 +9,14 @@ use std::collections::HashMap;
 use tidegate_wire::tls::{Connector, Fault, TlsSession};
 
 /// Begins sessions with the server.
-pub(super) struct Entrance {
+pub(super) struct SubscriberTls {
     connector: Connector,
     /// The name that the server must have.
     name: String,
 }
 
-impl Entrance {
-    /// The entrance of a plan; `None` if the server's URL is not secure.
+impl SubscriberTls {
+    /// The tls of a plan; `None` if the server's URL is not secure.
     ///
     /// # Errors
     /// A message for the operator.
@@ -60,8 +60,8 @@ pub(super) struct Sessions {
 
 impl Sessions {
     /// Begins the session of a connection. Returns what must be sent.
-    pub(super) fn begin(&mut self, index: u32, entrance: &Entrance) -> Result<&[u8], String> {
-        let session = entrance.begin()?;
+    pub(super) fn begin(&mut self, index: u32, tls: &SubscriberTls) -> Result<&[u8], String> {
+        let session = tls.begin()?;
         self.sessions.insert(index, Secured { session, plain: Vec::new() });
         let (_, sealed) = self.open(index, &mut [])?;
         Ok(sealed)

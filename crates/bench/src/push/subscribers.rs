@@ -7,7 +7,7 @@
 
 use super::fairness::{Account, Fairness};
 use super::payload::{Payload, SIZE_MAX};
-use super::secured::{Entrance, Sessions};
+use super::secured::{Sessions, SubscriberTls};
 use super::sequence::{Receipt, Receipts, SequenceWindow};
 use super::talkers::{SENT_PER_TURN_MAX, Talkers, Talks};
 use super::{Phase, PushPlan, Shared};
@@ -192,7 +192,7 @@ pub(super) struct Subscribers<'a> {
     address: SocketAddr,
     handshake: &'a Handshake,
     /// Begins TLS sessions; `None` without TLS.
-    entrance: Option<&'a Entrance>,
+    tls: Option<&'a SubscriberTls>,
     /// The TLS sessions.
     sessions: Sessions,
     /// Decodes the numbers of messages.
@@ -241,7 +241,7 @@ impl<'a> Subscribers<'a> {
         shared: &'a Shared,
         thread: u16,
         address: SocketAddr,
-        (handshake, entrance): (&'a Handshake, Option<&'a Entrance>),
+        (handshake, tls): (&'a Handshake, Option<&'a SubscriberTls>),
     ) -> io::Result<Self> {
         let share = plan.share(thread);
         let mut members = Vec::with_capacity(share.connections as usize);
@@ -268,7 +268,7 @@ impl<'a> Subscribers<'a> {
             thread: usize::from(thread),
             address,
             handshake,
-            entrance,
+            tls,
             sessions: Sessions::default(),
             payload: plan.payload,
             share,
@@ -384,7 +384,7 @@ impl<'a> Subscribers<'a> {
                     self.talkers.note_sent(at, now.as_nanos() as u64);
                 }
                 // Nothing was sent, so the frames are still whole. Records are numbered, so one that is left out ends a session.
-                Ok(0) if self.entrance.is_none() => self.outcome.talks.skipped += 1,
+                Ok(0) if self.tls.is_none() => self.outcome.talks.skipped += 1,
                 Ok(_) => self.end(index, "the server does not read what a subscriber sends"),
                 // A broken connection is seen by the next receive call.
                 Err(_) => {}
@@ -462,9 +462,9 @@ impl<'a> Subscribers<'a> {
                 *state = State::Greeting(since);
                 return self.note_open(index);
             }
-            let begun = match self.entrance {
+            let begun = match self.tls {
                 None => self.greet(index, since),
-                Some(entrance) => self.secure(index, since, entrance),
+                Some(tls) => self.secure(index, since, tls),
             };
             if let Err(reason) = begun {
                 return self.end(index, &reason);
@@ -474,10 +474,10 @@ impl<'a> Subscribers<'a> {
     }
 
     /// Begins TLS.
-    fn secure(&mut self, index: u32, since: u32, entrance: &Entrance) -> Result<(), String> {
+    fn secure(&mut self, index: u32, since: u32, tls: &SubscriberTls) -> Result<(), String> {
         let member = &mut self.members[index as usize];
         member.state = State::Securing(since);
-        let hello = self.sessions.begin(index, entrance)?;
+        let hello = self.sessions.begin(index, tls)?;
         member.socket.as_ref().map_or(Ok(()), |socket| socket::send_first(socket, hello))
     }
 
@@ -699,7 +699,7 @@ impl Connections for Subscribers<'_> {
 
     /// Handles received bytes. Returns how many were handled.
     fn handle_bytes(&mut self, index: u32, input: &[u8]) -> Result<usize, String> {
-        match self.entrance {
+        match self.tls {
             Some(_) => self.handle_sealed(index, input),
             None => self.handle_plain(index, input),
         }

@@ -142,7 +142,7 @@ fn times_to_json(times: &Times) -> Value {
     let figure = |value: f64| if times.count() > 0 { json!(value) } else { Value::Null };
     let mut object = Map::new();
     for (name, percent) in PERCENTILES {
-        object.insert(name.to_owned(), json!(times.carried_us(percent)));
+        object.insert(name.to_owned(), json!(times.reportable_us(percent)));
     }
     object.insert("max".to_owned(), figure(times.max_us()));
     object.insert("mean".to_owned(), figure(times.mean_us()));
@@ -153,7 +153,7 @@ fn times_to_json(times: &Times) -> Value {
 fn added(proxied: &Times, direct: &Times) -> Value {
     let mut object = Map::new();
     for (name, percent) in PERCENTILES {
-        let difference = proxied.carried_us(percent).zip(direct.carried_us(percent));
+        let difference = proxied.reportable_us(percent).zip(direct.reportable_us(percent));
         object.insert(name.to_owned(), json!(difference.map(|(proxied, direct)| proxied - direct)));
     }
     Value::Object(object)

@@ -189,7 +189,7 @@ fn paired_rounds(runs: &[Run]) -> u64 {
 
 /// A percentile as tables show it; `-` if there are too few samples for it.
 fn percentile(times: &Times, percent: f64) -> String {
-    times.carried_us(percent).map_or_else(|| NOTHING.to_owned(), micros)
+    times.reportable_us(percent).map_or_else(|| NOTHING.to_owned(), micros)
 }
 
 /// The longest time, as tables show it.

@@ -80,7 +80,7 @@ pub(crate) fn write_percentiles(text: &mut String, rows: &[(&str, &Times)]) -> f
     for (name, times) in rows.iter().filter(|(_, times)| times.count() > 0) {
         write!(text, "  {name:<12}")?;
         for (_, percent) in PERCENTILES.iter().take(PERCENTILES_SHOWN) {
-            let value = times.carried_us(*percent).map_or_else(|| "-".to_owned(), micros);
+            let value = times.reportable_us(*percent).map_or_else(|| "-".to_owned(), micros);
             write!(text, "{value:>10}")?;
         }
         writeln!(text, "{:>10}{:>10}", micros(times.max_us()), micros(times.mean_us()))?;
@@ -104,7 +104,7 @@ pub(crate) fn write_reasons(
 pub(crate) fn times_to_json(times: &Times) -> Value {
     let mut object = Map::new();
     for (name, percent) in PERCENTILES {
-        object.insert(name.to_owned(), json!(times.carried_us(percent)));
+        object.insert(name.to_owned(), json!(times.reportable_us(percent)));
     }
     let of = |value: f64| (times.count() > 0).then_some(value);
     object.insert("min".to_owned(), json!(of(times.percentile_us(0.0))));

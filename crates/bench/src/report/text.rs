@@ -189,8 +189,10 @@ fn write_times(text: &mut String, run: &Run) -> core::fmt::Result {
     if let Some(reference) = run.answered_reference().filter(|_| tally.requests > 0) {
         write!(text, "  {:<10}", "added")?;
         for (_, percent) in &columns {
-            let both =
-                tally.latency.carried_us(*percent).zip(reference.latency.carried_us(*percent));
+            let both = tally
+                .latency
+                .reportable_us(*percent)
+                .zip(reference.latency.reportable_us(*percent));
             let added = both.map_or_else(
                 || NOTHING.to_owned(),
                 |(load, probe)| {

@@ -74,13 +74,13 @@ struct EchoTarget {
 }
 
 /// What connections to a target begin with.
-struct Entrance {
+struct SubscriberTls {
     handshake: Handshake,
     /// `None` without TLS.
     tls: Option<(Connector, String)>,
 }
 
-impl Entrance {
+impl SubscriberTls {
     fn new(plan: &EchoPlan, target: &EchoTarget, fields: &[String]) -> Result<Self, String> {
         let deflate = plan.compresses.then(DeflateSettings::default);
         let offer = Offer { deflate, ..Offer::default() };
@@ -288,7 +288,7 @@ fn run_args(args: &EchoArgs) -> Result<ExitCode, String> {
     io::stdout()
         .write_all(text.as_bytes())
         .map_err(|error| format!("could not write the report to stdout: {error}"))?;
-    Ok(if report.is_well() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if report.is_successful() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Runs a load.
@@ -302,8 +302,8 @@ fn run_plan<'a>(
     cpus: &[usize],
     stop: &AtomicBool,
 ) -> Result<EchoReport<'a>, String> {
-    let entrances = plan.targets.iter().map(|target| Entrance::new(plan, target, fields));
-    let entrances: Vec<Entrance> = entrances.collect::<Result<_, _>>()?;
+    let entrances = plan.targets.iter().map(|target| SubscriberTls::new(plan, target, fields));
+    let entrances: Vec<SubscriberTls> = entrances.collect::<Result<_, _>>()?;
     let shared = Shared::new();
     let mut outcome = EchoOutcome::new();
     let mut course = None;

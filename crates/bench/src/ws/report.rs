@@ -30,7 +30,7 @@ impl<'a> EchoReport<'a> {
 
     /// Whether all connections were established and kept, and all messages came back.
     #[must_use]
-    pub fn is_well(&self) -> bool {
+    pub fn is_successful(&self) -> bool {
         let outcome = &self.outcome;
         outcome.failed.is_empty()
             && outcome.lost.is_empty()

@@ -6,7 +6,7 @@
 //! Invariant: the echoes of a connection come in the order of its messages, so the next one has the number `received`.
 
 use super::message::{MASK, Message, SIZE_MAX};
-use super::{EchoOutcome, EchoPlan, Entrance, Pace, Shared};
+use super::{EchoOutcome, EchoPlan, Pace, Shared, SubscriberTls};
 use crate::input::{self, Connections, Input};
 use crate::machine;
 use crate::plan::{Arrivals, Schedule, Share};
@@ -101,7 +101,7 @@ struct SentAt {
 pub(super) struct Talk<'a> {
     plan: &'a EchoPlan,
     shared: &'a Shared,
-    entrances: &'a [Entrance],
+    entrances: &'a [SubscriberTls],
     message: Message,
     share: Share,
     epoll: OwnedFd,
@@ -150,7 +150,7 @@ impl<'a> Talk<'a> {
         plan: &'a EchoPlan,
         shared: &'a Shared,
         thread: u16,
-        entrances: &'a [Entrance],
+        entrances: &'a [SubscriberTls],
     ) -> io::Result<Self> {
         let share = plan.connections.share(thread);
         let count = share.connections as usize;
@@ -374,7 +374,7 @@ impl<'a> Talk<'a> {
     }
 
     /// What connection `index` of the thread begins with.
-    fn entrance(&self, index: u32) -> &'a Entrance {
+    fn tls(&self, index: u32) -> &'a SubscriberTls {
         let number = (self.share.connection_first + index) as usize;
         &self.entrances[number % self.entrances.len()]
     }
@@ -446,7 +446,7 @@ impl<'a> Talk<'a> {
 
     /// Begins TLS, or the handshake, on a connection that is established.
     fn begin_line(&mut self, index: u32, since: Duration) -> Result<(), String> {
-        let Some((connector, name)) = &self.entrance(index).tls else {
+        let Some((connector, name)) = &self.tls(index).tls else {
             self.greet(index, since);
             return Ok(());
         };
@@ -462,7 +462,7 @@ impl<'a> Talk<'a> {
         let mut request = Vec::with_capacity(512);
         let number = (self.share.connection_first + index) as usize;
         let target = &self.plan.targets[number % self.plan.targets.len()].url.target;
-        self.entrance(index).handshake.encode(target, &mut request);
+        self.tls(index).handshake.encode(target, &mut request);
         self.lines[index as usize].state = State::Greeting(since);
         self.send_bytes(index, &request);
     }
@@ -529,7 +529,7 @@ impl<'a> Talk<'a> {
     fn read_input(&mut self, index: u32, input: &[u8]) -> Result<usize, String> {
         let mut used = 0;
         if let State::Greeting(since) = self.lines[index as usize].state {
-            let deflates = match self.entrance(index).handshake.check(input)? {
+            let deflates = match self.tls(index).handshake.check(input)? {
                 Some((length, agreed)) => {
                     used = length;
                     agreed.deflate.is_some()

@@ -318,7 +318,7 @@ impl TextMap {
     }
 
     /// The keys that are regular expressions which match no text, each with its position.
-    pub fn hopeless_keys(&self) -> impl Iterator<Item = (usize, &str)> {
+    pub fn unmatchable_keys(&self) -> impl Iterator<Item = (usize, &str)> {
         let Content { entries, patterns, .. } = &*self.0;
         let pairs = entries.iter().zip(patterns).enumerate();
         let hopeless = pairs.filter(|(_, (_, pattern))| pattern.is_hopeless());

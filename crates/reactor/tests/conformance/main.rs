@@ -606,11 +606,11 @@ mod cases {
         assert_eq!(rig.recorder.seen, [Seen::Timer(7), Seen::Timer(0)]);
     }
 
-    pub fn ring_is_reported_once<H: Harness>() {
+    pub fn wake_up_is_reported_once<H: Harness>() {
         let mut rig = Rig::<H>::new();
         let waker = H::waker(&rig.reactor);
-        waker.ring();
-        waker.clone().ring();
+        waker.wake();
+        waker.clone().wake();
         rig.until_seen(&Seen::Woken);
         rig.settle();
         assert_eq!(rig.recorder.seen, [Seen::Woken]);
@@ -789,7 +789,7 @@ conformance! {
     deadline_can_be_moved_and_cleared,
     reused_slot_does_not_inherit_a_deadline,
     timers_fire_in_order,
-    ring_is_reported_once,
+    wake_up_is_reported_once,
     messages_arrive_in_order,
     full_slots_pause_accepting_until_one_is_freed,
     stop_listening_accepts_the_backlog,

@@ -297,7 +297,7 @@ fn handshakes_per_turn_are_limited_and_established_connections_are_served() {
         assert_eq!(stage.recorder.of(sock).bytes, b"served", "not served while handshakes wait");
         let answered = crowd.iter().filter(|end| end.peer.arrived_bytes() > 0).count();
         assert_eq!(answered, HANDSHAKES_PER_TURN);
-        let put_off = stage.notes.count_of(Event::HandshakePutOff);
+        let put_off = stage.notes.count_of(Event::HandshakePostponed);
         assert_eq!(put_off, crowd.len() - HANDSHAKES_PER_TURN);
         let mut ends: Vec<_> = crowd.iter_mut().collect();
         stage.until(&mut ends, |_, ends| ends.iter().all(|end| end.session.is_established()));

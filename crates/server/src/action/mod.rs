@@ -135,15 +135,15 @@ impl Worker {
             };
             down = again;
         }
-        let standing = snapshot.router.tests_counts().then(|| {
+        let request_counts = snapshot.router.tests_counts().then(|| {
             let scratch = core::mem::take(&mut self.piece);
             RequestCounts::new(&snapshot.process.tables, reactor.now(), scratch)
         });
-        let counts = standing.as_ref();
+        let counts = request_counts.as_ref();
         let (decision, filters) =
             decide(&snapshot, down, head, (scheme, counts), &mut path_scratch);
-        if let Some(standing) = standing {
-            self.piece = standing.into_scratch();
+        if let Some(request_counts) = request_counts {
+            self.piece = request_counts.into_scratch();
         }
         self.path_scratch = path_scratch;
         self.set_filters(to, filters);

@@ -12,8 +12,8 @@ use super::profile::{self, Plan};
 use super::rows::listed;
 use super::wait::Wait;
 use super::{
-    Operations, activity, edits, errors, events, info, maintenance, map, parts, sess, set, stat,
-    table, wait,
+    Operations, activity, certificates, edits, errors, events, info, maintenance, map, parts, sess,
+    set, stat, table, wait,
 };
 use crate::configuration::dropped_note;
 use crate::health::{ServerState, View};
@@ -119,6 +119,13 @@ const COMMANDS: &[Command] = &[
         about: "the servers of all pools: state, weight, requests in progress and connections of all workers",
         example: "show pools",
         run: parts::pools,
+    },
+    Command {
+        words: &["show", "tls", "cert"],
+        arguments: "",
+        about: "the paths of the certificates that `set tls cert` can replace, and of those that wait for `commit tls cert`",
+        example: "show tls cert",
+        run: certificates::show,
     },
     Command {
         words: &["show", "tls"],
@@ -234,9 +241,30 @@ const COMMANDS: &[Command] = &[
         run: |arguments, operations| edits::switch_listener("enable", arguments, true, operations),
     },
     Command {
+        words: &["set", "tls", "cert"],
+        arguments: "PATH|LISTENER <<",
+        about: "takes a new certificate with its key: lines of PEM up to an empty line; `commit tls cert` puts it in force",
+        example: "set tls cert /etc/tidegate/site.pem <<",
+        run: certificates::set_without_lines,
+    },
+    Command {
+        words: &["commit", "tls", "cert"],
+        arguments: "PATH|LISTENER",
+        about: "uses the certificate of `set tls cert` in place of that in the file, until the next reload of the configuration",
+        example: "commit tls cert /etc/tidegate/site.pem",
+        run: certificates::commit,
+    },
+    Command {
+        words: &["abort", "tls", "cert"],
+        arguments: "PATH|LISTENER",
+        about: "drops the certificate of `set tls cert`",
+        example: "abort tls cert /etc/tidegate/site.pem",
+        run: certificates::abort,
+    },
+    Command {
         words: &["show", "edits"],
         arguments: "",
-        about: "the edits of servers and listeners since the file was read, as commands that repeat them",
+        about: "the edits of servers, listeners and certificates since the file was read, as commands that repeat them",
         example: "show edits",
         run: edits::show,
     },

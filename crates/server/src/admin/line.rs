@@ -1,18 +1,21 @@
 //! The line protocol of the admin interface, as scripts for HAProxy's Runtime API use it.
-//! In: lines of commands, separated by `;`. Out: for each command its text and an empty line. After a line the
-//! connection closes, unless `prompt` began a session.
+//! In: lines of commands, separated by `;`; after `<<` at the end of a line, the lines that belong to its last command, up to an
+//! empty one. Out: for each command its text and an empty line. After a line the connection closes, unless `prompt` began a
+//! session.
 //! Never: runs a part of a line: every command of a line is looked up before the first one runs. Runs anything after a
-//! line that was refused: lines of another protocol may contain commands. Holds the texts of several commands: each is
+//! line that was refused: lines of another protocol may contain commands. Reads the lines after `<<` of a client that may not
+//! run the command. Holds the texts of several commands: each is
 //! written before the next command runs.
-//! Limits: `COMMANDS_MAX` commands in a line; `wait::SPAN_MAX` for all waits of a line.
+//! Limits: `COMMANDS_MAX` commands in a line; `wait::SPAN_MAX` for all waits of a line; `PEM_BYTES_MAX` after `<<`.
 
 use std::io::{self, Write as _};
 use std::time::Instant;
 
-use super::command::{self, Reply};
+use super::command::{self, Outcome, Reply};
 use super::connection::Connection;
 use super::token::Rights;
-use super::{Caller, Input, Operations, wait};
+use super::{Caller, Input, Operations, certificates, wait};
+use crate::staged_certificates::PEM_BYTES_MAX;
 
 /// The most commands of a line.
 const COMMANDS_MAX: usize = 64;
@@ -28,7 +31,8 @@ pub(super) fn serve(
     let mut session = Session { has_prompt: false, rights: caller.tokens.rights_of(None) };
     let mut next = Some(first);
     while let Some(line) = next {
-        let (mut output, goes_on) = session.run_line(&line, caller, operations, &mut connection)?;
+        let (mut output, goes_on) =
+            session.run_line(&line, caller, operations, (&mut connection, &mut input))?;
         let is_known = session.rights != Rights::None;
         match is_known {
             true => connection.mark_served(),
@@ -73,7 +77,11 @@ enum Step<'l> {
 impl<'l> Step<'l> {
     /// The step of one command; the error states the commands.
     fn of(text: &'l str) -> Result<Self, String> {
-        let words: Vec<&str> = text.split_ascii_whitespace().collect();
+        let mut words: Vec<&str> = text.split_ascii_whitespace().collect();
+        if words.len() > 2 && words[1..3] == ["ssl", "cert"] {
+            // HAProxy's word.
+            words[1] = "tls";
+        }
         match words.as_slice() {
             ["quit" | "exit"] => Ok(Self::Quit),
             ["prompt"] => Ok(Self::Prompt),
@@ -92,7 +100,7 @@ impl Session {
         line: &str,
         caller: &Caller,
         operations: &Operations,
-        connection: &mut Connection,
+        (connection, input): (&mut Connection, &mut Input),
     ) -> io::Result<(String, bool)> {
         let texts = line.split(';').map(str::trim).filter(|text| !text.is_empty());
         let steps: Vec<Step<'_>> = match texts.map(Step::of).collect() {
@@ -101,6 +109,11 @@ impl Session {
         };
         if steps.len() > COMMANDS_MAX {
             return Ok((TOO_MANY.to_owned(), false));
+        }
+        let has_lines =
+            |step: &Step<'_>| matches!(step, Step::Run(words) if certificates::has_lines(words));
+        if steps.iter().rev().skip(1).any(has_lines) {
+            return Ok((NOT_LAST.to_owned(), false));
         }
         let waits_until = Instant::now() + wait::SPAN_MAX;
         let mut quits = false;
@@ -125,7 +138,12 @@ impl Session {
                 Step::Run(words) => {
                     // A command may take longer than the time limit for a line, and the connection keeps its place meanwhile.
                     connection.mark_served();
-                    let text = run(&words, caller, operations, connection, waits_until);
+                    let outcome = match begin(&words, operations, connection, input)? {
+                        Ok(outcome) => outcome,
+                        Err(why) => return Ok((format!("error: {why}\n\n"), false)),
+                    };
+                    let text =
+                        complete((outcome, &words), caller, operations, connection, waits_until);
                     connection.mark_served();
                     connection.write_all(text.as_bytes())?;
                 }
@@ -135,15 +153,32 @@ impl Session {
     }
 }
 
-/// Runs one command. Returns its text.
-fn run(
+/// Runs a command, after the lines that belong to it. The error: these are refused.
+fn begin(
     words: &[&str],
+    operations: &Operations,
+    connection: &mut Connection,
+    input: &mut Input,
+) -> io::Result<Result<Outcome, String>> {
+    if !certificates::has_lines(words) {
+        return Ok(Ok(command::run(words, operations)));
+    }
+    // A client that is slow to send them gives its place to a new one, as a silent session does.
+    connection.mark_idle();
+    let lines = input.read_lines(connection, PEM_BYTES_MAX)?;
+    connection.mark_served();
+    Ok(lines.map(|lines| certificates::set(words, &lines, operations)))
+}
+
+/// Completes a command. Returns its text.
+fn complete(
+    (outcome, words): (Outcome, &[&str]),
     caller: &Caller,
     operations: &Operations,
     connection: &mut Connection,
     waits_until: Instant,
 ) -> String {
-    match command::run(words, operations) {
+    match outcome {
         Ok(Reply::Profile(plan)) => {
             super::audit(caller, &words.join(" "));
             match plan.record(operations, || connection.has_client_left()) {
@@ -179,6 +214,10 @@ const READ_ONLY: &str = "error: this token allows only show, get, help and wait,
 const TOO_MANY: &str =
     "error: a line has at most 64 commands; no command of the line was executed\n\n";
 
+/// The reply to a line with a command after one that has lines.
+const NOT_LAST: &str =
+    "error: `<<` must be at the end of the line; no command of the line was executed\n\n";
+
 #[cfg(test)]
 mod tests {
     use std::io::{Read as _, Write as _};
@@ -197,9 +236,12 @@ mod tests {
     use crate::health::{Roster, ServerState};
     use crate::known_names::KnownNames;
     use crate::live_edits::LiveEdits;
+    use crate::staged_certificates::StagedCertificates;
     use crate::stats::Registry;
 
     const FILE: &str = "[[listener]]\nbind = \"127.0.0.1:1\"\n[[route]]\nproxy = \"p\"\n\
+        [[listener]]\nname = \"web\"\nbind = \"127.0.0.1:3\"\n\
+        tls = { certificates = [{ cert = \"/a.pem\", key = \"/a.key\" }] }\n\
         [pool.p]\nservers = [\"127.0.0.1:2\"]\n";
 
     fn operations() -> Operations {
@@ -221,6 +263,7 @@ mod tests {
             places: Places::default(),
             reloads: Reloads::default(),
             edits: LiveEdits::default(),
+            staged: StagedCertificates::default(),
             profiler: Profiler::default(),
         }
     }
@@ -318,6 +361,9 @@ mod tests {
             "del server p/127.0.0.1:2",
             "disable listener 127.0.0.1:1",
             "enable listener 127.0.0.1:1",
+            "set tls cert /a.pem <<",
+            "commit tls cert /a.pem",
+            "abort ssl cert /a.pem",
             "show errors",
             "show sess",
             "show conn 1",
@@ -330,6 +376,68 @@ mod tests {
         assert!(reply.starts_with("Name: Tidegate\n") && !reply.contains("error"), "{reply}");
         let both = format!("auth reader;auth secret;{SET}\n");
         assert!(exchange(both.as_bytes(), Some("secret")).1);
+    }
+
+    /// PEM of a certificate and its key.
+    fn pem() -> String {
+        let made = rcgen::generate_simple_self_signed(vec!["a.example".to_owned()]).expect("a key");
+        made.cert.pem() + &made.signing_key.serialize_pem()
+    }
+
+    #[test]
+    fn lines_of_a_certificate_end_with_an_empty_line() {
+        let pem = pem();
+        for (name, end) in [("/a.pem", "\n"), ("web", "\n"), ("127.0.0.1:3", "\r\n")] {
+            let lines = pem.replace('\n', end);
+            let line = format!("auth secret;set ssl cert {name} <<{end}{lines}{end}");
+            let (reply, _) = exchange(line.as_bytes(), Some("secret"));
+            let begin = "Transaction created for certificate /a.pem!\n# a.example, expires ";
+            assert!(reply.starts_with(begin) && reply.ends_with("\n\n"), "{reply}");
+        }
+        let (reply, is_set) = exchange(
+            format!("prompt\nset tls cert web <<\n{pem}\nshow tls cert\nset ssl cert web <<\n{pem}\nabort tls cert web\n{SET}\n")
+                .as_bytes(),
+            None,
+        );
+        let begin = "\n> Transaction created for certificate /a.pem!\n";
+        assert!(is_set && reply.starts_with(begin), "{reply}");
+        for part in [
+            "# transaction\n*/a.pem\n\n# filename\n/a.pem\n\n",
+            "Transaction updated for certificate /a.pem!\n",
+            "Transaction aborted for certificate '/a.pem'!\n",
+        ] {
+            assert!(reply.contains(part), "{part}: {reply}");
+        }
+    }
+
+    #[test]
+    fn refused_lines_of_a_certificate_run_no_command() {
+        let pem = pem();
+        let long = format!("{SET}\n").repeat(PEM_BYTES_MAX / SET.len());
+        let denied = |token: &str| format!("{token}set tls cert web <<\n{SET}\n\n{SET}\n");
+        for (input, token, part) in [
+            (format!("set tls cert web <<;{SET}\n\n"), None, NOT_LAST),
+            (format!("prompt\nset tls cert web <<\n{SET}\n"), None, "must end with an empty line"),
+            (
+                format!("prompt\nset tls cert web <<\n{long}\n{SET}\n"),
+                None,
+                "more than 65536 bytes",
+            ),
+            (format!("prompt\nset tls cert web <<\n{SET}\n\n"), None, "no certificate found"),
+            (format!("prompt\nset tls cert x <<\n{SET}\n\n"), None, "the certificates are: /a.pem"),
+            (denied("prompt;"), Some("secret"), DENIED),
+            (denied("prompt;auth reader;"), Some("secret"), READ_ONLY),
+            ("set tls cert web\n".to_owned(), None, "usage: set tls cert NAME <<"),
+            (format!("set tls cert web x <<\n{SET}\n\n"), None, "usage: set tls cert NAME <<"),
+            ("commit tls cert web\n".to_owned(), None, "no new certificate waits for \"web\""),
+            (format!("set tls cert web <<\n{pem}\u{e9}\n\n"), None, ""),
+        ] {
+            let (reply, is_set) = exchange(input.as_bytes(), token);
+            assert!(!is_set && reply.contains(part), "{input}: {reply}");
+        }
+        // The lines of a refused command are read, so that the session goes on after them.
+        let input = format!("prompt\nset tls cert x <<\n{pem}\n{SET}\n");
+        assert!(exchange(input.as_bytes(), None).1);
     }
 
     #[test]

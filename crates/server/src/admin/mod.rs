@@ -3,9 +3,11 @@
 //! Never: runs on a worker or waits for one; lets a page in a browser or a client without the token read or change
 //! anything, even if bytes of another protocol contain commands. A connection speaks HTTP if its first line is that of
 //! an HTTP request (`http.rs`), and else the line protocol (`line.rs`).
-//! Limits: the places and deadlines of `connection.rs`; `INPUT_BYTES_MAX` bytes of a request or line.
+//! Limits: the places and deadlines of `connection.rs`; `INPUT_BYTES_MAX` bytes of a request or line; `PEM_BYTES_MAX` bytes of
+//! the lines of a certificate.
 
 mod activity;
+mod certificates;
 mod command;
 mod connection;
 mod edits;
@@ -59,6 +61,7 @@ use crate::health::Roster;
 use crate::known_names::KnownNames;
 use crate::live_edits::LiveEdits;
 use crate::log;
+use crate::staged_certificates::StagedCertificates;
 use crate::start::Mail;
 use crate::state_transfer::StateTransfer;
 use crate::stats::{Registry, is_passed};
@@ -103,6 +106,8 @@ pub(crate) struct Operations {
     pub(crate) reloads: Reloads,
     /// The edits of the configuration.
     pub(crate) edits: LiveEdits,
+    /// The certificates that wait for `commit tls cert`.
+    pub(crate) staged: StagedCertificates,
     /// The profile that is being taken.
     pub(crate) profiler: Profiler,
 }
@@ -173,9 +178,9 @@ pub(crate) struct Interface {
     /// The tokens that clients must present.
     tokens: Tokens,
     /// The end of a pipe from which the thread reads that another process has taken over.
-    bell: OwnedFd,
-    /// The end of the pipe that tells it to the thread; `None` after `take_doorbell`.
-    doorbell: Option<LeaveSignal>,
+    leave_reader: OwnedFd,
+    /// The end of the pipe that tells it to the thread; `None` after `share_socket`.
+    leave_signal: Option<LeaveSignal>,
 }
 
 /// Tells the thread of the interface to leave the socket to another process.
@@ -183,7 +188,7 @@ pub(crate) struct LeaveSignal(OwnedFd);
 
 impl LeaveSignal {
     /// Makes the thread stop accepting connections.
-    pub(crate) fn ring(&self) {
+    pub(crate) fn notify(&self) {
         let _ = rustix::io::write(&self.0, b"1");
     }
 }
@@ -224,21 +229,21 @@ impl Interface {
                 return Err(format!("the admin interface cannot listen on {place}: {error}"));
             }
         };
-        let bell = pipe_with(PipeFlags::CLOEXEC);
-        let (bell, doorbell) =
-            bell.map_err(|error| format!("the admin interface cannot be opened: {error}"))?;
-        Ok(Self { socket, tokens, bell, doorbell: Some(LeaveSignal(doorbell)) })
+        let leave_reader = pipe_with(PipeFlags::CLOEXEC);
+        let (leave_reader, leave_signal) = leave_reader
+            .map_err(|error| format!("the admin interface cannot be opened: {error}"))?;
+        Ok(Self { socket, tokens, leave_reader, leave_signal: Some(LeaveSignal(leave_signal)) })
     }
 
     /// A copy of the socket for another process, and the signal that makes the thread leave the socket to that process. `None`
     /// on a second call, and if the socket is not open.
-    pub(crate) fn take_doorbell(&mut self) -> Option<(OwnedFd, LeaveSignal)> {
+    pub(crate) fn share_socket(&mut self) -> Option<(OwnedFd, LeaveSignal)> {
         let copy = match &self.socket {
             Socket::Taken(_) => return None,
             Socket::Tcp(listener) => listener.as_fd().try_clone_to_owned(),
             Socket::Unix(listener) => listener.as_fd().try_clone_to_owned(),
         };
-        Some((copy.ok()?, self.doorbell.take()?))
+        Some((copy.ok()?, self.leave_signal.take()?))
     }
 
     /// The address, for the lines of the start.
@@ -268,7 +273,7 @@ impl Interface {
         operations: Arc<Operations>,
         opening: Option<mpsc::Receiver<()>>,
     ) -> io::Result<()> {
-        let Self { socket, tokens, bell, .. } = self;
+        let Self { socket, tokens, leave_reader, .. } = self;
         let tokens = Arc::new(tokens);
         threads::spawn("admin", move || {
             let mut socket = socket;
@@ -277,7 +282,7 @@ impl Interface {
             }
             loop {
                 // During an upgrade, two processes may accept from the socket.
-                if !wait_for_client(&socket, &bell) {
+                if !wait_for_client(&socket, &leave_reader) {
                     return Ended::AsPlanned;
                 }
                 let accepted = match &socket {
@@ -311,7 +316,7 @@ impl Interface {
 }
 
 /// Waits for a connection. Returns false once another process has taken over the socket.
-fn wait_for_client(socket: &Socket, bell: &OwnedFd) -> bool {
+fn wait_for_client(socket: &Socket, leave_reader: &OwnedFd) -> bool {
     let (listener, is_set) = match socket {
         Socket::Taken(_) => return true,
         Socket::Tcp(listener) => (listener.as_fd(), listener.set_nonblocking(true)),
@@ -320,7 +325,8 @@ fn wait_for_client(socket: &Socket, bell: &OwnedFd) -> bool {
     if is_set.is_err() {
         return true;
     }
-    let mut polled = [PollFd::new(&listener, PollFlags::IN), PollFd::new(bell, PollFlags::IN)];
+    let mut polled =
+        [PollFd::new(&listener, PollFlags::IN), PollFd::new(leave_reader, PollFlags::IN)];
     poll(&mut polled, None).is_err() || polled[1].revents().is_empty()
 }
 
@@ -363,6 +369,30 @@ struct Input {
 }
 
 impl Input {
+    /// The lines up to an empty one, which ends them; or why they are refused.
+    ///
+    /// # Errors
+    /// As those of `read_line`.
+    fn read_lines(
+        &mut self,
+        stream: &mut impl Read,
+        bytes_max: usize,
+    ) -> io::Result<Result<String, String>> {
+        let mut lines = String::new();
+        loop {
+            let Some(line) = self.read_line(stream)? else {
+                return Ok(Err("the lines after `<<` must end with an empty line".to_owned()));
+            };
+            if line.trim_end_matches(['\r', '\n']).is_empty() {
+                return Ok(Ok(lines));
+            }
+            if lines.len() + line.len() > bytes_max {
+                return Ok(Err(format!("the lines after `<<` have more than {bytes_max} bytes")));
+            }
+            lines.push_str(&line);
+        }
+    }
+
     /// The next line with its end; `None` at the end of the input. The last line may have no end.
     ///
     /// # Errors

@@ -108,7 +108,7 @@ pub(super) fn tls(arguments: &[&str], operations: &Operations) -> Outcome {
         count("tls_resumptions"),
         count("tls_handshake_failures"),
         count("tls_handshake_timeouts"),
-        count("tls_handshakes_put_off"),
+        count("tls_handshakes_postponed"),
         count("tls_sessions_now"),
     ));
     for (listener, plan) in config.listeners.iter().zip(&plan.listeners) {
@@ -267,8 +267,8 @@ pub(super) fn lua(arguments: &[&str], operations: &Operations) -> Outcome {
         for (worker, app) in of_workers {
             let state = match (app.is_earlier, app.runs) {
                 (true, _) => "earlier",
-                (false, true) => "runs",
-                (false, false) => "pauses",
+                (false, true) => "running",
+                (false, false) => "paused",
             };
             rows.push([
                 name.into(),

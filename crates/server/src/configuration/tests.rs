@@ -77,7 +77,7 @@ fn play(mailbox: Mailbox<Mail>, answers: Option<Answers>, log: &Log, ends: &Mute
             Mail::DropPrepared => note("drop"),
             Mail::Stop(..)
             | Mail::Tls(_)
-            | Mail::Standings(_)
+            | Mail::ServerStatuses(_)
             | Mail::PasswordResult(_)
             | Mail::Inspect(_)
             | Mail::PassListeners(_) => note("other"),

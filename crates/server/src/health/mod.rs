@@ -5,7 +5,7 @@
 //!         | results of checks,                 | state, weight
 //!         | texts of agents                    |
 //!         v                                    v
-//!   roster.rs: one entry for each server of the process, whose standings are mailed to every worker
+//!   roster.rs: one entry for each server of the process, whose statuses are mailed to every worker
 //!         v
 //!   action/proxy/servers.rs -> gate::balance (which server takes a request)
 //! ```
@@ -26,7 +26,7 @@ pub(crate) use roster::{Agent, Checked, Roster, View};
 pub(crate) use tidegate_gate::health::ServerState;
 
 use tidegate_config::arrange::Generation;
-use tidegate_gate::balance::Standing;
+use tidegate_gate::balance::ServerStatus;
 
 /// Names a server of the process. An index that was given to another server has another generation.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -40,4 +40,4 @@ pub(crate) struct ServerId {
 }
 
 /// What the workers know about servers, by pool and server.
-pub(crate) type Standings = Vec<Vec<Standing>>;
+pub(crate) type ServerStatuses = Vec<Vec<ServerStatus>>;

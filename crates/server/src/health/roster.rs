@@ -1,5 +1,5 @@
 //! The servers of the process: what their checks have resulted in, what their agents state, and what an operator has set.
-//! In: the configuration in force, results of checks, commands, what an earlier process knew. Out: standings for the workers, log
+//! In: the configuration in force, results of checks, commands, what an earlier process knew. Out: statuses for the workers, log
 //! lines on each change, views for the admin interface, what the next process continues with.
 //! Never: decides when a server is checked (`prober.rs`) or which server takes a request (`gate::balance`).
 //! Limits: a command waits up to `TRIES_MAX` times `TRY_PAUSE` for a full mailbox.
@@ -16,11 +16,11 @@ use tidegate_config::arrange::Arranged;
 use tidegate_config::model::HealthCheck;
 use tidegate_gate::access::Names;
 use tidegate_gate::agent::{AgentState, Failure, Operation, Statement, WEIGHT_MAX, part_of_weight};
-use tidegate_gate::balance::Standing;
+use tidegate_gate::balance::ServerStatus;
 use tidegate_gate::health::{Health, Outcome, ServerState};
 use tidegate_reactor::Sender;
 
-use super::{ServerId, Standings};
+use super::{ServerId, ServerStatuses};
 use crate::delivery::Delivery;
 use crate::events::{self, EventKind};
 use crate::log;
@@ -232,12 +232,12 @@ impl Roster {
     pub(crate) fn publish(&self) {
         let pools = self.pools();
         // Under the lock, so that an older list never replaces a newer one.
-        self.delivery.send_to_all(&Mail::Standings(Arc::new(standings_of(&pools))));
+        self.delivery.send_to_all(&Mail::ServerStatuses(Arc::new(statuses_of(&pools))));
     }
 
     /// Which servers take requests.
-    pub(crate) fn standings(&self) -> Standings {
-        standings_of(&self.pools())
+    pub(crate) fn statuses(&self) -> ServerStatuses {
+        statuses_of(&self.pools())
     }
 
     /// As `publish`, and waits until every worker has room for it, for up to `TRIES_MAX` tries. The prober must not call
@@ -299,8 +299,8 @@ impl Roster {
         let mut pools = self.pools();
         let pool = pools.get_mut(usize::from(id.pool))?;
         let entry = pool.servers.get_mut(usize::from(id.server)).filter(|entry| entry.id == id)?;
-        let standing = |view: &View| (view.is_up(), view.percent());
-        let earlier = standing(&entry.view);
+        let status = |view: &View| (view.is_up(), view.percent());
+        let earlier = status(&entry.view);
         let changes = entry.change(|view| {
             let agent = view.agent.as_mut()?;
             agent.checks += 1;
@@ -313,7 +313,7 @@ impl Roster {
             agent.last = Some((result, took));
             Some(changes)
         })?;
-        let is_other = earlier != standing(&entry.view);
+        let is_other = earlier != status(&entry.view);
         if changes {
             let (name, agent) = (entry.name.clone(), entry.view.agent.clone()?);
             log_agent(pool, &name, &agent);
@@ -510,14 +510,14 @@ fn continue_count(own: &mut u64, earlier: u64, last: u64) {
 }
 
 /// Which servers take requests.
-fn standings_of(pools: &[PoolEntry]) -> Standings {
-    let standing = |entry: &Entry| Standing {
+fn statuses_of(pools: &[PoolEntry]) -> ServerStatuses {
+    let status = |entry: &Entry| ServerStatus {
         since: entry.id.since,
         is_up: entry.view.is_up(),
         weight: entry.view.weight,
         percent: entry.view.percent(),
     };
-    pools.iter().map(|pool| pool.servers.iter().map(standing).collect()).collect()
+    pools.iter().map(|pool| pool.servers.iter().map(status).collect()).collect()
 }
 
 fn fresh_view() -> View {

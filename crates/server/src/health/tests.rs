@@ -10,7 +10,7 @@ use tidegate_secure::{TlsLayer, TlsPlan};
 use super::prober::Prober;
 use super::roster::{Roster, View};
 use super::target::targets;
-use super::{ServerId, ServerState, Standings};
+use super::{ServerId, ServerState, ServerStatuses};
 use crate::start::Mail;
 use crate::state_transfer::{StateTransfer, TransferReader};
 
@@ -118,7 +118,7 @@ struct Stage {
     /// Their agents.
     agents: Vec<Origin>,
     /// What the worker was told last.
-    told: Option<Arc<Standings>>,
+    told: Option<Arc<ServerStatuses>>,
 }
 
 fn config(servers: usize, health: &str) -> tidegate_config::model::Config {
@@ -206,8 +206,8 @@ impl Stage {
         }
         self.layer.turn(&mut self.reactor, &mut self.prober, Span::ZERO);
         while let Some(mail) = self.mailbox.take() {
-            if let Mail::Standings(standings) = mail {
-                self.told = Some(standings);
+            if let Mail::ServerStatuses(statuses) = mail {
+                self.told = Some(statuses);
             }
         }
         self.prober.publish();
@@ -228,7 +228,7 @@ impl Stage {
 
     /// Whether the worker was told that the server takes requests.
     fn is_up_for_worker(&self, server: usize) -> bool {
-        self.told.as_ref().is_none_or(|standings| standings[0][server].is_up)
+        self.told.as_ref().is_none_or(|statuses| statuses[0][server].is_up)
     }
 }
 
@@ -307,7 +307,7 @@ fn weight_that_an_operator_sets_lasts_until_the_file_has_another() {
     let mut stage = Stage::new(2, "", Faults::none(), 5);
     let told = |stage: &mut Stage| {
         stage.turn();
-        stage.told.as_ref().map(|standings| standings[0][0].weight)
+        stage.told.as_ref().map(|statuses| statuses[0][0].weight)
     };
     stage.roster.set_weight("p/10.0.0.0:80", |configured| configured * 50).expect("it exists");
     assert_eq!((told(&mut stage), stage.view(0).weight), (Some(Some(50)), Some(50)));
@@ -370,7 +370,7 @@ fn next_process_continues_with_what_this_one_knows() {
     let mut new = Stage::new(3, &settings, Faults::none(), 7);
     new.roster.inherit_states(&first);
     new.roster.inherit_counts(&first, &StateTransfer::default());
-    assert_eq!(new.roster.standings(), old.roster.standings());
+    assert_eq!(new.roster.statuses(), old.roster.statuses());
     let counts = |stage: &Stage, at| {
         let checked = stage.view(at).checked.expect("it is checked");
         (checked.checks, checked.failures, checked.downs)
@@ -607,7 +607,7 @@ const AGENT: &str = "agent = { port = 9999, every = \"1s\", timeout = \"500ms\",
 
 /// What the worker was told about a server, and the result of its agent's last check.
 fn told_by_agent(stage: &Stage, server: usize) -> (bool, u16, &'static str) {
-    let told = stage.told.as_ref().map(|standings| standings[0][server]);
+    let told = stage.told.as_ref().map(|statuses| statuses[0][server]);
     let (is_up, percent) = told.map_or((true, 100), |told| (told.is_up, told.percent));
     let code = match stage.view(server).agent.expect("it has an agent").last {
         None => "INI",
@@ -686,7 +686,7 @@ fn agent_and_operator_and_checks_must_agree() {
     stage.origins[0].manner = Manner::Status(200);
     stage.reload(1, HTTP);
     stage.run(Span::from_secs(6));
-    let told = stage.told.as_ref().map(|standings| standings[0][0]);
+    let told = stage.told.as_ref().map(|statuses| statuses[0][0]);
     assert_eq!(
         told.map(|told| (told.is_up, told.weight, told.percent)),
         Some((true, Some(10), 100))

@@ -16,7 +16,7 @@ const HTTP2: &str = "h2c = true\ntimeouts = { head = \"1h\", idle = \"1h\", body
     [lua.w]\nscript = \"tests/scripts/waiting.lua\"\n";
 
 #[test]
-fn handlers_of_streams_wait_beside_each_other_and_are_cancelled() {
+fn handlers_of_several_streams_wait_concurrently_and_can_be_cancelled() {
     scene().listener(HTTP2).run(|stage| {
         let mut client = Speaker::new(stage);
         let forever = client.get("/forever");
@@ -53,7 +53,7 @@ fn writes_of_a_handler_wait_for_the_window_of_their_stream() {
 }
 
 #[test]
-fn handlers_of_the_connection_with_the_most_make_room_before_the_vm_is_discarded() {
+fn vm_near_its_memory_limit_ends_handlers_of_the_connection_with_most_handlers() {
     let listener = "h2c = true\ntimeouts = { head = \"1h\", idle = \"1h\", body = \"1h\" }\n\
         [[route]]\npath = [\"/hoard\", \"/short\"]\nlua = \"m\"\n\
         [lua.m]\nscript = \"tests/scripts/hoard.lua\"\nmemory-max = \"8MiB\"\n";

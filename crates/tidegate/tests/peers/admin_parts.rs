@@ -46,7 +46,7 @@ fn parts_of_the_process_are_shown() {
     assert_eq!((&push[0]["hub"], &push[0]["subscriptions"]), (&"news".into(), &0.into()));
     assert_eq!((&push[0]["slow"], &push[0]["dropped"]), (&"disconnect".into(), &0.into()));
     let lua = shown(&operated, "lua");
-    assert_eq!((&lua[0]["application"], &lua[0]["state"]), (&"app".into(), &"runs".into()));
+    assert_eq!((&lua[0]["application"], &lua[0]["state"]), (&"app".into(), &"running".into()));
     assert!(lua[0]["memory_bytes"].as_u64().is_some_and(|bytes| bytes > 0), "{lua}");
     for what in ["pools", "resolvers", "tls", "push", "lua"] {
         let words = operated.ctl_well(&["show", what]);

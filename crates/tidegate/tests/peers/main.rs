@@ -37,6 +37,7 @@ mod python_origin;
 mod requests;
 mod restart;
 mod server_names;
+mod set_certificates;
 mod streaming;
 mod tcp;
 mod tls_in_front;

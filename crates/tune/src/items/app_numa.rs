@@ -62,7 +62,7 @@ fn detect(host: &Host, workload: &Workload) -> Result<Finding, Unreadable> {
     }
     let path = format!("/sys/devices/system/node/node{node}/cpulist");
     let text = host.read(&path)?;
-    let local = parse_list(&text).ok_or_else(|| Unreadable::odd(&path, &text))?;
+    let local = parse_list(&text).ok_or_else(|| Unreadable::unexpected(&path, &text))?;
     let remote: Vec<u32> = allowed.iter().copied().filter(|cpu| !local.contains(cpu)).collect();
     let found = format!(
         "{} nodes; {name} is on node {node} (CPUs {text}); {} of {} usable CPUs are on other nodes",

@@ -36,7 +36,7 @@ fn detect(host: &Host, _: &Workload) -> Result<Finding, Unreadable> {
     for cpu in &allowed {
         let path = format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list");
         let text = host.read(&path)?;
-        let siblings = parse_list(&text).ok_or_else(|| Unreadable::odd(&path, &text))?;
+        let siblings = parse_list(&text).ok_or_else(|| Unreadable::unexpected(&path, &text))?;
         if siblings.first() == Some(cpu) || !siblings.iter().any(|other| allowed.contains(other)) {
             cores.push(*cpu);
         }

@@ -32,7 +32,7 @@ pub const ITEM: Item = Item {
 fn detect(host: &Host, _: &Workload) -> Result<Finding, Unreadable> {
     let path = "/sys/devices/virtual/workqueue/cpumask";
     let text = host.read(path)?;
-    let mask = parse_mask(&text).ok_or_else(|| Unreadable::odd(path, &text))?;
+    let mask = parse_mask(&text).ok_or_else(|| Unreadable::unexpected(path, &text))?;
     let workers = allowed_cpus(host);
     let others: Vec<u32> =
         Environment::of(host).cpus.into_iter().filter(|cpu| !workers.contains(cpu)).collect();

@@ -32,7 +32,7 @@ const BYTES_MIN: u64 = 64 * 1024;
 fn detect(host: &Host, _: &Workload) -> Result<Finding, Unreadable> {
     let path = host.process_path("limits");
     let (soft, hard) = limit_of(host, "Max locked memory")
-        .ok_or_else(|| Unreadable::odd(&path, "no line `Max locked memory`"))?;
+        .ok_or_else(|| Unreadable::unexpected(&path, "no line `Max locked memory`"))?;
     let word = |bytes: u64| {
         if bytes == u64::MAX { "unlimited".to_owned() } else { format!("{bytes} B") }
     };

@@ -31,7 +31,7 @@ pub const ITEM: Item = Item {
 fn detect(host: &Host, workload: &Workload) -> Result<Finding, Unreadable> {
     let path = host.process_path("limits");
     let (soft, hard) = limit_of(host, "Max open files")
-        .ok_or_else(|| Unreadable::odd(&path, "no line `Max open files`"))?;
+        .ok_or_else(|| Unreadable::unexpected(&path, "no line `Max open files`"))?;
     let needs = Needs::of(host, workload);
     let wanted = needs.files_per_worker;
     let found = format!(

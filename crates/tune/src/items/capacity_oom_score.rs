@@ -30,7 +30,7 @@ pub const ITEM: Item = Item {
 fn detect(host: &Host, _: &Workload) -> Result<Finding, Unreadable> {
     let path = host.process_path("oom_score_adj");
     let text = host.read(&path)?;
-    let adjustment: i64 = text.parse().map_err(|_| Unreadable::odd(&path, &text))?;
+    let adjustment: i64 = text.parse().map_err(|_| Unreadable::unexpected(&path, &text))?;
     let panics = host.read_number("/proc/sys/vm/panic_on_oom").unwrap_or(0) > 0;
     let found = format!(
         "oom_score_adj {adjustment}{}",

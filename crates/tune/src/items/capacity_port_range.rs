@@ -32,7 +32,7 @@ fn detect(host: &Host, _: &Workload) -> Result<Finding, Unreadable> {
     let path = "/proc/sys/net/ipv4/ip_local_port_range";
     let numbers = host.read_numbers(path, 2)?;
     let [low, high, ..] = numbers[..] else {
-        return Err(Unreadable::odd(path, "fewer than two numbers"));
+        return Err(Unreadable::unexpected(path, "fewer than two numbers"));
     };
     let ports = high.saturating_add(1).saturating_sub(low);
     let reserved = host.read("/proc/sys/net/ipv4/ip_local_reserved_ports").unwrap_or_default();

@@ -41,7 +41,7 @@ fn detect(host: &Host, workload: &Workload) -> Result<Finding, Unreadable> {
     for path in paths {
         let numbers = host.read_numbers(path, 3)?;
         let [least, start, grown, ..] = numbers[..] else {
-            return Err(Unreadable::odd(path, "fewer than three numbers"));
+            return Err(Unreadable::unexpected(path, "fewer than three numbers"));
         };
         start_sum = start.saturating_add(start_sum);
         sizes.push((path, least, start, grown));

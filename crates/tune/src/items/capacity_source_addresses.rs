@@ -40,7 +40,7 @@ fn detect(host: &Host, workload: &Workload) -> Result<Finding, Unreadable> {
     let numbers = host.read_numbers(path, 2)?;
     let ports = match numbers[..] {
         [low, high, ..] => high.saturating_add(1).saturating_sub(low).max(1),
-        _ => return Err(Unreadable::odd(path, "fewer than two numbers")),
+        _ => return Err(Unreadable::unexpected(path, "fewer than two numbers")),
     };
     let connections = workload.connections();
     let needed = connections.div_ceil(ports);

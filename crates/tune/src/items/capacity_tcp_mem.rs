@@ -33,7 +33,7 @@ fn detect(host: &Host, workload: &Workload) -> Result<Finding, Unreadable> {
     let path = "/proc/sys/net/ipv4/tcp_mem";
     let numbers = host.read_numbers(path, 3)?;
     let [_, _, high, ..] = numbers[..] else {
-        return Err(Unreadable::odd(path, "fewer than three numbers"));
+        return Err(Unreadable::unexpected(path, "fewer than three numbers"));
     };
     let needs = Needs::of(host, workload);
     let wanted = needs.tcp_pages;

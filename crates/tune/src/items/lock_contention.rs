@@ -35,7 +35,7 @@ fn detect(host: &Host, _: &Workload) -> Result<Finding, Unreadable> {
     let waited: f64 = pressure
         .split_whitespace()
         .find_map(|word| word.strip_prefix("avg60=")?.parse().ok())
-        .ok_or_else(|| Unreadable::odd("/proc/pressure/cpu", &pressure))?;
+        .ok_or_else(|| Unreadable::unexpected("/proc/pressure/cpu", &pressure))?;
     let locks =
         if host.exists("/proc/lock_stat") { "; lock_stat is on and costs performance" } else { "" };
     let found = format!("a task waited for a CPU in {waited:.1} % of the last minute{locks}");

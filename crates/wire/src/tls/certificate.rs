@@ -36,7 +36,7 @@ impl CertificateFiles {
             Err(rustls::pki_types::pem::Error::NoItemsFound) => {
                 return Err(SetupFault::new(SetupKind::KeyMissing, ""));
             }
-            Err(error) => return Err(SetupFault::new(SetupKind::KeyBroken, error)),
+            Err(error) => return Err(SetupFault::of_pem(SetupKind::KeyBroken, &error)),
         };
         let mut certified =
             CertifiedKey::from_der(chain, key, provider).map_err(|error| match error {
@@ -53,7 +53,7 @@ impl CertificateFiles {
 
 pub(super) fn decode_chain(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, SetupFault> {
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
-    let chain = chain.map_err(|error| SetupFault::new(SetupKind::ChainBroken, error))?;
+    let chain = chain.map_err(|error| SetupFault::of_pem(SetupKind::ChainBroken, &error))?;
     if chain.is_empty() { Err(SetupFault::new(SetupKind::ChainEmpty, "")) } else { Ok(chain) }
 }
 
@@ -61,10 +61,9 @@ pub(super) fn decode_chain(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, S
 pub(super) fn decode_authorities(pem: &[u8]) -> Result<RootCertStore, SetupFault> {
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(pem) {
-        let broken =
-            |error: &dyn core::fmt::Display| SetupFault::new(SetupKind::AuthoritiesBroken, error);
-        let certificate = certificate.map_err(|error| broken(&error))?;
-        roots.add(certificate).map_err(|error| broken(&error))?;
+        let kind = SetupKind::AuthoritiesBroken;
+        let certificate = certificate.map_err(|error| SetupFault::of_pem(kind, &error))?;
+        roots.add(certificate).map_err(|error| SetupFault::new(kind, error))?;
     }
     if roots.is_empty() { Err(SetupFault::new(SetupKind::AuthoritiesEmpty, "")) } else { Ok(roots) }
 }
@@ -81,7 +80,7 @@ pub(super) fn decode_revocations(
     pem: &[u8],
 ) -> Result<Vec<CertificateRevocationListDer<'static>>, SetupFault> {
     let lists: Result<Vec<_>, _> = CertificateRevocationListDer::pem_slice_iter(pem).collect();
-    let lists = lists.map_err(|error| SetupFault::new(SetupKind::RevocationBroken, error))?;
+    let lists = lists.map_err(|error| SetupFault::of_pem(SetupKind::RevocationBroken, &error))?;
     if lists.is_empty() { Err(SetupFault::new(SetupKind::RevocationBroken, "")) } else { Ok(lists) }
 }
 

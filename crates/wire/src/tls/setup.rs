@@ -2,6 +2,8 @@
 //! In: errors of rustls about keys, chains and lists. Out: one closed enum; texts that name the fix.
 //! Never: puts secret bytes into a text.
 
+use rustls::pki_types::pem;
+
 /// Why TLS settings cannot be used.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SetupFault {
@@ -94,6 +96,19 @@ impl SetupKind {
 impl SetupFault {
     pub(super) fn new(kind: SetupKind, detail: impl core::fmt::Display) -> Self {
         Self { kind, certificate: None, detail: detail.to_string() }
+    }
+
+    /// A fault of PEM. The text of the library may contain a line, which may be of a private key.
+    pub(super) fn of_pem(kind: SetupKind, error: &pem::Error) -> Self {
+        let detail = match error {
+            pem::Error::MissingSectionEnd { .. } => "a section has no END line",
+            pem::Error::IllegalSectionStart { .. } => "a BEGIN line does not end with five hyphens",
+            pem::Error::Base64Decode(_) => "a section is not base64",
+            pem::Error::SectionTooLarge => "a section is too large",
+            // The type may get more variants.
+            _ => "",
+        };
+        Self::new(kind, detail)
     }
 
     pub(super) fn at(mut self, certificate: usize) -> Self {

@@ -155,6 +155,17 @@ fn settings(authority: &Authority) -> AcceptorSettings {
 }
 
 #[test]
+fn text_about_a_broken_key_contains_nothing_of_the_key() {
+    let mut files = Authority::new("a").server(&["a.example"]);
+    files.key_pem = b"-----BEGIN PRIVATE KEY----- c2VjcmV0\n".to_vec();
+    let settings = AcceptorSettings { certificates: vec![files], ..AcceptorSettings::default() };
+    let fault = Acceptor::new(&settings, None, TlsClock::default()).unwrap_err();
+    let text = fault.to_string();
+    assert_eq!(fault.kind, SetupKind::KeyBroken);
+    assert!(text.contains("five hyphens") && !text.contains("99, 50") && !text.contains("c2V"));
+}
+
+#[test]
 fn splitting_the_bytes_does_not_change_the_plain_bytes() {
     let authority = Authority::new("authority");
     let acceptor = acceptor(&settings(&authority));

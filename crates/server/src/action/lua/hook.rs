@@ -2,7 +2,7 @@
 //! In: a request that its route has admitted. Out: a call of `on_access`; then the request, as the hook has changed it, on
 //! its way to its action, or the response of the hook.
 //! Never: takes a byte of a request's body before the hook has decided.
-//! Limits: `DECISION_MAX` for a hook that waits; those of `lua.rs`.
+//! Limits: `DECISION_SPAN` for a hook that waits; those of `lua.rs`.
 //! Invariant: a request is never forwarded if its hook fails or exceeds a limit, or if its application no longer has
 //! `on_access`.
 
@@ -27,7 +27,7 @@ use crate::requester::Requester;
 use crate::worker::Worker;
 
 /// How long a hook may take to decide or to respond.
-const DECISION_MAX: Span = Span::from_secs(60);
+const DECISION_SPAN: Span = Span::from_secs(60);
 /// The reason in the log and the error response of a request whose hook has waited for too long.
 const UNDECIDED: &str = "the application did not decide about the request in time";
 
@@ -74,7 +74,7 @@ impl Worker {
             route: route as u32,
             scheme: values.scheme,
             random: values.identity.random(),
-            by: now.after(DECISION_MAX),
+            by: now.after(DECISION_SPAN),
             decides,
             generation,
         };

@@ -21,7 +21,7 @@ impl Worker {
     /// If the VM would be discarded because of its memory: ends waiting handlers of requests, beginning with the connection that
     /// has most of them.
     pub(super) fn relieve_app<R: Reactor>(&mut self, reactor: &mut R, app: usize) {
-        if !self.lua.apps.is_strained(app) {
+        if !self.lua.apps.would_be_discarded(app) {
             return;
         }
         let most = self.lua.apps.settings(app).map_or(0, |app| app.memory_bytes_max) / 2;

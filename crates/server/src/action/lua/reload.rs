@@ -217,7 +217,7 @@ impl Worker {
     pub(super) fn hand_over_client<R: Reactor>(&mut self, reactor: &mut R, id: Id<LuaClient>) {
         let Some(client) = self.lua.clients.find(id) else { return };
         let (old, handle, websocket) = (client.app(), client.handle(), client.websocket());
-        let Some(app) = self.lua.apps.heir_of(old) else { return };
+        let Some(app) = self.lua.apps.handover_target(old) else { return };
         let is_closing =
             self.websockets.sessions.find(websocket).is_none_or(|socket| socket.is_closing());
         if !client.is_in_vm() || client.is_waiting() || is_closing {

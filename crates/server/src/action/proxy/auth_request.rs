@@ -9,7 +9,7 @@
 //! timeouts, retries and counters apply. Both pools count it, so that a reload does not give their indexes to other pools.
 
 use tidegate_base::Id;
-use tidegate_gate::ask::Asker;
+use tidegate_gate::ask::AuthRequestEncoder;
 use tidegate_gate::connection_auth;
 use tidegate_reactor::Reactor;
 use tidegate_wire::message::{BodyLength, ResponseHead};
@@ -97,7 +97,7 @@ impl AuthRequest {
 /// of the authentication server's pool needs; `is_sensitive` is a fact of the authentication request.
 pub(super) fn begin_auth_request(
     exchange: &mut Exchange,
-    asker: &Asker,
+    asker: &AuthRequestEncoder,
     bytes: Vec<u8>,
     Choice { key_hash, session }: Choice,
     is_sensitive: bool,

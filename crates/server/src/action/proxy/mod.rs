@@ -41,7 +41,7 @@ use tidegate_base::Id;
 use tidegate_base::prng::hash_bytes;
 use tidegate_config::model::{Balance, HashKey, Listener, Pool, Proxy};
 use tidegate_gate::access::Cause;
-use tidegate_gate::ask::Asker;
+use tidegate_gate::ask::AuthRequestEncoder;
 use tidegate_gate::chain::client_address;
 use tidegate_gate::changes::Changes;
 use tidegate_gate::connection_auth;
@@ -331,7 +331,7 @@ impl Worker {
 }
 
 /// The authentication request about a request (`auth = { ask = ... }`): how to encode it, and its encoded head.
-type AuthServer<'a> = (&'a Asker, Vec<u8>);
+type AuthServer<'a> = (&'a AuthRequestEncoder, Vec<u8>);
 
 /// The heads of a request and, if its route has `auth` with `ask`, of the authentication request, in pooled buffers.
 fn encode<'a>(

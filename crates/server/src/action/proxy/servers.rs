@@ -8,7 +8,7 @@ use tidegate_base::Moment;
 use tidegate_reactor::Reactor;
 
 use crate::events::{self, EventKind};
-use crate::health::Standings;
+use crate::health::ServerStatuses;
 use crate::inspection::NamedEjection;
 use crate::log;
 use crate::state_transfer::PassedServer;
@@ -16,13 +16,17 @@ use crate::worker::Worker;
 
 impl Worker {
     /// Applies the states of servers that checks, agents and operators have set.
-    pub(crate) fn apply_standings<R: Reactor>(&mut self, reactor: &mut R, standings: &Standings) {
-        for (pool, standings) in standings.iter().enumerate() {
+    pub(crate) fn apply_server_statuses<R: Reactor>(
+        &mut self,
+        reactor: &mut R,
+        statuses: &ServerStatuses,
+    ) {
+        for (pool, statuses) in statuses.iter().enumerate() {
             let now = reactor.now();
             if self
                 .pools
                 .get_mut(pool)
-                .is_some_and(|pool| pool.state.apply_standings(standings, now))
+                .is_some_and(|pool| pool.state.apply_server_statuses(statuses, now))
             {
                 self.note_unserved(pool as u16);
             }
