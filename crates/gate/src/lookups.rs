@@ -2,8 +2,13 @@
 //! In: questions, answers, failures, the time. Out: queries for servers; results for all that wait.
 //! Never: sends a datagram; asks a question again while it is in progress or its answer may be kept.
 //! Limits: `LOOKUPS_MAX` look-ups in progress, `ORIGIN_LOOKUPS_MAX` of one origin; `WAITING_MAX` that wait for results;
-//! `KEPT_MAX` results, kept for `SECONDS_MAX` at most; `ATTEMPT_SPAN` for each answer, `ATTEMPTS_MAX` of them.
+//! `KEPT_MAX` results, kept for `SECONDS_MAX` at most; `ATTEMPT_SPAN` for each answer, `ATTEMPTS_MAX` of them. A result has up to
+//! `ANSWER_BYTES_MAX` bytes of an answer.
 //! Invariant: each look-up in progress has a deadline, and each that waits gets one result.
+//!
+//! Servers are asked in the order of their list, which states the operator's preference, and not beginning with the one that has
+//! answered last: servers may know different names. One that has not answered in time is asked last for `SILENT_SPAN`, so that a
+//! dead first server delays one look-up in that time, and not each.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,6 +32,8 @@ const NOTHING_SECONDS_MAX: u32 = 300;
 pub const ATTEMPT_SPAN: Span = Span::from_secs(2);
 /// Queries for one look-up.
 pub const ATTEMPTS_MAX: usize = 4;
+/// How long a server that has not answered in time is asked last.
+pub const SILENT_SPAN: Span = Span::from_secs(30);
 
 /// Names a look-up in progress.
 pub type LookupId<W> = Id<Lookup<W>>;
@@ -89,6 +96,10 @@ pub struct Lookup<W> {
     waiting: Vec<W>,
     /// Queries so far.
     attempts: usize,
+    /// The server of the first query; the others follow in turn.
+    first: usize,
+    /// The server of the present query.
+    server: usize,
     /// The number of the present query.
     number: u16,
     /// When the present query fails.
@@ -135,6 +146,8 @@ pub struct Lookups<W> {
     /// Results, and when they expire.
     kept: BTreeMap<Question, (Moment, Found)>,
     waiting: usize,
+    /// By server: until when it is asked last.
+    silent_until: Vec<Moment>,
 }
 
 impl<W> Default for Lookups<W> {
@@ -144,6 +157,7 @@ impl<W> Default for Lookups<W> {
             by_question: BTreeMap::new(),
             kept: BTreeMap::new(),
             waiting: 0,
+            silent_until: Vec::new(),
         }
     }
 }
@@ -190,9 +204,19 @@ impl<W> Lookups<W> {
             return Asked::Known(Err(Fault::TooMany));
         }
         let (attempts, number, due, fault) = (0, 0, now.after(ATTEMPT_SPAN), Fault::Timeout);
-        let waiting = vec![waiter];
-        let lookup =
-            Lookup { question: question.clone(), origin, waiting, attempts, number, due, fault };
+        let (waiting, first, server) = (vec![waiter], 0, 0);
+        let question_asked = question.clone();
+        let lookup = Lookup {
+            question: question_asked,
+            origin,
+            waiting,
+            attempts,
+            first,
+            server,
+            number,
+            due,
+            fault,
+        };
         let Ok(id) = self.running.insert(lookup) else {
             return Asked::Known(Err(Fault::TooMany));
         };
@@ -202,7 +226,8 @@ impl<W> Lookups<W> {
     }
 
     /// The next query of a look-up, for one of `servers` servers in turn. `number` must be random. `None` if all attempts
-    /// were made, or there is no server: the caller ends the look-up (`end`).
+    /// were made, or there is no server: the caller ends the look-up (`end`). If the present query has failed by now, its server
+    /// has not answered.
     pub fn next_query(
         &mut self,
         id: LookupId<W>,
@@ -215,13 +240,21 @@ impl<W> Lookups<W> {
             lookup.fault = Fault::NoServer;
             return None;
         }
+        self.silent_until.resize(servers, Moment::ZERO);
+        if lookup.attempts == 0 {
+            lookup.first = first_to_ask(&mut self.silent_until, now);
+        } else if lookup.due <= now
+            && let Some(until) = self.silent_until.get_mut(lookup.server)
+        {
+            *until = now.after(SILENT_SPAN);
+        }
         // Each server at least once, as far as that is possible, and a lost datagram is sent again.
         if lookup.attempts >= (2 * servers).min(ATTEMPTS_MAX) {
             return None;
         }
-        let server = lookup.attempts % servers;
+        let server = (lookup.first + lookup.attempts) % servers;
         lookup.attempts += 1;
-        (lookup.number, lookup.due) = (number, now.after(ATTEMPT_SPAN));
+        (lookup.server, lookup.number, lookup.due) = (server, number, now.after(ATTEMPT_SPAN));
         let mut bytes = Vec::new();
         encode_query(&lookup.question, number, &mut bytes);
         Some(Query { server, bytes })
@@ -235,6 +268,9 @@ impl<W> Lookups<W> {
             Err(tidegate_wire::dns::Fault::Foreign) => return Step::Waits,
             Err(tidegate_wire::dns::Fault::Malformed) => Answer::Failed(0),
         };
+        if let Some(until) = self.silent_until.get_mut(lookup.server) {
+            *until = Moment::ZERO;
+        }
         match answer {
             Answer::Records { records, seconds } => {
                 let until = now.after(Span::from_secs(u64::from(seconds.min(SECONDS_MAX))));
@@ -316,4 +352,16 @@ impl<W> Lookups<W> {
         }
         self.kept.insert(question, entry);
     }
+}
+
+/// The first server of the list that is not silent; the first one if all are. One whose time is over is asked by one look-up,
+/// while the others wait for what that shows.
+fn first_to_ask(silent_until: &mut [Moment], now: Moment) -> usize {
+    let Some(first) = silent_until.iter().position(|until| *until <= now) else { return 0 };
+    if let Some(until) = silent_until.get_mut(first)
+        && *until != Moment::ZERO
+    {
+        *until = now.after(ATTEMPT_SPAN);
+    }
+    first
 }

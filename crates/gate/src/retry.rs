@@ -45,8 +45,8 @@ pub struct FailedAttempt<'a> {
     pub body_sent: bool,
     /// All of these bytes were kept and can be sent again.
     pub body_replayable: bool,
-    /// An earlier attempt on a fresh connection has ended as `FreshReset`.
-    pub reset_before: bool,
+    /// An earlier attempt has ended as `FreshReset` or `Malformed`: the request itself may have caused that.
+    pub broken_before: bool,
     /// The number of attempts so far, including this one; at least 1.
     pub attempts: u32,
     /// The pool's `retries`.
@@ -64,9 +64,11 @@ pub struct FailedAttempt<'a> {
 /// a reset of a reused connection, only idempotent methods are retried, because the server may have
 /// executed the request before it closed. The same holds for a reset of a fresh connection, as at the restart of a
 /// server, but only once: the request itself may be what crashes servers, and it must not crash a whole pool. A
-/// timeout, a malformed head or a status is retried only if the pool wants it, and only for idempotent methods. A
-/// request is never retried after the client has got a byte of the response, nor if it cannot be sent exactly as it was sent
-/// the first time.
+/// timeout, a malformed head or a status is retried only if the pool wants it, and only for idempotent methods. Resets of
+/// fresh connections and malformed heads count together, because a server that crashes while it sends a head leaves a
+/// malformed one, and a request may make an application write one: each counts as a failure of its server (`eject`). A
+/// request is never retried after the client has got a byte of the final response, nor if it cannot be sent exactly as it was
+/// sent the first time.
 #[must_use]
 pub fn may_retry(failed: &FailedAttempt<'_>) -> bool {
     let whole = !failed.body_sent || failed.body_replayable;
@@ -76,9 +78,9 @@ pub fn may_retry(failed: &FailedAttempt<'_>) -> bool {
         FailurePoint::NotSent => return whole,
         FailurePoint::Connect | FailurePoint::Refused => (true, on.connect),
         FailurePoint::ReusedReset => (failed.idempotent, on.reset),
-        FailurePoint::FreshReset => (failed.idempotent && !failed.reset_before, on.reset),
+        FailurePoint::FreshReset => (failed.idempotent && !failed.broken_before, on.reset),
         FailurePoint::ResponseTimeout => (failed.idempotent, on.timeout),
-        FailurePoint::Malformed => (failed.idempotent, on.malformed),
+        FailurePoint::Malformed => (failed.idempotent && !failed.broken_before, on.malformed),
         FailurePoint::Status(status) => (failed.idempotent, on.statuses.contains(&status)),
         FailurePoint::InResponse => (false, false),
     };
@@ -97,7 +99,7 @@ mod tests {
                 idempotent,
                 body_sent: false,
                 body_replayable: false,
-                reset_before: true,
+                broken_before: true,
                 attempts: 1,
                 retries_max,
                 retry_on: &RetryOn::default(),
@@ -146,7 +148,7 @@ mod tests {
                         idempotent,
                         body_sent,
                         body_replayable,
-                        reset_before: false,
+                        broken_before: false,
                         attempts,
                         retries_max,
                         retry_on: &on,
@@ -155,9 +157,9 @@ mod tests {
                     assert_eq!(may_retry(&failed), expected && left, "{failed:?}");
                     let retry_on = &RetryOn { connect: false, reset: false, ..RetryOn::default() };
                     assert!(!may_retry(&FailedAttempt { retry_on, ..failed }), "{failed:?}");
-                    // Only a second reset of a fresh connection makes a difference.
-                    let again = FailedAttempt { reset_before: true, ..failed };
-                    let expected = expected && left && point != FreshReset;
+                    // Only a second reset of a fresh connection, or a second malformed head, makes a difference.
+                    let again = FailedAttempt { broken_before: true, ..failed };
+                    let expected = expected && left && !matches!(point, FreshReset | Malformed);
                     assert_eq!(may_retry(&again), expected, "{again:?}");
                 }
             }

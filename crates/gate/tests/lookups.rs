@@ -3,7 +3,7 @@
 
 use tidegate_base::{Moment, Span};
 use tidegate_gate::lookups::*;
-use tidegate_wire::dns::{Question, Record, RecordKind};
+use tidegate_wire::dns::{ANSWER_BYTES_MAX, Question, Record, RecordKind};
 
 const START: Moment = Moment::from_nanos(1_000_000_000);
 
@@ -166,4 +166,78 @@ fn those_that_wait_can_be_renamed() {
     lookups.change_waiting(|waiter| *waiter += 10);
     let Step::Ended(waiting, _) = lookups.end(id, START) else { panic!() };
     assert_eq!(waiting, [11, 12]);
+}
+
+/// The servers that a look-up of `name` asks until one of `answering` answers, and the time of the answer.
+fn ask_servers(
+    lookups: &mut Lookups<u32>,
+    (name, answering): (&str, &[usize]),
+    mut now: Moment,
+) -> (Vec<usize>, Moment) {
+    let id = begun(lookups.ask(question(name), 0, 1, now));
+    let mut asked = Vec::new();
+    while let Some(query) = lookups.next_query(id, 3, 7, now) {
+        asked.push(query.server);
+        if answering.contains(&query.server) {
+            let step = lookups.take_answer(id, &answer(&query, Ok(0)), now);
+            assert!(matches!(step, Step::Ended(_, Ok(_))));
+            return (asked, now);
+        }
+        now = now.after(ATTEMPT_SPAN);
+    }
+    lookups.end(id, now);
+    (asked, now)
+}
+
+#[test]
+fn server_that_is_silent_delays_one_look_up_and_not_each() {
+    let mut lookups = Lookups::default();
+    assert_eq!(ask_servers(&mut lookups, ("a", &[0, 1, 2]), START), (vec![0], START));
+    let (asked, silent_at) = ask_servers(&mut lookups, ("b", &[1, 2]), START);
+    assert_eq!((asked, silent_at), (vec![0, 1], after(2)));
+    for name in ["c", "d"] {
+        assert_eq!(ask_servers(&mut lookups, (name, &[1, 2]), silent_at), (vec![1], silent_at));
+    }
+    // After a while, one look-up tries the first server again, and the others do not wait for that.
+    let later = silent_at.after(SILENT_SPAN);
+    let trying = begun(lookups.ask(question("e"), 0, 1, later));
+    assert_eq!(lookups.next_query(trying, 3, 7, later).expect("a query").server, 0);
+    assert_eq!(ask_servers(&mut lookups, ("f", &[1, 2]), later), (vec![1], later));
+    let due = later.after(ATTEMPT_SPAN);
+    assert_eq!(lookups.next_query(trying, 3, 7, due).expect("a query").server, 1);
+    assert_eq!(ask_servers(&mut lookups, ("g", &[1, 2]), due), (vec![1], due));
+    // Once it answers, the list has its order again.
+    let again = due.after(SILENT_SPAN);
+    assert_eq!(ask_servers(&mut lookups, ("h", &[0]), again), (vec![0], again));
+    assert_eq!(ask_servers(&mut lookups, ("i", &[0, 1, 2]), again), (vec![0], again));
+    // If all are silent, each is asked all the same.
+    let (asked, end) = ask_servers(&mut lookups, ("j", &[]), again);
+    assert_eq!(asked, [0, 1, 2, 0]);
+    assert_eq!(ask_servers(&mut lookups, ("k", &[2]), end).0, [0, 1, 2]);
+}
+
+#[test]
+fn server_that_answers_with_a_failure_is_not_silent() {
+    let mut lookups = Lookups::default();
+    for name in ["a", "b"] {
+        let id = begun(lookups.ask(question(name), 0, 1, START));
+        let first = lookups.next_query(id, 2, 7, START).expect("a query");
+        assert_eq!(first.server, 0, "the list states what is preferred");
+        assert!(matches!(lookups.take_answer(id, &answer(&first, Err(2)), START), Step::Again));
+        let second = lookups.next_query(id, 2, 8, START).expect("a query");
+        let step = lookups.take_answer(id, &answer(&second, Ok(0)), START);
+        assert!(second.server == 1 && matches!(step, Step::Ended(_, Ok(_))));
+    }
+}
+
+#[test]
+fn answer_that_is_too_long_is_not_kept() {
+    let mut lookups = Lookups::default();
+    let id = begun(lookups.ask(question("a"), 0, 1, START));
+    let query = lookups.next_query(id, 1, 7, START).expect("a query");
+    let mut bytes = answer(&query, Ok(60));
+    bytes.resize(usize::from(ANSWER_BYTES_MAX) + 1, 0);
+    let step = lookups.take_answer(id, &bytes, START);
+    assert!(matches!(step, Step::Ended(_, Err(Fault::Truncated))));
+    begun(lookups.ask(question("a"), 0, 1, START));
 }

@@ -167,7 +167,9 @@ impl Request<'_> {
         if self.whitelist.len() > SPARED_MAX {
             return Err(Error::LimitExceeded);
         }
-        let expires_at = u64::try_from(self.expire_at).ok().filter(|at| *at > 0);
+        // A time before 1970 is a mistake: without an end, it is 0.
+        let expires_at = u64::try_from(self.expire_at).map_err(|_| Error::BadRequest)?;
+        let expires_at = Some(expires_at).filter(|at| *at > 0);
         match steering {
             InstructionMethod::Subscribe => {
                 settings.channel(&self.channel)?;
@@ -261,6 +263,7 @@ mod tests {
             ),
             (InstructionMethod::Unsubscribe, r#"{"user":"u"}"#, Some(Error::BadRequest)),
             (InstructionMethod::Refresh, r#"{"user":"u","expire_at":5}"#, None),
+            (InstructionMethod::Refresh, r#"{"user":"u","expire_at":-5}"#, Some(Error::BadRequest)),
         ] {
             let found = read(steering, body).expect("JSON");
             assert_eq!(found.err(), expected, "{body}");

@@ -34,7 +34,7 @@ pub struct Claims {
     exp: Option<f64>,
     /// When the token begins.
     nbf: Option<f64>,
-    /// When the connection ends, in place of `exp`; not positive: never.
+    /// When the connection ends, in place of `exp`; 0: never; negative: the token is refused.
     expire_at: Option<i64>,
     /// What other clients see of the user, or in the channel of a token for a subscription.
     info: Option<Box<RawValue>>,
@@ -157,7 +157,9 @@ impl Keys {
         let is_known = self.issuer.is_none() || claims.iss == self.issuer;
         let is_meant = self.audience.is_empty()
             || claims.aud.as_ref().is_some_and(|named| named.has_one_of(&self.audience));
-        if is_known && is_meant { Ok(claims) } else { Err(Refusal::Invalid) }
+        // A time before 1970 is a mistake of the application, which did not mean a connection without an end.
+        let has_end = claims.expire_at.is_none_or(|at| at >= 0);
+        if is_known && is_meant && has_end { Ok(claims) } else { Err(Refusal::Invalid) }
     }
 }
 
@@ -501,11 +503,14 @@ pub(crate) mod tests {
             ("{}", None),
             (r#"{"exp":200}"#, Some(200)),
             (r#"{"exp":200,"expire_at":300}"#, Some(300)),
-            (r#"{"exp":200,"expire_at":-1}"#, None),
             (r#"{"exp":200,"expire_at":0}"#, None),
         ] {
             let found = keys.verify(None, &token(HEADER, claims, "secret"), 100).expect("valid");
             assert_eq!(found.ends_at(), expected, "{claims}");
+        }
+        for claims in [r#"{"exp":200,"expire_at":-1}"#, r#"{"expire_at":-9223372036854775808}"#] {
+            let found = keys.verify(None, &token(HEADER, claims, "secret"), 100).err();
+            assert_eq!(found, Some(Refusal::Invalid), "{claims}");
         }
     }
 }

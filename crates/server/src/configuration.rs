@@ -32,6 +32,7 @@ use crate::health::Checks;
 use crate::key_fetcher::KeyFetcher;
 use crate::listening_sockets;
 use crate::log;
+use crate::name_servers;
 use crate::ports;
 use crate::reload::unix_seconds;
 use crate::resolve::{self, Addresses};
@@ -197,7 +198,10 @@ impl Configuration {
         };
         self.note_reload(|reloads| reloads.end(result));
         match reloaded {
-            Ok((plan, _)) => Some(plan),
+            Ok((plan, _)) => {
+                name_servers::warn_of_unusable(&self.arranged.config);
+                Some(plan)
+            }
             Err(text) => {
                 log::error(format_args!(
                     "the configuration was not reloaded; the previous settings stay in force"

@@ -3,12 +3,13 @@
 //! Never: read while a worker serves: a snapshot holds the addresses, as they are at the start and at each reload.
 //! Limits: `SERVERS_MAX` addresses, `FILE_BYTES_MAX` bytes of the file.
 
-use core::net::{IpAddr, Ipv4Addr, SocketAddr};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::path::Path;
 
+use rustix::net::{AddressFamily, SocketType, netdevice, socket};
 use tidegate_config::model::Config;
 
-use crate::files;
+use crate::{files, log};
 
 const FILE: &str = "/etc/resolv.conf";
 const FILE_BYTES_MAX: u64 = 64 * 1024;
@@ -18,42 +19,127 @@ const DNS_PORT: u16 = 53;
 
 /// The servers of a configuration. Empty if no application could ask them.
 pub(crate) fn of(config: &Config) -> Vec<SocketAddr> {
-    if config.lua.is_empty() || !config.server.name_servers.is_empty() {
+    if !uses_file(config) {
         return config.server.name_servers.clone();
     }
-    let text = files::read(Path::new(FILE), FILE_BYTES_MAX).unwrap_or_default();
-    in_file(&String::from_utf8_lossy(&text))
-}
-
-/// The servers that a file names; this host if it names none (resolv.conf(5)).
-fn in_file(text: &str) -> Vec<SocketAddr> {
-    let address = |line: &str| {
-        let mut words = line.split_ascii_whitespace();
-        let is_server = words.next() == Some("nameserver");
-        words.next().filter(|_| is_server)?.parse::<IpAddr>().ok()
-    };
-    let mut servers: Vec<SocketAddr> = text
-        .lines()
-        .filter_map(address)
-        .take(SERVERS_MAX)
-        .map(|address| SocketAddr::new(address, DNS_PORT))
-        .collect();
+    let mut servers = Named::read().servers;
     if servers.is_empty() {
+        // resolv.conf(5)
         servers.push(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), DNS_PORT));
     }
     servers
+}
+
+/// Logs a warning if the file names servers, but none that can be asked.
+pub(crate) fn warn_of_unusable(config: &Config) {
+    if uses_file(config)
+        && let Some(warning) = Named::read().warning()
+    {
+        log::warning(format_args!("{warning}"));
+    }
+}
+
+/// Whether the servers are those of the file.
+fn uses_file(config: &Config) -> bool {
+    !config.lua.is_empty() && config.server.name_servers.is_empty()
+}
+
+/// The servers that a file names.
+#[derive(Default)]
+struct Named {
+    servers: Vec<SocketAddr>,
+    /// Texts that are no addresses, or that name an interface which does not exist.
+    unusable: Vec<String>,
+}
+
+impl Named {
+    fn read() -> Self {
+        let text = files::read(Path::new(FILE), FILE_BYTES_MAX).unwrap_or_default();
+        Self::in_text(&String::from_utf8_lossy(&text), index_of_interface)
+    }
+
+    fn in_text(text: &str, index_of: impl Fn(&str) -> Option<u32>) -> Self {
+        let mut named = Self::default();
+        for line in text.lines() {
+            let mut words = line.split_ascii_whitespace();
+            let (Some("nameserver"), Some(word)) = (words.next(), words.next()) else { continue };
+            match server_at(word, &index_of) {
+                Some(server) if named.servers.len() < SERVERS_MAX => named.servers.push(server),
+                Some(_) => {}
+                None => named.unusable.push(word.to_owned()),
+            }
+        }
+        named
+    }
+
+    fn warning(&self) -> Option<String> {
+        let is_lacking = self.servers.is_empty() && !self.unusable.is_empty();
+        is_lacking.then(|| {
+            format!(
+                "{FILE} names no server that can be asked ({}), so Lua applications ask {}; help: set `name-servers` of [server]",
+                self.unusable.join(", "),
+                Ipv4Addr::LOCALHOST
+            )
+        })
+    }
+}
+
+/// The server that a file names by its address, which may have a scope: the name or the index of an interface (RFC 4007).
+fn server_at(text: &str, index_of: impl Fn(&str) -> Option<u32>) -> Option<SocketAddr> {
+    if let Ok(address) = text.parse::<IpAddr>() {
+        return Some(SocketAddr::new(address, DNS_PORT));
+    }
+    let (address, scope) = text.split_once('%')?;
+    let address = address.parse::<Ipv6Addr>().ok()?;
+    let scope = scope.parse().ok().or_else(|| index_of(scope))?;
+    Some(SocketAddrV6::new(address, DNS_PORT, 0, scope).into())
+}
+
+fn index_of_interface(name: &str) -> Option<u32> {
+    let any = socket(AddressFamily::INET6, SocketType::DGRAM, None)
+        .or_else(|_| socket(AddressFamily::INET, SocketType::DGRAM, None));
+    netdevice::name_to_index(any.ok()?, name).ok()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn named(text: &str) -> Named {
+        Named::in_text(text, |name| (name == "eth0").then_some(7))
+    }
+
     #[test]
     fn servers_of_a_file_are_found() {
-        let texts = |text| in_file(text).iter().map(ToString::to_string).collect::<Vec<_>>();
+        let texts = |text| named(text).servers.iter().map(ToString::to_string).collect::<Vec<_>>();
         let text = "# a comment\nsearch example\nnameserver 10.0.0.2\n nameserver\t2001:db8::2 # second\n\
                     nameserver nobody\nnameserver\n;nameserver 10.0.0.9\nnameserver 10.0.0.3\nnameserver 10.0.0.4\n";
         assert_eq!(texts(text), ["10.0.0.2:53", "[2001:db8::2]:53", "10.0.0.3:53"]);
-        assert_eq!(texts(""), ["127.0.0.1:53"]);
+        assert!(texts("").is_empty());
+    }
+
+    #[test]
+    fn scoped_addresses_are_read() {
+        let scopes = |text| -> Vec<(String, u32)> {
+            let of = |server: &SocketAddr| match server {
+                SocketAddr::V6(v6) => (v6.ip().to_string(), v6.scope_id()),
+                SocketAddr::V4(v4) => panic!("{v4}"),
+            };
+            named(text).servers.iter().map(of).collect()
+        };
+        let text = "nameserver fe80::1%eth0\nnameserver fe80::2%3\nnameserver fe80::3%eth9\nnameserver 10.0.0.2%eth0\n";
+        assert_eq!(scopes(text), [("fe80::1".to_owned(), 7), ("fe80::2".to_owned(), 3)]);
+        assert!(index_of_interface("lo").is_some_and(|index| index > 0));
+        assert_eq!(index_of_interface("no-such-interface"), None);
+    }
+
+    #[test]
+    fn file_without_a_usable_server_is_reported() {
+        let warning = named("nameserver fe80::3%eth9\nnameserver nobody\n").warning();
+        let warning = warning.expect("no server can be asked");
+        assert!(warning.contains("(fe80::3%eth9, nobody)") && warning.contains("`name-servers`"));
+        for text in ["", "search example\n", "nameserver nobody\nnameserver 10.0.0.2\n"] {
+            assert_eq!(named(text).warning(), None, "{text}");
+        }
     }
 }

@@ -40,6 +40,7 @@ use crate::known_names::KnownNames;
 use crate::listening_sockets;
 use crate::live_edits::LiveEdits;
 use crate::log;
+use crate::name_servers;
 use crate::outlets::{OutletWakers, Outlets};
 use crate::passwords::{JobSender, PasswordResult};
 use crate::permits::PermitPost;
@@ -144,6 +145,7 @@ fn serve_until_stopped(
     let arranged = Arranged::first(config);
     let read = ReadConfig::new(Arc::clone(&arranged.config));
     let files = Files::read(&mut loader, &arranged)?;
+    name_servers::warn_of_unusable(&arranged.config);
     let mut inherited = InheritedParts::take(&arranged, options.takeover)?;
     let unix_listeners = open_unix_listeners(&arranged.config, &inherited.inheritance)?;
     let (mut plan, cpus) = make_plan((arranged, files), &inherited, options.workers, descriptors)?;

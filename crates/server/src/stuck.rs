@@ -3,9 +3,9 @@
 //! Never: runs on a worker; interrupts the thread for longer than a sample of a profile does.
 //! Limits: `LOOK_SPAN` for the samples; `FRAMES_MAX` functions.
 
-use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
+use std::{fs, io};
 
 use tidegate_profile::folded::bare;
 use tidegate_profile::stacks::Stacks;
@@ -23,21 +23,38 @@ const HERTZ: u32 = 199;
 const FRAMES_MAX: usize = 16;
 /// Functions in one line of the log, which is cut if it is long.
 const FRAMES_OF_LINE: usize = 4;
+/// The thread does not wait, but has used no CPU time.
+const BUSY: &str = "it is ready to run, but the CPUs are busy with other threads";
 
 /// Describes what the thread does, in lines for the log.
 pub(crate) fn describe(thread: &Thread) -> Vec<String> {
-    let frames = sample(thread);
-    if frames.is_empty() {
-        return vec![waiting(thread)];
-    }
+    describe_by(thread, None)
+}
+
+fn describe_by(thread: &Thread, means: Option<Means>) -> Vec<String> {
+    let frames = match sample(thread, means) {
+        Ok(frames) if frames.is_empty() => return vec![waiting(thread, BUSY)],
+        Ok(frames) => frames,
+        Err(error) => {
+            let unknown = match error.kind() {
+                io::ErrorKind::ResourceBusy => "another profile is being taken".to_owned(),
+                _ => error.to_string(),
+            };
+            let unknown =
+                format!("it executes or is ready to run; its functions are not known: {unknown}");
+            return vec![waiting(thread, &unknown)];
+        }
+    };
     let lines = frames.chunks(FRAMES_OF_LINE);
     lines.map(|frames| format!("it executes, innermost first: {}", frames.join(" < "))).collect()
 }
 
-/// The functions of the most frequent stack, innermost first; empty if the thread has used no CPU time, or another profile is
-/// being taken.
-fn sample(thread: &Thread) -> Vec<String> {
-    let Ok(mut sampler) = Sampler::start(&[*thread], HERTZ, None) else { return Vec::new() };
+/// The functions of the most frequent stack, innermost first; empty if the thread has used no CPU time.
+///
+/// # Errors
+/// The thread cannot be sampled, as while another profile is being taken by timers.
+fn sample(thread: &Thread, means: Option<Means>) -> io::Result<Vec<String>> {
+    let mut sampler = Sampler::start(&[*thread], HERTZ, means)?;
     let mut stacks = Stacks::of_this_process();
     if sampler.means() == Means::Timers {
         stacks.hide_kernel();
@@ -51,11 +68,11 @@ fn sample(thread: &Thread) -> Vec<String> {
     let profile = stacks.finish(PROFILE_ROOT);
     let most = profile.stacks().max_by_key(|(_, count)| *count);
     let frames = most.into_iter().flat_map(|(stack, _)| stack.rsplit(';'));
-    frames.take(FRAMES_MAX).map(|frame| bare(frame).0.to_owned()).collect()
+    Ok(frames.take(FRAMES_MAX).map(|frame| bare(frame).0.to_owned()).collect())
 }
 
-/// Why the thread uses no CPU time.
-fn waiting(thread: &Thread) -> String {
+/// Why the thread has no samples; `ready` if it does not wait.
+fn waiting(thread: &Thread, ready: &str) -> String {
     let read = |name: &str| {
         fs::read_to_string(format!("/proc/self/task/{}/{name}", thread.number)).unwrap_or_default()
     };
@@ -64,7 +81,7 @@ fn waiting(thread: &Thread) -> String {
     let state = stat.rsplit(") ").next().and_then(|rest| rest.chars().next());
     let place = read("wchan");
     match state {
-        Some('R') => "it is ready to run, but the CPUs are busy with other threads".to_owned(),
+        Some('R') => ready.to_owned(),
         Some('T' | 't') => "it was stopped by a signal or a debugger".to_owned(),
         _ if place.is_empty() || place == "0" => "it waits in the kernel".to_owned(),
         _ => format!("it waits in the kernel ({place})"),
@@ -88,8 +105,8 @@ mod tests {
         }
     }
 
-    #[test]
-    fn function_of_a_thread_that_spins_is_named() {
+    /// A thread that spins, and what ends it.
+    fn spinning() -> (Thread, impl FnOnce()) {
         let ends = Arc::new(AtomicBool::new(false));
         let (sender, receiver) = mpsc::channel();
         let worker = {
@@ -100,13 +117,39 @@ mod tests {
             })
         };
         let thread = receiver.recv().expect("the thread sends it").expect("it has a stack");
+        let stop = move || {
+            ends.store(true, Ordering::Relaxed);
+            worker.join().expect("it ends");
+        };
+        (thread, stop)
+    }
+
+    #[test]
+    fn function_of_a_thread_that_spins_is_named() {
+        let (thread, stop) = spinning();
         let begin = Instant::now();
         // A loaded machine may not run the thread, and another test may be sampling.
         while !describe(&thread).concat().contains("spin_until_told") {
             assert!(begin.elapsed() < Duration::from_secs(60), "{:?}", describe(&thread));
         }
-        ends.store(true, Ordering::Relaxed);
-        worker.join().expect("it ends");
+        stop();
+    }
+
+    #[test]
+    fn thread_that_spins_while_a_profile_is_taken_is_not_said_to_lack_a_cpu() {
+        let (thread, stop) = spinning();
+        let begin = Instant::now();
+        // Another test may be sampling, too.
+        let profile = loop {
+            match Sampler::start(&[thread], HERTZ, Some(Means::Timers)) {
+                Ok(profile) => break profile,
+                Err(error) => assert!(begin.elapsed() < Duration::from_secs(60), "{error}"),
+            }
+        };
+        let text = describe_by(&thread, Some(Means::Timers)).concat();
+        drop(profile);
+        stop();
+        assert!(text.ends_with("not known: another profile is being taken"), "{text}");
     }
 
     #[test]

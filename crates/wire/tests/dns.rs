@@ -2,7 +2,8 @@
 //! In: messages as servers send them, and damaged ones. Out: records, or why there are none.
 
 use tidegate_wire::dns::{
-    ALIASES_MAX, Answer, Fault, Question, Record, RecordKind, decode_answer, encode_query,
+    ALIASES_MAX, ANSWER_BYTES_MAX, Answer, Fault, Question, Record, RecordKind, decode_answer,
+    encode_query,
 };
 
 const ID: u16 = 0x1234;
@@ -200,4 +201,47 @@ fn damaged_answers_are_refused() {
     assert_eq!(decode_answer(&text, ID, &bad), Err(Fault::Malformed));
     let many = Message::answer(&asked, 0, 129, 0).0;
     assert_eq!(decode_answer(&asked, ID, &many), Err(Fault::Malformed));
+}
+
+#[test]
+fn answer_that_is_longer_than_the_query_states_counts_as_truncated() {
+    let asked = question("a.example", RecordKind::Txt);
+    let of_bytes = |bytes: usize| {
+        let message = Message::answer(&asked, 0, 1, 0);
+        // A record has 12 bytes beside its data, and each string one byte for its length.
+        let mut left = bytes - message.0.len() - 12;
+        let mut data = Vec::new();
+        while left > 0 {
+            let length = (left - 1).min(255);
+            data.push(length as u8);
+            data.resize(data.len() + length, b'x');
+            left -= length + 1;
+        }
+        let message = message.record("", 16, 60, &data);
+        assert_eq!(message.0.len(), bytes);
+        decode_answer(&asked, ID, &message.0)
+    };
+    let most = usize::from(ANSWER_BYTES_MAX);
+    assert_eq!(records(of_bytes(most)).0.len(), 1);
+    assert_eq!(of_bytes(most + 1), Ok(Answer::Truncated));
+    assert_eq!(of_bytes(60_000), Ok(Answer::Truncated));
+}
+
+#[test]
+fn records_are_read_although_what_follows_them_is_malformed() {
+    let asked = question("a.example", RecordKind::A);
+    let message = Message::answer(&asked, 0, 2, 3).record("", 5, 100, &name("b.example")).record(
+        "b.example",
+        1,
+        60,
+        &[10, 0, 0, 1],
+    );
+    for rest in [&b""[..], b"\xff", b"\x00\x00\x06\x00\x01"] {
+        let bytes = [&message.0[..], rest].concat();
+        let found = records(decode_answer(&asked, ID, &bytes));
+        assert_eq!(found, (vec![address("10.0.0.1")], 60), "{rest:?}");
+    }
+    // Without records, the authority section states how long that may be kept.
+    let nothing = Message::answer(&asked, NAME_ERROR, 0, 1).0;
+    assert_eq!(decode_answer(&asked, ID, &nothing), Err(Fault::Malformed));
 }

@@ -96,7 +96,8 @@ pub static POOL: Section = Section {
              before the response began), \"timeout\" (`timeouts.response-head`), \"malformed\" (the head of the response is \
              malformed, or the connection ended within it), or a status from 400 to 599: the client gets a response with this \
              status only if no attempt is left. Only \"connect\" applies to all requests. The other failures apply only to \
-             requests with an idempotent method, and only while Tidegate holds the whole body that it has sent.",
+             requests with an idempotent method, and only while Tidegate holds the whole body that it has sent. After a \
+             reset of a fresh connection or a malformed head, a request is sent again only once.",
             "After a timeout or an error, a server may be overloaded, and more requests make it worse.",
         ),
         key(

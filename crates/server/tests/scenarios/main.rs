@@ -79,6 +79,7 @@ scenes! {
     https_uri_on_a_plain_connection_is_421
     idle_timeout_closes_without_a_response
     interim_responses_are_relayed
+    interim_responses_of_a_broken_server_are_withheld
     large_bodies_flow_both_ways
     lapps_services_run_unchanged
     openresty_scripts_run_unchanged

@@ -130,6 +130,10 @@ impl Place {
             )
         })?;
         match reply.strip_prefix("error: ") {
+            // The findings of a reload have prefixes of their own.
+            Some(why) if why.starts_with("error: ") || why.starts_with("tidegate: ") => {
+                Err(format!("{}\n", why.trim_end()))
+            }
             Some(why) => Err(format!("tidegate: {}\n", why.trim_end())),
             // Every reply ends with a line feed, even an empty one.
             None if reply.is_empty() => Err(format!(

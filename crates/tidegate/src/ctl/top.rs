@@ -116,7 +116,10 @@ impl Sample {
             &ask("show threads")?,
         )
         .ok_or_else(|| {
-            format!("tidegate: the process at {} sent a report that this version cannot read; help: use its version of tidegate\n", place.at)
+            format!(
+                "tidegate: the process at {} sent a report that this version cannot read; help: use its version of tidegate\n",
+                place.at
+            )
         })
     }
 

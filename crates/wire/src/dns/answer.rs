@@ -1,11 +1,14 @@
 //! The decoder of answers.
 //! In: the question, the number of its query, the bytes of a datagram. Out: what the answer states, or why it is none.
-//! Never: takes a record of another name than that of the question or of one of its aliases.
-//! Limits: those of `mod.rs`.
+//! Never: takes a record of another name than that of the question or of one of its aliases; reads what follows the records.
+//! Limits: those of `mod.rs`. A longer answer counts as truncated.
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 
-use super::{ALIASES_MAX, Answer, CLASS_IN, Question, RECORDS_MAX, Record, RecordKind, name};
+use super::{
+    ALIASES_MAX, ANSWER_BYTES_MAX, Answer, CLASS_IN, Question, RECORDS_MAX, Record, RecordKind,
+    name,
+};
 
 const HEADER_BYTES: usize = 12;
 const TYPE_CNAME: u16 = 5;
@@ -58,7 +61,8 @@ pub fn decode_answer(question: &Question, id: u16, message: &[u8]) -> Result<Ans
     if !is_own {
         return Err(Fault::Foreign);
     }
-    if flags & TRUNCATED != 0 {
+    // A server that ignores the size which the query states could fill the memory of all that keep answers.
+    if flags & TRUNCATED != 0 || message.len() > usize::from(ANSWER_BYTES_MAX) {
         return Ok(Answer::Truncated);
     }
     if code != 0 && code != CODE_NAME_ERROR {
@@ -66,17 +70,23 @@ pub fn decode_answer(question: &Question, id: u16, message: &[u8]) -> Result<Ans
     }
     let mut place = place + 4;
     let found = read_records(message, &mut place, answers)?;
+    let (records, seconds) = find_records(question, message, &found)?;
+    if !records.is_empty() {
+        // The other sections are not needed, so a fault in them does not matter.
+        return Ok(Answer::Records { records, seconds });
+    }
     let others = read_records(message, &mut place, authorities)?;
-    conclude(question, message, (&found, &others), code == CODE_NAME_ERROR)
+    let seconds = seconds.min(negative_seconds(message, &others));
+    Ok(Answer::Nothing { is_unknown: code == CODE_NAME_ERROR, seconds })
 }
 
-/// The records of the question, or that there are none.
-fn conclude(
+/// The records of the question, and how long they may be kept; none, and how long the aliases that lead to the absent ones may be
+/// kept.
+fn find_records(
     question: &Question,
     message: &[u8],
-    (found, others): (&[RawRecord], &[RawRecord]),
-    is_unknown: bool,
-) -> Result<Answer, Fault> {
+    found: &[RawRecord],
+) -> Result<(Vec<Record>, u32), Fault> {
     let (mut owner, mut seconds) = (question.name.clone(), u32::MAX);
     for _ in 0..=ALIASES_MAX {
         let of_kind =
@@ -87,13 +97,9 @@ fn conclude(
             let data = record.data.clone();
             records.push(read_data(question.kind, message, data).ok_or(Fault::Malformed)?);
         }
-        if !records.is_empty() {
-            return Ok(Answer::Records { records, seconds });
-        }
         let alias = found.iter().find(|one| one.owner == owner && one.number == TYPE_CNAME);
-        let Some(alias) = alias else {
-            let seconds = seconds.min(negative_seconds(message, others));
-            return Ok(Answer::Nothing { is_unknown, seconds });
+        let Some(alias) = alias.filter(|_| records.is_empty()) else {
+            return Ok((records, seconds));
         };
         seconds = seconds.min(alias.seconds);
         (owner, _) = name::decode(message, alias.data.start).ok_or(Fault::Malformed)?;

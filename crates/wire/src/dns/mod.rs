@@ -1,8 +1,8 @@
 //! DNS over datagrams (RFC 1035): the query for the records of one name, and the answer.
 //! In: a name and a kind of record; the bytes of an answer. Out: the bytes of a query; the records, or why there are none.
 //! Never: takes an answer to another question; follows a compressed name forwards, so decoding ends.
-//! Limits: `NAME_BYTES_MAX`, `RECORDS_MAX` records of an answer, `ALIASES_MAX` aliases; answers of `ANSWER_BYTES_MAX` bytes are
-//! asked for, which pass each network without fragments.
+//! Limits: `NAME_BYTES_MAX`, `RECORDS_MAX` records of an answer, `ALIASES_MAX` aliases; answers of up to `ANSWER_BYTES_MAX` bytes
+//! are asked for and taken, which pass each network without fragments.
 
 mod answer;
 pub(crate) mod fuzz;
@@ -13,7 +13,7 @@ use core::net::{Ipv4Addr, Ipv6Addr};
 pub use answer::{Fault, decode_answer};
 pub use name::NAME_BYTES_MAX;
 
-/// Bytes of an answer that a query asks for. Fragments are avoided, because others could forge them.
+/// Bytes of an answer that a query asks for, and the most that is taken. Fragments are avoided, because others could forge them.
 pub const ANSWER_BYTES_MAX: u16 = 1232;
 /// Records of an answer that are read.
 pub const RECORDS_MAX: usize = 128;
@@ -139,7 +139,7 @@ pub enum Answer {
         /// How long this may be kept (RFC 2308).
         seconds: u32,
     },
-    /// The answer does not fit a datagram.
+    /// The answer does not fit a datagram of the size that the query states, or is longer.
     Truncated,
     /// The server cannot answer: the code of RFC 1035 section 4.1.1.
     Failed(u8),

@@ -121,8 +121,9 @@ pub(crate) struct Attempts {
     needs_http1: bool,
     /// The server of the attempt closes its connections, so another one is tried first. Set until the attempt has ended.
     is_server_leaving: bool,
-    /// A fresh connection was reset before the first byte of a response. Once true, it stays true.
-    was_reset: bool,
+    /// A fresh connection was reset before the first byte of a response, or the head of a response was malformed. Once true,
+    /// it stays true.
+    is_broken: bool,
 }
 
 impl Attempts {
@@ -135,7 +136,7 @@ impl Attempts {
             needs_fresh: false,
             needs_http1: false,
             is_server_leaving: false,
-            was_reset: false,
+            is_broken: false,
         }
     }
 
@@ -159,7 +160,7 @@ impl Attempts {
 
     /// Another attempt follows the one that has failed. `all_tried`: no server is left that was not tried.
     pub(super) fn prepare_next(&mut self, point: FailurePoint, all_tried: bool) {
-        self.was_reset |= point == FailurePoint::FreshReset;
+        self.is_broken |= matches!(point, FailurePoint::FreshReset | FailurePoint::Malformed);
         let is_leaving = core::mem::take(&mut self.is_server_leaving);
         if point == FailurePoint::NotSent {
             // The first attempt sent nothing, so it does not count.
@@ -191,7 +192,7 @@ impl Attempts {
     /// The request goes to another pool: what the attempts have shown does not concern it.
     pub(super) fn start_again(&mut self) {
         (self.count, self.lost_at) = (0, Moment::ZERO);
-        (self.needs_fresh, self.was_reset) = (false, false);
+        (self.needs_fresh, self.is_broken) = (false, false);
         self.forget_tried();
     }
 
@@ -235,9 +236,9 @@ impl Attempts {
         self.needs_http1
     }
 
-    /// Whether a fresh connection was reset before the first byte of a response.
-    pub(super) fn was_reset(&self) -> bool {
-        self.was_reset
+    /// Whether a fresh connection was reset before the first byte of a response, or the head of a response was malformed.
+    pub(super) fn is_broken(&self) -> bool {
+        self.is_broken
     }
 }
 
@@ -276,9 +277,24 @@ mod tests {
         let mut attempts = tried_one();
         attempts.note_failed(FailurePoint::FreshReset, Moment::from_nanos(5));
         attempts.prepare_next(FailurePoint::FreshReset, true);
-        assert!(attempts.was_reset() && !attempts.tried().is_empty());
+        assert!(attempts.is_broken() && !attempts.tried().is_empty());
         assert_eq!((attempts.count(), attempts.lost_at()), (1, Moment::from_nanos(5)));
         attempts.start_again();
-        assert!(!attempts.was_reset() && attempts.tried().is_empty() && attempts.is_empty());
+        assert!(!attempts.is_broken() && attempts.tried().is_empty() && attempts.is_empty());
+    }
+
+    #[test]
+    fn malformed_head_is_remembered_as_a_reset_is() {
+        for (point, is_broken) in [
+            (FailurePoint::Malformed, true),
+            (FailurePoint::FreshReset, true),
+            (FailurePoint::ReusedReset, false),
+            (FailurePoint::Status(503), false),
+        ] {
+            let mut attempts = tried_one();
+            attempts.note_failed(point, Moment::ZERO);
+            attempts.prepare_next(point, true);
+            assert_eq!(attempts.is_broken(), is_broken, "{point:?}");
+        }
     }
 }

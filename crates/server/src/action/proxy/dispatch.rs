@@ -415,7 +415,7 @@ impl Worker {
             idempotent: exchange.facts.is_idempotent,
             body_sent: true,
             body_replayable: exchange.request.will_be_replayable(),
-            reset_before: exchange.attempts.was_reset(),
+            broken_before: exchange.attempts.is_broken(),
             attempts: exchange.attempts.count() + 1,
             retries_max: pool.retries,
             retry_on: &pool.retry_on,
@@ -651,6 +651,12 @@ impl Worker {
         true
     }
 
+    /// Whether the request would be sent again if the final head of the present response were malformed.
+    pub(super) fn may_retry_malformed(&self, exchange: &Exchange) -> bool {
+        let pool = self.settings.of(exchange.era).pool(exchange.pool);
+        retry::may_retry(&failed_attempt(exchange, pool, FailurePoint::Malformed))
+    }
+
     /// The time limit of the exchange has expired: in the queue, in a pause, in a tunnel or while its password is verified.
     pub(in crate::action) fn exchange_due<R: Reactor>(
         &mut self,
@@ -691,7 +697,7 @@ fn failed_attempt<'a>(
         idempotent: exchange.facts.is_idempotent,
         body_sent: exchange.intake.bytes > 0,
         body_replayable: exchange.request.is_replayable(),
-        reset_before: exchange.attempts.was_reset(),
+        broken_before: exchange.attempts.is_broken(),
         attempts: exchange.attempts.count(),
         retries_max: pool.retries,
         retry_on: &pool.retry_on,

@@ -1,7 +1,7 @@
 //! The response of a server on its way to the client, and what goes wrong with it.
 //! In: messages and events of connections to servers (`carrier/server.rs`). Out: messages for the requester; the
 //! exchange ended, or its request sent again.
-//! Never: sends a request again once the client has got a byte of the response.
+//! Never: sends a request again once the client has got a byte of the final response.
 //! Invariant: after each of the failures here, the exchange has ended or has begun another attempt.
 
 use std::rc::Rc;
@@ -27,6 +27,9 @@ use crate::responder::Responder;
 use crate::snapshot::Snapshot;
 use crate::worker::{Work, Worker};
 
+/// The status of a response that asks for the body of the request (RFC 9110 section 15.2.1).
+const CONTINUE: u16 = 100;
+
 /// The response is relayed.
 impl Worker {
     /// The connection to the server is established.
@@ -45,7 +48,9 @@ impl Worker {
         self.arm_upstream(reactor, id);
     }
 
-    /// Relays an interim response (1xx other than 101).
+    /// Relays an interim response (1xx other than 101), unless the final head may yet be that of another server because this one
+    /// turns out to be malformed: an interim response of a broken server would then precede it. 100 (Continue) is relayed in
+    /// any case, because the client waits for it and learns nothing else from it.
     pub(crate) fn relay_interim<R: Reactor>(
         &mut self,
         reactor: &mut R,
@@ -56,6 +61,9 @@ impl Worker {
         debug_assert_eq!(exchange.stage, Stage::ExpectResponse, "an interim response");
         if exchange.auth_request.is_some() || exchange.mirrored.is_some() {
             // The client asked another server.
+            return;
+        }
+        if head.status != CONTINUE && self.may_retry_malformed(exchange) {
             return;
         }
         let to = exchange.requester;
