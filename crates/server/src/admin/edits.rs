@@ -1,4 +1,4 @@
-//! The commands that edit the configuration: servers of pools, and listeners.
+//! The commands that edit the configuration: servers of pools, listeners and routes.
 //! In: words. Out: an edit for the thread that reloads; its result, or an error that names the allowed values.
 //! Never: edits anything itself. An edit lasts until the file is read again.
 
@@ -104,6 +104,17 @@ pub(super) fn switch_listener(
         return Err(format!("usage: {command} listener NAME|ADDRESS"));
     };
     make(LiveEdit::SwitchListener { listener: (*listener).to_owned(), on }, operations)
+}
+
+/// Switches a route on or off.
+pub(super) fn switch_route(
+    command: &str,
+    arguments: &[&str],
+    on: bool,
+    operations: &Operations,
+) -> Outcome {
+    let [route] = arguments else { return Err(format!("usage: {command} route NAME")) };
+    make(LiveEdit::SwitchRoute { route: (*route).to_owned(), on }, operations)
 }
 
 /// The names of a pool and of its server.

@@ -293,6 +293,20 @@ fn disabled_listener_closes_and_opens_again() {
 }
 
 #[test]
+fn disabled_route_leaves_its_requests_to_the_next_route() {
+    let origin = Origin::start('a', true);
+    let edited = Edited::start("edits-route", origin.address);
+    let mut client = Client::connect(edited.side);
+    assert_eq!(client.get().1, "s");
+    edited.ctl("disable route *");
+    assert_eq!(client.get().1, "a");
+    assert_eq!(edited.edits(), "disable route *");
+    assert!(edited.ctl("disable route *").contains("nothing to change"));
+    edited.ctl("enable route *");
+    assert_eq!((client.get().1.as_str(), edited.edits().as_str()), ("s", ""));
+}
+
+#[test]
 fn reload_of_the_file_drops_edits_and_states_how_many() {
     let [a, b] = ['a', 'b'].map(|letter| Origin::start(letter, true));
     let edited = Edited::start("edits-reload", a.address);
@@ -343,6 +357,8 @@ fn refused_edits_name_what_is_allowed_and_change_nothing() {
         (format!("set server {server} name b"), "address HOST:PORT"),
         ("enable listener x".to_owned(), "the listeners are: web, side"),
         ("disable listener".to_owned(), "usage: disable listener"),
+        ("disable route /x".to_owned(), "the routes are: *, *#2"),
+        ("enable route".to_owned(), "usage: enable route"),
         ("show edits all".to_owned(), "usage: show edits"),
     ] {
         let refusal = edited.refusal(&line);
