@@ -28,6 +28,7 @@ mod counting;
 mod cpus;
 mod datagrams;
 mod delivery;
+mod descriptor_budget;
 mod drain;
 mod events;
 mod eviction;

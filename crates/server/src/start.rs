@@ -29,6 +29,7 @@ use crate::certificates::TlsLoader;
 use crate::configuration::{self, ConfigSource, Configuration, Listening, ReadConfig};
 use crate::counters::Accounts;
 use crate::cpus::{steers, worker_cpus};
+use crate::descriptor_budget;
 use crate::drain::{self, Drain};
 use crate::events::{self, EventKind};
 use crate::handover::{Handover, Rehearsal};
@@ -231,6 +232,9 @@ fn make_plan(
     let count = usize::from(workers.or(config.server.workers).unwrap_or(0));
     let count = if count == 0 { cpus.len() } else { count }.clamp(1, limits::WORKERS_MAX);
     let steer_by_cpu = steers(config, &cpus, count);
+    if let Some(warning) = descriptor_budget::warning(config, count, descriptors) {
+        log::warning(format_args!("{warning}"));
+    }
     let plan = Plan {
         process: ProcessState::new(config, random_seed()),
         arranged: Arc::new(arranged),
